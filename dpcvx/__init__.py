@@ -1,0 +1,40 @@
+"""Private distributed optimisation for models written in cvxpy.
+
+State each agent's objective and constraints in cvxpy, mark what is private, and run a distributed
+solver whose differential-privacy guarantee is derived from the model before any data are read.
+"""
+
+from importlib.metadata import version
+
+from . import not_private as not_private
+from .algorithms.admm import ADMM as ADMM
+from .algorithms.base import Algorithm as Algorithm
+from .algorithms.linearized_admm import LinearizedADMM as LinearizedADMM
+from .algorithms.penalty import ConstantPenalty as ConstantPenalty
+from .algorithms.penalty import GrowingPenalty as GrowingPenalty
+from .algorithms.penalty import ResidualBalancing as ResidualBalancing
+from .algorithms.step_size import ConstantStep as ConstantStep
+from .algorithms.step_size import SmoothStep as SmoothStep
+from .algorithms.step_size import SqrtStep as SqrtStep
+from .algorithms.step_size import StronglyConvexStep as StronglyConvexStep
+from .errors import BudgetError as BudgetError
+from .errors import DataError as DataError
+from .errors import DpcvxError as DpcvxError
+from .errors import ModelError as ModelError
+from .errors import PrivacyError as PrivacyError
+from .errors import SolverError as SolverError
+from .guarantee import Guarantee as Guarantee
+from .ledger import Ledger as Ledger
+from .mechanism import Gaussian as Gaussian
+from .mechanism import Laplace as Laplace
+from .model import Agent as Agent
+from .model import Problem as Problem
+from .plan import Plan as Plan
+from .private import Private as Private
+from .private import Within as Within
+from .result import Result as Result
+from .result import Solution as Solution
+from .result import Status as Status
+from .result import Transcript as Transcript
+
+__version__ = version("dpcvx")

@@ -1,0 +1,187 @@
+r"""Composition of releases into one guarantee, and calibration of noise to a total budget.
+
+Events are counted by their noise multiplier: the scale of the noise divided by the sensitivity of
+what is released, under the declared adjacency. All-Gaussian sequences compose exactly: together
+they are one Gaussian mechanism of parameter :math:`\mu^2 = \sum_k m_k^{-2}`. Sequences with
+Laplace noise are bounded by the sum of their pure epsilons and by the privacy loss distribution of
+``dp_accounting`` (Gaussians merged first); the smaller valid figure is stated, with its name.
+
+A vector released with Laplace noise of multiplier m in l1 is counted as one scalar release of
+multiplier m. This is an upper bound: for two coordinates that share the sensitivity as a + b, with
+L the loss of the second, :math:`1 - \delta(\epsilon) = E[\min(1, e^{(\epsilon - L - a)/2})]
+\ge e^{(\epsilon - a - b)/2}` for a >= b and epsilon in [0, a + b], because L <= b, and the right
+side belongs to the scalar release; more coordinates follow by induction, since domination is kept
+under composition.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from .errors import PrivacyError
+
+# The library's closed forms find roots that can lie on the wrong side by a few 1e-12.
+_UP = 1 + 1e-10
+# Discretisation of privacy loss distributions: bounds stay valid, finer is tighter and slower.
+_GRID = 1e-4
+
+
+@dataclass(frozen=True)
+class Price:
+    """An (epsilon, delta) pair and the composition rule that gave it."""
+
+    epsilon: float
+    delta: float
+    accountant: str
+
+
+@dataclass(frozen=True)
+class Composition:
+    """A multiset of releases, in the form their composition needs.
+
+    Attributes
+    ----------
+    mu2 : float
+        Sum of ``1 / m**2`` over the Gaussian releases.
+    laplace : tuple of (multiplier, count)
+        The Laplace releases, multipliers increasing.
+    """
+
+    mu2: float = 0.0
+    laplace: tuple[tuple[float, int], ...] = field(default=())
+
+    def with_gaussian(self, multiplier: float, count: int = 1) -> Composition:
+        """Add `count` Gaussian releases."""
+        _check_multiplier(multiplier)
+        return Composition(self.mu2 + count / multiplier**2, self.laplace)
+
+    def with_laplace(self, multiplier: float, count: int = 1) -> Composition:
+        """Add `count` Laplace releases."""
+        _check_multiplier(multiplier)
+        counts = dict(self.laplace)
+        counts[multiplier] = counts.get(multiplier, 0) + count
+        return Composition(self.mu2, tuple(sorted(counts.items())))
+
+    @property
+    def pure(self) -> float:
+        """Epsilon at delta = 0."""
+        if self.mu2 > 0:
+            return math.inf
+        return math.fsum(count / m for m, count in self.laplace)
+
+    def price(self, delta: float) -> Price:
+        """The smallest epsilon this package can prove at `delta`.
+
+        Raises
+        ------
+        PrivacyError
+            If delta is outside [0, 1).
+        """
+        check_delta(delta)
+        if self.mu2 == 0:
+            pure = Price(self.pure, delta, "sum of pure epsilons")
+            if delta == 0 or not self.laplace:
+                return pure
+            loss = Price(self._loss_distribution(delta), delta, "privacy loss distribution")
+            return min(pure, loss, key=lambda price: price.epsilon)
+        if delta == 0:
+            return Price(math.inf, 0.0, "Gaussian noise has no finite epsilon at delta = 0")
+        if not self.laplace:
+            return Price(_gaussian_epsilon(self.mu2, delta), delta, "exact Gaussian composition")
+        return Price(self._loss_distribution(delta), delta, "privacy loss distribution")
+
+    def _loss_distribution(self, delta: float) -> float:
+        from dp_accounting import GaussianDpEvent, LaplaceDpEvent, pld
+
+        accountant = pld.PLDAccountant(value_discretization_interval=_GRID)
+        if self.mu2 > 0:
+            accountant.compose(GaussianDpEvent(1 / math.sqrt(self.mu2)))
+        for multiplier, count in self.laplace:
+            accountant.compose(LaplaceDpEvent(multiplier), count)
+        return float(accountant.get_epsilon(delta))
+
+
+def gaussian_multiplier(steps: int, epsilon: float, delta: float) -> float:
+    """Smallest multiplier with which `steps` Gaussian releases are (epsilon, delta)-DP in total."""
+    _check_epsilon(epsilon)
+    if delta == 0:
+        raise PrivacyError(
+            "Gaussian noise cannot give delta = 0: its privacy loss is unbounded. State a delta "
+            "such as 1e-6, or use mechanism=dp.Laplace()."
+        )
+    check_delta(delta)
+    from dp_accounting import get_sigma_gaussian
+
+    sigma = get_sigma_gaussian(epsilon, delta) * _UP
+    while _gaussian_epsilon(1 / sigma**2, delta) > epsilon:
+        sigma *= _UP
+    return sigma * math.sqrt(steps)
+
+
+def laplace_multiplier(steps: int, epsilon: float, delta: float) -> float:
+    """Smallest multiplier with which `steps` Laplace releases are (epsilon, delta)-DP in total."""
+    _check_epsilon(epsilon)
+    check_delta(delta)
+    pure = steps / epsilon * _UP
+    if delta == 0:
+        return pure
+
+    def spent(multiplier: float) -> float:
+        return Composition().with_laplace(multiplier, steps).price(delta).epsilon
+
+    # Many small Laplace losses act like Gaussian ones of the same multiplier: a good first guess.
+    high = min(pure, gaussian_multiplier(steps, epsilon, delta))
+    while spent(high) > epsilon:
+        high = min(1.25 * high, pure)
+    low = high / 1.25
+    while spent(low) <= epsilon:
+        low, high = low / 1.25, low
+    while high / low > 1 + 1e-6:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if spent(middle) <= epsilon else (middle, high)
+    return high
+
+
+def classical_gaussian_multiplier(epsilon: float, delta: float) -> float:
+    """``sqrt(2 ln(1.25/delta)) / epsilon``: the textbook calibration of one release.
+
+    A proof of (epsilon, delta)-DP for epsilon <= 1 only. The package uses it as a parametrisation
+    of the noise and states what the exact composition gives.
+    """
+    _check_epsilon(epsilon)
+    check_delta(delta)
+    if delta == 0:
+        raise PrivacyError("The classical Gaussian calibration needs step_delta > 0.")
+    return math.sqrt(2 * math.log(1.25 / delta)) / epsilon
+
+
+def check_delta(delta: float) -> None:
+    """Refuse a delta outside [0, 1)."""
+    if not (isinstance(delta, (int, float)) and math.isfinite(delta) and 0 <= delta < 1):
+        raise PrivacyError(
+            f"delta={delta!r} is not a probability of failure: write a number in [0, 1), well "
+            "below one over the number of people protected, for example 1e-6."
+        )
+
+
+def _check_epsilon(epsilon: float) -> None:
+    if not (isinstance(epsilon, (int, float)) and math.isfinite(epsilon) and epsilon > 0):
+        raise PrivacyError(
+            f"epsilon={epsilon!r} is not a privacy budget: write a positive finite number, for "
+            "example epsilon=1.0."
+        )
+
+
+def _check_multiplier(multiplier: float) -> None:
+    if not (math.isfinite(multiplier) and multiplier > 0):
+        raise PrivacyError(
+            f"A noise multiplier of {multiplier!r} is no noise to account for: it must be a "
+            "positive finite number (noise scale over sensitivity)."
+        )
+
+
+def _gaussian_epsilon(mu2: float, delta: float) -> float:
+    from dp_accounting import get_epsilon_gaussian
+
+    return float(get_epsilon_gaussian(1 / math.sqrt(mu2), delta))

@@ -1,0 +1,1 @@
+"""One method per file, written to read like its paper."""

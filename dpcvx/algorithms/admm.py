@@ -1,0 +1,106 @@
+r"""Consensus ADMM with the exact local objective (Boyd et al. 2011, section 7; Ryu and Kim 3b).
+
+.. math::
+    x_p \leftarrow \operatorname{argmin}_{x \in W_p} f_p(x) - \langle \lambda_p, S_p x \rangle
+        + \tfrac{\rho_t}{2} \| w - S_p x \|^2
+
+Private where the data enter the gradient through a constant term only,
+:math:`f_p(x; d) = f_p(x; 0) + \langle J d, x \rangle` up to a number: each round the oracle
+releases a noisy gradient, from which the public part is subtracted, and the exact solve of the
+public function plus the noisy linear term is post-processing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..conic import Outcome
+from ..program import Program
+from .base import Answer, Asks, Local, Requirements
+from .consensus import Broadcast, ConsensusMethod
+from .penalty import PenaltyRule, as_penalty
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class AgentState:
+    """x, the multipliers lam, and the running average of the iterates."""
+
+    x: Array
+    lam: Array
+    average: Array
+    outcome: Outcome
+
+
+@dataclass(frozen=True)
+class ADMM(ConsensusMethod[AgentState]):
+    """Consensus ADMM with exact local minimisation.
+
+    Parameters
+    ----------
+    rho : float or penalty rule
+        Weight of disagreement: a number, `GrowingPenalty` or `ResidualBalancing`.
+    output : {"average", "last", None}
+        Which iterate the result reports first: None takes the average under noise, the last
+        iterate without.
+
+    Raises
+    ------
+    ModelError
+        If rho is not positive.
+    """
+
+    rho: float | PenaltyRule = 10.0
+    output: Literal["average", "last"] | None = None
+
+    def __post_init__(self) -> None:
+        as_penalty(self.rho)
+
+    @property
+    def requirements(self) -> Requirements:
+        """Convex objectives, compiled; one release per agent and round."""
+        return Requirements(convex=True, exact=True, releases=1)
+
+    def resolved(self, program: Program, step_epsilon: float) -> ADMM:
+        """Fill in epsilon in the penalty rule."""
+        return replace(self, rho=as_penalty(self.rho).resolved(step_epsilon))
+
+    def start_agent(self, local: Local) -> AgentState:
+        """x at the public start, zero multipliers."""
+        x = local.program.start
+        lam = np.zeros(local.program.shared.size)
+        return AgentState(x, lam, np.zeros_like(x), Outcome.SOLVED)
+
+    def act(
+        self, local: Local, state: AgentState, t: int, k: int, message: Broadcast, oracle: Asks
+    ) -> tuple[AgentState, Array]:
+        """The exact local step at a noisy linear term, then the multipliers."""
+        assert local.exact is not None
+        w, rho, S = message.w, message.rho, local.program.shared
+        linear = oracle.gradient(state.x) - local.public_gradient(state.x)
+        D = np.zeros(state.x.size)
+        D[S] = rho
+        linear[S] -= state.lam + rho * w
+        found = local.exact.solve(D, linear)
+        # The budget of a failed solve is spent: keep the previous point and go on.
+        x = state.x if found.x is None else found.x
+        z = x[S]
+        lam = state.lam + rho * (w - z)
+        average = state.average + (x - state.average) / t
+        return AgentState(x, lam, average, found.outcome), z
+
+    def answer(self, state: AgentState) -> Answer:
+        """Last and averaged iterate."""
+        return Answer(state.x, state.average)
+
+    def outcome(self, state: AgentState) -> Outcome:
+        """Of the last local step."""
+        return state.outcome
+
+    def __str__(self) -> str:
+        return f"ADMM with exact local steps, {as_penalty(self.rho)}"

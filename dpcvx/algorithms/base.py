@@ -1,0 +1,166 @@
+"""What an algorithm is: public code on two sides of a network, with an oracle on the agents' side.
+
+A round consists of `exchanges` exchanges. In each, the server side sends one message per agent
+(None leaves the agent idle), the agents act, and the server side receives their replies. Methods
+without a server use the server side as the mail: it forwards what neighbours wrote. An algorithm
+holds neither data nor noise; whatever it learns about private data comes out of `Oracle`.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..conic import ConicProgram, Outcome
+from ..program import LocalProgram, Program
+from ..projection import Projector, ProximalStep
+
+Array = NDArray[np.float64]
+S = TypeVar("S")
+A = TypeVar("A")
+
+
+class Asks(Protocol):
+    """The oracle as an algorithm sees it; see `dpcvx.oracle.Oracle`."""
+
+    def gradient(self, x: Array) -> Array: ...  # noqa: D102
+
+    def solution(self, x: Array, step: ProximalStep) -> Array: ...  # noqa: D102
+
+
+@dataclass(frozen=True)
+class Local:
+    """Public tools of one agent.
+
+    Attributes
+    ----------
+    program : LocalProgram
+    projector : Projector
+        Onto W.
+    exact : ConicProgram or None
+        Objective at zero data and W, if the algorithm asked for it.
+    public_gradient : callable
+        Gradient of the objective at zero data.
+    """
+
+    program: LocalProgram
+    projector: Projector
+    exact: ConicProgram | None
+    public_gradient: Callable[[Array], Array]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An agent's final vectors, shape (n,): the last iterate and the theory's average."""
+
+    last: Array
+    average: Array
+
+
+@dataclass(frozen=True)
+class Residuals:
+    """Distance from consensus after a round, from released values only.
+
+    Attributes
+    ----------
+    primal : float
+        ``||w - z||`` over all agents' shared components.
+    dual : float
+        ``rho ||w - w_previous||`` over the same components.
+    mismatch : float
+        Largest ``|w - z|``.
+    rho : float
+        Penalty of the round.
+    """
+
+    primal: float
+    dual: float
+    mismatch: float
+    rho: float
+
+
+@dataclass(frozen=True)
+class Requirements:
+    """What an algorithm asks of the problem and of the guarantee.
+
+    Attributes
+    ----------
+    convex : bool
+        Objectives must follow cvxpy's convexity rules.
+    exact : bool
+        Objectives are compiled into the local cone programs; private data may then enter the
+        gradient only through a term that does not depend on the point.
+    releases : int
+        Releases per agent and round.
+    """
+
+    convex: bool
+    exact: bool
+    releases: int
+
+
+class Algorithm(abc.ABC, Generic[S, A]):
+    """Abstract; concrete algorithms are frozen dataclasses of their parameters."""
+
+    exchanges: ClassVar[int] = 1
+    output: Literal["average", "last"] | None
+
+    @property
+    @abc.abstractmethod
+    def requirements(self) -> Requirements:
+        """What the plan has to check and to count."""
+
+    @abc.abstractmethod
+    def resolved(self, program: Program, step_epsilon: float) -> Self:
+        """The algorithm with every default replaced by a number.
+
+        Parameters
+        ----------
+        program : Program
+        step_epsilon : float
+            Budget per release that the papers' rules refer to; infinite without noise.
+
+        Raises
+        ------
+        ModelError
+            If a constant is neither given nor derivable.
+        """
+
+    @abc.abstractmethod
+    def start_server(self, program: Program) -> S:
+        """State of the server side before round 1."""
+
+    @abc.abstractmethod
+    def start_agent(self, local: Local) -> A:
+        """State of an agent before round 1."""
+
+    @abc.abstractmethod
+    def send(self, server: S, t: int, k: int) -> tuple[S, list[Any]]:
+        """Messages of exchange k (from 0) in round t (from 1), one per agent; None: idle."""
+
+    @abc.abstractmethod
+    def act(
+        self, local: Local, state: A, t: int, k: int, message: Any, oracle: Asks
+    ) -> tuple[A, Any]:
+        """An agent's turn: its new state and its reply."""
+
+    @abc.abstractmethod
+    def receive(self, server: S, t: int, k: int, replies: Sequence[Any]) -> S:
+        """The server side takes the replies (None from idle agents)."""
+
+    @abc.abstractmethod
+    def residuals(self, server: S) -> Residuals:
+        """Residuals after a round."""
+
+    @abc.abstractmethod
+    def answer(self, state: A) -> Answer:
+        """An agent's result so far."""
+
+    @abc.abstractmethod
+    def outcome(self, state: A) -> Outcome:
+        """How the last public solve of an agent ended."""

@@ -1,0 +1,117 @@
+"""The server side that the consensus ADMM methods share (Ryu and Kim, lines 5 and 22).
+
+Multipliers are never sent: server and agents compute the same update from the same values.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..program import Program
+from .base import Algorithm, Residuals
+from .penalty import PenaltyRule, as_penalty
+
+Array = NDArray[np.float64]
+A = TypeVar("A")
+
+
+@dataclass(frozen=True)
+class Broadcast:
+    """What the server sends to one agent.
+
+    Attributes
+    ----------
+    w : ndarray
+        Its components of the shared vector.
+    rho : float
+        Penalty of the round.
+    """
+
+    w: Array
+    rho: float
+
+
+@dataclass(frozen=True)
+class Server:
+    """State of the server.
+
+    Attributes
+    ----------
+    program : Program
+    w : ndarray, shape (m,)
+    z : tuple of ndarray
+        Each agent's released copy of its shared components.
+    lam : tuple of ndarray
+        Multipliers of the same shape.
+    rho : float or None
+        Penalty of the last round; None before round 1.
+    primal, dual, mismatch : float
+        Residuals of the last round.
+    """
+
+    program: Program
+    w: Array
+    z: tuple[Array, ...]
+    lam: tuple[Array, ...]
+    rho: float | None = None
+    primal: float = math.nan
+    dual: float = math.nan
+    mismatch: float = math.nan
+
+
+class ConsensusMethod(Algorithm[Server, A]):
+    """Abstract: a method whose server side is the averaging above."""
+
+    rho: float | PenaltyRule
+
+    def start_server(self, program: Program) -> Server:
+        """z from the agents' public starting points, zero multipliers."""
+        z = tuple(local.start[local.shared] for local in program.agents)
+        lam = tuple(np.zeros(local.slots.size) for local in program.agents)
+        return Server(program, _mean(program, z), z, lam)
+
+    def send(self, server: Server, t: int, k: int) -> tuple[Server, list[Broadcast]]:
+        """w <- mean over holders of z - lam / rho (line 5)."""
+        program = server.program
+        rho = as_penalty(self.rho).next(t, server.rho, server.primal, server.dual)
+        w = _mean(program, [z - lam / rho for z, lam in zip(server.z, server.lam, strict=True)])
+        change = np.sqrt(program.holders) * (w - server.w)
+        dual = rho * float(np.linalg.norm(change))
+        state = Server(program, w, server.z, server.lam, rho, dual=dual)
+        return state, [Broadcast(w[local.slots], rho) for local in program.agents]
+
+    def receive(self, server: Server, t: int, k: int, replies: Sequence[Array]) -> Server:
+        """lam <- lam + rho (w - z) (line 22) and the residuals."""
+        assert server.rho is not None
+        agents = server.program.agents
+        gaps = [server.w[a.slots] - z for a, z in zip(agents, replies, strict=True)]
+        lam = tuple(old + server.rho * gap for old, gap in zip(server.lam, gaps, strict=True))
+        together = np.concatenate(gaps)
+        return Server(
+            server.program,
+            server.w,
+            tuple(replies),
+            lam,
+            server.rho,
+            primal=float(np.linalg.norm(together)),
+            dual=server.dual,
+            mismatch=float(np.max(np.abs(together), initial=0.0)),
+        )
+
+    def residuals(self, server: Server) -> Residuals:
+        """Residuals of the last round."""
+        assert server.rho is not None
+        return Residuals(server.primal, server.dual, server.mismatch, server.rho)
+
+
+def _mean(program: Program, values: Sequence[Array]) -> Array:
+    total = np.zeros(program.size)
+    for local, value in zip(program.agents, values, strict=True):
+        total[local.slots] += value
+    return total / program.holders

@@ -1,0 +1,164 @@
+r"""Linearised ADMM with multiple local updates (Ryu and Kim, Algorithm 1).
+
+.. math::
+    w_i &\leftarrow \operatorname{mean}_{p \in N_i} (z_{p,i} - \lambda_{p,i} / \rho_t) && (5) \\
+    x_p &\leftarrow \operatorname{argmin}_{x \in W_p} \langle \tilde g, x \rangle
+        + \tfrac{1}{2 \eta_t} \|x - x_p\|^2
+        + \tfrac{\rho_t}{2} \|w - S_p x + \lambda_p / \rho_t\|^2 && (10) \\
+    \lambda_p &\leftarrow \lambda_p + \rho_t (w - z_p) && (22)
+
+with :math:`\tilde g` the noisy gradient at :math:`x_p`, E local updates a round, and
+:math:`z_p` the mean of their results on the shared components :math:`S_p`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..conic import Outcome
+from ..errors import ModelError
+from ..program import Program
+from ..projection import ProximalStep
+from .base import Answer, Asks, Local, Requirements
+from .consensus import Broadcast, ConsensusMethod
+from .penalty import PenaltyRule, as_penalty
+from .step_size import ConstantStep, SmoothStep, SqrtStep, StepRule, smooth_constant
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class AgentState:
+    """x, the multipliers lam, and the running average of the iterates."""
+
+    x: Array
+    lam: Array
+    average: Array
+    weight: float
+    outcome: Outcome
+
+
+@dataclass(frozen=True)
+class LinearizedADMM(ConsensusMethod[AgentState]):
+    """Linearised consensus ADMM; every iterate lies in its agent's constraint set.
+
+    Parameters
+    ----------
+    rho : float or penalty rule
+        Weight of disagreement: a number, `GrowingPenalty` or `ResidualBalancing`.
+    step : float, step rule or None
+        eta_t: a number, `ConstantStep`, `SmoothStep`, `SqrtStep` or `StronglyConvexStep`. None
+        takes `SmoothStep` where a smoothness constant can be derived, else `SqrtStep`.
+    local_updates : int
+        E, noisy gradients (and releases) per agent and round.
+    perturb : {"objective", "output", "projected output"}
+        Where the noise goes: into the gradient (the paper's method), or onto the result of the
+        local step (its baseline, equation 12), which is then outside the set, or projected back.
+    output : {"average", "last", None}
+        Which iterate the result reports first: None takes the average under noise, the last
+        iterate without. The convergence theorems are about the average.
+
+    Raises
+    ------
+    ModelError
+        If a parameter is outside its range.
+    """
+
+    rho: float | PenaltyRule = 10.0
+    step: float | StepRule | None = None
+    local_updates: int = 1
+    perturb: Literal["objective", "output", "projected output"] = "objective"
+    output: Literal["average", "last"] | None = None
+
+    def __post_init__(self) -> None:
+        as_penalty(self.rho)
+        if not isinstance(self.local_updates, int) or self.local_updates < 1:
+            raise ModelError(
+                f"dp.LinearizedADMM(local_updates={self.local_updates!r}) must be an int of at "
+                "least 1: the number of noisy gradients per agent and round."
+            )
+        if self.perturb not in ("objective", "output", "projected output"):
+            raise ModelError(
+                f"dp.LinearizedADMM(perturb={self.perturb!r}) is unknown; write 'objective', "
+                "'output' or 'projected output'. For no noise, plan with mechanism=None."
+            )
+
+    @property
+    def requirements(self) -> Requirements:
+        """Convex objectives; E releases per agent and round."""
+        return Requirements(convex=True, exact=False, releases=self.local_updates)
+
+    def resolved(self, program: Program, step_epsilon: float) -> LinearizedADMM:
+        """Fill in eta, L, alpha and epsilon."""
+        step = self.step
+        if step is None:
+            step = SqrtStep() if smooth_constant(program) is None else SmoothStep()
+        if isinstance(step, (int, float)):
+            step = ConstantStep(step)
+        return replace(
+            self,
+            rho=as_penalty(self.rho).resolved(step_epsilon),
+            step=step.resolved(program, step_epsilon),
+        )
+
+    def start_agent(self, local: Local) -> AgentState:
+        """x at the public start, zero multipliers."""
+        x = local.program.start
+        lam = np.zeros(local.program.shared.size)
+        return AgentState(x, lam, np.zeros_like(x), 0.0, Outcome.SOLVED)
+
+    def act(
+        self, local: Local, state: AgentState, t: int, k: int, message: Broadcast, oracle: Asks
+    ) -> tuple[AgentState, Array]:
+        """Lines 8 to 22: E local updates, their mean, the multipliers."""
+        assert self.step is not None and not isinstance(self.step, (int, float))
+        w, rho, eta = message.w, message.rho, self.step.eta(t)
+        S = local.program.shared
+        x, lam = state.x, state.lam
+        average, weight, outcome = state.average, state.weight, state.outcome
+        D = np.full(x.size, 1 / eta)
+        D[S] += rho
+        pull = np.zeros_like(x)
+        pull[S] = rho * w + lam
+        mean = np.zeros_like(x)
+        for _ in range(self.local_updates):
+            step = ProximalStep(local.projector, (x / eta + pull) / D, D)
+            before = x
+            x, outcome = self._update(x, step, oracle)
+            mean += x / self.local_updates
+            share = self.step.weight(t) / self.local_updates
+            weight += share
+            iterate = x if self.step.averages_new else before
+            average = average + (share / weight) * (iterate - average)
+        z = mean[S]
+        lam = lam + rho * (w - z)
+        return AgentState(x, lam, average, weight, outcome), z
+
+    def _update(self, x: Array, step: ProximalStep, oracle: Asks) -> tuple[Array, Outcome]:
+        """One local update (10), or the baseline (12) with noise on the solution."""
+        if self.perturb == "objective":
+            found = step(oracle.gradient(x))
+        elif self.perturb == "output":
+            return oracle.solution(x, step), Outcome.SOLVED
+        else:
+            found = step.projector(oracle.solution(x, step), step.D)
+        # The budget of a failed solve is spent: keep the previous point and go on.
+        return (x if found.x is None else found.x), found.outcome
+
+    def answer(self, state: AgentState) -> Answer:
+        """Last and averaged iterate."""
+        return Answer(state.x, state.average)
+
+    def outcome(self, state: AgentState) -> Outcome:
+        """Of the last local update."""
+        return state.outcome
+
+    def __str__(self) -> str:
+        return (
+            f"linearised ADMM, E = {self.local_updates}, {self.perturb} perturbation, "
+            f"{as_penalty(self.rho)}, {self.step}"
+        )

@@ -1,0 +1,129 @@
+"""Penalty rules: rho_t as a constant, a schedule, or a function of released residuals."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Protocol, Self
+
+from ..errors import ModelError
+
+
+class PenaltyRule(Protocol):
+    """rho_t, known to server and agents before round t."""
+
+    def resolved(self, step_epsilon: float) -> Self:
+        """The rule with its constants filled in."""
+        ...
+
+    def next(self, t: int, rho: float | None, primal: float, dual: float) -> float:
+        """rho of round t from the previous one (None before round 1) and its residuals."""
+        ...
+
+
+@dataclass(frozen=True)
+class ConstantPenalty:
+    """``rho_t = rho``."""
+
+    rho: float
+
+    def __post_init__(self) -> None:
+        _positive("rho", self.rho)
+
+    def resolved(self, step_epsilon: float) -> ConstantPenalty:
+        """Nothing to fill in."""
+        return self
+
+    def next(self, t: int, rho: float | None, primal: float, dual: float) -> float:
+        """The constant."""
+        return self.rho
+
+
+@dataclass(frozen=True)
+class GrowingPenalty:
+    """``rho_t = min(1e9, c1 * 1.2^floor(t / Tc) + c2 / epsilon)``, Ryu and Kim (73).
+
+    Parameters
+    ----------
+    c1, c2, Tc : float
+        MNIST in the paper: (2, 5, 10000); FEMNIST: (0.005, 0.05, 2000).
+    epsilon : float, optional
+        Budget per release; the plan's if omitted.
+    """
+
+    c1: float
+    c2: float
+    Tc: int
+    epsilon: float | None = None
+
+    def __post_init__(self) -> None:
+        _positive("c1", self.c1)
+        _positive("Tc", self.Tc)
+        if not (math.isfinite(self.c2) and self.c2 >= 0):
+            raise ModelError(f"dp.GrowingPenalty(c2={self.c2!r}) must be finite and at least 0.")
+
+    def resolved(self, step_epsilon: float) -> GrowingPenalty:
+        """Fill in epsilon."""
+        return replace(self, epsilon=step_epsilon) if self.epsilon is None else self
+
+    def next(self, t: int, rho: float | None, primal: float, dual: float) -> float:
+        """The schedule."""
+        assert self.epsilon is not None
+        return min(1e9, self.c1 * 1.2 ** (t // self.Tc) + self.c2 / self.epsilon)
+
+
+@dataclass(frozen=True)
+class ResidualBalancing:
+    """Double or halve rho where primal and dual residual differ by more than a factor.
+
+    Residuals of released values only, so the adaptation costs no privacy (Boyd et al., 2011,
+    section 3.4.1).
+
+    Parameters
+    ----------
+    rho : float
+        Penalty of round 1.
+    threshold : float
+        Ratio of the residuals that triggers a change.
+    factor : float
+        By which rho changes.
+    """
+
+    rho: float
+    threshold: float = 10.0
+    factor: float = 2.0
+
+    def __post_init__(self) -> None:
+        _positive("rho", self.rho)
+        for name, value in (("threshold", self.threshold), ("factor", self.factor)):
+            if not (math.isfinite(value) and value > 1):
+                raise ModelError(
+                    f"dp.ResidualBalancing({name}={value!r}) must be finite and above 1."
+                )
+
+    def resolved(self, step_epsilon: float) -> ResidualBalancing:
+        """Nothing to fill in."""
+        return self
+
+    def next(self, t: int, rho: float | None, primal: float, dual: float) -> float:
+        """Rho for round t."""
+        if rho is None:
+            return self.rho
+        if primal > self.threshold * dual:
+            return min(1e9, rho * self.factor)
+        if dual > self.threshold * primal:
+            return max(1e-9, rho / self.factor)
+        return rho
+
+
+def as_penalty(rho: float | PenaltyRule) -> PenaltyRule:
+    """A number as a constant rule."""
+    return ConstantPenalty(rho) if isinstance(rho, (int, float)) else rho
+
+
+def _positive(name: str, value: float) -> None:
+    if not (math.isfinite(value) and value > 0):
+        raise ModelError(
+            f"The penalty parameter {name}={value!r} must be a positive finite number: it weighs "
+            "disagreement between agents. Write for example rho=10."
+        )

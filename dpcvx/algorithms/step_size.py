@@ -1,0 +1,188 @@
+"""Step-size rules of the linearised methods, with the average that each rate is about.
+
+Ryu and Kim, equations (25a), (26a) and (27a).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Protocol, Self
+
+from ..curvature import smoothness, strong_convexity
+from ..errors import ModelError
+from ..program import Program
+
+
+class StepRule(Protocol):
+    """eta_t and the weights of the averaged iterate."""
+
+    @property
+    def averages_new(self) -> bool:
+        """Average the iterates after the local updates (else before them)."""
+        ...
+
+    def resolved(self, program: Program, step_epsilon: float) -> Self:
+        """The rule with its constants filled in."""
+        ...
+
+    def eta(self, t: int) -> float:
+        """Step size of round t (from 1)."""
+        ...
+
+    def weight(self, t: int) -> float:
+        """Weight of round t in the average, up to a common factor."""
+        ...
+
+
+@dataclass(frozen=True)
+class ConstantStep:
+    """``eta_t = eta``.
+
+    Parameters
+    ----------
+    eta : float, optional
+        1/L with the derived smoothness constant L if omitted.
+    """
+
+    value: float | None = None
+
+    averages_new = True
+
+    def __post_init__(self) -> None:
+        _positive("dp.ConstantStep", "value", self.value)
+
+    def resolved(self, program: Program, step_epsilon: float) -> ConstantStep:
+        """Fill in 1/L."""
+        if self.value is not None:
+            return self
+        return ConstantStep(1.0 / _largest_smoothness(program, "dp.ConstantStep(eta)"))
+
+    def eta(self, t: int) -> float:
+        """The constant."""
+        assert self.value is not None
+        return self.value
+
+    def weight(self, t: int) -> float:
+        """Uniform."""
+        return 1.0
+
+
+@dataclass(frozen=True)
+class SmoothStep:
+    """``eta_t = 1 / (L + sqrt(t) / epsilon)`` for L-smooth objectives (25a).
+
+    Parameters
+    ----------
+    L : float, optional
+        Smoothness constant; derived from the model if omitted.
+    epsilon : float, optional
+        Budget per release; the plan's if omitted.
+    """
+
+    L: float | None = None
+    epsilon: float | None = None
+
+    averages_new = True
+
+    def __post_init__(self) -> None:
+        _positive("dp.SmoothStep", "L", self.L)
+
+    def resolved(self, program: Program, step_epsilon: float) -> SmoothStep:
+        """Fill in L and epsilon."""
+        L = _largest_smoothness(program, "dp.SmoothStep(L=...)") if self.L is None else self.L
+        return SmoothStep(L, step_epsilon if self.epsilon is None else self.epsilon)
+
+    def eta(self, t: int) -> float:
+        """The step of round t."""
+        assert self.L is not None and self.epsilon is not None
+        return 1.0 / (self.L + math.sqrt(t) / self.epsilon)
+
+    def weight(self, t: int) -> float:
+        """Uniform."""
+        return 1.0
+
+
+@dataclass(frozen=True)
+class SqrtStep:
+    """``eta_t = 1 / sqrt(t)`` for objectives that need not be smooth (26a)."""
+
+    averages_new = False
+
+    def resolved(self, program: Program, step_epsilon: float) -> SqrtStep:
+        """Nothing to fill in."""
+        return self
+
+    def eta(self, t: int) -> float:
+        """The step of round t."""
+        return 1.0 / math.sqrt(t)
+
+    def weight(self, t: int) -> float:
+        """Uniform."""
+        return 1.0
+
+
+@dataclass(frozen=True)
+class StronglyConvexStep:
+    """``eta_t = 2 / (alpha (t + 2))`` for alpha-strongly convex objectives (27a).
+
+    Parameters
+    ----------
+    alpha : float, optional
+        Modulus of strong convexity; derived from the quadratic part if omitted.
+    """
+
+    alpha: float | None = None
+
+    averages_new = False
+
+    def __post_init__(self) -> None:
+        _positive("dp.StronglyConvexStep", "alpha", self.alpha)
+
+    def resolved(self, program: Program, step_epsilon: float) -> StronglyConvexStep:
+        """Fill in alpha, the smallest over the agents."""
+        if self.alpha is not None:
+            return self
+        moduli = {local.name: strong_convexity(local.form) for local in program.agents}
+        weakest = min(moduli, key=lambda name: moduli[name])
+        if moduli[weakest] == 0:
+            raise ModelError(
+                f"The quadratic part of the objective of agent '{weakest}' is not strongly convex, "
+                "so dp.StronglyConvexStep() has no modulus. Write "
+                "dp.StronglyConvexStep(alpha=...) if you know one, or step=dp.SmoothStep()."
+            )
+        return replace(self, alpha=moduli[weakest])
+
+    def eta(self, t: int) -> float:
+        """The step of round t."""
+        assert self.alpha is not None
+        return 2.0 / (self.alpha * (t + 2))
+
+    def weight(self, t: int) -> float:
+        """Proportional to t, so that ``2 t / (T (T + 1))`` after normalisation."""
+        return float(t)
+
+
+def smooth_constant(program: Program) -> float | None:
+    """Largest smoothness constant over the agents, or None if one cannot be derived."""
+    constants = [smoothness(local.form) for local in program.agents]
+    known = [c for c in constants if c is not None]
+    return max(known) if len(known) == len(constants) else None
+
+
+def _largest_smoothness(program: Program, remedy: str) -> float:
+    L = smooth_constant(program)
+    if L is None:
+        unknown = next(a.name for a in program.agents if smoothness(a.form) is None)
+        raise ModelError(
+            f"No smoothness constant can be derived for the objective of agent '{unknown}' "
+            f"(nonsmooth, or its curvature depends on private data). Write {remedy} if you know "
+            "one, or step=dp.SqrtStep(), which needs none."
+        )
+    # A linear objective has L = 0: any step is admissible, one is as good as another.
+    return L if L > 0 else 1.0
+
+
+def _positive(name: str, field: str, value: float | None) -> None:
+    if value is not None and not (math.isfinite(value) and value > 0):
+        raise ModelError(f"{name}({field}={value!r}) must be a positive finite number.")

@@ -1,0 +1,183 @@
+"""What a user sees: banner, progress table, summary. Released values and public facts only."""
+
+from __future__ import annotations
+
+import math
+import sys
+import textwrap
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from .accounting import Composition
+
+if TYPE_CHECKING:
+    from .plan import Plan
+    from .result import History, Result
+
+_WIDTH = 96
+_LABEL = 13
+# About this many lines of progress, whatever the number of rounds.
+_ROWS = 12
+
+
+def banner(plan: Plan) -> str:
+    """The plan in words: problem, algorithm, sensitivity and its derivation, noise, guarantee."""
+    program = plan.program
+    local = sum(a.n - a.shared.size for a in program.agents)
+    versions = f"cvxpy {version('cvxpy')}, clarabel {version('clarabel')}"
+    lines = [
+        "=" * _WIDTH,
+        f"dpcvx {version('dpcvx')}  ({versions})".center(_WIDTH).rstrip(),
+        "=" * _WIDTH,
+        _row(
+            "problem",
+            f"{_count(len(program.agents), 'agent')}, {_count(program.size, 'shared component')}, "
+            f"{local} local",
+        ),
+    ]
+    for agent in program.agents:
+        lines.append(
+            _row(
+                "",
+                f"{agent.name}: {agent.n} variables ({agent.shared.size} shared), "
+                f"set: {agent.set_description}",
+            )
+        )
+    lines.append(_row("algorithm", f"{plan.algorithm}"))
+    lines.append(_row("rounds", f"{plan.rounds}"))
+    if plan.calibrated is not None:
+        entries = {guarantee.agent: guarantee for guarantee in plan.guarantee.agents}
+        for local_program, sensitivity in zip(program.agents, plan.sensitivities, strict=True):
+            if sensitivity is None:
+                lines.append(_row("privacy", f"{local_program.name}: nothing private"))
+                continue
+            entry = entries[local_program.name]
+            relation = "=" if entry.exact else "<="
+            lines.append(
+                _row(
+                    "privacy",
+                    f"{entry.agent}: gradient l{plan.calibrated.mechanism.norm} sensitivity "
+                    f"{relation} {entry.sensitivity:.6g}, noise scale {entry.scale:.6g} per "
+                    "component",
+                )
+            )
+            lines.append(_row("", sensitivity.derivation))
+    lines.append(_row("guarantee", ""))
+    lines += [textwrap.indent(str(plan.guarantee), "  ")]
+    if plan.calibrated is not None:
+        lines.append("  fixed by the plan; no data have been read")
+    lines.append("=" * _WIDTH)
+    return "\n".join(lines)
+
+
+def summary(result: Result) -> str:
+    """The result in words."""
+    failed = sum(result.history.failed)
+    lines = [
+        _row(
+            "status",
+            f"{result.status.name.lower()}: {result.status.value} "
+            f"({result.rounds} rounds, {result.seconds:.2f} s)",
+        ),
+        _row("reported", f"the {result.reported} iterate"),
+        _row(
+            "consensus", f"largest deviation of a shared component {result.consensus_residual:.3e}"
+        ),
+        _row(
+            "feasibility",
+            f"largest violation of an agent's own set {result.max_violation:.3e} (last iterate)",
+        ),
+    ]
+    if failed:
+        lines.append(
+            _row(
+                "solver",
+                f"{failed} local solve(s) of reduced accuracy, or replaced by the previous point",
+            )
+        )
+    lines.append(_row("guarantee", ""))
+    lines.append(textwrap.indent(str(result.guarantee), "  "))
+    if result.guarantee.kind != "none":
+        lines.append(_row("spent", ""))
+        lines.append(textwrap.indent(str(result.ledger), "  "))
+    return "\n".join(lines)
+
+
+def wanted(verbose: bool | None) -> bool:
+    """Whether to print: as asked, else only on a terminal."""
+    return sys.stdout.isatty() if verbose is None else verbose
+
+
+class Reporter:
+    """Prints banner, progress table and summary of one run, or nothing."""
+
+    def __init__(self, plan: Plan, shown: bool) -> None:
+        self._plan = plan
+        self._console = Console(quiet=not shown, highlight=False, soft_wrap=True)
+        self._every = max(1, math.ceil(plan.rounds / _ROWS))
+        self._progress = Progress(
+            TextColumn("  round {task.completed}/{task.total}"),
+            BarColumn(),
+            TimeRemainingColumn(),
+            console=self._console,
+            transient=True,
+            disable=not (shown and self._console.is_terminal),
+        )
+        self._task = self._progress.add_task("rounds", total=plan.rounds)
+        self._releases = plan.algorithm.requirements.releases
+
+    def start(self) -> None:
+        """Print banner and table head."""
+        self._print(banner(self._plan))
+        spent = "   eps spent" if self._plan.calibrated else ""
+        self._print(
+            f"{'round':>7}{'primal res':>13}{'dual res':>13}{'max gap':>12}{'rho':>11}{spent}"
+        )
+        self._print("-" * _WIDTH)
+        self._progress.start()
+
+    def round(self, t: int, history: History) -> None:
+        """Advance; print the round if it is one of the shown ones."""
+        self._progress.update(self._task, completed=t)
+        if self._console.quiet or not (t <= 1 or t % self._every == 0 or t == self._plan.rounds):
+            return
+        row = (
+            f"{t:>7}{history.primal[-1]:>13.3e}{history.dual[-1]:>13.3e}"
+            f"{history.mismatch[-1]:>12.2e}{history.rho[-1]:>11.3g}{self._spent(t)}"
+        )
+        note = f"  {history.failed[-1]} inaccurate solve(s)" if history.failed[-1] else ""
+        self._print(row + note)
+
+    def stop(self) -> None:
+        """Remove the bar."""
+        self._progress.stop()
+
+    def finish(self, result: Result) -> None:
+        """Print the summary."""
+        self._print("-" * _WIDTH)
+        self._print(summary(result))
+
+    def _spent(self, t: int) -> str:
+        plan = self._plan
+        if plan.calibrated is None or plan.price is None:
+            return ""
+        mechanism, m = plan.calibrated.mechanism, plan.calibrated.multiplier
+        composition = mechanism.compose(Composition(), m, t * self._releases)
+        return f"{composition.price(plan.price.delta).epsilon:>12.4g}"
+
+    def _print(self, text: str) -> None:
+        self._console.print(text, markup=False)
+
+
+def _row(label: str, text: str) -> str:
+    if not text:
+        return f"{label}:"
+    first = f"{label + ':' if label else '':<{_LABEL}}"
+    return textwrap.fill(text, _WIDTH, initial_indent=first, subsequent_indent=" " * _LABEL)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,83 @@
+"""Errors of the package: what was wrong with which object, why it matters, what to write instead.
+
+No message ever contains a private value. Everything raised on purpose derives from
+`DpcvxError`, so that ``except dp.DpcvxError`` catches it all.
+"""
+
+from __future__ import annotations
+
+
+class DpcvxError(Exception):
+    """Base class of every error that the package raises on purpose."""
+
+
+class ModelError(DpcvxError, ValueError):
+    """The model, an argument or a public input cannot be used as it was stated."""
+
+
+class DataError(ModelError):
+    """Private data do not fit their declaration (shape, sign, finiteness). Values are not shown."""
+
+
+class PrivacyError(DpcvxError, ValueError):
+    """A guarantee cannot be proved, or a call would put private data where they must not be."""
+
+
+class BudgetError(PrivacyError):
+    """A release would exceed the privacy budget; nothing was released.
+
+    Attributes
+    ----------
+    agent : str
+        Agent whose budget is exhausted.
+    spent, requested, allowed : float
+        Epsilon so far, epsilon after the refused release, epsilon of the budget, all at `delta`.
+    delta : float
+        Delta at which the three are stated.
+    affordable : int
+        How many further releases of the same kind the budget still covers.
+    """
+
+    def __init__(
+        self,
+        agent: str,
+        *,
+        spent: float,
+        requested: float,
+        allowed: float,
+        delta: float,
+        affordable: int,
+    ) -> None:
+        self.agent = agent
+        self.spent = spent
+        self.requested = requested
+        self.allowed = allowed
+        self.delta = delta
+        self.affordable = affordable
+        super().__init__(
+            f"The next release would bring agent '{agent}' to ({requested:.6g}, {delta:.3g})-DP; "
+            f"its budget is ({allowed:.6g}, {delta:.3g}) and {spent:.6g} of it is spent. Nothing "
+            f"was released. The budget still covers {affordable} release(s) of this kind: lower "
+            "`rounds` or `local_updates`, or plan with a larger `epsilon`."
+        )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        fields = (self.agent, self.spent, self.requested, self.allowed, self.delta, self.affordable)
+        return _rebuild_budget_error, fields
+
+
+def _rebuild_budget_error(
+    agent: str, spent: float, requested: float, allowed: float, delta: float, affordable: int
+) -> BudgetError:
+    return BudgetError(
+        agent,
+        spent=spent,
+        requested=requested,
+        allowed=allowed,
+        delta=delta,
+        affordable=affordable,
+    )
+
+
+class SolverError(DpcvxError, RuntimeError):
+    """A conic solver failed where no released value could take the place of its answer."""

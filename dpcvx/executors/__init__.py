@@ -1,0 +1,1 @@
+"""Where agents live and how they are called."""

@@ -1,0 +1,101 @@
+"""The privacy guarantee of a plan or a run, with everything it depends on next to the numbers."""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["worst-case", "none"]
+
+OBSERVER = (
+    "everyone but the agent itself, the server and all other agents together; sees every "
+    "released value of every round"
+)
+ASSUMPTIONS = (
+    "agents follow the protocol and keep their noise to themselves",
+    "what the model declares public is independent of the private data",
+    "noise and sums are treated as real numbers (floating point is not accounted for)",
+)
+SEEDED = "reproducible: not for release (whoever knows the seed can subtract the noise)"
+STATED_ACCURACY = "local solves reach their stated accuracy, or are replaced by public points"
+
+
+@dataclass(frozen=True)
+class AgentGuarantee:
+    """What one agent's data are protected by.
+
+    Attributes
+    ----------
+    agent : str
+    adjacency : tuple of str
+        Per private object, what one change means.
+    sensitivity : float
+        Of the gradient, in the mechanism's norm.
+    exact : bool
+        Whether some neighbouring pair attains the sensitivity.
+    scale : float
+        Noise scale per component of the gradient.
+    releases : int
+        Planned number of releases.
+    """
+
+    agent: str
+    adjacency: tuple[str, ...]
+    sensitivity: float
+    exact: bool
+    scale: float
+    releases: int
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """An (epsilon, delta) statement; ``kind`` says of which sort.
+
+    Attributes
+    ----------
+    kind : {"worst-case", "none"}
+        ``none``: there is no guarantee (noise off), or nothing is private.
+    epsilon, delta : float
+        For each agent's data; data of different agents compose in parallel.
+    mechanism, accountant, observer : str
+    certificate : {"derived", "none"}
+        How the sensitivities were obtained.
+    agents : tuple of AgentGuarantee
+    assumptions : tuple of str
+    """
+
+    kind: Kind
+    epsilon: float
+    delta: float
+    mechanism: str
+    accountant: str
+    observer: str
+    certificate: Literal["derived", "none"]
+    agents: tuple[AgentGuarantee, ...]
+    assumptions: tuple[str, ...]
+
+    def __str__(self) -> str:
+        if self.kind == "none":
+            return f"none: {self.mechanism}"
+        changes: dict[tuple[str, ...], list[str]] = {}
+        for agent in self.agents:
+            changes.setdefault(agent.adjacency, []).append(agent.agent)
+        units = "; ".join(
+            f"{', '.join(names)}: {' or '.join(unit)}" for unit, names in changes.items()
+        )
+        rows = [
+            ("", f"({self.epsilon:.6g}, {self.delta:g})-DP for each agent's data, worst case"),
+            ("adjacency", units),
+            ("observer", self.observer),
+            ("mechanism", self.mechanism),
+            ("accountant", self.accountant),
+            ("sensitivity", f"{self.certificate} from the model"),
+            ("assumptions", "; ".join(self.assumptions)),
+        ]
+        return "\n".join(_row(label, text) for label, text in rows)
+
+
+def _row(label: str, text: str) -> str:
+    indent = " " * 13
+    return textwrap.fill(text, 96, initial_indent=f"{label:<13}", subsequent_indent=indent)

@@ -1,0 +1,135 @@
+"""Which entries of which cvxpy variables an agent holds, and where they sit in its vector.
+
+The same variable may be indexed differently in different agents. An agent holds exactly the
+entries that its expressions can reach; entries held by several agents are shared, found by the
+identity of the cvxpy variable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+from cvxpy.atoms.affine.index import index, special_index
+from numpy.typing import NDArray
+
+# Attributes that tie entries together: a holder of one entry needs them all.
+_JOINT = ("symmetric", "PSD", "NSD")
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Entries of one cvxpy variable inside an agent's vector.
+
+    Attributes
+    ----------
+    variable : int
+        cvxpy id.
+    name : str
+        Name of the variable.
+    shape : tuple of int
+        Shape of the whole variable.
+    entries : ndarray of int, shape (k,)
+        Column-major positions of the held entries, increasing.
+    offset : int
+        Position of the first of them in the agent's vector.
+    """
+
+    variable: int
+    name: str
+    shape: tuple[int, ...]
+    entries: NDArray[np.intp]
+    offset: int
+
+    @property
+    def stop(self) -> int:
+        """One past the last position in the agent's vector."""
+        return self.offset + self.entries.size
+
+    @property
+    def size(self) -> int:
+        """Number of entries of the whole variable."""
+        return int(np.prod(self.shape, dtype=int))
+
+    @property
+    def full(self) -> bool:
+        """Whether every entry of the variable is held."""
+        return self.entries.size == self.size
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The agent's vector x as a concatenation of pieces."""
+
+    pieces: tuple[Piece, ...]
+
+    @property
+    def size(self) -> int:
+        """Length of the agent's vector."""
+        return self.pieces[-1].stop if self.pieces else 0
+
+    def __getitem__(self, variable: int) -> Piece:
+        for piece in self.pieces:
+            if piece.variable == variable:
+                return piece
+        raise KeyError(variable)
+
+    def labels(self) -> list[str]:
+        """Readable name of every component, such as ``tie[0]``."""
+        names: list[str] = []
+        for piece in self.pieces:
+            if piece.shape == ():
+                names.append(piece.name)
+                continue
+            for i in piece.entries:
+                place = np.unravel_index(int(i), piece.shape, order="F")
+                names.append(f"{piece.name}[{','.join(str(int(j)) for j in place)}]")
+        return names
+
+
+def layout_of(trees: Iterable[Any]) -> Layout:
+    """Entries that cvxpy objectives, expressions and constraints reach, in order of appearance."""
+    held: dict[int, NDArray[np.bool_]] = {}
+    variables: dict[int, cp.Variable] = {}
+    for tree in trees:
+        _mark(tree, held, variables)
+    pieces: list[Piece] = []
+    offset = 0
+    for key, mask in held.items():
+        entries = np.flatnonzero(mask)
+        pieces.append(Piece(key, variables[key].name(), variables[key].shape, entries, offset))
+        offset += entries.size
+    return Layout(tuple(pieces))
+
+
+def _mark(
+    node: Any,
+    held: dict[int, NDArray[np.bool_]],
+    variables: dict[int, cp.Variable],
+) -> None:
+    if isinstance(node, cp.Variable):
+        variables[node.id] = node
+        held.setdefault(node.id, np.zeros(node.size, dtype=bool))[:] = True
+        return
+    child = node.args[0] if node.args else None
+    if (
+        isinstance(node, (index, special_index))
+        and isinstance(child, cp.Variable)
+        and not any(child.attributes[a] for a in _JOINT)
+    ):
+        variables[child.id] = child
+        positions = np.arange(child.size).reshape(child.shape, order="F")
+        mask = held.setdefault(child.id, np.zeros(child.size, dtype=bool))
+        mask[np.ravel(node.numeric([positions])).astype(int)] = True
+        return
+    for arg in node.args:
+        _mark(arg, held, variables)
+
+
+def gather(layout: Layout, values: Mapping[int, NDArray[np.float64]]) -> NDArray[np.float64]:
+    """Collect an agent's vector from whole variables (id to array of the variable's shape)."""
+    parts = [np.ravel(values[p.variable], order="F")[p.entries] for p in layout.pieces]
+    return np.concatenate(parts) if parts else np.zeros(0)

@@ -1,0 +1,192 @@
+"""The privacy ledger: one entry per release, written before the value leaves the agent."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from .accounting import Composition, Price
+from .errors import BudgetError
+from .mechanism import Calibrated
+
+# Relative slack of budget comparisons, so that ten releases of 0.1 fit into 1.0.
+_SLACK = 1e-9
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One application of a noise mechanism.
+
+    Attributes
+    ----------
+    round, step : int
+        Round (from 1) and release within the round (from 1).
+    mechanism : str
+    multiplier : float
+        Noise scale over sensitivity.
+    sensitivity : float
+        Bound of what is released, in the mechanism's norm, after the released vector was scaled to
+        unit noise shape.
+    certificate : {"derived"}
+        How the sensitivity was obtained.
+    released : str
+        What left the agent: a noisy gradient or a noisy solution.
+    """
+
+    round: int
+    step: int
+    mechanism: str
+    multiplier: float
+    sensitivity: float
+    certificate: Literal["derived"]
+    released: str
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What one agent may spend.
+
+    Attributes
+    ----------
+    epsilon, delta : float
+        Total.
+    planned : Composition
+        Releases that the plan has priced within the budget: anything up to them needs no new
+        computation.
+    """
+
+    epsilon: float
+    delta: float
+    planned: Composition
+
+
+@dataclass
+class Account:
+    """Append-only record of one agent's releases, and the filter in front of the next one.
+
+    Attributes
+    ----------
+    agent : str
+    budget : Budget or None
+        None for a run without noise, which records nothing.
+    entries : list of Entry
+    """
+
+    agent: str
+    budget: Budget | None
+    entries: list[Entry] = field(default_factory=list)
+    _total: Composition = field(default_factory=Composition, repr=False)
+
+    def charge(self, entry: Entry, calibrated: Calibrated) -> None:
+        """Record a release that is about to happen.
+
+        Raises
+        ------
+        BudgetError
+            If the release would exceed the budget. Nothing is recorded then.
+        """
+        assert self.budget is not None
+        after = calibrated.mechanism.compose(self._total, calibrated.multiplier, 1)
+        if not _covered(after, self.budget):
+            raise self.refusal(calibrated, 1)
+        self.entries.append(entry)
+        self._total = after
+
+    def spent(self, delta: float | None = None) -> Price:
+        """Epsilon of everything released so far, at `delta` (the budget's if omitted)."""
+        if delta is None:
+            delta = 0.0 if self.budget is None else self.budget.delta
+        return self._total.price(delta)
+
+    def affordable(self, calibrated: Calibrated) -> int:
+        """How many further releases of one kind the budget covers."""
+        if self.budget is None:
+            return 0
+        budget = self.budget
+        mechanism, m = calibrated.mechanism, calibrated.multiplier
+        if not _covered(mechanism.compose(self._total, m, 1), budget):
+            return 0
+        low, high = 1, 2
+        while _covered(mechanism.compose(self._total, m, high), budget):
+            low, high = high, 2 * high
+        while high - low > 1:
+            middle = (low + high) // 2
+            covered = _covered(mechanism.compose(self._total, m, middle), budget)
+            low, high = (middle, high) if covered else (low, middle)
+        return low
+
+    def continued(self, budget: Budget | None) -> Account:
+        """An account that goes on from here under a new budget; this one stays as it is."""
+        return Account(self.agent, budget, list(self.entries), self._total)
+
+    def refusal(self, calibrated: Calibrated, count: int) -> BudgetError:
+        """The error for `count` further releases that the budget does not cover."""
+        assert self.budget is not None
+        delta = self.budget.delta
+        after = calibrated.mechanism.compose(self._total, calibrated.multiplier, count)
+        return BudgetError(
+            self.agent,
+            spent=self._total.price(delta).epsilon,
+            requested=after.price(delta).epsilon,
+            allowed=self.budget.epsilon,
+            delta=delta,
+            affordable=self.affordable(calibrated),
+        )
+
+
+@dataclass(frozen=True)
+class Ledger(Mapping[str, Account]):
+    """The accounts of all agents, by name."""
+
+    accounts: tuple[Account, ...]
+
+    def __getitem__(self, agent: str) -> Account:
+        for account in self.accounts:
+            if account.agent == agent:
+                return account
+        raise KeyError(agent)
+
+    def __iter__(self) -> Iterator[str]:
+        return (account.agent for account in self.accounts)
+
+    def __len__(self) -> int:
+        return len(self.accounts)
+
+    def spent(self, delta: float | None = None) -> float:
+        """The largest epsilon any agent has spent: data of different agents compose in parallel."""
+        return max((account.spent(delta).epsilon for account in self.accounts), default=0.0)
+
+    def to_json(self) -> str:
+        """All entries as JSON; contains no seed, noise or data."""
+        book = {a.agent: [dataclasses.asdict(e) for e in a.entries] for a in self.accounts}
+        return json.dumps(book, indent=1)
+
+    def __str__(self) -> str:
+        lines = []
+        for account in self.accounts:
+            price = account.spent()
+            allowed = "no budget" if account.budget is None else f"of {account.budget.epsilon:.6g}"
+            lines.append(
+                f"{account.agent}: {len(account.entries)} releases, epsilon {price.epsilon:.6g} "
+                f"{allowed} at delta {price.delta:g} ({price.accountant})"
+            )
+        return "\n".join(lines)
+
+
+def _covered(composition: Composition, budget: Budget) -> bool:
+    if _within(composition, budget.planned):
+        return True
+    # A cheap sufficient test before pricing: pure epsilon is an upper bound at every delta.
+    if composition.pure <= budget.epsilon * (1 + _SLACK):
+        return True
+    return composition.price(budget.delta).epsilon <= budget.epsilon * (1 + _SLACK)
+
+
+def _within(composition: Composition, planned: Composition) -> bool:
+    """Whether `planned` contains every release of `composition`."""
+    allowed = dict(planned.laplace)
+    fits = all(count <= allowed.get(m, 0) for m, count in composition.laplace)
+    return fits and composition.mu2 <= planned.mu2 * (1 + _SLACK)

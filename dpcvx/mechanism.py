@@ -1,0 +1,164 @@
+"""Noise mechanisms: what is declared, how it is calibrated, how it is drawn.
+
+A mechanism is declared with one of three scales, or none: a multiplier (noise scale over
+sensitivity), a privacy level per release, or, with neither, the total budget given to the plan.
+Calibration turns a declaration into a multiplier before any data are read.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .accounting import (
+    Composition,
+    classical_gaussian_multiplier,
+    gaussian_multiplier,
+    laplace_multiplier,
+)
+from .errors import PrivacyError
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Gaussian:
+    """Normal noise, scaled to the l2 sensitivity.
+
+    Parameters
+    ----------
+    step_epsilon, step_delta : float, optional
+        Privacy level of a single release (give both). Leave out to calibrate to a total budget.
+    calibration : {"analytic", "classical"}
+        How `step_epsilon` and `step_delta` become a multiplier: exactly (Balle and Wang, 2018) or
+        by ``sqrt(2 ln(1.25/delta)) / epsilon`` as in the papers.
+    multiplier : float, optional
+        Noise standard deviation over l2 sensitivity, instead of the above.
+    """
+
+    step_epsilon: float | None = None
+    step_delta: float | None = None
+    calibration: Literal["analytic", "classical"] = "analytic"
+    multiplier: float | None = None
+
+    norm = 2
+
+    def __post_init__(self) -> None:
+        if (self.step_epsilon is None) != (self.step_delta is None):
+            raise PrivacyError(
+                "dp.Gaussian needs step_epsilon and step_delta together: a Gaussian release has no "
+                "epsilon without a delta. Write dp.Gaussian(step_epsilon=1, step_delta=1e-2), or "
+                "leave both out and give plan(..., epsilon=, delta=)."
+            )
+        if self.calibration not in ("analytic", "classical"):
+            raise PrivacyError(
+                f"dp.Gaussian(calibration={self.calibration!r}) is unknown; write 'analytic' or "
+                "'classical'."
+            )
+        _check_exclusive(self.step_epsilon, self.multiplier, "dp.Gaussian")
+
+    def per_step(self) -> float | None:
+        """Multiplier fixed by the declaration itself, or None if a total budget has to fix it."""
+        if self.step_epsilon is None or self.step_delta is None:
+            return self.multiplier
+        if self.calibration == "classical":
+            return classical_gaussian_multiplier(self.step_epsilon, self.step_delta)
+        return gaussian_multiplier(1, self.step_epsilon, self.step_delta)
+
+    def for_total(self, steps: int, epsilon: float, delta: float) -> float:
+        """Multiplier that spends (epsilon, delta) in `steps` releases."""
+        return gaussian_multiplier(steps, epsilon, delta)
+
+    def compose(self, composition: Composition, multiplier: float, count: int) -> Composition:
+        """Add `count` releases to a composition."""
+        return composition.with_gaussian(multiplier, count)
+
+    def draw(self, rng: np.random.Generator, size: int) -> Array:
+        """Unit noise: standard normal."""
+        return rng.standard_normal(size)
+
+    def __str__(self) -> str:
+        return "Gaussian"
+
+
+@dataclass(frozen=True)
+class Laplace:
+    """Laplace noise, scaled to the l1 sensitivity.
+
+    Parameters
+    ----------
+    step_epsilon : float, optional
+        Pure epsilon of a single release. Leave out to calibrate to a total budget.
+    multiplier : float, optional
+        Noise scale over l1 sensitivity, instead.
+    """
+
+    step_epsilon: float | None = None
+    multiplier: float | None = None
+
+    norm = 1
+
+    def __post_init__(self) -> None:
+        _check_exclusive(self.step_epsilon, self.multiplier, "dp.Laplace")
+
+    def per_step(self) -> float | None:
+        """Multiplier fixed by the declaration itself, or None if a total budget has to fix it."""
+        return self.multiplier if self.step_epsilon is None else 1.0 / self.step_epsilon
+
+    def for_total(self, steps: int, epsilon: float, delta: float) -> float:
+        """Multiplier that spends (epsilon, delta) in `steps` releases."""
+        return laplace_multiplier(steps, epsilon, delta)
+
+    def compose(self, composition: Composition, multiplier: float, count: int) -> Composition:
+        """Add `count` releases to a composition."""
+        return composition.with_laplace(multiplier, count)
+
+    def draw(self, rng: np.random.Generator, size: int) -> Array:
+        """Unit noise: density ``exp(-|y|) / 2`` per component."""
+        return rng.laplace(size=size)
+
+    def __str__(self) -> str:
+        return "Laplace"
+
+
+Mechanism = Gaussian | Laplace
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """A mechanism with its multiplier: everything the noise depends on besides the sensitivity."""
+
+    mechanism: Mechanism
+    multiplier: float
+
+    @property
+    def step_epsilon(self) -> float:
+        """The budget per release that step-size and penalty rules of the papers refer to.
+
+        The declared one; with a total budget or an explicit multiplier, 1 / multiplier, which is
+        the pure epsilon of a Laplace release with that noise.
+        """
+        declared = self.mechanism.step_epsilon
+        return 1.0 / self.multiplier if declared is None else declared
+
+
+def noise_generator(seed: int | None, agent: int) -> np.random.Generator:
+    """Independent noise stream of one agent: from the seed, or from the operating system."""
+    if seed is None:
+        return np.random.Generator(np.random.Philox(np.random.SeedSequence()))
+    return np.random.Generator(np.random.Philox(np.random.SeedSequence(seed, spawn_key=(agent,))))
+
+
+def _check_exclusive(level: float | None, multiplier: float | None, name: str) -> None:
+    if level is not None and multiplier is not None:
+        raise PrivacyError(f"{name} takes step_epsilon or multiplier, not both; drop one.")
+    for label, value in (("step_epsilon", level), ("multiplier", multiplier)):
+        if value is not None and not (math.isfinite(value) and value > 0):
+            raise PrivacyError(
+                f"{name}({label}={value!r}) is not a level of noise: write a positive finite "
+                "number. To run without noise, plan with mechanism=None."
+            )

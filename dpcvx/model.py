@@ -1,0 +1,290 @@
+"""What users write: agents with a cvxpy objective and constraints, and the problem they form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import cvxpy as cp
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .errors import ModelError, PrivacyError
+from .layout import Layout, layout_of
+from .private import Private
+
+if TYPE_CHECKING:
+    from .algorithms.base import Algorithm
+    from .mechanism import Mechanism
+    from .plan import Plan
+    from .result import Result
+    from .run import DataSource
+
+_REFUSED = {
+    "boolean": "the local steps are convex; relax it to bounds=[0, 1]",
+    "integer": "the local steps are convex; relax it to a real variable",
+    "complex": "model real and imaginary part as two real variables",
+    "imag": "model the imaginary part as a real variable",
+    "hermitian": "model real and imaginary part as two real variables",
+    "diag": "use cp.diag of a vector variable",
+    "sparsity": "use a vector variable for the non-zeros",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Agent:
+    """One party: its objective, its constraint set, its private data.
+
+    Parameters
+    ----------
+    objective : cvxpy.Minimize or cvxpy.Maximize
+        May use variables of several agents, private and public parameters.
+    constraints : sequence of cvxpy constraints
+        Public: they may not use private parameters.
+    name : str, optional
+        Used in banners and errors; ``agent 1``, ... by position if omitted.
+
+    Raises
+    ------
+    ModelError
+        If objective, constraints or variables are of a kind that cannot be used.
+    PrivacyError
+        If a constraint uses a private parameter.
+    """
+
+    objective: cp.Minimize | cp.Maximize
+    constraints: Sequence[cp.Constraint] = ()
+    name: str | None = None
+    layout: Layout = field(init=False, repr=False)
+    private: tuple[Private, ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        label = self.name or "unnamed"
+        if not isinstance(self.objective, (cp.Minimize, cp.Maximize)):
+            raise ModelError(
+                f"The objective of agent '{label}' is a {type(self.objective).__name__}; write "
+                "cp.Minimize(...) or cp.Maximize(...)."
+            )
+        constraints = tuple(self.constraints)
+        for position, constraint in enumerate(constraints):
+            if not isinstance(constraint, cp.Constraint):
+                raise ModelError(
+                    f"Constraint {position} of agent '{label}' is a {type(constraint).__name__}, "
+                    "not a cvxpy constraint. A comparison without variables gives a bool; leave "
+                    "it out or write it with a variable."
+                )
+            hidden = [p.name() for p in constraint.parameters() if isinstance(p, Private)]
+            if hidden:
+                raise PrivacyError(
+                    f"Constraint {position} of agent '{label}' depends on the private parameter "
+                    f"'{hidden[0]}'. Only objectives may be private: the projection onto the "
+                    "constraint set is computed in the open, so the set must be public. Move the "
+                    "term into the objective as a penalty, for example "
+                    f"cp.sum_squares(A @ x - {hidden[0]}), or declare the data public with "
+                    "cp.Parameter."
+                )
+        layout = layout_of([self.objective, *constraints])
+        if not layout.pieces:
+            raise ModelError(f"Agent '{label}' has no variables, so it has nothing to decide.")
+        object.__setattr__(self, "constraints", constraints)
+        object.__setattr__(self, "layout", layout)
+        for variable in self.variables:
+            for attribute, remedy in _REFUSED.items():
+                if _is_set(variable.attributes.get(attribute)):
+                    raise ModelError(
+                        f"Variable '{variable.name()}' of agent '{label}' has the attribute "
+                        f"{attribute}, which the package does not support: {remedy}."
+                    )
+        private = tuple(p for p in self.objective.parameters() if isinstance(p, Private))
+        object.__setattr__(self, "private", private)
+
+    @property
+    def variables(self) -> list[cp.Variable]:
+        """Variables in the order of the layout."""
+        found = {v.id: v for v in self.objective.variables()}
+        for constraint in self.constraints:
+            found.update({v.id: v for v in constraint.variables()})
+        return [found[piece.variable] for piece in self.layout.pieces]
+
+    @property
+    def cost(self) -> cp.Expression:
+        """The objective as an expression to be minimised."""
+        expression = self.objective.args[0]
+        return expression if isinstance(self.objective, cp.Minimize) else -expression
+
+    def is_dcp(self) -> bool:
+        """Whether objective and constraints follow cvxpy's convexity rules."""
+        return self.objective.is_dcp() and all(c.is_dcp() for c in self.constraints)
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Agents that agree on the variables they share: ``minimize sum_p f_p`` under all constraints.
+
+    Entries of cvxpy variables that several agents use are shared, found by identity; entries that
+    one agent uses are local and never sent.
+
+    Parameters
+    ----------
+    agents : sequence of Agent
+    start : mapping of cvxpy.Variable to array_like, optional
+        Public starting values; zero where omitted.
+
+    Raises
+    ------
+    ModelError
+        If names repeat, an agent shares nothing with the others, or a start has a wrong shape.
+    PrivacyError
+        If two agents use the same private object.
+    """
+
+    agents: Sequence[Agent]
+    start: Mapping[cp.Variable, ArrayLike] = field(default_factory=dict, repr=False)
+    names: tuple[str, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        agents = tuple(self.agents)
+        if not agents or not all(isinstance(agent, Agent) for agent in agents):
+            raise ModelError(
+                "dp.Problem takes a list of dp.Agent objects with at least one agent, as in "
+                "dp.Problem([north, south])."
+            )
+        names = tuple(agent.name or f"agent {k}" for k, agent in enumerate(agents, 1))
+        for name in names:
+            if names.count(name) > 1:
+                raise ModelError(
+                    f"Two agents are called '{name}', so budgets and messages cannot be told "
+                    "apart. Give every dp.Agent its own name=."
+                )
+        object.__setattr__(self, "agents", agents)
+        object.__setattr__(self, "names", names)
+        owner: dict[int, str] = {}
+        for name, agent in zip(names, agents, strict=True):
+            for private in agent.private:
+                if private.id in owner:
+                    raise PrivacyError(
+                        f"Private '{private.name()}' is used by agents '{owner[private.id]}' and "
+                        f"'{name}'. A guarantee per agent would not cover one change that moves "
+                        "both: give each agent its own dp.Private, with its own data."
+                    )
+                owner[private.id] = name
+        self._check_sharing()
+        object.__setattr__(self, "start", {v: self._start_of(v) for v in self.start})
+
+    def holders(self) -> dict[int, NDArray[np.intp]]:
+        """Number of agents that hold each entry, by cvxpy id of the variable."""
+        count: dict[int, NDArray[np.intp]] = {}
+        for agent in self.agents:
+            for piece in agent.layout.pieces:
+                known = count.setdefault(piece.variable, np.zeros(piece.size, dtype=np.intp))
+                known[piece.entries] += 1
+        return count
+
+    def variables(self) -> list[cp.Variable]:
+        """All variables, in order of appearance."""
+        return list({v.id: v for agent in self.agents for v in agent.variables}.values())
+
+    def is_dcp(self) -> bool:
+        """Whether every agent's part follows cvxpy's convexity rules."""
+        return all(agent.is_dcp() for agent in self.agents)
+
+    def plan(
+        self,
+        algorithm: Algorithm | None = None,
+        *,
+        mechanism: Mechanism | str | None = "gaussian",
+        rounds: int = 100,
+        epsilon: float | None = None,
+        delta: float | None = None,
+    ) -> Plan:
+        """Fix everything that the guarantee depends on; reads no private data.
+
+        Parameters
+        ----------
+        algorithm : Algorithm, optional
+            ``dp.LinearizedADMM()`` if omitted.
+        mechanism : Gaussian, Laplace, "gaussian", "laplace" or None
+            Noise. None switches it off: the run then has no guarantee.
+        rounds : int
+            Communication rounds T.
+        epsilon, delta : float, optional
+            Total budget per agent. With a mechanism that fixes its own level, leave epsilon out;
+            delta is then where the total is stated.
+
+        Returns
+        -------
+        Plan
+
+        Raises
+        ------
+        ModelError
+            If the problem does not fit the algorithm.
+        PrivacyError
+            If no guarantee can be derived, or the budget is incomplete.
+        """
+        from .algorithms.linearized_admm import LinearizedADMM
+        from .plan import make_plan
+
+        chosen = LinearizedADMM() if algorithm is None else algorithm
+        return make_plan(
+            self, chosen, mechanism=mechanism, rounds=rounds, epsilon=epsilon, delta=delta
+        )
+
+    def solve(
+        self,
+        *,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        algorithm: Algorithm | None = None,
+        mechanism: Mechanism | str | None = "gaussian",
+        rounds: int = 100,
+        data: Mapping[Private | str, DataSource] | None = None,
+        seed: int | None = None,
+        verbose: bool | None = None,
+    ) -> Result:
+        """Plan and run in one call; see `plan` and `Plan.run` for the arguments."""
+        plan = self.plan(
+            algorithm, mechanism=mechanism, rounds=rounds, epsilon=epsilon, delta=delta
+        )
+        return plan.run(data=data, seed=seed, verbose=verbose)
+
+    def _check_sharing(self) -> None:
+        if len(self.agents) == 1:
+            return
+        holders = self.holders()
+        named: dict[str, set[int]] = {}
+        for variable in self.variables():
+            named.setdefault(variable.name(), set()).add(variable.id)
+        twins = sorted(name for name, ids in named.items() if len(ids) > 1)
+        for name, agent in zip(self.names, self.agents, strict=True):
+            pieces = agent.layout.pieces
+            if all((holders[p.variable][p.entries] == 1).all() for p in pieces):
+                hint = (
+                    f" Several different variables are called '{twins[0]}': create it once and "
+                    "use the same Python object in every agent."
+                    if twins
+                    else ""
+                )
+                raise ModelError(
+                    f"Agent '{name}' shares no variable entry with another agent, so there is "
+                    "nothing to agree on; variables are shared by identity of the cvxpy object."
+                    f"{hint} Otherwise solve the agent's problem by itself."
+                )
+
+    def _start_of(self, variable: cp.Variable) -> NDArray[np.float64]:
+        if all(variable.id != v.id for v in self.variables()):
+            raise ModelError(
+                f"start= has a value for variable '{variable.name()}', which no agent uses."
+            )
+        value = np.asarray(self.start[variable], dtype=float)
+        if value.shape not in ((), variable.shape) or not np.isfinite(value).all():
+            raise ModelError(
+                f"start= for variable '{variable.name()}' must be finite and of shape "
+                f"{variable.shape} or a number; it has shape {value.shape}."
+            )
+        return np.broadcast_to(value, variable.shape).copy()
+
+
+def _is_set(attribute: object) -> bool:
+    return attribute is not None and attribute is not False

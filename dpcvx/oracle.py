@@ -1,0 +1,224 @@
+"""The door: the only module that reads private values, and the only source of releases.
+
+An algorithm hands in a point and gets back a noisy answer. The ledger entry is written first,
+then the data are touched, then noise is added; nothing else comes back. Everything an algorithm
+does with the answer is post-processing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import PrivacyError
+from .ledger import Account, Entry
+from .mechanism import Calibrated
+from .normal_form import NormalForm
+from .private import PrivateSpec, unseal
+from .projection import ProximalStep
+from .sensitivity import Sensitivity
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Release:
+    """A value that left an agent.
+
+    Attributes
+    ----------
+    agent : int
+    round, step : int
+        Counted from 1.
+    value : ndarray, shape (n,)
+    """
+
+    agent: int
+    round: int
+    step: int
+    value: Array
+
+
+class Oracle(Protocol):
+    """What an algorithm's agent side may ask for."""
+
+    def gradient(self, x: Array) -> Array:
+        """A (noisy) gradient of the agent's objective at x, both of shape (n,)."""
+        ...
+
+    def solution(self, x: Array, step: ProximalStep) -> Array:
+        """The (noisy) result of a local step at the exact gradient; x is public and in W."""
+        ...
+
+
+class PrivateOracle:
+    """Answers from private data.
+
+    Parameters
+    ----------
+    agent : int
+        Position of the agent.
+    form : NormalForm
+    sources : sequence of callables
+        One per private parameter; called here, once.
+    sensitivity : Sensitivity or None
+        None only without noise.
+    calibrated : Calibrated or None
+        None switches the noise off.
+    account : Account
+    rng : numpy.random.Generator
+    record : bool
+        Keep the releases.
+    """
+
+    def __init__(
+        self,
+        agent: int,
+        form: NormalForm,
+        sources: Sequence[Callable[[], Any]],
+        *,
+        sensitivity: Sensitivity | None,
+        calibrated: Calibrated | None,
+        account: Account,
+        rng: np.random.Generator,
+        record: bool,
+    ) -> None:
+        self._agent = agent
+        self._objective = form.bind(read(form.private, sources))
+        self._sensitivity = sensitivity
+        self._noise = calibrated
+        self._rng = rng
+        self._gradient_bound = _gradient_bound(sensitivity, calibrated)
+        self._record = record
+        self._round = self._step = 0
+        self.account = account
+        self.releases: list[Release] = []
+
+    def begin(self, t: int) -> None:
+        """Start round t: releases are numbered within it."""
+        self._round, self._step = t, 0
+
+    def gradient(self, x: Array) -> Array:
+        """Gradient at x plus noise scaled to its sensitivity."""
+        self._charge(self._gradient_bound, "noisy gradient")
+        g = self._exact(x)
+        return self._release(g + self._draw(self._gradient_bound, g.size))
+
+    def solution(self, x: Array, step: ProximalStep) -> Array:
+        """Local step at the exact gradient plus noise shaped like the step's own geometry.
+
+        The projection is nonexpansive in the D-norm, so ``sqrt(D) x+`` moves by at most
+        ``||D^(-1/2) (g - g')||_2`` between neighbours (and by the l1 analogue where W is a product
+        of intervals); the solver's stated accuracy is added on both sides. A solve that misses
+        the stated accuracy is replaced by the public point x, and does not show.
+        """
+        root = np.sqrt(step.D)
+        bound = self._solution_bound(step, root)
+        self._charge(bound, "noisy solution")
+        found = step(self._exact(x))
+        accurate = found.x is not None and (bound == 0 or found.error <= step.accuracy)
+        y = found.x if accurate and found.x is not None else x
+        return self._release(y + self._draw(bound, x.size) / root)
+
+    def _exact(self, x: Array) -> Array:
+        # Overflow warnings and non-finite numbers would tell something about the data.
+        failed = ""
+        try:
+            with np.errstate(all="ignore"):
+                g = self._objective.gradient(x)
+        except Exception as error:
+            failed = type(error).__name__
+        else:
+            return np.where(np.isfinite(g), g, 0.0)
+        raise PrivacyError(
+            f"The gradient of agent {self._agent} failed with {failed}; the message is withheld, "
+            "because it may quote private data."
+        )
+
+    def _solution_bound(self, step: ProximalStep, root: Array) -> float:
+        if self._noise is None or self._sensitivity is None or self._gradient_bound == 0:
+            return 0.0
+        l2 = self._sensitivity.bound(2, 1 / root).value + 2 * step.accuracy
+        if self._noise.mechanism.norm == 2:
+            return l2
+        if step.projector.separable:
+            return self._sensitivity.bound(1, 1 / root).value
+        return float(np.sqrt(root.size)) * l2
+
+    def _charge(self, bound: float, released: str) -> None:
+        self._step += 1
+        if self._noise is None or bound == 0:
+            return
+        entry = Entry(
+            round=self._round,
+            step=self._step,
+            mechanism=str(self._noise.mechanism),
+            multiplier=self._noise.multiplier,
+            sensitivity=bound,
+            certificate="derived",
+            released=released,
+        )
+        self.account.charge(entry, self._noise)
+
+    def _draw(self, bound: float, size: int) -> Array | float:
+        if self._noise is None or bound == 0:
+            return 0.0
+        return self._noise.multiplier * bound * self._noise.mechanism.draw(self._rng, size)
+
+    def _release(self, value: Array) -> Array:
+        if self._record:
+            self.releases.append(Release(self._agent, self._round, self._step, value.copy()))
+        return value
+
+    def __repr__(self) -> str:
+        return f"PrivateOracle(agent={self._agent})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError("An oracle holds private data and is never pickled.")
+
+
+class ReplayOracle:
+    """Answers from a transcript; holds no data, adds no noise, spends nothing."""
+
+    def __init__(self, agent: int, releases: Iterable[Release], account: Account) -> None:
+        self._values = {(r.round, r.step): r.value for r in releases if r.agent == agent}
+        self._round = self._step = 0
+        self.account = account
+        self.releases: list[Release] = []
+
+    def begin(self, t: int) -> None:
+        """Start round t."""
+        self._round, self._step = t, 0
+
+    def gradient(self, x: Array) -> Array:
+        """The recorded answer."""
+        return self._next()
+
+    def solution(self, x: Array, step: ProximalStep) -> Array:
+        """The recorded answer."""
+        return self._next()
+
+    def _next(self) -> Array:
+        self._step += 1
+        value = self._values.get((self._round, self._step))
+        if value is None:
+            raise PrivacyError(
+                f"The transcript has no release for round {self._round}, step {self._step}: it "
+                "belongs to another plan, or to a run that stopped earlier."
+            )
+        return value.copy()
+
+
+def read(specs: Sequence[PrivateSpec], sources: Sequence[Callable[[], Any]]) -> list[Array]:
+    """Fetch and check private values: flat column-major arrays, one per private parameter."""
+    return [unseal(source, spec) for spec, source in zip(specs, sources, strict=True)]
+
+
+def _gradient_bound(sensitivity: Sensitivity | None, calibrated: Calibrated | None) -> float:
+    if sensitivity is None or calibrated is None:
+        return 0.0
+    return sensitivity.bound(calibrated.mechanism.norm).value

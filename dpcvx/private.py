@@ -1,0 +1,279 @@
+"""Private data: declared in the model, sealed outside the cvxpy tree, opened in one place.
+
+A `Private` is a `cvxpy.Parameter` for every purpose of modelling, and never has a cvxpy value:
+cvxpy prints constants in problems and errors and keeps them in caches and pickles.
+Only `dpcvx.oracle` calls `unseal`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import cvxpy as cp
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .errors import DataError, ModelError, PrivacyError
+
+Norm = Literal["entry", 1, 2] | float
+_NORMS = ("entry", 1, 2, math.inf)
+
+
+@dataclass(frozen=True)
+class Within:
+    """Neighbouring data: the difference lies in a ball of radius `radius`.
+
+    Parameters
+    ----------
+    radius : float
+        Positive, in the unit of the data.
+    norm : {"entry", 1, 2, inf}
+        ``"entry"`` (default): one entry changes by at most `radius`, the others not at all.
+        1, 2 or ``numpy.inf``: the whole difference has that norm at most `radius`.
+
+    Raises
+    ------
+    ModelError
+        If the radius is not a positive finite number or the norm is not one of the four.
+    """
+
+    radius: float
+    norm: Norm = "entry"
+
+    def __post_init__(self) -> None:
+        number = isinstance(self.radius, (int, float, np.number))
+        if not (number and math.isfinite(self.radius) and self.radius > 0):
+            raise ModelError(
+                f"dp.Within(radius={self.radius!r}) is not an adjacency: the radius says how far "
+                "the data of one neighbour may lie from the other's and must be a positive finite "
+                "number. Write for example dp.Within(0.01)."
+            )
+        if self.norm not in _NORMS:
+            raise ModelError(
+                f"dp.Within(norm={self.norm!r}) is unknown: the norm says what may change at "
+                "once. Write norm='entry' (one entry), 1, 2 or numpy.inf."
+            )
+
+    def __str__(self) -> str:
+        if self.norm == "entry":
+            return f"one entry changes by at most {self.radius:g}"
+        name = "inf" if self.norm == math.inf else f"{self.norm:g}"
+        return f"the difference has l{name} norm at most {self.radius:g}"
+
+
+@dataclass(frozen=True)
+class PrivateSpec:
+    """What is public about a private object: everything but its values."""
+
+    name: str
+    shape: tuple[int, ...]
+    adjacency: Within
+    sign: Literal["nonneg", "nonpos"] | None
+
+    @property
+    def size(self) -> int:
+        """Number of entries."""
+        return math.prod(self.shape)
+
+    def checked(self, values: object) -> NDArray[np.float64]:
+        """Return `values` as a flat (column-major) float array after checking the declaration.
+
+        Raises
+        ------
+        DataError
+            If `values` is not a numeric array of the declared shape, not finite, or has entries
+            of the wrong sign. No value is shown, and the cause is not chained.
+        """
+        try:
+            array = np.array(values, dtype=np.float64)
+        except (TypeError, ValueError):
+            array = None
+        if array is None:
+            raise DataError(
+                f"The data of private '{self.name}' are not an array of real numbers. Pass a "
+                "numeric numpy array (a sparse matrix: call .toarray() first)."
+            )
+        if array.shape != self.shape:
+            raise DataError(
+                f"The data of private '{self.name}' have shape {array.shape}, but it was declared "
+                f"with shape {self.shape}. The model's expressions were built for the declared "
+                "shape: bind an array of that shape or declare another."
+            )
+        if not np.isfinite(array).all():
+            raise DataError(
+                f"The data of private '{self.name}' contain NaN or infinite entries. The "
+                "sensitivity bound covers finite data only: clean the data before binding them."
+            )
+        negative, positive = bool((array < 0).any()), bool((array > 0).any())
+        if (self.sign == "nonneg" and negative) or (self.sign == "nonpos" and positive):
+            raise DataError(
+                f"The data of private '{self.name}' have entries that contradict {self.sign}=True."
+                " The convexity of the model rests on that sign: drop the attribute or fix the "
+                "data."
+            )
+        return array.ravel(order="F")
+
+
+class Private(cp.Parameter):
+    """Data that only their owner may see, usable wherever cvxpy takes a parameter.
+
+    Parameters
+    ----------
+    data : array_like or callable, optional
+        The values, or a function without arguments that returns them; the function is called once
+        per run, where the agent lives. Leave it out to declare a shape only and hand the data to
+        ``plan.run(data={...})``.
+    adjacency : Within
+        What "one change" of the data means: the unit of the privacy guarantee.
+    name : str, optional
+        Used in banners and errors.
+    shape : int or tuple of int, optional
+        Needed without `data` and with a callable.
+    nonneg, nonpos : bool
+        Sign of the data, for cvxpy's convexity rules; checked when the data are read.
+
+    Notes
+    -----
+    The values never enter cvxpy: `value` is always None, and printing, pickling or copying drops
+    them. In one Python process this is discipline, not isolation.
+
+    Raises
+    ------
+    ModelError
+        If shape, data or adjacency are missing or ambiguous.
+    DataError
+        If array data do not fit the declaration.
+    """
+
+    def __init__(
+        self,
+        data: ArrayLike | Callable[[], ArrayLike] | None = None,
+        *,
+        adjacency: Within,
+        name: str | None = None,
+        shape: int | tuple[int, ...] | None = None,
+        nonneg: bool = False,
+        nonpos: bool = False,
+    ) -> None:
+        label = name or "unnamed"
+        if not isinstance(adjacency, Within):
+            raise ModelError(
+                f"Private '{label}' has adjacency {type(adjacency).__name__}, which is unknown. "
+                "The adjacency is the unit of the guarantee: write adjacency=dp.Within(0.01) with "
+                "the change of the data that must stay hidden."
+            )
+        if nonneg and nonpos:
+            raise ModelError(f"Private '{label}' cannot be nonneg and nonpos at once; keep one.")
+        shape = _declared_shape(data, shape, label)
+        if math.prod(shape) == 0:
+            raise ModelError(f"Private '{label}' has shape {shape}: there is nothing to protect.")
+        self._seal: Callable[[], Any] | None = None
+        super().__init__(shape, name=name, nonneg=nonneg, nonpos=nonpos)
+        self.adjacency = adjacency
+        if callable(data):
+            self._seal = data
+        elif data is not None:
+            values = self.spec.checked(data).reshape(self.shape, order="F")
+            self._seal = lambda: values
+
+    @property
+    def spec(self) -> PrivateSpec:
+        """The public part of the declaration."""
+        sign: Literal["nonneg", "nonpos"] | None = None
+        if self.attributes["nonneg"]:
+            sign = "nonneg"
+        elif self.attributes["nonpos"]:
+            sign = "nonpos"
+        return PrivateSpec(self.name(), self.shape, self.adjacency, sign)
+
+    @property
+    def bound(self) -> bool:
+        """Whether the object carries data (an array or a function that fetches them)."""
+        return self._seal is not None
+
+    @property
+    def value(self) -> None:
+        """Always None: private values are not cvxpy values."""
+        return None
+
+    @value.setter
+    def value(self, val: object) -> None:
+        if val is not None:
+            raise PrivacyError(
+                f"Private '{self.name()}' takes no value: cvxpy would print and cache it. Pass "
+                "the data to dp.Private(data, ...) or to plan.run(data={...})."
+            )
+
+    def __repr__(self) -> str:
+        return f"Private(shape={self.shape}, name={self.name()!r}, adjacency={self.adjacency!r})"
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_seal": None}
+
+
+def source_of(private: Private, override: object = None) -> Callable[[], Any]:
+    """A function that fetches the private values; nothing is read yet.
+
+    Raises
+    ------
+    DataError
+        If the object was declared by shape and no data are given.
+    """
+    if callable(override):
+        return override
+    if override is not None:
+        return lambda: override
+    if private._seal is None:
+        raise DataError(
+            f"Private '{private.name()}' has no data: it was declared by shape, or copied or "
+            "unpickled, which drops values. Pass them with "
+            f"plan.run(data={{'{private.name()}': array}})."
+        )
+    return private._seal
+
+
+def unseal(source: Callable[[], Any], spec: PrivateSpec) -> NDArray[np.float64]:
+    """Fetch private values through `source` and check them. Called by `dpcvx.oracle` only.
+
+    Raises
+    ------
+    DataError
+        If the source raises or its values do not fit `spec`. The message of a failing source is
+        withheld, because it may quote the data.
+    """
+    try:
+        values = source()
+    except Exception as error:
+        kind = type(error).__name__
+    else:
+        return spec.checked(values)
+    raise DataError(
+        f"The function that fetches private '{spec.name}' raised {kind}; its message is withheld "
+        "because it may quote the data. Call the function by itself to see it."
+    )
+
+
+def _declared_shape(
+    data: object, shape: int | tuple[int, ...] | None, label: str
+) -> tuple[int, ...]:
+    if isinstance(data, tuple):
+        raise ModelError(
+            f"Private '{label}' was given a tuple, which could be data or a shape. Write "
+            "shape=(...) for a shape, or pass a list or numpy array as data."
+        )
+    if shape is not None:
+        try:
+            return tuple(int(n) for n in (shape if isinstance(shape, tuple) else (shape,)))
+        except (TypeError, ValueError):
+            raise ModelError(
+                f"Private '{label}' has shape={shape!r}; write an int or a tuple of ints."
+            ) from None
+    if data is None or callable(data):
+        raise ModelError(
+            f"Private '{label}' has no shape. cvxpy needs it to build expressions: write "
+            "dp.Private(shape=(n,), ...) and bind the data later, or dp.Private(array, ...)."
+        )
+    return np.shape(data)  # pyright: ignore[reportArgumentType, reportCallIssue]

@@ -1,0 +1,168 @@
+"""A problem as plain arrays: what the plan is computed from and what workers are built with.
+
+Nothing here is private or belongs to cvxpy, so programs can be printed, pickled and sent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .canonical import ConeData, cone_data, public_copy
+from .errors import ModelError
+from .layout import Layout, gather
+from .model import Agent, Problem
+from .normal_form import NormalForm, normal_form
+from .projection import Projector, empty_set
+
+Array = NDArray[np.float64]
+Index = NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class LocalProgram:
+    """One agent's part.
+
+    Attributes
+    ----------
+    name : str
+    layout : Layout
+        The agent's vector x, of length n.
+    form : NormalForm
+        Its objective.
+    constraints : ConeData
+        Its set W.
+    exact : ConeData or None
+        W together with the objective at zero data, for methods that minimise it exactly.
+    shared : ndarray of int
+        Positions in x of the shared components.
+    slots : ndarray of int
+        Their positions in the shared vector w.
+    start : ndarray, shape (n,)
+        A point of W.
+    set_description : str
+        Kinds of blocks of W, with their number of components.
+    """
+
+    name: str
+    layout: Layout
+    form: NormalForm
+    constraints: ConeData
+    exact: ConeData | None
+    shared: Index
+    slots: Index
+    start: Array
+    set_description: str
+
+    @property
+    def n(self) -> int:
+        """Length of the agent's vector."""
+        return self.layout.size
+
+
+@dataclass(frozen=True)
+class Program:
+    """All agents and the shared vector w.
+
+    Attributes
+    ----------
+    agents : tuple of LocalProgram
+    size : int
+        Length m of w.
+    holders : ndarray, shape (m,)
+        Number of agents that hold each component.
+    """
+
+    agents: tuple[LocalProgram, ...]
+    size: int
+    holders: Array
+
+
+def compile_problem(problem: Problem, *, exact: bool) -> Program:
+    """Compile every agent; reads public parameters, never private data.
+
+    Parameters
+    ----------
+    problem : Problem
+    exact : bool
+        Also compile the objectives into the cone programs.
+
+    Raises
+    ------
+    ModelError
+        If a set is empty, an atom has no gradient, or a public parameter has no value.
+    """
+    holders = problem.holders()
+    slot: dict[int, Index] = {}
+    size = 0
+    for key, count in holders.items():
+        shared = count > 1
+        slot[key] = np.where(shared, size + np.cumsum(shared) - 1, -1)
+        size += int(shared.sum())
+    agents = tuple(
+        _compile_agent(name, agent, problem, slot, exact)
+        for name, agent in zip(problem.names, problem.agents, strict=True)
+    )
+    held = np.zeros(size)
+    for local in agents:
+        held[local.slots] += 1
+    return Program(agents, size, held)
+
+
+def _compile_agent(
+    name: str, agent: Agent, problem: Problem, slot: dict[int, Index], exact: bool
+) -> LocalProgram:
+    layout, variables = agent.layout, agent.variables
+    form = normal_form(agent.cost, layout, agent.private, name)
+    constraints = [public_copy(c, c.parameters()) for c in agent.constraints]
+    constraint_data = cone_data(None, constraints, variables, layout)
+    exact_data = None
+    if exact:
+        cost = public_copy(agent.cost, agent.cost.parameters())
+        exact_data = cone_data(cost, constraints, variables, layout)
+    where = np.concatenate([slot[p.variable][p.entries] for p in layout.pieces])
+    shared = np.flatnonzero(where >= 0)
+    given = {v.id: np.asarray(x) for v, x in problem.start.items()}
+    values = {v.id: given.get(v.id, np.zeros(v.shape)) for v in variables}
+    projector = Projector(constraint_data, name)
+    start = projector(gather(layout, values), np.ones(layout.size))
+    if start.x is None:
+        raise empty_set(name)
+    return LocalProgram(
+        name=name,
+        layout=layout,
+        form=form,
+        constraints=constraint_data,
+        exact=exact_data,
+        shared=shared,
+        slots=where[shared],
+        start=start.x,
+        set_description=str(projector),
+    )
+
+
+def require_convex(problem: Problem, method: str) -> None:
+    """Refuse a problem that breaks cvxpy's convexity rules.
+
+    Raises
+    ------
+    ModelError
+        Naming the agent, and the objective or the constraint.
+    """
+    for name, agent in zip(problem.names, problem.agents, strict=True):
+        if not agent.objective.is_dcp():
+            raise ModelError(
+                f"The objective of agent '{name}' does not follow cvxpy's convexity rules (DCP), "
+                f"and {method} needs a convex one. If it is convex, rewrite it with cvxpy's "
+                "atoms (cp.sum_squares, cp.quad_form, ...); a private factor of known sign needs "
+                "dp.Private(..., nonneg=True)."
+            )
+        for position, constraint in enumerate(agent.constraints):
+            if not constraint.is_dcp():
+                raise ModelError(
+                    f"Constraint {position} of agent '{name}' does not follow cvxpy's convexity "
+                    "rules (DCP), so there is no projection onto it. Rewrite it as convex <= "
+                    "concave, or as an affine equality."
+                )

@@ -1,0 +1,521 @@
+r"""Projection onto an agent's constraint set in a weighted norm.
+
+.. math:: \Pi_W^D(v) = \operatorname{argmin}_{x \in W} \tfrac12 \sum_i D_i (x_i - v_i)^2
+
+The cone form of W falls apart into blocks of columns that share no row. Blocks that are boxes,
+simplices (one linear constraint over a box), balls and ellipsoids along the axes, or affine sets
+have closed forms; the rest is solved by one compiled conic program.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import compress, pairwise
+
+import numpy as np
+import scipy.linalg as la
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from scipy.sparse.csgraph import connected_components
+
+from .canonical import ConeData, Cones
+from .conic import ConicProgram, Outcome
+from .errors import ModelError
+
+Array = NDArray[np.float64]
+Index = NDArray[np.intp]
+ClosedForm = Callable[[Array, Array], Array]
+
+# Affine blocks with more equations than this go to the conic program, which keeps them sparse.
+_AFFINE_LIMIT = 300
+
+
+@dataclass(frozen=True)
+class Box:
+    """Bounds of single components; infinite where there is none."""
+
+    lower: Array
+    upper: Array
+
+    def __call__(self, v: Array, D: Array) -> Array:
+        """Clip: the weights play no role."""
+        return np.clip(v, self.lower, self.upper)
+
+
+@dataclass(frozen=True)
+class Simplex:
+    """``a'x = b`` or ``a'x <= b`` over a box; the probability simplex is a = 1, b = 1, x >= 0."""
+
+    a: Array
+    b: float
+    lower: Array
+    upper: Array
+    equality: bool
+
+    @property
+    def reachable(self) -> bool:
+        """Whether the box holds a point of the constraint."""
+        smallest = np.sum(np.where(self.a > 0, self.a * self.lower, self.a * self.upper))
+        largest = np.sum(np.where(self.a > 0, self.a * self.upper, self.a * self.lower))
+        return bool(smallest <= self.b and (not self.equality or self.b <= largest))
+
+    def __call__(self, v: Array, D: Array) -> Array:
+        """``x(tau) = clip(v - tau a / D)`` at the root of ``a'x(tau) = b`` between breakpoints."""
+        slope = self.a / D
+        if not self.equality and self.a @ np.clip(v, self.lower, self.upper) <= self.b:
+            return np.clip(v, self.lower, self.upper)
+
+        def at(tau: float) -> Array:
+            return np.clip(v - tau * slope, self.lower, self.upper)
+
+        ends = np.concatenate([(v - self.lower) / slope, (v - self.upper) / slope])
+        ends = np.sort(ends[np.isfinite(ends)])
+        low, high = -1, ends.size  # a'x(tau) falls in tau; b lies between breakpoints low and high
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self.a @ at(float(ends[middle])) >= self.b:
+                low = middle
+            else:
+                high = middle
+        left = float(ends[low]) if low >= 0 else (float(ends[0]) - 1.0 if ends.size else 0.0)
+        right = float(ends[high]) if high < ends.size else left + 1.0
+        inside = v - (left + right) / 2 * slope
+        free = (inside > self.lower) & (inside < self.upper)
+        weight = self.a[free] @ slope[free]
+        tau = left + float(self.a @ at(left) - self.b) / weight if weight > 0 else left
+        return at(float(tau))
+
+
+@dataclass(frozen=True)
+class Ball:
+    """``sum_i (a_i x_i + c_i)^2 <= r^2``: a ball if all a_i agree, else an ellipsoid."""
+
+    a: Array
+    c: Array
+    r: float
+
+    def __call__(self, v: Array, D: Array) -> Array:
+        """``y_i = w_i u_i / (w_i + tau)`` with w = D / a^2, tau at the root of ``||y|| = r``."""
+        u = self.a * v + self.c
+        if np.linalg.norm(u) <= self.r:
+            return v.copy()
+        if self.r == 0:
+            return -self.c / self.a
+        w = D / self.a**2
+        tau, y = 0.0, u
+        for _ in range(100):  # Newton on 1/||y|| - 1/r: monotone and quadratically convergent
+            size = float(np.linalg.norm(y))
+            if abs(size - self.r) <= 1e-15 * self.r:
+                break
+            drop = float(np.sum(y * y / (w + tau))) / size
+            following = tau + (size / self.r - 1.0) * size / drop
+            if following == tau:
+                break
+            tau = following
+            y = w * u / (w + tau)
+        y = y * min(1.0, self.r / float(np.linalg.norm(y)))
+        return (y - self.c) / self.a
+
+
+class Affine:
+    """``A x = b`` with independent rows.
+
+    ``x = v - A~'(A~ A~')^-1 (A v - b) / D`` with A~ = A D^(-1/2); the factor is kept for the last
+    weights, which the answer does not depend on.
+    """
+
+    def __init__(self, A: Array, b: Array) -> None:
+        self._A, self._b = A, b
+        self._weights: Array | None = None
+        self._factor: tuple[Array, bool] | None = None
+
+    def __call__(self, v: Array, D: Array) -> Array:
+        """Solve the normal equations."""
+        if self._weights is None or not np.array_equal(self._weights, D):
+            self._factor = la.cho_factor((self._A / D) @ self._A.T)
+            self._weights = D.copy()
+        assert self._factor is not None
+        return v - self._A.T @ la.cho_solve(self._factor, self._A @ v - self._b) / D
+
+
+@dataclass(frozen=True)
+class Projection:
+    """A point of W, how it was found, and a bound of its error in the D-norm.
+
+    `x` is None if every attempt failed; closed forms count as exact.
+    """
+
+    x: Array | None
+    outcome: Outcome
+    error: float = 0.0
+
+
+class Projector:
+    """Weighted projection onto the set described by cone data.
+
+    Parameters
+    ----------
+    data : ConeData
+        Constraints of the set; its objective is ignored.
+    owner : str
+        Name of the agent, for messages.
+
+    Attributes
+    ----------
+    separable : bool
+        Whether W is a product of intervals, so that the projection is nonexpansive entry by entry.
+    kinds : Counter
+        Number of components per kind of block.
+
+    Raises
+    ------
+    ModelError
+        If a closed-form block is empty. (Emptiness of conic blocks shows in the first projection.)
+    """
+
+    def __init__(self, data: ConeData, owner: str) -> None:
+        data = _without_epigraphs(data)
+        self.n = data.n
+        self.kinds: Counter[str] = Counter()
+        lower, upper = np.full(self.n, -np.inf), np.full(self.n, np.inf)
+        self._blocks: list[tuple[Index, ClosedForm]] = []
+        conic_columns: list[Index] = []
+        A = sp.csr_array(data.A)
+        A.eliminate_zeros()
+        kinds, starts = _row_kinds(data.cones)
+        if _contradicts(A, data.b, kinds, starts):
+            raise empty_set(owner)
+        for columns, cones in _components(A, kinds, starts):
+            rows = np.concatenate([np.arange(starts[c], starts[c + 1]) for c in cones] or [_EMPTY])
+            block = _Block(A, data.b, [kinds[c] for c in cones], rows, columns, data.n)
+            own = columns[columns < data.n]
+            interval = _interval(block)
+            if interval is not None:
+                lower[own], upper[own] = interval
+                self.kinds["free" if not rows.size else "box"] += 1
+                continue
+            found = _simplex(block) or _ball(block) or _affine(block)
+            if found is None:
+                conic_columns.append(columns)
+                self.kinds["conic"] += own.size
+            else:
+                if isinstance(found[1], Simplex) and not found[1].reachable:
+                    raise empty_set(owner)
+                self._blocks.append((own, found[1]))
+                self.kinds[found[0]] += own.size
+        if (lower > upper).any():
+            raise empty_set(owner)
+        if (lower > -np.inf).any() or (upper < np.inf).any():
+            self._blocks.append((np.arange(self.n), Box(lower, upper)))
+        self.separable = not (self.kinds.keys() - {"free", "box"})
+        self._conic: ConicProgram | None = None
+        self._conic_own = _EMPTY
+        if conic_columns:
+            columns = np.sort(np.concatenate(conic_columns))
+            self._conic_own = columns[columns < data.n]
+            self._conic = ConicProgram(_restricted(data, columns))
+
+    def __call__(self, v: Array, D: Array) -> Projection:
+        """Project v with positive weights D, both of shape (n,)."""
+        x = v.copy()
+        outcome, error = Outcome.SOLVED, 0.0
+        for own, closed_form in self._blocks:
+            x[own] = closed_form(x[own], D[own])
+        if self._conic is not None:
+            own = self._conic_own
+            answer = self._conic.solve(D[own], -D[own] * v[own])
+            outcome, error = answer.outcome, answer.error
+            if answer.x is None:
+                return Projection(None, outcome, error)
+            x[own] = answer.x
+        return Projection(x, outcome, error)
+
+    def accuracy(self, D: Array) -> float:
+        """Stated bound of the error in the D-norm; closed forms count as exact."""
+        return 0.0 if self._conic is None else self._conic.accuracy(D[self._conic_own])
+
+    def distance(self, x: Array) -> float:
+        """Largest component of ``x - Pi_W(x)``: how far x violates W; nan if that failed."""
+        found = self(x, np.ones(self.n))
+        return float("nan") if found.x is None else float(np.max(np.abs(x - found.x), initial=0.0))
+
+    def __str__(self) -> str:
+        order = ("free", "box", "simplex", "ball", "affine", "conic")
+        return ", ".join(f"{self.kinds[k]} {k}" for k in order if self.kinds[k])
+
+
+def empty_set(owner: str) -> ModelError:
+    """The error for a constraint set without points."""
+    return ModelError(
+        f"The constraints of agent '{owner}' admit no point, so it has no local decision to make. "
+        "Solve cp.Problem(cp.Minimize(0), constraints) with them to find the conflict."
+    )
+
+
+_EMPTY = np.zeros(0, dtype=np.intp)
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Rows and columns of one connected part of W: ``s = b - A y`` in the cones."""
+
+    matrix: sp.csr_array
+    offset: Array
+    kinds: list[str]
+    rows: Index
+    columns: Index
+    n: int
+
+    @property
+    def auxiliary(self) -> Index:
+        return self.columns[self.columns >= self.n]
+
+    def row(self, i: int) -> tuple[Index, Array, float]:
+        """Columns, coefficients of s and constant of s in row i."""
+        span = slice(self.matrix.indptr[i], self.matrix.indptr[i + 1])
+        return self.matrix.indices[span], -self.matrix.data[span], float(self.offset[i])
+
+
+def _without_epigraphs(data: ConeData) -> ConeData:
+    """Fix auxiliary columns whose increase loosens every row but their own upper bounds.
+
+    ``cp.abs(x) <= r`` and ``cp.norm(x) <= r`` introduce such a column t with t <= r: the set of x
+    is largest at t = r. Fixing it separates the components and uncovers boxes and balls.
+    """
+    A, b = sp.csc_array(data.A), data.b.copy()
+    by_row = sp.csr_array(A)
+    single = np.diff(by_row.indptr) == 1
+    kinds, starts = _row_kinds(data.cones)
+    loosened = np.zeros(b.size, dtype=bool)  # rows in which a larger s is always allowed
+    inequality = np.zeros(b.size, dtype=bool)
+    for kind, start in zip(kinds, starts, strict=False):
+        loosened[start] = kind in ("nonneg", "soc")
+        inequality[start] = kind == "nonneg"
+    fixed: list[int] = []
+    dropped = np.zeros(b.size, dtype=bool)
+    for j in range(data.n, A.shape[1]):
+        span = slice(A.indptr[j], A.indptr[j + 1])
+        rows, effect = A.indices[span], -A.data[span]
+        bounds = single[rows] & inequality[rows] & (effect < 0)
+        if not bounds.any() or not (loosened[rows] & (effect > 0))[~bounds].all():
+            continue
+        top = float(np.min(b[rows[bounds]] / -effect[bounds]))
+        b[rows] += effect * top
+        dropped[rows[bounds]] = True
+        fixed.append(j)
+    if not fixed:
+        return data
+    keep = np.setdiff1d(np.arange(A.shape[1]), fixed)
+    return _restricted(replace(data, b=b), keep, ~dropped)
+
+
+def _row_kinds(cones: Cones) -> tuple[list[str], Index]:
+    blocks = cones.blocks()
+    starts = np.concatenate([[0], np.cumsum([size for _, size in blocks])]).astype(np.intp)
+    return [kind for kind, _ in blocks], starts
+
+
+def _contradicts(A: sp.csr_array, b: Array, kinds: list[str], starts: Index) -> bool:
+    """Whether a row without columns, such as ``0 <= -1``, can never hold."""
+    scale = 1e-9 * (1.0 + float(np.max(np.abs(b), initial=0.0)))
+    for kind, start in zip(kinds, starts, strict=False):
+        if kind in ("zero", "nonneg") and A.indptr[start] == A.indptr[start + 1]:
+            value = b[start]
+            if value < -scale or (kind == "zero" and value > scale):
+                return True
+    return False
+
+
+def _components(A: sp.csr_array, kinds: list[str], starts: Index) -> list[tuple[Index, list[int]]]:
+    """Columns and cones of every connected component of the column-cone graph."""
+    cone_of_row = np.repeat(np.arange(len(kinds)), np.diff(starts))
+    coo = A.tocoo()
+    links = sp.coo_array(
+        (np.ones(coo.nnz), (cone_of_row[coo.row], coo.col)), shape=(len(kinds), A.shape[1])
+    )
+    m, n = links.shape
+    graph = sp.block_array([[None, links], [links.T, None]]) if m else sp.coo_array((n, n))
+    _, label = connected_components(graph, directed=False)
+    cones_by: dict[int, list[int]] = {}
+    for c in range(m):
+        cones_by.setdefault(int(label[c]), []).append(c)
+    columns_by: dict[int, list[int]] = {}
+    for j in range(n):
+        columns_by.setdefault(int(label[m + j]), []).append(j)
+    # Rows without columns belong to no block; cvxpy emits them for constant constraints.
+    return [
+        (np.array(columns, dtype=np.intp), cones_by.get(key, []))
+        for key, columns in columns_by.items()
+    ]
+
+
+def _interval(block: _Block) -> tuple[float, float] | None:
+    """Bounds of a single own column constrained by one-row cones only."""
+    if block.columns.size != 1 or block.auxiliary.size or set(block.kinds) - {"zero", "nonneg"}:
+        return None
+    lower, upper = -np.inf, np.inf
+    for r, kind in zip(block.rows, block.kinds, strict=True):
+        _, coefficients, constant = block.row(int(r))
+        root = -constant / coefficients[0]
+        if kind == "zero" or coefficients[0] > 0:
+            lower = max(lower, root)
+        if kind == "zero" or coefficients[0] < 0:
+            upper = min(upper, root)
+    return lower, upper
+
+
+def _simplex(block: _Block) -> tuple[str, ClosedForm] | None:
+    if block.auxiliary.size or set(block.kinds) - {"zero", "nonneg"}:
+        return None
+    n = block.columns.size
+    lower, upper = np.full(n, -np.inf), np.full(n, np.inf)
+    linking: list[tuple[int, str]] = []
+    for r, kind in zip(block.rows, block.kinds, strict=True):
+        columns, coefficients, constant = block.row(int(r))
+        if columns.size > 1:
+            linking.append((int(r), kind))
+            continue
+        j, root = int(np.searchsorted(block.columns, columns[0])), -constant / coefficients[0]
+        if kind == "zero" or coefficients[0] > 0:
+            lower[j] = max(lower[j], root)
+        if kind == "zero" or coefficients[0] < 0:
+            upper[j] = min(upper[j], root)
+    if len(linking) != 1:
+        return None
+    row, kind = linking[0]
+    columns, coefficients, constant = block.row(row)
+    if columns.size != n or (lower > upper).any():
+        return None
+    a = np.empty(n)
+    a[np.searchsorted(block.columns, columns)] = -coefficients  # s = constant - a'x
+    return "simplex", Simplex(a, constant, lower, upper, kind == "zero")
+
+
+def _ball(block: _Block) -> tuple[str, ClosedForm] | None:
+    """One second-order cone whose entries are single components, with a fixed radius.
+
+    Two forms occur: a constant radius, and the cone of ``cp.sum_squares(x) <= r``, where the first
+    two rows hold a bounded auxiliary t and their squares differ by a linear function of t.
+    """
+    if block.kinds.count("soc") != 1 or set(block.kinds) - {"soc", "nonneg"}:
+        return None
+    bounds = len(block.kinds) - 1
+    single = block.kinds.index("soc")
+    soc = [int(r) for r in block.rows[single : block.rows.size - (bounds - single)]]
+    others = [int(r) for r in block.rows if int(r) not in soc]
+    head, *tail = soc
+    columns, coefficients, constant = block.row(head)
+    if not block.auxiliary.size:
+        if columns.size or others:
+            return None
+        squared = constant * abs(constant)
+    else:
+        limit = _auxiliary_limit(block, others)
+        twin = [r for r in tail if block.auxiliary[0] in block.row(r)[0]]
+        if limit is None or columns.size != 1 or len(twin) != 1 or block.row(twin[0])[0].size != 1:
+            return None
+        _, second, offset = block.row(twin[0])
+        slope = 2 * (constant * coefficients[0] - offset * second[0])
+        if not np.isclose(abs(second[0]), abs(coefficients[0]), rtol=1e-14) or slope <= 0:
+            return None
+        squared = constant**2 - offset**2 + slope * limit
+        tail = [r for r in tail if r != twin[0]]
+    own = block.columns[block.columns < block.n]
+    a, c = np.zeros(own.size), np.zeros(own.size)
+    for r in tail:
+        columns, coefficients, constant = block.row(r)
+        if columns.size != 1 or columns[0] >= block.n:
+            return None
+        j = int(np.searchsorted(own, columns[0]))
+        if a[j] != 0:
+            return None
+        a[j], c[j] = coefficients[0], constant
+    if (a == 0).any() or squared < 0:
+        return None
+    return "ball", Ball(a, c, float(np.sqrt(squared)))
+
+
+def _auxiliary_limit(block: _Block, rows: list[int]) -> float | None:
+    """Upper bound of the only auxiliary column from the one-row cones of the block."""
+    if block.auxiliary.size != 1 or len(rows) != 1:
+        return None
+    columns, coefficients, constant = block.row(rows[0])
+    if columns.tolist() != [int(block.auxiliary[0])] or coefficients[0] >= 0:
+        return None
+    return -constant / coefficients[0]
+
+
+def _affine(block: _Block) -> tuple[str, ClosedForm] | None:
+    if block.auxiliary.size or set(block.kinds) - {"zero"} or block.rows.size > _AFFINE_LIMIT:
+        return None
+    A = block.matrix[block.rows][:, block.columns].toarray()
+    # Pivoted QR finds independent rows; dependent ones leave the set to the conic program.
+    diagonal = np.abs(np.diag(la.qr(A.T, mode="r", pivoting=True)[0]))
+    if diagonal.size < A.shape[0] or diagonal.min() <= 1e-10 * diagonal.max():
+        return None
+    return "affine", Affine(A, block.offset[block.rows])
+
+
+def _restricted(data: ConeData, columns: Index, rows: NDArray[np.bool_] | None = None) -> ConeData:
+    """The constraints on some columns, without an objective.
+
+    Kept are the cones with a row among `rows` (those that touch the columns if omitted).
+    """
+    A = sp.csr_array(sp.csc_array(data.A)[:, columns])
+    _, starts = _row_kinds(data.cones)
+    used = np.diff(A.indptr) > 0 if rows is None else rows
+    keep = np.array([bool(used[a:b].any()) for a, b in pairwise(starts)], dtype=bool)
+    held = np.repeat(keep, np.diff(starts))
+    cones = data.cones
+    sizes = np.cumsum([cones.zero, cones.nonneg, len(cones.soc), len(cones.psd), cones.exp])
+    flags = np.split(keep, [*sizes, sizes[-1] + len(cones.power)])
+    reduced = Cones(
+        zero=int(flags[0].sum()),
+        nonneg=int(flags[1].sum()),
+        soc=tuple(compress(cones.soc, flags[2])),
+        psd=tuple(compress(cones.psd, flags[3])),
+        exp=int(flags[4].sum()),
+        power=tuple(compress(cones.power, flags[5])),
+        power_nd=tuple(compress(cones.power_nd, flags[6])),
+    )
+    N = columns.size
+    return ConeData(
+        P=sp.csc_array((N, N)),
+        q=np.zeros(N),
+        A=sp.csc_array(A[np.flatnonzero(held)]),
+        b=data.b[held],
+        cones=reduced,
+        n=int(np.count_nonzero(columns < data.n)),
+    )
+
+
+@dataclass(frozen=True)
+class ProximalStep:
+    r"""The constrained local step of a linearised method as a function of the gradient.
+
+    .. math:: x^+ = \operatorname{argmin}_{x \in W} \langle g, x \rangle
+              + \tfrac12 \| x - c \|_D^2 = \Pi_W^D(c - g / D)
+
+    Attributes
+    ----------
+    projector : Projector
+    center : ndarray, shape (n,)
+        c, public.
+    D : ndarray, shape (n,)
+        Positive weights, public.
+    """
+
+    projector: Projector
+    center: Array
+    D: Array
+
+    def __call__(self, g: Array) -> Projection:
+        """The step for gradient g, shape (n,)."""
+        return self.projector(self.center - g / self.D, self.D)
+
+    @property
+    def accuracy(self) -> float:
+        """Stated bound of the step's error in the D-norm."""
+        return self.projector.accuracy(self.D)

@@ -1,0 +1,100 @@
+"""One agent at work: its oracle, its compiled set, its state of the algorithm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .algorithms.base import Algorithm, Answer, Local
+from .conic import ConicProgram, Outcome
+from .ledger import Account
+from .oracle import PrivateOracle, Release, ReplayOracle
+from .program import LocalProgram
+from .projection import Projector
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What an agent answers: its message, and how its last public solve ended."""
+
+    message: Any
+    outcome: Outcome
+
+
+@dataclass(frozen=True)
+class Report:
+    """What an agent hands over at the end.
+
+    Attributes
+    ----------
+    answer : Answer
+    violation : float
+        Largest component by which the last iterate leaves the agent's set; nan if unknown.
+    account : Account
+    releases : list of Release
+        Empty unless recorded.
+    """
+
+    answer: Answer
+    violation: float
+    account: Account
+    releases: list[Release]
+
+
+class Worker:
+    """Lives where the agent's data are; only messages and reports leave.
+
+    Parameters
+    ----------
+    algorithm : Algorithm
+    program : LocalProgram
+    oracle : PrivateOracle or ReplayOracle
+    """
+
+    def __init__(
+        self,
+        algorithm: Algorithm[Any, Any],
+        program: LocalProgram,
+        oracle: PrivateOracle | ReplayOracle,
+    ) -> None:
+        self._algorithm = algorithm
+        self._oracle = oracle
+        self._local = Local(
+            program=program,
+            projector=Projector(program.constraints, program.name),
+            exact=None if program.exact is None else ConicProgram(program.exact),
+            public_gradient=program.form.at_zero().gradient,
+        )
+        self._state = algorithm.start_agent(self._local)
+
+    def act(self, t: int, k: int, message: Any) -> Reply | None:
+        """One exchange; an agent without a message stays idle."""
+        if message is None:
+            return None
+        if k == 0:
+            self._oracle.begin(t)
+        self._state, reply = self._algorithm.act(
+            self._local, self._state, t, k, message, self._oracle
+        )
+        return Reply(reply, self._algorithm.outcome(self._state))
+
+    def report(self) -> Report:
+        """The agent's result, ledger and releases so far."""
+        answer = self._algorithm.answer(self._state)
+        violation = self._local.projector.distance(answer.last)
+        return Report(answer, violation, self._oracle.account, list(self._oracle.releases))
+
+
+def make_worker(
+    algorithm: Algorithm[Any, Any],
+    program: LocalProgram,
+    oracle: Callable[[], PrivateOracle | ReplayOracle],
+) -> Worker:
+    """Build a worker where it runs; the oracle, and with it the data, is made here."""
+    return Worker(algorithm, program, oracle())
