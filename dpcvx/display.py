@@ -19,58 +19,74 @@ if TYPE_CHECKING:
 
 _WIDTH = 96
 _LABEL = 13
+# Agents listed one by one.
+_LISTED = 12
 # About this many lines of progress, whatever the number of rounds.
 _ROWS = 12
 
 
 def banner(plan: Plan) -> str:
     """The plan in words: problem, algorithm, sensitivity and its derivation, noise, guarantee."""
-    program = plan.program
-    local = sum(a.n - a.shared.size for a in program.agents)
     versions = f"cvxpy {version('cvxpy')}, clarabel {version('clarabel')}"
     lines = [
         "=" * _WIDTH,
         f"dpcvx {version('dpcvx')}  ({versions})".center(_WIDTH).rstrip(),
         "=" * _WIDTH,
-        _row(
-            "problem",
-            f"{_count(len(program.agents), 'agent')}, {_count(program.size, 'shared component')}, "
-            f"{local} local",
-        ),
+        *_problem_rows(plan),
+        _row("algorithm", str(plan.algorithm)),
+        _row("rounds", str(plan.rounds)),
+        *_sensitivity_rows(plan),
+        "guarantee:",
+        textwrap.indent(str(plan.guarantee), "  "),
     ]
-    for agent in program.agents:
-        lines.append(
-            _row(
-                "",
-                f"{agent.name}: {agent.n} variables ({agent.shared.size} shared), "
-                f"set: {agent.set_description}",
-            )
-        )
-    lines.append(_row("algorithm", f"{plan.algorithm}"))
-    lines.append(_row("rounds", f"{plan.rounds}"))
-    if plan.calibrated is not None:
-        entries = {guarantee.agent: guarantee for guarantee in plan.guarantee.agents}
-        for local_program, sensitivity in zip(program.agents, plan.sensitivities, strict=True):
-            if sensitivity is None:
-                lines.append(_row("privacy", f"{local_program.name}: nothing private"))
-                continue
-            entry = entries[local_program.name]
-            relation = "=" if entry.exact else "<="
-            lines.append(
-                _row(
-                    "privacy",
-                    f"{entry.agent}: gradient l{plan.calibrated.mechanism.norm} sensitivity "
-                    f"{relation} {entry.sensitivity:.6g}, noise scale {entry.scale:.6g} per "
-                    "component",
-                )
-            )
-            lines.append(_row("", sensitivity.derivation))
-    lines.append(_row("guarantee", ""))
-    lines += [textwrap.indent(str(plan.guarantee), "  ")]
     if plan.calibrated is not None:
         lines.append("  fixed by the plan; no data have been read")
-    lines.append("=" * _WIDTH)
-    return "\n".join(lines)
+    return "\n".join([*lines, "=" * _WIDTH])
+
+
+def _problem_rows(plan: Plan) -> list[str]:
+    program = plan.program
+    local = sum(a.n - a.shared.size for a in program.agents)
+    agents, shared = _count(len(program.agents), "agent"), _count(program.size, "shared component")
+    rows = [_row("problem", f"{agents}, {shared}, {local} local")]
+    rows += [
+        _row(
+            "",
+            f"{agent.name}: {agent.n} variables ({agent.shared.size} shared), "
+            f"set: {agent.set_description}",
+        )
+        for agent in program.agents
+    ]
+    return _shortened(rows)
+
+
+def _sensitivity_rows(plan: Plan) -> list[str]:
+    if plan.calibrated is None:
+        return []
+    norm = plan.calibrated.mechanism.norm
+    arguments = dict.fromkeys(s.argument for s in plan.sensitivities if s is not None)
+    entries = {entry.agent: entry for entry in plan.guarantee.agents}
+    rows: list[str] = []
+    for agent, sensitivity in zip(plan.program.agents, plan.sensitivities, strict=True):
+        if sensitivity is None:
+            rows.append(_row("", f"{agent.name}: nothing private"))
+            continue
+        entry = entries[agent.name]
+        rows.append(
+            _row(
+                "",
+                f"{agent.name}: l{norm} {'=' if entry.exact else '<='} {entry.sensitivity:.6g}, "
+                f"noise scale {entry.scale:.6g} per component of the gradient "
+                f"({sensitivity.figures})",
+            )
+        )
+    return [*(_row("sensitivity", text) for text in arguments), *_shortened(rows)]
+
+
+def _shortened(rows: list[str]) -> list[str]:
+    if len(rows) <= _LISTED:
+        return rows
+    return [*rows[:_LISTED], _row("", f"... and {len(rows) - _LISTED} more agents")]
 
 
 def summary(result: Result) -> str:
@@ -98,10 +114,9 @@ def summary(result: Result) -> str:
                 f"{failed} local solve(s) of reduced accuracy, or replaced by the previous point",
             )
         )
-    lines.append(_row("guarantee", ""))
-    lines.append(textwrap.indent(str(result.guarantee), "  "))
+    lines += ["guarantee:", textwrap.indent(str(result.guarantee), "  ")]
     if result.guarantee.kind != "none":
-        lines.append(_row("spent", ""))
+        lines.append("spent:")
         lines.append(textwrap.indent(str(result.ledger), "  "))
     return "\n".join(lines)
 
@@ -173,8 +188,6 @@ class Reporter:
 
 
 def _row(label: str, text: str) -> str:
-    if not text:
-        return f"{label}:"
     first = f"{label + ':' if label else '':<{_LABEL}}"
     return textwrap.fill(text, _WIDTH, initial_indent=first, subsequent_indent=" " * _LABEL)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -28,8 +29,8 @@ class AgentGuarantee:
     Attributes
     ----------
     agent : str
-    adjacency : tuple of str
-        Per private object, what one change means.
+    adjacency : dict of str to str
+        For each private object, what one change means.
     sensitivity : float
         Of the gradient, in the mechanism's norm.
     exact : bool
@@ -41,7 +42,7 @@ class AgentGuarantee:
     """
 
     agent: str
-    adjacency: tuple[str, ...]
+    adjacency: Mapping[str, str]
     sensitivity: float
     exact: bool
     scale: float
@@ -78,14 +79,12 @@ class Guarantee:
     def __str__(self) -> str:
         if self.kind == "none":
             return f"none: {self.mechanism}"
-        changes: dict[tuple[str, ...], list[str]] = {}
+        changes: dict[str, list[str]] = {}
         for agent in self.agents:
-            changes.setdefault(agent.adjacency, []).append(agent.agent)
-        units = "; ".join(
-            f"{', '.join(names)}: {' or '.join(unit)}" for unit, names in changes.items()
-        )
+            for private, change in agent.adjacency.items():
+                changes.setdefault(change, []).append(f"'{private}'")
+        units = "; ".join(f"{change} in {' or '.join(names)}" for change, names in changes.items())
         rows = [
-            ("", f"({self.epsilon:.6g}, {self.delta:g})-DP for each agent's data, worst case"),
             ("adjacency", units),
             ("observer", self.observer),
             ("mechanism", self.mechanism),
@@ -93,7 +92,8 @@ class Guarantee:
             ("sensitivity", f"{self.certificate} from the model"),
             ("assumptions", "; ".join(self.assumptions)),
         ]
-        return "\n".join(_row(label, text) for label, text in rows)
+        head = f"({self.epsilon:.6g}, {self.delta:g})-DP for each agent's data, worst case"
+        return "\n".join([head, *(_row(label, text) for label, text in rows)])
 
 
 def _row(label: str, text: str) -> str:

@@ -263,7 +263,7 @@ def _guarantee(
         agents.append(
             AgentGuarantee(
                 agent=local.name,
-                adjacency=tuple(f"{s.adjacency} ('{s.name}')" for s in sensitivity.private),
+                adjacency={s.name: str(s.adjacency) for s in sensitivity.private},
                 sensitivity=bound.value,
                 exact=bound.exact,
                 scale=calibrated.multiplier * bound.value,

@@ -236,10 +236,21 @@ class Projector:
         """Stated bound of the error in the D-norm; closed forms count as exact."""
         return 0.0 if self._conic is None else self._conic.accuracy(D[self._conic_own])
 
-    def distance(self, x: Array) -> float:
-        """Largest component of ``x - Pi_W(x)``: how far x violates W; nan if that failed."""
-        found = self(x, np.ones(self.n))
-        return float("nan") if found.x is None else float(np.max(np.abs(x - found.x), initial=0.0))
+    def violation(self, x: Array) -> float:
+        """How far x violates W: the largest violated row, or distance where rows do not tell."""
+        ones = np.ones(self.n)
+        worst = [
+            np.max(np.abs(x[own] - closed_form(x[own], ones[own])), initial=0.0)
+            for own, closed_form in self._blocks
+        ]
+        if self._conic is not None:
+            own = self._conic_own
+            rows = self._conic.violation(x[own])
+            if rows is None:
+                answer = self._conic.solve(ones[own], -x[own])
+                rows = np.nan if answer.x is None else np.max(np.abs(x[own] - answer.x))
+            worst.append(rows)
+        return float(max(worst, default=0.0))
 
     def __str__(self) -> str:
         order = ("free", "box", "simplex", "ball", "affine", "conic")

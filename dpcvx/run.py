@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from . import display
+from .algorithms.base import Residuals
 from .conic import Outcome
 from .errors import ModelError
 from .executors.base import Executor
@@ -109,7 +110,7 @@ def _drive(
             residuals = algorithm.residuals(server)
             history.append(residuals, failed)
             reporter.round(t, history)
-            if tolerance is not None and max(residuals.primal, residuals.dual) < tolerance:
+            if tolerance is not None and _below(residuals, tolerance):
                 status = Status.CONVERGED
                 break
         reports: list[Report] = executor.map("report")
@@ -134,6 +135,11 @@ def _drive(
         violation={a.name: r.violation for a, r in zip(program.agents, reports, strict=True)},
         transcript=Transcript(len(history), releases) if record else None,
     )
+
+
+def _below(residuals: Residuals, tolerance: float) -> bool:
+    # Not max(): the dual residual of round 1 is nan, which compares as False.
+    return residuals.primal < tolerance and residuals.dual < tolerance
 
 
 def _sources(

@@ -94,25 +94,35 @@ class Sensitivity:
         return self.bound(2).value
 
     @property
-    def derivation(self) -> str:
-        """The argument in words."""
-        if not self.private:
-            return "The objective contains no private data: the gradient does not change."
-        lines = [
-            f"The private data enter through {', '.join(self.terms) or 'no term with variables'}, "
-            "quadratic in affine arguments, so grad f(x; d) = h(x) + J d with J free of data and "
-            "of x, and neighbours differ by J (d - d')."
-        ]
+    def argument(self) -> str:
+        """Why the gradient's change is bounded, in words."""
+        if not self.terms:
+            return "private data and variables meet in no term, so the gradient does not change"
+        return (
+            f"private data and variables meet in {', '.join(self.terms)} of affine arguments only, "
+            "so grad f(x; d) = h(x) + J d with J free of data and of x, and the gradients of "
+            "neighbours differ by J (d - d')"
+        )
+
+    @property
+    def figures(self) -> str:
+        """The bounds for each private object, in words."""
+        lines = []
         for spec, J in zip(self.private, self.jacobians, strict=True):
             l1, l2 = (ball_norm(J, spec.adjacency.norm, p) for p in (1, 2))
             r = spec.adjacency.radius
             lines.append(
-                f"'{spec.name}' ({spec.adjacency}): J is {J.shape[0]} x {J.shape[1]} with {J.nnz} "
-                f"non-zeros; {_norm_in_words(spec)} gives l1 {l1.value * r:.6g}"
-                f"{'' if l1.exact else ' (upper bound)'}, l2 {l2.value * r:.6g}"
-                f"{'' if l2.exact else ' (upper bound)'}."
+                f"'{spec.name}', {spec.adjacency}: J is {J.shape[0]} x {J.shape[1]} with {J.nnz} "
+                f"non-zeros, {_norm_in_words(spec)} is {l1.value * r:.6g} in l1"
+                f"{'' if l1.exact else ' (upper bound)'} and {l2.value * r:.6g} in l2"
+                f"{'' if l2.exact else ' (upper bound)'}"
             )
-        return " ".join(lines)
+        return "; ".join(lines)
+
+    @property
+    def derivation(self) -> str:
+        """Argument and figures."""
+        return f"{self.argument}. {self.figures}."
 
 
 def derive(form: NormalForm, owner: str) -> Sensitivity:
@@ -251,7 +261,7 @@ def _without_zeros(J: sp.csr_array) -> sp.csr_array:
 
 def _norm_in_words(spec: PrivateSpec) -> str:
     if spec.adjacency.norm in ("entry", 1):
-        return "the largest column norm of J times the radius"
+        return "its largest column norm times the radius"
     if spec.adjacency.norm == 2:
-        return "the norm of J over the l2 ball (l2: its largest singular value) times the radius"
-    return "the norm of J over the box (signs of the change chosen worst) times the radius"
+        return "its norm over the l2 ball times the radius"
+    return "its norm over the box of worst signs times the radius"

@@ -87,7 +87,7 @@ class Worker:
     def report(self) -> Report:
         """The agent's result, ledger and releases so far."""
         answer = self._algorithm.answer(self._state)
-        violation = self._local.projector.distance(answer.last)
+        violation = self._local.projector.violation(answer.last)
         return Report(answer, violation, self._oracle.account, list(self._oracle.releases))
 
 

@@ -71,7 +71,7 @@ class Residuals:
     primal : float
         ``||w - z||`` over all agents' shared components.
     dual : float
-        ``rho ||w - w_previous||`` over the same components.
+        ``rho ||w - w_previous||`` over the same components; nan in round 1.
     mismatch : float
         Largest ``|w - z|``.
     rho : float

@@ -82,7 +82,8 @@ class ConsensusMethod(Algorithm[Server, A]):
         rho = as_penalty(self.rho).next(t, server.rho, server.primal, server.dual)
         w = _mean(program, [z - lam / rho for z, lam in zip(server.z, server.lam, strict=True)])
         change = np.sqrt(program.holders) * (w - server.w)
-        dual = rho * float(np.linalg.norm(change))
+        # Before round 1 there is no earlier w to compare with.
+        dual = math.nan if server.rho is None else rho * float(np.linalg.norm(change))
         state = Server(program, w, server.z, server.lam, rho, dual=dual)
         return state, [Broadcast(w[local.slots], rho) for local in program.agents]
 

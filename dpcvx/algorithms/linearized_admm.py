@@ -159,6 +159,6 @@ class LinearizedADMM(ConsensusMethod[AgentState]):
 
     def __str__(self) -> str:
         return (
-            f"linearised ADMM, E = {self.local_updates}, {self.perturb} perturbation, "
-            f"{as_penalty(self.rho)}, {self.step}"
+            f"linearised ADMM, E = {self.local_updates} local update(s), {self.perturb} "
+            f"perturbation, {as_penalty(self.rho)}, {self.step or 'default step size'}"
         )

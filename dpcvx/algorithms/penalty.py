@@ -38,6 +38,9 @@ class ConstantPenalty:
         """The constant."""
         return self.rho
 
+    def __str__(self) -> str:
+        return f"rho = {self.rho:g}"
+
 
 @dataclass(frozen=True)
 class GrowingPenalty:
@@ -70,6 +73,10 @@ class GrowingPenalty:
         """The schedule."""
         assert self.epsilon is not None
         return min(1e9, self.c1 * 1.2 ** (t // self.Tc) + self.c2 / self.epsilon)
+
+    def __str__(self) -> str:
+        epsilon = "epsilon" if self.epsilon is None else f"{self.epsilon:.4g}"
+        return f"rho_t = {self.c1:g} * 1.2^floor(t / {self.Tc}) + {self.c2:g} / {epsilon}"
 
 
 @dataclass(frozen=True)
@@ -114,6 +121,9 @@ class ResidualBalancing:
         if dual > self.threshold * primal:
             return max(1e-9, rho / self.factor)
         return rho
+
+    def __str__(self) -> str:
+        return f"rho from {self.rho:g} by residual balancing"
 
 
 def as_penalty(rho: float | PenaltyRule) -> PenaltyRule:

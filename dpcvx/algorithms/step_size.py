@@ -67,6 +67,9 @@ class ConstantStep:
         """Uniform."""
         return 1.0
 
+    def __str__(self) -> str:
+        return "eta = 1/L" if self.value is None else f"eta = {self.value:.6g}"
+
 
 @dataclass(frozen=True)
 class SmoothStep:
@@ -102,6 +105,10 @@ class SmoothStep:
         """Uniform."""
         return 1.0
 
+    def __str__(self) -> str:
+        values = [f"{n} = {v:.6g}" for n, v in (("L", self.L), ("eps", self.epsilon)) if v]
+        return ", ".join(["eta_t = 1 / (L + sqrt(t) / eps)", *values])
+
 
 @dataclass(frozen=True)
 class SqrtStep:
@@ -120,6 +127,9 @@ class SqrtStep:
     def weight(self, t: int) -> float:
         """Uniform."""
         return 1.0
+
+    def __str__(self) -> str:
+        return "eta_t = 1 / sqrt(t)"
 
 
 @dataclass(frozen=True)
@@ -161,6 +171,10 @@ class StronglyConvexStep:
     def weight(self, t: int) -> float:
         """Proportional to t, so that ``2 t / (T (T + 1))`` after normalisation."""
         return float(t)
+
+    def __str__(self) -> str:
+        value = "" if self.alpha is None else f", alpha = {self.alpha:.6g}"
+        return f"eta_t = 2 / (alpha (t + 2)){value}"
 
 
 def smooth_constant(program: Program) -> float | None:

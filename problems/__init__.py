@@ -1,0 +1,1 @@
+"""Case studies: models of published problems, stated for cvxpy."""

@@ -1,0 +1,512 @@
+"""Network data in per unit, read from a MATPOWER case and checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from problems.power_flow.errors import CaseError
+from problems.power_flow.matpower import Tables, parse
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+BUNDLED = {
+    3: "pglib_opf_case3_lmbd.m",
+    5: "pglib_opf_case5_pjm.m",
+    14: "pglib_opf_case14_ieee.m",
+    118: "pglib_opf_case118_ieee.m",
+}
+CASES = Path(__file__).parent / "cases"
+
+_ISOLATED = 4
+_DEFAULT_ANGLE = 60.0
+_POLYNOMIAL = 2
+_DEGREE = 2
+
+
+@dataclass(frozen=True, eq=False)
+class _Frozen:
+    """Makes the arrays of a declared part of the network read-only."""
+
+    def __post_init__(self) -> None:
+        for item in fields(self):
+            getattr(self, item.name).flags.writeable = False
+
+
+@dataclass(frozen=True, eq=False)
+class Buses(_Frozen):
+    """Buses in service.
+
+    Attributes
+    ----------
+    id : ndarray of int, shape (buses,)
+        Numbers of the file.
+    pd, qd : ndarray, shape (buses,)
+        Load in per unit; private in the case studies, hence never printed.
+    gs, bs : ndarray, shape (buses,)
+        Shunt conductance (consumes ``gs w``) and susceptance (injects ``bs w``) in per unit.
+    vmin, vmax : ndarray, shape (buses,)
+        Bounds on the voltage magnitude in per unit; `vmax` may be infinite.
+    area, zone : ndarray of int, shape (buses,)
+        Columns of the file with these names.
+    base_kv : ndarray, shape (buses,)
+        Base voltage in kV.
+    """
+
+    id: Ints
+    pd: Floats = field(repr=False)
+    qd: Floats = field(repr=False)
+    gs: Floats
+    bs: Floats
+    vmin: Floats
+    vmax: Floats
+    area: Ints
+    zone: Ints
+    base_kv: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Generators(_Frozen):
+    """Generators in service at buses in service.
+
+    Attributes
+    ----------
+    bus : ndarray of int, shape (generators,)
+        Position of the bus in `Buses`.
+    pmin, pmax, qmin, qmax : ndarray, shape (generators,)
+        Bounds in per unit, possibly infinite.
+    c2, c1, c0 : ndarray, shape (generators,)
+        Cost ``c2 p^2 + c1 p + c0`` in $/h for active power p in per unit.
+    row : ndarray of int, shape (generators,)
+        Row of the file's generator matrix, counted from 1.
+    """
+
+    bus: Ints
+    pmin: Floats
+    pmax: Floats
+    qmin: Floats
+    qmax: Floats
+    c2: Floats
+    c1: Floats
+    c0: Floats
+    row: Ints
+
+
+@dataclass(frozen=True, eq=False)
+class Branches(_Frozen):
+    """Lines and transformers in service between buses in service.
+
+    Attributes
+    ----------
+    from_bus, to_bus : ndarray of int, shape (branches,)
+        Positions of the ends in `Buses`.
+    r, x, b : ndarray, shape (branches,)
+        Series resistance and reactance and total charging susceptance in per unit.
+    tap : ndarray, shape (branches,)
+        Off-nominal turns ratio at the from end; 1 for a line.
+    shift, angmin, angmax : ndarray, shape (branches,)
+        Phase shift and bounds on the angle from minus angle to, in radians.
+    rate : ndarray, shape (branches,)
+        Bound on the apparent power at either end in per unit, infinite where the file has 0.
+    row : ndarray of int, shape (branches,)
+        Row of the file's branch matrix, counted from 1.
+    """
+
+    from_bus: Ints
+    to_bus: Ints
+    r: Floats
+    x: Floats
+    b: Floats
+    tap: Floats
+    shift: Floats
+    rate: Floats
+    angmin: Floats
+    angmax: Floats
+    row: Ints
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs(_Frozen):
+    """Unordered pairs of buses joined by at least one branch.
+
+    Attributes
+    ----------
+    first, second : ndarray of int, shape (pairs,)
+        Positions of the two buses, ``first < second``.
+    angmin, angmax : ndarray, shape (pairs,)
+        Tightest bounds of the pair's branches on the angle first minus angle second, in radians.
+    of_branch : ndarray of int, shape (branches,)
+        Pair of each branch; parallel and reversed branches share one.
+    sign : ndarray, shape (branches,)
+        1 where the branch runs from first to second, -1 where it is reversed: the imaginary
+        voltage product of the branch is ``sign * wi[of_branch]``.
+    """
+
+    first: Ints
+    second: Ints
+    angmin: Floats
+    angmax: Floats
+    of_branch: Ints
+    sign: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A network in per unit on `base_mva`, reduced to what is in service.
+
+    Attributes
+    ----------
+    name : str
+        File name without suffix.
+    base_mva : float
+        Power base in MVA.
+    bus, gen, branch, pairs
+        The parts, see their classes.
+    isolated : tuple of int
+        Ids of the buses that the file marks as isolated and that were left out.
+    """
+
+    name: str
+    base_mva: float
+    bus: Buses
+    gen: Generators
+    branch: Branches
+    pairs: Pairs
+    isolated: tuple[int, ...]
+
+    @property
+    def load(self) -> Floats:
+        """Loads in per unit, shape (buses, 2), columns P and Q."""
+        return np.column_stack((self.bus.pd, self.bus.qd))
+
+
+def read_case(source: int | str | Path) -> Case:
+    """Read a network.
+
+    Parameters
+    ----------
+    source : int, str or Path
+        Number of a bundled case (3, 5, 14 or 118, from pglib-opf v23.07) or the path of a
+        MATPOWER version 2 ``.m`` file.
+
+    Returns
+    -------
+    Case
+        Elements out of service and isolated buses (type 4) with what hangs on them are left out.
+        Angle bounds at or beyond 90 degrees, absent, or both 0 become 60 degrees.
+
+    Raises
+    ------
+    CaseError
+        The file is missing, truncated or inconsistent, or uses what the model cannot represent
+        (piecewise linear or non-convex cost, degree above 2, direct-current lines in service).
+    """
+    path = _path(source)
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        raise CaseError(
+            f"{path.name}: no such file, so there is no network to read. Give the path of a "
+            f"MATPOWER .m file or the number of a bundled case ({_bundled()})."
+        ) from None
+    except OSError as error:
+        raise CaseError(
+            f"{path.name}: the file cannot be read ({type(error).__name__}), so there is no "
+            "network. Give the path of a readable MATPOWER .m file."
+        ) from None
+    return _build(parse(text, path.name), path.stem)
+
+
+def _bundled() -> str:
+    return ", ".join(str(number) for number in BUNDLED)
+
+
+def _path(source: int | str | Path) -> Path:
+    if isinstance(source, str) and source.isdecimal():
+        source = int(source)
+    if isinstance(source, int | np.integer) and not isinstance(source, bool):
+        if source not in BUNDLED:
+            raise CaseError(
+                f"There is no bundled case with the number {source}; bundled are {_bundled()}. "
+                "Give one of these or the path of a MATPOWER .m file."
+            )
+        return CASES / BUNDLED[int(source)]
+    if isinstance(source, str | Path):
+        return Path(source)
+    raise CaseError(
+        f"A case is given by a number or a path, not by a {type(source).__name__}. Write for "
+        "example read_case(14) or read_case('network.m')."
+    )
+
+
+def _build(tables: Tables, name: str) -> Case:
+    base = tables.base_mva
+    if np.any(tables.dcline[:, 2:3] > 0):
+        raise CaseError(
+            f"{tables.name}: dcline has lines in service, which the model does not represent; "
+            "their transfer would be lost. Switch them off or model them as generators."
+        )
+    bus, isolated, position = _buses(tables, base)
+    branch = _branches(tables, position, base)
+    return Case(
+        name=name,
+        base_mva=base,
+        bus=bus,
+        gen=_generators(tables, position, base),
+        branch=branch,
+        pairs=_pairs(branch),
+        isolated=isolated,
+    )
+
+
+def _buses(tables: Tables, base: float) -> tuple[Buses, tuple[int, ...], dict[int, int]]:
+    """Buses in service, ids of isolated ones, and position by id (-1 for an isolated bus)."""
+    table = tables.bus
+    file = tables.name
+    _finite(file, "bus", table, np.arange(len(table)), {"bus_i": 0})
+    ids = table[:, 0].astype(np.int64)
+    for row in np.flatnonzero((ids != table[:, 0]) | (ids < 1)):
+        raise CaseError(
+            f"{file}: bus row {row + 1} has an id that is not a positive integer; branches and "
+            "generators refer to buses by id. Number the buses 1, 2, ..."
+        )
+    unique, counts = np.unique(ids, return_counts=True)
+    for repeated in unique[counts > 1]:
+        raise CaseError(
+            f"{file}: bus {repeated} occurs in more than one row of bus; references to it are "
+            "ambiguous. Give every bus its own id."
+        )
+    kept = table[:, 1] != _ISOLATED
+    if not kept.any():
+        raise CaseError(
+            f"{file}: the bus matrix has no bus in service, so there is nothing to model. Give at "
+            "least one bus of type 1, 2 or 3."
+        )
+    rows = np.flatnonzero(kept)
+    table = table[rows]
+    columns = {"Pd": 2, "Qd": 3, "Gs": 4, "Bs": 5, "area": 6, "baseKV": 9, "zone": 10}
+    _finite(file, "bus", table, rows, columns)
+    _ordered(file, "bus", rows, "Vmin", table[:, 12], "Vmax", table[:, 11])
+    for row in rows[table[:, 11] <= 0]:
+        raise CaseError(
+            f"{file}: bus row {row + 1} has Vmax <= 0; no voltage satisfies it. Write Vmax in per "
+            "unit, for example 1.1."
+        )
+    position = {int(bus): -1 for bus in ids}
+    position.update({int(bus): at for at, bus in enumerate(ids[rows])})
+    buses = Buses(
+        id=ids[rows],
+        pd=table[:, 2] / base,
+        qd=table[:, 3] / base,
+        gs=table[:, 4] / base,
+        bs=table[:, 5] / base,
+        # A negative lower bound on a magnitude says nothing; its square would.
+        vmin=np.maximum(table[:, 12], 0.0),
+        vmax=table[:, 11].copy(),
+        area=table[:, 6].astype(np.int64),
+        zone=table[:, 10].astype(np.int64),
+        base_kv=table[:, 9].copy(),
+    )
+    return buses, tuple(int(bus) for bus in ids[~kept]), position
+
+
+def _generators(tables: Tables, position: dict[int, int], base: float) -> Generators:
+    file = tables.name
+    rows = _in_service(file, "gen", tables.gen, 7)
+    bus = _positions(file, "gen", tables.gen, rows, 0, position)
+    rows, bus = rows[bus >= 0], bus[bus >= 0]
+    table = tables.gen[rows]
+    _ordered(file, "gen", rows, "Pmin", table[:, 9], "Pmax", table[:, 8])
+    _ordered(file, "gen", rows, "Qmin", table[:, 4], "Qmax", table[:, 3])
+    cost = _costs(tables, rows)
+    return Generators(
+        bus=bus,
+        pmin=table[:, 9] / base,
+        pmax=table[:, 8] / base,
+        qmin=table[:, 4] / base,
+        qmax=table[:, 3] / base,
+        c2=cost[:, 0] * base**2,
+        c1=cost[:, 1] * base,
+        c0=cost[:, 2].copy(),
+        row=rows + 1,
+    )
+
+
+def _costs(tables: Tables, rows: Ints) -> Floats:
+    """Coefficients c2, c1, c0 on megawatts of the generators in the given rows."""
+    file, table, count = tables.name, tables.gencost, len(tables.gen)
+    if len(table) not in (count, 2 * count):
+        raise CaseError(
+            f"{file}: gencost has {len(table)} rows for {count} generators, so costs cannot be "
+            "assigned. Give one row per row of gen."
+        )
+    if len(table) > count and np.any(table[count:][rows, 4:] != 0):
+        raise CaseError(
+            f"{file}: gencost prices reactive power (rows {count + 1} to {2 * count}), which the "
+            "model does not represent; the optimum would be another. Remove these rows."
+        )
+    costs = np.zeros((len(rows), _DEGREE + 1))
+    for at, row in enumerate(rows):
+        costs[at] = _polynomial(table[row], f"{file}: gencost row {row + 1}")
+    return costs
+
+
+def _polynomial(row: Floats, where: str) -> Floats:
+    if row[0] != _POLYNOMIAL:
+        found = "piecewise linear (model 1)" if row[0] == 1 else "of an unknown model"
+        raise CaseError(
+            f"{where} is {found}; only polynomial cost is supported. Write model 2 with the "
+            "coefficients c2, c1, c0."
+        )
+    count = row[3]
+    if not (count >= 0 and count == np.floor(count) and 4 + count <= len(row)):
+        raise CaseError(
+            f"{where} has an impossible number of coefficients in column 4 for {len(row)} columns; "
+            "the polynomial would be cut. Write as many coefficients as column 4 says."
+        )
+    coefficients = row[4 : 4 + int(count)]
+    if not np.all(np.isfinite(coefficients)):
+        raise CaseError(
+            f"{where} has a coefficient that is not a finite number, so the cost is undefined. "
+            "Write a finite number."
+        )
+    if np.any(coefficients[: -_DEGREE - 1] != 0):
+        raise CaseError(
+            f"{where} is a polynomial of degree {int(count) - 1}; only degree {_DEGREE} or less "
+            "is a conic quadratic. Fit c2, c1, c0 over the generator's range."
+        )
+    kept = coefficients[-_DEGREE - 1 :]
+    result = np.concatenate((np.zeros(_DEGREE + 1 - len(kept)), kept))
+    if result[0] < 0:
+        raise CaseError(
+            f"{where} has a negative quadratic coefficient; the problem would not be convex. "
+            "Write a coefficient of at least 0."
+        )
+    return result
+
+
+def _branches(tables: Tables, position: dict[int, int], base: float) -> Branches:
+    file = tables.name
+    rows = _in_service(file, "branch", tables.branch, 10)
+    start = _positions(file, "branch", tables.branch, rows, 0, position)
+    end = _positions(file, "branch", tables.branch, rows, 1, position)
+    kept = (start >= 0) & (end >= 0)
+    rows, start, end = rows[kept], start[kept], end[kept]
+    table = tables.branch[rows]
+    _finite(file, "branch", table, rows, {"r": 2, "x": 3, "b": 4, "ratio": 8, "angle": 9})
+    for row in rows[start == end]:
+        raise CaseError(
+            f"{file}: branch row {row + 1} joins a bus to itself; it has no voltage difference. "
+            "Correct one end or write a shunt at the bus."
+        )
+    for row in rows[(table[:, 2] == 0) & (table[:, 3] == 0)]:
+        raise CaseError(
+            f"{file}: branch row {row + 1} has zero impedance (r = x = 0), so its admittance is "
+            "infinite. Merge its two buses or give it a small reactance such as 1e-4."
+        )
+    for row in rows[~(table[:, 5] >= 0)]:
+        raise CaseError(
+            f"{file}: branch row {row + 1} has a RATE_A that is negative or not a number; it "
+            "bounds an apparent power. Write MVA, or 0 for no limit."
+        )
+    for row in rows[table[:, 8] < 0]:
+        raise CaseError(
+            f"{file}: branch row {row + 1} has a negative turns ratio, which no transformer has. "
+            "Write a positive ratio, or 0 for a line."
+        )
+    angmin, angmax = _angles(file, table, rows)
+    return Branches(
+        from_bus=start,
+        to_bus=end,
+        r=table[:, 2].copy(),
+        x=table[:, 3].copy(),
+        b=table[:, 4].copy(),
+        tap=np.where(table[:, 8] == 0, 1.0, table[:, 8]),
+        shift=np.radians(table[:, 9]),
+        rate=np.where(table[:, 5] == 0, np.inf, table[:, 5] / base),
+        angmin=angmin,
+        angmax=angmax,
+        row=rows + 1,
+    )
+
+
+def _angles(file: str, table: Floats, rows: Ints) -> tuple[Floats, Floats]:
+    """Angle bounds in radians with the default of pglib where the file sets none."""
+    if table.shape[1] < 13:
+        bound = np.full(len(rows), np.radians(_DEFAULT_ANGLE))
+        return -bound, bound
+    low, high = table[:, 11], table[:, 12]
+    _ordered(file, "branch", rows, "angmin", low, "angmax", high)
+    free = (low == 0) & (high == 0)
+    low = np.where(free | (low <= -90), -_DEFAULT_ANGLE, low)
+    high = np.where(free | (high >= 90), _DEFAULT_ANGLE, high)
+    for row in rows[low > high]:
+        raise CaseError(
+            f"{file}: branch row {row + 1} bounds the angle beyond {_DEFAULT_ANGLE:g} degrees on "
+            "one side only; with the default on the other side no angle is left. Write both bounds."
+        )
+    return np.radians(low), np.radians(high)
+
+
+def _pairs(branch: Branches) -> Pairs:
+    ends = np.column_stack((branch.from_bus, branch.to_bus))
+    pairs, of_branch = np.unique(np.sort(ends, axis=1), axis=0, return_inverse=True)
+    of_branch = of_branch.reshape(-1)
+    forward = branch.from_bus < branch.to_bus
+    angmin = np.full(len(pairs), -np.inf)
+    angmax = np.full(len(pairs), np.inf)
+    np.maximum.at(angmin, of_branch, np.where(forward, branch.angmin, -branch.angmax))
+    np.minimum.at(angmax, of_branch, np.where(forward, branch.angmax, -branch.angmin))
+    return Pairs(
+        first=pairs[:, 0].copy(),
+        second=pairs[:, 1].copy(),
+        angmin=angmin,
+        angmax=angmax,
+        of_branch=of_branch,
+        sign=np.where(forward, 1.0, -1.0),
+    )
+
+
+def _in_service(file: str, matrix: str, table: Floats, column: int) -> Ints:
+    _finite(file, matrix, table, np.arange(len(table)), {"status": column})
+    return np.flatnonzero(table[:, column] > 0)
+
+
+def _positions(
+    file: str, matrix: str, table: Floats, rows: Ints, column: int, position: dict[int, int]
+) -> Ints:
+    found = np.zeros(len(rows), dtype=np.int64)
+    for at, row in enumerate(rows):
+        bus = table[row, column]
+        if bus not in position:
+            raise CaseError(
+                f"{file}: {matrix} row {row + 1} refers to bus {bus:g}, which is not in the bus "
+                f"matrix; it cannot be connected. Add the bus or correct column {column + 1}."
+            )
+        found[at] = position[int(bus)]
+    return found
+
+
+def _finite(file: str, matrix: str, table: Floats, rows: Ints, columns: dict[str, int]) -> None:
+    for name, column in columns.items():
+        for row in rows[~np.isfinite(table[:, column])]:
+            raise CaseError(
+                f"{file}: {matrix} row {row + 1} has a {name} that is not a finite number; the "
+                "equations would be undefined. Write a finite number."
+            )
+
+
+def _ordered(
+    file: str, matrix: str, rows: Ints, lower: str, low: Floats, upper: str, high: Floats
+) -> None:
+    # Negated so that NaN fails too; infinite bounds are allowed on their own side only.
+    wrong = ~((low <= high) & (low < np.inf) & (high > -np.inf))
+    for row in rows[wrong]:
+        raise CaseError(
+            f"{file}: {matrix} row {row + 1} needs {lower} <= {upper}, both numbers; no point "
+            f"satisfies the row. Correct {lower} or {upper}."
+        )

@@ -1,0 +1,307 @@
+"""Second-order-cone relaxation of AC power flow over zones, after Ryu & Kim (2022), appendix D.
+
+The network has one cvxpy variable per quantity and every zone indexes into it; two zones share
+exactly the entries that both use. Loads enter only through an expression of the caller.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal, get_args
+
+import cvxpy as cp
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from dpcvx.errors import ModelError
+from problems.power_flow.case import Case
+from problems.power_flow.physics import flow_maps, incidence
+from problems.power_flow.zones import Zones
+
+Shared = Literal["voltage", "flow"]
+Objective = Literal["shed", "cost"]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Variables:
+    """The decision variables of the whole network, in per unit, without attributes.
+
+    Attributes
+    ----------
+    w : cp.Variable, shape (buses,)
+        Squared voltage magnitudes.
+    wr, wi : cp.Variable, shape (pairs,)
+        Real and imaginary part of V_first conj(V_second).
+    pg, qg : cp.Variable, shape (generators,)
+        Generation.
+    pf, qf, pt, qt : cp.Variable, shape (flows,)
+        Power entering the branches at their from and to end.
+    flows : tuple of ndarray of int
+        For each zone, the entries of `pf`, `qf`, `pt`, `qt` that belong to ``zones.branches``.
+        With ``shared="flow"`` these are the branches themselves, so that the two zones of a tie
+        line use the same entry; with ``shared="voltage"`` every zone has entries of its own.
+    shared : {"voltage", "flow"}
+        Which quantities of a tie line are shared: w at both ends, wr and wi; or the flows too.
+    """
+
+    w: cp.Variable
+    wr: cp.Variable
+    wi: cp.Variable
+    pg: cp.Variable
+    qg: cp.Variable
+    pf: cp.Variable
+    qf: cp.Variable
+    pt: cp.Variable
+    qt: cp.Variable
+    flows: tuple[Ints, ...]
+    shared: Shared
+
+
+def variables(case: Case, zones: Zones, shared: Shared = "voltage") -> Variables:
+    """Declare the variables of a network.
+
+    Parameters
+    ----------
+    case, zones
+        Network and its partition.
+    shared : {"voltage", "flow"}
+        Consensus set, see `Variables`. Both are exact; "flow" is that of Ryu & Kim.
+
+    Returns
+    -------
+    Variables
+
+    Raises
+    ------
+    ModelError
+        `shared` is something else.
+    """
+    _check_choice("shared", shared, Shared)
+    if shared == "flow":
+        flows = zones.branches
+        count = len(case.branch.r)
+    else:
+        ends = np.cumsum([0, *(len(branches) for branches in zones.branches)])
+        flows = tuple(np.arange(start, end) for start, end in pairwise(ends.tolist()))
+        count = int(ends[-1])
+    pairs, generators = len(case.pairs.first), len(case.gen.bus)
+    return Variables(
+        w=cp.Variable(len(case.bus.id), name="w"),
+        wr=cp.Variable(pairs, name="wr"),
+        wi=cp.Variable(pairs, name="wi"),
+        pg=cp.Variable(generators, name="pg"),
+        qg=cp.Variable(generators, name="qg"),
+        pf=cp.Variable(count, name="pf"),
+        qf=cp.Variable(count, name="qf"),
+        pt=cp.Variable(count, name="pt"),
+        qt=cp.Variable(count, name="qt"),
+        flows=flows,
+        shared=shared,
+    )
+
+
+def cost_scale(case: Case) -> float:
+    """Factor that brings generation cost to the order of one per unit of power.
+
+    Parameters
+    ----------
+    case : Case
+        Network in per unit.
+
+    Returns
+    -------
+    float
+        Reciprocal of the largest marginal cost in $/h per unit at a finite bound on active power,
+        or 1 if nothing has a cost. It depends on the generators only, so it is public.
+    """
+    gen = case.gen
+    bounds = np.maximum(
+        np.where(np.isfinite(gen.pmin), np.abs(gen.pmin), 0.0),
+        np.where(np.isfinite(gen.pmax), np.abs(gen.pmax), 0.0),
+    )
+    largest = float(np.max(2 * gen.c2 * bounds + np.abs(gen.c1), initial=0.0))
+    return 1 / largest if largest > 0 else 1.0
+
+
+def zone_model(
+    case: Case,
+    zones: Zones,
+    variables: Variables,
+    zone: int,
+    load: cp.Expression,
+    objective: Objective,
+) -> tuple[cp.Expression, list[cp.Constraint]]:
+    """Objective and constraints of one zone.
+
+    A zone imposes the constraints of every branch that touches it and the voltage bounds of both
+    ends of these branches, and balances its own buses. The sum of the zones' models is the model
+    of the network.
+
+    Parameters
+    ----------
+    case, zones, variables
+        Network, partition and the variables declared for them.
+    zone : int
+        Index of the zone in ``zones.names``.
+    load : cp.Expression, shape (own buses, 2)
+        Loads of ``zones.buses[zone]``, columns P and Q in per unit: a constant or a parameter.
+    objective : {"shed", "cost"}
+        "shed" minimises the sum of squared active and reactive balance residuals in per unit;
+        `load` appears there only. "cost" minimises generation cost in $/h times
+        `cost_scale` under exact balance, hence `load` appears in constraints.
+
+    Returns
+    -------
+    objective : cp.Expression
+        Scalar to be minimised.
+    constraints : list of cp.Constraint
+        Affine and second-order-cone constraints.
+
+    Raises
+    ------
+    ModelError
+        No such zone or objective, or `load` of another shape.
+    """
+    _check_choice("objective", objective, Objective)
+    if not 0 <= zone < len(zones.names):
+        raise ModelError(
+            f"There is no zone with index {zone}; {len(zones.names)} zones are numbered from 0. "
+            "Give the index of an entry of zones.names."
+        )
+    own = zones.buses[zone]
+    if load.shape != (len(own), 2):
+        raise ModelError(
+            f"The load of zone {zones.names[zone]} has shape {load.shape}, its {len(own)} buses "
+            f"need {(len(own), 2)}: one row per bus, columns P and Q in per unit. Take rows "
+            "zones.buses[zone] of case.load."
+        )
+    generators = np.flatnonzero(np.isin(case.gen.bus, own))
+    constraints = [
+        *_voltage_constraints(case, zones, variables, zone),
+        *_branch_constraints(case, zones, variables, zone),
+        *_bounded(variables.pg, generators, case.gen.pmin, case.gen.pmax),
+        *_bounded(variables.qg, generators, case.gen.qmin, case.gen.qmax),
+    ]
+    delivered = _delivered(case, zones, variables, zone, generators)
+    if objective == "shed":
+        return cp.sum_squares(delivered - load), constraints
+    return _cost(case, variables, generators), [*constraints, delivered == load]
+
+
+def _voltage_constraints(
+    case: Case, zones: Zones, variables: Variables, zone: int
+) -> list[cp.Constraint]:
+    """Bounds on w, angle limits and the cone of every pair the zone sees."""
+    buses, pairs = _seen(case, zones, zone)
+    constraints = _bounded(variables.w, buses, case.bus.vmin**2, case.bus.vmax**2)
+    if len(pairs):
+        w, wr, wi = variables.w[buses], variables.wr[pairs], variables.wi[pairs]
+        first = _select(buses, case.pairs.first[pairs]) @ w
+        second = _select(buses, case.pairs.second[pairs]) @ w
+        constraints += [
+            cp.multiply(np.tan(case.pairs.angmin[pairs]), wr) <= wi,
+            wi <= cp.multiply(np.tan(case.pairs.angmax[pairs]), wr),
+            cp.SOC(first + second, cp.vstack([2 * wr, 2 * wi, first - second]), axis=0),
+        ]
+    return constraints
+
+
+def _branch_constraints(
+    case: Case, zones: Zones, variables: Variables, zone: int
+) -> list[cp.Constraint]:
+    """Flows of the zone's branches as functions of the voltages, and their thermal limits."""
+    branches, entries = zones.branches[zone], variables.flows[zone]
+    if not len(branches):
+        return []
+    buses, pairs = _seen(case, zones, zone)
+    w, wr, wi = variables.w[buses], variables.wr[pairs], variables.wi[pairs]
+    constraints: list[cp.Constraint] = []
+    for end, maps in flow_maps(case).items():
+        flow = (
+            maps.w_map[branches][:, buses] @ w
+            + maps.wr_map[branches][:, pairs] @ wr
+            + maps.wi_map[branches][:, pairs] @ wi
+        )
+        constraints.append(getattr(variables, end)[entries] == flow)
+    limited = np.isfinite(case.branch.rate[branches])
+    if limited.any():
+        rate = cp.Constant(case.branch.rate[branches[limited]])
+        at = entries[limited]
+        constraints += [
+            cp.SOC(rate, cp.vstack([active[at], reactive[at]]), axis=0)
+            for active, reactive in (
+                (variables.pf, variables.qf),
+                (variables.pt, variables.qt),
+            )
+        ]
+    return constraints
+
+
+def _delivered(
+    case: Case, zones: Zones, variables: Variables, zone: int, generators: Ints
+) -> cp.Expression:
+    """Power left for the load at the own buses, shape (own buses, 2)."""
+    own, branches, entries = zones.buses[zone], zones.branches[zone], variables.flows[zone]
+    active = -cp.multiply(case.bus.gs[own], variables.w[own])
+    reactive = cp.multiply(case.bus.bs[own], variables.w[own])
+    if len(generators):
+        at = incidence(case.gen.bus[generators], len(case.bus.id))[own]
+        active += at @ variables.pg[generators]
+        reactive += at @ variables.qg[generators]
+    if len(branches):
+        start = incidence(case.branch.from_bus[branches], len(case.bus.id))[own]
+        end = incidence(case.branch.to_bus[branches], len(case.bus.id))[own]
+        active -= start @ variables.pf[entries] + end @ variables.pt[entries]
+        reactive -= start @ variables.qf[entries] + end @ variables.qt[entries]
+    return cp.vstack([active, reactive]).T
+
+
+def _cost(case: Case, variables: Variables, generators: Ints) -> cp.Expression:
+    if not len(generators):
+        return cp.Constant(0.0)
+    scale = cost_scale(case)
+    c2, c1, c0 = (scale * c[generators] for c in (case.gen.c2, case.gen.c1, case.gen.c0))
+    pg = variables.pg[generators]
+    linear = c1 @ pg + float(c0.sum())
+    if not c2.any():
+        return linear
+    return cp.sum_squares(cp.multiply(np.sqrt(c2), pg)) + linear
+
+
+def _seen(case: Case, zones: Zones, zone: int) -> tuple[Ints, Ints]:
+    """Buses and pairs that the zone's constraints involve."""
+    buses = np.union1d(zones.buses[zone], zones.neighbours[zone])
+    return buses, np.unique(case.pairs.of_branch[zones.branches[zone]])
+
+
+def _bounded(
+    variable: cp.Variable, at: Ints, low: NDArray[np.float64], high: NDArray[np.float64]
+) -> list[cp.Constraint]:
+    """Finite bounds on the entries `at` of a variable."""
+    below, above = at[np.isfinite(low[at])], at[np.isfinite(high[at])]
+    constraints: list[cp.Constraint] = []
+    if len(below):
+        constraints.append(low[below] <= variable[below])
+    if len(above):
+        constraints.append(variable[above] <= high[above])
+    return constraints
+
+
+def _select(among: Ints, chosen: Ints) -> sp.csr_array:
+    """Matrix that picks the chosen positions out of a sorted list of positions."""
+    rows = np.arange(len(chosen))
+    entries = (np.ones(len(chosen)), (rows, np.searchsorted(among, chosen)))
+    return sp.csr_array(entries, shape=(len(chosen), len(among)))
+
+
+def _check_choice(name: str, value: str, choices: object) -> None:
+    allowed = get_args(choices)
+    if value not in allowed:
+        raise ModelError(
+            f"{name} = {value!r} is not known, so the model is not defined. Write "
+            + " or ".join(repr(choice) for choice in allowed)
+            + "."
+        )

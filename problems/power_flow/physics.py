@@ -1,0 +1,108 @@
+"""Linear maps of the network, as sparse matrices: branch flows and bus balances.
+
+Complex voltages enter only through ``w_i = |V_i|^2`` per bus and ``wr + j wi = V_f conj(V_s)``
+per pair (f = first, s = second bus of the pair).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from problems.power_flow.case import Case
+
+Ints = NDArray[np.int64]
+Complexes = NDArray[np.complex128]
+
+ENDS = ("pf", "qf", "pt", "qt")
+
+
+@dataclass(frozen=True, eq=False)
+class FlowMap:
+    """One of the four flows of every branch: ``w_map @ w + wr_map @ wr + wi_map @ wi``.
+
+    Attributes
+    ----------
+    w_map : csr_array, shape (branches, buses)
+    wr_map, wi_map : csr_array, shape (branches, pairs)
+        Admittances in per unit, orientation of the branches included.
+    """
+
+    w_map: sp.csr_array
+    wr_map: sp.csr_array
+    wi_map: sp.csr_array
+
+
+def flow_maps(case: Case) -> dict[str, FlowMap]:
+    """Flows into both ends of every branch as maps of the voltage products.
+
+    The admittance matrix of a branch is that of appendix D of Ryu & Kim (2022): turns ratio and
+    phase shift at the from end, half of the charging at either end.
+
+    Parameters
+    ----------
+    case : Case
+        Network in per unit.
+
+    Returns
+    -------
+    dict of FlowMap
+        Keys ``pf``, ``qf`` (active and reactive power entering the branch at its from end) and
+        ``pt``, ``qt`` (at its to end), in per unit.
+    """
+    branch, pairs = case.branch, case.pairs
+    series = 1 / (branch.r + 1j * branch.x)
+    charged = series + 0.5j * branch.b
+    turns = branch.tap * np.exp(1j * branch.shift)
+    # S = V conj(I), hence conjugated admittances on |V|^2 and on V_f conj(V_t).
+    own_f, across_f = np.conj(charged / np.abs(turns) ** 2), np.conj(-series / np.conj(turns))
+    own_t, across_t = np.conj(charged), np.conj(-series / turns)
+    buses, count = len(case.bus.id), len(pairs.first)
+
+    def active(bus: Ints, own: Complexes, across: Complexes, sense: float) -> FlowMap:
+        return FlowMap(
+            w_map=_rows(np.real(own), bus, buses),
+            wr_map=_rows(np.real(across), pairs.of_branch, count),
+            wi_map=_rows(-sense * pairs.sign * np.imag(across), pairs.of_branch, count),
+        )
+
+    def reactive(bus: Ints, own: Complexes, across: Complexes, sense: float) -> FlowMap:
+        return FlowMap(
+            w_map=_rows(np.imag(own), bus, buses),
+            wr_map=_rows(np.imag(across), pairs.of_branch, count),
+            wi_map=_rows(sense * pairs.sign * np.real(across), pairs.of_branch, count),
+        )
+
+    # The to end sees V_t conj(V_f), the conjugate of the product of the from end.
+    return {
+        "pf": active(branch.from_bus, own_f, across_f, 1.0),
+        "qf": reactive(branch.from_bus, own_f, across_f, 1.0),
+        "pt": active(branch.to_bus, own_t, across_t, -1.0),
+        "qt": reactive(branch.to_bus, own_t, across_t, -1.0),
+    }
+
+
+def incidence(positions: Ints, count: int) -> sp.csr_array:
+    """Sum entries into buses: entry (i, k) is 1 where element k sits at bus i.
+
+    Parameters
+    ----------
+    positions : ndarray of int, shape (elements,)
+        Bus position of every element.
+    count : int
+        Number of buses.
+
+    Returns
+    -------
+    csr_array, shape (count, elements)
+    """
+    return sp.csr_array(_rows(np.ones(len(positions)), positions, count).T)
+
+
+def _rows(values: NDArray[np.float64], columns: Ints, width: int) -> sp.csr_array:
+    """Matrix with one entry per row."""
+    rows = np.arange(len(values))
+    return sp.csr_array((values, (rows, columns)), shape=(len(values), width))

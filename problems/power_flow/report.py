@@ -1,0 +1,234 @@
+"""What a point of the network does to balance and limits, in the units of the field.
+
+Everything here is computed from raw values. `imbalance` uses the loads, so what it returns is
+private; the other functions need no loads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+import dpcvx as dp
+from problems.power_flow.case import Case
+from problems.power_flow.model import cost_scale
+from problems.power_flow.physics import ENDS, flow_maps, incidence
+from problems.power_flow.solution import State, network_state
+from problems.power_flow.study import PowerFlow
+
+Floats = NDArray[np.float64]
+
+
+def imbalance(case: Case, state: State, load: Floats) -> dict[int, tuple[float, float]]:
+    """Power that arrives at each bus beyond its load. Private: it is computed from loads.
+
+    Parameters
+    ----------
+    case : Case
+        Network in per unit.
+    state : State
+        Point of the network.
+    load : ndarray, shape (buses, 2)
+        Loads in per unit, columns P and Q, for example ``1.5 * case.load``.
+
+    Returns
+    -------
+    dict
+        Bus id to (MW, MVAr): generation minus load, shunts and outgoing flows. Negative where
+        load is not served.
+    """
+    count = len(case.bus.id)
+    generators = incidence(case.gen.bus, count)
+    start, end = incidence(case.branch.from_bus, count), incidence(case.branch.to_bus, count)
+    active = generators @ state.pg - case.bus.gs * state.w - start @ state.pf - end @ state.pt
+    reactive = generators @ state.qg + case.bus.bs * state.w - start @ state.qf - end @ state.qt
+    surplus = case.base_mva * (np.column_stack((active, reactive)) - load)
+    return {
+        int(bus): (float(p), float(q)) for bus, (p, q) in zip(case.bus.id, surplus, strict=True)
+    }
+
+
+def cone_slack(case: Case, state: State) -> dict[tuple[int, int], float]:
+    """How far each pair is from a true voltage product.
+
+    Parameters
+    ----------
+    case : Case
+        Network in per unit.
+    state : State
+        Point of the network.
+
+    Returns
+    -------
+    dict
+        Bus ids of the pair to ``w_first w_second - wr^2 - wi^2`` in per unit. 0 where the
+        relaxation is tight, negative where the cone is violated.
+    """
+    first, second = case.pairs.first, case.pairs.second
+    slack = state.w[first] * state.w[second] - state.wr**2 - state.wi**2
+    ids = case.bus.id
+    keys = zip(ids[first].tolist(), ids[second].tolist(), strict=True)
+    return dict(zip(keys, slack.tolist(), strict=True))
+
+
+def thermal_loading(case: Case, state: State) -> dict[tuple[int, int, int], float]:
+    """Apparent power of each limited branch, at its more loaded end, in percent of its limit.
+
+    Parameters
+    ----------
+    case : Case
+        Network in per unit.
+    state : State
+        Point of the network.
+
+    Returns
+    -------
+    dict
+        (from bus id, to bus id, row in the file's branch matrix) to percent of RATE_A; the row
+        tells parallel branches apart. Branches without limit are left out.
+    """
+    branch, ids = case.branch, case.bus.id
+    percent = 100 * _apparent(state) / branch.rate
+    return {
+        (int(ids[branch.from_bus[k]]), int(ids[branch.to_bus[k]]), int(branch.row[k])): float(
+            percent[k]
+        )
+        for k in np.flatnonzero(np.isfinite(branch.rate))
+    }
+
+
+def violations(case: Case, state: State) -> dict[str, float]:
+    """Largest violation of every family of constraints except the balance, in per unit.
+
+    Parameters
+    ----------
+    case : Case
+        Network in per unit.
+    state : State
+        Point of the network.
+
+    Returns
+    -------
+    dict
+        Keys "voltage" (bounds on w), "generation" (active and reactive bounds), "flow" (flows
+        against voltages), "thermal", "angle" (``wi`` against ``tan(angle) wr``) and "cone"
+        (``hypot(2 wr, 2 wi, w_first - w_second)`` against ``w_first + w_second``). 0 means that
+        all constraints of the family hold.
+    """
+    bus, gen, pairs = case.bus, case.gen, case.pairs
+    first, second = state.w[pairs.first], state.w[pairs.second]
+    norm = np.sqrt((2 * state.wr) ** 2 + (2 * state.wi) ** 2 + (first - second) ** 2)
+    maps = flow_maps(case)
+    mismatch = [
+        getattr(state, end)
+        - maps[end].w_map @ state.w
+        - maps[end].wr_map @ state.wr
+        - maps[end].wi_map @ state.wi
+        for end in ENDS
+    ]
+    return {
+        "voltage": _worst(bus.vmin**2 - state.w, state.w - bus.vmax**2),
+        "generation": _worst(
+            gen.pmin - state.pg, state.pg - gen.pmax, gen.qmin - state.qg, state.qg - gen.qmax
+        ),
+        "flow": _worst(*(np.abs(gap) for gap in mismatch)),
+        "thermal": _worst(_apparent(state) - case.branch.rate),
+        "angle": _worst(
+            np.tan(pairs.angmin) * state.wr - state.wi, state.wi - np.tan(pairs.angmax) * state.wr
+        ),
+        "cone": _worst(norm - first - second),
+    }
+
+
+def _apparent(state: State) -> Floats:
+    return np.maximum(np.hypot(state.pf, state.qf), np.hypot(state.pt, state.qt))
+
+
+def _worst(*excess: Floats) -> float:
+    return float(max(np.max(part, initial=0.0) for part in excess))
+
+
+@dataclass(frozen=True)
+class ZoneImbalance:
+    """Power that does not balance in one zone. Not private: computed from its loads.
+
+    Attributes
+    ----------
+    name : str
+    buses : int
+    active, reactive : float
+        Sum over the zone's buses of the absolute imbalance, in MW and MVAr.
+    worst_bus : int
+        Id of the bus with the largest apparent imbalance.
+    worst : float
+        That imbalance in MVA.
+    """
+
+    name: str
+    buses: int
+    active: float
+    reactive: float
+    worst_bus: int
+    worst: float
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A run of the study measured against the true loads. Not private.
+
+    Attributes
+    ----------
+    objective : float
+        Sum of the zones' true objectives at their own copies: squared per unit, or $/h.
+    imbalance : dict
+        Bus id to (MW, MVAr).
+    zones : tuple of ZoneImbalance
+    """
+
+    objective: float
+    imbalance: dict[int, tuple[float, float]]
+    zones: tuple[ZoneImbalance, ...]
+
+
+def assess(study: PowerFlow, result: dp.Result) -> Outcome:
+    """Measure the reported solution of a run; the variables must hold its values. Not private."""
+    case = study.case
+    value = dp.not_private.objective(study.problem, result.solution)
+    state = network_state(case, study.zones, study.variables)
+    surplus = imbalance(case, state, study.load_scale * case.load)
+    zones = []
+    for name, buses in zip(study.zones.names, study.zones.buses, strict=True):
+        ids = case.bus.id[buses].tolist()
+        own = np.abs([surplus[bus] for bus in ids])
+        size = np.hypot(own[:, 0], own[:, 1])
+        worst = int(np.argmax(size))
+        zones.append(
+            ZoneImbalance(
+                name=f"zone {name}",
+                buses=len(ids),
+                active=float(own[:, 0].sum()),
+                reactive=float(own[:, 1].sum()),
+                worst_bus=ids[worst],
+                worst=float(size[worst]),
+            )
+        )
+    unit = cost_scale(case) if study.objective == "cost" else 1.0
+    return Outcome(value / unit, surplus, tuple(zones))
+
+
+def table(study: PowerFlow, outcome: Outcome) -> str:
+    """The outcome as text, labelled as what it is."""
+    unit = "$/h" if study.objective == "cost" else "per unit squared"
+    lines = [
+        "measured against the true loads (not private, for study only):",
+        f"  objective {outcome.objective:.6g} {unit}",
+        f"  {'zone':<12}{'buses':>6}{'sum |dP| MW':>14}{'sum |dQ| MVAr':>15}{'worst bus':>22}",
+    ]
+    for zone in outcome.zones:
+        worst = f"{zone.worst_bus} ({zone.worst:.3g} MVA)"
+        lines.append(
+            f"  {zone.name:<12}{zone.buses:>6}{zone.active:>14.4g}{zone.reactive:>15.4g}{worst:>22}"
+        )
+    return "\n".join(lines)

@@ -1,0 +1,153 @@
+"""Values of a network's variables, and the solve that sees all loads at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import cvxpy as cp
+import numpy as np
+from numpy.typing import NDArray
+
+from dpcvx.errors import ModelError, SolverError
+from problems.power_flow.case import Case
+from problems.power_flow.model import Objective, Variables, cost_scale, variables, zone_model
+from problems.power_flow.zones import Zones, read_zones
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """A point of the network in per unit, with one flow per end of each branch.
+
+    Attributes
+    ----------
+    w : ndarray, shape (buses,)
+    wr, wi : ndarray, shape (pairs,)
+    pg, qg : ndarray, shape (generators,)
+    pf, qf, pt, qt : ndarray, shape (branches,)
+    """
+
+    w: Floats
+    wr: Floats
+    wi: Floats
+    pg: Floats
+    qg: Floats
+    pf: Floats
+    qf: Floats
+    pt: Floats
+    qt: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Central:
+    """Result of the solve without zones.
+
+    Attributes
+    ----------
+    value : float
+        Optimal value, in $/h for "cost" and in squared per unit for "shed".
+    status : str
+        Status of the solver, "optimal" or "optimal_inaccurate".
+    state : State
+        A minimiser.
+    """
+
+    value: float
+    status: str
+    state: State
+
+
+def network_state(case: Case, zones: Zones, variables: Variables) -> State:
+    """Collect the values that cvxpy variables hold.
+
+    Where both zones of a tie line have flows of their own, each end of the branch is taken from
+    the zone that balances the bus there.
+
+    Parameters
+    ----------
+    case, zones, variables
+        Network, partition and variables with values.
+
+    Returns
+    -------
+    State
+
+    Raises
+    ------
+    ModelError
+        A variable has no value yet.
+    """
+    owner_f = zones.of_bus[case.branch.from_bus]
+    owner_t = zones.of_bus[case.branch.to_bus]
+    entry_f, entry_t = np.zeros_like(owner_f), np.zeros_like(owner_t)
+    for zone, branches in enumerate(zones.branches):
+        for owner, entry in ((owner_f, entry_f), (owner_t, entry_t)):
+            mine = owner[branches] == zone
+            entry[branches[mine]] = variables.flows[zone][mine]
+    return State(
+        w=_value(variables.w),
+        wr=_value(variables.wr),
+        wi=_value(variables.wi),
+        pg=_value(variables.pg),
+        qg=_value(variables.qg),
+        pf=_value(variables.pf)[entry_f],
+        qf=_value(variables.qf)[entry_f],
+        pt=_value(variables.pt)[entry_t],
+        qt=_value(variables.qt)[entry_t],
+    )
+
+
+def central(case: Case, objective: Objective, load_scale: float = 1.0) -> Central:
+    """Solve the network as one zone that knows all loads. The result is not private.
+
+    Parameters
+    ----------
+    case : Case
+        Network in per unit.
+    objective : {"shed", "cost"}
+        See `model.zone_model`.
+    load_scale : float
+        Factor on all loads.
+
+    Returns
+    -------
+    Central
+
+    Raises
+    ------
+    ModelError
+        Unknown objective.
+    dpcvx.errors.SolverError
+        Clarabel found no solution, for example because the loads cannot be served ("cost").
+    """
+    zones = read_zones(1, case)
+    declared = variables(case, zones)
+    load = cp.Constant(load_scale * case.load)
+    expression, constraints = zone_model(case, zones, declared, 0, load, objective)
+    problem = cp.Problem(cp.Minimize(expression), constraints)
+    problem.solve(solver=cp.CLARABEL)
+    if problem.status not in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE):
+        raise SolverError(
+            f"{case.name}: the central problem '{objective}' at load scale {load_scale:g} ended "
+            f"as {problem.status}, so there is no optimum to compare with. Lower `load_scale` or "
+            "use the objective 'shed', which is always feasible for a sound network."
+        )
+    scale = cost_scale(case) if objective == "cost" else 1.0
+    return Central(
+        value=np.asarray(problem.value, dtype=np.float64).item() / scale,
+        status=problem.status,
+        state=network_state(case, zones, declared),
+    )
+
+
+def _value(variable: cp.Variable) -> Floats:
+    if variable.size == 0:
+        # cvxpy leaves out a variable without entries, for example in a network without branches.
+        return np.zeros(0)
+    if variable.value is None:
+        raise ModelError(
+            f"The variable {variable.name()} has no value, so there is no state to collect. Solve "
+            "a problem with it, or assign its value, first."
+        )
+    return np.asarray(variable.value, dtype=np.float64)

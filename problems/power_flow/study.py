@@ -1,0 +1,128 @@
+"""The case study as a `dp.Problem`: one agent per zone, its loads private."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import cvxpy as cp
+import numpy as np
+from numpy.typing import NDArray
+
+import dpcvx as dp
+from problems.power_flow.case import Case, read_case
+from problems.power_flow.model import Objective, Shared, Variables, variables, zone_model
+from problems.power_flow.physics import flow_maps
+from problems.power_flow.zones import Zones, read_zones
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class PowerFlow:
+    """A network split into zones.
+
+    Attributes
+    ----------
+    case : Case
+    zones : Zones
+    variables : Variables
+    objective : {"shed", "cost"}
+    load_scale : float
+    problem : dp.Problem
+        One agent per zone, named ``zone <label>``. With "shed" the loads of a zone (per unit, one
+        row per bus, columns P and Q) are its private data; with "cost" nothing is private.
+    """
+
+    case: Case
+    zones: Zones
+    variables: Variables
+    objective: Objective
+    load_scale: float
+    problem: dp.Problem
+
+
+def power_flow(
+    case: int | str | Path,
+    *,
+    zones: Mapping[int, Hashable] | str | Path | int | None = None,
+    objective: Objective = "shed",
+    load_scale: float = 1.0,
+    radius: float = 0.01,
+    shared: Shared = "voltage",
+) -> PowerFlow:
+    """Read a network and state it as a private distributed problem.
+
+    Parameters
+    ----------
+    case : int, str or Path
+        Number of a bundled case or path of a MATPOWER file, see `case.read_case`.
+    zones : mapping, str, Path, int or None
+        See `zones.read_zones`.
+    objective : {"shed", "cost"}
+        Squared balance residuals with private loads (the study of Ryu and Kim), or generation
+        cost under exact balance with public loads (to check the model).
+    load_scale : float
+        Positive factor on all loads.
+    radius : float
+        Adjacency: the active or the reactive load of one bus changes by at most this, in per unit.
+    shared : {"voltage", "flow"}
+        Consensus set, see `model.Variables`.
+
+    Returns
+    -------
+    PowerFlow
+
+    Raises
+    ------
+    CaseError
+        The file or the zones cannot be used.
+    dp.ModelError
+        Another argument cannot be used.
+    """
+    if not (np.isfinite(load_scale) and load_scale > 0):
+        raise dp.ModelError(
+            f"load_scale={load_scale!r} must be a positive finite number; 1.0 keeps the loads of "
+            "the file."
+        )
+    network = read_case(case)
+    partition = read_zones(zones, network)
+    declared = variables(network, partition, shared)
+    loads = load_scale * network.load
+    agents = []
+    for zone, label in enumerate(partition.names):
+        own = loads[partition.buses[zone]]
+        name = f"zone {label}"
+        load: cp.Expression = (
+            dp.Private(own, name=f"load of {name}", adjacency=dp.Within(radius))
+            if objective == "shed"
+            else cp.Constant(own)
+        )
+        cost, constraints = zone_model(network, partition, declared, zone, load, objective)
+        agents.append(dp.Agent(cp.Minimize(cost), constraints, name=name))
+    problem = dp.Problem(agents, start=_flat_start(network, partition, declared))
+    return PowerFlow(network, partition, declared, objective, load_scale, problem)
+
+
+def _flat_start(case: Case, zones: Zones, declared: Variables) -> dict[cp.Variable, Floats]:
+    """Unit voltages, the flows that follow from them, generation in the middle of its bounds."""
+    pairs = case.pairs.first.size
+    w, wr, wi = np.ones(case.bus.id.size), np.ones(pairs), np.zeros(pairs)
+    start = {declared.w: w, declared.wr: wr, declared.wi: wi}
+    maps = flow_maps(case)
+    for end in maps:
+        flow = maps[end].w_map @ w + maps[end].wr_map @ wr + maps[end].wi_map @ wi
+        entries = np.zeros(getattr(declared, end).size)
+        for branches, places in zip(zones.branches, declared.flows, strict=True):
+            entries[places] = flow[branches]
+        start[getattr(declared, end)] = entries
+    gen = case.gen
+    start[declared.pg] = _middle(gen.pmin, gen.pmax)
+    start[declared.qg] = _middle(gen.qmin, gen.qmax)
+    return {variable: value for variable, value in start.items() if variable.size}
+
+
+def _middle(low: Floats, high: Floats) -> Floats:
+    bounded = np.isfinite(low) & np.isfinite(high)
+    return np.where(bounded, (np.where(bounded, low, 0.0) + np.where(bounded, high, 0.0)) / 2, 0.0)

@@ -1,0 +1,119 @@
+"""Reports agree with hand computations on points whose defects are known."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from problems.power_flow.case import Case, read_case
+from problems.power_flow.physics import flow_maps
+from problems.power_flow.report import cone_slack, imbalance, thermal_loading, violations
+from problems.power_flow.solution import State, central
+from tests.problems.power_flow.networks import AWKWARD
+
+
+@pytest.fixture
+def case(tmp_path: Path) -> Case:
+    path = tmp_path / "awkward.m"
+    path.write_text(AWKWARD)
+    return read_case(path)
+
+
+def voltage_state(case: Case, voltage: np.ndarray) -> State:
+    """Build a point of true voltages with generation in the middle of finite bounds."""
+    w = np.abs(voltage) ** 2
+    product = voltage[case.pairs.first] * np.conj(voltage[case.pairs.second])
+    flows = {
+        end: part.w_map @ w + part.wr_map @ product.real + part.wi_map @ product.imag
+        for end, part in flow_maps(case).items()
+    }
+    return State(
+        w=w, wr=product.real, wi=product.imag, pg=np.array([0.5, 0.4]), qg=np.zeros(2), **flows
+    )
+
+
+def test_imbalance_without_flows(case: Case):
+    zero = {end: np.zeros(6) for end in ("pf", "qf", "pt", "qt")}
+    state = replace(voltage_state(case, np.array([1.1, 1, 1, 1], dtype=complex)), **zero)
+    found = imbalance(case, state, 2 * case.load)
+    assert list(found) == [10, 20, 30, 40]
+    # MW: generation - 2 load - gs w; MVAr: generation - 2 load + bs w.
+    np.testing.assert_allclose(found[10], [25 - 25 - 1.21, -10 + 2 * 1.21])
+    np.testing.assert_allclose(found[20], [-62.5, 5])
+    np.testing.assert_allclose(found[30], [20 + 12.5, -4])
+    np.testing.assert_allclose(found[40], [-10, -2])
+
+
+def test_imbalance_counts_outgoing_flows(case: Case):
+    state = voltage_state(case, np.ones(4, dtype=complex))
+    before = imbalance(case, state, case.load)
+    more = replace(state, pf=state.pf + 0.1, qt=state.qt + 0.1)
+    after = imbalance(case, more, case.load)
+    change = np.array(list(after.values())) - np.array(list(before.values()))
+    outgoing, incoming = [3, 1, 1, 1], [1, 1, 1, 3]
+    np.testing.assert_allclose(change, -5.0 * np.column_stack((outgoing, incoming)), atol=1e-12)
+
+
+def test_imbalance_is_the_shed_objective():
+    case = read_case(14)
+    result = central(case, "shed", 1.5)
+    surplus = np.array(list(imbalance(case, result.state, 1.5 * case.load).values()))
+    np.testing.assert_allclose(np.sum((surplus / 100) ** 2), result.value, rtol=1e-6)
+
+
+def test_cone_slack(case: Case):
+    state = voltage_state(case, 0.98 * np.exp(1j * np.array([0, 0.1, 0.2, 0.05])))
+    slack = cone_slack(case, state)
+    assert list(slack) == [(10, 20), (10, 40), (20, 30), (30, 40)]
+    np.testing.assert_allclose(list(slack.values()), 0, atol=1e-12)
+    raised = cone_slack(case, replace(state, w=state.w + np.array([0.1, 0, 0, 0])))
+    np.testing.assert_allclose(raised[10, 20], 0.1 * 0.98**2)
+    np.testing.assert_allclose(raised[20, 30], 0, atol=1e-12)
+
+
+def test_thermal_loading_tells_parallel_branches_apart(case: Case):
+    state = voltage_state(case, np.ones(4, dtype=complex))
+    flows = {"pf": 0.6, "qf": 0.0, "pt": 0.3, "qt": -0.9}
+    state = replace(state, **{end: np.full(6, value) for end, value in flows.items()})
+    found = thermal_loading(case, state)
+    assert list(found) == [(10, 20, 1), (40, 10, 4), (10, 40, 5), (30, 40, 6)]
+    apparent = np.hypot(0.3, 0.9)
+    np.testing.assert_allclose(found[10, 20, 1], 100 * apparent / 2)
+    np.testing.assert_allclose(found[40, 10, 4], 100 * apparent / 1.2)
+
+
+def test_no_violation_at_true_voltages(case: Case):
+    state = voltage_state(case, np.exp(1j * np.array([0, -0.04, -0.08, 0.0])))
+    found = violations(case, state)
+    assert set(found) == {"voltage", "generation", "flow", "thermal", "angle", "cone"}
+    assert max(found.values()) < 1e-12
+
+
+@pytest.mark.parametrize(
+    ("family", "change", "size"),
+    [
+        ("voltage", {"w": np.array([1, 0.9025 - 0.05, 1, 1])}, 0.05),
+        ("voltage", {"w": np.array([1, 1.1025 + 0.07, 1, 9.0])}, 0.07),
+        ("generation", {"pg": np.array([-0.2 - 0.03, 0.4])}, 0.03),
+        ("generation", {"pg": np.array([0.5, 0.8 + 0.02])}, 0.02),
+        ("generation", {"qg": np.array([-99.0, -0.2 - 0.01])}, 0.01),
+        ("generation", {"qg": np.array([99.0, 0.4 + 0.04])}, 0.04),
+        ("angle", {"wi": np.array([0, 0, np.tan(np.pi / 3) + 0.1, 0])}, 0.1),
+        ("angle", {"wi": np.array([0, -np.tan(np.pi / 18) - 0.1, 0, 0])}, 0.1),
+        ("cone", {"wr": np.array([1, 1, 1, 1.25])}, 0.5),
+        ("thermal", {"qt": np.array([0, 99, 99, 0, -1.5, 0])}, 0.3),
+    ],
+)
+def test_each_family_is_measured(case: Case, family: str, change: dict, size: float):
+    state = voltage_state(case, np.ones(4, dtype=complex))
+    zero = {end: np.zeros(6) for end in ("pf", "qf", "pt", "qt")}
+    found = violations(case, replace(state, **{**zero, **change}))
+    np.testing.assert_allclose(found[family], size, rtol=1e-9)
+
+
+@pytest.mark.parametrize("end", ["pf", "qf", "pt", "qt"])
+def test_flow_mismatch(case: Case, end: str):
+    state = voltage_state(case, np.ones(4, dtype=complex))
+    moved = getattr(state, end) + np.array([0, 0, -0.2, 0, 0, 0])
+    np.testing.assert_allclose(violations(case, replace(state, **{end: moved}))["flow"], 0.2)
