@@ -50,11 +50,20 @@ class Rule:
     forward: Forward
     vjp: VJP
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # By name: the functions are this module's, and lambdas do not pickle.
+        return rule_named, (self.name,)
+
 
 def rule_of(atom: cp.Expression) -> tuple[Rule, tuple[Any, ...]] | None:
     """Rule of a cvxpy atom and its static data, or None if there is none."""
     reader = _READERS.get(type(atom).__name__)
     return None if reader is None else reader(atom)
+
+
+def rule_named(name: str) -> Rule:
+    """Rule by its name."""
+    return _RULES[name]
 
 
 def supported() -> list[str]:
@@ -280,6 +289,8 @@ _PNORM = Rule("pnorm", _pnorm, _pnorm_vjp)
 _SUM_LARGEST = Rule("sum_largest", _sum_largest, _sum_largest_vjp)
 _KL_DIV = Rule("kl_div", lambda v, _: kl_div(v[0], v[1]), _kl_vjp)
 _REL_ENTR = Rule("rel_entr", lambda v, _: rel_entr(v[0], v[1]), _rel_vjp)
+
+_RULES = {rule.name: rule for rule in list(globals().values()) if isinstance(rule, Rule)}
 
 
 def _axis(atom: Any) -> tuple[Any, bool]:

@@ -48,8 +48,7 @@ def _problem_rows(plan: Plan) -> list[str]:
     program = plan.program
     local = sum(a.n - a.shared.size for a in program.agents)
     agents, shared = _count(len(program.agents), "agent"), _count(program.size, "shared component")
-    rows = [_row("problem", f"{agents}, {shared}, {local} local")]
-    rows += [
+    rows = [
         _row(
             "",
             f"{agent.name}: {agent.n} variables ({agent.shared.size} shared), "
@@ -57,7 +56,7 @@ def _problem_rows(plan: Plan) -> list[str]:
         )
         for agent in program.agents
     ]
-    return _shortened(rows)
+    return [_row("problem", f"{agents}, {shared}, {local} local"), *_shortened(rows)]
 
 
 def _sensitivity_rows(plan: Plan) -> list[str]:

@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+# Two less than the banner's, which indents the text.
+_WIDTH = 94
+
 Kind = Literal["worst-case", "none"]
 
 OBSERVER = (
@@ -98,4 +101,4 @@ class Guarantee:
 
 def _row(label: str, text: str) -> str:
     indent = " " * 13
-    return textwrap.fill(text, 96, initial_indent=f"{label:<13}", subsequent_indent=indent)
+    return textwrap.fill(text, _WIDTH, initial_indent=f"{label:<13}", subsequent_indent=indent)

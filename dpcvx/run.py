@@ -61,7 +61,7 @@ def run_plan(
         for k, local in enumerate(plan.program.agents)
     ]
     shown = display.Reporter(plan, display.wanted(verbose))
-    result = _drive(plan, oracles, rounds, tolerance, executor or Serial(), shown, seed, record)
+    result = drive(plan, oracles, rounds, tolerance, executor or Serial(), shown, seed, record)
     assign(result.solution, plan.problem.variables())
     shown.finish(result)
     return result
@@ -74,10 +74,10 @@ def replay_plan(plan: Plan, transcript: Transcript) -> Result:
         for k, local in enumerate(plan.program.agents)
     ]
     silent = display.Reporter(plan, False)
-    return _drive(plan, oracles, transcript.rounds, None, Serial(), silent, None, False)
+    return drive(plan, oracles, transcript.rounds, None, Serial(), silent, None, False)
 
 
-def _drive(
+def drive(
     plan: Plan,
     oracles: Sequence[Callable[[], PrivateOracle | ReplayOracle]],
     rounds: int,
@@ -87,6 +87,7 @@ def _drive(
     seed: int | None,
     record: bool,
 ) -> Result:
+    """Run `rounds` rounds of a plan's algorithm against the given oracles."""
     algorithm, program = plan.algorithm, plan.program
     started = time.perf_counter()
     history = History()

@@ -1,0 +1,38 @@
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test lint format types examples check clean
+
+demo: $(READY)  ## the power-flow study on the 14-bus network
+	$(BIN)/python -m problems.power_flow --case 14
+
+test: $(READY)  ## all tests
+	$(BIN)/python -m pytest
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: $(READY)
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+examples: $(READY)  ## every script in examples/
+	set -e; for script in examples/*.py; do \
+		module=$$(basename $$script .py); [ $$module = __init__ ] || $(BIN)/python -W error -m examples.$$module; done
+
+check: test lint types examples
+
+clean:
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis out
+
+$(READY): pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed") if sys.version_info < (3, 11) else None'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	touch $(READY)

@@ -1,0 +1,1 @@
+"""Short scripts that teach; each runs in seconds and is executed by a test."""

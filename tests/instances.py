@@ -1,0 +1,82 @@
+"""Small problems with private data that every method is tried on."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import cvxpy as cp
+import numpy as np
+
+import dpcvx as dp
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A problem, and the private values that were put into it."""
+
+    problem: dp.Problem
+    secrets: tuple[np.ndarray, ...]
+
+    @property
+    def optimum(self) -> float:
+        """Optimal value of the problem with all data in one place."""
+        central = dp.not_private.central(self.problem)
+        return central.solve(
+            cp.CLARABEL, tol_gap_abs=1e-12, tol_gap_rel=1e-12, tol_feas=1e-12, warm_start=False
+        )
+
+
+def power_line() -> Instance:
+    """Two agents, a shared vector in a box, local variables with bounds from attributes."""
+    rng = np.random.default_rng(11)
+    A, B = rng.normal(size=(4, 3)), rng.normal(size=(4, 2))
+    data = [rng.uniform(size=4), rng.uniform(size=4)]
+    tie = cp.Variable(2, name="tie")
+    agents = []
+    for k, values in enumerate(data):
+        gen = cp.Variable(3, name=f"gen{k}", nonneg=True)
+        load = dp.Private(values, name=f"load{k}", adjacency=dp.Within(0.01))
+        cost = cp.sum_squares(A @ gen + (-1) ** k * B @ tie - load) + 0.1 * cp.sum_squares(gen)
+        agents.append(dp.Agent(cp.Minimize(cost), [gen <= 1.5, cp.abs(tie) <= 0.4], name=f"end{k}"))
+    return Instance(dp.Problem(agents), tuple(data))
+
+
+def overlapping_slices() -> Instance:
+    """Three agents that index one variable differently; a simplex, a ball, and no data in one."""
+    rng = np.random.default_rng(12)
+    x = cp.Variable(7, name="x")
+    secrets = rng.normal(size=4), rng.normal(size=3)
+    left = dp.Private(secrets[0], name="left", adjacency=dp.Within(0.05, norm=2))
+    right = dp.Private(secrets[1], name="right", adjacency=dp.Within(0.05, norm=np.inf))
+    agents = [
+        dp.Agent(
+            cp.Minimize(cp.sum_squares(x[:4] - left)), [cp.sum(x[:4]) == 1, x[:4] >= 0], name="a"
+        ),
+        dp.Agent(
+            cp.Maximize(right @ x[[2, 4, 6]] - cp.sum_squares(x[[2, 4, 6]])),
+            [cp.norm(x[[2, 4, 6]]) <= 1],
+            name="b",
+        ),
+        dp.Agent(cp.Minimize(cp.sum_squares(x[3:6] - 0.2)), [], name="c"),
+    ]
+    return Instance(dp.Problem(agents), secrets)
+
+
+def covariance() -> Instance:
+    """A shared semidefinite matrix, a private matrix per agent."""
+    rng = np.random.default_rng(13)
+    X = cp.Variable((3, 3), PSD=True, name="X")
+    agents, secrets = [], []
+    for k in range(2):
+        root = rng.normal(size=(3, 3))
+        secrets.append(root @ root.T)
+        S = dp.Private(secrets[-1], name=f"S{k}", adjacency=dp.Within(0.1, norm=2))
+        cost = cp.sum_squares(X - S) + 0.05 * cp.norm1(X)
+        agents.append(dp.Agent(cp.Minimize(cost), [cp.trace(X) <= 2], name=f"site{k}"))
+    return Instance(dp.Problem(agents), tuple(secrets))
+
+
+INSTANCES: dict[str, Callable[[], Instance]] = {
+    "power line": power_line,
+    "overlapping slices": overlapping_slices,
+    "covariance": covariance,
+}

@@ -1,0 +1,143 @@
+"""The command line: what it prints, writes and refuses."""
+
+import json
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from problems.power_flow.case import read_case
+from problems.power_flow.cli import main
+
+
+def run(*arguments):
+    return main([str(a) for a in arguments])
+
+
+def as_json(tmp_path, *arguments):
+    path = tmp_path / "result.json"
+    assert run(*arguments, "--quiet", "--json", path) == 0
+    return json.loads(path.read_text())
+
+
+@pytest.mark.parametrize(
+    ("case", "optimum"), [("14", 2175.7046), ("118", 96335.8593), ("5", 14999.7161)]
+)
+def test_central_reproduces_the_published_optima(tmp_path, case, optimum):
+    result = as_json(tmp_path, "--case", case, "--objective", "cost", "--central")
+    assert result["objective"] == pytest.approx(optimum, rel=1e-5)
+    assert result["status"] == "optimal"
+    assert result["guarantee"]["kind"] == "none"
+    assert result["max_violation"] < 1e-5
+
+
+def test_the_default_run_is_private_with_three_zones(capsys):
+    assert run("--case", 14, "--rounds", 20) == 0
+    out = capsys.readouterr().out
+    for part in ("(1, 1e-06)-DP", "eps spent", "consensus:", "feasibility:", "not private"):
+        assert part in out
+    assert len(re.findall(r"^  zone \d +\d+ .*MVA\)$", out, flags=re.M)) == 3
+
+
+def test_the_json_has_the_documented_keys(tmp_path):
+    result = as_json(tmp_path, "--seed", 3, "--rounds", 10, "--load-scale", 1.5)
+    assert {
+        "status", "objective", "consensus_residual", "max_violation", "rounds", "seconds",
+        "guarantee",
+    } <= result.keys()  # fmt: skip
+    assert {"epsilon", "delta", "kind"} <= result["guarantee"].keys()
+    assert result["rounds"] == 10
+    assert result["status"] == "completed"
+    assert 1 - 1e-6 < result["guarantee"]["epsilon"] <= 1
+    assert result["guarantee"]["kind"] == "worst-case"
+    assert result["not_private"] == ["objective", "zone_imbalance"]
+
+
+def test_the_imbalance_squared_is_the_objective(tmp_path):
+    result = as_json(tmp_path, "--case", 14, "--zones", 1, "--perturb", "none", "--rounds", 5)
+    case = read_case(14)
+    (zone,) = result["zone_imbalance"].values()
+    bound = (np.hypot(zone["mw"], zone["mvar"]) / case.base_mva) ** 2
+    assert 0 < result["objective"] <= bound
+
+
+def test_noise_off_has_no_guarantee(tmp_path):
+    result = as_json(tmp_path, "--perturb", "none", "--rounds", 5)
+    assert result["guarantee"]["kind"] == "none"
+    assert result["guarantee"]["epsilon"] is None
+
+
+def test_the_papers_form_states_the_total(tmp_path):
+    result = as_json(
+        tmp_path, "--step-epsilon", 1, "--step-delta", 1e-2, "--rounds", 20, "--local-updates", 5
+    )
+    assert result["guarantee"]["epsilon"] == pytest.approx(11.918, abs=5e-4)
+    assert result["guarantee"]["delta"] == 1e-2
+    elsewhere = as_json(
+        tmp_path, "--step-epsilon", 1, "--step-delta", 1e-2, "--rounds", 20, "--delta", 1e-6
+    )
+    assert elsewhere["guarantee"]["delta"] == 1e-6
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--mechanism", "laplace", "--step-epsilon", 0.1),
+        ("--perturb", "output"),
+        ("--perturb", "projected", "--shared", "flow"),
+        ("--algorithm", "admm", "--rho", 10),
+        ("--zones", 2, "--step", "1/L", "--local-updates", 2),
+        ("--case", 5, "--zones", "area"),
+        ("--objective", "cost", "--algorithm", "admm", "--rho", 10),
+    ],
+    ids=lambda o: " ".join(map(str, o)),
+)
+def test_combinations_of_options_run(tmp_path, options):
+    result = as_json(tmp_path, "--rounds", 4, "--seed", 0, *options)
+    assert result["rounds"] == 4
+    assert np.isfinite(result["objective"])
+
+
+def test_figures_are_written(tmp_path):
+    assert run("--rounds", 5, "--quiet", "--plot", tmp_path / "figures") == 0
+    for name in ("convergence.png", "network.png", "imbalance.png"):
+        content = (tmp_path / "figures" / name).read_bytes()
+        assert content.startswith(b"\x89PNG")
+        assert len(content) > 10_000
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--case", "nowhere.m"), "nowhere.m"),
+        (("--case", "7"), "5, 14"),
+        (("--rho", "-1"), "rho"),
+        (("--epsilon", "0"), "epsilon"),
+        (("--epsilon", "1", "--step-epsilon", "1"), "fix the noise twice"),
+        (("--step-delta", "0.1"), "--step-epsilon"),
+        (("--delta", "0"), "Laplace"),
+        (("--rounds", "0"), "rounds"),
+        (("--step", "fast"), "sqrt, smooth"),
+        (("--zones", "40"), "zones"),
+        (("--algorithm", "admm", "--perturb", "output"), "linearised"),
+        (("--seed", "-4"), "seed"),
+        (("--load-scale", "0"), "load_scale"),
+    ],
+    ids=lambda o: " ".join(o) if isinstance(o, tuple) else "",
+)
+def test_bad_options_end_with_status_two_and_one_clear_line(capsys, options, message):
+    assert run(*options) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert message in printed.err
+    assert "Traceback" not in printed.err
+
+
+def test_the_module_runs_as_a_command():
+    command = [sys.executable, "-W", "error", "-m", "problems.power_flow", "--rounds", "3"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "guarantee:" in done.stdout
+    assert done.stderr == ""

@@ -1,0 +1,189 @@
+"""The boundary around private data. Widening a set below is a privacy review."""
+
+import ast
+import inspect
+import logging
+import pickle
+import traceback
+from pathlib import Path
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import dpcvx as dp
+from dpcvx.algorithms.base import Algorithm
+from tests.helpers import contains
+from tests.instances import power_line
+
+PACKAGE = Path(dp.__file__).parent
+
+# name -> modules (below dpcvx, without suffix) that may import it.
+IMPORTERS = {
+    "dpcvx.oracle": {"worker", "run", "result", "not_private"},
+    "dpcvx.oracle.PrivateOracle": {"worker", "run"},
+    "dpcvx.oracle.read": {"not_private"},
+    "dpcvx.private.unseal": {"oracle"},
+    "dpcvx.private.source_of": {"run", "not_private"},
+    "dpcvx.not_private": {"__init__"},
+    "dpcvx.mechanism.noise_generator": {"run"},
+    "clarabel": {"conic"},
+    "scs": {"conic"},
+    "cvxpy.atoms": {"layout"},
+    "cvxpy.reductions": set(),
+}
+# attribute -> modules that may touch it.
+TOUCHERS = {
+    "_seal": {"private"},
+    "bind": {"oracle", "normal_form", "not_private"},
+    "default_rng": set(),
+    "Philox": {"mechanism"},
+    "SeedSequence": {"mechanism"},
+    "Generator": {"mechanism", "oracle"},
+    "get_problem_data": {"canonical"},
+}
+
+
+def modules():
+    for path in sorted(PACKAGE.rglob("*.py")):
+        name = path.relative_to(PACKAGE).with_suffix("").as_posix().replace("/", ".")
+        yield name, ast.parse(path.read_text())
+
+
+def imported(name, tree):
+    """Absolute dotted names that a module imports."""
+    package = ["dpcvx", *name.split(".")[:-1]]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            stem = ".".join([*base, *([node.module] if node.module else [])])
+            yield stem
+            yield from (f"{stem}.{alias.name}" for alias in node.names)
+
+
+@pytest.mark.parametrize("target", IMPORTERS)
+def test_only_listed_modules_import(target):
+    found = {
+        name
+        for name, tree in modules()
+        for line in imported(name, tree)
+        if line == target or line.startswith(target + ".")
+    }
+    assert found == IMPORTERS[target]
+
+
+@pytest.mark.parametrize("attribute", TOUCHERS)
+def test_only_listed_modules_touch(attribute):
+    found = {
+        name
+        for name, tree in modules()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and node.attr == attribute
+    }
+    assert found == TOUCHERS[attribute]
+
+
+def test_algorithms_know_neither_data_nor_noise():
+    forbidden = ("dpcvx.oracle", "dpcvx.private", "dpcvx.mechanism", "dpcvx.ledger", "numpy.random")
+    for name, tree in modules():
+        if name.startswith("algorithms."):
+            for line in imported(name, tree):
+                assert not line.startswith(forbidden), (name, line)
+            touched = {n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute)}
+            assert "random" not in touched, name
+
+
+def test_an_agents_turn_takes_an_oracle_and_nothing_private():
+    assert list(inspect.signature(Algorithm.act).parameters) == [
+        "self", "local", "state", "t", "k", "message", "oracle",
+    ]  # fmt: skip
+
+
+def test_no_module_logs_or_prints_on_its_own():
+    for name, tree in modules():
+        calls = {
+            n.func.id for n in ast.walk(tree) if isinstance(n, ast.Call) and hasattr(n.func, "id")
+        }
+        assert "print" not in calls, name
+        assert "logging" not in set(imported(name, tree)), name
+
+
+def test_planning_reads_no_data():
+    def explode():
+        raise AssertionError("read")
+
+    x = cp.Variable(2, name="x")
+    secret = dp.Private(explode, shape=2, name="d", adjacency=dp.Within(1.0))
+    problem = dp.Problem([dp.Agent(cp.Minimize(cp.sum_squares(x - secret)))])
+    plan = problem.plan(rounds=3, epsilon=1.0, delta=1e-6)
+    assert "no data have been read" in str(plan)
+    with pytest.raises(dp.DataError, match="raised AssertionError"):
+        plan.run()
+
+
+def test_a_verbose_run_prints_nothing_private(capsys, caplog):
+    given = power_line()
+    with caplog.at_level(logging.DEBUG):
+        given.problem.plan(dp.ADMM(), rounds=5, epsilon=1.0, delta=1e-6).run(verbose=True)
+    printed = capsys.readouterr()
+    text = printed.out + printed.err + caplog.text
+    assert "guarantee" in text
+    for value in np.concatenate(given.secrets):
+        assert f"{value:.6f}" not in text
+        assert repr(float(value)) not in text
+
+
+def test_objects_behind_the_door_neither_print_nor_pickle_data():
+    from dpcvx.executors.serial import Serial
+
+    given = power_line()
+    plan = given.problem.plan(dp.ADMM(), rounds=1, epsilon=1.0, delta=1e-6)
+    kept = []
+
+    class Peek(Serial):
+        def close(self):
+            kept.extend(self._agents)
+            super().close()
+
+    plan.run(executor=Peek())
+    for worker in kept:
+        for inner in (worker, worker._oracle, worker._oracle._objective):
+            shown = repr(inner) + str(inner)
+            assert all(f"{v:.6f}" not in shown for s in given.secrets for v in s)
+            with pytest.raises(TypeError, match="private data"):
+                pickle.dumps(inner)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        np.array([31415.92653, np.nan]),
+        np.array([31415.92653, 1.0, 2.0]),
+        np.array([-31415.92653, 1.0]),
+        ["31415.92653", "secret words"],
+        lambda: 1 / (31415.92653 - 31415.92653),
+        lambda: [][31415],
+    ],
+    ids=["nan", "shape", "sign", "text", "raises", "index"],
+)
+def test_bad_data_spend_nothing_and_show_nothing(bad):
+    x = cp.Variable(2, name="x")
+    secret = dp.Private(shape=2, name="d", adjacency=dp.Within(1.0), nonneg=True)
+    problem = dp.Problem([dp.Agent(cp.Minimize(cp.sum_squares(x - secret)), name="a")])
+    plan = problem.plan(rounds=3, epsilon=1.0, delta=1e-6)
+    with pytest.raises(dp.DataError, match="'d'") as caught:
+        plan.run(data={secret: bad})
+    trace = "".join(traceback.format_exception(caught.value))
+    chain = [caught.value.__cause__, caught.value.__context__]
+    assert chain == [None, None]
+    assert "31415.9" not in str(caught.value)
+    assert "secret words" not in trace
+
+
+def test_the_check_for_leaks_can_find_one():
+    values = np.array([0.123456789])
+    assert contains({"leak": 0.123456789}, values)
+    assert contains(np.array([0.123456789]), values)
+    assert not contains({"leak": 0.5}, values)

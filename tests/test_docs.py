@@ -1,0 +1,45 @@
+"""The README's example and every script in examples/ run as printed."""
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+EXAMPLES = sorted(p.stem for p in (ROOT / "examples").glob("*.py") if p.stem != "__init__")
+
+
+def test_the_readme_example_runs_and_sets_values():
+    (code,) = re.findall(r"```python\n(.*?)```", README, flags=re.S)
+    scope = {}
+    exec(compile(code, "README.md", "exec"), scope)
+    assert scope["flow"].value is not None
+    assert scope["gen"].value.shape == (2,)
+    assert scope["result"].guarantee.epsilon == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_examples_run(name, capsys):
+    runpy.run_module(f"examples.{name}", run_name="__main__")
+    assert capsys.readouterr().out
+
+
+def test_the_readme_names_every_example_and_command():
+    for name in EXAMPLES:
+        assert f"examples/{name}.py" in README
+    makefile = (ROOT / "Makefile").read_text()
+    for target in re.findall(r"make (\w+)", README):
+        assert f"\n{target}:" in makefile
+
+
+def test_the_options_of_the_readmes_commands_exist(capsys):
+    from problems.power_flow.cli import main
+
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    known = capsys.readouterr().out
+    for line in re.findall(r"python -m problems\.power_flow (.*)", README):
+        for option in re.findall(r"--[a-z-]+", line):
+            assert option in known

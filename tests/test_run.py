@@ -1,0 +1,180 @@
+"""Running a plan: data, budgets, ledgers, early stops, failures of the solver."""
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import dpcvx as dp
+from dpcvx.conic import Answer, ConicProgram, Outcome
+from dpcvx.executors.serial import Serial
+from tests.instances import covariance, overlapping_slices, power_line
+
+
+def plan_of(given, **arguments):
+    settings = {"rounds": 10, "epsilon": 1.0, "delta": 1e-6} | arguments
+    return given.problem.plan(**settings)
+
+
+def test_variables_get_the_reported_values():
+    given = overlapping_slices()
+    result = plan_of(given).run(seed=1)
+    (x,) = given.problem.variables()
+    assert result.reported == "average"
+    assert np.array_equal(x.value, result.average[x])
+    holders = [result.average.of("a", x)[3], result.average.of("c", x)[3]]
+    assert x.value[3] == pytest.approx(np.mean(holders))
+
+
+def test_the_last_iterate_is_reported_where_asked_or_without_noise():
+    given = power_line()
+    asked = plan_of(given, algorithm=dp.ADMM(output="last"))
+    assert asked.run(seed=1).reported == "last"
+    assert given.problem.plan(dp.ADMM(), mechanism=None, rounds=3).run().reported == "last"
+
+
+def test_entries_that_nobody_holds_keep_the_start():
+    x = cp.Variable(4, name="x")
+    d = dp.Private(np.ones(2), name="d", adjacency=dp.Within(0.1))
+    agents = [
+        dp.Agent(cp.Minimize(cp.sum_squares(x[:2] - d)), name="a"),
+        dp.Agent(cp.Minimize(cp.sum_squares(x[1:3])), name="b"),
+    ]
+    problem = dp.Problem(agents, start={x: np.array([0.0, 0.0, 0.0, 7.0])})
+    problem.plan(rounds=2, epsilon=1.0, delta=1e-6).run(seed=0)
+    assert x.value[3] == 7.0
+
+
+def test_solve_is_plan_and_run():
+    given = power_line()
+    one = given.problem.solve(epsilon=1.0, delta=1e-6, rounds=5, seed=2)
+    two = given.problem.plan(epsilon=1.0, delta=1e-6, rounds=5).run(seed=2)
+    assert all(
+        np.array_equal(a, b) for a, b in zip(one.last.vectors, two.last.vectors, strict=True)
+    )
+
+
+def test_data_may_come_from_a_function_called_once_per_run():
+    calls = []
+    x = cp.Variable(2, name="x")
+
+    def fetch():
+        calls.append(1)
+        return np.ones(2)
+
+    d = dp.Private(fetch, shape=2, name="d", adjacency=dp.Within(0.1))
+    problem = dp.Problem([dp.Agent(cp.Minimize(cp.sum_squares(x - d)))])
+    plan = problem.plan(rounds=4, epsilon=1.0, delta=1e-6)
+    assert calls == []
+    plan.run()
+    assert calls == [1]
+
+
+@pytest.mark.parametrize("key", ["nobody", "load"])
+def test_data_for_an_unknown_private_object_are_refused(key):
+    with pytest.raises(dp.ModelError, match=f"'{key}'.*load0, load1"):
+        plan_of(power_line()).run(data={key: np.zeros(4)})
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, "7", True])
+def test_a_seed_is_a_non_negative_int(seed):
+    with pytest.raises(dp.ModelError, match="seed="):
+        plan_of(power_line()).run(seed=seed)
+
+
+def test_a_seeded_run_says_so():
+    plan = plan_of(power_line())
+    assert "not for release" in str(plan.run(seed=0).guarantee)
+    assert "not for release" not in str(plan.run().guarantee)
+
+
+def test_a_second_run_on_the_same_ledger_is_refused_and_spends_nothing():
+    plan = plan_of(power_line())
+    first = plan.run(seed=0)
+    with pytest.raises(dp.BudgetError) as caught:
+        plan.run(seed=1, ledger=first.ledger)
+    assert caught.value.agent == "end0"
+    assert caught.value.spent == pytest.approx(1.0)
+    assert caught.value.requested > 1.0
+    assert caught.value.affordable == 0
+    assert len(first.ledger["end0"].entries) == 10
+
+
+def test_a_ledger_with_room_stops_the_run_when_it_is_used_up():
+    given = power_line()
+    short = given.problem.plan(mechanism=dp.Gaussian(multiplier=30.0), rounds=6, delta=1e-6).run()
+    long = given.problem.plan(mechanism=dp.Gaussian(multiplier=30.0), rounds=10, delta=1e-6)
+    result = long.run(ledger=short.ledger)
+    assert result.status is dp.Status.BUDGET
+    assert result.rounds == 4
+    assert len(result.ledger["end1"].entries) == 10
+    assert result.ledger.spent() == pytest.approx(long.guarantee.epsilon)
+    assert len(short.ledger["end1"].entries) == 6
+
+
+def test_a_foreign_ledger_is_refused():
+    other = plan_of(covariance()).run()
+    with pytest.raises(dp.ModelError, match="no account of agent 'end0'"):
+        plan_of(power_line()).run(ledger=other.ledger)
+
+
+def test_stopping_early_spends_less():
+    plan = plan_of(power_line(), rounds=50)
+    result = plan.run(seed=0, tolerance=1e3)
+    assert result.status is dp.Status.CONVERGED
+    assert result.rounds == 2
+    assert result.ledger.spent() < 0.5 * plan.guarantee.epsilon
+    assert result.guarantee.epsilon == plan.guarantee.epsilon
+
+
+def test_a_failing_solver_keeps_the_previous_point_and_ends_no_run(monkeypatch):
+    plan = plan_of(covariance(), algorithm=dp.LinearizedADMM(step=0.1))
+    honest = ConicProgram.solve
+    calls = []
+
+    def fails_sometimes(self, D, c):
+        calls.append(1)
+        return Answer(None, Outcome.FAILED) if len(calls) % 3 == 0 else honest(self, D, c)
+
+    monkeypatch.setattr(ConicProgram, "solve", fails_sometimes)
+    result = plan.run(seed=0)
+    assert result.status is dp.Status.COMPLETED
+    assert sum(result.history.failed) > 0
+    assert "previous point" in str(result)
+    assert len(result.ledger["site0"].entries) == 10
+
+
+def test_a_failing_solver_behind_the_door_does_not_show(monkeypatch):
+    plan = plan_of(covariance(), algorithm=dp.LinearizedADMM(step=0.1, perturb="output"))
+    monkeypatch.setattr(ConicProgram, "solve", lambda *_: Answer(None, Outcome.FAILED))
+    result = plan.run(seed=0, record=True)
+    assert sum(result.history.failed) == 0
+    assert all(np.isfinite(r.value).all() for r in result.transcript.releases)
+
+
+def test_the_agents_are_released_even_if_one_fails():
+    class Counting(Serial):
+        closed = 0
+
+        def close(self):
+            self.closed += 1
+            super().close()
+
+    executor = Counting()
+    x = cp.Variable(2, name="x")
+    d = dp.Private(shape=2, name="d", adjacency=dp.Within(0.1))
+    problem = dp.Problem([dp.Agent(cp.Minimize(cp.sum_squares(x - d)))])
+    plan = problem.plan(rounds=2, epsilon=1.0, delta=1e-6)
+    with pytest.raises(dp.DataError):
+        plan.run(data={d: np.zeros(5)}, executor=executor)
+    assert executor.closed == 1
+
+
+def test_a_transcript_of_another_plan_is_refused():
+    one = plan_of(power_line(), rounds=3).run(record=True)
+    longer = dp.Transcript(9, one.transcript.releases)
+    with pytest.raises(dp.PrivacyError, match="no release for round 4"):
+        plan_of(power_line(), rounds=9).replay(longer)
+
+
+def test_nothing_is_recorded_unless_asked():
+    assert plan_of(power_line()).run().transcript is None
