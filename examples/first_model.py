@@ -54,12 +54,12 @@ def main() -> None:
     # earnest.
     result = plan.run(seed=7)
     print(result)
-    print(f"flow agreed in private: {float(flow.value):.2f} kW")
+    print(f"flow agreed in private: {result.solution[flow].round(2)} kW")  # also in flow.value
 
     # For comparison only, and named accordingly: the solution that sees all data at once.
     central = dp.not_private.central(problem)
     central.solve()
-    print(f"flow without privacy:   {float(flow.value):.2f} kW")
+    print(f"flow without privacy:   {np.asarray(flow.value).round(2)} kW")
 
 
 if __name__ == "__main__":

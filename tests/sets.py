@@ -1,5 +1,6 @@
-"""Constraint sets by kind, their projectors, and a reference projection that goes through cvxpy."""
+"""Constraint sets by kind, their projectors, and a reference projection through cvxpy."""
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -39,12 +40,6 @@ def of(*constraints):
     return projector(dp.Agent(cp.Minimize(0), constraints, name="bob"))
 
 
-def variable_of(agent, x):
-    """Put an agent's vector into its cvxpy variables, for variables that it holds entirely."""
-    for v, piece in zip(agent.variables, agent.layout.pieces, strict=True):
-        v.save_value(x[piece.offset : piece.stop].reshape(v.shape, order="F"))
-
-
 def reference(agent, v, D):
     """The projection as cvxpy sees it: squares in the objective, no cone data of this package."""
     cost = 0
@@ -53,7 +48,9 @@ def reference(agent, v, D):
         entries = cp.vec(variable, order="F")[piece.entries]
         cost += cp.sum(cp.multiply(D[at], cp.square(entries - v[at])))
     problem = cp.Problem(cp.Minimize(cost / D.max()), list(agent.constraints))
-    problem.solve(cp.CLARABEL, tol_gap_abs=1e-11, tol_gap_rel=1e-11, tol_feas=1e-11)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Solution may be inaccurate")
+        problem.solve(cp.CLARABEL, tol_gap_abs=1e-11, tol_gap_rel=1e-11, tol_feas=1e-11)
     values = {v.id: np.zeros(v.shape) if v.value is None else v.value for v in agent.variables}
     return gather(agent.layout, values)
 
