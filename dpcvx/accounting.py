@@ -17,12 +17,17 @@ under composition.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+import numpy as np
+
+from .arguments import finite, positive_finite
 from .errors import PrivacyError
 
 # The library's closed forms find roots that can lie on the wrong side by a few 1e-12.
-_UP = 1 + 1e-10
+_UP = 1 + 1e-11
+# Multipliers below it, or above its inverse, are refused.
+_SMALLEST = 1e-100
 # Discretisation of privacy loss distributions: bounds stay valid, finer is tighter and slower.
 _GRID = 1e-4
 
@@ -46,27 +51,34 @@ class Composition:
         Sum of ``1 / m**2`` over the Gaussian releases.
     laplace : tuple of (multiplier, count)
         The Laplace releases, multipliers increasing.
+    exposed : bool
+        Whether something was released without noise.
     """
 
     mu2: float = 0.0
     laplace: tuple[tuple[float, int], ...] = field(default=())
+    exposed: bool = False
+
+    def with_exposure(self) -> Composition:
+        """Add a release without noise: from here on there is no finite epsilon."""
+        return replace(self, exposed=True)
 
     def with_gaussian(self, multiplier: float, count: int = 1) -> Composition:
         """Add `count` Gaussian releases."""
-        _check_multiplier(multiplier)
-        return Composition(self.mu2 + count / multiplier**2, self.laplace)
+        _check_release(multiplier, count)
+        return replace(self, mu2=self.mu2 + count / multiplier**2)
 
     def with_laplace(self, multiplier: float, count: int = 1) -> Composition:
         """Add `count` Laplace releases."""
-        _check_multiplier(multiplier)
+        _check_release(multiplier, count)
         counts = dict(self.laplace)
         counts[multiplier] = counts.get(multiplier, 0) + count
-        return Composition(self.mu2, tuple(sorted(counts.items())))
+        return replace(self, laplace=tuple(sorted(counts.items())))
 
     @property
     def pure(self) -> float:
         """Epsilon at delta = 0."""
-        if self.mu2 > 0:
+        if self.mu2 > 0 or self.exposed:
             return math.inf
         return math.fsum(count / m for m, count in self.laplace)
 
@@ -79,6 +91,8 @@ class Composition:
             If delta is outside [0, 1).
         """
         check_delta(delta)
+        if self.exposed:
+            return Price(math.inf, delta, "released without noise")
         if self.mu2 == 0:
             pure = Price(self.pure, delta, "sum of pure epsilons")
             if delta == 0 or not self.laplace:
@@ -89,12 +103,21 @@ class Composition:
             return Price(math.inf, 0.0, "Gaussian noise has no finite epsilon at delta = 0")
         if not self.laplace:
             return Price(_gaussian_epsilon(self.mu2, delta), delta, "exact Gaussian composition")
-        return Price(self._loss_distribution(delta), delta, "privacy loss distribution")
+        losses = math.fsum(count / m for m, count in self.laplace)
+        summed = _gaussian_epsilon(self.mu2, delta) + losses
+        return min(
+            Price(summed, delta, "exact Gaussian composition plus pure epsilons"),
+            Price(self._loss_distribution(delta), delta, "privacy loss distribution"),
+            key=lambda price: price.epsilon,
+        )
 
     def _loss_distribution(self, delta: float) -> float:
         from dp_accounting import GaussianDpEvent, LaplaceDpEvent, pld
 
-        accountant = pld.PLDAccountant(value_discretization_interval=_GRID)
+        # Losses are of the order of the standard deviation; a grid relative to it stays fast.
+        squares = self.mu2 + math.fsum(count / m**2 for m, count in self.laplace)
+        width = _GRID * max(1.0, math.sqrt(squares), squares)
+        accountant = pld.PLDAccountant(value_discretization_interval=width)
         if self.mu2 > 0:
             accountant.compose(GaussianDpEvent(1 / math.sqrt(self.mu2)))
         for multiplier, count in self.laplace:
@@ -113,9 +136,12 @@ def gaussian_multiplier(steps: int, epsilon: float, delta: float) -> float:
     check_delta(delta)
     from dp_accounting import get_sigma_gaussian
 
-    sigma = get_sigma_gaussian(epsilon, delta) * _UP
+    with np.errstate(all="ignore"):
+        sigma = float(get_sigma_gaussian(epsilon, delta))
+    widen = 1e-12
     while _gaussian_epsilon(1 / sigma**2, delta) > epsilon:
-        sigma *= _UP
+        sigma *= 1 + widen
+        widen *= 2
     return sigma * math.sqrt(steps)
 
 
@@ -158,7 +184,7 @@ def classical_gaussian_multiplier(epsilon: float, delta: float) -> float:
 
 def check_delta(delta: float) -> None:
     """Refuse a delta outside [0, 1)."""
-    if not (isinstance(delta, (int, float)) and math.isfinite(delta) and 0 <= delta < 1):
+    if not (finite(delta) and 0 <= delta < 1):
         raise PrivacyError(
             f"delta={delta!r} is not a probability of failure: write a number in [0, 1), well "
             "below one over the number of people protected, for example 1e-6."
@@ -166,22 +192,26 @@ def check_delta(delta: float) -> None:
 
 
 def _check_epsilon(epsilon: float) -> None:
-    if not (isinstance(epsilon, (int, float)) and math.isfinite(epsilon) and epsilon > 0):
+    if not positive_finite(epsilon):
         raise PrivacyError(
             f"epsilon={epsilon!r} is not a privacy budget: write a positive finite number, for "
             "example epsilon=1.0."
         )
 
 
-def _check_multiplier(multiplier: float) -> None:
-    if not (math.isfinite(multiplier) and multiplier > 0):
+def _check_release(multiplier: float, count: int) -> None:
+    # The range keeps the square, and sums of its inverse, inside floating point.
+    if not (math.isfinite(multiplier) and _SMALLEST <= multiplier <= 1 / _SMALLEST):
         raise PrivacyError(
-            f"A noise multiplier of {multiplier!r} is no noise to account for: it must be a "
-            "positive finite number (noise scale over sensitivity)."
+            f"A noise multiplier of {multiplier!r} cannot be accounted for: it must be a finite "
+            f"number between {_SMALLEST:g} and {1 / _SMALLEST:g} (noise scale over sensitivity)."
         )
+    if count < 0:
+        raise PrivacyError(f"A negative number of releases ({count}) cannot be accounted for.")
 
 
 def _gaussian_epsilon(mu2: float, delta: float) -> float:
     from dp_accounting import get_epsilon_gaussian
 
-    return float(get_epsilon_gaussian(1 / math.sqrt(mu2), delta))
+    with np.errstate(all="ignore"):
+        return float(get_epsilon_gaussian(1 / math.sqrt(mu2), delta)) * _UP

@@ -79,8 +79,11 @@ def _reduced(value: Array, like: Array, axis: Any, keepdims: bool) -> Array:
 
 
 def _fit(g: Array, like: Array) -> Array:
-    """Sum a broadcast cotangent back to the shape of a scalar argument."""
-    return g if g.shape == like.shape else np.reshape(np.sum(g), like.shape)
+    """Sum the cotangent of a broadcast argument back to the argument's shape."""
+    extra = g.ndim - like.ndim
+    stretched = [i for i, n in enumerate(like.shape) if n == 1 and g.shape[i + extra] != 1]
+    axes = (*range(extra), *(i + extra for i in stretched))
+    return np.reshape(np.sum(g, axis=axes), like.shape) if axes else g
 
 
 def _elementwise(name: str, f: Callable[[Array], Array], df: Callable[[Array], Array]) -> Rule:
@@ -122,14 +125,15 @@ def _qol_vjp(v: Sequence[Array], out: Array, g: Array, data: tuple[Any, ...]) ->
 
 
 def _quad_form(v: Sequence[Array], data: tuple[Any, ...]) -> Array:
-    return np.asarray(v[0] @ v[1] @ v[0])
+    x = v[0].ravel()
+    return np.asarray(x @ v[1] @ x)
 
 
 def _quad_form_vjp(
     v: Sequence[Array], out: Array, g: Array, data: tuple[Any, ...]
 ) -> tuple[Array, ...]:
-    x, P = v
-    return g * (P @ x + P.T @ x), g * np.multiply.outer(x, x)
+    x, P = v[0].ravel(), v[1]
+    return np.reshape(g * (P @ x + P.T @ x), v[0].shape), g * np.multiply.outer(x, x)
 
 
 def _lse(v: Sequence[Array], data: tuple[Any, ...]) -> Array:
@@ -143,13 +147,14 @@ def _lse_vjp(v: Sequence[Array], out: Array, g: Array, data: tuple[Any, ...]) ->
 
 
 def _first(hit: NDArray[np.bool_], axis: Any) -> NDArray[np.bool_]:
-    """Keep only the first True along `axis` (all axes: column-major)."""
-    if axis is None:
-        flat = hit.ravel(order="F")
-        only = np.zeros_like(flat)
-        only[int(np.argmax(flat))] = True
-        return only.reshape(hit.shape, order="F")
-    return hit & (np.cumsum(hit, axis=axis) == 1)
+    """Keep only the first True along the given axes, counted column-major."""
+    axes = range(hit.ndim) if axis is None else np.atleast_1d(axis) % max(hit.ndim, 1)
+    reduced = sorted(int(a) for a in axes)
+    kept = [a for a in range(hit.ndim) if a not in reduced]
+    lines = np.transpose(hit, [*kept, *reduced])
+    flat = lines.reshape((*lines.shape[: len(kept)], -1), order="F")
+    only = flat & (np.cumsum(flat, axis=-1) == 1)
+    return np.transpose(only.reshape(lines.shape, order="F"), np.argsort([*kept, *reduced]))
 
 
 def _max(v: Sequence[Array], data: tuple[Any, ...]) -> Array:
@@ -216,9 +221,11 @@ def _pnorm_vjp(
     return (np.sign(v[0]) * ratio ** (p - 1) * _reduced(g, v[0], axis, keepdims),)
 
 
-def _sum_largest_mask(x: Array, k: int) -> Array:
+def _sum_largest_mask(x: Array, k: float) -> Array:
+    """Weights of the entries: 1 for the floor(k) largest, the fraction of k for the next."""
+    order = np.argsort(-x.ravel(order="F"), kind="stable")
     flat = np.zeros(x.size)
-    flat[np.argsort(-x.ravel(order="F"), kind="stable")[:k]] = 1.0
+    flat[order] = np.clip(k - np.arange(x.size), 0.0, 1.0)
     return flat.reshape(x.shape, order="F")
 
 
@@ -305,7 +312,9 @@ def _reducing(rule: Rule) -> Callable[[Any], tuple[Rule, tuple[Any, ...]]]:
     return lambda atom: (rule, _axis(atom))
 
 
-def _read_power(atom: Any) -> tuple[Rule, tuple[Any, ...]]:
+def _read_power(atom: Any) -> tuple[Rule, tuple[Any, ...]] | None:
+    if atom.p.value is None:
+        return None
     p = float(atom.p.value)
     return POWER, (int(p) if p.is_integer() else p,)
 
@@ -319,7 +328,7 @@ _READERS: dict[str, Callable[[Any], tuple[Rule, tuple[Any, ...]] | None]] = {
     "MulExpression": lambda a: (MATMUL, ()) if max(x.ndim for x in a.args) <= 2 else None,
     "DivExpression": _plain(DIVIDE),
     "logistic": _plain(LOGISTIC),
-    "huber": lambda a: (HUBER, (float(a.M.value),)),
+    "huber": lambda a: None if a.M.value is None else (HUBER, (float(a.M.value),)),
     "log_sum_exp": _reducing(LOG_SUM_EXP),
     "exp": _plain(_EXP),
     "log": _plain(_LOG),
@@ -335,7 +344,7 @@ _READERS: dict[str, Callable[[Any], tuple[Rule, tuple[Any, ...]] | None]] = {
     "norm_inf": _reducing(_NORM_INF),
     "Pnorm": lambda a: (_PNORM, (float(a.p), *_axis(a))),
     "PnormApprox": lambda a: (_PNORM, (float(a.p), *_axis(a))),
-    "sum_largest": lambda a: (_SUM_LARGEST, (int(a.k),)) if _axis(a)[0] is None else None,
+    "sum_largest": lambda a: (_SUM_LARGEST, (float(a.k),)) if _axis(a)[0] is None else None,
     "kl_div": _plain(_KL_DIV),
     "rel_entr": _plain(_REL_ENTR),
 }

@@ -74,7 +74,7 @@ class Cones:
         return ", ".join(p for p in parts if p) or "none"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ConeData:
     """``minimize 1/2 y'P y + q'y  subject to  A y + s = b, s in cones``, y = (x, auxiliary).
 
@@ -181,8 +181,18 @@ def cone_data(
     held = np.concatenate(
         [columns[s + p.entries] for s, p in zip(starts, layout.pieces, strict=True)]
     )
+    # Only bounds from attributes touch columns that are not held.
     absent = np.setdiff1d(columns, held)
-    A, b, cones = _without_columns(A, b, cones, absent)
+    A, b, cones = _without_rows(A, b, cones, A[:, absent].indices)
+    # An infinite bound is none.
+    loose = cones.zero + np.flatnonzero(b[cones.zero : cones.zero + cones.nonneg] == np.inf)
+    A, b, cones = _without_rows(A, b, cones, loose)
+    if not all(np.isfinite(part).all() for part in (A.data, b, P.data, q)):
+        raise ModelError(
+            f"The constraints or the objective on variables "
+            f"{', '.join(p.name for p in layout.pieces)} contain NaN or infinite coefficients, so "
+            "they define no set and no function. Clean the data they are built from."
+        )
     order = np.concatenate([held, np.setdiff1d(np.arange(N), columns)])
     return ConeData(
         sp.csc_array(P[order][:, order]), q[order], sp.csc_array(A[:, order]), b, cones, layout.size
@@ -207,7 +217,10 @@ def _problem_data(
             plain.append(variable)
     total = objective + sum(cp.sum(v) for v in plain)
     problem = cp.Problem(cp.Minimize(total), [*constraints, *extra])
-    data, chain, _ = problem.get_problem_data(cp.CLARABEL, solver_opts={})
+    # cvxpy warns, and falls back to this backend, where an expression has three dimensions.
+    trees = [problem.objective, *problem.constraints]
+    backend = cp.SCIPY_CANON_BACKEND if max(t._max_ndim() for t in trees) > 2 else None
+    data, chain, _ = problem.get_problem_data(cp.CLARABEL, solver_opts={}, canon_backend=backend)
     first = cast(Any, data["param_prob"]).var_id_to_col
     columns: list[NDArray[np.intp]] = []
     for variable in plain:
@@ -231,12 +244,12 @@ def _cones(dims: Any) -> Cones:
     )
 
 
-def _without_columns(
-    A: sp.csc_array, b: NDArray[np.float64], cones: Cones, absent: NDArray[np.intp]
+def _without_rows(
+    A: sp.csc_array, b: NDArray[np.float64], cones: Cones, rows: NDArray[np.intp]
 ) -> tuple[sp.csc_array, NDArray[np.float64], Cones]:
-    """Drop the rows that bound absent columns; such rows come from attributes, one entry each."""
+    """Drop equalities and inequalities."""
     keep = np.ones(A.shape[0], dtype=bool)
-    keep[A[:, absent].indices] = False
+    keep[rows] = False
     nonneg = int(keep[cones.zero : cones.zero + cones.nonneg].sum())
     reduced = replace(cones, zero=int(keep[: cones.zero].sum()), nonneg=nonneg)
     return sp.csc_array(A.tocsr()[np.flatnonzero(keep)]), b[keep], reduced

@@ -28,10 +28,10 @@ _LOOSE = 1e-7
 # The solver's default, 1e-8, stalls at a gap of 1e-7 on some power-flow steps.
 _REGULARIZATION = 1e-10
 # What an answer must reach: relative duality gap and absolute residual of the constraints.
-_SOLVED = (1e-10, 1e-8)
+_SOLVED = (5e-11, 1e-8)
 _INACCURATE = (1e-7, 1e-7)
-# Absolute gap on the scaled problem behind `ConicProgram.accuracy`.
-_STATED_GAP = 5e-11
+# Size of the data up to which a program is not scaled down.
+_NEAR = 100.0
 
 
 class Outcome(enum.Enum):
@@ -45,7 +45,7 @@ class Outcome(enum.Enum):
     UNBOUNDED = "the objective is unbounded below"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Answer:
     """Minimiser of a conic program and how it was found.
 
@@ -61,6 +61,23 @@ class Answer:
     x: Array | None
     outcome: Outcome
     error: float = float("inf")
+
+
+@dataclass(frozen=True, eq=False)
+class _Instance:
+    """A program's numbers for one solve: y = (x - center) / far, objective over curvature."""
+
+    values: Array
+    q: Array
+    b: Array
+    center: Array
+    far: float
+    curvature: float
+
+    def answer(self, y: Any, gap: float, outcome: Outcome) -> Answer:
+        """The answer in x that a solution of the scaled program stands for."""
+        x = self.center + self.far * np.asarray(y[: self.center.size])
+        return Answer(x, outcome, math.sqrt(2 * gap * self.curvature) * self.far)
 
 
 class ConicProgram:
@@ -88,50 +105,95 @@ class ConicProgram:
         start[self._slots] += 1.0
         self._solver = self._build(_TIGHT, start)
 
-    def solve(self, D: Array, c: Array) -> Answer:
-        """Solve for one diagonal D >= 0 and one linear term c, both of shape (n,)."""
-        scale = max(self._curvature, float(D.max(initial=0.0)))
-        scale = scale if scale > 0 else 1.0
-        values = self._base.copy()
-        values[self._slots] += D
-        values /= scale
-        q = self._data.q.copy()
-        q[: self._data.n] += c
-        q /= scale
-        self._solver.update(P=values, q=q)
+    def solve(self, D: Array, c: Array, center: Array) -> Answer:
+        """Solve for one diagonal D >= 0 and one linear term c.
+
+        Parameters
+        ----------
+        D, c : ndarray, shape (n,)
+        center : ndarray, shape (n,)
+            The program is solved for ``x - center``: near the answer, the objective is small and
+            the solver's relative tolerances are tight. The answer does not depend on it otherwise.
+        """
+        near = self._instance(D, c, center)
+        self._solver.update(P=near.values, q=near.q, b=near.b)
         first = self._solver.solve()
         if _reached(first, _SOLVED):
-            return self._answer(first, Outcome.SOLVED, scale)
-        if _reached(first, _INACCURATE):
-            return self._answer(first, Outcome.INACCURATE, scale)
-        for equilibrate in (True, False):
-            solver = self._build(_LOOSE, values, equilibrate)
-            solver.update(q=q)
-            again = solver.solve()
-            if _reached(again, _INACCURATE):
-                return self._answer(again, Outcome.INACCURATE, scale)
+            return near.answer(first.x, _gap(first), Outcome.SOLVED)
+        usable: list[tuple[_Instance, Any]] = [(near, first)] if _usable(first) else []
+        for instance in (near, self._instance(D, c, np.zeros_like(center))):
+            tight = self._attempt(instance, _TIGHT, True)  # scaled for these values
+            if _reached(tight, _SOLVED):
+                return instance.answer(tight.x, _gap(tight), Outcome.SOLVED)
+            usable += [(instance, tight)] if _usable(tight) else []
+        for equilibrate in () if usable else (True, False):
+            loose = self._attempt(near, _LOOSE, equilibrate)
+            usable += [(near, loose)] if _usable(loose) else []
+        if usable:
+            instance, best = min(usable, key=lambda pair: _gap(pair[1]) * pair[0].far ** 2)
+            return instance.answer(best.x, _gap(best), Outcome.INACCURATE)
         if (verdict := _VERDICTS.get(str(first.status))) is not None:
             return Answer(None, verdict)
-        y = _first_order(self._with(values), q, self._data)
-        return Answer(None if y is None else y[: self._data.n], _AFTER_ALL[y is not None])
+        y = _first_order(self._with(near.values), near.q, near.b, self._data)
+        return (
+            Answer(None, Outcome.FAILED)
+            if y is None
+            else near.answer(y, math.inf, Outcome.FALLBACK)
+        )
 
-    def accuracy(self, D: Array) -> float:
-        """Stated bound of ``||x - x*||_D`` for problems with P = 0; compare with `Answer.error`.
+    def _instance(self, D: Array, c: Array, center: Array) -> _Instance:
+        data, n = self._data, self._data.n
+        curvature = max(self._curvature, float(D.max(initial=0.0))) or 1.0
+        values = self._base.copy()
+        values[self._slots] += D
+        q = data.q + data.P[:, :n] @ center
+        q[:n] += c + D * center
+        q /= curvature
+        shift = data.A[:, :n] @ center
+        # Cones are invariant under scaling: far answers are brought near the origin.
+        size = max(float(np.abs(q).max(initial=0.0)), float(np.abs(shift).max(initial=0.0)))
+        far = max(1.0, size / _NEAR)
+        return _Instance(
+            values / curvature, q / far, (data.b - shift) / far, center, far, curvature
+        )
+
+    def _attempt(self, instance: _Instance, tolerance: float, equilibrate: bool) -> Any:
+        solver = self._build(tolerance, instance.values, equilibrate)
+        solver.update(q=instance.q, b=instance.b)
+        return solver.solve()
+
+    def accuracy(self, D: Array, reach: float) -> float:
+        """Stated bound of ``||x - x*||_D`` for `SOLVED` answers within reach of the center, P = 0.
 
         The objective is strongly convex with modulus one in the D-norm, so a gap g on the problem
-        scaled to unit curvature leaves at most sqrt(2 g) there.
+        scaled to unit curvature leaves at most sqrt(2 g) there; the gap is relative to the
+        objective, which is at most half the squared distance from the center.
+
+        Parameters
+        ----------
+        D : ndarray, shape (n,)
+        reach : float
+            Bound of ``||x* - center||_D``.
         """
-        return math.sqrt(2 * _STATED_GAP * float(D.max()))
+        curvature = float(D.max())
+        return math.sqrt(2 * _SOLVED[0] * max(curvature, reach**2 / 2))
 
     def violation(self, x: Array) -> float | None:
-        """Largest violation of a cone at x, or None where auxiliary columns hide it."""
-        if self._data.A.shape[1] > self._data.n:
-            return None
-        return _cone_violation(self._data.b - self._data.A @ x, self._data.cones)
+        """Largest violation of a cone at x, or None where auxiliary columns hide it.
 
-    def _answer(self, solution: Any, outcome: Outcome, scale: float) -> Answer:
-        gap = abs(solution.obj_val - solution.obj_val_dual)
-        return Answer(np.array(solution.x[: self._data.n]), outcome, math.sqrt(2 * gap * scale))
+        Auxiliary columns that the equalities determine, such as the triangle of a symmetric
+        matrix, hide nothing.
+        """
+        data = self._data
+        s = data.b - data.A[:, : data.n] @ x
+        auxiliary = data.A[:, data.n :]
+        if auxiliary.shape[1]:
+            equalities = auxiliary[: data.cones.zero].toarray()
+            y, _, rank, _ = np.linalg.lstsq(equalities, s[: data.cones.zero])
+            if rank < auxiliary.shape[1]:
+                return None
+            s = s - auxiliary @ y
+        return cone_violation(s, data.cones)
 
     def _with(self, values: Array) -> sp.csc_array:
         pattern = self._pattern
@@ -185,7 +247,7 @@ def bounded_for_all_slopes(data: ConeData, curved: NDArray[np.intp]) -> bool:
     program = ConicProgram(directions)
     slope = np.sin(1.0 + np.arange(n))
     for c in (slope, -slope):
-        answer = program.solve(np.zeros(n), c)
+        answer = program.solve(np.zeros(n), c, np.zeros(n))
         if answer.x is None or c @ answer.x < -1e-6:
             return False
     return True
@@ -193,7 +255,7 @@ def bounded_for_all_slopes(data: ConeData, curved: NDArray[np.intp]) -> bool:
 
 def _reached(solution: Any, required: tuple[float, float]) -> bool:
     """Whether gap and residuals are small enough, whatever the solver calls its status."""
-    gap = abs(solution.obj_val - solution.obj_val_dual) / max(1.0, abs(solution.obj_val))
+    gap = _gap(solution) / max(1.0, abs(solution.obj_val))
     residual = max(solution.r_prim, solution.r_dual)
     return bool(gap <= required[0] and residual <= required[1] and np.isfinite(solution.x).all())
 
@@ -204,7 +266,14 @@ _VERDICTS = {
     "DualInfeasible": Outcome.UNBOUNDED,
     "AlmostDualInfeasible": Outcome.UNBOUNDED,
 }
-_AFTER_ALL = {True: Outcome.FALLBACK, False: Outcome.FAILED}
+
+
+def _usable(solution: Any) -> bool:
+    return _reached(solution, _INACCURATE)
+
+
+def _gap(solution: Any) -> float:
+    return abs(solution.obj_val - solution.obj_val_dual)
 
 
 def _clarabel_cones(cones: Cones) -> list[Any]:
@@ -221,12 +290,13 @@ def _clarabel_cones(cones: Cones) -> list[Any]:
     return rows
 
 
-def _first_order(P: sp.csc_array, q: Array, data: ConeData) -> Array | None:
+def _first_order(P: sp.csc_array, q: Array, b: Array, data: ConeData) -> Array | None:
     """The same problem by SCS, or None if it fails or has a cone that SCS lacks."""
     import scs
 
     cones = data.cones
-    if cones.power_nd:
+    # SCS prints on numbers it cannot use.
+    if cones.power_nd or not (np.isfinite(q).all() and np.isfinite(b).all()):
         return None
     order = _lower_triangles(cones)
     cone = {
@@ -237,14 +307,14 @@ def _first_order(P: sp.csc_array, q: Array, data: ConeData) -> Array | None:
         "ep": cones.exp,
         "p": list(cones.power),
     }
-    problem = {"P": P, "A": sp.csc_matrix(data.A.tocsr()[order]), "b": data.b[order], "c": q}
+    problem = {"P": P, "A": sp.csc_matrix(data.A.tocsr()[order]), "b": b[order], "c": q}
     problem["P"] = sp.csc_matrix(P)
     options = {"eps_abs": 1e-9, "eps_rel": 1e-9, "max_iters": 50_000, "verbose": False}
     result = scs.SCS(problem, cone, **options).solve()
     return np.asarray(result["x"]) if result["info"]["status"] == "solved" else None
 
 
-def _cone_violation(s: Array, cones: Cones) -> float | None:
+def cone_violation(s: Array, cones: Cones) -> float | None:
     """How far a slack leaves its cones; None if there are cones without a simple test."""
     if cones.exp or cones.power or cones.power_nd:
         return None

@@ -34,7 +34,7 @@ _CURVATURE: dict[Rule, float] = {LOGISTIC: 0.25, HUBER: 2.0, LOG_SUM_EXP: 0.5}
 _DENSE_ORDER = 1500
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Term:
     """An outer atom of the root with its constant weight, one number per entry of its value."""
 
@@ -42,7 +42,7 @@ class Term:
     weight: Array
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Bilinear:
     """``1/2 z'B z`` or ``u'B v`` of affine arguments, whose second derivative is constant.
 

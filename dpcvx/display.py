@@ -90,7 +90,7 @@ def _shortened(rows: list[str]) -> list[str]:
 
 def summary(result: Result) -> str:
     """The result in words."""
-    failed = sum(result.history.failed)
+    failed, inaccurate = sum(result.history.failed), sum(result.history.inaccurate)
     lines = [
         _row(
             "status",
@@ -106,11 +106,12 @@ def summary(result: Result) -> str:
             f"largest violation of an agent's own set {result.max_violation:.3e} (last iterate)",
         ),
     ]
-    if failed:
+    if failed or inaccurate:
         lines.append(
             _row(
                 "solver",
-                f"{failed} local solve(s) of reduced accuracy, or replaced by the previous point",
+                f"{inaccurate} local solve(s) of reduced accuracy, {failed} that failed and kept "
+                "the previous point",
             )
         )
     lines += ["guarantee:", textwrap.indent(str(result.guarantee), "  ")]
@@ -162,7 +163,7 @@ class Reporter:
             f"{t:>7}{history.primal[-1]:>13.3e}{history.dual[-1]:>13.3e}"
             f"{history.mismatch[-1]:>12.2e}{history.rho[-1]:>11.3g}{self._spent(t)}"
         )
-        note = f"  {history.failed[-1]} inaccurate solve(s)" if history.failed[-1] else ""
+        note = f"  {history.failed[-1]} failed solve(s)" if history.failed[-1] else ""
         self._print(row + note)
 
     def stop(self) -> None:

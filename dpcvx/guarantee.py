@@ -19,10 +19,16 @@ OBSERVER = (
 ASSUMPTIONS = (
     "agents follow the protocol and keep their noise to themselves",
     "what the model declares public is independent of the private data",
-    "noise and sums are treated as real numbers (floating point is not accounted for)",
+    "one change touches one private object: no two describe the same person or thing",
+    "this run alone: earlier runs on the same data count only if their ledger is passed on",
+    "noise is drawn by a pseudo-random generator, and it and sums are treated as real numbers "
+    "(floating point is not accounted for)",
 )
-SEEDED = "reproducible: not for release (whoever knows the seed can subtract the noise)"
-STATED_ACCURACY = "local solves reach their stated accuracy, or are replaced by public points"
+SEEDED = (
+    "reproducible: not for release (whoever knows the seed can subtract the noise, and runs of "
+    "one plan with one seed share it)"
+)
+STATED_ACCURACY = "local solves on private data reach the solver's stated accuracy"
 
 
 @dataclass(frozen=True)
@@ -95,7 +101,8 @@ class Guarantee:
             ("sensitivity", f"{self.certificate} from the model"),
             ("assumptions", "; ".join(self.assumptions)),
         ]
-        head = f"({self.epsilon:.6g}, {self.delta:g})-DP for each agent's data, worst case"
+        seeded = ", if the seed stays secret: not for release" if SEEDED in self.assumptions else ""
+        head = f"({self.epsilon:.6g}, {self.delta:g})-DP for each agent's data, worst case{seeded}"
         return "\n".join([head, *(_row(label, text) for label, text in rows)])
 
 

@@ -14,13 +14,16 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 from cvxpy.atoms.affine.index import index, special_index
+from cvxpy.atoms.affine.reshape import reshape
+from cvxpy.atoms.affine.transpose import transpose
 from numpy.typing import NDArray
 
+_PICKS = (index, special_index, transpose, reshape)
 # Attributes that tie entries together: a holder of one entry needs them all.
 _JOINT = ("symmetric", "PSD", "NSD")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Piece:
     """Entries of one cvxpy variable inside an agent's vector.
 
@@ -60,7 +63,7 @@ class Piece:
         return self.entries.size == self.size
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Layout:
     """The agent's vector x as a concatenation of pieces."""
 
@@ -114,19 +117,27 @@ def _mark(
         variables[node.id] = node
         held.setdefault(node.id, np.zeros(node.size, dtype=bool))[:] = True
         return
-    child = node.args[0] if node.args else None
-    if (
-        isinstance(node, (index, special_index))
-        and isinstance(child, cp.Variable)
-        and not any(child.attributes[a] for a in _JOINT)
-    ):
-        variables[child.id] = child
-        positions = np.arange(child.size).reshape(child.shape, order="F")
-        mask = held.setdefault(child.id, np.zeros(child.size, dtype=bool))
-        mask[np.ravel(node.numeric([positions])).astype(int)] = True
+    picked = _picked(node) if isinstance(node, _PICKS) else None
+    if picked is not None:
+        variable, positions = picked
+        variables[variable.id] = variable
+        mask = held.setdefault(variable.id, np.zeros(variable.size, dtype=bool))
+        mask[positions.ravel()] = True
         return
     for arg in node.args:
         _mark(arg, held, variables)
+
+
+def _picked(node: Any) -> tuple[cp.Variable, NDArray[np.intp]] | None:
+    """The variable behind nested indexing, transposes and reshapes, and the positions it gives."""
+    if isinstance(node, cp.Variable):
+        if any(node.attributes[a] for a in _JOINT):
+            return None
+        return node, np.arange(node.size).reshape(node.shape, order="F")
+    if not isinstance(node, _PICKS):
+        return None
+    inner = _picked(node.args[0])
+    return None if inner is None else (inner[0], np.asarray(node.numeric([inner[1]]), dtype=int))
 
 
 def gather(layout: Layout, values: Mapping[int, NDArray[np.float64]]) -> NDArray[np.float64]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from .accounting import Composition, Price
-from .errors import BudgetError
+from .errors import BudgetError, PrivacyError
 from .mechanism import Calibrated
 
 # Relative slack of budget comparisons, so that ten releases of 0.1 fit into 1.0.
@@ -30,10 +30,10 @@ class Entry:
     sensitivity : float
         Bound of what is released, in the mechanism's norm, after the released vector was scaled to
         unit noise shape.
-    certificate : {"derived"}
-        How the sensitivity was obtained.
+    certificate : {"derived", "none"}
+        How the sensitivity was obtained; none for a release without noise.
     released : str
-        What left the agent: a noisy gradient or a noisy solution.
+        What left the agent, but for the noise: a gradient or the solution of a local step.
     """
 
     round: int
@@ -41,7 +41,7 @@ class Entry:
     mechanism: str
     multiplier: float
     sensitivity: float
-    certificate: Literal["derived"]
+    certificate: Literal["derived", "none"]
     released: str
 
 
@@ -70,12 +70,16 @@ class Account:
     Attributes
     ----------
     agent : str
+    adjacency : dict of str to str
+        For each private object, what one change means. Releases under different adjacencies do
+        not compose, so an account goes on under its own only.
     budget : Budget or None
-        None for a run without noise, which records nothing.
+        None for a run without noise.
     entries : list of Entry
     """
 
     agent: str
+    adjacency: Mapping[str, str]
     budget: Budget | None
     entries: list[Entry] = field(default_factory=list)
     _total: Composition = field(default_factory=Composition, repr=False)
@@ -95,32 +99,59 @@ class Account:
         self.entries.append(entry)
         self._total = after
 
+    def expose(self, entry: Entry) -> None:
+        """Record a release without noise; no later release restores a guarantee."""
+        self.entries.append(entry)
+        self._total = self._total.with_exposure()
+
     def spent(self, delta: float | None = None) -> Price:
         """Epsilon of everything released so far, at `delta` (the budget's if omitted)."""
         if delta is None:
             delta = 0.0 if self.budget is None else self.budget.delta
         return self._total.price(delta)
 
-    def affordable(self, calibrated: Calibrated) -> int:
-        """How many further releases of one kind the budget covers."""
+    def affordable(self, calibrated: Calibrated, at_most: int) -> int:
+        """How many further releases of one kind the budget covers, counted up to `at_most`."""
         if self.budget is None:
             return 0
         budget = self.budget
         mechanism, m = calibrated.mechanism, calibrated.multiplier
-        if not _covered(mechanism.compose(self._total, m, 1), budget):
-            return 0
-        low, high = 1, 2
-        while _covered(mechanism.compose(self._total, m, high), budget):
-            low, high = high, 2 * high
+
+        def covered(count: int) -> bool:
+            return _covered(mechanism.compose(self._total, m, count), budget)
+
+        if covered(at_most):
+            return at_most
+        low, high = 0, at_most
         while high - low > 1:
             middle = (low + high) // 2
-            covered = _covered(mechanism.compose(self._total, m, middle), budget)
-            low, high = (middle, high) if covered else (low, middle)
+            low, high = (middle, high) if covered(middle) else (low, middle)
         return low
 
-    def continued(self, budget: Budget | None) -> Account:
-        """An account that goes on from here under a new budget; this one stays as it is."""
-        return Account(self.agent, budget, list(self.entries), self._total)
+    def continued(self, fresh: Account) -> Account:
+        """An account that goes on from here under a new budget; this one stays as it is.
+
+        Parameters
+        ----------
+        fresh : Account
+            The new plan's account of the same agent.
+
+        Raises
+        ------
+        PrivacyError
+            If the adjacency differs.
+        """
+        if dict(self.adjacency) != dict(fresh.adjacency):
+            was, now = (
+                ", ".join(f"{change} in '{name}'" for name, change in account.adjacency.items())
+                for account in (self, fresh)
+            )
+            raise PrivacyError(
+                f"The ledger of agent '{self.agent}' counts releases under the adjacency "
+                f"[{was}]; this plan has [{now}]. Losses under different adjacencies do not add "
+                "up: keep the adjacency of the first run."
+            )
+        return Account(self.agent, self.adjacency, fresh.budget, list(self.entries), self._total)
 
     def refusal(self, calibrated: Calibrated, count: int) -> BudgetError:
         """The error for `count` further releases that the budget does not cover."""
@@ -133,7 +164,7 @@ class Account:
             requested=after.price(delta).epsilon,
             allowed=self.budget.epsilon,
             delta=delta,
-            affordable=self.affordable(calibrated),
+            affordable=self.affordable(calibrated, count),
         )
 
 
@@ -189,4 +220,5 @@ def _within(composition: Composition, planned: Composition) -> bool:
     """Whether `planned` contains every release of `composition`."""
     allowed = dict(planned.laplace)
     fits = all(count <= allowed.get(m, 0) for m, count in composition.laplace)
+    fits = fits and not composition.exposed
     return fits and composition.mu2 <= planned.mu2 * (1 + _SLACK)

@@ -7,7 +7,6 @@ Calibration turns a declaration into a multiplier before any data are read.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -20,6 +19,7 @@ from .accounting import (
     gaussian_multiplier,
     laplace_multiplier,
 )
+from .arguments import positive_finite
 from .errors import PrivacyError
 
 Array = NDArray[np.float64]
@@ -60,6 +60,11 @@ class Gaussian:
                 "'classical'."
             )
         _check_exclusive(self.step_epsilon, self.multiplier, "dp.Gaussian")
+        if self.calibration == "classical" and self.step_epsilon is None:
+            raise PrivacyError(
+                "dp.Gaussian(calibration='classical') calibrates a single release: give it "
+                "step_epsilon and step_delta. A total budget is always calibrated exactly."
+            )
 
     def per_step(self) -> float | None:
         """Multiplier fixed by the declaration itself, or None if a total budget has to fix it."""
@@ -146,18 +151,25 @@ class Calibrated:
         return 1.0 / self.multiplier if declared is None else declared
 
 
-def noise_generator(seed: int | None, agent: int) -> np.random.Generator:
-    """Independent noise stream of one agent: from the seed, or from the operating system."""
+def noise_generator(seed: int | None, stream: tuple[int, ...]) -> np.random.Generator:
+    """A noise stream: from the seed and the stream's numbers, or from the operating system.
+
+    Parameters
+    ----------
+    seed : int or None
+    stream : tuple of int
+        Tells streams under the same seed apart.
+    """
     if seed is None:
         return np.random.Generator(np.random.Philox(np.random.SeedSequence()))
-    return np.random.Generator(np.random.Philox(np.random.SeedSequence(seed, spawn_key=(agent,))))
+    return np.random.Generator(np.random.Philox(np.random.SeedSequence(seed, spawn_key=stream)))
 
 
 def _check_exclusive(level: float | None, multiplier: float | None, name: str) -> None:
     if level is not None and multiplier is not None:
         raise PrivacyError(f"{name} takes step_epsilon or multiplier, not both; drop one.")
     for label, value in (("step_epsilon", level), ("multiplier", multiplier)):
-        if value is not None and not (math.isfinite(value) and value > 0):
+        if value is not None and not positive_finite(value):
             raise PrivacyError(
                 f"{name}({label}={value!r}) is not a level of noise: write a positive finite "
                 "number. To run without noise, plan with mechanism=None."

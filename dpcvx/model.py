@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from .plan import Plan
     from .result import Result
     from .run import DataSource
+
+Array = NDArray[np.float64]
 
 _REFUSED = {
     "boolean": "the local steps are convex; relax it to bounds=[0, 1]",
@@ -61,10 +63,18 @@ class Agent:
 
     def __post_init__(self) -> None:
         label = self.name or "unnamed"
+        if not isinstance(self.name, str | None):
+            raise ModelError(f"An agent's name is text; dp.Agent(name={self.name!r}) is not.")
         if not isinstance(self.objective, (cp.Minimize, cp.Maximize)):
             raise ModelError(
                 f"The objective of agent '{label}' is a {type(self.objective).__name__}; write "
                 "cp.Minimize(...) or cp.Maximize(...)."
+            )
+        single = isinstance(self.constraints, (cp.Constraint, str))
+        if single or not isinstance(self.constraints, Iterable):
+            raise ModelError(
+                f"The constraints of agent '{label}' are a {type(self.constraints).__name__}; "
+                "write a list, as in dp.Agent(cp.Minimize(...), [x >= 0])."
             )
         constraints = tuple(self.constraints)
         for position, constraint in enumerate(constraints):
@@ -95,6 +105,15 @@ class Agent:
                     raise ModelError(
                         f"Variable '{variable.name()}' of agent '{label}' has the attribute "
                         f"{attribute}, which the package does not support: {remedy}."
+                    )
+            bounds = variable.attributes.get("bounds") or ()
+            for bound in (b for b in bounds if isinstance(b, cp.Expression)):
+                hidden = [p.name() for p in bound.parameters() if isinstance(p, Private)]
+                if hidden:
+                    raise PrivacyError(
+                        f"The bounds of variable '{variable.name()}' of agent '{label}' contain "
+                        f"the private parameter '{hidden[0]}'. Bounds are constraints, and "
+                        "constraints are public: move the term into the objective as a penalty."
                     )
         private = tuple(p for p in self.objective.parameters() if isinstance(p, Private))
         object.__setattr__(self, "private", private)
@@ -144,7 +163,7 @@ class Problem:
     names: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        agents = tuple(self.agents)
+        agents = tuple(self.agents) if isinstance(self.agents, (list, tuple)) else ()
         if not agents or not all(isinstance(agent, Agent) for agent in agents):
             raise ModelError(
                 "dp.Problem takes a list of dp.Agent objects with at least one agent, as in "
@@ -159,7 +178,9 @@ class Problem:
                 )
         object.__setattr__(self, "agents", agents)
         object.__setattr__(self, "names", names)
+        object.__setattr__(self, "start", _start(self.start, self.variables()))
         owner: dict[int, str] = {}
+        seen: set[str] = set()
         for name, agent in zip(names, agents, strict=True):
             for private in agent.private:
                 if private.id in owner:
@@ -168,9 +189,14 @@ class Problem:
                         f"'{name}'. A guarantee per agent would not cover one change that moves "
                         "both: give each agent its own dp.Private, with its own data."
                     )
+                if private.name() in seen:
+                    raise ModelError(
+                        f"Two private objects are called '{private.name()}', so the guarantee and "
+                        "data={...} could not tell them apart. Give each dp.Private its own name=."
+                    )
                 owner[private.id] = name
+                seen.add(private.name())
         self._check_sharing()
-        object.__setattr__(self, "start", {v: self._start_of(v) for v in self.start})
 
     def holders(self) -> dict[int, NDArray[np.intp]]:
         """Number of agents that hold each entry, by cvxpy id of the variable."""
@@ -272,18 +298,27 @@ class Problem:
                     f"{hint} Otherwise solve the agent's problem by itself."
                 )
 
-    def _start_of(self, variable: cp.Variable) -> NDArray[np.float64]:
-        if all(variable.id != v.id for v in self.variables()):
+
+def _start(given: object, variables: Sequence[cp.Variable]) -> dict[cp.Variable, Array]:
+    if not isinstance(given, Mapping):
+        raise ModelError("start= is a mapping of cvxpy variables to values, such as {x: 1.0}.")
+    used = {v.id for v in variables}
+    start: dict[cp.Variable, Array] = {}
+    for variable, value in given.items():
+        name = variable.name() if isinstance(variable, cp.Variable) else repr(variable)
+        if not isinstance(variable, cp.Variable) or variable.id not in used:
+            raise ModelError(f"start= has a value for '{name}', which no agent uses as a variable.")
+        try:
+            array = np.asarray(value, dtype=float)
+        except (TypeError, ValueError):
+            array = np.array([np.nan])
+        if array.shape not in ((), variable.shape) or not np.isfinite(array).all():
             raise ModelError(
-                f"start= has a value for variable '{variable.name()}', which no agent uses."
+                f"start= for variable '{name}' must be finite numbers, one or of shape "
+                f"{variable.shape}."
             )
-        value = np.asarray(self.start[variable], dtype=float)
-        if value.shape not in ((), variable.shape) or not np.isfinite(value).all():
-            raise ModelError(
-                f"start= for variable '{variable.name()}' must be finite and of shape "
-                f"{variable.shape} or a number; it has shape {value.shape}."
-            )
-        return np.broadcast_to(value, variable.shape).copy()
+        start[variable] = np.broadcast_to(array, variable.shape).copy()
+    return start
 
 
 def _is_set(attribute: object) -> bool:

@@ -33,7 +33,7 @@ from .private import Private, PrivateSpec
 _MOVES = frozenset(
     [
         "index", "special_index", "reshape", "transpose", "Hstack", "Vstack", "Concatenate",
-        "Promote", "broadcast_to", "diag_vec", "diag_mat", "upper_tri",
+        "Promote", "broadcast_to", "diag_vec", "diag_mat", "upper_tri", "real", "conj",
     ]
 )  # fmt: skip
 # Above this many entries, a dense constant times a matrix of variables keeps its own rule: its
@@ -41,7 +41,7 @@ _MOVES = frozenset(
 _KRON_LIMIT = 50_000
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Combination:
     """``F x + sum_k G_k d_k + h + sum_j M_j a_j``, reshaped column-major to `shape`.
 
@@ -71,7 +71,7 @@ class Combination:
         return self.F is None and not self.G and not self.terms
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Atom:
     """An outer atom: a rule with its static data, applied to combinations."""
 
@@ -81,7 +81,7 @@ class Atom:
     shape: tuple[int, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class NormalForm:
     """An agent's objective f(x; d), to be minimised.
 
@@ -109,6 +109,10 @@ class NormalForm:
     def at_zero(self) -> BoundObjective:
         """The public function f(.; 0)."""
         return self.bind([np.zeros(spec.size) for spec in self.private])
+
+    def probe(self, x: Array) -> Array:
+        """Gradient at x for generic public data: tells objectives apart."""
+        return self.bind([np.sin(1.0 + np.arange(spec.size)) for spec in self.private]).gradient(x)
 
     def reach(self, atom: Atom) -> tuple[bool, frozenset[int]]:
         """Whether an atom depends on x, and on which private parameters."""
@@ -151,6 +155,12 @@ class BoundObjective:
         -------
         ndarray, shape (n,)
         """
+        # Outside an atom's domain the result is infinite or NaN, without a warning: a warning
+        # would tell something about the data.
+        with np.errstate(all="ignore"):
+            return self._backward(x)
+
+    def _backward(self, x: Array) -> Array:
         values, arguments = self._forward(x)
         out = np.zeros(self._n)
         cotangents: list[Array | None] = [None] * len(values)
@@ -285,6 +295,12 @@ class _Builder:
                 "problem.plan(...)."
             )
         h = np.ravel(as_array(value), order="F").astype(float)
+        if not np.isfinite(h).all():
+            raise ModelError(
+                f"The objective of agent '{self.owner}' uses a constant with NaN or infinite "
+                "entries, so neither its gradient nor its sensitivity is defined. Clean the data "
+                "the expression is built from."
+            )
         return Combination(expr.shape, None, (), h)
 
     def _linear(self, expr: Any, args: list[Combination]) -> Combination | None:
@@ -308,7 +324,10 @@ class _Builder:
             arg if combination.constant else variable
             for arg, combination, variable in zip(expr.args, args, fresh, strict=True)
         ]
-        copy = expr.copy(mixed)
+        try:
+            copy = expr.copy(mixed)
+        except ValueError:  # the atom insists on a constant where private data stand
+            return None
         if not copy.is_affine():
             return None
         moving = [(c, v) for c, v in zip(args, fresh, strict=True) if not c.constant]

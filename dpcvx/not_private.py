@@ -23,7 +23,7 @@ def central(problem: Problem, data: Mapping[Private, DataSource] | None = None) 
     """The problem of all agents together as an ordinary cvxpy problem, private data included.
 
     Not private. Shared variables are shared by identity, so solving it gives the optimum that the
-    distributed methods approach without noise.
+    distributed methods approach without noise. Solving it also overwrites ``variable.value``.
     """
     costs: list[cp.Expression] = []
     constraints: list[cp.Constraint] = []

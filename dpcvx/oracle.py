@@ -7,9 +7,10 @@ does with the answer is post-processing.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,9 +24,10 @@ from .projection import ProximalStep
 from .sensitivity import Sensitivity
 
 Array = NDArray[np.float64]
+T = TypeVar("T")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Release:
     """A value that left an agent.
 
@@ -88,11 +90,16 @@ class PrivateOracle:
         record: bool,
     ) -> None:
         self._agent = agent
-        self._objective = form.bind(read(form.private, sources))
+        data = read(form.private, sources)
+        self._objective = _guarded(agent, lambda: form.bind(data))
+        self._private = bool(form.private)
         self._sensitivity = sensitivity
         self._noise = calibrated
         self._rng = rng
         self._gradient_bound = _gradient_bound(sensitivity, calibrated)
+        if calibrated is not None and self._gradient_bound == 0:
+            # The gradient is certified not to depend on the data; neither may its rounding errors.
+            self._objective = form.at_zero()
         self._record = record
         self._round = self._step = 0
         self.account = account
@@ -104,7 +111,7 @@ class PrivateOracle:
 
     def gradient(self, x: Array) -> Array:
         """Gradient at x plus noise scaled to its sensitivity."""
-        self._charge(self._gradient_bound, "noisy gradient")
+        self._charge(self._gradient_bound, "gradient")
         g = self._exact(x)
         return self._release(g + self._draw(self._gradient_bound, g.size))
 
@@ -113,36 +120,26 @@ class PrivateOracle:
 
         The projection is nonexpansive in the D-norm, so ``sqrt(D) x+`` moves by at most
         ``||D^(-1/2) (g - g')||_2`` between neighbours (and by the l1 analogue where W is a product
-        of intervals); the solver's stated accuracy is added on both sides. A solve that misses
-        the stated accuracy is replaced by the public point x, and does not show.
+        of intervals); the solver's stated accuracy is added on both sides. That the solver reaches
+        it is an assumption of the guarantee. If it finds no point at all, x takes the place of
+        its answer, and nothing shows.
         """
         root = np.sqrt(step.D)
-        bound = self._solution_bound(step, root)
-        self._charge(bound, "noisy solution")
-        found = step(self._exact(x))
-        accurate = found.x is not None and (bound == 0 or found.error <= step.accuracy)
-        y = found.x if accurate and found.x is not None else x
+        bound = self._solution_bound(x, step, root)
+        self._charge(bound, "solution of the local step")
+        g = self._exact(x)
+        found = _guarded(self._agent, lambda: step.nearby(g, x) if bound > 0 else step(g))
+        y = x if found.x is None else found.x
         return self._release(y + self._draw(bound, x.size) / root)
 
     def _exact(self, x: Array) -> Array:
-        # Overflow warnings and non-finite numbers would tell something about the data.
-        failed = ""
-        try:
-            with np.errstate(all="ignore"):
-                g = self._objective.gradient(x)
-        except Exception as error:
-            failed = type(error).__name__
-        else:
-            return np.where(np.isfinite(g), g, 0.0)
-        raise PrivacyError(
-            f"The gradient of agent {self._agent} failed with {failed}; the message is withheld, "
-            "because it may quote private data."
-        )
+        g = _guarded(self._agent, lambda: self._objective.gradient(x))
+        return np.where(np.isfinite(g), g, 0.0)
 
-    def _solution_bound(self, step: ProximalStep, root: Array) -> float:
+    def _solution_bound(self, x: Array, step: ProximalStep, root: Array) -> float:
         if self._noise is None or self._sensitivity is None or self._gradient_bound == 0:
             return 0.0
-        l2 = self._sensitivity.bound(2, 1 / root).value + 2 * step.accuracy
+        l2 = self._sensitivity.bound(2, 1 / root).value + 2 * step.accuracy(x)
         if self._noise.mechanism.norm == 2:
             return l2
         if step.projector.separable:
@@ -151,7 +148,13 @@ class PrivateOracle:
 
     def _charge(self, bound: float, released: str) -> None:
         self._step += 1
-        if self._noise is None or bound == 0:
+        if self._noise is None:
+            if self._private:
+                self.account.expose(
+                    Entry(self._round, self._step, "none", 0.0, math.inf, "none", released)
+                )
+            return
+        if bound == 0:
             return
         entry = Entry(
             round=self._round,
@@ -196,19 +199,19 @@ class ReplayOracle:
 
     def gradient(self, x: Array) -> Array:
         """The recorded answer."""
-        return self._next()
+        return self._next(x.shape)
 
     def solution(self, x: Array, step: ProximalStep) -> Array:
         """The recorded answer."""
-        return self._next()
+        return self._next(x.shape)
 
-    def _next(self) -> Array:
+    def _next(self, shape: tuple[int, ...]) -> Array:
         self._step += 1
         value = self._values.get((self._round, self._step))
-        if value is None:
+        if value is None or value.shape != shape:
             raise PrivacyError(
-                f"The transcript has no release for round {self._round}, step {self._step}: it "
-                "belongs to another plan, or to a run that stopped earlier."
+                f"The transcript has no release of shape {shape} for round {self._round}, step "
+                f"{self._step}: it belongs to another plan, or to a run that stopped earlier."
             )
         return value.copy()
 
@@ -216,6 +219,19 @@ class ReplayOracle:
 def read(specs: Sequence[PrivateSpec], sources: Sequence[Callable[[], Any]]) -> list[Array]:
     """Fetch and check private values: flat column-major arrays, one per private parameter."""
     return [unseal(source, spec) for spec, source in zip(specs, sources, strict=True)]
+
+
+def _guarded(agent: int, compute: Callable[[], T]) -> T:
+    """Compute on private data without warnings and without messages that could quote them."""
+    try:
+        with np.errstate(all="ignore"):
+            return compute()
+    except Exception as error:
+        kind = type(error).__name__
+    raise PrivacyError(
+        f"A computation on the private data of agent {agent} failed with {kind}; the message is "
+        "withheld, because it may quote the data."
+    )
 
 
 def _gradient_bound(sensitivity: Sensitivity | None, calibrated: Calibrated | None) -> float:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from . import display
 from .accounting import Composition, Price, check_delta
 from .algorithms.base import Algorithm
+from .arguments import whole
 from .conic import ConicProgram, Outcome, bounded_for_all_slopes
 from .errors import ModelError, PrivacyError
 from .guarantee import (
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     from .run import DataSource
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Plan:
     """A problem, an algorithm and a mechanism with all their numbers; made by `Problem.plan`.
 
@@ -55,6 +57,8 @@ class Plan:
         Total of the planned releases; None without noise.
     guarantee : Guarantee
         Of a run without a seed.
+    fingerprint : str
+        Hash of the program, the algorithm, the mechanism and the rounds: transcripts carry it.
     """
 
     problem: Problem = field(repr=False)
@@ -65,6 +69,7 @@ class Plan:
     sensitivities: tuple[Sensitivity | None, ...] = field(repr=False)
     price: Price | None
     guarantee: Guarantee = field(repr=False)
+    fingerprint: str = field(repr=False)
 
     def run(
         self,
@@ -149,7 +154,10 @@ class Plan:
         budget = None
         if self.price is not None and self.calibrated is not None:
             budget = Budget(self.price.epsilon, self.price.delta, self._planned(self.calibrated))
-        return [Account(local.name, budget) for local in self.program.agents]
+        return [
+            Account(local.name, {s.name: str(s.adjacency) for s in local.form.private}, budget)
+            for local in self.program.agents
+        ]
 
     def _planned(self, calibrated: Calibrated) -> Composition:
         steps = self.rounds * self.algorithm.requirements.releases
@@ -169,7 +177,7 @@ def make_plan(
     delta: float | None,
 ) -> Plan:
     """See `Problem.plan`."""
-    if not isinstance(rounds, int) or isinstance(rounds, bool) or rounds < 1:
+    if not whole(rounds, 1):
         raise ModelError(f"rounds={rounds!r} must be an int of at least 1.")
     if not isinstance(algorithm, Algorithm):
         raise ModelError(
@@ -183,16 +191,24 @@ def make_plan(
     private = any(agent.private for agent in problem.agents)
     if not private:
         chosen = None
+    elif chosen is None and (epsilon is not None or delta is not None):
+        raise PrivacyError(
+            "mechanism=None switches the noise off, so epsilon= and delta= promise nothing. Drop "
+            "them, or name a mechanism."
+        )
     program = compile_problem(problem, exact=needs.exact)
     certify = chosen is not None or needs.exact
     sensitivities = tuple(
         derive(local.form, local.name) if certify and local.form.private else None
         for local in program.agents
     )
+    rounds = int(rounds)
     steps = rounds * needs.releases
     calibrated = None if chosen is None else _calibrate(chosen, steps, epsilon, delta)
     step_epsilon = math.inf if calibrated is None else calibrated.step_epsilon
     resolved = algorithm.resolved(program, step_epsilon)
+    for local in program.agents:
+        _require_finite_start(local)
     if needs.exact:
         for local in program.agents:
             _require_minimiser(local, noisy=calibrated is not None and bool(local.form.private))
@@ -200,15 +216,47 @@ def make_plan(
     if calibrated is not None:
         composition = calibrated.mechanism.compose(Composition(), calibrated.multiplier, steps)
         price = composition.price(0.0 if delta is None else delta)
-    guarantee = _guarantee(program, sensitivities, calibrated, price, steps, private)
-    return Plan(problem, resolved, calibrated, rounds, program, sensitivities, price, guarantee)
+    guarantee = _guarantee(
+        program, sensitivities, calibrated, price, steps, private, needs.solves_privately
+    )
+    fingerprint = _fingerprint(program, resolved, calibrated, rounds)
+    return Plan(
+        problem,
+        resolved,
+        calibrated,
+        rounds,
+        program,
+        sensitivities,
+        price,
+        guarantee,
+        fingerprint,
+    )
+
+
+def _fingerprint(
+    program: Program,
+    algorithm: Algorithm[Any, Any],
+    calibrated: Calibrated | None,
+    rounds: int,
+) -> str:
+    digest = hashlib.sha256(f"{algorithm!r} {calibrated!r} {rounds}".encode())
+    for local in program.agents:
+        # Not the names of private objects: cvxpy numbers those that have none.
+        private = [(s.shape, s.adjacency, s.sign) for s in local.form.private]
+        digest.update(f"{local.name} {local.n} {private}".encode())
+        for array in (local.shared, local.slots, local.start, local.constraints.b):
+            digest.update(np.ascontiguousarray(array).tobytes())
+        digest.update(local.constraints.A.data.tobytes())
+        digest.update(local.form.probe(local.start + 1.0).tobytes())
+    return digest.hexdigest()
 
 
 def _mechanism(mechanism: Mechanism | str | None) -> Mechanism | None:
-    if mechanism is None or isinstance(mechanism, (Gaussian, Laplace)):
-        return mechanism
+    # Not isinstance: a subclass could draw other noise than the guarantee is computed for.
+    if mechanism is None or type(mechanism) in (Gaussian, Laplace):
+        return cast("Mechanism | None", mechanism)
     named = {"gaussian": Gaussian(), "laplace": Laplace()}
-    if mechanism in named:
+    if isinstance(mechanism, str) and mechanism in named:
         return named[mechanism]
     raise PrivacyError(
         f"mechanism={mechanism!r} is unknown. Write dp.Gaussian(), dp.Laplace(), or None for a "
@@ -251,6 +299,7 @@ def _guarantee(
     price: Price | None,
     steps: int,
     private: bool,
+    solves_privately: bool,
 ) -> Guarantee:
     if calibrated is None or price is None:
         reason = "noise is off" if private else "the model declares nothing private"
@@ -283,8 +332,18 @@ def _guarantee(
         observer=OBSERVER,
         certificate="derived",
         agents=tuple(agents),
-        assumptions=(*ASSUMPTIONS, STATED_ACCURACY),
+        assumptions=ASSUMPTIONS if not solves_privately else (*ASSUMPTIONS, STATED_ACCURACY),
     )
+
+
+def _require_finite_start(local: LocalProgram) -> None:
+    """Refuse a start at which the objective has no finite gradient, such as log at 0."""
+    if not np.isfinite(local.form.at_zero().gradient(local.start)).all():
+        raise ModelError(
+            f"The objective of agent '{local.name}' has no finite gradient at the starting point "
+            "(the point of its set closest to 0). Give one inside its domain, for example "
+            "dp.Problem(agents, start={x: 1.0})."
+        )
 
 
 def _require_minimiser(local: LocalProgram, *, noisy: bool) -> None:
@@ -297,7 +356,8 @@ def _require_minimiser(local: LocalProgram, *, noisy: bool) -> None:
     D = np.zeros(local.n)
     D[local.shared] = 1.0
     if not noisy:
-        if ConicProgram(local.exact).solve(D, np.zeros(local.n)).outcome is Outcome.UNBOUNDED:
+        answer = ConicProgram(local.exact).solve(D, np.zeros(local.n), local.start)
+        if answer.outcome is Outcome.UNBOUNDED:
             raise ModelError(_unbounded(local.name, "has no minimiser"))
         return
     if not bounded_for_all_slopes(local.exact, local.shared):

@@ -16,6 +16,7 @@ import cvxpy as cp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from .arguments import positive_finite, whole
 from .errors import DataError, ModelError, PrivacyError
 
 Norm = Literal["entry", 1, 2] | float
@@ -44,14 +45,13 @@ class Within:
     norm: Norm = "entry"
 
     def __post_init__(self) -> None:
-        number = isinstance(self.radius, (int, float, np.number))
-        if not (number and math.isfinite(self.radius) and self.radius > 0):
+        if not positive_finite(self.radius):
             raise ModelError(
                 f"dp.Within(radius={self.radius!r}) is not an adjacency: the radius says how far "
                 "the data of one neighbour may lie from the other's and must be a positive finite "
                 "number. Write for example dp.Within(0.01)."
             )
-        if self.norm not in _NORMS:
+        if not isinstance(self.norm, (str, int, float)) or self.norm not in _NORMS:
             raise ModelError(
                 f"dp.Within(norm={self.norm!r}) is unknown: the norm says what may change at "
                 "once. Write norm='entry' (one entry), 1, 2 or numpy.inf."
@@ -87,34 +87,37 @@ class PrivateSpec:
             If `values` is not a numeric array of the declared shape, not finite, or has entries
             of the wrong sign. No value is shown, and the cause is not chained.
         """
-        try:
-            array = np.array(values, dtype=np.float64)
-        except (TypeError, ValueError):
-            array = None
+        array = _real_array(values)
+        fault = self._fault(array)
+        if fault is None and array is not None:
+            return array.ravel(order="F")
+        del values, array  # tools that print the variables of a traceback's frames find nothing
+        raise DataError(f"The data of private '{self.name}' {fault}")
+
+    def _fault(self, array: NDArray[np.float64] | None) -> str | None:
         if array is None:
-            raise DataError(
-                f"The data of private '{self.name}' are not an array of real numbers. Pass a "
-                "numeric numpy array (a sparse matrix: call .toarray() first)."
+            return (
+                "are not an array of real numbers. Pass a numeric numpy array without masked "
+                "entries (a sparse matrix: call .toarray() first)."
             )
         if array.shape != self.shape:
-            raise DataError(
-                f"The data of private '{self.name}' have shape {array.shape}, but it was declared "
-                f"with shape {self.shape}. The model's expressions were built for the declared "
-                "shape: bind an array of that shape or declare another."
+            return (
+                f"have shape {array.shape}, but it was declared with shape {self.shape}. The "
+                "model's expressions were built for the declared shape: bind an array of that "
+                "shape or declare another."
             )
         if not np.isfinite(array).all():
-            raise DataError(
-                f"The data of private '{self.name}' contain NaN or infinite entries. The "
-                "sensitivity bound covers finite data only: clean the data before binding them."
+            return (
+                "contain NaN or infinite entries. The sensitivity bound covers finite data only: "
+                "clean the data before binding them."
             )
         negative, positive = bool((array < 0).any()), bool((array > 0).any())
         if (self.sign == "nonneg" and negative) or (self.sign == "nonpos" and positive):
-            raise DataError(
-                f"The data of private '{self.name}' have entries that contradict {self.sign}=True."
-                " The convexity of the model rests on that sign: drop the attribute or fix the "
-                "data."
+            return (
+                f"have entries that contradict {self.sign}=True. The convexity of the model rests "
+                "on that sign: drop the attribute or fix the data."
             )
-        return array.ravel(order="F")
+        return None
 
 
 class Private(cp.Parameter):
@@ -172,7 +175,7 @@ class Private(cp.Parameter):
             raise ModelError(f"Private '{label}' has shape {shape}: there is nothing to protect.")
         self._seal: Callable[[], Any] | None = None
         super().__init__(shape, name=name, nonneg=nonneg, nonpos=nonpos)
-        self.adjacency = adjacency
+        self._adjacency = adjacency
         if callable(data):
             self._seal = data
         elif data is not None:
@@ -188,6 +191,11 @@ class Private(cp.Parameter):
         elif self.attributes["nonpos"]:
             sign = "nonpos"
         return PrivateSpec(self.name(), self.shape, self.adjacency, sign)
+
+    @property
+    def adjacency(self) -> Within:
+        """What one change of the data means; fixed at declaration."""
+        return self._adjacency
 
     @property
     def bound(self) -> bool:
@@ -206,6 +214,10 @@ class Private(cp.Parameter):
                 f"Private '{self.name()}' takes no value: cvxpy would print and cache it. Pass "
                 "the data to dp.Private(data, ...) or to plan.run(data={...})."
             )
+
+    def save_value(self, val: object, sparse_path: bool = False) -> None:
+        """Refuse the back door of cvxpy's value property as well."""
+        self.value = val
 
     def __repr__(self) -> str:
         return f"Private(shape={self.shape}, name={self.name()!r}, adjacency={self.adjacency!r})"
@@ -249,7 +261,9 @@ def unseal(source: Callable[[], Any], spec: PrivateSpec) -> NDArray[np.float64]:
     except Exception as error:
         kind = type(error).__name__
     else:
+        del source
         return spec.checked(values)
+    del source
     raise DataError(
         f"The function that fetches private '{spec.name}' raised {kind}; its message is withheld "
         "because it may quote the data. Call the function by itself to see it."
@@ -265,15 +279,33 @@ def _declared_shape(
             "shape=(...) for a shape, or pass a list or numpy array as data."
         )
     if shape is not None:
-        try:
-            return tuple(int(n) for n in (shape if isinstance(shape, tuple) else (shape,)))
-        except (TypeError, ValueError):
+        sizes = shape if isinstance(shape, tuple) else (shape,)
+        if not all(whole(n, 0) for n in sizes):
             raise ModelError(
                 f"Private '{label}' has shape={shape!r}; write an int or a tuple of ints."
-            ) from None
+            )
+        return tuple(int(n) for n in sizes)
     if data is None or callable(data):
         raise ModelError(
             f"Private '{label}' has no shape. cvxpy needs it to build expressions: write "
             "dp.Private(shape=(n,), ...) and bind the data later, or dp.Private(array, ...)."
         )
-    return np.shape(data)  # pyright: ignore[reportArgumentType, reportCallIssue]
+    array = _real_array(data)
+    if array is None:
+        del data
+        raise DataError(
+            f"The data of private '{label}' are not an array of real numbers. Pass a numeric numpy "
+            "array without masked entries (a sparse matrix: call .toarray() first)."
+        )
+    return array.shape
+
+
+def _real_array(values: object) -> NDArray[np.float64] | None:
+    """A float copy of array-like values, or None if they are not real numbers."""
+    try:
+        raw = np.asanyarray(values)
+        if np.ma.isMaskedArray(raw) or raw.dtype.kind not in "biufO":
+            return None
+        return np.array(raw, dtype=np.float64)
+    except Exception:  # whatever an object's conversion raises may quote the data
+        return None

@@ -21,7 +21,7 @@ Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LocalProgram:
     """One agent's part.
 
@@ -62,7 +62,7 @@ class LocalProgram:
         return self.layout.size
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Program:
     """All agents and the shared vector w.
 

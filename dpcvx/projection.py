@@ -9,6 +9,7 @@ have closed forms; the rest is solved by one compiled conic program.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -21,18 +22,22 @@ from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 
 from .canonical import ConeData, Cones
-from .conic import ConicProgram, Outcome
+from .conic import ConicProgram, Outcome, cone_violation
 from .errors import ModelError
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 ClosedForm = Callable[[Array, Array], Array]
 
+# Rows closer than this to dependence, relative to the largest, go to the conic program.
+_DEPENDENT = 1e-6
+# Bounds that contradict each other by no more than this, relative to their size, are rounding.
+_ROUNDING = 1e-9
 # Affine blocks with more equations than this go to the conic program, which keeps them sparse.
 _AFFINE_LIMIT = 300
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Box:
     """Bounds of single components; infinite where there is none."""
 
@@ -44,7 +49,7 @@ class Box:
         return np.clip(v, self.lower, self.upper)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Simplex:
     """``a'x = b`` or ``a'x <= b`` over a box; the probability simplex is a = 1, b = 1, x >= 0."""
 
@@ -59,7 +64,8 @@ class Simplex:
         """Whether the box holds a point of the constraint."""
         smallest = np.sum(np.where(self.a > 0, self.a * self.lower, self.a * self.upper))
         largest = np.sum(np.where(self.a > 0, self.a * self.upper, self.a * self.lower))
-        return bool(smallest <= self.b and (not self.equality or self.b <= largest))
+        slack = _ROUNDING * (1.0 + abs(self.b))
+        return bool(smallest <= self.b + slack and (not self.equality or self.b <= largest + slack))
 
     def __call__(self, v: Array, D: Array) -> Array:
         """``x(tau) = clip(v - tau a / D)`` at the root of ``a'x(tau) = b`` between breakpoints."""
@@ -88,7 +94,7 @@ class Simplex:
         return at(float(tau))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Ball:
     """``sum_i (a_i x_i + c_i)^2 <= r^2``: a ball if all a_i agree, else an ellipsoid."""
 
@@ -122,25 +128,30 @@ class Ball:
 class Affine:
     """``A x = b`` with independent rows.
 
-    ``x = v - A~'(A~ A~')^-1 (A v - b) / D`` with A~ = A D^(-1/2); the factor is kept for the last
-    weights, which the answer does not depend on.
+    With ``(A D^(-1/2))' = Q R``, in the coordinates y = D^(1/2) x: the part of y in the range of Q
+    becomes ``Q R'^-1 b``. The factors are kept for the last weights, which the answer does not
+    depend on.
     """
 
     def __init__(self, A: Array, b: Array) -> None:
         self._A, self._b = A, b
         self._weights: Array | None = None
-        self._factor: tuple[Array, bool] | None = None
+        self._factors: tuple[Array, Array] | None = None
 
     def __call__(self, v: Array, D: Array) -> Array:
-        """Solve the normal equations."""
+        """Replace one part of the vector."""
+        root = np.sqrt(D)
         if self._weights is None or not np.array_equal(self._weights, D):
-            self._factor = la.cho_factor((self._A / D) @ self._A.T)
+            Q, R = la.qr((self._A / root).T, mode="economic")
+            self._factors = Q, Q @ la.solve_triangular(R, self._b, trans="T")
             self._weights = D.copy()
-        assert self._factor is not None
-        return v - self._A.T @ la.cho_solve(self._factor, self._A @ v - self._b) / D
+        assert self._factors is not None
+        Q, fixed = self._factors
+        y = root * v
+        return (y - Q @ (Q.T @ y) + fixed) / root
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Projection:
     """A point of W, how it was found, and a bound of its error in the D-norm.
 
@@ -185,7 +196,7 @@ class Projector:
         A = sp.csr_array(data.A)
         A.eliminate_zeros()
         kinds, starts = _row_kinds(data.cones)
-        if _contradicts(A, data.b, kinds, starts):
+        if _contradicts(A, data):
             raise empty_set(owner)
         for columns, cones in _components(A, kinds, starts):
             rows = np.concatenate([np.arange(starts[c], starts[c + 1]) for c in cones] or [_EMPTY])
@@ -205,8 +216,10 @@ class Projector:
                     raise empty_set(owner)
                 self._blocks.append((own, found[1]))
                 self.kinds[found[0]] += own.size
-        if (lower > upper).any():
+        if (lower > upper + _ROUNDING * (1.0 + np.abs(np.where(lower > upper, upper, 0.0)))).any():
             raise empty_set(owner)
+        crossed = lower > upper
+        lower[crossed] = upper[crossed] = (lower[crossed] + upper[crossed]) / 2
         if (lower > -np.inf).any() or (upper < np.inf).any():
             self._blocks.append((np.arange(self.n), Box(lower, upper)))
         self.separable = not (self.kinds.keys() - {"free", "box"})
@@ -225,16 +238,19 @@ class Projector:
             x[own] = closed_form(x[own], D[own])
         if self._conic is not None:
             own = self._conic_own
-            answer = self._conic.solve(D[own], -D[own] * v[own])
+            answer = self._conic.solve(D[own], -D[own] * v[own], v[own])
             outcome, error = answer.outcome, answer.error
             if answer.x is None:
                 return Projection(None, outcome, error)
             x[own] = answer.x
         return Projection(x, outcome, error)
 
-    def accuracy(self, D: Array) -> float:
-        """Stated bound of the error in the D-norm; closed forms count as exact."""
-        return 0.0 if self._conic is None else self._conic.accuracy(D[self._conic_own])
+    def accuracy(self, D: Array, reach: float) -> float:
+        """Stated bound of the error in the D-norm for points within reach of W in that norm.
+
+        Closed forms count as exact.
+        """
+        return 0.0 if self._conic is None else self._conic.accuracy(D[self._conic_own], reach)
 
     def violation(self, x: Array) -> float:
         """How far x violates W: the largest violated row, or distance where rows do not tell."""
@@ -247,7 +263,7 @@ class Projector:
             own = self._conic_own
             rows = self._conic.violation(x[own])
             if rows is None:
-                answer = self._conic.solve(ones[own], -x[own])
+                answer = self._conic.solve(ones[own], -x[own], x[own])
                 rows = np.nan if answer.x is None else np.max(np.abs(x[own] - answer.x))
             worst.append(rows)
         return float(max(worst, default=0.0))
@@ -268,7 +284,7 @@ def empty_set(owner: str) -> ModelError:
 _EMPTY = np.zeros(0, dtype=np.intp)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Block:
     """Rows and columns of one connected part of W: ``s = b - A y`` in the cones."""
 
@@ -328,15 +344,17 @@ def _row_kinds(cones: Cones) -> tuple[list[str], Index]:
     return [kind for kind, _ in blocks], starts
 
 
-def _contradicts(A: sp.csr_array, b: Array, kinds: list[str], starts: Index) -> bool:
-    """Whether a row without columns, such as ``0 <= -1``, can never hold."""
-    scale = 1e-9 * (1.0 + float(np.max(np.abs(b), initial=0.0)))
-    for kind, start in zip(kinds, starts, strict=False):
-        if kind in ("zero", "nonneg") and A.indptr[start] == A.indptr[start + 1]:
-            value = b[start]
-            if value < -scale or (kind == "zero" and value > scale):
-                return True
-    return False
+def _contradicts(A: sp.csr_array, data: ConeData) -> bool:
+    """Whether a cone without columns, such as the row ``0 <= -1``, can never hold."""
+    _, starts = _row_kinds(data.cones)
+    filled = np.diff(A.indptr) > 0
+    constant = np.array([not filled[a:b].any() for a, b in pairwise(starts)], dtype=bool)
+    if not constant.any():
+        return False
+    alone = _restricted(data, _EMPTY, np.repeat(constant, np.diff(starts)))
+    # Exponential and power cones without columns do not occur: cvxpy folds their constants.
+    violated = cone_violation(alone.b, alone.cones) or 0.0
+    return violated > _ROUNDING * (1.0 + float(np.abs(alone.b).max()))
 
 
 def _components(A: sp.csr_array, kinds: list[str], starts: Index) -> list[tuple[Index, list[int]]]:
@@ -464,7 +482,7 @@ def _affine(block: _Block) -> tuple[str, ClosedForm] | None:
     A = block.matrix[block.rows][:, block.columns].toarray()
     # Pivoted QR finds independent rows; dependent ones leave the set to the conic program.
     diagonal = np.abs(np.diag(la.qr(A.T, mode="r", pivoting=True)[0]))
-    if diagonal.size < A.shape[0] or diagonal.min() <= 1e-10 * diagonal.max():
+    if diagonal.size < A.shape[0] or diagonal.min() <= _DEPENDENT * diagonal.max():
         return None
     return "affine", Affine(A, block.offset[block.rows])
 
@@ -502,7 +520,7 @@ def _restricted(data: ConeData, columns: Index, rows: NDArray[np.bool_] | None =
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ProximalStep:
     r"""The constrained local step of a linearised method as a function of the gradient.
 
@@ -526,7 +544,22 @@ class ProximalStep:
         """The step for gradient g, shape (n,)."""
         return self.projector(self.center - g / self.D, self.D)
 
-    @property
-    def accuracy(self) -> float:
-        """Stated bound of the step's error in the D-norm."""
-        return self.projector.accuracy(self.D)
+    def nearby(self, g: Array, x: Array) -> Projection:
+        """The step for gradient g, with the point to be projected kept within `reach` of x.
+
+        Moving the point onto a ball around x is nonexpansive in the D-norm, so a bound of how far
+        the step moves with g survives; the solver's accuracy can then be stated in advance.
+        """
+        away = self.center - g / self.D - x
+        length = float(np.linalg.norm(np.sqrt(self.D) * away))
+        if length > self.reach(x):
+            away *= self.reach(x) / length
+        return self.projector(x + away, self.D)
+
+    def reach(self, x: Array) -> float:
+        """Largest distance from x in the D-norm: the length of x, or one unit if that is more."""
+        return max(math.sqrt(float(self.D.max())), float(np.linalg.norm(np.sqrt(self.D) * x)))
+
+    def accuracy(self, x: Array) -> float:
+        """Stated bound of the error of `nearby` in the D-norm, for x in W."""
+        return self.projector.accuracy(self.D, self.reach(x))

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 from . import display
 from .algorithms.base import Residuals
+from .conic import Outcome
+from .errors import ModelError
 from .guarantee import Guarantee
 from .ledger import Ledger
 from .oracle import Release
@@ -30,21 +32,32 @@ class Status(enum.Enum):
     COMPLETED = "all planned rounds were run"
     CONVERGED = "stopped: the released residuals fell below the tolerance"
     BUDGET = "stopped: the ledger's budget covers no further round"
+    STALLED = "no local solve of the last round succeeded; the values are those of earlier rounds"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Transcript:
     """All releases of a run, from which `Plan.replay` recomputes it.
 
     Attributes
     ----------
+    fingerprint : str
+        Of the plan.
     rounds : int
         Rounds that were run.
     releases : tuple of Release
+    status : Status
+    guarantee : Guarantee
+    ledger : Ledger
+        As the run left it.
     """
 
+    fingerprint: str
     rounds: int
-    releases: tuple[Release, ...]
+    releases: tuple[Release, ...] = field(repr=False)
+    status: Status
+    guarantee: Guarantee = field(repr=False)
+    ledger: Ledger = field(repr=False)
 
 
 @dataclass
@@ -55,29 +68,34 @@ class History:
     ----------
     primal, dual, mismatch, rho : list of float
         See `Residuals`.
+    inaccurate : list of int
+        Agents whose last local solve of the round reached reduced accuracy only.
     failed : list of int
-        Agents whose last local solve of the round did not reach full accuracy.
+        Agents whose last local solve of the round failed, so that they kept the previous point.
     """
 
     primal: list[float] = field(default_factory=list)
     dual: list[float] = field(default_factory=list)
     mismatch: list[float] = field(default_factory=list)
     rho: list[float] = field(default_factory=list)
+    inaccurate: list[int] = field(default_factory=list)
     failed: list[int] = field(default_factory=list)
 
-    def append(self, residuals: Residuals, failed: int) -> None:
+    def append(self, residuals: Residuals, outcomes: Sequence[Outcome]) -> None:
         """Add a round."""
         self.primal.append(residuals.primal)
         self.dual.append(residuals.dual)
         self.mismatch.append(residuals.mismatch)
         self.rho.append(residuals.rho)
-        self.failed.append(failed)
+        answered = (Outcome.SOLVED, Outcome.INACCURATE, Outcome.FALLBACK)
+        self.inaccurate.append(sum(o in answered[1:] for o in outcomes))
+        self.failed.append(sum(o not in answered for o in outcomes))
 
     def __len__(self) -> int:
         return len(self.primal)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Solution:
     """The agents' vectors, as arrays of the cvxpy variables' shapes.
 
@@ -99,16 +117,21 @@ class Solution:
 
         Raises
         ------
-        KeyError
+        ModelError
             If there is no such agent or it does not hold the variable.
         """
         for local, x in zip(self.program.agents, self.vectors, strict=True):
-            if local.name == agent:
+            if local.name == agent and any(
+                piece.variable == variable.id for piece in local.layout.pieces
+            ):
                 piece = local.layout[variable.id]
                 flat = np.ravel(self.start[variable.id], order="F").copy()
                 flat[piece.entries] = x[piece.offset : piece.stop]
                 return flat.reshape(piece.shape, order="F")
-        raise KeyError(agent)
+        names = ", ".join(local.name for local in self.program.agents)
+        raise ModelError(
+            f"No agent '{agent}' holds a variable '{variable.name()}'; the agents are {names}."
+        )
 
     def __getitem__(self, variable: cp.Variable) -> Array:
         """The mean over the agents that hold each entry."""
@@ -122,7 +145,7 @@ class Solution:
                     total[piece.entries] += x[piece.offset : piece.stop]
                     count[piece.entries] += 1
         if total is None or count is None:
-            raise KeyError(variable.name())
+            raise ModelError(f"No agent holds a variable '{variable.name()}'.")
         flat = np.ravel(self.start[variable.id], order="F").copy()
         flat[count > 0] = total[count > 0] / count[count > 0]
         return flat.reshape(variable.shape, order="F")
@@ -141,7 +164,7 @@ class Solution:
         return float(max((g.max(initial=0.0) for g in gaps), default=0.0))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Result:
     """Outcome of a run.
 

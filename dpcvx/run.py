@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,8 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from . import display
 from .algorithms.base import Residuals
+from .arguments import positive_finite, whole
 from .conic import Outcome
-from .errors import ModelError
+from .errors import ModelError, PrivacyError
 from .executors.base import Executor
 from .executors.serial import Serial
 from .ledger import Account, Ledger
@@ -41,11 +43,13 @@ def run_plan(
     verbose: bool | None,
 ) -> Result:
     """See `Plan.run`."""
-    if seed is not None and (not isinstance(seed, int) or isinstance(seed, bool) or seed < 0):
+    if seed is not None and not whole(seed, 0):
         raise ModelError(f"seed={seed!r} must be a non-negative int, or None for fresh noise.")
+    _check_tolerance(plan, tolerance)
     sources = _sources(plan.problem, data)
     accounts = _accounts(plan, ledger)
     rounds = _affordable_rounds(plan, accounts)
+    stream = int(plan.fingerprint[:16], 16)
     oracles = [
         partial(
             PrivateOracle,
@@ -55,7 +59,7 @@ def run_plan(
             sensitivity=plan.sensitivities[k],
             calibrated=plan.calibrated,
             account=accounts[k],
-            rng=noise_generator(seed, k),
+            rng=noise_generator(seed, (k, len(accounts[k].entries), stream)),
             record=record,
         )
         for k, local in enumerate(plan.program.agents)
@@ -69,12 +73,18 @@ def run_plan(
 
 def replay_plan(plan: Plan, transcript: Transcript) -> Result:
     """See `Plan.replay`."""
+    if transcript.fingerprint != plan.fingerprint:
+        raise PrivacyError(
+            "The transcript was recorded under another plan: problem, algorithm, mechanism and "
+            "rounds must be the same. Replay it with the plan it came from."
+        )
     oracles = [
-        partial(ReplayOracle, k, transcript.releases, Account(local.name, None))
+        partial(ReplayOracle, k, transcript.releases, transcript.ledger[local.name])
         for k, local in enumerate(plan.program.agents)
     ]
     silent = display.Reporter(plan, False)
-    return drive(plan, oracles, transcript.rounds, None, Serial(), silent, None, False)
+    again = drive(plan, oracles, transcript.rounds, None, Serial(), silent, None, False)
+    return replace(again, status=transcript.status, guarantee=transcript.guarantee)
 
 
 def drive(
@@ -101,15 +111,15 @@ def drive(
         server = algorithm.start_server(program)
         reporter.start()
         for t in range(1, rounds + 1):
-            failed = 0
+            outcomes: list[Outcome] = []
             for k in range(algorithm.exchanges):
                 server, messages = algorithm.send(server, t, k)
                 replies = executor.map("act", t, k, each=messages)
-                failed += sum(r is not None and r.outcome is not Outcome.SOLVED for r in replies)
+                outcomes += [r.outcome for r in replies if r is not None]
                 values = [None if r is None else r.message for r in replies]
                 server = algorithm.receive(server, t, k, values)
             residuals = algorithm.residuals(server)
-            history.append(residuals, failed)
+            history.append(residuals, outcomes)
             reporter.round(t, history)
             if tolerance is not None and _below(residuals, tolerance):
                 status = Status.CONVERGED
@@ -118,24 +128,43 @@ def drive(
     finally:
         reporter.stop()
         executor.close()
+    if history.failed[-1] == len(program.agents):
+        status = Status.STALLED
     start = {
-        v.id: np.asarray(plan.problem.start.get(v, np.zeros(v.shape)))
+        v.id: np.asarray(plan.problem.start.get(v, v.project(np.zeros(v.shape))))
         for v in plan.problem.variables()
     }
+    ledger = Ledger(tuple(report.account for report in reports))
+    guarantee = plan.guarantee_for(seed)
     releases = tuple(r for report in reports for r in report.releases)
+    transcript = None
+    if record:
+        transcript = Transcript(plan.fingerprint, len(history), releases, status, guarantee, ledger)
     return Result(
         status=status,
         rounds=len(history),
         seconds=time.perf_counter() - started,
-        guarantee=plan.guarantee_for(seed),
-        ledger=Ledger(tuple(report.account for report in reports)),
+        guarantee=guarantee,
+        ledger=ledger,
         history=history,
         average=Solution(program, tuple(r.answer.average for r in reports), start),
         last=Solution(program, tuple(r.answer.last for r in reports), start),
         reported=plan.reported,
         violation={a.name: r.violation for a, r in zip(program.agents, reports, strict=True)},
-        transcript=Transcript(len(history), releases) if record else None,
+        transcript=transcript,
     )
+
+
+def _check_tolerance(plan: Plan, tolerance: float | None) -> None:
+    if tolerance is None:
+        return
+    if not positive_finite(tolerance):
+        raise ModelError(f"tolerance={tolerance!r} must be a positive finite number.")
+    if plan.program.size == 0:
+        raise ModelError(
+            "tolerance= measures how far agents agree, and this problem's only agent shares "
+            "nothing. Leave it out and choose the number of rounds."
+        )
 
 
 def _below(residuals: Residuals, tolerance: float) -> bool:
@@ -147,6 +176,11 @@ def _sources(
     problem: Problem, data: Mapping[Private | str, DataSource]
 ) -> list[list[Callable[[], Any]]]:
     known = [private for agent in problem.agents for private in agent.private]
+    if not isinstance(data, Mapping) or not all(isinstance(k, (Private, str)) for k in data):
+        raise ModelError(
+            "data= is a mapping of private objects or their names to values, such as "
+            "{'load': array}."
+        )
     given: dict[int, DataSource] = {}
     for key, value in data.items():
         matches = [p for p in known if p is key or p.name() == key]
@@ -171,7 +205,7 @@ def _accounts(plan: Plan, ledger: Ledger | None) -> list[Account]:
             f"ledger= has no account of agent '{missing[0]}'; pass the ledger of an earlier run of "
             "the same agents."
         )
-    return [ledger[account.agent].continued(account.budget) for account in fresh]
+    return [ledger[account.agent].continued(account) for account in fresh]
 
 
 def _affordable_rounds(plan: Plan, accounts: Sequence[Account]) -> int:
@@ -182,7 +216,8 @@ def _affordable_rounds(plan: Plan, accounts: Sequence[Account]) -> int:
     rounds = plan.rounds
     for account, sensitivity in zip(accounts, plan.sensitivities, strict=True):
         if sensitivity is not None and sensitivity.l2 > 0 and account.entries:
-            rounds = min(rounds, account.affordable(plan.calibrated) // per_round)
+            releases = account.affordable(plan.calibrated, rounds * per_round)
+            rounds = releases // per_round
             if rounds == 0:
                 raise account.refusal(plan.calibrated, per_round)
     return rounds

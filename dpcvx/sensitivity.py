@@ -50,7 +50,7 @@ class Bound:
     exact: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Sensitivity:
     """How far the gradient of one agent can move between neighbouring data.
 
@@ -75,6 +75,8 @@ class Sensitivity:
         scale : ndarray, shape (n,), optional
             Weights of the components; ones if omitted.
         """
+        if p not in (1, 2):
+            raise PrivacyError(f"p={p!r} is not a norm of a mechanism; write 1 or 2.")
         worst = Bound(0.0, True)
         for spec, J in zip(self.private, self.jacobians, strict=True):
             scaled = J if scale is None else sp.csr_array(sp.diags_array(scale) @ J)
@@ -153,8 +155,9 @@ def derive(form: NormalForm, owner: str) -> Sensitivity:
                 f"variables meet in the atom '{term.atom.rule.name}', whose gradient is not an "
                 "affine function of the data with a constant Jacobian, so the effect of one "
                 "change is not bounded by this certificate. Covered are sum_squares, square, "
-                "quad_form and products of affine expressions (for example "
-                "cp.sum_squares(A @ x - data) or data @ x)."
+                "quad_form and products of affine expressions; write for example "
+                "cp.sum_squares(A @ x - data) or data @ x (and cp.sum_squares(u) for "
+                "cp.norm(u) ** 2)."
             )
         names.append(parts.name)
         for k in sorted(on_d):
@@ -174,6 +177,18 @@ def ball_norm(J: sp.csr_array, norm: str | float, p: int) -> Bound:
     J = _without_zeros(sp.csr_array(J))
     if J.nnz == 0:
         return Bound(0.0, True)
+    # Squares stay inside floating point if the largest entry is one.
+    peak = float(np.max(np.abs(J.data)))
+    if not math.isfinite(peak):
+        raise PrivacyError(
+            "The derivative of a gradient with respect to private data is not finite, so it bounds "
+            "nothing. Rescale the model's constants."
+        )
+    unit = _unit_ball_norm(sp.csr_array(J / peak), norm, p)
+    return Bound(peak * unit.value, unit.exact)
+
+
+def _unit_ball_norm(J: sp.csr_array, norm: str | float, p: int) -> Bound:
     if norm in ("entry", 1):
         powered = np.abs(J) if p == 1 else J.power(2)
         largest = float(powered.sum(axis=0).max())

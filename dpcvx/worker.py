@@ -19,7 +19,7 @@ from .projection import Projector
 Array = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Reply:
     """What an agent answers: its message, and how its last public solve ended."""
 
@@ -27,7 +27,7 @@ class Reply:
     outcome: Outcome
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Report:
     """What an agent hands over at the end.
 

@@ -13,6 +13,7 @@ import dpcvx as dp
 from dpcvx.executors.serial import Serial
 from dpcvx.ledger import Account
 from dpcvx.oracle import ReplayOracle
+from dpcvx.projection import Projector
 from dpcvx.run import drive
 from tests.helpers import contains, silent
 from tests.instances import INSTANCES
@@ -121,7 +122,7 @@ class Shadow(ReplayOracle):
     """Answers from a transcript, and measures how far the exact answers move between neighbours."""
 
     def __init__(self, agent, releases, form, data, neighbour, seen):
-        super().__init__(agent, releases, Account("", None))
+        super().__init__(agent, releases, Account("", {}, None))
         self.one, self.two = form.bind(data), form.bind(neighbour)
         self.seen = seen
 
@@ -131,7 +132,7 @@ class Shadow(ReplayOracle):
 
     def solution(self, x, step):
         roots = np.sqrt(step.D)
-        moved = step(self.one.gradient(x)).x - step(self.two.gradient(x)).x
+        moved = step.nearby(self.one.gradient(x), x).x - step.nearby(self.two.gradient(x), x).x
         self.seen.append(roots * moved)
         return super().solution(x, step)
 
@@ -160,7 +161,7 @@ def test_on_a_frozen_transcript_neighbours_differ_by_at_most_the_charged_sensiti
 
     def factory(k, local):
         if not local.form.private:
-            return lambda: ReplayOracle(k, result.transcript.releases, Account("", None))
+            return lambda: ReplayOracle(k, result.transcript.releases, Account("", {}, None))
         data, other = neighbours(local.form, rng)
         return lambda: Shadow(k, result.transcript.releases, local.form, data, other, seen[k])
 
@@ -192,8 +193,10 @@ def test_nothing_that_comes_back_contains_private_values(method, instance):
 @pairs
 def test_iterates_stay_in_their_sets_unless_the_output_is_perturbed(method, instance):
     plan = private_plan(method, instance)
-    result = plan.run(seed=8)
+    result = plan.run(seed=8, record=True)
     if method == "linearised, output":
-        assert result.max_violation > 1e-4
+        sets = [Projector(local.constraints, local.name) for local in plan.program.agents]
+        outside = [sets[r.agent].violation(r.value) for r in result.transcript.releases]
+        assert max(outside) > 1e-2
     else:
         assert result.max_violation < 1e-6

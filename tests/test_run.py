@@ -1,5 +1,7 @@
 """Running a plan: data, budgets, ledgers, early stops, failures of the solver."""
 
+from dataclasses import replace
+
 import cvxpy as cp
 import numpy as np
 import pytest
@@ -131,15 +133,16 @@ def test_a_failing_solver_keeps_the_previous_point_and_ends_no_run(monkeypatch):
     honest = ConicProgram.solve
     calls = []
 
-    def fails_sometimes(self, D, c):
+    def fails_sometimes(self, D, c, center):
         calls.append(1)
-        return Answer(None, Outcome.FAILED) if len(calls) % 3 == 0 else honest(self, D, c)
+        failed = len(calls) % 3 == 0
+        return Answer(None, Outcome.FAILED) if failed else honest(self, D, c, center)
 
     monkeypatch.setattr(ConicProgram, "solve", fails_sometimes)
     result = plan.run(seed=0)
     assert result.status is dp.Status.COMPLETED
     assert sum(result.history.failed) > 0
-    assert "previous point" in str(result)
+    assert "that failed and kept the previous point" in " ".join(str(result).split())
     assert len(result.ledger["site0"].entries) == 10
 
 
@@ -169,11 +172,106 @@ def test_the_agents_are_released_even_if_one_fails():
     assert executor.closed == 1
 
 
-def test_a_transcript_of_another_plan_is_refused():
-    one = plan_of(power_line(), rounds=3).run(record=True)
-    longer = dp.Transcript(9, one.transcript.releases)
-    with pytest.raises(dp.PrivacyError, match="no release for round 4"):
-        plan_of(power_line(), rounds=9).replay(longer)
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"rounds": 9},
+        {"epsilon": 0.5},
+        {"algorithm": dp.ADMM(rho=3.0)},
+        {"mechanism": None, "epsilon": None, "delta": None},
+    ],
+    ids=lambda o: next(iter(o)),
+)
+def test_a_transcript_of_another_plan_is_refused(other):
+    transcript = plan_of(power_line(), **other).run(record=True).transcript
+    with pytest.raises(dp.PrivacyError, match="recorded under another plan"):
+        plan_of(power_line()).replay(transcript)
+
+
+def test_a_truncated_transcript_is_refused():
+    plan = plan_of(power_line())
+    transcript = plan.run(record=True).transcript
+    short = replace(transcript, releases=transcript.releases[:5])
+    with pytest.raises(dp.PrivacyError, match=r"no release .* for round"):
+        plan.replay(short)
+
+
+def test_a_replay_states_what_the_run_stated():
+    plan = plan_of(power_line(), rounds=30)
+    result = plan.run(seed=1, tolerance=1e3, record=True)
+    again = plan.replay(result.transcript)
+    assert again.status is result.status is dp.Status.CONVERGED
+    assert again.guarantee == result.guarantee
+    assert "not for release" in str(again)
+    assert again.ledger.spent() == result.ledger.spent()
+
+
+def test_a_run_without_noise_ends_every_later_guarantee():
+    given = power_line()
+    open_run = given.problem.plan(mechanism=None, rounds=3).run()
+    assert open_run.ledger.spent(1e-6) == np.inf
+    with pytest.raises(dp.BudgetError):
+        plan_of(given).run(ledger=open_run.ledger)
+
+
+def test_a_ledger_goes_on_under_its_own_adjacency_only():
+    def problem(radius):
+        x = cp.Variable(2, name="x")
+        d = dp.Private(np.ones(2), name="d", adjacency=dp.Within(radius))
+        return dp.Problem([dp.Agent(cp.Minimize(cp.sum_squares(x - d)), name="a")])
+
+    first = problem(0.1).plan(rounds=5, epsilon=0.5, delta=1e-6).run()
+    wider = problem(10.0).plan(rounds=5, epsilon=1.0, delta=1e-6)
+    with pytest.raises(dp.PrivacyError, match=r"at most 0\.1 in 'd'.*at most 10 in 'd'"):
+        wider.run(ledger=first.ledger)
+
+
+def test_one_seed_gives_other_noise_under_another_plan():
+    def release(sign):
+        x = cp.Variable(2, name="x")
+        d = dp.Private(np.array([3.0, 5.0]), name="d", adjacency=dp.Within(0.1))
+        problem = dp.Problem([dp.Agent(cp.Minimize(cp.sum_squares(x + sign * d)))])
+        plan = problem.plan(rounds=1, epsilon=1.0, delta=1e-6)
+        return plan.run(seed=3, record=True).transcript.releases[0].value
+
+    assert np.abs((release(1) - release(-1)) / 4 - [3.0, 5.0]).max() > 1e-3
+
+
+def test_data_that_cannot_matter_are_not_even_rounded_into_a_release():
+    x = cp.Variable(1, name="x")
+    d = dp.Private(np.array([1e6 / 3]), name="d", adjacency=dp.Within(0.1))
+    a, b = 0.1, 0.7
+    products = [cp.multiply(d, a * x), cp.multiply(d, b * x), -cp.multiply(d, (a + b) * x)]
+    cost = cp.sum_squares(x) + sum(cp.sum(p) for p in products)
+    plan = dp.Problem([dp.Agent(cp.Minimize(cost))]).plan(rounds=1, epsilon=1.0, delta=1e-6)
+    (only,) = plan.run(record=True).transcript.releases
+    assert plan.sensitivities[0].l2 == 0.0
+    assert only.value[0] == 0.0
+
+
+def test_a_tolerance_needs_something_to_agree_on():
+    x = cp.Variable(2, name="x")
+    problem = dp.Problem([dp.Agent(cp.Minimize(cp.sum_squares(x - 1)))])
+    with pytest.raises(dp.ModelError, match="only agent shares nothing"):
+        problem.plan().run(tolerance=1e-3)
+    with pytest.raises(dp.ModelError, match="tolerance="):
+        plan_of(power_line()).run(tolerance=-1.0)
+
+
+def test_a_run_in_which_everything_fails_says_so(monkeypatch):
+    plan = plan_of(covariance(), algorithm=dp.LinearizedADMM(step=0.1))
+    monkeypatch.setattr(ConicProgram, "solve", lambda *_: Answer(None, Outcome.FAILED))
+    assert plan.run(seed=0).status is dp.Status.STALLED
+
+
+def test_numpy_scalars_are_numbers():
+    algorithm = dp.LinearizedADMM(
+        rho=np.float32(2), step=np.float64(0.1), local_updates=np.int64(2)
+    )
+    plan = plan_of(
+        power_line(), algorithm=algorithm, rounds=np.int64(4), epsilon=np.float32(1.0), delta=1e-6
+    )
+    assert plan.run(seed=np.int64(3)).rounds == 4
 
 
 def test_nothing_is_recorded_unless_asked():

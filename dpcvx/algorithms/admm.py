@@ -27,7 +27,7 @@ from .penalty import PenaltyRule, as_penalty
 Array = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class AgentState:
     """x, the multipliers lam, and the running average of the iterates."""
 
@@ -59,7 +59,7 @@ class ADMM(ConsensusMethod[AgentState]):
     output: Literal["average", "last"] | None = None
 
     def __post_init__(self) -> None:
-        as_penalty(self.rho)
+        self.check()
 
     @property
     def requirements(self) -> Requirements:
@@ -86,7 +86,7 @@ class ADMM(ConsensusMethod[AgentState]):
         D = np.zeros(state.x.size)
         D[S] = rho
         linear[S] -= state.lam + rho * w
-        found = local.exact.solve(D, linear)
+        found = local.exact.solve(D, linear, state.x)
         # The budget of a failed solve is spent: keep the previous point and go on.
         x = state.x if found.x is None else found.x
         z = x[S]

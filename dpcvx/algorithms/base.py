@@ -33,7 +33,7 @@ class Asks(Protocol):
     def solution(self, x: Array, step: ProximalStep) -> Array: ...  # noqa: D102
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Local:
     """Public tools of one agent.
 
@@ -54,7 +54,7 @@ class Local:
     public_gradient: Callable[[Array], Array]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Answer:
     """An agent's final vectors, shape (n,): the last iterate and the theory's average."""
 
@@ -97,11 +97,14 @@ class Requirements:
         gradient only through a term that does not depend on the point.
     releases : int
         Releases per agent and round.
+    solves_privately : bool
+        Local steps are solved at exact gradients, behind the door.
     """
 
     convex: bool
     exact: bool
     releases: int
+    solves_privately: bool = False
 
 
 class Algorithm(abc.ABC, Generic[S, A]):

@@ -13,6 +13,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import ModelError
 from ..program import Program
 from .base import Algorithm, Residuals
 from .penalty import PenaltyRule, as_penalty
@@ -21,7 +22,7 @@ Array = NDArray[np.float64]
 A = TypeVar("A")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Broadcast:
     """What the server sends to one agent.
 
@@ -37,7 +38,7 @@ class Broadcast:
     rho: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Server:
     """State of the server.
 
@@ -69,6 +70,15 @@ class ConsensusMethod(Algorithm[Server, A]):
     """Abstract: a method whose server side is the averaging above."""
 
     rho: float | PenaltyRule
+
+    def check(self) -> None:
+        """Refuse parameters that are no penalty and no kind of output."""
+        as_penalty(self.rho)
+        if self.output not in ("average", "last", None):
+            raise ModelError(
+                f"output={self.output!r} is unknown: write 'average', 'last', or None for the "
+                "average under noise and the last iterate without."
+            )
 
     def start_server(self, program: Program) -> Server:
         """z from the agents' public starting points, zero multipliers."""

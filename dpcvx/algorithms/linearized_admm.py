@@ -19,6 +19,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arguments import whole
 from ..conic import Outcome
 from ..errors import ModelError
 from ..program import Program
@@ -26,12 +27,12 @@ from ..projection import ProximalStep
 from .base import Answer, Asks, Local, Requirements
 from .consensus import Broadcast, ConsensusMethod
 from .penalty import PenaltyRule, as_penalty
-from .step_size import ConstantStep, SmoothStep, SqrtStep, StepRule, smooth_constant
+from .step_size import SmoothStep, SqrtStep, StepRule, as_step, smooth_constant
 
 Array = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class AgentState:
     """x, the multipliers lam, and the running average of the iterates."""
 
@@ -75,8 +76,9 @@ class LinearizedADMM(ConsensusMethod[AgentState]):
     output: Literal["average", "last"] | None = None
 
     def __post_init__(self) -> None:
-        as_penalty(self.rho)
-        if not isinstance(self.local_updates, int) or self.local_updates < 1:
+        self.check()
+        as_step(self.step)
+        if not whole(self.local_updates, 1):
             raise ModelError(
                 f"dp.LinearizedADMM(local_updates={self.local_updates!r}) must be an int of at "
                 "least 1: the number of noisy gradients per agent and round."
@@ -90,15 +92,18 @@ class LinearizedADMM(ConsensusMethod[AgentState]):
     @property
     def requirements(self) -> Requirements:
         """Convex objectives; E releases per agent and round."""
-        return Requirements(convex=True, exact=False, releases=self.local_updates)
+        return Requirements(
+            convex=True,
+            exact=False,
+            releases=self.local_updates,
+            solves_privately=self.perturb != "objective",
+        )
 
     def resolved(self, program: Program, step_epsilon: float) -> LinearizedADMM:
         """Fill in eta, L, alpha and epsilon."""
-        step = self.step
+        step = as_step(self.step)
         if step is None:
             step = SqrtStep() if smooth_constant(program) is None else SmoothStep()
-        if isinstance(step, (int, float)):
-            step = ConstantStep(step)
         return replace(
             self,
             rho=as_penalty(self.rho).resolved(step_epsilon),
@@ -115,8 +120,9 @@ class LinearizedADMM(ConsensusMethod[AgentState]):
         self, local: Local, state: AgentState, t: int, k: int, message: Broadcast, oracle: Asks
     ) -> tuple[AgentState, Array]:
         """Lines 8 to 22: E local updates, their mean, the multipliers."""
-        assert self.step is not None and not isinstance(self.step, (int, float))
-        w, rho, eta = message.w, message.rho, self.step.eta(t)
+        rule = as_step(self.step)
+        assert rule is not None
+        w, rho, eta = message.w, message.rho, rule.eta(t)
         S = local.program.shared
         x, lam = state.x, state.lam
         average, weight, outcome = state.average, state.weight, state.outcome
@@ -130,9 +136,9 @@ class LinearizedADMM(ConsensusMethod[AgentState]):
             before = x
             x, outcome = self._update(x, step, oracle)
             mean += x / self.local_updates
-            share = self.step.weight(t) / self.local_updates
+            share = rule.weight(t) / self.local_updates
             weight += share
-            iterate = x if self.step.averages_new else before
+            iterate = x if rule.averages_new else before
             average = average + (share / weight) * (iterate - average)
         z = mean[S]
         lam = lam + rho * (w - z)

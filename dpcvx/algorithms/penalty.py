@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Protocol, Self
 
+from ..arguments import positive_finite, whole
 from ..errors import ModelError
 
 
@@ -61,7 +63,9 @@ class GrowingPenalty:
 
     def __post_init__(self) -> None:
         _positive("c1", self.c1)
-        _positive("Tc", self.Tc)
+        if not whole(self.Tc, 1):
+            raise ModelError(f"dp.GrowingPenalty(Tc={self.Tc!r}) must be an int of at least 1.")
+        check_step_epsilon("dp.GrowingPenalty", self.epsilon)
         if not (math.isfinite(self.c2) and self.c2 >= 0):
             raise ModelError(f"dp.GrowingPenalty(c2={self.c2!r}) must be finite and at least 0.")
 
@@ -127,12 +131,34 @@ class ResidualBalancing:
 
 
 def as_penalty(rho: float | PenaltyRule) -> PenaltyRule:
-    """A number as a constant rule."""
-    return ConstantPenalty(rho) if isinstance(rho, (int, float)) else rho
+    """A number as a constant rule.
+
+    Raises
+    ------
+    ModelError
+        If it is neither a number nor a rule.
+    """
+    if isinstance(rho, Real) and not isinstance(rho, bool):
+        return ConstantPenalty(float(rho))
+    if isinstance(rho, (ConstantPenalty, GrowingPenalty, ResidualBalancing)):
+        return rho
+    raise ModelError(
+        f"rho={rho!r} is neither a number nor a penalty rule. Write for example rho=10, or "
+        "rho=dp.ResidualBalancing(10)."
+    )
+
+
+def check_step_epsilon(name: str, epsilon: float | None) -> None:
+    """Refuse an epsilon of a rule that is neither positive nor infinite (no noise)."""
+    infinite = isinstance(epsilon, float) and epsilon == math.inf
+    if epsilon is not None and not infinite and not positive_finite(epsilon):
+        raise ModelError(
+            f"{name}(epsilon={epsilon!r}) must be positive; leave it out for the plan's."
+        )
 
 
 def _positive(name: str, value: float) -> None:
-    if not (math.isfinite(value) and value > 0):
+    if not positive_finite(value):
         raise ModelError(
             f"The penalty parameter {name}={value!r} must be a positive finite number: it weighs "
             "disagreement between agents. Write for example rho=10."

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Protocol, Self
 
+from ..arguments import positive_finite
 from ..curvature import smoothness, strong_convexity
 from ..errors import ModelError
 from ..program import Program
+from .penalty import check_step_epsilon
 
 
 class StepRule(Protocol):
@@ -90,6 +93,7 @@ class SmoothStep:
 
     def __post_init__(self) -> None:
         _positive("dp.SmoothStep", "L", self.L)
+        check_step_epsilon("dp.SmoothStep", self.epsilon)
 
     def resolved(self, program: Program, step_epsilon: float) -> SmoothStep:
         """Fill in L and epsilon."""
@@ -177,6 +181,24 @@ class StronglyConvexStep:
         return f"eta_t = 2 / (alpha (t + 2)){value}"
 
 
+def as_step(step: float | StepRule | None) -> StepRule | None:
+    """A number as a constant rule.
+
+    Raises
+    ------
+    ModelError
+        If it is neither a number nor a rule.
+    """
+    if isinstance(step, Real) and not isinstance(step, bool):
+        return ConstantStep(float(step))
+    if step is None or isinstance(step, (ConstantStep, SmoothStep, SqrtStep, StronglyConvexStep)):
+        return step
+    raise ModelError(
+        f"step={step!r} is neither a number nor a step-size rule. Write for example step=0.1, or "
+        "step=dp.SqrtStep()."
+    )
+
+
 def smooth_constant(program: Program) -> float | None:
     """Largest smoothness constant over the agents, or None if one cannot be derived."""
     constants = [smoothness(local.form) for local in program.agents]
@@ -198,5 +220,5 @@ def _largest_smoothness(program: Program, remedy: str) -> float:
 
 
 def _positive(name: str, field: str, value: float | None) -> None:
-    if value is not None and not (math.isfinite(value) and value > 0):
+    if value is not None and not positive_finite(value):
         raise ModelError(f"{name}({field}={value!r}) must be a positive finite number.")

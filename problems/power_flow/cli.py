@@ -31,6 +31,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     options = parser.parse_args(arguments)
     try:
+        if options.json and not Path(options.json).resolve().parent.is_dir():
+            raise dp.ModelError(
+                f"--json {options.json}: its folder does not exist. Create it first, so that a "
+                "run that spends privacy can also be kept."
+            )
         if options.central:
             return _central(options)
         return _distributed(options)

@@ -1,0 +1,1 @@
+"""Tests of single methods and their parameter rules."""

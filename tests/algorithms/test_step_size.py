@@ -1,0 +1,171 @@
+"""Step-size rules against hand values, and the averages of the linearised method."""
+
+import math
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import dpcvx as dp
+from dpcvx.algorithms.base import Local
+from dpcvx.algorithms.consensus import Broadcast
+from dpcvx.program import compile_problem
+from dpcvx.projection import Projector
+
+NAN = float("nan")
+
+
+def program(*costs):
+    """One agent per cost, a function of a shared vector of length 2."""
+    x = cp.Variable(2, name="x")
+    agents = [dp.Agent(cp.Minimize(c(x)), name=f"a{k}") for k, c in enumerate(costs)]
+    return compile_problem(dp.Problem(agents), exact=False)
+
+
+STEEP = cp.Constant(np.diag([1.0, 3.0]))
+QUADRATICS = (lambda x: cp.sum_squares(STEEP @ x), lambda x: 0.5 * cp.sum_squares(x))
+
+
+def test_constant_step():
+    rule = dp.ConstantStep(0.25)
+    assert [rule.eta(t) for t in (1, 9)] == [0.25, 0.25]
+    assert rule.weight(1) == rule.weight(9)
+    assert rule.averages_new
+
+
+def test_constant_step_defaults_to_one_over_the_largest_smoothness():
+    assert dp.ConstantStep().resolved(program(*QUADRATICS), 1.0).eta(1) == pytest.approx(1 / 18)
+
+
+@pytest.mark.parametrize(("t", "expected"), [(1, 1 / 5), (4, 1 / 7), (100, 1 / 23)])
+def test_smooth_step_is_equation_25a(t, expected):
+    rule = dp.SmoothStep(L=3.0, epsilon=0.5)
+    assert rule.eta(t) == pytest.approx(expected, rel=1e-14)
+    assert rule.weight(t) == rule.weight(1)
+    assert rule.averages_new
+
+
+def test_smooth_step_derives_its_constants():
+    rule = dp.SmoothStep().resolved(program(*QUADRATICS), 0.25)
+    assert rule.L == pytest.approx(18.0)
+    assert rule.epsilon == 0.25
+    assert dp.SmoothStep(L=2.0, epsilon=0.1).resolved(program(*QUADRATICS), 0.25) == dp.SmoothStep(
+        2.0, 0.1
+    )
+
+
+def test_smooth_step_without_noise_is_one_over_L():
+    assert dp.SmoothStep(L=4.0).resolved(program(*QUADRATICS), math.inf).eta(50) == 0.25
+
+
+@pytest.mark.parametrize(("t", "expected"), [(1, 1.0), (4, 0.5), (100, 0.1)])
+def test_sqrt_step_is_equation_26a(t, expected):
+    rule = dp.SqrtStep()
+    assert rule.eta(t) == pytest.approx(expected, rel=1e-14)
+    assert rule.weight(t) == rule.weight(1)
+    assert not rule.averages_new
+
+
+@pytest.mark.parametrize(("t", "expected"), [(1, 4 / 3), (2, 1.0), (18, 0.2)])
+def test_strongly_convex_step_is_equation_27a(t, expected):
+    rule = dp.StronglyConvexStep(alpha=0.5)
+    assert rule.eta(t) == pytest.approx(expected, rel=1e-14)
+    assert not rule.averages_new
+
+
+def test_strongly_convex_weights_are_2t_over_T_T_plus_1():
+    rule, T = dp.StronglyConvexStep(alpha=1.0), 7
+    weights = np.array([rule.weight(t) for t in range(1, T + 1)])
+    expected = [2 * t / (T * (T + 1)) for t in range(1, T + 1)]
+    assert weights / weights.sum() == pytest.approx(expected)
+
+
+def test_strongly_convex_step_takes_the_weakest_agent():
+    rule = dp.StronglyConvexStep().resolved(program(*QUADRATICS), 1.0)
+    assert rule.alpha == pytest.approx(1.0)
+
+
+def test_a_modulus_that_does_not_exist_is_refused_by_agent():
+    with pytest.raises(dp.ModelError, match="'a1'"):
+        dp.StronglyConvexStep().resolved(program(QUADRATICS[0], lambda x: cp.sum(x)), 1.0)
+
+
+@pytest.mark.parametrize("rule", [dp.ConstantStep(), dp.SmoothStep()])
+def test_a_smoothness_that_does_not_exist_is_refused_by_agent(rule):
+    with pytest.raises(dp.ModelError, match="'a1'"):
+        rule.resolved(program(QUADRATICS[0], lambda x: cp.norm1(x)), 1.0)
+
+
+def test_the_default_step_is_smooth_where_it_can_be():
+    smooth = dp.LinearizedADMM().resolved(program(*QUADRATICS), 1.0)
+    rough = dp.LinearizedADMM().resolved(program(QUADRATICS[0], lambda x: cp.norm1(x)), 1.0)
+    assert isinstance(smooth.step, dp.SmoothStep)
+    assert isinstance(rough.step, dp.SqrtStep)
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, NAN, math.inf])
+@pytest.mark.parametrize(
+    "build",
+    [
+        dp.ConstantStep,
+        lambda v: dp.SmoothStep(L=v),
+        lambda v: dp.StronglyConvexStep(alpha=v),
+    ],
+)
+def test_constants_outside_their_range_are_refused(build, value):
+    with pytest.raises(dp.ModelError, match="positive finite"):
+        build(value)
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, NAN])
+def test_smooth_step_refuses_an_epsilon_that_is_none(value):
+    with pytest.raises(dp.ModelError, match="epsilon"):
+        dp.SmoothStep(epsilon=value)
+
+
+class Recorded:
+    """Answers prescribed gradients."""
+
+    def __init__(self, gradients):
+        self._gradients = iter(gradients)
+
+    def gradient(self, x):
+        return next(self._gradients)
+
+
+RULES = [dp.ConstantStep(0.5), dp.SmoothStep(1.0, 1.0), dp.SqrtStep(), dp.StronglyConvexStep(1.0)]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda r: type(r).__name__)
+@pytest.mark.parametrize("updates", [1, 3])
+def test_the_reported_average_is_the_weighted_mean_of_the_iterates(rule, updates):
+    local = program(*QUADRATICS).agents[0]
+    rounds, rho = 4, 2.0
+    method = dp.LinearizedADMM(rho=rho, step=rule, local_updates=updates)
+    rng = np.random.default_rng(4)
+    gradients = rng.normal(size=(rounds * updates, 2))
+    broadcasts = rng.normal(size=(rounds, 2))
+    tools = Local(local, Projector(local.constraints, "a"), None, lambda x: x)
+    state, oracle = method.start_agent(tools), Recorded(gradients)
+    x, lam = np.zeros(2), np.zeros(2)
+    old, new, weights = [], [], []
+    supply = iter(gradients)
+    for t in range(1, rounds + 1):
+        w, eta = broadcasts[t - 1], rule.eta(t)
+        state, z = method.act(tools, state, t, 0, Broadcast(w, rho), oracle)
+        mean = np.zeros(2)
+        for _ in range(updates):
+            old.append(x)
+            # Stationarity of (10): g + (x+ - x)/eta - rho (w - x+ + lam/rho) = 0.
+            x = (x / eta + rho * w + lam - next(supply)) / (1 / eta + rho)
+            new.append(x)
+            weights.append(t if isinstance(rule, dp.StronglyConvexStep) else 1)
+            mean = mean + x / updates
+        lam = lam + rho * (w - mean)
+        assert z == pytest.approx(mean)
+        assert state.lam == pytest.approx(lam)
+    iterates = new if isinstance(rule, (dp.ConstantStep, dp.SmoothStep)) else old
+    assert method.answer(state).last == pytest.approx(x)
+    assert method.answer(state).average == pytest.approx(
+        np.average(iterates, axis=0, weights=weights)
+    )

@@ -1,0 +1,335 @@
+"""Composition and calibration against closed forms and other accountants."""
+
+import math
+
+import mpmath as mp
+import numpy as np
+import pytest
+from dp_accounting import GaussianDpEvent, LaplaceDpEvent, rdp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dpcvx as dp
+from dpcvx.accounting import (
+    Composition,
+    check_delta,
+    classical_gaussian_multiplier,
+    gaussian_multiplier,
+    laplace_multiplier,
+)
+
+multipliers = st.floats(0.5, 100)
+deltas = st.sampled_from([1e-2, 1e-6, 1e-9])
+
+
+def gaussian(multiplier, count=1):
+    return Composition().with_gaussian(multiplier, count)
+
+
+def laplace(multiplier, count=1):
+    return Composition().with_laplace(multiplier, count)
+
+
+def precise_delta(epsilon, mu):
+    """delta of a Gaussian mechanism with 50 digits."""
+    with mp.workdps(50):
+        e, m = mp.mpf(epsilon), mp.mpf(mu)
+        return mp.ncdf(-e / m + m / 2) - mp.exp(e) * mp.ncdf(-e / m - m / 2)
+
+
+# Roots of precise_delta(epsilon, sqrt(steps) / multiplier) = delta by bisection, 50 digits.
+@pytest.mark.parametrize(
+    ("steps", "multiplier", "delta", "epsilon"),
+    [
+        (1, 1, 1e-5, 4.377178095681),
+        (500, 20, 1e-6, 5.550859868236),
+        (500, 50, 1e-6, 1.994526900696),
+        (500, 100, 1e-6, 0.9405155265308),
+        (300, 10, 1e-5, 8.385418924217),
+        (10_000, 100, 1e-9, 6.173935046671),
+        (7, 0.5, 1e-3, 29.56767799956),
+    ],
+)
+def test_gaussian_releases_compose_exactly(steps, multiplier, delta, epsilon):
+    price = gaussian(multiplier, steps).price(delta)
+    assert price.epsilon == pytest.approx(epsilon, rel=1e-10)
+    assert price.accountant == "exact Gaussian composition"
+    assert price.delta == delta
+
+
+def test_a_hundred_classical_steps_cost_11_918_and_not_the_moments_figure_9_766():
+    m = classical_gaussian_multiplier(1.0, 1e-2)
+    assert gaussian(m, 100).price(1e-2).epsilon == pytest.approx(11.91817819033, rel=1e-10)
+
+
+@settings(deadline=None, max_examples=30)
+@given(multipliers, st.integers(1, 1000), deltas)
+def test_the_stated_pair_satisfies_the_exact_profile(multiplier, count, delta):
+    epsilon = gaussian(multiplier, count).price(delta).epsilon
+    if epsilon > 0:
+        mu = math.sqrt(count) / multiplier
+        assert float(precise_delta(epsilon, mu)) == pytest.approx(delta, rel=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("steps", "epsilon", "delta", "multiplier"),
+    [
+        (500, 1, 1e-6, 94.46669179643),
+        (1, 0.5, 1e-3, 4.610127950728),
+        (100, 8, 1e-9, 7.922370498041),
+    ],
+)
+def test_gaussian_calibration_golden(steps, epsilon, delta, multiplier):
+    assert gaussian_multiplier(steps, epsilon, delta) == pytest.approx(multiplier, rel=1e-9)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(1, 10**5), st.floats(1e-3, 50), deltas)
+def test_gaussian_calibration_inverts_pricing_and_never_exceeds(steps, epsilon, delta):
+    m = gaussian_multiplier(steps, epsilon, delta)
+    spent = gaussian(m, steps).price(delta).epsilon
+    assert spent <= epsilon
+    assert spent == pytest.approx(epsilon, rel=1e-6)
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.integers(1, 10**4), st.floats(1e-2, 10), deltas)
+def test_gaussian_calibration_holds_in_high_precision(steps, epsilon, delta):
+    m = gaussian_multiplier(steps, epsilon, delta)
+    assert precise_delta(epsilon, math.sqrt(steps) / m) <= delta
+
+
+@pytest.mark.parametrize(
+    ("steps", "epsilon", "delta"),
+    [(500, 1.0, 1e-6), (100, 2.0, 1e-3), (3, 0.5, 1e-2), (2000, 0.5, 1e-9), (1, 1.0, 1e-6)],
+)
+def test_laplace_calibration_inverts_pricing_and_never_exceeds(steps, epsilon, delta):
+    m = laplace_multiplier(steps, epsilon, delta)
+    spent = laplace(m, steps).price(delta).epsilon
+    assert spent <= epsilon
+    assert spent == pytest.approx(epsilon, rel=1e-5)
+    assert m <= steps / epsilon * (1 + 1e-9)
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.integers(1, 10**6), st.floats(1e-4, 100))
+def test_laplace_calibration_at_delta_zero_is_the_pure_sum(steps, epsilon):
+    m = laplace_multiplier(steps, epsilon, 0.0)
+    assert m == pytest.approx(steps / epsilon, rel=1e-9)
+    assert laplace(m, steps).price(0.0).epsilon <= epsilon
+
+
+def test_gaussian_calibration_refuses_delta_zero():
+    with pytest.raises(dp.PrivacyError, match="delta"):
+        gaussian_multiplier(1, 1.0, 0.0)
+    with pytest.raises(dp.PrivacyError, match="step_delta"):
+        classical_gaussian_multiplier(1.0, 0.0)
+
+
+def test_gaussian_noise_has_no_price_at_delta_zero():
+    assert gaussian(5.0).price(0.0).epsilon == math.inf
+    assert gaussian(5.0).with_laplace(5.0).price(0.0).epsilon == math.inf
+    assert gaussian(5.0).pure == math.inf
+
+
+def test_nothing_released_costs_nothing():
+    for delta in (0.0, 1e-6):
+        assert Composition().price(delta).epsilon == 0.0
+
+
+@settings(deadline=None, max_examples=50)
+@given(multipliers, st.integers(1, 40), st.sampled_from(["with_gaussian", "with_laplace"]))
+def test_n_releases_at_once_equal_n_releases_in_a_loop(multiplier, count, kind):
+    loop = Composition()
+    for _ in range(count):
+        loop = getattr(loop, kind)(multiplier)
+    once = getattr(Composition(), kind)(multiplier, count)
+    assert loop.mu2 == pytest.approx(once.mu2, rel=1e-12)
+    assert loop.laplace == once.laplace
+    for delta in (0.0, 1e-6) if kind == "with_gaussian" else (0.0,):
+        assert loop.price(delta).epsilon == pytest.approx(once.price(delta).epsilon, rel=1e-10)
+
+
+releases = st.lists(
+    st.tuples(st.sampled_from(["with_gaussian", "with_laplace"]), st.sampled_from([1.0, 5.0, 7.5])),
+    min_size=1,
+    max_size=8,
+)
+
+
+def composed(parts):
+    total = Composition()
+    for kind, multiplier in parts:
+        total = getattr(total, kind)(multiplier)
+    return total
+
+
+@settings(deadline=None, max_examples=50)
+@given(releases, st.randoms(use_true_random=False))
+def test_order_does_not_matter(parts, random):
+    shuffled = random.sample(parts, len(parts))
+    assert composed(shuffled).mu2 == pytest.approx(composed(parts).mu2, rel=1e-14)
+    assert composed(shuffled).laplace == composed(parts).laplace
+
+
+@settings(deadline=None, max_examples=40)
+@given(multipliers, st.integers(1, 500), deltas)
+def test_more_gaussian_releases_cost_more_and_more_noise_less(multiplier, count, delta):
+    here = gaussian(multiplier, count).price(delta).epsilon
+    assert here <= gaussian(multiplier, count + 1).price(delta).epsilon
+    assert here >= gaussian(1.1 * multiplier, count).price(delta).epsilon
+    assert here >= gaussian(multiplier, count).price(2 * delta).epsilon
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+def test_more_laplace_releases_cost_more_and_more_noise_less(delta):
+    counts = [laplace(20.0, k).price(delta).epsilon for k in (1, 2, 30, 300)]
+    scales = [laplace(m, 100).price(delta).epsilon for m in (10.0, 20.0, 40.0)]
+    assert counts == sorted(counts) and len(set(counts)) == 4
+    assert scales == sorted(scales, reverse=True) and len(set(scales)) == 3
+
+
+def test_adding_a_release_leaves_the_old_composition_alone():
+    one = laplace(2.0)
+    one.with_laplace(2.0)
+    one.with_gaussian(1.0)
+    assert one == laplace(2.0)
+
+
+@pytest.mark.parametrize(
+    ("multiplier", "count", "accountant"),
+    [(50.0, 500, "privacy loss distribution"), (1e5, 3, "sum of pure epsilons")],
+)
+def test_the_smaller_of_two_laplace_bounds_is_stated_by_name(multiplier, count, accountant):
+    price = laplace(multiplier, count).price(1e-6)
+    assert price.accountant == accountant
+    assert price.epsilon <= laplace(multiplier, count).pure
+
+
+def test_pure_epsilons_add_up():
+    assert laplace(10.0, 10).pure == 1.0
+    price = laplace(4.0, 2).with_laplace(0.5, 3).price(0.0)
+    assert price.epsilon == 6.5
+    assert price.accountant == "sum of pure epsilons"
+
+
+@pytest.mark.parametrize("multiplier", [0.5, 1.0, 4.0])
+@pytest.mark.parametrize("delta", [1e-6, 1e-3, 0.1])
+def test_one_laplace_release_has_its_closed_form(multiplier, delta):
+    exact = max(0.0, 1 / multiplier + 2 * math.log(1 - delta))
+    stated = laplace(multiplier).price(delta).epsilon
+    assert exact - 1e-9 <= stated <= exact + 2e-4
+
+
+def loss_of_laplace(a, step):
+    """Losses of one Laplace release of pure epsilon a, rounded up to multiples of `step`."""
+    edges = np.arange(math.floor(-a / step), math.ceil(a / step) + 1) * step
+    # P(loss <= l) = 1/2 exp(-(a - l)/2) below a, one at a.
+    cdf = np.where(edges >= a - 1e-12, 1.0, np.where(edges < -a, 0.0, np.exp((edges - a) / 2) / 2))
+    return edges[0], np.diff(cdf, prepend=0.0)
+
+
+def profile(parts, step, epsilon):
+    start, mass = 0.0, np.ones(1)
+    for a in parts:
+        first, own = loss_of_laplace(a, step)
+        start, mass = start + first, np.convolve(mass, own)
+    losses = start + step * np.arange(mass.size)
+    return mass @ np.maximum(0.0, -np.expm1(epsilon - losses))
+
+
+SPLITS = [
+    (total, np.random.default_rng(seed).dirichlet(np.full(k, alpha)) * total)
+    for seed, (total, k, alpha) in enumerate(
+        (t, k, a) for t in (0.3, 2.0, 6.0) for k in (2, 3, 7) for a in (0.3, 1.0, 50.0)
+    )
+]
+
+
+def test_the_rounded_profile_of_one_release_brackets_the_closed_form():
+    for epsilon in np.linspace(0, 1.9, 20):
+        exact = -math.expm1((epsilon - 2.0) / 2)
+        rounded = profile([2.0], 1e-3, epsilon)
+        assert exact <= rounded + 1e-12
+        assert rounded <= -math.expm1((epsilon - 1e-3 - 2.0) / 2) + 1e-12
+
+
+@pytest.mark.parametrize(("total", "parts"), SPLITS)
+def test_a_laplace_vector_is_dominated_by_one_scalar_release(total, parts):
+    step = total / 4000
+    for epsilon in np.linspace(0, total, 40, endpoint=False):
+        scalar = -math.expm1(min(0.0, (epsilon - step * parts.size - total) / 2))
+        assert profile(parts, step, epsilon) <= scalar + 1e-12
+
+
+def test_the_domination_test_would_notice_a_scalar_that_is_too_good():
+    parts, epsilon = np.array([1.0, 1.0]), 1.85
+    assert profile(parts, 5e-4, epsilon) > -math.expm1(min(0.0, (epsilon - 1.8) / 2))
+
+
+@settings(deadline=None, max_examples=20)
+@given(multipliers, st.integers(1, 300), deltas)
+def test_renyi_accounting_is_an_upper_bound_for_gaussian_noise(multiplier, count, delta):
+    bound = rdp.RdpAccountant().compose(GaussianDpEvent(multiplier), count).get_epsilon(delta)
+    assert gaussian(multiplier, count).price(delta).epsilon <= bound + 1e-12
+
+
+@pytest.mark.parametrize(("laplaces", "gaussians"), [(500, 0), (250, 250)])
+def test_renyi_accounting_is_an_upper_bound_for_laplace_and_mixed_noise(laplaces, gaussians):
+    accountant = rdp.RdpAccountant().compose(LaplaceDpEvent(60.0), laplaces)
+    total = laplace(60.0, laplaces)
+    if gaussians:
+        accountant.compose(GaussianDpEvent(40.0), gaussians)
+        total = total.with_gaussian(40.0, gaussians)
+    bound = accountant.get_epsilon(1e-6)
+    assert 0.9 * bound < total.price(1e-6).epsilon <= bound
+
+
+def test_mixed_noise_costs_more_than_either_part():
+    mixed = gaussian(20.0, 10).with_laplace(30.0, 10).price(1e-6)
+    assert mixed.accountant == "privacy loss distribution"
+    assert mixed.epsilon > gaussian(20.0, 10).price(1e-6).epsilon
+    assert mixed.epsilon > laplace(30.0, 10).price(1e-6).epsilon
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 0.0, -1.0])
+def test_multipliers_without_meaning_are_refused(value):
+    for add in (Composition().with_gaussian, Composition().with_laplace):
+        with pytest.raises(dp.PrivacyError, match="multiplier"):
+            add(value)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -1e-9, 1.0, 2.0, "1e-6", None])
+def test_deltas_outside_the_unit_interval_are_refused(value):
+    for use in (
+        check_delta,
+        gaussian(1.0).price,
+        laplace(1.0).price,
+        lambda d: laplace_multiplier(1, 1.0, d),
+        lambda d: gaussian_multiplier(1, 1.0, d),
+    ):
+        with pytest.raises(dp.PrivacyError, match="delta"):
+            use(value)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, 0.0, -1.0, "1", None])
+def test_epsilons_that_are_no_budget_are_refused(value):
+    for use in (gaussian_multiplier, laplace_multiplier):
+        with pytest.raises(dp.PrivacyError, match="epsilon"):
+            use(1, value, 1e-6)
+    with pytest.raises(dp.PrivacyError, match="epsilon"):
+        classical_gaussian_multiplier(value, 1e-6)
+
+
+@pytest.mark.parametrize("add", ["with_gaussian", "with_laplace"])
+def test_negative_counts_are_refused(add):
+    with pytest.raises(dp.PrivacyError):
+        getattr(Composition(), add)(1.0, -3)
+
+
+@pytest.mark.parametrize("multiplier", [1e-170, 1e200])
+def test_extreme_gaussian_multipliers_are_priced_or_refused(multiplier):
+    try:
+        assert gaussian(multiplier).price(1e-6).epsilon >= 0
+    except dp.PrivacyError:
+        pass

@@ -1,0 +1,230 @@
+"""Accounts: the budget filter in front of a release, and the record of what was released."""
+
+import json
+import pickle
+import time
+
+import cvxpy as cp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dpcvx as dp
+from dpcvx.accounting import Composition
+from dpcvx.ledger import Account, Budget, Entry, Ledger
+from dpcvx.mechanism import Calibrated
+
+TENTH = Calibrated(dp.Laplace(), 10.0)
+NORMAL = Calibrated(dp.Gaussian(), 10.0)
+
+
+def entry(k=1, calibrated=TENTH):
+    return Entry(k, 1, str(calibrated.mechanism), calibrated.multiplier, 0.5, "derived", "gradient")
+
+
+def account(epsilon, delta=0.0, planned=None):
+    return Account("bob", {}, Budget(epsilon, delta, planned or Composition()))
+
+
+def charged(book, calibrated, times):
+    for k in range(times):
+        book.charge(entry(k, calibrated), calibrated)
+    return book
+
+
+def test_ten_tenths_fit_into_one():
+    assert len(charged(account(1.0), TENTH, 10).entries) == 10
+
+
+def test_a_tenth_and_a_fifth_fit_into_three_tenths():
+    book = charged(account(0.3), TENTH, 1)
+    assert book.budget.epsilon < 0.1 + 0.2
+    charged(book, Calibrated(dp.Laplace(), 5.0), 1)
+    assert len(book.entries) == 2
+
+
+@pytest.fixture
+def exhausted():
+    return charged(account(1.0), TENTH, 10)
+
+
+def test_the_eleventh_tenth_is_refused_and_leaves_no_record(exhausted):
+    before = list(exhausted.entries)
+    with pytest.raises(dp.BudgetError):
+        exhausted.charge(entry(11), TENTH)
+    assert exhausted.entries == before
+    assert exhausted.spent().epsilon == pytest.approx(1.0)
+
+
+def test_the_refusal_states_spent_requested_allowed_and_affordable(exhausted):
+    with pytest.raises(dp.BudgetError) as caught:
+        exhausted.charge(entry(11), TENTH)
+    error = caught.value
+    assert (error.agent, error.allowed, error.affordable) == ("bob", 1.0, 0)
+    assert error.spent == pytest.approx(1.0)
+    assert error.requested == pytest.approx(1.1)
+    assert "1.1" in str(error) and "'bob'" in str(error)
+
+
+def test_an_exhausted_account_stays_readable(exhausted):
+    with pytest.raises(dp.BudgetError):
+        exhausted.charge(entry(11), TENTH)
+    assert exhausted.spent().epsilon == pytest.approx(1.0)
+    assert exhausted.spent(1e-6).epsilon <= 1.0 + 1e-12
+    assert exhausted.affordable(TENTH, 99) == 0
+    assert "10 releases" in str(Ledger((exhausted,)))
+
+
+def test_a_smaller_release_still_fits_after_a_refusal():
+    book = charged(account(1.0), TENTH, 9)
+    half = Calibrated(dp.Laplace(), 5.0)
+    with pytest.raises(dp.BudgetError):
+        book.charge(entry(10, half), half)
+    charged(book, TENTH, 1)
+    assert len(book.entries) == 10
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.floats(0.5, 20), st.floats(0.1, 5), st.sampled_from([1e-3, 1e-6]))
+def test_gaussian_spending_never_exceeds_the_budget_and_affordable_is_exact(m, epsilon, delta):
+    calibrated = Calibrated(dp.Gaussian(), m)
+    book = account(epsilon, delta)
+    count = book.affordable(calibrated, 50)
+    charged(book, calibrated, count)
+    assert book.spent().epsilon <= epsilon * (1 + 1e-8)
+    if count < 50:
+        with pytest.raises(dp.BudgetError):
+            book.charge(entry(0, calibrated), calibrated)
+
+
+def test_affordable_counts_what_charge_accepts():
+    book = charged(account(1.0), TENTH, 3)
+    assert book.affordable(TENTH, 99) == 7
+    assert book.affordable(Calibrated(dp.Laplace(), 20.0), 99) == 14
+    assert book.affordable(Calibrated(dp.Laplace(), 1.0), 99) == 0
+
+
+def test_affordable_reads_only():
+    book = charged(account(1.0), TENTH, 3)
+    book.affordable(TENTH, 99)
+    assert len(book.entries) == 3
+    assert book.spent().epsilon == pytest.approx(0.3)
+
+
+def test_without_a_budget_nothing_is_affordable_or_spent():
+    book = Account("bob", {}, None)
+    assert book.affordable(TENTH, 99) == 0
+    assert book.spent().epsilon == 0.0
+
+
+def test_releases_at_delta_are_priced_by_composition_not_by_addition():
+    planned = Composition().with_gaussian(10.0, 100)
+    book = charged(account(planned.price(1e-6).epsilon, 1e-6), NORMAL, 100)
+    assert book.spent().epsilon == pytest.approx(planned.price(1e-6).epsilon)
+    with pytest.raises(dp.BudgetError):
+        charged(book, NORMAL, 1)
+
+
+def test_mixed_releases_share_one_budget():
+    book = account(1.2, 1e-6)
+    charged(book, Calibrated(dp.Gaussian(), 5.0), 1)
+    with pytest.raises(dp.BudgetError):
+        charged(book, Calibrated(dp.Laplace(), 0.5), 1)
+    assert len(book.entries) == 1
+
+
+def test_a_continued_account_remembers_and_leaves_the_first_alone():
+    first = charged(account(1.0), TENTH, 6)
+    second = first.continued(
+        Account("bob", {}, Budget(0.8, 0.0, Composition().with_laplace(10.0, 8)))
+    )
+    charged(second, TENTH, 2)
+    with pytest.raises(dp.BudgetError) as caught:
+        charged(second, TENTH, 1)
+    assert caught.value.spent == pytest.approx(0.8)
+    assert (len(first.entries), len(second.entries)) == (6, 8)
+    assert first.spent().epsilon == pytest.approx(0.6)
+    charged(first, TENTH, 4)
+    assert len(second.entries) == 8
+
+
+@pytest.mark.parametrize("multiplier", [np.nan, np.inf, 0.0, -1.0])
+@pytest.mark.parametrize("mechanism", [dp.Gaussian(), dp.Laplace()])
+def test_a_multiplier_without_meaning_is_refused_and_not_recorded(mechanism, multiplier):
+    book = account(1.0, 1e-6)
+    with pytest.raises(dp.PrivacyError):
+        book.charge(entry(), Calibrated(mechanism, multiplier))
+    assert not book.entries
+    assert book.spent().epsilon == 0.0
+
+
+def test_five_thousand_gaussian_charges_take_well_under_a_second():
+    planned = Composition().with_gaussian(10.0, 5000)
+    book = account(planned.price(1e-6).epsilon, 1e-6, planned)
+    start = time.perf_counter()
+    charged(book, NORMAL, 5000)
+    assert time.perf_counter() - start < 0.5
+
+
+def test_laplace_charges_within_the_plan_price_nothing(monkeypatch):
+    planned = Composition().with_laplace(50.0, 500)
+    epsilon = planned.price(1e-6).epsilon
+    assert epsilon < planned.pure / 2
+    calls = []
+    monkeypatch.setattr(Composition, "price", lambda *a: calls.append(a))
+    charged(account(epsilon, 1e-6, planned), Calibrated(dp.Laplace(), 50.0), 500)
+    assert not calls
+
+
+def test_the_release_after_the_plan_is_priced_and_refused():
+    planned = Composition().with_laplace(50.0, 500)
+    calibrated = Calibrated(dp.Laplace(), 50.0)
+    book = charged(account(planned.price(1e-6).epsilon, 1e-6, planned), calibrated, 500)
+    with pytest.raises(dp.BudgetError):
+        charged(book, calibrated, 1)
+
+
+def test_ledger_is_a_mapping_by_agent_and_reports_the_largest_spending():
+    books = (
+        charged(Account("a", {}, Budget(1, 0, Composition())), TENTH, 2),
+        Account("b", {}, None),
+    )
+    ledger = Ledger(books)
+    assert list(ledger) == ["a", "b"] and len(ledger) == 2
+    assert ledger["b"] is books[1]
+    with pytest.raises(KeyError):
+        ledger["c"]
+    assert ledger.spent() == pytest.approx(0.2)
+    assert Ledger(()).spent() == 0.0
+
+
+def test_json_lists_every_entry_and_only_public_fields():
+    book = charged(account(1.0), TENTH, 2)
+    read = json.loads(Ledger((book,)).to_json())
+    assert list(read) == ["bob"]
+    assert [e["round"] for e in read["bob"]] == [0, 1]
+    assert set(read["bob"][0]) == {
+        "round", "step", "mechanism", "multiplier", "sensitivity", "certificate", "released",
+    }  # fmt: skip
+
+
+def test_json_of_a_seeded_run_does_not_name_the_seed():
+    x = cp.Variable(2)
+    d = dp.Private(np.ones(2), adjacency=dp.Within(0.1), name="d")
+    agents = [
+        dp.Agent(cp.Minimize(cp.sum_squares(x - d)), name="a"),
+        dp.Agent(cp.Minimize(cp.sum_squares(x)), name="b"),
+    ]
+    result = dp.Problem(agents).solve(epsilon=1.0, delta=1e-6, rounds=2, seed=987654321)
+    text = result.ledger.to_json()
+    assert "987654321" not in text and "seed" not in text
+    assert len(json.loads(text)["a"]) == 2
+
+
+def test_budget_errors_pickle():
+    error = dp.BudgetError("bob", spent=1, requested=1.1, allowed=1.0, delta=0.0, affordable=3)
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is dp.BudgetError
+    assert str(copy) == str(error)
+    assert vars(copy) == vars(error)

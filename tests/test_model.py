@@ -1,0 +1,261 @@
+"""Agents and problems: what is found in them, and what is refused with which words."""
+
+import copy
+import pickle
+import struct
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import dpcvx as dp
+
+WITHIN = dp.Within(0.01)
+SECRETS = [31415.92653, 27182.81828]
+x = cp.Variable(2, name="x")
+y = cp.Variable(3, name="y")
+
+
+def load(name="load", data=None, shape=2):
+    return dp.Private(data, shape=shape, adjacency=WITHIN, name=name)
+
+
+def agent(name, f=None, constraints=()):
+    return dp.Agent(cp.Minimize(cp.sum_squares(x) if f is None else f), constraints, name=name)
+
+
+def test_an_agent_finds_its_variables_and_private_objects():
+    d, e, price = load(), load("e", shape=3), cp.Parameter(2, name="price")
+    a = dp.Agent(
+        cp.Minimize(cp.sum_squares(x - d) + price @ x + cp.sum_squares(y[1:] - e[1:])), [x <= 1]
+    )
+    assert {p.id for p in a.private} == {d.id, e.id}
+    assert [v.id for v in a.variables] == [x.id, y.id]
+    assert a.layout.labels() == ["x[0]", "x[1]", "y[1]", "y[2]"]
+    assert a.is_dcp()
+
+
+def test_variables_of_constraints_count():
+    a = dp.Agent(cp.Minimize(cp.sum(x)), [y[0] >= 0])
+    assert [v.id for v in a.variables] == [x.id, y.id]
+
+
+def test_a_maximised_objective_is_turned_round():
+    a = dp.Agent(cp.Maximize(cp.sum(x)))
+    x.value = np.array([1.0, 2.0])
+    assert a.cost.value == -3.0
+    assert agent("n", cp.sum(x)).cost.value == 3.0
+    assert not dp.Agent(cp.Maximize(cp.sum_squares(x))).is_dcp()
+
+
+def test_constraints_are_kept_in_order():
+    rows = [x >= 0, x <= 1]
+    assert agent("n", constraints=iter(rows)).constraints == tuple(rows)
+
+
+def test_nonconvex_parts_are_allowed_and_told():
+    bent = agent("north", cp.sum(cp.power(x, 2) / (1 + cp.power(x, 2))))
+    bad_set = agent("south", constraints=[cp.norm(x) >= 1])
+    assert not bent.is_dcp() and not bad_set.is_dcp()
+    assert not dp.Problem([bent, agent("east")]).is_dcp()
+    assert dp.Problem([agent("north"), agent("east")]).is_dcp()
+
+
+@pytest.mark.parametrize("objective", [cp.sum_squares(x), None, 3.0, "min"], ids=str)
+def test_objective_has_a_direction(objective):
+    with pytest.raises(dp.ModelError, match=r"objective of agent 'north' is a .*cp\.Minimize"):
+        dp.Agent(objective, name="north")
+
+
+@pytest.mark.parametrize("wrong", [True, np.bool_(False), 3, x], ids=str)
+def test_constraints_are_cvxpys(wrong):
+    with pytest.raises(dp.ModelError, match=r"Constraint 1 of agent 'north' is a .*leave it out"):
+        agent("north", constraints=[x >= 0, wrong])
+
+
+def test_constraints_are_public():
+    d = load()
+    with pytest.raises(dp.PrivacyError) as caught:
+        agent("north", constraints=[x >= 0, x <= d])
+    text = str(caught.value)
+    for part in ("Constraint 1", "'north'", "'load'", "sum_squares(A @ x - load)", "cp.Parameter"):
+        assert part in text
+
+
+def test_public_parameters_may_bound_the_set():
+    cap = cp.Parameter(2, name="cap")
+    assert agent("north", constraints=[x <= cap]).private == ()
+
+
+def test_an_agent_has_variables():
+    with pytest.raises(dp.ModelError, match="Agent 'north' has no variables"):
+        agent("north", cp.sum_squares(load()))
+
+
+@pytest.mark.parametrize(
+    ("attributes", "remedy"),
+    [
+        ({"boolean": True}, r"relax it to bounds=\[0, 1\]"),
+        ({"integer": True}, "relax it to a real variable"),
+        ({"complex": True}, "two real variables"),
+        ({"imag": True}, "as a real variable"),
+        ({"hermitian": True}, "two real variables"),
+        ({"diag": True}, r"cp\.diag of a vector"),
+        ({"sparsity": [(0, 1), (0, 1)]}, "vector variable for the non-zeros"),
+    ],
+    ids=lambda a: next(iter(a)) if isinstance(a, dict) else "",
+)
+def test_attributes_that_do_not_fit_are_refused(attributes, remedy):
+    Z = cp.Variable((2, 2), name="Z", **attributes)
+    name = next(iter(attributes))
+    message = rf"Variable 'Z' of agent 'north' has the attribute {name}.*{remedy}"
+    with pytest.raises(dp.ModelError, match=message):
+        agent("north", cp.sum_squares(cp.abs(Z)))
+
+
+@pytest.mark.parametrize("attribute", ["nonneg", "nonpos", "PSD", "NSD", "symmetric"])
+def test_attributes_that_fit_are_kept(attribute):
+    Z = cp.Variable((2, 2), **{attribute: True})
+    assert agent("north", cp.sum(Z)).layout.size == 4
+
+
+def test_bounds_are_kept():
+    z = cp.Variable(2, bounds=[0, 1])
+    assert agent("north", cp.sum(z)).layout.size == 2
+
+
+def test_agents_without_a_name_are_numbered():
+    problem = dp.Problem([agent(None), agent("south"), agent(None)])
+    assert problem.names == ("agent 1", "south", "agent 3")
+    with pytest.raises(dp.ModelError, match="'unnamed'"):
+        dp.Agent(None)
+
+
+@pytest.mark.parametrize("agents", [[], [x], [cp.Minimize(cp.sum(x))], [agent("a"), None]], ids=str)
+def test_a_problem_is_a_list_of_agents(agents):
+    with pytest.raises(dp.ModelError, match=r"list of dp\.Agent.*dp\.Problem\(\[north, south\]\)"):
+        dp.Problem(agents)
+
+
+@pytest.mark.parametrize("names", [("north", "north"), ("agent 2", None)])
+def test_names_are_told_apart(names):
+    with pytest.raises(dp.ModelError, match=rf"'{names[0]}'.*its own name="):
+        dp.Problem([agent(n) for n in names])
+
+
+def test_a_private_object_has_one_owner():
+    d = load()
+    pair = [agent(n, cp.sum_squares(x - d)) for n in ("north", "south")]
+    with pytest.raises(dp.PrivacyError, match="'load'.*'north' and 'south'.*its own data"):
+        dp.Problem(pair)
+
+
+def test_shared_entries_are_counted():
+    pair = [
+        agent("north", cp.sum(x) + cp.sum(y[:2])),
+        agent("south", x[0] + cp.sum_squares(y[1:])),
+        agent("east", y[1]),
+    ]
+    problem = dp.Problem(pair)
+    counts = {key: count.tolist() for key, count in problem.holders().items()}
+    assert counts == {x.id: [2, 1], y.id: [1, 3, 1]}
+    assert [v.id for v in problem.variables()] == [x.id, y.id]
+
+
+def test_an_agent_that_shares_nothing_is_named():
+    with pytest.raises(dp.ModelError) as caught:
+        dp.Problem([agent("north"), agent("south"), agent("island", cp.sum(y))])
+    text = str(caught.value)
+    assert "'island'" in text and "by identity" in text and "solve the agent's problem" in text
+    assert "Several different variables" not in text
+
+
+def test_disjoint_entries_are_not_shared():
+    with pytest.raises(dp.ModelError, match="Agent 'north' shares no variable entry"):
+        dp.Problem([agent("north", y[0]), agent("south", y[1])])
+
+
+def test_variables_that_only_share_a_name_are_pointed_out():
+    twin = cp.Variable(2, name="x")
+    with pytest.raises(dp.ModelError, match="different variables are called 'x'.*create it once"):
+        dp.Problem([agent("north"), agent("south", cp.sum(twin))])
+
+
+def test_one_agent_may_stand_alone():
+    assert dp.Problem([agent("north")]).names == ("north",)
+
+
+def test_start_is_broadcast_and_copied():
+    values = np.array([1.0, 2.0])
+    problem = dp.Problem([agent("n"), agent("s", cp.sum(x) + cp.sum(y))], {x: values, y: 3})
+    values[:] = 9.0
+    assert {v.id: s.tolist() for v, s in problem.start.items()} == {x.id: [1, 2], y.id: [3, 3, 3]}
+
+
+@pytest.mark.parametrize(
+    "value", [np.ones(3), np.ones((2, 1)), [1.0], np.nan, [1.0, np.inf]], ids=str
+)
+def test_start_fits_its_variable(value):
+    with pytest.raises(dp.ModelError, match=r"start= for variable 'x'.*finite.*shape \(2,\)"):
+        dp.Problem([agent("north")], {x: value})
+
+
+def test_start_is_for_used_variables():
+    with pytest.raises(dp.ModelError, match=r"start=.*'y', which no agent uses"):
+        dp.Problem([agent("north")], {y: 0.0})
+
+
+def shows(thing):
+    raw = f"{thing!r}{thing}".encode() + pickle.dumps(thing)
+    marks = [m for s in SECRETS for m in (b"%d" % s, struct.pack("<d", s), struct.pack(">d", s))]
+    return any(mark in raw for mark in marks)
+
+
+def test_models_show_no_values():
+    d = load(data=SECRETS)
+    problem = dp.Problem([agent("north", cp.sum_squares(x - d))])
+    for thing in (problem, problem.agents[0], problem.plan(rounds=2, epsilon=1.0, delta=1e-6)):
+        assert not shows(thing) and not shows(copy.deepcopy(thing))
+
+
+def test_errors_of_a_model_show_no_values():
+    d = load(data=SECRETS)
+    f = cp.sum(cp.logistic(x - d)) + cp.geo_mean(x)
+    with pytest.raises(dp.DpcvxError) as caught:
+        dp.Problem([agent("north", f)]).plan(rounds=2, epsilon=1.0, delta=1e-6)
+    assert not shows(caught.value) and "'north'" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: agent("north", constraints=x >= 0),
+        lambda: agent("north", constraints=None),
+        lambda: dp.Problem(agent("north")),
+        lambda: dp.Problem(None),
+        lambda: dp.Problem([agent("north")], {"x": 1.0}),
+        lambda: dp.Problem([agent("north")], [1.0]),
+        lambda: dp.Problem([agent("north")], {x: "zero"}),
+    ],
+    ids=[
+        *["a bare constraint", "no constraints", "a bare agent", "no agents"],
+        *["start by name", "start list", "start text"],
+    ],
+)
+def test_arguments_of_the_wrong_kind_are_model_errors(build):
+    with pytest.raises(dp.ModelError):
+        build()
+
+
+def test_bounds_of_variables_are_public():
+    z = cp.Variable(2, bounds=[load(data=SECRETS), None])
+    with pytest.raises(dp.PrivacyError, match="'load'"):
+        agent("north", cp.sum_squares(z))
+
+
+def test_public_bounds_of_variables_take_their_values():
+    low = cp.Parameter(2, value=[1.0, 2.0])
+    z = cp.Variable(2, bounds=[low, None])
+    problem = dp.Problem([agent("north", cp.sum_squares(z))])
+    problem.plan(mechanism=None, rounds=2).run(verbose=False)
+    assert (z.value >= low.value - 1e-6).all()

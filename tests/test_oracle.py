@@ -1,0 +1,436 @@
+"""The door: order of charge, data and noise; scale of the noise; what may leave on failure."""
+
+import copy
+import pickle
+import traceback
+import warnings
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import dpcvx as dp
+from dpcvx.accounting import Composition
+from dpcvx.conic import Outcome
+from dpcvx.ledger import Account, Budget
+from dpcvx.mechanism import Calibrated
+from dpcvx.normal_form import BoundObjective, normal_form
+from dpcvx.oracle import PrivateOracle, Release, ReplayOracle
+from dpcvx.projection import Projection, ProximalStep
+from dpcvx.sensitivity import derive
+from tests import sets
+from tests.helpers import contains
+
+DATA = np.array([0.731234567, -0.298765432, 1.412345678])
+A = np.array([[1.0, 2.0, 0.0], [0.0, 1.0, -1.0], [0.5, 0.0, 3.0]])
+GAUSS, LAPLACE = dp.Gaussian(multiplier=2.0), dp.Laplace(multiplier=2.0)
+X = np.array([0.1, -0.2, 0.3])
+WEIGHTS = np.array([4.0, 1.0, 0.25])
+FREE, BOX = (lambda x: [x <= np.array([1e9] * 3)]), (lambda x: [cp.abs(x) <= 0.4])
+SIMPLEX, L1 = (lambda x: [x >= 0, cp.sum(x) == 1]), (lambda x: [cp.norm1(x) <= 0.6])
+
+
+PLANNED = Composition().with_gaussian(2.0, 10**6).with_laplace(2.0, 10**6)
+AMPLE = Budget(1e9, 1e-6, PLANNED)
+
+
+class Silent:
+    """A noise source that draws zeros and counts how often."""
+
+    calls = 0
+
+    def standard_normal(self, size):
+        self.calls += 1
+        return np.zeros(size)
+
+    def laplace(self, size):
+        self.calls += 1
+        return np.zeros(size)
+
+
+class Agent:
+    """``||A x - d||^2`` over a set, with private d, and everything an oracle needs."""
+
+    def __init__(self, constraints=FREE, cost=lambda x, d: cp.sum_squares(A @ x - d)):
+        x = cp.Variable(3, name="x")
+        d = dp.Private(shape=(3,), name="d", adjacency=dp.Within(0.01))
+        agent = dp.Agent(cp.Minimize(cost(x, d)), constraints(x), name="bob")
+        self.form = normal_form(agent.cost, agent.layout, agent.private, "bob")
+        self.projector = sets.projector(agent)
+        self.sensitivity = derive(self.form, "bob")
+
+    def oracle(self, mechanism=GAUSS, *, data=DATA, rng=None, budget=AMPLE, record=False):
+        calibrated = None if mechanism is None else Calibrated(mechanism, mechanism.multiplier)
+        oracle = PrivateOracle(
+            0,
+            self.form,
+            [data if callable(data) else lambda: data],
+            sensitivity=None if mechanism is None else self.sensitivity,
+            calibrated=calibrated,
+            account=Account("bob", {}, budget),
+            rng=Silent() if rng is None else rng,
+            record=record,
+        )
+        oracle.begin(1)
+        return oracle
+
+    def step(self, D=WEIGHTS):
+        return ProximalStep(self.projector, X, D)
+
+
+def exact(x, data=DATA):
+    return 2 * A.T @ (A @ x - data)
+
+
+# Neighbours differ in one entry by 0.01, so gradients differ by 0.02 times a row of A.
+L2 = 0.02 * np.linalg.norm(A, axis=1).max()
+L1_NORM = 0.02 * np.abs(A).sum(axis=1).max()
+
+
+def test_without_noise_the_gradient_is_exact():
+    oracle = Agent().oracle(None)
+    assert oracle.gradient(X) == pytest.approx(exact(X))
+
+
+def test_a_release_without_noise_leaves_no_guarantee():
+    oracle = Agent().oracle(None)
+    oracle.gradient(X)
+    assert [e.mechanism for e in oracle.account.entries] == ["none"]
+    assert oracle.account.spent(1e-6).epsilon == np.inf
+    assert oracle.account.affordable(Calibrated(GAUSS, 1e6), 1) == 0
+
+
+@pytest.mark.parametrize(("mechanism", "bound"), [(GAUSS, L2), (LAPLACE, L1_NORM)])
+def test_the_entry_says_what_is_released(mechanism, bound):
+    oracle = Agent().oracle(mechanism)
+    oracle.gradient(X)
+    oracle.gradient(X)
+    oracle.begin(7)
+    oracle.gradient(X)
+    entries = oracle.account.entries
+    assert [(e.round, e.step) for e in entries] == [(1, 1), (1, 2), (7, 1)]
+    assert {e.mechanism for e in entries} == {str(mechanism)}
+    assert {e.multiplier for e in entries} == {2.0}
+    assert entries[0].sensitivity == pytest.approx(bound, rel=1e-8)
+    assert entries[0].sensitivity >= bound
+    assert "gradient" in entries[0].released
+
+
+def scale(sample, mechanism):
+    """Estimated scale of noise, per component."""
+    if mechanism.norm == 1:
+        return np.abs(sample).mean(axis=0)
+    return np.sqrt((sample**2).mean(axis=0))
+
+
+def fits(sample, mechanism):
+    """Whether noise has unit scale, at level 6e-7 (5 standard errors) for the components together.
+
+    6000 numbers have standard errors of 0.9 % (normal) and 1.3 % (Laplace) of the scale, so a
+    scale that is off by a tenth is rejected with probability above 0.99.
+    """
+    error = 1 / np.sqrt(mechanism.norm * sample.size)
+    return abs(scale(np.ravel(sample), mechanism) - 1) <= 5 * error
+
+
+def noise_of(draw):
+    return np.array([draw() for _ in range(2000)])
+
+
+@pytest.mark.parametrize(("mechanism", "bound"), [(GAUSS, L2), (LAPLACE, L1_NORM)])
+def test_gradient_noise_has_scale_multiplier_times_sensitivity(mechanism, bound):
+    oracle = Agent().oracle(mechanism, rng=np.random.default_rng(0))
+    sample = noise_of(lambda: oracle.gradient(X) - exact(X)) / (2.0 * bound)
+    assert fits(sample, mechanism)
+    assert not fits(0.9 * sample, mechanism) and not fits(1.1 * sample, mechanism)
+
+
+@pytest.mark.parametrize("mechanism", [GAUSS, LAPLACE], ids=str)
+def test_solution_noise_has_the_shape_of_the_weights(mechanism):
+    agent = Agent(BOX)
+    oracle = agent.oracle(mechanism, rng=np.random.default_rng(0))
+    step = agent.step()
+    target = step.nearby(exact(X), X).x
+    bound = np.linalg.norm(0.02 * A.T / np.sqrt(WEIGHTS)[:, None], mechanism.norm, axis=0).max()
+    plain = noise_of(lambda: oracle.solution(X, step) - target) / (2 * bound)
+    sample = np.sqrt(WEIGHTS) * plain
+    assert fits(sample, mechanism)
+    assert not fits(0.9 * sample, mechanism) and not fits(1.1 * sample, mechanism)
+    assert scale(sample, mechanism) == pytest.approx(np.ones(3), rel=0.15)
+    assert scale(plain, mechanism) == pytest.approx(1 / np.sqrt(WEIGHTS), rel=0.15)
+
+
+def charged(agent, mechanism, D=WEIGHTS):
+    oracle = agent.oracle(mechanism)
+    oracle.solution(X, agent.step(D))
+    return oracle.account.entries[0]
+
+
+def test_solution_sensitivity_is_the_gradients_in_the_dual_of_the_step_norm():
+    scaled = 0.02 * A.T / np.sqrt(WEIGHTS)[:, None]
+    two = np.linalg.norm(scaled, axis=0).max()
+    one = np.abs(scaled).sum(axis=0).max()
+    assert charged(Agent(BOX), GAUSS).sensitivity == pytest.approx(two, rel=1e-8)
+    assert charged(Agent(BOX), LAPLACE).sensitivity == pytest.approx(one, rel=1e-8)
+    assert charged(Agent(SIMPLEX), GAUSS).sensitivity == pytest.approx(two, rel=1e-8)
+    # Not separable: l1 is bounded through l2.
+    assert charged(Agent(SIMPLEX), LAPLACE).sensitivity == pytest.approx(np.sqrt(3) * two, rel=1e-8)
+    assert "solution" in charged(Agent(BOX), GAUSS).released
+
+
+@pytest.mark.parametrize(("mechanism", "factor"), [(GAUSS, 1.0), (LAPLACE, np.sqrt(3))])
+def test_solver_accuracy_is_added_on_both_sides(mechanism, factor):
+    two = np.linalg.norm(0.02 * A.T / np.sqrt(WEIGHTS)[:, None], axis=0).max()
+    agent = Agent(L1)
+    slack = 2 * agent.step().accuracy(X)
+    assert slack > 0
+    assert charged(agent, mechanism).sensitivity == pytest.approx(factor * (two + slack), rel=1e-8)
+
+
+def neighbours(seed, size):
+    data = size * np.random.default_rng(seed).normal(size=3)
+    other = data.copy()
+    other[seed % 3] += 0.01
+    return data, other
+
+
+@pytest.mark.parametrize("constraints", [FREE, BOX, SIMPLEX], ids=["free", "box", "simplex"])
+@pytest.mark.parametrize("mechanism", [GAUSS, LAPLACE], ids=str)
+def test_neighbouring_solutions_differ_by_no_more_than_the_entry_says(constraints, mechanism):
+    agent = Agent(constraints)
+    largest = 0.0
+    for seed in range(60):
+        a, b = (agent.oracle(mechanism, data=d) for d in neighbours(seed, 1.0))
+        moved = np.sqrt(WEIGHTS) * (a.solution(X, agent.step()) - b.solution(X, agent.step()))
+        size = np.linalg.norm(moved, mechanism.norm)
+        bound = a.account.entries[0].sensitivity
+        assert size <= bound
+        largest = max(largest, size / bound)
+    assert largest > 0.1
+
+
+def test_neighbouring_solutions_stay_close_where_solves_are_hard():
+    agent = Agent(L1, lambda x, d: cp.sum_squares(x - d))
+    step = ProximalStep(agent.projector, np.zeros(3), np.ones(3))
+    for seed in range(100):
+        a, b = (agent.oracle(data=d) for d in neighbours(seed, 5.0))
+        moved = np.linalg.norm(a.solution(0 * X, step) - b.solution(0 * X, step))
+        assert moved <= a.account.entries[0].sensitivity
+
+
+@pytest.mark.parametrize(
+    ("found", "released"),
+    [
+        (Projection(None, Outcome.FAILED, np.inf), X),
+        (Projection(np.full(3, 9.0), Outcome.FALLBACK, np.inf), np.full(3, 9.0)),
+        (Projection(np.full(3, 9.0), Outcome.INACCURATE, 1.0), np.full(3, 9.0)),
+    ],
+    ids=["failed", "fallback", "inaccurate"],
+)
+def test_only_a_solve_without_answer_is_replaced_and_nothing_shows(found, released, monkeypatch):
+    agent = Agent(L1)
+    oracle, usual = agent.oracle(record=True), agent.oracle(record=True)
+    step = agent.step()
+    usual.solution(X, step)
+    monkeypatch.setattr(ProximalStep, "nearby", lambda *_: found)
+    assert np.array_equal(oracle.solution(X, step), released)
+    assert oracle.account.entries == usual.account.entries
+    assert [(r.round, r.step) for r in oracle.releases] == [(1, 1)]
+
+
+class Log(Account):
+    """An account that writes to a list when it is charged."""
+
+    def charge(self, entry, calibrated):
+        super().charge(entry, calibrated)
+        events.append("charge")
+
+
+events: list[str] = []
+
+
+@pytest.mark.parametrize("ask", ["gradient", "solution"])
+def test_the_charge_comes_before_the_data_and_the_noise(ask, monkeypatch):
+    agent = Agent()
+    inside = BoundObjective.gradient
+
+    def gradient(self, x):
+        events.append("data")
+        return inside(self, x)
+
+    class Noise(Silent):
+        def standard_normal(self, size):
+            events.append("noise")
+            return np.zeros(size)
+
+    monkeypatch.setattr(BoundObjective, "gradient", gradient)
+    oracle = agent.oracle(rng=Noise())
+    oracle.account = Log("bob", {}, oracle.account.budget)
+    events.clear()
+    oracle.gradient(X) if ask == "gradient" else oracle.solution(X, agent.step())
+    assert events == ["charge", "data", "noise"]
+
+
+@pytest.mark.parametrize("ask", ["gradient", "solution"])
+def test_a_refused_release_touches_neither_data_nor_noise(ask, monkeypatch):
+    agent = Agent()
+    rng = np.random.default_rng(3)
+    before = rng.bit_generator.state
+    oracle = agent.oracle(rng=rng, budget=Budget(0.1, 1e-6, Composition()), record=True)
+    monkeypatch.setattr(BoundObjective, "gradient", lambda *_: pytest.fail("data were read"))
+    with pytest.raises(dp.BudgetError):
+        oracle.gradient(X) if ask == "gradient" else oracle.solution(X, agent.step())
+    assert rng.bit_generator.state == before
+    assert not oracle.account.entries and not oracle.releases
+
+
+def test_data_are_fetched_once_and_checked():
+    reads = []
+
+    def source():
+        reads.append(1)
+        return DATA
+
+    oracle = Agent().oracle(data=source)
+    oracle.gradient(X)
+    oracle.gradient(X)
+    assert len(reads) == 1
+    with pytest.raises(dp.DataError):
+        Agent().oracle(data=np.full(3, np.nan))
+
+
+def test_releases_are_recorded_only_on_request_and_are_copies():
+    agent = Agent()
+    oracle = agent.oracle(record=True, rng=np.random.default_rng(0))
+    value = oracle.gradient(X)
+    kept = value.copy()
+    value[:] = 0
+    (release,) = oracle.releases
+    assert (release.agent, release.round, release.step) == (0, 1, 1)
+    assert np.array_equal(release.value, kept)
+    silent = agent.oracle()
+    silent.gradient(X)
+    assert not silent.releases
+
+
+def test_an_objective_whose_gradient_is_public_is_neither_charged_nor_noised():
+    agent = Agent(cost=lambda x, d: cp.sum_squares(x) + cp.sum_squares(d))
+    oracle = agent.oracle()
+    assert oracle.gradient(X) == pytest.approx(2 * X)
+    assert not oracle.account.entries
+    assert oracle._rng.calls == 0
+
+
+SECRET = "0.731234567"
+
+
+@pytest.mark.parametrize("ask", ["gradient", "solution"])
+def test_a_failing_gradient_is_reported_without_its_text(ask, monkeypatch):
+    def fail(self, x):
+        raise ValueError(f"bad entry {SECRET}")
+
+    monkeypatch.setattr(BoundObjective, "gradient", fail)
+    agent = Agent()
+    oracle = agent.oracle()
+    with pytest.raises(dp.PrivacyError, match="ValueError") as caught:
+        oracle.gradient(X) if ask == "gradient" else oracle.solution(X, agent.step())
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+    assert caught.value.__cause__ is None and caught.value.__context__ is None
+
+
+def test_a_failing_source_is_reported_without_its_text():
+    def source():
+        raise OSError(f"cannot parse {SECRET}")
+
+    with pytest.raises(dp.DataError) as caught:
+        Agent().oracle(data=source)
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+    assert caught.value.__cause__ is None and caught.value.__context__ is None
+
+
+def test_overflow_in_private_data_does_not_show():
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always")
+        g = Agent().oracle(data=np.full(3, 1e308)).gradient(X)
+    assert not shown
+    assert np.isfinite(g).all()
+
+
+def test_overflow_while_data_are_bound_does_not_show():
+    dense = np.full((3, 3), 10.0)
+    agent = Agent(cost=lambda x, d: cp.sum_squares(x - dense @ d))
+    agent.oracle(data=np.full(3, 1.7e308))
+
+
+@pytest.mark.parametrize("constraints", [BOX, SIMPLEX, L1], ids=["box", "simplex", "l1"])
+def test_overflow_in_the_local_step_does_not_show(constraints):
+    agent = Agent(constraints, lambda x, d: cp.sum_squares(x - d))
+    agent.oracle(data=np.full(3, 5e306)).solution(X, agent.step(np.full(3, 1e-2)))
+
+
+def test_a_failing_local_step_is_reported_without_its_text(monkeypatch):
+    def fail(self, v, D):
+        raise ValueError(f"bad point {SECRET}")
+
+    monkeypatch.setattr("dpcvx.projection.Box.__call__", fail)
+    agent = Agent(BOX)
+    with pytest.raises(dp.PrivacyError):
+        agent.oracle().solution(X, agent.step())
+
+
+@pytest.mark.parametrize("bound", ["oracle", "objective"])
+def test_nothing_that_holds_data_prints_or_pickles_them(bound):
+    oracle = Agent().oracle()
+    thing = oracle if bound == "oracle" else oracle._objective
+    for text in (repr(thing), str(thing)):
+        assert not any(str(v)[:6] in text for v in DATA)
+    for attempt in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(TypeError, match="never pickled"):
+            attempt(thing)
+
+
+def test_the_account_of_a_release_holds_no_data():
+    oracle = Agent().oracle()
+    oracle.gradient(X)
+    assert not contains(oracle.account, DATA)
+
+
+def replay(*releases, agent=0):
+    oracle = ReplayOracle(agent, releases, Account("bob", {}, None))
+    oracle.begin(1)
+    return oracle
+
+
+def test_replay_returns_recorded_values_in_order():
+    agent = Agent(BOX)
+    live = agent.oracle(record=True, rng=np.random.default_rng(0))
+    values = [live.gradient(X), live.solution(X, agent.step())]
+    live.begin(2)
+    values.append(live.gradient(X))
+    again = replay(*live.releases)
+    repeated = [again.gradient(0 * X), again.solution(X, agent.step())]
+    again.begin(2)
+    repeated.append(again.gradient(X))
+    assert all(np.array_equal(a, b) for a, b in zip(values, repeated, strict=True))
+    assert not again.account.entries and not again.releases
+
+
+def test_replay_hands_out_copies():
+    release = Release(0, 1, 1, np.ones(3))
+    replay(release).gradient(X)[:] = 0
+    assert np.array_equal(release.value, np.ones(3))
+
+
+@pytest.mark.parametrize(
+    "release",
+    [Release(1, 1, 1, X), Release(0, 2, 1, X), Release(0, 1, 2, X)],
+    ids=["agent", "round", "step"],
+)
+def test_replay_refuses_a_foreign_transcript(release):
+    with pytest.raises(dp.PrivacyError, match="round 1, step 1"):
+        replay(release).gradient(X)
+
+
+def test_replay_refuses_a_release_of_another_length():
+    with pytest.raises(dp.PrivacyError):
+        replay(Release(0, 1, 1, np.ones(5))).gradient(X)
