@@ -118,17 +118,17 @@ class ConicProgram:
         near = self._instance(D, c, center)
         self._solver.update(P=near.values, q=near.q, b=near.b)
         first = self._solver.solve()
-        if _reached(first, _SOLVED):
+        if _reached(first, _SOLVED, near.far):
             return near.answer(first.x, _gap(first), Outcome.SOLVED)
-        usable: list[tuple[_Instance, Any]] = [(near, first)] if _usable(first) else []
+        usable: list[tuple[_Instance, Any]] = [(near, first)] if _usable(first, near) else []
         for instance in (near, self._instance(D, c, np.zeros_like(center))):
             tight = self._attempt(instance, _TIGHT, True)  # scaled for these values
-            if _reached(tight, _SOLVED):
+            if _reached(tight, _SOLVED, instance.far):
                 return instance.answer(tight.x, _gap(tight), Outcome.SOLVED)
-            usable += [(instance, tight)] if _usable(tight) else []
+            usable += [(instance, tight)] if _usable(tight, instance) else []
         for equilibrate in () if usable else (True, False):
             loose = self._attempt(near, _LOOSE, equilibrate)
-            usable += [(near, loose)] if _usable(loose) else []
+            usable += [(near, loose)] if _usable(loose, near) else []
         if usable:
             instance, best = min(usable, key=lambda pair: _gap(pair[1]) * pair[0].far ** 2)
             return instance.answer(best.x, _gap(best), Outcome.INACCURATE)
@@ -151,8 +151,10 @@ class ConicProgram:
         q /= curvature
         shift = data.A[:, :n] @ center
         # Cones are invariant under scaling: far answers are brought near the origin.
-        size = max(float(np.abs(q).max(initial=0.0)), float(np.abs(shift).max(initial=0.0)))
-        far = max(1.0, size / _NEAR)
+        violation = cone_violation(data.b - shift, data.cones)
+        if violation is None:
+            violation = float(np.abs(shift).max(initial=0.0))
+        far = max(1.0, max(float(np.abs(q).max(initial=0.0)), violation) / _NEAR)
         return _Instance(
             values / curvature, q / far, (data.b - shift) / far, center, far, curvature
         )
@@ -253,9 +255,12 @@ def bounded_for_all_slopes(data: ConeData, curved: NDArray[np.intp]) -> bool:
     return True
 
 
-def _reached(solution: Any, required: tuple[float, float]) -> bool:
-    """Whether gap and residuals are small enough, whatever the solver calls its status."""
-    gap = _gap(solution) / max(1.0, abs(solution.obj_val))
+def _reached(solution: Any, required: tuple[float, float], far: float) -> bool:
+    """Whether gap and residuals are small enough, whatever the solver calls its status.
+
+    The gap is relative to the objective, or to one, of the program before it was brought near.
+    """
+    gap = _gap(solution) * far**2 / max(1.0, abs(solution.obj_val) * far**2)
     residual = max(solution.r_prim, solution.r_dual)
     return bool(gap <= required[0] and residual <= required[1] and np.isfinite(solution.x).all())
 
@@ -268,8 +273,9 @@ _VERDICTS = {
 }
 
 
-def _usable(solution: Any) -> bool:
-    return _reached(solution, _INACCURATE)
+def _usable(solution: Any, instance: _Instance) -> bool:
+    # Relative to the size of far answers: nothing better can be expected of them.
+    return _reached(solution, _INACCURATE, 1.0) or _reached(solution, _INACCURATE, instance.far)
 
 
 def _gap(solution: Any) -> float:

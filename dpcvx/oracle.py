@@ -121,30 +121,33 @@ class PrivateOracle:
         The projection is nonexpansive in the D-norm, so ``sqrt(D) x+`` moves by at most
         ``||D^(-1/2) (g - g')||_2`` between neighbours (and by the l1 analogue where W is a product
         of intervals); the solver's stated accuracy is added on both sides. That the solver reaches
-        it is an assumption of the guarantee. If it finds no point at all, x takes the place of
-        its answer, and nothing shows.
+        it is an assumption of the guarantee. If it finds no point at all, the anchor takes the
+        place of its answer, and nothing shows.
         """
         root = np.sqrt(step.D)
-        bound = self._solution_bound(x, step, root)
+        bound, reach = self._solution_bound(step, root)
         self._charge(bound, "solution of the local step")
         g = self._exact(x)
-        found = _guarded(self._agent, lambda: step.nearby(g, x) if bound > 0 else step(g))
-        y = x if found.x is None else found.x
+        found = _guarded(self._agent, lambda: step.within(g, reach) if bound > 0 else step(g))
+        y = step.anchor if found.x is None else found.x
         return self._release(y + self._draw(bound, x.size) / root)
 
     def _exact(self, x: Array) -> Array:
         g = _guarded(self._agent, lambda: self._objective.gradient(x))
         return np.where(np.isfinite(g), g, 0.0)
 
-    def _solution_bound(self, x: Array, step: ProximalStep, root: Array) -> float:
+    def _solution_bound(self, step: ProximalStep, root: Array) -> tuple[float, float]:
+        """Sensitivity of the scaled solution, and the reach within which it holds."""
         if self._noise is None or self._sensitivity is None or self._gradient_bound == 0:
-            return 0.0
-        l2 = self._sensitivity.bound(2, 1 / root).value + 2 * step.accuracy(x)
-        if self._noise.mechanism.norm == 2:
-            return l2
-        if step.projector.separable:
-            return self._sensitivity.bound(1, 1 / root).value
-        return float(np.sqrt(root.size)) * l2
+            return 0.0, math.inf
+        l2 = self._sensitivity.bound(2, 1 / root).value
+        spread = math.sqrt(root.size) if self._noise.mechanism.norm == 1 else 1.0
+        # Earlier noise can have carried x away from W; the step may have to undo that.
+        noise = self._noise.multiplier * spread * l2 * math.sqrt(root.size)
+        reach = step.reach + 4.0 * noise
+        if self._noise.mechanism.norm == 1 and step.projector.separable:
+            return self._sensitivity.bound(1, 1 / root).value, reach
+        return spread * (l2 + 2 * step.accuracy(reach)), reach
 
     def _charge(self, bound: float, released: str) -> None:
         self._step += 1

@@ -534,32 +534,36 @@ class ProximalStep:
         c, public.
     D : ndarray, shape (n,)
         Positive weights, public.
+    anchor : ndarray, shape (n,)
+        A public point of W, near which the step is expected.
     """
 
     projector: Projector
     center: Array
     D: Array
+    anchor: Array
 
     def __call__(self, g: Array) -> Projection:
         """The step for gradient g, shape (n,)."""
         return self.projector(self.center - g / self.D, self.D)
 
-    def nearby(self, g: Array, x: Array) -> Projection:
-        """The step for gradient g, with the point to be projected kept within `reach` of x.
+    def within(self, g: Array, reach: float) -> Projection:
+        """The step for gradient g, with the projected point kept within `reach` of the anchor.
 
-        Moving the point onto a ball around x is nonexpansive in the D-norm, so a bound of how far
-        the step moves with g survives; the solver's accuracy can then be stated in advance.
+        Moving a point onto a ball around another is nonexpansive in the D-norm, so a bound of how
+        far the step moves with g survives, and the solver's accuracy can be stated in advance.
         """
-        away = self.center - g / self.D - x
+        away = self.center - g / self.D - self.anchor
         length = float(np.linalg.norm(np.sqrt(self.D) * away))
-        if length > self.reach(x):
-            away *= self.reach(x) / length
-        return self.projector(x + away, self.D)
+        return self.projector(self.anchor + min(1.0, reach / max(length, reach)) * away, self.D)
 
-    def reach(self, x: Array) -> float:
-        """Largest distance from x in the D-norm: the length of x, or one unit if that is more."""
-        return max(math.sqrt(float(self.D.max())), float(np.linalg.norm(np.sqrt(self.D) * x)))
+    @property
+    def reach(self) -> float:
+        """A generous length of a step, in the D-norm: the anchor's, and at least one unit."""
+        return max(
+            math.sqrt(float(self.D.max())), float(np.linalg.norm(np.sqrt(self.D) * self.anchor))
+        )
 
-    def accuracy(self, x: Array) -> float:
-        """Stated bound of the error of `nearby` in the D-norm, for x in W."""
-        return self.projector.accuracy(self.D, self.reach(x))
+    def accuracy(self, reach: float) -> float:
+        """Stated bound of the error of `within` in the D-norm."""
+        return self.projector.accuracy(self.D, reach)

@@ -132,7 +132,7 @@ class Shadow(ReplayOracle):
 
     def solution(self, x, step):
         roots = np.sqrt(step.D)
-        moved = step.nearby(self.one.gradient(x), x).x - step.nearby(self.two.gradient(x), x).x
+        moved = step(self.one.gradient(x)).x - step(self.two.gradient(x)).x
         self.seen.append(roots * moved)
         return super().solution(x, step)
 

@@ -325,9 +325,14 @@ def test_proximal_step_solves_the_problem_it_states(name):
     cost = g @ y + cp.sum(cp.multiply(D, cp.square(y - center))) / 2
     problem = cp.Problem(cp.Minimize(cost), list(agent.constraints))
     problem.solve(cp.CLARABEL, tol_gap_abs=1e-10, tol_gap_rel=1e-10, tol_feas=1e-10)
-    step = ProximalStep(P, center, D)
+    anchor = P(center, D).x
+    step = ProximalStep(P, center, D, anchor)
     assert step(g).x == pytest.approx(y.value, abs=3e-5)
-    assert step.accuracy(center) == P.accuracy(D, step.reach(center))
+    assert step.accuracy(2.0) == P.accuracy(D, 2.0)
+    away = np.linalg.norm(np.sqrt(D) * (center - g / D - anchor))
+    assert step.within(g, 2 * away).x == pytest.approx(step(g).x, abs=1e-7)
+    short = anchor + (center - g / D - anchor) / 4
+    assert step.within(g, away / 4).x == pytest.approx(P(short, D).x, abs=1e-7)
 
 
 def test_closed_forms_count_as_exact():

@@ -132,7 +132,8 @@ class LinearizedADMM(ConsensusMethod[AgentState]):
         pull[S] = rho * w + lam
         mean = np.zeros_like(x)
         for _ in range(self.local_updates):
-            step = ProximalStep(local.projector, (x / eta + pull) / D, D)
+            anchor = self._anchor(local, x, D)
+            step = ProximalStep(local.projector, (x / eta + pull) / D, D, anchor)
             before = x
             x, outcome = self._update(x, step, oracle)
             mean += x / self.local_updates
@@ -143,6 +144,13 @@ class LinearizedADMM(ConsensusMethod[AgentState]):
         z = mean[S]
         lam = lam + rho * (w - z)
         return AgentState(x, lam, average, weight, outcome), z
+
+    def _anchor(self, local: Local, x: Array, D: Array) -> Array:
+        """A public point of W near x; x itself unless noise on the output has carried it away."""
+        if self.perturb != "output":
+            return x
+        found = local.projector(x, D)
+        return local.program.start if found.x is None else found.x
 
     def _update(self, x: Array, step: ProximalStep, oracle: Asks) -> tuple[Array, Outcome]:
         """One local update (10), or the baseline (12) with noise on the solution."""
