@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,18 +43,6 @@ class Release:
     round: int
     step: int
     value: Array
-
-
-class Oracle(Protocol):
-    """What an algorithm's agent side may ask for."""
-
-    def gradient(self, x: Array) -> Array:
-        """A (noisy) gradient of the agent's objective at x, both of shape (n,)."""
-        ...
-
-    def solution(self, x: Array, step: ProximalStep) -> Array:
-        """The (noisy) result of a local step at the exact gradient; x is public and in W."""
-        ...
 
 
 class PrivateOracle:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from ..conic import Outcome
 from ..program import Program
-from .base import Answer, Asks, Local, Requirements
+from .base import Answer, Local, Oracle, Requirements
 from .consensus import Broadcast, ConsensusMethod
 from .penalty import PenaltyRule, as_penalty
 
@@ -77,7 +77,7 @@ class ADMM(ConsensusMethod[AgentState]):
         return AgentState(x, lam, np.zeros_like(x), Outcome.SOLVED)
 
     def act(
-        self, local: Local, state: AgentState, t: int, k: int, message: Broadcast, oracle: Asks
+        self, local: Local, state: AgentState, t: int, k: int, message: Broadcast, oracle: Oracle
     ) -> tuple[AgentState, Array]:
         """The exact local step at a noisy linear term, then the multipliers."""
         assert local.exact is not None

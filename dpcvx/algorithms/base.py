@@ -25,12 +25,16 @@ S = TypeVar("S")
 A = TypeVar("A")
 
 
-class Asks(Protocol):
-    """The oracle as an algorithm sees it; see `dpcvx.oracle.Oracle`."""
+class Oracle(Protocol):
+    """What an algorithm's agent side may ask for; answered by `dpcvx.oracle`."""
 
-    def gradient(self, x: Array) -> Array: ...  # noqa: D102
+    def gradient(self, x: Array) -> Array:
+        """A (noisy) gradient of the agent's objective at x, both of shape (n,)."""
+        ...
 
-    def solution(self, x: Array, step: ProximalStep) -> Array: ...  # noqa: D102
+    def solution(self, x: Array, step: ProximalStep) -> Array:
+        """The (noisy) result of a local step at the exact gradient at x, shape (n,)."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,7 +152,7 @@ class Algorithm(abc.ABC, Generic[S, A]):
 
     @abc.abstractmethod
     def act(
-        self, local: Local, state: A, t: int, k: int, message: Any, oracle: Asks
+        self, local: Local, state: A, t: int, k: int, message: Any, oracle: Oracle
     ) -> tuple[A, Any]:
         """An agent's turn: its new state and its reply."""
 

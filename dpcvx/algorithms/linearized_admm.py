@@ -24,7 +24,7 @@ from ..conic import Outcome
 from ..errors import ModelError
 from ..program import Program
 from ..projection import ProximalStep
-from .base import Answer, Asks, Local, Requirements
+from .base import Answer, Local, Oracle, Requirements
 from .consensus import Broadcast, ConsensusMethod
 from .penalty import PenaltyRule, as_penalty
 from .step_size import SmoothStep, SqrtStep, StepRule, as_step, smooth_constant
@@ -117,7 +117,7 @@ class LinearizedADMM(ConsensusMethod[AgentState]):
         return AgentState(x, lam, np.zeros_like(x), 0.0, Outcome.SOLVED)
 
     def act(
-        self, local: Local, state: AgentState, t: int, k: int, message: Broadcast, oracle: Asks
+        self, local: Local, state: AgentState, t: int, k: int, message: Broadcast, oracle: Oracle
     ) -> tuple[AgentState, Array]:
         """Lines 8 to 22: E local updates, their mean, the multipliers."""
         rule = as_step(self.step)
@@ -152,7 +152,7 @@ class LinearizedADMM(ConsensusMethod[AgentState]):
         found = local.projector(x, D)
         return local.program.start if found.x is None else found.x
 
-    def _update(self, x: Array, step: ProximalStep, oracle: Asks) -> tuple[Array, Outcome]:
+    def _update(self, x: Array, step: ProximalStep, oracle: Oracle) -> tuple[Array, Outcome]:
         """One local update (10), or the baseline (12) with noise on the solution."""
         if self.perturb == "objective":
             found = step(oracle.gradient(x))
