@@ -30,8 +30,9 @@ _REGULARIZATION = 1e-10
 # What an answer must reach: relative duality gap and absolute residual of the constraints.
 _SOLVED = (5e-11, 1e-8)
 _INACCURATE = (1e-7, 1e-7)
-# Size of the data up to which a program is not scaled down.
+# Size of the data up to which a program is not scaled down, and below which not further up.
 _NEAR = 100.0
+_TINY = 1e-10
 
 
 class Outcome(enum.Enum):
@@ -123,7 +124,9 @@ class ConicProgram:
         usable: list[tuple[_Instance, Any]] = [(near, first)] if _usable(first, near) else []
         for instance in (near, self._instance(D, c, np.zeros_like(center))):
             tight = self._attempt(instance, _TIGHT, True)  # scaled for these values
-            if _reached(tight, _SOLVED, instance.far):
+            # Far from the center the objective is larger, and a gap relative to it too.
+            absolute = instance is near or _gap(tight) * instance.far**2 <= _SOLVED[0]
+            if absolute and _reached(tight, _SOLVED, instance.far):
                 return instance.answer(tight.x, _gap(tight), Outcome.SOLVED)
             usable += [(instance, tight)] if _usable(tight, instance) else []
         for equilibrate in () if usable else (True, False):
@@ -151,10 +154,15 @@ class ConicProgram:
         q /= curvature
         shift = data.A[:, :n] @ center
         # Cones are invariant under scaling: far answers are brought near the origin.
+        slope = float(np.abs(q).max(initial=0.0))
         violation = cone_violation(data.b - shift, data.cones)
         if violation is None:
             violation = float(np.abs(shift).max(initial=0.0))
-        far = max(1.0, max(float(np.abs(q).max(initial=0.0)), violation) / _NEAR)
+        far = max(1.0, max(slope, violation) / _NEAR)
+        # Where everything is small, tolerances of the unit problem would be larger than x.
+        small = max(slope, float(np.abs(data.b - shift).max(initial=0.0)))
+        if 0 < small < 1:
+            far = max(small, _TINY)
         return _Instance(
             values / curvature, q / far, (data.b - shift) / far, center, far, curvature
         )
@@ -260,7 +268,8 @@ def _reached(solution: Any, required: tuple[float, float], far: float) -> bool:
 
     The gap is relative to the objective, or to one, of the program before it was brought near.
     """
-    gap = _gap(solution) * far**2 / max(1.0, abs(solution.obj_val) * far**2)
+    size = max(far, 1.0) ** 2
+    gap = _gap(solution) * size / max(1.0, abs(solution.obj_val) * size)
     residual = max(solution.r_prim, solution.r_dual)
     return bool(gap <= required[0] and residual <= required[1] and np.isfinite(solution.x).all())
 

@@ -116,7 +116,9 @@ class PrivateOracle:
         bound, reach = self._solution_bound(step, root)
         self._charge(bound, "solution of the local step")
         g = self._exact(x)
-        found = _guarded(self._agent, lambda: step.within(g, reach) if bound > 0 else step(g))
+        # The limit is for the solver's sake; an l2 limit would not keep an l1 bound of a box.
+        limited = bound > 0 and not step.projector.exact
+        found = _guarded(self._agent, lambda: step.within(g, reach) if limited else step(g))
         y = step.anchor if found.x is None else found.x
         return self._release(y + self._draw(bound, x.size) / root)
 

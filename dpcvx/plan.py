@@ -244,10 +244,15 @@ def _fingerprint(
         # Not the names of private objects: cvxpy numbers those that have none.
         private = [(s.shape, s.adjacency, s.sign) for s in local.form.private]
         digest.update(f"{local.name} {local.n} {private}".encode())
+        pieces = [(p.shape, p.entries.tolist(), p.offset) for p in local.layout.pieces]
+        digest.update(f"{pieces} {local.constraints.cones} {local.constraints.A.shape}".encode())
+        A = local.constraints.A
         for array in (local.shared, local.slots, local.start, local.constraints.b):
             digest.update(np.ascontiguousarray(array).tobytes())
-        digest.update(local.constraints.A.data.tobytes())
-        digest.update(local.form.probe(local.start + 1.0).tobytes())
+        for array in (A.data, A.indices, A.indptr):
+            digest.update(np.ascontiguousarray(array).tobytes())
+        for x in (local.start, local.start + 1.0, local.start + np.sin(np.arange(local.n))):
+            digest.update(local.form.probe(x).tobytes())
     return digest.hexdigest()
 
 

@@ -175,6 +175,8 @@ class Projector:
 
     Attributes
     ----------
+    exact : bool
+        Whether all blocks have closed forms.
     separable : bool
         Whether W is a product of intervals, so that the projection is nonexpansive entry by entry.
     kinds : Counter
@@ -223,6 +225,7 @@ class Projector:
         if (lower > -np.inf).any() or (upper < np.inf).any():
             self._blocks.append((np.arange(self.n), Box(lower, upper)))
         self.separable = not (self.kinds.keys() - {"free", "box"})
+        self.exact = not conic_columns
         self._conic: ConicProgram | None = None
         self._conic_own = _EMPTY
         if conic_columns:

@@ -32,7 +32,7 @@ class Status(enum.Enum):
     COMPLETED = "all planned rounds were run"
     CONVERGED = "stopped: the released residuals fell below the tolerance"
     BUDGET = "stopped: the ledger's budget covers no further round"
-    STALLED = "no local solve of the last round succeeded; the values are those of earlier rounds"
+    STALLED = "a local solve of the last round failed: its agent's values are of an earlier round"
 
 
 @dataclass(frozen=True, eq=False)

@@ -128,7 +128,7 @@ def drive(
     finally:
         reporter.stop()
         executor.close()
-    if history.failed[-1] == len(program.agents):
+    if history.failed[-1] > 0:
         status = Status.STALLED
     start = {
         v.id: np.asarray(plan.problem.start.get(v, v.project(np.zeros(v.shape))))

@@ -211,6 +211,26 @@ def test_neighbouring_solutions_differ_by_no_more_than_the_entry_says(constraint
     assert largest > 0.05
 
 
+def test_laplace_outputs_on_a_box_stay_within_their_l1_bound_far_away():
+    n, box = 60, cp.Variable(60)
+    d = dp.Private(shape=n, name="far", adjacency=dp.Within(0.1))
+    cost = cp.sum_squares(box - d)
+    problem = dp.Problem([dp.Agent(cp.Minimize(cost), [cp.abs(box) <= 100])])
+    plan = problem.plan(
+        dp.LinearizedADMM(rho=1.0, perturb="output"), mechanism="laplace", rounds=1, epsilon=1.0
+    )
+    values = np.ones(n)
+    values[0] = np.sqrt(59 / 3)
+    values *= 26.2 / np.linalg.norm(values)
+    moved = values.copy()
+    moved[0] += 0.1
+    runs = [plan.run(data={d: v}, seed=1, record=True) for v in (values, moved)]
+    one, two = (run.transcript.releases[0].value for run in runs)
+    root = np.sqrt(1 / plan.algorithm.step.eta(1))
+    (entry,) = runs[0].ledger.accounts[0].entries
+    assert 0 < np.abs(root * (one - two)).sum() <= entry.sensitivity
+
+
 def test_neighbouring_solutions_stay_close_where_solves_are_hard():
     agent = Agent(L1, lambda x, d: cp.sum_squares(x - d))
     step = ProximalStep(agent.projector, np.zeros(3), np.ones(3), np.zeros(3))

@@ -53,8 +53,9 @@ def test_projection_agrees_with_cvxpy(name, seed):
     agent, P = ALL[name].agent(), projector(name)
     v, D = draw(P.n, seed)
     found = P(v, D)
-    # The reference itself is good to about 1e-5.
-    slack = 3e-5 if found.outcome is Outcome.SOLVED else 3e-5 + found.error
+    # The reference itself is good to about 1e-5; on generalised power cones, to 1e-4 (there a
+    # sequential quadratic program agrees with the projection to 1e-8).
+    slack = 2e-4 if name == "power nd" else 3e-5
     assert found.x == pytest.approx(sets.reference(agent, v, D), abs=slack)
 
 

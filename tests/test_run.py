@@ -276,3 +276,40 @@ def test_numpy_scalars_are_numbers():
 
 def test_nothing_is_recorded_unless_asked():
     assert plan_of(power_line()).run().transcript is None
+
+
+def test_plans_that_differ_in_the_pattern_of_a_constraint_are_different():
+    def plan(i, j):
+        x = cp.Variable(3, name="x")
+        d = dp.Private(np.ones(3), name="d", adjacency=dp.Within(0.1))
+        agent = dp.Agent(cp.Minimize(cp.sum_squares(x - d)), [x[i] + x[j] <= 1])
+        return dp.Problem([agent]).plan(rounds=2, epsilon=1.0, delta=1e-6)
+
+    one, other = plan(0, 1), plan(1, 2)
+    assert one.fingerprint == plan(0, 1).fingerprint
+    assert one.fingerprint != other.fingerprint
+    with pytest.raises(dp.PrivacyError, match="another plan"):
+        other.replay(one.run(record=True).transcript)
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1e-3, 1.0, 1e3, 1e6])
+@pytest.mark.parametrize(
+    "algorithm", [dp.ADMM(rho=2.0), dp.LinearizedADMM(rho=2.0, step=0.3)], ids=["exact", "linear"]
+)
+def test_the_unit_of_the_variables_does_not_matter(scale, algorithm):
+    x = cp.Variable(3, name="x")
+    point = scale * np.array([1.0, -2.0, 3.0])
+    agents = [
+        dp.Agent(cp.Minimize(cp.sum_squares(x - point)), [cp.norm1(x) <= 2 * scale]),
+        dp.Agent(cp.Minimize(cp.sum_squares(x))),
+    ]
+    result = dp.Problem(agents).plan(algorithm, mechanism=None, rounds=200).run()
+    assert result.solution[x] / scale == pytest.approx([1 / 6, -2 / 3, 7 / 6], abs=1e-4)
+
+
+def test_sets_far_from_the_origin_are_not_empty():
+    x = cp.Variable(2, name="x")
+    far = [cp.norm(x - 1e6) <= 1, x[0] + x[1] >= 2e6]
+    problem = dp.Problem([dp.Agent(cp.Minimize(cp.sum_squares(x - 1e6)), far)])
+    result = problem.plan(dp.LinearizedADMM(step=0.5), mechanism=None, rounds=30).run()
+    assert result.solution[x] - 1e6 == pytest.approx([0, 0], abs=1e-2)

@@ -31,17 +31,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     options = parser.parse_args(arguments)
     try:
-        if options.json and not Path(options.json).resolve().parent.is_dir():
-            raise dp.ModelError(
-                f"--json {options.json}: its folder does not exist. Create it first, so that a "
-                "run that spends privacy can also be kept."
-            )
+        _check_outputs(options)
         if options.central:
             return _central(options)
         return _distributed(options)
     except dp.DpcvxError as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         return 2
+
+
+def _check_outputs(options: argparse.Namespace) -> None:
+    """Refuse places that cannot be written before a run spends privacy."""
+    if options.json:
+        target = Path(options.json).resolve()
+        if target.is_dir() or not target.parent.is_dir():
+            raise dp.ModelError(
+                f"--json {options.json} is no file in an existing folder; the result could not be "
+                "kept."
+            )
+    if options.plot:
+        try:
+            Path(options.plot).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise dp.ModelError(
+                f"--plot {options.plot} cannot be created ({error.strerror}); name a folder."
+            ) from None
 
 
 def _central(options: argparse.Namespace) -> int:
@@ -120,6 +134,11 @@ def _privacy(
 ) -> tuple[dp.Gaussian | dp.Laplace | None, float | None, float | None]:
     """Mechanism and total budget from the options."""
     if options.perturb == "none":
+        if (options.epsilon, options.delta, options.step_epsilon) != (None, None, None):
+            raise dp.PrivacyError(
+                "--perturb none switches the noise off, so there is no epsilon to state. Drop the "
+                "privacy options, or --perturb none."
+            )
         return None, None, None
     gaussian = options.mechanism == "gaussian"
     if options.step_epsilon is None:

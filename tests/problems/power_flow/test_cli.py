@@ -124,6 +124,10 @@ def test_figures_are_written(tmp_path):
         (("--algorithm", "admm", "--perturb", "output"), "linearised"),
         (("--seed", "-4"), "seed"),
         (("--load-scale", "0"), "load_scale"),
+        (("--json", "/"), "--json"),
+        (("--json", "/nowhere/result.json"), "--json"),
+        (("--plot", "/dev/null/figures"), "--plot"),
+        (("--perturb", "none", "--epsilon", "1"), "--perturb none"),
     ],
     ids=lambda o: " ".join(o) if isinstance(o, tuple) else "",
 )
