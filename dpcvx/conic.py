@@ -93,6 +93,7 @@ class ConicProgram:
     def __init__(self, data: ConeData) -> None:
         self._data = data
         n, N = data.n, data.A.shape[1]
+        self._own_P, self._own_A = data.P[:, :n], data.A[:, :n]
         ones = sp.csc_array((np.ones(n), (np.arange(n), np.arange(n))), shape=(N, N))
         pattern = sp.csc_array(sp.triu(data.P + 0 * data.P) + ones)  # keeps a slot per diagonal
         pattern.sort_indices()
@@ -149,10 +150,10 @@ class ConicProgram:
         curvature = max(self._curvature, float(D.max(initial=0.0))) or 1.0
         values = self._base.copy()
         values[self._slots] += D
-        q = data.q + data.P[:, :n] @ center
+        q = data.q + self._own_P @ center
         q[:n] += c + D * center
         q /= curvature
-        shift = data.A[:, :n] @ center
+        shift = self._own_A @ center
         # Cones are invariant under scaling: far answers are brought near the origin.
         slope = float(np.abs(q).max(initial=0.0))
         violation = cone_violation(data.b - shift, data.cones)
@@ -195,7 +196,7 @@ class ConicProgram:
         matrix, hide nothing.
         """
         data = self._data
-        s = data.b - data.A[:, : data.n] @ x
+        s = data.b - self._own_A @ x
         auxiliary = data.A[:, data.n :]
         if auxiliary.shape[1]:
             equalities = auxiliary[: data.cones.zero].toarray()
@@ -333,9 +334,13 @@ def cone_violation(s: Array, cones: Cones) -> float | None:
     """How far a slack leaves its cones; None if there are cones without a simple test."""
     if cones.exp or cones.power or cones.power_nd:
         return None
-    zero, nonneg, *rest = np.split(s, np.cumsum([cones.zero, cones.nonneg, *cones.soc]))
+    zero, nonneg, rest = np.split(s, np.cumsum([cones.zero, cones.nonneg]))
     worst = [np.max(np.abs(zero), initial=0.0), np.max(-nonneg, initial=0.0)]
-    worst += [np.linalg.norm(part[1:]) - part[0] for part in rest[: len(cones.soc)]]
+    if cones.soc:
+        heads = np.cumsum([0, *cones.soc[:-1]])
+        tails = rest[: sum(cones.soc)].copy()
+        tails[heads] = 0.0
+        worst.append(np.max(np.sqrt(np.add.reduceat(tails**2, heads)) - rest[heads]))
     start = cones.zero + cones.nonneg + sum(cones.soc)
     for n in cones.psd:
         j, i = np.tril_indices(n)

@@ -110,9 +110,10 @@ class NormalForm:
         """The public function f(.; 0)."""
         return self.bind([np.zeros(spec.size) for spec in self.private])
 
-    def probe(self, x: Array) -> Array:
-        """Gradient at x for generic public data: tells objectives apart."""
-        return self.bind([np.sin(1.0 + np.arange(spec.size)) for spec in self.private]).gradient(x)
+    def probe(self, points: Sequence[Array]) -> Array:
+        """Gradients at points for generic public data, one after the other: tell forms apart."""
+        f = self.bind([np.sin(1.0 + np.arange(spec.size)) for spec in self.private])
+        return np.concatenate([f.gradient(x) for x in points])
 
     def reach(self, atom: Atom) -> tuple[bool, frozenset[int]]:
         """Whether an atom depends on x, and on which private parameters."""

@@ -251,8 +251,8 @@ def _fingerprint(
             digest.update(np.ascontiguousarray(array).tobytes())
         for array in (A.data, A.indices, A.indptr):
             digest.update(np.ascontiguousarray(array).tobytes())
-        for x in (local.start, local.start + 1.0, local.start + np.sin(np.arange(local.n))):
-            digest.update(local.form.probe(x).tobytes())
+        points = local.start, local.start + 1.0, local.start + np.sin(np.arange(local.n))
+        digest.update(local.form.probe(points).tobytes())
     return digest.hexdigest()
 
 
