@@ -17,9 +17,15 @@ from .algorithms.step_size import ConstantStep as ConstantStep
 from .algorithms.step_size import SmoothStep as SmoothStep
 from .algorithms.step_size import SqrtStep as SqrtStep
 from .algorithms.step_size import StronglyConvexStep as StronglyConvexStep
+from .audit import Audit as Audit
+from .audit import audit as audit
+from .check import Check as Check
+from .check import check as check
+from .compare import Comparison as Comparison
 from .errors import BudgetError as BudgetError
 from .errors import DataError as DataError
 from .errors import DpcvxError as DpcvxError
+from .errors import LedgerError as LedgerError
 from .errors import ModelError as ModelError
 from .errors import PrivacyError as PrivacyError
 from .errors import SolverError as SolverError
@@ -31,10 +37,12 @@ from .model import Agent as Agent
 from .model import Problem as Problem
 from .plan import Plan as Plan
 from .private import Private as Private
+from .private import Rows as Rows
 from .private import Within as Within
 from .result import Result as Result
 from .result import Solution as Solution
 from .result import Status as Status
 from .result import Transcript as Transcript
+from .sensitivity import Asserted as Asserted
 
 __version__ = version("dpcvx")

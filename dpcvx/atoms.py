@@ -280,19 +280,19 @@ DIVIDE = Rule("division", lambda v, _: v[0] / v[1], _divide_vjp)
 LOGISTIC = _elementwise("logistic", lambda u: np.logaddexp(0.0, u), expit)
 HUBER = Rule("huber", _huber, _huber_vjp)
 LOG_SUM_EXP = Rule("log_sum_exp", _lse, _lse_vjp)
-_EXP = _elementwise("exp", np.exp, np.exp)
-_LOG = _elementwise("log", np.log, np.reciprocal)
-_LOG1P = _elementwise("log1p", np.log1p, lambda u: 1 / (1 + u))
-_ENTR = _elementwise("entr", entr, lambda u: -np.log(u) - 1)
+EXP = _elementwise("exp", np.exp, np.exp)
+LOG = _elementwise("log", np.log, np.reciprocal)
+LOG1P = _elementwise("log1p", np.log1p, lambda u: 1 / (1 + u))
+ENTR = _elementwise("entr", entr, lambda u: -np.log(u) - 1)
 _XEXP = _elementwise("xexp", lambda u: u * np.exp(u), lambda u: (1 + u) * np.exp(u))
-_ABS = _elementwise("abs", np.abs, np.sign)
-_MAX = Rule("max", _max, _max_vjp)
+ABS = _elementwise("abs", np.abs, np.sign)
+MAX = Rule("max", _max, _max_vjp)
 _MIN = Rule("min", _min, _max_vjp)
-_MAXIMUM = Rule("maximum", _maximum, _extremal_vjp)
+MAXIMUM = Rule("maximum", _maximum, _extremal_vjp)
 _MINIMUM = Rule("minimum", _minimum, _extremal_vjp)
-_NORM1 = Rule("norm1", _norm1, _norm1_vjp)
+NORM1 = Rule("norm1", _norm1, _norm1_vjp)
 _NORM_INF = Rule("norm_inf", _norm_inf, _norm_inf_vjp)
-_PNORM = Rule("pnorm", _pnorm, _pnorm_vjp)
+PNORM = Rule("pnorm", _pnorm, _pnorm_vjp)
 _SUM_LARGEST = Rule("sum_largest", _sum_largest, _sum_largest_vjp)
 _KL_DIV = Rule("kl_div", lambda v, _: kl_div(v[0], v[1]), _kl_vjp)
 _REL_ENTR = Rule("rel_entr", lambda v, _: rel_entr(v[0], v[1]), _rel_vjp)
@@ -330,20 +330,20 @@ _READERS: dict[str, Callable[[Any], tuple[Rule, tuple[Any, ...]] | None]] = {
     "logistic": _plain(LOGISTIC),
     "huber": lambda a: None if a.M.value is None else (HUBER, (float(a.M.value),)),
     "log_sum_exp": _reducing(LOG_SUM_EXP),
-    "exp": _plain(_EXP),
-    "log": _plain(_LOG),
-    "log1p": _plain(_LOG1P),
-    "entr": _plain(_ENTR),
+    "exp": _plain(EXP),
+    "log": _plain(LOG),
+    "log1p": _plain(LOG1P),
+    "entr": _plain(ENTR),
     "xexp": _plain(_XEXP),
-    "abs": _plain(_ABS),
-    "max": _reducing(_MAX),
+    "abs": _plain(ABS),
+    "max": _reducing(MAX),
     "min": _reducing(_MIN),
-    "maximum": _plain(_MAXIMUM),
+    "maximum": _plain(MAXIMUM),
     "minimum": _plain(_MINIMUM),
-    "norm1": _reducing(_NORM1),
+    "norm1": _reducing(NORM1),
     "norm_inf": _reducing(_NORM_INF),
-    "Pnorm": lambda a: (_PNORM, (float(a.p), *_axis(a))),
-    "PnormApprox": lambda a: (_PNORM, (float(a.p), *_axis(a))),
+    "Pnorm": lambda a: (PNORM, (float(a.p), *_axis(a))),
+    "PnormApprox": lambda a: (PNORM, (float(a.p), *_axis(a))),
     "sum_largest": lambda a: (_SUM_LARGEST, (float(a.k),)) if _axis(a)[0] is None else None,
     "kl_div": _plain(_KL_DIV),
     "rel_entr": _plain(_REL_ENTR),

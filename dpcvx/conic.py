@@ -64,6 +64,12 @@ class Answer:
     error: float = float("inf")
 
 
+# Sets of more components are not searched for their extent, which takes two solves for each.
+_LARGEST_EXTENT = 300
+# Far above the accuracy of a solve, far below what it changes in a sensitivity.
+_WIDER = 1e-5
+
+
 @dataclass(frozen=True, eq=False)
 class _Instance:
     """A program's numbers for one solve: y = (x - center) / far, objective over curvature."""
@@ -189,6 +195,25 @@ class ConicProgram:
         curvature = float(D.max())
         return math.sqrt(2 * _SOLVED[0] * max(curvature, reach**2 / 2))
 
+    def extent(self) -> tuple[Array, Array]:
+        """Bounds of every component of x over the constraints, widened by the solver's accuracy.
+
+        Infinite where the set is unbounded or no answer of full accuracy is found, and for sets
+        of more than a few hundred components.
+        """
+        n = self._data.n
+        lower, upper = np.full(n, -np.inf), np.full(n, np.inf)
+        if n > _LARGEST_EXTENT:
+            return lower, upper
+        for j in range(n):
+            unit = np.zeros(n)
+            unit[j] = 1.0
+            for sign, out in ((1.0, lower), (-1.0, upper)):
+                found = self.solve(np.zeros(n), sign * unit, np.zeros(n))
+                if found.outcome is Outcome.SOLVED and found.x is not None:
+                    out[j] = found.x[j] - sign * _WIDER * (1.0 + abs(found.x[j]))
+        return lower, upper
+
     def violation(self, x: Array) -> float | None:
         """Largest violation of a cone at x, or None where auxiliary columns hide it.
 
@@ -225,11 +250,11 @@ class ConicProgram:
         return clarabel.DefaultSolver(self._with(values), zero, data.A, data.b, cones, settings)
 
 
-def bounded_for_all_slopes(data: ConeData, curved: NDArray[np.intp]) -> bool:
-    """Whether the program has a minimiser in x for every linear term.
+def bounded_for_slopes(data: ConeData, curved: NDArray[np.intp], generic: Array) -> bool:
+    """Whether the program has a minimiser in x for every linear term of a linear space.
 
-    It has unless some direction y = (x, auxiliary) with x != 0 keeps the constraints for ever and
-    has no curvature. A generic linear function and its negative are minimised over these
+    It has if no direction y = (x, auxiliary) that keeps the constraints for ever and has no
+    curvature changes any of these terms. A generic one and its negative are minimised over these
     directions, cut off at |x| <= 1: one of the two falls below 0 if there is such a direction.
 
     Parameters
@@ -237,6 +262,8 @@ def bounded_for_all_slopes(data: ConeData, curved: NDArray[np.intp]) -> bool:
     data : ConeData
     curved : ndarray of int
         Components of x that get a positive diagonal on top of P.
+    generic : ndarray, shape (n,)
+        A generic element of the space.
     """
     n, N = data.n, data.A.shape[1]
     A, cones = sp.csr_array(data.A), data.cones
@@ -256,8 +283,8 @@ def bounded_for_all_slopes(data: ConeData, curved: NDArray[np.intp]) -> bool:
         n=n,
     )
     program = ConicProgram(directions)
-    slope = np.sin(1.0 + np.arange(n))
-    for c in (slope, -slope):
+    scale = float(np.max(np.abs(generic), initial=0.0)) or 1.0
+    for c in (generic / scale, -generic / scale):
         answer = program.solve(np.zeros(n), c, np.zeros(n))
         if answer.x is None or c @ answer.x < -1e-6:
             return False

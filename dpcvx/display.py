@@ -14,6 +14,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from .accounting import Composition
 
 if TYPE_CHECKING:
+    from .guarantee import AgentGuarantee
     from .plan import Plan
     from .result import History, Result
 
@@ -74,12 +75,17 @@ def _sensitivity_rows(plan: Plan) -> list[str]:
         rows.append(
             _row(
                 "",
-                f"{agent.name}: l{norm} {'=' if entry.exact else '<='} {entry.sensitivity:.6g}, "
-                f"noise scale {entry.scale:.6g} per component of the gradient "
-                f"({sensitivity.figures})",
+                f"{agent.name}: {_bounded(norm, entry)}, noise: {entry.noise}"
+                f"{f' ({sensitivity.figures})' if sensitivity.figures else ''}",
             )
         )
     return [*(_row("sensitivity", text) for text in arguments), *_shortened(rows)]
+
+
+def _bounded(norm: int, entry: AgentGuarantee) -> str:
+    if math.isinf(entry.sensitivity):
+        return f"l{norm} bounded at each point, not over the whole set"
+    return f"l{norm} {'=' if entry.exact else '<='} {entry.sensitivity:.6g}"
 
 
 def _shortened(rows: list[str]) -> list[str]:
@@ -142,7 +148,6 @@ class Reporter:
             disable=not (shown and self._console.is_terminal),
         )
         self._task = self._progress.add_task("rounds", total=plan.rounds)
-        self._releases = plan.algorithm.requirements.releases
 
     def start(self) -> None:
         """Print banner and table head."""
@@ -180,7 +185,7 @@ class Reporter:
         if plan.calibrated is None or plan.price is None:
             return ""
         mechanism, m = plan.calibrated.mechanism, plan.calibrated.multiplier
-        composition = mechanism.compose(Composition(), m, t * self._releases)
+        composition = mechanism.compose(Composition(), m, plan.exposed(t))
         return f"{composition.price(plan.price.delta).epsilon:>12.4g}"
 
     def _print(self, text: str) -> None:

@@ -23,6 +23,10 @@ class PrivacyError(DpcvxError, ValueError):
     """A guarantee cannot be proved, or a call would put private data where they must not be."""
 
 
+class LedgerError(PrivacyError):
+    """A ledger file is not intact, not a ledger, or in use; nothing was read or released."""
+
+
 class BudgetError(PrivacyError):
     """A release would exceed the privacy budget; nothing was released.
 

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
+
+from .accounting import Price, ryu_kim_claim
+from .mechanism import Calibrated, Gaussian
+from .program import Program
+from .publication import Statistic
+from .sensitivity import Sensitivity
 
 # Two less than the banner's, which indents the text.
 _WIDTH = 94
 
-Kind = Literal["worst-case", "none"]
+Kind = Literal["worst-case", "asserted", "none"]
 
 OBSERVER = (
     "everyone but the agent itself, the server and all other agents together; sees every "
@@ -19,16 +26,33 @@ OBSERVER = (
 ASSUMPTIONS = (
     "agents follow the protocol and keep their noise to themselves",
     "what the model declares public is independent of the private data",
-    "one change touches one private object: no two describe the same person or thing",
     "this run alone: earlier runs on the same data count only if their ledger is passed on",
-    "noise is drawn by a pseudo-random generator, and it and sums are treated as real numbers "
-    "(floating point is not accounted for)",
+    "gradients are computed as real numbers (their rounding errors are not accounted for; the "
+    "noise is exact, on a grid whose width the sensitivity includes)",
 )
 SEEDED = (
     "reproducible: not for release (whoever knows the seed can subtract the noise, and runs of "
     "one plan with one seed share it)"
 )
+UNGROUPED = (
+    "one change touches one private object, or one row of those that hold the same records: no two "
+    "others describe the same person or thing"
+)
+GROUPED = (
+    "one change touches one private object, or one row of those that hold the same records, in "
+    "each agent of one group: no two others describe the same person or thing"
+)
+CLAIMED = "the sensitivities that the user asserted are true: nothing in the package proves them"
 STATED_ACCURACY = "local solves on private data reach the solver's stated accuracy"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A figure that a paper states and that is not a bound; see docs/privacy.md."""
+
+    epsilon: float
+    delta: float
+    source: str
 
 
 @dataclass(frozen=True)
@@ -42,10 +66,14 @@ class AgentGuarantee:
         For each private object, what one change means.
     sensitivity : float
         Of the gradient, in the mechanism's norm.
+        Infinite if it is bounded at each point only.
     exact : bool
         Whether some neighbouring pair attains the sensitivity.
+    certificate : {"derived", "asserted"}
     scale : float
-        Noise scale per component of the gradient.
+        Noise scale per component of what is released.
+    noise : str
+        The same in words.
     releases : int
         Planned number of releases.
     """
@@ -54,7 +82,9 @@ class AgentGuarantee:
     adjacency: Mapping[str, str]
     sensitivity: float
     exact: bool
+    certificate: Literal["derived", "asserted"]
     scale: float
+    noise: str
     releases: int
 
 
@@ -64,26 +94,36 @@ class Guarantee:
 
     Attributes
     ----------
-    kind : {"worst-case", "none"}
-        ``none``: there is no guarantee (noise off), or nothing is private.
+    kind : {"worst-case", "asserted", "none"}
+        ``asserted``: as good as a sensitivity that the user typed in. ``none``: there is no
+        guarantee (noise off), or nothing is private.
     epsilon, delta : float
-        For each agent's data; data of different agents compose in parallel.
+        For each agent's data, or for one person's data in all agents of a group; data of other
+        agents compose in parallel.
+    rho : float
+        The same releases in zero-concentrated differential privacy.
     mechanism, accountant, observer : str
-    certificate : {"derived", "none"}
-        How the sensitivities were obtained.
+    certificate : {"derived", "asserted", "none"}
+        How the sensitivities were obtained; asserted if one of them was.
     agents : tuple of AgentGuarantee
+    groups : tuple of tuple of str
     assumptions : tuple of str
+    claimed_by_paper : Claim or None
+        What the paper's theorem says about these releases; a claim, not a bound.
     """
 
     kind: Kind
     epsilon: float
     delta: float
+    rho: float
     mechanism: str
     accountant: str
     observer: str
-    certificate: Literal["derived", "none"]
+    certificate: Literal["derived", "asserted", "none"]
     agents: tuple[AgentGuarantee, ...]
+    groups: tuple[tuple[str, ...], ...]
     assumptions: tuple[str, ...]
+    claimed_by_paper: Claim | None
 
     def __str__(self) -> str:
         if self.kind == "none":
@@ -97,13 +137,141 @@ class Guarantee:
             ("adjacency", units),
             ("observer", self.observer),
             ("mechanism", self.mechanism),
-            ("accountant", self.accountant),
-            ("sensitivity", f"{self.certificate} from the model"),
+            ("accountant", f"{self.accountant}; {self.rho:.6g}-zCDP"),
+            ("sensitivity", _CERTIFICATES[self.certificate]),
             ("assumptions", "; ".join(self.assumptions)),
         ]
         seeded = ", if the seed stays secret: not for release" if SEEDED in self.assumptions else ""
-        head = f"({self.epsilon:.6g}, {self.delta:g})-DP for each agent's data, worst case{seeded}"
+        sort = "worst case" if self.kind == "worst-case" else "ASSERTED, not proved"
+        whose = "each agent's data"
+        if self.groups:
+            whose = "one person's data in all agents of a group"
+            members = "; ".join(" and ".join(group) for group in self.groups)
+            rows.insert(1, ("groups", members))
+        if self.claimed_by_paper is not None:
+            claim = self.claimed_by_paper
+            rows.append(
+                (
+                    "claim",
+                    f"{claim.source} claims ({claim.epsilon:.6g}, {claim.delta:g}); that is not a "
+                    "bound (docs/privacy.md)",
+                )
+            )
+        head = f"({self.epsilon:.6g}, {self.delta:g})-DP for {whose}, {sort}{seeded}"
         return "\n".join([head, *(_row(label, text) for label, text in rows)])
+
+
+_CERTIFICATES = {
+    "derived": "derived from the model",
+    "asserted": "asserted by the user, at least in part",
+    "none": "none",
+}
+
+
+def no_guarantee(reason: str) -> Guarantee:
+    """The statement that there is none."""
+    return Guarantee(
+        "none", math.inf, 0.0, math.inf, reason, "none", OBSERVER, "none", (), (), (), None
+    )
+
+
+def state(
+    program: Program,
+    sensitivities: Sequence[Sensitivity | None],
+    publications: Sequence[Statistic | None] | None,
+    calibrated: Calibrated,
+    price: Price,
+    *,
+    releases: int,
+    rho: float,
+    groups: Sequence[tuple[str, ...]],
+    solves_privately: bool,
+    asserts: bool,
+) -> Guarantee:
+    """The guarantee of a plan with noise.
+
+    Parameters
+    ----------
+    program : Program
+    sensitivities : sequence of (Sensitivity or None)
+        Per agent.
+    publications : sequence of (Statistic or None), or None
+        Per agent, if the data are released once.
+    calibrated : Calibrated
+    price : Price
+        Of everything that one person is exposed to.
+    releases : int
+        Per agent.
+    rho : float
+        zCDP parameter of the same.
+    groups : sequence of tuple of str
+    solves_privately : bool
+        Whether local solves stand behind the door.
+    asserts : bool
+        Whether their sensitivity is asserted.
+    """
+    agents = []
+    for k, (local, sensitivity) in enumerate(zip(program.agents, sensitivities, strict=True)):
+        if sensitivity is None:
+            continue
+        bound = sensitivity.bound(calibrated.mechanism.norm)
+        published = None if publications is None else publications[k]
+        scale, noise = 0.0, "none needed"
+        if bound.value == math.inf:
+            scale = math.inf
+            noise = (
+                f"scale {calibrated.multiplier:.6g} times the sensitivity at the point of each step"
+            )
+        elif bound.value > 0 and published is None:
+            scale = calibrated.grid(bound.value, local.n).scale
+            noise = f"scale {scale:.6g} per component of the gradient"
+        elif published is not None:
+            scale = calibrated.grid(published.sensitivity, published.size).scale
+            noise = published.noise(scale)
+        agents.append(
+            AgentGuarantee(
+                agent=local.name,
+                adjacency={s.name: str(s.adjacency) for s in sensitivity.private},
+                sensitivity=bound.value,
+                exact=bound.exact,
+                certificate=sensitivity.certificate,
+                scale=scale,
+                noise=noise,
+                releases=releases if bound.value > 0 else 0,
+            )
+        )
+    released = "1 release per agent, before the first round"
+    if publications is None:
+        released = f"{releases} release{'' if releases == 1 else 's'} per agent"
+    mechanism = (
+        f"{calibrated.mechanism} noise, scale {calibrated.multiplier:.6g} times the "
+        f"l{calibrated.mechanism.norm} sensitivity, {released}"
+    )
+    asserted = asserts or any(s is not None and s.asserted is not None for s in sensitivities)
+    assumptions = [*ASSUMPTIONS, UNGROUPED if not groups else GROUPED]
+    if asserted:
+        assumptions.insert(0, CLAIMED)
+    if solves_privately:
+        assumptions.append(STATED_ACCURACY)
+    claim = None
+    declared = calibrated.mechanism
+    if isinstance(declared, Gaussian) and declared.step_epsilon and declared.step_delta:
+        claimed = ryu_kim_claim(releases, declared.step_epsilon, declared.step_delta)
+        claim = Claim(claimed, declared.step_delta, "Ryu and Kim, Theorem 4.9")
+    return Guarantee(
+        kind="asserted" if asserted else "worst-case",
+        epsilon=price.epsilon,
+        delta=price.delta,
+        rho=rho,
+        mechanism=mechanism,
+        accountant=price.accountant,
+        observer=OBSERVER,
+        certificate="asserted" if asserted else "derived",
+        agents=tuple(agents),
+        groups=tuple(groups),
+        assumptions=tuple(assumptions),
+        claimed_by_paper=claim,
+    )
 
 
 def _row(label: str, text: str) -> str:

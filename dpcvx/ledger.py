@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Literal
 
 from .accounting import Composition, Price
 from .errors import BudgetError, PrivacyError
-from .mechanism import Calibrated
+from .mechanism import MECHANISMS, Calibrated
 
 # Relative slack of budget comparisons, so that ten releases of 0.1 fit into 1.0.
 _SLACK = 1e-9
@@ -23,17 +24,20 @@ class Entry:
     Attributes
     ----------
     round, step : int
-        Round (from 1) and release within the round (from 1).
+        Round (from 1; 0 is before the first) and release within the round (from 1).
     mechanism : str
     multiplier : float
         Noise scale over sensitivity.
     sensitivity : float
         Bound of what is released, in the mechanism's norm, after the released vector was scaled to
-        unit noise shape.
-    certificate : {"derived", "none"}
-        How the sensitivity was obtained; none for a release without noise.
+        unit noise shape; rounding to the grid included.
+    grid : float
+        Width of the grid on which the scaled vector was released; 0 without noise.
+    certificate : {"derived", "asserted", "none"}
+        How the sensitivity was obtained; asserted by the user, or none for a release without noise.
     released : str
-        What left the agent, but for the noise: a gradient or the solution of a local step.
+        What left the agent, but for the noise: a gradient, the solution of a local step, or, once,
+        the data or the slope of the objective.
     """
 
     round: int
@@ -41,7 +45,8 @@ class Entry:
     mechanism: str
     multiplier: float
     sensitivity: float
-    certificate: Literal["derived", "none"]
+    grid: float
+    certificate: Literal["derived", "asserted", "none"]
     released: str
 
 
@@ -76,12 +81,16 @@ class Account:
     budget : Budget or None
         None for a run without noise.
     entries : list of Entry
+    share : int
+        Number of agents among which one person's data may be spread: every release counts so many
+        times, as if the others released the same.
     """
 
     agent: str
     adjacency: Mapping[str, str]
     budget: Budget | None
     entries: list[Entry] = field(default_factory=list)
+    share: int = 1
     _total: Composition = field(default_factory=Composition, repr=False)
 
     def charge(self, entry: Entry, calibrated: Calibrated) -> None:
@@ -93,11 +102,24 @@ class Account:
             If the release would exceed the budget. Nothing is recorded then.
         """
         assert self.budget is not None
-        after = calibrated.mechanism.compose(self._total, calibrated.multiplier, 1)
+        after = self._after(calibrated, 1)
         if not _covered(after, self.budget):
             raise self.refusal(calibrated, 1)
         self.entries.append(entry)
         self._total = after
+
+    def _after(self, calibrated: Calibrated, count: int) -> Composition:
+        times = count * self.share
+        return calibrated.mechanism.compose(self._total, calibrated.multiplier, times)
+
+    def recall(self, entry: Entry) -> None:
+        """Take over an entry of an earlier run."""
+        if entry.mechanism not in MECHANISMS:
+            self.expose(entry)
+            return
+        mechanism = MECHANISMS[entry.mechanism]
+        self._total = mechanism.compose(self._total, entry.multiplier, self.share)
+        self.entries.append(entry)
 
     def expose(self, entry: Entry) -> None:
         """Record a release without noise; no later release restores a guarantee."""
@@ -110,15 +132,19 @@ class Account:
             delta = 0.0 if self.budget is None else self.budget.delta
         return self._total.price(delta)
 
+    @property
+    def rho(self) -> float:
+        """Parameter of zero-concentrated differential privacy of everything released so far."""
+        return self._total.rho
+
     def affordable(self, calibrated: Calibrated, at_most: int) -> int:
         """How many further releases of one kind the budget covers, counted up to `at_most`."""
         if self.budget is None:
             return 0
         budget = self.budget
-        mechanism, m = calibrated.mechanism, calibrated.multiplier
 
         def covered(count: int) -> bool:
-            return _covered(mechanism.compose(self._total, m, count), budget)
+            return _covered(self._after(calibrated, count), budget)
 
         if covered(at_most):
             return at_most
@@ -139,7 +165,7 @@ class Account:
         Raises
         ------
         PrivacyError
-            If the adjacency differs.
+            If the adjacency or the share differs.
         """
         if dict(self.adjacency) != dict(fresh.adjacency):
             was, now = (
@@ -151,13 +177,19 @@ class Account:
                 f"[{was}]; this plan has [{now}]. Losses under different adjacencies do not add "
                 "up: keep the adjacency of the first run."
             )
-        return Account(self.agent, self.adjacency, fresh.budget, list(self.entries), self._total)
+        if self.share != fresh.share:
+            raise PrivacyError(
+                f"The ledger of agent '{self.agent}' counts its releases {self.share} time(s), for "
+                f"data that are spread over so many agents; this plan counts {fresh.share}. Keep "
+                "the groups= of the first run."
+            )
+        return replace(self, budget=fresh.budget, entries=list(self.entries))
 
     def refusal(self, calibrated: Calibrated, count: int) -> BudgetError:
         """The error for `count` further releases that the budget does not cover."""
         assert self.budget is not None
         delta = self.budget.delta
-        after = calibrated.mechanism.compose(self._total, calibrated.multiplier, count)
+        after = self._after(calibrated, count)
         return BudgetError(
             self.agent,
             spent=self._total.price(delta).epsilon,
@@ -189,6 +221,24 @@ class Ledger(Mapping[str, Account]):
     def spent(self, delta: float | None = None) -> float:
         """The largest epsilon any agent has spent: data of different agents compose in parallel."""
         return max((account.spent(delta).epsilon for account in self.accounts), default=0.0)
+
+    @property
+    def rho(self) -> float:
+        """The largest zCDP parameter of any agent."""
+        return max((account.rho for account in self.accounts), default=0.0)
+
+    @staticmethod
+    def load(path: str | Path) -> Ledger:
+        """The ledger that runs with ``ledger=path`` keep in a file.
+
+        Raises
+        ------
+        LedgerError
+            If the file is not an intact ledger.
+        """
+        from .journal import load
+
+        return load(path)
 
     def to_json(self) -> str:
         """All entries as JSON; contains no seed, noise or data."""

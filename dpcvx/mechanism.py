@@ -21,6 +21,15 @@ from .accounting import (
 )
 from .arguments import positive_finite
 from .errors import PrivacyError
+from .noise import (
+    Grid,
+    Integers,
+    Randomness,
+    grid_for,
+    on_grid,
+    rounded_laplace,
+    rounded_normal,
+)
 
 Array = NDArray[np.float64]
 
@@ -82,9 +91,9 @@ class Gaussian:
         """Add `count` releases to a composition."""
         return composition.with_gaussian(multiplier, count)
 
-    def draw(self, rng: np.random.Generator, size: int) -> Array:
-        """Unit noise: standard normal."""
-        return rng.standard_normal(size)
+    def rounded(self, scale: float, size: int, stream: Randomness) -> Integers:
+        """Normal noise of standard deviation `scale`, rounded to integers."""
+        return rounded_normal(scale, size, stream)
 
     def __str__(self) -> str:
         return "Gaussian"
@@ -122,9 +131,9 @@ class Laplace:
         """Add `count` releases to a composition."""
         return composition.with_laplace(multiplier, count)
 
-    def draw(self, rng: np.random.Generator, size: int) -> Array:
-        """Unit noise: density ``exp(-|y|) / 2`` per component."""
-        return rng.laplace(size=size)
+    def rounded(self, scale: float, size: int, stream: Randomness) -> Integers:
+        """Laplace noise of scale `scale`, rounded to integers."""
+        return rounded_laplace(scale, size, stream)
 
     def __str__(self) -> str:
         return "Laplace"
@@ -150,19 +159,26 @@ class Calibrated:
         declared = self.mechanism.step_epsilon
         return 1.0 / self.multiplier if declared is None else declared
 
+    def grid(self, sensitivity: float, size: int) -> Grid:
+        """Grid and noise scale for a value of positive sensitivity in the mechanism's norm."""
+        return grid_for(sensitivity, size, self.mechanism.norm, self.multiplier)
 
-def noise_generator(seed: int | None, stream: tuple[int, ...]) -> np.random.Generator:
-    """A noise stream: from the seed and the stream's numbers, or from the operating system.
+    def release(self, value: Array, grid: Grid, stream: Randomness) -> Array:
+        """The mechanism itself: the value on the grid, plus noise.
 
-    Parameters
-    ----------
-    seed : int or None
-    stream : tuple of int
-        Tells streams under the same seed apart.
-    """
-    if seed is None:
-        return np.random.Generator(np.random.Philox(np.random.SeedSequence()))
-    return np.random.Generator(np.random.Philox(np.random.SeedSequence(seed, spawn_key=stream)))
+        Parameters
+        ----------
+        value : ndarray, shape (n,)
+        grid : Grid
+        stream : Randomness
+
+        Returns
+        -------
+        ndarray, shape (n,)
+            Multiples of the grid's width.
+        """
+        noise = self.mechanism.rounded(grid.scale / grid.width, value.size, stream)
+        return np.asarray(grid.width * (on_grid(value, grid) + noise), dtype=np.float64)
 
 
 def _check_exclusive(level: float | None, multiplier: float | None, name: str) -> None:
@@ -174,3 +190,7 @@ def _check_exclusive(level: float | None, multiplier: float | None, name: str) -
                 f"{name}({label}={value!r}) is not a level of noise: write a positive finite "
                 "number. To run without noise, plan with mechanism=None."
             )
+
+
+# By the name under which the ledger knows them.
+MECHANISMS: dict[str, Mechanism] = {str(m): m for m in (Gaussian(), Laplace())}

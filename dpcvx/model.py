@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import cvxpy as cp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from .arguments import positive_finite
 from .errors import ModelError, PrivacyError
 from .layout import Layout, layout_of
 from .private import Private
+from .sensitivity import Asserted
 
 if TYPE_CHECKING:
     from .algorithms.base import Algorithm
+    from .compare import Comparison
     from .mechanism import Mechanism
     from .plan import Plan
     from .result import Result
@@ -46,6 +49,12 @@ class Agent:
         Public: they may not use private parameters.
     name : str, optional
         Used in banners and errors; ``agent 1``, ... by position if omitted.
+    clip : float, optional
+        Scale the contribution of each record to the gradient down to this l2 norm. For losses of
+        records (`Rows`) whose contributions the model does not bound, or bounds too generously;
+        a biased gradient is the price.
+    sensitivity : Asserted, optional
+        A gradient sensitivity to be taken without proof; the guarantee is then marked as asserted.
 
     Raises
     ------
@@ -58,6 +67,8 @@ class Agent:
     objective: cp.Minimize | cp.Maximize
     constraints: Sequence[cp.Constraint] = ()
     name: str | None = None
+    clip: float | None = None
+    sensitivity: Asserted | None = None
     layout: Layout = field(init=False, repr=False)
     private: tuple[Private, ...] = field(init=False, repr=False)
 
@@ -65,6 +76,16 @@ class Agent:
         label = self.name or "unnamed"
         if not isinstance(self.name, str | None):
             raise ModelError(f"An agent's name is text; dp.Agent(name={self.name!r}) is not.")
+        if self.clip is not None and not positive_finite(self.clip):
+            raise ModelError(
+                f"dp.Agent(clip={self.clip!r}) is no norm to clip to; write a positive "
+                "finite number."
+            )
+        if self.sensitivity is not None and not isinstance(self.sensitivity, Asserted):
+            raise ModelError(
+                f"The sensitivity of agent '{label}' is a {type(self.sensitivity).__name__}; write "
+                "dp.Asserted(l2=...), or leave it out to have it derived from the model."
+            )
         if not isinstance(self.objective, (cp.Minimize, cp.Maximize)):
             raise ModelError(
                 f"The objective of agent '{label}' is a {type(self.objective).__name__}; write "
@@ -149,18 +170,25 @@ class Problem:
     agents : sequence of Agent
     start : mapping of cvxpy.Variable to array_like, optional
         Public starting values; zero where omitted.
+    groups : sequence of sequences of Agent or its name, optional
+        Agents whose private data may describe the same person or thing, such as hospitals with
+        common patients. One change then touches the data of all agents of a group at once, and
+        the guarantee composes over them. Data of agents in no common group compose in parallel.
 
     Raises
     ------
     ModelError
-        If names repeat, an agent shares nothing with the others, or a start has a wrong shape.
+        If names repeat, a group names no agent or shares one with another, an agent shares nothing
+        with the others, or a start has a wrong shape.
     PrivacyError
         If two agents use the same private object.
     """
 
     agents: Sequence[Agent]
     start: Mapping[cp.Variable, ArrayLike] = field(default_factory=dict, repr=False)
+    groups: Sequence[Sequence[Agent | str]] = field(default=(), repr=False)
     names: tuple[str, ...] = field(init=False)
+    group_names: tuple[tuple[str, ...], ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         agents = tuple(self.agents) if isinstance(self.agents, (list, tuple)) else ()
@@ -179,6 +207,7 @@ class Problem:
         object.__setattr__(self, "agents", agents)
         object.__setattr__(self, "names", names)
         object.__setattr__(self, "start", _start(self.start, self.variables()))
+        object.__setattr__(self, "group_names", self._named_groups())
         owner: dict[int, str] = {}
         seen: set[str] = set()
         for name, agent in zip(names, agents, strict=True):
@@ -187,7 +216,8 @@ class Problem:
                     raise PrivacyError(
                         f"Private '{private.name()}' is used by agents '{owner[private.id]}' and "
                         f"'{name}'. A guarantee per agent would not cover one change that moves "
-                        "both: give each agent its own dp.Private, with its own data."
+                        "both: give each agent its own dp.Private, with its own data (and "
+                        "write dp.Problem(..., groups=[[...]]) if they describe the same people)."
                     )
                 if private.name() in seen:
                     raise ModelError(
@@ -223,6 +253,7 @@ class Problem:
         rounds: int = 100,
         epsilon: float | None = None,
         delta: float | None = None,
+        release: Literal["each step", "once"] = "each step",
     ) -> Plan:
         """Fix everything that the guarantee depends on; reads no private data.
 
@@ -237,6 +268,10 @@ class Problem:
         epsilon, delta : float, optional
             Total budget per agent. With a mechanism that fixes its own level, leave epsilon out;
             delta is then where the total is stated.
+        release : {"each step", "once"}
+            Noise in every local step, or once on the data: then the whole budget goes into one
+            release and any number of rounds follows without noise. ``"once"`` needs gradients that
+            are affine in the data; which of the two is better depends on the model.
 
         Returns
         -------
@@ -254,7 +289,13 @@ class Problem:
 
         chosen = LinearizedADMM() if algorithm is None else algorithm
         return make_plan(
-            self, chosen, mechanism=mechanism, rounds=rounds, epsilon=epsilon, delta=delta
+            self,
+            chosen,
+            mechanism=mechanism,
+            rounds=rounds,
+            epsilon=epsilon,
+            delta=delta,
+            release=release,
         )
 
     def solve(
@@ -265,15 +306,114 @@ class Problem:
         algorithm: Algorithm | None = None,
         mechanism: Mechanism | str | None = "gaussian",
         rounds: int = 100,
+        release: Literal["each step", "once"] = "each step",
         data: Mapping[Private | str, DataSource] | None = None,
         seed: int | None = None,
         verbose: bool | None = None,
     ) -> Result:
         """Plan and run in one call; see `plan` and `Plan.run` for the arguments."""
         plan = self.plan(
-            algorithm, mechanism=mechanism, rounds=rounds, epsilon=epsilon, delta=delta
+            algorithm,
+            mechanism=mechanism,
+            rounds=rounds,
+            epsilon=epsilon,
+            delta=delta,
+            release=release,
         )
         return plan.run(data=data, seed=seed, verbose=verbose)
+
+    def compare(
+        self,
+        *,
+        epsilon: float,
+        delta: float,
+        proxy: Mapping[Private | str, DataSource],
+        rounds: int = 100,
+        rho: float = 10.0,
+        runs: int = 5,
+        seed: int = 0,
+        verbose: bool | None = None,
+    ) -> Comparison:
+        """Try the applicable mechanisms on public stand-in data, under one total budget.
+
+        Nothing private is read, so the comparison costs no privacy; which mechanism is best on
+        the data themselves may differ, the more the less the stand-in resembles them.
+
+        Parameters
+        ----------
+        epsilon, delta : float
+            Total budget of every candidate.
+        proxy : mapping of Private or its name to array_like or callable
+            Public values in place of all private ones.
+        rounds : int
+        rho : float
+            Penalty of every candidate.
+        runs : int
+            Seeds per candidate.
+        seed : int
+            The first of them.
+        verbose : bool, optional
+            Show progress; by default only on a terminal.
+
+        Returns
+        -------
+        Comparison
+            Prints as a table with a recommendation.
+
+        Raises
+        ------
+        ModelError
+            If a private object has no stand-in.
+        """
+        from .compare import compare
+
+        return compare(
+            self,
+            epsilon=epsilon,
+            delta=delta,
+            proxy=proxy,
+            rounds=rounds,
+            rho=rho,
+            runs=runs,
+            seed=seed,
+            verbose=verbose,
+        )
+
+    def shares(self) -> list[int]:
+        """Per agent, how many agents with private data its group has."""
+        sizes = dict.fromkeys(self.names, 1)
+        private = {n for n, agent in zip(self.names, self.agents, strict=True) if agent.private}
+        for group in self.group_names:
+            sizes |= dict.fromkeys(group, max(1, len(private.intersection(group))))
+        return [sizes[name] for name in self.names]
+
+    def _named_groups(self) -> tuple[tuple[str, ...], ...]:
+        by_agent = {id(a): n for n, a in zip(self.names, self.agents, strict=True)}
+        found: list[tuple[str, ...]] = []
+        groups = self.groups
+        if isinstance(groups, str) or not all(isinstance(g, (list, tuple)) for g in groups):
+            raise ModelError(
+                "groups= is a list of groups of agents, as in groups=[[north, south]] or "
+                "groups=[['north', 'south']]."
+            )
+        for group in groups:
+            names = [by_agent.get(id(a), a) for a in group]
+            unknown = [n for n in names if not isinstance(n, str) or n not in self.names]
+            if unknown:
+                label = getattr(unknown[0], "name", None) or unknown[0]
+                raise ModelError(
+                    f"groups= names {label!r}, which is no agent of the problem. The agents are: "
+                    f"{', '.join(self.names)}."
+                )
+            found.append(tuple(str(n) for n in names))
+        members = [name for group in found for name in group]
+        for name in members:
+            if members.count(name) > 1:
+                raise ModelError(
+                    f"Agent '{name}' is in two groups, or twice in one. If the same person may be "
+                    "in all of them, write one group of all these agents."
+                )
+        return tuple(found)
 
     def _check_sharing(self) -> None:
         if len(self.agents) == 1:

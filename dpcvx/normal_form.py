@@ -12,6 +12,7 @@ gradient costs about two matrix products per combination. Convexity plays no rol
 from __future__ import annotations
 
 import functools
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -81,6 +82,45 @@ class Atom:
     shape: tuple[int, ...]
 
 
+@dataclass(frozen=True)
+class Clip:
+    """Rows of a product with records whose contributions to the gradient are limited.
+
+    Row r of ``L @ Z(x)`` contributes ``L_r`` times its cotangent, pulled back through Z.
+
+    Attributes
+    ----------
+    atom : int
+        Index of the product.
+    turned : bool
+        Whether it is ``Z(x) @ R`` with records in the columns of R.
+    bound : float
+        Largest l2 norm of a contribution.
+    factor : float
+        Bound of the norm of the derivative of Z.
+    """
+
+    atom: int
+    turned: bool
+    bound: float
+    factor: float
+
+    def __call__(self, arguments: Sequence[Array], g: Array) -> Array:
+        """Cotangents of the product, each row scaled down as far as needed."""
+        records = np.atleast_2d(arguments[0])
+        rows = g.reshape(records.shape[0], -1)
+        if self.turned:
+            records = arguments[1] if arguments[1].ndim == 2 else arguments[1][:, None]
+            records = records.T
+            rows = g.reshape(-1, records.shape[0]).T
+        sizes = np.linalg.norm(records, axis=1) * np.linalg.norm(rows, axis=1) * self.factor
+        share = np.minimum(
+            1.0, np.divide(self.bound, sizes, where=sizes > 0, out=np.ones_like(sizes))
+        )
+        scaled = np.where(np.isfinite(sizes)[:, None], share[:, None] * rows, 0.0)
+        return (scaled.T if self.turned else scaled).reshape(g.shape)
+
+
 @dataclass(frozen=True, eq=False)
 class NormalForm:
     """An agent's objective f(x; d), to be minimised.
@@ -102,9 +142,9 @@ class NormalForm:
     atoms: tuple[Atom, ...]
     root: Combination
 
-    def bind(self, data: Sequence[Array]) -> BoundObjective:
+    def bind(self, data: Sequence[Array], clips: Sequence[Clip] = ()) -> BoundObjective:
         """Insert private data (one flat column-major array per private parameter)."""
-        return BoundObjective(self, data)
+        return BoundObjective(self, data, clips)
 
     def at_zero(self) -> BoundObjective:
         """The public function f(.; 0)."""
@@ -134,8 +174,9 @@ class BoundObjective:
     neither prints nor pickles.
     """
 
-    def __init__(self, form: NormalForm, data: Sequence[Array]) -> None:
+    def __init__(self, form: NormalForm, data: Sequence[Array], clips: Sequence[Clip] = ()) -> None:
         self._n = form.n
+        self._clips = {clip.atom: clip for clip in clips}
         self._atoms = form.atoms
         self._args = [[_Bound(arg, data) for arg in atom.args] for atom in form.atoms]
         self._root = _Bound(form.root, data)
@@ -172,6 +213,8 @@ class BoundObjective:
                 continue
             atom = self._atoms[j]
             shaped = g.reshape(atom.shape, order="F")
+            if j in self._clips:
+                shaped = self._clips[j](arguments[j], shaped)
             parts = atom.rule.vjp(arguments[j], values[j], shaped, atom.data)
             for bound, part in zip(self._args[j], parts, strict=True):
                 if bound.moving:
@@ -260,6 +303,7 @@ class _Builder:
         self.owner = owner
         self.atoms: list[Atom] = []
         self._seen: dict[int, Combination] = {}
+        self._known: dict[tuple[Any, ...], int] = {}
 
     def visit(self, expr: Any) -> Combination:
         # One cvxpy object that occurs twice is one node; the tree keeps it alive, so id is safe.
@@ -350,10 +394,29 @@ class _Builder:
                 "constraint with an epigraph variable if it is public."
             )
         rule, data = found
-        self.atoms.append(Atom(rule, data, tuple(args), expr.shape))
+        # Users write X @ w twice; one node is faster, and lets contributions cancel.
+        key = (rule.name, data, expr.shape, tuple(_key(a) for a in args))
+        if key not in self._known:
+            self._known[key] = len(self.atoms)
+            self.atoms.append(Atom(rule, data, tuple(args), expr.shape))
         identity = sp.eye_array(expr.size, format="csr")
-        term = ((len(self.atoms) - 1, identity),)
+        term = ((self._known[key], identity),)
         return Combination(expr.shape, None, (), np.zeros(expr.size), term)
+
+
+def _key(u: Combination) -> bytes:
+    """A digest that equal combinations share."""
+    digest = hashlib.sha256(repr((u.shape, [k for k, _ in u.G], [j for j, _ in u.terms])).encode())
+    matrices = [M for M in (u.F, *(G for _, G in u.G), *(M for _, M in u.terms)) if M is not None]
+    for M in matrices:
+        sparse = sp.csr_array(M)
+        sparse.sum_duplicates()
+        digest.update(repr(sparse.shape).encode())
+        for array in (sparse.data, sparse.indices, sparse.indptr):
+            digest.update(np.ascontiguousarray(array).tobytes())
+    digest.update(b"no x" if u.F is None else b"x")
+    digest.update(u.h.tobytes())
+    return digest.digest()
 
 
 def _transpose(M: Matrix) -> Matrix:

@@ -13,13 +13,13 @@ import numpy as np
 
 from .model import Problem
 from .oracle import read
-from .private import Private, source_of
+from .private import Private, Rows, source_of
 from .program import compile_problem
 from .result import Solution
-from .run import DataSource
+from .run import DataSource, sources_of
 
 
-def central(problem: Problem, data: Mapping[Private, DataSource] | None = None) -> cp.Problem:
+def central(problem: Problem, data: Mapping[Private | str, DataSource] | None = None) -> cp.Problem:
     """The problem of all agents together as an ordinary cvxpy problem, private data included.
 
     Not private. Shared variables are shared by identity, so solving it gives the optimum that the
@@ -27,8 +27,7 @@ def central(problem: Problem, data: Mapping[Private, DataSource] | None = None) 
     """
     costs: list[cp.Expression] = []
     constraints: list[cp.Constraint] = []
-    for agent in problem.agents:
-        values = _values(agent.private, data)
+    for agent, values in zip(problem.agents, _values(problem, data), strict=True):
         constants = {
             id(p): cp.Constant(v.reshape(p.shape, order="F"))
             for p, v in zip(agent.private, values, strict=True)
@@ -39,19 +38,32 @@ def central(problem: Problem, data: Mapping[Private, DataSource] | None = None) 
 
 
 def objective(
-    problem: Problem, solution: Solution, data: Mapping[Private, DataSource] | None = None
+    problem: Problem, solution: Solution, data: Mapping[Private | str, DataSource] | None = None
 ) -> float:
     """Sum of the agents' true objectives (to be minimised) at their own vectors. Not private."""
     program = compile_problem(problem, exact=False)
-    total = 0.0
-    for agent, local, x in zip(problem.agents, program.agents, solution.vectors, strict=True):
-        total += local.form.bind(_values(agent.private, data)).value(x)
-    return total
+    parts = zip(program.agents, _values(problem, data), solution.vectors, strict=True)
+    return sum(local.form.bind(values).value(x) for local, values, x in parts)
+
+
+def too_long(private: Private, data: DataSource | None = None) -> int:
+    """Number of rows whose norm exceeds the bound of `dp.Rows`: those that are clipped or refused.
+
+    Not private: the number depends on the data.
+    """
+    adjacency = private.adjacency
+    if not isinstance(adjacency, Rows):
+        return 0
+    rows = np.asarray(source_of(private, data)(), dtype=float)
+    rows = rows.reshape(rows.shape[0], -1)
+    return int((np.linalg.norm(rows, adjacency.norm, axis=1) > adjacency.bound).sum())
 
 
 def _values(
-    private: tuple[Private, ...], data: Mapping[Private, DataSource] | None
-) -> list[np.ndarray]:
-    given = data or {}
-    sources = [source_of(p, given.get(p)) for p in private]
-    return read([p.spec for p in private], sources)
+    problem: Problem, data: Mapping[Private | str, DataSource] | None
+) -> list[list[np.ndarray]]:
+    sources = sources_of(problem, data or {})
+    return [
+        read([p.spec for p in agent.private], own)
+        for agent, own in zip(problem.agents, sources, strict=True)
+    ]

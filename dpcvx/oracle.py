@@ -8,19 +8,22 @@ does with the answer is post-processing.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .errors import PrivacyError
+from .journal import Journal
 from .ledger import Account, Entry
 from .mechanism import Calibrated
-from .normal_form import NormalForm
+from .noise import Grid, Source
+from .normal_form import BoundObjective, NormalForm
 from .private import PrivateSpec, unseal
 from .projection import ProximalStep
+from .publication import Statistic
 from .sensitivity import Sensitivity
 
 Array = NDArray[np.float64]
@@ -45,63 +48,157 @@ class Release:
     value: Array
 
 
-class PrivateOracle:
-    """Answers from private data.
+class Exit:
+    """The only way out for values computed from private data: charge, compute, add noise, keep.
 
     Parameters
     ----------
     agent : int
         Position of the agent.
-    form : NormalForm
-    sources : sequence of callables
-        One per private parameter; called here, once.
-    sensitivity : Sensitivity or None
-        None only without noise.
     calibrated : Calibrated or None
         None switches the noise off.
     account : Account
-    rng : numpy.random.Generator
+    source : Source
+        Of the noise.
     record : bool
         Keep the releases.
+    past : iterable of Release
+        What already left in an interrupted run: given out again, at no charge.
+    paid : collection of (round, step)
+        Releases that the interrupted run was charged for and did not make.
+    journal : Journal or None
+        Where charges and values are written before they take effect.
     """
 
     def __init__(
         self,
         agent: int,
-        form: NormalForm,
-        sources: Sequence[Callable[[], Any]],
-        *,
-        sensitivity: Sensitivity | None,
         calibrated: Calibrated | None,
         account: Account,
-        rng: np.random.Generator,
+        source: Source,
+        *,
         record: bool,
+        past: Iterable[Release] = (),
+        paid: Collection[tuple[int, int]] = (),
+        journal: Journal | None = None,
     ) -> None:
-        self._agent = agent
-        data = read(form.private, sources)
-        self._objective = _guarded(agent, lambda: form.bind(data))
-        self._private = bool(form.private)
-        self._sensitivity = sensitivity
-        self._noise = calibrated
-        self._rng = rng
-        self._gradient_bound = _gradient_bound(sensitivity, calibrated)
-        if calibrated is not None and self._gradient_bound == 0:
-            # The gradient is certified not to depend on the data; neither may its rounding errors.
-            self._objective = form.at_zero()
-        self._record = record
-        self._round = self._step = 0
+        self.agent = agent
+        self.calibrated = calibrated
         self.account = account
         self.releases: list[Release] = []
+        self._source = source
+        self._record = record
+        self._past = {(r.round, r.step): r.value for r in past if r.agent == agent}
+        self._paid = paid
+        self._journal = journal
+
+    def __call__(
+        self,
+        place: tuple[int, int],
+        what: Entry | None,
+        compute: Callable[[], Array],
+        grid: Grid | None,
+        scale: Array | float = 1.0,
+    ) -> Array:
+        """Release ``compute()``.
+
+        Parameters
+        ----------
+        place : (int, int)
+            Round and step.
+        what : Entry or None
+            For the ledger; None for values that do not depend on private data.
+        compute : callable
+            Called after the ledger was written.
+        grid : Grid or None
+            Grid and noise of ``scale * compute()``; None for no noise.
+        scale : ndarray, shape (n,), or float
+            Public; divided out again.
+        """
+        value = self._past.get(place)
+        if value is None:
+            if what is not None and place not in self._paid:
+                self._charge(what)
+            value = compute()
+            if grid is not None and self.calibrated is not None:
+                with np.errstate(all="ignore"):  # a warning would tell something about the data
+                    scaled = scale * value
+                value = self.calibrated.release(scaled, grid, self._source.at(*place)) / scale
+                if self._journal is not None:
+                    self._journal.release(self.account.agent, place, value)
+        if self._record:
+            self.releases.append(Release(self.agent, *place, value.copy()))
+        return value
+
+    def made(self, place: tuple[int, int]) -> bool:
+        """Whether the release was made before an interruption."""
+        return place in self._past
+
+    def _charge(self, entry: Entry) -> None:
+        if self.calibrated is None:
+            self.account.expose(entry)
+        else:
+            self.account.charge(entry, self.calibrated)
+        if self._journal is not None:
+            self._journal.charge(self.account.agent, entry)
+
+
+class _Numbered:
+    """Counts an agent's releases, round by round."""
+
+    def __init__(self, account: Account, releases: list[Release]) -> None:
+        self.account = account
+        self.releases = releases
+        self._round = self._step = 0
 
     def begin(self, t: int) -> None:
         """Start round t: releases are numbered within it."""
         self._round, self._step = t, 0
 
+    def _next(self) -> tuple[int, int]:
+        self._step += 1
+        return self._round, self._step
+
+
+class PrivateOracle(_Numbered):
+    """Answers from private data, each with noise of its own.
+
+    Parameters
+    ----------
+    form : NormalForm
+    sources : sequence of callables
+        One per private parameter; called here, once.
+    sensitivity : Sensitivity or None
+        None only without noise.
+    exit : Exit
+    """
+
+    def __init__(
+        self,
+        form: NormalForm,
+        sources: Sequence[Callable[[], Any]],
+        sensitivity: Sensitivity | None,
+        exit: Exit,
+    ) -> None:
+        super().__init__(exit.account, exit.releases)
+        data = read(form.private, sources)
+        clips = () if sensitivity is None else sensitivity.clips
+        self._objective = _guarded(exit.agent, lambda: form.bind(data, clips))
+        self._private = bool(form.private)
+        self._sensitivity = sensitivity
+        self._exit = exit
+        self._over_set: dict[int, float] = {}
+        if sensitivity is not None and exit.calibrated is not None:
+            self._over_set = {p: sensitivity.bound(p).value for p in (1, 2)}
+        self._public = form.at_zero()
+
     def gradient(self, x: Array) -> Array:
         """Gradient at x plus noise scaled to its sensitivity."""
-        self._charge(self._gradient_bound, "gradient")
-        g = self._exact(x)
-        return self._release(g + self._draw(self._gradient_bound, g.size))
+        place = self._next()
+        noise = self._exit.calibrated
+        bound = 0.0 if noise is None else self._bound(x, noise.mechanism.norm)
+        grid, entry = self._entry(place, bound, x.size, "gradient")
+        return self._exit(place, entry, lambda: self._exact(x, bound), grid)
 
     def solution(self, x: Array, step: ProximalStep) -> Array:
         """Local step at the exact gradient plus noise shaped like the step's own geometry.
@@ -112,101 +209,202 @@ class PrivateOracle:
         it is an assumption of the guarantee. If it finds no point at all, the anchor takes the
         place of its answer, and nothing shows.
         """
+        place = self._next()
         root = np.sqrt(step.D)
-        bound, reach = self._solution_bound(step, root)
-        self._charge(bound, "solution of the local step")
-        g = self._exact(x)
+        bound, reach = self._solution_bound(x, step, root)
+        if step.asserted is not None and bound > 0:
+            bound, root = step.asserted, np.ones_like(root)
+        grid, entry = self._entry(
+            place, bound, x.size, "solution of the local step", step.asserted is not None
+        )
         # The limit is for the solver's sake; an l2 limit would not keep an l1 bound of a box.
         limited = bound > 0 and not step.projector.exact
-        found = _guarded(self._agent, lambda: step.within(g, reach) if limited else step(g))
-        y = step.anchor if found.x is None else found.x
-        return self._release(y + self._draw(bound, x.size) / root)
 
-    def _exact(self, x: Array) -> Array:
-        g = _guarded(self._agent, lambda: self._objective.gradient(x))
+        def solved() -> Array:
+            g = self._exact(x, bound)
+            found = _guarded(
+                self._exit.agent, lambda: step.within(g, reach) if limited else step(g)
+            )
+            return step.anchor if found.x is None else found.x
+
+        return self._exit(place, entry, solved, grid, root)
+
+    def _exact(self, x: Array, bound: float) -> Array:
+        # Where the gradient is certified not to depend on the data, its rounding may not either.
+        noisy = self._exit.calibrated is not None
+        objective = self._public if noisy and bound == 0 else self._objective
+        g = _guarded(self._exit.agent, lambda: objective.gradient(x))
         return np.where(np.isfinite(g), g, 0.0)
 
-    def _solution_bound(self, step: ProximalStep, root: Array) -> tuple[float, float]:
+    def _bound(self, x: Array, p: int, scale: Array | None = None) -> float:
+        """Sensitivity of the gradient in lp: over the agent's set, or at a point x that left it."""
+        sensitivity = self._sensitivity
+        if sensitivity is None or not self._over_set:
+            return 0.0
+        if not sensitivity.varies or sensitivity.extent.contains(x):
+            value = self._over_set[p]
+            if scale is not None and np.ptp(scale) == 0:
+                value *= float(scale[0])
+            elif scale is not None and value < math.inf:
+                value = sensitivity.bound(p, scale).value
+            if value < math.inf:
+                return value
+        return sensitivity.bound(p, scale, x).value
+
+    def _solution_bound(self, x: Array, step: ProximalStep, root: Array) -> tuple[float, float]:
         """Sensitivity of the scaled solution, and the reach within which it holds."""
-        if self._noise is None or self._sensitivity is None or self._gradient_bound == 0:
+        noise = self._exit.calibrated
+        if noise is None or self._over_set.get(2, 0.0) == 0:
             return 0.0, math.inf
-        l2 = self._sensitivity.bound(2, 1 / root).value
-        spread = math.sqrt(root.size) if self._noise.mechanism.norm == 1 else 1.0
+        l2 = self._bound(x, 2, 1 / root)
+        spread = math.sqrt(root.size) if noise.mechanism.norm == 1 else 1.0
         # Earlier noise can have carried x away from W; the step may have to undo that.
-        noise = self._noise.multiplier * spread * l2 * math.sqrt(root.size)
-        reach = step.reach + 4.0 * noise
-        if self._noise.mechanism.norm == 1 and step.projector.separable:
-            return self._sensitivity.bound(1, 1 / root).value, reach
+        drawn = noise.multiplier * spread * l2 * math.sqrt(root.size)
+        reach = step.reach + 4.0 * drawn
+        if noise.mechanism.norm == 1 and step.projector.separable:
+            return self._bound(x, 1, 1 / root), reach
         return spread * (l2 + 2 * step.accuracy(reach)), reach
 
-    def _charge(self, bound: float, released: str) -> None:
-        self._step += 1
-        if self._noise is None:
-            if self._private:
-                self.account.expose(
-                    Entry(self._round, self._step, "none", 0.0, math.inf, "none", released)
-                )
-            return
+    def _entry(
+        self,
+        place: tuple[int, int],
+        bound: float,
+        size: int,
+        released: str,
+        asserted: bool = False,
+    ) -> tuple[Grid | None, Entry | None]:
+        if self._exit.calibrated is None:
+            exposed = Entry(*place, "none", 0.0, math.inf, 0.0, "none", released)
+            return None, exposed if self._private else None
         if bound == 0:
-            return
-        entry = Entry(
-            round=self._round,
-            step=self._step,
-            mechanism=str(self._noise.mechanism),
-            multiplier=self._noise.multiplier,
-            sensitivity=bound,
-            certificate="derived",
-            released=released,
-        )
-        self.account.charge(entry, self._noise)
-
-    def _draw(self, bound: float, size: int) -> Array | float:
-        if self._noise is None or bound == 0:
-            return 0.0
-        return self._noise.multiplier * bound * self._noise.mechanism.draw(self._rng, size)
-
-    def _release(self, value: Array) -> Array:
-        if self._record:
-            self.releases.append(Release(self._agent, self._round, self._step, value.copy()))
-        return value
+            return None, None
+        certificate = "derived" if self._sensitivity is None else self._sensitivity.certificate
+        certificate = "asserted" if asserted else certificate
+        return entry_for(self._exit.calibrated, place, bound, size, released, certificate)
 
     def __repr__(self) -> str:
-        return f"PrivateOracle(agent={self._agent})"
+        return f"PrivateOracle(agent={self._exit.agent})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError("An oracle holds private data and is never pickled.")
 
 
-class ReplayOracle:
+class PublicOracle(_Numbered):
+    """Exact answers from a public objective: all private data were released once, with noise."""
+
+    def __init__(
+        self, objective: BoundObjective, account: Account, releases: list[Release]
+    ) -> None:
+        super().__init__(account, releases)
+        self._objective = objective
+
+    def gradient(self, x: Array) -> Array:
+        """Gradient of the public objective at x."""
+        return self._objective.gradient(x)
+
+    def solution(self, x: Array, step: ProximalStep) -> Array:
+        """The local step at that gradient."""
+        found = step(self._objective.gradient(x))
+        return step.anchor if found.x is None else found.x
+
+
+class ReplayOracle(_Numbered):
     """Answers from a transcript; holds no data, adds no noise, spends nothing."""
 
     def __init__(self, agent: int, releases: Iterable[Release], account: Account) -> None:
+        super().__init__(account, [])
         self._values = {(r.round, r.step): r.value for r in releases if r.agent == agent}
-        self._round = self._step = 0
-        self.account = account
-        self.releases: list[Release] = []
-
-    def begin(self, t: int) -> None:
-        """Start round t."""
-        self._round, self._step = t, 0
 
     def gradient(self, x: Array) -> Array:
         """The recorded answer."""
-        return self._next(x.shape)
+        return self._recorded(x.shape)
 
     def solution(self, x: Array, step: ProximalStep) -> Array:
         """The recorded answer."""
-        return self._next(x.shape)
+        return self._recorded(x.shape)
 
-    def _next(self, shape: tuple[int, ...]) -> Array:
-        self._step += 1
-        value = self._values.get((self._round, self._step))
+    def _recorded(self, shape: tuple[int, ...]) -> Array:
+        place = self._next()
+        value = self._values.get(place)
         if value is None or value.shape != shape:
             raise PrivacyError(
-                f"The transcript has no release of shape {shape} for round {self._round}, step "
-                f"{self._step}: it belongs to another plan, or to a run that stopped earlier."
+                f"The transcript has no release of shape {shape} for round {place[0]}, step "
+                f"{place[1]}: it belongs to another plan, or to a run that stopped earlier."
             )
         return value.copy()
+
+
+def entry_for(
+    calibrated: Calibrated,
+    place: tuple[int, int],
+    bound: float,
+    size: int,
+    released: str,
+    certificate: Literal["derived", "asserted"] = "derived",
+) -> tuple[Grid, Entry]:
+    """Grid and ledger entry of a release of `size` components with a sensitivity bound."""
+    grid = calibrated.grid(bound, size)
+    entry = Entry(
+        round=place[0],
+        step=place[1],
+        mechanism=str(calibrated.mechanism),
+        multiplier=calibrated.multiplier,
+        sensitivity=grid.sensitivity,
+        grid=grid.width,
+        certificate=certificate,
+        released=released,
+    )
+    return grid, entry
+
+
+def publish(
+    form: NormalForm,
+    sources: Sequence[Callable[[], Any]],
+    publication: Statistic | None,
+    exit: Exit,
+) -> PublicOracle:
+    """Release an agent's data once, and answer from the surrogate for ever after.
+
+    Parameters
+    ----------
+    form : NormalForm
+    sources : sequence of callables
+        One per private parameter; called here, once.
+    publication : Statistic or None
+        None where the gradient does not depend on the data: nothing is read then.
+    exit : Exit
+        With a calibrated mechanism.
+    """
+    assert exit.calibrated is not None
+    if publication is None:
+        return PublicOracle(form.at_zero(), exit.account, exit.releases)
+    place = (0, 1)
+    # Before the charge: data that cannot be used cost nothing.
+    data = [] if exit.made(place) else read(form.private, sources)
+    grid, entry = entry_for(
+        exit.calibrated, place, publication.sensitivity, publication.size, publication.kind
+    )
+    released = exit(
+        place, entry, lambda: _guarded(exit.agent, lambda: publication.statistic(data)), grid
+    )
+    surrogate = form.bind(publication.restore(released))
+    return PublicOracle(surrogate, exit.account, exit.releases)
+
+
+def published(
+    agent: int,
+    form: NormalForm,
+    publication: Statistic | None,
+    releases: Iterable[Release],
+    account: Account,
+) -> PublicOracle:
+    """The oracle that `publish` made, from its release."""
+    if publication is None:
+        return PublicOracle(form.at_zero(), account, [])
+    for release in releases:
+        if (release.agent, release.round, release.step) == (agent, 0, 1):
+            return PublicOracle(form.bind(publication.restore(release.value)), account, [])
+    raise PrivacyError("The transcript has no release of the agent's data: it is of another plan.")
 
 
 def read(specs: Sequence[PrivateSpec], sources: Sequence[Callable[[], Any]]) -> list[Array]:
@@ -225,9 +423,3 @@ def _guarded(agent: int, compute: Callable[[], T]) -> T:
         f"A computation on the private data of agent {agent} failed with {kind}; the message is "
         "withheld, because it may quote the data."
     )
-
-
-def _gradient_bound(sensitivity: Sensitivity | None, calibrated: Calibrated | None) -> float:
-    if sensitivity is None or calibrated is None:
-        return 0.0
-    return sensitivity.bound(calibrated.mechanism.norm).value

@@ -2,39 +2,38 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from . import display
 from .accounting import Composition, Price, check_delta
 from .algorithms.base import Algorithm
 from .arguments import whole
-from .conic import ConicProgram, Outcome, bounded_for_all_slopes
+from .conic import ConicProgram, Outcome, bounded_for_slopes
 from .errors import ModelError, PrivacyError
-from .guarantee import (
-    ASSUMPTIONS,
-    OBSERVER,
-    SEEDED,
-    STATED_ACCURACY,
-    AgentGuarantee,
-    Guarantee,
-)
+from .fingerprint import fingerprint_of
+from .guarantee import SEEDED, Guarantee, no_guarantee, state
 from .ledger import Account, Budget, Ledger
 from .mechanism import Calibrated, Gaussian, Laplace, Mechanism
 from .model import Problem
 from .private import Private
 from .program import LocalProgram, Program, compile_problem, require_convex
-from .sensitivity import Sensitivity, derive
+from .publication import Statistic, publication
+from .sensitivity import Sensitivity
 
 if TYPE_CHECKING:
     from .executors.base import Executor
     from .result import Result, Transcript
     from .run import DataSource
+
+Array = NDArray[np.float64]
+Release = Literal["each step", "once"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,10 +48,13 @@ class Plan:
     calibrated : Calibrated or None
         The mechanism with its multiplier; None without noise.
     rounds : int
+    release : {"each step", "once"}
     program : Program
         The problem as plain arrays.
     sensitivities : tuple of (Sensitivity or None)
         Per agent; None where nothing had to be derived.
+    publications : tuple of (Statistic or None)
+        Per agent, with ``release="once"``: what is released.
     price : Price or None
         Total of the planned releases; None without noise.
     guarantee : Guarantee
@@ -65,8 +67,10 @@ class Plan:
     algorithm: Algorithm[Any, Any]
     calibrated: Calibrated | None
     rounds: int
+    release: Release
     program: Program = field(repr=False)
     sensitivities: tuple[Sensitivity | None, ...] = field(repr=False)
+    publications: tuple[Statistic | None, ...] = field(repr=False)
     price: Price | None
     guarantee: Guarantee = field(repr=False)
     fingerprint: str = field(repr=False)
@@ -78,7 +82,7 @@ class Plan:
         seed: int | None = None,
         tolerance: float | None = None,
         record: bool = False,
-        ledger: Ledger | None = None,
+        ledger: Ledger | str | Path | None = None,
         executor: Executor | None = None,
         verbose: bool | None = None,
     ) -> Result:
@@ -94,8 +98,11 @@ class Plan:
             Stop once primal and dual residual, both computed from released values, are below it.
         record : bool
             Keep the transcript of all releases in the result (memory grows with the rounds).
-        ledger : Ledger, optional
-            Of an earlier run on the same data: its spending counts against the budget.
+        ledger : Ledger, str or Path, optional
+            Of earlier runs on the same data: their spending counts against the budget. A path
+            names a file that keeps the ledger, created if it does not exist: every charge and
+            every release is written to it before it takes effect, and an interrupted run of this
+            plan goes on where it stopped, without spending anything twice.
         executor : Executor, optional
             Where agents live; in this process if omitted.
         verbose : bool, optional
@@ -112,6 +119,8 @@ class Plan:
             If data are missing or do not fit their declaration.
         BudgetError
             If the ledger leaves no room for one round.
+        LedgerError
+            If the ledger's file is not intact, or in use by another run.
         """
         from .run import run_plan
 
@@ -147,7 +156,21 @@ class Plan:
     @property
     def reported(self) -> str:
         """Which iterate the result reports: the algorithm's choice, or by the noise."""
-        return self.algorithm.output or ("last" if self.calibrated is None else "average")
+        noisy = self.calibrated is not None and not self.published
+        return self.algorithm.output or ("average" if noisy else "last")
+
+    @property
+    def published(self) -> bool:
+        """Whether the data leave their agents once, with noise, and the rounds are public."""
+        return self.calibrated is not None and self.release == "once"
+
+    def releases(self, rounds: int) -> int:
+        """Number of releases of an agent in so many rounds."""
+        return _releases(self.algorithm, self.release, rounds)
+
+    def exposed(self, rounds: int) -> int:
+        """Number of releases that one person is exposed to in so many rounds."""
+        return self.releases(rounds) * max(self.problem.shares())
 
     def accounts(self) -> list[Account]:
         """Fresh accounts with the plan's budget, one per agent."""
@@ -155,13 +178,18 @@ class Plan:
         if self.price is not None and self.calibrated is not None:
             budget = Budget(self.price.epsilon, self.price.delta, self._planned(self.calibrated))
         return [
-            Account(local.name, {s.name: str(s.adjacency) for s in local.form.private}, budget)
-            for local in self.program.agents
+            Account(
+                local.name,
+                {s.name: str(s.adjacency) for s in local.form.private},
+                budget,
+                share=share,
+            )
+            for local, share in zip(self.program.agents, self.problem.shares(), strict=True)
         ]
 
     def _planned(self, calibrated: Calibrated) -> Composition:
-        steps = self.rounds * self.algorithm.requirements.releases
-        return calibrated.mechanism.compose(Composition(), calibrated.multiplier, steps)
+        exposed = self.exposed(self.rounds)
+        return calibrated.mechanism.compose(Composition(), calibrated.multiplier, exposed)
 
     def __str__(self) -> str:
         return display.banner(self)
@@ -175,6 +203,7 @@ def make_plan(
     rounds: int,
     epsilon: float | None,
     delta: float | None,
+    release: Release,
 ) -> Plan:
     """See `Problem.plan`."""
     if not whole(rounds, 1):
@@ -187,6 +216,16 @@ def make_plan(
     needs = algorithm.requirements
     if needs.convex:
         require_convex(problem, type(algorithm).__name__)
+    if release not in ("each step", "once"):
+        raise ModelError(
+            f"release={release!r} is unknown: write 'each step' (noise in every local step) or "
+            "'once' (noisy data in place of the data, then any number of rounds)."
+        )
+    if release == "once" and needs.solves_privately:
+        raise ModelError(
+            "release='once' puts noise on the data and leaves nothing private to the local steps, "
+            "so there is no output to perturb. Drop perturb=, or write release='each step'."
+        )
     chosen = _mechanism(mechanism)
     private = any(agent.private for agent in problem.agents)
     if not private:
@@ -199,61 +238,65 @@ def make_plan(
     program = compile_problem(problem, exact=needs.exact)
     certify = chosen is not None or needs.exact
     sensitivities = tuple(
-        derive(local.form, local.name) if certify and local.form.private else None
+        local.sensitivity() if (certify or local.clip is not None) and local.form.private else None
         for local in program.agents
     )
+    once = chosen is not None and release == "once"
+    for local, sensitivity in zip(program.agents, sensitivities, strict=True):
+        if needs.exact and sensitivity is not None and not sensitivity.constant:
+            raise _not_affine(local.name, type(algorithm).__name__, sensitivity)
     rounds = int(rounds)
-    steps = rounds * needs.releases
-    calibrated = None if chosen is None else _calibrate(chosen, steps, epsilon, delta)
-    step_epsilon = math.inf if calibrated is None else calibrated.step_epsilon
+    steps = _releases(algorithm, release, rounds)
+    # What one person is exposed to: the releases of all agents that may hold data of theirs.
+    exposed = steps * max(problem.shares())
+    calibrated = None if chosen is None else _calibrate(chosen, exposed, epsilon, delta)
+    publications: list[Statistic | None] = [None] * len(program.agents)
+    for k, sensitivity in enumerate(sensitivities):
+        if once and calibrated is not None and sensitivity is not None:
+            norm, name = calibrated.mechanism.norm, program.agents[k].name
+            publications[k] = publication(sensitivity, norm, name)
+    # After a single release the steps see no noise.
+    step_epsilon = math.inf if calibrated is None or once else calibrated.step_epsilon
     resolved = algorithm.resolved(program, step_epsilon)
     for local in program.agents:
         _require_finite_start(local)
     if needs.exact:
-        for local in program.agents:
-            _require_minimiser(local, noisy=calibrated is not None and bool(local.form.private))
+        for local, sensitivity in zip(program.agents, sensitivities, strict=True):
+            _require_minimiser(
+                local, None if calibrated is None else _slope(local, sensitivity, once)
+            )
     price = None
     if calibrated is not None:
-        composition = calibrated.mechanism.compose(Composition(), calibrated.multiplier, steps)
+        composition = calibrated.mechanism.compose(Composition(), calibrated.multiplier, exposed)
         price = composition.price(0.0 if delta is None else delta)
-    guarantee = _guarantee(
-        program, sensitivities, calibrated, price, steps, private, needs.solves_privately
-    )
-    fingerprint = _fingerprint(program, resolved, calibrated, rounds)
+    guarantee = no_guarantee("noise is off" if private else "the model declares nothing private")
+    if calibrated is not None and price is not None:
+        guarantee = state(
+            program,
+            sensitivities,
+            publications if once else None,
+            calibrated,
+            price,
+            releases=steps,
+            rho=calibrated.mechanism.compose(Composition(), calibrated.multiplier, exposed).rho,
+            groups=problem.group_names,
+            solves_privately=needs.solves_privately,
+            asserts=needs.asserts,
+        )
+    fingerprint = fingerprint_of(program, resolved, calibrated, rounds, release)
     return Plan(
         problem,
         resolved,
         calibrated,
         rounds,
+        release,
         program,
         sensitivities,
+        tuple(publications),
         price,
         guarantee,
         fingerprint,
     )
-
-
-def _fingerprint(
-    program: Program,
-    algorithm: Algorithm[Any, Any],
-    calibrated: Calibrated | None,
-    rounds: int,
-) -> str:
-    digest = hashlib.sha256(f"{algorithm!r} {calibrated!r} {rounds}".encode())
-    for local in program.agents:
-        # Not the names of private objects: cvxpy numbers those that have none.
-        private = [(s.shape, s.adjacency, s.sign) for s in local.form.private]
-        digest.update(f"{local.name} {local.n} {private}".encode())
-        pieces = [(p.shape, p.entries.tolist(), p.offset) for p in local.layout.pieces]
-        digest.update(f"{pieces} {local.constraints.cones} {local.constraints.A.shape}".encode())
-        A = local.constraints.A
-        for array in (local.shared, local.slots, local.start, local.constraints.b):
-            digest.update(np.ascontiguousarray(array).tobytes())
-        for array in (A.data, A.indices, A.indptr):
-            digest.update(np.ascontiguousarray(array).tobytes())
-        points = local.start, local.start + 1.0, local.start + np.sin(np.arange(local.n))
-        digest.update(local.form.probe(points).tobytes())
-    return digest.hexdigest()
 
 
 def _mechanism(mechanism: Mechanism | str | None) -> Mechanism | None:
@@ -297,47 +340,11 @@ def _calibrate(
     return Calibrated(mechanism, fixed)
 
 
-def _guarantee(
-    program: Program,
-    sensitivities: tuple[Sensitivity | None, ...],
-    calibrated: Calibrated | None,
-    price: Price | None,
-    steps: int,
-    private: bool,
-    solves_privately: bool,
-) -> Guarantee:
-    if calibrated is None or price is None:
-        reason = "noise is off" if private else "the model declares nothing private"
-        return Guarantee("none", math.inf, 0.0, reason, "none", OBSERVER, "none", (), ())
-    agents = []
-    for local, sensitivity in zip(program.agents, sensitivities, strict=True):
-        if sensitivity is None:
-            continue
-        bound = sensitivity.bound(calibrated.mechanism.norm)
-        agents.append(
-            AgentGuarantee(
-                agent=local.name,
-                adjacency={s.name: str(s.adjacency) for s in sensitivity.private},
-                sensitivity=bound.value,
-                exact=bound.exact,
-                scale=calibrated.multiplier * bound.value,
-                releases=steps if bound.value > 0 else 0,
-            )
-        )
-    mechanism = (
-        f"{calibrated.mechanism} noise, scale {calibrated.multiplier:.6g} times the "
-        f"l{calibrated.mechanism.norm} sensitivity, {steps} releases per agent"
-    )
-    return Guarantee(
-        kind="worst-case",
-        epsilon=price.epsilon,
-        delta=price.delta,
-        mechanism=mechanism,
-        accountant=price.accountant,
-        observer=OBSERVER,
-        certificate="derived",
-        agents=tuple(agents),
-        assumptions=ASSUMPTIONS if not solves_privately else (*ASSUMPTIONS, STATED_ACCURACY),
+def _not_affine(agent: str, method: str, sensitivity: Sensitivity) -> PrivacyError:
+    return PrivacyError(
+        f"dp.{method} minimises exactly, which is private where the gradient is affine in the "
+        f"private data with a constant Jacobian. That of agent '{agent}' is not: "
+        f"{sensitivity.obstacle}. Use dp.LinearizedADMM, which needs gradients only."
     )
 
 
@@ -351,21 +358,39 @@ def _require_finite_start(local: LocalProgram) -> None:
         )
 
 
-def _require_minimiser(local: LocalProgram, *, noisy: bool) -> None:
+def _releases(algorithm: Algorithm[Any, Any], release: Release, rounds: int) -> int:
+    return 1 if release == "once" else rounds * algorithm.requirements.releases
+
+
+def _slope(local: LocalProgram, sensitivity: Sensitivity | None, once: bool) -> Array | None:
+    """A generic linear term that noise adds to the local objective; None if it adds none."""
+    if sensitivity is None:
+        return None
+    if not once:
+        return np.sin(1.0 + np.arange(local.n))
+    total = np.zeros(local.n)
+    for J in sensitivity.jacobians:
+        # Columns of one length, so that none is too small to be seen next to the others.
+        lengths = np.sqrt(np.asarray(J.power(2).sum(axis=0)).ravel())
+        weights = np.where(lengths > 0, 1 / np.where(lengths > 0, lengths, 1.0), 0.0)
+        total += J @ (weights * np.sin(1.0 + np.arange(J.shape[1])))
+    return total
+
+
+def _require_minimiser(local: LocalProgram, slope: Array | None) -> None:
     """Refuse an exact local step that has no minimiser.
 
-    Without noise the step is tried once at the start. With noise the linear term can take any
-    value, so no direction may be left in which the set is unbounded and the objective flat.
+    The step is tried once at the start. With noise the linear term can take any multiple of a
+    generic slope, so no direction may be left in which the set is unbounded, the objective flat,
+    and that slope not.
     """
     assert local.exact is not None
     D = np.zeros(local.n)
     D[local.shared] = 1.0
-    if not noisy:
-        answer = ConicProgram(local.exact).solve(D, np.zeros(local.n), local.start)
-        if answer.outcome is Outcome.UNBOUNDED:
-            raise ModelError(_unbounded(local.name, "has no minimiser"))
-        return
-    if not bounded_for_all_slopes(local.exact, local.shared):
+    answer = ConicProgram(local.exact).solve(D, np.zeros(local.n), local.start)
+    if answer.outcome is Outcome.UNBOUNDED:
+        raise ModelError(_unbounded(local.name, "has no minimiser"))
+    if slope is not None and not bounded_for_slopes(local.exact, local.shared, slope):
         raise ModelError(_unbounded(local.name, "has no minimiser for some values of the noise"))
 
 

@@ -57,6 +57,14 @@ class Within:
                 "once. Write norm='entry' (one entry), 1, 2 or numpy.inf."
             )
 
+    def allows(self, change: NDArray[np.float64]) -> bool:
+        """Whether neighbours may differ by this much; rounding of the data is forgiven."""
+        if self.norm == "entry" and np.count_nonzero(change) > 1:
+            return False
+        norm = math.inf if self.norm == "entry" else self.norm
+        size = float(np.linalg.norm(change.ravel(), norm))  # type: ignore[arg-type]
+        return size <= self.radius * (1 + 1e-9) + 1e-12
+
     def __str__(self) -> str:
         if self.norm == "entry":
             return f"one entry changes by at most {self.radius:g}"
@@ -65,18 +73,117 @@ class Within:
 
 
 @dataclass(frozen=True)
+class Rows:
+    """Neighbouring data: one row differs, and every row has a bounded norm.
+
+    The rows are records. Private objects of one agent with the same `records` label hold parts of
+    the same records, such as features and labels: their rows of one number change together.
+
+    Parameters
+    ----------
+    bound : float
+        Largest norm of a row, enforced when the data are read. Of a vector, each entry is a row.
+    norm : {2, 1, inf}
+        Norm of the rows.
+    change : {"replace", "add or remove"}
+        A row is replaced by any other admissible one, or it is added or removed, an absent row
+        counting as zeros; the number of rows is public either way.
+    clip : bool
+        Scale rows that are too long down to the bound instead of refusing the data.
+    records : str
+        Label of what one row stands for.
+
+    Raises
+    ------
+    ModelError
+        If an argument is none of these.
+    """
+
+    bound: float
+    norm: Literal[1, 2] | float = 2
+    change: Literal["replace", "add or remove"] = "replace"
+    clip: bool = False
+    records: str = "record"
+
+    def __post_init__(self) -> None:
+        if not positive_finite(self.bound):
+            raise ModelError(
+                f"dp.Rows(bound={self.bound!r}) bounds nothing: what one row can do to a gradient "
+                "grows with its norm. Write a positive finite number, for example dp.Rows(1.0)."
+            )
+        if isinstance(self.norm, bool) or self.norm not in (1, 2, math.inf):
+            raise ModelError(f"dp.Rows(norm={self.norm!r}) is unknown; write 1, 2 or numpy.inf.")
+        if self.change not in ("replace", "add or remove"):
+            raise ModelError(
+                f"dp.Rows(change={self.change!r}) is unknown; write 'replace' or 'add or remove'."
+            )
+        if not isinstance(self.records, str) or not isinstance(self.clip, bool):
+            raise ModelError("dp.Rows takes records= as text and clip= as True or False.")
+
+    @property
+    def radius(self) -> float:
+        """Largest norm of a row's change."""
+        return 2 * self.bound if self.change == "replace" else self.bound
+
+    def stretch(self, p: int, entries: NDArray[np.intp] | int) -> NDArray[np.float64]:
+        """Largest lp norm among rows of so many entries whose own norm is one."""
+        power = max(0.0, 1 / p - 1 / self.norm)
+        return np.asarray(np.maximum(entries, 1) ** power, dtype=np.float64)
+
+    def enforced(self, rows: NDArray[np.float64]) -> NDArray[np.float64] | None:
+        """The rows with norms within the bound; None if one is too long and is not to be clipped.
+
+        Parameters
+        ----------
+        rows : ndarray, shape (m, p)
+        """
+        peak = np.abs(rows).max(axis=1, initial=0.0)
+        unit = rows / np.where(peak > 0, peak, 1.0)[:, None]
+        norms = np.linalg.norm(unit, self.norm, axis=1)
+        # Compared without overflow, and rounded in favour of privacy.
+        ratio = self.bound / np.where(peak > 0, peak, 1.0) / np.where(norms > 0, norms, 1.0)
+        long = (peak > 0) & (ratio < 1 - 1e-12)
+        if not long.any():
+            return rows
+        if not self.clip:
+            return None
+        return np.where(
+            long[:, None], (unit * (self.bound / np.where(norms > 0, norms, 1.0))[:, None]), rows
+        )
+
+    def allows(self, change: NDArray[np.float64]) -> bool:
+        """Whether neighbours may differ by this, one row of data per row; rounding is forgiven."""
+        rows = change.reshape(change.shape[0], -1)
+        moved = np.flatnonzero(np.abs(rows).sum(axis=1))
+        norms = np.linalg.norm(rows[moved], self.norm, axis=1)
+        return moved.size <= 1 and bool((norms <= self.radius * (1 + 1e-9)).all())
+
+    def __str__(self) -> str:
+        name = "inf" if self.norm == math.inf else f"{self.norm:g}"
+        verb = "replaced" if self.change == "replace" else "added or removed"
+        return f"one {self.records} (a row of l{name} norm at most {self.bound:g}) is {verb}"
+
+
+Adjacency = Within | Rows
+
+
+@dataclass(frozen=True)
 class PrivateSpec:
     """What is public about a private object: everything but its values."""
 
     name: str
     shape: tuple[int, ...]
-    adjacency: Within
+    adjacency: Adjacency
     sign: Literal["nonneg", "nonpos"] | None
 
     @property
     def size(self) -> int:
         """Number of entries."""
         return math.prod(self.shape)
+
+    def shaped(self, flat: NDArray[np.float64]) -> NDArray[np.float64]:
+        """A flat column-major array in the declared shape."""
+        return flat.reshape(self.shape, order="F")
 
     def checked(self, values: object) -> NDArray[np.float64]:
         """Return `values` as a flat (column-major) float array after checking the declaration.
@@ -90,7 +197,17 @@ class PrivateSpec:
         array = _real_array(values)
         fault = self._fault(array)
         if fault is None and array is not None:
-            return array.ravel(order="F")
+            adjacency = self.adjacency
+            if not isinstance(adjacency, Rows):
+                return array.ravel(order="F")
+            rows = adjacency.enforced(array.reshape(array.shape[0], -1))
+            if rows is not None:
+                return rows.ravel(order="F")
+            fault = (
+                f"have rows whose l{adjacency.norm:g} norm exceeds the declared bound "
+                f"{adjacency.bound:g}. The sensitivity rests on it: scale the data, declare a "
+                "larger bound, or write dp.Rows(..., clip=True) to have such rows scaled down."
+            )
         del values, array  # tools that print the variables of a traceback's frames find nothing
         raise DataError(f"The data of private '{self.name}' {fault}")
 
@@ -129,7 +246,7 @@ class Private(cp.Parameter):
         The values, or a function without arguments that returns them; the function is called once
         per run, where the agent lives. Leave it out to declare a shape only and hand the data to
         ``plan.run(data={...})``.
-    adjacency : Within
+    adjacency : Within or Rows
         What "one change" of the data means: the unit of the privacy guarantee.
     name : str, optional
         Used in banners and errors.
@@ -155,22 +272,27 @@ class Private(cp.Parameter):
         self,
         data: ArrayLike | Callable[[], ArrayLike] | None = None,
         *,
-        adjacency: Within,
+        adjacency: Adjacency,
         name: str | None = None,
         shape: int | tuple[int, ...] | None = None,
         nonneg: bool = False,
         nonpos: bool = False,
     ) -> None:
         label = name or "unnamed"
-        if not isinstance(adjacency, Within):
+        if not isinstance(adjacency, (Within, Rows)):
             raise ModelError(
                 f"Private '{label}' has adjacency {type(adjacency).__name__}, which is unknown. "
                 "The adjacency is the unit of the guarantee: write adjacency=dp.Within(0.01) with "
-                "the change of the data that must stay hidden."
+                "the change of the data that must stay hidden, or dp.Rows(1.0) for records."
             )
         if nonneg and nonpos:
             raise ModelError(f"Private '{label}' cannot be nonneg and nonpos at once; keep one.")
         shape = _declared_shape(data, shape, label)
+        if isinstance(adjacency, Rows) and len(shape) not in (1, 2):
+            raise ModelError(
+                f"Private '{label}' has shape {shape} and no rows: dp.Rows needs a matrix with one "
+                "record per row, or a vector with one record per entry."
+            )
         if math.prod(shape) == 0:
             raise ModelError(f"Private '{label}' has shape {shape}: there is nothing to protect.")
         self._seal: Callable[[], Any] | None = None
@@ -193,7 +315,7 @@ class Private(cp.Parameter):
         return PrivateSpec(self.name(), self.shape, self.adjacency, sign)
 
     @property
-    def adjacency(self) -> Within:
+    def adjacency(self) -> Adjacency:
         """What one change of the data means; fixed at declaration."""
         return self._adjacency
 

@@ -16,6 +16,7 @@ from .layout import Layout, gather
 from .model import Agent, Problem
 from .normal_form import NormalForm, normal_form
 from .projection import Projector, empty_set
+from .sensitivity import Asserted, Sensitivity, derive
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -42,6 +43,10 @@ class LocalProgram:
         Their positions in the shared vector w.
     start : ndarray, shape (n,)
         A point of W.
+    clip : float or None
+        Norm to which contributions of records are clipped.
+    asserted : Asserted or None
+        Sensitivity that the user vouches for.
     set_description : str
         Kinds of blocks of W, with their number of components.
     """
@@ -54,7 +59,25 @@ class LocalProgram:
     shared: Index
     slots: Index
     start: Array
+    clip: float | None
+    asserted: Asserted | None
     set_description: str
+
+    def sensitivity(self) -> Sensitivity:
+        """The certified gradient sensitivity.
+
+        Raises
+        ------
+        PrivacyError
+            If none can be derived.
+        """
+        return derive(
+            self.form,
+            self.name,
+            lambda: Projector(self.constraints, self.name).extent(),
+            clip=self.clip,
+            asserted=self.asserted,
+        )
 
     @property
     def n(self) -> int:
@@ -139,6 +162,8 @@ def _compile_agent(
         shared=shared,
         slots=where[shared],
         start=start.x,
+        clip=agent.clip,
+        asserted=agent.sensitivity,
         set_description=str(projector),
     )
 

@@ -163,6 +163,37 @@ class Projection:
     error: float = 0.0
 
 
+@dataclass(frozen=True, eq=False)
+class Extent:
+    """Where a point may lie: a box, and balls around 0 of some of its components.
+
+    Attributes
+    ----------
+    lower, upper : ndarray, shape (n,)
+    balls : tuple of (columns, radius)
+    """
+
+    lower: Array
+    upper: Array
+    balls: tuple[tuple[Index, float], ...] = ()
+
+    def norm2(self, columns: Index) -> float:
+        """Largest l2 norm of these components."""
+        size = np.maximum(np.abs(self.lower[columns]), np.abs(self.upper[columns]))
+        inside = [r for own, r in self.balls if np.isin(columns, own).all()]
+        return min([float(np.linalg.norm(size)), *inside])
+
+    def contains(self, x: Array) -> bool:
+        """Whether a point lies within."""
+        inside = bool((self.lower <= x).all() and (x <= self.upper).all())
+        return inside and all(float(np.linalg.norm(x[own])) <= r for own, r in self.balls)
+
+    @staticmethod
+    def at(x: Array) -> Extent:
+        """A single point."""
+        return Extent(x, x)
+
+
 class Projector:
     """Weighted projection onto the set described by cone data.
 
@@ -254,6 +285,26 @@ class Projector:
         Closed forms count as exact.
         """
         return 0.0 if self._conic is None else self._conic.accuracy(D[self._conic_own], reach)
+
+    def extent(self) -> Extent:
+        """A box, and balls, that contain W; infinite where none is known from closed forms."""
+        lower, upper = np.full(self.n, -np.inf), np.full(self.n, np.inf)
+        balls: list[tuple[Index, float]] = []
+        for own, form in self._blocks:
+            low, high = -np.inf, np.inf
+            if isinstance(form, (Box, Simplex)):
+                low, high = form.lower, form.upper
+            elif isinstance(form, Ball):
+                center = -form.c / form.a
+                radius = form.r / np.abs(form.a)
+                low, high = center - radius, center + radius
+                balls.append((own, float(np.linalg.norm(center) + radius.max())))
+            lower[own] = np.maximum(lower[own], low)
+            upper[own] = np.minimum(upper[own], high)
+        if self._conic is not None:
+            low, high = self._conic.extent()
+            lower[self._conic_own], upper[self._conic_own] = low, high
+        return Extent(lower, upper, tuple(balls))
 
     def violation(self, x: Array) -> float:
         """How far x violates W: the largest violated row, or distance where rows do not tell."""
@@ -539,12 +590,15 @@ class ProximalStep:
         Positive weights, public.
     anchor : ndarray, shape (n,)
         A public point of W, near which the step is expected.
+    asserted : float or None
+        Sensitivity of the step that is claimed instead of derived.
     """
 
     projector: Projector
     center: Array
     D: Array
     anchor: Array
+    asserted: float | None = None
 
     def __call__(self, g: Array) -> Projection:
         """The step for gradient g, shape (n,)."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,14 +20,16 @@ from .conic import Outcome
 from .errors import ModelError, PrivacyError
 from .executors.base import Executor
 from .executors.serial import Serial
+from .journal import Journal
 from .ledger import Account, Ledger
-from .mechanism import noise_generator
 from .model import Problem
-from .oracle import PrivateOracle, ReplayOracle
+from .noise import source_for
+from .oracle import Exit, PrivateOracle, Release, ReplayOracle, publish, published
 from .plan import Plan
 from .private import Private, source_of
 from .result import History, Result, Solution, Status, Transcript, assign
-from .worker import Report, make_worker
+from .resume import begin
+from .worker import AgentOracle, Report, make_worker
 
 Array = NDArray[np.float64]
 DataSource = ArrayLike | Callable[[], ArrayLike]
@@ -38,7 +42,7 @@ def run_plan(
     seed: int | None,
     tolerance: float | None,
     record: bool,
-    ledger: Ledger | None,
+    ledger: Ledger | str | Path | None,
     executor: Executor | None,
     verbose: bool | None,
 ) -> Result:
@@ -46,29 +50,40 @@ def run_plan(
     if seed is not None and not whole(seed, 0):
         raise ModelError(f"seed={seed!r} must be a non-negative int, or None for fresh noise.")
     _check_tolerance(plan, tolerance)
-    sources = _sources(plan.problem, data)
-    accounts = _accounts(plan, ledger)
-    rounds = _affordable_rounds(plan, accounts)
-    stream = int(plan.fingerprint[:16], 16)
-    oracles = [
-        partial(
-            PrivateOracle,
-            k,
-            local.form,
-            sources[k],
-            sensitivity=plan.sensitivities[k],
-            calibrated=plan.calibrated,
-            account=accounts[k],
-            rng=noise_generator(seed, (k, len(accounts[k].entries), stream)),
-            record=record,
-        )
-        for k, local in enumerate(plan.program.agents)
-    ]
+    sources = sources_of(plan.problem, data)
     shown = display.Reporter(plan, display.wanted(verbose))
-    result = drive(plan, oracles, rounds, tolerance, executor or Serial(), shown, seed, record)
+    with Journal(ledger) if isinstance(ledger, (str, Path)) else nullcontext() as journal:
+        start = begin(plan, _given(ledger) if journal is None else journal, seed is not None)
+        stream = int(plan.fingerprint[:16], 16)
+        oracles = []
+        for k, account in enumerate(start.accounts):
+            exit = Exit(
+                k,
+                plan.calibrated,
+                account,
+                source_for(seed, (stream, k, start.earlier[k])),
+                record=record,
+                past=start.past,
+                paid=start.paid[k],
+                journal=journal,
+            )
+            oracles.append(oracle_for(plan, k, sources[k], exit))
+        executor = executor or Serial()
+        result = drive(plan, oracles, start.rounds, tolerance, executor, shown, seed, record)
+        if journal is not None:
+            journal.end(result.status.name.lower())
     assign(result.solution, plan.problem.variables())
     shown.finish(result)
     return result
+
+
+def _given(ledger: Ledger | str | Path | None) -> Ledger | None:
+    if ledger is None or isinstance(ledger, Ledger):
+        return ledger
+    raise ModelError(
+        f"ledger= is a {type(ledger).__name__}; pass the ledger of an earlier result, or the path "
+        "of a ledger file."
+    )
 
 
 def replay_plan(plan: Plan, transcript: Transcript) -> Result:
@@ -79,17 +94,35 @@ def replay_plan(plan: Plan, transcript: Transcript) -> Result:
             "rounds must be the same. Replay it with the plan it came from."
         )
     oracles = [
-        partial(ReplayOracle, k, transcript.releases, transcript.ledger[local.name])
+        _replay(plan, k, transcript.releases, transcript.ledger[local.name])
         for k, local in enumerate(plan.program.agents)
     ]
-    silent = display.Reporter(plan, False)
-    again = drive(plan, oracles, transcript.rounds, None, Serial(), silent, None, False)
+    again = drive_silently(plan, oracles, transcript.rounds)
     return replace(again, status=transcript.status, guarantee=transcript.guarantee)
+
+
+def oracle_for(
+    plan: Plan, k: int, sources: Sequence[Callable[[], Any]], exit: Exit
+) -> Callable[[], AgentOracle]:
+    """Makes the oracle of agent k, where it lives."""
+    form = plan.program.agents[k].form
+    if plan.published:
+        return partial(publish, form, sources, plan.publications[k], exit)
+    return partial(PrivateOracle, form, sources, plan.sensitivities[k], exit)
+
+
+def _replay(
+    plan: Plan, k: int, releases: Sequence[Release], account: Account
+) -> Callable[[], AgentOracle]:
+    if plan.published:
+        form = plan.program.agents[k].form
+        return partial(published, k, form, plan.publications[k], releases, account)
+    return partial(ReplayOracle, k, releases, account)
 
 
 def drive(
     plan: Plan,
-    oracles: Sequence[Callable[[], PrivateOracle | ReplayOracle]],
+    oracles: Sequence[Callable[[], AgentOracle]],
     rounds: int,
     tolerance: float | None,
     executor: Executor,
@@ -155,6 +188,11 @@ def drive(
     )
 
 
+def drive_silently(plan: Plan, oracles: Sequence[Callable[[], AgentOracle]], rounds: int) -> Result:
+    """`drive` in this process, without output and without a transcript."""
+    return drive(plan, oracles, rounds, None, Serial(), display.Reporter(plan, False), None, False)
+
+
 def _check_tolerance(plan: Plan, tolerance: float | None) -> None:
     if tolerance is None:
         return
@@ -172,18 +210,34 @@ def _below(residuals: Residuals, tolerance: float) -> bool:
     return residuals.primal < tolerance and residuals.dual < tolerance
 
 
-def _sources(
+def sources_of(
     problem: Problem, data: Mapping[Private | str, DataSource]
 ) -> list[list[Callable[[], Any]]]:
+    """Per agent and private object, a function that fetches its values; nothing is read yet."""
+    given = {private.id: value for private, value in matching(problem, data)}
+    return [[source_of(p, given.get(p.id)) for p in agent.private] for agent in problem.agents]
+
+
+def matching(
+    problem: Problem, data: Mapping[Private | str, DataSource]
+) -> list[tuple[Private, DataSource]]:
+    """The private objects that a mapping by object or name is about.
+
+    Raises
+    ------
+    ModelError
+        If a key names none or several.
+    """
     known = [private for agent in problem.agents for private in agent.private]
     if not isinstance(data, Mapping) or not all(isinstance(k, (Private, str)) for k in data):
         raise ModelError(
             "data= is a mapping of private objects or their names to values, such as "
             "{'load': array}."
         )
-    given: dict[int, DataSource] = {}
+    found: list[tuple[Private, DataSource]] = []
     for key, value in data.items():
-        matches = [p for p in known if p is key or p.name() == key]
+        named = isinstance(key, str)
+        matches = [p for p in known if (p.name() == key if named else p is key)]
         if len(matches) != 1:
             label = key if isinstance(key, str) else key.name()
             raise ModelError(
@@ -191,33 +245,5 @@ def _sources(
                 f"the problem. They are: {', '.join(p.name() for p in known) or 'none'}; use the "
                 "dp.Private object itself as key where names repeat."
             )
-        given[matches[0].id] = value
-    return [[source_of(p, given.get(p.id)) for p in agent.private] for agent in problem.agents]
-
-
-def _accounts(plan: Plan, ledger: Ledger | None) -> list[Account]:
-    fresh = plan.accounts()
-    if ledger is None:
-        return fresh
-    missing = [account.agent for account in fresh if account.agent not in ledger]
-    if missing:
-        raise ModelError(
-            f"ledger= has no account of agent '{missing[0]}'; pass the ledger of an earlier run of "
-            "the same agents."
-        )
-    return [ledger[account.agent].continued(account) for account in fresh]
-
-
-def _affordable_rounds(plan: Plan, accounts: Sequence[Account]) -> int:
-    """Rounds that every budget covers; asks for the first refusal if it is none."""
-    if plan.calibrated is None:
-        return plan.rounds
-    per_round = plan.algorithm.requirements.releases
-    rounds = plan.rounds
-    for account, sensitivity in zip(accounts, plan.sensitivities, strict=True):
-        if sensitivity is not None and sensitivity.l2 > 0 and account.entries:
-            releases = account.affordable(plan.calibrated, rounds * per_round)
-            rounds = releases // per_round
-            if rounds == 0:
-                raise account.refusal(plan.calibrated, per_round)
-    return rounds
+        found.append((matches[0], value))
+    return found

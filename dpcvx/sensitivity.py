@@ -1,30 +1,38 @@
 r"""Certified gradient sensitivity, derived from the normal form.
 
-Covered: objectives whose gradient is affine in the private data with a Jacobian that depends on
-neither the data nor the point,
+Terms whose gradient is affine in the private data, with a Jacobian that depends on neither the data
+nor the point,
 
-.. math:: \nabla f(x; d) = h(x) + \sum_k J_k d_k .
+.. math:: \nabla f(x; d) = h(x) + \sum_k J_k d_k ,
 
-Then :math:`\nabla f(x; d) - \nabla f(x; d') = J_k (d_k - d_k')` for neighbours that differ in
-private parameter k, and the sensitivity is a norm of :math:`J_k` over the adjacency ball. Whatever
-is not covered is refused with the atom that stands in the way.
+are bounded exactly: for neighbours that differ in private parameter k the change is
+:math:`J_k (d_k - d_k')`, and the sensitivity is a norm of :math:`J_k` over the adjacency ball.
+Other terms are covered where the data are records: see `dpcvx.records`. Whatever is not covered is
+refused with the atom that stands in the way, unless the agent clips the contributions of its
+records or asserts a bound of its own.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 
-from .curvature import bilinear, cross, terms
+from .arguments import positive_finite
+from .curvature import Term, bilinear, cross, terms
 from .errors import PrivacyError
-from .normal_form import NormalForm
-from .private import PrivateSpec
+from .normal_form import Clip, NormalForm
+from .private import PrivateSpec, Rows, Within
+from .projection import Extent
+from .records import Contributions, Unbounded
+from .weights import LARGEST, Weights, weighs, weights
 
 Array = NDArray[np.float64]
 
@@ -50,6 +58,36 @@ class Bound:
     exact: bool
 
 
+@dataclass(frozen=True)
+class Asserted:
+    """A gradient sensitivity that the user vouches for; guarantee and ledger say so.
+
+    Parameters
+    ----------
+    l2 : float
+        Bound of ``||g - g'||_2`` between neighbours, over all data and points.
+    l1 : float, optional
+        The same in l1, for Laplace noise; ``sqrt(n)`` times `l2` if omitted.
+    """
+
+    l2: float
+    l1: float | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in (("l2", self.l2), ("l1", self.l1)):
+            if value is not None and not positive_finite(value):
+                raise PrivacyError(
+                    f"dp.Asserted({name}={value!r}) is not a sensitivity: write a positive finite "
+                    "number."
+                )
+
+    def bound(self, p: int, scale: Array) -> float:
+        """Bound of the weighted change in lp."""
+        peak = float(scale.max())
+        l1 = math.sqrt(scale.size) * self.l2 if self.l1 is None else self.l1
+        return peak * (self.l2 if p == 2 else l1)
+
+
 @dataclass(frozen=True, eq=False)
 class Sensitivity:
     """How far the gradient of one agent can move between neighbouring data.
@@ -58,32 +96,139 @@ class Sensitivity:
     ----------
     private : tuple of PrivateSpec
     jacobians : tuple of csr_array, each of shape (n, size of the private parameter)
+        Of the terms with a constant Jacobian.
     terms : tuple of str
-        Atoms that link data and variables, for the derivation.
+        Atoms of those terms, for the derivation.
+    weights : Weights or None
+        Of the terms that are linear in the data, with a Jacobian that depends on the point.
+    records : tuple of Contributions
+        Of the other terms, one per kind of record.
+    extent : Extent
+        Where the points lie: the agent's set, as far as closed forms know.
+    clips : tuple of Clip
+        How the contributions of `records` are scaled down, one each; empty if they are not.
+    asserted : Asserted or None
+        Replaces everything that was derived.
     """
 
     private: tuple[PrivateSpec, ...]
     jacobians: tuple[sp.csr_array, ...]
     terms: tuple[str, ...]
+    weights: Weights | None
+    records: tuple[Contributions, ...]
+    extent: Extent
+    clips: tuple[Clip, ...] = ()
+    asserted: Asserted | None = None
 
-    def bound(self, p: int, scale: Array | None = None) -> Bound:
-        """Bound of ``||scale * (g - g')||_p`` over neighbours that differ in one private parameter.
+    @property
+    def constant(self) -> bool:
+        """Whether the gradient is affine in the data with a constant Jacobian."""
+        return not self.records and self.weights is None and self.asserted is None
+
+    @property
+    def obstacle(self) -> str:
+        """What keeps the gradient from being affine in the data with a constant Jacobian."""
+        if self.asserted is not None:
+            return "its sensitivity was asserted instead of derived"
+        met: dict[str, None] = {}
+        members: set[int] = set()
+        if self.weights is not None:
+            met |= dict.fromkeys(self.weights.names)
+            members |= self.weights.members
+        for task in self.records:
+            met |= dict.fromkeys(term.atom.rule.name for term in task.terms)
+            members |= set(task.members)
+        names = ", ".join(f"'{self.private[k].name}'" for k in sorted(members))
+        atoms = ", ".join(f"'{name}'" for name in met)
+        return f"private {names} and variables meet in {atoms}"
+
+    @property
+    def varies(self) -> bool:
+        """Whether the bound depends on where the points lie."""
+        moving = self.weights is not None or (bool(self.records) and not self.clips)
+        return moving and self.asserted is None
+
+    @property
+    def certificate(self) -> Literal["derived", "asserted"]:
+        """Where the bound comes from."""
+        return "derived" if self.asserted is None else "asserted"
+
+    def bound(self, p: int, scale: Array | None = None, x: Array | None = None) -> Bound:
+        """Bound of ``||scale * (g - g')||_p`` over neighbours.
 
         Parameters
         ----------
         p : {1, 2}
         scale : ndarray, shape (n,), optional
             Weights of the components; ones if omitted.
+        x : ndarray, shape (n,), optional
+            The point of the gradient; all points of the agent's set if omitted. The bound is
+            infinite if neither limits the contribution of a record.
         """
         if p not in (1, 2):
             raise PrivacyError(f"p={p!r} is not a norm of a mechanism; write 1 or 2.")
+        n = self.extent.lower.size
+        if self.asserted is not None:
+            return Bound(self.asserted.bound(p, np.ones(n) if scale is None else scale), False)
+        if self.weights is not None and x is None:
+            return Bound(math.inf, False)
         worst = Bound(0.0, True)
-        for spec, J in zip(self.private, self.jacobians, strict=True):
-            scaled = J if scale is None else sp.csr_array(sp.diags_array(scale) @ J)
-            found = ball_norm(scaled, spec.adjacency.norm, p)
-            if found.value * spec.adjacency.radius > worst.value:
-                worst = Bound(found.value * spec.adjacency.radius, found.exact)
+        shares = self._record_shares(p, scale, x)
+        for spec, J in zip(self.private, self.jacobians_at(x, scale), strict=True):
+            if isinstance(spec.adjacency, Within):
+                found = ball_norm(J, spec.adjacency.norm, p)
+                if found.value * spec.adjacency.radius > worst.value:
+                    worst = Bound(found.value * spec.adjacency.radius, found.exact)
+        for share in shares.values():
+            if share.value > worst.value:
+                worst = share
         return Bound(worst.value * _UP, worst.exact)
+
+    def jacobians_at(self, x: Array | None, scale: Array | None = None) -> list[sp.csr_array]:
+        """The constant Jacobians plus those of weights at x, with weighted rows."""
+        jacobians = list(self.jacobians)
+        if self.weights is not None and x is not None:
+            pairs = zip(jacobians, self.weights.jacobians(x), strict=True)
+            jacobians = [sp.csr_array(J + K) for J, K in pairs]
+        if scale is None:
+            return jacobians
+        return [sp.csr_array(sp.diags_array(scale) @ J) for J in jacobians]
+
+    def _record_shares(self, p: int, scale: Array | None, x: Array | None) -> dict[str, Bound]:
+        """Per kind of record, the bound of one record's change."""
+        total: dict[str, Array] = {}
+        parts: dict[str, int] = {}
+        for spec, J in zip(self.private, self.jacobians_at(x, scale), strict=True):
+            if isinstance(spec.adjacency, Rows) and J.nnz:
+                label = spec.adjacency.records
+                share = row_norms(J, spec, p)
+                total[label] = total.get(label, 0.0) + share
+                parts[label] = parts.get(label, 0) + 1
+        exact = dict.fromkeys(total, True)
+        for task in self.records:
+            adjacency = self.private[task.members[0]].adjacency
+            assert isinstance(adjacency, Rows)
+            label = adjacency.records
+            total[label] = total.get(label, 0.0) + self._contribution(task, adjacency, p, scale, x)
+            exact[label] = False
+        return {
+            label: Bound(float(np.max(value)), exact[label] and parts.get(label, 0) <= 1)
+            for label, value in total.items()
+        }
+
+    def _contribution(
+        self, task: Contributions, adjacency: Rows, p: int, scale: Array | None, x: Array | None
+    ) -> Array:
+        if self.clips:
+            peak = 1.0 if scale is None else float(scale.max())
+            spread = 1.0 if p == 2 else math.sqrt(self.extent.lower.size)
+            records = 2.0 if adjacency.change == "replace" else 1.0
+            return np.full(task.count, records * self.clips[0].bound * peak * spread)
+        extent = self.extent if x is None else Extent.at(x)
+        one = task.bound(p, extent, scale)
+        if adjacency.change == "replace":
+            return 2 * one
+        return one + task.bound(p, extent, scale, absent=True)
 
     @property
     def l1(self) -> float:
@@ -98,26 +243,76 @@ class Sensitivity:
     @property
     def argument(self) -> str:
         """Why the gradient's change is bounded, in words."""
-        if not self.terms:
+        if self.asserted is not None:
+            return "asserted by the user, not derived: the guarantee is as good as that claim"
+        if not self.terms and not self.records and self.weights is None:
             return "private data and variables meet in no term, so the gradient does not change"
-        return (
-            f"private data and variables meet in {', '.join(self.terms)} of affine arguments only, "
-            "so grad f(x; d) = h(x) + J d with J free of data and of x, and the gradients of "
-            "neighbours differ by J (d - d')"
-        )
+        parts = []
+        if self.terms:
+            parts.append(
+                f"private data and variables meet in {', '.join(self.terms)} of affine arguments, "
+                "so grad f(x; d) = h(x) + J d with J free of data and of x, and the gradients of "
+                "neighbours differ by J (d - d')"
+            )
+        if self.weights is not None:
+            parts.append(
+                f"private data weigh public functions of x in {', '.join(self.weights.names)}, so "
+                "their part of the gradient is J(x) d, and that of neighbours differs by "
+                "J(x) (d - d'), with J at the point of each step"
+            )
+        for task in self.records:
+            adjacency = self.private[task.members[0]].adjacency
+            assert isinstance(adjacency, Rows)
+            names = ", ".join(dict.fromkeys(t.atom.rule.name for t in task.terms))
+            times = "twice" if adjacency.change == "replace" else "once"
+            how = (
+                "its largest contribution to the gradient, which is bounded by intervals through "
+                "the objective"
+                if not self.clips
+                else f"{self.clips[0].bound:.6g}, the l2 norm to which its contribution is clipped"
+            )
+            parts.append(
+                f"each {adjacency.records} enters {names} by itself, so one change moves the "
+                f"gradient by at most {times} {how}"
+            )
+        return "; ".join(parts)
 
     @property
     def figures(self) -> str:
         """The bounds for each private object, in words."""
+        if self.asserted is not None:
+            return f"claimed: {self.asserted}"
         lines = []
         for spec, J in zip(self.private, self.jacobians, strict=True):
+            if J.nnz == 0:
+                continue
+            words = f"'{spec.name}', {spec.adjacency}: J is {J.shape[0]} x {J.shape[1]} with "
+            if isinstance(spec.adjacency, Rows):
+                l1, l2 = (float(row_norms(J, spec, p).max()) for p in (1, 2))
+                lines.append(
+                    f"{words}{J.nnz} non-zeros, its norm over the change of one row is at most "
+                    f"{l1:.6g} in l1 and {l2:.6g} in l2"
+                )
+                continue
             l1, l2 = (ball_norm(J, spec.adjacency.norm, p) for p in (1, 2))
             r = spec.adjacency.radius
             lines.append(
-                f"'{spec.name}', {spec.adjacency}: J is {J.shape[0]} x {J.shape[1]} with {J.nnz} "
-                f"non-zeros, {_norm_in_words(spec)} is {l1.value * r:.6g} in l1"
+                f"{words}{J.nnz} non-zeros, {_norm_in_words(spec.adjacency)} is "
+                f"{l1.value * r:.6g} in l1"
                 f"{'' if l1.exact else ' (upper bound)'} and {l2.value * r:.6g} in l2"
                 f"{'' if l2.exact else ' (upper bound)'}"
+            )
+        for task in self.records:
+            names = ", ".join(f"'{self.private[k].name}'" for k in task.members)
+            adjacency = self.private[task.members[0]].adjacency
+            assert isinstance(adjacency, Rows)
+            values = [
+                float(self._contribution(task, adjacency, p, None, None).max()) for p in (1, 2)
+            ]
+            where = "over the agent's set" if np.isfinite(values).all() else "over the whole set"
+            lines.append(
+                f"{names}, {adjacency}: {task.count} records, at most {values[0]:.6g} in l1 and "
+                f"{values[1]:.6g} in l2 {where}"
             )
         return "; ".join(lines)
 
@@ -127,7 +322,14 @@ class Sensitivity:
         return f"{self.argument}. {self.figures}."
 
 
-def derive(form: NormalForm, owner: str) -> Sensitivity:
+def derive(
+    form: NormalForm,
+    owner: str,
+    extent: Callable[[], Extent],
+    *,
+    clip: float | None = None,
+    asserted: Asserted | None = None,
+) -> Sensitivity:
     """Certify the gradient sensitivity of an agent's objective.
 
     Parameters
@@ -135,35 +337,147 @@ def derive(form: NormalForm, owner: str) -> Sensitivity:
     form : NormalForm
     owner : str
         Name of the agent, for messages.
+    extent : callable
+        Returns the extent of its set; called if it is needed.
+    clip : float, optional
+        Contributions of single records are clipped to this l2 norm.
+    asserted : Asserted, optional
+        Taken instead of a derivation.
 
     Raises
     ------
     PrivacyError
-        If private data and variables meet in a term that is not quadratic in affine arguments.
+        If no bound can be derived.
     """
+    _check_records(form, owner)
     names: list[str] = []
     jacobians = [sp.csr_array((form.n, spec.size)) for spec in form.private]
-    for term in terms(form):
+    tasks: dict[str, list[tuple[Term, frozenset[int]]]] = {}
+    weighing: list[tuple[Term, frozenset[int]]] = []
+    for term in terms(form) if asserted is None else ():
         on_x, on_d = form.reach(term.atom)
         if not on_x or not on_d:
             continue
         parts = bilinear(form, term)
+        if parts is None and weighs(form, term):
+            weighing.append((term, on_d))
+            continue
         if parts is None:
-            inside = ", ".join(f"'{form.private[k].name}'" for k in sorted(on_d))
-            raise PrivacyError(
-                f"No sensitivity can be derived for agent '{owner}': private {inside} and "
-                f"variables meet in the atom '{term.atom.rule.name}', whose gradient is not an "
-                "affine function of the data with a constant Jacobian, so the effect of one "
-                "change is not bounded by this certificate. Covered are sum_squares, square, "
-                "quad_form and products of affine expressions; write for example "
-                "cp.sum_squares(A @ x - data) or data @ x (and cp.sum_squares(u) for "
-                "cp.norm(u) ** 2)."
-            )
+            label = _record_label(form, term, on_d, owner)
+            tasks.setdefault(label, []).append((term, on_d))
+            continue
         names.append(parts.name)
         for k in sorted(on_d):
             jacobians[k] = sp.csr_array(jacobians[k] + cross(form, parts, k))
     kept = tuple(_without_zeros(J) for J in jacobians)
-    return Sensitivity(form.private, kept, tuple(dict.fromkeys(names)))
+    records = tuple(_contributions(form, label, found) for label, found in tasks.items())
+    if clip is not None and not records:
+        raise PrivacyError(
+            f"Agent '{owner}' has clip={clip:g}, but no losses of records whose contributions "
+            "could be clipped: its gradient is bounded without. Drop clip=."
+        )
+    free = np.full(form.n, np.inf)
+    where = extent() if records and clip is None else Extent(-free, free)
+    try:
+        clips = () if clip is None else tuple(task.clipping(clip) for task in records)
+        for task in records if clip is None else ():
+            task.bound(2, where)
+            task.bound(2, where, absent=True)
+    except Unbounded as reason:
+        found_in = ", ".join(f"'{spec.name}'" for spec in form.private)
+        raise PrivacyError(
+            f"No sensitivity can be derived for agent '{owner}': records of {found_in} meet "
+            f"variables in the atom {reason.atom}, which {reason.why}. Covered are sums of losses "
+            "of each record's scores X @ w (logistic, log_sum_exp, pos, huber, abs, square and "
+            f"other convex or concave functions of one argument). {_WAYS_OUT}"
+        ) from None
+    weighed = weights(form, weighing) if weighing else None
+    if weighed is not None:
+        _require_few(weighed, owner)
+    return Sensitivity(
+        form.private, kept, tuple(dict.fromkeys(names)), weighed, records, where, clips, asserted
+    )
+
+
+def _require_few(found: Weights, owner: str) -> None:
+    count = sum(found.form.private[k].size for k in found.members)
+    if count > LARGEST:
+        raise PrivacyError(
+            f"Agent '{owner}' has {count} private weights, and the Jacobian of its gradient would "
+            f"have to be computed for each of them in every step; at most {LARGEST} are tried. "
+            f"Aggregate the weights. {_WAYS_OUT}"
+        )
+
+
+def _record_label(form: NormalForm, term: Term, on_d: frozenset[int], owner: str) -> str:
+    labels = {
+        spec.adjacency.records if isinstance(spec.adjacency, Rows) else None
+        for spec in (form.private[k] for k in on_d)
+    }
+    label = labels.pop()
+    if labels or label is None:
+        inside = ", ".join(f"'{form.private[k].name}'" for k in sorted(on_d))
+        raise PrivacyError(
+            f"No sensitivity can be derived for agent '{owner}': private {inside} and "
+            f"variables meet in the atom '{term.atom.rule.name}', whose gradient is not an "
+            "affine function of the data with a constant Jacobian, so the effect of one "
+            "change is not bounded by this certificate. Covered are sum_squares, square, "
+            "quad_form and products of affine expressions; write for example "
+            "cp.sum_squares(A @ x - data) or data @ x (and cp.sum_squares(u) for "
+            "cp.norm(u) ** 2). For losses of records, declare them as such: "
+            f"dp.Private(X, adjacency=dp.Rows(1.0)). {_WAYS_OUT}"
+        )
+    return label
+
+
+_WAYS_OUT = (
+    "Otherwise clip the contribution of each record, dp.Agent(..., clip=1.0), or assert a bound "
+    "that you can prove, dp.Agent(..., sensitivity=dp.Asserted(l2=...))."
+)
+
+
+def _contributions(
+    form: NormalForm, label: str, found: list[tuple[Term, frozenset[int]]]
+) -> Contributions:
+    members = tuple(
+        k
+        for k, spec in enumerate(form.private)
+        if isinstance(spec.adjacency, Rows) and spec.adjacency.records == label
+    )
+    return Contributions(form, tuple(term for term, _ in found), members)
+
+
+def _check_records(form: NormalForm, owner: str) -> None:
+    """Refuse parts of the same records that disagree."""
+    known: dict[str, PrivateSpec] = {}
+    for spec in form.private:
+        if not isinstance(spec.adjacency, Rows):
+            continue
+        first = known.setdefault(spec.adjacency.records, spec)
+        assert isinstance(first.adjacency, Rows)
+        if first.shape[0] != spec.shape[0] or first.adjacency.change != spec.adjacency.change:
+            raise PrivacyError(
+                f"Private '{first.name}' and '{spec.name}' of agent '{owner}' hold parts of the "
+                f"same records ('{spec.adjacency.records}'), but differ in their number of rows or "
+                "in change=. Make them agree, or give them different records= labels if they "
+                "describe different things."
+            )
+
+
+def row_norms(J: sp.csr_array, spec: PrivateSpec, p: int) -> Array:
+    """Per row of the data, the largest ``||J delta||_p`` over changes of that row."""
+    assert isinstance(spec.adjacency, Rows)
+    m = spec.shape[0]
+    if len(spec.shape) == 1 or spec.shape[1] == 1:
+        columns = np.asarray((abs(J) if p == 1 else J.power(2)).sum(axis=0)).ravel()
+        return spec.adjacency.radius * (columns if p == 1 else np.sqrt(columns))
+    by_column = sp.csc_array(J)
+    out = np.zeros(m)
+    for i in range(m):
+        own = by_column[:, np.arange(i, spec.size, m)]
+        if own.nnz:
+            out[i] = ball_norm(sp.csr_array(own), spec.adjacency.norm, p).value
+    return spec.adjacency.radius * out
 
 
 def ball_norm(J: sp.csr_array, norm: str | float, p: int) -> Bound:
@@ -274,9 +588,9 @@ def _without_zeros(J: sp.csr_array) -> sp.csr_array:
     return J
 
 
-def _norm_in_words(spec: PrivateSpec) -> str:
-    if spec.adjacency.norm in ("entry", 1):
+def _norm_in_words(adjacency: Within) -> str:
+    if adjacency.norm in ("entry", 1):
         return "its largest column norm times the radius"
-    if spec.adjacency.norm == 2:
+    if adjacency.norm == 2:
         return "its norm over the l2 ball times the radius"
     return "its norm over the box of worst signs times the radius"

@@ -4,19 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .algorithms.base import Algorithm, Answer, Local
+from .algorithms.base import Algorithm, Answer, Local, Oracle
 from .conic import ConicProgram, Outcome
 from .ledger import Account
-from .oracle import PrivateOracle, Release, ReplayOracle
+from .oracle import Release
 from .program import LocalProgram
 from .projection import Projector
 
 Array = NDArray[np.float64]
+
+
+class AgentOracle(Oracle, Protocol):
+    """An oracle with what a worker needs beyond an algorithm's questions."""
+
+    account: Account
+    releases: list[Release]
+
+    def begin(self, t: int) -> None:
+        """Start round t."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,14 +65,14 @@ class Worker:
     ----------
     algorithm : Algorithm
     program : LocalProgram
-    oracle : PrivateOracle or ReplayOracle
+    oracle : AgentOracle
     """
 
     def __init__(
         self,
         algorithm: Algorithm[Any, Any],
         program: LocalProgram,
-        oracle: PrivateOracle | ReplayOracle,
+        oracle: AgentOracle,
     ) -> None:
         self._algorithm = algorithm
         self._oracle = oracle
@@ -94,7 +105,7 @@ class Worker:
 def make_worker(
     algorithm: Algorithm[Any, Any],
     program: LocalProgram,
-    oracle: Callable[[], PrivateOracle | ReplayOracle],
+    oracle: Callable[[], AgentOracle],
 ) -> Worker:
     """Build a worker where it runs; the oracle, and with it the data, is made here."""
     return Worker(algorithm, program, oracle())

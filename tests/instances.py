@@ -75,8 +75,28 @@ def covariance() -> Instance:
     return Instance(dp.Problem(agents), tuple(secrets))
 
 
+def clinics() -> Instance:
+    """Two agents with records, features and labels of one person, and a shared classifier."""
+    rng = np.random.default_rng(14)
+    w = cp.Variable(3, name="w")
+    agents, secrets = [], []
+    for k in range(2):
+        X = rng.normal(size=(12, 3))
+        X /= np.linalg.norm(X, axis=1, keepdims=True)
+        y = rng.choice([-1.0, 1.0], size=12) * rng.uniform(0.9, 1.0, size=12)
+        secrets += [X, y]
+        features = dp.Private(X, name=f"X{k}", adjacency=dp.Rows(1.0, records="person"))
+        labels = dp.Private(y, name=f"y{k}", adjacency=dp.Rows(1.0, records="person"))
+        loss = cp.sum(cp.logistic(-cp.multiply(labels, features @ w)))
+        cost = loss + cp.sum_squares(w)
+        agents.append(dp.Agent(cp.Minimize(cost), [cp.abs(w) <= 0.3], name=f"clinic{k}"))
+    return Instance(dp.Problem(agents), tuple(secrets))
+
+
 INSTANCES: dict[str, Callable[[], Instance]] = {
     "power line": power_line,
     "overlapping slices": overlapping_slices,
     "covariance": covariance,
 }
+# Their gradients are not affine in the data: for methods that use gradients in every step.
+RECORDS: dict[str, Callable[[], Instance]] = {"clinics": clinics}

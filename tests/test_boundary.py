@@ -5,6 +5,7 @@ import inspect
 import logging
 import pickle
 import traceback
+import weakref
 from pathlib import Path
 
 import cvxpy as cp
@@ -20,13 +21,25 @@ PACKAGE = Path(dp.__file__).parent
 
 # name -> modules (below dpcvx, without suffix) that may import it.
 IMPORTERS = {
-    "dpcvx.oracle": {"worker", "run", "result", "not_private"},
-    "dpcvx.oracle.PrivateOracle": {"worker", "run"},
-    "dpcvx.oracle.read": {"not_private"},
+    "dpcvx.oracle": {"worker", "run", "resume", "result", "not_private", "check"},
+    "dpcvx.oracle.PrivateOracle": {"run"},
+    "dpcvx.oracle.Exit": {"run", "check"},  # check: its own exit, for made-up data
+    "dpcvx.oracle.publish": {"run"},
+    "dpcvx.oracle.published": {"run"},
+    "dpcvx.oracle.read": {"not_private", "check"},
     "dpcvx.private.unseal": {"oracle"},
     "dpcvx.private.source_of": {"run", "not_private"},
-    "dpcvx.not_private": {"__init__"},
-    "dpcvx.mechanism.noise_generator": {"run"},
+    "dpcvx.not_private": {"__init__", "compare"},  # compare: on stand-in data
+    "dpcvx.noise": {"mechanism", "oracle", "run", "check", "audit"},
+    "dpcvx.check": {"__init__", "audit"},
+    "dpcvx.neighbours": {"check"},
+    "dpcvx.noise.rounded_normal": {"mechanism"},
+    "dpcvx.noise.rounded_laplace": {"mechanism"},
+    "dpcvx.noise.source_for": {"run", "check", "audit"},
+    "numpy.random": set(),
+    "random": set(),
+    "secrets": set(),
+    "os.urandom": set(),  # reached as an attribute, see below
     "clarabel": {"conic"},
     "scs": {"conic"},
     "cvxpy.atoms": {"layout"},
@@ -35,11 +48,14 @@ IMPORTERS = {
 # attribute -> modules that may touch it.
 TOUCHERS = {
     "_seal": {"private"},
-    "bind": {"oracle", "normal_form", "not_private"},
+    # weights: unit data, which are public; neighbours: for check and audit only.
+    "bind": {"oracle", "normal_form", "not_private", "weights", "neighbours"},
     "default_rng": set(),
-    "Philox": {"mechanism"},
-    "SeedSequence": {"mechanism"},
-    "Generator": {"mechanism", "oracle"},
+    "random": {"noise"},
+    "Philox": {"noise"},
+    "SeedSequence": {"noise"},
+    "Generator": set(),
+    "urandom": {"noise"},
     "get_problem_data": {"canonical"},
 }
 
@@ -86,13 +102,19 @@ def test_only_listed_modules_touch(attribute):
 
 
 def test_algorithms_know_neither_data_nor_noise():
-    forbidden = ("dpcvx.oracle", "dpcvx.private", "dpcvx.mechanism", "dpcvx.ledger", "numpy.random")
+    forbidden = (
+        "dpcvx.oracle", "dpcvx.private", "dpcvx.mechanism", "dpcvx.noise", "dpcvx.publication",
+        "dpcvx.ledger", "numpy.random", "os", "random", "secrets",
+    )  # fmt: skip
     for name, tree in modules():
         if name.startswith("algorithms."):
             for line in imported(name, tree):
                 assert not line.startswith(forbidden), (name, line)
             touched = {n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute)}
             assert "random" not in touched, name
+
+
+releases = pytest.mark.parametrize("release", ["each step", "once"])
 
 
 def test_an_agents_turn_takes_an_oracle_and_nothing_private():
@@ -110,23 +132,26 @@ def test_no_module_logs_or_prints_on_its_own():
         assert "logging" not in set(imported(name, tree)), name
 
 
-def test_planning_reads_no_data():
+@releases
+def test_planning_reads_no_data(release):
     def explode():
         raise AssertionError("read")
 
     x = cp.Variable(2, name="x")
     secret = dp.Private(explode, shape=2, name="d", adjacency=dp.Within(1.0))
     problem = dp.Problem([dp.Agent(cp.Minimize(cp.sum_squares(x - secret)))])
-    plan = problem.plan(rounds=3, epsilon=1.0, delta=1e-6)
+    plan = problem.plan(rounds=3, epsilon=1.0, delta=1e-6, release=release)
     assert "no data have been read" in str(plan)
     with pytest.raises(dp.DataError, match="raised AssertionError"):
         plan.run()
 
 
-def test_a_verbose_run_prints_nothing_private(capsys, caplog):
+@releases
+def test_a_verbose_run_prints_nothing_private(capsys, caplog, release):
     given = power_line()
+    plan = given.problem.plan(dp.ADMM(), rounds=5, epsilon=1.0, delta=1e-6, release=release)
     with caplog.at_level(logging.DEBUG):
-        given.problem.plan(dp.ADMM(), rounds=5, epsilon=1.0, delta=1e-6).run(verbose=True)
+        plan.run(verbose=True)
     printed = capsys.readouterr()
     text = printed.out + printed.err + caplog.text
     assert "guarantee" in text
@@ -156,6 +181,29 @@ def test_objects_behind_the_door_neither_print_nor_pickle_data():
                 pickle.dumps(inner)
 
 
+def test_data_that_were_released_once_are_let_go(monkeypatch):
+    from dpcvx import oracle
+    from dpcvx.executors.serial import Serial
+
+    given = power_line()
+    plan = given.problem.plan(dp.ADMM(), rounds=1, epsilon=1.0, delta=1e-6, release="once")
+    unseal, read, left = oracle.unseal, [], []
+
+    def watched(source, spec):
+        values = unseal(source, spec).copy()
+        read.append(weakref.ref(values))
+        return values
+
+    class Peek(Serial):
+        def close(self):
+            left.extend(ref() for ref in read)
+            super().close()
+
+    monkeypatch.setattr(oracle, "unseal", watched)
+    plan.run(executor=Peek())
+    assert left == [None, None]
+
+
 @pytest.mark.parametrize(
     "bad",
     [
@@ -168,11 +216,12 @@ def test_objects_behind_the_door_neither_print_nor_pickle_data():
     ],
     ids=["nan", "shape", "sign", "text", "raises", "index"],
 )
-def test_bad_data_spend_nothing_and_show_nothing(bad):
+@releases
+def test_bad_data_spend_nothing_and_show_nothing(bad, release):
     x = cp.Variable(2, name="x")
     secret = dp.Private(shape=2, name="d", adjacency=dp.Within(1.0), nonneg=True)
     problem = dp.Problem([dp.Agent(cp.Minimize(cp.sum_squares(x - secret)), name="a")])
-    plan = problem.plan(rounds=3, epsilon=1.0, delta=1e-6)
+    plan = problem.plan(rounds=3, epsilon=1.0, delta=1e-6, release=release)
     with pytest.raises(dp.DataError, match="'d'") as caught:
         plan.run(data={secret: bad})
     trace = "".join(traceback.format_exception(caught.value))

@@ -10,7 +10,7 @@ from scipy.optimize import brentq
 import dpcvx as dp
 from dpcvx import conic
 from dpcvx.canonical import cone_data
-from dpcvx.conic import ConicProgram, Outcome, bounded_for_all_slopes
+from dpcvx.conic import ConicProgram, Outcome, bounded_for_slopes
 from tests import sets
 from tests.sets import CONIC, MATRIX
 
@@ -281,24 +281,70 @@ BOUNDED = {
 }
 
 
+NONE = np.zeros(0, dtype=int)
+
+
+def generic(n):
+    """No component is 0, and no two have a simple ratio: an element of the whole space."""
+    return np.sin(1.0 + np.arange(n))
+
+
 @pytest.mark.parametrize("name", BOUNDED)
 def test_boundedness_for_every_slope(name):
     constraints, cost, expected = BOUNDED[name]
     data = data_of(cp.Constant(0) + cost, constraints)
-    assert bounded_for_all_slopes(data, np.zeros(0, dtype=int)) is expected
+    assert bounded_for_slopes(data, NONE, generic(data.n)) is expected
 
 
 def test_a_positive_diagonal_bounds_the_components_it_covers():
     data = data_of(cp.norm1(x))
-    assert bounded_for_all_slopes(data, np.array([0, 1]))
-    assert not bounded_for_all_slopes(data, np.array([0]))
+    assert bounded_for_slopes(data, np.array([0, 1]), generic(2))
+    assert not bounded_for_slopes(data, np.array([0]), generic(2))
 
 
 def test_semidefinite_sets_are_bounded_by_their_trace():
     X = cp.Variable((3, 3), PSD=True)
-    none = np.zeros(0, dtype=int)
-    assert bounded_for_all_slopes(data_of(cp.Constant(0), [cp.trace(X) <= 2]), none)
-    assert not bounded_for_all_slopes(data_of(cp.Constant(0), [X[0, 0] <= 2]), none)
+    assert bounded_for_slopes(data_of(cp.Constant(0), [cp.trace(X) <= 2]), NONE, generic(9))
+    assert not bounded_for_slopes(data_of(cp.Constant(0), [X[0, 0] <= 2]), NONE, generic(9))
+
+
+# Slopes of the directions given, and whether the program is bounded for all their multiples.
+SLOPES = {
+    "curved along the slope": (cp.square(x[0] + 2 * x[1]), [], [1, 2], True),
+    "flat along the slope": (cp.square(x[0] + 2 * x[1]), [], [2, -1], False),
+    "flat along a part of the slope": (cp.square(x[0] + 2 * x[1]), [], [1, 2.01], False),
+    "unbounded off the slope": (cp.Constant(0), [cp.abs(x[0]) <= 1, x[1] >= 0], [1, 0], True),
+    "unbounded along the slope": (cp.Constant(0), [cp.abs(x[0]) <= 1, x[1] >= 0], [0, 1], False),
+    "a quadrant from below": (cp.Constant(0), [x >= 0], [1, 1], False),
+    "a quadrant from above": (cp.Constant(0), [x >= 0], [-1, -1], False),
+    "no slope": (cp.Constant(0), [x >= 0], [0, 0], True),
+    "a tiny slope": (cp.Constant(0), [x >= 0], [1e-9, 0], False),
+    "a huge slope": (cp.Constant(0), [x >= 0], [1e12, 0], False),
+    "held on a line": (cp.Constant(0), [x[0] == x[1]], [1, -1], True),
+    "free on a line": (cp.Constant(0), [x[0] == x[1]], [1, 1], False),
+    "growing linearly": (cp.norm1(x[0]) + 0 * x[1], [], [1, 0], False),
+    "a cone's axis": (cp.Constant(0), [cp.SOC(x[0], x[1:])], [1, 0], False),
+}
+
+
+@pytest.mark.parametrize("name", SLOPES)
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_boundedness_for_the_multiples_of_one_slope(name, sign):
+    cost, constraints, slope, expected = SLOPES[name]
+    data = data_of(cost + 0 * cp.sum(x), constraints)
+    assert bounded_for_slopes(data, NONE, sign * np.array(slope, dtype=float)) is expected
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_least_squares_are_bounded_for_the_slopes_of_their_data_and_no_others(seed):
+    r = np.random.default_rng(seed)
+    wide = r.normal(size=(2, 5))
+    y = cp.Variable(5, name="y")
+    data = data_of(cp.sum_squares(wide @ y - 1))
+    own = wide.T @ r.normal(size=2)
+    assert bounded_for_slopes(data, NONE, own)
+    assert not bounded_for_slopes(data, NONE, r.normal(size=5))
+    assert not bounded_for_slopes(data, NONE, own + 1e-3 * r.normal(size=5))
 
 
 def test_violation_of_rows_is_measured_without_a_solver():
@@ -309,3 +355,35 @@ def test_violation_of_rows_is_measured_without_a_solver():
 def test_violation_is_unknown_where_a_cone_has_no_simple_test():
     data = data_of(cp.Constant(0), [cp.exp(x[0]) <= x[1]])
     assert ConicProgram(data).violation(np.zeros(2)) is None
+
+
+def test_extents_of_cones_are_those_of_the_set_and_a_little_wider():
+    x = cp.Variable(3)
+    lower, upper = ConicProgram(data_of(0 * x[0], [cp.norm1(x - SLOPE) <= 0.5])).extent()
+    for found, exact, sign in ((lower, SLOPE - 0.5, 1), (upper, SLOPE + 0.5, -1)):
+        assert (sign * (exact - found) >= 0).all()
+        assert found == pytest.approx(exact, abs=1e-4)
+
+
+def test_extents_of_cones_are_infinite_where_the_set_is():
+    x = cp.Variable(3)
+    cone = [cp.SOC(x[0], x[1:]), x[0] <= 2 + x[1]]
+    lower, upper = ConicProgram(data_of(0 * x[0], cone)).extent()
+    assert -1e-3 <= lower[0] <= 0 and upper[0] == np.inf
+    assert (lower[2], upper[2]) == (-np.inf, np.inf)
+    assert -1.001 <= lower[1] <= -1 and upper[1] == np.inf
+
+
+def test_large_conic_sets_are_not_searched_for_their_extent():
+    x = cp.Variable(301)
+    lower, upper = ConicProgram(data_of(0 * x[0], [cp.norm1(x) <= 1])).extent()
+    assert np.isneginf(lower).all() and np.isposinf(upper).all()
+
+
+def test_an_extent_that_no_solve_reaches_is_infinite(monkeypatch):
+    x = cp.Variable(2)
+    program = ConicProgram(data_of(0 * x[0], [cp.norm1(x) <= 1]))
+    failed = conic.Answer(np.zeros(2), Outcome.INACCURATE)
+    monkeypatch.setattr(program, "solve", lambda *a: failed)
+    lower, upper = program.extent()
+    assert np.isneginf(lower).all() and np.isposinf(upper).all()

@@ -1,5 +1,6 @@
 """Accounts: the budget filter in front of a release, and the record of what was released."""
 
+import dataclasses
 import json
 import pickle
 import time
@@ -20,7 +21,9 @@ NORMAL = Calibrated(dp.Gaussian(), 10.0)
 
 
 def entry(k=1, calibrated=TENTH):
-    return Entry(k, 1, str(calibrated.mechanism), calibrated.multiplier, 0.5, "derived", "gradient")
+    return Entry(
+        k, 1, str(calibrated.mechanism), calibrated.multiplier, 0.5, 2.0**-20, "derived", "gradient"
+    )
 
 
 def account(epsilon, delta=0.0, planned=None):
@@ -149,6 +152,64 @@ def test_a_continued_account_remembers_and_leaves_the_first_alone():
     assert len(second.entries) == 8
 
 
+@pytest.mark.parametrize("calibrated", [TENTH, NORMAL], ids=lambda c: str(c.mechanism))
+@pytest.mark.parametrize("share", [1, 3])
+def test_recalled_entries_count_like_charged_ones(calibrated, share):
+    budget = Budget(9.0, 1e-6, Composition())
+    first, second = (Account("bob", {}, budget, share=share) for _ in range(2))
+    charged(first, calibrated, 4)
+    for line in first.entries:
+        second.recall(line)
+    assert second == first
+    assert second.spent() == first.spent() and second.rho == first.rho
+    assert second.affordable(calibrated, 500) == first.affordable(calibrated, 500)
+
+
+def test_what_was_released_is_recalled_whatever_the_budget():
+    book = charged(account(0.3), TENTH, 3)
+    book.recall(entry(4))
+    assert len(book.entries) == 4
+    assert book.spent().epsilon == pytest.approx(0.4)
+    with pytest.raises(dp.BudgetError):
+        charged(book, TENTH, 1)
+
+
+@pytest.mark.parametrize("mechanism", ["none", "Cauchy"])
+def test_a_recalled_release_without_known_noise_ends_every_guarantee(mechanism):
+    book = account(1.0, 1e-6)
+    book.recall(dataclasses.replace(entry(), mechanism=mechanism))
+    assert len(book.entries) == 1
+    assert book.spent().epsilon == np.inf and book.rho == np.inf
+    assert book.affordable(NORMAL, 9) == 0
+
+
+@pytest.mark.parametrize("multiplier", [np.nan, 0.0, -1.0])
+def test_an_entry_without_meaning_is_not_recalled(multiplier):
+    book = account(1.0)
+    with pytest.raises(dp.PrivacyError):
+        book.recall(dataclasses.replace(entry(), multiplier=multiplier))
+    assert not book.entries
+
+
+def test_a_copy_for_another_run_is_independent():
+    first = charged(account(1.0), TENTH, 2)
+    second = first.continued(first)
+    second.recall(entry(3))
+    assert (len(first.entries), len(second.entries)) == (2, 3)
+    assert first.spent().epsilon == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [({"adjacency": {"d": "more"}}, "adjacency"), ({"share": 2}, "2 time|counts 2")],
+    ids=["adjacency", "share"],
+)
+def test_an_account_goes_on_under_its_own_adjacency_and_share_only(changes, message):
+    first = Account("bob", {"d": "little"}, None)
+    with pytest.raises(dp.PrivacyError, match=message):
+        first.continued(dataclasses.replace(first, **changes))
+
+
 @pytest.mark.parametrize("multiplier", [np.nan, np.inf, 0.0, -1.0])
 @pytest.mark.parametrize("mechanism", [dp.Gaussian(), dp.Laplace()])
 def test_a_multiplier_without_meaning_is_refused_and_not_recorded(mechanism, multiplier):
@@ -205,7 +266,8 @@ def test_json_lists_every_entry_and_only_public_fields():
     assert list(read) == ["bob"]
     assert [e["round"] for e in read["bob"]] == [0, 1]
     assert set(read["bob"][0]) == {
-        "round", "step", "mechanism", "multiplier", "sensitivity", "certificate", "released",
+        "round", "step", "mechanism", "multiplier", "sensitivity", "grid", "certificate",
+        "released",
     }  # fmt: skip
 
 

@@ -6,12 +6,14 @@ from scipy import stats
 
 import dpcvx as dp
 from dpcvx.accounting import Composition, classical_gaussian_multiplier, gaussian_multiplier
-from dpcvx.mechanism import Calibrated, noise_generator
+from dpcvx.mechanism import Calibrated
+from dpcvx.noise import Seeded, grid_for, source_for
 
 # Kolmogorov-Smirnov at level 1e-6 on 100 000 draws: a wrong scale of 10 % moves the distribution
 # function by 0.018 (Laplace) or 0.024 (normal), twice the critical distance 0.0085.
 LEVEL = 1e-6
 DRAWS = 100_000
+WIDE = 2.0**30  # so that rounding moves the distribution by 1e-9
 UNIT = {"gaussian": (dp.Gaussian(), stats.norm()), "laplace": (dp.Laplace(), stats.laplace())}
 both = pytest.mark.parametrize("name", UNIT)
 
@@ -20,11 +22,15 @@ def fits(sample, distribution):
     return stats.kstest(sample, distribution.cdf).pvalue > LEVEL
 
 
+def drawn(mechanism, seed, size=DRAWS, key=(0,)):
+    return mechanism.rounded(WIDE, size, Seeded(seed, key).at(1, 1)) / WIDE
+
+
 @both
 @pytest.mark.parametrize("seed", range(5))
 def test_draws_have_the_unit_distribution(name, seed):
     mechanism, unit = UNIT[name]
-    assert fits(mechanism.draw(noise_generator(seed, (0,)), DRAWS), unit)
+    assert fits(drawn(mechanism, seed), unit)
 
 
 @both
@@ -32,39 +38,47 @@ def test_draws_have_the_unit_distribution(name, seed):
 @pytest.mark.parametrize("seed", range(5))
 def test_the_same_test_rejects_a_scale_that_is_off_by_a_tenth(name, factor, seed):
     mechanism, unit = UNIT[name]
-    assert not fits(factor * mechanism.draw(noise_generator(seed, (0,)), DRAWS), unit)
+    assert not fits(factor * drawn(mechanism, seed), unit)
 
 
 @both
 def test_components_are_independent(name):
-    noise = UNIT[name][0].draw(noise_generator(1, (0,)), 2 * DRAWS).reshape(DRAWS, 2)
+    noise = drawn(UNIT[name][0], 1, 2 * DRAWS).reshape(DRAWS, 2)
     # Standard error 1 / sqrt(DRAWS) = 0.0032; 5 of them: level 6e-7.
     assert abs(np.corrcoef(noise.T)[0, 1]) < 0.016
 
 
-def test_the_same_seed_and_agent_give_the_same_stream():
-    a, b = (noise_generator(7, (3,)).standard_normal(50) for _ in range(2))
+@both
+def test_the_same_seed_and_agent_give_the_same_noise(name):
+    a, b = (drawn(UNIT[name][0], 7, 50, (3,)) for _ in range(2))
     assert np.array_equal(a, b)
 
 
+@both
 @pytest.mark.parametrize("other", [(7, (4,)), (8, (3,)), (3, (7,)), (7, (3, 1))])
-def test_streams_of_other_agents_and_seeds_are_uncorrelated(other):
-    a = noise_generator(7, (3,)).standard_normal(DRAWS)
-    b = noise_generator(*other).standard_normal(DRAWS)
+def test_noise_of_other_agents_and_seeds_is_uncorrelated(name, other):
+    seed, key = other
+    a, b = drawn(UNIT[name][0], 7, key=(3,)), drawn(UNIT[name][0], seed, key=key)
     assert abs(np.corrcoef(a, b)[0, 1]) < 0.016
 
 
-def test_without_a_seed_every_stream_is_fresh():
-    assert not np.array_equal(
-        noise_generator(None, (0,)).standard_normal(4),
-        noise_generator(None, (0,)).standard_normal(4),
+@both
+def test_without_a_seed_all_noise_is_fresh(name):
+    a, b = (
+        UNIT[name][0].rounded(WIDE, 4, source_for(None, (0,)).at(1, 1)).tolist() for _ in range(2)
     )
+    assert not set(a) & set(b)
 
 
-def test_drawing_in_parts_continues_one_stream():
-    rng, whole = noise_generator(5, (0,)), noise_generator(5, (0,))
-    parts = np.concatenate([dp.Laplace().draw(rng, 3), dp.Laplace().draw(rng, 4)])
-    assert np.array_equal(parts, dp.Laplace().draw(whole, 7))
+@both
+@pytest.mark.parametrize("norm", [1, 2])
+def test_the_grid_is_that_of_the_mechanisms_norm(name, norm):
+    mechanism, _ = UNIT[name]
+    grid, other = Calibrated(mechanism, 3.0).grid(0.5, 40), grid_for(0.5, 40, norm, 3.0)
+    same = (grid.width, grid.sensitivity, grid.scale) == (
+        other.width, other.sensitivity, other.scale
+    )  # fmt: skip
+    assert same == (norm == mechanism.norm)
 
 
 def test_an_undeclared_level_is_left_to_the_plan():

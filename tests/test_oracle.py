@@ -14,38 +14,25 @@ from dpcvx.accounting import Composition
 from dpcvx.conic import Outcome
 from dpcvx.ledger import Account, Budget
 from dpcvx.mechanism import Calibrated
-from dpcvx.normal_form import BoundObjective, normal_form
-from dpcvx.oracle import PrivateOracle, Release, ReplayOracle
+from dpcvx.noise import Seeded
+from dpcvx.normal_form import BoundObjective
+from dpcvx.oracle import Exit, PrivateOracle, Release, ReplayOracle
 from dpcvx.projection import Projection, ProximalStep
-from dpcvx.sensitivity import derive
 from tests import sets
-from tests.helpers import contains
+from tests.helpers import Words, contains
 
 DATA = np.array([0.731234567, -0.298765432, 1.412345678])
 A = np.array([[1.0, 2.0, 0.0], [0.0, 1.0, -1.0], [0.5, 0.0, 3.0]])
 GAUSS, LAPLACE = dp.Gaussian(multiplier=2.0), dp.Laplace(multiplier=2.0)
 X = np.array([0.1, -0.2, 0.3])
 WEIGHTS = np.array([4.0, 1.0, 0.25])
+NOISE = Seeded(0, (0,))
 FREE, BOX = (lambda x: [x <= np.array([1e9] * 3)]), (lambda x: [cp.abs(x) <= 0.4])
 SIMPLEX, L1 = (lambda x: [x >= 0, cp.sum(x) == 1]), (lambda x: [cp.norm1(x) <= 0.6])
 
 
 PLANNED = Composition().with_gaussian(2.0, 10**6).with_laplace(2.0, 10**6)
 AMPLE = Budget(1e9, 1e-6, PLANNED)
-
-
-class Silent:
-    """A noise source that draws zeros and counts how often."""
-
-    calls = 0
-
-    def standard_normal(self, size):
-        self.calls += 1
-        return np.zeros(size)
-
-    def laplace(self, size):
-        self.calls += 1
-        return np.zeros(size)
 
 
 class Agent:
@@ -55,21 +42,29 @@ class Agent:
         x = cp.Variable(3, name="x")
         d = dp.Private(shape=(3,), name="d", adjacency=dp.Within(0.01))
         agent = dp.Agent(cp.Minimize(cost(x, d)), constraints(x), name="bob")
-        self.form = normal_form(agent.cost, agent.layout, agent.private, "bob")
         self.projector = sets.projector(agent)
-        self.sensitivity = derive(self.form, "bob")
+        plan = dp.Problem([agent]).plan(
+            dp.LinearizedADMM(rho=1.0, step=1.0), mechanism=GAUSS, rounds=1, delta=1e-6
+        )
+        self.form = plan.program.agents[0].form
+        self.sensitivity = plan.sensitivities[0]
 
-    def oracle(self, mechanism=GAUSS, *, data=DATA, rng=None, budget=AMPLE, record=False):
-        calibrated = None if mechanism is None else Calibrated(mechanism, mechanism.multiplier)
-        oracle = PrivateOracle(
+    def exit(self, mechanism=GAUSS, *, source=None, budget=AMPLE, record=False, past=()):
+        return Exit(
             0,
-            self.form,
-            [data if callable(data) else lambda: data],
-            sensitivity=None if mechanism is None else self.sensitivity,
-            calibrated=calibrated,
-            account=Account("bob", {}, budget),
-            rng=Silent() if rng is None else rng,
+            None if mechanism is None else Calibrated(mechanism, mechanism.multiplier),
+            Account("bob", {}, budget),
+            Words() if source is None else source,
             record=record,
+            past=past,
+        )
+
+    def oracle(self, mechanism=GAUSS, *, data=DATA, exit=None, **arguments):
+        """An oracle whose noise is 0, unless a source is given."""
+        exit = self.exit(mechanism, **arguments) if exit is None else exit
+        sensitivity = None if mechanism is None else self.sensitivity
+        oracle = PrivateOracle(
+            self.form, [data if callable(data) else lambda: data], sensitivity, exit
         )
         oracle.begin(1)
         return oracle
@@ -87,6 +82,13 @@ L2 = 0.02 * np.linalg.norm(A, axis=1).max()
 L1_NORM = 0.02 * np.abs(A).sum(axis=1).max()
 
 
+def unrounded(entry, mechanism, size=3):
+    """The charged sensitivity but for its part for the grid, which is small."""
+    rounding = entry.grid * (size if mechanism.norm == 1 else np.sqrt(size))
+    assert 0 < rounding <= 2.0**-16 * entry.sensitivity
+    return entry.sensitivity - rounding
+
+
 def test_without_noise_the_gradient_is_exact():
     oracle = Agent().oracle(None)
     assert oracle.gradient(X) == pytest.approx(exact(X))
@@ -95,7 +97,7 @@ def test_without_noise_the_gradient_is_exact():
 def test_a_release_without_noise_leaves_no_guarantee():
     oracle = Agent().oracle(None)
     oracle.gradient(X)
-    assert [e.mechanism for e in oracle.account.entries] == ["none"]
+    assert [(e.mechanism, e.grid) for e in oracle.account.entries] == [("none", 0.0)]
     assert oracle.account.spent(1e-6).epsilon == np.inf
     assert oracle.account.affordable(Calibrated(GAUSS, 1e6), 1) == 0
 
@@ -111,8 +113,8 @@ def test_the_entry_says_what_is_released(mechanism, bound):
     assert [(e.round, e.step) for e in entries] == [(1, 1), (1, 2), (7, 1)]
     assert {e.mechanism for e in entries} == {str(mechanism)}
     assert {e.multiplier for e in entries} == {2.0}
-    assert entries[0].sensitivity == pytest.approx(bound, rel=1e-8)
-    assert entries[0].sensitivity >= bound
+    assert unrounded(entries[0], mechanism) == pytest.approx(bound, rel=1e-8)
+    assert unrounded(entries[0], mechanism) >= bound
     assert "gradient" in entries[0].released
 
 
@@ -139,7 +141,7 @@ def noise_of(draw):
 
 @pytest.mark.parametrize(("mechanism", "bound"), [(GAUSS, L2), (LAPLACE, L1_NORM)])
 def test_gradient_noise_has_scale_multiplier_times_sensitivity(mechanism, bound):
-    oracle = Agent().oracle(mechanism, rng=np.random.default_rng(0))
+    oracle = Agent().oracle(mechanism, source=NOISE)
     sample = noise_of(lambda: oracle.gradient(X) - exact(X)) / (2.0 * bound)
     assert fits(sample, mechanism)
     assert not fits(0.9 * sample, mechanism) and not fits(1.1 * sample, mechanism)
@@ -148,7 +150,7 @@ def test_gradient_noise_has_scale_multiplier_times_sensitivity(mechanism, bound)
 @pytest.mark.parametrize("mechanism", [GAUSS, LAPLACE], ids=str)
 def test_solution_noise_has_the_shape_of_the_weights(mechanism):
     agent = Agent(BOX)
-    oracle = agent.oracle(mechanism, rng=np.random.default_rng(0))
+    oracle = agent.oracle(mechanism, source=NOISE)
     step = agent.step()
     target = step(exact(X)).x
     bound = np.linalg.norm(0.02 * A.T / np.sqrt(WEIGHTS)[:, None], mechanism.norm, axis=0).max()
@@ -166,15 +168,19 @@ def charged(agent, mechanism, D=WEIGHTS):
     return oracle.account.entries[0]
 
 
+def charged_bound(agent, mechanism, D=WEIGHTS):
+    return unrounded(charged(agent, mechanism, D), mechanism)
+
+
 def test_solution_sensitivity_is_the_gradients_in_the_dual_of_the_step_norm():
     scaled = 0.02 * A.T / np.sqrt(WEIGHTS)[:, None]
     two = np.linalg.norm(scaled, axis=0).max()
     one = np.abs(scaled).sum(axis=0).max()
-    assert charged(Agent(BOX), GAUSS).sensitivity == pytest.approx(two, rel=1e-8)
-    assert charged(Agent(BOX), LAPLACE).sensitivity == pytest.approx(one, rel=1e-8)
-    assert charged(Agent(SIMPLEX), GAUSS).sensitivity == pytest.approx(two, rel=1e-8)
+    assert charged_bound(Agent(BOX), GAUSS) == pytest.approx(two, rel=1e-8)
+    assert charged_bound(Agent(BOX), LAPLACE) == pytest.approx(one, rel=1e-8)
+    assert charged_bound(Agent(SIMPLEX), GAUSS) == pytest.approx(two, rel=1e-8)
     # Not separable: l1 is bounded through l2.
-    assert charged(Agent(SIMPLEX), LAPLACE).sensitivity == pytest.approx(np.sqrt(3) * two, rel=1e-8)
+    assert charged_bound(Agent(SIMPLEX), LAPLACE) == pytest.approx(np.sqrt(3) * two, rel=1e-8)
     assert "solution" in charged(Agent(BOX), GAUSS).released
 
 
@@ -186,7 +192,7 @@ def test_solver_accuracy_is_added_on_both_sides(mechanism, factor):
     noise = mechanism.multiplier * factor * two * np.sqrt(3)
     slack = 2 * step.accuracy(step.reach + 4 * noise)
     assert slack > 0
-    assert charged(agent, mechanism).sensitivity == pytest.approx(factor * (two + slack), rel=1e-8)
+    assert charged_bound(agent, mechanism) == pytest.approx(factor * (two + slack), rel=1e-8)
 
 
 def neighbours(seed, size):
@@ -256,7 +262,9 @@ def test_only_a_solve_without_answer_is_replaced_and_nothing_shows(found, releas
     usual.solution(X, step)
     monkeypatch.setattr(ProximalStep, "within", lambda *_: found)
     expected = step.anchor if released is None else released
-    assert np.array_equal(oracle.solution(X, step), expected)
+    moved = np.sqrt(step.D) * (oracle.solution(X, step) - expected)
+    (entry,) = oracle.account.entries
+    assert np.abs(moved).max() <= (0.5 + 1e-6) * entry.grid
     assert oracle.account.entries == usual.account.entries
     assert [(r.round, r.step) for r in oracle.releases] == [(1, 1)]
 
@@ -281,14 +289,15 @@ def test_the_charge_comes_before_the_data_and_the_noise(ask, monkeypatch):
         events.append("data")
         return inside(self, x)
 
-    class Noise(Silent):
-        def standard_normal(self, size):
+    class Noise(Words):
+        def at(self, round, step):
             events.append("noise")
-            return np.zeros(size)
+            return super().at(round, step)
 
     monkeypatch.setattr(BoundObjective, "gradient", gradient)
-    oracle = agent.oracle(rng=Noise())
-    oracle.account = Log("bob", {}, oracle.account.budget)
+    exit = agent.exit(source=Noise())
+    exit.account = Log("bob", {}, exit.account.budget)
+    oracle = agent.oracle(exit=exit)
     events.clear()
     oracle.gradient(X) if ask == "gradient" else oracle.solution(X, agent.step())
     assert events == ["charge", "data", "noise"]
@@ -297,13 +306,12 @@ def test_the_charge_comes_before_the_data_and_the_noise(ask, monkeypatch):
 @pytest.mark.parametrize("ask", ["gradient", "solution"])
 def test_a_refused_release_touches_neither_data_nor_noise(ask, monkeypatch):
     agent = Agent()
-    rng = np.random.default_rng(3)
-    before = rng.bit_generator.state
-    oracle = agent.oracle(rng=rng, budget=Budget(0.1, 1e-6, Composition()), record=True)
+    source = Words()
+    oracle = agent.oracle(source=source, budget=Budget(0.1, 1e-6, Composition()), record=True)
     monkeypatch.setattr(BoundObjective, "gradient", lambda *_: pytest.fail("data were read"))
     with pytest.raises(dp.BudgetError):
         oracle.gradient(X) if ask == "gradient" else oracle.solution(X, agent.step())
-    assert rng.bit_generator.state == before
+    assert source.drawn == 0
     assert not oracle.account.entries and not oracle.releases
 
 
@@ -324,7 +332,7 @@ def test_data_are_fetched_once_and_checked():
 
 def test_releases_are_recorded_only_on_request_and_are_copies():
     agent = Agent()
-    oracle = agent.oracle(record=True, rng=np.random.default_rng(0))
+    oracle = agent.oracle(record=True, source=NOISE)
     value = oracle.gradient(X)
     kept = value.copy()
     value[:] = 0
@@ -338,10 +346,102 @@ def test_releases_are_recorded_only_on_request_and_are_copies():
 
 def test_an_objective_whose_gradient_is_public_is_neither_charged_nor_noised():
     agent = Agent(cost=lambda x, d: cp.sum_squares(x) + cp.sum_squares(d))
-    oracle = agent.oracle()
+    source = Words()
+    oracle = agent.oracle(source=source)
     assert oracle.gradient(X) == pytest.approx(2 * X)
     assert not oracle.account.entries
-    assert oracle._rng.calls == 0
+    assert source.drawn == 0
+
+
+@pytest.mark.parametrize("mechanism", [GAUSS, LAPLACE], ids=str)
+@pytest.mark.parametrize("ask", ["gradient", "solution"])
+@pytest.mark.parametrize("source", [Words(), NOISE], ids=["silent", "noisy"])
+def test_a_release_is_a_multiple_of_its_grid(mechanism, ask, source):
+    # Low bits of a release outside the grid could be those of the data (Mironov 2012).
+    agent = Agent(BOX)
+    oracle = agent.oracle(mechanism, source=source)
+    for _ in range(20):
+        if ask == "gradient":
+            units = oracle.gradient(X) / oracle.account.entries[-1].grid
+            assert np.array_equal(units, np.rint(units))
+        else:
+            step = agent.step()
+            units = np.sqrt(step.D) * oracle.solution(X, step) / oracle.account.entries[-1].grid
+            # Divided by the root and multiplied again: two roundings of the product each.
+            assert units == pytest.approx(np.rint(units), rel=1e-15, abs=0)
+            assert not np.array_equal(units, np.zeros(3))
+
+
+@pytest.mark.parametrize("ask", ["gradient", "solution"])
+def test_without_noise_drawn_the_release_is_the_nearest_point_of_the_grid(ask):
+    agent = Agent(BOX)
+    oracle = agent.oracle()
+    step = agent.step()
+    if ask == "gradient":
+        moved = oracle.gradient(X) - exact(X)
+    else:
+        moved = np.sqrt(step.D) * (oracle.solution(X, step) - step(exact(X)).x)
+    (entry,) = oracle.account.entries
+    assert 0 < np.abs(moved).max() <= (0.5 + 1e-6) * entry.grid
+
+
+PAST = Release(0, 1, 1, np.array([0.1, 1 / 3, -2e-300]))
+
+
+def asked(ask, oracle, agent):
+    return oracle.gradient(X) if ask == "gradient" else oracle.solution(X, agent.step())
+
+
+@pytest.mark.parametrize("mechanism", [GAUSS, None], ids=str)
+@pytest.mark.parametrize("ask", ["gradient", "solution"])
+def test_what_has_left_is_given_out_again_at_no_charge(ask, mechanism, monkeypatch):
+    agent, source = Agent(BOX), Words()
+    oracle = agent.oracle(mechanism, source=source, past=[PAST], record=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(BoundObjective, "gradient", lambda *_: pytest.fail("data were read"))
+        value = asked(ask, oracle, agent)
+    assert value.tobytes() == PAST.value.tobytes()
+    assert not oracle.account.entries and source.drawn == 0
+    assert [(r.round, r.step, r.value.tobytes()) for r in oracle.releases] == [
+        (1, 1, PAST.value.tobytes())
+    ]
+    asked(ask, oracle, agent)
+    oracle.begin(2)
+    asked(ask, oracle, agent)
+    assert [(e.round, e.step) for e in oracle.account.entries] == [(1, 2), (2, 1)]
+    assert (source.drawn > 0) == (mechanism is not None)
+
+
+@pytest.mark.parametrize("ask", ["gradient", "solution"])
+def test_what_has_left_is_given_out_even_if_no_budget_is_left(ask):
+    agent = Agent(BOX)
+    oracle = agent.oracle(past=[PAST], budget=Budget(1e-9, 1e-6, Composition()))
+    assert np.array_equal(asked(ask, oracle, agent), PAST.value)
+    with pytest.raises(dp.BudgetError):
+        asked(ask, oracle, agent)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [Release(1, 1, 1, PAST.value), Release(0, 2, 1, PAST.value), Release(0, 1, 2, PAST.value)],
+    ids=["agent", "round", "step"],
+)
+def test_what_left_elsewhere_is_not_given_out(other):
+    agent = Agent(BOX)
+    plain, oracle = agent.oracle(), agent.oracle(past=[other])
+    assert np.array_equal(oracle.gradient(X), plain.gradient(X))
+    assert oracle.account.entries == plain.account.entries
+
+
+def test_a_run_goes_on_from_what_has_left_as_if_never_interrupted():
+    agent = Agent(BOX)
+    whole = agent.oracle(source=NOISE, record=True)
+    values = [whole.gradient(X) for _ in range(5)]
+    resumed = agent.oracle(source=NOISE, past=whole.releases[:3], record=True)
+    again = [resumed.gradient(X) for _ in range(5)]
+    assert np.array_equal(values, again)
+    assert [(e.round, e.step) for e in resumed.account.entries] == [(1, 4), (1, 5)]
+    assert len(resumed.releases) == 5
 
 
 SECRET = "0.731234567"
@@ -352,11 +452,12 @@ def test_a_failing_gradient_is_reported_without_its_text(ask, monkeypatch):
     def fail(self, x):
         raise ValueError(f"bad entry {SECRET}")
 
-    monkeypatch.setattr(BoundObjective, "gradient", fail)
     agent = Agent()
     oracle = agent.oracle()
+    step = agent.step()
+    monkeypatch.setattr(BoundObjective, "gradient", fail)
     with pytest.raises(dp.PrivacyError, match="ValueError") as caught:
-        oracle.gradient(X) if ask == "gradient" else oracle.solution(X, agent.step())
+        oracle.gradient(X) if ask == "gradient" else oracle.solution(X, step)
     assert SECRET not in "".join(traceback.format_exception(caught.value))
     assert caught.value.__cause__ is None and caught.value.__context__ is None
 
@@ -371,12 +472,17 @@ def test_a_failing_source_is_reported_without_its_text():
     assert caught.value.__cause__ is None and caught.value.__context__ is None
 
 
-def test_overflow_in_private_data_does_not_show():
+@pytest.mark.parametrize("ask", ["gradient", "solution"])
+@pytest.mark.parametrize("size", [1e290, 1e300, 1e304, 1e306, 1e308])
+def test_overflow_in_private_data_does_not_show(size, ask):
+    agent = Agent(BOX)
+    oracle = agent.oracle(data=np.full(3, size))
     with warnings.catch_warnings(record=True) as shown:
         warnings.simplefilter("always")
-        g = Agent().oracle(data=np.full(3, 1e308)).gradient(X)
+        g = oracle.gradient(X) if ask == "gradient" else oracle.solution(X, agent.step())
     assert not shown
     assert np.isfinite(g).all()
+    assert len(oracle.account.entries) == 1
 
 
 def test_overflow_while_data_are_bound_does_not_show():
@@ -428,7 +534,7 @@ def replay(*releases, agent=0):
 
 def test_replay_returns_recorded_values_in_order():
     agent = Agent(BOX)
-    live = agent.oracle(record=True, rng=np.random.default_rng(0))
+    live = agent.oracle(record=True, source=NOISE)
     values = [live.gradient(X), live.solution(X, agent.step())]
     live.begin(2)
     values.append(live.gradient(X))

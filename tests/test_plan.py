@@ -185,7 +185,7 @@ def test_a_plan_states_adjacency_observer_mechanism_accountant_and_assumptions()
         "7 releases per agent",
         "exact Gaussian composition",
         "derived from the model",
-        "floating point is not accounted for",
+        "rounding errors are not accounted for",
         "c: nothing private",
         "a: 4 variables (2 shared), set: 4 simplex",
     ):

@@ -12,6 +12,7 @@ import pytest
 
 import dpcvx as dp
 from dpcvx.private import PrivateSpec, source_of, unseal
+from tests.helpers import contains
 
 WITHIN = dp.Within(0.01)
 SECRETS = [31415.92653, 27182.81828]
@@ -359,3 +360,191 @@ def test_cvxpy_cannot_store_a_value():
     except dp.PrivacyError:
         return
     assert not shows(private)
+
+
+def rows(data=None, *, bound=1.0, norm=2, change="replace", clip=False, records="record", **kwargs):
+    adjacency = dp.Rows(bound, norm, change, clip, records)
+    return dp.Private(data, adjacency=adjacency, name="load", **kwargs)
+
+
+def stored(private):
+    return private.spec.shaped(unseal(source_of(private), private.spec))
+
+
+LENGTHS = pytest.mark.parametrize("norm", [1, 2, math.inf], ids=str)
+
+
+@LENGTHS
+def test_rows_within_the_bound_are_kept_bit_for_bit(norm):
+    data = np.random.default_rng(1).normal(size=(500, 3))
+    data *= (3.7 / np.linalg.norm(data, norm, axis=1))[:, None]  # at the bound, up to rounding
+    data[::7] = 0.0
+    data[::11] *= 1e-290
+    assert np.array_equal(stored(rows(data, bound=3.7, norm=norm)), data)
+    assert np.array_equal(stored(rows(data, bound=3.7, norm=norm, clip=True)), data)
+
+
+@LENGTHS
+@pytest.mark.parametrize("size", [1.001, 3.0, 1e150, 1e300])
+def test_clipping_scales_long_rows_to_the_bound_and_keeps_their_direction(norm, size):
+    rng = np.random.default_rng(2)
+    data = rng.normal(size=(40, 5))
+    data /= np.linalg.norm(data, norm, axis=1)[:, None]
+    data *= np.where(np.arange(40) % 2, 0.9, size)[:, None]
+    found = stored(rows(data, norm=norm, clip=True))
+    assert np.array_equal(found[1::2], data[1::2])
+    assert np.linalg.norm(found[::2], norm, axis=1) == pytest.approx(np.ones(20), rel=1e-14)
+    assert found[::2] * size == pytest.approx(data[::2], rel=1e-12)
+
+
+@LENGTHS
+@pytest.mark.parametrize("bound", [1e-300, 1e-3, 1.0, 1e10, 1e300])
+@pytest.mark.parametrize("entry", [5e-324, 1e-300, 1.0, 1e300, 1.7e308])
+def test_rows_of_extreme_magnitude_are_clipped_without_overflow(norm, bound, entry):
+    found = stored(rows([[entry, -entry], [0.0, 0.0]], bound=bound, norm=norm, clip=True))
+    assert np.isfinite(found).all() and not found[1].any()
+    assert found[0, 0] == -found[0, 1] > 0
+    stretch = {1: 2.0, 2: math.sqrt(2), math.inf: 1.0}[norm]
+    assert found[0, 0] == pytest.approx(min(entry, bound / stretch), rel=1e-12)
+
+
+@LENGTHS
+@pytest.mark.parametrize("data", [[31415.92653, 0.1], [[31415.92653, 2.0], [0.0, 0.1]]], ids=str)
+@pytest.mark.parametrize("way", ["declared", "override", "function"])
+def test_long_rows_are_refused_without_saying_how_long_or_how_many(norm, data, way):
+    shape = np.shape(data)
+    with pytest.raises(dp.DataError) as caught:
+        if way == "declared":
+            rows(data, norm=norm)
+        elif way == "override":
+            unseal(source_of(rows(shape=shape, norm=norm), data), rows(shape=shape, norm=norm).spec)
+        else:
+            stored(rows(lambda: data, shape=shape, norm=norm))
+    several = [[2.0] * 2] * 2 if len(shape) == 2 else [2.0] * 2
+    with pytest.raises(dp.DataError) as other:
+        rows(several, norm=norm)
+    text = str(caught.value)
+    assert text == str(other.value)  # one long row or all of them, far off or not
+    assert "'load'" in text and "declared bound 1" in text and "clip=True" in text
+    assert "31415" not in told(caught.value)
+    assert caught.value.__cause__ is None and caught.value.__context__ is None
+
+
+@pytest.mark.parametrize("clip", [False, True])
+def test_entries_of_a_vector_are_rows(clip):
+    assert stored(rows([0.5, -1.0, 0.0], clip=clip)).tolist() == [0.5, -1.0, 0.0]
+    assert stored(rows([2.0, -3.0, 0.25], clip=True)).tolist() == [1.0, -1.0, 0.25]
+    with pytest.raises(dp.DataError, match="exceeds the declared bound"):
+        rows([0.5, -1.5])
+
+
+def test_rows_of_a_matrix_are_not_its_columns():
+    data = [[0.8, 0.6], [0.8, 0.6], [0.8, 0.6]]
+    assert stored(rows(data)).tolist() == data
+    with pytest.raises(dp.DataError):
+        rows(np.transpose(data))
+    assert unseal(source_of(rows(data)), rows(data).spec).tolist() == [0.8] * 3 + [0.6] * 3
+
+
+def test_rows_keep_the_checks_of_values():
+    for data, message in [
+        ([[np.nan, 0]], "NaN"),
+        ([[0.1], [0.1]], "shape"),
+        ([[-0.1, 0]], "nonneg"),
+    ]:
+        with pytest.raises(dp.DataError, match=message):
+            rows(data, shape=(1, 2), nonneg=True, clip=True)
+
+
+def test_clipping_keeps_signs():
+    assert stored(rows([[3.0, 4.0]], nonneg=True, clip=True))[0] == pytest.approx([0.6, 0.8])
+
+
+@pytest.mark.parametrize("shape", [(), (2, 2, 2)], ids=str)
+def test_only_vectors_and_matrices_have_rows(shape):
+    with pytest.raises(dp.ModelError, match=r"'load' has shape .* and no rows: dp\.Rows needs"):
+        rows(shape=shape)
+
+
+BAD_ROWS = {
+    "zero": ({"bound": 0}, r"bound=0\).*positive finite number"),
+    "negative": ({"bound": -1.0}, "bound=-1"),
+    "NaN": ({"bound": math.nan}, "bound=nan"),
+    "infinite": ({"bound": math.inf}, "bound=inf"),
+    "enormous": ({"bound": 10**400}, "positive finite"),
+    "text": ({"bound": "1"}, "bound='1'"),
+    "flag": ({"bound": True}, "bound=True"),
+    "entry": ({"norm": "entry"}, "norm='entry'.*1, 2 or numpy.inf"),
+    "third norm": ({"norm": 3}, "norm=3"),
+    "no norm": ({"norm": None}, "norm=None"),
+    "norm flag": ({"norm": True}, "norm=True"),
+    "norm NaN": ({"norm": math.nan}, "norm=nan"),
+    "norm list": ({"norm": [2]}, "norm="),
+    "norm array": ({"norm": np.array([1, 2])}, "norm="),
+    "change": ({"change": "add"}, "change='add'.*'replace' or 'add or remove'"),
+    "no change": ({"change": None}, "change=None"),
+    "clip": ({"clip": 1}, "clip= as True or False"),
+    "clip text": ({"clip": "no"}, "clip= as True or False"),
+    "records": ({"records": None}, "records= as text"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_ROWS)
+def test_rows_that_bound_nothing_are_refused(case):
+    arguments, message = BAD_ROWS[case]
+    with pytest.raises(dp.ModelError, match=message):
+        dp.Rows(**{"bound": 1.0, **arguments})
+
+
+@pytest.mark.parametrize(
+    ("adjacency", "text"),
+    [
+        (dp.Rows(0.5), "one record (a row of l2 norm at most 0.5) is replaced"),
+        (dp.Rows(1, 2.0), "one record (a row of l2 norm at most 1) is replaced"),
+        (
+            dp.Rows(2.0, 1, "add or remove", records="patient"),
+            "one patient (a row of l1 norm at most 2) is added or removed",
+        ),
+        (
+            dp.Rows(1.0, np.inf, clip=True),
+            "one record (a row of linf norm at most 1) is replaced",
+        ),
+    ],
+)
+def test_rows_in_words(adjacency, text):
+    assert str(adjacency) == text
+
+
+def test_rows_show_their_declaration_and_no_data():
+    private = rows(0.01 * np.array([SECRETS]) / SECRETS[0], records="patient")
+    assert repr(private.adjacency) == (
+        "Rows(bound=1.0, norm=2, change='replace', clip=False, records='patient')"
+    )
+    assert repr(private) == (f"Private(shape=(1, 2), name='load', adjacency={private.adjacency!r})")
+    assert not contains(private, stored(private))
+
+
+def test_a_change_of_rows_is_one_row_within_the_radius():
+    replaced, added = dp.Rows(1.0), dp.Rows(1.0, change="add or remove")
+    assert (replaced.radius, added.radius) == (2.0, 1.0)
+    one, two = np.zeros((3, 2)), np.zeros((3, 2))
+    one[1] = [1.2, -1.6]
+    two[:2] = 0.1
+    assert replaced.allows(one) and not added.allows(one)
+    assert added.allows(one / 2) and replaced.allows(0 * one)
+    assert not replaced.allows(1.001 * one) and not replaced.allows(two)
+    assert dp.Rows(1.0).allows(np.array([0.0, 2.0])) and not dp.Rows(1.0).allows(np.ones(2))
+    assert not dp.Rows(1.0, 1).allows(one) and dp.Rows(1.0, np.inf).allows(one)
+
+
+def test_enormous_changes_of_rows_are_no_neighbours():
+    assert not dp.Rows(1.0).allows(np.array([[1e300, 1e300]]))
+    assert not dp.Rows(1.0, 1).allows(np.array([[1.7e308, 1.7e308]]))
+
+
+@LENGTHS
+@pytest.mark.parametrize("p", [1, 2])
+def test_stretch_is_the_largest_norm_of_a_unit_row(norm, p):
+    corners = {1: np.eye(4)[:1], 2: np.ones((1, 4)) / 2, math.inf: np.ones((1, 4))}
+    largest = max(np.linalg.norm(row, p) for row in [*np.eye(4), *corners[norm]])
+    assert float(dp.Rows(1.0, norm).stretch(p, 4)) == pytest.approx(largest)

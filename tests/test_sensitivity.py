@@ -11,10 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dpcvx as dp
-from dpcvx.sensitivity import ball_norm, derive
+from dpcvx.projection import Extent
+from dpcvx.sensitivity import ball_norm
+from dpcvx.sensitivity import derive as derive_within
 from tests.forms import form_of
 
 NORMS = ["entry", 1, 2, math.inf]
+
+
+def derive(form, owner="north", **limits):
+    """The certificate of an agent without constraints."""
+    free = np.full(form.n, np.inf)
+    return derive_within(form, owner, lambda: Extent(-free, free), **limits)
 
 
 def matrix(rng, *shape):
@@ -323,9 +331,10 @@ def d_of(*shape, **kwargs):
 
 
 x = cp.Variable(4)
+MIXED = d_of(4)
 REFUSED = {
     "logistic": cp.sum(cp.logistic(x - d_of(4))),
-    "multiply": cp.sum(cp.multiply(d_of(4), cp.square(x))),
+    "multiply": cp.sum(cp.multiply(MIXED, cp.square(x - MIXED))),
     "quad_over_lin": cp.sum_squares(d_of(3, 4) @ x),
     "norm1": cp.norm1(x - d_of(4)),
     "huber": cp.sum(cp.huber(x - d_of(4))),
@@ -463,3 +472,87 @@ def test_tiny_coefficients_are_never_a_sensitivity_of_zero(norm):
 def test_huge_coefficients_have_their_sensitivity():
     sensitivity = derive(form_of(1e170 * cp.sum_squares(x - d_of(4)))[1], "north")
     assert sensitivity.l2 == pytest.approx(2e170)
+
+
+WEIGHED = {
+    "squares": lambda d: cp.sum(cp.multiply(d, cp.square(x))),
+    "product": lambda d: d @ cp.exp(x[:3] - x[1:]),
+    "affine weights": lambda d: cp.sum(cp.multiply(2 * d - 1, cp.logistic(x))) + cp.norm1(x),
+    "one number": lambda d: cp.multiply(cp.sum(d), cp.log_sum_exp(x)),
+    "and squares": lambda d: cp.sum(cp.multiply(d, cp.huber(x))) + cp.sum_squares(x - d),
+}
+
+
+@pytest.mark.parametrize("case", WEIGHED)
+@norms
+@pytest.mark.parametrize("p", [1, 2])
+def test_private_weights_have_a_bound_at_each_point_that_is_attained(case, norm, p):
+    d = dp.Private(shape=3 if case == "product" else 4, adjacency=dp.Within(0.5, norm), name="d")
+    form = form_of(WEIGHED[case](d))[1]
+    sensitivity = derive(form)
+    assert sensitivity.varies and sensitivity.bound(p).value == math.inf
+    rng = np.random.default_rng(3)
+    point, scale, data = rng.normal(size=4), rng.uniform(0.1, 3, size=4), [rng.normal(size=d.size)]
+    columns = [change(form, data, 0, unit, point)[0] for unit in np.eye(d.size)]
+    J = scale[:, None] * np.stack(columns, axis=1)
+    moved = [change(form, data, 0, 0.5 * v, point)[0] for v in corners(J, norm, p)]
+    attained = max(np.linalg.norm(scale * m, p) for m in moved)
+    assert sensitivity.bound(p, scale, point).value == pytest.approx(attained, rel=1e-8)
+
+
+def rows_of(*shape, bound=1.0, norm=2, change="replace", name="rows", **kwargs):
+    adjacency = dp.Rows(bound, norm, change, records="meter")
+    return dp.Private(shape=shape, adjacency=adjacency, name=name, **kwargs)
+
+
+@norms
+@pytest.mark.parametrize("p", [1, 2])
+@pytest.mark.parametrize("change", ["replace", "add or remove"])
+def test_one_row_of_constant_terms_moves_the_gradient_by_the_bound_and_no_further(norm, p, change):
+    norm = 2 if norm == "entry" else norm
+    X, A = cp.Variable((2, 3)), matrix(np.random.default_rng(5), 4, 2)
+    form = form_of(cp.sum_squares(A @ X - rows_of(4, 3, bound=0.5, norm=norm, change=change)))[1]
+    found = derive(form).bound(p)
+    worst_row, origin = 0.0, np.zeros(12)
+    for i in range(4):
+        own = np.arange(i, 12, 4)
+        units = np.zeros((3, 12))
+        units[np.arange(3), own] = 1.0
+        columns = [form.bind([u]).gradient(np.zeros(6)) for u in units]
+        fixed = form.bind([origin]).gradient(np.zeros(6))
+        J = np.stack(columns, axis=1) - fixed[:, None]
+        worst_row = max([worst_row, *(np.linalg.norm(J @ v, p) for v in corners(J, norm, p))])
+    times = 2 if change == "replace" else 1
+    assert found.exact and found.value == pytest.approx(times * 0.5 * worst_row, rel=1e-8)
+
+
+def test_parts_of_one_record_move_together():
+    y, z = rows_of(4, name="y"), rows_of(4, bound=3.0, name="z")
+    other = dp.Private(shape=4, adjacency=dp.Rows(2.0, records="line"), name="other")
+    f = cp.sum_squares(x - y) + cp.sum(cp.multiply(z, x)) + cp.sum_squares(x - other)
+    found = derive(form_of(f)[1]).bound(2)
+    assert found.value == pytest.approx(2 * (2 * 1.0 + 3.0)) and not found.exact
+
+
+def test_a_sign_keeps_a_row_from_its_opposite():
+    found = derive(form_of(cp.sum_squares(x - rows_of(4, nonneg=True)))[1]).bound(2)
+    assert found.value >= 2 * (1 - 1e-9)
+    assert not found.exact or found.value == pytest.approx(2)
+
+
+@pytest.mark.parametrize("shape", [(4,), (4, 1)])
+@pytest.mark.parametrize("factor", [1e-170, 1e170])
+def test_coefficients_of_any_size_keep_the_sensitivity_of_rows(shape, factor):
+    y = rows_of(*shape)
+    residual = x - (y if len(shape) == 1 else y[:, 0])
+    found = derive(form_of(factor * cp.sum_squares(residual))[1])
+    assert (found.l1 / factor, found.l2 / factor) == pytest.approx((4, 4))
+
+
+def test_weights_that_are_no_numbers_are_never_a_sensitivity_of_zero_for_rows():
+    sensitivity = derive(form_of(cp.sum_squares(x - rows_of(4)))[1])
+    try:
+        bound = sensitivity.bound(2, np.array([1.0, 1.0, np.nan, 1.0])).value
+    except dp.DpcvxError:
+        return
+    assert bound > 0

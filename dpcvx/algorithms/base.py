@@ -103,12 +103,15 @@ class Requirements:
         Releases per agent and round.
     solves_privately : bool
         Local steps are solved at exact gradients, behind the door.
+    asserts : bool
+        Their sensitivity is asserted instead of derived.
     """
 
     convex: bool
     exact: bool
     releases: int
     solves_privately: bool = False
+    asserts: bool = False
 
 
 class Algorithm(abc.ABC, Generic[S, A]):

@@ -19,7 +19,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arguments import whole
+from ..arguments import positive_finite, whole
 from ..conic import Outcome
 from ..errors import ModelError
 from ..program import Program
@@ -59,6 +59,10 @@ class LinearizedADMM(ConsensusMethod[AgentState]):
     perturb : {"objective", "output", "projected output"}
         Where the noise goes: into the gradient (the paper's method), or onto the result of the
         local step (its baseline, equation 12), which is then outside the set, or projected back.
+    output_sensitivity : float, optional
+        With noise on the output: a sensitivity of the local step's result that is asserted instead
+        of derived, and noise of one scale on all components. Ryu and Kim use their beta. The
+        guarantee is then marked as asserted, and with local components it need not hold.
     output : {"average", "last", None}
         Which iterate the result reports first: None takes the average under noise, the last
         iterate without. The convergence theorems are about the average.
@@ -73,6 +77,7 @@ class LinearizedADMM(ConsensusMethod[AgentState]):
     step: float | StepRule | None = None
     local_updates: int = 1
     perturb: Literal["objective", "output", "projected output"] = "objective"
+    output_sensitivity: float | None = None
     output: Literal["average", "last"] | None = None
 
     def __post_init__(self) -> None:
@@ -89,6 +94,15 @@ class LinearizedADMM(ConsensusMethod[AgentState]):
                 "'output' or 'projected output'. For no noise, plan with mechanism=None."
             )
 
+        if self.output_sensitivity is None:
+            return
+        if self.perturb == "objective" or not positive_finite(self.output_sensitivity):
+            raise ModelError(
+                f"dp.LinearizedADMM(output_sensitivity={self.output_sensitivity!r}) must be a "
+                "positive finite number, and goes with perturb='output' or 'projected output'. "
+                "Leave it out to have the sensitivity derived."
+            )
+
     @property
     def requirements(self) -> Requirements:
         """Convex objectives; E releases per agent and round."""
@@ -97,6 +111,7 @@ class LinearizedADMM(ConsensusMethod[AgentState]):
             exact=False,
             releases=self.local_updates,
             solves_privately=self.perturb != "objective",
+            asserts=self.output_sensitivity is not None,
         )
 
     def resolved(self, program: Program, step_epsilon: float) -> LinearizedADMM:
@@ -133,7 +148,8 @@ class LinearizedADMM(ConsensusMethod[AgentState]):
         mean = np.zeros_like(x)
         for _ in range(self.local_updates):
             anchor = self._anchor(local, x, D)
-            step = ProximalStep(local.projector, (x / eta + pull) / D, D, anchor)
+            center = (x / eta + pull) / D
+            step = ProximalStep(local.projector, center, D, anchor, self.output_sensitivity)
             before = x
             x, outcome = self._update(x, step, oracle)
             mean += x / self.local_updates

@@ -21,6 +21,7 @@ _PERTURB: dict[str, Literal["objective", "output", "projected output"]] = {
     "objective": "objective",
     "output": "output",
     "projected": "projected output",
+    "once": "objective",
     "none": "objective",
 }
 _EPSILON, _DELTA, _STEP_DELTA = 1.0, 1e-6, 1e-2
@@ -93,7 +94,7 @@ def _distributed(options: argparse.Namespace) -> int:
         shared=options.shared,
     )
     plan = _plan(study, options)
-    result = plan.run(seed=options.seed, verbose=not options.quiet)
+    result = plan.run(seed=options.seed, ledger=options.ledger, verbose=not options.quiet)
     outcome = assess(study, result)
     if not options.quiet:
         print(table(study, outcome))
@@ -111,7 +112,7 @@ def _distributed(options: argparse.Namespace) -> int:
 def _plan(study: PowerFlow, options: argparse.Namespace) -> dp.Plan:
     mechanism, epsilon, delta = _privacy(options)
     if options.algorithm == "admm":
-        if options.perturb not in ("objective", "none"):
+        if options.perturb not in ("objective", "once", "none"):
             raise dp.ModelError(
                 f"--perturb {options.perturb} needs the linearised method; drop --algorithm admm."
             )
@@ -125,7 +126,12 @@ def _plan(study: PowerFlow, options: argparse.Namespace) -> dp.Plan:
             perturb=perturb,
         )
     return study.problem.plan(
-        algorithm, mechanism=mechanism, rounds=options.rounds, epsilon=epsilon, delta=delta
+        algorithm,
+        mechanism=mechanism,
+        rounds=options.rounds,
+        epsilon=epsilon,
+        delta=delta,
+        release="once" if options.perturb == "once" else "each step",
     )
 
 
@@ -224,7 +230,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--radius", type=float, default=0.01, help="adjacency, per unit (default 0.01)")
     add("--shared", choices=["voltage", "flow"], default="voltage", help="consensus set")
     add("--algorithm", choices=["linearized", "admm"], default="linearized")
-    add("--perturb", choices=list(_PERTURB), default="objective")
+    add(
+        "--perturb",
+        choices=list(_PERTURB),
+        default="objective",
+        help="where the noise goes: every gradient, every result, or once on the loads",
+    )
     add("--mechanism", choices=["gaussian", "laplace"], default="gaussian")
     add("--epsilon", type=float, help=f"total budget (default {_EPSILON:g})")
     add("--delta", type=float, help=f"total delta (default {_DELTA:g})")
@@ -235,6 +246,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--rho", type=float, default=100.0)
     add("--step", default="sqrt", help="eta: sqrt (1/sqrt(t)), smooth, 1/L, or a number")
     add("--seed", type=int, help="reproducible noise, not for release")
+    add("--ledger", metavar="FILE", help="keep the privacy ledger in this file; resume from it")
     add("--json", metavar="FILE", help="write the result")
     add("--plot", metavar="DIR", help="write figures")
     add("--quiet", action="store_true")

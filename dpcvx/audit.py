@@ -1,0 +1,337 @@
+r"""Empirical lower bounds of epsilon: what an attacker with the worst neighbours can tell.
+
+A mechanism or a whole method is run many times on data and on a neighbour's data. Every run gets
+scores; a threshold on a score is a test of which data were used, and its error rates bound epsilon
+from below: :math:`P_{D'}(s > t) \le e^\epsilon P_D(s > t) + \delta`. A correct implementation stays
+below what its ledger says; one with too little noise does not, given enough runs.
+
+Three scores are used. The likelihood ratio of all releases assumes independent noise as declared.
+Two contrasts find noise that is not: between rounds, where noise that is drawn once cancels, and
+between agents, where shared noise does.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from .accounting import Composition, check_delta
+from .arguments import whole
+from .check import Observation, ObservedExit, neighbouring_sources
+from .errors import ModelError, PrivacyError
+from .mechanism import Calibrated, Gaussian, Laplace
+from .noise import source_for
+from .plan import Plan
+from .private import Private
+from .projection import ProximalStep
+from .run import DataSource, drive_silently, oracle_for
+from .worker import AgentOracle
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Audit:
+    """Outcome of `audit`. Not private: computed on both neighbours' data.
+
+    Attributes
+    ----------
+    claimed : float
+        Epsilon by the ledger, at `delta`.
+    lower : float
+        Clopper-Pearson lower bound of epsilon at `delta`.
+    lower_gaussian : float
+        The same from a bound of the Gaussian trade-off parameter, which assumes that the releases
+        together are a Gaussian mechanism; nan if there is noise of another kind.
+    delta : float
+    confidence : float
+        Of each bound, over the choice of score as well.
+    runs : int
+        On each of the two data.
+    score : str
+        The score that gave `lower`.
+    """
+
+    claimed: float
+    lower: float
+    lower_gaussian: float
+    delta: float
+    confidence: float
+    runs: int
+    score: str
+
+    @property
+    def passed(self) -> bool:
+        """Whether neither lower bound exceeds the claim."""
+        return not max(self.lower, np.nan_to_num(self.lower_gaussian)) > self.claimed
+
+    def __str__(self) -> str:
+        verdict = "consistent with the ledger" if self.passed else "FAILED: above the ledger"
+        return (
+            f"audit: {verdict} (not private: computed on both neighbours' data)\n"
+            f"  ledger         epsilon {self.claimed:.6g} at delta {self.delta:g}\n"
+            f"  lower bound    {self.lower:.4g} (Clopper-Pearson), {self.lower_gaussian:.4g} "
+            f"(Gaussian trade-off), best score: {self.score}\n"
+            f"  from           {self.runs} runs on each of two neighbours, confidence "
+            f"{self.confidence:g}"
+        )
+
+
+def audit(
+    target: Plan | Gaussian | Laplace,
+    neighbours: Mapping[Private | str, DataSource] | None = None,
+    *,
+    data: Mapping[Private | str, DataSource] | None = None,
+    agent: str | None = None,
+    runs: int = 500,
+    delta: float | None = None,
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> Audit:
+    """Bound epsilon from below by attacking a method or a mechanism. Not private.
+
+    Parameters
+    ----------
+    target : Plan, Gaussian or Laplace
+        A whole method, or a mechanism with a level of its own, which is tried on two vectors at
+        the distance of its sensitivity.
+    neighbours, data : mapping, optional
+        As in `check`.
+    agent : str, optional
+        Whose data change; the first agent with private data if omitted.
+    runs : int
+        On each of the two data, half of them to choose thresholds, half to test them. 500 runs
+        find noise that is too small by half, 2000 by a third.
+    delta : float, optional
+        Where epsilon is compared; the plan's if omitted, 1e-5 for a mechanism.
+    confidence : float
+        Probability that a bound is right.
+    seed : int
+
+    Raises
+    ------
+    ModelError, PrivacyError, DataError
+        If an argument cannot be used.
+    """
+    if not whole(runs, 20):
+        raise ModelError(f"runs={runs!r} must be an int of at least 20.")
+    if not 0 < confidence < 1:
+        raise ModelError(f"confidence={confidence!r} must lie between 0 and 1, such as 0.95.")
+    if isinstance(target, Plan):
+        if target.calibrated is None or target.price is None:
+            raise PrivacyError("A plan without noise claims no epsilon that could be audited.")
+        delta = target.price.delta if delta is None else delta
+        check_delta(delta)
+        scores, claimed = _plan_scores(target, neighbours, data, agent, runs, delta, seed)
+        kind = target.calibrated.mechanism
+    else:
+        delta = 1e-5 if delta is None else delta
+        check_delta(delta)
+        scores, claimed = _mechanism_scores(target, runs, delta, seed)
+        kind = target
+    risk = (1 - confidence) / len(scores)
+    found = {name: _bounds(*pair, delta, risk) for name, pair in scores.items()}
+    best = max(found, key=lambda name: found[name][0])
+    gaussian = max(mu for _, mu in found.values())
+    return Audit(
+        claimed=claimed,
+        lower=found[best][0],
+        lower_gaussian=_epsilon(gaussian, delta) if isinstance(kind, Gaussian) else math.nan,
+        delta=delta,
+        confidence=confidence,
+        runs=runs,
+        score=best,
+    )
+
+
+def _mechanism_scores(
+    mechanism: Gaussian | Laplace, runs: int, delta: float, seed: int
+) -> tuple[dict[str, tuple[Array, Array]], float]:
+    multiplier = mechanism.per_step()
+    if multiplier is None:
+        raise PrivacyError(
+            "The mechanism has no level of its own. Write for example "
+            "dp.audit(dp.Gaussian(multiplier=2.0)) or audit a plan."
+        )
+    calibrated = Calibrated(mechanism, multiplier)
+    size = 8
+    grid = calibrated.grid(1.0, size)
+    far = np.zeros(size)
+    far[0] = 1.0
+    pair = np.zeros(size), far
+    source = source_for(seed, (0,))
+    scores = np.empty((2, runs))
+    for world in (0, 1):
+        for run in range(runs):
+            out = calibrated.release(pair[world], grid, source.at(world, run))
+            scores[world, run] = _ratio(mechanism.norm, out, *pair, grid.scale)
+    claimed = mechanism.compose(Composition(), multiplier, 1).price(delta).epsilon
+    return {"likelihood ratio": (scores[0], scores[1])}, claimed
+
+
+def _plan_scores(
+    plan: Plan,
+    neighbours: Mapping[Private | str, DataSource] | None,
+    data: Mapping[Private | str, DataSource] | None,
+    agent: str | None,
+    runs: int,
+    delta: float,
+    seed: int,
+) -> tuple[dict[str, tuple[Array, Array]], float]:
+    names = [local.name for local in plan.program.agents if local.form.private]
+    if agent is not None and agent not in names:
+        raise ModelError(
+            f"agent='{agent}' has no private data in this plan; those that have are "
+            f"{', '.join(names)}."
+        )
+    chosen = names[0] if agent is None else agent
+    target = [local.name for local in plan.program.agents].index(chosen)
+    own, other = neighbouring_sources(plan, neighbours, data)
+    others = list(own)
+    others[target] = other[target]
+    assert plan.calibrated is not None
+    norm = plan.calibrated.mechanism.norm
+    table: dict[str, list[list[float]]] = {}
+    claimed = 0.0
+    for world in (0, 1):
+        real, unreal = (own, others) if world == 0 else (others, own)
+        for run in range(runs):
+            exits, blind = [], []
+            oracles = []
+            for k, account in enumerate(plan.accounts()):
+                source = source_for(seed, (world, run, k))
+                exits.append(ObservedExit(k, plan.calibrated, account, source))
+                oracle = oracle_for(plan, k, real[k], exits[k])
+                if k == target:
+                    shadow = ObservedExit(k, plan.calibrated, plan.accounts()[k], source, ())
+                    blind.append(shadow)
+                    oracle = functools.partial(
+                        _Twins, oracle, oracle_for(plan, k, unreal[k], shadow)
+                    )
+                oracles.append(oracle)
+            drive_silently(plan, oracles, plan.rounds)
+            claimed = max(claimed, exits[target].account.spent(delta).epsilon)
+            pair = (exits[target].seen, blind[0].seen)
+            zero, one = pair if world == 0 else pair[::-1]
+            rest = [e.seen for k, e in enumerate(exits) if k != target]
+            for name, value in _scores(norm, exits[target].seen, zero, one, rest).items():
+                table.setdefault(name, [[], []])[world].append(value)
+    return {name: (np.array(a), np.array(b)) for name, (a, b) in table.items()}, claimed
+
+
+class _Twins:
+    """An oracle on one data set that also asks what the other would have answered."""
+
+    def __init__(self, real: Callable[[], AgentOracle], other: Callable[[], AgentOracle]) -> None:
+        self._real, self._other = real(), other()
+        self.account, self.releases = self._real.account, self._real.releases
+
+    def begin(self, t: int) -> None:
+        self._real.begin(t)
+        self._other.begin(t)
+
+    def gradient(self, x: Array) -> Array:
+        self._other.gradient(x)
+        return self._real.gradient(x)
+
+    def solution(self, x: Array, step: ProximalStep) -> Array:
+        self._other.solution(x, step)
+        return self._real.solution(x, step)
+
+
+def _scores(
+    norm: int,
+    seen: Sequence[Observation],
+    zero: Sequence[Observation],
+    one: Sequence[Observation],
+    rest: Sequence[Sequence[Observation]],
+) -> dict[str, float]:
+    """Scores of one run: releases that were `seen`, from exact values `zero` or `one`."""
+    noisy = [
+        (o.outside, a.inside, b.inside, o.grid.scale)
+        for o, a, b in zip(seen, zero, one, strict=True)
+        if o.grid is not None
+    ]
+    if not noisy:
+        return {"likelihood ratio": 0.0}
+    scores = {"likelihood ratio": math.fsum(_ratio(norm, *values) for values in noisy)}
+    errors = [(out - a) / s for out, a, _, s in noisy]
+    moves = [(b - a) / s for _, a, b, s in noisy]
+    if len(noisy) > 1 and len({e.size for e in errors}) == 1:
+        E, M = np.array(errors), np.array(moves)
+        scores["contrast of rounds"] = float(np.sum((E - E.mean(axis=0)) * (M - M.mean(axis=0))))
+    for index, others in enumerate(rest):
+        theirs = [(o.outside - o.inside) / o.grid.scale for o in others if o.grid is not None]
+        if [e.size for e in theirs] == [e.size for e in errors]:
+            pairs = zip(errors, theirs, moves, strict=True)
+            scores[f"contrast with agent {index}"] = math.fsum(
+                float((e - f) @ m) for e, f, m in pairs
+            )
+    return scores
+
+
+def _ratio(norm: int, out: Array, a: Array, b: Array, scale: float) -> float:
+    """Log-likelihood ratio of b against a."""
+    if norm == 1:
+        return float(np.sum(np.abs(out - a) - np.abs(out - b)) / scale)
+    return float(np.sum((out - (a + b) / 2) * (b - a)) / scale**2)
+
+
+def _bounds(zero: Array, one: Array, delta: float, risk: float) -> tuple[float, float]:
+    """Lower bounds of epsilon and of the Gaussian parameter mu, each wrong with probability `risk`.
+
+    A threshold is chosen on one half of the runs and tested on the other, where one-sided
+    Clopper-Pearson bounds of both error rates hold together with probability 1 - risk.
+    """
+    half = zero.size // 2
+    best_epsilon, best_mu = 0.0, 0.0
+    for pick, better in ((_epsilon_of, 0), (_mu_of, 1)):
+        train = zero[:half], one[:half]
+        options = np.unique(np.concatenate(train))
+        thresholds = (options[1:] + options[:-1]) / 2 if options.size > 1 else options
+        if thresholds.size > 200:
+            thresholds = np.quantile(thresholds, np.linspace(0, 1, 200))
+        rated = [
+            (pick(*_rates(*train, t, flip, risk), delta), t, flip)
+            for t in thresholds
+            for flip in (False, True)
+        ]
+        _, t, flip = max(rated)
+        found = pick(*_rates(zero[half:], one[half:], t, flip, risk), delta)
+        if better == 0:
+            best_epsilon = max(0.0, found)
+        else:
+            best_mu = max(0.0, found)
+    return best_epsilon, best_mu
+
+
+def _rates(
+    zero: Array, one: Array, threshold: float, flip: bool, risk: float
+) -> tuple[float, float]:
+    """Lower bound of the true positive rate, upper bound of the false positive rate."""
+    if flip:  # the test for the other data
+        zero, one, threshold = -one, -zero, -threshold
+    hits, false = int((one > threshold).sum()), int((zero > threshold).sum())
+    low = float(stats.beta.ppf(risk / 2, hits, one.size - hits + 1)) if hits else 0.0
+    high = 1.0
+    if false < zero.size:
+        high = float(stats.beta.ppf(1 - risk / 2, false + 1, zero.size - false))
+    return low, high
+
+
+def _epsilon_of(low: float, high: float, delta: float) -> float:
+    return math.log((low - delta) / high) if low > delta else -math.inf
+
+
+def _mu_of(low: float, high: float, delta: float) -> float:
+    return float(stats.norm.ppf(low) - stats.norm.ppf(high)) if 0 < low and high < 1 else -math.inf
+
+
+def _epsilon(mu: float, delta: float) -> float:
+    return Composition(mu2=mu**2).price(delta).epsilon if mu > 0 else 0.0

@@ -1,0 +1,212 @@
+"""Which mechanism for this model and budget? Tried on public stand-in data, before any are read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import cvxpy as cp
+import numpy as np
+from rich.console import Console
+from rich.progress import track
+
+from . import not_private
+from .algorithms.admm import ADMM
+from .algorithms.base import Algorithm
+from .algorithms.linearized_admm import LinearizedADMM
+from .arguments import whole
+from .display import wanted
+from .errors import DpcvxError, ModelError
+from .plan import Plan
+from .run import matching
+
+if TYPE_CHECKING:
+    from .model import Problem
+    from .private import Private
+    from .run import DataSource
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A way to spend a budget.
+
+    Attributes
+    ----------
+    name : str
+    plan : Plan or None
+        None if the model does not allow it.
+    gap : float
+        Median over the runs of the true objective minus the optimum, on the stand-in data.
+    quartiles : tuple of float
+        25 and 75 % of the same.
+    mismatch : float
+        Median of the largest deviation of a shared component.
+    violation : float
+        Largest violation of an agent's own set.
+    reason : str
+        Why the model does not allow it.
+    """
+
+    name: str
+    plan: Plan | None = field(repr=False)
+    gap: float = math.nan
+    quartiles: tuple[float, float] = (math.nan, math.nan)
+    mismatch: float = math.nan
+    violation: float = math.nan
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Candidates in order of their gap on stand-in data; the choice stays with the user.
+
+    Attributes
+    ----------
+    candidates : tuple of Candidate
+        Those that the model does not allow come last.
+    optimum : float
+        Of the stand-in problem.
+    epsilon, delta : float
+        Total budget of each.
+    runs : int
+    """
+
+    candidates: tuple[Candidate, ...]
+    optimum: float
+    epsilon: float
+    delta: float
+    runs: int
+
+    @property
+    def recommended(self) -> Candidate:
+        """The smallest median gap among those whose iterates keep the constraints."""
+        usable = [c for c in self.candidates if c.plan is not None and c.violation < 1e-4]
+        return (usable or list(self.candidates))[0]
+
+    def __str__(self) -> str:
+        width = max(len(c.name) for c in self.candidates)
+        lines = [
+            f"total budget ({self.epsilon:g}, {self.delta:g}), {self.runs} runs each on stand-in "
+            f"data with optimum {self.optimum:.6g}; no private data were read",
+            f"  {'':<{width}}  {'median gap':>11} {'25 %':>11} {'75 %':>11} {'mismatch':>10} "
+            f"{'violation':>10}",
+        ]
+        for c in self.candidates:
+            if c.plan is None:
+                lines.append(f"  {c.name:<{width}}  not applicable: {c.reason}")
+                continue
+            mark = "  <- recommended" if c is self.recommended else ""
+            lines.append(
+                f"  {c.name:<{width}}  {c.gap:>11.4g} {c.quartiles[0]:>11.4g} "
+                f"{c.quartiles[1]:>11.4g} {c.mismatch:>10.2e} {c.violation:>10.2e}{mark}"
+            )
+        return "\n".join(lines)
+
+
+def compare(
+    problem: Problem,
+    *,
+    epsilon: float,
+    delta: float,
+    proxy: Mapping[Private | str, DataSource],
+    rounds: int,
+    rho: float,
+    runs: int,
+    seed: int,
+    verbose: bool | None,
+) -> Comparison:
+    """See `Problem.compare`."""
+    if not whole(runs, 1):
+        raise ModelError(f"runs={runs!r} must be an int of at least 1.")
+    given = {private.id for private, _ in matching(problem, proxy)}
+    missing = [
+        private.name()
+        for agent in problem.agents
+        for private in agent.private
+        if private.id not in given
+    ]
+    if missing:
+        raise ModelError(
+            f"proxy= has no stand-in for private '{missing[0]}'. A comparison may not look at the "
+            "data: pass public values of the same kind, such as nominal loads or last year's "
+            "published figures, for every private object."
+        )
+    before = [(variable, variable.value) for variable in problem.variables()]
+    central = not_private.central(problem, proxy)
+    central.solve(solver=cp.CLARABEL)
+    optimum = float(np.asarray(central.value))
+    trial = _Trial(problem, epsilon, delta, rounds, proxy, optimum, runs, seed)
+    shown = wanted(verbose)
+    progress = track(options(rho), "comparing", console=Console(quiet=not shown), disable=not shown)
+    found = [trial(option) for option in progress]
+    for variable, value in before:
+        variable.save_value(value)
+    order = sorted(found, key=lambda c: (c.plan is None, 0.0 if c.plan is None else c.gap))
+    return Comparison(tuple(order), optimum, epsilon, delta, runs)
+
+
+@dataclass(frozen=True)
+class Option:
+    """A way to spend a budget, and the iterate to judge it by."""
+
+    name: str
+    algorithm: Algorithm[Any, Any]
+    reported: Literal["last", "average"]
+    mechanism: str = "gaussian"
+    release: Literal["each step", "once"] = "each step"
+
+
+def options(rho: float) -> list[Option]:
+    """The mechanisms that are compared."""
+    linearized, exact = LinearizedADMM(rho=rho), ADMM(rho=rho)
+    output = LinearizedADMM(rho=rho, perturb="output")
+    projected = LinearizedADMM(rho=rho, perturb="projected output")
+    return [
+        Option("noisy gradients, last iterate", linearized, "last"),
+        Option("noisy gradients, average", linearized, "average"),
+        Option("noisy gradients (Laplace), last iterate", linearized, "last", "laplace"),
+        Option("noisy gradients (Laplace), average", linearized, "average", "laplace"),
+        Option("noisy output, average", output, "average"),
+        Option("projected noisy output, average", projected, "average"),
+        Option("exact steps, noisy slopes, average", exact, "average"),
+        Option("release once, exact steps", exact, "last", release="once"),
+        Option("release once, gradient steps", linearized, "last", release="once"),
+    ]
+
+
+@dataclass(frozen=True, eq=False)
+class _Trial:
+    problem: Problem
+    epsilon: float
+    delta: float
+    rounds: int
+    proxy: Mapping[Private | str, DataSource]
+    optimum: float
+    runs: int
+    seed: int
+
+    def __call__(self, option: Option) -> Candidate:
+        try:
+            plan = self.problem.plan(
+                option.algorithm,
+                mechanism=option.mechanism,
+                rounds=self.rounds,
+                epsilon=self.epsilon,
+                delta=self.delta,
+                release=option.release,
+            )
+        except DpcvxError as refusal:
+            return Candidate(option.name, None, reason=str(refusal).split(". ")[0])
+        gaps, mismatches, violations = [], [], []
+        for run in range(self.runs):
+            result = plan.run(data=self.proxy, seed=self.seed + run, verbose=False)
+            solution = result.last if option.reported == "last" else result.average
+            value = not_private.objective(self.problem, solution, self.proxy)
+            gaps.append(value - self.optimum)
+            mismatches.append(solution.mismatch)
+            violations.append(result.max_violation)
+        low, middle, high = (float(q) for q in np.quantile(gaps, (0.25, 0.5, 0.75)))
+        mismatch = float(np.median(mismatches))
+        return Candidate(option.name, plan, middle, (low, high), mismatch, max(violations))

@@ -1,0 +1,289 @@
+"""A ledger on disk: charges are written before values are computed, values before they leave.
+
+The file has one JSON object per line. The first line has a fixed width and is rewritten in place:
+it counts the others and holds the last link of their chain of hashes. Each other line holds the
+hash of itself and of everything before it, so that lines can be neither changed, removed nor added
+without notice. A process that is killed loses at most the line it was writing; the next one goes
+on from there. (Whoever can write the file can write another with valid hashes, or put back an old
+copy: the chain guards against accidents, not against the owner of the data.)
+
+Releases are public by the threat model, so their values stand in the file, for the run to go on
+after a crash without releasing anything twice. Seeds and data never do.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from filelock import FileLock, Timeout
+from numpy.typing import NDArray
+
+from .accounting import Composition
+from .errors import LedgerError
+from .ledger import Account, Budget, Entry, Ledger
+
+Array = NDArray[np.float64]
+
+_FORMAT = "dpcvx ledger 1"
+_HEAD = 160
+_START = hashlib.sha256(_FORMAT.encode()).hexdigest()
+
+
+@dataclass
+class Interrupted:
+    """A run that began and did not end.
+
+    Attributes
+    ----------
+    fingerprint : str
+        Of its plan.
+    seeded : bool
+    charged : dict of str to list of Entry
+        Per agent, what it was charged.
+    values : dict of str to dict of (round, step) to ndarray
+        Per agent, what left it.
+    spoiled : bool
+        Whether the last line was cut off while a value was written: that value counts as released.
+    """
+
+    fingerprint: str
+    seeded: bool
+    charged: dict[str, list[Entry]] = field(default_factory=dict)
+    values: dict[str, dict[tuple[int, int], Array]] = field(default_factory=dict)
+    spoiled: bool = False
+
+
+class Journal:
+    """The ledger file of a run, locked while it is open.
+
+    Parameters
+    ----------
+    path : str or Path
+        Created if it does not exist.
+
+    Raises
+    ------
+    LedgerError
+        If another process has it open, or it is not an intact ledger.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._lock = FileLock(f"{self.path}.lock")
+
+    def __enter__(self) -> Self:
+        try:
+            self._lock.acquire(timeout=0)
+        except Timeout:
+            raise LedgerError(
+                f"The ledger '{self.path.name}' is in use by another run. Two runs that spend from "
+                "one ledger at once could overspend it: wait for the other, or keep one ledger per "
+                "data set and run."
+            ) from None
+        try:
+            self._open()
+        except BaseException:
+            self._lock.release()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._file.close()
+        self._lock.release()
+
+    def _open(self) -> None:
+        fresh = not self.path.exists() or self.path.stat().st_size == 0
+        if fresh:
+            self.path.write_bytes(_head(0, _START))
+        lines, torn, end = _read(self.path)
+        self._file = self.path.open("r+b", buffering=0)
+        self._file.truncate(end)
+        self._count = len(lines)
+        self._link = lines[-1]["link"] if lines else _START
+        self._write_head()
+        self._past = _Past(self.path, lines, torn)
+
+    @property
+    def ledger(self) -> Ledger | None:
+        """What was spent so far, the interrupted run included; None in a new file."""
+        return self._past.ledger
+
+    @property
+    def before(self) -> Ledger | None:
+        """What was spent before the interrupted run."""
+        return self._past.before
+
+    @property
+    def interrupted(self) -> Interrupted | None:
+        """The last run, if it did not end."""
+        return self._past.interrupted
+
+    def begin(self, fingerprint: str, *, seeded: bool, accounts: Iterable[Account]) -> None:
+        """A run starts."""
+        agents = {
+            a.agent: {
+                "adjacency": dict(a.adjacency),
+                "share": a.share,
+                "budget": None if a.budget is None else [a.budget.epsilon, a.budget.delta],
+            }
+            for a in accounts
+        }
+        self._append({"run": fingerprint, "seeded": seeded, "agents": agents})
+
+    def charge(self, agent: str, entry: Entry) -> None:
+        """A release is about to be computed."""
+        self._append({"charge": agent, **asdict(entry)})
+
+    def release(self, agent: str, place: tuple[int, int], value: Array) -> None:
+        """A value is about to leave."""
+        data = base64.b64encode(np.ascontiguousarray(value, dtype="<f8").tobytes())
+        where = {"round": place[0], "step": place[1]}
+        self._append({"value": agent, **where, "data": data.decode()})
+
+    def end(self, status: str) -> None:
+        """The run is over."""
+        self._append({"end": status})
+
+    def _append(self, line: Mapping[str, Any]) -> None:
+        link, text = _linked(self._link, line)
+        self._file.seek(0, os.SEEK_END)
+        self._file.write(text)
+        os.fsync(self._file.fileno())
+        self._link, self._count = link, self._count + 1
+        self._write_head()
+
+    def _write_head(self) -> None:
+        self._file.seek(0)
+        self._file.write(_head(self._count, self._link))
+
+
+def load(path: str | Path) -> Ledger:
+    """See `Ledger.load`."""
+    path = Path(path)
+    if not path.exists():
+        raise LedgerError(f"There is no ledger '{path.name}'.")
+    lines, torn, _ = _read(path)
+    found = _Past(path, lines, torn).ledger
+    return Ledger(()) if found is None else found
+
+
+def _head(count: int, link: str) -> bytes:
+    text = json.dumps({"format": _FORMAT, "lines": count, "link": link})
+    return text.ljust(_HEAD - 1).encode() + b"\n"
+
+
+def _linked(link: str, line: Mapping[str, Any]) -> tuple[str, bytes]:
+    body = json.dumps(line, sort_keys=True)
+    following = hashlib.sha256(f"{link} {body}".encode()).hexdigest()
+    return following, json.dumps({**line, "link": following}, sort_keys=True).encode() + b"\n"
+
+
+def _read(path: Path) -> tuple[list[dict[str, Any]], bytes, int]:
+    """The intact lines, what is left of a line that was cut off, and where the intact part ends."""
+    raw = path.read_bytes()
+    head, body = raw[:_HEAD], raw[_HEAD:]
+    try:
+        stated = json.loads(head)
+        if len(head) < _HEAD or stated["format"] != _FORMAT:
+            raise ValueError
+        count, last = int(stated["lines"]), str(stated["link"])
+    except (ValueError, KeyError, TypeError):
+        raise LedgerError(
+            f"'{path.name}' is not a dpcvx ledger, or its first line was changed. Name another "
+            "file; a new one is created where there is none."
+        ) from None
+    *whole, torn = body.split(b"\n")
+    lines: list[dict[str, Any]] = []
+    link, end = _START, _HEAD
+    for number, text in enumerate(whole, 1):
+        try:
+            line = json.loads(text)
+            claimed = line.pop("link")
+            link, again = _linked(link, line)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise _tampered(path, number) from None
+        if claimed != link or again != text + b"\n":
+            raise _tampered(path, number)
+        lines.append({**line, "link": link})
+        end += len(text) + 1
+    reached = _START if count == 0 else lines[count - 1]["link"] if count <= len(lines) else None
+    # The first line is rewritten after a line was added: it may lag by one.
+    if reached != last or len(lines) > count + 1:
+        raise LedgerError(
+            f"The ledger '{path.name}' has {len(lines)} lines where its first line counts {count}: "
+            "lines were removed or added, so what was spent is not known. Restore the file, or "
+            "count the data as spent."
+        )
+    return lines, torn, end
+
+
+def _tampered(path: Path, number: int) -> LedgerError:
+    return LedgerError(
+        f"Line {number + 1} of the ledger '{path.name}' does not continue the lines before it: the "
+        "file was changed. What was spent is not known; restore the file, or count the data as "
+        "spent."
+    )
+
+
+class _Past:
+    """The lines of a ledger file as accounts."""
+
+    def __init__(self, path: Path, lines: list[dict[str, Any]], torn: bytes) -> None:
+        self.ledger: Ledger | None = None
+        self.before: Ledger | None = None
+        self.interrupted: Interrupted | None = None
+        try:
+            for line in lines:
+                self._take({k: v for k, v in line.items() if k != "link"})
+        except (KeyError, TypeError, ValueError):
+            raise LedgerError(
+                f"The ledger '{path.name}' holds lines that this version does not understand; "
+                "use the version that wrote it."
+            ) from None
+        if self.interrupted is not None:
+            self.interrupted.spoiled = torn.startswith(b'{"data"')
+
+    def _take(self, line: dict[str, Any]) -> None:
+        if "run" in line:
+            self.before = _copy(self.ledger)
+            known = {} if self.ledger is None else dict(self.ledger)
+            for name, facts in line["agents"].items():
+                budget = facts["budget"]
+                limit = None if budget is None else Budget(budget[0], budget[1], Composition())
+                fresh = Account(name, facts["adjacency"], limit, share=facts["share"])
+                known[name] = known[name].continued(fresh) if name in known else fresh
+            self.ledger = Ledger(tuple(known.values()))
+            self.interrupted = Interrupted(line["run"], line["seeded"])
+        elif "charge" in line:
+            assert self.ledger is not None and self.interrupted is not None
+            agent = line.pop("charge")
+            entry = Entry(**line)
+            self.ledger[agent].recall(entry)
+            self.interrupted.charged.setdefault(agent, []).append(entry)
+        elif "value" in line:
+            assert self.interrupted is not None
+            data = np.frombuffer(base64.b64decode(line["data"]), dtype="<f8").astype(float)
+            place = line["round"], line["step"]
+            self.interrupted.values.setdefault(line["value"], {})[place] = data
+        elif "end" in line:
+            self.interrupted = None
+        else:
+            raise KeyError("kind")
+
+
+def _copy(ledger: Ledger | None) -> Ledger | None:
+    return None if ledger is None else Ledger(tuple(a.continued(a) for a in ledger.values()))

@@ -1,0 +1,133 @@
+"""Where a run starts: fresh, on top of earlier runs, or in the middle of an interrupted one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .errors import LedgerError, ModelError
+from .journal import Interrupted, Journal
+from .ledger import Account, Entry, Ledger
+from .oracle import Release
+
+if TYPE_CHECKING:
+    from .plan import Plan
+
+
+@dataclass(frozen=True, eq=False)
+class Start:
+    """Where a run starts from.
+
+    Attributes
+    ----------
+    accounts : list of Account
+    rounds : int
+        That every budget covers.
+    earlier : list of int
+        Per agent, the number of entries before this run.
+    past : list of Release
+        What this run released before it was interrupted.
+    paid : list of set of (round, step)
+        Per agent, releases that were charged for and not made.
+    """
+
+    accounts: list[Account]
+    rounds: int
+    earlier: list[int]
+    past: list[Release]
+    paid: list[set[tuple[int, int]]]
+
+
+def begin(plan: Plan, ledger: Ledger | Journal | None, seeded: bool) -> Start:
+    """Continue a ledger; with a journal, go on where an interrupted run of the plan stood.
+
+    Raises
+    ------
+    BudgetError
+        If the ledger leaves no room for one round.
+    PrivacyError
+        If the ledger counts other changes of the data than the plan.
+    LedgerError
+        If the interrupted run had a seed and this one has none, or the reverse.
+    """
+    if not isinstance(ledger, Journal):
+        return _fresh(plan, _accounts(plan, ledger))
+    run = ledger.interrupted
+    if run is not None and run.fingerprint == plan.fingerprint and plan.calibrated is not None:
+        return _again(plan, _accounts(plan, ledger.before), run, seeded)
+    start = _fresh(plan, _accounts(plan, ledger.ledger))
+    ledger.begin(plan.fingerprint, seeded=seeded, accounts=start.accounts)
+    return start
+
+
+def _fresh(plan: Plan, accounts: list[Account]) -> Start:
+    earlier = [len(account.entries) for account in accounts]
+    return Start(
+        accounts, _affordable_rounds(plan, accounts), earlier, [], [set() for _ in earlier]
+    )
+
+
+def _again(plan: Plan, accounts: list[Account], run: Interrupted, seeded: bool) -> Start:
+    if run.seeded != seeded:
+        raise LedgerError(
+            f"The ledger's last run of this plan was interrupted and had "
+            f"{'a' if run.seeded else 'no'} seed, this call has {'one' if seeded else 'none'}. To "
+            "go on, call run(...) as before; to start again on top of what is spent, use another "
+            "plan."
+        )
+    names = [account.agent for account in accounts]
+    earlier = [len(account.entries) for account in accounts]
+    values = [run.values.get(name, {}) for name in names]
+    made: list[list[Entry]] = []
+    unmade: list[list[Entry]] = []
+    for name, known in zip(names, values, strict=True):
+        charged = run.charged.get(name, [])
+        made.append([e for e in charged if (e.round, e.step) in known])
+        unmade.append([e for e in charged if (e.round, e.step) not in known])
+    if run.spoiled and not seeded:
+        # Part of the value is on disk, and fresh noise would make another of it: it is paid twice.
+        for account, entries in zip(accounts, unmade, strict=True):
+            for entry in entries:
+                account.recall(entry)
+        unmade = [[] for _ in accounts]
+    rounds = _affordable_rounds(plan, accounts)
+    for account, entries, others in zip(accounts, made, unmade, strict=True):
+        for entry in (*entries, *others):
+            account.recall(entry)
+    past = [
+        Release(k, *place, value)
+        for k, known in enumerate(values)
+        for place, value in known.items()
+    ]
+    paid = [{(e.round, e.step) for e in entries} for entries in unmade]
+    return Start(accounts, rounds, earlier, past, paid)
+
+
+def _accounts(plan: Plan, ledger: Ledger | None) -> list[Account]:
+    fresh = plan.accounts()
+    if ledger is None:
+        return fresh
+    missing = [account.agent for account in fresh if account.agent not in ledger]
+    if missing:
+        raise ModelError(
+            f"ledger= has no account of agent '{missing[0]}'; pass the ledger of an earlier run of "
+            "the same agents."
+        )
+    return [ledger[account.agent].continued(account) for account in fresh]
+
+
+def _affordable_rounds(plan: Plan, accounts: Sequence[Account]) -> int:
+    """Rounds that every budget covers; asks for the first refusal if it is none."""
+    if plan.calibrated is None:
+        return plan.rounds
+    least = plan.releases(1)
+    rounds = plan.rounds
+    for account, sensitivity in zip(accounts, plan.sensitivities, strict=True):
+        if sensitivity is not None and sensitivity.l2 > 0 and account.entries:
+            releases = account.affordable(plan.calibrated, plan.releases(rounds))
+            if releases < least:
+                raise account.refusal(plan.calibrated, least)
+            if not plan.published:
+                rounds = releases // least
+    return rounds

@@ -1,0 +1,1 @@
+"""Costs, measured side by side in one run."""
