@@ -142,7 +142,7 @@ class Composition:
 
 def gaussian_multiplier(steps: int, epsilon: float, delta: float) -> float:
     """Smallest multiplier with which `steps` Gaussian releases are (epsilon, delta)-DP in total."""
-    _check_epsilon(epsilon)
+    check_epsilon(epsilon)
     if delta == 0:
         raise PrivacyError(
             "Gaussian noise cannot give delta = 0: its privacy loss is unbounded. State a delta "
@@ -162,7 +162,7 @@ def gaussian_multiplier(steps: int, epsilon: float, delta: float) -> float:
 
 def laplace_multiplier(steps: int, epsilon: float, delta: float) -> float:
     """Smallest multiplier with which `steps` Laplace releases are (epsilon, delta)-DP in total."""
-    _check_epsilon(epsilon)
+    check_epsilon(epsilon)
     check_delta(delta)
     pure = steps / epsilon * _UP
     if delta == 0:
@@ -190,7 +190,7 @@ def classical_gaussian_multiplier(epsilon: float, delta: float) -> float:
     A proof of (epsilon, delta)-DP for epsilon <= 1 only. The package uses it as a parametrisation
     of the noise and states what the exact composition gives.
     """
-    _check_epsilon(epsilon)
+    check_epsilon(epsilon)
     check_delta(delta)
     if delta == 0:
         raise PrivacyError("The classical Gaussian calibration needs step_delta > 0.")
@@ -216,7 +216,8 @@ def check_delta(delta: float) -> None:
         )
 
 
-def _check_epsilon(epsilon: float) -> None:
+def check_epsilon(epsilon: float) -> None:
+    """Refuse an epsilon that is not a positive number."""
     if not positive_finite(epsilon):
         raise PrivacyError(
             f"epsilon={epsilon!r} is not a privacy budget: write a positive finite number, for "

@@ -24,9 +24,10 @@ from scipy import stats
 from .accounting import Composition, check_delta
 from .arguments import whole
 from .check import Observation, ObservedExit, neighbouring_sources
-from .errors import ModelError, PrivacyError
+from .errors import DataError, ModelError, PrivacyError
 from .mechanism import Calibrated, Gaussian, Laplace
 from .noise import source_for
+from .oracle import read
 from .plan import Plan
 from .private import Private
 from .projection import ProximalStep
@@ -121,8 +122,15 @@ def audit(
     """
     if not whole(runs, 20):
         raise ModelError(f"runs={runs!r} must be an int of at least 20.")
+    if not whole(seed, 0):
+        raise ModelError(f"seed={seed!r} must be a non-negative int.")
     if not 0 < confidence < 1:
         raise ModelError(f"confidence={confidence!r} must lie between 0 and 1, such as 0.95.")
+    if not isinstance(target, (Plan, Gaussian, Laplace)):
+        raise ModelError(
+            f"dp.audit takes a plan or a mechanism, got {type(target).__name__}; write "
+            "dp.audit(problem.plan(...)) or dp.audit(dp.Gaussian(multiplier=2.0))."
+        )
     if isinstance(target, Plan):
         if target.calibrated is None or target.price is None:
             raise PrivacyError("A plan without noise claims no epsilon that could be audited.")
@@ -195,6 +203,13 @@ def _plan_scores(
     own, other = neighbouring_sources(plan, neighbours, data)
     others = list(own)
     others[target] = other[target]
+    specs = plan.program.agents[target].form.private
+    pairs = zip(read(specs, own[target]), read(specs, other[target]), strict=True)
+    if all(np.array_equal(a, b) for a, b in pairs):
+        raise DataError(
+            f"The neighbour of agent '{chosen}' has the same data, so there is nothing to tell "
+            "apart. Pass neighbours={...} with data that differ by one change."
+        )
     assert plan.calibrated is not None
     norm = plan.calibrated.mechanism.norm
     table: dict[str, list[list[float]]] = {}

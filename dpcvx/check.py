@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import DataError, PrivacyError
+from .errors import DataError, ModelError, PrivacyError
 from .ledger import Account, Entry
 from .mechanism import Calibrated
 from .neighbours import worst_neighbour
@@ -182,16 +182,41 @@ def check(
         If data and neighbours are not neighbours under the declared adjacency, or do not fit
         their declaration.
     """
+    if not isinstance(plan, Plan):
+        raise ModelError(
+            f"dp.check takes a plan, got {type(plan).__name__}; write dp.check(problem.plan(...))."
+        )
     own, other = neighbouring_sources(plan, neighbours, data)
+    same = _unchanged(plan, own, other)
     first, live = _observed(plan, own, seed, None)
     releases = [r for exit in live for r in exit.releases]
     second, frozen = _observed(plan, other, seed, releases)
     faults = list(_outside(plan, first, second))
+    faults += [
+        f"the neighbour of agent '{name}' has the same data, so nothing was compared; pass "
+        "neighbours={...}"
+        for name in same
+    ]
     agents = []
     for local, one, two in zip(plan.program.agents, live, frozen, strict=True):
         if local.form.private:
             agents.append(_compare(local.name, one, two, faults))
     return Check(tuple(agents), tuple(faults))
+
+
+def _unchanged(
+    plan: Plan, own: list[list[Callable[[], object]]], other: list[list[Callable[[], object]]]
+) -> list[str]:
+    """Agents whose gradient may depend on their data, and whose neighbour has the same."""
+    found = []
+    for k, local in enumerate(plan.program.agents):
+        sensitivity, specs = plan.sensitivities[k], local.form.private
+        if sensitivity is None or sensitivity.l2 == 0:
+            continue
+        pairs = zip(read(specs, own[k]), read(specs, other[k]), strict=True)
+        if all(np.array_equal(a, b) for a, b in pairs):
+            found.append(local.name)
+    return found
 
 
 def neighbouring_sources(
@@ -226,7 +251,8 @@ def _worst(plan: Plan, k: int, data: list[Array]) -> list[Callable[[], object]]:
         raise PrivacyError(
             "A plan without noise has no certificate to find neighbours by. Pass neighbours={...}."
         )
-    worst = worst_neighbour(sensitivity, data, plan.calibrated.mechanism.norm)
+    form = plan.program.agents[k].form
+    worst = worst_neighbour(form, sensitivity, data, plan.calibrated.mechanism.norm)
     pairs = zip(worst, sensitivity.private, strict=True)
     return [lambda d=d, s=s: s.shaped(d) for d, s in pairs]
 
@@ -269,7 +295,7 @@ def _compare(name: str, one: ObservedExit, two: ObservedExit, faults: list[str])
     largest = 0.0
     if [s.place for s in one.seen] != [s.place for s in two.seen]:
         faults.append(f"agent '{name}' is asked at other places on the neighbour's data")
-    if len(one.account.entries) != sum(s.grid is not None for s in one.seen):
+    if len(one.account.entries) != sum(s.entry is not None for s in one.seen):
         faults.append(f"agent '{name}' has releases that are not in its ledger")
     for a, b in zip(one.seen, two.seen, strict=False):
         moved = a.inside - b.inside
@@ -296,12 +322,15 @@ def _require_neighbours(
 ) -> None:
     moved = [s for s, a, b in zip(specs, data, other, strict=True) if np.any(a != b)]
     for spec, a, b in zip(specs, data, other, strict=True):
-        if not spec.adjacency.allows(spec.shaped(a - b)):
+        if not spec.adjacency.allows(spec.shaped(a), spec.shaped(b)):
             raise DataError(
                 f"neighbours= for private '{spec.name}' is further from the data than its "
                 f"adjacency allows ({spec.adjacency}). Pass data that differ by one such change."
             )
-    labels = {s.adjacency.records if isinstance(s.adjacency, Rows) else s.name for s in moved}
+    labels = {
+        ("row", s.adjacency.records) if isinstance(s.adjacency, Rows) else ("object", s.name)
+        for s in moved
+    }
     rows = {
         int(i)
         for s, a, b in zip(specs, data, other, strict=True)

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import track
 
 from . import not_private
+from .accounting import check_delta, check_epsilon
 from .algorithms.admm import ADMM
 from .algorithms.base import Algorithm
 from .algorithms.linearized_admm import LinearizedADMM
@@ -81,9 +82,14 @@ class Comparison:
 
     @property
     def recommended(self) -> Candidate:
-        """The smallest median gap among those whose iterates keep the constraints."""
-        usable = [c for c in self.candidates if c.plan is not None and c.violation < 1e-4]
-        return (usable or list(self.candidates))[0]
+        """The smallest median gap among those whose agents keep their sets and agree.
+
+        Agents that do not agree can be far below the common optimum.
+        """
+        slack = 1e-3 * (1.0 + abs(self.optimum))
+        tried = [c for c in self.candidates if c.plan is not None]
+        usable = [c for c in tried if c.violation < 1e-4 and c.gap > -slack]
+        return (usable or sorted(tried, key=lambda c: abs(c.gap)) or list(self.candidates))[0]
 
     def __str__(self) -> str:
         width = max(len(c.name) for c in self.candidates)
@@ -118,8 +124,11 @@ def compare(
     verbose: bool | None,
 ) -> Comparison:
     """See `Problem.compare`."""
-    if not whole(runs, 1):
-        raise ModelError(f"runs={runs!r} must be an int of at least 1.")
+    for name, value, least in (("runs", runs, 1), ("rounds", rounds, 1), ("seed", seed, 0)):
+        if not whole(value, least):
+            raise ModelError(f"{name}={value!r} must be an int of at least {least}.")
+    check_epsilon(epsilon)
+    check_delta(delta)
     given = {private.id for private, _ in matching(problem, proxy)}
     missing = [
         private.name()
@@ -134,15 +143,23 @@ def compare(
             "published figures, for every private object."
         )
     before = [(variable, variable.value) for variable in problem.variables()]
-    central = not_private.central(problem, proxy)
-    central.solve(solver=cp.CLARABEL)
-    optimum = float(np.asarray(central.value))
-    trial = _Trial(problem, epsilon, delta, rounds, proxy, optimum, runs, seed)
     shown = wanted(verbose)
-    progress = track(options(rho), "comparing", console=Console(quiet=not shown), disable=not shown)
-    found = [trial(option) for option in progress]
-    for variable, value in before:
-        variable.save_value(value)
+    try:
+        central = not_private.central(problem, proxy)
+        central.solve(solver=cp.CLARABEL)
+        if central.status not in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE):
+            raise ModelError(
+                f"On the stand-in data the problem is {central.status}, so there is no gap to "
+                "compare. Check the constraints of the agents together, or bound the variables."
+            )
+        optimum = float(np.asarray(central.value))
+        trial = _Trial(problem, epsilon, delta, rounds, proxy, optimum, runs, seed)
+        silent = Console(quiet=not shown)
+        progress = track(options(rho), "comparing", console=silent, disable=not shown)
+        found = [trial(option) for option in progress]
+    finally:
+        for variable, value in before:
+            variable.save_value(value)
     order = sorted(found, key=lambda c: (c.plan is None, 0.0 if c.plan is None else c.gap))
     return Comparison(tuple(order), optimum, epsilon, delta, runs)
 

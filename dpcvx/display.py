@@ -75,7 +75,7 @@ def _sensitivity_rows(plan: Plan) -> list[str]:
         rows.append(
             _row(
                 "",
-                f"{agent.name}: {_bounded(norm, entry)}, noise: {entry.noise}"
+                f"{agent.name}: gradient {_bounded(norm, entry)}; noise: {entry.noise}"
                 f"{f' ({sensitivity.figures})' if sensitivity.figures else ''}",
             )
         )
@@ -151,6 +151,8 @@ class Reporter:
 
     def start(self) -> None:
         """Print banner and table head."""
+        if self._console.quiet:
+            return
         self._print(banner(self._plan))
         spent = "   eps spent" if self._plan.calibrated else ""
         self._print(
@@ -177,6 +179,8 @@ class Reporter:
 
     def finish(self, result: Result) -> None:
         """Print the summary."""
+        if self._console.quiet:
+            return
         self._print("-" * _WIDTH)
         self._print(summary(result))
 

@@ -71,7 +71,7 @@ class AgentGuarantee:
         Whether some neighbouring pair attains the sensitivity.
     certificate : {"derived", "asserted"}
     scale : float
-        Noise scale per component of what is released.
+        Noise scale per component of what is released; infinite if it differs from step to step.
     noise : str
         The same in words.
     releases : int
@@ -125,14 +125,28 @@ class Guarantee:
     assumptions: tuple[str, ...]
     claimed_by_paper: Claim | None
 
-    def __str__(self) -> str:
+    @property
+    def headline(self) -> str:
+        """The numbers with every reservation that belongs next to them, in one line."""
         if self.kind == "none":
             return f"none: {self.mechanism}"
+        whose = "one person's data in all agents of a group" if self.groups else "each agent's data"
+        sort = "worst case" if self.kind == "worst-case" else "ASSERTED, not proved"
+        seeded = ", if the seed stays secret: not for release" if SEEDED in self.assumptions else ""
+        return f"({self.epsilon:.6g}, {self.delta:g})-DP for {whose}, {sort}{seeded}"
+
+    def __str__(self) -> str:
+        if self.kind == "none":
+            return self.headline
         changes: dict[str, list[str]] = {}
         for agent in self.agents:
             for private, change in agent.adjacency.items():
                 changes.setdefault(change, []).append(f"'{private}'")
-        units = "; ".join(f"{change} in {' or '.join(names)}" for change, names in changes.items())
+        # Parts of one record change together, other objects one at a time.
+        units = "; ".join(
+            f"{change} in {(' and ' if '(a row of' in change else ' or ').join(names)}"
+            for change, names in changes.items()
+        )
         rows = [
             ("adjacency", units),
             ("observer", self.observer),
@@ -141,11 +155,7 @@ class Guarantee:
             ("sensitivity", _CERTIFICATES[self.certificate]),
             ("assumptions", "; ".join(self.assumptions)),
         ]
-        seeded = ", if the seed stays secret: not for release" if SEEDED in self.assumptions else ""
-        sort = "worst case" if self.kind == "worst-case" else "ASSERTED, not proved"
-        whose = "each agent's data"
         if self.groups:
-            whose = "one person's data in all agents of a group"
             members = "; ".join(" and ".join(group) for group in self.groups)
             rows.insert(1, ("groups", members))
         if self.claimed_by_paper is not None:
@@ -157,8 +167,7 @@ class Guarantee:
                     "bound (docs/privacy.md)",
                 )
             )
-        head = f"({self.epsilon:.6g}, {self.delta:g})-DP for {whose}, {sort}{seeded}"
-        return "\n".join([head, *(_row(label, text) for label, text in rows)])
+        return "\n".join([self.headline, *(_row(label, text) for label, text in rows)])
 
 
 _CERTIFICATES = {
@@ -186,7 +195,7 @@ def state(
     rho: float,
     groups: Sequence[tuple[str, ...]],
     solves_privately: bool,
-    asserts: bool,
+    claimed: float | None,
 ) -> Guarantee:
     """The guarantee of a plan with noise.
 
@@ -207,8 +216,8 @@ def state(
     groups : sequence of tuple of str
     solves_privately : bool
         Whether local solves stand behind the door.
-    asserts : bool
-        Whether their sensitivity is asserted.
+    claimed : float or None
+        A sensitivity of their results that is asserted.
     """
     agents = []
     for k, (local, sensitivity) in enumerate(zip(program.agents, sensitivities, strict=True)):
@@ -217,24 +226,33 @@ def state(
         bound = sensitivity.bound(calibrated.mechanism.norm)
         published = None if publications is None else publications[k]
         scale, noise = 0.0, "none needed"
-        if bound.value == math.inf:
+        if published is not None:
+            scale = calibrated.grid(published.sensitivity, published.size).scale
+            noise = f"{published.noise(scale)}, sensitivity {published.sensitivity:.6g}"
+        elif claimed is not None and bound.value > 0:
+            scale = calibrated.grid(claimed, local.n).scale
+            noise = f"asserted sensitivity {claimed:g} of every result, scale {scale:.6g}"
+        elif solves_privately and bound.value > 0:
+            scale = math.inf
+            noise = (
+                f"scale {calibrated.multiplier:.6g} times the sensitivity of every result, which "
+                "follows from the gradient's and the step's weights"
+            )
+        elif bound.value == math.inf:
             scale = math.inf
             noise = (
                 f"scale {calibrated.multiplier:.6g} times the sensitivity at the point of each step"
             )
-        elif bound.value > 0 and published is None:
+        elif bound.value > 0:
             scale = calibrated.grid(bound.value, local.n).scale
             noise = f"scale {scale:.6g} per component of the gradient"
-        elif published is not None:
-            scale = calibrated.grid(published.sensitivity, published.size).scale
-            noise = published.noise(scale)
         agents.append(
             AgentGuarantee(
                 agent=local.name,
                 adjacency={s.name: str(s.adjacency) for s in sensitivity.private},
                 sensitivity=bound.value,
                 exact=bound.exact,
-                certificate=sensitivity.certificate,
+                certificate=sensitivity.certificate if claimed is None else "asserted",
                 scale=scale,
                 noise=noise,
                 releases=releases if bound.value > 0 else 0,
@@ -247,7 +265,9 @@ def state(
         f"{calibrated.mechanism} noise, scale {calibrated.multiplier:.6g} times the "
         f"l{calibrated.mechanism.norm} sensitivity, {released}"
     )
-    asserted = asserts or any(s is not None and s.asserted is not None for s in sensitivities)
+    asserted = claimed is not None or any(
+        s is not None and s.asserted is not None for s in sensitivities
+    )
     assumptions = [*ASSUMPTIONS, UNGROUPED if not groups else GROUPED]
     if asserted:
         assumptions.insert(0, CLAIMED)

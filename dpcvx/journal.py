@@ -16,9 +16,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import math
 import os
+import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from io import FileIO
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -35,6 +38,7 @@ Array = NDArray[np.float64]
 
 _FORMAT = "dpcvx ledger 1"
 _HEAD = 160
+_TORN: dict[str, Any] = {"data": None, "torn": True}
 _START = hashlib.sha256(_FORMAT.encode()).hexdigest()
 
 
@@ -51,15 +55,15 @@ class Interrupted:
         Per agent, what it was charged.
     values : dict of str to dict of (round, step) to ndarray
         Per agent, what left it.
-    spoiled : bool
-        Whether the last line was cut off while a value was written: that value counts as released.
+    lost : dict of str to list of Entry
+        Per agent, charges for values of which a part was on disk when the process died.
     """
 
     fingerprint: str
     seeded: bool
     charged: dict[str, list[Entry]] = field(default_factory=dict)
     values: dict[str, dict[tuple[int, int], Array]] = field(default_factory=dict)
-    spoiled: bool = False
+    lost: dict[str, list[Entry]] = field(default_factory=dict)
 
 
 class Journal:
@@ -78,7 +82,9 @@ class Journal:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self._lock = FileLock(f"{self.path}.lock")
+        self._lock = FileLock(f"{self.path.resolve()}.lock")
+        self._turn = threading.Lock()
+        self._file: FileIO | None = None
 
     def __enter__(self) -> Self:
         try:
@@ -86,12 +92,14 @@ class Journal:
         except Timeout:
             raise LedgerError(
                 f"The ledger '{self.path.name}' is in use by another run. Two runs that spend from "
-                "one ledger at once could overspend it: wait for the other, or keep one ledger per "
-                "data set and run."
+                "one ledger at once could overspend it: wait for the other. Runs on the same data "
+                "must share one ledger; another file is for other data only."
             ) from None
         try:
             self._open()
         except BaseException:
+            if self._file is not None:
+                self._file.close()
             self._lock.release()
             raise
         return self
@@ -102,7 +110,8 @@ class Journal:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._file.close()
+        if self._file is not None:
+            self._file.close()
         self._lock.release()
 
     def _open(self) -> None:
@@ -110,12 +119,19 @@ class Journal:
         if fresh:
             self.path.write_bytes(_head(0, _START))
         lines, torn, end = _read(self.path)
+        past = _Past(self.path, lines)
         self._file = self.path.open("r+b", buffering=0)
-        self._file.truncate(end)
         self._count = len(lines)
         self._link = lines[-1]["link"] if lines else _START
-        self._write_head()
-        self._past = _Past(self.path, lines, torn)
+        if past.interrupted is not None and torn.startswith(b'{"data"'):
+            # Part of a value is on disk. The line that says so is written over it and begins in the
+            # same way, so that another crash loses neither.
+            self._append(_TORN, end)
+            past.take(_TORN)
+        else:
+            self._file.truncate(end)
+            self._write_head()
+        self._past = past
 
     @property
     def ledger(self) -> Ledger | None:
@@ -146,7 +162,9 @@ class Journal:
 
     def charge(self, agent: str, entry: Entry) -> None:
         """A release is about to be computed."""
-        self._append({"charge": agent, **asdict(entry)})
+        # Without noise the sensitivity is infinite, which JSON cannot say.
+        bound = entry.sensitivity if math.isfinite(entry.sensitivity) else None
+        self._append({"charge": agent, **asdict(entry), "sensitivity": bound})
 
     def release(self, agent: str, place: tuple[int, int], value: Array) -> None:
         """A value is about to leave."""
@@ -158,15 +176,22 @@ class Journal:
         """The run is over."""
         self._append({"end": status})
 
-    def _append(self, line: Mapping[str, Any]) -> None:
-        link, text = _linked(self._link, line)
-        self._file.seek(0, os.SEEK_END)
-        self._file.write(text)
-        os.fsync(self._file.fileno())
-        self._link, self._count = link, self._count + 1
-        self._write_head()
+    def _append(self, line: Mapping[str, Any], at: int | None = None) -> None:
+        """Add a line at the end of the file, or where the intact part of it ends."""
+        assert self._file is not None
+        with self._turn:
+            link, text = _linked(self._link, line)
+            self._file.seek(0 if at is None else at, os.SEEK_END if at is None else os.SEEK_SET)
+            rest = memoryview(text)
+            while rest:  # a full disk takes a part first, and raises on the next attempt
+                rest = rest[self._file.write(rest) :]
+            self._file.truncate()
+            os.fsync(self._file.fileno())
+            self._link, self._count = link, self._count + 1
+            self._write_head()
 
     def _write_head(self) -> None:
+        assert self._file is not None
         self._file.seek(0)
         self._file.write(_head(self._count, self._link))
 
@@ -176,8 +201,8 @@ def load(path: str | Path) -> Ledger:
     path = Path(path)
     if not path.exists():
         raise LedgerError(f"There is no ledger '{path.name}'.")
-    lines, torn, _ = _read(path)
-    found = _Past(path, lines, torn).ledger
+    lines, _, _ = _read(path)
+    found = _Past(path, lines).ledger
     return Ledger(()) if found is None else found
 
 
@@ -187,9 +212,13 @@ def _head(count: int, link: str) -> bytes:
 
 
 def _linked(link: str, line: Mapping[str, Any]) -> tuple[str, bytes]:
-    body = json.dumps(line, sort_keys=True)
+    body = _text(line)
     following = hashlib.sha256(f"{link} {body}".encode()).hexdigest()
-    return following, json.dumps({**line, "link": following}, sort_keys=True).encode() + b"\n"
+    return following, _text({**line, "link": following}).encode() + b"\n"
+
+
+def _text(line: Mapping[str, Any]) -> str:
+    return json.dumps(line, sort_keys=True, default=float)  # numpy's numbers as plain ones
 
 
 def _read(path: Path) -> tuple[list[dict[str, Any]], bytes, int]:
@@ -200,7 +229,9 @@ def _read(path: Path) -> tuple[list[dict[str, Any]], bytes, int]:
         stated = json.loads(head)
         if len(head) < _HEAD or stated["format"] != _FORMAT:
             raise ValueError
-        count, last = int(stated["lines"]), str(stated["link"])
+        count, last = stated["lines"], str(stated["link"])
+        if type(count) is not int or count < 0:
+            raise ValueError
     except (ValueError, KeyError, TypeError):
         raise LedgerError(
             f"'{path.name}' is not a dpcvx ledger, or its first line was changed. Name another "
@@ -242,22 +273,21 @@ def _tampered(path: Path, number: int) -> LedgerError:
 class _Past:
     """The lines of a ledger file as accounts."""
 
-    def __init__(self, path: Path, lines: list[dict[str, Any]], torn: bytes) -> None:
+    def __init__(self, path: Path, lines: list[dict[str, Any]]) -> None:
         self.ledger: Ledger | None = None
         self.before: Ledger | None = None
         self.interrupted: Interrupted | None = None
         try:
             for line in lines:
-                self._take({k: v for k, v in line.items() if k != "link"})
+                self.take({k: v for k, v in line.items() if k != "link"})
         except (KeyError, TypeError, ValueError):
             raise LedgerError(
                 f"The ledger '{path.name}' holds lines that this version does not understand; "
                 "use the version that wrote it."
             ) from None
-        if self.interrupted is not None:
-            self.interrupted.spoiled = torn.startswith(b'{"data"')
 
-    def _take(self, line: dict[str, Any]) -> None:
+    def take(self, line: Mapping[str, Any]) -> None:
+        """Account for one line."""
         if "run" in line:
             self.before = _copy(self.ledger)
             known = {} if self.ledger is None else dict(self.ledger)
@@ -268,21 +298,31 @@ class _Past:
                 known[name] = known[name].continued(fresh) if name in known else fresh
             self.ledger = Ledger(tuple(known.values()))
             self.interrupted = Interrupted(line["run"], line["seeded"])
+        elif "end" in line:
+            self.interrupted = None
+        elif self.interrupted is None or self.ledger is None:
+            raise KeyError("run")
         elif "charge" in line:
-            assert self.ledger is not None and self.interrupted is not None
-            agent = line.pop("charge")
-            entry = Entry(**line)
-            self.ledger[agent].recall(entry)
-            self.interrupted.charged.setdefault(agent, []).append(entry)
+            bound = math.inf if line["sensitivity"] is None else line["sensitivity"]
+            facts = {k: v for k, v in line.items() if k != "charge"}
+            entry = Entry(**{**facts, "sensitivity": bound})
+            self.ledger[line["charge"]].recall(entry)
+            self.interrupted.charged.setdefault(line["charge"], []).append(entry)
+        elif "torn" in line:
+            self._lose(self.interrupted)
         elif "value" in line:
-            assert self.interrupted is not None
             data = np.frombuffer(base64.b64decode(line["data"]), dtype="<f8").astype(float)
             place = line["round"], line["step"]
             self.interrupted.values.setdefault(line["value"], {})[place] = data
-        elif "end" in line:
-            self.interrupted = None
         else:
             raise KeyError("kind")
+
+    def _lose(self, run: Interrupted) -> None:
+        for agent, entries in run.charged.items():
+            known = run.values.get(agent, {})
+            gone = [e for e in entries if (e.round, e.step) not in known]
+            run.lost.setdefault(agent, []).extend(gone)
+            run.charged[agent] = [e for e in entries if (e.round, e.step) in known]
 
 
 def _copy(ledger: Ledger | None) -> Ledger | None:

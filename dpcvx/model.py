@@ -391,7 +391,8 @@ class Problem:
         by_agent = {id(a): n for n, a in zip(self.names, self.agents, strict=True)}
         found: list[tuple[str, ...]] = []
         groups = self.groups
-        if isinstance(groups, str) or not all(isinstance(g, (list, tuple)) for g in groups):
+        listed = isinstance(groups, (list, tuple))
+        if not listed or not all(isinstance(g, (list, tuple)) for g in groups):
             raise ModelError(
                 "groups= is a list of groups of agents, as in groups=[[north, south]] or "
                 "groups=[['north', 'south']]."

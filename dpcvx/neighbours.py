@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from .normal_form import NormalForm
 from .private import PrivateSpec, Rows, Within
 from .sensitivity import Sensitivity, row_norms
 
@@ -16,13 +17,18 @@ Array = NDArray[np.float64]
 
 # Up to this many columns, the worst l2 change is found by a dense decomposition.
 _DENSE = 2000
+# So many single entries are tried where no certificate tells which matters.
+_TRIED = 50
 
 
-def worst_neighbour(sensitivity: Sensitivity, data: Sequence[Array], p: int) -> list[Array]:
+def worst_neighbour(
+    form: NormalForm, sensitivity: Sensitivity, data: Sequence[Array], p: int
+) -> list[Array]:
     """Data of a neighbour that moves the gradient far, under the declared adjacency.
 
     Parameters
     ----------
+    form : NormalForm
     sensitivity : Sensitivity
     data : sequence of ndarray
         Flat column-major, one per private parameter.
@@ -36,6 +42,13 @@ def worst_neighbour(sensitivity: Sensitivity, data: Sequence[Array], p: int) -> 
         for k, (J, spec) in enumerate(zip(jacobians, sensitivity.private, strict=True))
         if isinstance(spec.adjacency, Within) and J.nnz
     ]
+    if sensitivity.asserted is not None:  # nothing was derived: entry by entry
+        candidates += [
+            _moved(sensitivity, data, k, change)
+            for k, spec in enumerate(sensitivity.private)
+            if isinstance(spec.adjacency, Within)
+            for change in spec.adjacency.radius * np.eye(spec.size)[:_TRIED]
+        ]
     rows = [k for k, spec in enumerate(sensitivity.private) if isinstance(spec.adjacency, Rows)]
     candidates += [
         _other_record(sensitivity, data, k, i) for k in rows for i in _telling(sensitivity, k, p)
@@ -44,26 +57,11 @@ def worst_neighbour(sensitivity: Sensitivity, data: Sequence[Array], p: int) -> 
         return [d.copy() for d in data]
 
     def gap(other: list[Array]) -> float:
-        one, two = _form_at(sensitivity, data), _form_at(sensitivity, other)
-        return max(float(np.linalg.norm(one(x) - two(x), p)) for x in points)
+        one, two = (form.bind(list(d), sensitivity.clips) for d in (data, other))
+        moved = [np.nan_to_num(one.gradient(x) - two.gradient(x)) for x in points]
+        return max(float(np.linalg.norm(m, p)) for m in moved)
 
     return max(candidates, key=gap)
-
-
-def _form_at(sensitivity: Sensitivity, data: Sequence[Array]) -> Callable[[Array], Array]:
-    """The part of the gradient that depends on the data."""
-    shift = sum(
-        (J @ d for J, d in zip(sensitivity.jacobians, data, strict=True)),
-        np.zeros(sensitivity.extent.lower.size),
-    )
-    # A task holds the whole objective, weights their own terms.
-    bound = [task.form.bind(list(data), sensitivity.clips) for task in sensitivity.records[:1]]
-    if bound:
-        return bound[0].gradient
-    if sensitivity.weights is None:
-        return lambda x: shift
-    weighed = sensitivity.weights.form.bind(list(data))
-    return lambda x: shift + weighed.gradient(x)
 
 
 def _moved(sensitivity: Sensitivity, data: Sequence[Array], k: int, change: Array) -> list[Array]:

@@ -98,12 +98,16 @@ class Clip:
         Largest l2 norm of a contribution.
     factor : float
         Bound of the norm of the derivative of Z.
+    absent : float
+        Largest l2 norm of the contribution of a record of zeros: 0 unless the product has public
+        parts.
     """
 
     atom: int
     turned: bool
     bound: float
     factor: float
+    absent: float
 
     def __call__(self, arguments: Sequence[Array], g: Array) -> Array:
         """Cotangents of the product, each row scaled down as far as needed."""
@@ -150,10 +154,15 @@ class NormalForm:
         """The public function f(.; 0)."""
         return self.bind([np.zeros(spec.size) for spec in self.private])
 
-    def probe(self, points: Sequence[Array]) -> Array:
-        """Gradients at points for generic public data, one after the other: tell forms apart."""
-        f = self.bind([np.sin(1.0 + np.arange(spec.size)) for spec in self.private])
-        return np.concatenate([f.gradient(x) for x in points])
+    def digest(self) -> bytes:
+        """A hash that tells objectives apart, whatever their data."""
+        found = hashlib.sha256(repr((self.n, [s.shape for s in self.private])).encode())
+        for atom in self.atoms:
+            found.update(repr((atom.rule.name, atom.data, atom.shape)).encode())
+            for argument in atom.args:
+                found.update(_key(argument))
+        found.update(_key(self.root))
+        return found.digest()
 
     def reach(self, atom: Atom) -> tuple[bool, frozenset[int]]:
         """Whether an atom depends on x, and on which private parameters."""

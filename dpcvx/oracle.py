@@ -249,7 +249,15 @@ class PrivateOracle(_Numbered):
                 value = sensitivity.bound(p, scale).value
             if value < math.inf:
                 return value
-        return sensitivity.bound(p, scale, x).value
+        value = sensitivity.bound(p, scale, x).value
+        if value == math.inf:
+            raise PrivacyError(
+                f"Agent '{self._exit.account.agent}' reached a point at which the effect of one "
+                f"change on the gradient is not bounded: {sensitivity.obstacle}, and a term leaves "
+                "its domain or has an infinite slope there for some admissible data. Keep its "
+                "variables away from there by constraints, or write dp.Agent(..., clip=1.0)."
+            )
+        return value
 
     def _solution_bound(self, x: Array, step: ProximalStep, root: Array) -> tuple[float, float]:
         """Sensitivity of the scaled solution, and the reach within which it holds."""

@@ -258,8 +258,10 @@ def make_plan(
     # After a single release the steps see no noise.
     step_epsilon = math.inf if calibrated is None or once else calibrated.step_epsilon
     resolved = algorithm.resolved(program, step_epsilon)
-    for local in program.agents:
+    for local, sensitivity in zip(program.agents, sensitivities, strict=True):
         _require_finite_start(local)
+        if calibrated is not None and sensitivity is not None and not once:
+            _require_bounded_start(local, sensitivity, calibrated)
     if needs.exact:
         for local, sensitivity in zip(program.agents, sensitivities, strict=True):
             _require_minimiser(
@@ -281,9 +283,9 @@ def make_plan(
             rho=calibrated.mechanism.compose(Composition(), calibrated.multiplier, exposed).rho,
             groups=problem.group_names,
             solves_privately=needs.solves_privately,
-            asserts=needs.asserts,
+            claimed=needs.asserted,
         )
-    fingerprint = fingerprint_of(program, resolved, calibrated, rounds, release)
+    fingerprint = fingerprint_of(program, resolved, calibrated, rounds, release, exposed)
     return Plan(
         problem,
         resolved,
@@ -355,6 +357,23 @@ def _require_finite_start(local: LocalProgram) -> None:
             f"The objective of agent '{local.name}' has no finite gradient at the starting point "
             "(the point of its set closest to 0). Give one inside its domain, for example "
             "dp.Problem(agents, start={x: 1.0})."
+        )
+
+
+def _require_bounded_start(
+    local: LocalProgram, sensitivity: Sensitivity, calibrated: Calibrated
+) -> None:
+    """Refuse a bound that holds neither over the set nor at the starting point."""
+    p = calibrated.mechanism.norm
+    if sensitivity.bound(p).value == math.inf and math.isinf(
+        sensitivity.bound(p, None, local.start).value
+    ):
+        raise PrivacyError(
+            f"No sensitivity can be derived for agent '{local.name}': {sensitivity.obstacle}, and "
+            "what one change does to the gradient is bounded neither over the agent's set nor at "
+            "its starting point. A term may leave its domain for some admissible data (log or sqrt "
+            "of a negative number), or have an infinite slope. Bound the variables, declare signs "
+            "(nonneg=True), or write dp.Agent(..., clip=1.0)."
         )
 
 

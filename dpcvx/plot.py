@@ -21,13 +21,7 @@ def convergence(result: Result) -> Figure:
     t = np.arange(1, len(result.history) + 1)
     axes.semilogy(t, result.history.primal, label=r"primal  $\|w - z\|$")
     axes.semilogy(t, result.history.dual, label=r"dual  $\rho\,\|w - w_{\mathrm{prev}}\|$")
-    guarantee = result.guarantee
-    level = (
-        "no guarantee"
-        if guarantee.kind == "none"
-        else f"({guarantee.epsilon:.4g}, {guarantee.delta:g})-DP in total"
-    )
-    axes.set(xlabel="round", ylabel="residual of released values", title=level)
+    axes.set(xlabel="round", ylabel="residual of released values", title=result.guarantee.headline)
     axes.grid(alpha=0.3, which="both")
     axes.legend()
     return figure

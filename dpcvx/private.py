@@ -57,8 +57,9 @@ class Within:
                 "once. Write norm='entry' (one entry), 1, 2 or numpy.inf."
             )
 
-    def allows(self, change: NDArray[np.float64]) -> bool:
-        """Whether neighbours may differ by this much; rounding of the data is forgiven."""
+    def allows(self, one: NDArray[np.float64], other: NDArray[np.float64]) -> bool:
+        """Whether two data are neighbours; rounding is forgiven."""
+        change = one - other
         if self.norm == "entry" and np.count_nonzero(change) > 1:
             return False
         norm = math.inf if self.norm == "entry" else self.norm
@@ -111,7 +112,8 @@ class Rows:
                 f"dp.Rows(bound={self.bound!r}) bounds nothing: what one row can do to a gradient "
                 "grows with its norm. Write a positive finite number, for example dp.Rows(1.0)."
             )
-        if isinstance(self.norm, bool) or self.norm not in (1, 2, math.inf):
+        number = isinstance(self.norm, (int, float)) and not isinstance(self.norm, bool)
+        if not number or self.norm not in (1, 2, math.inf):
             raise ModelError(f"dp.Rows(norm={self.norm!r}) is unknown; write 1, 2 or numpy.inf.")
         if self.change not in ("replace", "add or remove"):
             raise ModelError(
@@ -137,26 +139,26 @@ class Rows:
         ----------
         rows : ndarray, shape (m, p)
         """
-        peak = np.abs(rows).max(axis=1, initial=0.0)
-        unit = rows / np.where(peak > 0, peak, 1.0)[:, None]
-        norms = np.linalg.norm(unit, self.norm, axis=1)
-        # Compared without overflow, and rounded in favour of privacy.
-        ratio = self.bound / np.where(peak > 0, peak, 1.0) / np.where(norms > 0, norms, 1.0)
-        long = (peak > 0) & (ratio < 1 - 1e-12)
+        with np.errstate(all="ignore"):  # a warning would tell something about the data
+            peak = np.abs(rows).max(axis=1, initial=0.0)
+            peak = np.where(peak > 0, peak, 1.0)
+            unit = rows / peak[:, None]
+            norms = np.linalg.norm(unit, self.norm, axis=1)
+            norms = np.where(norms > 0, norms, 1.0)
+            # Compared without overflow; rounding is covered by the sensitivity's own.
+            long = (self.bound / peak / norms < 1 - 1e-12) & (rows != 0).any(axis=1)
+            clipped = unit * (self.bound / norms)[:, None]
         if not long.any():
             return rows
-        if not self.clip:
-            return None
-        return np.where(
-            long[:, None], (unit * (self.bound / np.where(norms > 0, norms, 1.0))[:, None]), rows
-        )
+        return np.where(long[:, None], clipped, rows) if self.clip else None
 
-    def allows(self, change: NDArray[np.float64]) -> bool:
-        """Whether neighbours may differ by this, one row of data per row; rounding is forgiven."""
-        rows = change.reshape(change.shape[0], -1)
-        moved = np.flatnonzero(np.abs(rows).sum(axis=1))
-        norms = np.linalg.norm(rows[moved], self.norm, axis=1)
-        return moved.size <= 1 and bool((norms <= self.radius * (1 + 1e-9)).all())
+    def allows(self, one: NDArray[np.float64], other: NDArray[np.float64]) -> bool:
+        """Whether two data of rows within the bound are neighbours."""
+        moved = np.flatnonzero((one != other).reshape(one.shape[0], -1).any(axis=1))
+        if self.change == "replace" or not moved.size:
+            return moved.size <= 1
+        absent = [not data[moved[0]].any() for data in (one, other)]
+        return moved.size == 1 and any(absent)
 
     def __str__(self) -> str:
         name = "inf" if self.norm == math.inf else f"{self.norm:g}"
@@ -257,8 +259,8 @@ class Private(cp.Parameter):
 
     Notes
     -----
-    The values never enter cvxpy: `value` is always None, and printing, pickling or copying drops
-    them. In one Python process this is discipline, not isolation.
+    The values never enter cvxpy: `value` is always None, and printing, pickling or deep-copying
+    drops them. In one Python process this is discipline, not isolation.
 
     Raises
     ------

@@ -67,6 +67,22 @@ class Simplex:
         slack = _ROUNDING * (1.0 + abs(self.b))
         return bool(smallest <= self.b + slack and (not self.equality or self.b <= largest + slack))
 
+    def bounds(self) -> tuple[Array, Array]:
+        """The smallest box around the set: what the others leave to each component."""
+        least = np.where(self.a > 0, self.a * self.lower, self.a * self.upper)
+        most = np.where(self.a > 0, self.a * self.upper, self.a * self.lower)
+        lower, upper = self.lower.copy(), self.upper.copy()
+        for j in range(self.a.size):
+            ends = [(self.b - np.delete(least, j).sum()) / self.a[j], None]
+            if self.equality:
+                ends[1] = (self.b - np.delete(most, j).sum()) / self.a[j]
+            above, below = ends if self.a[j] > 0 else ends[::-1]
+            if above is not None and above == above:
+                upper[j] = min(upper[j], above)
+            if below is not None and below == below:
+                lower[j] = max(lower[j], below)
+        return lower, upper
+
     def __call__(self, v: Array, D: Array) -> Array:
         """``x(tau) = clip(v - tau a / D)`` at the root of ``a'x(tau) = b`` between breakpoints."""
         slope = self.a / D
@@ -292,8 +308,10 @@ class Projector:
         balls: list[tuple[Index, float]] = []
         for own, form in self._blocks:
             low, high = -np.inf, np.inf
-            if isinstance(form, (Box, Simplex)):
+            if isinstance(form, Box):
                 low, high = form.lower, form.upper
+            elif isinstance(form, Simplex):
+                low, high = form.bounds()
             elif isinstance(form, Ball):
                 center = -form.c / form.a
                 radius = form.r / np.abs(form.a)

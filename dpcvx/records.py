@@ -149,7 +149,9 @@ class Contributions:
         if len(followed.sites) != 1:
             raise Unbounded("@", "records reach by several ways")
         atom, turned, factor = followed.sites[0]
-        return Clip(atom, turned, bound, factor)
+        records = self.form.atoms[atom].args[1 if turned else 0]
+        plain = not records.h.any() and not records.terms
+        return Clip(atom, turned, bound, factor, absent=0.0 if plain else bound)
 
 
 class _Pass:
@@ -171,22 +173,27 @@ class _Pass:
         self.known: dict[int, tuple[Combination, _Range]] = {}
         self.cotangents: dict[int, _Range] = {}
         self.total = np.zeros(self.count)
+        self.undefined = False
         # To be filled with the products of records and variables, instead of bounding them.
         self.sites = sites
 
     def run(self) -> Array:
-        start = {id(t.atom): t.weight for t in self.terms}
-        for j, atom in enumerate(self.form.atoms):
-            if j not in self.needed:
-                continue
-            self.ranges[j] = self._value(atom)
-            if id(atom) in start:
-                w = start[id(atom)]
-                self._add(j, _Range(w, w, np.full(w.size, PUBLIC)))
-        for j in range(len(self.form.atoms) - 1, -1, -1):
-            if j in self.cotangents:
-                self._back(self.form.atoms[j], self.cotangents[j])
-        return self.total
+        # Weights of order one keep squares inside floating point.
+        peak = max(float(np.abs(t.weight).max(initial=0.0)) for t in self.terms) or 1.0
+        start = {id(t.atom): t.weight / peak for t in self.terms}
+        with np.errstate(all="ignore"):
+            for j in sorted(self.needed):
+                atom = self.form.atoms[j]
+                self.ranges[j] = self._value(atom)
+                if id(atom) in start:
+                    w = start[id(atom)]
+                    self._add(j, _Range(w, w, np.full(w.size, PUBLIC)))
+            for j in sorted(self.needed, reverse=True):
+                if j in self.cotangents:
+                    self._back(self.form.atoms[j], self.cotangents[j])
+        # Where a record could leave an atom's domain, its contribution is no number.
+        total = np.full(self.count, np.inf) if self.undefined else peak * self.total
+        return np.where(np.isnan(total), np.inf, total)
 
     # forward
 
@@ -197,30 +204,33 @@ class _Pass:
 
     def _computed_range(self, u: Combination) -> _Range:
         lo, hi = u.h.copy(), u.h.copy()
+        low, high = u.h.copy(), u.h.copy()  # the smallest and the largest summand
         owner = np.full(u.h.size, PUBLIC)
         if u.F is not None:
             a, b = _product(u.F, self.extent.lower, self.extent.upper)
             lo, hi = lo + a, hi + b
+            low, high = np.minimum(low, a), np.maximum(high, b)
         for k, G in u.G:
             spec = self._spec(k)
             G = sp.csr_array(G)
             owner = _joined(owner, _owners(G, _record_of(spec)))
             up, down = self._reach(spec, G.maximum(0)), self._reach(spec, -G.minimum(0))
-            lo = lo - (up if spec.sign != "nonneg" else 0.0)
-            hi = hi + (up if spec.sign != "nonpos" else 0.0)
-            lo = lo - (down if spec.sign != "nonpos" else 0.0)
-            hi = hi + (down if spec.sign != "nonneg" else 0.0)
+            zero = np.zeros_like(up)
+            a = -(zero if spec.sign == "nonneg" else up) - (zero if spec.sign == "nonpos" else down)
+            b = (zero if spec.sign == "nonpos" else up) + (zero if spec.sign == "nonneg" else down)
+            lo, hi = lo + a, hi + b
+            low, high = np.minimum(low, a), np.maximum(high, b)
         for j, M in u.terms:
             inner = self.ranges[j]
             a, b = _product(M, inner.lo, inner.hi)
             lo, hi = lo + a, hi + b
+            low, high = np.minimum(low, a), np.maximum(high, b)
             owner = _joined(owner, _owners(sp.csr_array(M), inner.owner))
+        lo, hi = np.where(np.isnan(lo), -np.inf, lo), np.where(np.isnan(hi), np.inf, hi)
         if u.F is not None or u.terms:
-            # More than these sums round, so that no kink is missed by rounding.
-            size = np.maximum(np.abs(lo), np.abs(hi))
-            margin = np.where(owner == PUBLIC, 0.0, _ROUNDING * size)
-            with np.errstate(invalid="ignore"):
-                lo, hi = lo - margin, hi + margin
+            # More than these sums round, so that no kink is missed; sums of one sign keep it.
+            size = np.where(owner == PUBLIC, 0.0, _ROUNDING * np.maximum(np.abs(lo), np.abs(hi)))
+            lo, hi = np.where(low >= 0, lo, lo - size), np.where(high <= 0, hi, hi + size)
             lo, hi = np.where(np.isnan(lo), -np.inf, lo), np.where(np.isnan(hi), np.inf, hi)
         return _Range(lo, hi, owner, self._data_norms(u))
 
@@ -259,7 +269,8 @@ class _Pass:
         if dual == 1:
             part = np.bincount(where, coo.data, keys.size)
         elif dual == 2:
-            part = np.sqrt(np.bincount(where, coo.data**2, keys.size))
+            peak = float(np.abs(coo.data).max(initial=0.0)) or 1.0
+            part = peak * np.sqrt(np.bincount(where, (coo.data / peak) ** 2, keys.size))
         else:
             part = np.zeros(keys.size)
             np.maximum.at(part, where, coo.data)
@@ -321,6 +332,9 @@ class _Pass:
                 ends = np.vstack([ends, np.where(inside, at(np.full(1, turn)), ends[0])])
         # Where an end lies outside the domain, nothing is known.
         lost = np.isnan(ends).any(axis=0)
+        if atom.rule is POWER and atom.data[0] < 0:
+            lost |= (u.lo <= 0) & (u.hi >= 0)
+        self.undefined |= bool(lost.any())
         lo, hi = ends.min(axis=0, initial=np.inf), ends.max(axis=0, initial=-np.inf)
         return _Range(np.where(lost, -np.inf, lo), np.where(lost, np.inf, hi), u.owner)
 
@@ -328,8 +342,8 @@ class _Pass:
         (m, k), (_, n) = _shape(atom.args[0], 0), _shape(atom.args[1], 1)
         L = args[0].size.reshape((m, k), order="F")
         R = args[1].size.reshape((k, n), order="F")
-        l2, l1 = np.sqrt((L**2).sum(axis=1)), L.sum(axis=1)
-        r2, r1 = np.sqrt((R**2).sum(axis=0)), R.sum(axis=0)
+        l2, l1 = _euclid(L), L.sum(axis=1)
+        r2, r1 = _euclid(R.T), R.sum(axis=0)
         if not self._moves(atom.args[0]):
             one, two = self._row_norms(atom.args[0], (m, k))
             l1, l2 = np.minimum(l1, one), np.minimum(l2, two)
@@ -361,12 +375,12 @@ class _Pass:
     def _row_norms(self, u: Combination, shape: tuple[int, int]) -> tuple[Array, Array]:
         """Bounds of the l1 and l2 norms of the rows of a matrix without variables."""
         box = self._range(u).size.reshape(shape, order="F")
-        one, two = box.sum(axis=1), np.sqrt((box**2).sum(axis=1))
+        one, two = box.sum(axis=1), _euclid(box)
         mixed = _row_owner(self._range(u).owner.reshape(shape, order="F")) == MIXED
         if u.terms or mixed.any():
             return one, two
         parts = [np.abs(u.h).reshape(shape, order="F")]
-        norms = [(parts[0].sum(axis=1), np.sqrt((parts[0] ** 2).sum(axis=1)))]
+        norms = [(parts[0].sum(axis=1), _euclid(parts[0]))]
         for k, G in u.G:
             spec, G = self._spec(k), sp.csr_array(G)
             if np.diff(G.indptr).max(initial=0) > 1 or (abs(G) > 0).sum(axis=0).max() > 1:
@@ -380,7 +394,7 @@ class _Pass:
         apart = (np.sum([part > 0 for part in parts], axis=0) <= 1).all()
         total_one = np.sum([a for a, _ in norms], axis=0)
         twos = np.array([b for _, b in norms])
-        total_two = np.sqrt((twos**2).sum(axis=0)) if apart else twos.sum(axis=0)
+        total_two = _euclid(twos.T) if apart else twos.sum(axis=0)
         return np.minimum(one, total_one), np.minimum(two, total_two)
 
     def _column_norms(self, u: Combination, shape: tuple[int, int]) -> Array:
@@ -394,7 +408,7 @@ class _Pass:
             columns = np.unique(rows.indices)
             reach = self.extent.norm2(columns)
             norms[c] = _operator_norm(rows, 2) * reach if columns.size else 0.0
-        return norms + np.sqrt((h**2).sum(axis=0))
+        return norms + _euclid(h.T)
 
     # backward
 
@@ -416,7 +430,8 @@ class _Pass:
         own = owner >= 0
         size = g.size[own]
         one = np.bincount(owner[own], size, self.count).astype(float)
-        two = np.sqrt(np.bincount(owner[own], size**2, self.count))
+        peak = float(np.max(size, initial=0.0, where=np.isfinite(size))) or 1.0
+        two = peak * np.sqrt(np.bincount(owner[own], (size / peak) ** 2, self.count))
         if g.norms is not None and np.array_equal(g.owner, owner):
             one, two = np.minimum(one, g.norms[0]), np.minimum(two, g.norms[1])
         return one, np.minimum(two, one)
@@ -588,7 +603,7 @@ class _Pass:
             size[own] = norms[rows[own]]
         else:
             cells = g.size.reshape((m, n), order="F")
-            size = cells.sum(axis=1) if self.p == 1 else np.sqrt((cells**2).sum(axis=1))
+            size = cells.sum(axis=1) if self.p == 1 else _euclid(cells)
         part = _bounded_times(norm[own], size[own])
         self.total += factor * np.bincount(rows[own], part, self.count)
 
@@ -650,6 +665,14 @@ def _product(M: Matrix, lo: Array, hi: Array) -> tuple[Array, Array]:
     return np.where(np.isnan(low), -np.inf, low), np.where(np.isnan(high), np.inf, high)
 
 
+def _euclid(rows: Array) -> Array:
+    """l2 norms of the rows, without underflow."""
+    peak = rows.max(axis=1, initial=0.0)
+    peak = np.maximum(peak, -rows.min(axis=1, initial=0.0))
+    unit = np.where((peak > 0) & np.isfinite(peak), peak, 1.0)
+    return unit * np.sqrt(((rows / unit[:, None]) ** 2).sum(axis=1))
+
+
 def _kept(M: sp.csr_array) -> sp.csr_array:
     M = sp.csr_array(M)
     M.eliminate_zeros()
@@ -657,16 +680,19 @@ def _kept(M: sp.csr_array) -> sp.csr_array:
 
 
 def _bounded_times(a: Array, b: Array | float) -> Array:
-    """A product of bounds, where zero times infinity is zero."""
-    with np.errstate(invalid="ignore"):
+    """A product of bounds; of zero and infinity nothing is known."""
+    with np.errstate(all="ignore"):
         out = np.asarray(a * b)
-    return np.where(np.isnan(out), 0.0, out)
+    return np.where(np.isnan(out), np.inf, out)
 
 
 def _times(a: Array, b: Array, c: Array, d: Array) -> tuple[Array, Array]:
-    """Interval product, where zero times infinity is zero."""
-    corners = np.stack([_bounded_times(s, t) for s in (a, b) for t in (c, d)])
-    return corners.min(axis=0), corners.max(axis=0)
+    """Interval product; of zero and infinity nothing is known."""
+    with np.errstate(all="ignore"):
+        corners = np.stack([s * t for s in (a, b) for t in (c, d)])
+    lost = np.isnan(corners).any(axis=0)
+    low, high = corners.min(axis=0, initial=np.inf), corners.max(axis=0, initial=-np.inf)
+    return np.where(lost, -np.inf, low), np.where(lost, np.inf, high)
 
 
 def _joined(a: Index, b: Index) -> Index:
@@ -700,9 +726,10 @@ def _row_owner(owner: NDArray[np.intp]) -> Index:
 
 
 def _row_sizes(M: sp.csr_array, p: int) -> Array:
-    powered = abs(M) if p == 1 else M.power(2)
+    peak = float(np.abs(M.data).max(initial=0.0)) or 1.0
+    powered = abs(M) if p == 1 else sp.csr_array(M / peak).power(2)
     total = np.asarray(powered.sum(axis=1)).ravel()
-    return total if p == 1 else np.sqrt(total)
+    return total if p == 1 else peak * np.sqrt(total)
 
 
 def _selects(M: sp.csr_array) -> bool:
@@ -722,7 +749,7 @@ def _operator_norm(M: sp.csr_array, p: int) -> float:
     if p == 1:
         return rows
     columns = float(_row_sizes(sp.csr_array(M.T), 1).max())
-    bound = math.sqrt(rows * columns)
+    bound = math.sqrt(rows) * math.sqrt(columns)
     if min(M.shape) <= 500 and max(M.shape) <= 5000:
         bound = min(bound, float(np.linalg.norm(M.toarray(), 2)) * (1 + 1e-12))
     return bound

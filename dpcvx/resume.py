@@ -55,6 +55,7 @@ def begin(plan: Plan, ledger: Ledger | Journal | None, seeded: bool) -> Start:
         return _fresh(plan, _accounts(plan, ledger))
     run = ledger.interrupted
     if run is not None and run.fingerprint == plan.fingerprint and plan.calibrated is not None:
+        _accounts(plan, ledger.ledger)  # refuses a ledger of other changes or other groups
         return _again(plan, _accounts(plan, ledger.before), run, seeded)
     start = _fresh(plan, _accounts(plan, ledger.ledger))
     ledger.begin(plan.fingerprint, seeded=seeded, accounts=start.accounts)
@@ -85,12 +86,15 @@ def _again(plan: Plan, accounts: list[Account], run: Interrupted, seeded: bool) 
         charged = run.charged.get(name, [])
         made.append([e for e in charged if (e.round, e.step) in known])
         unmade.append([e for e in charged if (e.round, e.step) not in known])
-    if run.spoiled and not seeded:
-        # Part of the value is on disk, and fresh noise would make another of it: it is paid twice.
-        for account, entries in zip(accounts, unmade, strict=True):
-            for entry in entries:
+    for account, entries in zip(accounts, unmade, strict=True):
+        # Where a part of a value was on disk, fresh noise would make another value: it is paid
+        # twice. With a seed it is the same value again.
+        lost = run.lost.get(account.agent, [])
+        if seeded:
+            entries[:0] = lost
+        else:
+            for entry in lost:
                 account.recall(entry)
-        unmade = [[] for _ in accounts]
     rounds = _affordable_rounds(plan, accounts)
     for account, entries, others in zip(accounts, made, unmade, strict=True):
         for entry in (*entries, *others):

@@ -75,7 +75,7 @@ class Asserted:
 
     def __post_init__(self) -> None:
         for name, value in (("l2", self.l2), ("l1", self.l1)):
-            if value is not None and not positive_finite(value):
+            if not positive_finite(value) and (name == "l2" or value is not None):
                 raise PrivacyError(
                     f"dp.Asserted({name}={value!r}) is not a sensitivity: write a positive finite "
                     "number."
@@ -173,14 +173,15 @@ class Sensitivity:
         if self.weights is not None and x is None:
             return Bound(math.inf, False)
         worst = Bound(0.0, True)
-        shares = self._record_shares(p, scale, x)
         for spec, J in zip(self.private, self.jacobians_at(x, scale), strict=True):
+            if not np.isfinite(J.data).all():
+                return Bound(math.inf, False)
             if isinstance(spec.adjacency, Within):
                 found = ball_norm(J, spec.adjacency.norm, p)
                 if found.value * spec.adjacency.radius > worst.value:
                     worst = Bound(found.value * spec.adjacency.radius, found.exact)
-        for share in shares.values():
-            if share.value > worst.value:
+        for share in self._record_shares(p, scale, x).values():
+            if not share.value <= worst.value:
                 worst = share
         return Bound(worst.value * _UP, worst.exact)
 
@@ -205,6 +206,9 @@ class Sensitivity:
                 total[label] = total.get(label, 0.0) + share
                 parts[label] = parts.get(label, 0) + 1
         exact = dict.fromkeys(total, True)
+        for spec in self.private:  # a sign keeps a row from its opposite
+            if isinstance(spec.adjacency, Rows) and spec.sign and spec.size > spec.shape[0]:
+                exact[spec.adjacency.records] = False
         for task in self.records:
             adjacency = self.private[task.members[0]].adjacency
             assert isinstance(adjacency, Rows)
@@ -212,7 +216,7 @@ class Sensitivity:
             total[label] = total.get(label, 0.0) + self._contribution(task, adjacency, p, scale, x)
             exact[label] = False
         return {
-            label: Bound(float(np.max(value)), exact[label] and parts.get(label, 0) <= 1)
+            label: Bound(_largest(value), exact[label] and parts.get(label, 0) <= 1)
             for label, value in total.items()
         }
 
@@ -222,13 +226,17 @@ class Sensitivity:
         if self.clips:
             peak = 1.0 if scale is None else float(scale.max())
             spread = 1.0 if p == 2 else math.sqrt(self.extent.lower.size)
-            records = 2.0 if adjacency.change == "replace" else 1.0
-            return np.full(task.count, records * self.clips[0].bound * peak * spread)
+            clip = self.clips[self.records.index(task)]
+            other = clip.bound if adjacency.change == "replace" else clip.absent
+            return np.full(task.count, (clip.bound + other) * peak * spread)
         extent = self.extent if x is None else Extent.at(x)
-        one = task.bound(p, extent, scale)
-        if adjacency.change == "replace":
-            return 2 * one
-        return one + task.bound(p, extent, scale, absent=True)
+        try:
+            one = task.bound(p, extent, scale)
+            if adjacency.change == "replace":
+                return 2 * one
+            return one + task.bound(p, extent, scale, absent=True)
+        except Unbounded:  # at a point outside the set; over the set it was tried before
+            return np.full(task.count, math.inf)
 
     @property
     def l1(self) -> float:
@@ -467,17 +475,21 @@ def _check_records(form: NormalForm, owner: str) -> None:
 def row_norms(J: sp.csr_array, spec: PrivateSpec, p: int) -> Array:
     """Per row of the data, the largest ``||J delta||_p`` over changes of that row."""
     assert isinstance(spec.adjacency, Rows)
-    m = spec.shape[0]
+    m, reach = spec.shape[0], spec.adjacency.radius
     if len(spec.shape) == 1 or spec.shape[1] == 1:
-        columns = np.asarray((abs(J) if p == 1 else J.power(2)).sum(axis=0)).ravel()
-        return spec.adjacency.radius * (columns if p == 1 else np.sqrt(columns))
+        # A number of known sign cannot change by more than its bound.
+        reach = reach if spec.sign is None else spec.adjacency.bound
+        peak = float(np.abs(J.data).max(initial=0.0)) or 1.0
+        unit = sp.csr_array(J / peak)
+        columns = np.asarray((abs(unit) if p == 1 else unit.power(2)).sum(axis=0)).ravel()
+        return reach * peak * (columns if p == 1 else np.sqrt(columns))
     by_column = sp.csc_array(J)
     out = np.zeros(m)
     for i in range(m):
         own = by_column[:, np.arange(i, spec.size, m)]
         if own.nnz:
             out[i] = ball_norm(sp.csr_array(own), spec.adjacency.norm, p).value
-    return spec.adjacency.radius * out
+    return reach * out
 
 
 def ball_norm(J: sp.csr_array, norm: str | float, p: int) -> Bound:
@@ -586,6 +598,11 @@ def _without_zeros(J: sp.csr_array) -> sp.csr_array:
     J.sum_duplicates()
     J.eliminate_zeros()
     return J
+
+
+def _largest(values: Array) -> float:
+    """The maximum, infinite if one of the values is no number."""
+    return math.inf if np.isnan(values).any() else float(np.max(values))
 
 
 def _norm_in_words(adjacency: Within) -> str:

@@ -5,7 +5,7 @@ import math
 import mpmath as mp
 import numpy as np
 import pytest
-from dp_accounting import GaussianDpEvent, LaplaceDpEvent, rdp
+from dp_accounting import GaussianDpEvent, LaplaceDpEvent, pld, rdp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,7 +16,12 @@ from dpcvx.accounting import (
     classical_gaussian_multiplier,
     gaussian_multiplier,
     laplace_multiplier,
+    ryu_kim_claim,
 )
+from dpcvx.ledger import Account, Budget, Entry
+from dpcvx.mechanism import Calibrated
+from dpcvx.oracle import Exit
+from tests.instances import power_line
 
 multipliers = st.floats(0.5, 100)
 deltas = st.sampled_from([1e-2, 1e-6, 1e-9])
@@ -55,6 +60,48 @@ def test_gaussian_releases_compose_exactly(steps, multiplier, delta, epsilon):
     assert price.epsilon == pytest.approx(epsilon, rel=1e-10)
     assert price.accountant == "exact Gaussian composition"
     assert price.delta == delta
+
+
+# The same, by the parameter mu.
+@pytest.mark.parametrize(
+    ("mu", "delta", "epsilon"),
+    [
+        (0.05, 1e-6, 0.18921317272645),
+        (0.1, 1e-3, 0.19753397323971),
+        (0.3, 0.1, 0.045813185795664),
+        (0.5, 1e-6, 2.2540846502197),
+        (1, 1e-2, 2.3177890403041),
+        (1, 1e-9, 6.1739350466709),
+        (2, 1e-5, 9.9972561464343),
+        (5, 1e-3, 27.176017134377),
+        (8, 1e-12, 87.559284308093),
+    ],
+)
+def test_gaussian_epsilons_golden(mu, delta, epsilon):
+    assert gaussian(1 / mu).price(delta).epsilon == pytest.approx(epsilon, rel=1e-10)
+    assert precise_delta(epsilon, mu) == pytest.approx(delta, rel=1e-9)
+
+
+# Steps of classical noise at (epsilon, delta) each: the exact total, and the claim of Theorem 4.9.
+ERRATA = [
+    (100, 1.0, 1e-2, 11.918178190327, 9.7661884686347),
+    (500, 1.0, 1e-2, 41.765113650153, 21.837861296942),
+    (5000, 1.0, 1e-6, 151.61811149734, 70.146456109945),
+    (100, 0.05, 1e-2, 0.19242582129761, 0.48830942343173),
+]
+
+
+@pytest.mark.parametrize(("steps", "epsilon", "delta", "truth", "claim"), ERRATA)
+def test_the_claimed_total_is_not_the_total(steps, epsilon, delta, truth, claim):
+    m = classical_gaussian_multiplier(epsilon, delta)
+    assert gaussian(m, steps).price(delta).epsilon == pytest.approx(truth, rel=1e-10)
+    assert ryu_kim_claim(steps, epsilon, delta) == pytest.approx(claim, rel=1e-10)
+
+
+def test_what_is_claimed_at_delta_1e_6_fails_with_probability_0_91():
+    m = classical_gaussian_multiplier(1.0, 1e-6)
+    claimed = ryu_kim_claim(5000, 1.0, 1e-6)
+    assert float(precise_delta(claimed, math.sqrt(5000) / m)) == pytest.approx(0.9093926196)
 
 
 def test_a_hundred_classical_steps_cost_11_918_and_not_the_moments_figure_9_766():
@@ -172,6 +219,23 @@ def test_order_does_not_matter(parts, random):
     assert composed(shuffled).laplace == composed(parts).laplace
 
 
+@settings(max_examples=50)
+@given(releases, st.integers(0, 30))
+def test_repeated_is_the_same_releases_again_and_again(parts, times):
+    repeated = composed(parts).repeated(times)
+    assert repeated.mu2 == pytest.approx(composed(parts * times).mu2, rel=1e-12)
+    assert {m: c for m, c in repeated.laplace if c} == dict(composed(parts * times).laplace)
+    assert repeated.pure == pytest.approx(composed(parts * times).pure, rel=1e-12)
+    assert repeated.rho == pytest.approx(composed(parts * times).rho, rel=1e-12)
+
+
+def test_a_release_without_noise_makes_everything_free_of_a_guarantee():
+    exposed = laplace(5.0).with_exposure()
+    for total in (exposed, exposed.with_gaussian(1e6), exposed.with_laplace(1e6, 3)):
+        assert total.price(0.1).epsilon == total.pure == total.rho == math.inf
+    assert exposed.repeated(2).exposed
+
+
 @settings(deadline=None, max_examples=40)
 @given(multipliers, st.integers(1, 500), deltas)
 def test_more_gaussian_releases_cost_more_and_more_noise_less(multiplier, count, delta):
@@ -283,6 +347,153 @@ def test_renyi_accounting_is_an_upper_bound_for_laplace_and_mixed_noise(laplaces
         total = total.with_gaussian(40.0, gaussians)
     bound = accountant.get_epsilon(1e-6)
     assert 0.9 * bound < total.price(1e-6).epsilon <= bound
+
+
+@settings(max_examples=8)
+@given(st.floats(2, 30), st.integers(1, 20))
+def test_exact_is_below_loss_distributions_and_these_below_renyi(multiplier, count):
+    event, delta = GaussianDpEvent(multiplier), 1e-6
+    loss = pld.PLDAccountant(value_discretization_interval=1e-3).compose(event, count)
+    renyi = rdp.RdpAccountant().compose(event, count)
+    exact = gaussian(multiplier, count).price(delta).epsilon
+    assert exact <= loss.get_epsilon(delta) * (1 + 1e-9) <= renyi.get_epsilon(delta)
+
+
+@settings(max_examples=12)
+@given(st.floats(2, 50), st.integers(1, 60), st.sampled_from([1e-9, 1e-6, 1e-2]))
+def test_laplace_prices_are_below_the_pure_sum_and_below_renyi(multiplier, count, delta):
+    total = laplace(multiplier, count)
+    renyi = rdp.RdpAccountant().compose(LaplaceDpEvent(multiplier), count)
+    stated = total.price(delta).epsilon
+    assert stated <= total.pure
+    assert stated <= renyi.get_epsilon(delta) + 1e-3
+    assert total.pure == pytest.approx(count / multiplier, rel=1e-12)
+
+
+def test_a_pure_laplace_sum_golden():
+    assert laplace(7.0, 300).price(0.0).epsilon == pytest.approx(42.857142857143, rel=1e-13)
+    assert laplace(2.0).price(0.01).epsilon == pytest.approx(0.479899328293, abs=2e-4)
+
+
+@pytest.mark.parametrize(
+    ("gaussians", "laplaces"), [((5.0, 4), (8.0, 3)), ((1.5, 1), (0.7, 2)), ((40.0, 90), (60.0, 9))]
+)
+def test_mixed_noise_is_priced_like_its_events_one_by_one(gaussians, laplaces):
+    accountant = pld.PLDAccountant(value_discretization_interval=1e-3)
+    for make, (m, count) in ((GaussianDpEvent, gaussians), (LaplaceDpEvent, laplaces)):
+        for _ in range(count):
+            accountant.compose(make(m))
+    stated = gaussian(*gaussians).with_laplace(*laplaces).price(1e-6).epsilon
+    # The loop rounds up by at most half of 1e-3 each time; ours by less, because it merges first.
+    assert stated == pytest.approx(accountant.get_epsilon(1e-6), rel=5e-3)
+    parts = gaussian(*gaussians).price(1e-6).epsilon + laplace(*laplaces).pure
+    assert stated <= parts
+
+
+def test_losses_below_the_grid_of_the_distribution_are_priced_by_the_sum():
+    price = gaussian(1e3).with_laplace(1e6).price(1e-6)
+    assert price.accountant == "exact Gaussian composition plus pure epsilons"
+    assert price.epsilon == pytest.approx(gaussian(1e3).price(1e-6).epsilon + 1e-6, rel=1e-9)
+
+
+def test_zero_concentrated_parameters_golden_and_additive():
+    # Bun and Steinke (2016): 1 / (2 sigma^2), and epsilon^2 / 2 of pure epsilon.
+    assert gaussian(5.0).rho == pytest.approx(0.02, rel=1e-14)
+    assert laplace(4.0).rho == pytest.approx(0.03125, rel=1e-14)
+    assert gaussian(5.0, 7).with_laplace(4.0, 3).rho == pytest.approx(0.23375, rel=1e-14)
+
+
+@settings(max_examples=25)
+@given(releases, st.sampled_from([1e-9, 1e-6, 1e-2]))
+def test_the_zero_concentrated_conversion_is_an_upper_bound(parts, delta):
+    # Bun and Steinke (2016), Proposition 1.3.
+    total = composed(parts)
+    assert total.price(delta).epsilon <= total.rho + 2 * math.sqrt(total.rho * math.log(1 / delta))
+
+
+def book_for(epsilon, delta):
+    return Account("bob", {}, Budget(epsilon, delta, Composition()))
+
+
+def charge(book, noise, multiplier):
+    entry = Entry(1, 1, str(noise), multiplier, 1.0, 2.0**-20, "derived", "gradient")
+    book.charge(entry, Calibrated(noise, multiplier))
+
+
+def test_rounds_of_unequal_noise_in_one_account_compose_exactly():
+    book = book_for(50.0, 1e-6)
+    for multiplier in (3, 5, 7, 11, 13):
+        charge(book, dp.Gaussian(), multiplier)
+    # Root of precise_delta at mu^2 = 1/9 + 1/25 + 1/49 + 1/121 + 1/169 with 50 digits.
+    assert book.spent().epsilon == pytest.approx(1.9152340754367, rel=1e-10)
+    assert book.rho == pytest.approx(0.092850448474824, rel=1e-12)
+    charge(book, dp.Laplace(), 2.0)
+    mixed = composed([("with_gaussian", m) for m in (3, 5, 7, 11, 13)] + [("with_laplace", 2.0)])
+    assert book.spent() == mixed.price(1e-6)
+    assert 1.9152340754367 < book.spent().epsilon <= 2.4152340754367 * (1 + 1e-10)
+
+
+spendings = st.lists(st.floats(0.5, 50), min_size=1, max_size=25)
+
+
+@settings(max_examples=40)
+@given(spendings, st.floats(0.2, 8), st.sampled_from(["gaussian", "laplace"]))
+def test_an_account_never_exceeds_its_budget_and_never_forgets(multipliers, budget, kind):
+    noise, delta = (dp.Gaussian(), 1e-6) if kind == "gaussian" else (dp.Laplace(), 0.0)
+    book = book_for(budget, delta)
+    before = 0.0
+    for multiplier in multipliers:
+        count = len(book.entries)
+        try:
+            charge(book, noise, multiplier)
+        except dp.BudgetError as refusal:
+            assert refusal.requested > budget
+            assert len(book.entries) == count
+            assert book.spent().epsilon == before
+            continue
+        assert len(book.entries) == count + 1
+        assert before < book.spent().epsilon <= budget * (1 + 1e-8)
+        before = book.spent().epsilon
+
+
+def test_a_mixed_account_stops_at_its_budget():
+    book = book_for(2.0, 1e-6)
+    spent = [0.0]
+    with pytest.raises(dp.BudgetError):
+        for _ in range(20):
+            charge(book, dp.Gaussian(), 6.0)
+            spent.append(book.spent().epsilon)
+            charge(book, dp.Laplace(), 5.0)
+            spent.append(book.spent().epsilon)
+    assert spent == sorted(set(spent))
+    assert 1.5 < spent[-1] <= 2.0
+
+
+@pytest.mark.parametrize("mechanism", [dp.Gaussian(), dp.Laplace()], ids=str)
+def test_the_odometer_of_a_run_rises_to_the_price_of_its_plan(monkeypatch, mechanism):
+    delta = 1e-6 if isinstance(mechanism, dp.Gaussian) else 0.0
+    plan = power_line().problem.plan(
+        dp.LinearizedADMM(rho=1.0, local_updates=2),
+        mechanism=mechanism,
+        rounds=6,
+        epsilon=1.5,
+        delta=delta,
+    )
+    charge, readings = Exit._charge, {}
+
+    def metered(self, entry):
+        charge(self, entry)
+        readings.setdefault(self.agent, []).append(self.account.spent().epsilon)
+
+    monkeypatch.setattr(Exit, "_charge", metered)
+    result = plan.run(seed=0)
+    assert sorted(readings) == [0, 1]
+    for spent in readings.values():
+        assert len(spent) == 12
+        assert spent == sorted(set(spent))
+        assert spent[-1] == pytest.approx(plan.price.epsilon, rel=1e-9)
+        assert spent[-1] <= 1.5 * (1 + 1e-9)
+    assert result.ledger.spent() == pytest.approx(plan.price.epsilon, rel=1e-9)
 
 
 def test_mixed_noise_costs_more_than_either_part():

@@ -21,12 +21,12 @@ PACKAGE = Path(dp.__file__).parent
 
 # name -> modules (below dpcvx, without suffix) that may import it.
 IMPORTERS = {
-    "dpcvx.oracle": {"worker", "run", "resume", "result", "not_private", "check"},
+    "dpcvx.oracle": {"worker", "run", "resume", "result", "not_private", "check", "audit"},
     "dpcvx.oracle.PrivateOracle": {"run"},
     "dpcvx.oracle.Exit": {"run", "check"},  # check: its own exit, for made-up data
     "dpcvx.oracle.publish": {"run"},
     "dpcvx.oracle.published": {"run"},
-    "dpcvx.oracle.read": {"not_private", "check"},
+    "dpcvx.oracle.read": {"not_private", "check", "audit"},
     "dpcvx.private.unseal": {"oracle"},
     "dpcvx.private.source_of": {"run", "not_private"},
     "dpcvx.not_private": {"__init__", "compare"},  # compare: on stand-in data

@@ -69,8 +69,82 @@ def test_quiet_unless_on_a_terminal(monkeypatch):
 def test_the_figure_shows_residuals_and_the_guarantee(plan):
     result = plan.run(seed=0)
     (axes,) = result.plot().axes
-    assert axes.get_title() == "(1, 1e-06)-DP in total"
+    assert axes.get_title() == result.guarantee.headline
+    assert "(1, 1e-06)-DP" in axes.get_title() and "not for release" in axes.get_title()
     primal, dual = (line.get_ydata() for line in axes.lines)
     assert np.array_equal(primal, result.history.primal)
     assert np.isnan(dual[0])
     assert np.array_equal(dual[1:], result.history.dual[1:])
+
+
+def test_a_quiet_run_does_not_compose_a_banner(plan, monkeypatch):
+    composed = []
+    monkeypatch.setattr(display, "banner", lambda plan: composed.append(plan) or "")
+    plan.run(seed=0, verbose=False)
+    assert composed == []
+
+
+def problem(groups=(), **agent):
+    x = cp.Variable(2, name="x")
+    agents = []
+    for name in "ab":
+        d = dp.Private(np.ones(2), name=f"data of {name}", adjacency=dp.Within(0.1))
+        agents.append(dp.Agent(cp.Minimize(cp.sum_squares(x - d)), name=name, **agent))
+    return dp.Problem(agents, groups=groups)
+
+
+def flat(text):
+    return re.sub(r"\s+", " ", str(text))
+
+
+def test_the_banner_says_that_no_data_have_been_read(plan):
+    assert "fixed by the plan; no data have been read" in str(plan)
+    unprotected = power_line().problem.plan(mechanism=None, rounds=1)
+    assert "no data have been read" not in str(unprotected)
+    assert "sensitivity" not in str(unprotected)
+
+
+def test_the_banner_says_exact_or_bounded_and_where_it_comes_from():
+    text = flat(problem().plan(epsilon=1.0, delta=1e-6))
+    assert re.search(r"a: (gradient )?l2 = 0\.2[,;] noise: scale", text)
+    assert "derived from the model" in text
+    text = flat(problem(sensitivity=dp.Asserted(l2=0.3)).plan(epsilon=1.0, delta=1e-6))
+    assert re.search(r"a: (gradient )?l2 <= 0\.3[,;] noise: scale", text)
+    assert "asserted by the user, not derived" in text
+    assert "ASSERTED, not proved" in text
+
+
+def test_the_banner_of_grouped_agents_names_the_group():
+    text = flat(problem([["a", "b"]]).plan(epsilon=1.0, delta=1e-6))
+    assert "one person's data in all agents of a group" in text
+    assert "groups a and b" in text
+
+
+def test_the_banner_shows_a_claim_as_one():
+    mechanism = dp.Gaussian(step_epsilon=1.0, step_delta=1e-2, calibration="classical")
+    plan = problem().plan(mechanism=mechanism, rounds=100, delta=1e-2)
+    assert "(11.9182, 0.01)-DP for each agent's data, worst case" in flat(plan)
+    assert "claims (9.76619, 0.01); that is not a bound" in flat(plan)
+    assert max(len(line) for line in str(plan).splitlines()) <= 96
+
+
+def test_the_summary_of_a_seeded_run_says_not_for_release():
+    plan = problem().plan(epsilon=1.0, delta=1e-6, rounds=2)
+    assert "not for release" in str(plan.run(seed=0))
+    assert "not for release" not in str(plan.run())
+    assert "not for release" not in str(plan)
+
+
+def test_what_is_computed_on_private_data_says_so(capsys):
+    plan = problem().plan(epsilon=1.0, delta=1e-6, rounds=1)
+    assert "not private" in str(dp.check(plan))
+    assert "not private" in str(dp.audit(plan, runs=20))
+    assert capsys.readouterr().out == ""
+
+
+def test_the_ledger_is_shown_with_what_is_spent_and_allowed():
+    plan = problem([["a", "b"]]).plan(epsilon=1.0, delta=1e-6, rounds=3)
+    lines = str(plan.run(seed=0).ledger).splitlines()
+    assert len(lines) == 2
+    for line, name in zip(lines, "ab", strict=True):
+        assert line.startswith(f"{name}: 3 releases, epsilon 1 of 1 at delta 1e-06 (exact")

@@ -42,3 +42,59 @@ def test_a_maximised_objective_counts_with_its_sign():
     problem = dp.Problem([dp.Agent(cp.Maximize(-cp.square(x - 3) + 1), [x <= 2])])
     assert dp.not_private.central(problem).solve() == pytest.approx(0.0, abs=1e-6)
     assert given.optimum > 0
+
+
+def records(rows, norm=2, clip=True):
+    return dp.Private(shape=np.shape(rows), name="X", adjacency=dp.Rows(1.0, norm=norm, clip=clip))
+
+
+LONG = np.array([[0.6, 0.8], [0.6, -0.9], [3.0, 0.0], [0.0, 0.0]])
+
+
+@pytest.mark.parametrize(("norm", "count"), [(1, 3), (2, 2), (np.inf, 1)])
+def test_long_rows_are_counted_in_their_norm(norm, count):
+    assert dp.not_private.too_long(records(LONG, norm), LONG) == count
+    assert dp.not_private.too_long(records(LONG, norm), lambda: LONG.tolist()) == count
+
+
+def test_entries_of_a_vector_are_rows_and_other_data_have_none():
+    assert dp.not_private.too_long(records([0.5, -2.0, 1.5]), [0.5, -2.0, 1.5]) == 2
+    load = dp.Private(np.full(3, 9.0), name="load", adjacency=dp.Within(1.0))
+    assert dp.not_private.too_long(load) == 0
+    with pytest.raises(dp.DataError, match="'X' has no data"):
+        dp.not_private.too_long(records(LONG))
+
+
+@pytest.mark.xfail(strict=True, reason="rows at the bound up to rounding are accepted, but counted")
+def test_rows_that_are_neither_clipped_nor_refused_are_not_counted():
+    rows = np.random.default_rng(0).normal(size=(200, 3))
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    accepted = dp.Private(rows, name="X", adjacency=dp.Rows(1.0))
+    assert dp.not_private.too_long(accepted) == 0
+
+
+def test_long_rows_are_clipped_in_the_central_problem_and_its_objective():
+    w = cp.Variable(2, name="w")
+    X = records(LONG)
+    problem = dp.Problem([dp.Agent(cp.Minimize(cp.sum_squares(X @ w - 1)), [cp.abs(w) <= 9])])
+    clipped = LONG / np.maximum(1, np.linalg.norm(LONG, axis=1, keepdims=True))
+    central = dp.not_private.central(problem, {"X": LONG})
+    best, residual = np.linalg.lstsq(clipped, np.ones(4), rcond=None)[:2]
+    assert central.solve(cp.CLARABEL) == pytest.approx(residual[0], abs=1e-6)
+    assert np.allclose(w.value, best, atol=1e-4)
+    plan = problem.plan(mechanism=None, rounds=1)
+    solution = dp.Solution(plan.program, (best,), {w.id: np.zeros(2)})
+    value = dp.not_private.objective(problem, solution, {"X": LONG})
+    assert value == pytest.approx(residual[0], rel=1e-9)
+
+
+def test_clipped_contributions_do_not_change_what_the_objective_is():
+    # clip= is a matter of the noisy gradient; the true objective is the model's.
+    w = cp.Variable(2, name="w")
+    X = dp.Private(LONG / 3, name="X", adjacency=dp.Rows(1.0))
+    agent = dp.Agent(cp.Minimize(cp.sum_squares(X @ w - 1)), clip=1e-3)
+    problem = dp.Problem([agent])
+    plan = problem.plan(mechanism=None, rounds=1)
+    x = np.array([0.3, -2.0])
+    value = dp.not_private.objective(problem, dp.Solution(plan.program, (x,), {w.id: x}))
+    assert value == pytest.approx(np.sum((LONG / 3 @ x - 1) ** 2), rel=1e-9)

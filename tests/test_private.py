@@ -524,22 +524,18 @@ def test_rows_show_their_declaration_and_no_data():
     assert not contains(private, stored(private))
 
 
-def test_a_change_of_rows_is_one_row_within_the_radius():
+def test_neighbouring_rows_differ_in_one_row_that_is_absent_in_one_of_them_if_added():
     replaced, added = dp.Rows(1.0), dp.Rows(1.0, change="add or remove")
     assert (replaced.radius, added.radius) == (2.0, 1.0)
-    one, two = np.zeros((3, 2)), np.zeros((3, 2))
-    one[1] = [1.2, -1.6]
+    none, one, other, two = (np.zeros((3, 2)) for _ in range(4))
+    one[1], other[1] = [0.6, -0.8], [-0.6, 0.8]
     two[:2] = 0.1
-    assert replaced.allows(one) and not added.allows(one)
-    assert added.allows(one / 2) and replaced.allows(0 * one)
-    assert not replaced.allows(1.001 * one) and not replaced.allows(two)
-    assert dp.Rows(1.0).allows(np.array([0.0, 2.0])) and not dp.Rows(1.0).allows(np.ones(2))
-    assert not dp.Rows(1.0, 1).allows(one) and dp.Rows(1.0, np.inf).allows(one)
-
-
-def test_enormous_changes_of_rows_are_no_neighbours():
-    assert not dp.Rows(1.0).allows(np.array([[1e300, 1e300]]))
-    assert not dp.Rows(1.0, 1).allows(np.array([[1.7e308, 1.7e308]]))
+    assert replaced.allows(one, other) and not added.allows(one, other)
+    assert added.allows(one, none) and added.allows(none, one)
+    assert replaced.allows(one, one) and added.allows(one, one)
+    assert not replaced.allows(none, two) and not added.allows(none, two)
+    assert replaced.allows(np.zeros(2), np.array([0.0, 1.0]))
+    assert not replaced.allows(np.zeros(2), np.ones(2))
 
 
 @LENGTHS

@@ -11,7 +11,7 @@ from scipy.optimize import brentq
 
 import dpcvx as dp
 from dpcvx.conic import Outcome
-from dpcvx.projection import ProximalStep
+from dpcvx.projection import Extent, ProximalStep
 from tests import sets
 from tests.sets import ALL, CLOSED, CONIC, MATRIX, WEIGHTS
 
@@ -414,3 +414,92 @@ def test_far_points_are_projected_onto_conic_sets(size):
     found = projector("l1 ball")(v, np.ones(4))
     assert found.outcome is not Outcome.UNBOUNDED
     assert found.x == pytest.approx([0.6, 0, 0, 0], abs=1e-3)
+
+
+@every
+def test_extents_contain_every_projected_point(name):
+    P = projector(name)
+    extent = P.extent()
+    for seed in range(6):
+        v, D = draw(P.n, seed, size=[0.3, 2.0, 50.0][seed % 3])
+        found = P(v, D).x
+        if "conic" not in P.kinds:
+            slack = 1e-12 * (1 + np.abs(found).max())
+            assert (found >= extent.lower - slack).all() and (found <= extent.upper + slack).all()
+            for own, radius in extent.balls:
+                assert np.linalg.norm(found[own]) <= radius * (1 + 1e-12)
+        else:  # as far as the solver's points are good: see above
+            slack = 2e-3 if name == "power nd" else 1e-4
+            assert (found >= extent.lower - slack).all() and (found <= extent.upper + slack).all()
+
+
+EXTENTS = {
+    "free": ([-np.inf] * 4, [np.inf] * 4),
+    "box, attribute nonneg": ([0] * 4, [np.inf] * 4),
+    "box, attribute bounds": ([-1, 0, -np.inf, 0.2], [0.5] * 4),
+    "box, constraints": ([-0.5] * 4, [0.3] * 4),
+    "abs": ([-0.4] * 4, [0.4] * 4),
+    "shifted abs": ([0.6] * 4, [1.4] * 4),
+    "capped simplex": ([0] * 4, [0.4] * 4),
+    "ball, norm": ([-0.7] * 4, [0.7] * 4),
+    "shifted ball": (WEIGHTS - 0.7, WEIGHTS + 0.7),
+    "ellipsoid": (
+        np.sort([-0.2 / WEIGHTS, 1.2 / WEIGHTS], axis=0)[0],
+        np.sort([-0.2 / WEIGHTS, 1.2 / WEIGHTS], axis=0)[1],
+    ),
+    "l1 ball": ([-0.6] * 4, [0.6] * 4),
+}
+
+
+@pytest.mark.parametrize("name", EXTENTS)
+def test_extents_of_usual_sets_are_as_small_as_boxes_can_be(name):
+    extent, (lower, upper) = projector(name).extent(), EXTENTS[name]
+    assert extent.lower == pytest.approx(np.array(lower, dtype=float), abs=1e-4)
+    assert extent.upper == pytest.approx(np.array(upper, dtype=float), abs=1e-4)
+
+
+def test_a_simplex_is_bounded_by_its_sum():
+    extent = projector("simplex").extent()
+    assert extent.lower.tolist() == [0] * 4
+    assert extent.upper == pytest.approx(np.ones(4))
+
+
+def test_affine_sets_have_no_extent():
+    extent = projector("affine").extent()
+    assert np.isneginf(extent.lower).all() and np.isposinf(extent.upper).all()
+    mixed = projector("product").extent()
+    assert np.isinf(mixed.upper[[4, 6, 7]]).all() and mixed.upper[5] == -1
+
+
+@closed
+@settings(deadline=None, max_examples=5)
+@given(seed=st.integers(0, 10**6), picked=st.sets(st.integers(0, 3), min_size=1))
+def test_norms_over_an_extent_are_never_exceeded(name, seed, picked):
+    P, columns = projector(name), np.array(sorted(picked))
+    found = P(*draw(P.n, seed, size=20.0)).x
+    assert np.linalg.norm(found[columns]) <= P.extent().norm2(columns) * (1 + 1e-12)
+
+
+def test_norms_over_an_extent_are_those_of_its_balls_or_its_box():
+    extent = projector("ball, norm").extent()
+    assert extent.norm2(np.arange(4)) == extent.norm2(np.array([1, 2])) == pytest.approx(0.7)
+    shifted = projector("shifted ball").extent()
+    assert shifted.norm2(np.arange(4)) == pytest.approx(np.linalg.norm(WEIGHTS) + 0.7)
+    assert shifted.norm2(np.array([2])) == pytest.approx(1.2)
+    box = projector("abs").extent()
+    assert box.norm2(np.array([0, 3])) == pytest.approx(0.4 * np.sqrt(2))
+    assert projector("affine").extent().norm2(np.array([0])) == np.inf
+    product = projector("product").extent()
+    assert product.norm2(np.array([1, 2, 8])) == pytest.approx(0.5)
+    assert product.norm2(np.array([1, 4])) == np.inf
+    assert Extent.at(np.array([3.0, -4.0])).norm2(np.array([0, 1])) == 5.0
+
+
+def test_extents_know_their_points():
+    extent = projector("ball, norm").extent()
+    assert extent.contains(np.array([0.7, 0, 0, 0])) and extent.contains(np.full(4, 0.35))
+    assert not extent.contains(np.full(4, 0.36)) and not extent.contains(np.array([0.71, 0, 0, 0]))
+    assert not extent.contains(np.array([np.nan, 0, 0, 0]))
+    assert projector("free").extent().contains(np.full(4, 1e300))
+    point = Extent.at(np.array([1.0, 2.0]))
+    assert point.contains(np.array([1.0, 2.0])) and not point.contains(np.array([1.0, 2.1]))

@@ -103,15 +103,15 @@ class Requirements:
         Releases per agent and round.
     solves_privately : bool
         Local steps are solved at exact gradients, behind the door.
-    asserts : bool
-        Their sensitivity is asserted instead of derived.
+    asserted : float or None
+        A sensitivity of their results that is claimed instead of derived.
     """
 
     convex: bool
     exact: bool
     releases: int
     solves_privately: bool = False
-    asserts: bool = False
+    asserted: float | None = None
 
 
 class Algorithm(abc.ABC, Generic[S, A]):

@@ -111,7 +111,7 @@ class LinearizedADMM(ConsensusMethod[AgentState]):
             exact=False,
             releases=self.local_updates,
             solves_privately=self.perturb != "objective",
-            asserts=self.output_sensitivity is not None,
+            asserted=self.output_sensitivity,
         )
 
     def resolved(self, program: Program, step_epsilon: float) -> LinearizedADMM:

@@ -1,0 +1,532 @@
+"""The ledger file: what its lines hold, what a cut or changed file is taken for, who has it."""
+
+import gc
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dpcvx as dp
+from dpcvx.accounting import Composition
+from dpcvx.journal import Journal
+from dpcvx.ledger import Account, Budget, Entry
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda file: None)
+
+
+def put(path, raw):
+    """A new file: some disks are slow to change an old one."""
+    path.unlink(missing_ok=True)
+    path.write_bytes(raw)
+
+
+def parts(raw):
+    """The first line, and the whole ones that follow."""
+    head, *lines = raw.splitlines(keepends=True)
+    return head, [line for line in lines if line.endswith(b"\n")]
+
+
+def written(raw, kind):
+    """The lines of one kind, as objects without the hash."""
+    found = [json.loads(line) for line in parts(raw)[1]]
+    return [{k: v for k, v in line.items() if k != "link"} for line in found if kind in line]
+
+
+def with_head(raw, lines, tail=b"", lag=0):
+    """A ledger of these lines, whose first line counts all but the last `lag`."""
+    head, _ = parts(raw)
+    stated = json.loads(head)
+    counted = lines[: max(0, len(lines) - lag)]
+    start = hashlib.sha256(stated["format"].encode()).hexdigest()
+    stated["lines"] = len(counted)
+    stated["link"] = json.loads(counted[-1])["link"] if counted else start
+    return json.dumps(stated).ljust(len(head) - 1).encode() + b"\n" + b"".join(lines) + tail
+
+
+def cut(raw, size, lag=0):
+    """What a process leaves that dies after `size` bytes of its lines."""
+    head, _ = parts(raw)
+    body = raw[len(head) : len(head) + size]
+    end = body.rfind(b"\n") + 1
+    return with_head(raw, body[:end].splitlines(keepends=True), body[end:], lag)
+
+
+def ends(raw):
+    """For each number of whole lines, how many bytes they take."""
+    return np.cumsum([0, *(len(line) for line in parts(raw)[1])]).tolist()
+
+
+def entry(k, sensitivity=0.1 + 0.2):
+    return Entry(k, 1, "Gaussian", 10.0, sensitivity, 2.0**-20, "derived", "gradient")
+
+
+def account(name, epsilon=1.0):
+    return Account(name, {f"of {name}": "a change"}, Budget(epsilon, 1e-6, Composition()))
+
+
+VALUES = [
+    ("a", 1, [1 / 3, -0.0]),
+    ("b", 1, [np.pi, 1.0]),
+    ("a", 2, [5e-324, 1e300]),
+    ("b", 2, [2.5, 0.0]),
+]
+
+
+def write(journal, values=VALUES, end=True):
+    journal.begin("plan", seeded=False, accounts=[account("a"), account("b")])
+    for agent, k, value in values:
+        journal.charge(agent, entry(k))
+        journal.release(agent, (k, 1), np.array(value))
+    if end:
+        journal.end("completed")
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "ledger.jsonl"
+
+
+@pytest.fixture
+def raw(path):
+    with Journal(path) as journal:
+        write(journal)
+    return path.read_bytes()
+
+
+def entries(ledger):
+    return {} if ledger is None else {name: book.entries for name, book in ledger.items()}
+
+
+def test_a_new_file_holds_nothing(path):
+    with Journal(path) as journal:
+        assert (journal.ledger, journal.before, journal.interrupted) == (None, None, None)
+    assert len(dp.Ledger.load(path)) == 0
+
+
+def test_an_empty_file_is_a_new_one(path):
+    path.touch()
+    with Journal(path) as journal:
+        assert journal.ledger is None
+    assert len(dp.Ledger.load(path)) == 0
+
+
+def test_there_must_be_a_file_to_load(path):
+    with pytest.raises(dp.LedgerError, match="no ledger 'ledger.jsonl'"):
+        dp.Ledger.load(path)
+    assert not path.exists()
+
+
+def test_a_line_is_a_json_object_and_the_first_counts_the_others(raw):
+    head, lines = parts(raw)
+    assert raw == head + b"".join(lines)
+    assert json.loads(head)["lines"] == len(lines) == 10
+    kinds = ["run", *["charge", "value"] * 4, "end"]
+    assert all(kind in json.loads(line) for kind, line in zip(kinds, lines, strict=True))
+
+
+def test_the_first_line_keeps_its_width(path):
+    widths = set()
+    with Journal(path) as journal:
+        for k in range(12):
+            journal.end(str(k))
+            widths.add(path.read_bytes().index(b"\n"))
+    assert len(widths) == 1
+
+
+def test_accounts_come_back_as_they_were(raw, path):
+    book = account("a")
+    for k in (1, 2):
+        book.recall(entry(k))
+    loaded = dp.Ledger.load(path)
+    assert list(loaded) == ["a", "b"]
+    assert loaded["a"].entries == book.entries
+    assert loaded["a"].spent() == book.spent()
+    assert (loaded["a"].adjacency, loaded["a"].share) == (book.adjacency, 1)
+    assert (loaded["a"].budget.epsilon, loaded["a"].budget.delta) == (1.0, 1e-6)
+
+
+def test_values_come_back_bit_for_bit(path):
+    with Journal(path) as journal:
+        write(journal, end=False)
+    with Journal(path) as journal:
+        found = journal.interrupted.values
+    for agent, k, value in VALUES:
+        assert found[agent][k, 1].tobytes() == np.array(value).tobytes()
+
+
+def test_runs_of_one_file_add_up(raw, path):
+    with Journal(path) as journal:
+        assert journal.interrupted is None
+        journal.begin("next", seeded=True, accounts=[account("a", 2.0), account("c")])
+        journal.charge("a", entry(1))
+    with Journal(path) as journal:
+        assert (journal.interrupted.fingerprint, journal.interrupted.seeded) == ("next", True)
+        assert journal.interrupted.charged == {"a": [entry(1)]}
+        before, now = entries(journal.before), entries(journal.ledger)
+    assert {name: len(of) for name, of in before.items()} == {"a": 2, "b": 2}
+    assert {name: len(of) for name, of in now.items()} == {"a": 3, "b": 2, "c": 0}
+    assert dp.Ledger.load(path)["a"].budget.epsilon == 2.0
+
+
+def test_a_share_counts_every_entry_so_many_times(path):
+    book = Account("a", {}, Budget(1.0, 1e-6, Composition()), share=3)
+    with Journal(path) as journal:
+        journal.begin("plan", seeded=False, accounts=[book])
+        journal.charge("a", entry(1))
+    assert dp.Ledger.load(path)["a"].rho == pytest.approx(3 / 200)
+
+
+def test_what_was_released_without_noise_comes_back_so(path):
+    with Journal(path) as journal:
+        journal.begin("plan", seeded=False, accounts=[Account("a", {}, None)])
+        journal.charge("a", Entry(1, 1, "none", 0.0, np.inf, 0.0, "none", "gradient"))
+    assert dp.Ledger.load(path).spent(1e-6) == np.inf
+
+
+def test_a_line_without_noise_is_json_for_everyone(path):
+    def fails(name):
+        raise AssertionError(name)
+
+    with Journal(path) as journal:
+        journal.begin("plan", seeded=False, accounts=[Account("a", {}, None)])
+        journal.charge("a", Entry(1, 1, "none", 0.0, np.inf, 0.0, "none", "gradient"))
+    for line in parts(path.read_bytes())[1]:
+        json.loads(line, parse_constant=fails)
+
+
+def test_an_unknown_mechanism_counts_as_no_noise(path):
+    with Journal(path) as journal:
+        journal.begin("plan", seeded=False, accounts=[account("a")])
+        journal.charge("a", Entry(1, 1, "Cauchy", 9.0, 1.0, 0.0, "derived", "gradient"))
+    assert dp.Ledger.load(path).spent(1e-6) == np.inf
+
+
+@pytest.mark.parametrize("name", ["zone 1", "Düsseldorf", 'a "b"\n', "link", "run", "end"])
+def test_agents_may_have_any_name(path, name):
+    with Journal(path) as journal:
+        journal.begin("plan", seeded=False, accounts=[account(name)])
+        journal.charge(name, entry(1))
+        journal.release(name, (1, 1), np.ones(2))
+    with Journal(path) as journal:
+        assert journal.ledger[name].entries == [entry(1)]
+        assert list(journal.interrupted.values) == [name]
+
+
+def test_a_line_is_on_disk_when_the_call_returns(path, monkeypatch):
+    synced = []
+    monkeypatch.setattr(os, "fsync", lambda file: synced.append(path.read_bytes()))
+    with Journal(path) as journal:
+        calls = (
+            lambda: journal.begin("plan", seeded=False, accounts=[account("a")]),
+            lambda: journal.charge("a", entry(1)),
+            lambda: journal.release("a", (1, 1), np.ones(2)),
+            lambda: journal.end("completed"),
+        )
+        for count, call in enumerate(calls, 1):
+            call()
+            head, lines = parts(synced[-1])
+            assert len(lines) == count
+            assert json.loads(head)["lines"] == count - 1
+
+
+def test_a_failing_disk_is_no_secret(path, monkeypatch):
+    def fails(file):
+        raise OSError("no space left")
+
+    with Journal(path) as journal:
+        journal.begin("plan", seeded=False, accounts=[account("a")])
+        monkeypatch.setattr(os, "fsync", fails)
+        with pytest.raises(OSError, match="no space"):
+            journal.charge("a", entry(1))
+
+
+@pytest.mark.parametrize("size", [1, 100, 200])
+def test_a_disk_that_is_full_in_the_middle_of_a_line_is_no_secret(path, size):
+    resource = pytest.importorskip("resource")
+    with Journal(path) as journal:
+        journal.begin("plan", seeded=False, accounts=[account("a")])
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + size, hard))
+        try:
+            with pytest.raises(OSError):
+                journal.charge("a", entry(1))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    with Journal(path) as journal:
+        assert journal.interrupted.charged == {}
+
+
+@pytest.mark.parametrize("lag", [0, 1])
+def test_a_file_cut_at_any_byte_holds_its_whole_lines(path, lag):
+    with Journal(path) as journal:
+        write(journal, VALUES[:2])
+    raw = path.read_bytes()
+    whole = ends(raw)
+    for size in range(whole[-1] + 1):
+        put(path, cut(raw, size, lag))
+        with Journal(path) as journal:
+            ledger, run = journal.ledger, journal.interrupted
+        count = sum(size >= end for end in whole[1:])
+        assert (ledger is None) is (count == 0)
+        assert (run is None) is (count in (0, 6))
+        found = {name: of for name, of in entries(ledger).items() if of}
+        made = [("a", [entry(1)]), ("b", [entry(1)])]
+        assert found == dict(made[: count // 2])
+        if run is not None:
+            left = [(agent, *place) for agent, of in run.values.items() for place in of]
+            assert left == [("a", 1, 1), ("b", 1, 1)][: (count - 1) // 2]
+
+
+def test_writing_goes_on_where_the_file_was_cut(raw, path):
+    for size in range(0, ends(raw)[-1], 50):
+        put(path, cut(raw, size))
+        with Journal(path) as journal:
+            journal.end("again")
+        assert written(path.read_bytes(), "end") == [{"end": "again"}]
+        assert len(dp.Ledger.load(path)) in (0, 2)
+
+
+def edited(number, change):
+    """Lines with a change at one place."""
+
+    def edit(raw):
+        head, lines = parts(raw)
+        return head + b"".join([*lines[:number], *change(lines[number:]), b""])
+
+    return edit
+
+
+def head_edited(**changes):
+    def edit(raw):
+        head, lines = parts(raw)
+        stated = json.dumps({**json.loads(head), **changes}).encode()
+        return stated.ljust(len(head) - 1) + b"\n" + b"".join(lines)
+
+    return edit
+
+
+TAMPERED = {
+    "a digit of an entry": lambda raw: raw.replace(b'"multiplier": 10.0', b'"multiplier": 90.0', 1),
+    "a digit of a value": lambda raw: re.sub(rb'("data": "..).', rb"\1z", raw, count=1),
+    "an agent": lambda raw: raw.replace(b'"charge": "a"', b'"charge": "b"', 1),
+    "a wider format": lambda raw: raw.replace(b'"round": 2', b'"round":  2', 1),
+    "two lines swapped": edited(3, lambda of: [of[1], of[0], *of[2:]]),
+    "two equal charges swapped": edited(1, lambda of: [of[2], of[1], of[0], *of[3:]]),
+    "the first line removed": edited(0, lambda of: of[1:]),
+    "a middle line removed": edited(3, lambda of: of[1:]),
+    "the last line removed": edited(-1, lambda of: []),
+    "all lines removed": edited(0, lambda of: []),
+    "a middle line twice": edited(3, lambda of: [of[0], *of]),
+    "the last line twice": edited(-1, lambda of: [*of, *of]),
+    "an empty line": edited(3, lambda of: [b"\n", *of]),
+    "a line of no object": edited(3, lambda of: [b"[1, 2]\n", *of]),
+    "a line without hash": edited(10, lambda of: [b'{"end": "completed"}\n']),
+    "a line with a hash of its own": edited(10, lambda of: [b'{"end": "x", "link": "00"}\n']),
+    "text at the end": edited(10, lambda of: [b"remember the milk\n"]),
+    "no last newline": lambda raw: raw[:-1],
+    "half of the last line": lambda raw: raw[:-40],
+    "half of the file": lambda raw: raw[: len(raw) // 2],
+    "half of the first line": lambda raw: raw[:80],
+    "a line more counted": head_edited(lines=11),
+    "a line less counted": head_edited(lines=9),
+    "none counted": head_edited(lines=0),
+    "another hash": head_edited(link="0" * 64),
+    "another version": head_edited(format="dpcvx ledger 2"),
+    "another program's file": lambda raw: b'{"nodes": [1, 2, 3]}\n' * 20,
+    "a table": lambda raw: b"a,b,c\n1,2,3\n",
+    "bytes": lambda raw: bytes(range(256)) * 3,
+    "zeros": lambda raw: bytes(len(raw)),
+}
+
+
+def refused(path, changed):
+    put(path, changed)
+    with pytest.raises(dp.LedgerError):
+        dp.Ledger.load(path)
+    with pytest.raises(dp.LedgerError, match=path.name):
+        Journal(path).__enter__()
+    assert path.read_bytes() == changed
+
+
+@pytest.mark.parametrize("how", TAMPERED)
+def test_a_changed_file_is_refused_and_left_as_it_is(raw, path, how):
+    changed = TAMPERED[how](raw)
+    assert changed != raw
+    refused(path, changed)
+
+
+@pytest.mark.parametrize("mask", [1, 16])
+def test_a_flipped_bit_anywhere_is_noticed(raw, path, mask):
+    for k in range(0, len(raw), 7):
+        refused(path, raw[:k] + bytes([raw[k] ^ mask]) + raw[k + 1 :])
+
+
+@pytest.mark.parametrize(
+    "count",
+    [
+        -1,
+        -100,
+        np.inf,
+        np.nan,
+        None,
+        "ten",
+        [10],
+        1e300,
+    ],
+    ids=str,
+)
+def test_a_count_that_is_none_is_refused(raw, path, count):
+    refused(path, head_edited(lines=count)(raw))
+
+
+def test_the_last_line_of_a_killed_run_is_guarded_too(raw, path):
+    left = cut(raw, ends(raw)[4], lag=1)
+    head, lines = parts(left)
+    for changed in (lines[-1].replace(b"10.0", b"90.0"), lines[0], lines[-2]):
+        if changed != lines[-1]:
+            refused(path, head + b"".join(lines[:-1]) + changed)
+    put(path, left)
+    assert len(dp.Ledger.load(path)["b"].entries) == 1
+
+
+def test_the_first_line_may_lag_by_one_and_not_by_two(raw, path):
+    put(path, with_head(raw, parts(raw)[1], lag=1))
+    dp.Ledger.load(path)
+    refused(path, with_head(raw, parts(raw)[1], lag=2))
+
+
+def test_a_refusal_shows_no_line_of_the_file(raw, path):
+    for how in TAMPERED:
+        put(path, TAMPERED[how](raw))
+        with pytest.raises(dp.LedgerError) as caught:
+            dp.Ledger.load(path)
+        shown = str(caught.value)
+        assert "multiplier" not in shown and "milk" not in shown
+        assert caught.value.__context__ is None or caught.value.__suppress_context__
+
+
+def misfit(path, *lines):
+    """A file with valid hashes and lines that mean nothing."""
+    with Journal(path) as journal:
+        for line in lines:
+            journal._append(line)
+
+
+UNKNOWN = {
+    "of another kind": {"moon": "full"},
+    "with a field too many": {"charge": "a", "colour": "red"},
+    "of an agent without account": {"charge": "zoe", **entry(1).__dict__},
+}
+
+
+@pytest.mark.parametrize("how", UNKNOWN)
+def test_lines_of_another_version_are_refused(path, how):
+    with Journal(path) as journal:
+        journal.begin("plan", seeded=False, accounts=[account("a")])
+        journal._append(UNKNOWN[how])
+    with pytest.raises(dp.LedgerError, match="does not understand"):
+        dp.Ledger.load(path)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [{"charge": "a", **entry(1).__dict__}, {"value": "a", "round": 1, "step": 1, "data": ""}],
+    ids=["charge", "value"],
+)
+def test_lines_outside_a_run_are_refused(path, line):
+    misfit(path, line)
+    with pytest.raises(dp.LedgerError):
+        dp.Ledger.load(path)
+
+
+def test_a_refused_file_is_closed(path):
+    misfit(path, {"moon": "full"})
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        with pytest.raises(dp.LedgerError):
+            Journal(path).__enter__()
+        gc.collect()
+    assert not seen
+
+
+def test_a_file_is_open_once_at_a_time(path):
+    with Journal(path), pytest.raises(dp.LedgerError, match=r"'ledger.jsonl' is in use"):
+        Journal(path).__enter__()
+    with Journal(path):
+        pass
+
+
+def test_a_refused_file_is_not_locked(path):
+    put(path, b"mine")
+    for _ in range(2):
+        with pytest.raises(dp.LedgerError, match="not a dpcvx ledger"):
+            Journal(path).__enter__()
+
+
+def test_a_file_in_use_can_be_loaded(path):
+    with Journal(path) as journal:
+        write(journal)
+        assert len(dp.Ledger.load(path)["a"].entries) == 2
+
+
+@pytest.mark.parametrize("name", ["./ledger.jsonl", "sub/../ledger.jsonl"])
+def test_a_file_is_the_same_under_another_spelling(path, name, monkeypatch):
+    (path.parent / "sub").mkdir()
+    monkeypatch.chdir(path.parent)
+    with Journal(path), pytest.raises(dp.LedgerError, match="in use"):
+        Journal(name).__enter__()
+
+
+def test_a_file_is_the_same_behind_a_link(path):
+    link = path.with_name("link")
+    with Journal(path):
+        link.symlink_to(path)
+        with pytest.raises(dp.LedgerError, match="in use"), Journal(link):
+            pass
+
+
+def test_a_file_is_open_in_one_process_at_a_time(path):
+    script = (
+        "import sys; from dpcvx.journal import Journal\n"
+        "with Journal(sys.argv[1]): print('open', flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", script, str(path)]
+    with subprocess.Popen(
+        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout.readline() == b"open\n"
+        with pytest.raises(dp.LedgerError, match="in use"):
+            Journal(path).__enter__()
+        other.kill()
+    with Journal(path):
+        pass
+
+
+def test_agents_in_threads_may_write_at_once(path, monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda file: time.sleep(0.01))
+    with Journal(path) as journal:
+        journal.begin("plan", seeded=False, accounts=[account("a"), account("b")])
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(lambda name: journal.charge(name, entry(1)), "ab"))
+    assert [len(book.entries) for book in dp.Ledger.load(path).values()] == [1, 1]
+
+
+def test_numpy_scalars_are_numbers(path):
+    book = Account("a", {}, Budget(np.float32(1.0), np.float32(1e-6), Composition()))
+    with Journal(path) as journal:
+        journal.begin("plan", seeded=False, accounts=[book])
+    assert dp.Ledger.load(path)["a"].budget.delta == pytest.approx(1e-6)
