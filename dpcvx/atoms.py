@@ -1,6 +1,6 @@
 r"""Values and vector-Jacobian products of the outer atoms of an objective.
 
-Every rule maps argument values to the atom's value, and a cotangent of the value to cotangents of
+Every rule maps argument values to the atom's value, and a cotangent of the value to that of one of
 the arguments. Where an atom has a kink the rule returns one stated subgradient:
 
 =============================  =====================================================
@@ -28,7 +28,7 @@ from scipy.special import entr, expit, kl_div, logsumexp, rel_entr
 
 Array = NDArray[np.float64]
 Forward = Callable[[Sequence[Array], tuple[Any, ...]], Array]
-VJP = Callable[[Sequence[Array], Array, Array, tuple[Any, ...]], Sequence[Array]]
+VJP = Callable[[Sequence[Array], Array, Array, tuple[Any, ...], int], Array]
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Rule:
     forward : callable
         ``forward(values, data)``: value of the atom at the values of its arguments.
     vjp : callable
-        ``vjp(values, out, g, data)``: cotangents of the arguments for the cotangent ``g`` of the
+        ``vjp(values, out, g, data, k)``: cotangent of argument k for the cotangent ``g`` of the
         value ``out``.
     """
 
@@ -87,18 +87,16 @@ def _fit(g: Array, like: Array) -> Array:
 
 
 def _elementwise(name: str, f: Callable[[Array], Array], df: Callable[[Array], Array]) -> Rule:
-    return Rule(name, lambda v, _: f(v[0]), lambda v, _out, g, _: (g * df(v[0]),))
+    return Rule(name, lambda v, _: f(v[0]), lambda v, _out, g, _, _k: g * df(v[0]))
 
 
 def _power(v: Sequence[Array], data: tuple[Any, ...]) -> Array:
     return v[0] ** data[0]
 
 
-def _power_vjp(
-    v: Sequence[Array], out: Array, g: Array, data: tuple[Any, ...]
-) -> tuple[Array, ...]:
+def _power_vjp(v: Sequence[Array], out: Array, g: Array, data: tuple[Any, ...], k: int) -> Array:
     p = data[0]
-    return (2.0 * v[0] * g if p == 2 else p * v[0] ** (p - 1) * g,)
+    return 2.0 * v[0] * g if p == 2 else p * v[0] ** (p - 1) * g
 
 
 def _huber(v: Sequence[Array], data: tuple[Any, ...]) -> Array:
@@ -106,10 +104,8 @@ def _huber(v: Sequence[Array], data: tuple[Any, ...]) -> Array:
     return np.where(u <= M, u * u, 2 * M * u - M * M)
 
 
-def _huber_vjp(
-    v: Sequence[Array], out: Array, g: Array, data: tuple[Any, ...]
-) -> tuple[Array, ...]:
-    return (2.0 * np.clip(v[0], -data[0], data[0]) * g,)
+def _huber_vjp(v: Sequence[Array], out: Array, g: Array, data: tuple[Any, ...], k: int) -> Array:
+    return 2.0 * np.clip(v[0], -data[0], data[0]) * g
 
 
 def _qol(v: Sequence[Array], data: tuple[Any, ...]) -> Array:
@@ -117,11 +113,12 @@ def _qol(v: Sequence[Array], data: tuple[Any, ...]) -> Array:
     return np.sum(v[0] ** 2, axis=axis, keepdims=keepdims) / v[1]
 
 
-def _qol_vjp(v: Sequence[Array], out: Array, g: Array, data: tuple[Any, ...]) -> tuple[Array, ...]:
+def _qol_vjp(v: Sequence[Array], out: Array, g: Array, data: tuple[Any, ...], k: int) -> Array:
     axis, keepdims = data
     y = v[1]
-    wide = _reduced(g / y, v[0], axis, keepdims)
-    return 2.0 * v[0] * wide, np.reshape(np.sum(-out * g / y), y.shape)
+    if k == 1:
+        return np.reshape(np.sum(-out * g / y), y.shape)
+    return 2.0 * v[0] * _reduced(g / y, v[0], axis, keepdims)
 
 
 def _quad_form(v: Sequence[Array], data: tuple[Any, ...]) -> Array:
@@ -130,20 +127,20 @@ def _quad_form(v: Sequence[Array], data: tuple[Any, ...]) -> Array:
 
 
 def _quad_form_vjp(
-    v: Sequence[Array], out: Array, g: Array, data: tuple[Any, ...]
-) -> tuple[Array, ...]:
+    v: Sequence[Array], out: Array, g: Array, data: tuple[Any, ...], k: int
+) -> Array:
     x, P = v[0].ravel(), v[1]
-    return np.reshape(g * (P @ x + P.T @ x), v[0].shape), g * np.multiply.outer(x, x)
+    return np.reshape(g * (P @ x + P.T @ x), v[0].shape) if k == 0 else g * np.outer(x, x)
 
 
 def _lse(v: Sequence[Array], data: tuple[Any, ...]) -> Array:
     return np.asarray(logsumexp(v[0], axis=data[0], keepdims=data[1]))
 
 
-def _lse_vjp(v: Sequence[Array], out: Array, g: Array, data: tuple[Any, ...]) -> tuple[Array, ...]:
+def _lse_vjp(v: Sequence[Array], out: Array, g: Array, data: tuple[Any, ...], k: int) -> Array:
     axis, keepdims = data
     weights = np.exp(v[0] - _reduced(out, v[0], axis, keepdims))
-    return (weights * _reduced(g, v[0], axis, keepdims),)
+    return weights * _reduced(g, v[0], axis, keepdims)
 
 
 def _first(hit: NDArray[np.bool_], axis: Any) -> NDArray[np.bool_]:
@@ -161,10 +158,10 @@ def _max(v: Sequence[Array], data: tuple[Any, ...]) -> Array:
     return np.asarray(np.max(v[0], axis=data[0], keepdims=data[1]))
 
 
-def _max_vjp(v: Sequence[Array], out: Array, g: Array, data: tuple[Any, ...]) -> tuple[Array, ...]:
+def _max_vjp(v: Sequence[Array], out: Array, g: Array, data: tuple[Any, ...], k: int) -> Array:
     axis, keepdims = data
     hit = _first(v[0] == _reduced(out, v[0], axis, keepdims), axis)
-    return (hit * _reduced(g, v[0], axis, keepdims),)
+    return hit * _reduced(g, v[0], axis, keepdims)
 
 
 def _min(v: Sequence[Array], data: tuple[Any, ...]) -> Array:
@@ -179,32 +176,26 @@ def _minimum(v: Sequence[Array], data: tuple[Any, ...]) -> Array:
     return np.min(np.stack(np.broadcast_arrays(*v)), axis=0)
 
 
-def _extremal_vjp(
-    v: Sequence[Array], out: Array, g: Array, data: tuple[Any, ...]
-) -> tuple[Array, ...]:
+def _extremal_vjp(v: Sequence[Array], out: Array, g: Array, data: tuple[Any, ...], k: int) -> Array:
     hit = _first(np.stack(np.broadcast_arrays(*v)) == out, 0)
-    return tuple(_fit(h * g, u) for h, u in zip(hit, v, strict=True))
+    return _fit(hit[k] * g, v[k])
 
 
 def _norm1(v: Sequence[Array], data: tuple[Any, ...]) -> Array:
     return np.asarray(np.sum(np.abs(v[0]), axis=data[0], keepdims=data[1]))
 
 
-def _norm1_vjp(
-    v: Sequence[Array], out: Array, g: Array, data: tuple[Any, ...]
-) -> tuple[Array, ...]:
-    return (np.sign(v[0]) * _reduced(g, v[0], *data),)
+def _norm1_vjp(v: Sequence[Array], out: Array, g: Array, data: tuple[Any, ...], k: int) -> Array:
+    return np.sign(v[0]) * _reduced(g, v[0], *data)
 
 
 def _norm_inf(v: Sequence[Array], data: tuple[Any, ...]) -> Array:
     return np.asarray(np.max(np.abs(v[0]), axis=data[0], keepdims=data[1]))
 
 
-def _norm_inf_vjp(
-    v: Sequence[Array], out: Array, g: Array, data: tuple[Any, ...]
-) -> tuple[Array, ...]:
+def _norm_inf_vjp(v: Sequence[Array], out: Array, g: Array, data: tuple[Any, ...], k: int) -> Array:
     hit = _first(np.abs(v[0]) == _reduced(out, v[0], *data), data[0])
-    return (hit * np.sign(v[0]) * _reduced(g, v[0], *data),)
+    return hit * np.sign(v[0]) * _reduced(g, v[0], *data)
 
 
 def _pnorm(v: Sequence[Array], data: tuple[Any, ...]) -> Array:
@@ -212,13 +203,11 @@ def _pnorm(v: Sequence[Array], data: tuple[Any, ...]) -> Array:
     return np.asarray(np.sum(np.abs(v[0]) ** p, axis=axis, keepdims=keepdims) ** (1 / p))
 
 
-def _pnorm_vjp(
-    v: Sequence[Array], out: Array, g: Array, data: tuple[Any, ...]
-) -> tuple[Array, ...]:
+def _pnorm_vjp(v: Sequence[Array], out: Array, g: Array, data: tuple[Any, ...], k: int) -> Array:
     p, axis, keepdims = data
     norm = _reduced(out, v[0], axis, keepdims)
     ratio = np.divide(np.abs(v[0]), norm, out=np.zeros_like(v[0]), where=norm > 0)
-    return (np.sign(v[0]) * ratio ** (p - 1) * _reduced(g, v[0], axis, keepdims),)
+    return np.sign(v[0]) * ratio ** (p - 1) * _reduced(g, v[0], axis, keepdims)
 
 
 def _sum_largest_mask(x: Array, k: float) -> Array:
@@ -234,41 +223,35 @@ def _sum_largest(v: Sequence[Array], data: tuple[Any, ...]) -> Array:
 
 
 def _sum_largest_vjp(
-    v: Sequence[Array], out: Array, g: Array, data: tuple[Any, ...]
-) -> tuple[Array, ...]:
-    return (_sum_largest_mask(v[0], data[0]) * g,)
+    v: Sequence[Array], out: Array, g: Array, data: tuple[Any, ...], k: int
+) -> Array:
+    return _sum_largest_mask(v[0], data[0]) * g
 
 
-def _divide_vjp(
-    v: Sequence[Array], out: Array, g: Array, data: tuple[Any, ...]
-) -> tuple[Array, ...]:
-    return _fit(g / v[1], v[0]), _fit(-g * out / v[1], v[1])
+def _divide_vjp(v: Sequence[Array], out: Array, g: Array, data: tuple[Any, ...], k: int) -> Array:
+    return _fit(g / v[1], v[0]) if k == 0 else _fit(-g * out / v[1], v[1])
 
 
-def _multiply_vjp(
-    v: Sequence[Array], out: Array, g: Array, data: tuple[Any, ...]
-) -> tuple[Array, ...]:
-    return _fit(g * v[1], v[0]), _fit(g * v[0], v[1])
+def _multiply_vjp(v: Sequence[Array], out: Array, g: Array, data: tuple[Any, ...], k: int) -> Array:
+    return _fit(g * v[1 - k], v[k])
 
 
-def _matmul_vjp(
-    v: Sequence[Array], out: Array, g: Array, data: tuple[Any, ...]
-) -> tuple[Array, ...]:
+def _matmul_vjp(v: Sequence[Array], out: Array, g: Array, data: tuple[Any, ...], k: int) -> Array:
     left, right = v
     L = left if left.ndim == 2 else left[None, :]
     R = right if right.ndim == 2 else right[:, None]
     G = g.reshape(L.shape[0], R.shape[1])
-    return (G @ R.T).reshape(left.shape), (L.T @ G).reshape(right.shape)
+    return (G @ R.T).reshape(left.shape) if k == 0 else (L.T @ G).reshape(right.shape)
 
 
-def _kl_vjp(v: Sequence[Array], out: Array, g: Array, data: tuple[Any, ...]) -> tuple[Array, ...]:
+def _kl_vjp(v: Sequence[Array], out: Array, g: Array, data: tuple[Any, ...], k: int) -> Array:
     x, y = v
-    return _fit(g * np.log(x / y), x), _fit(g * (1 - x / y), y)
+    return _fit(g * np.log(x / y), x) if k == 0 else _fit(g * (1 - x / y), y)
 
 
-def _rel_vjp(v: Sequence[Array], out: Array, g: Array, data: tuple[Any, ...]) -> tuple[Array, ...]:
+def _rel_vjp(v: Sequence[Array], out: Array, g: Array, data: tuple[Any, ...], k: int) -> Array:
     x, y = v
-    return _fit(g * (np.log(x / y) + 1), x), _fit(-g * x / y, y)
+    return _fit(g * (np.log(x / y) + 1), x) if k == 0 else _fit(-g * x / y, y)
 
 
 POWER = Rule("power", _power, _power_vjp)

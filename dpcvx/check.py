@@ -232,7 +232,7 @@ def neighbouring_sources(
         If these are not neighbours.
     """
     own = sources_of(plan.problem, data or {})
-    changed = matching(plan.problem, neighbours or {})
+    changed = matching(plan.problem, neighbours or {}, "neighbours")
     given = {p: value for p, value in matching(plan.problem, data or {})}
     other = sources_of(plan.problem, {**given, **dict(changed)})
     for k, agent in enumerate(plan.problem.agents):

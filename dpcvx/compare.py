@@ -129,7 +129,7 @@ def compare(
             raise ModelError(f"{name}={value!r} must be an int of at least {least}.")
     check_epsilon(epsilon)
     check_delta(delta)
-    given = {private.id for private, _ in matching(problem, proxy)}
+    given = {private.id for private, _ in matching(problem, proxy, "proxy")}
     missing = [
         private.name()
         for agent in problem.agents

@@ -25,7 +25,7 @@ from .atoms import (
     QUAD_OVER_LIN,
     Rule,
 )
-from .matrices import Array, Matrix, as_array, diagonal
+from .matrices import Array, Matrix, as_array, csr, diagonal
 from .normal_form import Atom, Combination, NormalForm
 
 # Largest second derivative of smooth convex atoms, as a multiple of the identity in the argument.
@@ -172,10 +172,11 @@ def _affine_view(form: NormalForm, combination: Combination) -> Combination | No
         expanded = _expand(form, form.atoms[j])
         if expanded is None:
             return None
-        image = sp.csr_array(M @ expanded.F) if expanded.F is not None else None
-        F = image if F is None else F if image is None else sp.csr_array(F) + image
+        own = csr(M @ expanded.F) if expanded.F is not None else None
+        F = own if F is None else F if own is None else csr(F) + own
         for k, part in expanded.G:
-            G[k] = sp.csr_array(M @ part) + (sp.csr_array(G[k]) if k in G else 0 * (M @ part))
+            image = csr(M @ part)
+            G[k] = csr(G[k]) + image if k in G else image
         h = h + M @ expanded.h
     return Combination(combination.shape, F, tuple(G.items()), h)
 
@@ -196,8 +197,8 @@ def _expand(form: NormalForm, atom: Atom) -> Combination | None:
         copies = left.h.size // L.shape[-1]
         R = R if R.ndim == 2 else R[:, None]
         M, u = sp.kron(R.T, sp.eye_array(copies), format="csr"), left
-    F = None if u.F is None else sp.csr_array(M @ u.F)
-    return Combination(atom.shape, F, tuple((k, sp.csr_array(M @ g)) for k, g in u.G), M @ u.h)
+    F = None if u.F is None else csr(M @ u.F)
+    return Combination(atom.shape, F, tuple((k, csr(M @ g)) for k, g in u.G), M @ u.h)
 
 
 def _matmul_weights(w: Array, u: Combination, v: Combination) -> sp.csr_array:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import textwrap
+from collections.abc import Sequence
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from .accounting import Composition
 
 if TYPE_CHECKING:
-    from .guarantee import AgentGuarantee
+    from .guarantee import AgentGuarantee, Guarantee
     from .plan import Plan
     from .result import History, Result
 
@@ -26,7 +27,7 @@ _LISTED = 12
 _ROWS = 12
 
 
-def banner(plan: Plan) -> str:
+def banner(plan: Plan, guarantee: Guarantee) -> str:
     """The plan in words: problem, algorithm, sensitivity and its derivation, noise, guarantee."""
     versions = f"cvxpy {version('cvxpy')}, clarabel {version('clarabel')}"
     lines = [
@@ -38,7 +39,7 @@ def banner(plan: Plan) -> str:
         _row("rounds", str(plan.rounds)),
         *_sensitivity_rows(plan),
         "guarantee:",
-        textwrap.indent(str(plan.guarantee), "  "),
+        textwrap.indent(str(guarantee), "  "),
     ]
     if plan.calibrated is not None:
         lines.append("  fixed by the plan; no data have been read")
@@ -96,6 +97,12 @@ def _shortened(rows: list[str]) -> list[str]:
 
 def summary(result: Result) -> str:
     """The result in words."""
+    lines = [*_outcome_rows(result), *(_row("note", note) for note in result.notes)]
+    lines += ["guarantee:", textwrap.indent(str(result.guarantee), "  "), *_spent_rows(result)]
+    return "\n".join(lines)
+
+
+def _outcome_rows(result: Result) -> list[str]:
     failed, inaccurate = sum(result.history.failed), sum(result.history.inaccurate)
     lines = [
         _row(
@@ -120,11 +127,13 @@ def summary(result: Result) -> str:
                 "the previous point",
             )
         )
-    lines += ["guarantee:", textwrap.indent(str(result.guarantee), "  ")]
-    if result.guarantee.kind != "none":
-        lines.append("spent:")
-        lines.append(textwrap.indent(str(result.ledger), "  "))
-    return "\n".join(lines)
+    return lines
+
+
+def _spent_rows(result: Result) -> list[str]:
+    if result.guarantee.kind == "none":
+        return []
+    return ["spent:", textwrap.indent(str(result.ledger), "  ")]
 
 
 def wanted(verbose: bool | None) -> bool:
@@ -135,8 +144,12 @@ def wanted(verbose: bool | None) -> bool:
 class Reporter:
     """Prints banner, progress table and summary of one run, or nothing."""
 
-    def __init__(self, plan: Plan, shown: bool) -> None:
+    def __init__(
+        self, plan: Plan, shown: bool, guarantee: Guarantee, notes: Sequence[str] = ()
+    ) -> None:
         self._plan = plan
+        self._guarantee = guarantee
+        self._notes = notes
         self._console = Console(quiet=not shown, highlight=False, soft_wrap=True)
         self._every = max(1, math.ceil(plan.rounds / _ROWS))
         self._progress = Progress(
@@ -153,7 +166,9 @@ class Reporter:
         """Print banner and table head."""
         if self._console.quiet:
             return
-        self._print(banner(self._plan))
+        self._print(banner(self._plan, self._guarantee))
+        for note in self._notes:
+            self._print(_row("note", note))
         spent = "   eps spent" if self._plan.calibrated else ""
         self._print(
             f"{'round':>7}{'primal res':>13}{'dual res':>13}{'max gap':>12}{'rho':>11}{spent}"
@@ -178,11 +193,11 @@ class Reporter:
         self._progress.stop()
 
     def finish(self, result: Result) -> None:
-        """Print the summary."""
+        """Print the outcome; the guarantee stands in the banner."""
         if self._console.quiet:
             return
         self._print("-" * _WIDTH)
-        self._print(summary(result))
+        self._print("\n".join([*_outcome_rows(result), *_spent_rows(result)]))
 
     def _spent(self, t: int) -> str:
         plan = self._plan

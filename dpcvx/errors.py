@@ -6,6 +6,8 @@ No message ever contains a private value. Everything raised on purpose derives f
 
 from __future__ import annotations
 
+import math
+
 
 class DpcvxError(Exception):
     """Base class of every error that the package raises on purpose."""
@@ -58,11 +60,25 @@ class BudgetError(PrivacyError):
         self.allowed = allowed
         self.delta = delta
         self.affordable = affordable
+        if math.isinf(spent):
+            advice = (
+                "The ledger holds a release without noise, after which no budget gives these data "
+                "a guarantee again."
+            )
+        elif affordable == 0:
+            advice = (
+                "It covers no further release of this kind: plan with a larger `epsilon`, which "
+                "counts all runs on these data."
+            )
+        else:
+            advice = (
+                f"It still covers {affordable} release(s) of this kind: lower `rounds` or "
+                "`local_updates`, or plan with a larger `epsilon`."
+            )
         super().__init__(
             f"The next release would bring agent '{agent}' to ({requested:.6g}, {delta:.3g})-DP; "
             f"its budget is ({allowed:.6g}, {delta:.3g}) and {spent:.6g} of it is spent. Nothing "
-            f"was released. The budget still covers {affordable} release(s) of this kind: lower "
-            "`rounds` or `local_updates`, or plan with a larger `epsilon`."
+            f"was released. {advice}"
         )
 
     def __reduce__(self) -> tuple[object, ...]:

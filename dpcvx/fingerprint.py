@@ -18,10 +18,10 @@ def fingerprint_of(
     calibrated: Calibrated | None,
     rounds: int,
     release: str,
-    exposed: int,
+    groups: tuple[tuple[str, ...], ...],
 ) -> str:
     """Hash of the program, the algorithm, the mechanism, the rounds, what is released when."""
-    digest = hashlib.sha256(f"{algorithm!r} {calibrated!r} {rounds} {release} {exposed}".encode())
+    digest = hashlib.sha256(f"{algorithm!r} {calibrated!r} {rounds} {release} {groups}".encode())
     for local in program.agents:
         # Not the names of private objects: cvxpy numbers those that have none.
         private = [(s.shape, s.adjacency, s.sign) for s in local.form.private]

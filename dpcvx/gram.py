@@ -17,7 +17,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from .atoms import MATMUL, QUAD_OVER_LIN
-from .matrices import Matrix
+from .matrices import Matrix, csr
 from .normal_form import Combination, NormalForm
 from .private import PrivateSpec, Rows
 from .records import Contributions
@@ -159,7 +159,7 @@ def _whole(form: NormalForm, left: Combination) -> bool:
 
 
 def _multiple_of_identity(M: Matrix) -> bool:
-    sparse = sp.csr_array(M)
+    sparse = csr(M)
     if sparse.shape[0] != sparse.shape[1]:
         return False
     difference = sparse - sparse[0, 0] * sp.eye_array(sparse.shape[0], format="csr")

@@ -43,8 +43,8 @@ _START = hashlib.sha256(_FORMAT.encode()).hexdigest()
 
 
 @dataclass
-class Interrupted:
-    """A run that began and did not end.
+class Recorded:
+    """A run as the file has it, perhaps interrupted.
 
     Attributes
     ----------
@@ -65,6 +65,31 @@ class Interrupted:
     values: dict[str, dict[tuple[int, int], Array]] = field(default_factory=dict)
     lost: dict[str, list[Entry]] = field(default_factory=dict)
 
+    @property
+    def reached(self) -> int:
+        """The last round in which a value left."""
+        return max((t for known in self.values.values() for t, _ in known), default=0)
+
+
+@dataclass(frozen=True, eq=False)
+class Finished:
+    """A run that ended.
+
+    Attributes
+    ----------
+    run : Recorded
+    status : str
+    rounds : int
+        Rounds that were run.
+    ledger : Ledger
+        As the run left it.
+    """
+
+    run: Recorded
+    status: str
+    rounds: int
+    ledger: Ledger
+
 
 class Journal:
     """The ledger file of a run, locked while it is open.
@@ -77,11 +102,16 @@ class Journal:
     Raises
     ------
     LedgerError
-        If another process has it open, or it is not an intact ledger.
+        If its folder does not exist, another process has it open, or it is not an intact ledger.
     """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        if not self.path.parent.is_dir():
+            raise LedgerError(
+                f"The folder of the ledger '{self.path.name}' does not exist. A new ledger counts "
+                "from nothing, so none is created where a path may be mistyped: create the folder."
+            )
         self._lock = FileLock(f"{self.path.resolve()}.lock")
         self._turn = threading.Lock()
         self._file: FileIO | None = None
@@ -144,9 +174,13 @@ class Journal:
         return self._past.before
 
     @property
-    def interrupted(self) -> Interrupted | None:
+    def interrupted(self) -> Recorded | None:
         """The last run, if it did not end."""
         return self._past.interrupted
+
+    def has_finished(self, fingerprint: str) -> bool:
+        """Whether a run of the plan with this fingerprint ended."""
+        return fingerprint in self._past.finished
 
     def begin(self, fingerprint: str, *, seeded: bool, accounts: Iterable[Account]) -> None:
         """A run starts."""
@@ -172,9 +206,9 @@ class Journal:
         where = {"round": place[0], "step": place[1]}
         self._append({"value": agent, **where, "data": data.decode()})
 
-    def end(self, status: str) -> None:
+    def end(self, status: str, rounds: int) -> None:
         """The run is over."""
-        self._append({"end": status})
+        self._append({"end": status, "rounds": rounds})
 
     def _append(self, line: Mapping[str, Any], at: int | None = None) -> None:
         """Add a line at the end of the file, or where the intact part of it ends."""
@@ -198,12 +232,39 @@ class Journal:
 
 def load(path: str | Path) -> Ledger:
     """See `Ledger.load`."""
+    found = _opened(path).ledger
+    return Ledger(()) if found is None else found
+
+
+def finished(path: str | Path, fingerprint: str) -> Finished:
+    """The last run of a plan that ended.
+
+    Raises
+    ------
+    LedgerError
+        If there is none, or the file is not an intact ledger.
+    """
+    past, name = _opened(path), Path(path).name
+    if fingerprint in past.finished:
+        return past.finished[fingerprint]
+    run = past.interrupted
+    if run is not None and run.fingerprint == fingerprint:
+        raise LedgerError(
+            f"The run of this plan in the ledger '{name}' was interrupted. Go on with it by "
+            f"plan.run(ledger={name!r})."
+        )
+    raise LedgerError(
+        f"The ledger '{name}' holds no run of this plan: problem, algorithm, mechanism and rounds "
+        "must be those of the run."
+    )
+
+
+def _opened(path: str | Path) -> _Past:
     path = Path(path)
     if not path.exists():
         raise LedgerError(f"There is no ledger '{path.name}'.")
     lines, _, _ = _read(path)
-    found = _Past(path, lines).ledger
-    return Ledger(()) if found is None else found
+    return _Past(path, lines)
 
 
 def _head(count: int, link: str) -> bytes:
@@ -276,7 +337,8 @@ class _Past:
     def __init__(self, path: Path, lines: list[dict[str, Any]]) -> None:
         self.ledger: Ledger | None = None
         self.before: Ledger | None = None
-        self.interrupted: Interrupted | None = None
+        self.interrupted: Recorded | None = None
+        self.finished: dict[str, Finished] = {}
         try:
             for line in lines:
                 self.take({k: v for k, v in line.items() if k != "link"})
@@ -289,7 +351,7 @@ class _Past:
     def take(self, line: Mapping[str, Any]) -> None:
         """Account for one line."""
         if "run" in line:
-            self.before = _copy(self.ledger)
+            self.before = None if self.ledger is None else _copy(self.ledger)
             known = {} if self.ledger is None else dict(self.ledger)
             for name, facts in line["agents"].items():
                 budget = facts["budget"]
@@ -297,8 +359,11 @@ class _Past:
                 fresh = Account(name, facts["adjacency"], limit, share=facts["share"])
                 known[name] = known[name].continued(fresh) if name in known else fresh
             self.ledger = Ledger(tuple(known.values()))
-            self.interrupted = Interrupted(line["run"], line["seeded"])
+            self.interrupted = Recorded(line["run"], line["seeded"])
         elif "end" in line:
+            if self.interrupted is not None and self.ledger is not None:
+                left = Finished(self.interrupted, line["end"], line["rounds"], _copy(self.ledger))
+                self.finished[self.interrupted.fingerprint] = left
             self.interrupted = None
         elif self.interrupted is None or self.ledger is None:
             raise KeyError("run")
@@ -317,7 +382,7 @@ class _Past:
         else:
             raise KeyError("kind")
 
-    def _lose(self, run: Interrupted) -> None:
+    def _lose(self, run: Recorded) -> None:
         for agent, entries in run.charged.items():
             known = run.values.get(agent, {})
             gone = [e for e in entries if (e.round, e.step) not in known]
@@ -325,5 +390,5 @@ class _Past:
             run.charged[agent] = [e for e in entries if (e.round, e.step) in known]
 
 
-def _copy(ledger: Ledger | None) -> Ledger | None:
-    return None if ledger is None else Ledger(tuple(a.continued(a) for a in ledger.values()))
+def _copy(ledger: Ledger) -> Ledger:
+    return Ledger(tuple(a.continued(a) for a in ledger.values()))

@@ -1,7 +1,8 @@
-"""Matrices that are arrays or sparse, whichever is smaller."""
+"""Matrices that are arrays, sparse, or the identity, whichever is smallest."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,39 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
-Matrix = Array | sp.csr_array
+
+
+@dataclass(frozen=True)
+class Identity:
+    """The identity of a size, without entries: data of records have millions of them.
+
+    Attributes
+    ----------
+    size : int
+    """
+
+    size: int
+
+    __array_ufunc__ = None  # numpy leaves ``array @ identity`` to `__rmatmul__`
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Of the matrix."""
+        return self.size, self.size
+
+    @property
+    def T(self) -> Identity:
+        """Its transpose, itself."""
+        return self
+
+    def __matmul__(self, other: Any) -> Any:
+        return other
+
+    def __rmatmul__(self, other: Any) -> Any:
+        return other
+
+
+Matrix = Array | sp.csr_array | Identity
 
 # Matrices denser than this are stored as arrays.
 _DENSE = 0.3
@@ -17,15 +50,29 @@ _DENSE = 0.3
 
 def as_array(M: Any) -> Array:
     """Any matrix or number as a dense float array."""
+    if isinstance(M, Identity):
+        return np.eye(M.size)
     return M.toarray() if sp.issparse(M) else np.asarray(M, dtype=float)
 
 
 def compact(M: Any) -> Matrix:
-    """A matrix as array or CSR, whichever multiplies faster."""
+    """A matrix as array or CSR, whichever multiplies faster; an identity stays one."""
+    if isinstance(M, Identity):
+        return M
     if not sp.issparse(M):
         return np.ascontiguousarray(M)
     entries = M.shape[0] * M.shape[1]
     return M.toarray() if entries and M.nnz > _DENSE * entries else sp.csr_array(M)
+
+
+def csr(M: Any) -> sp.csr_array:
+    """Any matrix as CSR."""
+    return sp.csr_array(sp.eye_array(M.size) if isinstance(M, Identity) else M)
+
+
+def zeros(size: int) -> Array:
+    """Read-only zeros that take no memory."""
+    return np.broadcast_to(0.0, size)
 
 
 def diagonal(values: Array, size: int | None = None) -> sp.csr_array:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +26,7 @@ from .atoms import Rule, rule_of, supported
 from .canonical import affine_map
 from .errors import ModelError
 from .layout import Layout
-from .matrices import Array, Matrix, as_array, compact, diagonal
+from .matrices import Array, Identity, Matrix, as_array, compact, csr, diagonal, zeros
 from .private import Private, PrivateSpec
 
 # Atoms that only move entries about; where each output entry comes from is read off by running
@@ -146,9 +146,20 @@ class NormalForm:
     atoms: tuple[Atom, ...]
     root: Combination
 
-    def bind(self, data: Sequence[Array], clips: Sequence[Clip] = ()) -> BoundObjective:
-        """Insert private data (one flat column-major array per private parameter)."""
-        return BoundObjective(self, data, clips)
+    def bind(
+        self, data: Sequence[Array], clips: Sequence[Clip] = (), *, limited: bool = False
+    ) -> BoundObjective:
+        """Insert private data (one flat column-major array per private parameter).
+
+        Parameters
+        ----------
+        data : sequence of ndarray
+        clips : sequence of Clip
+        limited : bool
+            Put the largest number in place of infinite intermediate values, and 0 in place of
+            undefined ones: what one record does cannot spread to the others' contributions then.
+        """
+        return BoundObjective(self, data, clips, limited)
 
     def at_zero(self) -> BoundObjective:
         """The public function f(.; 0)."""
@@ -183,12 +194,16 @@ class BoundObjective:
     neither prints nor pickles.
     """
 
-    def __init__(self, form: NormalForm, data: Sequence[Array], clips: Sequence[Clip] = ()) -> None:
+    def __init__(
+        self, form: NormalForm, data: Sequence[Array], clips: Sequence[Clip], limited: bool
+    ) -> None:
         self._n = form.n
+        self._limit = _limited if limited else _as_is
         self._clips = {clip.atom: clip for clip in clips}
         self._atoms = form.atoms
-        self._args = [[_Bound(arg, data) for arg in atom.args] for atom in form.atoms]
-        self._root = _Bound(form.root, data)
+        bound = functools.partial(_Bound, data=data, limit=self._limit)
+        self._args = [[bound(arg) for arg in atom.args] for atom in form.atoms]
+        self._root = bound(form.root)
 
     def value(self, x: Array) -> float:
         """f(x; d)."""
@@ -224,10 +239,10 @@ class BoundObjective:
             shaped = g.reshape(atom.shape, order="F")
             if j in self._clips:
                 shaped = self._clips[j](arguments[j], shaped)
-            parts = atom.rule.vjp(arguments[j], values[j], shaped, atom.data)
-            for bound, part in zip(self._args[j], parts, strict=True):
+            for k, bound in enumerate(self._args[j]):
                 if bound.moving:
-                    bound.backward(np.ravel(part, order="F"), out, cotangents)
+                    part = atom.rule.vjp(arguments[j], values[j], shaped, atom.data, k)
+                    bound.backward(self._limit(np.ravel(part, order="F")), out, cotangents)
         return out
 
     def _forward(self, x: Array) -> tuple[list[Array], list[list[Array]]]:
@@ -236,7 +251,7 @@ class BoundObjective:
         for atom, args in zip(self._atoms, self._args, strict=True):
             inputs = [bound(x, values) for bound in args]
             arguments.append(inputs)
-            values.append(atom.rule.forward(inputs, atom.data))
+            values.append(self._limit(atom.rule.forward(inputs, atom.data)))
         return values, arguments
 
     def __repr__(self) -> str:
@@ -246,15 +261,32 @@ class BoundObjective:
         raise TypeError("A bound objective holds private data and is never pickled.")
 
 
+def _as_is(v: Array) -> Array:
+    return v
+
+
+def _limited(v: Array) -> Array:
+    return v if np.isfinite(v).all() else np.nan_to_num(v)
+
+
 class _Bound:
     """A combination with its constant part summed up."""
 
-    __slots__ = ("_fixed", "_forward", "_offset", "_shape", "_terms", "_transposed", "moving")
+    __slots__ = (
+        "_fixed", "_forward", "_limit", "_offset", "_shape", "_shifts", "_terms", "_transposed",
+        "moving",
+    )  # fmt: skip
 
-    def __init__(self, combination: Combination, data: Sequence[Array]) -> None:
-        self._offset = combination.h.copy()
-        for k, G in combination.G:
-            self._offset += G @ data[k]
+    def __init__(
+        self, combination: Combination, data: Sequence[Array], limit: Callable[[Array], Array]
+    ) -> None:
+        offsets = [combination.h] if combination.h.any() or not combination.G else []
+        offsets += [G @ data[k] for k, G in combination.G]
+        # A single part stays what it is: data of records are not copied.
+        with np.errstate(all="ignore"):
+            self._offset = limit(functools.reduce(np.add, offsets))
+        self._limit = limit
+        self._shifts = bool(self._offset.any())
         self._shape = combination.shape
         self._forward = combination.F
         self._transposed = None if combination.F is None else _transpose(combination.F)
@@ -265,10 +297,11 @@ class _Bound:
     def __call__(self, x: Array, values: Sequence[Array]) -> Array:
         if self._fixed is not None:
             return self._fixed
-        total = self._offset if self._forward is None else self._forward @ x + self._offset
-        for j, M, _ in self._terms:
-            total = total + M @ np.ravel(values[j], order="F")
-        return total.reshape(self._shape, order="F")
+        parts = [] if self._forward is None else [self._forward @ x]
+        if self._shifts:
+            parts.append(self._offset)
+        parts += [M @ np.ravel(values[j], order="F") for j, M, _ in self._terms]
+        return self._limit(functools.reduce(np.add, parts)).reshape(self._shape, order="F")
 
     def backward(self, g: Array, out: Array, cotangents: list[Array | None]) -> None:
         if self._transposed is not None:
@@ -322,9 +355,8 @@ class _Builder:
 
     def _visit(self, expr: Any) -> Combination:
         if isinstance(expr, Private):
-            G = sp.eye_array(expr.size, format="csr")
-            h = np.zeros(expr.size)
-            return Combination(expr.shape, None, ((self.private[expr.id], G),), h)
+            G = ((self.private[expr.id], Identity(expr.size)),)
+            return Combination(expr.shape, None, G, zeros(expr.size))
         if isinstance(expr, cp.Variable):
             return Combination(expr.shape, self._selection(expr), (), np.zeros(expr.size))
         if not expr.variables() and not any(isinstance(p, Private) for p in expr.parameters()):
@@ -408,9 +440,8 @@ class _Builder:
         if key not in self._known:
             self._known[key] = len(self.atoms)
             self.atoms.append(Atom(rule, data, tuple(args), expr.shape))
-        identity = sp.eye_array(expr.size, format="csr")
-        term = ((self._known[key], identity),)
-        return Combination(expr.shape, None, (), np.zeros(expr.size), term)
+        term = ((self._known[key], Identity(expr.size)),)
+        return Combination(expr.shape, None, (), zeros(expr.size), term)
 
 
 def _key(u: Combination) -> bytes:
@@ -418,26 +449,29 @@ def _key(u: Combination) -> bytes:
     digest = hashlib.sha256(repr((u.shape, [k for k, _ in u.G], [j for j, _ in u.terms])).encode())
     matrices = [M for M in (u.F, *(G for _, G in u.G), *(M for _, M in u.terms)) if M is not None]
     for M in matrices:
-        sparse = sp.csr_array(M)
+        if isinstance(M, Identity):
+            digest.update(repr(M).encode())
+            continue
+        sparse = csr(M)
         sparse.sum_duplicates()
         digest.update(repr(sparse.shape).encode())
         for array in (sparse.data, sparse.indices, sparse.indptr):
             digest.update(np.ascontiguousarray(array).tobytes())
     digest.update(b"no x" if u.F is None else b"x")
-    digest.update(u.h.tobytes())
+    digest.update(u.h.tobytes() if u.h.any() else repr(u.h.size).encode())
     return digest.digest()
 
 
 def _transpose(M: Matrix) -> Matrix:
-    return sp.csr_array(M.T) if sp.issparse(M) else M.T
+    return csr(M.T) if sp.issparse(M) else M.T
 
 
 def _plus(a: Matrix | None, b: Matrix | None) -> Matrix | None:
     if a is None or b is None:
         return b if a is None else a
-    if sp.issparse(a) != sp.issparse(b):
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
         return as_array(a) + as_array(b)
-    return compact(a + b)
+    return compact(csr(a) + csr(b))
 
 
 def _merge(

@@ -55,8 +55,7 @@ def too_long(private: Private, data: DataSource | None = None) -> int:
     if not isinstance(adjacency, Rows):
         return 0
     rows = np.asarray(source_of(private, data)(), dtype=float)
-    rows = rows.reshape(rows.shape[0], -1)
-    return int((np.linalg.norm(rows, adjacency.norm, axis=1) > adjacency.bound).sum())
+    return int(adjacency.too_long(rows.reshape(rows.shape[0], -1)).sum())
 
 
 def _values(

@@ -183,7 +183,8 @@ class PrivateOracle(_Numbered):
         super().__init__(exit.account, exit.releases)
         data = read(form.private, sources)
         clips = () if sensitivity is None else sensitivity.clips
-        self._objective = _guarded(exit.agent, lambda: form.bind(data, clips))
+        noisy = exit.calibrated is not None
+        self._objective = _guarded(exit.agent, lambda: form.bind(data, clips, limited=noisy))
         self._private = bool(form.private)
         self._sensitivity = sensitivity
         self._exit = exit
@@ -317,22 +318,43 @@ class PublicOracle(_Numbered):
 
 
 class ReplayOracle(_Numbered):
-    """Answers from a transcript; holds no data, adds no noise, spends nothing."""
+    """Answers from a transcript; holds no data, adds no noise, spends nothing.
 
-    def __init__(self, agent: int, releases: Iterable[Release], account: Account) -> None:
+    Parameters
+    ----------
+    agent : int
+    releases : iterable of Release
+    account : Account
+    public : BoundObjective, optional
+        Answers where nothing was recorded, because no answer depended on private data.
+    """
+
+    def __init__(
+        self,
+        agent: int,
+        releases: Iterable[Release],
+        account: Account,
+        public: BoundObjective | None = None,
+    ) -> None:
         super().__init__(account, [])
         self._values = {(r.round, r.step): r.value for r in releases if r.agent == agent}
+        self._public = None if public is None else PublicOracle(public, account, [])
 
     def gradient(self, x: Array) -> Array:
         """The recorded answer."""
-        return self._recorded(x.shape)
+        place = self._next()
+        if place not in self._values and self._public is not None:
+            return self._public.gradient(x)
+        return self._recorded(place, x.shape)
 
     def solution(self, x: Array, step: ProximalStep) -> Array:
         """The recorded answer."""
-        return self._recorded(x.shape)
-
-    def _recorded(self, shape: tuple[int, ...]) -> Array:
         place = self._next()
+        if place not in self._values and self._public is not None:
+            return self._public.solution(x, step)
+        return self._recorded(place, x.shape)
+
+    def _recorded(self, place: tuple[int, int], shape: tuple[int, ...]) -> Array:
         value = self._values.get(place)
         if value is None or value.shape != shape:
             raise PrivacyError(

@@ -135,21 +135,29 @@ class Plan:
             verbose=verbose,
         )
 
-    def replay(self, transcript: Transcript) -> Result:
+    def replay(self, transcript: Transcript | str | Path) -> Result:
         """Recompute a run from its releases, without data and without spending.
+
+        Parameters
+        ----------
+        transcript : Transcript, str or Path
+            Of a recorded run, or the path of a ledger file, whose last finished run of this plan is
+            meant.
 
         Raises
         ------
         PrivacyError
             If the transcript does not belong to this plan.
+        LedgerError
+            If the file is no intact ledger, or holds no finished run of this plan.
         """
         from .run import replay_plan
 
         return replay_plan(self, transcript)
 
-    def guarantee_for(self, seed: int | None) -> Guarantee:
+    def guarantee_for(self, *, seeded: bool) -> Guarantee:
         """The guarantee of a run with or without a seed."""
-        if seed is None or self.guarantee.kind == "none":
+        if not seeded or self.guarantee.kind == "none":
             return self.guarantee
         return replace(self.guarantee, assumptions=(SEEDED, *self.guarantee.assumptions))
 
@@ -192,7 +200,7 @@ class Plan:
         return calibrated.mechanism.compose(Composition(), calibrated.multiplier, exposed)
 
     def __str__(self) -> str:
-        return display.banner(self)
+        return display.banner(self, self.guarantee)
 
 
 def make_plan(
@@ -244,7 +252,7 @@ def make_plan(
     once = chosen is not None and release == "once"
     for local, sensitivity in zip(program.agents, sensitivities, strict=True):
         if needs.exact and sensitivity is not None and not sensitivity.constant:
-            raise _not_affine(local.name, type(algorithm).__name__, sensitivity)
+            raise _not_affine(local.name, type(algorithm).__name__, sensitivity, once)
     rounds = int(rounds)
     steps = _releases(algorithm, release, rounds)
     # What one person is exposed to: the releases of all agents that may hold data of theirs.
@@ -285,7 +293,9 @@ def make_plan(
             solves_privately=needs.solves_privately,
             claimed=needs.asserted,
         )
-    fingerprint = fingerprint_of(program, resolved, calibrated, rounds, release, exposed)
+    fingerprint = fingerprint_of(
+        program, resolved, calibrated, rounds, release, problem.group_names
+    )
     return Plan(
         problem,
         resolved,
@@ -320,18 +330,19 @@ def _calibrate(
     fixed = mechanism.per_step()
     if delta is not None:
         check_delta(delta)
+    if fixed is None and epsilon is None:
+        raise PrivacyError(
+            "The plan has no privacy budget. Write plan(..., epsilon=1.0, delta=1e-6) for a total "
+            "budget, give the mechanism a level per release (step_epsilon=...), or pass "
+            "mechanism=None for a run without noise and without guarantee."
+        )
     if isinstance(mechanism, Gaussian) and not delta:
         raise PrivacyError(
             f"Gaussian noise has no guarantee at delta={delta!r}: its privacy loss is unbounded. "
             "Write plan(..., delta=1e-6), or use mechanism=dp.Laplace() for pure epsilon."
         )
     if fixed is None:
-        if epsilon is None:
-            raise PrivacyError(
-                "The plan has no privacy budget. Write plan(..., epsilon=1.0, delta=1e-6) for a "
-                "total budget, give the mechanism a level per release (step_epsilon=...), or pass "
-                "mechanism=None for a run without noise and without guarantee."
-            )
+        assert epsilon is not None
         return Calibrated(mechanism, mechanism.for_total(steps, epsilon, delta or 0.0))
     if epsilon is not None:
         raise PrivacyError(
@@ -342,11 +353,13 @@ def _calibrate(
     return Calibrated(mechanism, fixed)
 
 
-def _not_affine(agent: str, method: str, sensitivity: Sensitivity) -> PrivacyError:
+def _not_affine(agent: str, method: str, sensitivity: Sensitivity, once: bool) -> PrivacyError:
+    kept = " release='once' stays possible with it where the data are second moments of records."
     return PrivacyError(
         f"dp.{method} minimises exactly, which is private where the gradient is affine in the "
         f"private data with a constant Jacobian. That of agent '{agent}' is not: "
         f"{sensitivity.obstacle}. Use dp.LinearizedADMM, which needs gradients only."
+        f"{kept if once else ''}"
     )
 
 

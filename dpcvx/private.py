@@ -21,6 +21,8 @@ from .errors import DataError, ModelError, PrivacyError
 
 Norm = Literal["entry", 1, 2] | float
 _NORMS = ("entry", 1, 2, math.inf)
+# Rows whose norms are computed at once.
+_BLOCK = 4096
 
 
 @dataclass(frozen=True)
@@ -132,6 +134,22 @@ class Rows:
         power = max(0.0, 1 / p - 1 / self.norm)
         return np.asarray(np.maximum(entries, 1) ** power, dtype=np.float64)
 
+    def too_long(self, rows: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Which rows exceed the bound; rounding is forgiven, the sensitivity covers it.
+
+        Parameters
+        ----------
+        rows : ndarray, shape (m, p)
+        """
+        long = np.empty(rows.shape[0], dtype=bool)
+        for start in range(0, rows.shape[0], _BLOCK):  # large data are not copied as a whole
+            block = rows[start : start + _BLOCK]
+            with np.errstate(all="ignore"):  # a warning would tell something about the data
+                peak, norms = self._norms(block)
+                found = (self.bound / peak / norms < 1 - 1e-12) & (block != 0).any(axis=1)
+            long[start : start + _BLOCK] = found
+        return long
+
     def enforced(self, rows: NDArray[np.float64]) -> NDArray[np.float64] | None:
         """The rows with norms within the bound; None if one is too long and is not to be clipped.
 
@@ -139,18 +157,22 @@ class Rows:
         ----------
         rows : ndarray, shape (m, p)
         """
-        with np.errstate(all="ignore"):  # a warning would tell something about the data
-            peak = np.abs(rows).max(axis=1, initial=0.0)
-            peak = np.where(peak > 0, peak, 1.0)
-            unit = rows / peak[:, None]
-            norms = np.linalg.norm(unit, self.norm, axis=1)
-            norms = np.where(norms > 0, norms, 1.0)
-            # Compared without overflow; rounding is covered by the sensitivity's own.
-            long = (self.bound / peak / norms < 1 - 1e-12) & (rows != 0).any(axis=1)
-            clipped = unit * (self.bound / norms)[:, None]
+        long = self.too_long(rows)
         if not long.any():
             return rows
-        return np.where(long[:, None], clipped, rows) if self.clip else None
+        if not self.clip:
+            return None
+        with np.errstate(all="ignore"):
+            peak, norms = self._norms(rows)
+            clipped = rows / peak[:, None] * (self.bound / norms)[:, None]
+        return np.where(long[:, None], clipped, rows)
+
+    def _norms(self, rows: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Norms of rows as a product of two factors, neither of which overflows; zeros as ones."""
+        peak = np.abs(rows).max(axis=1, initial=0.0)
+        peak = np.where(peak > 0, peak, 1.0)
+        norms = np.linalg.norm(rows / peak[:, None], self.norm, axis=1)
+        return peak, np.where(norms > 0, norms, 1.0)
 
     def allows(self, one: NDArray[np.float64], other: NDArray[np.float64]) -> bool:
         """Whether two data of rows within the bound are neighbours."""
@@ -230,13 +252,25 @@ class PrivateSpec:
                 "contain NaN or infinite entries. The sensitivity bound covers finite data only: "
                 "clean the data before binding them."
             )
-        negative, positive = bool((array < 0).any()), bool((array > 0).any())
-        if (self.sign == "nonneg" and negative) or (self.sign == "nonpos" and positive):
+        wrong = self.sign is not None and (array < 0 if self.sign == "nonneg" else array > 0).any()
+        if wrong:
             return (
                 f"have entries that contradict {self.sign}=True. The convexity of the model rests "
                 "on that sign: drop the attribute or fix the data."
             )
         return None
+
+
+class _Sealed:
+    """Data that were checked when they were declared, and are not copied again."""
+
+    def __init__(self, flat: NDArray[np.float64], shape: tuple[int, ...]) -> None:
+        flat.flags.writeable = False
+        self.flat = flat
+        self._shape = shape
+
+    def __call__(self) -> NDArray[np.float64]:
+        return self.flat.reshape(self._shape, order="F")
 
 
 class Private(cp.Parameter):
@@ -303,8 +337,7 @@ class Private(cp.Parameter):
         if callable(data):
             self._seal = data
         elif data is not None:
-            values = self.spec.checked(data).reshape(self.shape, order="F")
-            self._seal = lambda: values
+            self._seal = _Sealed(self.spec.checked(data), self.shape)
 
     @property
     def spec(self) -> PrivateSpec:
@@ -380,6 +413,8 @@ def unseal(source: Callable[[], Any], spec: PrivateSpec) -> NDArray[np.float64]:
         If the source raises or its values do not fit `spec`. The message of a failing source is
         withheld, because it may quote the data.
     """
+    if isinstance(source, _Sealed):
+        return source.flat
     try:
         values = source()
     except Exception as error:
@@ -430,6 +465,6 @@ def _real_array(values: object) -> NDArray[np.float64] | None:
         raw = np.asanyarray(values)
         if np.ma.isMaskedArray(raw) or raw.dtype.kind not in "biufO":
             return None
-        return np.array(raw, dtype=np.float64)
+        return np.array(raw, dtype=np.float64, order="F")
     except Exception:  # whatever an object's conversion raises may quote the data
         return None

@@ -13,7 +13,7 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import compress, pairwise
+from itertools import compress
 
 import numpy as np
 import scipy.linalg as la
@@ -247,15 +247,17 @@ class Projector:
         kinds, starts = _row_kinds(data.cones)
         if _contradicts(A, data):
             raise empty_set(owner)
+        apart, low, high = _intervals(A, data, kinds, starts)
+        own = np.flatnonzero(apart)
+        lower[own], upper[own] = low[own], high[own]
+        free = int(np.count_nonzero(apart & np.isinf(lower) & np.isinf(upper)))
+        self.kinds += Counter(free=free, box=own.size - free)
         for columns, cones in _components(A, kinds, starts):
+            if columns.size == 1 and columns[0] < self.n and apart[columns[0]]:
+                continue
             rows = np.concatenate([np.arange(starts[c], starts[c + 1]) for c in cones] or [_EMPTY])
             block = _Block(A, data.b, [kinds[c] for c in cones], rows, columns, data.n)
             own = columns[columns < data.n]
-            interval = _interval(block)
-            if interval is not None:
-                lower[own], upper[own] = interval
-                self.kinds["free" if not rows.size else "box"] += 1
-                continue
             found = _simplex(block) or _ball(block) or _affine(block)
             if found is None:
                 conic_columns.append(columns)
@@ -392,21 +394,20 @@ def _without_epigraphs(data: ConeData) -> ConeData:
     for kind, start in zip(kinds, starts, strict=False):
         loosened[start] = kind in ("nonneg", "soc")
         inequality[start] = kind == "nonneg"
-    fixed: list[int] = []
-    dropped = np.zeros(b.size, dtype=bool)
-    for j in range(data.n, A.shape[1]):
-        span = slice(A.indptr[j], A.indptr[j + 1])
-        rows, effect = A.indices[span], -A.data[span]
-        bounds = single[rows] & inequality[rows] & (effect < 0)
-        if not bounds.any() or not (loosened[rows] & (effect > 0))[~bounds].all():
-            continue
-        top = float(np.min(b[rows[bounds]] / -effect[bounds]))
-        b[rows] += effect * top
-        dropped[rows[bounds]] = True
-        fixed.append(j)
-    if not fixed:
+    auxiliary = A[:, data.n :].tocoo()
+    rows, columns, effect = auxiliary.row, auxiliary.col, -auxiliary.data
+    bounds = single[rows] & inequality[rows] & (effect < 0)
+    tops = np.full(A.shape[1] - data.n, np.inf)
+    np.minimum.at(tops, columns[bounds], b[rows[bounds]] / -effect[bounds])
+    fixed = np.isfinite(tops)
+    fixed[columns[~bounds & ~(loosened[rows] & (effect > 0))]] = False
+    if not fixed.any():
         return data
-    keep = np.setdiff1d(np.arange(A.shape[1]), fixed)
+    held = fixed[columns]
+    np.add.at(b, rows[held], effect[held] * tops[columns[held]])
+    dropped = np.zeros(b.size, dtype=bool)
+    dropped[rows[held & bounds]] = True
+    keep = np.concatenate([np.arange(data.n), data.n + np.flatnonzero(~fixed)])
     return _restricted(replace(data, b=b), keep, ~dropped)
 
 
@@ -416,11 +417,17 @@ def _row_kinds(cones: Cones) -> tuple[list[str], Index]:
     return [kind for kind, _ in blocks], starts
 
 
+def _any_row(flags: NDArray[np.bool_], starts: Index) -> NDArray[np.bool_]:
+    """Per cone, whether one of its rows is flagged."""
+    if starts.size == 1:
+        return np.zeros(0, dtype=bool)
+    return np.logical_or.reduceat(flags, starts[:-1])
+
+
 def _contradicts(A: sp.csr_array, data: ConeData) -> bool:
     """Whether a cone without columns, such as the row ``0 <= -1``, can never hold."""
     _, starts = _row_kinds(data.cones)
-    filled = np.diff(A.indptr) > 0
-    constant = np.array([not filled[a:b].any() for a, b in pairwise(starts)], dtype=bool)
+    constant = ~_any_row(np.diff(A.indptr) > 0, starts)
     if not constant.any():
         return False
     alone = _restricted(data, _EMPTY, np.repeat(constant, np.diff(starts)))
@@ -452,19 +459,23 @@ def _components(A: sp.csr_array, kinds: list[str], starts: Index) -> list[tuple[
     ]
 
 
-def _interval(block: _Block) -> tuple[float, float] | None:
-    """Bounds of a single own column constrained by one-row cones only."""
-    if block.columns.size != 1 or block.auxiliary.size or set(block.kinds) - {"zero", "nonneg"}:
-        return None
-    lower, upper = -np.inf, np.inf
-    for r, kind in zip(block.rows, block.kinds, strict=True):
-        _, coefficients, constant = block.row(int(r))
-        root = -constant / coefficients[0]
-        if kind == "zero" or coefficients[0] > 0:
-            lower = max(lower, root)
-        if kind == "zero" or coefficients[0] < 0:
-            upper = min(upper, root)
-    return lower, upper
+def _intervals(
+    A: sp.csr_array, data: ConeData, kinds: list[str], starts: Index
+) -> tuple[NDArray[np.bool_], Array, Array]:
+    """Which own columns are bounded by rows of their own only, or not at all, and the bounds."""
+    simple = np.isin(np.repeat(kinds, np.diff(starts)), ("zero", "nonneg"))
+    equality = np.repeat(np.array(kinds) == "zero", np.diff(starts))
+    coo = A.tocoo()
+    alone = simple[coo.row] & (np.diff(A.indptr)[coo.row] == 1)
+    apart = np.ones(A.shape[1], dtype=bool)
+    apart[coo.col[~alone]] = False
+    rows, columns, slope = coo.row[alone], coo.col[alone], -coo.data[alone]
+    roots = -data.b[rows] / slope
+    lower, upper = np.full(A.shape[1], -np.inf), np.full(A.shape[1], np.inf)
+    low, high = equality[rows] | (slope > 0), equality[rows] | (slope < 0)
+    np.maximum.at(lower, columns[low], roots[low])
+    np.minimum.at(upper, columns[high], roots[high])
+    return apart[: data.n], lower[: data.n], upper[: data.n]
 
 
 def _simplex(block: _Block) -> tuple[str, ClosedForm] | None:
@@ -567,7 +578,7 @@ def _restricted(data: ConeData, columns: Index, rows: NDArray[np.bool_] | None =
     A = sp.csr_array(sp.csc_array(data.A)[:, columns])
     _, starts = _row_kinds(data.cones)
     used = np.diff(A.indptr) > 0 if rows is None else rows
-    keep = np.array([bool(used[a:b].any()) for a, b in pairwise(starts)], dtype=bool)
+    keep = _any_row(used, starts)
     held = np.repeat(keep, np.diff(starts))
     cones = data.cones
     sizes = np.cumsum([cones.zero, cones.nonneg, len(cones.soc), len(cones.psd), cones.exp])

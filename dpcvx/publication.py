@@ -148,7 +148,8 @@ def publication(sensitivity: Sensitivity, p: int, owner: str) -> Statistic | Non
                 "release='once' puts noise on the data, or on second moments of records, and the "
                 f"objective of agent '{owner}' reads its data otherwise: {sensitivity.obstacle}. "
                 "Covered are gradients that are affine in the data with a constant Jacobian, and "
-                "cp.sum_squares(X @ w - y) with whole private X and y. Use release='each step'."
+                "cp.sum_squares(X @ w - y), which may be scaled, with whole private X and y and "
+                "without clip=. Write it like that, or use release='each step'."
             )
         return found
     J = sp.csr_array(sp.hstack(sensitivity.jacobians))

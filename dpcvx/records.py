@@ -46,7 +46,7 @@ from .atoms import (
     Rule,
 )
 from .curvature import Term
-from .matrices import Matrix
+from .matrices import Identity, Matrix, csr
 from .normal_form import Atom, Clip, Combination, NormalForm
 from .private import PrivateSpec, Rows
 from .projection import Extent
@@ -88,6 +88,16 @@ class _Range:
     def size(self) -> Array:
         """Largest magnitudes."""
         return np.maximum(np.abs(self.lo), np.abs(self.hi))
+
+
+@dataclass(frozen=True, eq=False)
+class _MatrixRows:
+    """Bounds of the l1, l2 and largest-entry norms of a matrix's rows, and the record of each."""
+
+    one: Array
+    two: Array
+    peak: Array
+    owner: Index
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,7 +222,7 @@ class _Pass:
             low, high = np.minimum(low, a), np.maximum(high, b)
         for k, G in u.G:
             spec = self._spec(k)
-            G = sp.csr_array(G)
+            G = csr(G)
             owner = _joined(owner, _owners(G, _record_of(spec)))
             up, down = self._reach(spec, G.maximum(0)), self._reach(spec, -G.minimum(0))
             zero = np.zeros_like(up)
@@ -225,7 +235,7 @@ class _Pass:
             a, b = _product(M, inner.lo, inner.hi)
             lo, hi = lo + a, hi + b
             low, high = np.minimum(low, a), np.maximum(high, b)
-            owner = _joined(owner, _owners(sp.csr_array(M), inner.owner))
+            owner = _joined(owner, _owners(csr(M), inner.owner))
         lo, hi = np.where(np.isnan(lo), -np.inf, lo), np.where(np.isnan(hi), np.inf, hi)
         if u.F is not None or u.terms:
             # More than these sums round, so that no kink is missed; sums of one sign keep it.
@@ -239,7 +249,7 @@ class _Pass:
         if u.F is not None or u.terms or len(u.G) != 1 or u.h.any():
             return None
         k, G = u.G[0]
-        spec, G = self._spec(k), sp.csr_array(G)
+        spec, G = self._spec(k), csr(G)
         if not _selects(G):
             return None
         entries = np.bincount(_record_of(spec)[G.indices], minlength=self.count)
@@ -279,6 +289,8 @@ class _Pass:
 
     def _value(self, atom: Atom) -> _Range:
         rule, size = atom.rule, max(1, math.prod(atom.shape))
+        if rule is MATMUL:
+            return self._matmul_value(atom)
         args = self._arguments(atom)
         u = args[0]
         if rule in _CONVEX or rule in _CONCAVE or rule is POWER:
@@ -286,8 +298,6 @@ class _Pass:
         if rule is MULTIPLY and args[1].lo.size == u.lo.size:
             lo, hi = _times(u.lo, u.hi, args[1].lo, args[1].hi)
             return _Range(lo, hi, _joined(u.owner, args[1].owner))
-        if rule is MATMUL:
-            return self._matmul_value(atom, args)
         if rule is MAXIMUM and all(a.lo.size == size for a in args):
             lo = np.max([a.lo for a in args], axis=0)
             hi = np.max([a.hi for a in args], axis=0)
@@ -338,33 +348,21 @@ class _Pass:
         lo, hi = ends.min(axis=0, initial=np.inf), ends.max(axis=0, initial=-np.inf)
         return _Range(np.where(lost, -np.inf, lo), np.where(lost, np.inf, hi), u.owner)
 
-    def _matmul_value(self, atom: Atom, args: Sequence[_Range]) -> _Range:
-        (m, k), (_, n) = _shape(atom.args[0], 0), _shape(atom.args[1], 1)
-        L = args[0].size.reshape((m, k), order="F")
-        R = args[1].size.reshape((k, n), order="F")
-        l2, l1 = _euclid(L), L.sum(axis=1)
-        r2, r1 = _euclid(R.T), R.sum(axis=0)
-        if not self._moves(atom.args[0]):
-            one, two = self._row_norms(atom.args[0], (m, k))
-            l1, l2 = np.minimum(l1, one), np.minimum(l2, two)
-            r2 = np.minimum(r2, self._column_norms(atom.args[1], (k, n)))
-        elif not self._moves(atom.args[1]):
-            turned = _turned(atom.args[1], (k, n))
-            one, two = self._row_norms(turned, (n, k))
-            r1, r2 = np.minimum(r1, one), np.minimum(r2, two)
-            l2 = np.minimum(l2, self._column_norms(_turned(atom.args[0], (m, k)), (k, m)))
+    def _matmul_value(self, atom: Atom) -> _Range:
+        left, right = atom.args
+        (m, k), (_, n) = _shape(left, 0), _shape(right, 1)
+        L, R = self._matrix_rows(left, (m, k)), self._matrix_rows(_turned(right, (k, n)), (n, k))
+        l2, r2 = L.two, R.two
+        if not self._moves(left):
+            r2 = np.minimum(r2, self._column_norms(right, (k, n)))
+        elif not self._moves(right):
+            l2 = np.minimum(l2, self._column_norms(_turned(left, (m, k)), (k, m)))
         with np.errstate(invalid="ignore"):
-            bounds = [
-                np.outer(l2, r2),
-                np.outer(l1, R.max(axis=0, initial=0.0)),
-                np.outer(L.max(axis=1, initial=0.0), r1),
-            ]
+            bounds = [np.outer(l2, r2), np.outer(L.one, R.peak), np.outer(L.peak, R.one)]
         size = np.min([np.where(np.isnan(b), np.inf, b) for b in bounds], axis=0)
-        own_l = _row_owner(args[0].owner.reshape((m, k), order="F"))
-        own_r = _row_owner(args[1].owner.reshape((k, n), order="F").T)
         owner = _joined(
-            np.repeat(own_l[:, None], n, axis=1).ravel(order="F"),
-            np.repeat(own_r[None, :], m, axis=0).ravel(order="F"),
+            np.repeat(L.owner[:, None], n, axis=1).ravel(order="F"),
+            np.repeat(R.owner[None, :], m, axis=0).ravel(order="F"),
         )
         flat = size.ravel(order="F")
         return _Range(-flat, flat, owner)
@@ -372,17 +370,42 @@ class _Pass:
     def _moves(self, u: Combination) -> bool:
         return u.F is not None or any(self.form.reach(self.form.atoms[j])[0] for j, _ in u.terms)
 
-    def _row_norms(self, u: Combination, shape: tuple[int, int]) -> tuple[Array, Array]:
-        """Bounds of the l1 and l2 norms of the rows of a matrix without variables."""
+    def _matrix_rows(self, u: Combination, shape: tuple[int, int]) -> _MatrixRows:
+        """Bounds of the norms of the rows of a matrix, and the record that each reads."""
+        if self._is_data(u):
+            spec = self._spec(u.G[0][0])
+            bound, (m, k) = self._radius(spec), shape
+            one, two, peak = (
+                np.full(m, bound * s)
+                for s in (_rows(spec).stretch(1, k), _rows(spec).stretch(2, k), 1.0)
+            )
+            return _MatrixRows(one, two, peak, np.arange(m))
         box = self._range(u).size.reshape(shape, order="F")
-        one, two = box.sum(axis=1), _euclid(box)
-        mixed = _row_owner(self._range(u).owner.reshape(shape, order="F")) == MIXED
-        if u.terms or mixed.any():
-            return one, two
+        one, two, peak = box.sum(axis=1), _euclid(box), box.max(axis=1, initial=0.0)
+        owner = _row_owner(self._range(u).owner.reshape(shape, order="F"))
+        if not self._moves(u) and not u.terms and not (owner == MIXED).any():
+            one, two = self._row_norms(u, shape, one, two)
+        return _MatrixRows(one, two, peak, owner)
+
+    def _is_data(self, u: Combination) -> bool:
+        """Whether a matrix is one private parameter as it is, with a record in every row."""
+        plain = u.F is None and not u.terms and not u.h.any() and len(u.G) == 1
+        if not plain or not isinstance(u.G[0][1], Identity):
+            return False
+        shape = self._spec(u.G[0][0]).shape
+        return len(shape) == 2 and u.shape == shape
+
+    def _row_norms(
+        self, u: Combination, shape: tuple[int, int], one: Array, two: Array
+    ) -> tuple[Array, Array]:
+        """Bounds of the l1 and l2 norms of the rows of a matrix without variables.
+
+        `one` and `two` are those that follow from the entries alone.
+        """
         parts = [np.abs(u.h).reshape(shape, order="F")]
         norms = [(parts[0].sum(axis=1), _euclid(parts[0]))]
         for k, G in u.G:
-            spec, G = self._spec(k), sp.csr_array(G)
+            spec, G = self._spec(k), csr(G)
             if np.diff(G.indptr).max(initial=0) > 1 or (abs(G) > 0).sum(axis=0).max() > 1:
                 return one, two
             size = np.asarray(abs(G).sum(axis=1)).ravel().reshape(shape, order="F")
@@ -401,7 +424,7 @@ class _Pass:
         """Bounds of the l2 norms of the columns of a matrix that is affine in x."""
         if u.F is None or u.terms or u.G:
             return np.full(shape[1], np.inf)
-        F, h = sp.csr_array(u.F), u.h.reshape(shape, order="F")
+        F, h = csr(u.F), u.h.reshape(shape, order="F")
         norms = np.empty(shape[1])
         for c in range(shape[1]):
             rows = F[c * shape[0] : (c + 1) * shape[0]]
@@ -443,6 +466,9 @@ class _Pass:
 
     def _back(self, atom: Atom, g: _Range) -> None:
         rule = atom.rule
+        if rule is MATMUL:
+            self._matmul_back(atom, g)
+            return
         args = self._arguments(atom)
         u = args[0]
         if rule in _CONVEX or rule in _CONCAVE or rule is POWER:
@@ -452,8 +478,6 @@ class _Pass:
             for other, a in ((args[1], atom.args[0]), (u, atom.args[1])):
                 if self._moves(a):
                     self._into(a, self._scaled(g, other, atom), atom)
-        elif rule is MATMUL:
-            self._matmul_back(atom, g, args)
         elif rule is MAXIMUM and all(a.lo.size == g.lo.size for a in args):
             owner = args[0].owner
             for a in args[1:]:
@@ -488,7 +512,7 @@ class _Pass:
             one = np.ones_like(v)
             with np.errstate(all="ignore"):
                 out = np.asarray(atom.rule.forward([v], atom.data), dtype=float)
-                return np.asarray(atom.rule.vjp([v], out, one, atom.data)[0], dtype=float)
+                return np.asarray(atom.rule.vjp([v], out, one, atom.data, 0), dtype=float)
 
         rising = atom.rule in _CONVEX
         lo, hi = u.lo, u.hi
@@ -567,7 +591,7 @@ class _Pass:
         found = replace(found, owner=owner[groups], norms=(one, two))
         self._into(atom.args[0], found, atom)
 
-    def _matmul_back(self, atom: Atom, g: _Range, args: Sequence[_Range]) -> None:
+    def _matmul_back(self, atom: Atom, g: _Range) -> None:
         left, right = atom.args
         (m, k), (_, n) = _shape(left, 0), _shape(right, 1)
         if self._moves(left) and self._moves(right):
@@ -580,15 +604,14 @@ class _Pass:
             m, n = n, m
         if right.terms or right.G or right.F is None:
             raise Unbounded("@", "multiplies records with something that is not affine in x")
-        one, two = self._row_norms(left, (m, k))
-        own_rows = _row_owner(self._range(left).owner.reshape((m, k), order="F"))
-        owner = np.repeat(own_rows[:, None], n, axis=1).ravel(order="F")
+        L = self._matrix_rows(left, (m, k))
+        owner = np.repeat(L.owner[:, None], n, axis=1).ravel(order="F")
         joined = self._one_record(_joined(g.owner, owner), atom)
         rows = _row_owner(joined.reshape((m, n), order="F"))
         if (rows == MIXED).any():
             raise Unbounded("@", "reads several records in one row")
-        norm = one if self.p == 1 else two
-        F = sp.csr_array(sp.csr_array(right.F) @ sp.diags_array(self.scale))
+        norm = L.one if self.p == 1 else L.two
+        F = sp.csr_array(csr(right.F) @ sp.diags_array(self.scale))
         factor = _operator_norm(F, self.p)
         own = rows >= 0
         of_record = np.bincount(rows[own], minlength=self.count)
@@ -612,7 +635,7 @@ class _Pass:
         if u.F is not None and own.any():
             if self.sites is not None:
                 raise Unbounded(atom.rule.name, "records reach without a product X @ w")
-            F = sp.csr_array(sp.csr_array(u.F) @ sp.diags_array(self.scale))
+            F = sp.csr_array(csr(u.F) @ sp.diags_array(self.scale))
             rows = _row_sizes(F, self.p)
             single = np.bincount(g.owner[own], _bounded_times(g.size[own], rows[own]), self.count)
             whole = _bounded_times(self._norms(g, g.owner)[self.p - 1], _operator_norm(F, self.p))
@@ -620,7 +643,7 @@ class _Pass:
         for j, M in u.terms:
             if not self.form.reach(self.form.atoms[j])[0]:
                 continue
-            T = sp.csr_array(sp.csr_array(M).T)
+            T = sp.csr_array(csr(M).T)
             lo, hi = _product(T, g.lo, g.hi)
             owner = self._one_record(_owners(T, g.owner), self.form.atoms[j])
             norms = None
@@ -658,7 +681,7 @@ def _record_of(spec: PrivateSpec) -> Index:
 
 def _product(M: Matrix, lo: Array, hi: Array) -> tuple[Array, Array]:
     """Interval of ``M v`` for v in [lo, hi]."""
-    sparse: sp.csr_array = sp.csr_array(M)
+    sparse: sp.csr_array = csr(M)
     up, down = _kept(sparse.maximum(0)), _kept(sparse.minimum(0))
     with np.errstate(invalid="ignore"):
         low, high = up @ lo + down @ hi, up @ hi + down @ lo
@@ -674,7 +697,7 @@ def _euclid(rows: Array) -> Array:
 
 
 def _kept(M: sp.csr_array) -> sp.csr_array:
-    M = sp.csr_array(M)
+    M = csr(M)
     M.eliminate_zeros()
     return M
 
@@ -772,10 +795,10 @@ def _turned(u: Combination, shape: tuple[int, int]) -> Combination:
     order = _transposition(shape)
     return Combination(
         shape[::-1],
-        None if u.F is None else sp.csr_array(u.F)[order],
-        tuple((k, sp.csr_array(G)[order]) for k, G in u.G),
+        None if u.F is None else csr(u.F)[order],
+        tuple((k, csr(G)[order]) for k, G in u.G),
         u.h[order],
-        tuple((j, sp.csr_array(M)[order]) for j, M in u.terms),
+        tuple((j, csr(M)[order]) for j, M in u.terms),
     )
 
 

@@ -187,6 +187,8 @@ class Result:
         Per agent, the largest component by which its last iterate leaves its own set.
     transcript : Transcript or None
         Only if the run was recorded.
+    notes : tuple of str
+        How the run continued its ledger, where it did.
     """
 
     status: Status
@@ -200,6 +202,7 @@ class Result:
     reported: str
     violation: Mapping[str, float]
     transcript: Transcript | None = field(repr=False)
+    notes: tuple[str, ...] = ()
 
     @property
     def solution(self) -> Solution:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from .errors import LedgerError, ModelError
-from .journal import Interrupted, Journal
+from .errors import BudgetError, LedgerError, ModelError
+from .journal import Journal, Recorded
 from .ledger import Account, Entry, Ledger
 from .oracle import Release
 
@@ -30,6 +30,8 @@ class Start:
         What this run released before it was interrupted.
     paid : list of set of (round, step)
         Per agent, releases that were charged for and not made.
+    notes : tuple of str
+        What a user should know about it.
     """
 
     accounts: list[Account]
@@ -37,6 +39,7 @@ class Start:
     earlier: list[int]
     past: list[Release]
     paid: list[set[tuple[int, int]]]
+    notes: tuple[str, ...] = ()
 
 
 def begin(plan: Plan, ledger: Ledger | Journal | None, seeded: bool) -> Start:
@@ -57,19 +60,42 @@ def begin(plan: Plan, ledger: Ledger | Journal | None, seeded: bool) -> Start:
     if run is not None and run.fingerprint == plan.fingerprint and plan.calibrated is not None:
         _accounts(plan, ledger.ledger)  # refuses a ledger of other changes or other groups
         return _again(plan, _accounts(plan, ledger.before), run, seeded)
-    start = _fresh(plan, _accounts(plan, ledger.ledger))
+    accounts = _accounts(plan, ledger.ledger)
+    try:
+        start = _fresh(plan, accounts)
+    except BudgetError as error:
+        if ledger.has_finished(plan.fingerprint):
+            error.add_note(
+                "The ledger holds a finished run of this plan: "
+                f"plan.replay({ledger.path.name!r}) gives its result again, at no cost."
+            )
+        raise
+    if run is not None:
+        start = replace(start, notes=(_LEFT, *start.notes))
     ledger.begin(plan.fingerprint, seeded=seeded, accounts=start.accounts)
     return start
 
 
+_LEFT = (
+    "the ledger held an interrupted run of another plan: what it released counts, and it can no "
+    "longer be gone on with"
+)
+
+
 def _fresh(plan: Plan, accounts: list[Account]) -> Start:
     earlier = [len(account.entries) for account in accounts]
-    return Start(
-        accounts, _affordable_rounds(plan, accounts), earlier, [], [set() for _ in earlier]
-    )
+    rounds = _affordable_rounds(plan, accounts)
+    unpaid: list[set[tuple[int, int]]] = [set() for _ in earlier]
+    return Start(accounts, rounds, earlier, [], unpaid, _coverage(plan, rounds))
 
 
-def _again(plan: Plan, accounts: list[Account], run: Interrupted, seeded: bool) -> Start:
+def _coverage(plan: Plan, rounds: int) -> tuple[str, ...]:
+    if rounds == plan.rounds:
+        return ()
+    return (f"the ledger leaves budget for {rounds} of the {plan.rounds} planned rounds",)
+
+
+def _again(plan: Plan, accounts: list[Account], run: Recorded, seeded: bool) -> Start:
     if run.seeded != seeded:
         raise LedgerError(
             f"The ledger's last run of this plan was interrupted and had "
@@ -105,7 +131,16 @@ def _again(plan: Plan, accounts: list[Account], run: Interrupted, seeded: bool) 
         for place, value in known.items()
     ]
     paid = [{(e.round, e.step) for e in entries} for entries in unmade]
-    return Start(accounts, rounds, earlier, past, paid)
+    return Start(accounts, rounds, earlier, past, paid, (_gone_on(run), *_coverage(plan, rounds)))
+
+
+def _gone_on(run: Recorded) -> str:
+    if run.reached:
+        return (
+            f"resumed in round {run.reached}: what the interrupted run released is taken from the "
+            "ledger and not spent again"
+        )
+    return "resumed: what the interrupted run released is taken from the ledger and not spent again"
 
 
 def _accounts(plan: Plan, ledger: Ledger | None) -> list[Account]:

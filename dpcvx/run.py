@@ -20,7 +20,8 @@ from .conic import Outcome
 from .errors import ModelError, PrivacyError
 from .executors.base import Executor
 from .executors.serial import Serial
-from .journal import Journal
+from .guarantee import Guarantee
+from .journal import Journal, finished
 from .ledger import Account, Ledger
 from .model import Problem
 from .noise import source_for
@@ -51,9 +52,10 @@ def run_plan(
         raise ModelError(f"seed={seed!r} must be a non-negative int, or None for fresh noise.")
     _check_tolerance(plan, tolerance)
     sources = sources_of(plan.problem, data)
-    shown = display.Reporter(plan, display.wanted(verbose))
     with Journal(ledger) if isinstance(ledger, (str, Path)) else nullcontext() as journal:
         start = begin(plan, _given(ledger) if journal is None else journal, seed is not None)
+        guarantee = plan.guarantee_for(seeded=seed is not None)
+        shown = display.Reporter(plan, display.wanted(verbose), guarantee, start.notes)
         stream = int(plan.fingerprint[:16], 16)
         oracles = []
         for k, account in enumerate(start.accounts):
@@ -69,9 +71,10 @@ def run_plan(
             )
             oracles.append(oracle_for(plan, k, sources[k], exit))
         executor = executor or Serial()
-        result = drive(plan, oracles, start.rounds, tolerance, executor, shown, seed, record)
+        result = drive(plan, oracles, start.rounds, tolerance, executor, shown, guarantee, record)
+        result = replace(result, notes=start.notes)
         if journal is not None:
-            journal.end(result.status.name.lower())
+            journal.end(result.status.name.lower(), result.rounds)
     assign(result.solution, plan.problem.variables())
     shown.finish(result)
     return result
@@ -86,15 +89,18 @@ def _given(ledger: Ledger | str | Path | None) -> Ledger | None:
     )
 
 
-def replay_plan(plan: Plan, transcript: Transcript) -> Result:
+def replay_plan(plan: Plan, transcript: Transcript | str | Path) -> Result:
     """See `Plan.replay`."""
+    kept = isinstance(transcript, (str, Path))
+    if isinstance(transcript, (str, Path)):
+        transcript = _transcript(plan, transcript)
     if transcript.fingerprint != plan.fingerprint:
         raise PrivacyError(
             "The transcript was recorded under another plan: problem, algorithm, mechanism and "
             "rounds must be the same. Replay it with the plan it came from."
         )
     oracles = [
-        _replay(plan, k, transcript.releases, transcript.ledger[local.name])
+        _replay(plan, k, transcript.releases, transcript.ledger[local.name], kept)
         for k, local in enumerate(plan.program.agents)
     ]
     again = drive_silently(plan, oracles, transcript.rounds)
@@ -112,12 +118,37 @@ def oracle_for(
 
 
 def _replay(
-    plan: Plan, k: int, releases: Sequence[Release], account: Account
+    plan: Plan, k: int, releases: Sequence[Release], account: Account, kept: bool
 ) -> Callable[[], AgentOracle]:
+    form = plan.program.agents[k].form
     if plan.published:
-        form = plan.program.agents[k].form
         return partial(published, k, form, plan.publications[k], releases, account)
-    return partial(ReplayOracle, k, releases, account)
+    # A ledger file keeps what was charged; answers without private data are computed again.
+    return partial(ReplayOracle, k, releases, account, form.at_zero() if kept else None)
+
+
+def _transcript(plan: Plan, path: str | Path) -> Transcript:
+    """The last run of a plan that a ledger file holds."""
+    if plan.calibrated is None:
+        raise PrivacyError(
+            "Ledger files keep the values of runs with noise only, and this plan has none. Use "
+            "plan.run(record=True) and its transcript."
+        )
+    found = finished(path, plan.fingerprint)
+    places = {local.name: k for k, local in enumerate(plan.program.agents)}
+    releases = tuple(
+        Release(places[name], *place, value)
+        for name, known in found.run.values.items()
+        for place, value in known.items()
+    )
+    return Transcript(
+        plan.fingerprint,
+        found.rounds,
+        releases,
+        Status[found.status.upper()],
+        plan.guarantee_for(seeded=found.run.seeded),
+        Ledger(tuple(found.ledger[name] for name in places)),
+    )
 
 
 def drive(
@@ -127,7 +158,7 @@ def drive(
     tolerance: float | None,
     executor: Executor,
     reporter: display.Reporter,
-    seed: int | None,
+    guarantee: Guarantee,
     record: bool,
 ) -> Result:
     """Run `rounds` rounds of a plan's algorithm against the given oracles."""
@@ -168,7 +199,6 @@ def drive(
         for v in plan.problem.variables()
     }
     ledger = Ledger(tuple(report.account for report in reports))
-    guarantee = plan.guarantee_for(seed)
     releases = tuple(r for report in reports for r in report.releases)
     transcript = None
     if record:
@@ -190,7 +220,8 @@ def drive(
 
 def drive_silently(plan: Plan, oracles: Sequence[Callable[[], AgentOracle]], rounds: int) -> Result:
     """`drive` in this process, without output and without a transcript."""
-    return drive(plan, oracles, rounds, None, Serial(), display.Reporter(plan, False), None, False)
+    quiet = display.Reporter(plan, False, plan.guarantee)
+    return drive(plan, oracles, rounds, None, Serial(), quiet, plan.guarantee, False)
 
 
 def _check_tolerance(plan: Plan, tolerance: float | None) -> None:
@@ -219,7 +250,7 @@ def sources_of(
 
 
 def matching(
-    problem: Problem, data: Mapping[Private | str, DataSource]
+    problem: Problem, data: Mapping[Private | str, DataSource], argument: str = "data"
 ) -> list[tuple[Private, DataSource]]:
     """The private objects that a mapping by object or name is about.
 
@@ -231,7 +262,7 @@ def matching(
     known = [private for agent in problem.agents for private in agent.private]
     if not isinstance(data, Mapping) or not all(isinstance(k, (Private, str)) for k in data):
         raise ModelError(
-            "data= is a mapping of private objects or their names to values, such as "
+            f"{argument}= is a mapping of private objects or their names to values, such as "
             "{'load': array}."
         )
     found: list[tuple[Private, DataSource]] = []
@@ -241,9 +272,9 @@ def matching(
         if len(matches) != 1:
             label = key if isinstance(key, str) else key.name()
             raise ModelError(
-                f"data= has a value for '{label}', which names {len(matches)} private objects of "
-                f"the problem. They are: {', '.join(p.name() for p in known) or 'none'}; use the "
-                "dp.Private object itself as key where names repeat."
+                f"{argument}= has a value for '{label}', which names {len(matches)} private "
+                f"objects of the problem. They are: {', '.join(p.name() for p in known) or 'none'};"
+                " use the dp.Private object itself as key where names repeat."
             )
         found.append((matches[0], value))
     return found

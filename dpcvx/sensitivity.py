@@ -379,6 +379,11 @@ def derive(
             jacobians[k] = sp.csr_array(jacobians[k] + cross(form, parts, k))
     kept = tuple(_without_zeros(J) for J in jacobians)
     records = tuple(_contributions(form, label, found) for label, found in tasks.items())
+    if clip is not None and asserted is not None:
+        raise PrivacyError(
+            f"Agent '{owner}' has both clip= and sensitivity=: contributions that are clipped have "
+            "a proved bound, which an asserted one would replace. Keep one of the two."
+        )
     if clip is not None and not records:
         raise PrivacyError(
             f"Agent '{owner}' has clip={clip:g}, but no losses of records whose contributions "
@@ -397,7 +402,8 @@ def derive(
             f"No sensitivity can be derived for agent '{owner}': records of {found_in} meet "
             f"variables in the atom {reason.atom}, which {reason.why}. Covered are sums of losses "
             "of each record's scores X @ w (logistic, log_sum_exp, pos, huber, abs, square and "
-            f"other convex or concave functions of one argument). {_WAYS_OUT}"
+            "other convex or concave functions of one argument), such as cp.sum_squares(X @ w - y) "
+            f"or cp.norm1(X @ w - y). {_WAYS_OUT if clip is None else _ASSERT}"
         ) from None
     weighed = weights(form, weighing) if weighing else None
     if weighed is not None:
@@ -423,8 +429,17 @@ def _record_label(form: NormalForm, term: Term, on_d: frozenset[int], owner: str
         for spec in (form.private[k] for k in on_d)
     }
     label = labels.pop()
-    if labels or label is None:
-        inside = ", ".join(f"'{form.private[k].name}'" for k in sorted(on_d))
+    inside = ", ".join(f"'{form.private[k].name}'" for k in sorted(on_d))
+    if labels:
+        raise PrivacyError(
+            f"No sensitivity can be derived for agent '{owner}': private {inside} and variables "
+            f"meet in the atom '{term.atom.rule.name}', but are not declared as parts of the same "
+            "records, so that several of them could change at once in a loss that allows for one. "
+            "Declare each with dp.Rows and the same records= label, and features and target of one "
+            "record in rows of one number; or assert a bound that you can prove, "
+            "dp.Agent(..., sensitivity=dp.Asserted(l2=...))."
+        )
+    if label is None:
         raise PrivacyError(
             f"No sensitivity can be derived for agent '{owner}': private {inside} and "
             f"variables meet in the atom '{term.atom.rule.name}', whose gradient is not an "
@@ -441,6 +456,10 @@ def _record_label(form: NormalForm, term: Term, on_d: frozenset[int], owner: str
 _WAYS_OUT = (
     "Otherwise clip the contribution of each record, dp.Agent(..., clip=1.0), or assert a bound "
     "that you can prove, dp.Agent(..., sensitivity=dp.Asserted(l2=...))."
+)
+_ASSERT = (
+    "What cannot be told apart by records cannot be clipped either: drop clip=, or assert a bound "
+    "that you can prove, dp.Agent(..., sensitivity=dp.Asserted(l2=...)) alone."
 )
 
 

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from .atoms import MATMUL, MULTIPLY
 from .curvature import Term
-from .normal_form import Combination, NormalForm
+from .matrices import zeros
+from .normal_form import Atom, Combination, NormalForm
 
 Array = NDArray[np.float64]
 
@@ -29,7 +30,7 @@ class Weights:
     Attributes
     ----------
     form : NormalForm
-        Of these terms only.
+        Of these terms only, without the public parts of the weights: linear in the data.
     members : frozenset of int
         Indices of the private parameters that occur in them.
     names : tuple of str
@@ -44,14 +45,13 @@ class Weights:
         """J(x), one matrix of shape (n, size) per private parameter."""
         form = self.form
         zero = [np.zeros(spec.size) for spec in form.private]
-        fixed = form.bind(zero).gradient(x)
         found = []
         for k, spec in enumerate(form.private):
             columns = np.zeros((form.n, spec.size))
             for i in range(spec.size) if k in self.members else ():
                 unit = [d.copy() for d in zero]
                 unit[k][i] = 1.0
-                columns[:, i] = form.bind(unit).gradient(x) - fixed
+                columns[:, i] = form.bind(unit).gradient(x)
             found.append(sp.csr_array(columns))
         return tuple(found)
 
@@ -77,9 +77,19 @@ def _reach(form: NormalForm, u: Combination) -> tuple[bool, bool]:
 
 def weights(form: NormalForm, found: list[tuple[Term, frozenset[int]]]) -> Weights:
     """The given terms, all of which weigh, as a form of their own."""
-    atoms = {id(term.atom) for term, _ in found}
-    kept = tuple((j, M) for j, M in form.root.terms if id(form.atoms[j]) in atoms)
+    own = {id(term.atom) for term, _ in found}
+    kept = tuple((j, M) for j, M in form.root.terms if id(form.atoms[j]) in own)
     root = replace(form.root, F=None, G=(), h=np.zeros_like(form.root.h), terms=kept)
+    atoms = tuple(_linear(form, atom) if id(atom) in own else atom for atom in form.atoms)
     members = frozenset[int]().union(*(on_d for _, on_d in found))
     names = tuple(dict.fromkeys(term.atom.rule.name for term, _ in found))
-    return Weights(replace(form, root=root), members, names)
+    return Weights(replace(form, atoms=atoms, root=root), members, names)
+
+
+def _linear(form: NormalForm, atom: Atom) -> Atom:
+    """The product without the public part of its weights."""
+    args = (
+        replace(argument, h=zeros(argument.h.size)) if _reach(form, argument)[1] else argument
+        for argument in atom.args
+    )
+    return replace(atom, args=tuple(args))

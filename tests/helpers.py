@@ -19,7 +19,7 @@ def contains(thing, values):
 
 def silent(plan):
     """A reporter that prints nothing."""
-    return Reporter(plan, False)
+    return Reporter(plan, False, plan.guarantee)
 
 
 class Words:

@@ -30,8 +30,11 @@ def test_a_quiet_run_prints_nothing(plan, capsys):
 def test_a_verbose_run_prints_banner_table_and_summary(plan, capsys):
     result = plan.run(seed=0, verbose=True)
     out = capsys.readouterr().out
-    assert out.startswith(str(plan))
-    assert str(result) in out
+    assert out.startswith(display.banner(plan, result.guarantee))
+    for line in str(result).splitlines():
+        assert line in out.splitlines()
+    assert out.count("guarantee:") == 1
+    assert "not for release" in out
     rows = re.findall(r"^ +(\d+) +\d\.\d+e", out, flags=re.M)
     assert rows[0] == "1"
     assert rows[-1] == "40"
@@ -79,7 +82,7 @@ def test_the_figure_shows_residuals_and_the_guarantee(plan):
 
 def test_a_quiet_run_does_not_compose_a_banner(plan, monkeypatch):
     composed = []
-    monkeypatch.setattr(display, "banner", lambda plan: composed.append(plan) or "")
+    monkeypatch.setattr(display, "banner", lambda plan, guarantee: composed.append(plan) or "")
     plan.run(seed=0, verbose=False)
     assert composed == []
 
@@ -148,3 +151,15 @@ def test_the_ledger_is_shown_with_what_is_spent_and_allowed():
     assert len(lines) == 2
     for line, name in zip(lines, "ab", strict=True):
         assert line.startswith(f"{name}: 3 releases, epsilon 1 of 1 at delta 1e-06 (exact")
+
+
+def test_notes_stand_under_the_banner_and_in_the_result(plan, tmp_path, capsys):
+    path = tmp_path / "spent.jsonl"
+    mechanism = dp.Gaussian(multiplier=50.0)
+    for rounds in (4, 6):
+        plan = power_line().problem.plan(mechanism=mechanism, delta=1e-6, rounds=rounds)
+        result = plan.run(ledger=path, verbose=True)
+    note = "note:        the ledger leaves budget for 2 of the 6 planned rounds"
+    out = capsys.readouterr().out.splitlines()
+    assert out.count(note) == 1
+    assert str(result).splitlines().count(note) == 1

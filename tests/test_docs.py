@@ -2,6 +2,7 @@
 
 import re
 import runpy
+import sys
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ def test_the_readmes_examples_run_one_after_the_other():
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_examples_run(name, capsys, monkeypatch):
     monkeypatch.setattr("sys.argv", [name])
+    monkeypatch.delitem(sys.modules, f"examples.{name}", raising=False)
     runpy.run_module(f"examples.{name}", run_name="__main__")
     assert capsys.readouterr().out
 

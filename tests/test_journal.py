@@ -92,7 +92,7 @@ def write(journal, values=VALUES, end=True):
         journal.charge(agent, entry(k))
         journal.release(agent, (k, 1), np.array(value))
     if end:
-        journal.end("completed")
+        journal.end("completed", 3)
 
 
 @pytest.fixture
@@ -115,6 +115,12 @@ def test_a_new_file_holds_nothing(path):
     with Journal(path) as journal:
         assert (journal.ledger, journal.before, journal.interrupted) == (None, None, None)
     assert len(dp.Ledger.load(path)) == 0
+
+
+def test_no_folder_is_created_for_a_path_that_may_be_mistyped(path):
+    with pytest.raises(dp.LedgerError, match="folder of the ledger 'a.jsonl' does not exist"):
+        Journal(path.parent / "nowhere" / "a.jsonl")
+    assert not (path.parent / "nowhere").exists()
 
 
 def test_an_empty_file_is_a_new_one(path):
@@ -142,7 +148,7 @@ def test_the_first_line_keeps_its_width(path):
     widths = set()
     with Journal(path) as journal:
         for k in range(12):
-            journal.end(str(k))
+            journal.end(str(k), k)
             widths.add(path.read_bytes().index(b"\n"))
     assert len(widths) == 1
 
@@ -234,7 +240,7 @@ def test_a_line_is_on_disk_when_the_call_returns(path, monkeypatch):
             lambda: journal.begin("plan", seeded=False, accounts=[account("a")]),
             lambda: journal.charge("a", entry(1)),
             lambda: journal.release("a", (1, 1), np.ones(2)),
-            lambda: journal.end("completed"),
+            lambda: journal.end("completed", 3),
         )
         for count, call in enumerate(calls, 1):
             call()
@@ -295,8 +301,8 @@ def test_writing_goes_on_where_the_file_was_cut(raw, path):
     for size in range(0, ends(raw)[-1], 50):
         put(path, cut(raw, size))
         with Journal(path) as journal:
-            journal.end("again")
-        assert written(path.read_bytes(), "end") == [{"end": "again"}]
+            journal.end("again", 1)
+        assert written(path.read_bytes(), "end") == [{"end": "again", "rounds": 1}]
         assert len(dp.Ledger.load(path)) in (0, 2)
 
 

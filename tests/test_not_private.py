@@ -65,7 +65,6 @@ def test_entries_of_a_vector_are_rows_and_other_data_have_none():
         dp.not_private.too_long(records(LONG))
 
 
-@pytest.mark.xfail(strict=True, reason="rows at the bound up to rounding are accepted, but counted")
 def test_rows_that_are_neither_clipped_nor_refused_are_not_counted():
     rows = np.random.default_rng(0).normal(size=(200, 3))
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)

@@ -36,7 +36,7 @@ class Killed(BaseException):
 def quick(monkeypatch):
     """Spare the time of the disk, and of texts that are not shown."""
     monkeypatch.setattr(os, "fsync", lambda file: None)
-    monkeypatch.setattr("dpcvx.display.banner", lambda plan: "")
+    monkeypatch.setattr("dpcvx.display.banner", lambda plan, guarantee: "")
     monkeypatch.setattr("dpcvx.display.summary", lambda result: "")
     monkeypatch.setattr("dpcvx.display.Reporter._print", lambda self, text: None)
 
@@ -847,7 +847,6 @@ def test_another_share_is_refused(path):
 def test_another_share_is_refused_in_the_middle_of_the_first_run(path, grouped_first):
     plans = [unpriced(), unpriced(problem(groups=[["a", "b"]]))]
     first, second = reversed(plans) if grouped_first else plans
-    assert first.fingerprint == second.fingerprint
     killed(first, path, 4)
     with pytest.raises(dp.PrivacyError, match="groups="):
         second.run(ledger=path)
@@ -1017,3 +1016,94 @@ def test_data_of_a_torn_file_are_not_in_it(path):
     put(path, cut(raw, start + 40))
     plan.run(ledger=path)
     assert not any(shows(path.read_bytes(), secret) for secret in given.secrets)
+
+
+# -- what a user is told ---------------------------------------------------------------------------
+
+
+@plans
+@pytest.mark.parametrize("seed", [None, 3])
+def test_a_finished_run_is_given_out_again_from_its_file(path, name, seed):
+    plan = PLANS[name]()
+    result = plan.run(ledger=path, seed=seed, record=True)
+    raw = path.read_bytes()
+    again = plan.replay(path)
+    same(again, result)
+    assert path.read_bytes() == raw
+    assert any("not for release" in text for text in again.guarantee.assumptions) == (seed == 3)
+
+
+def test_the_last_finished_run_of_the_plan_is_meant(path):
+    plan, other = unpriced(), unpriced(rounds=3)
+    results = [p.run(ledger=path) for p in (plan, other)]
+    same(plan.replay(path), results[0])
+    same(other.replay(str(path)), results[1])
+
+
+def test_a_run_that_stopped_early_is_given_out_as_it_stopped(path):
+    plan = unpriced(multiplier=1e6, rounds=50)
+    result = plan.run(ledger=path, tolerance=0.5)
+    assert result.status is dp.Status.CONVERGED
+    assert result.rounds < 50
+    same(plan.replay(path), result)
+
+
+def test_what_the_file_does_not_hold_is_not_given_out(path):
+    plan, other = planned(), unpriced(rounds=3)
+    killed(plan, path, 4)
+    with pytest.raises(dp.LedgerError, match=r"interrupted.*plan.run\(ledger='ledger.jsonl'\)"):
+        plan.replay(path)
+    with pytest.raises(dp.LedgerError, match="no run of this plan"):
+        other.replay(path)
+    with pytest.raises(dp.LedgerError, match="no ledger"):
+        plan.replay(path.with_name("another.jsonl"))
+    with pytest.raises(dp.PrivacyError, match="runs with noise only"):
+        noiseless().replay(path)
+
+
+def test_a_spent_budget_points_to_the_result_that_it_bought(path):
+    plan = planned()
+    plan.run(ledger=path)
+    with pytest.raises(dp.BudgetError, match="covers no further release") as caught:
+        plan.run(ledger=path)
+    (note,) = caught.value.__notes__
+    assert "plan.replay('ledger.jsonl')" in note
+    with pytest.raises(dp.BudgetError) as caught:
+        planned(rounds=3).run(ledger=path)
+    assert not hasattr(caught.value, "__notes__")
+
+
+def test_after_a_run_without_noise_no_advice_is_given(path):
+    noiseless().run(ledger=path)
+    with pytest.raises(dp.BudgetError, match="no budget gives these data a guarantee again") as e:
+        planned().run(ledger=path)
+    assert "lower" not in str(e.value) and "larger" not in str(e.value)
+
+
+def test_a_resumed_run_says_where_it_goes_on(path):
+    plan = planned(rounds=6)
+    killed(plan, path, 1 + 2 * 2 * 3)
+    result = plan.run(ledger=path)
+    (note,) = result.notes
+    assert note.startswith("resumed in round 3: ")
+    assert planned().run().notes == ()
+
+
+def test_a_run_killed_before_its_first_value_says_so(path):
+    plan = planned()
+    killed(plan, path, 1)
+    (note,) = plan.run(ledger=path).notes
+    assert note.startswith("resumed: ")
+
+
+def test_another_plans_interrupted_run_is_named(path):
+    killed(unpriced(), path, 3)
+    note = unpriced(rounds=4).run(ledger=path).notes[0]
+    assert "interrupted run of another plan" in note
+
+
+def test_a_ledger_that_covers_fewer_rounds_says_how_many(path):
+    unpriced(rounds=4).run(ledger=path)
+    result = unpriced(rounds=6).run(ledger=path)
+    assert result.rounds == 2
+    assert result.notes == ("the ledger leaves budget for 2 of the 6 planned rounds",)

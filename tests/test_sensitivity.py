@@ -556,3 +556,34 @@ def test_weights_that_are_no_numbers_are_never_a_sensitivity_of_zero_for_rows():
     except dp.DpcvxError:
         return
     assert bound > 0
+
+
+def records(label="record", **options):
+    rows = np.array([[0.6, 0.8], [1.0, 0.0]])
+    return dp.Private(rows, name="X", adjacency=dp.Rows(1.0, records=label, **options))
+
+
+def test_parts_of_different_records_in_one_loss_are_named_as_such():
+    w = cp.Variable(2, name="w")
+    for adjacency in (dp.Rows(1.0, records="other"), dp.Within(1.0)):
+        y = dp.Private(np.ones(2), name="y", adjacency=adjacency)
+        agent = dp.Agent(cp.Minimize(cp.sum_squares(records() @ w - y)), [cp.abs(w) <= 1])
+        with pytest.raises(dp.PrivacyError, match="same records= label"):
+            dp.Problem([agent]).plan(epsilon=1.0, delta=1e-6)
+
+
+def test_a_clip_is_not_advised_where_it_is_given():
+    w = cp.Variable(2, name="w")
+    for clip in (None, 1.0):
+        agent = dp.Agent(cp.Minimize(cp.norm(records() @ w - 1)), [cp.abs(w) <= 1], clip=clip)
+        with pytest.raises(dp.PrivacyError, match=r"cp\.sum_squares\(X @ w - y\)") as refused:
+            dp.Problem([agent]).plan(epsilon=1.0, delta=1e-6)
+        assert ("dp.Agent(..., clip=1.0)" in str(refused.value)) == (clip is None)
+
+
+def test_a_clip_and_an_asserted_bound_exclude_each_other():
+    w = cp.Variable(2, name="w")
+    loss = cp.Minimize(cp.sum(cp.logistic(records() @ w)))
+    agent = dp.Agent(loss, clip=1.0, sensitivity=dp.Asserted(l2=1.0))
+    with pytest.raises(dp.PrivacyError, match="both clip= and sensitivity="):
+        dp.Problem([agent]).plan(epsilon=1.0, delta=1e-6)

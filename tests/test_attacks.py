@@ -1,0 +1,369 @@
+"""Attacks that a review once carried out, through the public interface: all of them fail now."""
+
+import itertools
+import math
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import dpcvx as dp
+
+ANGLES = np.linspace(0, 2 * np.pi, 73)
+STEP = dp.LinearizedADMM(rho=1.0, step=0.1)
+GAUSS, LAPLACE = dp.Gaussian(multiplier=2.0), dp.Laplace(multiplier=2.0)
+mechanisms = pytest.mark.parametrize("mechanism", [GAUSS, LAPLACE], ids=str)
+changes = pytest.mark.parametrize("change", ["replace", "add or remove"])
+
+
+def planned(cost, constraints=(), *, mechanism=GAUSS, rounds=2, start=None, **agent):
+    agent = dp.Agent(cp.Minimize(cost), list(constraints), name="north", **agent)
+    problem = dp.Problem([agent], start=start or {})
+    delta = 1e-6 if mechanism.norm == 2 else None
+    return problem.plan(STEP, mechanism=mechanism, rounds=rounds, delta=delta)
+
+
+def charged(plan, **arguments):
+    return [e.sensitivity for e in plan.run(seed=0, **arguments).ledger["north"].entries]
+
+
+# A function of a record that is not defined for all admissible ones
+
+
+UNDEFINED = {
+    "sqrt": lambda y: cp.sqrt(y),
+    "log": lambda y: cp.log(y + 0.9),
+    "sqrt, shifted": lambda y: cp.sqrt(y + 0.5),
+    "power": lambda y: cp.power(y, 1.5),
+    "log1p of a long one": lambda y: cp.log1p(2 * y),
+}
+
+
+@pytest.mark.parametrize("case", UNDEFINED)
+@changes
+@mechanisms
+def test_a_function_that_some_admissible_record_leaves_is_refused_before_data(
+    case, change, mechanism
+):
+    b = cp.Variable(name="b")
+
+    def never():
+        raise AssertionError("read")
+
+    y = dp.Private(never, shape=3, adjacency=dp.Rows(1.0, change=change), name="y")
+    with pytest.raises(dp.PrivacyError, match="'north'"):
+        planned(cp.sum(cp.logistic(b - UNDEFINED[case](y))), [cp.abs(b) <= 1], mechanism=mechanism)
+
+
+@pytest.mark.parametrize("case", ["sqrt", "sqrt, shifted", "power", "log1p of a long one"])
+def test_with_the_sign_declared_the_same_function_is_covered(case):
+    b = cp.Variable(name="b")
+    y = dp.Private([0.0, 0.5, 1.0], adjacency=dp.Rows(1.0), name="y", nonneg=True)
+    plan = planned(cp.sum(cp.logistic(b - UNDEFINED[case](y))), [cp.abs(b) <= 1])
+    for record in ([0.0, 0.5, 0.0], [1.0, 0.5, 1.0], [0.0, 0.0, 1.0]):
+        assert dp.check(plan, {"y": record}).passed
+
+
+def test_so_is_one_that_an_absent_record_leaves():
+    b = cp.Variable(name="b")
+    y = dp.Private(np.ones(3), adjacency=dp.Rows(1.0), name="y", nonneg=True)
+    with pytest.raises(dp.DpcvxError, match="'north'"):
+        planned(cp.sum(cp.logistic(b - cp.log(y))), [cp.abs(b) <= 1])
+
+
+# A record of which a function is infinite, and the contributions of all others with it
+
+
+PEOPLE = 20
+INFINITE = {
+    "infinite": lambda b, y, z: cp.sum(cp.logistic(b - cp.log(1 - y))),
+    "through a matrix": lambda b, y, z: cp.sum(cp.logistic(b - np.eye(PEOPLE) @ cp.log(1 - y))),
+    "difference": lambda b, y, z: cp.sum(cp.logistic(b - cp.log(1 - y) + cp.log(1 - z))),
+    "overflow": lambda b, y, z: cp.sum(cp.abs(b + 1 - cp.exp(1e3 * y) + cp.exp(1e3 * z))),
+    "product": lambda b, y, z: cp.sum(cp.logistic(b + cp.multiply(y, cp.log(1 - z)))),
+    "both": lambda b, y, z: cp.sum(cp.logistic(cp.multiply(y, b + 3) - cp.exp(1e3 * cp.abs(z)))),
+}
+
+
+@pytest.mark.parametrize("case", INFINITE)
+@changes
+def test_one_record_does_not_take_the_contributions_of_others_with_it(case, change):
+    b = cp.Variable(name="b")
+    y, z = (
+        dp.Private(np.zeros(PEOPLE), adjacency=dp.Rows(1.0, change=change), name=name)
+        for name in "yz"
+    )
+    f = INFINITE[case](b, y, z)
+    try:
+        plan = planned(f, [cp.abs(b) <= 1], rounds=1)
+    except dp.PrivacyError:
+        return
+    used = {p.name() for p in f.parameters()}
+    for one, two in [(1.0, 1.0), (1.0, 0.0), (0.0, 1.0), (-1.0, 1.0)]:
+        values = {"y": np.eye(PEOPLE)[0] * one, "z": np.eye(PEOPLE)[0] * two}
+        if any(values[name].any() for name in used):
+            found = dp.check(plan, {name: values[name] for name in used})
+            assert found.passed, str(found)
+
+
+def test_nor_does_a_clipped_one():
+    w = cp.Variable(2, name="w")
+    X = dp.Private(np.tile([1.0, 0.0], (PEOPLE, 1)), adjacency=dp.Rows(1.0), name="X")
+    y = dp.Private(np.zeros(PEOPLE), adjacency=dp.Rows(1.0), name="y")
+    loss = cp.sum(cp.logistic(X @ w - np.eye(PEOPLE) @ cp.log(1 - y)))
+    try:
+        plan = planned(loss, clip=0.5)
+    except dp.PrivacyError:
+        return
+    assert dp.check(plan, {"y": np.eye(PEOPLE)[0]}).passed
+
+
+# A private weight of a function with an infinite slope
+
+
+def entropy(low, adjacency=None, start=0.5):
+    x = cp.Variable(2, name="x")
+    d = dp.Private([1.0, 1.0], adjacency=adjacency or dp.Within(0.5), name="d", nonneg=True)
+    # The linear term pushes x to its lower bound.
+    cost = cp.sum(50 * x) - d @ cp.entr(x)
+    return planned(cost, [x >= low, x <= 1], rounds=6, start={x: start})
+
+
+def test_a_weight_of_an_entropy_has_no_bound_where_its_slope_is_infinite():
+    with pytest.raises(dp.PrivacyError, match="not bounded.*'d'"):
+        entropy(0.0).run(seed=0)
+
+
+@pytest.mark.parametrize("adjacency", [dp.Within(0.5, 2), dp.Rows(2.0)], ids=str)
+def test_nor_does_a_check_of_it_pass(adjacency):
+    with pytest.raises(dp.PrivacyError, match="not bounded.*'d'"):
+        dp.check(entropy(0.0, adjacency), {"d": [1.0, 0.8]})
+
+
+def test_a_start_at_which_the_slope_is_infinite_is_refused():
+    with pytest.raises((dp.PrivacyError, dp.ModelError), match="start"):
+        entropy(0.0, start=0.0)
+
+
+@pytest.mark.parametrize("neighbour", [[1.5, 1.0], [1.0, 0.5], [1.0, 1.5]], ids=str)
+def test_away_from_there_it_has_one_that_neighbours_keep(neighbour):
+    plan = entropy(1e-3)
+    found = dp.check(plan, {"d": neighbour})
+    assert found.passed and found.agents[0].ratio > 0.9
+    # |log x + 1| grows towards the lower bound, and the charge with it.
+    assert charged(plan)[-1] > 3 * charged(plan)[0]
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e3, 5e15])
+@pytest.mark.parametrize("at", [1.3, 1.45, 1.7])
+def test_a_large_public_part_of_a_weight_hides_nothing(offset, at):
+    x = cp.Variable(name="x")
+    d = dp.Private(1.0, adjacency=dp.Within(1e10), name="d", nonneg=True)
+    plan = planned(cp.multiply(offset + d, cp.square(x)), [x >= at, x <= 2])
+    found = dp.check(plan, {"d": 1e10})
+    assert found.passed and found.agents[0].ratio > 0.99
+
+
+# Clipped records next to public columns and terms
+
+
+def rows(count=2, change="replace"):
+    """Records in the plane, the first of which will be replaced by any other."""
+    values = np.tile([1.0, 0.0], (count, 1))
+    return dp.Private(values, adjacency=dp.Rows(1.0, change=change), name="X")
+
+
+def disk():
+    """Records to try: of full length in every direction, of part of it, and none."""
+    ring = np.stack([np.cos(ANGLES), np.sin(ANGLES)], axis=1)
+    return np.concatenate([size * ring for size in (1.0, 0.5, 0.1, 0.0)])
+
+
+def clipped(vectors, C):
+    sizes = np.linalg.norm(vectors, axis=1)
+    return vectors * np.minimum(1.0, C / np.maximum(sizes, 1e-300))[:, None]
+
+
+# Slope of the loss of a score, and a public matrix next to the records or none.
+CLIPPED = {
+    "plain": (cp.abs, np.sign, 0),
+    "public column": (cp.abs, np.sign, 1),
+    "two public columns": (cp.exp, np.exp, 2),
+}
+
+
+@pytest.mark.parametrize("case", CLIPPED)
+@pytest.mark.parametrize("C", [0.05, 0.5, 1.0])
+@changes
+def test_a_clipped_gradient_is_charged_what_one_record_can_do(case, C, change):
+    loss, slope, extra = CLIPPED[case]
+    v = cp.Variable(2 + extra, name="v")
+    X = rows(change=change)
+    wide = cp.hstack([X, np.ones((2, extra))]) if extra else X
+    cost = cp.sum(loss(wide @ v)) + cp.sum_squares(v - 1)
+    start = np.linspace(0.3, -0.4, 2 + extra)
+    plan = planned(cost, clip=C, rounds=1, start={v: start})
+    records = np.hstack([disk(), np.ones((len(disk()), extra))])
+    given = clipped(records * slope(records @ start)[:, None], C)
+    if change == "replace":
+        moved = np.linalg.norm(given[:, None] - given[None], axis=-1)
+    else:  # the last is the absent one
+        moved = np.linalg.norm(given - given[-1], axis=-1)
+    (charge,) = charged(plan)
+    assert moved.max() <= charge
+    assert charge <= (2 if change == "replace" or extra else 1) * C * (1 + 1e-4)
+    if change == "replace" and case == "plain":
+        # |score| turns at the origin, so that opposite contributions are one and the same.
+        assert moved.max() > 1.4 * C
+
+
+def test_a_clipped_record_next_to_a_public_column_can_do_all_that_is_charged():
+    v = cp.Variable(3, name="v")
+    cost = cp.sum(cp.exp(cp.hstack([rows(), np.full((2, 1), 1e-3)]) @ v))
+    plan = planned(cost, clip=0.1, rounds=1)
+    found = dp.check(plan, {"X": np.array([[-1.0, 0.0], [1.0, 0.0]])})
+    assert found.passed and found.agents[0].ratio > 0.999
+    assert charged(plan)[0] == pytest.approx(0.2, rel=1e-4)
+
+
+@changes
+def test_check_agrees_for_every_record(change):
+    v = cp.Variable(3, name="v")
+    cost = cp.sum(cp.abs(cp.hstack([rows(change=change), np.ones((2, 1))]) @ v))
+    start = {v: np.array([0.5, 0.2, -0.1])}
+    plan = planned(cost + cp.sum_squares(v), clip=0.5, rounds=2, start=start)
+    ratios = []
+    records = disk()[::9] if change == "replace" else [np.zeros(2)]
+    for record in records:
+        if not np.array_equal(record, [1.0, 0.0]):
+            found = dp.check(plan, {"X": np.stack([record, [1.0, 0.0]])})
+            assert found.passed
+            ratios.append(found.agents[0].ratio)
+    assert max(ratios) > 0.5
+
+
+# A bound that was asserted too small
+
+
+REACH = {"entry": 1.0, 1: 1.0, 2: 1.0, math.inf: math.sqrt(9)}
+
+
+def asserted(norm, claimed, cost=None, perturb="objective"):
+    x = cp.Variable(9, name="x")
+    d = dp.Private(np.linspace(-1, 1, 9), adjacency=dp.Within(0.5, norm), name="d")
+    loss = cp.sum_squares(x - d) if cost is None else cost(x, d)
+    bound = dp.Asserted(l2=claimed)
+    agent = dp.Agent(cp.Minimize(loss), [cp.abs(x) <= 2], name="north", sensitivity=bound)
+    algorithm = dp.LinearizedADMM(rho=1.0, step=0.1, perturb=perturb)
+    return dp.Problem([agent]).plan(algorithm, mechanism=GAUSS, rounds=2, delta=1e-6)
+
+
+@pytest.mark.parametrize("norm", REACH, ids=str)
+@pytest.mark.parametrize("perturb", ["objective", "output"])
+def test_an_asserted_bound_that_is_too_small_fails_a_check(norm, perturb):
+    found = dp.check(asserted(norm, 0.9 * REACH[norm], perturb=perturb))
+    assert not found.passed
+    assert all("the ledger was charged a sensitivity" in fault for fault in found.faults)
+    assert found.agents[0].ratio == pytest.approx(1 / 0.9, rel=1e-3)
+
+
+@pytest.mark.parametrize("norm", REACH, ids=str)
+@pytest.mark.parametrize("perturb", ["objective", "output"])
+def test_one_that_is_large_enough_passes_and_is_marked(norm, perturb):
+    plan = asserted(norm, REACH[norm], perturb=perturb)
+    assert dp.check(plan).passed and plan.guarantee.kind == "asserted"
+
+
+UNPROVED = {
+    "norm1": (lambda x, d: cp.norm1(x - d), 2.0, 5, -0.25),
+    "huber": (lambda x, d: cp.sum(cp.huber(x - d, 5)), 1.0, 5, -0.25),
+    "steep huber": (lambda x, d: cp.sum(cp.huber(5 * (x - d), 1)), 20.0, 5, -0.25),
+    "maximum": (lambda x, d: 3 * cp.max(cp.abs(x - d)), math.sqrt(18), 0, -0.5),
+}
+
+
+@pytest.mark.parametrize("case", UNPROVED)
+def test_also_where_nothing_could_be_derived(case):
+    loss, true, i, value = UNPROVED[case]
+    other = np.linspace(-1, 1, 9)
+    other[i] = value
+    found = dp.check(asserted("entry", 0.9 * true, loss), {"d": other})
+    assert not found.passed and found.agents[0].ratio == pytest.approx(1 / 0.9, rel=1e-3)
+
+
+# Two plans that are nearly the same
+
+
+def hinge(margin, groups=(), rounds=3):
+    w = cp.Variable(2, name="w")
+    agents = []
+    for seed, name in enumerate(("north", "south", "east")):
+        values = np.random.default_rng(seed).uniform(-0.7, 0.7, size=(4, 2))
+        X = dp.Private(values, adjacency=dp.Rows(1.0), name=f"X of {name}")
+        cost = cp.sum(cp.pos(margin - X @ w)) + 0.1 * cp.sum_squares(w)
+        agents.append(dp.Agent(cp.Minimize(cost), [cp.norm(w) <= 2], name=name))
+    problem = dp.Problem(agents, groups=groups)
+    return problem.plan(STEP, mechanism=dp.Gaussian(multiplier=8.0), rounds=rounds, delta=1e-6)
+
+
+PLANS = {
+    "as it is": lambda: hinge(1.0),
+    "margin": lambda: hinge(1.1),
+    "margin, hardly": lambda: hinge(np.nextafter(1.0, 2.0)),
+    "two agents": lambda: hinge(1.0, [["north", "south"]]),
+    "two others": lambda: hinge(1.0, [["south", "east"]]),
+    "all agents": lambda: hinge(1.0, [["north", "south", "east"]]),
+    "rounds": lambda: hinge(1.0, rounds=4),
+}
+pairs = pytest.mark.parametrize(("one", "two"), [*itertools.combinations(PLANS, 2)])
+
+
+def recorded(plan):
+    transcript = plan.run(seed=0, record=True).transcript
+    assert transcript is not None
+    return transcript
+
+
+@pairs
+def test_plans_that_differ_have_other_fingerprints(one, two):
+    assert PLANS[one]().fingerprint != PLANS[two]().fingerprint
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_a_plan_that_is_written_again_is_the_same(name):
+    assert PLANS[name]().fingerprint == PLANS[name]().fingerprint
+
+
+@pytest.mark.parametrize("name", [name for name in PLANS if name != "as it is"])
+def test_a_transcript_of_one_is_not_replayed_by_the_other(name):
+    one, two = PLANS["as it is"](), PLANS[name]()
+    for first, second in ((one, two), (two, one)):
+        transcript = recorded(first)
+        first.replay(transcript)
+        with pytest.raises(dp.PrivacyError, match="another plan"):
+            second.replay(transcript)
+
+
+@pytest.mark.parametrize("name", ["margin", "margin, hardly"])
+def test_the_noise_of_a_seed_is_not_shared_with_the_other(name):
+    one, two = (recorded(p) for p in (hinge(1.0), PLANS[name]()))
+    noise = [a.value - b.value for a, b in zip(one.releases, two.releases, strict=True)]
+    # The exact gradients differ by no more than 4 records of norm one.
+    assert all(np.abs(difference).max() > 4.0 for difference in noise)
+
+
+@pytest.mark.parametrize("name", ["margin", "margin, hardly"])
+def test_a_ledger_of_one_leaves_nothing_to_the_other(name, tmp_path):
+    one, two = hinge(1.0), PLANS[name]()
+    with pytest.raises(dp.BudgetError):
+        two.run(seed=0, ledger=one.run(seed=0).ledger)
+    one.run(ledger=tmp_path / "spent")
+    with pytest.raises(dp.BudgetError):
+        two.run(ledger=tmp_path / "spent")
+
+
+@pytest.mark.parametrize("name", ["two others", "all agents"])
+def test_a_ledger_of_one_group_is_refused_by_another(name):
+    spent = PLANS["two agents"]().run(seed=0).ledger
+    with pytest.raises(dp.PrivacyError, match="Keep the groups= of the first run"):
+        PLANS[name]().run(seed=0, ledger=spent)

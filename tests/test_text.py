@@ -1,0 +1,146 @@
+"""The texts: what they refer to exists, and nothing in them was left for later."""
+
+import ast
+import inspect
+import re
+from operator import attrgetter
+from pathlib import Path
+
+import pytest
+
+import dpcvx as dp
+
+ROOT = Path(__file__).parent.parent
+TEXTS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
+TEXTS += sorted((ROOT / "docs").glob("**/*.md"))
+SOURCES = sorted((ROOT / "dpcvx").rglob("*.py"))
+texts = pytest.mark.parametrize("path", TEXTS, ids=lambda p: p.name)
+
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+FOLDERS = "dpcvx|docs|examples|problems|tests"
+FILE = re.compile(rf"(?<![\w/.-])(?:{FOLDERS})/[\w./-]*\w/?")
+MODULE = re.compile(rf"python -m ((?:{FOLDERS})(?:\.\w+)+)")
+NAME = re.compile(r"(?<![\w.])dp((?:\.[A-Za-z]\w*)+)")
+PLACEHOLDER = re.compile(r"\b(?:TODO|TBD|XXX+|FIXME|HACK|(?i:lorem|ipsum))\b|<placeholder>|\?\?\?")
+
+
+def anchors(text):
+    """Anchors of the headings, as a forge makes them."""
+    headings = re.findall(r"^#+ (.*)$", text, flags=re.M)
+    return {re.sub(r"[^\w -]", "", h).strip().lower().replace(" ", "-") for h in headings}
+
+
+def broken_links(path):
+    for target in LINK.findall(path.read_text()):
+        if re.match(r"[a-z]+:", target):
+            continue
+        file, _, anchor = target.partition("#")
+        other = path.parent / file if file else path
+        if not other.exists() or (anchor and anchor not in anchors(other.read_text())):
+            yield target
+
+
+def code(text):
+    """Names and calls in a text, as Python reads them."""
+    inline = re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.S))
+    for part in [*inline, *re.findall(r"```python\n(.*?)```", text, flags=re.S)]:
+        try:
+            yield from ast.walk(ast.parse(part))
+        except SyntaxError:
+            continue  # a formula, a path or a fragment
+
+
+@texts
+def test_relative_links_lead_somewhere(path):
+    assert not list(broken_links(path))
+
+
+@texts
+def test_files_that_are_named_exist(path):
+    missing = {name for name in FILE.findall(path.read_text()) if not (ROOT / name).exists()}
+    assert not missing
+
+
+@texts
+def test_modules_that_are_run_exist(path):
+    for name in MODULE.findall(path.read_text()):
+        place = ROOT / name.replace(".", "/")
+        assert place.with_suffix(".py").exists() or (place / "__main__.py").exists(), name
+
+
+def test_modules_of_the_table_exist():
+    table = re.findall(r"^\| (`.*?) \|", (ROOT / "CONTRIBUTING.md").read_text(), flags=re.M)
+    named = [name for row in table for name in re.findall(r"`([^`]+)`", row)]
+    assert len(named) > 20
+    assert not [name for name in named if not (ROOT / "dpcvx" / name).exists()]
+
+
+@pytest.mark.parametrize("path", [*TEXTS, *SOURCES], ids=lambda p: p.relative_to(ROOT).as_posix())
+def test_nothing_was_left_for_later(path):
+    assert not PLACEHOLDER.findall(path.read_text())
+
+
+@pytest.mark.parametrize(
+    "text", ["# TODO: prove", "a TBD b", "xs  # FIXME", "Lorem ipsum", "XXX", "what ???"]
+)
+def test_placeholders_would_be_found(text):
+    assert PLACEHOLDER.search(text)
+
+
+def test_a_broken_link_or_a_missing_file_would_be_found(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("# One two\n[a](page.md#one-two) [b](#one-two) [c](no.md) [d](#three)\n")
+    assert list(broken_links(page)) == ["no.md", "#three"]
+    assert FILE.findall("`dpcvx/no_such.py`, see docs/a.md.") == ["dpcvx/no_such.py", "docs/a.md"]
+    assert NAME.findall("`dp.Nothing.at_all(x)`, 2.dp.x") == [".Nothing.at_all"]
+
+
+@texts
+def test_names_of_the_package_exist(path):
+    for name in NAME.findall(path.read_text()):
+        attrgetter(name[1:])(dp)  # raises with the name that is missing
+
+
+@texts
+def test_keywords_of_the_package_exist(path):
+    for node in code(path.read_text()):
+        if not isinstance(node, ast.Call) or not NAME.fullmatch(ast.unparse(node.func)):
+            continue
+        known = inspect.signature(attrgetter(ast.unparse(node.func)[3:])(dp)).parameters
+        assert not [k.arg for k in node.keywords if k.arg and k.arg not in known], ast.unparse(node)
+
+
+@pytest.mark.parametrize("method", ["plan", "solve", "compare"])
+def test_keywords_of_problems_exist(method):
+    known = inspect.signature(getattr(dp.Problem, method)).parameters
+    calls = [
+        node
+        for path in TEXTS
+        for node in code(path.read_text())
+        if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == method
+    ]
+    assert calls
+    for node in calls:
+        assert not [k.arg for k in node.keywords if k.arg and k.arg not in known], ast.unparse(node)
+
+
+EXPORTED = {
+    name: thing
+    for name, thing in vars(dp).items()
+    if not name.startswith("_") and (inspect.isclass(thing) or inspect.isfunction(thing))
+}
+
+
+@pytest.mark.parametrize("name", EXPORTED)
+def test_exported_names_have_a_summary(name):
+    text = vars(EXPORTED[name]).get("__doc__") or EXPORTED[name].__doc__
+    assert text and not text.startswith(f"{name}("), "made by dataclass, or missing"
+    summary, *rest = text.strip().splitlines()
+    assert len(summary.split()) >= 3 and summary.endswith(".")
+    assert not rest or not rest[0].strip()
+
+
+def test_the_readme_names_what_users_write():
+    readme = (ROOT / "README.md").read_text()
+    shown = {name[1:].split(".")[0] for name in NAME.findall(readme)}
+    assert {"Private", "Agent", "Problem", "Within", "Rows", "check", "audit"} <= shown
