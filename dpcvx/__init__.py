@@ -22,6 +22,7 @@ from .audit import audit as audit
 from .check import Check as Check
 from .check import check as check
 from .compare import Comparison as Comparison
+from .convergence import ConvergenceBound as ConvergenceBound
 from .errors import BudgetError as BudgetError
 from .errors import DataError as DataError
 from .errors import DpcvxError as DpcvxError

@@ -55,6 +55,8 @@ class Gaussian:
     multiplier: float | None = None
 
     norm = 2
+    # Variance over the squared scale.
+    spread = 1.0
 
     def __post_init__(self) -> None:
         if (self.step_epsilon is None) != (self.step_delta is None):
@@ -115,6 +117,7 @@ class Laplace:
     multiplier: float | None = None
 
     norm = 1
+    spread = 2.0
 
     def __post_init__(self) -> None:
         _check_exclusive(self.step_epsilon, self.multiplier, "dp.Laplace")
@@ -162,6 +165,10 @@ class Calibrated:
     def grid(self, sensitivity: float, size: int) -> Grid:
         """Grid and noise scale for a value of positive sensitivity in the mechanism's norm."""
         return grid_for(sensitivity, size, self.mechanism.norm, self.multiplier)
+
+    def variance(self, grid: Grid) -> float:
+        """Variance of one component's noise, rounding to the grid included."""
+        return self.mechanism.spread * grid.scale**2 + grid.width**2
 
     def release(self, value: Array, grid: Grid, stream: Randomness) -> Array:
         """The mechanism itself: the value on the grid, plus noise.

@@ -11,10 +11,13 @@ from collections.abc import Mapping
 import cvxpy as cp
 import numpy as np
 
+from .curvature import smoothness
+from .errors import ModelError
 from .model import Problem
 from .oracle import read
 from .private import Private, Rows, source_of
 from .program import compile_problem
+from .projection import Projector
 from .result import Solution
 from .run import DataSource, sources_of
 
@@ -44,6 +47,34 @@ def objective(
     program = compile_problem(problem, exact=False)
     parts = zip(program.agents, _values(problem, data), solution.vectors, strict=True)
     return sum(local.form.bind(values).value(x) for local, values, x in parts)
+
+
+def gradient_norms(
+    problem: Problem, data: Mapping[Private | str, DataSource] | None = None
+) -> dict[str, float]:
+    """Per agent, a bound of its gradient's norm over its set: at the start, plus L times distance.
+
+    Not private. For `Plan.convergence_bound` in studies.
+
+    Raises
+    ------
+    ModelError
+        If an agent's set is not bounded, or no smoothness constant can be derived for it.
+    """
+    found = {}
+    for local, values in zip(
+        compile_problem(problem, exact=False).agents, _values(problem, data), strict=True
+    ):
+        L = smoothness(local.form)
+        reach = Projector(local.constraints, local.name).extent().diameter(np.arange(local.n))
+        if L is None or np.isinf(reach):
+            raise ModelError(
+                f"No bound of the gradient of agent '{local.name}' is known: its set is not "
+                "bounded, or no smoothness constant can be derived. State one yourself."
+            )
+        start = float(np.linalg.norm(local.form.bind(values).gradient(local.start)))
+        found[local.name] = start + L * reach
+    return found
 
 
 def too_long(private: Private, data: DataSource | None = None) -> int:

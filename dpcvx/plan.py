@@ -28,6 +28,7 @@ from .publication import Statistic, publication
 from .sensitivity import Sensitivity
 
 if TYPE_CHECKING:
+    from .convergence import ConvergenceBound
     from .executors.base import Executor
     from .result import Result, Transcript
     from .run import DataSource
@@ -154,6 +155,31 @@ class Plan:
         from .run import replay_plan
 
         return replay_plan(self, transcript)
+
+    def convergence_bound(
+        self, *, gamma: float = 0.0, gradient_norm: float | Mapping[str, float] | None = None
+    ) -> ConvergenceBound:
+        """Ryu and Kim's (25b), (26b) or (27b), whichever belongs to the plan's step size.
+
+        Computed from public facts; nothing is read.
+
+        Parameters
+        ----------
+        gamma : float
+            Weight of the disagreement in what is bounded; 0 for the objective alone. (27b) needs a
+            positive one that no multiplier exceeds.
+        gradient_norm : float or mapping of agent to float, optional
+            For (26b) and (27b): a bound of each agent's gradient norm over its set and over all
+            admissible data.
+
+        Raises
+        ------
+        ModelError
+            If the theorem does not cover the plan, or one of its constants is not known.
+        """
+        from .convergence import convergence_bound
+
+        return convergence_bound(self, gamma=gamma, gradient_norm=gradient_norm)
 
     def guarantee_for(self, *, seeded: bool) -> Guarantee:
         """The guarantee of a run with or without a seed."""

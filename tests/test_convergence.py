@@ -1,0 +1,196 @@
+"""The convergence theorems as bounds: what they are computed from, that measured gaps keep to them.
+
+The statistical tests compare a mean over seeds with a bound of the expectation; the smallest slack
+is more than four standard errors, so that a correct bound fails with probability below 1e-4.
+"""
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import dpcvx as dp
+
+P, N, SEEDS = 4, 3, 12
+
+
+def problem(curvature=1.0, start=None, local=False):
+    x = cp.Variable(N, name="x")
+    agents = []
+    for k in range(P):
+        target = np.sin(np.arange(N) + k)
+        d = dp.Private(target, name=f"d{k}", adjacency=dp.Within(0.05))
+        cost, sets = curvature / 2 * cp.sum_squares(x - d), [x >= -1, x <= 1]
+        if local:
+            y = cp.Variable(name=f"y{k}")
+            cost, sets = cost + curvature / 2 * cp.square(y - 1), [*sets, cp.abs(y) <= 2]
+        agents.append(dp.Agent(cp.Minimize(cost), sets, name=f"a{k}"))
+    return dp.Problem(agents, start={} if start is None else {x: start})
+
+
+def planned(step, rho=2.0, E=1, rounds=20, mechanism=None, given=None, **arguments):
+    return (given or problem()).plan(
+        dp.LinearizedADMM(rho=rho, step=step, local_updates=E),
+        mechanism=mechanism,
+        rounds=rounds,
+        delta=None if mechanism is None else 1e-6,
+        **arguments,
+    )
+
+
+def gap(plan, seed=None):
+    result = plan.run(seed=seed)
+    optimum = dp.not_private.central(plan.problem).solve(cp.CLARABEL)
+    return dp.not_private.objective(plan.problem, result.average) - optimum
+
+
+NOISE = {"Gaussian": dp.Gaussian(multiplier=3.0), "Laplace": dp.Laplace(multiplier=1.0)}
+# One entry changes the gradient by 0.05 in both norms; variance per component.
+VARIANCE = {"Gaussian": 0.15**2, "Laplace": 2 * 0.05**2}
+
+
+@pytest.mark.parametrize("E", [1, 3])
+@pytest.mark.parametrize("noise", NOISE)
+def test_the_smooth_bound_is_the_papers_with_the_diameter_of_all_agents(noise, E):
+    plan = planned(dp.SmoothStep(epsilon=0.5), E=E, mechanism=NOISE[noise])
+    bound = plan.convergence_bound(gamma=3.0)
+    T, DD, total = np.arange(1, 21), P * N * 4.0, P * N * VARIANCE[noise]
+    first = (total * 0.5 + DD / (2 * E * 0.5)) / np.sqrt(T)
+    assert bound.values == pytest.approx(first + (DD * (2 + 1 / E) + 9 / 2) / (2 * T), rel=1e-3)
+    one = (total * 0.5 + DD / P / (2 * E * 0.5)) / np.sqrt(T)
+    claimed = one + (DD / P * (2 + 1 / E) + 9 / 2) / (2 * T)
+    assert bound.claimed_by_paper == pytest.approx(claimed, rel=1e-3)
+    assert bound.equation == "25b" and list(bound.rounds) == list(T)
+    assert "(25b): expected gap at most" in str(bound) and "after 20 rounds" in str(bound)
+
+
+def test_the_other_two_bounds_are_the_papers_with_the_diameter_of_all_agents():
+    T, DD, total = np.arange(1, 21), P * N * 4.0, P * N * VARIANCE["Gaussian"]
+    norms = {f"a{k}": 1.0 + k for k in range(P)}
+    GG = sum(g**2 for g in norms.values())
+    plan = planned(dp.SqrtStep(), E=2, mechanism=NOISE["Gaussian"])
+    bound = plan.convergence_bound(gamma=3.0, gradient_norm=norms)
+    expected = (total + GG + DD / 4) / np.sqrt(T) + (DD * 2 + 9 / 2 + 6 * np.sqrt(DD)) / (2 * T)
+    assert bound.values == pytest.approx(expected, rel=1e-3)
+    plan = planned(dp.StronglyConvexStep(), E=2, mechanism=NOISE["Gaussian"])
+    bound = plan.convergence_bound(gamma=3.0, gradient_norm=norms)
+    fixed = 6 * np.sqrt(DD) + DD * 2 + 4 * 9 / 2 + DD / 4 + 2 * (GG + total)
+    assert bound.values == pytest.approx(fixed / (T + 1), rel=1e-3)
+    assert bound.equation == "27b"
+
+
+def test_only_shared_components_count_for_the_penalty():
+    plan = planned(dp.SmoothStep(epsilon=1.0), given=problem(local=True))
+    bound = plan.convergence_bound()
+    assert bound.constants["R"] ** 2 == pytest.approx(P * N * 4.0)
+    assert bound.constants["D"] ** 2 == pytest.approx(P * (N * 4.0 + 16.0))
+
+
+@pytest.mark.parametrize("E", [1, 4])
+@pytest.mark.parametrize("noise", [None, *NOISE])
+@pytest.mark.parametrize("rule", ["25b", "26b", "27b"])
+def test_measured_gaps_keep_to_the_bounds(rule, noise, E):
+    step = {"25b": dp.SmoothStep(), "26b": dp.SqrtStep(), "27b": dp.StronglyConvexStep()}[rule]
+    given = problem(start=-np.ones(N))
+    norms = dp.not_private.gradient_norms(given)
+    for rounds in (1, 15):
+        plan = planned(step, 1.0, E, rounds, NOISE.get(noise), given)
+        bound = plan.convergence_bound(gamma=1e-9 if rule == "27b" else 0.0, gradient_norm=norms)
+        assert bound.equation == rule
+        gaps = [gap(plan, seed) for seed in range(1 if noise is None else SEEDS)]
+        error = np.std(gaps) / np.sqrt(len(gaps))
+        assert np.mean(gaps) + 4 * error <= bound.values[-1]
+
+
+def test_the_papers_own_bound_is_none():
+    # Twenty agents at 1 with objectives x^2 / 2: after one round all are at 1/2. Without noise
+    # there is nothing random in it.
+    x = cp.Variable(N, name="x")
+    cost, box = cp.Minimize(cp.sum_squares(x) / 2), [x >= 0, x <= 1]
+    agents = [dp.Agent(cost, box, name=f"a{k}") for k in range(20)]
+    given = dp.Problem(agents, start={x: np.ones(N)})
+    plan = planned(dp.SmoothStep(), 1.0, 1, 1, None, given)
+    bound = plan.convergence_bound()
+    measured = gap(plan)
+    assert measured == pytest.approx(20 * N / 8, rel=1e-6)
+    assert bound.claimed_by_paper[0] == pytest.approx(N)
+    assert bound.values[0] == pytest.approx(20 * N)
+    assert bound.claimed_by_paper[0] < measured < bound.values[0]
+
+
+def test_nothing_is_read():
+    def fails():
+        raise AssertionError
+
+    x = cp.Variable(2, name="x")
+    d = dp.Private(fails, shape=2, name="d", adjacency=dp.Within(0.1))
+    agent = dp.Agent(cp.Minimize(cp.sum_squares(x - d)), [cp.abs(x) <= 1])
+    plan = planned(dp.SmoothStep(), mechanism=NOISE["Gaussian"], given=dp.Problem([agent]))
+    assert np.isfinite(plan.convergence_bound().values).all()
+
+
+def unbounded():
+    x = cp.Variable(name="x")
+    d = dp.Private(0.0, name="d", adjacency=dp.Within(0.1))
+    return dp.Problem([dp.Agent(cp.Minimize(cp.square(x - d)), name="open")])
+
+
+@pytest.mark.parametrize(
+    ("plan", "arguments", "match"),
+    [
+        (lambda: planned(dp.SmoothStep(), given=unbounded()), {}, "set of agent 'open'"),
+        (lambda: planned(0.1), {}, "no convergence theorem for the step size"),
+        (lambda: planned(dp.SmoothStep(), dp.ResidualBalancing(1.0)), {}, "never falls"),
+        (lambda: planned(dp.SqrtStep()), {}, r"gradient_norm=\.\.\..*not_private"),
+        (lambda: planned(dp.SqrtStep()), {"gradient_norm": {"a0": 1.0}}, "a0, a1, a2, a3"),
+        (lambda: planned(dp.SmoothStep()), {"gamma": -1.0}, "gamma=-1.0"),
+        (lambda: planned(dp.StronglyConvexStep()), {"gradient_norm": 1.0}, "no multiplier"),
+        (
+            lambda: planned(dp.StronglyConvexStep(), dp.GrowingPenalty(1.0, 0.0, 10)),
+            {"gradient_norm": 1.0, "gamma": 1.0},
+            "constant rho",
+        ),
+        (
+            lambda: problem().plan(dp.ADMM(), mechanism=None, rounds=2),
+            {},
+            "about dp.LinearizedADMM with noise in the gradient",
+        ),
+        (
+            lambda: problem().plan(
+                dp.LinearizedADMM(step=dp.SmoothStep(), perturb="output"), mechanism=None
+            ),
+            {},
+            "about dp.LinearizedADMM with noise in the gradient",
+        ),
+        (
+            lambda: planned(dp.SmoothStep(), mechanism=NOISE["Gaussian"], release="once"),
+            {},
+            "release='each step'",
+        ),
+    ],
+)
+def test_what_the_theorems_do_not_cover_is_refused(plan, arguments, match):
+    with pytest.raises(dp.ModelError, match=match):
+        plan().convergence_bound(**arguments)
+
+
+def test_a_penalty_that_grows_slowly_enough_is_covered():
+    plan = planned(dp.StronglyConvexStep(), dp.GrowingPenalty(1.0, 0.0, 1000))
+    assert plan.convergence_bound(gamma=1.0, gradient_norm=1.0).values[-1] > 0
+
+
+def test_gradient_norms_need_bounds_and_curvature():
+    with pytest.raises(dp.ModelError, match="'open'"):
+        dp.not_private.gradient_norms(unbounded())
+    norms = dp.not_private.gradient_norms(problem())
+    data = np.sin(np.arange(N))
+    assert norms["a0"] >= np.linalg.norm(1 + np.abs(data)) - 1e-9
+
+
+def test_the_figure_shows_the_bound_and_the_gaps_under_it():
+    bound = planned(dp.SmoothStep(epsilon=1.0)).convergence_bound()
+    (axes,) = bound.plot({1: np.array([1.0, 2.0]), 10: np.array([0.1, 0.3])}).axes
+    assert np.array_equal(axes.lines[0].get_ydata(), bound.values)
+    assert list(axes.lines[1].get_ydata()) == pytest.approx([1.5, 0.2])
+    assert "not private" in axes.get_title()
+    (axes,) = bound.plot().axes
+    assert axes.get_title() == "" and len(axes.lines) == 1
