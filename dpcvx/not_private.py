@@ -43,9 +43,20 @@ def central(problem: Problem, data: Mapping[Private | str, DataSource] | None = 
 def objective(
     problem: Problem, solution: Solution, data: Mapping[Private | str, DataSource] | None = None
 ) -> float:
-    """Sum of the agents' true objectives (to be minimised) at their own vectors. Not private."""
-    program = compile_problem(problem, exact=False)
-    parts = zip(program.agents, _values(problem, data), solution.vectors, strict=True)
+    """Sum of the agents' true objectives (to be minimised) at their own vectors. Not private.
+
+    Raises
+    ------
+    ModelError
+        If the solution is one of other agents.
+    """
+    agents = solution.program.agents
+    if [local.name for local in agents] != [agent.name for agent in problem.agents]:
+        raise ModelError(
+            "The solution is of other agents than the problem's, so the problem's data do not fit "
+            "it. Pass the problem whose plan was run."
+        )
+    parts = zip(agents, _values(problem, data), solution.vectors, strict=True)
     return sum(local.form.bind(values).value(x) for local, values, x in parts)
 
 

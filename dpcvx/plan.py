@@ -83,6 +83,7 @@ class Plan:
         seed: int | None = None,
         tolerance: float | None = None,
         record: bool = False,
+        iterates: bool = False,
         ledger: Ledger | str | Path | None = None,
         executor: Executor | None = None,
         verbose: bool | None = None,
@@ -99,6 +100,9 @@ class Plan:
             Stop once primal and dual residual, both computed from released values, are below it.
         record : bool
             Keep the transcript of all releases in the result (memory grows with the rounds).
+        iterates : bool
+            Keep the iterates of every round in the result (memory grows with the rounds). They
+            are functions of released values, covered by the guarantee.
         ledger : Ledger, str or Path, optional
             Of earlier runs on the same data: their spending counts against the budget. A path
             names a file that keeps the ledger, created if it does not exist: every charge and
@@ -131,6 +135,7 @@ class Plan:
             seed=seed,
             tolerance=tolerance,
             record=record,
+            iterates=iterates,
             ledger=ledger,
             executor=executor,
             verbose=verbose,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from .convergence import ConvergenceBound
     from .result import Result
 
+# Characters of a title's line.
+_WIDTH = 80
+
 
 def convergence(result: Result) -> Figure:
     """Primal and dual residual against the round, on a logarithmic axis."""
@@ -23,9 +27,12 @@ def convergence(result: Result) -> Figure:
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
     t = np.arange(1, len(result.history) + 1)
-    axes.semilogy(t, result.history.primal, label=r"primal  $\|w - z\|$")
-    axes.semilogy(t, result.history.dual, label=r"dual  $\rho\,\|w - w_{\mathrm{prev}}\|$")
-    axes.set(xlabel="round", ylabel="residual of released values", title=result.guarantee.headline)
+    axes.plot(t, result.history.primal, label=r"primal  $\|w - z\|$")
+    axes.plot(t, result.history.dual, label=r"dual  $\rho\,\|w - w_{\mathrm{prev}}\|$")
+    if np.nanmax([*result.history.primal, *result.history.dual], initial=0.0) > 0:
+        axes.set_yscale("log")
+    axes.set(xlabel="round", ylabel="residual of released values")
+    axes.set_title("\n".join(textwrap.wrap(result.guarantee.headline, _WIDTH)), fontsize=10)
     axes.grid(alpha=0.3, which="both")
     axes.legend()
     return figure

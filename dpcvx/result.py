@@ -165,6 +165,19 @@ class Solution:
 
 
 @dataclass(frozen=True, eq=False)
+class Iterate:
+    """The iterates after one round.
+
+    Attributes
+    ----------
+    average, last : Solution
+    """
+
+    average: Solution
+    last: Solution
+
+
+@dataclass(frozen=True, eq=False)
 class Result:
     """Outcome of a run.
 
@@ -187,6 +200,8 @@ class Result:
         Per agent, the largest component by which its last iterate leaves its own set.
     transcript : Transcript or None
         Only if the run was recorded.
+    iterates : tuple of Iterate
+        One per round, if the run was asked to keep them. Functions of released values.
     notes : tuple of str
         How the run continued its ledger, where it did.
     """
@@ -202,6 +217,7 @@ class Result:
     reported: str
     violation: Mapping[str, float]
     transcript: Transcript | None = field(repr=False)
+    iterates: tuple[Iterate, ...] = field(default=(), repr=False)
     notes: tuple[str, ...] = ()
 
     @property

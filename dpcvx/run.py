@@ -8,13 +8,13 @@ from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from . import display
-from .algorithms.base import Residuals
+from .algorithms.base import Answer, Residuals
 from .arguments import positive_finite, whole
 from .conic import Outcome
 from .errors import ModelError, PrivacyError
@@ -28,7 +28,7 @@ from .noise import source_for
 from .oracle import Exit, PrivateOracle, Release, ReplayOracle, publish, published
 from .plan import Plan
 from .private import Private, source_of
-from .result import History, Result, Solution, Status, Transcript, assign
+from .result import History, Iterate, Result, Solution, Status, Transcript, assign
 from .resume import begin
 from .worker import AgentOracle, Report, make_worker
 
@@ -43,6 +43,7 @@ def run_plan(
     seed: int | None,
     tolerance: float | None,
     record: bool,
+    iterates: bool,
     ledger: Ledger | str | Path | None,
     executor: Executor | None,
     verbose: bool | None,
@@ -71,7 +72,17 @@ def run_plan(
             )
             oracles.append(oracle_for(plan, k, sources[k], exit))
         executor = executor or Serial()
-        result = drive(plan, oracles, start.rounds, tolerance, executor, shown, guarantee, record)
+        result = drive(
+            plan,
+            oracles,
+            start.rounds,
+            tolerance,
+            executor,
+            shown,
+            guarantee,
+            record=record,
+            iterates=iterates,
+        )
         result = replace(result, notes=start.notes)
         if journal is not None:
             journal.end(result.status.name.lower(), result.rounds)
@@ -159,12 +170,15 @@ def drive(
     executor: Executor,
     reporter: display.Reporter,
     guarantee: Guarantee,
-    record: bool,
+    *,
+    record: bool = False,
+    iterates: bool = False,
 ) -> Result:
     """Run `rounds` rounds of a plan's algorithm against the given oracles."""
     algorithm, program = plan.algorithm, plan.program
     started = time.perf_counter()
     history = History()
+    path: list[list[Answer]] = []
     status = Status.COMPLETED if rounds == plan.rounds else Status.BUDGET
     factories = [
         partial(make_worker, algorithm, local, oracle)
@@ -185,6 +199,8 @@ def drive(
             residuals = algorithm.residuals(server)
             history.append(residuals, outcomes)
             reporter.round(t, history)
+            if iterates:
+                path.append(executor.map("answer"))
             if tolerance is not None and _below(residuals, tolerance):
                 status = Status.CONVERGED
                 break
@@ -198,6 +214,11 @@ def drive(
         v.id: np.asarray(plan.problem.start.get(v, v.project(np.zeros(v.shape))))
         for v in plan.problem.variables()
     }
+
+    def solution(answers: Sequence[Answer], which: Literal["average", "last"]) -> Solution:
+        return Solution(program, tuple(getattr(answer, which) for answer in answers), start)
+
+    answers = [report.answer for report in reports]
     ledger = Ledger(tuple(report.account for report in reports))
     releases = tuple(r for report in reports for r in report.releases)
     transcript = None
@@ -210,8 +231,9 @@ def drive(
         guarantee=guarantee,
         ledger=ledger,
         history=history,
-        average=Solution(program, tuple(r.answer.average for r in reports), start),
-        last=Solution(program, tuple(r.answer.last for r in reports), start),
+        average=solution(answers, "average"),
+        last=solution(answers, "last"),
+        iterates=tuple(Iterate(solution(p, "average"), solution(p, "last")) for p in path),
         reported=plan.reported,
         violation={a.name: r.violation for a, r in zip(program.agents, reports, strict=True)},
         transcript=transcript,
@@ -221,7 +243,7 @@ def drive(
 def drive_silently(plan: Plan, oracles: Sequence[Callable[[], AgentOracle]], rounds: int) -> Result:
     """`drive` in this process, without output and without a transcript."""
     quiet = display.Reporter(plan, False, plan.guarantee)
-    return drive(plan, oracles, rounds, None, Serial(), quiet, plan.guarantee, False)
+    return drive(plan, oracles, rounds, None, Serial(), quiet, plan.guarantee)
 
 
 def _check_tolerance(plan: Plan, tolerance: float | None) -> None:

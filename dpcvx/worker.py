@@ -95,9 +95,13 @@ class Worker:
         )
         return Reply(reply, self._algorithm.outcome(self._state))
 
+    def answer(self) -> Answer:
+        """The agent's iterates so far."""
+        return self._algorithm.answer(self._state)
+
     def report(self) -> Report:
         """The agent's result, ledger and releases so far."""
-        answer = self._algorithm.answer(self._state)
+        answer = self.answer()
         violation = self._local.projector.violation(answer.last)
         return Report(answer, violation, self._oracle.account, list(self._oracle.releases))
 

@@ -72,8 +72,10 @@ def test_quiet_unless_on_a_terminal(monkeypatch):
 def test_the_figure_shows_residuals_and_the_guarantee(plan):
     result = plan.run(seed=0)
     (axes,) = result.plot().axes
-    assert axes.get_title() == result.guarantee.headline
-    assert "(1, 1e-06)-DP" in axes.get_title() and "not for release" in axes.get_title()
+    title = " ".join(axes.get_title().split())
+    assert title == result.guarantee.headline
+    assert max(map(len, axes.get_title().splitlines())) <= 80
+    assert "(1, 1e-06)-DP" in title and "not for release" in title
     primal, dual = (line.get_ydata() for line in axes.lines)
     assert np.array_equal(primal, result.history.primal)
     assert np.isnan(dual[0])
@@ -163,3 +165,12 @@ def test_notes_stand_under_the_banner_and_in_the_result(plan, tmp_path, capsys):
     out = capsys.readouterr().out.splitlines()
     assert out.count(note) == 1
     assert str(result).splitlines().count(note) == 1
+
+
+def test_the_figure_of_a_single_agent_has_nothing_to_show_and_no_warning():
+    x = cp.Variable(name="x")
+    agent = dp.Agent(cp.Minimize(cp.square(x - 1)), [cp.abs(x) <= 2])
+    result = dp.Problem([agent]).plan(mechanism=None, rounds=3).run()
+    (axes,) = result.plot().axes
+    axes.figure.canvas.draw()
+    assert axes.get_yscale() == "linear"

@@ -313,3 +313,21 @@ def test_sets_far_from_the_origin_are_not_empty():
     problem = dp.Problem([dp.Agent(cp.Minimize(cp.sum_squares(x - 1e6)), far)])
     result = problem.plan(dp.LinearizedADMM(step=0.5), mechanism=None, rounds=30).run()
     assert result.solution[x] - 1e6 == pytest.approx([0, 0], abs=1e-2)
+
+
+@pytest.mark.parametrize("perturb", ["objective", "output", "projected output"])
+def test_iterates_are_kept_on_request_and_end_in_the_result(perturb):
+    method = dp.LinearizedADMM(rho=1.0, perturb=perturb)
+    plan = power_line().problem.plan(method, rounds=4, epsilon=1.0, delta=1e-6)
+    result = plan.run(seed=0, iterates=True)
+    assert len(result.iterates) == 4
+    assert plan.run(seed=0).iterates == ()
+    for kept, final in (
+        (result.iterates[-1].last, result.last),
+        (result.iterates[-1].average, result.average),
+    ):
+        for x, y in zip(kept.vectors, final.vectors, strict=True):
+            assert np.array_equal(x, y)
+    # Uniform weights: the average of a round follows from the iterates up to it.
+    lasts = np.array([iterate.last.vectors[0] for iterate in result.iterates])
+    assert result.iterates[2].average.vectors[0] == pytest.approx(lasts[:3].mean(axis=0))

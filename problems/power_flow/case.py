@@ -1,26 +1,18 @@
-"""Network data in per unit, read from a MATPOWER case and checked."""
+"""Network data in per unit, read from the tables of a case and checked."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from problems.power_flow.errors import CaseError
-from problems.power_flow.matpower import Tables, parse
+from problems.power_flow.matpower import Tables
+from problems.power_flow.sources import Source, tables
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-
-BUNDLED = {
-    3: "pglib_opf_case3_lmbd.m",
-    5: "pglib_opf_case5_pjm.m",
-    14: "pglib_opf_case14_ieee.m",
-    118: "pglib_opf_case118_ieee.m",
-}
-CASES = Path(__file__).parent / "cases"
 
 _ISOLATED = 4
 _DEFAULT_ANGLE = 60.0
@@ -161,7 +153,7 @@ class Case:
     Attributes
     ----------
     name : str
-        File name without suffix.
+        File name without ``.m``, or another name of the source.
     base_mva : float
         Power base in MVA.
     bus, gen, branch, pairs
@@ -184,14 +176,15 @@ class Case:
         return np.column_stack((self.bus.pd, self.bus.qd))
 
 
-def read_case(source: int | str | Path) -> Case:
+def read_case(source: Source) -> Case:
     """Read a network.
 
     Parameters
     ----------
-    source : int, str or Path
-        Number of a bundled case (3, 5, 14 or 118, from pglib-opf v23.07) or the path of a
-        MATPOWER version 2 ``.m`` file.
+    source : int, str, Path, mapping or object with data frames
+        Number or name of a bundled case, name of a case of pglib-opf, path of a MATPOWER version 2
+        ``.m`` file, ppc dict, `matpowercaseframes.CaseFrames` or pandapower net; see
+        `sources.tables` for what each becomes.
 
     Returns
     -------
@@ -202,48 +195,13 @@ def read_case(source: int | str | Path) -> Case:
     Raises
     ------
     CaseError
-        The file is missing, truncated or inconsistent, or uses what the model cannot represent
+        The source is missing, truncated or inconsistent, or uses what the model cannot represent
         (piecewise linear or non-convex cost, degree above 2, direct-current lines in service).
     """
-    path = _path(source)
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except FileNotFoundError:
-        raise CaseError(
-            f"{path.name}: no such file, so there is no network to read. Give the path of a "
-            f"MATPOWER .m file or the number of a bundled case ({_bundled()})."
-        ) from None
-    except OSError as error:
-        raise CaseError(
-            f"{path.name}: the file cannot be read ({type(error).__name__}), so there is no "
-            "network. Give the path of a readable MATPOWER .m file."
-        ) from None
-    return _build(parse(text, path.name), path.stem)
+    return _build(tables(source))
 
 
-def _bundled() -> str:
-    return ", ".join(str(number) for number in BUNDLED)
-
-
-def _path(source: int | str | Path) -> Path:
-    if isinstance(source, str) and source.isdecimal():
-        source = int(source)
-    if isinstance(source, int | np.integer) and not isinstance(source, bool):
-        if source not in BUNDLED:
-            raise CaseError(
-                f"There is no bundled case with the number {source}; bundled are {_bundled()}. "
-                "Give one of these or the path of a MATPOWER .m file."
-            )
-        return CASES / BUNDLED[int(source)]
-    if isinstance(source, str | Path):
-        return Path(source)
-    raise CaseError(
-        f"A case is given by a number or a path, not by a {type(source).__name__}. Write for "
-        "example read_case(14) or read_case('network.m')."
-    )
-
-
-def _build(tables: Tables, name: str) -> Case:
+def _build(tables: Tables) -> Case:
     base = tables.base_mva
     if np.any(tables.dcline[:, 2:3] > 0):
         raise CaseError(
@@ -253,7 +211,7 @@ def _build(tables: Tables, name: str) -> Case:
     bus, isolated, position = _buses(tables, base)
     branch = _branches(tables, position, base)
     return Case(
-        name=name,
+        name=tables.name.removesuffix(".m"),
         base_mva=base,
         bus=bus,
         gen=_generators(tables, position, base),

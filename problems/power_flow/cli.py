@@ -8,41 +8,48 @@ import math
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+
+import numpy as np
 
 import dpcvx as dp
 from dpcvx.algorithms.step_size import StepRule
+from problems.power_flow.options import DELTA, EPSILON, PERTURB, STEP_DELTA, parser
 from problems.power_flow.report import Outcome, assess, table, violations
-from problems.power_flow.solution import central
+from problems.power_flow.solution import State, central, network_state
 from problems.power_flow.study import PowerFlow, power_flow
+from problems.power_flow.tables import result_tables, write_tables
 
-_PERTURB: dict[str, Literal["objective", "output", "projected output"]] = {
-    "objective": "objective",
-    "output": "output",
-    "projected": "projected output",
-    "once": "objective",
-    "none": "objective",
-}
-_EPSILON, _DELTA, _STEP_DELTA = 1.0, 1e-6, 1e-2
+# Below this an optimum is 0 up to the accuracy of the solver.
+_ZERO = 1e-6
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit status."""
-    parser = _parser()
-    options = parser.parse_args(arguments)
+    command = parser()
+    options = command.parse_args(arguments)
     try:
-        _check_outputs(options)
+        _check(options)
         if options.central:
             return _central(options)
         return _distributed(options)
     except dp.DpcvxError as error:
-        print(f"{parser.prog}: {error}", file=sys.stderr)
+        print(f"{command.prog}: {error}", file=sys.stderr)
         return 2
 
 
-def _check_outputs(options: argparse.Namespace) -> None:
-    """Refuse places that cannot be written before a run spends privacy."""
+@dataclass(frozen=True, eq=False)
+class _Run:
+    """A run, what it left in the variables, and how that fares with the true loads."""
+
+    result: dp.Result
+    state: State
+    outcome: Outcome
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Refuse what cannot be written, or makes no sense, before a run spends privacy."""
     if options.json:
         target = Path(options.json).resolve()
         if target.is_dir() or not target.parent.is_dir():
@@ -50,23 +57,37 @@ def _check_outputs(options: argparse.Namespace) -> None:
                 f"--json {options.json} is no file in an existing folder; the result could not be "
                 "kept."
             )
-    if options.plot:
+    for name in ("plot", "tables"):
+        folder = getattr(options, name)
+        if folder is None:
+            continue
         try:
-            Path(options.plot).mkdir(parents=True, exist_ok=True)
+            Path(folder).mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise dp.ModelError(
-                f"--plot {options.plot} cannot be created ({error.strerror}); name a folder."
+                f"--{name} {folder} cannot be created ({error.strerror}); name a folder."
             ) from None
+    if options.seeds is None:
+        return
+    if options.seeds < 1:
+        raise dp.ModelError(
+            f"--seeds {options.seeds} leaves no run to make; write a number of at least 1."
+        )
+    if options.ledger or options.central:
+        raise dp.ModelError(
+            "--seeds repeats one plan for study, with known noise: drop "
+            f"{'--ledger, which is for runs that count' if options.ledger else '--central'}, "
+            "or drop --seeds."
+        )
 
 
 def _central(options: argparse.Namespace) -> int:
     study = power_flow(options.case, objective=options.objective, load_scale=options.load_scale)
     started = time.perf_counter()
     solved = central(study.case, options.objective, options.load_scale)
-    unit = "$/h" if options.objective == "cost" else "per unit squared"
     if not options.quiet:
         print(f"{study.case.name}: central solve with all loads in one place, no privacy")
-        print(f"status {solved.status}, objective {solved.value:.8g} {unit}")
+        print(f"status {solved.status}, objective {solved.value:.8g} {_unit(study)}")
     if options.json:
         _write_json(
             options.json,
@@ -81,6 +102,7 @@ def _central(options: argparse.Namespace) -> int:
                 "guarantee": {"epsilon": None, "delta": None, "kind": "none"},
             },
         )
+    _write_tables(study, solved.state, options, private=False)
     return 0
 
 
@@ -94,19 +116,101 @@ def _distributed(options: argparse.Namespace) -> int:
         shared=options.shared,
     )
     plan = _plan(study, options)
-    result = plan.run(seed=options.seed, ledger=options.ledger, verbose=not options.quiet)
-    outcome = assess(study, result)
+    if options.seeds is None:
+        runs = [_run(study, plan, options, options.seed, verbose=not options.quiet)]
+    else:
+        first = 0 if options.seed is None else options.seed
+        seeds = range(first, first + options.seeds)
+        runs = [_run(study, plan, options, seed, verbose=False) for seed in seeds]
+    optimum = None
+    if options.json or not options.quiet:
+        optimum = _optimum(study)
     if not options.quiet:
-        print(table(study, outcome))
+        if options.seeds is not None:
+            print(f"guarantee of every run: {runs[0].result.guarantee}\n\nthe first run,")
+        print(table(study, runs[0].outcome))
+        print(_comparison(study, runs, optimum))
     if options.json:
-        _write_json(options.json, _as_json(study, result, outcome))
+        _write_json(options.json, _as_json(study, runs, optimum))
     if options.plot:
-        from problems.power_flow.figures import write_figures
-
-        for path in write_figures(study, result, outcome, Path(options.plot)):
-            if not options.quiet:
-                print(f"wrote {path}")
+        _plot(study, runs, options)
+    guarded = runs[0].result.guarantee.kind != "none"
+    _write_tables(study, runs[0].state, options, private=guarded)
     return 0
+
+
+def _run(
+    study: PowerFlow, plan: dp.Plan, options: argparse.Namespace, seed: int | None, verbose: bool
+) -> _Run:
+    result = plan.run(seed=seed, ledger=options.ledger, verbose=verbose)
+    state = network_state(study.case, study.zones, study.variables)
+    return _Run(result, state, assess(study, result))
+
+
+def _optimum(study: PowerFlow) -> float | None:
+    """Optimal value with all loads in one place, if there is one."""
+    try:
+        return central(study.case, study.objective, study.load_scale).value
+    except dp.SolverError:
+        return None
+
+
+def _comparison(study: PowerFlow, runs: Sequence[_Run], optimum: float | None) -> str:
+    """Text on the optimum and the gaps to it, labelled as what it is."""
+    if optimum is None:
+        return "  central optimum: not found, the loads may not be servable (not private)"
+    lines = [f"  central optimum {optimum:.6g} {_unit(study)} (not private: solved with all loads)"]
+    low, middle, high = _gaps(runs, optimum)
+    if len(runs) == 1:
+        lines.append(f"  gap to it {middle:.6g}{_relative(middle, optimum)} (not private)")
+    else:
+        lines.append(
+            f"  gap to it over {len(runs)} seeds: median {middle:.6g}{_relative(middle, optimum)}, "
+            f"quartiles {low:.6g} and {high:.6g} (not private, not for release)"
+        )
+    return "\n".join(lines)
+
+
+def _gaps(runs: Sequence[_Run], optimum: float) -> list[float]:
+    """Quartiles of objective minus optimum; zones that disagree can make it negative."""
+    gaps = [run.outcome.objective - optimum for run in runs]
+    return [float(gap) for gap in np.quantile(gaps, (0.25, 0.5, 0.75))]
+
+
+def _relative(gap: float, optimum: float) -> str:
+    # At nominal loads the optimum of "shed" is 0 up to the solver's accuracy.
+    return f" ({100 * gap / optimum:.3g} %)" if abs(optimum) > _ZERO else ""
+
+
+def _unit(study: PowerFlow) -> str:
+    return "$/h" if study.objective == "cost" else "per unit squared"
+
+
+def _plot(study: PowerFlow, runs: Sequence[_Run], options: argparse.Namespace) -> None:
+    from problems.power_flow.bands import convergence_bands
+    from problems.power_flow.figures import write_figures
+
+    folder = Path(options.plot)
+    written = write_figures(study, runs[0].result, runs[0].outcome, folder)
+    if options.seeds is not None:
+        name = f"{study.case.name}, {options.algorithm}, noise: {options.perturb}"
+        written.append(folder / "bands.png")
+        convergence_bands({name: [run.result for run in runs]}).savefig(written[-1], dpi=150)
+    _announce(written, options)
+
+
+def _write_tables(
+    study: PowerFlow, state: State, options: argparse.Namespace, private: bool
+) -> None:
+    if options.tables:
+        load = study.load_scale * study.case.load
+        tables = result_tables(study.case, state, load, private=private)
+        _announce(write_tables(tables, Path(options.tables)), options)
+
+
+def _announce(paths: Sequence[Path], options: argparse.Namespace) -> None:
+    for path in () if options.quiet else paths:
+        print(f"wrote {path}")
 
 
 def _plan(study: PowerFlow, options: argparse.Namespace) -> dp.Plan:
@@ -118,7 +222,7 @@ def _plan(study: PowerFlow, options: argparse.Namespace) -> dp.Plan:
             )
         algorithm: dp.Algorithm = dp.ADMM(rho=options.rho)
     else:
-        perturb = _PERTURB[options.perturb]
+        perturb = PERTURB[options.perturb]
         algorithm = dp.LinearizedADMM(
             rho=options.rho,
             step=_step(options.step),
@@ -151,14 +255,14 @@ def _privacy(
         if options.step_delta is not None:
             raise dp.PrivacyError("--step-delta needs --step-epsilon: give both or neither.")
         mechanism = dp.Gaussian() if gaussian else dp.Laplace()
-        epsilon = _EPSILON if options.epsilon is None else options.epsilon
-        return mechanism, epsilon, _DELTA if options.delta is None else options.delta
+        epsilon = EPSILON if options.epsilon is None else options.epsilon
+        return mechanism, epsilon, DELTA if options.delta is None else options.delta
     if options.epsilon is not None:
         raise dp.PrivacyError(
             "--epsilon states the total and --step-epsilon the level of one local update: they "
             "would fix the noise twice. Drop one; the total is printed either way."
         )
-    step_delta = _STEP_DELTA if options.step_delta is None else options.step_delta
+    step_delta = STEP_DELTA if options.step_delta is None else options.step_delta
     if gaussian:
         level: dp.Gaussian | dp.Laplace = dp.Gaussian(
             step_epsilon=options.step_epsilon, step_delta=step_delta, calibration="classical"
@@ -183,7 +287,8 @@ def _step(text: str) -> StepRule | float:
         ) from None
 
 
-def _as_json(study: PowerFlow, result: dp.Result, outcome: Outcome) -> dict[str, object]:
+def _as_json(study: PowerFlow, runs: Sequence[_Run], optimum: float | None) -> dict[str, object]:
+    result, outcome = runs[0].result, runs[0].outcome
     guarantee = result.guarantee
     finite = math.isfinite(guarantee.epsilon)
     return {
@@ -208,46 +313,12 @@ def _as_json(study: PowerFlow, result: dp.Result, outcome: Outcome) -> dict[str,
         "zone_imbalance": {
             zone.name: {"mw": zone.active, "mvar": zone.reactive} for zone in outcome.zones
         },
-        "not_private": ["objective", "zone_imbalance"],
+        "optimum": optimum,
+        "runs": len(runs),
+        "gap_quartiles": None if optimum is None else _gaps(runs, optimum),
+        "not_private": ["objective", "zone_imbalance", "optimum", "gap_quartiles"],
     }
 
 
 def _write_json(path: str, content: dict[str, object]) -> None:
     Path(path).write_text(json.dumps(content, indent=1, allow_nan=False) + "\n")
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m problems.power_flow",
-        description="Private distributed control of power flow (Ryu and Kim, section 6.1).",
-    )
-    add = parser.add_argument
-    add("--case", default="14", help="number of a bundled case, or a MATPOWER file (default 14)")
-    add("--zones", help="number of zones, CSV of bus,zone, 'area' or 'zone' (default: the map)")
-    add("--objective", choices=["shed", "cost"], default="shed")
-    add("--central", action="store_true", help="one solve with all data, no privacy")
-    add("--load-scale", type=float, default=1.0, help="factor on all loads (default 1)")
-    add("--radius", type=float, default=0.01, help="adjacency, per unit (default 0.01)")
-    add("--shared", choices=["voltage", "flow"], default="voltage", help="consensus set")
-    add("--algorithm", choices=["linearized", "admm"], default="linearized")
-    add(
-        "--perturb",
-        choices=list(_PERTURB),
-        default="objective",
-        help="where the noise goes: every gradient, every result, or once on the loads",
-    )
-    add("--mechanism", choices=["gaussian", "laplace"], default="gaussian")
-    add("--epsilon", type=float, help=f"total budget (default {_EPSILON:g})")
-    add("--delta", type=float, help=f"total delta (default {_DELTA:g})")
-    add("--step-epsilon", type=float, help="level of one local update, instead of --epsilon")
-    add("--step-delta", type=float, help=f"delta of one local update (default {_STEP_DELTA:g})")
-    add("--rounds", type=int, default=100)
-    add("--local-updates", type=int, default=1)
-    add("--rho", type=float, default=100.0)
-    add("--step", default="sqrt", help="eta: sqrt (1/sqrt(t)), smooth, 1/L, or a number")
-    add("--seed", type=int, help="reproducible noise, not for release")
-    add("--ledger", metavar="FILE", help="keep the privacy ledger in this file; resume from it")
-    add("--json", metavar="FILE", help="write the result")
-    add("--plot", metavar="DIR", help="write figures")
-    add("--quiet", action="store_true")
-    return parser

@@ -8,10 +8,18 @@ import networkx as nx
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from scipy.sparse.csgraph import shortest_path
+from scipy.sparse.linalg import eigsh
 
 import dpcvx as dp
 from problems.power_flow.report import Outcome
 from problems.power_flow.study import PowerFlow
+
+Floats = NDArray[np.float64]
+
+_NETWORK = (8, 7)  # inches
+_EXACT_LAYOUT = 400
 
 
 def write_figures(
@@ -49,7 +57,7 @@ def network(study: PowerFlow, outcome: Outcome) -> Figure:
     graph = nx.Graph()
     graph.add_nodes_from(range(case.bus.id.size))
     graph.add_edges_from(zip(case.pairs.first.tolist(), case.pairs.second.tolist(), strict=True))
-    place = nx.kamada_kawai_layout(graph)
+    place = _layout(graph)
     ties = {
         frozenset((int(case.branch.from_bus[k]), int(case.branch.to_bus[k]))) for k in zones.ties
     }
@@ -58,7 +66,7 @@ def network(study: PowerFlow, outcome: Outcome) -> Figure:
     size = np.array([np.hypot(*outcome.imbalance[int(bus)]) for bus in case.bus.id])
     palette = colormaps["Set2"].colors  # pyright: ignore[reportAttributeAccessIssue]
 
-    figure = Figure(figsize=(8, 7), layout="constrained")
+    figure = Figure(figsize=_NETWORK, layout="constrained")
     axes = figure.subplots()
     nx.draw_networkx_edges(graph, place, edgelist=inside, ax=axes, edge_color="0.65")
     nx.draw_networkx_edges(graph, place, edgelist=between, ax=axes, edge_color="crimson", width=2.5)
@@ -77,8 +85,9 @@ def network(study: PowerFlow, outcome: Outcome) -> Figure:
             ax=axes,
             label=f"zone {zones.names[zone]}",
         )
-    labels = {k: str(int(bus)) for k, bus in enumerate(case.bus.id)}
-    nx.draw_networkx_labels(graph, place, labels, font_size=5 if crowded else 9, ax=axes)
+    font = 5 if crowded else 9
+    labels = _fitting(place, [str(int(bus)) for bus in case.bus.id], size, font)
+    nx.draw_networkx_labels(graph, place, labels, font_size=font, ax=axes)
     axes.plot([], [], color="crimson", linewidth=2.5, label="tie line")
     axes.set_title(
         f"{case.name}: imbalance up to {largest:.3g} MVA (area of the bus)\n"
@@ -90,6 +99,37 @@ def network(study: PowerFlow, outcome: Outcome) -> Figure:
             handle.set_sizes([80])  # pyright: ignore[reportAttributeAccessIssue]
     axes.axis("off")
     return figure
+
+
+def _layout(graph: nx.Graph) -> dict[int, Floats]:
+    """Positions whose distances follow the hops; for large networks by classical scaling."""
+    count = len(graph)
+    if count <= _EXACT_LAYOUT:
+        return nx.kamada_kawai_layout(graph)
+    adjacency = nx.to_scipy_sparse_array(graph, nodelist=range(count))
+    hops = shortest_path(adjacency, unweighted=True)
+    hops[np.isinf(hops)] = np.max(hops, where=np.isfinite(hops), initial=0.0) + 2
+    squared = hops**2
+    centred = squared - squared.mean(axis=0) - squared.mean(axis=1)[:, None] + squared.mean()
+    sizes, axes = eigsh(-centred / 2, k=2, which="LA", v0=np.ones(count) + np.arange(count))
+    return dict(enumerate(axes * np.sqrt(np.maximum(sizes, 0.0))))
+
+
+def _fitting(
+    place: dict[int, Floats], texts: list[str], weight: Floats, font: float
+) -> dict[int, str]:
+    """Labels that do not cover each other; where they would, the one of largest weight stays."""
+    points = np.array([place[at] for at in range(len(texts))])
+    span = np.maximum(np.ptp(points, axis=0), 1e-12)
+    # Roughly the drawing area in typographic points.
+    points = (points - points.min(axis=0)) / span * (65 * np.array(_NETWORK))
+    half = np.array([[0.36 * font * len(text), 0.6 * font] for text in texts])
+    kept: list[int] = []
+    for at in np.argsort(-weight, kind="stable").tolist():
+        apart = np.abs(points[kept] - points[at]) >= half[kept] + half[at]
+        if apart.any(axis=1).all():
+            kept.append(at)
+    return {at: texts[at] for at in sorted(kept)}
 
 
 def zone_bars(outcome: Outcome) -> Figure:

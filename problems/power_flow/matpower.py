@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from problems.power_flow.errors import CaseError
 
-_COLUMNS = {"bus": 13, "gen": 10, "branch": 11, "gencost": 4, "dcline": 3}
-_OPTIONAL = ("dcline",)
-_FIELDS = "baseMVA|" + "|".join(_COLUMNS)
+# Least number of columns of every matrix in version 2 of the format.
+COLUMNS = {"bus": 13, "gen": 10, "branch": 11, "gencost": 4, "dcline": 3}
+OPTIONAL = ("dcline",)
+_FIELDS = "baseMVA|" + "|".join(COLUMNS)
 _ASSIGNMENT = re.compile(rf"\b[A-Za-z]\w*\.({_FIELDS})\s*=(?!=)\s*")
 _COMPUTED = re.compile(rf"\b[A-Za-z]\w*\.({_FIELDS})\s*\([^=;\n]*\)\s*=(?!=)")
 _VERSION = re.compile(r"\.version\s*=\s*['\"]([^'\"]*)['\"]")
@@ -26,16 +27,16 @@ _NUMBER = re.compile(
 
 @dataclass(frozen=True, eq=False)
 class Tables:
-    """Matrices of a case file in the units and the column order of the MATPOWER manual.
+    """Matrices of a case in the units and the column order of the MATPOWER manual.
 
     Attributes
     ----------
     name : str
-        File name, used in messages.
+        File name or another name of the source, used in messages.
     base_mva : float
         Power base in MVA.
     bus, gen, branch, gencost, dcline : ndarray, shape (rows, columns)
-        The matrices with every row and column of the file; `dcline` has no rows when absent.
+        The matrices with every row and column of the source; `dcline` has no rows when absent.
     """
 
     name: str
@@ -70,11 +71,8 @@ def parse(text: str, name: str) -> Tables:
         length, or an entry that is not a number.
     """
     version = _VERSION.search(text)
-    if version and version.group(1) != "2":
-        raise CaseError(
-            f"{name}: the case format is version {version.group(1)!r}, whose columns mean other "
-            "things. Save it as version '2' (savecase in MATPOWER)."
-        )
+    if version:
+        check_version(version.group(1), name)
     code = _strip(text)
     computed = _COMPUTED.search(code)
     if computed:
@@ -92,16 +90,25 @@ def parse(text: str, name: str) -> Tables:
             )
         starts[field] = match.end()
     for field in _FIELDS.split("|"):
-        if field not in starts and field not in _OPTIONAL:
+        if field not in starts and field not in OPTIONAL:
             raise CaseError(
                 f"{name}: there is no 'mpc.{field} = ...'; the file is truncated or not a MATPOWER "
                 f"version 2 case. Give a file with baseMVA, bus, gen, branch and gencost."
             )
     matrices = {
         field: _matrix(code, starts[field], field, name) if field in starts else np.zeros((0, 0))
-        for field in _COLUMNS
+        for field in COLUMNS
     }
     return Tables(name=name, base_mva=_base(code, starts["baseMVA"], name), **matrices)
+
+
+def check_version(version: str, name: str) -> None:
+    """Refuse another version of the case format than 2."""
+    if version != "2":
+        raise CaseError(
+            f"{name}: the case format is version {version!r}, whose columns mean other things. "
+            "Save it as version '2' (savecase in MATPOWER)."
+        )
 
 
 def _strip(text: str) -> str:
@@ -167,17 +174,17 @@ def _matrix(code: str, start: int, field: str, name: str) -> NDArray[np.float64]
         if tokens != [""]:
             rows.append(_row(tokens, field, len(rows) + 1, name))
     for number, row in enumerate(rows, start=1):
-        if len(row) < _COLUMNS[field]:
+        if len(row) < COLUMNS[field]:
             raise CaseError(
                 f"{name}: {field} row {number} has {len(row)} columns, version 2 needs at least "
-                f"{_COLUMNS[field]}; columns would be mistaken for each other. Complete the row."
+                f"{COLUMNS[field]}; columns would be mistaken for each other. Complete the row."
             )
         if len(row) != len(rows[0]):
             raise CaseError(
                 f"{name}: {field} row {number} has {len(row)} columns, row 1 has {len(rows[0])}; "
                 "a number is missing or extra. Give every row the same columns."
             )
-    return np.array(rows, dtype=np.float64) if rows else np.zeros((0, _COLUMNS[field]))
+    return np.array(rows, dtype=np.float64) if rows else np.zeros((0, COLUMNS[field]))
 
 
 def _row(tokens: list[str], field: str, number: int, name: str) -> list[float]:

@@ -204,9 +204,48 @@ def _voltage_constraints(
         constraints += [
             cp.multiply(np.tan(case.pairs.angmin[pairs]), wr) <= wi,
             wi <= cp.multiply(np.tan(case.pairs.angmax[pairs]), wr),
-            cp.SOC(first + second, cp.vstack([2 * wr, 2 * wi, first - second]), axis=0),
+            _cone(first, second, wr, wi, np.sqrt(cone_scale(case)[pairs])),
         ]
     return constraints
+
+
+def cone_scale(case: Case) -> NDArray[np.float64]:
+    """Factor k of each pair's cone ``(k e) f >= k (2 wi)^2 + k (w_first - w_second)^2``.
+
+    Here ``e = w_first + w_second - 2 wr`` and ``f = w_first + w_second + 2 wr``; for every k this
+    is ``wr^2 + wi^2 <= w_first w_second``. Across a branch of admittance y the flow is
+    about y times the differences, so these are of order 1/y and e of order 1/y^2: with k = 1
+    interior-point solvers lose them beside f, and fail on networks with short lines.
+
+    Parameters
+    ----------
+    case : Case
+        Network in per unit.
+
+    Returns
+    -------
+    ndarray, shape (pairs,)
+        Largest series admittance of the pair's branches in per unit, at least 1.
+    """
+    scale = np.ones(len(case.pairs.first))
+    np.maximum.at(scale, case.pairs.of_branch, 1 / np.hypot(case.branch.r, case.branch.x))
+    return scale
+
+
+def _cone(
+    first: cp.Expression,
+    second: cp.Expression,
+    wr: cp.Expression,
+    wi: cp.Expression,
+    root: NDArray[np.float64],
+) -> cp.Constraint:
+    """Cone of `cone_scale` with ``k = root**2``, which for k = 1 has the usual four entries."""
+    small = cp.multiply(root**2 / 2, first + second - 2 * wr)
+    large = (first + second) / 2 + wr
+    across = cp.multiply(root, first - second)
+    return cp.SOC(
+        small + large, cp.vstack([large - small, cp.multiply(2 * root, wi), across]), axis=0
+    )
 
 
 def _branch_constraints(

@@ -14,6 +14,7 @@ import dpcvx as dp
 from problems.power_flow.case import Case, read_case
 from problems.power_flow.model import Objective, Shared, Variables, variables, zone_model
 from problems.power_flow.physics import flow_maps
+from problems.power_flow.sources import Source
 from problems.power_flow.zones import Zones, read_zones
 
 Floats = NDArray[np.float64]
@@ -44,7 +45,7 @@ class PowerFlow:
 
 
 def power_flow(
-    case: int | str | Path,
+    case: Source,
     *,
     zones: Mapping[int, Hashable] | str | Path | int | None = None,
     objective: Objective = "shed",
@@ -56,8 +57,8 @@ def power_flow(
 
     Parameters
     ----------
-    case : int, str or Path
-        Number of a bundled case or path of a MATPOWER file, see `case.read_case`.
+    case : int, str, Path, mapping or object with data frames
+        Network in one of the forms of `sources.tables`, for example 14 or a path.
     zones : mapping, str, Path, int or None
         See `zones.read_zones`.
     objective : {"shed", "cost"}

@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from problems.power_flow.case import CASES, Case
+from problems.power_flow.case import Case
 from problems.power_flow.errors import CaseError
 from problems.power_flow.partition import partition
+from problems.power_flow.sources import CASES
 
 BUNDLED_MAPS = {
     "pglib_opf_case14_ieee": "case14_3zones.csv",

@@ -1,6 +1,6 @@
 """Texts of small networks for the tests."""
 
-from problems.power_flow.case import BUNDLED, CASES
+from problems.power_flow.sources import BUNDLED, CASES
 
 # Every awkward feature of the format at once. Bus 9 is isolated, bus 30 has a negative load,
 # rows 3 to 5 of branch are parallel and reversed, row 6 shifts the phase, row 8 is switched off.

@@ -10,6 +10,7 @@ import pytest
 
 from problems.power_flow.case import read_case
 from problems.power_flow.cli import main
+from problems.power_flow.options import parser
 
 
 def run(*arguments):
@@ -52,7 +53,11 @@ def test_the_json_has_the_documented_keys(tmp_path):
     assert result["status"] == "completed"
     assert 1 - 1e-6 < result["guarantee"]["epsilon"] <= 1
     assert result["guarantee"]["kind"] == "worst-case"
-    assert result["not_private"] == ["objective", "zone_imbalance"]
+    assert result["not_private"] == ["objective", "zone_imbalance", "optimum", "gap_quartiles"]
+    assert result["optimum"] == pytest.approx(3.03068e-2, rel=1e-4)
+    assert result["runs"] == 1
+    gap = result["objective"] - result["optimum"]
+    assert result["gap_quartiles"] == pytest.approx([gap] * 3)
 
 
 def test_the_imbalance_squared_is_the_objective(tmp_path):
@@ -108,6 +113,48 @@ def test_figures_are_written(tmp_path):
         assert len(content) > 10_000
 
 
+def test_the_gap_to_the_central_optimum_is_labelled(capsys):
+    assert run("--rounds", 5, "--load-scale", 1.5) == 0
+    out = capsys.readouterr().out
+    assert "central optimum 0.0303068 per unit squared (not private: solved with all loads)" in out
+    assert re.search(r"gap to it \S+ \(\S+ %\) \(not private\)", out)
+    # At nominal loads the optimum is 0, so no share of it is stated.
+    assert run("--rounds", 5) == 0
+    assert re.search(r"gap to it \S+ \(not private\)", capsys.readouterr().out)
+
+
+def test_several_seeds(tmp_path, capsys):
+    path = tmp_path / "result.json"
+    options = ("--rounds", 5, "--load-scale", 1.5, "--seed", 3)
+    assert run(*options, "--seeds", 4, "--plot", tmp_path, "--json", path) == 0
+    out = capsys.readouterr().out
+    assert "gap to it over 4 seeds: median" in out
+    assert "not for release" in out
+    assert (tmp_path / "bands.png").read_bytes().startswith(b"\x89PNG")
+    result = json.loads(path.read_text())
+    single = as_json(tmp_path, *options)
+    assert result["runs"] == 4
+    assert result["objective"] == single["objective"]
+    low, middle, high = result["gap_quartiles"]
+    assert low < middle < high
+
+
+@pytest.mark.parametrize("options", [("--central",), ("--rounds", 3), ("--perturb", "none")])
+def test_tables_are_written_and_mark_what_is_not_private(tmp_path, options):
+    assert run(*options, "--rounds", 3, "--quiet", "--tables", tmp_path / "new") == 0
+    headers = {path.stem: path.read_text().splitlines()[0] for path in (tmp_path / "new").iterdir()}
+    assert set(headers) == {"buses", "branches", "generators"}
+    assert "P imbalance (MW) [not private]" in headers["buses"]
+    guarded = options == ("--rounds", 3)
+    assert ("P (MW) [not private]" in headers["generators"]) != guarded
+    assert len((tmp_path / "new" / "buses.csv").read_text().splitlines()) == 15
+
+
+def test_help_explains_every_option():
+    for action in parser()._actions:
+        assert action.help, action.option_strings
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -127,6 +174,10 @@ def test_figures_are_written(tmp_path):
         (("--json", "/"), "--json"),
         (("--json", "/nowhere/result.json"), "--json"),
         (("--plot", "/dev/null/figures"), "--plot"),
+        (("--tables", "/dev/null/tables"), "--tables"),
+        (("--seeds", "0"), "--seeds 0"),
+        (("--seeds", "2", "--ledger", "ledger"), "drop --ledger"),
+        (("--seeds", "2", "--central"), "drop --central"),
         (("--perturb", "none", "--epsilon", "1"), "--perturb none"),
     ],
     ids=lambda o: " ".join(o) if isinstance(o, tuple) else "",

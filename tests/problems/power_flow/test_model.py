@@ -9,7 +9,7 @@ import pytest
 
 from dpcvx.errors import ModelError
 from problems.power_flow.case import Case, read_case
-from problems.power_flow.model import Variables, cost_scale, variables, zone_model
+from problems.power_flow.model import Variables, cone_scale, cost_scale, variables, zone_model
 from problems.power_flow.solution import central
 from problems.power_flow.zones import Zones, read_zones
 from tests.problems.power_flow.networks import AWKWARD, bundled_text
@@ -150,6 +150,24 @@ def test_angle_limits_bind_on_either_side(row: str, tmp_path: Path):
         problem = cp.Problem(cp.Minimize(sense * beyond), constraints)
         problem.solve(solver=cp.CLARABEL)
         np.testing.assert_allclose(problem.value, 0, atol=1e-7)
+
+
+def test_the_scaled_cone_is_the_cone_of_voltage_products():
+    zones = read_zones(1, CASE14)
+    declared = variables(CASE14, zones)
+    ((_, constraints),) = all_zones(CASE14, zones, declared, "shed")
+    assert cone_scale(CASE14).min() >= 1
+    assert cone_scale(CASE14).max() > 20
+    cone = next(c for c in constraints if isinstance(c, cp.SOC) and declared.w in c.variables())
+    rng = np.random.default_rng(0)
+    declared.w.value = rng.uniform(0.8, 1.2, 14)
+    first, second = (declared.w.value[at] for at in (CASE14.pairs.first, CASE14.pairs.second))
+    angle = rng.uniform(-1, 1, 20)
+    for factor, inside in ((1 - 1e-9, True), (1 + 1e-9, False)):
+        size = factor * np.sqrt(first * second)
+        declared.wr.value, declared.wi.value = size * np.cos(angle), size * np.sin(angle)
+        head, tail = cone.args[0].value, np.linalg.norm(cone.args[1].value, axis=0)
+        assert np.all((head >= tail) == inside)
 
 
 def test_variables_have_no_attributes():

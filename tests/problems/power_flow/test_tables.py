@@ -1,0 +1,128 @@
+"""Tables show the units of the field, keyed by bus, and say which columns are not private."""
+
+import csv
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dpcvx.errors import ModelError
+from problems.power_flow.case import Case, read_case
+from problems.power_flow.report import imbalance, thermal_loading
+from problems.power_flow.solution import State, central
+from problems.power_flow.tables import result_tables, voltage_angles, write_tables
+from tests.problems.power_flow.networks import AWKWARD
+from tests.problems.power_flow.test_report import voltage_state
+
+
+@pytest.fixture
+def case(tmp_path: Path) -> Case:
+    path = tmp_path / "awkward.m"
+    path.write_text(AWKWARD)
+    return read_case(path)
+
+
+@pytest.fixture
+def state(case: Case) -> State:
+    return voltage_state(case, np.exp(1j * np.radians([5.0, 2.0, -3.0, 4.0])))
+
+
+def test_buses(case: Case, state: State):
+    buses, _, _ = result_tables(case, replace(state, w=state.w * 1.21), case.load)
+    assert buses["bus"].tolist() == [10, 20, 30, 40]
+    np.testing.assert_allclose(buses["Vm"], 1.1)
+    np.testing.assert_allclose(buses["V"], [121, 121, 22, 22])
+    surplus = imbalance(case, replace(state, w=state.w * 1.21), case.load)
+    np.testing.assert_array_equal(buses["P imbalance"], [surplus[bus][0] for bus in surplus])
+    np.testing.assert_array_equal(buses["Q imbalance"], [surplus[bus][1] for bus in surplus])
+
+
+def test_branches(case: Case, state: State):
+    _, branches, _ = result_tables(case, state, case.load)
+    assert branches["row"].tolist() == [1, 2, 3, 4, 5, 6]
+    assert branches["from"].tolist() == [10, 20, 10, 40, 10, 30]
+    assert branches["to"].tolist() == [20, 30, 40, 10, 40, 40]
+    np.testing.assert_allclose(branches["P from"], 50 * state.pf)
+    np.testing.assert_allclose(branches["Q to"], 50 * state.qt)
+    loading = thermal_loading(case, state)
+    assert np.flatnonzero(np.isnan(branches["loading"])).tolist() == [1, 2]
+    np.testing.assert_allclose(branches["loading"][[0, 3, 4, 5]], list(loading.values()))
+    np.testing.assert_allclose(branches["cone slack"], 0, atol=1e-12)
+
+
+def test_generators(case: Case, state: State):
+    _, _, generators = result_tables(case, state, case.load)
+    assert generators["bus"].tolist() == [10, 30]
+    np.testing.assert_allclose(generators["P"], [25, 20])
+    np.testing.assert_allclose(generators["Pmax"], [100, 40])
+    assert generators["Qmax"].tolist() == [np.inf, 20]
+    # 0.02 p^2 + 4 p + 1 and 3 p + 5 on megawatts.
+    np.testing.assert_allclose(generators["cost"], [0.02 * 625 + 100 + 1, 65])
+    assert len(generators) == 2
+    with pytest.raises(ModelError, match="no column 'Pd'; it has 'bus', 'row', 'P'"):
+        generators["Pd"]
+
+
+def test_costs_of_a_central_solve_add_up_to_the_optimum():
+    case = read_case(118)
+    result = central(case, "cost")
+    _, _, generators = result_tables(case, result.state, case.load, private=False)
+    np.testing.assert_allclose(generators["cost"].sum(), result.value, rtol=1e-6)
+
+
+def test_headers_state_units_and_reservations(case: Case, state: State):
+    private = result_tables(case, state, case.load)
+    marked = [c.header for table in private for c in table.columns if "[not private]" in c.header]
+    assert marked == ["P imbalance (MW) [not private]", "Q imbalance (MVAr) [not private]"]
+    exposed = result_tables(case, state, case.load, private=False)
+    clean = [
+        c.header for table in exposed for c in table.columns if "[not private]" not in c.header
+    ]
+    assert clean == [
+        "bus", "from", "to", "row", "bus", "row", "Pmin (MW)", "Pmax (MW)", "Qmin (MVAr)",
+        "Qmax (MVAr)",
+    ]  # fmt: skip
+
+
+def test_files_keep_every_digit(case: Case, state: State, tmp_path: Path):
+    tables = result_tables(case, state, case.load)
+    paths = write_tables(tables, tmp_path / "new" / "folder")
+    assert [path.name for path in paths] == ["buses.csv", "branches.csv", "generators.csv"]
+    for table, path in zip(tables, paths, strict=True):
+        header, *rows = csv.reader(path.read_text().splitlines())
+        assert header == [column.header for column in table.columns]
+        for at, column in enumerate(table.columns):
+            read = [float(row[at]) if row[at] else np.nan for row in rows]
+            np.testing.assert_array_equal(read, column.values)
+
+
+def test_text(case: Case, state: State):
+    text = str(result_tables(case, state, case.load)[1])
+    lines = text.splitlines()
+    assert lines[0] == "branches"
+    assert len(lines) == 3 + 6
+    assert len({len(line) for line in lines[1:]}) <= 2
+    assert "nan" not in text
+    assert "(not private: P imbalance, Q imbalance)" in str(
+        result_tables(case, state, case.load)[0]
+    )
+
+
+def test_angles_of_true_voltages(case: Case, state: State):
+    np.testing.assert_allclose(voltage_angles(case, state), [0, -3, -8, -1], atol=1e-9)
+
+
+def test_no_angles_beyond_pairs_that_are_not_tight(case: Case, state: State):
+    # Bus 20 hangs on pairs 0 (with 10) and 2 (with 30).
+    loose = replace(state, wr=state.wr * [0.9, 1, 0.9, 1])
+    np.testing.assert_allclose(voltage_angles(case, loose), [0, np.nan, -8, -1], atol=1e-9)
+    assert np.isnan(result_tables(case, loose, case.load)[0]["Va"][1])
+
+
+def test_no_angles_where_a_loop_does_not_close(case: Case, state: State):
+    turned = (state.wr + 1j * state.wi) * np.exp(1j * np.radians([0.2, 0, 0, 0]))
+    open_loop = replace(state, wr=turned.real, wi=turned.imag)
+    assert np.isnan(voltage_angles(case, open_loop)).all()
+    buses = result_tables(case, open_loop, case.load)[0]
+    assert "Va" not in [column.name for column in buses.columns]
