@@ -24,9 +24,10 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import entr, expit, kl_div, logsumexp, rel_entr
+from scipy.special import entr, expit, kl_div, rel_entr
 
-Array = NDArray[np.float64]
+from .matrices import Array, is_blank
+
 Forward = Callable[[Sequence[Array], tuple[Any, ...]], Array]
 VJP = Callable[[Sequence[Array], Array, Array, tuple[Any, ...], int], Array]
 
@@ -134,7 +135,11 @@ def _quad_form_vjp(
 
 
 def _lse(v: Sequence[Array], data: tuple[Any, ...]) -> Array:
-    return np.asarray(logsumexp(v[0], axis=data[0], keepdims=data[1]))
+    axis, keepdims = data
+    top = np.max(v[0], axis=axis, keepdims=True)
+    top = np.where(np.isfinite(top), top, 0.0)
+    total = np.log(np.sum(np.exp(v[0] - top), axis=axis, keepdims=True)) + top
+    return np.asarray(total if keepdims else np.squeeze(total, axis=axis))
 
 
 def _lse_vjp(v: Sequence[Array], out: Array, g: Array, data: tuple[Any, ...], k: int) -> Array:
@@ -236,11 +241,20 @@ def _multiply_vjp(v: Sequence[Array], out: Array, g: Array, data: tuple[Any, ...
     return _fit(g * v[1 - k], v[k])
 
 
+def _matmul(v: Sequence[Array], data: tuple[Any, ...]) -> Array:
+    left, right = v
+    if is_blank(left) or is_blank(right):
+        return np.zeros((*left.shape[:-1], *right.shape[1:]))
+    return np.asarray(left @ right)
+
+
 def _matmul_vjp(v: Sequence[Array], out: Array, g: Array, data: tuple[Any, ...], k: int) -> Array:
     left, right = v
     L = left if left.ndim == 2 else left[None, :]
     R = right if right.ndim == 2 else right[:, None]
     G = g.reshape(L.shape[0], R.shape[1])
+    if is_blank(R if k == 0 else L):
+        return np.zeros(v[k].shape)
     return (G @ R.T).reshape(left.shape) if k == 0 else (L.T @ G).reshape(right.shape)
 
 
@@ -258,7 +272,7 @@ POWER = Rule("power", _power, _power_vjp)
 QUAD_OVER_LIN = Rule("quad_over_lin", _qol, _qol_vjp)
 QUAD_FORM = Rule("quad_form", _quad_form, _quad_form_vjp)
 MULTIPLY = Rule("multiply", lambda v, _: v[0] * v[1], _multiply_vjp)
-MATMUL = Rule("matmul", lambda v, _: np.asarray(v[0] @ v[1]), _matmul_vjp)
+MATMUL = Rule("matmul", _matmul, _matmul_vjp)
 DIVIDE = Rule("division", lambda v, _: v[0] / v[1], _divide_vjp)
 LOGISTIC = _elementwise("logistic", lambda u: np.logaddexp(0.0, u), expit)
 HUBER = Rule("huber", _huber, _huber_vjp)

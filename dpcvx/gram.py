@@ -17,7 +17,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from .atoms import MATMUL, QUAD_OVER_LIN
-from .matrices import Matrix, csr
+from .matrices import Matrix, csr, has_entries
 from .normal_form import Combination, NormalForm
 from .private import PrivateSpec, Rows
 from .records import Contributions
@@ -139,7 +139,7 @@ def _reads_moments_only(task: Contributions) -> bool:
     if atom.rule is not QUAD_OVER_LIN or atom.data[0] is not None or not atom.args[1].constant:
         return False
     residual = atom.args[0]
-    if residual.F is not None or residual.h.any() or len(residual.terms) != 1:
+    if residual.F is not None or has_entries(residual.h) or len(residual.terms) != 1:
         return False
     j, M = residual.terms[0]
     product = form.atoms[j]
@@ -154,7 +154,7 @@ def _reads_moments_only(task: Contributions) -> bool:
 
 def _whole(form: NormalForm, left: Combination) -> bool:
     """Whether a factor is one private matrix, up to a number."""
-    plain = left.F is None and not left.terms and not left.h.any() and len(left.G) == 1
+    plain = left.F is None and not left.terms and not has_entries(left.h) and len(left.G) == 1
     return plain and _multiple_of_identity(left.G[0][1])
 
 

@@ -75,6 +75,16 @@ def zeros(size: int) -> Array:
     return np.broadcast_to(0.0, size)
 
 
+def is_blank(M: Array) -> bool:
+    """Whether an array is `zeros`, reshaped; one with entries of its own never is."""
+    return M.size > 1 and not any(M.strides) and M.flat[0] == 0
+
+
+def has_entries(h: Array) -> bool:
+    """Whether a vector has a nonzero entry."""
+    return not is_blank(h) and bool(h.any())
+
+
 def diagonal(values: Array, size: int | None = None) -> sp.csr_array:
     """Diagonal matrix; a single value is repeated `size` times."""
     return sp.csr_array(sp.diags_array(np.broadcast_to(values, size or values.size)))

@@ -26,7 +26,18 @@ from .atoms import Rule, rule_of, supported
 from .canonical import affine_map
 from .errors import ModelError
 from .layout import Layout
-from .matrices import Array, Identity, Matrix, as_array, compact, csr, diagonal, zeros
+from .matrices import (
+    Array,
+    Identity,
+    Matrix,
+    as_array,
+    compact,
+    csr,
+    diagonal,
+    has_entries,
+    is_blank,
+    zeros,
+)
 from .private import Private, PrivateSpec
 
 # Atoms that only move entries about; where each output entry comes from is read off by running
@@ -163,7 +174,7 @@ class NormalForm:
 
     def at_zero(self) -> BoundObjective:
         """The public function f(.; 0)."""
-        return self.bind([np.zeros(spec.size) for spec in self.private])
+        return self.bind([zeros(spec.size) for spec in self.private])
 
     def digest(self) -> bytes:
         """A hash that tells objectives apart, whatever their data."""
@@ -266,7 +277,7 @@ def _as_is(v: Array) -> Array:
 
 
 def _limited(v: Array) -> Array:
-    return v if np.isfinite(v).all() else np.nan_to_num(v)
+    return v if is_blank(v) or np.isfinite(v).all() else np.nan_to_num(v)
 
 
 class _Bound:
@@ -280,13 +291,13 @@ class _Bound:
     def __init__(
         self, combination: Combination, data: Sequence[Array], limit: Callable[[Array], Array]
     ) -> None:
-        offsets = [combination.h] if combination.h.any() or not combination.G else []
+        offsets = [combination.h] if has_entries(combination.h) or not combination.G else []
         offsets += [G @ data[k] for k, G in combination.G]
         # A single part stays what it is: data of records are not copied.
         with np.errstate(all="ignore"):
             self._offset = limit(functools.reduce(np.add, offsets))
         self._limit = limit
-        self._shifts = bool(self._offset.any())
+        self._shifts = has_entries(self._offset)
         self._shape = combination.shape
         self._forward = combination.F
         self._transposed = None if combination.F is None else _transpose(combination.F)
@@ -458,7 +469,7 @@ def _key(u: Combination) -> bytes:
         for array in (sparse.data, sparse.indices, sparse.indptr):
             digest.update(np.ascontiguousarray(array).tobytes())
     digest.update(b"no x" if u.F is None else b"x")
-    digest.update(u.h.tobytes() if u.h.any() else repr(u.h.size).encode())
+    digest.update(u.h.tobytes() if has_entries(u.h) else repr(u.h.size).encode())
     return digest.digest()
 
 

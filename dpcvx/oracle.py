@@ -188,9 +188,7 @@ class PrivateOracle(_Numbered):
         self._private = bool(form.private)
         self._sensitivity = sensitivity
         self._exit = exit
-        self._over_set: dict[int, float] = {}
-        if sensitivity is not None and exit.calibrated is not None:
-            self._over_set = {p: sensitivity.bound(p).value for p in (1, 2)}
+        self._noisy = sensitivity is not None and noisy
         self._public = form.at_zero()
 
     def gradient(self, x: Array) -> Array:
@@ -240,10 +238,10 @@ class PrivateOracle(_Numbered):
     def _bound(self, x: Array, p: int, scale: Array | None = None) -> float:
         """Sensitivity of the gradient in lp: over the agent's set, or at a point x that left it."""
         sensitivity = self._sensitivity
-        if sensitivity is None or not self._over_set:
+        if sensitivity is None or not self._noisy:
             return 0.0
         if not sensitivity.varies or sensitivity.extent.contains(x):
-            value = self._over_set[p]
+            value = sensitivity.over_set(p).value
             if scale is not None and np.ptp(scale) == 0:
                 value *= float(scale[0])
             elif scale is not None and value < math.inf:
@@ -263,7 +261,7 @@ class PrivateOracle(_Numbered):
     def _solution_bound(self, x: Array, step: ProximalStep, root: Array) -> tuple[float, float]:
         """Sensitivity of the scaled solution, and the reach within which it holds."""
         noise = self._exit.calibrated
-        if noise is None or self._over_set.get(2, 0.0) == 0:
+        if noise is None or self._sensitivity is None or self._sensitivity.over_set(2).value == 0:
             return 0.0, math.inf
         l2 = self._bound(x, 2, 1 / root)
         spread = math.sqrt(root.size) if noise.mechanism.norm == 1 else 1.0

@@ -21,8 +21,8 @@ from .errors import DataError, ModelError, PrivacyError
 
 Norm = Literal["entry", 1, 2] | float
 _NORMS = ("entry", 1, 2, math.inf)
-# Rows whose norms are computed at once.
-_BLOCK = 4096
+# Entries that are checked at once: large data are not copied as a whole.
+_BLOCK = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -142,12 +142,13 @@ class Rows:
         rows : ndarray, shape (m, p)
         """
         long = np.empty(rows.shape[0], dtype=bool)
-        for start in range(0, rows.shape[0], _BLOCK):  # large data are not copied as a whole
-            block = rows[start : start + _BLOCK]
+        count = max(1, _BLOCK // max(1, rows.shape[1]))
+        for start in range(0, rows.shape[0], count):
+            block = rows[start : start + count]
             with np.errstate(all="ignore"):  # a warning would tell something about the data
                 peak, norms = self._norms(block)
                 found = (self.bound / peak / norms < 1 - 1e-12) & (block != 0).any(axis=1)
-            long[start : start + _BLOCK] = found
+            long[start : start + count] = found
         return long
 
     def enforced(self, rows: NDArray[np.float64]) -> NDArray[np.float64] | None:
@@ -247,13 +248,15 @@ class PrivateSpec:
                 "model's expressions were built for the declared shape: bind an array of that "
                 "shape or declare another."
             )
-        if not np.isfinite(array).all():
+        flat = array.ravel(order="F")
+        parts = [flat[start : start + _BLOCK] for start in range(0, flat.size, _BLOCK)]
+        if not all(np.isfinite(part).all() for part in parts):
             return (
                 "contain NaN or infinite entries. The sensitivity bound covers finite data only: "
                 "clean the data before binding them."
             )
-        wrong = self.sign is not None and (array < 0 if self.sign == "nonneg" else array > 0).any()
-        if wrong:
+        side = {"nonneg": -1.0, "nonpos": 1.0, None: 0.0}[self.sign]
+        if side and any((side * part > 0).any() for part in parts):
             return (
                 f"have entries that contradict {self.sign}=True. The convexity of the model rests "
                 "on that sign: drop the attribute or fix the data."

@@ -46,7 +46,7 @@ from .atoms import (
     Rule,
 )
 from .curvature import Term
-from .matrices import Identity, Matrix, csr
+from .matrices import Identity, Matrix, csr, has_entries
 from .normal_form import Atom, Clip, Combination, NormalForm
 from .private import PrivateSpec, Rows
 from .projection import Extent
@@ -160,7 +160,7 @@ class Contributions:
             raise Unbounded("@", "records reach by several ways")
         atom, turned, factor = followed.sites[0]
         records = self.form.atoms[atom].args[1 if turned else 0]
-        plain = not records.h.any() and not records.terms
+        plain = not has_entries(records.h) and not records.terms
         return Clip(atom, turned, bound, factor, absent=0.0 if plain else bound)
 
 
@@ -246,7 +246,7 @@ class _Pass:
 
     def _data_norms(self, u: Combination) -> tuple[Array, Array] | None:
         """Norms of each record's entries, for scaled entries of one private parameter."""
-        if u.F is not None or u.terms or len(u.G) != 1 or u.h.any():
+        if u.F is not None or u.terms or len(u.G) != 1 or has_entries(u.h):
             return None
         k, G = u.G[0]
         spec, G = self._spec(k), csr(G)
@@ -389,7 +389,7 @@ class _Pass:
 
     def _is_data(self, u: Combination) -> bool:
         """Whether a matrix is one private parameter as it is, with a record in every row."""
-        plain = u.F is None and not u.terms and not u.h.any() and len(u.G) == 1
+        plain = u.F is None and not u.terms and not has_entries(u.h) and len(u.G) == 1
         if not plain or not isinstance(u.G[0][1], Identity):
             return False
         shape = self._spec(u.G[0][0]).shape

@@ -18,6 +18,7 @@ import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -167,6 +168,23 @@ class Sensitivity:
         """
         if p not in (1, 2):
             raise PrivacyError(f"p={p!r} is not a norm of a mechanism; write 1 or 2.")
+        if scale is None and x is None:
+            return self.over_set(p)
+        return self._bound(p, scale, x)
+
+    def over_set(self, p: int) -> Bound:
+        """`bound` without weights over the agent's set; computed once."""
+        return self._l1 if p == 1 else self._l2
+
+    @cached_property
+    def _l1(self) -> Bound:
+        return self._bound(1, None, None)
+
+    @cached_property
+    def _l2(self) -> Bound:
+        return self._bound(2, None, None)
+
+    def _bound(self, p: int, scale: Array | None, x: Array | None) -> Bound:
         n = self.extent.lower.size
         if self.asserted is not None:
             return Bound(self.asserted.bound(p, np.ones(n) if scale is None else scale), False)

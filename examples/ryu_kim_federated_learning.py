@@ -1,0 +1,254 @@
+"""Federated learning as in Ryu and Kim, section 6.2 (Figures 5 and 6), with honest totals.
+
+Agents fit multiclass logistic regression to images: noise in the gradients (ObjG) or on the results
+of local steps (OutG), several local updates E, budgets per local update, schedule (73). Every line
+states what its run spends in total. `OutG, paper` is what the paper's code runs (asserted
+sensitivity, step size 1/n); `OutG` differs from ObjG in the place of the noise only. Two more
+comparisons: other divisions of the records among agents, and ways to spend one total budget.
+Everything printed here is computed on the records in the open: not private.
+
+    python -m examples.ryu_kim_federated_learning                      # digits, less than a minute
+    python -m examples.ryu_kim_federated_learning --full --plot out    # 8 minutes on 2 free cores
+    python -m examples.ryu_kim_federated_learning --data FOLDER        # MNIST's or LEAF's files
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from rich.progress import track
+
+import dpcvx as dp
+from problems.logistic_regression import figures
+from problems.logistic_regression.dataset import Dataset
+from problems.logistic_regression.experiment import (
+    FEMNIST_PENALTY,
+    MNIST_PENALTY,
+    Method,
+    Noise,
+    Trace,
+    run,
+    total,
+)
+from problems.logistic_regression.partition import Partition
+from problems.logistic_regression.sources import read_dataset
+from problems.logistic_regression.study import logistic_regression
+
+NOISES: tuple[Noise, ...] = ("ObjG", "OutG", "OutG, paper")
+
+
+@dataclass(frozen=True)
+class Scope:
+    """How much is run."""
+
+    epsilons: tuple[float, ...]
+    updates: tuple[int, ...]
+    rounds: int
+    agents: int
+    seeds: int
+    total: float
+
+
+SHORT = Scope((0.05, 0.5), (1, 5), rounds=15, agents=3, seeds=1, total=1.0)
+FULL = Scope((0.05, 0.1, 0.5, 1.0), (1, 5, 10), rounds=50, agents=10, seeds=3, total=1.0)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What Ryu and Kim fix for a data set: the box and the schedule of rho, and the division."""
+
+    box: float
+    rho: dp.GrowingPenalty
+    base: Partition
+
+
+@dataclass(frozen=True)
+class Task:
+    """A method on a division of a data set, with all seeds; `panel` says where it is shown."""
+
+    panel: str
+    source: str
+    box: float
+    partition: Partition
+    method: Method
+    seeds: int
+
+
+def setting(dataset: Dataset, agents: int) -> Setting:
+    """The paper's settings of MNIST and FEMNIST; those of FEMNIST for anything else."""
+    if dataset.train.writer is not None:
+        return Setting(1.0, FEMNIST_PENALTY, Partition("writer", None))
+    if dataset.features == 784:
+        return Setting(0.1, MNIST_PENALTY, Partition("iid", agents))
+    return Setting(1.0, FEMNIST_PENALTY, Partition("iid", agents))
+
+
+def methods(scope: Scope, rho: dp.GrowingPenalty) -> Iterator[Method]:
+    """The lines of the paper's figures."""
+    for epsilon in scope.epsilons:
+        for noise in NOISES:
+            for e in scope.updates:
+                yield Method(noise, scope.rounds, e, step_epsilon=epsilon, rho=rho)
+
+
+def spendings(scope: Scope, rho: dp.GrowingPenalty) -> list[Method]:
+    """Ways to spend one total budget; the paper's choice of T and E first."""
+    T, E = scope.rounds, max(scope.updates)
+    paper = Method("ObjG", T, E, total_epsilon=scope.total, rho=rho)
+    added = Method("ObjG", T, E, scope.total / (T * E), rho=rho, note="budgets added up")
+    few = max(1, T // 5)
+    return [
+        added,
+        paper,
+        replace(paper, noise="OutG, paper"),
+        replace(paper, local_updates=1),
+        replace(paper, local_updates=1, rounds=few, step=3.0, note="eta = 3"),
+        replace(paper, local_updates=1, step=3.0, rho=1.0, note="eta = 3, rho = 1"),
+    ]
+
+
+def tasks(source: str, dataset: Dataset, scope: Scope) -> list[Task]:
+    """Everything that is run, the paper's figure first."""
+    own = setting(dataset, scope.agents)
+    T, E = scope.rounds, max(scope.updates)
+    # The same penalty as the runs that it is compared with.
+    exact = Method("ObjG", T, E, rho=replace(own.rho, epsilon=scope.epsilons[-1]))
+    agents = len(own.base.of(dataset))
+    divisions = (own.base, Partition("imbalanced", agents), Partition("dirichlet", agents))
+    shown = list(methods(scope, own.rho))
+    middle = [
+        replace(m, noise=noise)
+        for m in shown
+        if (m.noise, m.local_updates, m.step_epsilon) == ("ObjG", E, scope.epsilons[-1])
+        for noise in (NOISES[0], NOISES[-1])
+    ]
+    planned = [("figure", own.base, m) for m in (*shown, exact)]
+    planned += [("division", d, m) for d in divisions[1:] for m in (*middle, exact)]
+    planned += [("total", own.base, m) for m in spendings(scope, own.rho)]
+    return [Task(panel, source, own.box, d, m, scope.seeds) for panel, d, m in planned]
+
+
+def measure(task: Task) -> list[Trace]:
+    """Run one task; in a process of its own where there are several."""
+    dataset = read_dataset(task.source)
+    study = logistic_regression(dataset, task.partition.of(dataset), box=task.box)
+    return run(study, task.method, range(task.seeds))
+
+
+def measured(planned: Sequence[Task], jobs: int) -> list[list[Trace]]:
+    """All tasks with a progress bar, in the given order."""
+    silent = not sys.stdout.isatty()
+    count = len(planned)
+    if jobs == 1:
+        found = map(measure, planned)
+        return list(track(found, "runs", count, transient=True, disable=silent))
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(jobs, mp_context=spawn) as pool:
+        found = pool.map(measure, planned)
+        return list(track(found, "runs", count, transient=True, disable=silent))
+
+
+def table(dataset: Dataset, planned: Sequence[Task], found: Sequence[list[Trace]]) -> str:
+    """Medians over the seeds of test error and cost, with total guarantees."""
+    seeds = len(found[0])
+    lines = [
+        f"{dataset.name}: {dataset.train.count} records, {dataset.features} features, "
+        f"{dataset.classes} classes, norms clipped to {dataset.bound:g}",
+        f"Medians over {seeds} seed(s). Not private: computed on the records in the open.",
+    ]
+    head = f"{'error:':>8}{'last':>7}{'average':>9}{'cost:':>8}{'last':>7}{'average':>9}"
+    panel: tuple[str, Partition] | None = None
+    for task, traces in zip(planned, found, strict=True):
+        if panel != (task.panel, task.partition):
+            panel = task.panel, task.partition
+            agents = "" if task.partition.agents is None else f", {task.partition.agents} agents"
+            what = "one total budget, records " if task.panel == "total" else "records "
+            lines.append(f"{what + str(task.partition) + agents:<84}{head}")
+        numbers = [
+            float(np.median([getattr(getattr(t, kind), what) for t in traces]))
+            for what in ("error", "cost")
+            for kind in ("last", "average")
+        ]
+        name = f"  {task.method}: {total(traces[0].guarantee)}"
+        lines.append(
+            f"{name:<84}{'':>8}{numbers[0]:>7.3f}{numbers[1]:>9.3f}"
+            f"{'':>8}{numbers[2]:>7.3f}{numbers[3]:>9.3f}"
+        )
+    return "\n".join(lines)
+
+
+def draw(
+    dataset: Dataset,
+    planned: Sequence[Task],
+    found: Sequence[list[Trace]],
+    scope: Scope,
+    folder: Path,
+) -> list[Path]:
+    """Write the three figures as PNG files."""
+    both = list(zip(planned, found, strict=True))
+    own = [(t.method, traces) for t, traces in both if t.panel == "figure"]
+    exact = next(traces for method, traces in own if method.step_epsilon is None)
+    columns = {
+        epsilon: [traces for method, traces in own if method.step_epsilon == epsilon] + [exact]
+        for epsilon in scope.epsilons
+    }
+    largest = max(scope.updates)
+    divided: dict[str, list[list[Trace]]] = {}
+    for task, traces in both:
+        if task.panel != "total" and task.method.local_updates == largest:
+            paper = task.method.noise != "OutG"
+            if paper and task.method.step_epsilon in (scope.epsilons[-1], None):
+                divided.setdefault(str(task.partition), []).append(traces)
+    spent = [traces for task, traces in both if task.panel == "total"]
+    agents = f"{dataset.name}, {len(planned[0].partition.of(dataset))} agents"
+    drawn = {
+        "comparison.png": figures.comparison(columns, agents),
+        "divisions.png": figures.divisions(
+            divided, f"{agents}, {scope.epsilons[-1]:g} per local update, E = {largest}"
+        ),
+        "one_total.png": figures.alternatives(
+            spent, f"{agents}: total budget ({scope.total:g}, 1e-6)"
+        ),
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, figure in drawn.items():
+        figure.savefig(folder / name, dpi=130)
+    return [folder / name for name in drawn]
+
+
+def main(arguments: Sequence[str] | None = None) -> list[list[Trace]]:
+    """Run, print the table, draw."""
+    parser = argparse.ArgumentParser(prog="python -m examples.ryu_kim_federated_learning")
+    parser.add_argument("--data", default="digits", help="see sources.read_dataset")
+    parser.add_argument("--full", action="store_true", help="all budgets and E, 10 agents, 3 seeds")
+    parser.add_argument("--rounds", type=int, help="T")
+    parser.add_argument("--seeds", type=int)
+    parser.add_argument("--jobs", type=int, help="processes; with --full 2, else 1")
+    parser.add_argument("--plot", metavar="DIR", help="write figures")
+    options = parser.parse_args(arguments)
+    scope = FULL if options.full else SHORT
+    scope = replace(
+        scope, rounds=options.rounds or scope.rounds, seeds=options.seeds or scope.seeds
+    )
+    try:
+        dataset = read_dataset(options.data)
+        planned = tasks(options.data, dataset, scope)
+        found = measured(planned, options.jobs or (2 if options.full else 1))
+    except dp.DpcvxError as error:
+        parser.error(str(error))
+    print(table(dataset, planned, found))
+    if options.plot:
+        for path in draw(dataset, planned, found, scope, Path(options.plot)):
+            print(f"wrote {path}")
+    return found
+
+
+if __name__ == "__main__":
+    main()

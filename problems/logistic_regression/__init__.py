@@ -1,0 +1,1 @@
+"""Multiclass logistic regression over agents: data, splits, the model, runs and their figures."""

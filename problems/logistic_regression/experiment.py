@@ -1,0 +1,290 @@
+"""Runs of Ryu and Kim's comparison (section 6.2): methods, what they cost, how they do.
+
+Budgets are stated per local update, as in the paper, or in total; either way a run carries the
+total guarantee of its plan.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+import dpcvx as dp
+from dpcvx.algorithms.penalty import PenaltyRule, as_penalty
+from dpcvx.algorithms.step_size import StepRule, as_step
+from dpcvx.executors.serial import Serial
+from problems.logistic_regression.metrics import Metrics
+from problems.logistic_regression.sensitivity import worst_case
+from problems.logistic_regression.study import LogisticRegression
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Noise = Literal["ObjG", "OutG", "OutG, paper"]
+
+DELTA = 1e-6
+# Of both data sets: 1 / sqrt(t).
+SQRT_STEP = dp.SqrtStep()
+# Schedule (73) of the paper.
+MNIST_PENALTY = dp.GrowingPenalty(c1=2, c2=5, Tc=10_000)
+FEMNIST_PENALTY = dp.GrowingPenalty(c1=0.005, c2=0.05, Tc=2000)
+
+
+@dataclass(frozen=True)
+class Method:
+    """One way to run linearised ADMM under noise.
+
+    Parameters
+    ----------
+    noise : {"ObjG", "OutG", "OutG, paper"}
+        ``ObjG``: noisy gradients. ``OutG``: noise on the result of the local step, sensitivity
+        derived, otherwise the same method. ``OutG, paper``: as in the code of Ryu and Kim, who
+        assert twice the gradient's sensitivity over ``rho + 1 / eta`` and follow Huang and Gong in
+        the step size ``1 / n`` for n entries of W.
+    rounds, local_updates : int
+        T and E.
+    step_epsilon : float, optional
+        Budget per local update, at `DELTA`, by the classical calibration: the paper's noise.
+    total_epsilon : float, optional
+        Total budget at `DELTA` instead, calibrated exactly. None of the two: no noise.
+    rho : float or penalty rule
+    step : float or step rule
+        Not used by ``OutG, paper``.
+    note : str
+        Added to the label.
+    """
+
+    noise: Noise = "ObjG"
+    rounds: int = 100
+    local_updates: int = 1
+    step_epsilon: float | None = None
+    total_epsilon: float | None = None
+    rho: float | PenaltyRule = FEMNIST_PENALTY
+    step: float | StepRule = SQRT_STEP
+    note: str = ""
+
+    def plan(self, study: LogisticRegression) -> dp.Plan:
+        """The plan of a study, with its total guarantee; no data are read.
+
+        Raises
+        ------
+        dp.DpcvxError
+            If parameters are out of range or both budgets are given.
+        """
+        mechanism, budget = self._budget()
+        step, asserted = self.step, None
+        if self.noise == "OutG, paper":
+            step = dp.ConstantStep(1 / study.W.size)
+            # rho_t does not decrease and eta is constant, so round 1 has the largest.
+            epsilon = math.inf if self.step_epsilon is None else self.step_epsilon
+            rho = as_penalty(self.rho).resolved(epsilon).next(1, None, math.nan, math.nan)
+            delta2 = worst_case(study.dataset, study.total, 2)
+            asserted = 2 * delta2 / (rho + study.W.size)
+        algorithm = dp.LinearizedADMM(
+            rho=self.rho,
+            step=step,
+            local_updates=self.local_updates,
+            perturb="objective" if self.noise == "ObjG" else "output",
+            output_sensitivity=asserted,
+        )
+        return study.problem.plan(algorithm, mechanism=mechanism, rounds=self.rounds, **budget)
+
+    def _budget(self) -> tuple[dp.Gaussian | None, dict[str, Any]]:
+        if self.step_epsilon is not None:
+            each = dp.Gaussian(
+                step_epsilon=self.step_epsilon, step_delta=DELTA, calibration="classical"
+            )
+            return each, {"epsilon": self.total_epsilon, "delta": DELTA}
+        if self.total_epsilon is None:
+            return None, {}
+        return dp.Gaussian(), {"epsilon": self.total_epsilon, "delta": DELTA}
+
+    def __str__(self) -> str:
+        budget = "no noise"
+        if self.step_epsilon is not None:
+            budget = f"{self.step_epsilon:g} per update"
+        elif self.total_epsilon is not None:
+            budget = f"{self.total_epsilon:g} in total"
+        note = f", {self.note}" if self.note else ""
+        return f"{self.noise}, T = {self.rounds}, E = {self.local_updates}, {budget}{note}"
+
+
+@dataclass(frozen=True)
+class Score:
+    """Cost and test error of one model. Not private."""
+
+    cost: float
+    error: float
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """One run, measured. Not private.
+
+    Attributes
+    ----------
+    method : Method
+    seed : int
+    guarantee : dp.Guarantee
+        Of the run: all its releases together.
+    rounds : ndarray of int
+        Where it was measured.
+    released, averaged : tuple of Score
+        In these rounds, of the mean of what the agents sent, and of its average over the rounds so
+        far.
+    last, average : Score
+        Of the last and of the averaged iterate that the run returned.
+    reported : {"average", "last"}
+        Which of the two the run reports.
+    noise : ndarray
+        In these rounds, the expectation of the noise magnitude (32).
+    """
+
+    method: Method
+    seed: int
+    guarantee: dp.Guarantee
+    rounds: Ints
+    released: tuple[Score, ...]
+    averaged: tuple[Score, ...]
+    last: Score
+    average: Score
+    reported: str
+    noise: Floats
+
+    @property
+    def label(self) -> str:
+        """Method and total guarantee."""
+        return f"{self.method}: {total(self.guarantee)}"
+
+
+def total(guarantee: dp.Guarantee) -> str:
+    """The total guarantee in short."""
+    if guarantee.kind == "none":
+        return "no guarantee"
+    mark = "" if guarantee.kind == "worst-case" else ", asserted"
+    return f"({guarantee.epsilon:.3g}, {guarantee.delta:g}) in total{mark}"
+
+
+class _Watched(Serial):
+    """Agents in this process; what they send is scored in some rounds.
+
+    Parameters
+    ----------
+    metrics : Metrics
+    shape : (int, int)
+        Of W, all of which is shared.
+    rounds : ndarray of int
+    """
+
+    def __init__(self, metrics: Metrics, shape: tuple[int, ...], rounds: Ints) -> None:
+        super().__init__()
+        self._metrics, self._shape, self._rounds = metrics, shape, rounds
+        self._mean = np.zeros(shape)
+        self.released: list[Score] = []
+        self.averaged: list[Score] = []
+
+    def map(self, method: str, *common: Any, each: Sequence[Any] | None = None) -> list[Any]:
+        """See `Serial`."""
+        replies = super().map(method, *common, each=each)
+        if method == "act":
+            t = common[0]
+            z = np.mean([reply.message for reply in replies], axis=0)
+            W = z.reshape(self._shape, order="F")
+            self._mean += (W - self._mean) / t
+            if t in self._rounds:
+                self.released.append(_score(self._metrics, W))
+                self.averaged.append(_score(self._metrics, self._mean))
+        return replies
+
+
+def run(
+    study: LogisticRegression, method: Method, seeds: Sequence[int], *, points: int = 25
+) -> list[Trace]:
+    """Run a method with some seeds and measure it on the way. Not private, not for release.
+
+    Parameters
+    ----------
+    study : LogisticRegression
+        With two agents or more.
+    method : Method
+    seeds : sequence of int
+    points : int
+        Number of rounds in which to measure.
+
+    Returns
+    -------
+    list of Trace
+        One per seed.
+
+    Raises
+    ------
+    dp.ModelError
+        If there is one agent only.
+    """
+    if len(study.parts) < 2:
+        raise dp.ModelError(
+            "A single agent sends nothing, so there is no run to follow. Divide the records among "
+            "two agents or more, or call study.problem.solve."
+        )
+    plan, metrics = method.plan(study), Metrics.of(study)
+    count = min(points, method.rounds)
+    rounds = np.unique(np.rint(np.linspace(1, method.rounds, count)).astype(np.int64))
+    noise = noise_magnitude(plan, study, rounds)
+    traces = []
+    for seed in seeds:
+        agents = _Watched(metrics, study.W.shape, rounds)
+        result = plan.run(seed=seed, executor=agents, verbose=False)
+        traces.append(
+            Trace(
+                method,
+                seed,
+                plan.guarantee,
+                rounds,
+                tuple(agents.released),
+                tuple(agents.averaged),
+                _score(metrics, result.last[study.W]),
+                _score(metrics, result.average[study.W]),
+                result.reported,
+                noise,
+            )
+        )
+    return traces
+
+
+def noise_magnitude(plan: dp.Plan, study: LogisticRegression, rounds: Ints) -> Floats:
+    """Expectation of (32): the mean absolute noise per entry, summed over agents and updates.
+
+    Parameters
+    ----------
+    plan : dp.Plan
+        Of a `Method`.
+    study : LogisticRegression
+    rounds : ndarray of int
+
+    Returns
+    -------
+    ndarray, shape of `rounds`
+        Zeros without noise.
+    """
+    algorithm = plan.algorithm
+    if plan.calibrated is None or not isinstance(algorithm, dp.LinearizedADMM):
+        return np.zeros(rounds.size)
+    penalty, step = as_penalty(algorithm.rho), as_step(algorithm.step)
+    assert step is not None  # the plan has resolved it
+    delta2 = worst_case(study.dataset, study.total, 2)
+    spread = np.full(rounds.size, delta2)
+    if algorithm.output_sensitivity is not None:
+        spread[:] = algorithm.output_sensitivity
+    elif algorithm.perturb != "objective":
+        rho = [penalty.next(int(t), None, math.nan, math.nan) for t in rounds]
+        spread /= np.array(rho) + [1 / step.eta(int(t)) for t in rounds]
+    updates = len(study.parts) * algorithm.local_updates
+    return updates * math.sqrt(2 / math.pi) * plan.calibrated.multiplier * spread
+
+
+def _score(metrics: Metrics, W: Floats) -> Score:
+    return Score(metrics.cost(W), metrics.error(W))

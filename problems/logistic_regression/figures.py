@@ -1,0 +1,152 @@
+"""Figures of measured runs: medians over the seeds, with bands between the quartiles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from problems.logistic_regression.experiment import Noise, Score, Trace
+
+Floats = NDArray[np.float64]
+
+_COLOURS: dict[Noise, str] = {"ObjG": "C0", "OutG": "C2", "OutG, paper": "C3"}
+_LINES = ("-", "--", ":")
+_NOT_PRIVATE = "computed on the records in the open: not private"
+
+
+def comparison(columns: Mapping[float, Sequence[Sequence[Trace]]], title: str) -> Figure:
+    """Figures 5 and 6 of Ryu and Kim: noise magnitude, cost and test error against the round.
+
+    Parameters
+    ----------
+    columns : mapping of float to sequences of traces
+        For each budget per local update, the traces of every method, one per seed.
+    title : str
+
+    Returns
+    -------
+    Figure
+    """
+    size = (1.2 + 2.9 * len(columns), 8.4)
+    figure = Figure(figsize=size, layout="constrained")
+    panels = figure.subplots(3, len(columns), sharex=True, sharey="row", squeeze=False)
+    updates = sorted({t.method.local_updates for found in columns.values() for (t, *_) in found})
+    for column, (epsilon, found) in zip(panels.T, columns.items(), strict=True):
+        for traces in found:
+            method = traces[0].method
+            style = _LINES[updates.index(method.local_updates) % len(_LINES)]
+            colour = "0.5" if _exact(traces[0]) else _COLOURS[method.noise]
+            label = "no noise" if _exact(traces[0]) else method.noise
+            label = f"{label}, E = {method.local_updates}"
+            if not _exact(traces[0]):
+                column[0].plot(traces[0].rounds, traces[0].noise, style, color=colour, label=label)
+            _band(column[1], traces, lambda s: s.cost, style, colour, label)
+            _band(column[2], traces, lambda s: s.error, style, colour, label)
+        spent = {t.method.local_updates: t.guarantee.epsilon for (t, *_) in found if not _exact(t)}
+        totals = ", ".join(f"{value:.3g} (E = {e})" for e, value in sorted(spent.items()))
+        column[0].set_title(f"{epsilon:g} per local update\ntotal: {totals}", fontsize=9)
+        column[0].set_yscale("log")
+        column[2].set_xlabel("round")
+    for row, name in zip(panels, ("expected noise (32)", "cost", "test error"), strict=True):
+        row[0].set_ylabel(name)
+        for axes in row:
+            axes.grid(alpha=0.3)
+    panels[2, 0].set_ylim(0, 1)
+    handles, labels = panels[1, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
+    figure.suptitle(f"{title}\n{_NOT_PRIVATE}", fontsize=11)
+    return figure
+
+
+def divisions(columns: Mapping[str, Sequence[Sequence[Trace]]], title: str) -> Figure:
+    """Cost and test error against the round, one column for each division of the records.
+
+    Parameters
+    ----------
+    columns : mapping of str to sequences of traces
+        As in `comparison`, by the name of the division.
+    title : str
+
+    Returns
+    -------
+    Figure
+    """
+    figure = Figure(figsize=(1.2 + 3.1 * len(columns), 6.2), layout="constrained")
+    panels = figure.subplots(2, len(columns), sharex=True, sharey="row", squeeze=False)
+    for column, (name, found) in zip(panels.T, columns.items(), strict=True):
+        for traces in found:
+            exact = _exact(traces[0])
+            colour = "0.5" if exact else _COLOURS[traces[0].method.noise]
+            label = "no noise" if exact else traces[0].method.noise
+            style = "--" if exact else "-"
+            _band(column[0], traces, lambda s: s.cost, style, colour, label)
+            _band(column[1], traces, lambda s: s.error, style, colour, label)
+        column[0].set_title(name, fontsize=10)
+        column[1].set_xlabel("round")
+        for axes in column:
+            axes.grid(alpha=0.3)
+    panels[0, 0].set_ylabel("cost")
+    panels[1, 0].set(ylabel="test error", ylim=(0, 1))
+    handles, labels = panels[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
+    figure.suptitle(f"{title}\n{_NOT_PRIVATE}", fontsize=11)
+    return figure
+
+
+def alternatives(rows: Sequence[Sequence[Trace]], title: str) -> Figure:
+    """Test errors of last and averaged iterates: dots are seeds, bars medians.
+
+    Parameters
+    ----------
+    rows : sequence of sequences of traces
+        For each method, one trace per seed.
+    title : str
+
+    Returns
+    -------
+    Figure
+    """
+    figure = Figure(figsize=(9, 2.0 + 0.42 * len(rows)), layout="constrained")
+    axes = figure.subplots()
+    kinds: dict[str, tuple[Callable[[Trace], Score], str, float]] = {
+        "last iterate": (lambda t: t.last, "C0", -0.15),
+        "average": (lambda t: t.average, "C1", 0.15),
+    }
+    for name, (score, colour, shift) in kinds.items():
+        for height, traces in enumerate(rows):
+            errors = [score(t).error for t in traces]
+            at = np.full(len(errors), height + shift)
+            axes.plot(errors, at, "o", ms=4, alpha=0.4, color=colour)
+            label = name if height == 0 else None
+            axes.plot(np.median(errors), at[0], "|", ms=13, mew=2.5, color=colour, label=label)
+    axes.set_yticks(range(len(rows)), [str(t.method) for (t, *_) in rows], fontsize=8)
+    axes.invert_yaxis()
+    axes.set_xlabel(f"test error ({_NOT_PRIVATE})")
+    axes.set_title(title, fontsize=11)
+    axes.grid(axis="x", alpha=0.3)
+    figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=9)
+    return figure
+
+
+def _band(
+    axes: Axes,
+    traces: Sequence[Trace],
+    of: Callable[[Score], float],
+    style: str,
+    colour: str,
+    label: str,
+) -> None:
+    values = np.array([[of(score) for score in trace.released] for trace in traces])
+    rounds = traces[0].rounds
+    low, middle, high = np.quantile(values, (0.25, 0.5, 0.75), axis=0)
+    axes.plot(rounds, middle, style, color=colour, label=label)
+    if len(traces) > 1:
+        axes.fill_between(rounds, low, high, color=colour, alpha=0.15, linewidth=0)
+
+
+def _exact(trace: Trace) -> bool:
+    return trace.guarantee.kind == "none"

@@ -1,0 +1,62 @@
+r"""What one record can do to the gradient of (30): in closed form, and as the papers measure it.
+
+The contribution of a record :math:`(x, y)` is :math:`x (s - y)' / I` with the softmax s of its
+scores. It is an outer product, so that its norms are products, and
+:math:`\|s - y\|_1 \le 2`, :math:`\|s - y\|_2 \le \sqrt 2` for every s.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import softmax
+
+from problems.logistic_regression.dataset import Dataset, Records
+
+Floats = NDArray[np.float64]
+
+
+def worst_case(dataset: Dataset, total: int, p: int) -> float:
+    """Largest lp change of an agent's gradient when a record is added or removed.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        Its `bound` of a record's l2 norm and its number of features are used, no record.
+    total : int
+        Public number of all records, I.
+    p : {1, 2}
+
+    Returns
+    -------
+    float
+        ``sqrt(2) bound / total`` in l2, ``2 sqrt(features) bound / total`` in l1.
+    """
+    if p == 2:
+        return math.sqrt(2) * dataset.bound / total
+    return 2 * math.sqrt(dataset.features) * dataset.bound / total
+
+
+def over_the_data(records: Records, one_hot: Floats, W: Floats, total: int) -> float:
+    """The maximum of (31) over the agent's own records, as in the code of Ryu and Kim. Not private.
+
+    No bound: it is smaller than `worst_case`, and differs between neighbouring data, so that noise
+    scaled to it tells whether a record is there.
+
+    Parameters
+    ----------
+    records : Records
+    one_hot : ndarray, shape (records, classes)
+    W : ndarray, shape (features, classes)
+    total : int
+
+    Returns
+    -------
+    float
+        The largest l2 norm of a present record's contribution.
+    """
+    residual = softmax(records.features @ W, axis=1) - one_hot
+    norms = np.linalg.norm(records.features, axis=1) * np.linalg.norm(residual, axis=1)
+    return float(norms.max()) / total

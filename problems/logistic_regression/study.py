@@ -1,0 +1,110 @@
+"""Multiclass logistic regression (30) as a `dp.Problem`: one agent per part, records private."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import cvxpy as cp
+import numpy as np
+from numpy.typing import NDArray
+
+import dpcvx as dp
+from dpcvx.arguments import finite, positive_finite
+from problems.logistic_regression.dataset import Dataset
+from problems.logistic_regression.errors import DatasetError
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class LogisticRegression:
+    """Records divided among agents that fit one model.
+
+    Attributes
+    ----------
+    dataset : Dataset
+    parts : tuple of ndarray of int
+        Training records of every agent.
+    W : cp.Variable, shape (features, classes)
+        Shared by all agents, with entries in ``[-box, box]``.
+    total : int
+        Public number of all agents' records; every method's objective is divided by it.
+    regulariser : float
+    problem : dp.Problem
+        Agents ``agent 0``, ...; of agent k, ``features k`` and ``labels k`` are private, row by
+        row parts of one record, which is added or removed. Features longer than
+        ``dataset.bound`` are clipped.
+    """
+
+    dataset: Dataset
+    parts: tuple[Ints, ...]
+    W: cp.Variable
+    total: int
+    regulariser: float
+    problem: dp.Problem
+
+
+def logistic_regression(
+    dataset: Dataset, parts: Sequence[Ints], *, box: float = 1.0, regulariser: float = 0.0
+) -> LogisticRegression:
+    """State the model.
+
+    Parameters
+    ----------
+    dataset : Dataset
+    parts : sequence of ndarray of int
+        Training records of every agent, see `Partition`.
+    box : float
+        u: every entry of W lies between -u and u. Ryu and Kim: 0.1 for MNIST, 1 for FEMNIST.
+    regulariser : float
+        r >= 0 adds ``r |W|^2`` to the objective of all agents together.
+
+    Returns
+    -------
+    LogisticRegression
+
+    Raises
+    ------
+    DatasetError
+        If a part is empty or not a set of training records.
+    dp.ModelError
+        If another argument cannot be used.
+    """
+    if not positive_finite(box) or not finite(regulariser) or regulariser < 0:
+        raise dp.ModelError(
+            f"box={box!r} and regulariser={regulariser!r} must be finite, box positive and the "
+            "regulariser at least 0. Write for example box=1.0."
+        )
+    _check_parts(parts, dataset.train.count)
+    total = sum(part.size for part in parts)
+    W = cp.Variable((dataset.features, dataset.classes), name="W")
+    once = dp.Rows(1.0, norm=1, change="add or remove", records=dataset.rows.records)
+    agents = []
+    for k, part in enumerate(parts):
+        own = dataset.train.take(part)
+        X = dp.Private(own.features, name=f"features {k}", adjacency=dataset.rows)
+        Y = dp.Private(dataset.one_hot(own.labels), name=f"labels {k}", adjacency=once, nonneg=True)
+        scores = X @ W
+        loss = cp.sum(cp.log_sum_exp(scores, axis=1)) - cp.sum(cp.multiply(Y, scores))
+        cost = loss / total
+        if regulariser > 0:
+            cost += regulariser / len(parts) * cp.sum_squares(W)
+        agents.append(dp.Agent(cp.Minimize(cost), [cp.abs(W) <= box], name=f"agent {k}"))
+    problem = dp.Problem(agents)
+    return LogisticRegression(dataset, tuple(parts), W, total, regulariser, problem)
+
+
+def _check_parts(parts: Sequence[Ints], count: int) -> None:
+    if not parts or any(part.size == 0 for part in parts):
+        raise DatasetError(
+            "Every agent needs a record: an agent without data has nothing to protect and no "
+            "objective. Leave it out, or use a Partition, which avoids this."
+        )
+    known = np.concatenate(parts)
+    if known.min() < 0 or known.max() >= count or np.unique(known).size < known.size:
+        raise DatasetError(
+            f"Parts are disjoint sets of the training records 0 to {count - 1}: a record that two "
+            "agents hold would be protected less than the guarantee says. Divide the records anew, "
+            "or declare groups= of a dp.Problem of your own."
+        )

@@ -1,0 +1,162 @@
+"""What an observer can learn about loads: from the messages of a run without noise, and with it.
+
+After Dvorkin et al. (2019), who invert the optimality conditions of the agents' problems. Nothing
+here opens private data: everything is computed from public facts and from what a run released.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import scipy.sparse.linalg as sla
+from numpy.typing import NDArray
+from scipy.optimize import least_squares
+
+import dpcvx as dp
+from dpcvx.algorithms.base import Local
+from dpcvx.algorithms.consensus import Broadcast
+from dpcvx.ledger import Account
+from dpcvx.oracle import PublicOracle
+from dpcvx.projection import Projector
+
+Floats = NDArray[np.float64]
+
+
+def loads_from_releases(plan: dp.Plan, result: dp.Result) -> list[Floats]:
+    """Estimate every zone's loads from the noisy gradients of a run.
+
+    A gradient is ``h(x) + J d`` plus noise, with h, J and the point x known. The noise of the
+    rounds averages out as ``1 / sqrt(T)``, which is what composition counts.
+
+    Parameters
+    ----------
+    plan : dp.Plan
+        One local update per round, noise in the objective.
+    result : dp.Result
+        Run with ``record=True, iterates=True``.
+
+    Returns
+    -------
+    list of ndarray, shape (buses, 2)
+        Columns P and Q, in per unit.
+    """
+    assert result.transcript is not None
+    estimates = []
+    for k, local in enumerate(plan.program.agents):
+        sensitivity = plan.sensitivities[k]
+        assert sensitivity is not None
+        (J,) = sensitivity.jacobians
+        (spec,) = local.form.private
+        h = local.form.at_zero().gradient
+        points = [local.start, *(iterate.last.vectors[k] for iterate in result.iterates[:-1])]
+        seen = [r.value for r in result.transcript.releases if r.agent == k]
+        images = [g - h(x) for g, x in zip(seen, points, strict=True)]
+        found = sla.lsqr(J, np.mean(images, axis=0), atol=1e-14, btol=1e-14)[0]
+        estimates.append(spec.shaped(found))
+    return estimates
+
+
+def loads_from_once(plan: dp.Plan, result: dp.Result) -> list[Floats]:
+    """Every zone's loads as they were released, once and with noise.
+
+    Parameters
+    ----------
+    plan : dp.Plan
+        With ``release="once"``.
+    result : dp.Result
+        Run with ``record=True``.
+
+    Returns
+    -------
+    list of ndarray, shape (buses, 2)
+        Columns P and Q, in per unit.
+    """
+    assert result.transcript is not None
+    estimates = []
+    for release in result.transcript.releases:
+        publication = plan.publications[release.agent]
+        assert publication is not None
+        (spec,) = plan.program.agents[release.agent].form.private
+        (found,) = publication.restore(release.value)
+        estimates.append(spec.shaped(found))
+    return estimates
+
+
+def loads_from_messages(plan: dp.Plan, messages: Sequence[Sequence[Floats]]) -> list[Floats]:
+    """Estimate every zone's loads from the shared components that a run without noise sent.
+
+    The observer repeats each zone's steps with loads of its own choice, and fits these until the
+    zone's answers are those that it saw (Gauss and Newton with finite differences).
+
+    Parameters
+    ----------
+    plan : dp.Plan
+        Of the run that is attacked.
+    messages : sequence of sequence of ndarray
+        Per round and zone, what it sent.
+
+    Returns
+    -------
+    list of ndarray, shape (buses, 2)
+        Columns P and Q, in per unit.
+    """
+    heard = _broadcasts(plan, messages)
+    estimates = []
+    for k, local in enumerate(plan.program.agents):
+        (spec,) = local.form.private
+        sent = np.concatenate([message[k] for message in messages])
+        answers = _answers(plan, k, [broadcast[k] for broadcast in heard])
+        found = least_squares(
+            lambda d, answers=answers, sent=sent: answers(d) - sent,
+            np.zeros(spec.size),
+            x_scale=1.0,
+            diff_step=1e-4,
+            ftol=1e-14,
+            xtol=1e-12,
+            gtol=1e-14,
+            max_nfev=40,
+        )
+        estimates.append(spec.shaped(found.x))
+    return estimates
+
+
+def shared_messages(plan: dp.Plan, result: dp.Result) -> list[list[Floats]]:
+    """Per round and zone, the shared components that it sent; one local update per round."""
+    return [
+        [
+            x[local.shared]
+            for local, x in zip(plan.program.agents, iterate.last.vectors, strict=True)
+        ]
+        for iterate in result.iterates
+    ]
+
+
+def _broadcasts(plan: dp.Plan, messages: Sequence[Sequence[Floats]]) -> list[list[Broadcast]]:
+    """What the server answered, recomputed from what it received."""
+    server = plan.algorithm.start_server(plan.program)
+    heard = []
+    for t, message in enumerate(messages, 1):
+        server, broadcast = plan.algorithm.send(server, t, 0)
+        server = plan.algorithm.receive(server, t, 0, message)
+        heard.append(broadcast)
+    return heard
+
+
+def _answers(plan: dp.Plan, k: int, heard: Sequence[Broadcast]) -> Callable[[Floats], Floats]:
+    """What zone k would have sent if its loads were d."""
+    program = plan.program.agents[k]
+    projector = Projector(program.constraints, program.name)
+    local = Local(program, projector, None, program.form.at_zero().gradient)
+
+    def answers(d: Floats) -> Floats:
+        oracle = PublicOracle(program.form.bind([d]), Account(program.name, {}, None), [])
+        state = plan.algorithm.start_agent(local)
+        sent = []
+        for t, broadcast in enumerate(heard, 1):
+            oracle.begin(t)
+            state, z = plan.algorithm.act(local, state, t, 0, broadcast, oracle)
+            sent.append(z)
+        return np.concatenate(sent)
+
+    return answers
