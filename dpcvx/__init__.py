@@ -30,6 +30,8 @@ from .errors import LedgerError as LedgerError
 from .errors import ModelError as ModelError
 from .errors import PrivacyError as PrivacyError
 from .errors import SolverError as SolverError
+from .executors.serial import Serial as Serial
+from .executors.threads import Threads as Threads
 from .guarantee import Guarantee as Guarantee
 from .ledger import Ledger as Ledger
 from .mechanism import Gaussian as Gaussian
