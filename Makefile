@@ -3,7 +3,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint format types examples check clean
+.PHONY: demo test lint format types examples check bench clean
 
 demo: $(READY)  ## the power-flow study on the 14-bus network
 	$(BIN)/python -m problems.power_flow --case 14
@@ -27,6 +27,9 @@ examples: $(READY)  ## every script in examples/
 		module=$$(basename $$script .py); [ $$module = __init__ ] || $(BIN)/python -W error -m examples.$$module; done
 
 check: test lint types examples
+
+bench: $(READY)  ## speed next to solvers, cvxpy and numpy; see docs/speed.md for options
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.benchmarks.speed $(BENCH)
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis out

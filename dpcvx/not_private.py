@@ -51,7 +51,8 @@ def objective(
         If the solution is one of other agents.
     """
     agents = solution.program.agents
-    if [local.name for local in agents] != [agent.name for agent in problem.agents]:
+    held = [[spec.shape for spec in local.form.private] for local in agents]
+    if held != [[private.shape for private in agent.private] for agent in problem.agents]:
         raise ModelError(
             "The solution is of other agents than the problem's, so the problem's data do not fit "
             "it. Pass the problem whose plan was run."

@@ -241,7 +241,7 @@ class PrivateOracle(_Numbered):
         if sensitivity is None or not self._noisy:
             return 0.0
         if not sensitivity.varies or sensitivity.extent.contains(x):
-            value = sensitivity.over_set(p).value
+            value = sensitivity.bound(p).value
             if scale is not None and np.ptp(scale) == 0:
                 value *= float(scale[0])
             elif scale is not None and value < math.inf:
@@ -261,7 +261,7 @@ class PrivateOracle(_Numbered):
     def _solution_bound(self, x: Array, step: ProximalStep, root: Array) -> tuple[float, float]:
         """Sensitivity of the scaled solution, and the reach within which it holds."""
         noise = self._exit.calibrated
-        if noise is None or self._sensitivity is None or self._sensitivity.over_set(2).value == 0:
+        if noise is None or self._sensitivity is None or self._sensitivity.bound(2).value == 0:
             return 0.0, math.inf
         l2 = self._bound(x, 2, 1 / root)
         spread = math.sqrt(root.size) if noise.mechanism.norm == 1 else 1.0

@@ -169,12 +169,8 @@ class Sensitivity:
         if p not in (1, 2):
             raise PrivacyError(f"p={p!r} is not a norm of a mechanism; write 1 or 2.")
         if scale is None and x is None:
-            return self.over_set(p)
+            return self._l1 if p == 1 else self._l2
         return self._bound(p, scale, x)
-
-    def over_set(self, p: int) -> Bound:
-        """`bound` without weights over the agent's set; computed once."""
-        return self._l1 if p == 1 else self._l2
 
     @cached_property
     def _l1(self) -> Bound:

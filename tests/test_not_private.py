@@ -97,3 +97,14 @@ def test_clipped_contributions_do_not_change_what_the_objective_is():
     x = np.array([0.3, -2.0])
     value = dp.not_private.objective(problem, dp.Solution(plan.program, (x,), {w.id: x}))
     assert value == pytest.approx(np.sum((LONG / 3 @ x - 1) ** 2), rel=1e-9)
+
+
+def test_a_solution_of_other_agents_is_refused():
+    w = cp.Variable(2, name="w")
+    one, other = (
+        dp.Problem([dp.Agent(cp.Minimize(cp.sum_squares(records(rows) @ w)))])
+        for rows in (LONG, LONG[:2])
+    )
+    solution = one.plan(mechanism=None, rounds=1).run().last
+    with pytest.raises(dp.ModelError, match="of other agents"):
+        dp.not_private.objective(other, solution)

@@ -1,0 +1,65 @@
+"""``python -m tests.benchmarks.speed [--only NAME ...] [--quick] [--update]``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+
+from . import executors, growth, imports, memory, planning, report, runs, steps
+from .measure import Effort, Row
+
+BENCHMARKS: tuple[Callable[[Effort], list[Row]], ...] = (
+    steps.conic_step,
+    steps.conic_step_cvxpy,
+    steps.polyhedral_step,
+    steps.closed_form_step,
+    steps.gradient,
+    runs.private_run,
+    executors.two_cores,
+    executors.threads,
+    planning.planning,
+    imports.importing,
+    memory.private_matrix,
+    memory.rounds_kept,
+    growth.agents,
+    growth.rounds,
+    growth.networks,
+)
+
+
+def main() -> int:
+    """Measure, print, compare; the exit code tells whether a ratio was lost."""
+    names = [benchmark.__name__ for benchmark in BENCHMARKS]
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.speed")
+    parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="NAME",
+                        help=", ".join(names))  # fmt: skip
+    parser.add_argument("--quick", action="store_true", help="fewer repeats, smaller sizes")
+    parser.add_argument("--update", action="store_true", help="commit the ratios of this run")
+    given = parser.parse_args()
+    effort = Effort(repeats=3, quick=True) if given.quick else Effort()
+    known = report.committed()
+    rows: list[Row] = []
+    print(report.machine(), flush=True)
+    for benchmark in BENCHMARKS:
+        if benchmark.__name__ not in given.only:
+            continue
+        started = time.perf_counter()
+        found = benchmark(effort)
+        rows += found
+        print(f"  {benchmark.__name__}: {time.perf_counter() - started:.0f} s", file=sys.stderr)
+        if given.update:  # at once: a long run may be interrupted
+            report.commit(found)
+    print(report.table(rows, known))
+    missed = [row for row in rows if row.passed is False]
+    losses = [row for row in rows if report.lost(row, known)]
+    judged = sum(row.passed is not None for row in rows)
+    print(f"{judged - len(missed)} of {judged} requirements met")
+    for row in losses:
+        print(f"lost more than 20 %: {row.name}, {row.measured:.3g} after {known[row.name].ratio}")
+    return 1 if losses and not given.update else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,63 @@
+"""The cheapest rows of the speed benchmarks, with room for slow and busy machines."""
+
+import pytest
+
+from tests.benchmarks.speed import imports, instances, runs, steps
+from tests.benchmarks.speed.measure import Effort, Row, per_input
+from tests.benchmarks.speed.report import Known, lost, table
+
+EFFORT = Effort(repeats=2, quick=True)
+# A regression that matters more than the machine's mood.
+ROOM = 2.5
+
+
+def within(rows, room=ROOM):
+    for row in rows:
+        print(f"{row.name}: {row.measured:.3g} {row.unit}, required {row.required}")
+        assert row.required is None or row.measured <= room * row.required, row.name
+
+
+def test_a_conic_step_costs_little_more_than_its_solve():
+    found = instances.recorded_steps(14, None, 4, 6)
+    for agent in found:
+        solver = agent.bare()
+
+        def bare(k, agent=agent, solver=solver):
+            solver.update(**agent.updates[k])
+            return solver.solve()
+
+        calls = [lambda k, agent=agent: agent.projector(agent.points[k], agent.weights[k]), bare]
+        ours, theirs = per_input(calls, len(agent.points), 4)
+        print(f"{ours / theirs:.2f} times the bare solver")
+        assert ours <= ROOM * theirs
+
+
+def test_a_gradient_costs_little_more_than_numpys():
+    within(steps.gradient(EFFORT))
+
+
+def test_a_private_run_is_mostly_solver_and_gradient():
+    plan = instances.network(14, None).plan(
+        instances.METHOD, mechanism=instances.dp.Gaussian(), rounds=5, **instances.BUDGET
+    )
+    clock = runs.Clock()
+    with clock.counting():
+        whole = runs.timed(lambda: plan.run(seed=1, verbose=False))
+    assert clock.solves >= clock.gradients == 3 * 5 * instances.METHOD.local_updates
+    assert whole <= 2 * ROOM * (clock.solver + clock.gradient)
+
+
+def test_the_import_is_mostly_cvxpys():
+    within(imports.importing(Effort(repeats=1)), room=1.5)
+
+
+@pytest.mark.parametrize("measured, flagged", [(1.19, False), (1.21, True), (None, False)])
+def test_a_loss_of_more_than_a_fifth_is_flagged(measured, flagged):
+    row = Row("step", "solver", "n = 1", measured, 2.0)
+    known = {"step": Known("n = 1", 1.0)}
+    assert lost(row, known) is flagged
+    assert ("LOSS" in table([row], known)) is flagged
+
+
+def test_ratios_of_another_size_are_not_compared():
+    assert not lost(Row("step", "solver", "n = 2", 9.0), {"step": Known("n = 1", 1.0)})
