@@ -105,6 +105,6 @@ def test_a_solution_of_other_agents_is_refused():
         dp.Problem([dp.Agent(cp.Minimize(cp.sum_squares(records(rows) @ w)))])
         for rows in (LONG, LONG[:2])
     )
-    solution = one.plan(mechanism=None, rounds=1).run().last
+    solution = one.plan(mechanism=None, rounds=1).run(data={"X": LONG}).last
     with pytest.raises(dp.ModelError, match="of other agents"):
-        dp.not_private.objective(other, solution)
+        dp.not_private.objective(other, solution, {"X": LONG[:2]})
