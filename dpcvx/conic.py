@@ -81,10 +81,34 @@ class _Instance:
     far: float
     curvature: float
 
-    def answer(self, y: Any, gap: float, outcome: Outcome) -> Answer:
+    def answer(self, found: _Found, outcome: Outcome) -> Answer:
         """The answer in x that a solution of the scaled program stands for."""
-        x = self.center + self.far * np.asarray(y[: self.center.size])
-        return Answer(x, outcome, math.sqrt(2 * gap * self.curvature) * self.far)
+        x = self.center + self.far * found.y[: self.center.size]
+        return Answer(x, outcome, math.sqrt(2 * found.gap * self.curvature) * self.far)
+
+
+@dataclass(frozen=True, eq=False)
+class _Found:
+    """What a solver returned, read once: its vectors are lists that are made on every access."""
+
+    y: Array
+    value: float
+    gap: float
+    residual: float
+    status: str
+
+
+def _found(solver: Any) -> _Found:
+    """Solve."""
+    solution = solver.solve()
+    value = solution.obj_val
+    return _Found(
+        np.asarray(solution.x),
+        value,
+        abs(value - solution.obj_val_dual),
+        max(solution.r_prim, solution.r_dual),
+        str(solution.status),
+    )
 
 
 class ConicProgram:
@@ -111,7 +135,9 @@ class ConicProgram:
         self._curvature = float(np.max(np.abs(data.P.data), initial=0.0))
         start = self._base / max(self._curvature, 1.0)
         start[self._slots] += 1.0
+        self._violated = ConeTest(data.cones)
         self._solver = self._build(_TIGHT, start)
+        self._sent = start
 
     def solve(self, D: Array, c: Array, center: Array) -> Answer:
         """Solve for one diagonal D >= 0 and one linear term c.
@@ -124,60 +150,61 @@ class ConicProgram:
             the solver's relative tolerances are tight. The answer does not depend on it otherwise.
         """
         near = self._instance(D, c, center)
-        self._solver.update(P=near.values, q=near.q, b=near.b)
-        first = self._solver.solve()
+        if np.array_equal(near.values, self._sent):
+            self._solver.update(q=near.q, b=near.b)
+        else:
+            self._solver.update(P=near.values, q=near.q, b=near.b)
+            self._sent = near.values
+        first = _found(self._solver)
         if _reached(first, _SOLVED, near.far):
-            return near.answer(first.x, _gap(first), Outcome.SOLVED)
-        usable: list[tuple[_Instance, Any]] = [(near, first)] if _usable(first, near) else []
+            return near.answer(first, Outcome.SOLVED)
+        usable: list[tuple[_Instance, _Found]] = [(near, first)] if _usable(first, near) else []
         for instance in (near, self._instance(D, c, np.zeros_like(center))):
             tight = self._attempt(instance, _TIGHT, True)  # scaled for these values
             # Far from the center the objective is larger, and a gap relative to it too.
-            absolute = instance is near or _gap(tight) * instance.far**2 <= _SOLVED[0]
+            absolute = instance is near or tight.gap * instance.far**2 <= _SOLVED[0]
             if absolute and _reached(tight, _SOLVED, instance.far):
-                return instance.answer(tight.x, _gap(tight), Outcome.SOLVED)
+                return instance.answer(tight, Outcome.SOLVED)
             usable += [(instance, tight)] if _usable(tight, instance) else []
         for equilibrate in () if usable else (True, False):
             loose = self._attempt(near, _LOOSE, equilibrate)
             usable += [(near, loose)] if _usable(loose, near) else []
         if usable:
-            instance, best = min(usable, key=lambda pair: _gap(pair[1]) * pair[0].far ** 2)
-            return instance.answer(best.x, _gap(best), Outcome.INACCURATE)
-        if (verdict := _VERDICTS.get(str(first.status))) is not None:
+            instance, best = min(usable, key=lambda pair: pair[1].gap * pair[0].far ** 2)
+            return instance.answer(best, Outcome.INACCURATE)
+        if (verdict := _VERDICTS.get(first.status)) is not None:
             return Answer(None, verdict)
         y = _first_order(self._with(near.values), near.q, near.b, self._data)
-        return (
-            Answer(None, Outcome.FAILED)
-            if y is None
-            else near.answer(y, math.inf, Outcome.FALLBACK)
-        )
+        if y is None:
+            return Answer(None, Outcome.FAILED)
+        return near.answer(_Found(y, 0.0, math.inf, math.inf, "first order"), Outcome.FALLBACK)
 
     def _instance(self, D: Array, c: Array, center: Array) -> _Instance:
         data, n = self._data, self._data.n
         curvature = max(self._curvature, float(D.max(initial=0.0))) or 1.0
         values = self._base.copy()
         values[self._slots] += D
-        q = data.q + self._own_P @ center
+        q = data.q + self._own_P @ center if self._own_P.nnz else data.q.copy()
         q[:n] += c + D * center
         q /= curvature
         shift = self._own_A @ center
+        b = data.b - shift
         # Cones are invariant under scaling: far answers are brought near the origin.
         slope = float(np.abs(q).max(initial=0.0))
-        violation = cone_violation(data.b - shift, data.cones)
+        violation = self._violated(b)
         if violation is None:
             violation = float(np.abs(shift).max(initial=0.0))
         far = max(1.0, max(slope, violation) / _NEAR)
         # Where everything is small, tolerances of the unit problem would be larger than x.
-        small = max(slope, float(np.abs(data.b - shift).max(initial=0.0)))
+        small = max(slope, float(np.abs(b).max(initial=0.0)))
         if 0 < small < 1:
             far = max(small, _TINY)
-        return _Instance(
-            values / curvature, q / far, (data.b - shift) / far, center, far, curvature
-        )
+        return _Instance(values / curvature, q / far, b / far, center, far, curvature)
 
-    def _attempt(self, instance: _Instance, tolerance: float, equilibrate: bool) -> Any:
+    def _attempt(self, instance: _Instance, tolerance: float, equilibrate: bool) -> _Found:
         solver = self._build(tolerance, instance.values, equilibrate)
         solver.update(q=instance.q, b=instance.b)
-        return solver.solve()
+        return _found(solver)
 
     def accuracy(self, D: Array, reach: float) -> float:
         """Stated bound of ``||x - x*||_D`` for `SOLVED` answers within reach of the center, P = 0.
@@ -229,7 +256,7 @@ class ConicProgram:
             if rank < auxiliary.shape[1]:
                 return None
             s = s - auxiliary @ y
-        return cone_violation(s, data.cones)
+        return self._violated(s)
 
     def _with(self, values: Array) -> sp.csc_array:
         pattern = self._pattern
@@ -291,15 +318,15 @@ def bounded_for_slopes(data: ConeData, curved: NDArray[np.intp], generic: Array)
     return True
 
 
-def _reached(solution: Any, required: tuple[float, float], far: float) -> bool:
+def _reached(found: _Found, required: tuple[float, float], far: float) -> bool:
     """Whether gap and residuals are small enough, whatever the solver calls its status.
 
     The gap is relative to the objective, or to one, of the program before it was brought near.
     """
     size = max(far, 1.0) ** 2
-    gap = _gap(solution) * size / max(1.0, abs(solution.obj_val) * size)
-    residual = max(solution.r_prim, solution.r_dual)
-    return bool(gap <= required[0] and residual <= required[1] and np.isfinite(solution.x).all())
+    gap = found.gap * size / max(1.0, abs(found.value) * size)
+    small = gap <= required[0] and found.residual <= required[1]
+    return bool(small and np.isfinite(found.y).all())
 
 
 _VERDICTS = {
@@ -310,13 +337,9 @@ _VERDICTS = {
 }
 
 
-def _usable(solution: Any, instance: _Instance) -> bool:
+def _usable(found: _Found, instance: _Instance) -> bool:
     # Relative to the size of far answers: nothing better can be expected of them.
-    return _reached(solution, _INACCURATE, 1.0) or _reached(solution, _INACCURATE, instance.far)
-
-
-def _gap(solution: Any) -> float:
-    return abs(solution.obj_val - solution.obj_val_dual)
+    return _reached(found, _INACCURATE, 1.0) or _reached(found, _INACCURATE, instance.far)
 
 
 def _clarabel_cones(cones: Cones) -> list[Any]:
@@ -357,26 +380,42 @@ def _first_order(P: sp.csc_array, q: Array, b: Array, data: ConeData) -> Array |
     return np.asarray(result["x"]) if result["info"]["status"] == "solved" else None
 
 
-def cone_violation(s: Array, cones: Cones) -> float | None:
-    """How far a slack leaves its cones; None if there are cones without a simple test."""
-    if cones.exp or cones.power or cones.power_nd:
-        return None
-    zero, nonneg, rest = np.split(s, np.cumsum([cones.zero, cones.nonneg]))
-    worst = [np.max(np.abs(zero), initial=0.0), np.max(-nonneg, initial=0.0)]
-    if cones.soc:
-        heads = np.cumsum([0, *cones.soc[:-1]])
-        tails = rest[: sum(cones.soc)].copy()
-        tails[heads] = 0.0
-        worst.append(np.max(np.sqrt(np.add.reduceat(tails**2, heads)) - rest[heads]))
-    start = cones.zero + cones.nonneg + sum(cones.soc)
-    for n in cones.psd:
-        j, i = np.tril_indices(n)
-        matrix = np.zeros((n, n))
-        scale = np.where(i == j, 1.0, math.sqrt(0.5))
-        matrix[i, j] = matrix[j, i] = scale * s[start : start + i.size]
-        worst.append(-float(np.linalg.eigvalsh(matrix)[0]))
-        start += i.size
-    return float(max(0.0, *worst))
+class ConeTest:
+    """How far slacks leave their cones; None if there are cones without a simple test."""
+
+    def __init__(self, cones: Cones) -> None:
+        self._simple = not (cones.exp or cones.power or cones.power_nd)
+        self._zero, self._first = cones.zero, cones.zero + cones.nonneg
+        self._heads = np.cumsum([0, *cones.soc[:-1]]) if cones.soc else None
+        self._last = self._first + sum(cones.soc)
+        self._psd: list[tuple[slice, NDArray[np.intp], NDArray[np.intp], Array, int]] = []
+        start = self._last
+        for n in cones.psd:
+            j, i = np.tril_indices(n)
+            scale = np.where(i == j, 1.0, math.sqrt(0.5))
+            self._psd.append((slice(start, start + i.size), i, j, scale, n))
+            start += i.size
+
+    def __call__(self, s: Array) -> float | None:
+        """The largest violation of a slack."""
+        if not self._simple:
+            return None
+        worst = 0.0
+        if self._zero:
+            worst = float(np.abs(s[: self._zero]).max())
+        if self._first > self._zero:
+            worst = max(worst, -float(s[self._zero : self._first].min()))
+        if self._heads is not None:
+            rest = s[self._first : self._last]
+            squares = rest * rest
+            squares[self._heads] = 0.0
+            tails = np.sqrt(np.add.reduceat(squares, self._heads))
+            worst = max(worst, float((tails - rest[self._heads]).max()))
+        for own, i, j, scale, n in self._psd:
+            matrix = np.zeros((n, n))
+            matrix[i, j] = matrix[j, i] = scale * s[own]
+            worst = max(worst, -float(np.linalg.eigvalsh(matrix)[0]))
+        return worst
 
 
 def _lower_triangles(cones: Cones) -> NDArray[np.intp]:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 
 from .canonical import ConeData, Cones
-from .conic import ConicProgram, Outcome, cone_violation
+from .conic import ConeTest, ConicProgram, Outcome
 from .errors import ModelError
 
 Array = NDArray[np.float64]
@@ -440,7 +440,7 @@ def _contradicts(A: sp.csr_array, data: ConeData) -> bool:
         return False
     alone = _restricted(data, _EMPTY, np.repeat(constant, np.diff(starts)))
     # Exponential and power cones without columns do not occur: cvxpy folds their constants.
-    violated = cone_violation(alone.b, alone.cones) or 0.0
+    violated = ConeTest(alone.cones)(alone.b) or 0.0
     return violated > _ROUNDING * (1.0 + float(np.abs(alone.b).max()))
 
 
