@@ -34,8 +34,9 @@ from numpy.typing import NDArray
 
 from .algorithms.linearized_admm import LinearizedADMM
 from .algorithms.penalty import ConstantPenalty, GrowingPenalty, as_penalty
-from .algorithms.step_size import SmoothStep, SqrtStep, StronglyConvexStep
+from .algorithms.step_size import SmoothStep, SqrtStep, StronglyConvexStep, smooth_constant
 from .arguments import finite, positive_finite
+from .curvature import strong_convexity
 from .errors import ModelError
 from .projection import Projector
 
@@ -62,6 +63,8 @@ class ConvergenceBound:
         With the paper's U_2, the largest diameter of one agent's set: not a bound in general.
     constants : mapping
         What the values were computed from, by the names of the module's formulas.
+    asserted : tuple of str
+        Constants that are the user's word: the bound is as good as they are.
     """
 
     equation: str
@@ -69,6 +72,7 @@ class ConvergenceBound:
     values: Array = field(repr=False)
     claimed_by_paper: Array = field(repr=False)
     constants: Mapping[str, float]
+    asserted: tuple[str, ...] = ()
 
     def plot(self, measured: Mapping[int, Array] | None = None) -> Figure:
         """Draw the bound, and measured gaps under it.
@@ -87,6 +91,7 @@ class ConvergenceBound:
         return (
             f"({self.equation}): expected gap at most {self.values[-1]:.6g} after "
             f"{self.rounds[-1]} rounds ({facts})"
+            + (f"; asserted: {', '.join(self.asserted)}" if self.asserted else "")
         )
 
 
@@ -124,13 +129,20 @@ def convergence_bound(
     if isinstance(step, SmoothStep):
         assert step.L is not None and step.epsilon is not None
         L, eps = step.L, step.epsilon
+        derived = smooth_constant(plan.program)
+        if derived is not None and derived * (1 - 1e-9) > L:
+            raise ModelError(
+                f"The step size was given L = {L:g}, but the objectives have smoothness constants "
+                f"up to {derived:g}, so (25b) says nothing. Leave out L=, or write a larger one."
+            )
+        word = () if derived is not None else ("L",)
         noisy = 0.0 if N == 0 else N * eps
 
         def smooth(D: float, R: float) -> Array:
             first = (noisy + D**2 / (2 * E * eps)) / np.sqrt(T)
             return first + (R**2 * rho + D**2 * L / E + gamma**2 / rho[0]) / (2 * T)
 
-        return _both("25b", T, smooth, diameters, {**known, "L": L, "eps": eps})
+        return _both("25b", T, smooth, diameters, {**known, "L": L, "eps": eps}, word)
     G = math.hypot(*_gradient_norms(plan, gradient_norm))
     constants = {**known, "G": G}
     if isinstance(step, SqrtStep):
@@ -139,7 +151,7 @@ def convergence_bound(
             first = (N + G**2 + D**2 / (2 * E)) / np.sqrt(T)
             return first + (R**2 * rho + gamma**2 / rho[0] + 2 * gamma * R) / (2 * T)
 
-        return _both("26b", T, nonsmooth, diameters, constants)
+        return _both("26b", T, nonsmooth, diameters, constants, ("G",))
     if gamma == 0:
         raise ModelError(
             "(27b) assumes that no multiplier ever exceeds gamma, which only you can assert: write "
@@ -157,7 +169,9 @@ def convergence_bound(
         fixed = 2 * gamma * R + 4 * gamma**2 / rho[0] + alpha * D**2 / (2 * E)
         return (fixed + R**2 * rho + 2 * (N + G**2) / alpha) / (T + 1)
 
-    return _both("27b", T, strongly, diameters, {**constants, "alpha": alpha})
+    proved = min(strong_convexity(local.form) for local in plan.program.agents)
+    word = ("G", "gamma") if alpha <= proved * (1 + 1e-9) else ("G", "gamma", "alpha")
+    return _both("27b", T, strongly, diameters, {**constants, "alpha": alpha}, word)
 
 
 def _both(
@@ -166,12 +180,13 @@ def _both(
     bound: Callable[[float, float], Array],
     diameters: Array,
     constants: Mapping[str, float],
+    asserted: tuple[str, ...],
 ) -> ConvergenceBound:
     """The bound, and what the paper writes with the largest diameter of one agent."""
     U2 = float(diameters[:, 0].max())
     constants = {name: float(value) for name, value in constants.items()}
     values = bound(constants["D"], constants["R"])
-    return ConvergenceBound(equation, T, values, bound(U2, U2), constants)
+    return ConvergenceBound(equation, T, values, bound(U2, U2), constants, asserted)
 
 
 def _penalties(method: LinearizedADMM, rounds: int) -> Array:

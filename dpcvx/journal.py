@@ -107,6 +107,11 @@ class Journal:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        if self.path.is_dir():
+            raise LedgerError(
+                f"ledger='{self.path.name}' is a folder. Name a file in it, such as "
+                f"'{self.path.name}/spent.jsonl'."
+            )
         if not self.path.parent.is_dir():
             raise LedgerError(
                 f"The folder of the ledger '{self.path.name}' does not exist. A new ledger counts "

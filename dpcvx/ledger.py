@@ -250,9 +250,11 @@ class Ledger(Mapping[str, Account]):
         for account in self.accounts:
             price = account.spent()
             allowed = "no budget" if account.budget is None else f"of {account.budget.epsilon:.6g}"
+            asserted = sum(entry.certificate == "asserted" for entry in account.entries)
+            mark = f"; {asserted} with asserted sensitivity, NOT proved" if asserted else ""
             lines.append(
                 f"{account.agent}: {len(account.entries)} releases, epsilon {price.epsilon:.6g} "
-                f"{allowed} at delta {price.delta:g} ({price.accountant})"
+                f"{allowed} at delta {price.delta:g} ({price.accountant}){mark}"
             )
         return "\n".join(lines)
 

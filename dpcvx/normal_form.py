@@ -128,12 +128,22 @@ class Clip:
             records = arguments[1] if arguments[1].ndim == 2 else arguments[1][:, None]
             records = records.T
             rows = g.reshape(-1, records.shape[0]).T
-        sizes = np.linalg.norm(records, axis=1) * np.linalg.norm(rows, axis=1) * self.factor
-        share = np.minimum(
-            1.0, np.divide(self.bound, sizes, where=sizes > 0, out=np.ones_like(sizes))
-        )
-        scaled = np.where(np.isfinite(sizes)[:, None], share[:, None] * rows, 0.0)
+        # Factor by factor: a product of the three could leave floating point and bound nothing.
+        long, steep = row_lengths(records), row_lengths(rows)
+        share = np.full(long.size, self.bound)
+        for size in (long, steep, np.full(long.size, self.factor)):
+            share = np.divide(share, size, where=size > 0, out=np.full(long.size, np.inf))
+        share = np.where(np.isnan(share), 0.0, np.minimum(share, 1.0))
+        usable = np.isfinite(long) & np.isfinite(steep)
+        scaled = np.where(usable[:, None], share[:, None] * rows, 0.0)
         return (scaled.T if self.turned else scaled).reshape(g.shape)
+
+
+def row_lengths(rows: Array) -> Array:
+    """l2 norms of the rows, without under- or overflow of squares."""
+    peak = np.abs(rows).max(axis=1, initial=0.0)
+    unit = np.where((peak > 0) & np.isfinite(peak), peak, 1.0)
+    return unit * np.sqrt(((rows / unit[:, None]) ** 2).sum(axis=1))
 
 
 @dataclass(frozen=True, eq=False)

@@ -189,6 +189,11 @@ class PrivateOracle(_Numbered):
         self._sensitivity = sensitivity
         self._exit = exit
         self._noisy = sensitivity is not None and noisy
+        # h(x) + J d: the private part is computed by itself, so that the rounding of large public
+        # numbers, which could differ between neighbours, stays outside.
+        self._slope: Callable[[], Array] | None = None
+        if sensitivity is not None and noisy and sensitivity.splits:
+            self._slope = lambda: _guarded(exit.agent, lambda: sensitivity.slope(data))
         self._public = form.at_zero()
 
     def gradient(self, x: Array) -> Array:
@@ -197,7 +202,9 @@ class PrivateOracle(_Numbered):
         noise = self._exit.calibrated
         bound = 0.0 if noise is None else self._bound(x, noise.mechanism.norm)
         grid, entry = self._entry(place, bound, x.size, "gradient")
-        return self._exit(place, entry, lambda: self._exact(x, bound), grid)
+        apart = self._slope is not None and bound > 0
+        released = self._exit(place, entry, lambda: self._exact(x, bound, apart), grid)
+        return self._public_part(x) + released if apart else released
 
     def solution(self, x: Array, step: ProximalStep) -> Array:
         """Local step at the exact gradient plus noise shaped like the step's own geometry.
@@ -220,7 +227,7 @@ class PrivateOracle(_Numbered):
         limited = bound > 0 and not step.projector.exact
 
         def solved() -> Array:
-            g = self._exact(x, bound)
+            g = self._exact(x, bound, False)
             found = _guarded(
                 self._exit.agent, lambda: step.within(g, reach) if limited else step(g)
             )
@@ -228,12 +235,19 @@ class PrivateOracle(_Numbered):
 
         return self._exit(place, entry, solved, grid, root)
 
-    def _exact(self, x: Array, bound: float) -> Array:
+    def _exact(self, x: Array, bound: float, apart: bool) -> Array:
+        """The gradient, or its private part alone."""
         # Where the gradient is certified not to depend on the data, its rounding may not either.
         noisy = self._exit.calibrated is not None
         objective = self._public if noisy and bound == 0 else self._objective
+        if self._slope is not None and bound > 0:
+            slope = self._slope()
+            return slope if apart else self._public_part(x) + slope
         g = _guarded(self._exit.agent, lambda: objective.gradient(x))
         return np.where(np.isfinite(g), g, 0.0)
+
+    def _public_part(self, x: Array) -> Array:
+        return _guarded(self._exit.agent, lambda: public_part(self._public, x))
 
     def _bound(self, x: Array, p: int, scale: Array | None = None) -> float:
         """Sensitivity of the gradient in lp: over the agent's set, or at a point x that left it."""
@@ -325,6 +339,8 @@ class ReplayOracle(_Numbered):
     account : Account
     public : BoundObjective, optional
         Answers where nothing was recorded, because no answer depended on private data.
+    added : BoundObjective, optional
+        Its gradient is added to recorded gradients: what left was the private part alone.
     """
 
     def __init__(
@@ -333,8 +349,10 @@ class ReplayOracle(_Numbered):
         releases: Iterable[Release],
         account: Account,
         public: BoundObjective | None = None,
+        added: BoundObjective | None = None,
     ) -> None:
         super().__init__(account, [])
+        self._added = added
         self._values = {(r.round, r.step): r.value for r in releases if r.agent == agent}
         self._public = None if public is None else PublicOracle(public, account, [])
 
@@ -343,7 +361,8 @@ class ReplayOracle(_Numbered):
         place = self._next()
         if place not in self._values and self._public is not None:
             return self._public.gradient(x)
-        return self._recorded(place, x.shape)
+        recorded = self._recorded(place, x.shape)
+        return recorded if self._added is None else public_part(self._added, x) + recorded
 
     def solution(self, x: Array, step: ProximalStep) -> Array:
         """The recorded answer."""
@@ -360,6 +379,13 @@ class ReplayOracle(_Numbered):
                 f"{place[1]}: it belongs to another plan, or to a run that stopped earlier."
             )
         return value.copy()
+
+
+def public_part(public: BoundObjective, x: Array) -> Array:
+    """Gradient of the public part of an objective; 0 where it is not finite."""
+    with np.errstate(all="ignore"):
+        g = public.gradient(x)
+    return np.where(np.isfinite(g), g, 0.0)
 
 
 def entry_for(

@@ -47,7 +47,7 @@ from .atoms import (
 )
 from .curvature import Term
 from .matrices import Identity, Matrix, csr, has_entries
-from .normal_form import Atom, Clip, Combination, NormalForm
+from .normal_form import Atom, Clip, Combination, NormalForm, row_lengths
 from .private import PrivateSpec, Rows
 from .projection import Extent
 
@@ -381,7 +381,7 @@ class _Pass:
             )
             return _MatrixRows(one, two, peak, np.arange(m))
         box = self._range(u).size.reshape(shape, order="F")
-        one, two, peak = box.sum(axis=1), _euclid(box), box.max(axis=1, initial=0.0)
+        one, two, peak = box.sum(axis=1), row_lengths(box), box.max(axis=1, initial=0.0)
         owner = _row_owner(self._range(u).owner.reshape(shape, order="F"))
         if not self._moves(u) and not u.terms and not (owner == MIXED).any():
             one, two = self._row_norms(u, shape, one, two)
@@ -403,7 +403,7 @@ class _Pass:
         `one` and `two` are those that follow from the entries alone.
         """
         parts = [np.abs(u.h).reshape(shape, order="F")]
-        norms = [(parts[0].sum(axis=1), _euclid(parts[0]))]
+        norms = [(parts[0].sum(axis=1), row_lengths(parts[0]))]
         for k, G in u.G:
             spec, G = self._spec(k), csr(G)
             if np.diff(G.indptr).max(initial=0) > 1 or (abs(G) > 0).sum(axis=0).max() > 1:
@@ -417,7 +417,7 @@ class _Pass:
         apart = (np.sum([part > 0 for part in parts], axis=0) <= 1).all()
         total_one = np.sum([a for a, _ in norms], axis=0)
         twos = np.array([b for _, b in norms])
-        total_two = _euclid(twos.T) if apart else twos.sum(axis=0)
+        total_two = row_lengths(twos.T) if apart else twos.sum(axis=0)
         return np.minimum(one, total_one), np.minimum(two, total_two)
 
     def _column_norms(self, u: Combination, shape: tuple[int, int]) -> Array:
@@ -431,7 +431,7 @@ class _Pass:
             columns = np.unique(rows.indices)
             reach = self.extent.norm2(columns)
             norms[c] = _operator_norm(rows, 2) * reach if columns.size else 0.0
-        return norms + _euclid(h.T)
+        return norms + row_lengths(h.T)
 
     # backward
 
@@ -626,7 +626,7 @@ class _Pass:
             size[own] = norms[rows[own]]
         else:
             cells = g.size.reshape((m, n), order="F")
-            size = cells.sum(axis=1) if self.p == 1 else _euclid(cells)
+            size = cells.sum(axis=1) if self.p == 1 else row_lengths(cells)
         part = _bounded_times(norm[own], size[own])
         self.total += factor * np.bincount(rows[own], part, self.count)
 
@@ -686,14 +686,6 @@ def _product(M: Matrix, lo: Array, hi: Array) -> tuple[Array, Array]:
     with np.errstate(invalid="ignore"):
         low, high = up @ lo + down @ hi, up @ hi + down @ lo
     return np.where(np.isnan(low), -np.inf, low), np.where(np.isnan(high), np.inf, high)
-
-
-def _euclid(rows: Array) -> Array:
-    """l2 norms of the rows, without underflow."""
-    peak = rows.max(axis=1, initial=0.0)
-    peak = np.maximum(peak, -rows.min(axis=1, initial=0.0))
-    unit = np.where((peak > 0) & np.isfinite(peak), peak, 1.0)
-    return unit * np.sqrt(((rows / unit[:, None]) ** 2).sum(axis=1))
 
 
 def _kept(M: sp.csr_array) -> sp.csr_array:

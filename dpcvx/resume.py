@@ -85,8 +85,19 @@ _LEFT = (
 def _fresh(plan: Plan, accounts: list[Account]) -> Start:
     earlier = [len(account.entries) for account in accounts]
     rounds = _affordable_rounds(plan, accounts)
+    notes = (*_claims(accounts), *_coverage(plan, rounds))
     unpaid: list[set[tuple[int, int]]] = [set() for _ in earlier]
-    return Start(accounts, rounds, earlier, [], unpaid, _coverage(plan, rounds))
+    return Start(accounts, rounds, earlier, [], unpaid, notes)
+
+
+def _claims(accounts: Sequence[Account]) -> tuple[str, ...]:
+    """What the ledger's total rests on, where this run's guarantee does not say so."""
+    if any(entry.certificate == "asserted" for account in accounts for entry in account.entries):
+        return (
+            "earlier releases in the ledger have asserted sensitivities: what was spent in all is "
+            "as good as these claims, whatever this run's own guarantee says",
+        )
+    return ()
 
 
 def _coverage(plan: Plan, rounds: int) -> tuple[str, ...]:

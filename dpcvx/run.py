@@ -135,7 +135,11 @@ def _replay(
     if plan.published:
         return partial(published, k, form, plan.publications[k], releases, account)
     # A ledger file keeps what was charged; answers without private data are computed again.
-    return partial(ReplayOracle, k, releases, account, form.at_zero() if kept else None)
+    public, sensitivity = form.at_zero(), plan.sensitivities[k]
+    apart = plan.calibrated is not None and sensitivity is not None and sensitivity.splits
+    return partial(
+        ReplayOracle, k, releases, account, public if kept else None, public if apart else None
+    )
 
 
 def _transcript(plan: Plan, path: str | Path) -> Transcript:

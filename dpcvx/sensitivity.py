@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -127,6 +127,11 @@ class Sensitivity:
         return not self.records and self.weights is None and self.asserted is None
 
     @property
+    def splits(self) -> bool:
+        """Whether the private part of the gradient leaves by itself."""
+        return self.constant and any(J.nnz for J in self.jacobians)
+
+    @property
     def obstacle(self) -> str:
         """What keeps the gradient from being affine in the data with a constant Jacobian."""
         if self.asserted is not None:
@@ -198,6 +203,13 @@ class Sensitivity:
             if not share.value <= worst.value:
                 worst = share
         return Bound(worst.value * _UP, worst.exact)
+
+    def slope(self, data: Sequence[Array]) -> Array:
+        """``J d``, for gradients with a constant Jacobian."""
+        total = np.zeros(self.extent.lower.size)
+        for J, d in zip(self.jacobians, data, strict=True):
+            total += J @ d
+        return total
 
     def jacobians_at(self, x: Array | None, scale: Array | None = None) -> list[sp.csr_array]:
         """The constant Jacobians plus those of weights at x, with weighted rows."""

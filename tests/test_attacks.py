@@ -367,3 +367,15 @@ def test_a_ledger_of_one_group_is_refused_by_another(name):
     spent = PLANS["two agents"]().run(seed=0).ledger
     with pytest.raises(dp.PrivacyError, match="Keep the groups= of the first run"):
         PLANS[name]().run(seed=0, ledger=spent)
+
+
+def test_a_clip_is_not_bypassed_where_products_of_norms_leave_floating_point():
+    X = dp.Private(shape=(3, 2), adjacency=dp.Rows(1.0), name="X")
+    w = cp.Variable(2, name="w")
+    loss = cp.sum(cp.exp(X @ (1e100 * w) + 250))
+    agent = dp.Agent(cp.Minimize(loss), [cp.abs(w) <= 1], name="a", clip=1.0)
+    plan = dp.Problem([agent]).plan(dp.LinearizedADMM(rho=1.0), rounds=2, epsilon=1.0, delta=1e-6)
+    for size in (1.5e-162, 1e-200, 1e-30, 5e-324, 1.0):
+        rows = np.zeros((3, 2))
+        rows[0, 0] = size
+        assert dp.check(plan, {"X": np.zeros((3, 2))}, data={"X": rows}).passed

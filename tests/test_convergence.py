@@ -139,6 +139,7 @@ def unbounded():
     [
         (lambda: planned(dp.SmoothStep(), given=unbounded()), {}, "set of agent 'open'"),
         (lambda: planned(0.1), {}, "no convergence theorem for the step size"),
+        (lambda: planned(dp.SmoothStep(L=1e-3)), {}, "smoothness constants up to 1"),
         (lambda: planned(dp.SmoothStep(), dp.ResidualBalancing(1.0)), {}, "never falls"),
         (lambda: planned(dp.SqrtStep()), {}, r"gradient_norm=\.\.\..*not_private"),
         (lambda: planned(dp.SqrtStep()), {"gradient_norm": {"a0": 1.0}}, "a0, a1, a2, a3"),
@@ -194,3 +195,13 @@ def test_the_figure_shows_the_bound_and_the_gaps_under_it():
     assert "not private" in axes.get_title()
     (axes,) = bound.plot().axes
     assert axes.get_title() == "" and len(axes.lines) == 1
+
+
+def test_constants_that_are_the_users_word_are_named():
+    assert planned(dp.SmoothStep()).convergence_bound().asserted == ()
+    assert "asserted" not in str(planned(dp.SmoothStep()).convergence_bound())
+    bound = planned(dp.SqrtStep()).convergence_bound(gradient_norm=1.0)
+    assert bound.asserted == ("G",) and "asserted: G" in str(bound)
+    for alpha, names in ((1.0, ("G", "gamma")), (2.0, ("G", "gamma", "alpha"))):
+        plan = planned(dp.StronglyConvexStep(alpha=alpha))
+        assert plan.convergence_bound(gamma=1.0, gradient_norm=1.0).asserted == names

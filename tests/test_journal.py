@@ -121,6 +121,9 @@ def test_no_folder_is_created_for_a_path_that_may_be_mistyped(path):
     with pytest.raises(dp.LedgerError, match="folder of the ledger 'a.jsonl' does not exist"):
         Journal(path.parent / "nowhere" / "a.jsonl")
     assert not (path.parent / "nowhere").exists()
+    with pytest.raises(dp.LedgerError, match="is a folder"):
+        Journal(path.parent)
+    assert not list(path.parent.iterdir())
 
 
 def test_an_empty_file_is_a_new_one(path):

@@ -20,7 +20,7 @@ import pytest
 import dpcvx as dp
 from dpcvx.executors.serial import Serial
 from dpcvx.journal import Journal
-from dpcvx.oracle import PrivateOracle
+from dpcvx.oracle import Exit, PrivateOracle
 from dpcvx.publication import Publication
 from tests.instances import INSTANCES, overlapping_slices, power_line
 from tests.test_journal import ROOT, TAMPERED, cut, ends, parts, put, written
@@ -483,15 +483,14 @@ def test_charges_are_on_disk_before_data_are_touched_and_values_before_they_leav
         assert len(charges) == len(touched)
         assert len(values) == len(touched) - 1
 
-    def leaving(honest):
-        def watched(self, *arguments):
-            value = honest(self, *arguments)
-            if self._private:
-                given.append(base64.b64encode(value.tobytes()).decode())
-                assert list(left(synced[-1]).values()) == given
-            return value
+    leaves = Exit.__call__
 
-        return watched
+    def leaving(self, place, what, *arguments):
+        value = leaves(self, place, what, *arguments)
+        if what is not None:
+            given.append(base64.b64encode(value.tobytes()).decode())
+            assert list(left(synced[-1]).values()) == given
+        return value
 
     class Watched(Serial):
         def start(self, factories):
@@ -508,8 +507,7 @@ def test_charges_are_on_disk_before_data_are_touched_and_values_before_they_leav
 
     monkeypatch.setattr(os, "fsync", lambda file: synced.append(path.read_bytes()))
     watch(monkeypatch, touch)
-    for method in ("gradient", "solution"):
-        monkeypatch.setattr(PrivateOracle, method, leaving(getattr(PrivateOracle, method)))
+    monkeypatch.setattr(Exit, "__call__", leaving)
     plan.run(ledger=path, executor=Watched())
     assert len(touched) == len(charged(synced[-1])) > 1
 
@@ -1107,3 +1105,23 @@ def test_a_ledger_that_covers_fewer_rounds_says_how_many(path):
     result = unpriced(rounds=6).run(ledger=path)
     assert result.rounds == 2
     assert result.notes == ("the ledger leaves budget for 2 of the 6 planned rounds",)
+
+
+def test_a_ledger_says_what_rests_on_claims(path):
+    def claimed():
+        x = cp.Variable(2, name="x")
+        agents = []
+        for name, values in zip("ab", DATA, strict=True):
+            d = dp.Private(values, name=f"of {name}", adjacency=dp.Within(0.1))
+            cost = cp.Minimize(cp.sum_squares(x - d))
+            claim = dp.Asserted(l2=1e-6)
+            agents.append(dp.Agent(cost, [cp.abs(x) <= 1], name=name, sensitivity=claim))
+        return dp.Problem(agents)
+
+    first = unpriced(claimed()).run(ledger=path)
+    assert "2 with asserted sensitivity, NOT proved" in str(first.ledger)
+    second = unpriced(rounds=50).run(ledger=path)
+    assert second.guarantee.kind == "worst-case"
+    assert "asserted sensitivities" in second.notes[0]
+    assert "2 with asserted sensitivity, NOT proved" in str(second.ledger)
+    assert "asserted" not in str(unpriced().run().ledger)

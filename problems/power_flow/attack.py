@@ -26,8 +26,9 @@ Floats = NDArray[np.float64]
 def loads_from_releases(plan: dp.Plan, result: dp.Result) -> list[Floats]:
     """Estimate every zone's loads from the noisy gradients of a run.
 
-    A gradient is ``h(x) + J d`` plus noise, with h, J and the point x known. The noise of the
-    rounds averages out as ``1 / sqrt(T)``, which is what composition counts.
+    A gradient is ``h(x) + J d``, with h, J and the point x known; under noise, ``J d`` plus noise
+    leaves. The noise of the rounds averages out as ``1 / sqrt(T)``, which is what composition
+    counts.
 
     Parameters
     ----------
@@ -48,10 +49,11 @@ def loads_from_releases(plan: dp.Plan, result: dp.Result) -> list[Floats]:
         assert sensitivity is not None
         (J,) = sensitivity.jacobians
         (spec,) = local.form.private
-        h = local.form.at_zero().gradient
-        points = [local.start, *(iterate.last.vectors[k] for iterate in result.iterates[:-1])]
-        seen = [r.value for r in result.transcript.releases if r.agent == k]
-        images = [g - h(x) for g, x in zip(seen, points, strict=True)]
+        images = [r.value for r in result.transcript.releases if r.agent == k]
+        if result.guarantee.kind == "none":  # whole gradients, not their private parts alone
+            h = local.form.at_zero().gradient
+            points = [local.start, *(iterate.last.vectors[k] for iterate in result.iterates[:-1])]
+            images = [g - h(x) for g, x in zip(images, points, strict=True)]
         found = sla.lsqr(J, np.mean(images, axis=0), atol=1e-14, btol=1e-14)[0]
         estimates.append(spec.shaped(found))
     return estimates

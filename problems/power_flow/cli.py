@@ -35,7 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _central(options)
         return _distributed(options)
     except dp.DpcvxError as error:
-        print(f"{command.prog}: {error}", file=sys.stderr)
+        notes = "".join(f"\n{note}" for note in getattr(error, "__notes__", ()))
+        print(f"{command.prog}: {error}{notes}", file=sys.stderr)
         return 2
 
 
