@@ -62,6 +62,11 @@ class Cones:
         rows += [("power_nd", len(a) + 1) for a in self.power_nd]
         return rows
 
+    @property
+    def polyhedral(self) -> bool:
+        """Whether all rows are equalities and inequalities."""
+        return not (self.soc or self.psd or self.exp or self.power or self.power_nd)
+
     def __str__(self) -> str:
         parts = [
             f"{self.zero} zero" if self.zero else "",

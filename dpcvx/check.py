@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from .entries import Entry
 from .errors import DataError, ModelError, PrivacyError
-from .ledger import Account, Entry
+from .ledger import Account
 from .mechanism import Calibrated
 from .neighbours import worst_neighbour
 from .noise import Grid, Source, source_for

@@ -17,6 +17,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from .active_set import ActiveSet, Found
 from .canonical import ConeData, Cones
 
 Array = NDArray[np.float64]
@@ -33,6 +34,8 @@ _INACCURATE = (1e-7, 1e-7)
 # Size of the data up to which a program is not scaled down, and below which not further up.
 _NEAR = 100.0
 _TINY = 1e-10
+# Up to so many variables the active-set method, on full matrices, beats an interior point.
+_LARGEST_DENSE = 200
 
 
 class Outcome(enum.Enum):
@@ -81,28 +84,17 @@ class _Instance:
     far: float
     curvature: float
 
-    def answer(self, found: _Found, outcome: Outcome) -> Answer:
+    def answer(self, found: Found, outcome: Outcome) -> Answer:
         """The answer in x that a solution of the scaled program stands for."""
         x = self.center + self.far * found.y[: self.center.size]
         return Answer(x, outcome, math.sqrt(2 * found.gap * self.curvature) * self.far)
 
 
-@dataclass(frozen=True, eq=False)
-class _Found:
-    """What a solver returned, read once: its vectors are lists that are made on every access."""
-
-    y: Array
-    value: float
-    gap: float
-    residual: float
-    status: str
-
-
-def _found(solver: Any) -> _Found:
-    """Solve."""
+def _found(solver: Any) -> Found:
+    """Solve, and read the answer once: its vectors are lists that are made on every access."""
     solution = solver.solve()
     value = solution.obj_val
-    return _Found(
+    return Found(
         np.asarray(solution.x),
         value,
         abs(value - solution.obj_val_dual),
@@ -136,6 +128,10 @@ class ConicProgram:
         start = self._base / max(self._curvature, 1.0)
         start[self._slots] += 1.0
         self._violated = ConeTest(data.cones)
+        self._columns = column
+        self._active_set = None
+        if n == N <= _LARGEST_DENSE and data.cones.polyhedral and 0 < data.A.shape[0]:
+            self._active_set = ActiveSet(data.A, data.cones.zero)
         self._solver = self._build(_TIGHT, start)
         self._sent = start
 
@@ -150,6 +146,10 @@ class ConicProgram:
             the solver's relative tolerances are tight. The answer does not depend on it otherwise.
         """
         near = self._instance(D, c, center)
+        if self._active_set is not None and (D > 0).all():
+            vertex = self._active_set(self._dense(near.values), near.q, near.b)
+            if vertex is not None and _reached(vertex, _SOLVED, near.far):
+                return near.answer(vertex, Outcome.SOLVED)
         if np.array_equal(near.values, self._sent):
             self._solver.update(q=near.q, b=near.b)
         else:
@@ -158,7 +158,7 @@ class ConicProgram:
         first = _found(self._solver)
         if _reached(first, _SOLVED, near.far):
             return near.answer(first, Outcome.SOLVED)
-        usable: list[tuple[_Instance, _Found]] = [(near, first)] if _usable(first, near) else []
+        usable: list[tuple[_Instance, Found]] = [(near, first)] if _usable(first, near) else []
         for instance in (near, self._instance(D, c, np.zeros_like(center))):
             tight = self._attempt(instance, _TIGHT, True)  # scaled for these values
             # Far from the center the objective is larger, and a gap relative to it too.
@@ -177,7 +177,7 @@ class ConicProgram:
         y = _first_order(self._with(near.values), near.q, near.b, self._data)
         if y is None:
             return Answer(None, Outcome.FAILED)
-        return near.answer(_Found(y, 0.0, math.inf, math.inf, "first order"), Outcome.FALLBACK)
+        return near.answer(Found(y, 0.0, math.inf, math.inf, "first order"), Outcome.FALLBACK)
 
     def _instance(self, D: Array, c: Array, center: Array) -> _Instance:
         data, n = self._data, self._data.n
@@ -191,17 +191,26 @@ class ConicProgram:
         b = data.b - shift
         # Cones are invariant under scaling: far answers are brought near the origin.
         slope = float(np.abs(q).max(initial=0.0))
-        violation = self._violated(b)
-        if violation is None:
-            violation = float(np.abs(shift).max(initial=0.0))
+        size = float(np.abs(b).max(initial=0.0))
+        violation = 0.0
+        if not size * self._violated.factor <= _NEAR:
+            within = self._violated(b)
+            violation = float(np.abs(shift).max(initial=0.0)) if within is None else within
         far = max(1.0, max(slope, violation) / _NEAR)
         # Where everything is small, tolerances of the unit problem would be larger than x.
-        small = max(slope, float(np.abs(b).max(initial=0.0)))
+        small = max(slope, size)
         if 0 < small < 1:
             far = max(small, _TINY)
         return _Instance(values / curvature, q / far, b / far, center, far, curvature)
 
-    def _attempt(self, instance: _Instance, tolerance: float, equilibrate: bool) -> _Found:
+    def _dense(self, values: Array) -> Array:
+        """P and the diagonal as a full matrix."""
+        i, j = self._pattern.indices, self._columns
+        H = np.zeros(self._pattern.shape)
+        H[i, j] = H[j, i] = values
+        return H
+
+    def _attempt(self, instance: _Instance, tolerance: float, equilibrate: bool) -> Found:
         solver = self._build(tolerance, instance.values, equilibrate)
         solver.update(q=instance.q, b=instance.b)
         return _found(solver)
@@ -318,7 +327,7 @@ def bounded_for_slopes(data: ConeData, curved: NDArray[np.intp], generic: Array)
     return True
 
 
-def _reached(found: _Found, required: tuple[float, float], far: float) -> bool:
+def _reached(found: Found, required: tuple[float, float], far: float) -> bool:
     """Whether gap and residuals are small enough, whatever the solver calls its status.
 
     The gap is relative to the objective, or to one, of the program before it was brought near.
@@ -337,7 +346,7 @@ _VERDICTS = {
 }
 
 
-def _usable(found: _Found, instance: _Instance) -> bool:
+def _usable(found: Found, instance: _Instance) -> bool:
     # Relative to the size of far answers: nothing better can be expected of them.
     return _reached(found, _INACCURATE, 1.0) or _reached(found, _INACCURATE, instance.far)
 
@@ -381,10 +390,18 @@ def _first_order(P: sp.csc_array, q: Array, b: Array, data: ConeData) -> Array |
 
 
 class ConeTest:
-    """How far slacks leave their cones; None if there are cones without a simple test."""
+    """How far slacks leave their cones; None if there are cones without a simple test.
+
+    Attributes
+    ----------
+    factor : float
+        No violation is larger than the largest component of a slack times this.
+    """
 
     def __init__(self, cones: Cones) -> None:
         self._simple = not (cones.exp or cones.power or cones.power_nd)
+        widths = (1.0, *(1 + math.sqrt(n) for n in cones.soc), *(float(2 * n) for n in cones.psd))
+        self.factor = max(widths) if self._simple else math.inf
         self._zero, self._first = cones.zero, cones.zero + cones.nonneg
         self._heads = np.cumsum([0, *cones.soc[:-1]]) if cones.soc else None
         self._last = self._first + sum(cones.soc)

@@ -17,7 +17,7 @@ from .accounting import Composition
 if TYPE_CHECKING:
     from .guarantee import AgentGuarantee, Guarantee
     from .plan import Plan
-    from .result import History, Result
+    from .result import Result, Round
 
 _WIDTH = 96
 _LABEL = 13
@@ -103,7 +103,7 @@ def summary(result: Result) -> str:
 
 
 def _outcome_rows(result: Result) -> list[str]:
-    failed, inaccurate = sum(result.history.failed), sum(result.history.inaccurate)
+    failed, inaccurate = result.history.failed, result.history.inaccurate
     lines = [
         _row(
             "status",
@@ -176,16 +176,17 @@ class Reporter:
         self._print("-" * _WIDTH)
         self._progress.start()
 
-    def round(self, t: int, history: History) -> None:
+    def round(self, last: Round) -> None:
         """Advance; print the round if it is one of the shown ones."""
+        t, residuals = last.t, last.residuals
         self._progress.update(self._task, completed=t)
         if self._console.quiet or not (t <= 1 or t % self._every == 0 or t == self._plan.rounds):
             return
         row = (
-            f"{t:>7}{history.primal[-1]:>13.3e}{history.dual[-1]:>13.3e}"
-            f"{history.mismatch[-1]:>12.2e}{history.rho[-1]:>11.3g}{self._spent(t)}"
+            f"{t:>7}{residuals.primal:>13.3e}{residuals.dual:>13.3e}"
+            f"{residuals.mismatch:>12.2e}{residuals.rho:>11.3g}{self._spent(t)}"
         )
-        note = f"  {history.failed[-1]} failed solve(s)" if history.failed[-1] else ""
+        note = f"  {last.failed} failed solve(s)" if last.failed else ""
         self._print(row + note)
 
     def stop(self) -> None:

@@ -31,8 +31,9 @@ from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from .accounting import Composition
+from .entries import Entry
 from .errors import LedgerError
-from .ledger import Account, Budget, Entry, Ledger
+from .ledger import Account, Budget, Ledger
 
 Array = NDArray[np.float64]
 

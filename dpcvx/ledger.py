@@ -7,47 +7,14 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
 
 from .accounting import Composition, Price
+from .entries import Entries, Entry
 from .errors import BudgetError, PrivacyError
 from .mechanism import MECHANISMS, Calibrated
 
 # Relative slack of budget comparisons, so that ten releases of 0.1 fit into 1.0.
 _SLACK = 1e-9
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One application of a noise mechanism.
-
-    Attributes
-    ----------
-    round, step : int
-        Round (from 1; 0 is before the first) and release within the round (from 1).
-    mechanism : str
-    multiplier : float
-        Noise scale over sensitivity.
-    sensitivity : float
-        Bound of what is released, in the mechanism's norm, after the released vector was scaled to
-        unit noise shape; rounding to the grid included.
-    grid : float
-        Width of the grid on which the scaled vector was released; 0 without noise.
-    certificate : {"derived", "asserted", "none"}
-        How the sensitivity was obtained; asserted by the user, or none for a release without noise.
-    released : str
-        What left the agent, but for the noise: a gradient, the solution of a local step, or, once,
-        the data or the slope of the objective.
-    """
-
-    round: int
-    step: int
-    mechanism: str
-    multiplier: float
-    sensitivity: float
-    grid: float
-    certificate: Literal["derived", "asserted", "none"]
-    released: str
 
 
 @dataclass(frozen=True)
@@ -80,7 +47,7 @@ class Account:
         not compose, so an account goes on under its own only.
     budget : Budget or None
         None for a run without noise.
-    entries : list of Entry
+    entries : sequence of Entry
     share : int
         Number of agents among which one person's data may be spread: every release counts so many
         times, as if the others released the same.
@@ -89,7 +56,7 @@ class Account:
     agent: str
     adjacency: Mapping[str, str]
     budget: Budget | None
-    entries: list[Entry] = field(default_factory=list)
+    entries: Entries = field(default_factory=Entries)
     share: int = 1
     _total: Composition = field(default_factory=Composition, repr=False)
 
@@ -183,7 +150,7 @@ class Account:
                 f"data that are spread over so many agents; this plan counts {fresh.share}. Keep "
                 "the groups= of the first run."
             )
-        return replace(self, budget=fresh.budget, entries=list(self.entries))
+        return replace(self, budget=fresh.budget, entries=self.entries.copy())
 
     def refusal(self, calibrated: Calibrated, count: int) -> BudgetError:
         """The error for `count` further releases that the budget does not cover."""

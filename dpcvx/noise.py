@@ -17,7 +17,7 @@ import itertools
 import math
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -192,17 +192,15 @@ def rounded_normal(scale: float, size: int, source: Randomness) -> Integers:
     words = source.words(2 * pairs)
     u, v = words[:pairs], words[pairs:]
     # Box and Muller: radius sqrt(-2 log u), angle 2 pi v.
-    radius = np.sqrt(-2.0 * np.log(_middle(u)))
-    angle = 2.0 * np.pi * _middle(v)
+    uniform = _middle(words)
+    unseen = _unseen(u, uniform[:pairs])
+    radius = np.sqrt(0.0 - 2.0 * np.log(uniform[:pairs]))  # not -0.0, which errors divide by
+    angle = 2.0 * np.pi * uniform[pairs:]
+    value = np.stack([np.cos(angle), np.sin(angle)])
+    value *= radius
     with np.errstate(divide="ignore"):
-        error = radius * 2.0**-_BITS + (2.0 ** -(_BITS + 5) + _unseen(u)) / radius
-    tails = _Tails(u, v, source)
-    return np.concatenate(
-        [
-            _decided(scale, radius * np.cos(angle), error, tails, _cosine),
-            _decided(scale, radius * np.sin(angle), error, tails, _sine),
-        ]
-    )[:size]
+        error = radius * 2.0**-_BITS + (2.0 ** -(_BITS + 5) + unseen) / radius
+    return _decided(scale, value, error, _Tails(u, v, source), (_cosine, _sine))[:size]
 
 
 def rounded_laplace(scale: float, size: int, source: Randomness) -> Integers:
@@ -212,10 +210,12 @@ def rounded_laplace(scale: float, size: int, source: Randomness) -> Integers:
     """
     words = source.words(2 * size)
     u, v = words[:size], words[size:]
-    magnitude = -np.log(_middle(u))
+    uniform = _middle(u)
+    magnitude = -np.log(uniform)
     sign = np.where(v >> np.uint64(63), 1.0, -1.0)
-    error = (magnitude + 1.0) * 2.0**-_BITS + _unseen(u)
-    return _decided(scale, sign * magnitude, error, _Tails(u, v, source), _signed_log)
+    error = (magnitude + 1.0) * 2.0**-_BITS + _unseen(u, uniform)
+    value = (sign * magnitude)[np.newaxis]
+    return _decided(scale, value, error, _Tails(u, v, source), (_signed_log,))
 
 
 @dataclass(frozen=True)
@@ -270,16 +270,40 @@ def _signed_log(u: mpmath.mpf, v: mpmath.mpf, width: mpmath.mpf) -> _Interval:
     return _Interval(magnitude if v >= 0.5 else -magnitude, width / u)
 
 
-def _decided(scale: float, value: Array, error: Array, tails: _Tails, exact: Exact) -> Integers:
-    """Nearest integers of ``scale * Y``, recomputed where the error leaves more than one."""
+def _decided(
+    scale: float, value: Array, error: Array, tails: _Tails, exact: Sequence[Exact]
+) -> Integers:
+    """Nearest integers of ``scale * Y``, recomputed where the error leaves more than one.
+
+    Parameters
+    ----------
+    scale : float
+    value : ndarray, shape (k, m)
+        Y; column i is a function of the i-th U and V.
+    error : ndarray, shape (m,)
+        Bound of the error of each column.
+    tails : _Tails
+    exact : sequence of k callables
+        One per row.
+
+    Returns
+    -------
+    ndarray of int64, shape (k * m,)
+    """
     scaled = scale * value
-    with np.errstate(invalid="ignore"):
-        margin = scale * error + np.abs(scaled) * 2.0**-50
-        low, high = np.rint(scaled - margin), np.rint(scaled + margin)
-    out = np.clip(np.where(low == high, low, 0.0), -_LARGEST, _LARGEST).astype(np.int64)
-    for i in np.flatnonzero(low != high):
-        out[i] = _refined(scale, int(i), tails, exact)
-    return out
+    nearest = np.rint(scaled)
+    # The distance from the nearest integer is exact; a second one must be out of reach.
+    off = np.abs(scaled - nearest)
+    off += np.abs(scaled) * 2.0**-49
+    with np.errstate(invalid="ignore"):  # zero times an unbounded error
+        off += scale * error
+    undecided = () if off.max(initial=0.0) < 0.5 else np.argwhere(~(off < 0.5))
+    if len(undecided):
+        nearest[~np.isfinite(nearest)] = 0.0
+    out = np.clip(nearest, -_LARGEST, _LARGEST).astype(np.int64)
+    for row, i in undecided:
+        out[row, i] = _refined(scale, int(i), tails, exact[row])
+    return out.ravel()
 
 
 def _refined(scale: float, i: int, tails: _Tails, exact: Exact) -> int:
@@ -301,7 +325,9 @@ def _middle(words: Words) -> Array:
     return (words.astype(np.float64) + 0.5) * 2.0**-64
 
 
-def _unseen(words: Words) -> Array:
+def _unseen(words: Words, uniform: Array) -> Array:
     """How far the unseen bits can move log u."""
+    moved = 2.0**-64 / uniform
     # Without a bit set the variable may be as small as it likes, and its logarithm unbounded.
-    return np.where(words == 0, np.inf, 1.0 / (words.astype(np.float64) + 0.5))
+    moved[words == 0] = np.inf
+    return moved

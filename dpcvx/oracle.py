@@ -15,9 +15,10 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from .entries import Entry
 from .errors import PrivacyError
 from .journal import Journal
-from .ledger import Account, Entry
+from .ledger import Account
 from .mechanism import Calibrated
 from .noise import Grid, Source
 from .normal_form import BoundObjective, NormalForm

@@ -101,8 +101,8 @@ class Plan:
         record : bool
             Keep the transcript of all releases in the result (memory grows with the rounds).
         iterates : bool
-            Keep the iterates of every round in the result (memory grows with the rounds). They
-            are functions of released values, covered by the guarantee.
+            Keep the iterates and residuals of every round in the result (memory grows with the
+            rounds). They are functions of released values, covered by the guarantee.
         ledger : Ledger, str or Path, optional
             Of earlier runs on the same data: their spending counts against the budget. A path
             names a file that keeps the ledger, created if it does not exist: every charge and

@@ -26,7 +26,7 @@ def convergence(result: Result) -> Figure:
 
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
-    t = np.arange(1, len(result.history) + 1)
+    t = result.history.rounds
     axes.plot(t, result.history.primal, label=r"primal  $\|w - z\|$")
     axes.plot(t, result.history.dual, label=r"dual  $\rho\,\|w - w_{\mathrm{prev}}\|$")
     if np.nanmax([*result.history.primal, *result.history.dual], initial=0.0) > 0:

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from .entries import Entry
 from .errors import BudgetError, LedgerError, ModelError
 from .journal import Journal, Recorded
-from .ledger import Account, Entry, Ledger
+from .ledger import Account, Ledger
 from .oracle import Release
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from .noise import source_for
 from .oracle import Exit, PrivateOracle, Release, ReplayOracle, publish, published
 from .plan import Plan
 from .private import Private, source_of
-from .result import History, Iterate, Result, Solution, Status, Transcript, assign
+from .result import History, Iterate, Result, Round, Solution, Status, Transcript, assign
 from .resume import begin
 from .worker import AgentOracle, Report, make_worker
 
@@ -181,7 +181,8 @@ def drive(
     """Run `rounds` rounds of a plan's algorithm against the given oracles."""
     algorithm, program = plan.algorithm, plan.program
     started = time.perf_counter()
-    history = History()
+    history = History(None) if iterates else History()
+    last: Round | None = None
     path: list[list[Answer]] = []
     status = Status.COMPLETED if rounds == plan.rounds else Status.BUDGET
     factories = [
@@ -201,8 +202,8 @@ def drive(
                 values = [None if r is None else r.message for r in replies]
                 server = algorithm.receive(server, t, k, values)
             residuals = algorithm.residuals(server)
-            history.append(residuals, outcomes)
-            reporter.round(t, history)
+            last = history.append(residuals, outcomes)
+            reporter.round(last)
             if iterates:
                 path.append(executor.map("answer"))
             if tolerance is not None and _below(residuals, tolerance):
@@ -212,7 +213,8 @@ def drive(
     finally:
         reporter.stop()
         executor.close()
-    if history.failed[-1] > 0:
+    assert last is not None  # plans and transcripts have at least one round
+    if last.failed > 0:
         status = Status.STALLED
     start = {
         v.id: np.asarray(plan.problem.start.get(v, v.project(np.zeros(v.shape))))
@@ -227,10 +229,10 @@ def drive(
     releases = tuple(r for report in reports for r in report.releases)
     transcript = None
     if record:
-        transcript = Transcript(plan.fingerprint, len(history), releases, status, guarantee, ledger)
+        transcript = Transcript(plan.fingerprint, last.t, releases, status, guarantee, ledger)
     return Result(
         status=status,
-        rounds=len(history),
+        rounds=last.t,
         seconds=time.perf_counter() - started,
         guarantee=guarantee,
         ledger=ledger,

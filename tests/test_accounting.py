@@ -18,7 +18,8 @@ from dpcvx.accounting import (
     laplace_multiplier,
     ryu_kim_claim,
 )
-from dpcvx.ledger import Account, Budget, Entry
+from dpcvx.entries import Entry
+from dpcvx.ledger import Account, Budget
 from dpcvx.mechanism import Calibrated
 from dpcvx.oracle import Exit
 from tests.instances import power_line

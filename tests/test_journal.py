@@ -17,8 +17,9 @@ import pytest
 
 import dpcvx as dp
 from dpcvx.accounting import Composition
+from dpcvx.entries import Entry
 from dpcvx.journal import Journal
-from dpcvx.ledger import Account, Budget, Entry
+from dpcvx.ledger import Account, Budget
 
 ROOT = Path(__file__).parent.parent
 

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 import dpcvx as dp
 from dpcvx.accounting import Composition
-from dpcvx.ledger import Account, Budget, Entry, Ledger
+from dpcvx.entries import Entry
+from dpcvx.ledger import Account, Budget, Ledger
 from dpcvx.mechanism import Calibrated
 
 TENTH = Calibrated(dp.Laplace(), 10.0)

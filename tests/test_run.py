@@ -141,7 +141,7 @@ def test_a_failing_solver_keeps_the_previous_point_and_ends_no_run(monkeypatch):
     monkeypatch.setattr(ConicProgram, "solve", fails_sometimes)
     result = plan.run(seed=0)
     assert result.status is dp.Status.COMPLETED
-    assert sum(result.history.failed) > 0
+    assert result.history.failed > 0
     assert "that failed and kept the previous point" in " ".join(str(result).split())
     assert len(result.ledger["site0"].entries) == 10
 
@@ -150,7 +150,7 @@ def test_a_failing_solver_behind_the_door_does_not_show(monkeypatch):
     plan = plan_of(covariance(), algorithm=dp.LinearizedADMM(step=0.1, perturb="output"))
     monkeypatch.setattr(ConicProgram, "solve", lambda *_: Answer(None, Outcome.FAILED))
     result = plan.run(seed=0, record=True)
-    assert sum(result.history.failed) == 0
+    assert result.history.failed == 0
     assert all(np.isfinite(r.value).all() for r in result.transcript.releases)
 
 

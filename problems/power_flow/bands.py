@@ -36,8 +36,12 @@ def quartiles(curves: Sequence[Sequence[float]]) -> Floats:
 
 
 def consensus(result: dp.Result) -> Sequence[float]:
-    """Distance ``||w - z||`` from consensus after each round, from released values."""
-    return result.history.primal
+    """Distance ``||w - z||`` from consensus after each round, from released values.
+
+    Between the rounds that the history of a long run keeps, it is interpolated.
+    """
+    history, t = result.history, np.arange(1, result.rounds + 1)
+    return np.interp(t, history.rounds, history.primal).tolist()
 
 
 def convergence_bands(

@@ -1,0 +1,130 @@
+"""Ledger entries in little memory: releases that differ in their place only are kept once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from operator import attrgetter
+from typing import Literal, overload
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One application of a noise mechanism.
+
+    Attributes
+    ----------
+    round, step : int
+        Round (from 1; 0 is before the first) and release within the round (from 1).
+    mechanism : str
+    multiplier : float
+        Noise scale over sensitivity.
+    sensitivity : float
+        Bound of what is released, in the mechanism's norm, after the released vector was scaled to
+        unit noise shape; rounding to the grid included.
+    grid : float
+        Width of the grid on which the scaled vector was released; 0 without noise.
+    certificate : {"derived", "asserted", "none"}
+        How the sensitivity was obtained; asserted by the user, or none for a release without noise.
+    released : str
+        What left the agent, but for the noise: a gradient, the solution of a local step, or, once,
+        the data or the slope of the objective.
+    """
+
+    round: int
+    step: int
+    mechanism: str
+    multiplier: float
+    sensitivity: float
+    grid: float
+    certificate: Literal["derived", "asserted", "none"]
+    released: str
+
+
+_kind = attrgetter("mechanism", "multiplier", "sensitivity", "grid", "certificate", "released")
+
+
+@dataclass(frozen=True)
+class _Span:
+    """Entries of one kind from `first` on, `steps` to a round; 0 within the first round."""
+
+    first: Entry
+    count: int = 1
+    steps: int = 0
+
+    def place(self, i: int) -> tuple[int, int]:
+        """Round and step of entry i."""
+        if self.steps == 0:
+            return self.first.round, self.first.step + i
+        rounds, step = divmod(self.first.step - 1 + i, self.steps)
+        return self.first.round + rounds, step + 1
+
+    def entry(self, i: int) -> Entry:
+        """Entry i."""
+        t, step = self.place(i)
+        return replace(self.first, round=t, step=step)
+
+    def extended(self, entry: Entry) -> _Span | None:
+        """With one more entry, if it is of the same kind and in the next place."""
+        if _kind(entry) != _kind(self.first):
+            return None
+        steps = self.steps
+        if steps == 0 and entry.round > self.first.round:
+            steps = self.place(self.count - 1)[1]
+        longer = _Span(self.first, self.count + 1, steps)
+        return longer if longer.place(self.count) == (entry.round, entry.step) else None
+
+
+class Entries(Sequence[Entry]):
+    """Append-only sequence of entries."""
+
+    def __init__(self, entries: Iterable[Entry] = ()) -> None:
+        self._spans: list[_Span] = []
+        self._size = 0
+        for entry in entries:
+            self.append(entry)
+
+    def append(self, entry: Entry) -> None:
+        """Add an entry."""
+        longer = self._spans[-1].extended(entry) if self._spans else None
+        if longer is None:
+            self._spans.append(_Span(entry))
+        else:
+            self._spans[-1] = longer
+        self._size += 1
+
+    def copy(self) -> Entries:
+        """The same entries, to go on from."""
+        new = Entries()
+        new._spans, new._size = list(self._spans), self._size
+        return new
+
+    def __iter__(self) -> Iterator[Entry]:
+        return (span.entry(i) for span in self._spans for i in range(span.count))
+
+    def __len__(self) -> int:
+        return self._size
+
+    @overload
+    def __getitem__(self, index: int) -> Entry: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Entry]: ...
+
+    def __getitem__(self, index: int | slice) -> Entry | list[Entry]:
+        if isinstance(index, slice):
+            return list(self)[index]
+        i = range(self._size)[index]
+        for span in self._spans:
+            if i < span.count:
+                return span.entry(i)
+            i -= span.count
+        raise IndexError(index)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sequence):
+            return NotImplemented
+        return list(self) == list(other)
+
+    def __repr__(self) -> str:
+        return f"Entries({list(self)!r})"
