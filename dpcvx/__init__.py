@@ -30,6 +30,7 @@ from .errors import LedgerError as LedgerError
 from .errors import ModelError as ModelError
 from .errors import PrivacyError as PrivacyError
 from .errors import SolverError as SolverError
+from .executors.processes import Processes as Processes
 from .executors.serial import Serial as Serial
 from .executors.threads import Threads as Threads
 from .guarantee import Guarantee as Guarantee

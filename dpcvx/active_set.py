@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from ctypes import c_int
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import daqp
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
+
+from .canonical import ConeData
 
 Array = NDArray[np.float64]
 
@@ -19,8 +21,7 @@ _EQUALITY = 5
 _INFINITE = 1e30
 
 
-@dataclass(frozen=True, eq=False)
-class Found:
+class Found(NamedTuple):
     """What a solver returned, and how far it is from satisfying the conditions of optimality.
 
     Attributes
@@ -29,7 +30,7 @@ class Found:
     value, gap, residual : float
         Objective; its distance from the dual one; largest violation of a constraint or of
         stationarity.
-    status : str
+    status : object
         The solver's own word.
     """
 
@@ -37,62 +38,126 @@ class Found:
     value: float
     gap: float
     residual: float
-    status: str
+    status: Any
 
 
 class ActiveSet:
-    """``minimize 1/2 y'Hy + q'y`` over ``b - A y >= 0`` (``= 0`` in the first rows), H > 0.
+    """``minimize 1/2 x'(P + diag(D)) x + (q + c)'x`` over a polyhedron, D > 0.
 
-    Every call starts from nothing: answers depend on the arguments alone.
+    Every call starts from nothing: answers depend on the arguments alone. What follows from the
+    weights is kept for the last ones.
 
     Parameters
     ----------
-    A : sparse array, shape (m, n)
-    equalities : int
-        Number of leading rows that hold with equality.
+    data : ConeData
+        P, q and rows ``b - A x >= 0``, or ``= 0`` in the first ones; no auxiliary columns.
     """
 
-    def __init__(self, A: sp.csc_array, equalities: int) -> None:
-        rows = sp.csr_array(A)
+    def __init__(self, data: ConeData) -> None:
+        rows = sp.csr_array(data.A)
         rows.eliminate_zeros()
         m, n = rows.shape
         # Inequalities of one entry are bounds, which the solver has apart.
-        alone = (np.diff(rows.indptr) == 1) & (np.arange(m) >= equalities)
-        single = np.flatnonzero(alone)
-        slope, column = rows.data[rows.indptr[single]], rows.indices[rows.indptr[single]]
-        up = slope > 0
-        self._above = single[up], column[up], slope[up]
-        self._below = single[~up], column[~up], slope[~up]
-        self._general = np.flatnonzero(~alone)
-        self._G = np.ascontiguousarray(rows[self._general].toarray())
-        self._equal = slice(n, n + equalities)
-        self._sense = np.zeros(n + self._general.size, dtype=c_int)
-        self._sense[self._equal] = _EQUALITY
+        alone = (np.diff(rows.indptr) == 1) & (np.arange(m) >= data.cones.zero)
+        single, general = np.flatnonzero(alone), np.flatnonzero(~alone)
+        slope, columns = rows.data[rows.indptr[single]], rows.indices[rows.indptr[single]]
+        above, bounds = slope > 0, data.b[single] / slope
+        self._upper = np.full(n + general.size, _INFINITE)
+        self._lower = -self._upper
+        np.minimum.at(self._upper, columns[above], bounds[above])
+        np.maximum.at(self._lower, columns[~above], bounds[~above])
+        self._upper[n:] = data.b[general]
+        equal = slice(n, n + data.cones.zero)
+        self._lower[equal] = self._upper[equal]
+        self._sense = np.zeros(n + general.size, dtype=c_int)
+        self._sense[equal] = _EQUALITY
+        self._G = np.ascontiguousarray(rows[general].toarray())
+        self._P, self._q = data.P.toarray(), data.q
+        self._weights: _Weighted | None = None
+        self._size = float(np.abs(np.concatenate([bounds, data.b[general]])).max(initial=0.0))
 
-    def __call__(self, H: Array, q: Array, b: Array) -> Found | None:
-        """Solve; None where the solver gives up."""
-        n = q.size
-        upper = np.full(self._sense.size, _INFINITE)
-        lower = np.full(self._sense.size, -_INFINITE)
-        rows, columns, slope = self._above
-        np.minimum.at(upper, columns, b[rows] / slope)
-        rows, columns, slope = self._below
-        np.maximum.at(lower, columns, b[rows] / slope)
-        upper[n:] = b[self._general]
-        lower[self._equal] = upper[self._equal]
+    def __call__(self, D: Array, c: Array) -> Found | None:
+        """Solve; None where the solver gives up.
+
+        Objective and gap are relative to the largest weight, the residual to the size of the
+        numbers. The objective counts from where it is least without constraints (and without P
+        off its diagonal), as for a projection.
+        """
+        n, q, weights = D.size, self._q + c, self._weights
+        if weights is None or not np.array_equal(weights.D, D):
+            weights = self._weights = self._weighted(D)
+        unit, each, G = weights.unit, weights.each, weights.G
+        slopes = q * unit
+        size = max(self._size, float(np.abs(slopes * unit).max())) or 1.0
         # Handed over as copies: the solver works in the arrays it is given.
         found: Any = daqp.solve(
-            H, q, self._G, upper.copy(), lower.copy(), self._sense.copy(), primal_tol=_TOLERANCE
+            weights.H.copy(),
+            slopes.copy(),
+            G.copy(),
+            weights.upper.copy(),
+            weights.lower.copy(),
+            self._sense.copy(),
+            primal_tol=_TOLERANCE * size * math.sqrt(weights.largest),
         )
-        y, _, flag, info = found
+        z, _, flag, info = found
         if flag != _OPTIMAL:
             return None
-        slack = np.concatenate([y, self._G @ y])
-        above, below = upper - slack, slack - lower
+        # In the scaled variables; x and the rows follow at the end.
         multiplier = info["lam"]
-        slopes = H @ y + q
-        stationary = slopes + multiplier[:n] + multiplier[n:] @ self._G
-        gap = np.maximum(multiplier, 0.0) @ above - np.minimum(multiplier, 0.0) @ below
-        violation = max(-float(above.min()), -float(below.min()), float(np.abs(stationary).max()))
-        value = float(q @ y + slopes @ y) / 2
-        return Found(y, value, abs(float(gap)), max(violation, 0.0), "active set")
+        slack = np.concatenate([z, G @ z])
+        above, below = weights.upper - slack, slack - weights.lower
+        # Complementarity has no cancellation, which a difference of objectives would have; what is
+        # left of stationarity counts by the least curvature, that of the weights.
+        gap = abs(float(np.where(multiplier > 0, above, -below) @ multiplier))
+        left = weights.H @ z + slopes + multiplier[:n] + multiplier[n:] @ G
+        gap += float(left @ left) / (2 * weights.least)
+        violation = -float((np.minimum(above, below) * each).min())
+        tall = max(float(slopes @ slopes), weights.largest * self._size**2) or 1.0
+        residual = max(violation / size, float(np.abs(left).max()) / math.sqrt(tall))
+        way = z + slopes
+        value = float(way @ way) / 2
+        largest = weights.largest
+        return Found(unit * z, value / largest, gap / largest, residual, "active set")
+
+    def _weighted(self, D: Array) -> _Weighted:
+        n = D.size
+        H = self._P.copy()
+        H.ravel()[:: n + 1] += D
+        # A unit diagonal: the solver silently adds to an H whose entries differ a lot.
+        unit = 1.0 / np.sqrt(H.ravel()[:: n + 1])
+        H *= unit
+        H *= unit[:, None]
+        each = np.concatenate([unit, np.ones(self._upper.size - n)])
+        return _Weighted(
+            D=D.copy(),
+            H=H,
+            unit=unit,
+            each=each,
+            G=self._G * unit,
+            upper=self._upper / each,
+            lower=self._lower / each,
+            largest=float(D.max()),
+            least=float((D * unit * unit).min()),
+        )
+
+
+class _Weighted(NamedTuple):
+    """The program in ``z = x / unit``, for weights D.
+
+    Attributes
+    ----------
+    each : ndarray
+        Unit of every slack: of bounds that of the variable, of rows 1.
+    largest, least : float
+        Largest weight, and smallest one in the scaled variables: no curvature is below it.
+    """
+
+    D: Array
+    H: Array
+    unit: Array
+    each: Array
+    G: Array
+    upper: Array
+    lower: Array
+    largest: float
+    least: float

@@ -174,6 +174,10 @@ def cone_data(
         are removed; only bounds from attributes can touch them.
     layout : Layout
     """
+    if objective is None and not constraints and not any(_restricted(v) for v in variables):
+        n = layout.size  # worth a shortcut: a thousand agents without a set are no rarity
+        empty = sp.csc_array((n, n)), np.zeros(n), sp.csc_array((0, n)), np.zeros(0)
+        return ConeData(*empty, Cones(), n)
     f = cp.Constant(0) if objective is None else objective
     data, columns = _problem_data(f, constraints, variables)
     A, b, cones = sp.csc_array(data["A"]), np.asarray(data["b"], float), _cones(data["dims"])
@@ -202,6 +206,10 @@ def cone_data(
     return ConeData(
         sp.csc_array(P[order][:, order]), q[order], sp.csc_array(A[:, order]), b, cones, layout.size
     )
+
+
+def _restricted(variable: cp.Variable) -> bool:
+    return any(a is not None and a is not False for a in variable.attributes.values())
 
 
 def _problem_data(

@@ -82,18 +82,19 @@ class ObservedExit(Exit):
         what: Entry | None,
         compute: Callable[[], Array],
         grid: Grid | None,
-        scale: Array | float = 1.0,
+        scale: Array | None = None,
     ) -> Array:
         """See `Exit`."""
         value = compute()
-        inside = scale * value if grid is None else grid.rounded(scale * value)
+        shape = 1.0 if scale is None else scale
+        inside = shape * value if grid is None else grid.rounded(shape * value)
         if self._frozen is None:
             out = super().__call__(place, what, lambda: value, grid, scale)
         else:
             if what is not None:
                 self._charge(what)
             out = self._frozen.get(place, value)
-        self.seen.append(Observation(place, what, np.asarray(inside), scale * out, grid))
+        self.seen.append(Observation(place, what, np.asarray(inside), shape * out, grid))
         return out
 
 

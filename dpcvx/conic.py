@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import enum
 import math
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import clarabel
 import numpy as np
@@ -34,6 +34,8 @@ _INACCURATE = (1e-7, 1e-7)
 # Size of the data up to which a program is not scaled down, and below which not further up.
 _NEAR = 100.0
 _TINY = 1e-10
+# Up to so many entries a full matrix is multiplied faster than a sparse one.
+_LITTLE = 20_000
 # Up to so many variables the active-set method, on full matrices, beats an interior point.
 _LARGEST_DENSE = 200
 
@@ -49,8 +51,7 @@ class Outcome(enum.Enum):
     UNBOUNDED = "the objective is unbounded below"
 
 
-@dataclass(frozen=True, eq=False)
-class Answer:
+class Answer(NamedTuple):
     """Minimiser of a conic program and how it was found.
 
     Attributes
@@ -73,8 +74,7 @@ _LARGEST_EXTENT = 300
 _WIDER = 1e-5
 
 
-@dataclass(frozen=True, eq=False)
-class _Instance:
+class _Instance(NamedTuple):
     """A program's numbers for one solve: y = (x - center) / far, objective over curvature."""
 
     values: Array
@@ -99,7 +99,7 @@ def _found(solver: Any) -> Found:
         value,
         abs(value - solution.obj_val_dual),
         max(solution.r_prim, solution.r_dual),
-        str(solution.status),
+        solution.status,
     )
 
 
@@ -115,7 +115,9 @@ class ConicProgram:
     def __init__(self, data: ConeData) -> None:
         self._data = data
         n, N = data.n, data.A.shape[1]
-        self._own_P, self._own_A = data.P[:, :n], data.A[:, :n]
+        own_A = data.A[:, :n]
+        self._own_A = own_A.toarray() if math.prod(own_A.shape) <= _LITTLE else own_A
+        self._own_P = data.P[:, :n]
         ones = sp.csc_array((np.ones(n), (np.arange(n), np.arange(n))), shape=(N, N))
         pattern = sp.csc_array(sp.triu(data.P + 0 * data.P) + ones)  # keeps a slot per diagonal
         pattern.sort_indices()
@@ -128,10 +130,9 @@ class ConicProgram:
         start = self._base / max(self._curvature, 1.0)
         start[self._slots] += 1.0
         self._violated = ConeTest(data.cones)
-        self._columns = column
         self._active_set = None
         if n == N <= _LARGEST_DENSE and data.cones.polyhedral and 0 < data.A.shape[0]:
-            self._active_set = ActiveSet(data.A, data.cones.zero)
+            self._active_set = ActiveSet(data)
         self._solver = self._build(_TIGHT, start)
         self._sent = start
 
@@ -145,12 +146,12 @@ class ConicProgram:
             The program is solved for ``x - center``: near the answer, the objective is small and
             the solver's relative tolerances are tight. The answer does not depend on it otherwise.
         """
-        near = self._instance(D, c, center)
         if self._active_set is not None and (D > 0).all():
-            vertex = self._active_set(self._dense(near.values), near.q, near.b)
-            if vertex is not None and _reached(vertex, _SOLVED, near.far):
-                return near.answer(vertex, Outcome.SOLVED)
-        if np.array_equal(near.values, self._sent):
+            face = self._active_set(D, c)
+            if face is not None and _reached(face, _SOLVED, 1.0):
+                return Answer(face.y, Outcome.SOLVED, math.sqrt(2 * face.gap * _largest(D)))
+        near = self._instance(D, c, center)
+        if (near.values == self._sent).all():
             self._solver.update(q=near.q, b=near.b)
         else:
             self._solver.update(P=near.values, q=near.q, b=near.b)
@@ -172,7 +173,7 @@ class ConicProgram:
         if usable:
             instance, best = min(usable, key=lambda pair: pair[1].gap * pair[0].far ** 2)
             return instance.answer(best, Outcome.INACCURATE)
-        if (verdict := _VERDICTS.get(first.status)) is not None:
+        if (verdict := _VERDICTS.get(str(first.status))) is not None:
             return Answer(None, verdict)
         y = _first_order(self._with(near.values), near.q, near.b, self._data)
         if y is None:
@@ -181,34 +182,32 @@ class ConicProgram:
 
     def _instance(self, D: Array, c: Array, center: Array) -> _Instance:
         data, n = self._data, self._data.n
-        curvature = max(self._curvature, float(D.max(initial=0.0))) or 1.0
+        curvature = max(self._curvature, _largest(D)) or 1.0
         values = self._base.copy()
         values[self._slots] += D
-        q = data.q + self._own_P @ center if self._own_P.nnz else data.q.copy()
+        values /= curvature
+        q = data.q.copy()
+        if self._own_P.nnz:
+            q += self._own_P @ center
         q[:n] += c + D * center
         q /= curvature
         shift = self._own_A @ center
         b = data.b - shift
         # Cones are invariant under scaling: far answers are brought near the origin.
-        slope = float(np.abs(q).max(initial=0.0))
-        size = float(np.abs(b).max(initial=0.0))
+        slope, size = _largest(np.abs(q)), _largest(np.abs(b))
         violation = 0.0
         if not size * self._violated.factor <= _NEAR:
             within = self._violated(b)
-            violation = float(np.abs(shift).max(initial=0.0)) if within is None else within
+            violation = _largest(np.abs(shift)) if within is None else within
         far = max(1.0, max(slope, violation) / _NEAR)
         # Where everything is small, tolerances of the unit problem would be larger than x.
         small = max(slope, size)
         if 0 < small < 1:
             far = max(small, _TINY)
-        return _Instance(values / curvature, q / far, b / far, center, far, curvature)
-
-    def _dense(self, values: Array) -> Array:
-        """P and the diagonal as a full matrix."""
-        i, j = self._pattern.indices, self._columns
-        H = np.zeros(self._pattern.shape)
-        H[i, j] = H[j, i] = values
-        return H
+        if far != 1.0:
+            q /= far
+            b /= far
+        return _Instance(values, q, b, center, far, curvature)
 
     def _attempt(self, instance: _Instance, tolerance: float, equilibrate: bool) -> Found:
         solver = self._build(tolerance, instance.values, equilibrate)
@@ -327,6 +326,11 @@ def bounded_for_slopes(data: ConeData, curved: NDArray[np.intp], generic: Array)
     return True
 
 
+def _largest(v: Array) -> float:
+    """The largest component, at least 0; `ndarray.max` costs twice as much on short arrays."""
+    return float(np.maximum.reduce(v, initial=0.0))
+
+
 def _reached(found: Found, required: tuple[float, float], far: float) -> bool:
     """Whether gap and residuals are small enough, whatever the solver calls its status.
 
@@ -417,17 +421,15 @@ class ConeTest:
         """The largest violation of a slack."""
         if not self._simple:
             return None
-        worst = 0.0
-        if self._zero:
-            worst = float(np.abs(s[: self._zero]).max())
+        worst = _largest(np.abs(s[: self._zero]))
         if self._first > self._zero:
-            worst = max(worst, -float(s[self._zero : self._first].min()))
+            worst = max(worst, _largest(-s[self._zero : self._first]))
         if self._heads is not None:
             rest = s[self._first : self._last]
             squares = rest * rest
             squares[self._heads] = 0.0
             tails = np.sqrt(np.add.reduceat(squares, self._heads))
-            worst = max(worst, float((tails - rest[self._heads]).max()))
+            worst = max(worst, _largest(tails - rest[self._heads]))
         for own, i, j, scale, n in self._psd:
             matrix = np.zeros((n, n))
             matrix[i, j] = matrix[j, i] = scale * s[own]

@@ -122,7 +122,7 @@ class Entries(Sequence[Entry]):
         raise IndexError(index)
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Sequence):
+        if not isinstance(other, (Entries, list, tuple)):
             return NotImplemented
         return list(self) == list(other)
 

@@ -26,7 +26,7 @@ OBSERVER = (
 ASSUMPTIONS = (
     "agents follow the protocol and keep their noise to themselves",
     "what the model declares public is independent of the private data",
-    "this run alone: earlier runs on the same data count only if their ledger is passed on",
+    "earlier runs on the same data count only if their ledger is passed on",
     "gradients are computed as real numbers (their rounding errors are not accounted for; the "
     "noise is exact, on a grid whose width the sensitivity includes)",
 )

@@ -99,7 +99,7 @@ class Exit:
         what: Entry | None,
         compute: Callable[[], Array],
         grid: Grid | None,
-        scale: Array | float = 1.0,
+        scale: Array | None = None,
     ) -> Array:
         """Release ``compute()``.
 
@@ -112,8 +112,8 @@ class Exit:
         compute : callable
             Called after the ledger was written.
         grid : Grid or None
-            Grid and noise of ``scale * compute()``; None for no noise.
-        scale : ndarray, shape (n,), or float
+            Grid and noise of the (scaled) value; None for no noise.
+        scale : ndarray, shape (n,), optional
             Public; divided out again.
         """
         value = self._past.get(place)
@@ -122,9 +122,11 @@ class Exit:
                 self._charge(what)
             value = compute()
             if grid is not None and self.calibrated is not None:
-                with np.errstate(all="ignore"):  # a warning would tell something about the data
-                    scaled = scale * value
-                value = self.calibrated.release(scaled, grid, self._source.at(*place)) / scale
+                if scale is not None:
+                    with np.errstate(all="ignore"):  # a warning would tell something of the data
+                        value = scale * value
+                value = self.calibrated.release(value, grid, self._source.at(*place))
+                value = value if scale is None else value / scale
                 if self._journal is not None:
                     self._journal.release(self.account.agent, place, value)
         if self._record:
@@ -192,9 +194,9 @@ class PrivateOracle(_Numbered):
         self._noisy = sensitivity is not None and noisy
         # h(x) + J d: the private part is computed by itself, so that the rounding of large public
         # numbers, which could differ between neighbours, stays outside.
-        self._slope: Callable[[], Array] | None = None
-        if sensitivity is not None and noisy and sensitivity.splits:
-            self._slope = lambda: _guarded(exit.agent, lambda: sensitivity.slope(data))
+        self._splits = sensitivity is not None and noisy and sensitivity.splits
+        self._slope: Array | None = None
+        self._data = data if self._splits else []
         self._public = form.at_zero()
 
     def gradient(self, x: Array) -> Array:
@@ -203,9 +205,9 @@ class PrivateOracle(_Numbered):
         noise = self._exit.calibrated
         bound = 0.0 if noise is None else self._bound(x, noise.mechanism.norm)
         grid, entry = self._entry(place, bound, x.size, "gradient")
-        apart = self._slope is not None and bound > 0
+        apart = self._splits and bound > 0
         released = self._exit(place, entry, lambda: self._exact(x, bound, apart), grid)
-        return self._public_part(x) + released if apart else released
+        return public_part(self._public, x) + released if apart else released
 
     def solution(self, x: Array, step: ProximalStep) -> Array:
         """Local step at the exact gradient plus noise shaped like the step's own geometry.
@@ -241,14 +243,19 @@ class PrivateOracle(_Numbered):
         # Where the gradient is certified not to depend on the data, its rounding may not either.
         noisy = self._exit.calibrated is not None
         objective = self._public if noisy and bound == 0 else self._objective
-        if self._slope is not None and bound > 0:
-            slope = self._slope()
-            return slope if apart else self._public_part(x) + slope
+        if self._splits and bound > 0:
+            slope = self._private_part()
+            return slope if apart else public_part(self._public, x) + slope
         g = _guarded(self._exit.agent, lambda: objective.gradient(x))
         return np.where(np.isfinite(g), g, 0.0)
 
-    def _public_part(self, x: Array) -> Array:
-        return _guarded(self._exit.agent, lambda: public_part(self._public, x))
+    def _private_part(self) -> Array:
+        # Kept from the first release on, which was charged before.
+        sensitivity = self._sensitivity
+        if self._slope is None and sensitivity is not None:
+            self._slope = _guarded(self._exit.agent, lambda: sensitivity.slope(self._data))
+        assert self._slope is not None
+        return self._slope
 
     def _bound(self, x: Array, p: int, scale: Array | None = None) -> float:
         """Sensitivity of the gradient in lp: over the agent's set, or at a point x that left it."""
@@ -384,8 +391,7 @@ class ReplayOracle(_Numbered):
 
 def public_part(public: BoundObjective, x: Array) -> Array:
     """Gradient of the public part of an objective; 0 where it is not finite."""
-    with np.errstate(all="ignore"):
-        g = public.gradient(x)
+    g = public.gradient(x)
     return np.where(np.isfinite(g), g, 0.0)
 
 

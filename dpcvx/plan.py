@@ -109,7 +109,9 @@ class Plan:
             every release is written to it before it takes effect, and an interrupted run of this
             plan goes on where it stopped, without spending anything twice.
         executor : Executor, optional
-            Where agents live; in this process if omitted.
+            Where agents live: ``dp.Serial()``, ``dp.Threads()`` or ``dp.Processes()``. If omitted,
+            in this process, one after the other, and in threads once their turns take longer than
+            a millisecond. Results do not depend on it, bit for bit.
         verbose : bool, optional
             Print banner, progress and result; by default only on a terminal.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,12 +12,14 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from threadpoolctl import threadpool_limits
 
 from . import display
 from .algorithms.base import Answer, Residuals
 from .arguments import positive_finite, whole
 from .conic import Outcome
 from .errors import ModelError, PrivacyError
+from .executors.automatic import Automatic
 from .executors.base import Executor
 from .executors.serial import Serial
 from .guarantee import Guarantee
@@ -53,11 +55,13 @@ def run_plan(
         raise ModelError(f"seed={seed!r} must be a non-negative int, or None for fresh noise.")
     _check_tolerance(plan, tolerance)
     sources = sources_of(plan.problem, data)
+    executor = executor or Automatic()
     with Journal(ledger) if isinstance(ledger, (str, Path)) else nullcontext() as journal:
         start = begin(plan, _given(ledger) if journal is None else journal, seed is not None)
         guarantee = plan.guarantee_for(seeded=seed is not None)
         shown = display.Reporter(plan, display.wanted(verbose), guarantee, start.notes)
         stream = int(plan.fingerprint[:16], 16)
+        written = None if journal is None else executor.writer(journal)
         oracles = []
         for k, account in enumerate(start.accounts):
             exit = Exit(
@@ -68,10 +72,9 @@ def run_plan(
                 record=record,
                 past=start.past,
                 paid=start.paid[k],
-                journal=journal,
+                journal=written,
             )
             oracles.append(oracle_for(plan, k, sources[k], exit))
-        executor = executor or Serial()
         result = drive(
             plan,
             oracles,
@@ -189,30 +192,32 @@ def drive(
         partial(make_worker, algorithm, local, oracle)
         for local, oracle in zip(program.agents, oracles, strict=True)
     ]
-    try:
+    # One thread of BLAS: its number of threads changes the rounding of its results, and agents that
+    # work at the same time would share the cores with each other's.
+    with threadpool_limits(1, user_api="blas"), closing(executor):
         executor.start(factories)
         server = algorithm.start_server(program)
-        reporter.start()
-        for t in range(1, rounds + 1):
-            outcomes: list[Outcome] = []
-            for k in range(algorithm.exchanges):
-                server, messages = algorithm.send(server, t, k)
-                replies = executor.map("act", t, k, each=messages)
-                outcomes += [r.outcome for r in replies if r is not None]
-                values = [None if r is None else r.message for r in replies]
-                server = algorithm.receive(server, t, k, values)
-            residuals = algorithm.residuals(server)
-            last = history.append(residuals, outcomes)
-            reporter.round(last)
-            if iterates:
-                path.append(executor.map("answer"))
-            if tolerance is not None and _below(residuals, tolerance):
-                status = Status.CONVERGED
-                break
-        reports: list[Report] = executor.map("report")
-    finally:
-        reporter.stop()
-        executor.close()
+        try:
+            reporter.start()
+            for t in range(1, rounds + 1):
+                outcomes: list[Outcome] = []
+                for k in range(algorithm.exchanges):
+                    server, messages = algorithm.send(server, t, k)
+                    replies = executor.map("act", t, k, each=messages)
+                    outcomes += [r.outcome for r in replies if r is not None]
+                    values = [None if r is None else r.message for r in replies]
+                    server = algorithm.receive(server, t, k, values)
+                residuals = algorithm.residuals(server)
+                last = history.append(residuals, outcomes)
+                reporter.round(last)
+                if iterates:
+                    path.append(executor.map("answer"))
+                if tolerance is not None and _below(residuals, tolerance):
+                    status = Status.CONVERGED
+                    break
+            reports: list[Report] = executor.map("report")
+        finally:
+            reporter.stop()
     assert last is not None  # plans and transcripts have at least one round
     if last.failed > 0:
         status = Status.STALLED

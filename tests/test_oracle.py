@@ -459,14 +459,19 @@ SECRET = "0.731234567"
 
 
 @pytest.mark.parametrize("ask", ["gradient", "solution"])
-def test_a_failing_gradient_is_reported_without_its_text(ask, monkeypatch):
+@pytest.mark.parametrize("where", ["private part", "gradient"])
+def test_a_failing_computation_is_reported_without_its_text(where, ask, monkeypatch):
     def fail(self, x):
         raise ValueError(f"bad entry {SECRET}")
 
     agent = Agent()
-    oracle = agent.oracle()
+    # With noise, the private part of this gradient is computed by itself.
+    oracle = agent.oracle(GAUSS if where == "private part" else None)
     step = agent.step()
-    monkeypatch.setattr(BoundObjective, "gradient", fail)
+    if where == "private part":
+        monkeypatch.setattr(Sensitivity, "slope", fail)
+    else:
+        monkeypatch.setattr(BoundObjective, "gradient", fail)
     with pytest.raises(dp.PrivacyError, match="ValueError") as caught:
         oracle.gradient(X) if ask == "gradient" else oracle.solution(X, step)
     assert SECRET not in "".join(traceback.format_exception(caught.value))

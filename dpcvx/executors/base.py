@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from ..journal import Journal
+
 
 class Executor(Protocol):
     """Builds agents where they run and calls them by method name.
@@ -12,6 +14,13 @@ class Executor(Protocol):
     No executor retries or restarts anything: a repeated step would draw new noise and release
     twice.
     """
+
+    def writer(self, journal: Journal) -> Journal:
+        """The ledger file of a run as agents reach it from where they live; called before `start`.
+
+        `charge` and `release` return once the line is on disk.
+        """
+        ...
 
     def start(self, factories: Sequence[Callable[[], Any]]) -> None:
         """Build one agent per factory, in the place where it stays."""

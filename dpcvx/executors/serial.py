@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..journal import Journal
+
 
 class Serial:
     """The reference executor: no concurrency, exact reproducibility."""
 
     def __init__(self) -> None:
         self._agents: list[Any] = []
+
+    def writer(self, journal: Journal) -> Journal:
+        """The file itself."""
+        return journal
 
     def start(self, factories: Sequence[Callable[[], Any]]) -> None:
         """Build the agents."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..arguments import whole
 from ..errors import ModelError
+from ..journal import Journal
 
 
 class Threads:
@@ -34,6 +35,10 @@ class Threads:
         self._workers = available_cores() if workers is None else int(workers)
         self._pool: ThreadPoolExecutor | None = None
         self._agents: list[Any] = []
+
+    def writer(self, journal: Journal) -> Journal:
+        """The file itself, which takes lines from several threads."""
+        return journal
 
     def start(self, factories: Sequence[Callable[[], Any]]) -> None:
         """Build the agents, one after the other: sources of data need not be safe in threads."""

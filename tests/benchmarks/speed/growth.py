@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import dpcvx as dp
 
-from .instances import BUDGET, METHOD, Missing, boxes, network
+from .instances import BUDGET, METHOD, Missing, boxes, network, serial_run
 from .measure import Effort, Row, shown, timed
 from .memory import held
 from .runs import Clock
@@ -52,11 +52,11 @@ def _measured(count: int, sharing: str, repeats: int) -> tuple[float, float, flo
     # Starting agents is no step: what more rounds add is.
     long, short = plans[0], replace(plans[0], rounds=1)
     seconds = [
-        min(timed(lambda plan=plan: plan.run(seed=0, verbose=False)) for _ in range(repeats))
+        min(timed(lambda plan=plan: serial_run(plan, seed=0)) for _ in range(repeats))
         for plan in (long, short)
     ]
     step = (seconds[0] - seconds[1]) / (count * (rounds - 1))
-    _, peak = held(lambda: short.run(seed=0, verbose=False))
+    _, peak = held(lambda: serial_run(short, seed=0))
     return step, planning / count, peak / count
 
 
@@ -68,7 +68,7 @@ def rounds(effort: Effort) -> list[Row]:
     for length in lengths:
         plan = problem.plan(mechanism=dp.Gaussian(), rounds=length, **BUDGET)
         seconds = [
-            timed(lambda plan=plan: plan.run(seed=0, verbose=False))
+            timed(lambda plan=plan: serial_run(plan, seed=0))
             for _ in range(1 if length > 5000 else 3)
         ]
         steps.append(min(seconds) / (2 * length))
@@ -94,7 +94,7 @@ def networks(effort: Effort) -> list[Row]:
         plans.append(timed(plan) / zones)
         clock = Clock()
         with clock.counting():
-            seconds = timed(lambda ready=ready: ready[0].run(seed=1, verbose=False))
+            seconds = timed(lambda ready=ready: serial_run(ready[0], seed=1))
         steps.append(seconds / (2 * zones * METHOD.local_updates))
         whole.append(seconds / (clock.solver + clock.gradient + clock.built))
     size = f"{len(steps)} networks from case 118"

@@ -31,6 +31,11 @@ class Missing(Exception):
     """Something a row needs is not installed; the message says what."""
 
 
+def serial_run(plan: dp.Plan, seed: int | None = None, record: bool = False) -> dp.Result:
+    """A run with all agents on one core, one after the other."""
+    return plan.run(seed=seed, record=record, verbose=False, executor=dp.Serial())
+
+
 def network(case: int, zones: int | None) -> dp.Problem:
     """The power-flow study with that many zones (None: the bundled map)."""
     source: int | str = case if case in (14, 118) else _library_name(case)
@@ -136,7 +141,7 @@ def recorded_steps(case: int, zones: int | None, rounds: int, keep: int) -> list
         return original(self, v, D)
 
     with mock.patch.object(Projector, "__call__", spy):
-        plan.run(seed=1, verbose=False)
+        serial_run(plan, seed=1)
     return [
         _steps(agent, local, asked[key], keep)
         for agent, local, key in zip(problem.agents, plan.program.agents, order, strict=True)

@@ -12,7 +12,7 @@ import numpy as np
 
 import dpcvx as dp
 
-from .instances import BUDGET, boxes
+from .instances import BUDGET, boxes, serial_run
 from .measure import Array, Effort, Row, shown, timed
 
 
@@ -57,7 +57,7 @@ def private_matrix(effort: Effort) -> list[Row]:
         per_entry.append(min(timed(plan) for _ in range(effort.repeats)) / side**2)
         _, peak = held(plan)
         ready = plan()
-        _, peak_run = held(lambda ready=ready: ready.run(seed=0, verbose=False))
+        _, peak_run = held(lambda ready=ready: serial_run(ready, seed=0))
         size = f"{side} x {side}"
         note = f"{shown(per_entry[-1] * side**2)}"
         data = A.nbytes + b.nbytes
@@ -78,7 +78,7 @@ def private_matrix(effort: Effort) -> list[Row]:
 
 def rounds_kept(effort: Effort) -> list[Row]:
     """What a result keeps of every round."""
-    few, many = (20, 200) if effort.quick else (100, 1000)
+    few, many = 100, 1000
     problem = boxes(2, 50, 10)
     sizes = {}
     for rounds in (few, many):
@@ -86,7 +86,7 @@ def rounds_kept(effort: Effort) -> list[Row]:
         for record in (False, True):
 
             def run(plan: dp.Plan = plan, record: bool = record) -> dp.Result:
-                return plan.run(seed=0, record=record, verbose=False)
+                return serial_run(plan, seed=0, record=record)
 
             run()
             sizes[rounds, record] = held(run)[0]

@@ -12,7 +12,7 @@ from typing import Any
 
 import dpcvx as dp
 
-from .instances import BUDGET, METHOD, boxes, network, recorded_steps
+from .instances import BUDGET, METHOD, boxes, network, recorded_steps, serial_run
 
 # Lines that are shown of a profile.
 _LINES = 22
@@ -34,20 +34,20 @@ def conic_step() -> Callable[[], Any]:
 def private_run() -> Callable[[], Any]:
     """20 rounds of the study on case 118."""
     plan = network(118, None).plan(METHOD, mechanism=dp.Gaussian(), rounds=20, **BUDGET)
-    return lambda: plan.run(seed=1, verbose=False)
+    return lambda: serial_run(plan, seed=1)
 
 
 def closed_form_step() -> Callable[[], Any]:
     """2000 private steps on boxes of 1000 variables."""
     plan = boxes(2, 1000, 20, rows=1).plan(METHOD, mechanism=dp.Gaussian(), rounds=200, **BUDGET)
-    return lambda: plan.run(verbose=False)
+    return lambda: serial_run(plan)
 
 
 def many_agents() -> Callable[[], Any]:
     """20 rounds of 128 agents of 50 variables on a ring."""
     problem = boxes(128, 50, 10, sharing="ring")
     plan = problem.plan(mechanism=dp.Gaussian(), rounds=20, **BUDGET)
-    return lambda: plan.run(verbose=False)
+    return lambda: serial_run(plan)
 
 
 def planning() -> Callable[[], Any]:

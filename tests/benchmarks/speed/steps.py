@@ -11,6 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 
 import dpcvx as dp
+from dpcvx.noise import rounded_normal, source_for
 from dpcvx.projection import Projector
 
 from .instances import (
@@ -22,6 +23,7 @@ from .instances import (
     modelled,
     polyhedral,
     recorded_steps,
+    serial_run,
     tolerances,
 )
 from .measure import Effort, Row, per_input, shown
@@ -178,7 +180,7 @@ def closed_form_step(effort: Effort) -> list[Row]:
         bound = plan.program.agents[0].form.bind([np.zeros(1)])
         # Starting agents is no step: what more rounds add is.
         runs = [plan, replace(plan, rounds=1)]
-        calls = [lambda k, p=p, seed=seed: p.run(seed=seed, verbose=False).rounds for p in runs]
+        calls = [lambda k, p=p, seed=seed: serial_run(p, seed=seed).rounds for p in runs]
         long, short = per_input(calls, 1, effort.repeats)
         step = (long - short) / (2 * (rounds - 1) * METHOD.local_updates)
         gradient = per_input([lambda k, bound=bound: bound.gradient(v)], 1, 200)[0]
@@ -195,7 +197,10 @@ def closed_form_step(effort: Effort) -> list[Row]:
                 note,
             )
         )
-    return rows
+    source = source_for(None, (0,)).at(1, 1)
+    sampling = per_input([lambda k: rounded_normal(1e6, n, source)], 1, 200)[0]
+    name, size = "sampling of exact normal noise", f"{n} components"
+    return [*rows, Row(name, "part of a step with noise", size, 1e6 * sampling, None, "us")]
 
 
 def gradient(effort: Effort) -> list[Row]:
