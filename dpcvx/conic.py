@@ -86,7 +86,8 @@ class _Instance(NamedTuple):
 
     def answer(self, found: Found, outcome: Outcome) -> Answer:
         """The answer in x that a solution of the scaled program stands for."""
-        x = self.center + self.far * found.y[: self.center.size]
+        way = found.y[: self.center.size]
+        x = self.center + (way if self.far == 1.0 else self.far * way)
         return Answer(x, outcome, math.sqrt(2 * found.gap * self.curvature) * self.far)
 
 
@@ -135,6 +136,7 @@ class ConicProgram:
             self._active_set = ActiveSet(data)
         self._solver = self._build(_TIGHT, start)
         self._sent = start
+        self._D, self._kept = np.full(n, np.nan), (start, 1.0)
 
     def solve(self, D: Array, c: Array, center: Array) -> Answer:
         """Solve for one diagonal D >= 0 and one linear term c.
@@ -151,7 +153,7 @@ class ConicProgram:
             if face is not None and _reached(face, _SOLVED, 1.0):
                 return Answer(face.y, Outcome.SOLVED, math.sqrt(2 * face.gap * _largest(D)))
         near = self._instance(D, c, center)
-        if (near.values == self._sent).all():
+        if near.values is self._sent:
             self._solver.update(q=near.q, b=near.b)
         else:
             self._solver.update(P=near.values, q=near.q, b=near.b)
@@ -182,10 +184,7 @@ class ConicProgram:
 
     def _instance(self, D: Array, c: Array, center: Array) -> _Instance:
         data, n = self._data, self._data.n
-        curvature = max(self._curvature, _largest(D)) or 1.0
-        values = self._base.copy()
-        values[self._slots] += D
-        values /= curvature
+        values, curvature = self._quadratic(D)
         q = data.q.copy()
         if self._own_P.nnz:
             q += self._own_P @ center
@@ -208,6 +207,16 @@ class ConicProgram:
             q /= far
             b /= far
         return _Instance(values, q, b, center, far, curvature)
+
+    def _quadratic(self, D: Array) -> tuple[Array, float]:
+        """Entries of P + diag(D) at unit curvature, and the curvature; kept for the last D."""
+        if not np.array_equal(D, self._D):
+            curvature = max(self._curvature, _largest(D)) or 1.0
+            values = self._base.copy()
+            values[self._slots] += D
+            values /= curvature
+            self._D, self._kept = D.copy(), (values, curvature)
+        return self._kept
 
     def _attempt(self, instance: _Instance, tolerance: float, equilibrate: bool) -> Found:
         solver = self._build(tolerance, instance.values, equilibrate)
