@@ -9,6 +9,7 @@ from importlib.metadata import version
 from . import not_private as not_private
 from .algorithms.admm import ADMM as ADMM
 from .algorithms.base import Algorithm as Algorithm
+from .algorithms.gradient_admm import GradientADMM as GradientADMM
 from .algorithms.linearized_admm import LinearizedADMM as LinearizedADMM
 from .algorithms.penalty import ConstantPenalty as ConstantPenalty
 from .algorithms.penalty import GrowingPenalty as GrowingPenalty

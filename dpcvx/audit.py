@@ -30,7 +30,7 @@ from .noise import source_for
 from .oracle import read
 from .plan import Plan
 from .private import Private
-from .projection import ProximalStep
+from .projection import Contraction, ProximalStep
 from .run import DataSource, drive_silently, oracle_for
 from .worker import AgentOracle
 
@@ -251,9 +251,9 @@ class _Twins:
         self._real.begin(t)
         self._other.begin(t)
 
-    def gradient(self, x: Array) -> Array:
-        self._other.gradient(x)
-        return self._real.gradient(x)
+    def gradient(self, x: Array, through: Contraction | None = None) -> Array:
+        self._other.gradient(x, through)
+        return self._real.gradient(x, through)
 
     def solution(self, x: Array, step: ProximalStep) -> Array:
         self._other.solution(x, step)

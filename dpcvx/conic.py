@@ -135,34 +135,42 @@ class ConicProgram:
         if n == N <= _LARGEST_DENSE and data.cones.polyhedral and 0 < data.A.shape[0]:
             self._active_set = ActiveSet(data)
         self._solver = self._build(_TIGHT, start)
-        self._sent = start
+        # No linear term of its own and no curvature: what projections have.
+        self._flat = not (data.q.any() or data.P.nnz)
+        self._zero = np.zeros(N)
+        self._sent = start, self._zero
         self._D, self._kept = np.full(n, np.nan), (start, 1.0)
 
-    def solve(self, D: Array, c: Array, center: Array) -> Answer:
+    def solve(self, D: Array, c: Array | None, center: Array) -> Answer:
         """Solve for one diagonal D >= 0 and one linear term c.
 
         Parameters
         ----------
-        D, c : ndarray, shape (n,)
+        D : ndarray, shape (n,)
+        c : ndarray, shape (n,), or None
+            None for ``-D * center``: the weighted projection of the center, if P = 0 and q = 0.
         center : ndarray, shape (n,)
             The program is solved for ``x - center``: near the answer, the objective is small and
             the solver's relative tolerances are tight. The answer does not depend on it otherwise.
         """
         if self._active_set is not None and (D > 0).all():
-            face = self._active_set(D, c)
+            face = self._active_set(D, -D * center if c is None else c)
             if face is not None and _reached(face, _SOLVED, 1.0):
                 return Answer(face.y, Outcome.SOLVED, math.sqrt(2 * face.gap * _largest(D)))
         near = self._instance(D, c, center)
-        if near.values is self._sent:
-            self._solver.update(q=near.q, b=near.b)
-        else:
-            self._solver.update(P=near.values, q=near.q, b=near.b)
-            self._sent = near.values
+        changed = {"b": near.b}
+        if near.q is not self._sent[1]:
+            changed["q"] = near.q
+        if near.values is not self._sent[0]:
+            changed["P"] = near.values
+        self._solver.update(**changed)
+        self._sent = near.values, near.q
         first = _found(self._solver)
         if _reached(first, _SOLVED, near.far):
             return near.answer(first, Outcome.SOLVED)
         usable: list[tuple[_Instance, Found]] = [(near, first)] if _usable(first, near) else []
-        for instance in (near, self._instance(D, c, np.zeros_like(center))):
+        origin = self._instance(D, -D * center if c is None else c, np.zeros_like(center))
+        for instance in (near, origin):
             tight = self._attempt(instance, _TIGHT, True)  # scaled for these values
             # Far from the center the objective is larger, and a gap relative to it too.
             absolute = instance is near or tight.gap * instance.far**2 <= _SOLVED[0]
@@ -182,18 +190,20 @@ class ConicProgram:
             return Answer(None, Outcome.FAILED)
         return near.answer(Found(y, 0.0, math.inf, math.inf, "first order"), Outcome.FALLBACK)
 
-    def _instance(self, D: Array, c: Array, center: Array) -> _Instance:
+    def _instance(self, D: Array, c: Array | None, center: Array) -> _Instance:
         data, n = self._data, self._data.n
         values, curvature = self._quadratic(D)
-        q = data.q.copy()
-        if self._own_P.nnz:
-            q += self._own_P @ center
-        q[:n] += c + D * center
-        q /= curvature
+        q, slope = self._zero, 0.0
+        if c is not None or not self._flat:
+            q = data.q + self._own_P @ center
+            if c is not None:
+                q[:n] += c + D * center
+            q /= curvature
+            slope = _largest(np.abs(q))
         shift = self._own_A @ center
         b = data.b - shift
         # Cones are invariant under scaling: far answers are brought near the origin.
-        slope, size = _largest(np.abs(q)), _largest(np.abs(b))
+        size = _largest(np.abs(b))
         violation = 0.0
         if not size * self._violated.factor <= _NEAR:
             within = self._violated(b)
@@ -204,13 +214,13 @@ class ConicProgram:
         if 0 < small < 1:
             far = max(small, _TINY)
         if far != 1.0:
-            q /= far
+            q = q / far if slope > 0 else q
             b /= far
         return _Instance(values, q, b, center, far, curvature)
 
     def _quadratic(self, D: Array) -> tuple[Array, float]:
         """Entries of P + diag(D) at unit curvature, and the curvature; kept for the last D."""
-        if not np.array_equal(D, self._D):
+        if not (self._D == D).all():
             curvature = max(self._curvature, _largest(D)) or 1.0
             values = self._base.copy()
             values[self._slots] += D
@@ -348,7 +358,7 @@ def _reached(found: Found, required: tuple[float, float], far: float) -> bool:
     size = max(far, 1.0) ** 2
     gap = found.gap * size / max(1.0, abs(found.value) * size)
     small = gap <= required[0] and found.residual <= required[1]
-    return bool(small and np.isfinite(found.y).all())
+    return bool(small and math.isfinite(found.y @ found.y))
 
 
 _VERDICTS = {

@@ -206,9 +206,13 @@ def _diameters(plan: Plan, k: int) -> tuple[float, float]:
     extent = Projector(local.constraints, local.name).extent()
     D, R = (extent.diameter(columns) for columns in (np.arange(local.n), local.shared))
     if math.isinf(D):
+        open_ends = np.isinf(extent.lower) | np.isinf(extent.upper)
+        first = local.layout.labels()[int(np.flatnonzero(open_ends)[0])]
         raise ModelError(
-            f"The set of agent '{local.name}' is not bounded, so its diameter, and with it the "
-            "bound of Ryu and Kim, is infinite. Give all its variables bounds."
+            f"The set of agent '{local.name}' is not bounded, or not known to be, in "
+            f"{int(open_ends.sum())} of its {local.n} components, {first} for example, so its "
+            "diameter, and with it the bound of Ryu and Kim, is infinite. Give all its variables "
+            "bounds."
         )
     return D, R
 

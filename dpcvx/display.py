@@ -133,7 +133,13 @@ def _outcome_rows(result: Result) -> list[str]:
 def _spent_rows(result: Result) -> list[str]:
     if result.guarantee.kind == "none":
         return []
-    return ["spent:", textwrap.indent(str(result.ledger), "  ")]
+    lines = str(result.ledger).splitlines()
+    if len(lines) > _LISTED:
+        # The agent that spent most stands for the rest.
+        spent = [account.spent().epsilon for account in result.ledger.accounts]
+        rest = f"... and {len(lines) - _LISTED} more agents, none above epsilon {max(spent):.6g}"
+        lines = [*lines[:_LISTED], rest]
+    return ["spent:", textwrap.indent("\n".join(lines), "  ")]
 
 
 def wanted(verbose: bool | None) -> bool:

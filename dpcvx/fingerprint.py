@@ -35,4 +35,8 @@ def fingerprint_of(
         for array in (A.data, A.indices, A.indptr):
             digest.update(np.ascontiguousarray(array).tobytes())
         digest.update(local.form.digest())
+    if program.coupling is not None:
+        digest.update(program.coupling.right.tobytes())
+        for local in program.agents:
+            digest.update(program.coupling.of(local.layout).toarray().tobytes())
     return digest.hexdigest()

@@ -16,6 +16,8 @@ from .sensitivity import Sensitivity
 
 # Two less than the banner's, which indents the text.
 _WIDTH = 94
+# Private objects that are listed by name.
+_NAMES = 12
 
 Kind = Literal["worst-case", "asserted", "none"]
 
@@ -144,7 +146,7 @@ class Guarantee:
                 changes.setdefault(change, []).append(f"'{private}'")
         # Parts of one record change together, other objects one at a time.
         units = "; ".join(
-            f"{change} in {(' and ' if '(a row of' in change else ' or ').join(names)}"
+            f"{change} in {_listed(names, ' and ' if '(a row of' in change else ' or ')}"
             for change, names in changes.items()
         )
         rows = [
@@ -175,6 +177,13 @@ _CERTIFICATES = {
     "asserted": "asserted by the user, at least in part",
     "none": "none",
 }
+
+
+def _listed(names: Sequence[str], word: str) -> str:
+    shown = list(names[:_NAMES])
+    if len(names) > _NAMES:
+        shown.append(f"{len(names) - _NAMES} more")
+    return word.join(shown)
 
 
 def no_guarantee(reason: str) -> Guarantee:

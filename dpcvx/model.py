@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import cvxpy as cp
 import numpy as np
+from cvxpy.constraints.zero import Equality, Zero
 from numpy.typing import ArrayLike, NDArray
 
 from .arguments import positive_finite
@@ -174,19 +175,24 @@ class Problem:
         Agents whose private data may describe the same person or thing, such as hospitals with
         common patients. One change then touches the data of all agents of a group at once, and
         the guarantee composes over them. Data of agents in no common group compose in parallel.
+    coupling : sequence of cvxpy equalities, optional
+        Public affine equalities between variables of several agents, such as
+        ``[A @ x + B @ y == c]``, for methods that take them.
 
     Raises
     ------
     ModelError
-        If names repeat, a group names no agent or shares one with another, an agent shares nothing
-        with the others, or a start has a wrong shape.
+        If a coupling is no affine equality of the agents' variables, names repeat, a group names
+        no agent or shares one with another, an agent shares nothing with the others, or a start
+        has a wrong shape.
     PrivacyError
-        If two agents use the same private object.
+        If two agents use the same private object, or a coupling uses one.
     """
 
     agents: Sequence[Agent]
     start: Mapping[cp.Variable, ArrayLike] = field(default_factory=dict, repr=False)
     groups: Sequence[Sequence[Agent | str]] = field(default=(), repr=False)
+    coupling: Sequence[cp.Constraint] = field(default=(), repr=False)
     names: tuple[str, ...] = field(init=False)
     group_names: tuple[tuple[str, ...], ...] = field(init=False, repr=False)
 
@@ -208,6 +214,7 @@ class Problem:
         object.__setattr__(self, "names", names)
         object.__setattr__(self, "start", _start(self.start, self.variables()))
         object.__setattr__(self, "group_names", self._named_groups())
+        object.__setattr__(self, "coupling", self._checked_coupling())
         owner: dict[int, str] = {}
         seen: set[str] = set()
         for name, agent in zip(names, agents, strict=True):
@@ -416,16 +423,51 @@ class Problem:
                 )
         return tuple(found)
 
+    def _checked_coupling(self) -> tuple[cp.Constraint, ...]:
+        if isinstance(self.coupling, (cp.Constraint, str)) or not isinstance(
+            self.coupling, Iterable
+        ):
+            raise ModelError(
+                f"coupling= is a {type(self.coupling).__name__}; it is a list of cvxpy equalities, "
+                "as in coupling=[A @ x + B @ y == c]."
+            )
+        held = self.holders()
+        coupling = tuple(self.coupling)
+        for position, constraint in enumerate(coupling):
+            if not isinstance(constraint, (Equality, Zero)) or not constraint.is_dcp():
+                raise ModelError(
+                    f"Element {position} of coupling= is no affine equality. Only public "
+                    "equalities such as A @ x + B @ y == c tie agents; other constraints belong "
+                    "to one agent: dp.Agent(objective, [constraint])."
+                )
+            hidden = [p.name() for p in constraint.parameters() if isinstance(p, Private)]
+            if hidden:
+                raise PrivacyError(
+                    f"Element {position} of coupling= contains the private parameter "
+                    f"'{hidden[0]}'. Constraints are public: move the term into an objective."
+                )
+            for piece in layout_of([constraint]).pieces:
+                if piece.variable not in held or not held[piece.variable][piece.entries].all():
+                    raise ModelError(
+                        f"Element {position} of coupling= uses variable '{piece.name}', or entries "
+                        "of it, that no agent has in its objective or constraints. Use the same "
+                        "Python object there; a term such as 0 * cp.sum(x) will do."
+                    )
+        return coupling
+
     def _check_sharing(self) -> None:
         if len(self.agents) == 1:
             return
         holders = self.holders()
+        coupled = {v.id for constraint in self.coupling for v in constraint.variables()}
         named: dict[str, set[int]] = {}
         for variable in self.variables():
             named.setdefault(variable.name(), set()).add(variable.id)
         twins = sorted(name for name, ids in named.items() if len(ids) > 1)
         for name, agent in zip(self.names, self.agents, strict=True):
             pieces = agent.layout.pieces
+            if coupled.intersection(p.variable for p in pieces):
+                continue
             if all((holders[p.variable][p.entries] == 1).all() for p in pieces):
                 hint = (
                     f" Several different variables are called '{twins[0]}': create it once and "

@@ -37,7 +37,7 @@ def central(problem: Problem, data: Mapping[Private | str, DataSource] | None = 
         }
         costs.append(agent.cost.tree_copy(constants) if constants else agent.cost)
         constraints += agent.constraints
-    return cp.Problem(cp.Minimize(sum(costs)), constraints)
+    return cp.Problem(cp.Minimize(sum(costs)), [*constraints, *problem.coupling])
 
 
 def objective(

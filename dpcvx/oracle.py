@@ -23,7 +23,7 @@ from .mechanism import Calibrated
 from .noise import Grid, Source
 from .normal_form import BoundObjective, NormalForm
 from .private import PrivateSpec, unseal
-from .projection import ProximalStep
+from .projection import Contraction, ProximalStep
 from .publication import Statistic
 from .sensitivity import Sensitivity
 
@@ -199,15 +199,22 @@ class PrivateOracle(_Numbered):
         self._data = data if self._splits else []
         self._public = form.at_zero()
 
-    def gradient(self, x: Array) -> Array:
-        """Gradient at x plus noise scaled to its sensitivity."""
+    def gradient(self, x: Array, through: Contraction | None = None) -> Array:
+        """Gradient at x, mapped if asked, plus noise scaled to its sensitivity."""
         place = self._next()
         noise = self._exit.calibrated
         bound = 0.0 if noise is None else self._bound(x, noise.mechanism.norm)
+        if through is not None and noise is not None and noise.mechanism.norm == 1:
+            bound *= through.norm1
         grid, entry = self._entry(place, bound, x.size, "gradient")
         apart = self._splits and bound > 0
-        released = self._exit(place, entry, lambda: self._exact(x, bound, apart), grid)
-        return public_part(self._public, x) + released if apart else released
+
+        def mapped() -> Array:
+            g = self._exact(x, bound, apart)
+            return _guarded(self._exit.agent, lambda: _mapped(g, through))
+
+        released = self._exit(place, entry, mapped, grid)
+        return _mapped(public_part(self._public, x), through) + released if apart else released
 
     def solution(self, x: Array, step: ProximalStep) -> Array:
         """Local step at the exact gradient plus noise shaped like the step's own geometry.
@@ -327,9 +334,9 @@ class PublicOracle(_Numbered):
         super().__init__(account, releases)
         self._objective = objective
 
-    def gradient(self, x: Array) -> Array:
+    def gradient(self, x: Array, through: Contraction | None = None) -> Array:
         """Gradient of the public objective at x."""
-        return self._objective.gradient(x)
+        return _mapped(self._objective.gradient(x), through)
 
     def solution(self, x: Array, step: ProximalStep) -> Array:
         """The local step at that gradient."""
@@ -364,13 +371,15 @@ class ReplayOracle(_Numbered):
         self._values = {(r.round, r.step): r.value for r in releases if r.agent == agent}
         self._public = None if public is None else PublicOracle(public, account, [])
 
-    def gradient(self, x: Array) -> Array:
+    def gradient(self, x: Array, through: Contraction | None = None) -> Array:
         """The recorded answer."""
         place = self._next()
         if place not in self._values and self._public is not None:
-            return self._public.gradient(x)
+            return self._public.gradient(x, through)
         recorded = self._recorded(place, x.shape)
-        return recorded if self._added is None else public_part(self._added, x) + recorded
+        if self._added is None:
+            return recorded
+        return _mapped(public_part(self._added, x), through) + recorded
 
     def solution(self, x: Array, step: ProximalStep) -> Array:
         """The recorded answer."""
@@ -387,6 +396,10 @@ class ReplayOracle(_Numbered):
                 f"{place[1]}: it belongs to another plan, or to a run that stopped earlier."
             )
         return value.copy()
+
+
+def _mapped(g: Array, through: Contraction | None) -> Array:
+    return g if through is None else through(g)
 
 
 def public_part(public: BoundObjective, x: Array) -> Array:

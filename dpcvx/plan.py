@@ -207,7 +207,7 @@ class Plan:
 
     def releases(self, rounds: int) -> int:
         """Number of releases of an agent in so many rounds."""
-        return _releases(self.algorithm, self.release, rounds)
+        return _releases(self.algorithm, self.release, rounds, self.program)
 
     def exposed(self, rounds: int) -> int:
         """Number of releases that one person is exposed to in so many rounds."""
@@ -276,6 +276,7 @@ def make_plan(
             "mechanism=None switches the noise off, so epsilon= and delta= promise nothing. Drop "
             "them, or name a mechanism."
         )
+    _check_coupling(problem, algorithm)
     program = compile_problem(problem, exact=needs.exact)
     certify = chosen is not None or needs.exact
     sensitivities = tuple(
@@ -287,7 +288,7 @@ def make_plan(
         if needs.exact and sensitivity is not None and not sensitivity.constant:
             raise _not_affine(local.name, type(algorithm).__name__, sensitivity, once)
     rounds = int(rounds)
-    steps = _releases(algorithm, release, rounds)
+    steps = _releases(algorithm, release, rounds, program)
     # What one person is exposed to: the releases of all agents that may hold data of theirs.
     exposed = steps * max(problem.shares())
     calibrated = None if chosen is None else _calibrate(chosen, exposed, epsilon, delta)
@@ -423,8 +424,25 @@ def _require_bounded_start(
         )
 
 
-def _releases(algorithm: Algorithm[Any, Any], release: Release, rounds: int) -> int:
-    return 1 if release == "once" else rounds * algorithm.requirements.releases
+def _releases(
+    algorithm: Algorithm[Any, Any], release: Release, rounds: int, program: Program
+) -> int:
+    return 1 if release == "once" else algorithm.releases(rounds, program)
+
+
+def _check_coupling(problem: Problem, algorithm: Algorithm[Any, Any]) -> None:
+    name, coupled = type(algorithm).__name__, algorithm.requirements.coupled
+    if problem.coupling and not coupled:
+        raise ModelError(
+            f"dp.{name} agrees on variables that agents share, and takes no coupling= constraints. "
+            "Use the same variable in both agents instead, or dp.GradientADMM for f(x) + g(y) with "
+            "A x + B y = c."
+        )
+    if coupled and not problem.coupling:
+        raise ModelError(
+            f"dp.{name} needs the equalities that tie its agents. Write dp.Problem(agents, "
+            "coupling=[A @ x + B @ y == c])."
+        )
 
 
 def _slope(local: LocalProgram, sensitivity: Sensitivity | None, once: bool) -> Array | None:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .canonical import ConeData, cone_data, public_copy
+from .coupling import Coupling, coupling_of
 from .errors import ModelError
 from .layout import Layout, gather
 from .model import Agent, Problem
@@ -96,11 +97,14 @@ class Program:
         Length m of w.
     holders : ndarray, shape (m,)
         Number of agents that hold each component.
+    coupling : Coupling or None
+        Public equalities between agents.
     """
 
     agents: tuple[LocalProgram, ...]
     size: int
     holders: Array
+    coupling: Coupling | None
 
 
 def compile_problem(problem: Problem, *, exact: bool) -> Program:
@@ -110,7 +114,8 @@ def compile_problem(problem: Problem, *, exact: bool) -> Program:
     ----------
     problem : Problem
     exact : bool
-        Also compile the objectives into the cone programs.
+        Also compile the objectives into the cone programs. Where agents are coupled, those
+        without private data are always compiled.
 
     Raises
     ------
@@ -125,13 +130,17 @@ def compile_problem(problem: Problem, *, exact: bool) -> Program:
         slot[key] = np.where(shared, size + np.cumsum(shared) - 1, -1)
         size += int(shared.sum())
     agents = tuple(
-        _compile_agent(name, agent, problem, slot, exact)
+        _compile_agent(name, agent, problem, slot, exact or _coupled_public(problem, agent))
         for name, agent in zip(problem.names, problem.agents, strict=True)
     )
     held = np.zeros(size)
     for local in agents:
         held[local.slots] += 1
-    return Program(agents, size, held)
+    return Program(agents, size, held, coupling_of(problem.coupling))
+
+
+def _coupled_public(problem: Problem, agent: Agent) -> bool:
+    return bool(problem.coupling) and not agent.private
 
 
 def _compile_agent(

@@ -298,8 +298,7 @@ class Projector:
             x[own] = closed_form(v[own], D[own])
         if self._conic is not None:
             own = self._conic_own
-            weights, near = D[own], v[own]
-            answer = self._conic.solve(weights, -weights * near, near)
+            answer = self._conic.solve(D[own], None, v[own])
             outcome, error = answer.outcome, answer.error
             if answer.x is None:
                 return Projection(None, outcome, error)
@@ -350,7 +349,7 @@ class Projector:
             own = self._conic_own
             rows = self._conic.violation(x[own])
             if rows is None:
-                answer = self._conic.solve(ones[own], -x[own], x[own])
+                answer = self._conic.solve(ones[own], None, x[own])
                 rows = np.nan if answer.x is None else np.max(np.abs(x[own] - answer.x))
             worst.append(rows)
         return float(max(worst, default=0.0))
@@ -614,6 +613,25 @@ def _restricted(data: ConeData, columns: Index, rows: NDArray[np.bool_] | None =
         cones=reduced,
         n=int(np.count_nonzero(columns < data.n)),
     )
+
+
+@dataclass(frozen=True, eq=False)
+class Contraction:
+    """A public linear map that lengthens no vector in l2.
+
+    Attributes
+    ----------
+    apply : callable
+    norm1 : float
+        By how much it lengthens vectors in l1 at most.
+    """
+
+    apply: Callable[[Array], Array]
+    norm1: float
+
+    def __call__(self, v: Array) -> Array:
+        """The image of v."""
+        return self.apply(v)
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -180,5 +181,5 @@ def _affordable_rounds(plan: Plan, accounts: Sequence[Account]) -> int:
             if releases < least:
                 raise account.refusal(plan.calibrated, least)
             if not plan.published:
-                rounds = releases // least
+                rounds = bisect_right(range(1, rounds + 1), releases, key=plan.releases)
     return rounds

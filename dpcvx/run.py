@@ -211,11 +211,12 @@ def drive(
                 last = history.append(residuals, outcomes)
                 reporter.round(last)
                 if iterates:
-                    path.append(executor.map("answer"))
+                    path.append(algorithm.conclude(server) or executor.map("answer"))
                 if tolerance is not None and _below(residuals, tolerance):
                     status = Status.CONVERGED
                     break
-            reports: list[Report] = executor.map("report")
+            concluded = algorithm.conclude(server) or [None] * len(program.agents)
+            reports: list[Report] = executor.map("report", each=concluded)
         finally:
             reporter.stop()
     assert last is not None  # plans and transcripts have at least one round
@@ -262,7 +263,7 @@ def _check_tolerance(plan: Plan, tolerance: float | None) -> None:
         return
     if not positive_finite(tolerance):
         raise ModelError(f"tolerance={tolerance!r} must be a positive finite number.")
-    if plan.program.size == 0:
+    if plan.program.size == 0 and plan.program.coupling is None:
         raise ModelError(
             "tolerance= measures how far agents agree, and this problem's only agent shares "
             "nothing. Leave it out and choose the number of rounds."

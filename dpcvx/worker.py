@@ -99,9 +99,15 @@ class Worker:
         """The agent's iterates so far."""
         return self._algorithm.answer(self._state)
 
-    def report(self) -> Report:
-        """The agent's result, ledger and releases so far."""
-        answer = self.answer()
+    def report(self, concluded: Answer | None = None) -> Report:
+        """The agent's result, ledger and releases so far.
+
+        Parameters
+        ----------
+        concluded : Answer, optional
+            The result, where the server side knows it.
+        """
+        answer = self.answer() if concluded is None else concluded
         violation = self._local.projector.violation(answer.last)
         return Report(answer, violation, self._oracle.account, list(self._oracle.releases))
 

@@ -226,7 +226,11 @@ def draw(
 def main(arguments: Sequence[str] | None = None) -> list[list[Trace]]:
     """Run, print the table, draw."""
     parser = argparse.ArgumentParser(prog="python -m examples.ryu_kim_federated_learning")
-    parser.add_argument("--data", default="digits", help="see sources.read_dataset")
+    parser.add_argument(
+        "--data",
+        default="digits",
+        help="digits, a folder with MNIST's idx files or LEAF's JSON files, or an .npz file",
+    )
     parser.add_argument("--full", action="store_true", help="all budgets and E, 10 agents, 3 seeds")
     parser.add_argument("--rounds", type=int, help="T")
     parser.add_argument("--seeds", type=int)

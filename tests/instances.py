@@ -93,6 +93,55 @@ def clinics() -> Instance:
     return Instance(dp.Problem(agents), tuple(secrets))
 
 
+def household_tariff() -> Instance:
+    """Three users with private loads, a public sparse vector in a box, tied by a wide matrix."""
+    rng = np.random.default_rng(15)
+    x, y = cp.Variable(4, name="x"), cp.Variable(2, name="y", nonneg=True)
+    agents, secrets = [], []
+    for k in range(3):
+        secrets.append(rng.normal(size=5))
+        load = dp.Private(secrets[-1], name=f"load{k}", adjacency=dp.Within(0.05, norm=2))
+        cost = cp.sum_squares(rng.normal(size=(5, 4)) @ x - load)
+        agents.append(dp.Agent(cp.Minimize(cost), name=f"home{k}"))
+    tariff = 0.3 * cp.norm1(y) + 0.5 * cp.sum_squares(y)
+    agents.append(dp.Agent(cp.Minimize(tariff), [y <= 0.8], name="grid"))
+    A = np.array([[1.0, 0.5, 0.0, -0.5], [0.0, 1.0, 2.0, 0.5]])
+    return Instance(dp.Problem(agents, coupling=[A @ x == y]), tuple(secrets))
+
+
+def survey() -> Instance:
+    """Two users with records, a public group norm, tied entry by entry."""
+    rng = np.random.default_rng(16)
+    w, y = cp.Variable(3, name="w"), cp.Variable(3, name="y")
+    agents, secrets = [], []
+    for k in range(2):
+        X = rng.normal(size=(10, 3))
+        X /= np.linalg.norm(X, axis=1, keepdims=True)
+        answers = rng.choice([-1.0, 1.0], size=10) * rng.uniform(0.9, 1.0, size=10)
+        secrets += [X, answers]
+        rows = dp.Rows(1.0, records="person")
+        features = dp.Private(X, name=f"X{k}", adjacency=rows)
+        labels = dp.Private(answers, name=f"answers{k}", adjacency=rows)
+        loss = cp.sum(cp.logistic(-cp.multiply(labels, features @ w)))
+        agents.append(dp.Agent(cp.Minimize(loss), name=f"panel{k}"))
+    agents.append(dp.Agent(cp.Minimize(cp.norm(y)), [cp.sum(y) == 0.1], name="institute"))
+    return Instance(dp.Problem(agents, coupling=[w == y]), tuple(secrets))
+
+
+def one_household() -> Instance:
+    """A single user and a public agent."""
+    rng = np.random.default_rng(17)
+    x, y = cp.Variable(3, name="x"), cp.Variable(3, name="y")
+    values = rng.normal(size=5)
+    load = dp.Private(values, name="load", adjacency=dp.Within(0.05, norm=2))
+    cost = cp.sum_squares(rng.normal(size=(5, 3)) @ x - load)
+    agents = [
+        dp.Agent(cp.Minimize(cp.norm1(y) + cp.sum_squares(y)), [cp.abs(y) <= 0.4], name="grid"),
+        dp.Agent(cp.Minimize(cost), name="home"),
+    ]
+    return Instance(dp.Problem(agents, coupling=[x == y + np.array([0.1, 0, -0.1])]), (values,))
+
+
 INSTANCES: dict[str, Callable[[], Instance]] = {
     "power line": power_line,
     "overlapping slices": overlapping_slices,
@@ -100,3 +149,9 @@ INSTANCES: dict[str, Callable[[], Instance]] = {
 }
 # Their gradients are not affine in the data: for methods that use gradients in every step.
 RECORDS: dict[str, Callable[[], Instance]] = {"clinics": clinics}
+# Users and a public agent, tied by equalities: for methods that take these.
+COUPLED: dict[str, Callable[[], Instance]] = {
+    "household tariff": household_tariff,
+    "survey": survey,
+    "one household": one_household,
+}

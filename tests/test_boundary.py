@@ -41,6 +41,7 @@ IMPORTERS = {
     "secrets": set(),
     "os.urandom": set(),  # reached as an attribute, see below
     "clarabel": {"conic"},
+    "daqp": {"active_set"},
     "scs": {"conic"},
     "cvxpy.atoms": {"layout"},
     "cvxpy.reductions": set(),

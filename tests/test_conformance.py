@@ -1,6 +1,7 @@
 """What every algorithm promises, on every instance.
 
-A new algorithm is added to `METHODS`, a new instance to `instances.INSTANCES`.
+A new algorithm is added to `METHODS` or `COUPLED_METHODS`, a new instance to the dictionaries of
+`instances`.
 """
 
 import pickle
@@ -13,7 +14,7 @@ import dpcvx as dp
 from dpcvx.algorithms.base import Algorithm
 from dpcvx.projection import Projector
 from tests.helpers import contains
-from tests.instances import INSTANCES, RECORDS
+from tests.instances import COUPLED, INSTANCES, RECORDS
 
 
 @dataclass(frozen=True)
@@ -66,18 +67,32 @@ METHODS = {
         3000,
     ),
 }
+COUPLED_METHODS = {
+    "gradient ADMM": Method(
+        dp.GradientADMM(beta=2.0, eta=0.02), dp.GradientADMM(beta=2.0, eta=0.02), 3000
+    ),
+    "gradient ADMM, last": Method(
+        dp.GradientADMM(smoothness=20.0, output="last"), dp.GradientADMM(output="last"), 3000
+    ),
+    "gradient ADMM, once": Method(dp.GradientADMM(), dp.GradientADMM(), 3000, "once"),
+}
+EVERY_METHOD = METHODS | COUPLED_METHODS
 ROUNDS = 12
-EVERY = INSTANCES | RECORDS
+EVERY = INSTANCES | RECORDS | COUPLED
 GRADIENTS = [m for m in METHODS if m.startswith("linearised") and METHODS[m].release != "once"]
-pairs = pytest.mark.parametrize(
-    ("method", "instance"),
-    [(m, i) for m in METHODS for i in INSTANCES] + [(m, i) for m in GRADIENTS for i in RECORDS],
-    ids=str,
+CONSENSUS = [(m, i) for m in METHODS for i in INSTANCES]
+CONSENSUS += [(m, i) for m in GRADIENTS for i in RECORDS]
+# Records with logistic losses cannot be released once.
+TIED = [(m, i) for m in COUPLED_METHODS for i in COUPLED if "once" not in m or i != "survey"]
+pairs = pytest.mark.parametrize(("method", "instance"), CONSENSUS + TIED, ids=str)
+# One user per round: with several, the rounds do not come to rest.
+converging = pytest.mark.parametrize(
+    ("method", "instance"), CONSENSUS + [p for p in TIED if p[1] == "one household"], ids=str
 )
 
 
 def private_plan(method, instance, problem=None, **arguments):
-    tried = METHODS[method]
+    tried = EVERY_METHOD[method]
     problem = EVERY[instance]().problem if problem is None else problem
     settings = {"rounds": ROUNDS, "delta": 1e-6, "release": tried.release} | arguments
     if "mechanism" not in settings:
@@ -118,17 +133,19 @@ def test_without_a_seed_the_noise_is_fresh(method, instance):
     assert not all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
 
 
-@pairs
+@converging
 def test_without_noise_it_converges_to_the_central_optimum(method, instance):
     given = EVERY[instance]()
-    tried = METHODS[method]
+    tried = EVERY_METHOD[method]
     plan = given.problem.plan(
         tried.exact, mechanism=None, rounds=tried.rounds, release=tried.release
     )
     result = plan.run(tolerance=1e-7)
     value = dp.not_private.objective(given.problem, result.solution)
     assert result.guarantee.kind == "none"
+    assert result.status is dp.Status.CONVERGED
     assert result.consensus_residual < 1e-5
+    assert all(c.violation().max() < 1e-5 for c in given.problem.coupling)
     assert value == pytest.approx(given.optimum, rel=1e-4, abs=1e-5)
 
 
@@ -136,8 +153,11 @@ def test_without_noise_it_converges_to_the_central_optimum(method, instance):
 def test_the_ledger_agrees_with_the_plan(method, instance):
     plan = private_plan(method, instance)
     result = plan.run(seed=1)
-    once = METHODS[method].release == "once"
-    steps = 1 if once else ROUNDS * plan.algorithm.requirements.releases
+    once = EVERY_METHOD[method].release == "once"
+    # Users of coupled methods take turns.
+    users = sum(bool(local.form.private) for local in plan.program.agents)
+    turns = ROUNDS // users if method in COUPLED_METHODS else ROUNDS
+    steps = 1 if once else turns * plan.algorithm.requirements.releases
     for local in plan.program.agents:
         account = result.ledger[local.name]
         assert len(account.entries) == (steps if local.form.private else 0)

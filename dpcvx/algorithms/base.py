@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ..conic import ConicProgram, Outcome
 from ..program import LocalProgram, Program
-from ..projection import Projector, ProximalStep
+from ..projection import Contraction, Projector, ProximalStep
 
 Array = NDArray[np.float64]
 S = TypeVar("S")
@@ -28,8 +28,12 @@ A = TypeVar("A")
 class Oracle(Protocol):
     """What an algorithm's agent side may ask for; answered by `dpcvx.oracle`."""
 
-    def gradient(self, x: Array) -> Array:
-        """A (noisy) gradient of the agent's objective at x, both of shape (n,)."""
+    def gradient(self, x: Array, through: Contraction | None = None) -> Array:
+        """A (noisy) gradient of the agent's objective at x, both of shape (n,).
+
+        With `through`, the gradient's image plus noise: of the same scale for a bound in l2, and
+        of the map's l1 norm times that in l1.
+        """
         ...
 
     def solution(self, x: Array, step: ProximalStep) -> Array:
@@ -105,6 +109,9 @@ class Requirements:
         Local steps are solved at exact gradients, behind the door.
     asserted : float or None
         A sensitivity of their results that is claimed instead of derived.
+    coupled : bool
+        Takes problems with ``coupling=``, and no others; objectives without private data are then
+        compiled.
     """
 
     convex: bool
@@ -112,6 +119,7 @@ class Requirements:
     releases: int
     solves_privately: bool = False
     asserted: float | None = None
+    coupled: bool = False
 
 
 class Algorithm(abc.ABC, Generic[S, A]):
@@ -141,6 +149,10 @@ class Algorithm(abc.ABC, Generic[S, A]):
             If a constant is neither given nor derivable.
         """
 
+    def releases(self, rounds: int, program: Program) -> int:
+        """Number of releases of an agent in so many rounds, at most."""
+        return rounds * self.requirements.releases
+
     @abc.abstractmethod
     def start_server(self, program: Program) -> S:
         """State of the server side before round 1."""
@@ -166,6 +178,10 @@ class Algorithm(abc.ABC, Generic[S, A]):
     @abc.abstractmethod
     def residuals(self, server: S) -> Residuals:
         """Residuals after a round."""
+
+    def conclude(self, server: S) -> list[Answer] | None:
+        """The agents' results as the server side knows them; None if they know themselves."""
+        return None
 
     @abc.abstractmethod
     def answer(self, state: A) -> Answer:

@@ -46,14 +46,14 @@ def two_cores(effort: Effort) -> list[Row]:
     makers = list(available())
     if not makers:
         return [Row(name, against, size, None, _FASTER, note="no concurrent executor yet")]
-    plan = network(118, 2).plan(METHOD, mechanism=dp.Gaussian(), rounds=5, **BUDGET)
+    plan = network(118, 2).plan(METHOD, mechanism=dp.Gaussian(), rounds=20, **BUDGET)
     rows = []
     for label, make, told in makers:
         calls = [
             lambda make=make: plan.run(seed=1, verbose=False, executor=make()),
             lambda: plan.run(seed=1, verbose=False, executor=dp.Serial()),
         ]
-        ours, one = shortest(calls, max(2, effort.repeats // 2), time.perf_counter)
+        ours, one = shortest(calls, 2 if effort.quick else 3, time.perf_counter)
         note = f"{shown(ours)} against {shown(one)}"
         limit = _FASTER if told else None
         rows.append(Row(f"{name}, {label}", against, size, ours / one, limit, note=note))

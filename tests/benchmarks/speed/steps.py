@@ -37,7 +37,7 @@ def _label(case: int, zones: int | None) -> str:
 
 @functools.lru_cache(maxsize=4)
 def _recorded(case: int, zones: int | None) -> list[Steps]:
-    keep, rounds = {14: (12, 20), 118: (6, 10), 300: (4, 4)}[case]
+    keep, rounds = {14: (40, 20), 118: (6, 10), 300: (4, 4)}[case]
     return recorded_steps(case, zones, rounds, keep)
 
 

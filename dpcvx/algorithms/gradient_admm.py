@@ -1,0 +1,375 @@
+r"""Noisy gradient ADMM, one user per iteration (Chan, Xie and Zhao, Algorithm 1).
+
+.. math::
+    y &\leftarrow \operatorname{argmin}_y\; g(y) - \langle \lambda, B y \rangle
+        + \tfrac\beta2 \|A x + B y - c\|^2 \\
+    \lambda &\leftarrow \lambda - \beta (A x + B y - c) \\
+    x &\leftarrow (I + \eta \beta A'A)^{-1}
+        (x - \eta [\nabla f_t(x) + A'(\beta (B y - c) - \lambda)]) + N(0, \sigma^2 I)
+
+for ``minimize f(x) + g(y)`` subject to ``A x + B y = c``, with f the sum of the users' objectives
+and :math:`f_t` that of the user whose turn it is, times the number of users. The noise is drawn by
+the user, on the mapped gradient, before anything leaves. A has the form of Remark 3.4.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal
+
+import numpy as np
+import scipy.linalg as la
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from ..arguments import positive_finite
+from ..canonical import ConeData
+from ..conic import ConicProgram, Outcome
+from ..coupling import Eliminated, eliminate
+from ..curvature import smoothness
+from ..errors import ModelError
+from ..program import LocalProgram, Program
+from ..projection import Contraction
+from ..separable import separable
+from .base import Algorithm, Answer, Local, Oracle, Requirements, Residuals
+
+Array = NDArray[np.float64]
+# Rounding errors of norms are far below this.
+_UP = 1 + 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class Turn:
+    """What the user whose turn it is receives.
+
+    Attributes
+    ----------
+    x : ndarray, shape (n,)
+    center : ndarray, shape (n,)
+        The new x for a gradient of 0.
+    inverse : Contraction
+        ``v -> (I + eta beta A'A)^-1 v``.
+    step : float
+        eta times the number of users.
+    outcome : Outcome
+        Of the y step.
+    """
+
+    x: Array
+    center: Array
+    inverse: Contraction
+    step: float
+    outcome: Outcome
+
+
+class Blocks:
+    """Public parts of the two blocks: matrices, factor, y step.
+
+    Attributes
+    ----------
+    users : tuple of int
+        Positions of the agents that hold x.
+    public : int
+        Position of the agent that holds y.
+    rows : Eliminated
+    inverse : Contraction
+    exact : bool
+        Whether y has a closed form.
+    """
+
+    def __init__(self, program: Program, beta: float, eta: float) -> None:
+        self.users, self.public = blocks_of(program)
+        holder, other = program.agents[self.users[0]], program.agents[self.public]
+        assert program.coupling is not None and other.exact is not None
+        self.rows = eliminated(program)
+        A, B = self.rows.A, self.rows.B
+        factor = la.cho_factor(np.eye(holder.n) + eta * beta * A.T @ A)
+        columns = np.abs(la.cho_solve(factor, np.eye(holder.n))).sum(axis=0)
+        self.inverse = Contraction(partial(la.cho_solve, factor), float(columns.max()) * _UP)
+        squares = B.T @ B
+        form = separable(other.exact)
+        diagonal = np.diag(squares)
+        apart = not (squares - np.diag(diagonal)).any() and not self.rows.c_alone.size
+        self.exact = form is not None and apart and bool((form.p + beta * diagonal > 0).all())
+        self._beta = beta
+        self._form, self._curvature = form, beta * diagonal
+        self._conic = (
+            None if self.exact else ConicProgram(_with_penalty(other.exact, self.rows, beta))
+        )
+
+    def y(self, x: Array, lam: Array, before: Array) -> tuple[Array, Outcome]:
+        """The y step; the one before if it fails."""
+        rows, beta = self.rows, self._beta
+        slope = rows.B.T @ (beta * (rows.A @ x - rows.c) - lam)
+        if self._conic is None:
+            assert self._form is not None
+            return self._form.minimise(self._curvature, slope), Outcome.SOLVED
+        found = self._conic.solve(np.zeros(before.size), slope, before)
+        return (before if found.x is None else found.x), found.outcome
+
+
+def blocks_of(program: Program) -> tuple[tuple[int, ...], int]:
+    """Positions of the users, and of the agent with the public block.
+
+    Raises
+    ------
+    ModelError
+        If the problem is not of this form.
+    """
+    public = [k for k, local in enumerate(program.agents) if not local.form.private]
+    users = tuple(k for k, local in enumerate(program.agents) if local.form.private)
+    if len(public) != 1 or not users:
+        raise ModelError(
+            "dp.GradientADMM solves min f(x) + g(y) with one agent for g, without private data, "
+            f"and users with private data for f; this problem has {len(public)} agents without "
+            f"private data and {len(users)} with. Write dp.Problem([*users, dp.Agent(g)], "
+            "coupling=[A @ x + B @ y == c])."
+        )
+    first = program.agents[users[0]]
+    for k in users:
+        local = program.agents[k]
+        if [(p.variable, p.entries.tolist()) for p in local.layout.pieces] != [
+            (p.variable, p.entries.tolist()) for p in first.layout.pieces
+        ]:
+            raise ModelError(
+                f"Agents '{first.name}' and '{local.name}' do not use the same variables in the "
+                "same order. In dp.GradientADMM every user's objective is a function of all of x: "
+                "write the terms in the same order, with 0 @ x for what does not occur."
+            )
+        if local.constraints.A.shape[0]:
+            raise ModelError(
+                f"Agent '{local.name}' has constraints. dp.GradientADMM takes none on x: move them "
+                "to the public agent, on y, with the coupling x == y."
+            )
+    own = {p.variable for p in first.layout.pieces}
+    both = [p.name for p in program.agents[public[0]].layout.pieces if p.variable in own]
+    if both:
+        raise ModelError(
+            f"The public agent '{program.agents[public[0]].name}' uses '{both[0]}', which the "
+            "users hold. Give it a variable of its own, and tie the two: coupling=[x == y]."
+        )
+    return users, public[0]
+
+
+def eliminated(program: Program) -> Eliminated:
+    """``A x + B y = c`` in the form of Remark 3.4."""
+    users, public = blocks_of(program)
+    coupling = program.coupling
+    assert coupling is not None
+    A = coupling.of(program.agents[users[0]].layout).toarray()
+    B = coupling.of(program.agents[public].layout).toarray()
+    found = eliminate(A, B, coupling.right)
+    if not found.c.size:
+        raise ModelError(
+            "coupling= does not contain the users' variables, so f and g are two problems. Tie "
+            "them, for example by coupling=[x == y]."
+        )
+    return found
+
+
+def _with_penalty(data: ConeData, rows: Eliminated, beta: float) -> ConeData:
+    """g and its set with ``beta/2 ||B y||^2``, and with the rows that hold y alone."""
+    n, N = data.n, data.A.shape[1]
+    squares = sp.block_diag([beta * rows.B.T @ rows.B, sp.csc_array((N - n, N - n))])
+    alone = sp.hstack([sp.csc_array(rows.B_alone), sp.csc_array((rows.c_alone.size, N - n))])
+    return replace(
+        data,
+        P=sp.csc_array(data.P + squares),
+        A=sp.csc_array(sp.vstack([alone, data.A])),
+        b=np.concatenate([rows.c_alone, data.b]),
+        cones=replace(data.cones, zero=data.cones.zero + rows.c_alone.size),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Server:
+    """The iterates, and what they are computed with.
+
+    Attributes
+    ----------
+    blocks : Blocks
+    x, y, lam : ndarray
+    turns : int
+        Iterations so far.
+    mean_x, mean_y : ndarray
+        Averages over them.
+    primal, dual, mismatch : float
+        Residuals of the last one.
+    """
+
+    blocks: Blocks
+    x: Array
+    y: Array
+    lam: Array
+    turns: int
+    mean_x: Array
+    mean_y: Array
+    primal: float = math.nan
+    dual: float = math.nan
+    mismatch: float = math.nan
+
+
+@dataclass(frozen=True)
+class GradientADMM(Algorithm[Server, Outcome]):
+    """Gradient ADMM with noise on x, one user per round, in the order of the agents.
+
+    For users who hold x and a public agent that holds y, tied by ``coupling=``.
+
+    Parameters
+    ----------
+    beta : float
+        Penalty of the coupling.
+    eta : float, optional
+        Step size; 1 / smoothness if omitted.
+    smoothness : float, optional
+        Largest smoothness constant of a user's objective, for all admissible data; derived where
+        the curvature does not depend on private data.
+    output : {"average", "last", None}
+        Which iterate the result reports first: None takes the average under noise, the last
+        iterate without.
+
+    Raises
+    ------
+    ModelError
+        If a parameter is outside its range.
+    """
+
+    beta: float = 1.0
+    eta: float | None = None
+    smoothness: float | None = None
+    output: Literal["average", "last"] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("beta", "eta", "smoothness"):
+            value = getattr(self, name)
+            if not (value is None and name != "beta") and not positive_finite(value):
+                raise ModelError(
+                    f"dp.GradientADMM({name}={value!r}) must be a positive finite number."
+                )
+        if self.output not in ("average", "last", None):
+            raise ModelError(
+                f"dp.GradientADMM(output={self.output!r}) is unknown: write 'average', 'last', or "
+                "None for the average under noise and the last iterate without."
+            )
+
+    @property
+    def requirements(self) -> Requirements:
+        """Convex objectives and a coupling; one release of one user per round."""
+        return Requirements(convex=True, exact=False, releases=1, coupled=True)
+
+    def releases(self, rounds: int, program: Program) -> int:
+        """The first user has the most turns."""
+        return -(-rounds // len(blocks_of(program)[0]))
+
+    def resolved(self, program: Program, step_epsilon: float) -> GradientADMM:
+        """Fill in the smoothness of the users and eta, and check the form of the problem."""
+        users, _ = blocks_of(program)
+        eliminated(program)
+        nu = self.smoothness
+        if nu is None and self.eta is None:
+            nu = max(_smoothness(program.agents[k]) for k in users)
+        eta = self.eta
+        if eta is None:
+            # One turn stands for all users.
+            eta = 1.0 / (len(users) * nu) if nu else 1.0
+        return replace(self, smoothness=nu or None, eta=eta)
+
+    def start_server(self, program: Program) -> Server:
+        """x and y at the public start, zero multipliers."""
+        assert self.eta is not None
+        blocks = Blocks(program, self.beta, self.eta)
+        x, y = program.agents[blocks.users[0]].start, program.agents[blocks.public].start
+        lam = np.zeros(blocks.rows.c.size)
+        return Server(blocks, x, y, lam, 0, np.zeros_like(x), np.zeros_like(y))
+
+    def start_agent(self, local: Local) -> Outcome:
+        """Users keep nothing between their turns."""
+        return Outcome.SOLVED
+
+    def send(self, server: Server, t: int, k: int) -> tuple[Server, list[Turn | None]]:
+        """The y step and the multipliers; then one user's turn."""
+        assert self.eta is not None
+        blocks, beta, x = server.blocks, self.beta, server.x
+        rows = blocks.rows
+        y, outcome = blocks.y(x, server.lam, server.y)
+        gap = rows.A @ x + rows.B @ y - rows.c
+        lam = server.lam - beta * gap
+        pull = rows.A.T @ (beta * (rows.B @ y - rows.c) - lam)
+        center = blocks.inverse(x - self.eta * pull)
+        users = len(blocks.users)
+        messages: list[Turn | None] = [None] * (users + 1)
+        messages[blocks.users[(t - 1) % users]] = Turn(
+            x, center, blocks.inverse, self.eta * users, outcome
+        )
+        state = replace(
+            server,
+            y=y,
+            lam=lam,
+            primal=float(np.linalg.norm(gap)),
+            mismatch=float(np.abs(gap).max()),
+        )
+        return state, messages
+
+    def act(
+        self, local: Local, state: Outcome, t: int, k: int, message: Turn, oracle: Oracle
+    ) -> tuple[Outcome, Array]:
+        """The new x."""
+        mapped = oracle.gradient(message.x, message.inverse)
+        return message.outcome, message.center - message.step * mapped
+
+    def receive(self, server: Server, t: int, k: int, replies: Sequence[Array | None]) -> Server:
+        """Pass x on."""
+        assert self.eta is not None
+        x = next(reply for reply in replies if reply is not None)
+        n = server.turns + 1
+        rows, old = server.blocks.rows, server.x
+        # The equation that x solves, for the gradient at the old x less A' lambda (Lemma 2.2).
+        pull = self.beta * rows.A.T @ (rows.A @ x + rows.B @ server.y - rows.c)
+        slope = (old - x) / self.eta - pull
+        return replace(
+            server,
+            x=x,
+            turns=n,
+            dual=float(np.linalg.norm(slope)),
+            mean_x=server.mean_x + (x - server.mean_x) / n,
+            mean_y=server.mean_y + (server.y - server.mean_y) / n,
+        )
+
+    def residuals(self, server: Server) -> Residuals:
+        """Violation of the coupling and slope of the Lagrangian in x, where y was computed."""
+        return Residuals(server.primal, server.dual, server.mismatch, self.beta)
+
+    def conclude(self, server: Server) -> list[Answer]:
+        """Last and averaged x for every user; y follows from the last x and multipliers."""
+        blocks = server.blocks
+        y, _ = blocks.y(server.x, server.lam, server.y)
+        users = [Answer(server.x, server.mean_x)] * len(blocks.users)
+        users.insert(blocks.public, Answer(y, server.mean_y))
+        return users
+
+    def answer(self, state: Outcome) -> Answer:
+        """Users know no result by themselves."""
+        raise NotImplementedError
+
+    def outcome(self, state: Outcome) -> Outcome:
+        """Of the y step before the user's last turn."""
+        return state
+
+    def __str__(self) -> str:
+        eta = "1/smoothness" if self.eta is None else f"{self.eta:.6g}"
+        return f"gradient ADMM, one user per round, beta = {self.beta:.6g}, eta = {eta}"
+
+
+def _smoothness(local: LocalProgram) -> float:
+    nu = smoothness(local.form)
+    if nu is None:
+        raise ModelError(
+            f"No smoothness constant can be derived for the objective of agent '{local.name}' "
+            "(nonsmooth, or its curvature depends on private data), and the step size of "
+            "dp.GradientADMM follows from it. Write dp.GradientADMM(smoothness=...) with a bound "
+            "for all admissible data, or eta=..."
+        )
+    return nu

@@ -1,0 +1,1 @@
+"""Elastic net over users as in Chan, Xie and Zhao, section 10: data, model, runs, losses."""

@@ -1,0 +1,118 @@
+"""Figures: the paper's Figure 1, epsilons, and Theorem 9.1. Gaps in them are not private."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from problems.elastic_net.privacy import Growth, Positions
+from problems.elastic_net.simulation import Gaps
+from problems.elastic_net.utility import Utility
+
+Floats = NDArray[np.float64]
+
+_NOT_PRIVATE = "computed on the users' data in the open: not private"
+
+
+def convergence(pairs: Mapping[str, Gaps], noises: Mapping[str, Gaps], title: str) -> Figure:
+    """Figure 1: mean gap against the iteration, with the range of the middle 80 % of repetitions.
+
+    Parameters
+    ----------
+    pairs : mapping of label to Gaps
+        Panel (a): the pairs of mu and beta.
+    noises : mapping of label to Gaps
+        Panel (b): noise levels.
+    title : str
+    """
+    figure = Figure(figsize=(11, 5.4), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    for axes, found in ((left, pairs), (right, noises)):
+        for colour, (label, gaps) in zip(_colours(len(found)), found.items(), strict=True):
+            _band(axes, np.arange(len(gaps.at_x)), gaps.at_x, colour, label)
+        axes.set(xlabel="iteration t", yscale="log")
+        axes.grid(alpha=0.3)
+        _legend_below(axes, 2 if axes is left else 3)
+    left.set(title="(a) pairs of mu and beta", xlim=(0, min(40, left.get_xlim()[1])))
+    left.set_ylabel("f(x_t) + g(x_t) - optimum")
+    right.set(title="(b) noise")
+    figure.suptitle(f"{title}\n{_NOT_PRIVATE}", fontsize=11)
+    return figure
+
+
+def privacy(positions: Positions, growth: Growth, title: str) -> Figure:
+    """Epsilon by position of the user, and against the number of iterations."""
+    figure = Figure(figsize=(12, 6.4), layout="constrained")
+    left, right = figure.subplots(1, 2, sharey=True)
+    at = positions.positions + 1
+    left.axhline(positions.visible, color="k", label="every iterate visible")
+    left.plot(at, positions.last_only, color="C0", label="last iterate only")
+    left.plot(at, positions.printed, "--", color="C0", lw=1, label="the same by Corollary 6.2")
+    for value, name, style, colour in (
+        (positions.permuted, "random permutation", "-.", "C2"),
+        (positions.stopped, "random stopping", ":", "C1"),
+        (positions.sampled, "sampling with replacement", "--", "C4"),
+    ):
+        if value < np.inf:
+            left.axhline(value, ls=style, color=colour, label=f"{name}, last iterate only")
+    left.plot(at, positions.claimed, ":", color="C3", lw=1.2, label="Corollary 7.3: does not apply")
+    left.set(xlabel="position of the user", title=f"one pass over {at.max()} users")
+    left.set_ylabel("epsilon at delta = 1e-6")
+    right.plot(growth.iterations, growth.visible, color="k", label="every iterate visible")
+    for colour, (k, values) in zip(("C0", "C9", "C7"), growth.last_only.items(), strict=False):
+        # Before their turn users lose nothing.
+        label = f"user {k + 1}, last iterate only"
+        right.plot(
+            growth.iterations, np.where(values > 0, values, np.nan), color=colour, label=label
+        )
+    label = "random permutation, last iterate only"
+    right.plot(growth.iterations, growth.permuted, "-.", color="C2", label=label)
+    right.set(xlabel="iterations", title="against the number of iterations")
+    top = 3 * max(positions.visible, float(growth.visible.max()))
+    left.set(yscale="log", ylim=(float(positions.last_only.min()) / 3, top))
+    for axes in (left, right):
+        axes.grid(alpha=0.3)
+        _legend_below(axes, 2)
+    figure.suptitle(
+        f"{title}\nlast iterate only: by formula, of an observer who learns no other\n"
+        "runs of the package guarantee what holds if every iterate is visible",
+        fontsize=10,
+    )
+    return figure
+
+
+def bound(found: Mapping[str, Utility], title: str) -> Figure:
+    """Theorem 9.1's bound over what it bounds."""
+    figure = Figure(figsize=(6.4, 4.8), layout="constrained")
+    axes = figure.subplots()
+    for colour, (label, each) in zip(_colours(len(found)), found.items(), strict=True):
+        T = np.array(each.iterations)
+        axes.plot(T, each.bound, "--", color=colour, label=f"bound, {label}")
+        _band(axes, T, each.measured, colour, f"measured, {label}")
+    axes.set(xscale="log", yscale="log", xlabel="iterations T, eta = 1/sqrt(T)")
+    axes.set_ylabel("left side of (26)")
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8, frameon=False)
+    axes.set_title(f"{title}\n{_NOT_PRIVATE}", fontsize=10)
+    return figure
+
+
+def _legend_below(axes: Axes, columns: int) -> None:
+    axes.legend(
+        fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=columns, frameon=False
+    )
+
+
+def _band(axes: Axes, at: NDArray[np.int64], values: Floats, colour: str, label: str) -> None:
+    axes.plot(at, values.mean(axis=1), color=colour, label=label)
+    if values.shape[1] > 1:
+        low, high = np.quantile(values, (0.1, 0.9), axis=1)
+        axes.fill_between(at, low, high, color=colour, alpha=0.18, linewidth=0)
+
+
+def _colours(count: int) -> list[str]:
+    return [f"C{k % 10}" for k in range(count)]

@@ -1,0 +1,148 @@
+"""What users lose: if every iterate is visible, and if an observer learns the last one only.
+
+By formula. Runs of the package state the guarantee against an observer of every iterate; the other
+figures are of what the last iterate alone tells, from `dpcvx.amplification`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpcvx.accounting import Composition
+from dpcvx.amplification import (
+    corollary_6_2,
+    corollary_7_3,
+    permuted,
+    profile,
+    sampled,
+    stopped,
+)
+from problems.elastic_net.setting import Setting
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+def epsilon_of(rho: float, delta: float) -> float:
+    """Epsilon at `delta` of the Gaussian mechanism that is rho-zCDP."""
+    return Composition(mu2=2 * rho).price(delta).epsilon if rho < math.inf else math.inf
+
+
+@dataclass(frozen=True, eq=False)
+class Positions:
+    """Epsilons by position in one pass with users in order.
+
+    Attributes
+    ----------
+    positions : ndarray of int, shape (K,)
+        From 0: the first, the last, and some between, most of them near the end.
+    visible : float
+        Every iterate visible: the same for all.
+    last_only : ndarray, shape (K,)
+        The last iterate only.
+    printed : ndarray, shape (K,)
+        By Corollary 6.2 with the paper's constants.
+    claimed : ndarray, shape (K,)
+        What Corollary 7.3 as printed would say of strongly convex losses. Holds for none here.
+    permuted, stopped, sampled : float
+        All users alike: random permutation, random stopping, sampling with replacement. The last
+        iterate only. Infinite if no order of the Renyi divergence gives a bound.
+    """
+
+    positions: Ints
+    visible: float
+    last_only: Floats
+    printed: Floats
+    claimed: Floats
+    permuted: float
+    stopped: float
+    sampled: float
+
+    def at(self, position: int) -> float:
+        """`last_only` of the user at a position that was computed."""
+        return float(self.last_only[np.flatnonzero(self.positions == position)[0]])
+
+
+def by_position(
+    setting: Setting, radius: float, users: int, delta: float, *, count: int = 60
+) -> Positions:
+    """Epsilons of one pass; gradients of neighbours differ by at most ``2 radius``.
+
+    Parameters
+    ----------
+    setting : Setting
+        With noise.
+    radius : float
+        Norm to which gradients are clipped.
+    users : int
+    delta : float
+    count : int
+        Of positions, about, besides the middle; 2 for the first and the last.
+    """
+    block, claimed, sigma, change = setting.block, setting.claimed, setting.sigma, 2 * radius
+    after = np.unique(
+        [*np.geomspace(1, users, count).round().astype(int) - 1, users - 1 - users // 2]
+    )[::-1]
+    found = profile(block, change, sigma, users=users)
+    printed = [corollary_6_2(block, change, sigma, int(k)) for k in after]
+    strong = [corollary_7_3(claimed, change, sigma, int(k)) for k in after]
+    everyone = permuted(block, change, sigma, users=users).price(delta)
+    early = stopped(block, change, sigma, users=users).price(delta)
+    drawn = sampled(block, change, sigma, users=users, iterations=users).price(delta)
+    positions = users - 1 - after
+    return Positions(
+        positions=positions,
+        visible=epsilon_of(float(found.local[0]), delta),
+        last_only=np.array([found.price(delta, int(k)).epsilon for k in positions]),
+        printed=np.array([epsilon_of(rho, delta) for rho in printed]),
+        claimed=np.array([epsilon_of(rho, delta) for rho in strong]),
+        permuted=everyone.epsilon,
+        stopped=early.epsilon,
+        sampled=drawn.epsilon,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Growth:
+    """Epsilons against the number of iterations, users in turn.
+
+    Attributes
+    ----------
+    iterations : ndarray of int, shape (K,)
+    visible : ndarray, shape (K,)
+        Every iterate visible, user who had most turns.
+    last_only : dict of int to ndarray
+        By position from 0: the last iterate only.
+    permuted : ndarray, shape (K,)
+        Order by one random permutation; the last iterate only.
+    """
+
+    iterations: Ints
+    visible: Floats
+    last_only: dict[int, Floats]
+    permuted: Floats
+
+
+def by_iterations(
+    setting: Setting, radius: float, users: int, iterations: Sequence[int], delta: float
+) -> Growth:
+    """Epsilons after so many iterations, for the first, middle and last user and for all."""
+    block, sigma, change = setting.block, setting.sigma, 2 * radius
+    positions = sorted({0, users // 2, users - 1})
+    found = [profile(block, change, sigma, users=users, iterations=int(t)) for t in iterations]
+    return Growth(
+        iterations=np.asarray(iterations, np.int64),
+        visible=np.array([epsilon_of(float(p.local.max()), delta) for p in found]),
+        last_only={k: np.array([p.price(delta, k).epsilon for p in found]) for k in positions},
+        permuted=np.array(
+            [
+                permuted(block, change, sigma, users=users, iterations=int(t)).price(delta).epsilon
+                for t in iterations
+            ]
+        ),
+    )

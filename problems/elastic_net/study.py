@@ -1,0 +1,144 @@
+"""The elastic net as a `dp.Problem`: one agent per user, a public agent for the regulariser."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import cvxpy as cp
+import numpy as np
+from numpy.typing import NDArray
+
+import dpcvx as dp
+from dpcvx.arguments import positive_finite
+from problems.elastic_net.setting import C1, C2, Setting
+from problems.elastic_net.users import Users
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+DELTA = 1e-6
+START = 3.0
+
+
+@dataclass(frozen=True, eq=False)
+class ElasticNet:
+    """``mean of (a_i'x - b_i)^2 + c1 |y|_1 + c2 |y|^2`` with ``x = y``.
+
+    Attributes
+    ----------
+    users : Users
+    radius : float
+        C: norm of a user's gradient that the privacy rests on, before the division by N.
+    clipped : bool
+        Whether gradients are clipped to it, or it is asserted.
+    x, y : cp.Variable, shape (n,)
+    problem : dp.Problem
+        Agents ``user 0``, ..., with ``features k`` and ``target k`` private, and ``regulariser``.
+    """
+
+    users: Users
+    radius: float
+    clipped: bool
+    x: cp.Variable
+    y: cp.Variable
+    problem: dp.Problem
+
+    def plan(self, setting: Setting, rounds: int) -> dp.Plan:
+        """Users take turns in order; noise of `Setting.sigma` in x, none for 0."""
+        method = dp.GradientADMM(beta=setting.beta, eta=setting.eta, output="last")
+        if setting.sigma == 0:
+            return self.problem.plan(method, mechanism=None, rounds=rounds)
+        noise = dp.Gaussian(multiplier=setting.sigma / (setting.eta * 2 * self.radius))
+        return self.problem.plan(method, mechanism=noise, rounds=rounds, delta=DELTA)
+
+    def seated(self, order: Ints) -> dict[dp.Private | str, Floats]:
+        """Data for ``plan.run(data=...)`` that seat user ``order[k]`` at the place of agent k."""
+        data: dict[dp.Private | str, Floats] = {}
+        for k, i in enumerate(order.tolist()):
+            data[f"features {k}"] = self.users.features[i : i + 1]
+            data[f"target {k}"] = self.users.targets[i : i + 1]
+        return data
+
+
+def elastic_net(users: Users, *, radius: float | None = None, clipped: bool = True) -> ElasticNet:
+    """State the model: one user's vector and target are replaced.
+
+    The paper assumes that gradients of neighbours differ by at most Delta at every x. No such
+    Delta exists for squares: ``2 a (a'x - b)`` grows with x. With `clipped`, gradients are clipped
+    to the norm C, which makes Delta = 2 C true; for a single square that is the gradient of a Huber
+    loss, convex and as smooth as the square. Otherwise Delta is asserted, and the guarantee says
+    so.
+
+    Parameters
+    ----------
+    users : Users
+    radius : float, optional
+        C; `Setting.radius` if omitted.
+    clipped : bool
+
+    Raises
+    ------
+    dp.ModelError
+        If `radius` is not a positive finite number.
+    """
+    if radius is None:
+        radius = Setting(users.mu).radius
+    if not positive_finite(radius):
+        raise dp.ModelError(
+            f"radius={radius!r} must be a positive finite norm of a user's gradient, such as "
+            f"{Setting(users.mu).radius:g}."
+        )
+    N = users.count
+    x, y = cp.Variable(users.size, name="x"), cp.Variable(users.size, name="y")
+    # Norms are sqrt(mu) up to rounding.
+    long = math.sqrt(users.mu) * (1 + 1e-9)
+    vector = dp.Rows(long, records="user", change="replace")
+    number = dp.Rows(users.target_bound, records="user", change="replace", clip=True)
+    clip = radius / N if clipped else None
+    asserted = None if clipped else dp.Asserted(l2=2 * radius / N)
+    agents = []
+    for k in range(N):
+        a = dp.Private(users.features[k : k + 1], name=f"features {k}", adjacency=vector)
+        b = dp.Private(users.targets[k : k + 1], name=f"target {k}", adjacency=number)
+        loss = cp.sum_squares(a @ x - b) / N
+        agents.append(
+            dp.Agent(cp.Minimize(loss), name=f"user {k}", clip=clip, sensitivity=asserted)
+        )
+    cost = C1 * cp.norm1(y) + C2 * cp.sum_squares(y)
+    agents.append(dp.Agent(cp.Minimize(cost), name="regulariser"))
+    problem = dp.Problem(agents, coupling=[x - y == 0], start={x: START})
+    return ElasticNet(users, radius, clipped, x, y, problem)
+
+
+def losses(users: Users, X: Floats, radius: float | None = None) -> Floats:
+    """Mean loss of the users at points ``X[..., :]``; Huber losses with a radius. Not private."""
+    residual = np.abs(X @ users.features.T - users.targets)
+    if radius is None:
+        return (residual**2).mean(axis=-1)
+    edge = radius / (2 * math.sqrt(users.mu))
+    near = np.minimum(residual, edge)
+    return (near * (2 * residual - near)).mean(axis=-1)
+
+
+def regulariser(Y: Floats) -> Floats:
+    """``c1 |y|_1 + c2 |y|^2`` at points ``Y[..., :]``."""
+    return C1 * np.abs(Y).sum(axis=-1) + C2 * (Y**2).sum(axis=-1)
+
+
+def optimum(users: Users, radius: float | None = None) -> tuple[Floats, float]:
+    """Minimiser and minimum of losses plus regulariser. Not private.
+
+    With a radius, of Huber losses, whose gradients are the clipped ones.
+    """
+    x = cp.Variable(users.size)
+    residual = users.features @ x - users.targets
+    if radius is None:
+        loss = cp.sum_squares(residual)
+    else:
+        edge = radius / (2 * math.sqrt(users.mu))
+        loss = edge**2 * cp.sum(cp.huber(residual / edge))
+    cost = loss / users.count + C1 * cp.norm1(x) + C2 * cp.sum_squares(x)
+    cp.Problem(cp.Minimize(cost)).solve(solver=cp.CLARABEL, tol_gap_abs=1e-11, tol_gap_rel=1e-11)
+    found = np.asarray(x.value, float)
+    return found, float(losses(users, found, radius) + regulariser(found))

@@ -1,0 +1,95 @@
+"""Made-up users of the experiment: one feature vector and one target each."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+import dpcvx as dp
+from dpcvx.arguments import finite, positive_finite, whole
+
+Floats = NDArray[np.float64]
+
+# Of the noise in targets: how many standard deviations the public bound of a target leaves for it.
+_ROOM = 6.0
+
+
+@dataclass(frozen=True, eq=False)
+class Users:
+    """Users i with the loss ``(a_i'x - b_i)^2``.
+
+    Attributes
+    ----------
+    features : ndarray, shape (N, n)
+        Rows a_i of l2 norm ``sqrt(mu)``.
+    targets : ndarray, shape (N,)
+        b_i.
+    truth : ndarray, shape (n,)
+        x' with ``b_i = a_i'x'`` plus noise.
+    mu : float
+    target_bound : float
+        Public: targets beyond it are scaled down where privacy rests on it.
+    """
+
+    features: Floats
+    targets: Floats
+    truth: Floats
+    mu: float
+    target_bound: float
+
+    @property
+    def count(self) -> int:
+        """N."""
+        return len(self.targets)
+
+    @property
+    def size(self) -> int:
+        """n."""
+        return self.features.shape[1]
+
+
+def made_users(
+    users: int = 1000, size: int = 64, *, mu: float = 0.25, noise: float = 0.01, seed: int = 0
+) -> Users:
+    """Draw users as in section 10; the same draws for every `mu`.
+
+    The first fifth of the features is 50 times as large as the others before scaling, and 3 in x'.
+    (The code of the paper also centres every a_i, which its text does not.)
+
+    Parameters
+    ----------
+    users, size : int
+        N, and n of at least 5.
+    mu : float
+        Squared norm of the a_i: the losses are ``2 mu``-smooth.
+    noise : float
+        Standard deviation in the targets.
+    seed : int
+
+    Raises
+    ------
+    dp.ModelError
+        If an argument is out of range.
+    """
+    if not whole(users, 1) or not whole(size, 5):
+        raise dp.ModelError(
+            f"users={users!r} and size={size!r} must be whole numbers, of users at least 1 and of "
+            "features at least 5, the first fifth of which decides the targets."
+        )
+    if not positive_finite(mu) or not finite(noise) or noise < 0:
+        raise dp.ModelError(
+            f"mu={mu!r} must be positive, and noise={noise!r} at least 0, both finite: they are "
+            "the squared norm of every user's features and the deviation of the targets."
+        )
+    rng = np.random.default_rng(seed)
+    first = size // 5
+    drawn = rng.normal(size=(users, size))
+    drawn[:, :first] *= 50
+    features = math.sqrt(mu) * drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
+    truth = np.where(np.arange(size) < first, 3.0, 0.0)
+    targets = features @ truth + noise * rng.normal(size=users)
+    bound = 3 * math.sqrt(mu * first) + _ROOM * noise
+    return Users(features, targets, truth, float(mu), bound)

@@ -1,0 +1,995 @@
+"""Gradient ADMM against the printed algorithm, its budget user by user, its noise, its lemma."""
+
+import re
+from dataclasses import dataclass, field, replace
+
+import cvxpy as cp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from sklearn.linear_model import ElasticNet
+
+import dpcvx as dp
+from dpcvx.accounting import gaussian_multiplier
+from dpcvx.algorithms.gradient_admm import eliminated
+from dpcvx.conic import Answer, ConicProgram, Outcome
+from dpcvx.program import compile_problem
+from tests.test_journal import cut, ends, put
+from tests.test_resume import book, full, killed, same
+
+STRICT = {"tol_gap_abs": 1e-12, "tol_gap_rel": 1e-12, "tol_feas": 1e-12}
+
+
+@dataclass
+class Model:
+    """Least squares of several users, a public function, and the numbers they were built from."""
+
+    problem: dp.Problem
+    x: cp.Variable
+    y: cp.Variable
+    H: list
+    b: list
+    cost: cp.Expression
+    constraints: list = field(default_factory=list)
+
+    def gradient(self, k, x):
+        return self.H[k].T @ (self.H[k] @ x - self.b[k])
+
+    @property
+    def smoothness(self):
+        return max(np.linalg.norm(H.T @ H, 2) for H in self.H)
+
+    def optimum(self):
+        """x and y with all data in one place."""
+        loss = sum(cp.sum_squares(H @ self.x - b) for H, b in zip(self.H, self.b, strict=True)) / 2
+        problem = cp.Problem(
+            cp.Minimize(loss + self.cost), [*self.constraints, *self.problem.coupling]
+        )
+        problem.solve(cp.CLARABEL, **STRICT)
+        return self.x.value, self.y.value
+
+
+def equal(x, y):
+    return [x == y]
+
+
+def elastic_net(y):
+    return 0.3 * cp.norm1(y) + 0.2 * cp.sum_squares(y), []
+
+
+def largest_entry(y):
+    return 0.6 * cp.norm_inf(y), []
+
+
+def boxed(y):
+    return 0.1 * cp.sum(y), [y >= -0.2, y <= 0.3]
+
+
+def model(users=3, n=3, length=None, coupling=equal, public=elastic_net, place=None, seed=0):
+    """The public agent comes last, or at a given place."""
+    rng = np.random.default_rng(seed)
+    x, y = cp.Variable(n, name="x"), cp.Variable(length or n, name="y")
+    H = [rng.normal(size=(4, n)) for _ in range(users)]
+    b = [rng.normal(size=4) for _ in range(users)]
+    agents = []
+    for k in range(users):
+        d = dp.Private(b[k], name=f"b{k}", adjacency=dp.Within(0.1, norm=2))
+        agents.append(dp.Agent(cp.Minimize(cp.sum_squares(H[k] @ x - d) / 2), name=f"user{k}"))
+    cost, constraints = public(y)
+    agents.insert(users if place is None else place, dp.Agent(cp.Minimize(cost), constraints, "g"))
+    return Model(dp.Problem(agents, coupling=coupling(x, y)), x, y, H, b, cost, constraints)
+
+
+WIDE = np.array([[1.0, 0.5, -1.0, 2.0], [0.0, 1.0, 1.5, -0.5]])
+MIX = np.array([[1.0, -0.5, 0.2], [0.3, 1.2, -1.0]])
+
+
+def wide(x, y):
+    return [WIDE @ x + MIX @ y == [0.5, -0.3]]
+
+
+def noiseless(given, rounds=5, **parameters):
+    return given.problem.plan(dp.GradientADMM(**parameters), mechanism=None, rounds=rounds)
+
+
+def noisy(given, rounds=7, multiplier=None, parameters=(), **arguments):
+    settings = {"rounds": rounds, "delta": 1e-6} | arguments
+    if multiplier is None:
+        settings.setdefault("epsilon", 1.0)
+    else:
+        settings["mechanism"] = dp.Gaussian(multiplier=multiplier)
+    return given.problem.plan(dp.GradientADMM(**dict(parameters)), **settings)
+
+
+# -- the printed algorithm -------------------------------------------------------------------------
+
+
+def soft_thresholding(beta):
+    """Minimises ``0.3 |y|_1 + 0.2 |y|^2 + beta/2 |y - r|^2``."""
+    return lambda r: np.sign(r) * np.maximum(beta * np.abs(r) - 0.3, 0.0) / (0.4 + beta)
+
+
+def by_cvxpy(public, rows, beta):
+    """The y step as it is printed, by cvxpy."""
+
+    def solve(x, lam):
+        y = cp.Variable(rows.B.shape[1])
+        cost, constraints = public(y)
+        gap = rows.A @ x + rows.B @ y - rows.c
+        total = cost - lam @ (rows.B @ y) + beta / 2 * cp.sum_squares(gap)
+        alone = [rows.B_alone @ y == rows.c_alone] if rows.c_alone.size else []
+        cp.Problem(cp.Minimize(total), constraints + alone).solve(cp.CLARABEL, **STRICT)
+        return y.value
+
+    return solve
+
+
+def printed(gradient, users, A, B, c, minimise, beta, eta, rounds, x, lam=None):
+    """Algorithm 1, line by line: iterates ``(x, y, lam)`` after each round."""
+    n, lam, path = x.size, np.zeros(c.size) if lam is None else lam, []
+    for t in range(rounds):
+        y = minimise(x, lam)
+        lam = lam - beta * (A @ x + B @ y - c)
+        g = users * gradient(t % users, x)
+        x = np.linalg.solve(
+            np.eye(n) + eta * beta * A.T @ A, x - eta * (g + A.T @ (beta * (B @ y - c) - lam))
+        )
+        path.append((x, y, lam))
+    return path
+
+
+def followed(given, plan, expected, tolerance):
+    result = plan.run(iterates=True)
+    assert len(result.iterates) == len(expected)
+    for k, iterate in enumerate(result.iterates):
+        xs, ys, _ = (np.array(part) for part in zip(*expected[: k + 1], strict=True))
+        assert iterate.last[given.x] == pytest.approx(xs[-1], abs=tolerance)
+        assert iterate.average[given.x] == pytest.approx(xs.mean(axis=0), abs=tolerance)
+        assert iterate.average[given.y] == pytest.approx(ys.mean(axis=0), abs=tolerance)
+        if k + 1 < len(expected):  # y follows from x and the multipliers: it opens the next round
+            assert iterate.last[given.y] == pytest.approx(expected[k + 1][1], abs=tolerance)
+    return result
+
+
+@pytest.mark.parametrize("users", [1, 2, 3])
+def test_rounds_are_those_of_the_paper_with_an_identity_and_soft_thresholding(users):
+    given = model(users)
+    beta, eta, shrink = 1.3, 0.05, soft_thresholding(1.3)
+    plan = noiseless(given, rounds=7, beta=beta, eta=eta)
+    expected = printed(
+        given.gradient, users, np.eye(3), -np.eye(3), np.zeros(3),
+        lambda x, lam: shrink(x - lam / beta), beta, eta, 7, np.zeros(3),
+    )  # fmt: skip
+    followed(given, plan, expected, 1e-12)
+
+
+PUBLIC = {"closed form": elastic_net, "box": boxed, "conic": largest_entry}
+
+
+@pytest.mark.parametrize("public", PUBLIC)
+@pytest.mark.parametrize("shape", ["identity", "shifted", "wide", "tall"])
+def test_rounds_are_those_of_the_paper_for_any_coupling(public, shape):
+    couplings = {
+        "identity": (3, 3, equal),
+        "shifted": (3, 3, lambda x, y: [x == [0.1, -0.2, 0.3] - cp.multiply([1, -2, 0.5], y)]),
+        "wide": (4, 3, wide),
+        "tall": (2, 3, lambda x, y: [WIDE.T[:, :2] @ x + np.vstack([MIX, MIX * 2]) @ y == 0.1]),
+    }
+    n, length, coupling = couplings[shape]
+    if shape == "tall":
+        coupling = lambda x, y: [MIX[:, :2].T @ x == y[:2], x[0] - x[1] + 0.5 * y[2] == 0.1]  # noqa: E731
+    given = model(2, n, length, coupling, PUBLIC[public])
+    plan = noiseless(given, beta=0.7, eta=0.04)
+    rows = eliminated(plan.program)
+    assert rows.c_alone.size == (1 if shape == "tall" else 0)
+    minimise = by_cvxpy(PUBLIC[public], rows, 0.7)
+    expected = printed(
+        given.gradient, 2, rows.A, rows.B, rows.c, minimise, 0.7, 0.04, 5, np.zeros(n)
+    )
+    result = followed(given, plan, expected, 1e-6)
+    exact = public != "conic" and shape in ("identity", "shifted")
+    assert plan.algorithm.start_server(plan.program).blocks.exact is exact
+    assert result.history.failed == 0
+
+
+def test_residuals_are_those_of_the_optimality_conditions():
+    """Of the coupling and of f, where y and the multipliers were computed; g has none there."""
+    given = model(2, 4, 3, wide)
+    plan = noiseless(given, rounds=4, beta=0.7, eta=0.04)
+    rows = eliminated(plan.program)
+    minimise = by_cvxpy(elastic_net, rows, 0.7)
+    path = printed(given.gradient, 2, rows.A, rows.B, rows.c, minimise, 0.7, 0.04, 4, np.zeros(4))
+    xs = [np.zeros(4), *(x for x, _, _ in path)]
+    gaps = [rows.A @ x + rows.B @ y - rows.c for x, (_, y, _) in zip(xs, path, strict=False)]
+    slopes = [2 * given.gradient(t % 2, xs[t]) - rows.A.T @ path[t][2] for t in range(4)]
+    history = plan.run().history
+    assert history.primal == pytest.approx([np.linalg.norm(g) for g in gaps], abs=1e-6)
+    assert history.mismatch == pytest.approx([np.abs(g).max() for g in gaps], abs=1e-6)
+    assert history.dual == pytest.approx([np.linalg.norm(s) for s in slopes], abs=1e-5)
+    assert history.rho == [0.7] * 4
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_the_public_agent_may_stand_anywhere(place):
+    given, last = model(2, place=place), model(2)
+    one, other = (noiseless(m, rounds=5, eta=0.05).run().last for m in (given, last))
+    assert np.array_equal(one[given.x], other[last.x])
+    assert np.array_equal(one[given.y], other[last.y])
+    assert np.array_equal(one.of("g", given.y), other.of("g", last.y))
+
+
+def test_rounds_start_at_the_public_start():
+    given = model(2)
+    problem = replace(given.problem, start={given.x: [1.0, -2.0, 3.0]})
+    plan = noiseless(replace(given, problem=problem), rounds=1, beta=1.0, eta=0.05)
+    start, shrink = np.array([1.0, -2.0, 3.0]), soft_thresholding(1.0)
+    expected = printed(
+        given.gradient, 2, np.eye(3), -np.eye(3), np.zeros(3),
+        lambda x, lam: shrink(x - lam), 1.0, 0.05, 1, start,
+    )  # fmt: skip
+    assert plan.run().last[given.x] == pytest.approx(expected[0][0], abs=1e-12)
+
+
+def test_matrix_variables_and_several_variables_are_columns_of_A():
+    """The same problem, written with one vector and with a matrix and a scalar."""
+    rng = np.random.default_rng(2)
+    H, b, A, B = (rng.normal(size=s) for s in ((5, 5), 5, (3, 5), (3, 2)))
+    found = []
+    for split in (False, True):
+        if split:
+            X, z, y = cp.Variable((2, 2), name="X"), cp.Variable(name="z"), cp.Variable(2, name="y")
+            x = cp.hstack([cp.vec(X, order="F"), z])
+        else:
+            X, z, y = None, None, cp.Variable(2, name="y")
+            x = cp.Variable(5, name="x")
+        d = dp.Private(b, name="b", adjacency=dp.Within(0.1))
+        agents = [
+            dp.Agent(cp.Minimize(cp.sum_squares(H @ x - d)), name="user"),
+            dp.Agent(cp.Minimize(cp.norm1(y)), name="g"),
+        ]
+        problem = dp.Problem(agents, coupling=[A @ x + B @ y == 1])
+        result = problem.plan(dp.GradientADMM(eta=0.02), mechanism=None, rounds=6).run()
+        x_last = (
+            result.last[x] if not split else np.append(result.last[X].ravel("F"), result.last[z])
+        )
+        found.append((x_last, result.last[y]))
+    assert found[0][0] == pytest.approx(found[1][0], abs=1e-7)
+    assert found[0][1] == pytest.approx(found[1][1], abs=1e-7)
+
+
+def test_a_failing_solver_keeps_y_and_ends_no_run(monkeypatch):
+    given = model(2, public=largest_entry)
+    plan = noiseless(given, rounds=6, eta=0.05)
+    honest, calls = ConicProgram.solve, []
+
+    def fails_once(self, D, c, center):
+        calls.append(1)
+        return Answer(None, Outcome.FAILED) if len(calls) == 3 else honest(self, D, c, center)
+
+    monkeypatch.setattr(ConicProgram, "solve", fails_once)
+    result = plan.run(iterates=True)
+    assert result.history.failed == 1
+    assert result.history.rounds == [1, 2, 3, 4, 5, 6]
+    assert np.isfinite(result.last[given.x]).all()
+
+
+# -- convergence without noise ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("public", PUBLIC)
+@pytest.mark.parametrize("shape", ["identity", "wide", "rank-deficient", "tall"])
+def test_one_user_with_all_data_reaches_the_central_optimum(public, shape):
+    couplings = {
+        "identity": (3, 3, equal),
+        "wide": (4, 3, wide),
+        "rank-deficient": (4, 3, lambda x, y: [*wide(x, y), (WIDE @ x + MIX @ y)[0] == 0.5]),
+        "tall": (2, 3, lambda x, y: [MIX[:, :2].T @ x == y[:2], x[0] - x[1] + 0.5 * y[2] == 0.1]),
+    }
+    n, length, coupling = couplings[shape]
+    given = model(1, n, length, coupling, PUBLIC[public], seed=3)
+    result = noiseless(given, rounds=1500).run()
+    x, y = given.optimum()
+    assert result.reported == "last"
+    assert result.last[given.x] == pytest.approx(x, abs=1e-6)
+    assert result.last[given.y] == pytest.approx(y, abs=1e-6)
+    assert all(c.violation().max() < 1e-6 for c in given.problem.coupling)
+
+
+def test_it_reaches_the_elastic_net_of_scikit_learn():
+    rng = np.random.default_rng(5)
+    X, weights = rng.normal(size=(60, 8)), np.array([2.0, -1.0, 0.5, 0, 0, 0, 1.5, 0])
+    labels = X @ weights + 0.1 * rng.normal(size=60)
+    w, y = cp.Variable(8, name="w"), cp.Variable(8, name="y")
+    d = dp.Private(labels, name="labels", adjacency=dp.Within(0.1))
+    alpha, ratio = 0.2, 0.7
+    g = alpha * ratio * cp.norm1(y) + alpha * (1 - ratio) / 2 * cp.sum_squares(y)
+    agents = [
+        dp.Agent(cp.Minimize(cp.sum_squares(X @ w - d) / 120), name="user"),
+        dp.Agent(cp.Minimize(g), name="g"),
+    ]
+    problem = dp.Problem(agents, coupling=[w == y])
+    result = problem.plan(dp.GradientADMM(), mechanism=None, rounds=1500).run()
+    theirs = ElasticNet(alpha=alpha, l1_ratio=ratio, fit_intercept=False, tol=1e-14, max_iter=10**5)
+    theirs.fit(X, labels)
+    assert result.last[y] == pytest.approx(theirs.coef_, abs=1e-6)
+    assert result.last[w] == pytest.approx(theirs.coef_, abs=1e-6)
+    assert 0 < np.count_nonzero(result.last[y]) < 8
+    assert np.array_equal(result.last[y] == 0, theirs.coef_ == 0)
+
+
+def test_with_many_users_the_average_comes_near_the_optimum():
+    given = model(10, seed=6)
+    x, _ = given.optimum()
+    distance = []
+    for share in (1.0, 0.1):
+        eta = share / (10 * given.smoothness)
+        averages = noiseless(given, rounds=3000, eta=eta, output="average").run()
+        assert averages.reported == "average"
+        distance.append(np.linalg.norm(averages.solution[given.x] - x))
+    assert distance[1] < 0.05 * np.linalg.norm(x)
+    # One user at a time is a gradient with an error of its own, which the step size scales.
+    last = noiseless(given, rounds=3000, eta=1 / (10 * given.smoothness)).run().last[given.x]
+    assert 1e-4 < np.linalg.norm(last - x)
+    assert min(distance) < np.linalg.norm(last - x)
+
+
+def test_users_of_equal_data_are_one_user():
+    """f is the sum of the users' objectives: a turn stands for all of them."""
+    rng = np.random.default_rng(8)
+    H, b = rng.normal(size=(5, 3)), rng.normal(size=5)
+    x, y = cp.Variable(3, name="x"), cp.Variable(3, name="y")
+    agents = [
+        dp.Agent(
+            cp.Minimize(
+                cp.sum_squares(H @ x - dp.Private(b, name=f"b{k}", adjacency=dp.Within(0.1)))
+            ),
+            name=f"user{k}",
+        )
+        for k in range(4)
+    ]
+    problem = dp.Problem([*agents, dp.Agent(cp.Minimize(cp.norm1(y)), name="g")], coupling=[x == y])
+    result = problem.plan(dp.GradientADMM(beta=10.0), mechanism=None, rounds=2000).run()
+    dp.not_private.central(problem).solve(cp.CLARABEL, **STRICT)
+    assert result.last[x] == pytest.approx(x.value, abs=1e-6)
+
+
+def test_a_tolerance_stops_a_run_of_one_user():
+    given = model(1)
+    result = noiseless(given, rounds=2000).run(tolerance=1e-8)
+    assert result.status is dp.Status.CONVERGED
+    assert 1 < result.rounds < 2000
+    assert result.last[given.x] == pytest.approx(given.optimum()[0], abs=1e-6)
+
+
+def test_a_start_at_which_y_rests_is_no_end():
+    """At x = y = 0 the coupling holds and y does not move; f is far from its minimum."""
+    given = model(2)
+    plan = noiseless(given, rounds=5, eta=0.05)
+    history = plan.run().history
+    assert history.primal[0] == 0
+    assert history.dual[0] > 1
+    assert plan.run(tolerance=1e-6).rounds == 5
+
+
+# -- constants -------------------------------------------------------------------------------------
+
+
+def test_the_step_size_is_one_over_the_smoothness_of_all_users():
+    given = model(3)
+    algorithm = noisy(given).algorithm
+    assert algorithm.smoothness == pytest.approx(given.smoothness)
+    assert algorithm.eta == pytest.approx(1 / (3 * given.smoothness))
+
+
+def records(users=2, clip=None):
+    """Users whose curvature depends on their features, which are private."""
+    rng = np.random.default_rng(1)
+    w, y = cp.Variable(2, name="w"), cp.Variable(2, name="y")
+    agents = []
+    for k in range(users):
+        X = rng.normal(size=(5, 2))
+        X /= np.linalg.norm(X, axis=1, keepdims=True)
+        rows = dp.Rows(1.0, records="person")
+        features = dp.Private(X, name=f"X{k}", adjacency=rows)
+        labels = dp.Private(rng.choice([-1.0, 1.0], 5), name=f"y{k}", adjacency=rows)
+        loss = cp.sum(cp.logistic(-cp.multiply(labels, features @ w)))
+        agents.append(dp.Agent(cp.Minimize(loss), name=f"user{k}", clip=clip))
+    return dp.Problem([*agents, dp.Agent(cp.Minimize(cp.norm1(y)), name="g")], coupling=[w == y])
+
+
+def test_a_curvature_that_depends_on_private_data_needs_a_constant():
+    problem = records()
+    with pytest.raises(dp.ModelError, match=r"'user0'.*dp.GradientADMM\(smoothness=...\).*eta=..."):
+        problem.plan(dp.GradientADMM(), epsilon=1.0, delta=1e-6)
+    given = problem.plan(dp.GradientADMM(smoothness=1.25), epsilon=1.0, delta=1e-6)
+    assert given.algorithm.eta == pytest.approx(1 / (2 * 1.25))
+    chosen = problem.plan(dp.GradientADMM(eta=0.2), epsilon=1.0, delta=1e-6)
+    assert (chosen.algorithm.eta, chosen.algorithm.smoothness) == (0.2, None)
+
+
+def test_a_given_constant_takes_the_place_of_the_derived_one():
+    given = model(3)
+    assert noisy(given, parameters={"smoothness": 100.0}).algorithm.eta == pytest.approx(1 / 300)
+    both = noisy(given, parameters={"smoothness": 100.0, "eta": 0.01}).algorithm
+    assert (both.smoothness, both.eta) == (100.0, 0.01)
+
+
+def test_linear_objectives_have_a_step_size_of_one():
+    x, y = cp.Variable(2, name="x"), cp.Variable(2, name="y")
+    d = dp.Private([1.0, 2.0], name="d", adjacency=dp.Within(0.1))
+    agents = [
+        dp.Agent(cp.Minimize(d @ x), name="user"),
+        dp.Agent(cp.Minimize(cp.sum_squares(y)), name="g"),
+    ]
+    plan = dp.Problem(agents, coupling=[x == y]).plan(dp.GradientADMM(), epsilon=1.0, delta=1e-6)
+    assert (plan.algorithm.smoothness, plan.algorithm.eta) == (None, 1.0)
+
+
+@pytest.mark.parametrize("name", ["beta", "eta", "smoothness"])
+@pytest.mark.parametrize("value", [0.0, -1.0, np.inf, np.nan, "1", True])
+def test_constants_are_positive_finite_numbers(name, value):
+    with pytest.raises(dp.ModelError, match=re.escape(f"dp.GradientADMM({name}={value!r}) must")):
+        dp.GradientADMM(**{name: value})
+
+
+def test_beta_has_to_be_a_number_and_the_others_need_not():
+    with pytest.raises(dp.ModelError, match=r"beta=None"):
+        dp.GradientADMM(beta=None)
+    assert dp.GradientADMM(eta=None, smoothness=None) == dp.GradientADMM()
+
+
+@pytest.mark.parametrize("output", ["mean", "", 1])
+def test_an_unknown_output_is_refused(output):
+    with pytest.raises(dp.ModelError, match=re.escape(f"output={output!r}")):
+        dp.GradientADMM(output=output)
+
+
+def test_under_noise_the_average_is_reported_unless_the_last_is_asked_for():
+    given = model(2)
+    assert noisy(given).run(seed=1).reported == "average"
+    assert noisy(given, parameters={"output": "last"}).run(seed=1).reported == "last"
+
+
+def test_texts_name_the_method_and_its_constants():
+    assert str(dp.GradientADMM()) == (
+        "gradient ADMM, one user per round, beta = 1, eta = 1/smoothness"
+    )
+    assert "beta = 2, eta = 0.05" in str(dp.GradientADMM(beta=2.0, eta=0.05))
+    assert "gradient ADMM, one user per round" in str(noisy(model(2)))
+
+
+# -- problems that are not of this form ------------------------------------------------------------
+
+
+def agent_of(cost, *constraints, name):
+    return dp.Agent(cp.Minimize(cost), constraints, name=name)
+
+
+def private(name, n=2):
+    return dp.Private(np.zeros(n), name=name, adjacency=dp.Within(0.1))
+
+
+def refused(agents, coupling, *message, algorithm=None):
+    problem = dp.Problem(agents, coupling=coupling)
+    for mechanism in (dp.Gaussian(multiplier=5.0), None):
+        delta = None if mechanism is None else 1e-6
+        with pytest.raises(dp.ModelError) as caught:
+            problem.plan(
+                algorithm or dp.GradientADMM(eta=0.1), mechanism=mechanism, delta=delta, rounds=2
+            )
+        text = str(caught.value)
+        assert all(part in text for part in message), text
+
+
+def pieces():
+    x, y, z = (cp.Variable(2, name=name) for name in "xyz")
+    return x, y, z
+
+
+def test_a_problem_without_a_coupling_is_refused():
+    x, _, _ = pieces()
+    agents = [
+        agent_of(cp.sum_squares(x - private("d")), name="user"),
+        agent_of(cp.norm1(x), name="g"),
+    ]
+    refused(agents, [], "dp.GradientADMM needs the equalities", "coupling=[A @ x + B @ y == c]")
+
+
+def test_several_public_agents_are_refused():
+    x, y, z = pieces()
+    agents = [
+        agent_of(cp.sum_squares(x - private("d")), name="user"),
+        agent_of(cp.norm1(y), name="g"),
+        agent_of(cp.norm1(z), name="h"),
+    ]
+    refused(
+        agents, [x == y + z], "2 agents without private data and 1 with", "[*users, dp.Agent(g)]"
+    )
+
+
+def test_no_public_agent_is_refused():
+    x, y, _ = pieces()
+    agents = [
+        agent_of(cp.sum_squares(x - private("d")), name="one"),
+        agent_of(cp.sum_squares(y - private("e")), name="two"),
+    ]
+    refused(agents, [x == y], "0 agents without private data and 2 with")
+
+
+def test_no_user_is_refused():
+    x, y, _ = pieces()
+    agents = [agent_of(cp.sum_squares(x), name="f"), agent_of(cp.norm1(y), name="g")]
+    problem = dp.Problem(agents, coupling=[x == y])
+    with pytest.raises(dp.ModelError, match="2 agents without private data and 0 with"):
+        problem.plan(dp.GradientADMM(), rounds=2)
+
+
+USERS = {
+    "another order": lambda x, z, d: cp.sum_squares(z - d) + cp.sum_squares(x),
+    "other entries": lambda x, z, d: cp.sum_squares(x - d) + cp.square(z[0]),
+    "fewer variables": lambda x, z, d: cp.sum_squares(x - d),
+}
+
+
+@pytest.mark.parametrize("case", USERS)
+def test_users_with_other_vectors_are_refused(case):
+    x, y, z = pieces()
+    agents = [
+        agent_of(cp.sum_squares(x - private("d")) + cp.sum_squares(z), name="one"),
+        agent_of(USERS[case](x, z, private("e")), name="two"),
+        agent_of(cp.norm1(y), name="g"),
+    ]
+    expected = ["'one' and 'two' do not use the same variables in the same order", "0 @ x"]
+    refused(agents, [x + z == y], *[expected[0]])
+
+
+def test_the_advice_for_users_with_other_vectors_works():
+    x, y, z = pieces()
+    agents = [
+        agent_of(cp.sum_squares(x - private("d")) + cp.sum_squares(z), name="one"),
+        agent_of(cp.sum_squares(x - private("e")) + np.zeros(2) @ z, name="two"),
+        agent_of(cp.norm1(y), name="g"),
+    ]
+    plan = dp.Problem(agents, coupling=[x + z == y]).plan(
+        dp.GradientADMM(), epsilon=1.0, delta=1e-6, rounds=2
+    )
+    assert plan.run(seed=0).rounds == 2
+
+
+@pytest.mark.parametrize("kind", ["constraint", "attribute", "second user"])
+def test_constraints_of_users_are_refused(kind):
+    x, y = cp.Variable(2, name="x", nonneg=kind == "attribute"), cp.Variable(2, name="y")
+    limits = {"constraint": [[cp.norm(x) <= 1], []], "second user": [[], [x <= 1]]}
+    own = limits.get(kind, [[], []])
+    agents = [
+        agent_of(cp.sum_squares(x - private("d")), *own[0], name="one"),
+        agent_of(cp.sum_squares(x - private("e")), *own[1], name="two"),
+        agent_of(cp.norm1(y), name="g"),
+    ]
+    name = "two" if kind == "second user" else "one"
+    refused(agents, [x == y], f"Agent '{name}' has constraints", "on y, with the coupling x == y")
+
+
+def test_a_public_agent_that_shares_a_variable_with_users_is_refused():
+    x, y, _ = pieces()
+    agents = [
+        agent_of(cp.sum_squares(x - private("d")), name="user"),
+        agent_of(cp.norm1(y) + cp.norm1(x), name="g"),
+    ]
+    refused(agents, [x == y], "The public agent 'g' uses 'x'", "coupling=[x == y]")
+
+
+def test_a_coupling_without_the_users_variables_is_refused():
+    x, y, z = pieces()
+    agents = [
+        agent_of(cp.sum_squares(x - private("d")) + 0 * cp.sum(z), name="one"),
+        agent_of(cp.sum_squares(x - private("e")) + 0 * cp.sum(z), name="two"),
+        agent_of(cp.norm1(y), name="g"),
+    ]
+    refused(agents, [y == 1], "does not contain the users' variables", "coupling=[x == y]")
+
+
+def test_a_coupling_that_contradicts_itself_is_refused():
+    x, y, _ = pieces()
+    agents = [
+        agent_of(cp.sum_squares(x - private("d")), name="user"),
+        agent_of(cp.norm1(y), name="g"),
+    ]
+    refused(agents, [x == y, x == y + 1], "coupling=")
+
+
+def test_objectives_that_are_not_convex_are_refused():
+    x, y, _ = pieces()
+    agents = [
+        agent_of(-cp.sum_squares(x - private("d")), name="user"),
+        agent_of(cp.norm1(y), name="g"),
+    ]
+    refused(agents, [x == y], "'user' does not follow cvxpy's convexity rules")
+
+
+# -- budget, user by user --------------------------------------------------------------------------
+
+
+def counts(result):
+    return [len(account.entries) for account in result.ledger.values()]
+
+
+@pytest.mark.parametrize(
+    ("rounds", "expected"),
+    [(1, [1, 0, 0]), (2, [1, 1, 0]), (3, [1, 1, 1]), (4, [2, 1, 1]), (7, [3, 2, 2])],
+)
+def test_users_release_in_turns(rounds, expected):
+    plan = noisy(model(3), rounds)
+    result = plan.run(seed=1, record=True)
+    assert counts(result) == [*expected, 0]
+    assert plan.releases(rounds) == expected[0]
+    for k in range(3):
+        entries = result.ledger[f"user{k}"].entries
+        assert [(e.round, e.step) for e in entries] == [
+            (t, 1) for t in range(1, rounds + 1) if (t - 1) % 3 == k
+        ]
+        assert {e.released for e in entries} <= {"gradient"}
+        assert {e.sensitivity for e in entries} <= {
+            plan.calibrated.grid(plan.sensitivities[k].l2, 3).sensitivity
+        }
+    assert [
+        (r.round, r.agent) for r in sorted(result.transcript.releases, key=lambda r: r.round)
+    ] == [(t, (t - 1) % 3) for t in range(1, rounds + 1)]
+
+
+@pytest.mark.parametrize("rounds", [3, 7])
+@pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])
+def test_the_user_with_the_most_turns_spends_the_whole_budget(rounds, mechanism):
+    plan = noisy(model(3), rounds, mechanism=mechanism, epsilon=0.8)
+    result = plan.run(seed=1)
+    spent = [result.ledger[f"user{k}"].spent().epsilon for k in range(3)]
+    assert spent[0] == pytest.approx(0.8, rel=1e-6)
+    assert plan.guarantee.epsilon == pytest.approx(0.8, rel=1e-6)
+    assert max(spent) <= 0.8 * (1 + 1e-9)
+    assert (min(spent) < 0.79) == (rounds == 7)
+    assert result.ledger["g"].spent().epsilon == 0
+
+
+def test_noise_is_calibrated_for_the_turns_of_one_user():
+    plan = noisy(model(3), 7, epsilon=0.8)
+    assert plan.calibrated.multiplier == pytest.approx(gaussian_multiplier(3, 0.8, 1e-6))
+    more = noisy(model(7), 7, epsilon=0.8)
+    assert more.calibrated.multiplier == pytest.approx(gaussian_multiplier(1, 0.8, 1e-6))
+
+
+def test_users_who_may_be_the_same_people_share_a_budget():
+    given = model(3)
+    problem = replace(given.problem, groups=[["user0", "user1"]])
+    plan = problem.plan(dp.GradientADMM(), epsilon=0.8, delta=1e-6, rounds=7)
+    assert plan.calibrated.multiplier == pytest.approx(gaussian_multiplier(6, 0.8, 1e-6))
+    assert plan.run(seed=0).ledger.spent() == pytest.approx(0.8, rel=1e-6)
+
+
+def test_a_ledger_with_room_gives_every_user_the_turns_that_are_left():
+    given = model(3)
+    first = noisy(given, 4, multiplier=20.0).run()
+    assert counts(first) == [2, 1, 1, 0]
+    result = noisy(given, 10, multiplier=20.0).run(ledger=first.ledger)
+    # The budget is for four releases of a user, and the first user has two left.
+    assert (result.status, result.rounds) == (dp.Status.BUDGET, 6)
+    assert counts(result) == [4, 3, 3, 0]
+    assert counts(first) == [2, 1, 1, 0]
+
+
+def test_a_ledger_without_room_is_refused():
+    plan = noisy(model(3), 7)
+    first = plan.run()
+    with pytest.raises(dp.BudgetError) as caught:
+        plan.run(ledger=first.ledger)
+    assert caught.value.agent == "user0"
+    assert counts(first) == [3, 2, 2, 0]
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "ledger.jsonl"
+
+
+def test_a_ledger_file_keeps_every_users_account(path):
+    plan = noisy(model(3), 4, multiplier=20.0)
+    result = plan.run(ledger=path, seed=3)
+    same(result, plan.run(seed=3))
+    kept = dp.Ledger.load(path)
+    assert {name: len(kept[name].entries) for name in kept} == {
+        "user0": 2, "user1": 1, "user2": 1, "g": 0
+    }  # fmt: skip
+    longer = noisy(model(3), 10, multiplier=20.0)
+    again = longer.run(ledger=path)
+    assert (again.rounds, counts(again)) == (6, [4, 3, 3, 0])
+
+
+def test_a_run_that_was_killed_anywhere_goes_on_to_the_same_result(path):
+    plan = noisy(model(2, public=largest_entry), 3)
+    result, raw = full(plan, path, seed=3)
+    for k, size in enumerate([size + more for size in ends(raw)[:-1] for more in (0, 25)]):
+        put(path, cut(raw, size, lag=k // 2 % 2))
+        same(result, plan.run(ledger=path, seed=3, record=True))
+        assert book(path.read_bytes()) == book(raw)
+
+
+def test_a_killed_run_spends_nothing_twice(path):
+    plan = noisy(model(2), 5)
+    for lines in (1, 2, 3):
+        killed(plan, path, lines)
+    result = plan.run(ledger=path)
+    assert result.status is dp.Status.COMPLETED
+    assert counts(result) == [3, 2, 0]
+    assert result.ledger.spent() == pytest.approx(1.0, rel=1e-6)
+    with pytest.raises(dp.BudgetError):
+        plan.run(ledger=path)
+
+
+@pytest.mark.parametrize("public", PUBLIC)
+@pytest.mark.parametrize("coupling", [equal, wide])
+def test_a_run_is_recomputed_from_its_releases_and_from_its_ledger_file(path, public, coupling):
+    n = 4 if coupling is wide else 3
+    plan = noisy(model(2, n, 3, coupling, PUBLIC[public]), 5)
+    result = plan.run(ledger=path, record=True)
+    same(result, plan.replay(result.transcript))
+    same(result, plan.replay(path))
+
+
+def test_another_coupling_is_another_plan():
+    """Releases of one plan mean nothing in the other."""
+    x, y, z = pieces()
+    agents = [
+        agent_of(cp.sum_squares(x - private("d")) + cp.sum_squares(z), name="user"),
+        agent_of(cp.norm1(y), name="g"),
+    ]
+    couplings = [
+        [x + 2 * z + 3 * y == 1],
+        [z + 2 * x + 3 * y == 1],
+        [x + 2 * z + 3 * y == 2],
+        [x + 2 * z + 4 * y == 1],
+        [x + 2 * y + 3 * z == 1],
+        [y + 2 * z + 3 * x == 1],
+    ]
+    found = [
+        dp.Problem(agents, coupling=coupling)
+        .plan(dp.GradientADMM(), epsilon=1.0, delta=1e-6)
+        .fingerprint
+        for coupling in couplings
+    ]
+    assert len(set(found)) == len(found)
+
+
+# -- where users live ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("public", ["closed form", "conic"])
+def test_results_are_the_same_wherever_users_live(public):
+    plan = noisy(model(3, 4, 3, wide, PUBLIC[public]), 7)
+    expected = plan.run(seed=3, record=True, executor=dp.Serial())
+    for executor in (dp.Threads(2), dp.Processes(2), None):
+        same(expected, plan.run(seed=3, record=True, executor=executor))
+
+
+# -- noise -----------------------------------------------------------------------------------------
+
+
+def log_likelihood_ratio(z):
+    """Of covariance I against any other; chi-square with n (n + 1) / 2 degrees of freedom."""
+    S = z.T @ z / len(z)
+    return len(z) * (np.trace(S) - np.linalg.slogdet(S)[1] - S.shape[0])
+
+
+def test_x_has_isotropic_noise_of_the_stated_size_given_everything_before():
+    """At an error rate of 1e-6, were seeds drawn anew."""
+    given, rounds, users = model(2, 4, 3, wide), 800, 2
+    beta, eta, multiplier = 10.0, 0.1, 50.0
+    plan = noisy(given, rounds, multiplier, {"beta": beta, "eta": eta})
+    result = plan.run(seed=4, iterates=True)
+    blocks = plan.algorithm.start_server(plan.program).blocks
+    rows = blocks.rows
+    inverse = np.linalg.inv(np.eye(4) + eta * beta * rows.A.T @ rows.A)
+    assert np.linalg.cond(inverse) > 1.5
+    x, lam, noise = np.zeros(4), np.zeros(2), []
+    y, _ = blocks.y(x, lam, np.zeros(3))
+    for t, iterate in enumerate(result.iterates):
+        lam = lam - beta * (rows.A @ x + rows.B @ y - rows.c)
+        pull = rows.A.T @ (beta * (rows.B @ y - rows.c) - lam)
+        exact = inverse @ (x - eta * (users * given.gradient(t % 2, x) + pull))
+        x, y = iterate.last[given.x], iterate.last[given.y]
+        entry = result.ledger[f"user{t % 2}"].entries[t // 2]
+        assert entry.round == t + 1
+        noise.append((x - exact) / (eta * users * multiplier * entry.sensitivity))
+    z = np.array(noise)
+    limit = stats.chi2.isf(1e-6, 10)
+    assert log_likelihood_ratio(z) < limit
+    assert np.abs(z.mean(axis=0)).max() < stats.norm.isf(1e-6 / 8) / np.sqrt(rounds)
+    # Noise before the map, or noise of one user's step, would be found.
+    assert log_likelihood_ratio(z @ inverse) > 4 * limit
+    assert log_likelihood_ratio(z / users) > 4 * limit
+
+
+@pytest.mark.parametrize("users", [1, 2])
+def test_neighbours_differ_by_the_charged_sensitivity_times_the_map(users):
+    given = model(users)
+    beta, eta = 1.5, 0.2
+    found = dp.check(noisy(given, 6, 5.0, {"beta": beta, "eta": eta}))
+    assert found.passed, str(found)
+    assert [a.releases for a in found.agents] == [6 // users] * users
+    for agent in found.agents:
+        assert 0.99 / (1 + eta * beta) <= agent.ratio <= 1.0001 / (1 + eta * beta)
+
+
+@pytest.mark.parametrize("public", PUBLIC)
+@pytest.mark.parametrize("parameters", [{"beta": 0.5}, {"beta": 200.0, "eta": 0.5}], ids=str)
+@pytest.mark.parametrize(
+    "mechanism", [dp.Gaussian(multiplier=5.0), dp.Laplace(multiplier=5.0)], ids=str
+)
+def test_record_and_replay_on_neighbours_passes(public, parameters, mechanism):
+    given = model(3, 4, 3, wide, PUBLIC[public])
+    plan = given.problem.plan(
+        dp.GradientADMM(**parameters), mechanism=mechanism, rounds=7, delta=1e-6
+    )
+    found = dp.check(plan)
+    assert found.passed, str(found)
+    assert all(0.01 < agent.ratio <= 1 for agent in found.agents)
+
+
+@pytest.mark.parametrize("clip", [None, 0.3])
+def test_record_and_replay_on_neighbours_passes_with_records(clip):
+    plan = records(clip=clip).plan(
+        dp.GradientADMM(smoothness=1.25),
+        mechanism=dp.Gaussian(multiplier=5.0),
+        rounds=5,
+        delta=1e-6,
+    )
+    found = dp.check(plan)
+    assert found.passed, str(found)
+
+
+def l1_lengthening(n):
+    """One row of ones: the map lengthens some l1 norms, but no l2 norm."""
+
+    def all_ones(x, y):
+        return [cp.sum(x) == y[0]]
+
+    given = model(1, n, 1, all_ones, seed=2)
+    # The change of the data reaches every direction of the gradient.
+    x, d = given.x, dp.Private(np.zeros(n), name="d", adjacency=dp.Within(0.1))
+    agents = [dp.Agent(cp.Minimize(cp.sum_squares(x - d)), name="user"), given.problem.agents[1]]
+    return dp.Problem(agents, coupling=given.problem.coupling)
+
+
+@pytest.mark.parametrize(
+    "mechanism", [dp.Gaussian(multiplier=5.0), dp.Laplace(multiplier=5.0)], ids=str
+)
+def test_the_map_lengthens_the_norm_of_no_mechanism(mechanism):
+    plan = l1_lengthening(8).plan(
+        dp.GradientADMM(beta=10.0, eta=1.0), mechanism=mechanism, rounds=3, delta=1e-6
+    )
+    found = dp.check(plan)
+    assert found.passed, str(found)
+
+
+class Lengthening(dp.GradientADMM):
+    """Maps gradients by something that is no contraction."""
+
+    def send(self, server, t, k):
+        server, messages = super().send(server, t, k)
+        return server, [
+            None if m is None else replace(m, inverse=lambda v, m=m: 3 * m.inverse(v))
+            for m in messages
+        ]
+
+
+def test_a_map_that_lengthens_is_reported():
+    plan = model(2).problem.plan(
+        Lengthening(beta=0.5), mechanism=dp.Gaussian(multiplier=5.0), rounds=3, delta=1e-6
+    )
+    found = dp.check(plan)
+    assert not found.passed
+    assert "the ledger was charged a sensitivity of" in found.faults[0]
+
+
+def test_the_server_receives_x_and_hands_out_public_things_only(monkeypatch):
+    """Replies are the noisy x; the map, the centre and the step do not know the data."""
+    given = model(2)
+    seen = []
+    honest = dp.GradientADMM.receive
+
+    def receive(self, server, t, k, replies):
+        seen.append(replies)
+        return honest(self, server, t, k, replies)
+
+    monkeypatch.setattr(dp.GradientADMM, "receive", receive)
+    plan = noisy(given, 4, multiplier=5.0)
+    result = plan.run(seed=2, iterates=True)
+    assert [[r is None for r in replies] for replies in seen] == [
+        [False, True, True], [True, False, True]] * 2  # fmt: skip
+    for replies, iterate in zip(seen, result.iterates, strict=True):
+        (reply,) = (r for r in replies if r is not None)
+        assert reply.tobytes() == iterate.last[given.x].tobytes()
+
+
+# -- Lemma 5.3 -------------------------------------------------------------------------------------
+
+
+class Exact:
+    """An oracle without noise."""
+
+    def __init__(self, gradient):
+        self._gradient = gradient
+
+    def gradient(self, x, through=None):
+        g = self._gradient(x)
+        return g if through is None else through(g)
+
+
+def iteration(algorithm, server, gradient):
+    """One round of the package's own parts; x and lam after it."""
+    server, messages = algorithm.send(server, 1, 0)
+    (turn,) = (m for m in messages if m is not None)
+    _, x = algorithm.act(None, Outcome.SOLVED, 1, 0, turn, Exact(gradient))
+    after = algorithm.receive(server, 1, 0, [x, None])
+    return after.x, after.lam
+
+
+def grown(rng, public, beta, excess=1.0, usual=False):
+    """Squared distance of two inputs after a round over that before, in the norm of the lemma.
+
+    The smoothness of f is `excess` / eta.
+    """
+    n, length = 3, 4
+    A, B, c = rng.normal(size=(2, n)), rng.normal(size=(2, length)), rng.normal(size=2)
+    given = model(1, n, length, lambda x, y: [A @ x + B @ y == c], public)
+    root = rng.normal(size=(n, n))
+    H = root.T @ root
+    algorithm = dp.GradientADMM(beta=beta, eta=excess / np.linalg.norm(H, 2))
+    program = compile_problem(given.problem, exact=False)
+    server = algorithm.start_server(program)
+    first, other = ((2 * rng.normal(size=n), 2 * beta * rng.normal(size=2)) for _ in range(2))
+    before = [first, other]
+    after = [
+        iteration(algorithm, replace(server, x=x, lam=lam), lambda v: H @ v) for x, lam in before
+    ]
+
+    def distance(pair):
+        dx, dlam = (a - b for a, b in zip(*pair, strict=True))
+        if usual:
+            return dx @ dx + dlam @ dlam
+        return dx @ dx + algorithm.eta / beta * np.sum(
+            (dlam - beta * server.blocks.rows.A @ dx) ** 2
+        )
+
+    return distance(after) / distance(before)
+
+
+@settings(max_examples=60)
+@given(
+    st.integers(0, 2**32),
+    st.sampled_from(sorted(PUBLIC)),
+    st.sampled_from([0.05, 0.5, 1.0, 5.0, 50.0]),
+)
+def test_a_round_brings_no_two_inputs_apart_in_the_norm_of_lemma_5_3(seed, public, beta):
+    assert grown(np.random.default_rng(seed), PUBLIC[public], beta) <= 1 + 1e-6
+
+
+def test_inputs_come_apart_beyond_the_largest_step_and_in_the_usual_norm():
+    rng = np.random.default_rng(0)
+    assert max(grown(rng, boxed, 0.05, excess=4.0) for _ in range(30)) > 1.1
+    assert max(grown(rng, boxed, 5.0, usual=True) for _ in range(30)) > 1.1
+
+
+@pytest.mark.parametrize("public", PUBLIC)
+def test_a_fixed_point_of_a_round_is_the_optimum(public):
+    given = model(1, 4, 3, wide, PUBLIC[public])
+    x, _ = given.optimum()
+    plan = noiseless(given, beta=0.8)
+    server = plan.algorithm.start_server(plan.program)
+    rows = server.blocks.rows
+    # At the optimum, the gradient of f is A' lam.
+    lam = np.linalg.lstsq(rows.A.T, given.gradient(0, x))[0]
+    assert rows.A.T @ lam == pytest.approx(given.gradient(0, x), abs=1e-5)
+    after = iteration(plan.algorithm, replace(server, x=x, lam=lam), lambda v: given.gradient(0, v))
+    assert after[0] == pytest.approx(x, abs=1e-5)
+    assert after[1] == pytest.approx(lam, abs=1e-5)
