@@ -204,6 +204,7 @@ def state(
     rho: float,
     groups: Sequence[tuple[str, ...]],
     solves_privately: bool,
+    mapped: bool,
     claimed: float | None,
 ) -> Guarantee:
     """The guarantee of a plan with noise.
@@ -225,6 +226,8 @@ def state(
     groups : sequence of tuple of str
     solves_privately : bool
         Whether local solves stand behind the door.
+    mapped : bool
+        Whether gradients are released through a public map.
     claimed : float or None
         A sensitivity of their results that is asserted.
     """
@@ -251,6 +254,12 @@ def state(
             scale = math.inf
             noise = (
                 f"scale {calibrated.multiplier:.6g} times the sensitivity at the point of each step"
+            )
+        elif mapped and bound.value > 0:
+            scale = math.inf
+            noise = (
+                f"scale {calibrated.multiplier:.6g} times what the public map of the x step leaves "
+                "of the gradient's sensitivity"
             )
         elif bound.value > 0:
             scale = calibrated.grid(bound.value, local.n).scale

@@ -204,8 +204,8 @@ class PrivateOracle(_Numbered):
         place = self._next()
         noise = self._exit.calibrated
         bound = 0.0 if noise is None else self._bound(x, noise.mechanism.norm)
-        if through is not None and noise is not None and noise.mechanism.norm == 1:
-            bound *= through.norm1
+        if through is not None and noise is not None:
+            bound *= through.norm1 if noise.mechanism.norm == 1 else through.norm2
         grid, entry = self._entry(place, bound, x.size, "gradient")
         apart = self._splits and bound > 0
 

@@ -325,6 +325,7 @@ def make_plan(
             rho=calibrated.mechanism.compose(Composition(), calibrated.multiplier, exposed).rho,
             groups=problem.group_names,
             solves_privately=needs.solves_privately,
+            mapped=needs.coupled,
             claimed=needs.asserted,
         )
     fingerprint = fingerprint_of(

@@ -617,17 +617,18 @@ def _restricted(data: ConeData, columns: Index, rows: NDArray[np.bool_] | None =
 
 @dataclass(frozen=True, eq=False)
 class Contraction:
-    """A public linear map that lengthens no vector in l2.
+    """A public linear map; in l2 it lengthens no vector.
 
     Attributes
     ----------
     apply : callable
-    norm1 : float
-        By how much it lengthens vectors in l1 at most.
+    norm1, norm2 : float
+        Bounds of its operator norm in l1 and l2.
     """
 
     apply: Callable[[Array], Array]
     norm1: float
+    norm2: float
 
     def __call__(self, v: Array) -> Array:
         """The image of v."""

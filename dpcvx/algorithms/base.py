@@ -31,8 +31,7 @@ class Oracle(Protocol):
     def gradient(self, x: Array, through: Contraction | None = None) -> Array:
         """A (noisy) gradient of the agent's objective at x, both of shape (n,).
 
-        With `through`, the gradient's image plus noise: of the same scale for a bound in l2, and
-        of the map's l1 norm times that in l1.
+        With `through`, the gradient's image plus noise that is scaled by the map's norm as well.
         """
         ...
 

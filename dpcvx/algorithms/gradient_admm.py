@@ -9,7 +9,9 @@ r"""Noisy gradient ADMM, one user per iteration (Chan, Xie and Zhao, Algorithm 1
 
 for ``minimize f(x) + g(y)`` subject to ``A x + B y = c``, with f the sum of the users' objectives
 and :math:`f_t` that of the user whose turn it is, times the number of users. The noise is drawn by
-the user, on the mapped gradient, before anything leaves. A has the form of Remark 3.4.
+the user, on the mapped gradient, before anything leaves, and scaled to what the map leaves of the
+gradient's sensitivity: :math:`1 / (1 + \eta \beta s^2)` of it where A is square with the least
+singular value s. A has the form of Remark 3.4.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ from .base import Algorithm, Answer, Local, Oracle, Requirements, Residuals
 
 Array = NDArray[np.float64]
 # Rounding errors of norms are far below this.
-_UP = 1 + 1e-12
+_UP = 1 + 1e-10
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,9 +88,13 @@ class Blocks:
         assert program.coupling is not None and other.exact is not None
         self.rows = eliminated(program)
         A, B = self.rows.A, self.rows.B
-        factor = la.cho_factor(np.eye(holder.n) + eta * beta * A.T @ A)
+        stretched = np.eye(holder.n) + eta * beta * A.T @ A
+        factor = la.cho_factor(stretched)
         columns = np.abs(la.cho_solve(factor, np.eye(holder.n))).sum(axis=0)
-        self.inverse = Contraction(partial(la.cho_solve, factor), float(columns.max()) * _UP)
+        least = max(1.0, float(la.eigvalsh(stretched, subset_by_index=[0, 0])[0]) / _UP)
+        self.inverse = Contraction(
+            partial(la.cho_solve, factor), float(columns.max()) * _UP, 1.0 / least
+        )
         squares = B.T @ B
         form = separable(other.exact)
         diagonal = np.diag(squares)

@@ -49,7 +49,9 @@ class ElasticNet:
         method = dp.GradientADMM(beta=setting.beta, eta=setting.eta, output="last")
         if setting.sigma == 0:
             return self.problem.plan(method, mechanism=None, rounds=rounds)
-        noise = dp.Gaussian(multiplier=setting.sigma / (setting.eta * 2 * self.radius))
+        # The x step leaves 1 / (1 + eta beta) of a change of the gradient.
+        moved = setting.eta * 2 * self.radius / (1 + setting.eta * setting.beta)
+        noise = dp.Gaussian(multiplier=setting.sigma / moved)
         return self.problem.plan(method, mechanism=noise, rounds=rounds, delta=DELTA)
 
     def seated(self, order: Ints) -> dict[dp.Private | str, Floats]:

@@ -73,8 +73,9 @@ def test_clipping_is_proved_and_what_is_asserted_is_marked():
     )
     assert (proved.guarantee.kind, asserted.guarantee.kind) == ("worst-case", "asserted")
     assert proved.guarantee.epsilon == pytest.approx(asserted.guarantee.epsilon)
-    # Each user once: eta^2 Delta^2 / (2 sigma^2) with Delta = 2 C.
-    rho = (SETTING.eta * 2 * SETTING.radius / SETTING.sigma) ** 2 / 2
+    # Each user once: eta^2 Delta^2 / (2 sigma^2), of whose Delta = 2 C the x step leaves a part.
+    moved = SETTING.eta * 2 * SETTING.radius / (1 + SETTING.eta * SETTING.beta)
+    rho = (moved / SETTING.sigma) ** 2 / 2
     assert proved.guarantee.rho == pytest.approx(rho)
     assert dp.check(proved).passed
     assert elastic_net(USERS).plan(Setting(), 4).guarantee.kind == "none"
