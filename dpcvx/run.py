@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from . import display
 from .algorithms.base import Answer, Residuals
@@ -36,6 +36,8 @@ from .worker import AgentOracle, Report, make_worker
 
 Array = NDArray[np.float64]
 DataSource = ArrayLike | Callable[[], ArrayLike]
+# The libraries that numpy and scipy have loaded by now; finding them takes several milliseconds.
+_BLAS = ThreadpoolController().select(user_api="blas")
 
 
 def run_plan(
@@ -194,7 +196,7 @@ def drive(
     ]
     # One thread of BLAS: its number of threads changes the rounding of its results, and agents that
     # work at the same time would share the cores with each other's.
-    with threadpool_limits(1, user_api="blas"), closing(executor):
+    with _BLAS.limit(limits=1), closing(executor):
         executor.start(factories)
         server = algorithm.start_server(program)
         try:
