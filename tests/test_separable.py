@@ -217,7 +217,7 @@ SETS = {
 }
 
 
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(
     st.lists(st.sampled_from(sorted(ATOMS)), min_size=1, max_size=3),
     st.lists(st.sampled_from(sorted(SETS)), max_size=2, unique=True),

@@ -966,7 +966,7 @@ def grown(rng, public, beta, excess=1.0, usual=False):
     return distance(after) / distance(before)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(
     st.integers(0, 2**32),
     st.sampled_from(sorted(PUBLIC)),
