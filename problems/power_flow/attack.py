@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import scipy.sparse.linalg as sla
 from numpy.typing import NDArray
-from scipy.optimize import least_squares
+from scipy.optimize import OptimizeResult, least_squares
 
 import dpcvx as dp
 from dpcvx.algorithms.base import Local
@@ -21,6 +21,12 @@ from dpcvx.oracle import PublicOracle
 from dpcvx.projection import Projector
 
 Floats = NDArray[np.float64]
+
+RESTARTS = 15
+REACH = 0.1
+"""Per unit by which a fit is begun again beside the best."""
+EXPLAINED = 1e-6
+"""Largest difference between seen and repeated answers of a fit that has found the loads."""
 
 
 def loads_from_releases(plan: dp.Plan, result: dp.Result) -> list[Floats]:
@@ -89,7 +95,9 @@ def loads_from_messages(plan: dp.Plan, messages: Sequence[Sequence[Floats]]) -> 
     """Estimate every zone's loads from the shared components that a run without noise sent.
 
     The observer repeats each zone's steps with loads of its own choice, and fits these until the
-    zone's answers are those that it saw (Gauss and Newton with finite differences).
+    zone's answers are those that it saw (Gauss and Newton with finite differences). The answers
+    have kinks where a bound becomes active, so a fit can end short of that: it is then begun again
+    near the best so far.
 
     Parameters
     ----------
@@ -109,17 +117,14 @@ def loads_from_messages(plan: dp.Plan, messages: Sequence[Sequence[Floats]]) -> 
         (spec,) = local.form.private
         sent = np.concatenate([message[k] for message in messages])
         answers = _answers(plan, k, [broadcast[k] for broadcast in heard])
-        found = least_squares(
-            lambda d, answers=answers, sent=sent: answers(d) - sent,
-            np.zeros(spec.size),
-            x_scale=1.0,
-            diff_step=1e-4,
-            ftol=1e-14,
-            xtol=1e-12,
-            gtol=1e-14,
-            max_nfev=40,
-        )
-        estimates.append(spec.shaped(found.x))
+        rng = np.random.default_rng(0)
+        best = _fit(answers, sent, np.zeros(spec.size))
+        for _ in range(RESTARTS):
+            if np.abs(best.fun).max() < EXPLAINED:
+                break
+            found = _fit(answers, sent, best.x + rng.uniform(-REACH, REACH, spec.size))
+            best = min(best, found, key=lambda fit: fit.cost)
+        estimates.append(spec.shaped(best.x))
     return estimates
 
 
@@ -132,6 +137,20 @@ def shared_messages(plan: dp.Plan, result: dp.Result) -> list[list[Floats]]:
         ]
         for iterate in result.iterates
     ]
+
+
+def _fit(answers: Callable[[Floats], Floats], sent: Floats, start: Floats) -> OptimizeResult:
+    """Loads near the start whose answers are those that were sent."""
+    return least_squares(
+        lambda d: answers(d) - sent,
+        start,
+        x_scale=1.0,
+        diff_step=1e-3,
+        ftol=1e-14,
+        xtol=1e-12,
+        gtol=1e-14,
+        max_nfev=40,
+    )
 
 
 def _broadcasts(plan: dp.Plan, messages: Sequence[Sequence[Floats]]) -> list[list[Broadcast]]:

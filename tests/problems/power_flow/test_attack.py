@@ -33,10 +33,9 @@ def test_border_voltages_of_a_run_without_noise_give_the_loads_away(study):
     assert len(messages) == 4 and [z.size for z in messages[0]] == [
         local.shared.size for local in plan.program.agents
     ]
-    found = errors(study, loads_from_messages(plan, messages))
-    assert found[1] < 1e-8 and found[2] < 1e-5
-    # The first zone needs more rounds: its inner buses have not reached the border yet.
-    assert found[0] > 1e-2
+    assert errors(study, loads_from_messages(plan, messages)).max() < 1e-5
+    # One round is not enough: what a zone sends has fewer components than it has loads.
+    assert errors(study, loads_from_messages(plan, messages[:1])).max() > 1e-2
 
 
 def test_gradients_without_noise_give_the_loads_away_at_once(study):
