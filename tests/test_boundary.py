@@ -30,7 +30,10 @@ IMPORTERS = {
     "dpcvx.private.unseal": {"oracle"},
     "dpcvx.private.source_of": {"run", "not_private"},
     "dpcvx.not_private": {"__init__", "compare"},  # compare: on stand-in data
-    "dpcvx.noise": {"mechanism", "oracle", "run", "check", "audit"},
+    # network: seeded random graphs, which are public.
+    "dpcvx.noise": {
+        "mechanism", "oracle", "run", "check", "audit", "network", "secret_sharing",
+    },  # fmt: skip
     "dpcvx.check": {"__init__", "audit"},
     "dpcvx.neighbours": {"check"},
     "dpcvx.noise.rounded_normal": {"mechanism"},
