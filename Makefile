@@ -9,7 +9,7 @@ demo: $(READY)  ## the power-flow study on the 14-bus network
 	$(BIN)/python -m problems.power_flow --case 14
 
 test: $(READY)  ## all tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadscope
 
 lint: $(READY)
 	$(BIN)/ruff check .
