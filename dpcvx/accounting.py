@@ -53,11 +53,14 @@ class Composition:
         The Laplace releases, multipliers increasing.
     exposed : bool
         Whether something was released without noise.
+    stated : tuple of (epsilon, delta)
+        Of releases that are known by such a pair only; both numbers add up.
     """
 
     mu2: float = 0.0
     laplace: tuple[tuple[float, int], ...] = field(default=())
     exposed: bool = False
+    stated: tuple[tuple[float, float], ...] = field(default=())
 
     def with_exposure(self) -> Composition:
         """Add a release without noise: from here on there is no finite epsilon."""
@@ -78,7 +81,19 @@ class Composition:
     def repeated(self, times: int) -> Composition:
         """The same releases so many times."""
         laplace = tuple((m, times * count) for m, count in self.laplace)
-        return Composition(times * self.mu2, laplace, self.exposed)
+        return Composition(times * self.mu2, laplace, self.exposed, times * self.stated)
+
+    def joined(self, other: Composition) -> Composition:
+        """The releases of both."""
+        joined = replace(
+            self,
+            mu2=self.mu2 + other.mu2,
+            exposed=self.exposed or other.exposed,
+            stated=self.stated + other.stated,
+        )
+        for multiplier, count in other.laplace:
+            joined = joined.with_laplace(multiplier, count)
+        return joined
 
     @property
     def rho(self) -> float:
@@ -86,14 +101,14 @@ class Composition:
 
         ``1 / (2 m^2)`` per Gaussian release, half the square of epsilon per Laplace release.
         """
-        if self.exposed:
+        if self.exposed or self.stated:
             return math.inf
         return (self.mu2 + math.fsum(count / m**2 for m, count in self.laplace)) / 2
 
     @property
     def pure(self) -> float:
         """Epsilon at delta = 0."""
-        if self.mu2 > 0 or self.exposed:
+        if self.mu2 > 0 or self.exposed or self.stated:
             return math.inf
         return math.fsum(count / m for m, count in self.laplace)
 
@@ -108,6 +123,8 @@ class Composition:
         check_delta(delta)
         if self.exposed:
             return Price(math.inf, delta, "released without noise")
+        if self.stated:
+            return self._with_stated(delta)
         if self.mu2 == 0:
             pure = Price(self.pure, delta, "sum of pure epsilons")
             if delta == 0 or not self.laplace:
@@ -125,6 +142,18 @@ class Composition:
             Price(self._loss_distribution(delta), delta, "privacy loss distribution"),
             key=lambda price: price.epsilon,
         )
+
+    def _with_stated(self, delta: float) -> Price:
+        epsilon = math.fsum(e for e, _ in self.stated)
+        left = delta - math.fsum(d for _, d in self.stated)
+        name = "sum of epsilons that were stated at a delta"
+        if left < -1e-12 * delta:
+            return Price(math.inf, delta, f"{name}, which together exceed this one")
+        rest = replace(self, stated=())
+        if rest == Composition():
+            return Price(epsilon, delta, name)
+        other = rest.price(max(left, 0.0))
+        return Price(epsilon + other.epsilon, delta, f"{name}, plus {other.accountant}")
 
     def _loss_distribution(self, delta: float) -> float:
         from dp_accounting import GaussianDpEvent, LaplaceDpEvent, pld

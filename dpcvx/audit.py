@@ -7,7 +7,8 @@ below what its ledger says; one with too little noise does not, given enough run
 
 Three scores are used. The likelihood ratio of all releases assumes independent noise as declared.
 Two contrasts find noise that is not: between rounds, where noise that is drawn once cancels, and
-between agents, where shared noise does.
+between agents, where shared noise does. Where only the last iterate leaves, the score is how far
+it lies in the direction in which the change of the data moves it.
 """
 
 from __future__ import annotations
@@ -137,6 +138,11 @@ def audit(
         delta = target.price.delta if delta is None else delta
         check_delta(delta)
         scores, claimed = _plan_scores(target, neighbours, data, agent, runs, delta, seed)
+        if math.isinf(claimed):
+            raise PrivacyError(
+                f"The ledger states no finite epsilon at delta={delta:g}: a random order of users "
+                "is known at the plan's delta only. Leave delta= out."
+            )
         kind = target.calibrated.mechanism
     else:
         delta = 1e-5 if delta is None else delta
@@ -211,6 +217,8 @@ def _plan_scores(
             "apart. Pass neighbours={...} with data that differ by one change."
         )
     assert plan.calibrated is not None
+    if plan.hidden:
+        return _last_scores(plan, own, others, target, runs, delta, seed)
     norm = plan.calibrated.mechanism.norm
     table: dict[str, list[list[float]]] = {}
     claimed = 0.0
@@ -240,6 +248,53 @@ def _plan_scores(
     return {name: (np.array(a), np.array(b)) for name, (a, b) in table.items()}, claimed
 
 
+# Pairs of runs with equal noise from which a direction is estimated.
+_PAIRS = 8
+
+
+def _last_scores(
+    plan: Plan,
+    own: Sequence[Sequence[Callable[[], object]]],
+    others: Sequence[Sequence[Callable[[], object]]],
+    target: int,
+    runs: int,
+    delta: float,
+    seed: int,
+    leaked: Sequence[int] = (),
+) -> tuple[dict[str, tuple[Array, Array]], float]:
+    """Scores of the last iterate, and of those of the rounds that are `leaked` besides."""
+    names = ["last iterate", *(f"iterate of round {t}" for t in leaked)]
+    claimed = 0.0
+
+    def seen(
+        sources: Sequence[Sequence[Callable[[], object]]], key: tuple[int, int]
+    ) -> list[Array]:
+        nonlocal claimed
+        accounts = plan.accounts()
+        plan.prepay(accounts)
+        claimed = accounts[target].spent(delta).epsilon
+        exits = [
+            ObservedExit(k, plan.calibrated, account, source_for(seed, (*key, k)), prepaid=True)
+            for k, account in enumerate(accounts)
+        ]
+        oracles = [oracle_for(plan, k, sources[k], exit) for k, exit in enumerate(exits)]
+        coins = hash((seed, *key)) % 2**63  # the order is as random as the noise
+        result = drive_silently(plan, oracles, plan.rounds, coins)
+        kept = {o.place[0]: o.outside for exit in exits for o in exit.seen}
+        return [result.last.vectors[target], *(kept[t] for t in leaked)]
+
+    moved = [np.zeros(plan.program.agents[target].n) for _ in names]
+    for i in range(_PAIRS):
+        pairs = zip(seen(own, (2, i)), seen(others, (2, i)), strict=True)
+        moved = [m + b - a for m, (a, b) in zip(moved, pairs, strict=True)]
+    table = {name: (np.empty(runs), np.empty(runs)) for name in names}
+    for world, sources in enumerate((own, others)):
+        for run in range(runs):
+            for name, m, x in zip(names, moved, seen(sources, (world, run)), strict=True):
+                table[name][world][run] = m @ x
+    return table, claimed
+
+
 class _Twins:
     """An oracle on one data set that also asks what the other would have answered."""
 
@@ -254,6 +309,20 @@ class _Twins:
     def gradient(self, x: Array, through: Contraction | None = None) -> Array:
         self._other.gradient(x, through)
         return self._real.gradient(x, through)
+
+    def step(
+        self,
+        x: Array,
+        center: Array,
+        size: float,
+        through: Contraction | None = None,
+        whole: bool = False,
+    ) -> Array:
+        self._other.step(x, center, size, through, whole)
+        return self._real.step(x, center, size, through, whole)
+
+    def uniform(self, size: int) -> Array:
+        return self._real.uniform(size)
 
     def solution(self, x: Array, step: ProximalStep) -> Array:
         self._other.solution(x, step)

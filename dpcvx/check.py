@@ -69,8 +69,9 @@ class ObservedExit(Exit):
         account: Account,
         source: Source,
         frozen: Iterable[Release] | None = None,
+        prepaid: bool = False,
     ) -> None:
-        super().__init__(agent, calibrated, account, source, record=True)
+        super().__init__(agent, calibrated, account, source, record=True, prepaid=prepaid)
         self.seen: list[Observation] = []
         self._frozen: dict[tuple[int, int], Array] | None = None
         if frozen is not None:
@@ -202,7 +203,7 @@ def check(
     agents = []
     for local, one, two in zip(plan.program.agents, live, frozen, strict=True):
         if local.form.private:
-            agents.append(_compare(local.name, one, two, faults))
+            agents.append(_compare(local.name, one, two, faults, plan.hidden))
     return Check(tuple(agents), tuple(faults))
 
 
@@ -265,12 +266,16 @@ def _observed(
     seed: int,
     frozen: list[Release] | None,
 ) -> tuple[Result, list[ObservedExit]]:
+    accounts = plan.accounts()
+    plan.prepay(accounts)
     exits = [
-        ObservedExit(k, plan.calibrated, account, source_for(seed, (k,)), frozen)
-        for k, account in enumerate(plan.accounts())
+        ObservedExit(
+            k, plan.calibrated, account, source_for(seed, (k,)), frozen, plan.last is not None
+        )
+        for k, account in enumerate(accounts)
     ]
     oracles = [oracle_for(plan, k, sources[k], exit) for k, exit in enumerate(exits)]
-    return drive_silently(plan, oracles, plan.rounds), exits
+    return drive_silently(plan, oracles, plan.rounds, seed), exits
 
 
 def _outside(plan: Plan, one: Result, two: Result) -> Iterable[str]:
@@ -293,11 +298,15 @@ def _outside(plan: Plan, one: Result, two: Result) -> Iterable[str]:
         yield "the ledgers differ: what is charged depends on private data"
 
 
-def _compare(name: str, one: ObservedExit, two: ObservedExit, faults: list[str]) -> AgentCheck:
+def _compare(
+    name: str, one: ObservedExit, two: ObservedExit, faults: list[str], hidden: bool
+) -> AgentCheck:
     largest = 0.0
     if [s.place for s in one.seen] != [s.place for s in two.seen]:
         faults.append(f"agent '{name}' is asked at other places on the neighbour's data")
-    if len(one.account.entries) != sum(s.entry is not None for s in one.seen):
+    # Hidden runs are charged as a whole, whoever has a turn.
+    charged = sum(s.entry is not None for s in one.seen)
+    if not hidden and len(one.account.entries) != charged:
         faults.append(f"agent '{name}' has releases that are not in its ledger")
     for a, b in zip(one.seen, two.seen, strict=False):
         moved = a.inside - b.inside

@@ -7,6 +7,7 @@ lists these, everything in this package that needs curvature is a sum over them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +28,7 @@ from .atoms import (
 )
 from .matrices import Array, Matrix, as_array, csr, diagonal
 from .normal_form import Atom, Combination, NormalForm
+from .private import Rows
 
 # Largest second derivative of smooth convex atoms, as a multiple of the identity in the argument.
 _CURVATURE: dict[Rule, float] = {LOGISTIC: 0.25, HUBER: 2.0, LOG_SUM_EXP: 0.5}
@@ -110,17 +112,72 @@ def cross(form: NormalForm, parts: Bilinear, k: int) -> sp.csr_array:
 
 
 def smoothness(form: NormalForm) -> float | None:
-    """A Lipschitz constant L of the gradient in x that holds for all data, or None."""
+    """A Lipschitz constant L of the gradient in x that holds for all admissible data, or None.
+
+    Products with private records count with the largest norm that these may have together.
+    """
     H, rest = hessian(form)
     bound = _norm2(H)
     for term in rest:
-        curvature = _CURVATURE.get(term.atom.rule)
-        u = _affine_view(form, term.atom.args[0])
-        if curvature is None or u is None or u.F is None:
+        peak, stretch = _peak(form, term), _stretch(form, term.atom.args[0])
+        if peak is None or stretch is None:
             return None
-        peak = curvature * float(np.max(np.abs(term.weight)))
-        bound += peak * _norm2(sp.csr_array(u.F.T @ u.F))
+        bound += peak * stretch**2
     return bound
+
+
+def _peak(form: NormalForm, term: Term) -> float | None:
+    """Largest second derivative of a term in its argument, as a multiple of the identity."""
+    atom, largest = term.atom, float(np.max(np.abs(term.weight)))
+    if atom.rule is POWER and atom.data[0] == 2:
+        return 2 * largest
+    if atom.rule is QUAD_OVER_LIN:
+        v = _affine_view(form, atom.args[1])
+        return None if v is None or not v.constant else 2 * largest / abs(v.h.item())
+    curvature = _CURVATURE.get(atom.rule)
+    return None if curvature is None else curvature * largest
+
+
+def _stretch(form: NormalForm, u: Combination) -> float | None:
+    """Bound of the spectral norm of u's derivative in x, for all admissible data."""
+    view = _affine_view(form, u)
+    if view is not None:
+        return None if view.F is None else math.sqrt(_norm2(sp.csr_array(view.F.T @ view.F)))
+    total = 0.0 if u.F is None else math.sqrt(_norm2(sp.csr_array(csr(u.F).T @ csr(u.F))))
+    for j, M in u.terms:
+        product = _product_stretch(form, form.atoms[j])
+        if product is None:
+            return None
+        total += math.sqrt(_norm2(sp.csr_array(csr(M).T @ csr(M)))) * product
+    return total
+
+
+def _product_stretch(form: NormalForm, atom: Atom) -> float | None:
+    """The same of a product of records, as long as they may be, with affine arguments."""
+    if atom.rule is not MATMUL:
+        return None
+    for records, other in (atom.args, atom.args[::-1]):
+        length, stretch = _length(form, records), _affine_view(form, other)
+        if length is not None and stretch is not None and not stretch.G and stretch.F is not None:
+            F = csr(stretch.F)
+            return length * math.sqrt(_norm2(sp.csr_array(F.T @ F)))
+    return None
+
+
+def _length(form: NormalForm, u: Combination) -> float | None:
+    """Bound of the Frobenius norm of a matrix that is affine in records; None if there is none."""
+    if u.terms or u.F is not None:
+        return None
+    total = float(np.linalg.norm(u.h))
+    for k, G in u.G:
+        spec = form.private[k]
+        if not isinstance(spec.adjacency, Rows):
+            return None
+        rows = spec.shape[0]
+        longest = spec.adjacency.bound * spec.adjacency.stretch(2, spec.size // rows).item()
+        G = csr(G)
+        total += math.sqrt(_norm2(sp.csr_array(G.T @ G)) * rows) * longest
+    return total
 
 
 def strong_convexity(form: NormalForm) -> float:

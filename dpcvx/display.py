@@ -35,6 +35,7 @@ def banner(plan: Plan, guarantee: Guarantee) -> str:
         f"dpcvx {version('dpcvx')}  ({versions})".center(_WIDTH).rstrip(),
         "=" * _WIDTH,
         *_problem_rows(plan),
+        *_coupling_rows(plan),
         _row("algorithm", str(plan.algorithm)),
         _row("rounds", str(plan.rounds)),
         *_sensitivity_rows(plan),
@@ -59,6 +60,11 @@ def _problem_rows(plan: Plan) -> list[str]:
         for agent in program.agents
     ]
     return [_row("problem", f"{agents}, {shared}, {local} local"), *_shortened(rows)]
+
+
+def _coupling_rows(plan: Plan) -> list[str]:
+    text = plan.algorithm.coupling(plan.program)
+    return [] if text is None else [_row("coupling", text)]
 
 
 def _sensitivity_rows(plan: Plan) -> list[str]:
@@ -175,6 +181,11 @@ class Reporter:
         self._print(banner(self._plan, self._guarantee))
         for note in self._notes:
             self._print(_row("note", note))
+        if self._plan.hidden:
+            self._print("only the last iterate may be seen: no residuals are shown")
+            self._print("-" * _WIDTH)
+            self._progress.start()
+            return
         spent = "   eps spent" if self._plan.calibrated else ""
         self._print(
             f"{'round':>7}{'primal res':>13}{'dual res':>13}{'max gap':>12}{'rho':>11}{spent}"
@@ -188,12 +199,17 @@ class Reporter:
         self._progress.update(self._task, completed=t)
         if self._console.quiet or not (t <= 1 or t % self._every == 0 or t == self._plan.rounds):
             return
+        rho = "-" if residuals.rho == 0 else f"{residuals.rho:.3g}"
         row = (
             f"{t:>7}{residuals.primal:>13.3e}{residuals.dual:>13.3e}"
-            f"{residuals.mismatch:>12.2e}{residuals.rho:>11.3g}{self._spent(t)}"
+            f"{residuals.mismatch:>12.2e}{rho:>11}{self._spent(t)}"
         )
         note = f"  {last.failed} failed solve(s)" if last.failed else ""
         self._print(row + note)
+
+    def passed(self, t: int) -> None:
+        """Advance, and show nothing of the round."""
+        self._progress.update(self._task, completed=t)
 
     def stop(self) -> None:
         """Remove the bar."""

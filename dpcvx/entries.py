@@ -29,6 +29,8 @@ class Entry:
     released : str
         What left the agent, but for the noise: a gradient, the solution of a local step, or, once,
         the data or the slope of the objective.
+    stated : (float, float) or None
+        Epsilon and delta of what is known by such a pair only, in place of the multiplier.
     """
 
     round: int
@@ -39,9 +41,12 @@ class Entry:
     grid: float
     certificate: Literal["derived", "asserted", "none"]
     released: str
+    stated: tuple[float, float] | None = None
 
 
-_kind = attrgetter("mechanism", "multiplier", "sensitivity", "grid", "certificate", "released")
+_kind = attrgetter(
+    "mechanism", "multiplier", "sensitivity", "grid", "certificate", "released", "stated"
+)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from .accounting import Price, ryu_kim_claim
+from .algorithms.base import Requirements
+from .last_iterate import Amplification, LastIterate
 from .mechanism import Calibrated, Gaussian
 from .program import Program
 from .publication import Statistic
@@ -24,6 +26,15 @@ Kind = Literal["worst-case", "asserted", "none"]
 OBSERVER = (
     "everyone but the agent itself, the server and all other agents together; sees every "
     "released value of every round"
+)
+LAST_OBSERVER = (
+    "whoever learns the last x and nothing else of the run: server and users keep messages and all "
+    "other iterates to themselves"
+)
+HIDDEN = "hidden iterates and steps are real numbers (their rounding is not accounted for)"
+CONSTANTS = (
+    "the smoothness and strong convexity that the user asserted are true: nothing in the package "
+    "proves them"
 )
 ASSUMPTIONS = (
     "agents follow the protocol and keep their noise to themselves",
@@ -112,6 +123,9 @@ class Guarantee:
     assumptions : tuple of str
     claimed_by_paper : Claim or None
         What the paper's theorem says about these releases; a claim, not a bound.
+    amplification : Amplification or None
+        Where the observer learns the last iterate only: how that came about, and every user's
+        epsilon.
     """
 
     kind: Kind
@@ -126,6 +140,7 @@ class Guarantee:
     groups: tuple[tuple[str, ...], ...]
     assumptions: tuple[str, ...]
     claimed_by_paper: Claim | None
+    amplification: Amplification | None = None
 
     @property
     def headline(self) -> str:
@@ -153,10 +168,12 @@ class Guarantee:
             ("adjacency", units),
             ("observer", self.observer),
             ("mechanism", self.mechanism),
-            ("accountant", f"{self.accountant}; {self.rho:.6g}-zCDP"),
+            ("accountant", self.accountant + self._concentrated),
             ("sensitivity", _CERTIFICATES[self.certificate]),
             ("assumptions", "; ".join(self.assumptions)),
         ]
+        if self.amplification is not None:
+            rows.insert(4, ("amplified", str(self.amplification)))
         if self.groups:
             members = "; ".join(" and ".join(group) for group in self.groups)
             rows.insert(1, ("groups", members))
@@ -170,6 +187,10 @@ class Guarantee:
                 )
             )
         return "\n".join([self.headline, *(_row(label, text) for label, text in rows)])
+
+    @property
+    def _concentrated(self) -> str:
+        return f"; {self.rho:.6g}-zCDP" if math.isfinite(self.rho) else ""
 
 
 _CERTIFICATES = {
@@ -203,9 +224,8 @@ def state(
     releases: int,
     rho: float,
     groups: Sequence[tuple[str, ...]],
-    solves_privately: bool,
-    mapped: bool,
-    claimed: float | None,
+    needs: Requirements,
+    last: LastIterate | None,
 ) -> Guarantee:
     """The guarantee of a plan with noise.
 
@@ -224,13 +244,12 @@ def state(
     rho : float
         zCDP parameter of the same.
     groups : sequence of tuple of str
-    solves_privately : bool
-        Whether local solves stand behind the door.
-    mapped : bool
-        Whether gradients are released through a public map.
-    claimed : float or None
-        A sensitivity of their results that is asserted.
+    needs : Requirements
+        Of the algorithm: what it releases.
+    last : LastIterate or None
+        If only the last iterate leaves.
     """
+    claimed = needs.asserted
     agents = []
     for k, (local, sensitivity) in enumerate(zip(program.agents, sensitivities, strict=True)):
         if sensitivity is None:
@@ -241,10 +260,13 @@ def state(
         if published is not None:
             scale = calibrated.grid(published.sensitivity, published.size).scale
             noise = f"{published.noise(scale)}, sensitivity {published.sensitivity:.6g}"
+        elif last is not None:
+            scale = calibrated.hidden_grid(last.level, local.n).scale
+            noise = f"scale {scale:.6g} per component of x, the same for all users"
         elif claimed is not None and bound.value > 0:
             scale = calibrated.grid(claimed, local.n).scale
             noise = f"asserted sensitivity {claimed:g} of every result, scale {scale:.6g}"
-        elif solves_privately and bound.value > 0:
+        elif needs.solves_privately and bound.value > 0:
             scale = math.inf
             noise = (
                 f"scale {calibrated.multiplier:.6g} times the sensitivity of every result, which "
@@ -255,7 +277,13 @@ def state(
             noise = (
                 f"scale {calibrated.multiplier:.6g} times the sensitivity at the point of each step"
             )
-        elif mapped and bound.value > 0:
+        elif needs.moves and bound.value > 0:
+            scale = math.inf
+            noise = (
+                f"scale {calibrated.multiplier:.6g} times the sensitivity of the new point, which "
+                "is the step size times the gradient's"
+            )
+        elif needs.coupled and bound.value > 0:
             scale = math.inf
             noise = (
                 f"scale {calibrated.multiplier:.6g} times what the public map of the x step leaves "
@@ -273,7 +301,7 @@ def state(
                 certificate=sensitivity.certificate if claimed is None else "asserted",
                 scale=scale,
                 noise=noise,
-                releases=releases if bound.value > 0 else 0,
+                releases=1 if last is not None else releases if bound.value > 0 else 0,
             )
         )
     released = "1 release per agent, before the first round"
@@ -283,19 +311,32 @@ def state(
         f"{calibrated.mechanism} noise, scale {calibrated.multiplier:.6g} times the "
         f"l{calibrated.mechanism.norm} sensitivity, {released}"
     )
-    asserted = claimed is not None or any(
+    claims = claimed is not None or any(
         s is not None and s.asserted is not None for s in sensitivities
     )
     assumptions = [*ASSUMPTIONS, UNGROUPED if not groups else GROUPED]
-    if asserted:
+    amplification = None
+    if last is not None:
+        amplification = last.described(calibrated.multiplier, price.delta)
+        assumptions.append(HIDDEN)
+        if last.order != "fixed":
+            assumptions.append("whose turn it was, and how many there were, may become known")
+        mechanism = (
+            f"{calibrated.mechanism} noise, scale {calibrated.multiplier:.6g} times the largest "
+            "l2 sensitivity of x, in every round; the last x is released"
+        )
+        if last.asserted:
+            assumptions.insert(0, CONSTANTS)
+    if claims:
         assumptions.insert(0, CLAIMED)
-    if solves_privately:
+    asserted = claims or (last is not None and last.asserted)
+    if needs.solves_privately:
         assumptions.append(STATED_ACCURACY)
     claim = None
     declared = calibrated.mechanism
     if isinstance(declared, Gaussian) and declared.step_epsilon and declared.step_delta:
-        claimed = ryu_kim_claim(releases, declared.step_epsilon, declared.step_delta)
-        claim = Claim(claimed, declared.step_delta, "Ryu and Kim, Theorem 4.9")
+        epsilon = ryu_kim_claim(releases, declared.step_epsilon, declared.step_delta)
+        claim = Claim(epsilon, declared.step_delta, "Ryu and Kim, Theorem 4.9")
     return Guarantee(
         kind="asserted" if asserted else "worst-case",
         epsilon=price.epsilon,
@@ -303,12 +344,13 @@ def state(
         rho=rho,
         mechanism=mechanism,
         accountant=price.accountant,
-        observer=OBSERVER,
+        observer=OBSERVER if last is None else LAST_OBSERVER,
         certificate="asserted" if asserted else "derived",
         agents=tuple(agents),
         groups=tuple(groups),
         assumptions=tuple(assumptions),
         claimed_by_paper=claim,
+        amplification=amplification,
     )
 
 

@@ -376,7 +376,9 @@ class _Past:
         elif "charge" in line:
             bound = math.inf if line["sensitivity"] is None else line["sensitivity"]
             facts = {k: v for k, v in line.items() if k != "charge"}
-            entry = Entry(**{**facts, "sensitivity": bound})
+            stated = facts.get("stated")
+            pair = None if stated is None else (float(stated[0]), float(stated[1]))
+            entry = Entry(**{**facts, "sensitivity": bound, "stated": pair})
             self.ledger[line["charge"]].recall(entry)
             self.interrupted.charged.setdefault(line["charge"], []).append(entry)
         elif "torn" in line:

@@ -75,12 +75,31 @@ class Account:
         self.entries.append(entry)
         self._total = after
 
+    def charge_run(self, entry: Entry, loss: Composition) -> None:
+        """Record a whole run that is about to begin, by what it costs together.
+
+        Raises
+        ------
+        BudgetError
+            If it would exceed the budget. Nothing is recorded then.
+        """
+        assert self.budget is not None
+        after = self._total.joined(loss)
+        if not _covered(after, self.budget):
+            raise self._refused(after, 0)
+        self.entries.append(entry)
+        self._total = after
+
     def _after(self, calibrated: Calibrated, count: int) -> Composition:
         times = count * self.share
         return calibrated.mechanism.compose(self._total, calibrated.multiplier, times)
 
     def recall(self, entry: Entry) -> None:
         """Take over an entry of an earlier run."""
+        if entry.stated is not None:
+            self._total = self._total.joined(Composition(stated=(entry.stated,)))
+            self.entries.append(entry)
+            return
         if entry.mechanism not in MECHANISMS:
             self.expose(entry)
             return
@@ -154,16 +173,18 @@ class Account:
 
     def refusal(self, calibrated: Calibrated, count: int) -> BudgetError:
         """The error for `count` further releases that the budget does not cover."""
+        return self._refused(self._after(calibrated, count), self.affordable(calibrated, count))
+
+    def _refused(self, after: Composition, affordable: int) -> BudgetError:
         assert self.budget is not None
         delta = self.budget.delta
-        after = self._after(calibrated, count)
         return BudgetError(
             self.agent,
             spent=self._total.price(delta).epsilon,
             requested=after.price(delta).epsilon,
             allowed=self.budget.epsilon,
             delta=delta,
-            affordable=self.affordable(calibrated, count),
+            affordable=affordable,
         )
 
 
@@ -240,4 +261,5 @@ def _within(composition: Composition, planned: Composition) -> bool:
     allowed = dict(planned.laplace)
     fits = all(count <= allowed.get(m, 0) for m, count in composition.laplace)
     fits = fits and not composition.exposed
+    fits = fits and composition.stated == planned.stated[: len(composition.stated)]
     return fits and composition.mu2 <= planned.mu2 * (1 + _SLACK)

@@ -25,6 +25,7 @@ from .noise import (
     Grid,
     Integers,
     Randomness,
+    finest_grid,
     grid_for,
     on_grid,
     rounded_laplace,
@@ -165,6 +166,10 @@ class Calibrated:
     def grid(self, sensitivity: float, size: int) -> Grid:
         """Grid and noise scale for a value of positive sensitivity in the mechanism's norm."""
         return grid_for(sensitivity, size, self.mechanism.norm, self.multiplier)
+
+    def hidden_grid(self, sensitivity: float, size: int) -> Grid:
+        """The same for iterates of which only the last one leaves."""
+        return finest_grid(sensitivity, size, self.multiplier)
 
     def variance(self, grid: Grid) -> float:
         """Variance of one component's noise, rounding to the grid included."""

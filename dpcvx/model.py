@@ -261,6 +261,7 @@ class Problem:
         epsilon: float | None = None,
         delta: float | None = None,
         release: Literal["each step", "once"] = "each step",
+        observer: Literal["everyone", "last iterate"] = "everyone",
     ) -> Plan:
         """Fix everything that the guarantee depends on; reads no private data.
 
@@ -279,6 +280,10 @@ class Problem:
             Noise in every local step, or once on the data: then the whole budget goes into one
             release and any number of rounds follows without noise. ``"once"`` needs gradients that
             are affine in the data; which of the two is better depends on the model.
+        observer : {"everyone", "last iterate"}
+            Whom the guarantee is about: whoever sees all that agents send, or who learns the
+            result only, while agents and server keep the rest to themselves. The second is smaller
+            where `dp.GradientADMM` amplifies it; nothing else is then kept or shown.
 
         Returns
         -------
@@ -303,6 +308,7 @@ class Problem:
             epsilon=epsilon,
             delta=delta,
             release=release,
+            observer=observer,
         )
 
     def solve(
@@ -314,6 +320,7 @@ class Problem:
         mechanism: Mechanism | str | None = "gaussian",
         rounds: int = 100,
         release: Literal["each step", "once"] = "each step",
+        observer: Literal["everyone", "last iterate"] = "everyone",
         data: Mapping[Private | str, DataSource] | None = None,
         seed: int | None = None,
         verbose: bool | None = None,
@@ -326,6 +333,7 @@ class Problem:
             epsilon=epsilon,
             delta=delta,
             release=release,
+            observer=observer,
         )
         return plan.run(data=data, seed=seed, verbose=verbose)
 

@@ -18,6 +18,7 @@ its diagonal can be negative, while the entries of the others are not.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -28,7 +29,7 @@ from numpy.typing import NDArray
 
 from .arguments import whole
 from .errors import ModelError
-from .noise import Randomness, Seeded
+from .noise import Coins, Seeded
 
 Array = NDArray[np.float64]
 
@@ -139,7 +140,8 @@ def network(
     if isinstance(weights, str):
         matrix, rule = _ruled(weights, neighbours), weights
     else:
-        matrix, rule = _given(weights, neighbours, names), "given"
+        matrix = _given(weights, neighbours, names)
+        rule = f"given ({hashlib.sha256(matrix.tobytes()).hexdigest()[:8]})"
     matrix.flags.writeable = False
     return Network(names, neighbours, matrix, rule)
 
@@ -172,29 +174,21 @@ def random_network(
         )
     if not whole(seed, 0):
         raise ModelError(f"seed={seed!r} must be a whole number of at least 0.")
-    source = Seeded(int(seed), _STREAM).at(0, 0)
-    tree = _random_tree(n, source)
+    coins = Coins(Seeded(int(seed), _STREAM).at(0, 0))
+    tree = _random_tree(n, coins)
     chosen = {(min(pair), max(pair)) for pair in tree.edges}
     left = [(i, j) for i in range(n) for j in range(i + 1, n) if (i, j) not in chosen]
     for k in range(int(edges) - (n - 1)):  # the first steps of a shuffle
-        other = k + _below(len(left) - k, source)
+        other = k + coins.below(len(left) - k)
         left[k], left[other] = left[other], left[k]
         tree.add_edge(*left[k])
     return network(tree, names, weights)
 
 
-def _random_tree(n: int, source: Randomness) -> nx.Graph:
+def _random_tree(n: int, coins: Coins) -> nx.Graph:
     if n == 2:
         return nx.path_graph(2)
-    return nx.from_prufer_sequence([_below(n, source) for _ in range(n - 2)])
-
-
-def _below(n: int, source: Randomness) -> int:
-    """A uniform integer below n; words past the last multiple of n are drawn again."""
-    limit = 2**64 - 2**64 % n
-    while (word := int(source.words(1)[0])) >= limit:
-        pass
-    return word % n
+    return nx.from_prufer_sequence([coins.below(n) for _ in range(n - 2)])
 
 
 def _names(agents: Sequence[str]) -> tuple[str, ...]:

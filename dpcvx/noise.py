@@ -42,6 +42,8 @@ _FINENESS = 2.0**-16
 # Largest scale of the noise in units of the grid. No draw comes near `_LARGEST` then: beyond it a
 # clipped draw would no longer be a rounding of the ideal mechanism.
 _WIDEST = 2.0**40
+# Width of the grid of hidden iterates relative to the noise. Rounding them is not accounted for.
+_HIDDEN = 2.0**-24
 # Values are clipped here before noise is added, in units of the grid; sums stay below 2**63.
 _RANGE = 2.0**62
 
@@ -102,6 +104,14 @@ def grid_for(sensitivity: float, size: int, norm: int, multiplier: float) -> Gri
     width = 2.0 ** math.floor(math.log2(wanted))
     rounded = sensitivity + width * spread
     return Grid(width, rounded, multiplier * rounded)
+
+
+def finest_grid(sensitivity: float, size: int, multiplier: float) -> Grid:
+    """Grid of 2^-24 of Gaussian noise for values that stay hidden, and do not say where it lies."""
+    coarse = grid_for(sensitivity, size, 2, multiplier)
+    width = 2.0 ** math.floor(math.log2(_HIDDEN * multiplier * sensitivity))
+    rounded = sensitivity + width * math.sqrt(size)
+    return min(coarse, Grid(width, rounded, multiplier * rounded), key=lambda grid: grid.width)
 
 
 def on_grid(values: Array, grid: Grid) -> Integers:
@@ -174,6 +184,40 @@ class Stream:
     def words(self, size: int) -> Words:
         """The next independent uniform words."""
         return np.asarray(self._bits.random_raw(size), dtype=np.uint64)
+
+
+class Coins:
+    """Public randomness: which agent is next, which round is the last.
+
+    Parameters
+    ----------
+    source : Randomness
+    """
+
+    def __init__(self, source: Randomness) -> None:
+        self._source = source
+
+    def below(self, limit: int) -> int:
+        """A uniform integer from 0 to ``limit - 1``."""
+        # Words beyond the last whole multiple are drawn again.
+        end = (2**64 // limit) * limit
+        while True:
+            word = int(self._source.words(1)[0])
+            if word < end:
+                return word % limit
+
+    def shuffled(self, size: int) -> list[int]:
+        """A uniform permutation of ``0, ..., size - 1``."""
+        order = list(range(size))
+        for i in range(size - 1, 0, -1):
+            j = self.below(i + 1)
+            order[i], order[j] = order[j], order[i]
+        return order
+
+
+def uniform(size: int, source: Randomness) -> Array:
+    """Variables that are uniform between 0 and 1, in floating point."""
+    return (source.words(size) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def source_for(seed: int | None, key: tuple[int, ...]) -> Source:

@@ -7,6 +7,7 @@ does with the answer is post-processing.
 
 from __future__ import annotations
 
+import abc
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from .errors import PrivacyError
 from .journal import Journal
 from .ledger import Account
 from .mechanism import Calibrated
-from .noise import Grid, Source
+from .noise import Grid, Source, uniform
 from .normal_form import BoundObjective, NormalForm
 from .private import PrivateSpec, unseal
 from .projection import Contraction, ProximalStep
@@ -69,6 +70,9 @@ class Exit:
         Releases that the interrupted run was charged for and did not make.
     journal : Journal or None
         Where charges and values are written before they take effect.
+    prepaid : bool
+        Whether the whole run was charged before it began. What it computes stays hidden, and is
+        not kept.
     """
 
     def __init__(
@@ -82,6 +86,7 @@ class Exit:
         past: Iterable[Release] = (),
         paid: Collection[tuple[int, int]] = (),
         journal: Journal | None = None,
+        prepaid: bool = False,
     ) -> None:
         self.agent = agent
         self.calibrated = calibrated
@@ -91,7 +96,8 @@ class Exit:
         self._record = record
         self._past = {(r.round, r.step): r.value for r in past if r.agent == agent}
         self._paid = paid
-        self._journal = journal
+        self._journal = None if prepaid else journal
+        self._prepaid = prepaid
 
     def __call__(
         self,
@@ -133,11 +139,17 @@ class Exit:
             self.releases.append(Release(self.agent, *place, value.copy()))
         return value
 
+    def uniform(self, t: int, size: int) -> Array:
+        """Secret uniform variables of round t; a release that is given out again has its own."""
+        return uniform(size, self._source.at(t, 0))
+
     def made(self, place: tuple[int, int]) -> bool:
         """Whether the release was made before an interruption."""
         return place in self._past
 
     def _charge(self, entry: Entry) -> None:
+        if self._prepaid:
+            return
         if self.calibrated is None:
             self.account.expose(entry)
         else:
@@ -146,7 +158,7 @@ class Exit:
             self._journal.charge(self.account.agent, entry)
 
 
-class _Numbered:
+class _Numbered(abc.ABC):
     """Counts an agent's releases, round by round."""
 
     def __init__(self, account: Account, releases: list[Release]) -> None:
@@ -158,9 +170,28 @@ class _Numbered:
         """Start round t: releases are numbered within it."""
         self._round, self._step = t, 0
 
+    def step(
+        self,
+        x: Array,
+        center: Array,
+        size: float,
+        through: Contraction | None = None,
+        whole: bool = False,
+    ) -> Array:
+        """``center - size through(gradient at x)``."""
+        return center - size * self.gradient(x, through)
+
+    def uniform(self, size: int) -> Array:
+        """Not random: the middle."""
+        return np.full(size, 0.5)
+
     def _next(self) -> tuple[int, int]:
         self._step += 1
         return self._round, self._step
+
+    @abc.abstractmethod
+    def gradient(self, x: Array, through: Contraction | None = None) -> Array:
+        """See the subclasses."""
 
 
 class PrivateOracle(_Numbered):
@@ -174,6 +205,9 @@ class PrivateOracle(_Numbered):
     sensitivity : Sensitivity or None
         None only without noise.
     exit : Exit
+    level : float, optional
+        Sensitivity of every `step`, at least this agent's own. Its results stay hidden but for the
+        last one, so they are rounded to a grid that does not depend on where they are.
     """
 
     def __init__(
@@ -182,8 +216,10 @@ class PrivateOracle(_Numbered):
         sources: Sequence[Callable[[], Any]],
         sensitivity: Sensitivity | None,
         exit: Exit,
+        level: float | None = None,
     ) -> None:
         super().__init__(exit.account, exit.releases)
+        self._level = level
         data = read(form.private, sources)
         clips = () if sensitivity is None else sensitivity.clips
         noisy = exit.calibrated is not None
@@ -215,6 +251,37 @@ class PrivateOracle(_Numbered):
 
         released = self._exit(place, entry, mapped, grid)
         return _mapped(public_part(self._public, x), through) + released if apart else released
+
+    def step(
+        self,
+        x: Array,
+        center: Array,
+        size: float,
+        through: Contraction | None = None,
+        whole: bool = False,
+    ) -> Array:
+        """``center - size through(gradient at x)`` plus noise."""
+        noise = self._exit.calibrated
+        hidden = self._level is not None and noise is not None
+        if not (whole or hidden):
+            return super().step(x, center, size, through)
+        place = self._next()
+        bound = 0.0 if noise is None else self._bound(x, noise.mechanism.norm)
+        if self._level is not None and noise is not None:
+            grid = noise.hidden_grid(self._level, x.size)
+            entry = _entry(noise, place, grid, "iterate", "derived")
+        else:
+            grid, entry = self._entry(place, size * bound, x.size, "iterate")
+
+        def moved() -> Array:
+            g = self._exact(x, bound, False)
+            return _guarded(self._exit.agent, lambda: center - size * _mapped(g, through))
+
+        return self._exit(place, entry, moved, grid)
+
+    def uniform(self, size: int) -> Array:
+        """From the agent's own source, before the noise of the round."""
+        return self._exit.uniform(self._round, size)
 
     def solution(self, x: Array, step: ProximalStep) -> Array:
         """Local step at the exact gradient plus noise shaped like the step's own geometry.
@@ -381,6 +448,22 @@ class ReplayOracle(_Numbered):
             return recorded
         return _mapped(public_part(self._added, x), through) + recorded
 
+    def step(
+        self,
+        x: Array,
+        center: Array,
+        size: float,
+        through: Contraction | None = None,
+        whole: bool = False,
+    ) -> Array:
+        """The recorded point, or a step along the recorded gradient."""
+        if not whole:
+            return super().step(x, center, size, through)
+        place = self._next()
+        if place not in self._values and self._public is not None:
+            return self._public.step(x, center, size, through)
+        return self._recorded(place, x.shape)
+
     def solution(self, x: Array, step: ProximalStep) -> Array:
         """The recorded answer."""
         place = self._next()
@@ -418,7 +501,17 @@ def entry_for(
 ) -> tuple[Grid, Entry]:
     """Grid and ledger entry of a release of `size` components with a sensitivity bound."""
     grid = calibrated.grid(bound, size)
-    entry = Entry(
+    return grid, _entry(calibrated, place, grid, released, certificate)
+
+
+def _entry(
+    calibrated: Calibrated,
+    place: tuple[int, int],
+    grid: Grid,
+    released: str,
+    certificate: Literal["derived", "asserted"],
+) -> Entry:
+    return Entry(
         round=place[0],
         step=place[1],
         mechanism=str(calibrated.mechanism),
@@ -428,7 +521,6 @@ def entry_for(
         certificate=certificate,
         released=released,
     )
-    return grid, entry
 
 
 def publish(

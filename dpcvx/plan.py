@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -12,13 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import display
-from .accounting import Composition, Price, check_delta
+from .accounting import Composition, Price, check_delta, check_epsilon
 from .algorithms.base import Algorithm
 from .arguments import whole
 from .conic import ConicProgram, Outcome, bounded_for_slopes
+from .entries import Entry
 from .errors import ModelError, PrivacyError
 from .fingerprint import fingerprint_of
 from .guarantee import SEEDED, Guarantee, no_guarantee, state
+from .last_iterate import LastIterate
 from .ledger import Account, Budget, Ledger
 from .mechanism import Calibrated, Gaussian, Laplace, Mechanism
 from .model import Problem
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 Release = Literal["each step", "once"]
+Observer = Literal["everyone", "last iterate"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,12 +53,15 @@ class Plan:
         The mechanism with its multiplier; None without noise.
     rounds : int
     release : {"each step", "once"}
+    observer : {"everyone", "last iterate"}
     program : Program
         The problem as plain arrays.
     sensitivities : tuple of (Sensitivity or None)
         Per agent; None where nothing had to be derived.
     publications : tuple of (Statistic or None)
         Per agent, with ``release="once"``: what is released.
+    last : LastIterate or None
+        With ``observer="last iterate"`` and noise: what the guarantee follows from.
     price : Price or None
         Total of the planned releases; None without noise.
     guarantee : Guarantee
@@ -69,9 +75,11 @@ class Plan:
     calibrated: Calibrated | None
     rounds: int
     release: Release
+    observer: Observer
     program: Program = field(repr=False)
     sensitivities: tuple[Sensitivity | None, ...] = field(repr=False)
     publications: tuple[Statistic | None, ...] = field(repr=False)
+    last: LastIterate | None = field(repr=False)
     price: Price | None
     guarantee: Guarantee = field(repr=False)
     fingerprint: str = field(repr=False)
@@ -124,6 +132,8 @@ class Plan:
         ------
         DataError
             If data are missing or do not fit their declaration.
+        PrivacyError
+            If something is asked for that an observer of the last iterate may not see.
         BudgetError
             If the ledger leaves no room for one round.
         LedgerError
@@ -197,8 +207,13 @@ class Plan:
     @property
     def reported(self) -> str:
         """Which iterate the result reports: the algorithm's choice, or by the noise."""
-        noisy = self.calibrated is not None and not self.published
+        noisy = self.calibrated is not None and not self.published and not self.hidden
         return self.algorithm.output or ("average" if noisy else "last")
+
+    @property
+    def hidden(self) -> bool:
+        """Whether nothing but the last iterate leaves."""
+        return self.observer == "last iterate"
 
     @property
     def published(self) -> bool:
@@ -215,22 +230,64 @@ class Plan:
 
     def accounts(self) -> list[Account]:
         """Fresh accounts with the plan's budget, one per agent."""
-        budget = None
-        if self.price is not None and self.calibrated is not None:
-            budget = Budget(self.price.epsilon, self.price.delta, self._planned(self.calibrated))
+        planned = self._planned()
         return [
             Account(
                 local.name,
                 {s.name: str(s.adjacency) for s in local.form.private},
-                budget,
+                None
+                if self.price is None
+                else Budget(
+                    self.price.epsilon, self.price.delta, planned.get(local.name, Composition())
+                ),
                 share=share,
             )
             for local, share in zip(self.program.agents, self.problem.shares(), strict=True)
         ]
 
-    def _planned(self, calibrated: Calibrated) -> Composition:
+    def prepay(self, accounts: Sequence[Account]) -> list[tuple[str, Entry]]:
+        """Charge a run whose last iterate alone leaves, before it begins, and list the charges.
+
+        Raises
+        ------
+        BudgetError
+            If an account cannot afford it.
+        """
+        if self.last is None or self.calibrated is None or self.price is None:
+            return []
+        losses = self.last.compositions(self.calibrated.multiplier, self.price.delta)
+        size = max(local.n for local in self.program.agents if local.form.private)
+        grid = self.calibrated.hidden_grid(self.last.level, size)
+        charges = []
+        for account in accounts:
+            loss = losses.get(account.agent, Composition())
+            if loss == Composition():
+                continue
+            entry = Entry(
+                round=0,
+                step=1,
+                mechanism=str(self.calibrated.mechanism),
+                multiplier=1 / math.sqrt(loss.mu2) if loss.mu2 > 0 else 0.0,
+                sensitivity=grid.sensitivity,
+                grid=grid.width,
+                certificate="asserted" if self.guarantee.kind == "asserted" else "derived",
+                released=f"last iterate of {self.rounds} rounds",
+                stated=loss.stated[0] if loss.stated else None,
+            )
+            account.charge_run(entry, loss)
+            charges.append((account.agent, entry))
+        return charges
+
+    def _planned(self) -> dict[str, Composition]:
+        """Per agent, what the plan releases."""
+        if self.calibrated is None or self.price is None:
+            return {}
+        multiplier = self.calibrated.multiplier
+        if self.last is not None:
+            return self.last.compositions(multiplier, self.price.delta)
         exposed = self.exposed(self.rounds)
-        return calibrated.mechanism.compose(Composition(), calibrated.multiplier, exposed)
+        composed = self.calibrated.mechanism.compose(Composition(), multiplier, exposed)
+        return dict.fromkeys((local.name for local in self.program.agents), composed)
 
     def __str__(self) -> str:
         return display.banner(self, self.guarantee)
@@ -245,6 +302,7 @@ def make_plan(
     epsilon: float | None,
     delta: float | None,
     release: Release,
+    observer: Observer,
 ) -> Plan:
     """See `Problem.plan`."""
     if not whole(rounds, 1):
@@ -268,6 +326,7 @@ def make_plan(
             "so there is no output to perturb. Drop perturb=, or write release='each step'."
         )
     chosen = _mechanism(mechanism)
+    _check_observer(observer, problem, algorithm, chosen, release)
     private = any(agent.private for agent in problem.agents)
     if not private:
         chosen = None
@@ -291,7 +350,20 @@ def make_plan(
     steps = _releases(algorithm, release, rounds, program)
     # What one person is exposed to: the releases of all agents that may hold data of theirs.
     exposed = steps * max(problem.shares())
-    calibrated = None if chosen is None else _calibrate(chosen, exposed, epsilon, delta)
+    last = None
+    if observer == "last iterate":
+        algorithm = algorithm.resolved(program, math.inf)
+        if chosen is not None:
+            last = algorithm.amplification(
+                program,
+                [0.0 if s is None else s.bound(2).value for s in sensitivities],
+                any(
+                    s is not None and not s.clips_keep_convexity(local.form)
+                    for local, s in zip(program.agents, sensitivities, strict=True)
+                ),
+                rounds,
+            )
+    calibrated = None if chosen is None else _calibrate(chosen, exposed, epsilon, delta, last)
     publications: list[Statistic | None] = [None] * len(program.agents)
     for k, sensitivity in enumerate(sensitivities):
         if once and calibrated is not None and sensitivity is not None:
@@ -309,10 +381,15 @@ def make_plan(
             _require_minimiser(
                 local, None if calibrated is None else _slope(local, sensitivity, once)
             )
-    price = None
+    price, rho = None, math.inf
     if calibrated is not None:
         composition = calibrated.mechanism.compose(Composition(), calibrated.multiplier, exposed)
         price = composition.price(0.0 if delta is None else delta)
+        losses = [composition]
+        if last is not None:
+            price = last.price(calibrated.multiplier, price.delta)
+            losses = list(last.compositions(calibrated.multiplier, price.delta).values())
+        rho = max(loss.rho for loss in losses)
     guarantee = no_guarantee("noise is off" if private else "the model declares nothing private")
     if calibrated is not None and price is not None:
         guarantee = state(
@@ -322,24 +399,24 @@ def make_plan(
             calibrated,
             price,
             releases=steps,
-            rho=calibrated.mechanism.compose(Composition(), calibrated.multiplier, exposed).rho,
+            rho=rho,
             groups=problem.group_names,
-            solves_privately=needs.solves_privately,
-            mapped=needs.coupled,
-            claimed=needs.asserted,
+            needs=needs,
+            last=last,
         )
-    fingerprint = fingerprint_of(
-        program, resolved, calibrated, rounds, release, problem.group_names
-    )
+    what = release if observer == "everyone" else f"{release}, {observer}"
+    fingerprint = fingerprint_of(program, resolved, calibrated, rounds, what, problem.group_names)
     return Plan(
         problem,
         resolved,
         calibrated,
         rounds,
         release,
+        observer,
         program,
         sensitivities,
         tuple(publications),
+        last,
         price,
         guarantee,
         fingerprint,
@@ -360,7 +437,11 @@ def _mechanism(mechanism: Mechanism | str | None) -> Mechanism | None:
 
 
 def _calibrate(
-    mechanism: Mechanism, steps: int, epsilon: float | None, delta: float | None
+    mechanism: Mechanism,
+    steps: int,
+    epsilon: float | None,
+    delta: float | None,
+    last: LastIterate | None,
 ) -> Calibrated:
     fixed = mechanism.per_step()
     if delta is not None:
@@ -378,6 +459,9 @@ def _calibrate(
         )
     if fixed is None:
         assert epsilon is not None
+        if last is not None:
+            check_epsilon(epsilon)
+            return Calibrated(mechanism, last.multiplier(epsilon, delta or 0.0))
         return Calibrated(mechanism, mechanism.for_total(steps, epsilon, delta or 0.0))
     if epsilon is not None:
         raise PrivacyError(
@@ -386,6 +470,49 @@ def _calibrate(
             "mechanism's level."
         )
     return Calibrated(mechanism, fixed)
+
+
+def _check_observer(
+    observer: str,
+    problem: Problem,
+    algorithm: Algorithm[Any, Any],
+    mechanism: Mechanism | None,
+    release: Release,
+) -> None:
+    """Refuse combinations for which nothing is proved."""
+    if observer not in ("everyone", "last iterate"):
+        raise ModelError(
+            f"observer={observer!r} is unknown: write 'everyone' (who sees every released value) "
+            "or 'last iterate' (who sees the result and nothing else of the run)."
+        )
+    if observer == "everyone":
+        if algorithm.needs_last_iterate:
+            raise PrivacyError(
+                f"{algorithm} has a guarantee for who sees the last iterate only: whoever sees "
+                "all of them knows whose turn it was. Write plan(..., observer='last iterate')."
+            )
+        return
+    if isinstance(mechanism, Laplace):
+        raise PrivacyError(
+            "Amplification by iteration is proved for Gaussian noise. Drop mechanism=, or write "
+            "observer='everyone'."
+        )
+    if release == "once":
+        raise PrivacyError(
+            "With release='once' everything after the release is public, so there is nothing to "
+            "hide from an observer. Drop observer=."
+        )
+    if problem.group_names:
+        raise PrivacyError(
+            "groups= spread one person's data over several users, and amplification by iteration "
+            "is proved for a change of one user's data. Drop groups=, or write "
+            "observer='everyone'."
+        )
+    if algorithm.output == "average":
+        raise PrivacyError(
+            "output='average' reports a mean over iterates of which only the last may be seen. "
+            "Drop output=, or write observer='everyone'."
+        )
 
 
 def _not_affine(agent: str, method: str, sensitivity: Sensitivity, once: bool) -> PrivacyError:

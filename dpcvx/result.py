@@ -330,9 +330,20 @@ class Result:
         return self.solution.mismatch
 
     def plot(self) -> Figure:
-        """Residuals against rounds; shows released values only."""
+        """Residuals against rounds; shows released values only.
+
+        Raises
+        ------
+        ModelError
+            If only the last iterate may be seen.
+        """
         from .plot import convergence
 
+        if not len(self.history):
+            raise ModelError(
+                "There is nothing to plot: of this run only the last iterate may be seen, and its "
+                "history is empty. Plan with observer='everyone' to see residuals."
+            )
         return convergence(self)
 
     def __str__(self) -> str:

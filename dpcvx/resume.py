@@ -57,24 +57,35 @@ def begin(plan: Plan, ledger: Ledger | Journal | None, seeded: bool) -> Start:
         If the interrupted run had a seed and this one has none, or the reverse.
     """
     if not isinstance(ledger, Journal):
-        return _fresh(plan, _accounts(plan, ledger))
+        start = _fresh(plan, _accounts(plan, ledger))
+        plan.prepay(start.accounts)
+        return start
     run = ledger.interrupted
-    if run is not None and run.fingerprint == plan.fingerprint and plan.calibrated is not None:
+    same = run is not None and run.fingerprint == plan.fingerprint
+    if run is not None and same and plan.calibrated is not None and not plan.hidden:
         _accounts(plan, ledger.ledger)  # refuses a ledger of other changes or other groups
         return _again(plan, _accounts(plan, ledger.before), run, seeded)
     accounts = _accounts(plan, ledger.ledger)
     try:
         start = _fresh(plan, accounts)
+        prepaid = plan.prepay(start.accounts)
     except BudgetError as error:
+        if same and plan.hidden:
+            error.add_note(
+                "The ledger holds an interrupted run of this plan, which kept no iterates to go on "
+                "from: it counts in full."
+            )
         if ledger.has_finished(plan.fingerprint):
             error.add_note(
                 "The ledger holds a finished run of this plan: "
                 f"plan.replay({ledger.path.name!r}) gives its result again, at no cost."
             )
         raise
-    if run is not None:
+    if run is not None and not same:
         start = replace(start, notes=(_LEFT, *start.notes))
     ledger.begin(plan.fingerprint, seeded=seeded, accounts=start.accounts)
+    for agent, entry in prepaid:
+        ledger.charge(agent, entry)
     return start
 
 
@@ -171,7 +182,7 @@ def _accounts(plan: Plan, ledger: Ledger | None) -> list[Account]:
 
 def _affordable_rounds(plan: Plan, accounts: Sequence[Account]) -> int:
     """Rounds that every budget covers; asks for the first refusal if it is none."""
-    if plan.calibrated is None:
+    if plan.calibrated is None or plan.hidden:
         return plan.rounds
     least = plan.releases(1)
     rounds = plan.rounds

@@ -26,7 +26,7 @@ from .guarantee import Guarantee
 from .journal import Journal, finished
 from .ledger import Account, Ledger
 from .model import Problem
-from .noise import source_for
+from .noise import Coins, source_for
 from .oracle import Exit, PrivateOracle, Release, ReplayOracle, publish, published
 from .plan import Plan
 from .private import Private, source_of
@@ -56,6 +56,7 @@ def run_plan(
     if seed is not None and not whole(seed, 0):
         raise ModelError(f"seed={seed!r} must be a non-negative int, or None for fresh noise.")
     _check_tolerance(plan, tolerance)
+    _check_hidden(plan, tolerance=tolerance, record=record, iterates=iterates)
     sources = sources_of(plan.problem, data)
     executor = executor or Automatic()
     with Journal(ledger) if isinstance(ledger, (str, Path)) else nullcontext() as journal:
@@ -75,6 +76,7 @@ def run_plan(
                 past=start.past,
                 paid=start.paid[k],
                 journal=written,
+                prepaid=plan.last is not None,
             )
             oracles.append(oracle_for(plan, k, sources[k], exit))
         result = drive(
@@ -85,6 +87,7 @@ def run_plan(
             executor,
             shown,
             guarantee,
+            Coins(source_for(seed, (stream, len(oracles), 0)).at(0, 0)),
             record=record,
             iterates=iterates,
         )
@@ -107,6 +110,10 @@ def _given(ledger: Ledger | str | Path | None) -> Ledger | None:
 
 def replay_plan(plan: Plan, transcript: Transcript | str | Path) -> Result:
     """See `Plan.replay`."""
+    if plan.hidden:
+        raise PrivacyError(
+            "A run of which only the last iterate leaves keeps nothing to replay. Keep its result."
+        )
     kept = isinstance(transcript, (str, Path))
     if isinstance(transcript, (str, Path)):
         transcript = _transcript(plan, transcript)
@@ -130,7 +137,8 @@ def oracle_for(
     form = plan.program.agents[k].form
     if plan.published:
         return partial(publish, form, sources, plan.publications[k], exit)
-    return partial(PrivateOracle, form, sources, plan.sensitivities[k], exit)
+    level = None if plan.last is None else plan.last.level
+    return partial(PrivateOracle, form, sources, plan.sensitivities[k], exit, level)
 
 
 def _replay(
@@ -179,6 +187,7 @@ def drive(
     executor: Executor,
     reporter: display.Reporter,
     guarantee: Guarantee,
+    coins: Coins,
     *,
     record: bool = False,
     iterates: bool = False,
@@ -188,6 +197,7 @@ def drive(
     started = time.perf_counter()
     history = History(None) if iterates else History()
     last: Round | None = None
+    t = 0
     path: list[list[Answer]] = []
     status = Status.COMPLETED if rounds == plan.rounds else Status.BUDGET
     factories = [
@@ -198,7 +208,7 @@ def drive(
     # work at the same time would share the cores with each other's.
     with _BLAS.limit(limits=1), closing(executor):
         executor.start(factories)
-        server = algorithm.start_server(program)
+        server, rounds = algorithm.drawn(algorithm.start_server(program), rounds, coins)
         try:
             reporter.start()
             for t in range(1, rounds + 1):
@@ -209,6 +219,9 @@ def drive(
                     outcomes += [r.outcome for r in replies if r is not None]
                     values = [None if r is None else r.message for r in replies]
                     server = algorithm.receive(server, t, k, values)
+                if plan.hidden:
+                    reporter.passed(t)
+                    continue
                 residuals = algorithm.residuals(server)
                 last = history.append(residuals, outcomes)
                 reporter.round(last)
@@ -217,12 +230,11 @@ def drive(
                 if tolerance is not None and _below(residuals, tolerance):
                     status = Status.CONVERGED
                     break
-            concluded = algorithm.conclude(server) or [None] * len(program.agents)
+            concluded = algorithm.conclude(server, plan.hidden) or [None] * len(program.agents)
             reports: list[Report] = executor.map("report", each=concluded)
         finally:
             reporter.stop()
-    assert last is not None  # plans and transcripts have at least one round
-    if last.failed > 0:
+    if last is not None and last.failed > 0:
         status = Status.STALLED
     start = {
         v.id: np.asarray(plan.problem.start.get(v, v.project(np.zeros(v.shape))))
@@ -237,10 +249,10 @@ def drive(
     releases = tuple(r for report in reports for r in report.releases)
     transcript = None
     if record:
-        transcript = Transcript(plan.fingerprint, last.t, releases, status, guarantee, ledger)
+        transcript = Transcript(plan.fingerprint, t, releases, status, guarantee, ledger)
     return Result(
         status=status,
-        rounds=last.t,
+        rounds=t,
         seconds=time.perf_counter() - started,
         guarantee=guarantee,
         ledger=ledger,
@@ -254,10 +266,24 @@ def drive(
     )
 
 
-def drive_silently(plan: Plan, oracles: Sequence[Callable[[], AgentOracle]], rounds: int) -> Result:
-    """`drive` in this process, without output and without a transcript."""
+def drive_silently(
+    plan: Plan, oracles: Sequence[Callable[[], AgentOracle]], rounds: int, seed: int = 0
+) -> Result:
+    """`drive` in this process, without output and without a transcript; a seed for its coins."""
     quiet = display.Reporter(plan, False, plan.guarantee)
-    return drive(plan, oracles, rounds, None, Serial(), quiet, plan.guarantee)
+    coins = Coins(source_for(seed, (len(oracles),)).at(0, 0))
+    return drive(plan, oracles, rounds, None, Serial(), quiet, plan.guarantee, coins)
+
+
+def _check_hidden(plan: Plan, *, tolerance: float | None, record: bool, iterates: bool) -> None:
+    """Refuse what would show more than the last iterate."""
+    asked = {"tolerance=": tolerance is not None, "record=True": record, "iterates=True": iterates}
+    for argument, given in asked.items():
+        if plan.hidden and given:
+            raise PrivacyError(
+                f"run({argument}) would show more than the last iterate, which is all that this "
+                "plan's guarantee covers. Leave it out, or plan with observer='everyone'."
+            )
 
 
 def _check_tolerance(plan: Plan, tolerance: float | None) -> None:

@@ -148,6 +148,15 @@ class Sensitivity:
         atoms = ", ".join(f"'{name}'" for name in met)
         return f"private {names} and variables meet in {atoms}"
 
+    def clips_keep_convexity(self, form: NormalForm) -> bool:
+        """Whether clipped gradients belong to convex functions, no less smooth.
+
+        Those of a convex loss of one score per record do: the slope in the score is monotone, and
+        stays so when it is cut off. Those of several scores may not.
+        """
+        pairs = zip(self.clips, self.records, strict=True) if self.clips else ()
+        return all(math.prod(form.atoms[clip.atom].shape) == task.count for clip, task in pairs)
+
     @property
     def varies(self) -> bool:
         """Whether the bound depends on where the points lie."""

@@ -142,6 +142,23 @@ def one_household() -> Instance:
     return Instance(dp.Problem(agents, coupling=[x == y + np.array([0.1, 0, -0.1])]), (values,))
 
 
+def poll() -> Instance:
+    """Two users with records that enter one score each, and a public penalty of single entries."""
+    rng = np.random.default_rng(18)
+    w, y = cp.Variable(2, name="w"), cp.Variable(2, name="y")
+    agents, secrets = [], []
+    for k in range(2):
+        X = rng.normal(size=(6, 2))
+        X /= np.linalg.norm(X, axis=1, keepdims=True)
+        secrets.append(X)
+        features = dp.Private(X, name=f"X{k}", adjacency=dp.Rows(1.0))
+        cost = cp.sum(cp.logistic(-(features @ w))) + 0.1 * cp.sum_squares(w)
+        agents.append(dp.Agent(cp.Minimize(cost), name=f"panel{k}"))
+    penalty = 0.2 * cp.norm1(y) + 0.5 * cp.sum_squares(y)
+    agents.append(dp.Agent(cp.Minimize(penalty), name="institute"))
+    return Instance(dp.Problem(agents, coupling=[w == y]), tuple(secrets))
+
+
 INSTANCES: dict[str, Callable[[], Instance]] = {
     "power line": power_line,
     "overlapping slices": overlapping_slices,
@@ -155,3 +172,5 @@ COUPLED: dict[str, Callable[[], Instance]] = {
     "survey": survey,
     "one household": one_household,
 }
+# The same, with a public agent whose step has a closed form and slopes that are bounded everywhere.
+HIDDEN: dict[str, Callable[[], Instance]] = {"household tariff": household_tariff, "poll": poll}

@@ -237,6 +237,97 @@ def test_a_release_without_noise_makes_everything_free_of_a_guarantee():
     assert exposed.repeated(2).exposed
 
 
+# -- releases that are known by a pair of epsilon and delta only
+
+pairs = st.lists(
+    st.tuples(st.sampled_from([0.25, 0.5, 2.0]), st.sampled_from([1e-7, 2e-7])), max_size=3
+)
+
+
+def known(stated, parts=()):
+    """With pairs that were stated."""
+    return composed(parts).joined(Composition(stated=tuple(stated)))
+
+
+@settings(deadline=None, max_examples=50)
+@given(pairs, pairs, releases, releases)
+def test_joined_compositions_hold_the_releases_of_both_in_any_order(one, two, first, second):
+    both, turned = (known(a, p).joined(known(b, q)) for a, p, b, q in (
+        (one, first, two, second), (two, second, one, first)
+    ))  # fmt: skip
+    assert both.stated == (*one, *two) and sorted(turned.stated) == sorted(both.stated)
+    for found in (both, turned):
+        assert found.mu2 == pytest.approx(composed([*first, *second]).mu2, rel=1e-12)
+        assert found.laplace == composed([*first, *second]).laplace
+        assert not found.exposed
+    assert known(one, first) == known(one, first).joined(Composition())
+
+
+def test_joining_keeps_an_exposure():
+    assert Composition().joined(Composition(exposed=True)).exposed
+    assert known([(1.0, 1e-7)]).with_exposure().price(0.5).epsilon == math.inf
+
+
+@given(pairs.filter(bool), st.sampled_from([1.0, 2.0]))
+def test_stated_pairs_add_up(stated, factor):
+    total = math.fsum(d for _, d in stated)
+    price = known(stated).price(factor * total)
+    assert price.epsilon == pytest.approx(math.fsum(e for e, _ in stated), rel=1e-12)
+    assert price.delta == factor * total and "stated at a delta" in price.accountant
+    # In whatever order deltas are summed, they are what was planned with.
+    assert known(stated[::-1]).price(sum(d for _, d in stated)).epsilon < math.inf
+
+
+@settings(deadline=None, max_examples=30)
+@given(pairs.filter(bool), multipliers, st.sampled_from([1e-6, 1e-4]))
+def test_other_noise_has_the_delta_that_is_left(stated, multiplier, delta):
+    epsilon, spent = (math.fsum(part) for part in zip(*stated, strict=True))
+    mixed = known(stated).joined(gaussian(multiplier))
+    alone = gaussian(multiplier).price(delta - spent)
+    assert mixed.price(delta).epsilon == pytest.approx(epsilon + alone.epsilon, rel=1e-12)
+    assert mixed.price(delta).accountant.endswith(f"plus {alone.accountant}")
+    assert mixed.price(delta).epsilon >= epsilon + gaussian(multiplier).price(delta).epsilon
+
+
+@pytest.mark.parametrize("rest", [Composition(), gaussian(50.0), laplace(50.0)])
+@pytest.mark.parametrize("delta", [0.0, 1e-9, 0.99e-7])
+def test_stated_deltas_above_the_asked_one_leave_no_guarantee(rest, delta):
+    price = known([(0.1, 1e-7)]).joined(rest).price(delta)
+    assert price.epsilon == math.inf and "exceed" in price.accountant
+
+
+def test_where_all_of_delta_is_stated_only_pure_losses_may_be_added():
+    stated = known([(0.5, 1e-7)])
+    assert stated.joined(laplace(4.0)).price(1e-7).epsilon == pytest.approx(0.75)
+    assert stated.joined(gaussian(4.0)).price(1e-7).epsilon == math.inf
+
+
+@settings(deadline=None, max_examples=30)
+@given(pairs.filter(bool), pairs, releases, st.sampled_from([1e-6, 1e-3]))
+def test_more_stated_pairs_cost_more_and_a_larger_delta_less(stated, more, parts, delta):
+    here = known(stated, parts[:1]).price(delta).epsilon
+    assert here <= known([*stated, *more], parts[:1]).price(delta).epsilon * (1 + 1e-12)
+    assert here >= composed(parts[:1]).price(delta).epsilon
+    assert here >= known(stated, parts[:1]).price(2 * delta).epsilon * (1 - 1e-12)
+
+
+@given(pairs.filter(bool), st.integers(1, 4))
+def test_stated_pairs_are_repeated_in_full(stated, times):
+    again = known(stated).repeated(times)
+    assert sorted(again.stated) == sorted(tuple(stated) * times)
+    total = times * math.fsum(d for _, d in stated)
+    assert again.price(1.001 * total).epsilon == pytest.approx(
+        times * math.fsum(e for e, _ in stated), rel=1e-12
+    )
+
+
+def test_a_stated_pair_has_no_other_parameter():
+    stated = known([(0.5, 1e-7)])
+    assert stated.rho == stated.pure == math.inf
+    assert Composition().stated == () and Composition().repeated(3) == Composition()
+    assert known([(0.5, 0.0)]).price(0.0).epsilon == 0.5
+
+
 @settings(deadline=None, max_examples=40)
 @given(multipliers, st.integers(1, 500), deltas)
 def test_more_gaussian_releases_cost_more_and_more_noise_less(multiplier, count, delta):

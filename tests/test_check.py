@@ -135,9 +135,9 @@ def test_agents_without_private_data_are_not_compared():
 def test_a_check_is_two_runs_and_repeats_itself(method, monkeypatch):
     driven = []
 
-    def counted(made, oracles, rounds):
+    def counted(made, oracles, rounds, seed):
         driven.append(rounds)
-        return drive(made, oracles, rounds)
+        return drive(made, oracles, rounds, seed)
 
     drive = checking.drive_silently
     monkeypatch.setattr(checking, "drive_silently", counted)

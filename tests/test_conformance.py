@@ -14,7 +14,7 @@ import dpcvx as dp
 from dpcvx.algorithms.base import Algorithm
 from dpcvx.projection import Projector
 from tests.helpers import contains
-from tests.instances import COUPLED, INSTANCES, RECORDS
+from tests.instances import COUPLED, HIDDEN, INSTANCES, RECORDS
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,11 @@ COUPLED_METHODS = {
     "gradient ADMM, once": Method(dp.GradientADMM(), dp.GradientADMM(), 3000, "once"),
 }
 EVERY_METHOD = METHODS | COUPLED_METHODS
+# For observers of the last iterate alone.
+HIDDEN_METHODS = {
+    order: dp.GradientADMM(beta=2.0, order=order)
+    for order in ("fixed", "permutation", "stopping", "sampling")
+}
 ROUNDS = 12
 EVERY = INSTANCES | RECORDS | COUPLED
 GRADIENTS = [m for m in METHODS if m.startswith("linearised") and METHODS[m].release != "once"]
@@ -202,3 +207,58 @@ def test_iterates_stay_in_their_sets_unless_the_output_is_perturbed(method, inst
         assert max(outside) > 1e-2
     else:
         assert result.max_violation < 1e-6
+
+
+# Runs of which the last iterate alone leaves: nothing is kept that could be replayed.
+
+hidden = pytest.mark.parametrize("instance", HIDDEN)
+ordered = pytest.mark.parametrize("order", HIDDEN_METHODS)
+
+
+def hidden_plan(order, instance, problem=None, **arguments):
+    problem = HIDDEN[instance]().problem if problem is None else problem
+    users = sum(bool(agent.private) for agent in problem.agents)
+    rounds = users if order == "stopping" else 2 * users + 1
+    settings = {"rounds": rounds, "epsilon": 2.0, "delta": 1e-6} | arguments
+    return problem.plan(HIDDEN_METHODS[order], observer="last iterate", **settings)
+
+
+@hidden
+@ordered
+def test_hidden_runs_spend_what_was_planned_and_repeat_themselves(order, instance):
+    plan = hidden_plan(order, instance)
+    one, same, other = (plan.run(seed=s) for s in (5, 5, 6))
+    assert all(np.array_equal(a, b) for a, b in zip(vectors(one), vectors(same), strict=True))
+    assert not all(np.array_equal(a, b) for a, b in zip(vectors(one), vectors(other), strict=True))
+    for local in plan.program.agents:
+        assert len(one.ledger[local.name].entries) == (1 if local.form.private else 0)
+    assert one.ledger.spent() == pytest.approx(plan.guarantee.epsilon, rel=1e-9)
+    assert plan.guarantee.epsilon <= 2.0
+    assert one.ledger.to_json() == other.ledger.to_json()
+    assert len(one.history) == 0 and one.transcript is None
+
+
+@hidden
+@ordered
+def test_hidden_iterates_of_neighbours_differ_by_no_more_than_was_charged(order, instance):
+    plan = hidden_plan(order, instance)
+    found = dp.check(plan)
+    assert found.passed, str(found)
+    assert max(agent.ratio for agent in found.agents) > 0.05
+
+
+@hidden
+@ordered
+def test_nothing_that_comes_back_from_hidden_runs_contains_private_values(order, instance):
+    given = HIDDEN[instance]()
+    plan = hidden_plan(order, instance, given.problem)
+    result = plan.run(seed=4)
+    for thing in (given.problem, plan, result, result.ledger, result.history):
+        for secret in given.secrets:
+            assert not contains(thing, secret)
+    assert result.consensus_residual == 0
+
+
+@hidden
+def test_hidden_runs_are_consistent_with_their_ledger(instance):
+    assert dp.audit(hidden_plan("permutation", instance), runs=20).passed

@@ -21,6 +21,7 @@ OTHERS = {
     "grid": 2.0**-21,
     "certificate": "asserted",
     "released": "solution of a local step",
+    "stated": (0.5, 1e-6),
 }
 
 

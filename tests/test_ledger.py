@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import dpcvx as dp
 from dpcvx.accounting import Composition
 from dpcvx.entries import Entry
+from dpcvx.journal import Journal
 from dpcvx.ledger import Account, Budget, Ledger
 from dpcvx.mechanism import Calibrated
 
@@ -192,6 +193,116 @@ def test_an_entry_without_meaning_is_not_recalled(multiplier):
     assert not book.entries
 
 
+# -- whole runs, charged before they begin
+
+WHOLE = dataclasses.replace(entry(0, NORMAL), step=1, released="last iterate of 9 rounds")
+DRAWN = dataclasses.replace(WHOLE, multiplier=0.0, stated=(0.25, 1e-6))
+GAUSSIAN = Composition().with_gaussian(10.0)
+STATED = Composition(stated=((0.25, 1e-6),))
+runs = pytest.mark.parametrize(
+    ("line", "loss"), [(WHOLE, GAUSSIAN), (DRAWN, STATED)], ids=["Gaussian", "stated"]
+)
+
+
+@runs
+def test_a_run_is_charged_as_a_whole(line, loss):
+    book = account(9.0, 3e-6)
+    book.charge_run(line, loss)
+    assert book.entries == [line]
+    assert book.spent() == loss.price(3e-6)
+    charged(book, NORMAL, 2)
+    assert book.spent() == loss.joined(Composition().with_gaussian(10.0, 2)).price(3e-6)
+    book.charge_run(line, loss)
+    assert len(book.entries) == 4
+    assert book.spent().epsilon > 0
+
+
+@runs
+def test_a_run_that_the_budget_does_not_cover_is_refused_and_leaves_no_record(line, loss):
+    price = loss.price(1e-6)
+    book = account(price.epsilon, 1e-6, loss)
+    book.charge_run(line, loss)
+    with pytest.raises(dp.BudgetError) as caught:
+        book.charge_run(line, loss)
+    error = caught.value
+    assert error.spent == price.epsilon == error.allowed and error.affordable == 0
+    assert error.requested == loss.joined(loss).price(1e-6).epsilon
+    assert book.entries == [line] and book.spent() == price
+    with pytest.raises(dp.BudgetError):
+        charged(book, NORMAL, 1)
+    small = account(price.epsilon * 0.999, 1e-6)
+    with pytest.raises(dp.BudgetError):
+        small.charge_run(line, loss)
+    assert not small.entries and small.spent().epsilon == 0
+
+
+def test_a_planned_pair_covers_itself_once_and_no_other():
+    """The plan's own pair is within it; the same pair of an earlier run is not the plan's."""
+    book = account(0.25, 1e-6, STATED)
+    book.recall(DRAWN)
+    with pytest.raises(dp.BudgetError):
+        book.charge_run(DRAWN, STATED)
+    other = Composition(stated=((0.3, 1e-6),))
+    with pytest.raises(dp.BudgetError):
+        account(0.25, 1e-6, STATED).charge_run(DRAWN, other)
+    two = account(0.5, 2e-6)
+    for _ in range(2):
+        two.charge_run(DRAWN, STATED)
+    assert two.spent().epsilon == pytest.approx(0.5)
+
+
+@runs
+def test_recalled_runs_count_like_charged_ones(line, loss):
+    budget = Budget(9.0, 1e-5, Composition())
+    first, second = (Account("bob", {}, budget) for _ in range(2))
+    charged(first, TENTH, 2)
+    first.charge_run(line, loss)
+    charged(first, NORMAL, 2)
+    for each in first.entries:
+        second.recall(each)
+    assert second.entries == first.entries
+    assert second.spent().epsilon == pytest.approx(first.spent().epsilon, rel=1e-12)
+    assert second.rho == pytest.approx(first.rho, rel=1e-12)
+    third = first.continued(second)
+    third.charge_run(line, loss)
+    assert (len(third.entries), len(first.entries)) == (6, 5)
+
+
+@runs
+def test_runs_come_back_from_a_file_as_they_were(line, loss, tmp_path, monkeypatch):
+    monkeypatch.setattr("os.fsync", lambda file: None)
+    path = tmp_path / "ledger.jsonl"
+    book = account(9.0, 1e-5)
+    with Journal(path) as journal:
+        journal.begin("f" * 64, seeded=False, accounts=[book])
+        book.charge_run(line, loss)
+        journal.charge("bob", line)
+        charged(book, NORMAL, 1)
+        journal.charge("bob", entry(0, NORMAL))
+    kept = Ledger.load(path)["bob"]
+    assert kept.entries == book.entries and kept.entries[0] == line
+    assert type(kept.entries[0].stated) is type(line.stated)
+    assert kept.spent().epsilon == pytest.approx(book.spent().epsilon, rel=1e-12)
+    assert kept.spent(1e-7).epsilon == pytest.approx(book.spent(1e-7).epsilon, rel=1e-12)
+    listed = json.loads(Ledger((kept,)).to_json())["bob"]
+    assert listed[0]["stated"] == (None if line.stated is None else list(line.stated))
+
+
+def test_a_file_from_before_pairs_were_stated_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr("os.fsync", lambda file: None)
+    honest = dataclasses.asdict
+    monkeypatch.setattr(
+        "dpcvx.journal.asdict",
+        lambda line: {k: v for k, v in honest(line).items() if k != "stated"},
+    )
+    path = tmp_path / "ledger.jsonl"
+    with Journal(path) as journal:
+        journal.begin("f" * 64, seeded=False, accounts=[account(1.0)])
+        journal.charge("bob", entry())
+    assert "stated" not in path.read_text()
+    assert Ledger.load(path)["bob"].entries == [entry()]
+
+
 def test_a_copy_for_another_run_is_independent():
     first = charged(account(1.0), TENTH, 2)
     second = first.continued(first)
@@ -268,7 +379,7 @@ def test_json_lists_every_entry_and_only_public_fields():
     assert [e["round"] for e in read["bob"]] == [0, 1]
     assert set(read["bob"][0]) == {
         "round", "step", "mechanism", "multiplier", "sensitivity", "grid", "certificate",
-        "released",
+        "released", "stated",
     }  # fmt: skip
 
 

@@ -13,8 +13,10 @@ from scipy import stats
 import dpcvx as dp
 from dpcvx.mechanism import Calibrated
 from dpcvx.noise import (
+    Coins,
     Secure,
     Seeded,
+    finest_grid,
     grid_for,
     on_grid,
     rounded_laplace,
@@ -264,6 +266,65 @@ def test_with_a_seed_the_key_is_kept():
     )
 
 
+def coins(seed, *given):
+    return Coins(Words(*given) if given else source_for(seed, (0,)).at(0, 0))
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 7, 10, 64])
+def test_coins_are_uniform(limit):
+    """Levels over the choice of the seed: 1e-4 per limit."""
+    drawn = [coins(limit).below(limit) for _ in range(2)]
+    assert drawn[0] == drawn[1]
+    flipped = coins(limit)
+    counts = np.bincount([flipped.below(limit) for _ in range(3000)], minlength=limit)
+    assert len(counts) == limit
+    if limit > 1:
+        assert stats.chisquare(counts).pvalue > 1e-4
+
+
+def test_permutations_are_uniform():
+    shuffler, counts = coins(5), {}
+    for _ in range(3000):
+        order = tuple(shuffler.shuffled(4))
+        counts[order] = counts.get(order, 0) + 1
+    assert len(counts) == 24 and all(sorted(order) == [0, 1, 2, 3] for order in counts)
+    # Over the choice of the seed, level 1e-4.
+    assert stats.chisquare(list(counts.values())).pvalue > 1e-4
+
+
+def test_a_coin_that_is_not_fair_would_be_noticed():
+    """Shuffling with any partner instead of the ones not yet placed, and a biased coin."""
+    flipped, counts = coins(6), np.zeros(6)
+    for _ in range(3000):
+        order = [0, 1, 2]
+        for i in range(3):
+            j = flipped.below(3)
+            order[i], order[j] = order[j], order[i]
+        counts[order[0] * 2 + (order[1] > order[2])] += 1
+    assert stats.chisquare(counts).pvalue < 1e-4
+    biased = np.bincount([flipped.below(13) % 10 for _ in range(3000)])
+    assert stats.chisquare(biased).pvalue < 1e-4
+
+
+def test_words_beyond_the_last_whole_multiple_are_drawn_again():
+    # 2^64 - 1 is a multiple of 3, 2^64 - 2 one of 7.
+    assert coins(None, ONES, 5).below(3) == 2
+    assert coins(None, ONES, ONES - 1, 8).below(7) == 1
+    assert coins(None, ONES - 1).below(3) == (ONES - 1) % 3
+    assert coins(None, ONES).below(2**32) == 2**32 - 1
+    source = Words(7)
+    assert Coins(source).below(1) == 0 and source.drawn == 1
+
+
+def test_the_next_coins_go_on_in_the_stream():
+    words = [int(w) for w in Seeded(9, (1,)).at(0, 0).words(3)]
+    flipped = Coins(Seeded(9, (1,)).at(0, 0))
+    assert [flipped.below(2**16) for _ in range(3)] == [w % 2**16 for w in words]
+    assert coins(None).below(10) in range(10)
+    assert coins(3).shuffled(0) == [] and coins(3).shuffled(1) == [0]
+    assert coins(3).shuffled(9) == coins(3).shuffled(9) != coins(4).shuffled(9)
+
+
 sizes = st.integers(1, 2000)
 norms = st.sampled_from([1, 2])
 positive = st.floats(1e-150, 1e60)
@@ -287,6 +348,47 @@ def test_the_grid_is_a_power_of_two_and_rounding_is_part_of_the_sensitivity(
     assert 0 < rounding <= 2.0**-16 * sensitivity
     # Nor is it finer than that by more than the step between powers of two.
     assert rounding > 2.0**-17 * sensitivity * (1 - 1e-12)
+
+
+@given(positive, sizes, multipliers)
+def test_the_finest_grid_is_a_power_of_two_far_below_the_noise(sensitivity, size, multiplier):
+    grid = finest_grid(sensitivity, size, multiplier)
+    assert np.frexp(grid.width)[0] == 0.5
+    assert grid.width <= 2.0**-32 * multiplier * sensitivity
+    assert grid.width <= grid_for(sensitivity, size, 2, multiplier).width
+    assert grid.sensitivity == pytest.approx(
+        sensitivity + grid.width * np.sqrt(size), rel=1e-15, abs=0
+    )
+    assert grid.scale == pytest.approx(multiplier * grid.sensitivity, rel=1e-15)
+    assert grid.scale / grid.width <= 2.0**40
+
+
+@pytest.mark.parametrize("sensitivity", [0.0, -1.0, np.nan, np.inf, 1e-310, 1e300])
+def test_a_sensitivity_without_a_finest_grid_is_refused(sensitivity):
+    with pytest.raises(dp.PrivacyError):
+        finest_grid(sensitivity, 3, 1.0)
+
+
+@pytest.mark.parametrize("multiplier", [2.0**38, 2.0**45])
+def test_noise_too_wide_for_the_finest_grid_is_refused(multiplier):
+    with pytest.raises(dp.PrivacyError, match="components cannot be drawn exactly"):
+        finest_grid(1.0, 100, multiplier)
+
+
+def test_rounding_to_the_finest_grid_is_far_below_the_noise():
+    rng, calibrated = np.random.default_rng(0), Calibrated(dp.Gaussian(), 2.0)
+    grid = calibrated.hidden_grid(0.3, 3)
+    assert grid == finest_grid(0.3, 3, 2.0)
+    values = rng.normal(size=3)
+    assert np.abs(grid.rounded(values) - values).max() <= 2.0**-33 * grid.scale
+    out = calibrated.release(values, grid, Seeded(1, (0,)).at(1, 1))
+    assert np.array_equal(out, grid.width * np.rint(out / grid.width))
+    draws = [
+        (calibrated.release(values, grid, Seeded(k, (0,)).at(1, 1)) - values) / grid.scale
+        for k in range(400)
+    ]
+    # Level 1e-4 over the choice of the seeds.
+    assert stats.kstest(np.ravel(draws), "norm").pvalue > 1e-4
 
 
 @given(st.floats(2.0**-40, 2.0**42), sizes, norms)

@@ -17,6 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..conic import ConicProgram, Outcome
+from ..errors import PrivacyError
+from ..last_iterate import LastIterate
 from ..program import LocalProgram, Program
 from ..projection import Contraction, Projector, ProximalStep
 
@@ -35,8 +37,39 @@ class Oracle(Protocol):
         """
         ...
 
+    def step(
+        self,
+        x: Array,
+        center: Array,
+        size: float,
+        through: Contraction | None = None,
+        whole: bool = False,
+    ) -> Array:
+        """``center - size through(g)`` for a (noisy) gradient g at x.
+
+        The gradient is what leaves, or the `whole` point: then the center may be secret. Where only
+        the last iterate leaves, the noise is the same for all agents.
+        """
+        ...
+
+    def uniform(self, size: int) -> Array:
+        """Numbers between 0 and 1 that the agent draws in this round and keeps to itself."""
+        ...
+
     def solution(self, x: Array, step: ProximalStep) -> Array:
         """The (noisy) result of a local step at the exact gradient at x, shape (n,)."""
+        ...
+
+
+class Coins(Protocol):
+    """Public randomness, independent of data and noise; answered by `dpcvx.noise`."""
+
+    def below(self, limit: int) -> int:
+        """A uniform integer from 0 to ``limit - 1``."""
+        ...
+
+    def shuffled(self, size: int) -> list[int]:
+        """A uniform permutation of ``0, ..., size - 1``."""
         ...
 
 
@@ -82,7 +115,7 @@ class Residuals:
     mismatch : float
         Largest ``|w - z|``.
     rho : float
-        Penalty of the round.
+        Penalty of the round; 0 in methods without.
     """
 
     primal: float
@@ -108,6 +141,8 @@ class Requirements:
         Local steps are solved at exact gradients, behind the door.
     asserted : float or None
         A sensitivity of their results that is claimed instead of derived.
+    moves : bool
+        The new point leaves, with its noise: the step size times the gradient's sensitivity.
     coupled : bool
         Takes problems with ``coupling=``, and no others; objectives without private data are then
         compiled.
@@ -118,6 +153,7 @@ class Requirements:
     releases: int
     solves_privately: bool = False
     asserted: float | None = None
+    moves: bool = False
     coupled: bool = False
 
 
@@ -125,6 +161,7 @@ class Algorithm(abc.ABC, Generic[S, A]):
     """Abstract; concrete algorithms are frozen dataclasses of their parameters."""
 
     exchanges: ClassVar[int] = 1
+    needs_last_iterate = False
     output: Literal["average", "last"] | None
 
     @property
@@ -148,9 +185,42 @@ class Algorithm(abc.ABC, Generic[S, A]):
             If a constant is neither given nor derivable.
         """
 
+    def coupling(self, program: Program) -> str | None:
+        """How the method takes ``coupling=``, for the banner."""
+        return None
+
     def releases(self, rounds: int, program: Program) -> int:
         """Number of releases of an agent in so many rounds, at most."""
         return rounds * self.requirements.releases
+
+    def amplification(
+        self, program: Program, sensitivities: Sequence[float], clipped: bool, rounds: int
+    ) -> LastIterate:
+        """Constants of the guarantee against an observer who learns the last iterate only.
+
+        Parameters
+        ----------
+        program : Program
+        sensitivities : sequence of float
+            Of the agents' gradients in l2.
+        clipped : bool
+            Whether gradients are clipped in a way that may leave those of convex functions.
+        rounds : int
+
+        Raises
+        ------
+        PrivacyError
+            If no theorem covers the algorithm and the problem.
+        """
+        raise PrivacyError(
+            f"observer='last iterate' promises less loss where steps do not expand, which is "
+            f"proved here for dp.GradientADMM and not for dp.{type(self).__name__}. Write "
+            "observer='everyone'."
+        )
+
+    def drawn(self, server: S, rounds: int, coins: Coins) -> tuple[S, int]:
+        """What is random besides noise, and does not depend on data: an order, a last round."""
+        return server, rounds
 
     @abc.abstractmethod
     def start_server(self, program: Program) -> S:
@@ -178,8 +248,11 @@ class Algorithm(abc.ABC, Generic[S, A]):
     def residuals(self, server: S) -> Residuals:
         """Residuals after a round."""
 
-    def conclude(self, server: S) -> list[Answer] | None:
-        """The agents' results as the server side knows them; None if they know themselves."""
+    def conclude(self, server: S, last_only: bool = False) -> list[Answer] | None:
+        """The agents' results as the server side knows them; None if they know themselves.
+
+        With `last_only`, functions of the last iterate alone.
+        """
         return None
 
     @abc.abstractmethod

@@ -27,16 +27,18 @@ import scipy.linalg as la
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from ..amplification import TwoBlock, step_interval
 from ..arguments import positive_finite
 from ..canonical import ConeData
 from ..conic import ConicProgram, Outcome
 from ..coupling import Eliminated, eliminate
-from ..curvature import smoothness
-from ..errors import ModelError
+from ..curvature import smoothness, strong_convexity
+from ..errors import ModelError, PrivacyError
+from ..last_iterate import ORDERS, LastIterate, Order
 from ..program import LocalProgram, Program
 from ..projection import Contraction
 from ..separable import separable
-from .base import Algorithm, Answer, Local, Oracle, Requirements, Residuals
+from .base import Algorithm, Answer, Coins, Local, Oracle, Requirements, Residuals
 
 Array = NDArray[np.float64]
 # Rounding errors of norms are far below this.
@@ -105,6 +107,19 @@ class Blocks:
         self._conic = (
             None if self.exact else ConicProgram(_with_penalty(other.exact, self.rows, beta))
         )
+
+    @property
+    def convexity(self) -> float:
+        """A modulus of strong convexity of g, where y has a closed form."""
+        return 0.0 if self._form is None else max(0.0, float(self._form.p.min()))
+
+    def feasible(self, x: Array) -> Array:
+        """The y in its bounds that comes closest to the coupling at x."""
+        assert self._form is not None
+        A, B, zero = self.rows.A, self.rows.B, np.zeros(self.rows.B.shape[1])
+        nearest = replace(self._form, p=zero, q=zero, low=zero, high=zero)
+        squares = np.sum(B * B, axis=0)
+        return nearest.minimise(np.where(squares > 0, squares, 1.0), B.T @ (A @ x - self.rows.c))
 
     def y(self, x: Array, lam: Array, before: Array) -> tuple[Array, Outcome]:
         """The y step; the one before if it fails."""
@@ -198,6 +213,8 @@ class Server:
     ----------
     blocks : Blocks
     x, y, lam : ndarray
+    order : tuple of int
+        Users by iteration, begun again at its end.
     turns : int
         Iterations so far.
     mean_x, mean_y : ndarray
@@ -210,6 +227,7 @@ class Server:
     x: Array
     y: Array
     lam: Array
+    order: tuple[int, ...]
     turns: int
     mean_x: Array
     mean_y: Array
@@ -220,7 +238,7 @@ class Server:
 
 @dataclass(frozen=True)
 class GradientADMM(Algorithm[Server, Outcome]):
-    """Gradient ADMM with noise on x, one user per round, in the order of the agents.
+    """Gradient ADMM with noise on x, one user per round.
 
     For users who hold x and a public agent that holds y, tied by ``coupling=``.
 
@@ -228,11 +246,21 @@ class GradientADMM(Algorithm[Server, Outcome]):
     ----------
     beta : float
         Penalty of the coupling.
-    eta : float, optional
-        Step size; 1 / smoothness if omitted.
+    eta : float or "contraction", optional
+        Step size; 1 / smoothness if omitted, the middle of the paper's interval (23) if
+        "contraction": iterations then contract, and loss against an observer of the last iterate
+        decays geometrically. Both for users' objectives times the number of users.
     smoothness : float, optional
         Largest smoothness constant of a user's objective, for all admissible data; derived where
         the curvature does not depend on private data.
+    strong_convexity : float, optional
+        Smallest modulus of strong convexity of a user's objective, for all admissible data; that
+        of the quadratic terms if omitted.
+    order : {"fixed", "permutation", "stopping", "sampling"}
+        How users take turns: in the order of the agents; in a random order that is kept for all
+        passes; in order, with a random last round in the second half of the only pass; or drawn
+        anew each round. Random orders are for ``plan(..., observer="last iterate")``, where every
+        user has the same guarantee with them.
     output : {"average", "last", None}
         Which iterate the result reports first: None takes the average under noise, the last
         iterate without.
@@ -244,17 +272,26 @@ class GradientADMM(Algorithm[Server, Outcome]):
     """
 
     beta: float = 1.0
-    eta: float | None = None
+    eta: float | Literal["contraction"] | None = None
     smoothness: float | None = None
+    strong_convexity: float | None = None
+    order: Order = "fixed"
     output: Literal["average", "last"] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("beta", "eta", "smoothness"):
+        for name in ("beta", "eta", "smoothness", "strong_convexity"):
             value = getattr(self, name)
+            if name == "eta" and value == "contraction":
+                continue
             if not (value is None and name != "beta") and not positive_finite(value):
                 raise ModelError(
                     f"dp.GradientADMM({name}={value!r}) must be a positive finite number."
                 )
+        if self.order not in ORDERS:
+            raise ModelError(
+                f"dp.GradientADMM(order={self.order!r}) is unknown: write "
+                f"{', '.join(repr(order) for order in ORDERS)}."
+            )
         if self.output not in ("average", "last", None):
             raise ModelError(
                 f"dp.GradientADMM(output={self.output!r}) is unknown: write 'average', 'last', or "
@@ -266,6 +303,24 @@ class GradientADMM(Algorithm[Server, Outcome]):
         """Convex objectives and a coupling; one release of one user per round."""
         return Requirements(convex=True, exact=False, releases=1, coupled=True)
 
+    @property
+    def needs_last_iterate(self) -> bool:
+        """Random orders are accounted for where iterates stay hidden."""
+        return self.order != "fixed"
+
+    def coupling(self, program: Program) -> str:
+        """The elimination of Remark 3.4."""
+        rows, written = eliminated(program), program.coupling
+        assert written is not None
+        count, size = len(written.right), len(rows.c)
+        text = f"{count} equalities, as [I, D] x + B y = c with {size} rows" + (
+            "" if rows.A.shape[1] > size else " and no D"
+        )
+        alone = len(rows.c_alone)
+        dropped = count - size - alone
+        text += f"; {alone} without x become constraints of y" if alone else ""
+        return text + (f"; {dropped} follow from the others" if dropped else "")
+
     def releases(self, rounds: int, program: Program) -> int:
         """The first user has the most turns."""
         return -(-rounds // len(blocks_of(program)[0]))
@@ -274,22 +329,143 @@ class GradientADMM(Algorithm[Server, Outcome]):
         """Fill in the smoothness of the users and eta, and check the form of the problem."""
         users, _ = blocks_of(program)
         eliminated(program)
-        nu = self.smoothness
-        if nu is None and self.eta is None:
+        nu, eta = self.smoothness, self.eta
+        if nu is None and (eta is None or eta == "contraction"):
             nu = max(_smoothness(program.agents[k]) for k in users)
-        eta = self.eta
+        if eta == "contraction":
+            eta = self._contracting(program, nu or 0.0)
         if eta is None:
             # One turn stands for all users.
             eta = 1.0 / (len(users) * nu) if nu else 1.0
         return replace(self, smoothness=nu or None, eta=eta)
 
+    @property
+    def _eta(self) -> float:
+        assert self.eta is not None and self.eta != "contraction"  # resolved
+        return self.eta
+
+    def _contracting(self, program: Program, nu: float) -> float:
+        """The middle of interval (23)."""
+        users, _ = blocks_of(program)
+        blocks = Blocks(program, self.beta, 1.0)
+        mu = self._convexity(program)
+        AB = float(np.linalg.norm(blocks.rows.A.T @ blocks.rows.B, 2))
+        times = len(users)
+        low, high = step_interval(times * nu, times * mu, blocks.convexity, self.beta, AB)
+        if not (mu > 0 and blocks.convexity > 0 and blocks.exact and low < high):
+            raise ModelError(
+                "dp.GradientADMM(eta='contraction') needs strongly convex objectives of users (the "
+                f"modulus found is {mu:.6g}) and of the public agent, whose y step has a closed "
+                f"form (found: {blocks.convexity:.6g}); interval (23) is then not empty. Add a "
+                "multiple of cp.sum_squares to each, or leave eta= out."
+            )
+        return (low + high) / 2
+
+    def _convexity(self, program: Program) -> float:
+        """The smallest modulus of a user."""
+        users, _ = blocks_of(program)
+        if self.strong_convexity is None:
+            return min(strong_convexity(program.agents[k].form) for k in users)
+        known = [smoothness(program.agents[k].form) for k in users]
+        least = min((nu for nu in [*known, self.smoothness] if nu is not None), default=math.inf)
+        if self.strong_convexity > least * _UP:
+            raise ModelError(
+                f"dp.GradientADMM(strong_convexity={self.strong_convexity:g}) is above a user's "
+                f"smoothness {least:g}, and no function is more convex than it is smooth. Leave it "
+                "out to have it derived."
+            )
+        return self.strong_convexity
+
+    def amplification(
+        self, program: Program, sensitivities: Sequence[float], clipped: bool, rounds: int
+    ) -> LastIterate:
+        """By `dpcvx.amplification`, for users' objectives times their number."""
+        users, public = blocks_of(program)
+        blocks = Blocks(program, self.beta, self._eta)
+        if not blocks.exact:
+            raise PrivacyError(
+                f"The y step of agent '{program.agents[public].name}' has no closed form and is "
+                "solved to the solver's accuracy. Whether such a step expands differences is not "
+                "known, so observer='last iterate' promises nothing with it. Write its objective "
+                "as a sum over single entries of y (l1, squares, bounds), with a coupling in "
+                "which each equality has one of them, or observer='everyone'."
+            )
+        if clipped:
+            raise PrivacyError(
+                "Clipped gradients of records with several scores each belong to no convex "
+                "function, and a step along them may expand: observer='last iterate' promises "
+                "nothing. Use losses of one score A @ x per record, bound the data so that the "
+                "sensitivity is finite without clip=, or write observer='everyone'."
+            )
+        largest = max(sensitivities[k] for k in users)
+        if largest == 0:
+            raise PrivacyError(
+                "No user's gradient depends on private data, so there is no loss to be amplified. "
+                "Write observer='everyone'."
+            )
+        if math.isinf(largest):
+            raise PrivacyError(
+                "observer='last iterate' needs one bound of what a change of the data does to the "
+                "gradient, at every x. Here it is bounded at each point only. Choose a loss with "
+                "bounded slopes, or data that enter linearly, or write observer='everyone'."
+            )
+        derived = [smoothness(program.agents[k].form) for k in users]
+        nu = self._certified_smoothness([program.agents[k].name for k in users], derived)
+        known = min(strong_convexity(program.agents[k].form) for k in users)
+        mu = self._convexity(program)
+        times = len(users)
+        block = TwoBlock.of(
+            blocks.rows.A,
+            blocks.rows.B,
+            nu=times * nu * _UP,
+            mu=times * min(mu / _UP, nu),
+            mu_g=blocks.convexity,
+            beta=self.beta,
+            eta=self._eta,
+        )
+        return LastIterate(
+            block=block,
+            users=tuple(program.agents[k].name for k in users),
+            rounds=rounds,
+            order=self.order,
+            sensitivity=times * largest,
+            level=self._eta * times * largest * blocks.inverse.norm2,
+            asserted=None in derived or mu > known,
+        )
+
+    def _certified_smoothness(self, names: Sequence[str], derived: Sequence[float | None]) -> float:
+        """Smallest bound that is proved, or asserted where nothing can be derived."""
+        known = max((nu for nu in derived if nu is not None), default=0.0)
+        unknown = [name for name, nu in zip(names, derived, strict=True) if nu is None]
+        if unknown and self.smoothness is None:
+            raise PrivacyError(
+                f"No smoothness constant can be derived for the objective of agent '{unknown[0]}' "
+                "(nonsmooth, or its curvature depends on private data), and observer='last "
+                "iterate' needs steps that do not expand. Write dp.GradientADMM(smoothness=...) "
+                "with a bound for all admissible data, which the guarantee will call asserted."
+            )
+        if unknown:
+            return max(known, self.smoothness or 0.0)
+        return known or 1e-300
+
     def start_server(self, program: Program) -> Server:
         """x and y at the public start, zero multipliers."""
-        assert self.eta is not None
-        blocks = Blocks(program, self.beta, self.eta)
+        blocks = Blocks(program, self.beta, self._eta)
         x, y = program.agents[blocks.users[0]].start, program.agents[blocks.public].start
         lam = np.zeros(blocks.rows.c.size)
-        return Server(blocks, x, y, lam, 0, np.zeros_like(x), np.zeros_like(y))
+        order = tuple(range(len(blocks.users)))
+        return Server(blocks, x, y, lam, order, 0, np.zeros_like(x), np.zeros_like(y))
+
+    def drawn(self, server: Server, rounds: int, coins: Coins) -> tuple[Server, int]:
+        """The users' order, or the last round."""
+        users = len(server.order)
+        if self.order == "permutation":
+            return replace(server, order=tuple(coins.shuffled(users))), rounds
+        if self.order == "sampling":
+            return replace(server, order=tuple(coins.below(users) for _ in range(rounds))), rounds
+        if self.order == "stopping":
+            return server, users // 2 + 1 + coins.below(users - users // 2)
+        return server, rounds
 
     def start_agent(self, local: Local) -> Outcome:
         """Users keep nothing between their turns."""
@@ -297,19 +473,17 @@ class GradientADMM(Algorithm[Server, Outcome]):
 
     def send(self, server: Server, t: int, k: int) -> tuple[Server, list[Turn | None]]:
         """The y step and the multipliers; then one user's turn."""
-        assert self.eta is not None
         blocks, beta, x = server.blocks, self.beta, server.x
         rows = blocks.rows
         y, outcome = blocks.y(x, server.lam, server.y)
         gap = rows.A @ x + rows.B @ y - rows.c
         lam = server.lam - beta * gap
         pull = rows.A.T @ (beta * (rows.B @ y - rows.c) - lam)
-        center = blocks.inverse(x - self.eta * pull)
+        center = blocks.inverse(x - self._eta * pull)
         users = len(blocks.users)
         messages: list[Turn | None] = [None] * (users + 1)
-        messages[blocks.users[(t - 1) % users]] = Turn(
-            x, center, blocks.inverse, self.eta * users, outcome
-        )
+        turn = server.order[(t - 1) % len(server.order)]
+        messages[blocks.users[turn]] = Turn(x, center, blocks.inverse, self._eta * users, outcome)
         state = replace(
             server,
             y=y,
@@ -323,18 +497,17 @@ class GradientADMM(Algorithm[Server, Outcome]):
         self, local: Local, state: Outcome, t: int, k: int, message: Turn, oracle: Oracle
     ) -> tuple[Outcome, Array]:
         """The new x."""
-        mapped = oracle.gradient(message.x, message.inverse)
-        return message.outcome, message.center - message.step * mapped
+        x = oracle.step(message.x, message.center, message.step, message.inverse)
+        return message.outcome, x
 
     def receive(self, server: Server, t: int, k: int, replies: Sequence[Array | None]) -> Server:
         """Pass x on."""
-        assert self.eta is not None
         x = next(reply for reply in replies if reply is not None)
         n = server.turns + 1
         rows, old = server.blocks.rows, server.x
         # The equation that x solves, for the gradient at the old x less A' lambda (Lemma 2.2).
         pull = self.beta * rows.A.T @ (rows.A @ x + rows.B @ server.y - rows.c)
-        slope = (old - x) / self.eta - pull
+        slope = (old - x) / self._eta - pull
         return replace(
             server,
             x=x,
@@ -348,11 +521,19 @@ class GradientADMM(Algorithm[Server, Outcome]):
         """Violation of the coupling and slope of the Lagrangian in x, where y was computed."""
         return Residuals(server.primal, server.dual, server.mismatch, self.beta)
 
-    def conclude(self, server: Server) -> list[Answer]:
-        """Last and averaged x for every user; y follows from the last x and multipliers."""
-        blocks = server.blocks
-        y, _ = blocks.y(server.x, server.lam, server.y)
-        users = [Answer(server.x, server.mean_x)] * len(blocks.users)
+    def conclude(self, server: Server, last_only: bool = False) -> list[Answer]:
+        """Last and averaged x for every user; y follows from the last x and multipliers.
+
+        Where the last x alone may be seen, y is the one that comes closest to the coupling.
+        """
+        blocks, x = server.blocks, server.x
+        if last_only:
+            users = [Answer(x, x)] * len(blocks.users)
+            y = blocks.feasible(x) if blocks.exact else blocks.y(x, 0 * server.lam, server.y)[0]
+            users.insert(blocks.public, Answer(y, y))
+            return users
+        y, _ = blocks.y(x, server.lam, server.y)
+        users = [Answer(x, server.mean_x)] * len(blocks.users)
         users.insert(blocks.public, Answer(y, server.mean_y))
         return users
 
@@ -365,8 +546,10 @@ class GradientADMM(Algorithm[Server, Outcome]):
         return state
 
     def __str__(self) -> str:
-        eta = "1/smoothness" if self.eta is None else f"{self.eta:.6g}"
-        return f"gradient ADMM, one user per round, beta = {self.beta:.6g}, eta = {eta}"
+        named = {None: "1/smoothness", "contraction": "for contraction"}
+        eta = named.get(self.eta) or f"{self._eta:.6g}"
+        turns = "" if self.order == "fixed" else f" (random {self.order})"
+        return f"gradient ADMM, one user per round{turns}, beta = {self.beta:.6g}, eta = {eta}"
 
 
 def _smoothness(local: LocalProgram) -> float:

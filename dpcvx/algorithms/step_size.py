@@ -75,6 +75,52 @@ class ConstantStep:
 
 
 @dataclass(frozen=True)
+class GeometricStep:
+    """``eta_t = first * ratio^(t - 1)``: what a run moves in all is bounded.
+
+    Parameters
+    ----------
+    ratio : float
+        Below one.
+    first : float, optional
+        1/L with the derived smoothness constant L if omitted.
+    """
+
+    ratio: float
+    first: float | None = None
+
+    averages_new = True
+
+    def __post_init__(self) -> None:
+        _positive("dp.GeometricStep", "first", self.first)
+        if not (positive_finite(self.ratio) and self.ratio < 1):
+            raise ModelError(
+                f"dp.GeometricStep(ratio={self.ratio!r}) must lie between 0 and 1: by it the step "
+                "size falls from round to round. Write dp.ConstantStep for steps that do not fall."
+            )
+
+    def resolved(self, program: Program, step_epsilon: float) -> GeometricStep:
+        """Fill in the first step size."""
+        if self.first is not None:
+            return self
+        L = _largest_smoothness(program, "dp.GeometricStep(ratio, first)")
+        return GeometricStep(self.ratio, 1.0 / L)
+
+    def eta(self, t: int) -> float:
+        """The step of round t."""
+        assert self.first is not None
+        return self.first * self.ratio ** (t - 1)
+
+    def weight(self, t: int) -> float:
+        """Uniform."""
+        return 1.0
+
+    def __str__(self) -> str:
+        first = "1/L" if self.first is None else f"{self.first:.6g}"
+        return f"eta_t = {first} * {self.ratio:.6g}^(t - 1)"
+
+
+@dataclass(frozen=True)
 class SmoothStep:
     """``eta_t = 1 / (L + sqrt(t) / epsilon)`` for L-smooth objectives (25a).
 
@@ -181,6 +227,9 @@ class StronglyConvexStep:
         return f"eta_t = 2 / (alpha (t + 2)){value}"
 
 
+RULES = (ConstantStep, GeometricStep, SmoothStep, SqrtStep, StronglyConvexStep)
+
+
 def as_step(step: float | StepRule | None) -> StepRule | None:
     """A number as a constant rule.
 
@@ -191,7 +240,7 @@ def as_step(step: float | StepRule | None) -> StepRule | None:
     """
     if isinstance(step, Real) and not isinstance(step, bool):
         return ConstantStep(float(step))
-    if step is None or isinstance(step, (ConstantStep, SmoothStep, SqrtStep, StronglyConvexStep)):
+    if step is None or isinstance(step, RULES):
         return step
     raise ModelError(
         f"step={step!r} is neither a number nor a step-size rule. Write for example step=0.1, or "

@@ -78,8 +78,8 @@ def privacy(positions: Positions, growth: Growth, title: str) -> Figure:
         axes.grid(alpha=0.3)
         _legend_below(axes, 2)
     figure.suptitle(
-        f"{title}\nlast iterate only: by formula, of an observer who learns no other\n"
-        "runs of the package guarantee what holds if every iterate is visible",
+        f"{title}\nlast iterate only: of an observer who learns no other, "
+        "as plans with observer='last iterate' guarantee",
         fontsize=10,
     )
     return figure

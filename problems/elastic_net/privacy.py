@@ -1,7 +1,7 @@
 """What users lose: if every iterate is visible, and if an observer learns the last one only.
 
-By formula. Runs of the package state the guarantee against an observer of every iterate; the other
-figures are of what the last iterate alone tells, from `dpcvx.amplification`.
+By the formulas of `dpcvx.amplification`. Plans state the same of their runs, for the observer that
+they are made for.
 """
 
 from __future__ import annotations

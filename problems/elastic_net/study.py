@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import cvxpy as cp
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 import dpcvx as dp
 from dpcvx.arguments import positive_finite
+from dpcvx.last_iterate import Order
 from problems.elastic_net.setting import C1, C2, Setting
 from problems.elastic_net.users import Users
 
@@ -44,15 +46,24 @@ class ElasticNet:
     y: cp.Variable
     problem: dp.Problem
 
-    def plan(self, setting: Setting, rounds: int) -> dp.Plan:
-        """Users take turns in order; noise of `Setting.sigma` in x, none for 0."""
-        method = dp.GradientADMM(beta=setting.beta, eta=setting.eta, output="last")
+    def plan(
+        self,
+        setting: Setting,
+        rounds: int,
+        *,
+        observer: Literal["everyone", "last iterate"] = "everyone",
+        order: Order = "fixed",
+    ) -> dp.Plan:
+        """Users take turns; noise of `Setting.sigma` in x, none for 0."""
+        method = dp.GradientADMM(beta=setting.beta, eta=setting.eta, order=order, output="last")
         if setting.sigma == 0:
             return self.problem.plan(method, mechanism=None, rounds=rounds)
         # The x step leaves 1 / (1 + eta beta) of a change of the gradient.
         moved = setting.eta * 2 * self.radius / (1 + setting.eta * setting.beta)
         noise = dp.Gaussian(multiplier=setting.sigma / moved)
-        return self.problem.plan(method, mechanism=noise, rounds=rounds, delta=DELTA)
+        return self.problem.plan(
+            method, mechanism=noise, rounds=rounds, delta=DELTA, observer=observer
+        )
 
     def seated(self, order: Ints) -> dict[dp.Private | str, Floats]:
         """Data for ``plan.run(data=...)`` that seat user ``order[k]`` at the place of agent k."""

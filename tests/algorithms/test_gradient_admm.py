@@ -926,6 +926,9 @@ class Exact:
         g = self._gradient(x)
         return g if through is None else through(g)
 
+    def step(self, x, center, size, through):
+        return center - size * self.gradient(x, through)
+
 
 def iteration(algorithm, server, gradient):
     """One round of the package's own parts; x and lam after it."""

@@ -36,7 +36,13 @@ def test_the_privacy_figure_says_whom_its_lines_are_of(tmp_path):
     growth = by_iterations(SETTING, 3.0, 20, [1, 5, 20, 30], 1e-6)
     figure = figures.privacy(positions, growth, "made up")
     assert [len(axes.lines) for axes in figure.axes] == [7, 5]
-    for part in ("every iterate visible", "by formula", "does not apply", "user 11", "iterations"):
+    for part in (
+        "every iterate visible",
+        "plans with observer",
+        "does not apply",
+        "user 11",
+        "iterations",
+    ):
         assert part in texts(figure)
     # Users who had no turn yet have no point.
     assert np.isnan(figure.axes[1].lines[3].get_ydata()[0])

@@ -5,8 +5,9 @@ import pytest
 from sklearn.linear_model import ElasticNet as Reference
 
 import dpcvx as dp
+from dpcvx.amplification import profile
 from problems.elastic_net.setting import C1, C2, Setting
-from problems.elastic_net.study import elastic_net, losses, optimum, regulariser
+from problems.elastic_net.study import DELTA, elastic_net, losses, optimum, regulariser
 from problems.elastic_net.users import made_users
 
 USERS = made_users(4, 6, seed=2)
@@ -79,6 +80,16 @@ def test_clipping_is_proved_and_what_is_asserted_is_marked():
     assert proved.guarantee.rho == pytest.approx(rho)
     assert dp.check(proved).passed
     assert elastic_net(USERS).plan(Setting(), 4).guarantee.kind == "none"
+
+
+def test_plans_for_the_last_iterate_guarantee_what_the_formulas_say():
+    plan = elastic_net(USERS).plan(SETTING, USERS.count, observer="last iterate")
+    found = plan.guarantee.amplification
+    expected = profile(SETTING.block, 2 * SETTING.radius, SETTING.sigma, users=USERS.count)
+    assert list(found.by_agent.values()) == pytest.approx(expected.epsilons(DELTA), rel=1e-5)
+    # The gradients are clipped, and their smoothness follows from the bound of the features.
+    assert plan.guarantee.kind == "worst-case"
+    assert dp.check(plan).passed
 
 
 def test_an_asserted_radius_that_does_not_hold_is_caught():
