@@ -31,9 +31,9 @@ Array = NDArray[np.float64]
 Words = NDArray[np.uint64]
 Integers = NDArray[np.int64]
 
-# Bounds of floating-point errors below assume this many correct bits of log, cos and sqrt, which
-# numpy's implementations exceed by far.
-_BITS = 46
+# Bound of floating-point errors relative to a radius or a logarithm, 128 units of 2**-53. Half of
+# it is used up below, with 16 units for log, tan and sqrt each; numpy's are good to 8.
+_ERROR = 2.0**-46
 # Magnitude up to which integers are exact floats with room for rounding.
 _LARGEST = 2.0**51
 # Width of the grid relative to the sensitivity: rounding adds at most 2**-16 to the latter, more
@@ -242,17 +242,21 @@ def rounded_normal(scale: float, size: int, source: Randomness) -> Integers:
     pairs = (size + 1) // 2
     words = source.words(2 * pairs)
     u, v = words[:pairs], words[pairs:]
-    # Box and Muller: radius sqrt(-2 log u), angle 2 pi v.
-    uniform = _middle(words)
-    unseen = _unseen(u, uniform[:pairs])
-    radius = np.sqrt(0.0 - 2.0 * np.log(uniform[:pairs]))  # not -0.0, which errors divide by
-    angle = 2.0 * np.pi * uniform[pairs:]
+    # Box and Muller: radius sqrt(-2 log u), angle 2 pi v. With the tangent t of half the angle,
+    # less pi where v >= 1/2, the cosine is 2 / (1 + t^2) - 1 and the sine 2 t / (1 + t^2).
+    t = np.tan(v.view(np.int64) * (np.pi * 2.0**-64))
     value = np.empty((2, pairs))
-    np.cos(angle, out=value[0])
-    np.sin(angle, out=value[1])
-    value *= radius
+    # Errors in units of 2**-53. That of u, 2 of itself, and what is open of log u move the square
+    # of the radius by 4 and by `unseen`, a root by no more than this over itself; log and sqrt add
+    # 24 of the radius. Half the angle is off by 3 of itself, at most 5; tan adds 8 at most: 26 for
+    # the angle. Arithmetic adds 7 to the cosine or 4 to the sine, the product with the scale 1.
     with np.errstate(divide="ignore"):
-        error = radius * 2.0**-_BITS + (2.0 ** -(_BITS + 5) + unseen) / radius
+        uniform, unseen = _uniform(u)
+        radius = np.sqrt(0.0 - 2.0 * np.log(uniform))  # not -0.0, which errors divide by
+        error = radius * _ERROR + (2.0**-51 + unseen) / radius
+    double = 2.0 * radius / (1.0 + t * t)
+    np.subtract(double, radius, out=value[0])
+    np.multiply(double, t, out=value[1])
     return _decided(scale, value, error, _Tails(u, v, source), (_cosine, _sine))[:size]
 
 
@@ -263,11 +267,12 @@ def rounded_laplace(scale: float, size: int, source: Randomness) -> Integers:
     """
     words = source.words(2 * size)
     u, v = words[:size], words[size:]
-    uniform = _middle(u)
+    with np.errstate(divide="ignore"):
+        uniform, unseen = _uniform(u)
     magnitude = -np.log(uniform)
-    sign = np.where(v >> np.uint64(63), 1.0, -1.0)
-    error = (magnitude + 1.0) * 2.0**-_BITS + _unseen(u, uniform)
-    value = (sign * magnitude)[np.newaxis]
+    # Positive where the first bit of V is set, which is the sign bit of the signed integer.
+    value = -np.copysign(magnitude, v.view(np.int64))[np.newaxis]
+    error = (magnitude + 1.0) * _ERROR + unseen
     return _decided(scale, value, error, _Tails(u, v, source), (_signed_log,))
 
 
@@ -332,9 +337,9 @@ def _decided(
     ----------
     scale : float
     value : ndarray, shape (k, m)
-        Y; column i is a function of the i-th U and V.
+        Y; column i is a function of the i-th U and V. Overwritten.
     error : ndarray, shape (m,)
-        Bound of the error of each column.
+        Bound of the error of each column, that of its product with the scale included.
     tails : _Tails
     exact : sequence of k callables
         One per row.
@@ -343,19 +348,16 @@ def _decided(
     -------
     ndarray of int64, shape (k * m,)
     """
-    scaled = scale * value
-    nearest = np.rint(scaled)
+    value *= scale
+    nearest = np.rint(value)
     # The distance from the nearest integer is exact; a second one must be out of reach.
-    off = np.abs(scaled - nearest)
-    off += np.abs(scaled) * 2.0**-49
-    with np.errstate(invalid="ignore"):  # zero times an unbounded error
-        off += scale * error
-    undecided = () if off.max(initial=0.0) < 0.5 else np.argwhere(~(off < 0.5))
-    if len(undecided):
-        nearest[~np.isfinite(nearest)] = 0.0
-    out = _clipped(nearest, _LARGEST).astype(np.int64)
-    for row, i in undecided:
-        out[row, i] = _refined(scale, int(i), tails, exact[row])
+    value -= nearest
+    off = np.abs(value, out=value)
+    out = nearest.astype(np.int64)  # within 2**47: no logarithm of 64 bits is larger than 45
+    # Nearly always the largest error leaves every integer certain.
+    if not off.max(initial=0.0) + scale * float(error.max(initial=0.0)) < 0.5:
+        for row, i in np.argwhere(~(off + scale * error < 0.5)):
+            out[row, i] = _refined(scale, int(i), tails, exact[row])
     return out.ravel()
 
 
@@ -373,14 +375,11 @@ def _refined(scale: float, i: int, tails: _Tails, exact: Exact) -> int:
     raise AssertionError("unreachable: the loop ends with probability one")
 
 
-def _middle(words: Words) -> Array:
-    """The uniform variable whose first 64 bits are given, in the middle of what is left open."""
-    return (words.astype(np.float64) + 0.5) * 2.0**-64
+def _uniform(words: Words) -> tuple[Array, Array]:
+    """The uniform variable whose first 64 bits are given, and how far the others can move its log.
 
-
-def _unseen(words: Words, uniform: Array) -> Array:
-    """How far the unseen bits can move log u."""
-    moved = 2.0**-64 / uniform
-    # Without a bit set the variable may be as small as it likes, and its logarithm unbounded.
-    moved[words == 0] = np.inf
-    return moved
+    It is put in the middle of what is left open: the ends are 1 / (2 words) away in the logarithm.
+    Without a bit set it may be as small as it likes, and its logarithm unbounded.
+    """
+    whole = words.astype(np.float64)
+    return (whole + 0.5) * 2.0**-64, 1.0 / whole

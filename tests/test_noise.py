@@ -83,6 +83,34 @@ def test_an_odd_number_is_drawn_as_the_first_of_an_even_one(name):
     assert SAMPLERS[name](1e6, 5, Words(*words)).shape == (5,)
 
 
+EDGE = np.array([0, 1, 2, 2**11, 2**53 + 1, 2**61, 2**62 - 1, 2**62, 2**62 + 1, 2**63 - 1])
+
+
+def at_random(size):
+    """Words of all magnitudes, and some at the edges, as halves of angles and as logarithms."""
+    rng = np.random.default_rng(3)
+    words = rng.integers(2**63, size=size) >> rng.integers(0, 63, size=size)
+    return np.concatenate([words, EDGE, (2**62 - words // 2), (2**63 - 1 - words)])
+
+
+# Halves of angles; a logarithm of 0 does not occur, and that of 1 is a matter of the other error.
+FUNCTIONS = {
+    np.tan: (mpmath.tan, np.unique(at_random(2000) * (np.pi * 2.0**-64))[1:]),
+    np.log: (mpmath.log, np.unique((at_random(2000) + 0.5) * 2.0**-63)[:-1]),
+    np.sqrt: (mpmath.sqrt, -2.0 * np.log(np.unique((at_random(2000) + 0.5) * 2.0**-63)[:-1])),
+}
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_functions_are_as_exact_as_the_bound_of_errors_takes_them_to_be(function):
+    exact, arguments = FUNCTIONS[function]
+    found = function(arguments)
+    with mpmath.workprec(120):
+        pairs = zip(found.tolist(), map(exact, map(mpmath.mpf, arguments.tolist())), strict=True)
+        worst = max(abs(one / other - 1) for one, other in pairs)
+    assert worst < 16 * 2.0**-53
+
+
 EDGES = [1, 2, 2**11, 2**53 + 1, 2**61, 2**62, 2**63 - 1, 2**63, 3 * 2**62, ONES - 1, ONES]
 
 
