@@ -45,7 +45,7 @@ class ActiveSet:
     """``minimize 1/2 x'(P + diag(D)) x + (q + c)'x`` over a polyhedron, D > 0.
 
     Every call starts from nothing: answers depend on the arguments alone. What follows from the
-    weights is kept for the last ones.
+    weights, the solver's factors among it, is kept for the last ones.
 
     Parameters
     ----------
@@ -73,54 +73,64 @@ class ActiveSet:
         self._sense[equal] = _EQUALITY
         self._G = np.ascontiguousarray(rows[general].toarray())
         self._P, self._q = data.P.toarray(), data.q
+        self._curved = bool(self._P.any())
         self._weights: _Weighted | None = None
         self._size = float(np.abs(np.concatenate([bounds, data.b[general]])).max(initial=0.0))
 
     def __call__(self, D: Array, c: Array) -> Found | None:
-        """Solve; None where the solver gives up.
+        """Solve; None where the solver gives up, or not all weights are positive.
 
         Objective and gap are relative to the largest weight, the residual to the size of the
         numbers. The objective counts from where it is least without constraints (and without P
         off its diagonal), as for a projection.
         """
-        n, q, weights = D.size, self._q + c, self._weights
-        if weights is None or not np.array_equal(weights.D, D):
+        weights = self._weights
+        if weights is None or weights.key != D.tobytes():
             weights = self._weights = self._weighted(D)
-        unit, each, G = weights.unit, weights.each, weights.G
-        slopes = q * unit
-        size = max(self._size, float(np.abs(slopes * unit).max())) or 1.0
-        # Handed over as copies: the solver works in the arrays it is given.
-        found: Any = daqp.solve(
-            weights.H.copy(),
-            slopes.copy(),
-            G.copy(),
-            weights.upper.copy(),
-            weights.lower.copy(),
-            self._sense.copy(),
-            primal_tol=_TOLERANCE * size * math.sqrt(weights.largest),
-        )
-        z, _, flag, info = found
-        if flag != _OPTIMAL:
+        if weights is None:
+            return None
+        n, unit, G, largest = D.size, weights.unit, weights.G, weights.largest
+        slopes = (self._q + c) * unit
+        size = max(self._size, _largest(np.abs(slopes * unit))) or 1.0
+        found = self._asked(weights, slopes, _TOLERANCE * size * math.sqrt(largest))
+        if found is None:
             return None
         # In the scaled variables; x and the rows follow at the end.
-        multiplier = info["lam"]
+        z, multiplier = found
         slack = np.concatenate([z, G @ z])
         above, below = weights.upper - slack, slack - weights.lower
         # Complementarity has no cancellation, which a difference of objectives would have; what is
         # left of stationarity counts by the least curvature, that of the weights.
         gap = abs(float(np.where(multiplier > 0, above, -below) @ multiplier))
-        left = weights.H @ z + slopes + multiplier[:n] + multiplier[n:] @ G
-        gap += float(left @ left) / (2 * weights.least)
-        violation = -float((np.minimum(above, below) * each).min())
-        tall = max(float(slopes @ slopes), weights.largest * self._size**2) or 1.0
-        residual = max(violation / size, float(np.abs(left).max()) / math.sqrt(tall))
         way = z + slopes
+        left = weights.H @ z + slopes if self._curved else way  # H is the identity then
+        left = left + multiplier[:n] + multiplier[n:] @ G
+        square = float(left @ left)
+        gap += square / (2 * weights.least)
+        violation = -float(np.minimum.reduce(np.minimum(above, below) * weights.each))
+        tall = max(float(slopes @ slopes), largest * self._size**2) or 1.0
+        residual = max(violation / size, math.sqrt(square / tall))
         value = float(way @ way) / 2
-        largest = weights.largest
         return Found(unit * z, value / largest, gap / largest, residual, "active set")
 
-    def _weighted(self, D: Array) -> _Weighted:
+    def _asked(
+        self, weights: _Weighted, slopes: Array, tolerance: float
+    ) -> tuple[Array, Array] | None:
+        """The scaled minimiser and its multipliers."""
+        model = weights.model
+        model.settings = {"primal_tol": tolerance}
+        # A solver that is told the kinds of its rows forgets which of them were active.
+        model.update(f=slopes, sense=self._sense)
+        z, _, flag, info = model.solve()
+        if flag != _OPTIMAL:
+            self._weights = None  # nor does it keep anything of a solve that ended early
+            return None
+        return z, info["lam"]
+
+    def _weighted(self, D: Array) -> _Weighted | None:
         n = D.size
+        if not (D > 0).all():
+            return None
         H = self._P.copy()
         H.ravel()[:: n + 1] += D
         # A unit diagonal: the solver silently adds to an H whose entries differ a lot.
@@ -128,14 +138,19 @@ class ActiveSet:
         H *= unit
         H *= unit[:, None]
         each = np.concatenate([unit, np.ones(self._upper.size - n)])
+        G, upper, lower = self._G * unit, self._upper / each, self._lower / each
+        model = daqp.Model()
+        if model.setup(H, np.zeros(n), G, upper, lower, self._sense)[0] < 0:
+            return None
         return _Weighted(
-            D=D.copy(),
+            key=D.tobytes(),
+            model=model,
             H=H,
             unit=unit,
             each=each,
-            G=self._G * unit,
-            upper=self._upper / each,
-            lower=self._lower / each,
+            G=G,
+            upper=upper,
+            lower=lower,
             largest=float(D.max()),
             least=float((D * unit * unit).min()),
         )
@@ -146,13 +161,17 @@ class _Weighted(NamedTuple):
 
     Attributes
     ----------
+    key : bytes
+        The weights.
+    model : daqp.Model
     each : ndarray
         Unit of every slack: of bounds that of the variable, of rows 1.
     largest, least : float
         Largest weight, and smallest one in the scaled variables: no curvature is below it.
     """
 
-    D: Array
+    key: bytes
+    model: Any
     H: Array
     unit: Array
     each: Array
@@ -161,3 +180,8 @@ class _Weighted(NamedTuple):
     lower: Array
     largest: float
     least: float
+
+
+def _largest(v: Array) -> float:
+    """The largest component, at least 0; `ndarray.max` costs twice as much on short arrays."""
+    return float(np.maximum.reduce(v, initial=0.0))

@@ -84,7 +84,7 @@ class _Instance(NamedTuple):
     far: float
     curvature: float
 
-    def answer(self, found: Found, outcome: Outcome) -> Answer:
+    def answer(self, found: Found, outcome: Outcome = Outcome.SOLVED) -> Answer:
         """The answer in x that a solution of the scaled program stands for."""
         way = found.y[: self.center.size]
         x = self.center + (way if self.far == 1.0 else self.far * way)
@@ -94,14 +94,9 @@ class _Instance(NamedTuple):
 def _found(solver: Any) -> Found:
     """Solve, and read the answer once: its vectors are lists that are made on every access."""
     solution = solver.solve()
-    value = solution.obj_val
-    return Found(
-        np.asarray(solution.x),
-        value,
-        abs(value - solution.obj_val_dual),
-        max(solution.r_prim, solution.r_dual),
-        solution.status,
-    )
+    x, value = solution.x, solution.obj_val
+    residual = max(solution.r_prim, solution.r_dual) if math.isfinite(sum(x)) else math.inf
+    return Found(np.array(x), value, abs(value - solution.obj_val_dual), residual, solution.status)
 
 
 class ConicProgram:
@@ -139,7 +134,7 @@ class ConicProgram:
         self._flat = not (data.q.any() or data.P.nnz)
         self._zero = np.zeros(N)
         self._sent = start, self._zero
-        self._D, self._kept = np.full(n, np.nan), (start, 1.0)
+        self._weights, self._kept = b"", (start, 1.0)
 
     def solve(self, D: Array, c: Array | None, center: Array) -> Answer:
         """Solve for one diagonal D >= 0 and one linear term c.
@@ -153,7 +148,7 @@ class ConicProgram:
             The program is solved for ``x - center``: near the answer, the objective is small and
             the solver's relative tolerances are tight. The answer does not depend on it otherwise.
         """
-        if self._active_set is not None and (D > 0).all():
+        if self._active_set is not None:
             face = self._active_set(D, -D * center if c is None else c)
             if face is not None and _reached(face, _SOLVED, 1.0):
                 return Answer(face.y, Outcome.SOLVED, math.sqrt(2 * face.gap * _largest(D)))
@@ -167,7 +162,7 @@ class ConicProgram:
         self._sent = near.values, near.q
         first = _found(self._solver)
         if _reached(first, _SOLVED, near.far):
-            return near.answer(first, Outcome.SOLVED)
+            return near.answer(first)
         usable: list[tuple[_Instance, Found]] = [(near, first)] if _usable(first, near) else []
         origin = self._instance(D, -D * center if c is None else c, np.zeros_like(center))
         for instance in (near, origin):
@@ -175,7 +170,7 @@ class ConicProgram:
             # Far from the center the objective is larger, and a gap relative to it too.
             absolute = instance is near or tight.gap * instance.far**2 <= _SOLVED[0]
             if absolute and _reached(tight, _SOLVED, instance.far):
-                return instance.answer(tight, Outcome.SOLVED)
+                return instance.answer(tight)
             usable += [(instance, tight)] if _usable(tight, instance) else []
         for equilibrate in () if usable else (True, False):
             loose = self._attempt(near, _LOOSE, equilibrate)
@@ -220,12 +215,13 @@ class ConicProgram:
 
     def _quadratic(self, D: Array) -> tuple[Array, float]:
         """Entries of P + diag(D) at unit curvature, and the curvature; kept for the last D."""
-        if not (self._D == D).all():
+        weights = D.tobytes()
+        if weights != self._weights:
             curvature = max(self._curvature, _largest(D)) or 1.0
             values = self._base.copy()
             values[self._slots] += D
             values /= curvature
-            self._D, self._kept = D.copy(), (values, curvature)
+            self._weights, self._kept = weights, (values, curvature)
         return self._kept
 
     def _attempt(self, instance: _Instance, tolerance: float, equilibrate: bool) -> Found:
@@ -357,8 +353,7 @@ def _reached(found: Found, required: tuple[float, float], far: float) -> bool:
     """
     size = max(far, 1.0) ** 2
     gap = found.gap * size / max(1.0, abs(found.value) * size)
-    small = gap <= required[0] and found.residual <= required[1]
-    return bool(small and math.isfinite(found.y @ found.y))
+    return gap <= required[0] and found.residual <= required[1]
 
 
 _VERDICTS = {

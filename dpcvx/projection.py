@@ -175,7 +175,7 @@ class Projection(NamedTuple):
     """
 
     x: Array | None
-    outcome: Outcome
+    outcome: Outcome = Outcome.SOLVED
     error: float = 0.0
 
 
@@ -293,17 +293,16 @@ class Projector:
     def __call__(self, v: Array, D: Array) -> Projection:
         """Project v with positive weights D, both of shape (n,)."""
         x = v.copy() if self._box is None else self._box(v, D)
-        outcome, error = Outcome.SOLVED, 0.0
         for own, closed_form in self._blocks:
             x[own] = closed_form(v[own], D[own])
-        if self._conic is not None:
-            own = self._conic_own
-            answer = self._conic.solve(D[own], None, v[own])
-            outcome, error = answer.outcome, answer.error
-            if answer.x is None:
-                return Projection(None, outcome, error)
-            x[own] = answer.x
-        return Projection(x, outcome, error)
+        if self._conic is None:
+            return Projection(x)
+        own = self._conic_own
+        answer = self._conic.solve(D[own], None, v[own])
+        if answer.x is None:
+            return Projection(None, answer.outcome, answer.error)
+        x[own] = answer.x
+        return Projection(x, answer.outcome, answer.error)
 
     def _closed_forms(self) -> list[tuple[Index, ClosedForm]]:
         whole = np.arange(self.n)
