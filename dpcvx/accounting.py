@@ -17,6 +17,7 @@ under composition.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -28,6 +29,8 @@ from .errors import PrivacyError
 _UP = 1 + 1e-11
 # Multipliers below it, or above its inverse, are refused.
 _SMALLEST = 1e-100
+# Relative accuracy of calibrated Laplace noise.
+_CLOSE = 1e-6
 # Discretisation of privacy loss distributions: bounds stay valid, finer is tighter and slower.
 _GRID = 1e-4
 
@@ -169,8 +172,13 @@ class Composition:
         return float(accountant.get_epsilon(delta))
 
 
-def gaussian_multiplier(steps: int, epsilon: float, delta: float) -> float:
-    """Smallest multiplier with which `steps` Gaussian releases are (epsilon, delta)-DP in total."""
+def gaussian_multiplier(
+    steps: int, epsilon: float, delta: float, ratios: Sequence[float] = (1.0,)
+) -> float:
+    """Smallest multiplier with which `steps` Gaussian releases are (epsilon, delta)-DP in total.
+
+    With `ratios`, so many releases at each of these multiples of it.
+    """
     check_epsilon(epsilon)
     if delta == 0:
         raise PrivacyError(
@@ -186,30 +194,46 @@ def gaussian_multiplier(steps: int, epsilon: float, delta: float) -> float:
     while _gaussian_epsilon(1 / sigma**2, delta) > epsilon:
         sigma *= 1 + widen
         widen *= 2
-    return sigma * math.sqrt(steps)
+    return sigma * math.sqrt(steps * math.fsum(1 / r**2 for r in ratios))
 
 
-def laplace_multiplier(steps: int, epsilon: float, delta: float) -> float:
-    """Smallest multiplier with which `steps` Laplace releases are (epsilon, delta)-DP in total."""
+def laplace_multiplier(
+    steps: int, epsilon: float, delta: float, ratios: Sequence[float] = (1.0,)
+) -> float:
+    """Smallest multiplier with which `steps` Laplace releases are (epsilon, delta)-DP in total.
+
+    With `ratios`, so many releases at each of these multiples of it.
+    """
     check_epsilon(epsilon)
     check_delta(delta)
-    pure = steps / epsilon * _UP
+    pure = steps * math.fsum(1 / r for r in ratios) / epsilon * _UP
     if delta == 0:
         return pure
 
     def spent(multiplier: float) -> float:
-        return Composition().with_laplace(multiplier, steps).price(delta).epsilon
+        counts = tuple(sorted((multiplier * r, steps) for r in ratios))
+        return Composition(laplace=counts).price(delta).epsilon
 
     # Many small Laplace losses act like Gaussian ones of the same multiplier: a good first guess.
-    high = min(pure, gaussian_multiplier(steps, epsilon, delta))
+    high = min(pure, gaussian_multiplier(steps, epsilon, delta, ratios))
     while spent(high) > epsilon:
         high = min(1.25 * high, pure)
     low = high / 1.25
-    while spent(low) <= epsilon:
+    while (most := spent(low)) <= epsilon:
         low, high = low / 1.25, low
-    while high / low > 1 + 1e-6:
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if spent(middle) <= epsilon else (middle, high)
+    least = spent(high)
+    while high / low > 1 + _CLOSE:
+        # Close to linear in logarithms; a little to each side, so that both ends come close.
+        part = math.log(most / epsilon) / math.log(most / least)
+        guess = low * (high / low) ** min(max(part, 0.05), 0.95)
+        for middle in (guess * (1 + _CLOSE / 3), guess / (1 + _CLOSE / 3)):
+            if not low < middle < high:
+                continue
+            value = spent(middle)
+            if value <= epsilon:
+                high, least = middle, value
+            else:
+                low, most = middle, value
     return high
 
 

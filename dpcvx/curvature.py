@@ -143,17 +143,23 @@ def _stretch(form: NormalForm, u: Combination) -> float | None:
     view = _affine_view(form, u)
     if view is not None:
         return None if view.F is None else math.sqrt(_norm2(sp.csr_array(view.F.T @ view.F)))
-    total = 0.0 if u.F is None else math.sqrt(_norm2(sp.csr_array(csr(u.F).T @ csr(u.F))))
+    total = 0.0 if u.F is None else _below(csr(u.F))
     for j, M in u.terms:
         product = _product_stretch(form, form.atoms[j])
         if product is None:
             return None
-        total += math.sqrt(_norm2(sp.csr_array(csr(M).T @ csr(M)))) * product
+        total += _below(csr(M)) * product
     return total
 
 
 def _product_stretch(form: NormalForm, atom: Atom) -> float | None:
     """The same of a product of records, as long as they may be, with affine arguments."""
+    if atom.rule is MULTIPLY:
+        for factor, other in (atom.args, atom.args[::-1]):
+            largest = _largest(form, factor)
+            if largest is not None and factor.shape == other.shape:
+                stretch = _stretch(form, other)
+                return None if stretch is None else largest * stretch
     if atom.rule is not MATMUL:
         return None
     for records, other in (atom.args, atom.args[::-1]):
@@ -162,6 +168,26 @@ def _product_stretch(form: NormalForm, atom: Atom) -> float | None:
             F = csr(stretch.F)
             return length * math.sqrt(_norm2(sp.csr_array(F.T @ F)))
     return None
+
+
+def _below(M: sp.csr_array) -> float:
+    """Bound of the spectral norm without a product: exact for selections."""
+    size = np.abs(M)
+    most = float(size.sum(axis=0).max(initial=0.0)) * float(size.sum(axis=1).max(initial=0.0))
+    return math.sqrt(most)
+
+
+def _largest(form: NormalForm, u: Combination) -> float | None:
+    """Bound of the largest entry of an array that is affine in records; None if there is none."""
+    if u.terms or u.F is not None:
+        return None
+    total = float(np.abs(u.h).max(initial=0.0))
+    for k, G in u.G:
+        adjacency = form.private[k].adjacency
+        if not isinstance(adjacency, Rows):
+            return None
+        total += float(np.abs(csr(G)).sum(axis=1).max(initial=0.0)) * adjacency.bound
+    return total
 
 
 def _length(form: NormalForm, u: Combination) -> float | None:
@@ -175,8 +201,7 @@ def _length(form: NormalForm, u: Combination) -> float | None:
             return None
         rows = spec.shape[0]
         longest = spec.adjacency.bound * spec.adjacency.stretch(2, spec.size // rows).item()
-        G = csr(G)
-        total += math.sqrt(_norm2(sp.csr_array(G.T @ G)) * rows) * longest
+        total += _below(csr(G)) * math.sqrt(rows) * longest
     return total
 
 

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from .accounting import Composition
-
 if TYPE_CHECKING:
     from .guarantee import AgentGuarantee, Guarantee
     from .plan import Plan
@@ -226,8 +224,7 @@ class Reporter:
         plan = self._plan
         if plan.calibrated is None or plan.price is None:
             return ""
-        mechanism, m = plan.calibrated.mechanism, plan.calibrated.multiplier
-        composition = mechanism.compose(Composition(), m, plan.exposed(t))
+        composition = plan.composed(t)
         return f"{composition.price(plan.price.delta).epsilon:>12.4g}"
 
     def _print(self, text: str) -> None:

@@ -283,7 +283,7 @@ def state(
                 f"scale {calibrated.multiplier:.6g} times the sensitivity of the new point, which "
                 "is the step size times the gradient's"
             )
-        elif needs.coupled and bound.value > 0:
+        elif needs.in_turn and bound.value > 0:
             scale = math.inf
             noise = (
                 f"scale {calibrated.multiplier:.6g} times what the public map of the x step leaves "
@@ -307,9 +307,12 @@ def state(
     released = "1 release per agent, before the first round"
     if publications is None:
         released = f"{releases} release{'' if releases == 1 else 's'} per agent"
+    decay = calibrated.mechanism.decay
+    fading = f" in the first round and {decay:.6g} times that of the round before in all others"
+    fading = fading if decay < 1 and publications is None else ""
     mechanism = (
         f"{calibrated.mechanism} noise, scale {calibrated.multiplier:.6g} times the "
-        f"l{calibrated.mechanism.norm} sensitivity, {released}"
+        f"l{calibrated.mechanism.norm} sensitivity{fading}, {released}"
     )
     claims = claimed is not None or any(
         s is not None and s.asserted is not None for s in sensitivities
@@ -334,9 +337,8 @@ def state(
         assumptions.append(STATED_ACCURACY)
     claim = None
     declared = calibrated.mechanism
-    if isinstance(declared, Gaussian) and declared.step_epsilon and declared.step_delta:
-        epsilon = ryu_kim_claim(releases, declared.step_epsilon, declared.step_delta)
-        claim = Claim(epsilon, declared.step_delta, "Ryu and Kim, Theorem 4.9")
+    if isinstance(declared, Gaussian) and declared.decay == 1:
+        claim = _claim(declared, releases)
     return Guarantee(
         kind="asserted" if asserted else "worst-case",
         epsilon=price.epsilon,
@@ -352,6 +354,13 @@ def state(
         claimed_by_paper=claim,
         amplification=amplification,
     )
+
+
+def _claim(declared: Gaussian, releases: int) -> Claim | None:
+    if not declared.step_epsilon or not declared.step_delta:
+        return None
+    epsilon = ryu_kim_claim(releases, declared.step_epsilon, declared.step_delta)
+    return Claim(epsilon, declared.step_delta, "Ryu and Kim, Theorem 4.9")
 
 
 def _row(label: str, text: str) -> str:

@@ -90,9 +90,11 @@ class Account:
         self.entries.append(entry)
         self._total = after
 
-    def _after(self, calibrated: Calibrated, count: int) -> Composition:
-        times = count * self.share
-        return calibrated.mechanism.compose(self._total, calibrated.multiplier, times)
+    def _after(self, calibrated: Calibrated, count: int, each: int = 1) -> Composition:
+        if calibrated.mechanism.decay == 1:
+            times = count * self.share
+            return calibrated.mechanism.compose(self._total, calibrated.multiplier, times)
+        return self._total.joined(calibrated.composed(count, each).repeated(self.share))
 
     def recall(self, entry: Entry) -> None:
         """Take over an entry of an earlier run."""
@@ -123,14 +125,14 @@ class Account:
         """Parameter of zero-concentrated differential privacy of everything released so far."""
         return self._total.rho
 
-    def affordable(self, calibrated: Calibrated, at_most: int) -> int:
-        """How many further releases of one kind the budget covers, counted up to `at_most`."""
+    def affordable(self, calibrated: Calibrated, at_most: int, each: int = 1) -> int:
+        """How many further releases the budget covers, `each` per round, up to `at_most`."""
         if self.budget is None:
             return 0
         budget = self.budget
 
         def covered(count: int) -> bool:
-            return _covered(self._after(calibrated, count), budget)
+            return _covered(self._after(calibrated, count, each), budget)
 
         if covered(at_most):
             return at_most
@@ -171,9 +173,10 @@ class Account:
             )
         return replace(self, budget=fresh.budget, entries=self.entries.copy())
 
-    def refusal(self, calibrated: Calibrated, count: int) -> BudgetError:
+    def refusal(self, calibrated: Calibrated, count: int, each: int = 1) -> BudgetError:
         """The error for `count` further releases that the budget does not cover."""
-        return self._refused(self._after(calibrated, count), self.affordable(calibrated, count))
+        affordable = self.affordable(calibrated, count, each)
+        return self._refused(self._after(calibrated, count, each), affordable)
 
     def _refused(self, after: Composition, affordable: int) -> BudgetError:
         assert self.budget is not None

@@ -7,7 +7,8 @@ Calibration turns a declaration into a multiplier before any data are read.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -48,12 +49,16 @@ class Gaussian:
         by ``sqrt(2 ln(1.25/delta)) / epsilon`` as in the papers.
     multiplier : float, optional
         Noise standard deviation over l2 sensitivity, instead of the above.
+    decay : float
+        Factor, at most one, by which the multiplier falls from round to round; all other arguments
+        are then about the first round.
     """
 
     step_epsilon: float | None = None
     step_delta: float | None = None
     calibration: Literal["analytic", "classical"] = "analytic"
     multiplier: float | None = None
+    decay: float = 1.0
 
     norm = 2
     # Variance over the squared scale.
@@ -72,6 +77,7 @@ class Gaussian:
                 "'classical'."
             )
         _check_exclusive(self.step_epsilon, self.multiplier, "dp.Gaussian")
+        _check_decay(self.decay, "dp.Gaussian")
         if self.calibration == "classical" and self.step_epsilon is None:
             raise PrivacyError(
                 "dp.Gaussian(calibration='classical') calibrates a single release: give it "
@@ -86,9 +92,11 @@ class Gaussian:
             return classical_gaussian_multiplier(self.step_epsilon, self.step_delta)
         return gaussian_multiplier(1, self.step_epsilon, self.step_delta)
 
-    def for_total(self, steps: int, epsilon: float, delta: float) -> float:
-        """Multiplier that spends (epsilon, delta) in `steps` releases."""
-        return gaussian_multiplier(steps, epsilon, delta)
+    def for_total(
+        self, steps: int, epsilon: float, delta: float, ratios: Sequence[float] = (1.0,)
+    ) -> float:
+        """Multiplier that spends (epsilon, delta) in `steps` releases at each of the ratios."""
+        return gaussian_multiplier(steps, epsilon, delta, ratios)
 
     def compose(self, composition: Composition, multiplier: float, count: int) -> Composition:
         """Add `count` releases to a composition."""
@@ -112,24 +120,31 @@ class Laplace:
         Pure epsilon of a single release. Leave out to calibrate to a total budget.
     multiplier : float, optional
         Noise scale over l1 sensitivity, instead.
+    decay : float
+        Factor, at most one, by which the multiplier falls from round to round; all other arguments
+        are then about the first round.
     """
 
     step_epsilon: float | None = None
     multiplier: float | None = None
+    decay: float = 1.0
 
     norm = 1
     spread = 2.0
 
     def __post_init__(self) -> None:
         _check_exclusive(self.step_epsilon, self.multiplier, "dp.Laplace")
+        _check_decay(self.decay, "dp.Laplace")
 
     def per_step(self) -> float | None:
         """Multiplier fixed by the declaration itself, or None if a total budget has to fix it."""
         return self.multiplier if self.step_epsilon is None else 1.0 / self.step_epsilon
 
-    def for_total(self, steps: int, epsilon: float, delta: float) -> float:
-        """Multiplier that spends (epsilon, delta) in `steps` releases."""
-        return laplace_multiplier(steps, epsilon, delta)
+    def for_total(
+        self, steps: int, epsilon: float, delta: float, ratios: Sequence[float] = (1.0,)
+    ) -> float:
+        """Multiplier that spends (epsilon, delta) in `steps` releases at each of the ratios."""
+        return laplace_multiplier(steps, epsilon, delta, ratios)
 
     def compose(self, composition: Composition, multiplier: float, count: int) -> Composition:
         """Add `count` releases to a composition."""
@@ -152,6 +167,27 @@ class Calibrated:
 
     mechanism: Mechanism
     multiplier: float
+
+    def at(self, t: int) -> Calibrated:
+        """With the multiplier of round t (from 1; 0 is before the first)."""
+        decay = self.mechanism.decay
+        return (
+            self
+            if decay == 1
+            else replace(self, multiplier=self.multiplier * decay ** max(0, t - 1))
+        )
+
+    def composed(self, count: int, each: int = 1) -> Composition:
+        """The first `count` releases, of which every round has `each`."""
+        compose, decay = self.mechanism.compose, self.mechanism.decay
+        if decay == 1:
+            return compose(Composition(), self.multiplier, count)
+        rounds, rest = divmod(count, each)
+        total = Composition()
+        for t in range(rounds + (rest > 0)):
+            releases = each if t < rounds else rest
+            total = compose(total, self.multiplier * decay**t, releases)
+        return total
 
     @property
     def step_epsilon(self) -> float:
@@ -202,6 +238,14 @@ def _check_exclusive(level: float | None, multiplier: float | None, name: str) -
                 f"{name}({label}={value!r}) is not a level of noise: write a positive finite "
                 "number. To run without noise, plan with mechanism=None."
             )
+
+
+def _check_decay(decay: float, name: str) -> None:
+    if not (positive_finite(decay) and decay <= 1):
+        raise PrivacyError(
+            f"{name}(decay={decay!r}) must be above 0 and at most 1: by this factor the noise "
+            "falls from round to round, and later rounds cost more. 1 keeps it constant."
+        )
 
 
 # By the name under which the ledger knows them.

@@ -153,7 +153,7 @@ class Exit:
         if self.calibrated is None:
             self.account.expose(entry)
         else:
-            self.account.charge(entry, self.calibrated)
+            self.account.charge(entry, self.calibrated.at(entry.round))
         if self._journal is not None:
             self._journal.charge(self.account.agent, entry)
 
@@ -238,7 +238,7 @@ class PrivateOracle(_Numbered):
     def gradient(self, x: Array, through: Contraction | None = None) -> Array:
         """Gradient at x, mapped if asked, plus noise scaled to its sensitivity."""
         place = self._next()
-        noise = self._exit.calibrated
+        noise = self._noise
         bound = 0.0 if noise is None else self._bound(x, noise.mechanism.norm)
         if through is not None and noise is not None:
             bound *= through.norm1 if noise.mechanism.norm == 1 else through.norm2
@@ -261,7 +261,7 @@ class PrivateOracle(_Numbered):
         whole: bool = False,
     ) -> Array:
         """``center - size through(gradient at x)`` plus noise."""
-        noise = self._exit.calibrated
+        noise = self._noise
         hidden = self._level is not None and noise is not None
         if not (whole or hidden):
             return super().step(x, center, size, through)
@@ -356,7 +356,7 @@ class PrivateOracle(_Numbered):
 
     def _solution_bound(self, x: Array, step: ProximalStep, root: Array) -> tuple[float, float]:
         """Sensitivity of the scaled solution, and the reach within which it holds."""
-        noise = self._exit.calibrated
+        noise = self._noise
         if noise is None or self._sensitivity is None or self._sensitivity.bound(2).value == 0:
             return 0.0, math.inf
         l2 = self._bound(x, 2, 1 / root)
@@ -376,14 +376,19 @@ class PrivateOracle(_Numbered):
         released: str,
         asserted: bool = False,
     ) -> tuple[Grid | None, Entry | None]:
-        if self._exit.calibrated is None:
+        if self._noise is None:
             exposed = Entry(*place, "none", 0.0, math.inf, 0.0, "none", released)
             return None, exposed if self._private else None
         if bound == 0:
             return None, None
         certificate = "derived" if self._sensitivity is None else self._sensitivity.certificate
         certificate = "asserted" if asserted else certificate
-        return entry_for(self._exit.calibrated, place, bound, size, released, certificate)
+        return entry_for(self._noise, place, bound, size, released, certificate)
+
+    @property
+    def _noise(self) -> Calibrated | None:
+        """The mechanism, with the multiplier of this round."""
+        return self._exit.calibrated and self._exit.calibrated.at(self._round)
 
     def __repr__(self) -> str:
         return f"PrivateOracle(agent={self._exit.agent})"

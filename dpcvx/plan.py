@@ -224,9 +224,12 @@ class Plan:
         """Number of releases of an agent in so many rounds."""
         return _releases(self.algorithm, self.release, rounds, self.program)
 
-    def exposed(self, rounds: int) -> int:
-        """Number of releases that one person is exposed to in so many rounds."""
-        return self.releases(rounds) * max(self.problem.shares())
+    def composed(self, rounds: int) -> Composition:
+        """Everything that one person is exposed to in so many rounds."""
+        assert self.calibrated is not None
+        shares = max(self.problem.shares())
+        each = self.algorithm.requirements.releases
+        return self.calibrated.composed(self.releases(rounds), each).repeated(shares)
 
     def accounts(self) -> list[Account]:
         """Fresh accounts with the plan's budget, one per agent."""
@@ -285,8 +288,7 @@ class Plan:
         multiplier = self.calibrated.multiplier
         if self.last is not None:
             return self.last.compositions(multiplier, self.price.delta)
-        exposed = self.exposed(self.rounds)
-        composed = self.calibrated.mechanism.compose(Composition(), multiplier, exposed)
+        composed = self.composed(self.rounds)
         return dict.fromkeys((local.name for local in self.program.agents), composed)
 
     def __str__(self) -> str:
@@ -348,8 +350,12 @@ def make_plan(
             raise _not_affine(local.name, type(algorithm).__name__, sensitivity, once)
     rounds = int(rounds)
     steps = _releases(algorithm, release, rounds, program)
-    # What one person is exposed to: the releases of all agents that may hold data of theirs.
-    exposed = steps * max(problem.shares())
+    # One person is exposed to the releases of all agents that may hold data of theirs.
+    shares = max(problem.shares())
+    _check_decay(chosen, algorithm)
+    ratios = [1.0] if chosen is None else [chosen.decay**t for t in range(rounds)]
+    fading = chosen is not None and chosen.decay < 1 and release != "once"
+    exposed = (needs.releases if fading else steps) * shares
     last = None
     if observer == "last iterate":
         algorithm = algorithm.resolved(program, math.inf)
@@ -363,7 +369,11 @@ def make_plan(
                 ),
                 rounds,
             )
-    calibrated = None if chosen is None else _calibrate(chosen, exposed, epsilon, delta, last)
+    calibrated = (
+        None
+        if chosen is None
+        else _calibrate(chosen, exposed, ratios if fading else [1.0], epsilon, delta, last)
+    )
     publications: list[Statistic | None] = [None] * len(program.agents)
     for k, sensitivity in enumerate(sensitivities):
         if once and calibrated is not None and sensitivity is not None:
@@ -383,7 +393,7 @@ def make_plan(
             )
     price, rho = None, math.inf
     if calibrated is not None:
-        composition = calibrated.mechanism.compose(Composition(), calibrated.multiplier, exposed)
+        composition = calibrated.composed(steps, needs.releases).repeated(shares)
         price = composition.price(0.0 if delta is None else delta)
         losses = [composition]
         if last is not None:
@@ -439,6 +449,7 @@ def _mechanism(mechanism: Mechanism | str | None) -> Mechanism | None:
 def _calibrate(
     mechanism: Mechanism,
     steps: int,
+    ratios: Sequence[float],
     epsilon: float | None,
     delta: float | None,
     last: LastIterate | None,
@@ -462,7 +473,7 @@ def _calibrate(
         if last is not None:
             check_epsilon(epsilon)
             return Calibrated(mechanism, last.multiplier(epsilon, delta or 0.0))
-        return Calibrated(mechanism, mechanism.for_total(steps, epsilon, delta or 0.0))
+        return Calibrated(mechanism, mechanism.for_total(steps, epsilon, delta or 0.0, ratios))
     if epsilon is not None:
         raise PrivacyError(
             f"{mechanism} noise was given a level of its own and the plan a total epsilon, which "
@@ -512,6 +523,15 @@ def _check_observer(
         raise PrivacyError(
             "output='average' reports a mean over iterates of which only the last may be seen. "
             "Drop output=, or write observer='everyone'."
+        )
+
+
+def _check_decay(mechanism: Mechanism | None, algorithm: Algorithm[Any, Any]) -> None:
+    if mechanism is not None and mechanism.decay < 1 and algorithm.requirements.in_turn:
+        raise ModelError(
+            f"dp.{type(algorithm).__name__} has one user per round, and noise that falls from "
+            "round to round would charge them differently, which is not accounted for. Drop "
+            "decay=."
         )
 
 

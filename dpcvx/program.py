@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from .canonical import ConeData, cone_data, public_copy
@@ -36,6 +37,8 @@ class LocalProgram:
         Its objective.
     constraints : ConeData
         Its set W.
+    coupling : csr_array or None, shape (m, n)
+        A_i of ``sum_i A_i x_i = c``, if there is such a constraint.
     exact : ConeData or None
         W together with the objective at zero data, for methods that minimise it exactly.
     shared : ndarray of int
@@ -56,6 +59,7 @@ class LocalProgram:
     layout: Layout
     form: NormalForm
     constraints: ConeData
+    coupling: sp.csr_array | None
     exact: ConeData | None
     shared: Index
     slots: Index
@@ -129,14 +133,17 @@ def compile_problem(problem: Problem, *, exact: bool) -> Program:
         shared = count > 1
         slot[key] = np.where(shared, size + np.cumsum(shared) - 1, -1)
         size += int(shared.sum())
+    coupling = coupling_of(problem.coupling)
     agents = tuple(
-        _compile_agent(name, agent, problem, slot, exact or _coupled_public(problem, agent))
+        _compile_agent(
+            name, agent, problem, slot, coupling, exact or _coupled_public(problem, agent)
+        )
         for name, agent in zip(problem.names, problem.agents, strict=True)
     )
     held = np.zeros(size)
     for local in agents:
         held[local.slots] += 1
-    return Program(agents, size, held, coupling_of(problem.coupling))
+    return Program(agents, size, held, coupling)
 
 
 def _coupled_public(problem: Problem, agent: Agent) -> bool:
@@ -144,7 +151,12 @@ def _coupled_public(problem: Problem, agent: Agent) -> bool:
 
 
 def _compile_agent(
-    name: str, agent: Agent, problem: Problem, slot: dict[int, Index], exact: bool
+    name: str,
+    agent: Agent,
+    problem: Problem,
+    slot: dict[int, Index],
+    coupling: Coupling | None,
+    exact: bool,
 ) -> LocalProgram:
     layout, variables = agent.layout, agent.variables
     form = normal_form(agent.cost, layout, agent.private, name)
@@ -167,6 +179,7 @@ def _compile_agent(
         layout=layout,
         form=form,
         constraints=constraint_data,
+        coupling=None if coupling is None else coupling.of(layout),
         exact=exact_data,
         shared=shared,
         slots=where[shared],

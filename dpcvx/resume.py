@@ -188,9 +188,9 @@ def _affordable_rounds(plan: Plan, accounts: Sequence[Account]) -> int:
     rounds = plan.rounds
     for account, sensitivity in zip(accounts, plan.sensitivities, strict=True):
         if sensitivity is not None and sensitivity.l2 > 0 and account.entries:
-            releases = account.affordable(plan.calibrated, plan.releases(rounds))
+            releases = account.affordable(plan.calibrated, plan.releases(rounds), least)
             if releases < least:
-                raise account.refusal(plan.calibrated, least)
+                raise account.refusal(plan.calibrated, least, least)
             if not plan.published:
                 rounds = bisect_right(range(1, rounds + 1), releases, key=plan.releases)
     return rounds

@@ -23,6 +23,7 @@ from dpcvx.noise import (
     rounded_normal,
     source_for,
 )
+from dpcvx.noise import uniform as secret_uniform
 from tests.helpers import Words
 
 ONES = 2**64 - 1
@@ -382,7 +383,7 @@ def test_the_grid_is_a_power_of_two_and_rounding_is_part_of_the_sensitivity(
 def test_the_finest_grid_is_a_power_of_two_far_below_the_noise(sensitivity, size, multiplier):
     grid = finest_grid(sensitivity, size, multiplier)
     assert np.frexp(grid.width)[0] == 0.5
-    assert grid.width <= 2.0**-32 * multiplier * sensitivity
+    assert grid.width <= 2.0**-24 * multiplier * sensitivity
     assert grid.width <= grid_for(sensitivity, size, 2, multiplier).width
     assert grid.sensitivity == pytest.approx(
         sensitivity + grid.width * np.sqrt(size), rel=1e-15, abs=0
@@ -408,7 +409,7 @@ def test_rounding_to_the_finest_grid_is_far_below_the_noise():
     grid = calibrated.hidden_grid(0.3, 3)
     assert grid == finest_grid(0.3, 3, 2.0)
     values = rng.normal(size=3)
-    assert np.abs(grid.rounded(values) - values).max() <= 2.0**-33 * grid.scale
+    assert np.abs(grid.rounded(values) - values).max() <= 2.0**-25 * grid.scale
     out = calibrated.release(values, grid, Seeded(1, (0,)).at(1, 1))
     assert np.array_equal(out, grid.width * np.rint(out / grid.width))
     draws = [
@@ -553,3 +554,20 @@ def test_a_release_adds_noise_of_the_grids_scale(name):
     noise = (released - 7.25) / (3.0 * 0.5)
     assert fits(noise, UNIT[name])
     assert not fits(0.9 * noise, UNIT[name]) and not fits(1.1 * noise, UNIT[name])
+
+
+def test_secret_weights_have_53_bits_and_lie_below_one():
+    values = secret_uniform(3, Words(0, 2**63, ONES))
+    assert values.tolist() == [0.0, 0.5, 1 - 2.0**-53]
+    values = secret_uniform(DRAWS, Seeded(1, (0,)).at(1, 0))
+    assert np.array_equal(values * 2.0**53, np.rint(values * 2.0**53))
+    # As for the other draws: level 1e-6; a factor of 0.99 moves the distribution function by 0.01.
+    assert stats.kstest(values, stats.uniform().cdf).pvalue > LEVEL
+    assert stats.kstest(0.99 * values, stats.uniform().cdf).pvalue < LEVEL
+    one, other = values.reshape(2, -1)
+    assert abs(np.corrcoef(one, other)[0, 1]) < 5 / np.sqrt(DRAWS / 2)
+
+
+def test_secret_weights_are_fresh_without_a_seed():
+    drawn = np.concatenate([secret_uniform(50, source_for(None, (0,)).at(1, 0)) for _ in range(2)])
+    assert len(set(drawn)) == 100

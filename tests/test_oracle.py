@@ -16,7 +16,7 @@ from dpcvx.ledger import Account, Budget
 from dpcvx.mechanism import Calibrated
 from dpcvx.noise import Seeded
 from dpcvx.normal_form import BoundObjective
-from dpcvx.oracle import Exit, PrivateOracle, Release, ReplayOracle
+from dpcvx.oracle import Exit, PrivateOracle, PublicOracle, Release, ReplayOracle
 from dpcvx.projection import Projection, ProximalStep
 from dpcvx.sensitivity import Sensitivity
 from tests import sets
@@ -597,3 +597,136 @@ def test_large_public_numbers_do_not_round_what_neighbours_differ_by(offset):
     entry = oracle.account.entries[-1]
     assert np.abs(values[1] - values[0]).max() == pytest.approx(0.018, rel=1e-3)
     assert np.linalg.norm(values[1] - values[0]) <= entry.sensitivity
+
+
+# Whole points: the centre may be secret, so the point leaves and not the gradient.
+
+CENTER = np.array([0.4, 0.2, -0.7])
+
+
+def whole(oracle, size=0.25):
+    return oracle.step(X, CENTER, size, whole=True)
+
+
+@pytest.mark.parametrize(("mechanism", "bound"), [(GAUSS, L2), (LAPLACE, L1_NORM)])
+def test_a_whole_point_is_charged_the_step_size_times_the_gradients_sensitivity(mechanism, bound):
+    oracle = Agent().oracle(mechanism)
+    value = whole(oracle)
+    (entry,) = oracle.account.entries
+    assert unrounded(entry, mechanism) == pytest.approx(0.25 * bound, rel=1e-8)
+    assert unrounded(entry, mechanism) >= 0.25 * bound
+    assert (entry.round, entry.step, entry.released) == (1, 1, "iterate")
+    expected = CENTER - 0.25 * exact(X)
+    assert np.abs(value - expected).max() <= (0.5 + 1e-6) * entry.grid
+    assert np.array_equal(value, entry.grid * np.rint(value / entry.grid))
+
+
+@pytest.mark.parametrize(("mechanism", "bound"), [(GAUSS, L2), (LAPLACE, L1_NORM)])
+def test_noise_of_a_whole_point_has_scale_multiplier_times_that(mechanism, bound):
+    oracle = Agent().oracle(mechanism, source=NOISE)
+    expected = CENTER - 0.25 * exact(X)
+    sample = noise_of(lambda: whole(oracle) - expected) / (2.0 * 0.25 * bound)
+    assert fits(sample, mechanism)
+    assert not fits(0.9 * sample, mechanism) and not fits(1.1 * sample, mechanism)
+
+
+def test_a_step_that_is_not_whole_leaves_its_gradient():
+    agent = Agent()
+    oracle, other = (agent.oracle(source=NOISE, record=True) for _ in range(2))
+    value = oracle.step(X, CENTER, 0.25)
+    assert np.array_equal(value, CENTER - 0.25 * other.gradient(X))
+    assert oracle.account.entries == other.account.entries
+    assert oracle.account.entries[0].released == "gradient"
+    assert np.array_equal(oracle.releases[0].value, other.releases[0].value)
+
+
+def test_whole_points_are_charged_before_data_and_noise_are_touched(monkeypatch):
+    agent, source = Agent(), Words()
+    oracle = agent.oracle(source=source, budget=Budget(0.1, 1e-6, Composition()), record=True)
+    monkeypatch.setattr(Sensitivity, "slope", lambda *_: pytest.fail("data were read"))
+    with pytest.raises(dp.BudgetError):
+        whole(oracle)
+    assert source.drawn == 0 and not oracle.account.entries and not oracle.releases
+
+
+@pytest.mark.parametrize("mechanism", [GAUSS, None], ids=str)
+def test_whole_points_that_left_are_given_out_again_at_no_charge(mechanism, monkeypatch):
+    agent = Agent()
+    oracle = agent.oracle(mechanism, past=[PAST], record=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(Sensitivity, "slope", lambda *_: pytest.fail("data were read"))
+        value = whole(oracle)
+    assert np.array_equal(value, PAST.value)
+    assert not oracle.account.entries and len(oracle.releases) == 1
+
+
+def test_a_whole_point_without_private_data_has_no_noise():
+    agent = Agent(cost=lambda x, d: cp.sum_squares(A @ x) + 0 * cp.sum(d))
+    oracle = agent.oracle(source=NOISE)
+    assert np.array_equal(whole(oracle), CENTER - 0.25 * agent.form.at_zero().gradient(X))
+    assert not oracle.account.entries
+
+
+def test_overflow_in_a_whole_point_does_not_show():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        value = whole(Agent().oracle(data=np.full(3, 1e308)), 1e10)
+    assert np.isfinite(value).all()
+
+
+def test_replay_returns_whole_points_whatever_the_centre():
+    live = Agent().oracle(record=True, source=NOISE)
+    value = whole(live)
+    again = replay(*live.releases)
+    assert np.array_equal(again.step(0 * X, 0 * X, 7.0, whole=True), value)
+    with pytest.raises(dp.PrivacyError, match="round 1, step 2"):
+        whole(again)
+
+
+class Streams(Words):
+    """Which streams were asked for."""
+
+    def __init__(self):
+        super().__init__()
+        self.places = []
+
+    def at(self, round, step):
+        self.places.append((round, step))
+        return self
+
+
+def test_secret_weights_have_a_stream_of_their_own_and_leave_no_trace():
+    source = Streams()
+    oracle = Agent().oracle(source=source, record=True)
+    for t in (1, 2):
+        oracle.begin(t)
+        assert np.array_equal(oracle.uniform(3), np.full(3, 1 - 2.0**-53))
+        assert not [e for e in oracle.account.entries if e.round == t]
+        whole(oracle)
+    assert source.places == [(1, 0), (1, 1), (2, 0), (2, 1)]
+    assert [(r.round, r.step) for r in oracle.releases] == [(1, 1), (2, 1)]
+
+
+def test_secret_weights_are_those_of_agent_and_round():
+    agent = Agent()
+    drawn = {}
+    for key in (0, 1):
+        for t in (1, 2):
+            oracle = agent.oracle(source=Seeded(5, (key,)))
+            oracle.begin(t)
+            whole(oracle)  # whatever was drawn before
+            drawn[key, t] = oracle.uniform(4)
+            again = agent.oracle(source=Seeded(5, (key,)))
+            again.begin(t)
+            assert np.array_equal(again.uniform(4), drawn[key, t])
+    assert len(np.unique(list(drawn.values()))) == 16
+
+
+def test_without_private_answers_weights_are_the_middle():
+    agent = Agent()
+    public = PublicOracle(agent.form.at_zero(), Account("bob", {}, None), [])
+    public.begin(1)
+    for oracle in (public, replay()):
+        assert np.array_equal(oracle.uniform(2), [0.5, 0.5])
+    expected = CENTER - 0.25 * agent.form.at_zero().gradient(X)
+    assert np.array_equal(whole(public), expected)

@@ -146,6 +146,8 @@ class Requirements:
     coupled : bool
         Takes problems with ``coupling=``, and no others; objectives without private data are then
         compiled.
+    in_turn : bool
+        One agent per round releases the image of its gradient under a public map.
     """
 
     convex: bool
@@ -155,6 +157,7 @@ class Requirements:
     asserted: float | None = None
     moves: bool = False
     coupled: bool = False
+    in_turn: bool = False
 
 
 class Algorithm(abc.ABC, Generic[S, A]):

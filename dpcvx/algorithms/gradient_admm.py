@@ -301,7 +301,7 @@ class GradientADMM(Algorithm[Server, Outcome]):
     @property
     def requirements(self) -> Requirements:
         """Convex objectives and a coupling; one release of one user per round."""
-        return Requirements(convex=True, exact=False, releases=1, coupled=True)
+        return Requirements(convex=True, exact=False, releases=1, coupled=True, in_turn=True)
 
     @property
     def needs_last_iterate(self) -> bool:

@@ -37,6 +37,34 @@ def test_constant_step_defaults_to_one_over_the_largest_smoothness():
     assert dp.ConstantStep().resolved(program(*QUADRATICS), 1.0).eta(1) == pytest.approx(1 / 18)
 
 
+@pytest.mark.parametrize(("t", "expected"), [(1, 0.5), (2, 0.45), (3, 0.405), (11, 0.5 * 0.9**10)])
+def test_geometric_step(t, expected):
+    rule = dp.GeometricStep(0.9, 0.5)
+    assert rule.eta(t) == pytest.approx(expected, rel=1e-14)
+    assert rule.weight(t) == rule.weight(1)
+    assert rule.averages_new
+    assert str(rule) == "eta_t = 0.5 * 0.9^(t - 1)"
+
+
+def test_geometric_step_begins_at_one_over_the_largest_smoothness():
+    rule = dp.GeometricStep(0.5)
+    assert str(rule) == "eta_t = 1/L * 0.5^(t - 1)"
+    assert rule.resolved(program(*QUADRATICS), 1.0).eta(3) == pytest.approx(1 / 72)
+    given = dp.GeometricStep(0.5, 2.0)
+    assert given.resolved(program(lambda x: cp.norm1(x)), 1.0) is given
+
+
+def test_geometric_steps_are_for_all_methods():
+    method = dp.LinearizedADMM(rho=1.0, step=dp.GeometricStep(0.5))
+    assert method.resolved(program(*QUADRATICS), 1.0).step.eta(1) == pytest.approx(1 / 18)
+
+
+@pytest.mark.parametrize("ratio", [0.0, 1.0, 1.5, -0.5, NAN, math.inf, "1/2", True])
+def test_a_geometric_ratio_lies_between_0_and_1(ratio):
+    with pytest.raises(dp.ModelError, match=r"must lie between 0 and 1.*dp.ConstantStep"):
+        dp.GeometricStep(ratio)
+
+
 @pytest.mark.parametrize(("t", "expected"), [(1, 1 / 5), (4, 1 / 7), (100, 1 / 23)])
 def test_smooth_step_is_equation_25a(t, expected):
     rule = dp.SmoothStep(L=3.0, epsilon=0.5)
@@ -90,7 +118,7 @@ def test_a_modulus_that_does_not_exist_is_refused_by_agent():
         dp.StronglyConvexStep().resolved(program(QUADRATICS[0], lambda x: cp.sum(x)), 1.0)
 
 
-@pytest.mark.parametrize("rule", [dp.ConstantStep(), dp.SmoothStep()])
+@pytest.mark.parametrize("rule", [dp.ConstantStep(), dp.GeometricStep(0.9), dp.SmoothStep()])
 def test_a_smoothness_that_does_not_exist_is_refused_by_agent(rule):
     with pytest.raises(dp.ModelError, match="'a1'"):
         rule.resolved(program(QUADRATICS[0], lambda x: cp.norm1(x)), 1.0)
@@ -108,6 +136,7 @@ def test_the_default_step_is_smooth_where_it_can_be():
     "build",
     [
         dp.ConstantStep,
+        lambda v: dp.GeometricStep(0.9, v),
         lambda v: dp.SmoothStep(L=v),
         lambda v: dp.StronglyConvexStep(alpha=v),
     ],
@@ -133,7 +162,13 @@ class Recorded:
         return next(self._gradients)
 
 
-RULES = [dp.ConstantStep(0.5), dp.SmoothStep(1.0, 1.0), dp.SqrtStep(), dp.StronglyConvexStep(1.0)]
+RULES = [
+    dp.ConstantStep(0.5),
+    dp.GeometricStep(0.7, 0.5),
+    dp.SmoothStep(1.0, 1.0),
+    dp.SqrtStep(),
+    dp.StronglyConvexStep(1.0),
+]
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda r: type(r).__name__)
@@ -164,7 +199,7 @@ def test_the_reported_average_is_the_weighted_mean_of_the_iterates(rule, updates
         lam = lam + rho * (w - mean)
         assert z == pytest.approx(mean)
         assert state.lam == pytest.approx(lam)
-    iterates = new if isinstance(rule, (dp.ConstantStep, dp.SmoothStep)) else old
+    iterates = old if isinstance(rule, (dp.SqrtStep, dp.StronglyConvexStep)) else new
     assert method.answer(state).last == pytest.approx(x)
     assert method.answer(state).average == pytest.approx(
         np.average(iterates, axis=0, weights=weights)

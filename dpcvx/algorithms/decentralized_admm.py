@@ -1,0 +1,119 @@
+r"""Decentralised ADMM with random aggregators (Xiao, Ye and Devadas, Algorithm 1).
+
+.. math::
+    x_i &\leftarrow P_i\Bigl( \tfrac{\Gamma_i}{D} x_i + \bigl(1 - \tfrac{\Gamma_i}{D}\bigr)
+        \operatorname{mean}_{j \in N_i} x_j - \tfrac1D \nabla f_i(x_i) + \tfrac1D \lambda_i
+        + \Delta_i \Bigr) && (6) \\
+    \lambda_i &\leftarrow \lambda_i + \zeta \sum_{j \in N_i} (x_j - x_i)
+
+with :math:`\Gamma_i` diagonal and drawn anew by every agent in every round, so that the aggregate
+lies anywhere between the agent's point and its neighbours'. Agents keep it to themselves. The paper
+prints the multipliers' step with the other sign, with which the iterates diverge.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..arguments import finite, positive_finite
+from ..errors import ModelError
+from ..program import Program
+from .base import Local, Oracle, Requirements
+from .neighbours import Graph, Inbox, NeighbourMethod, Walker, spread
+from .step_size import smooth_constant
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class DecentralizedADMM(NeighbourMethod):
+    """First-order ADMM over a network, with random weights between an agent and its neighbours.
+
+    Parameters
+    ----------
+    graph : networkx.Graph, Network or {"complete", "ring", "star", "path", "grid"}
+        Who talks to whom; see `dpcvx.network.network`.
+    D : float, optional
+        Inverse step size; four times the largest smoothness constant if omitted.
+    zeta : float, optional
+        Step of the multipliers; if omitted, a third of D over the largest eigenvalue of the
+        network's Laplacian.
+    randomness : float
+        Width of the interval around 1/2 from which Gamma / D is drawn: 1 for the paper's, 0 for
+        fixed weights.
+    output : {"average", "last", None}
+        Which iterate the result reports first: None takes the average under noise, the last
+        iterate without.
+
+    Raises
+    ------
+    ModelError
+        If a parameter is outside its range.
+    """
+
+    graph: Graph = "complete"
+    D: float | None = None
+    zeta: float | None = None
+    randomness: float = 1.0
+    output: Literal["average", "last"] | None = None
+
+    def __post_init__(self) -> None:
+        self.check("dp.DecentralizedADMM")
+        for name in ("D", "zeta"):
+            value = getattr(self, name)
+            if value is not None and not positive_finite(value):
+                raise ModelError(
+                    f"dp.DecentralizedADMM({name}={value!r}) must be a positive finite number."
+                )
+        if not (finite(self.randomness) and 0 <= self.randomness <= 1):
+            raise ModelError(
+                f"dp.DecentralizedADMM(randomness={self.randomness!r}) must be a number from 0 "
+                "(fixed weights) to 1 (anywhere between own point and neighbours')."
+            )
+
+    @property
+    def requirements(self) -> Requirements:
+        """Convex objectives; one release per agent and round."""
+        return Requirements(convex=True, exact=False, releases=1, moves=True)
+
+    def resolved(self, program: Program, step_epsilon: float) -> DecentralizedADMM:
+        """Fill in the network, D and zeta."""
+        graph = self.network_of(program)
+        D = self.D
+        if D is None:
+            L = smooth_constant(program)
+            if L is None:
+                raise ModelError(
+                    "No smoothness constant can be derived for some agent, and D follows from it. "
+                    "Write dp.DecentralizedADMM(D=...) with four times a bound for all data."
+                )
+            D = 4 * L if L > 0 else 1.0
+        zeta = self.zeta
+        if zeta is None:
+            zeta = D / (3 * float(np.linalg.eigvalsh(graph.laplacian)[-1]))
+        return replace(self, graph=graph, D=D, zeta=zeta)
+
+    def act(
+        self, local: Local, state: Walker, t: int, k: int, message: Inbox, oracle: Oracle
+    ) -> tuple[Walker, Array]:
+        """The multipliers, now that all values of the last round are known; then x."""
+        assert self.D is not None and self.zeta is not None
+        own = np.empty(message.values.shape[1])
+        own[local.program.slots] = state.x[local.program.shared]
+        lam = state.lam
+        if t > 1:
+            lam = lam + self.zeta * (message.values - own).sum(axis=0)
+        weight = 0.5 + self.randomness * (oracle.uniform(own.size) - 0.5)
+        aggregate = weight * own + (1 - weight) * message.values.mean(axis=0)
+        center = spread(local, state.x, aggregate + lam / self.D)
+        return self.moved(local, replace(state, lam=lam), center, state.x, 1 / self.D, oracle)
+
+    def __str__(self) -> str:
+        values = ", ".join(
+            f"{name} = {value:.6g}" for name, value in (("D", self.D), ("zeta", self.zeta)) if value
+        )
+        return f"decentralised ADMM over {self.graph}" + (f", {values}" if values else "")

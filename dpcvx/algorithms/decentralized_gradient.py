@@ -1,0 +1,130 @@
+r"""Decentralised gradient descent (Xiao, Ye and Devadas, Algorithms 2 and 2*, Appendix J).
+
+.. math::
+    x_i \leftarrow P_i(a_i - \eta_t \nabla f_i(y_i) + \Delta_i)
+
+with an aggregate :math:`a_i` and a point :math:`y_i` of what agent i heard and has:
+
+===========  ==========================================================  =================
+aggregate    a                                                           y
+===========  ==========================================================  =================
+``mixing``   the mean with the network's weights                         own point
+``mean``     the mean of all (Appendix J)                                the mean of all
+``pair``     the mean of all, where the two that are farthest apart      the mean of all
+             in l1 have random weights with sum 2/N (7)
+``range``    per entry, uniform between the smallest and the largest     own point
+             value in the closed neighbourhood (28)
+===========  ==========================================================  =================
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import ModelError
+from ..program import Program
+from .base import Local, Oracle, Requirements
+from .neighbours import Graph, Inbox, NeighbourMethod, Walker, spread
+from .step_size import SqrtStep, StepRule, as_step
+
+Array = NDArray[np.float64]
+Aggregate = Literal["mixing", "mean", "pair", "range"]
+AGGREGATES: tuple[Aggregate, ...] = ("mixing", "mean", "pair", "range")
+
+
+@dataclass(frozen=True)
+class DecentralizedGradient(NeighbourMethod):
+    """Gradient descent over a network.
+
+    Parameters
+    ----------
+    graph : networkx.Graph, Network or {"complete", "ring", "star", "path", "grid"}
+        Who talks to whom. ``mean`` and ``pair`` need everyone to hear everyone.
+    step : float or step rule
+        eta_t; ``1 / sqrt(t)`` if omitted, `GeometricStep` for the paper's experiments.
+    aggregate : {"mixing", "mean", "pair", "range"}
+        How neighbours' points enter; see the module.
+    weights : str
+        Of ``mixing``; see `dpcvx.network.network`.
+    output : {"average", "last", None}
+        Which iterate the result reports first: None takes the average under noise, the last
+        iterate without.
+
+    Raises
+    ------
+    ModelError
+        If a parameter is outside its range.
+    """
+
+    graph: Graph = "complete"
+    step: float | StepRule | None = None
+    aggregate: Aggregate = "mixing"
+    weights: str = "metropolis"
+    output: Literal["average", "last"] | None = None
+
+    def __post_init__(self) -> None:
+        self.check("dp.DecentralizedGradient")
+        as_step(self.step)
+        if self.aggregate not in AGGREGATES:
+            raise ModelError(
+                f"dp.DecentralizedGradient(aggregate={self.aggregate!r}) is unknown: write "
+                f"{', '.join(repr(a) for a in AGGREGATES)}."
+            )
+
+    @property
+    def requirements(self) -> Requirements:
+        """Convex objectives; one release per agent and round."""
+        return Requirements(convex=True, exact=False, releases=1, moves=True)
+
+    def resolved(self, program: Program, step_epsilon: float) -> DecentralizedGradient:
+        """Fill in the network and the step sizes."""
+        graph = self.network_of(program, self.weights)
+        if self.aggregate in ("mean", "pair") and not graph.complete:
+            raise ModelError(
+                f"dp.DecentralizedGradient(aggregate={self.aggregate!r}) needs everyone's point, "
+                "and in this network not everyone hears everyone. Use graph='complete', or "
+                "aggregate='mixing' or 'range'."
+            )
+        step = as_step(self.step) or SqrtStep()
+        return replace(self, graph=graph, step=step.resolved(program, step_epsilon))
+
+    def act(
+        self, local: Local, state: Walker, t: int, k: int, message: Inbox, oracle: Oracle
+    ) -> tuple[Walker, Array]:
+        """One step."""
+        rule = as_step(self.step)
+        assert rule is not None
+        own = np.empty(message.values.shape[1])
+        own[local.program.slots] = state.x[local.program.shared]
+        everyone = np.vstack([message.values, own])
+        center, at = self._aggregated(message, everyone, oracle), state.x
+        if self.aggregate in ("mean", "pair"):
+            at = spread(local, state.x, everyone.mean(axis=0))
+        return self.moved(local, state, spread(local, state.x, center), at, rule.eta(t), oracle)
+
+    def _aggregated(self, message: Inbox, X: Array, oracle: Oracle) -> Array:
+        """The aggregate of the rows of X, of which the last one is the agent's own."""
+        if self.aggregate == "mixing":
+            return message.weights @ X
+        if self.aggregate == "mean":
+            return X.mean(axis=0)
+        w = oracle.uniform(X.shape[1])
+        if self.aggregate == "range":
+            return w * X.min(axis=0) + (1 - w) * X.max(axis=0)
+        a, b = _farthest(X)
+        return X.mean(axis=0) + ((2 * w - 1) * X[a] + (1 - 2 * w) * X[b]) / len(X)
+
+    def __str__(self) -> str:
+        step = as_step(self.step) or SqrtStep()
+        return f"decentralised gradient descent ({self.aggregate}) over {self.graph}, {step}"
+
+
+def _farthest(X: Array) -> tuple[int, int]:
+    """The first pair of rows with the largest distance in l1."""
+    distances = np.abs(X[:, None] - X[None]).sum(axis=2)
+    a, b = np.unravel_index(int(distances.argmax()), distances.shape)
+    return int(a), int(b)

@@ -1,0 +1,213 @@
+"""Methods without a server: agents hear their neighbours in a network, and nobody else.
+
+The server side is the mail. Its messages are made here, from the last values of an agent's
+neighbours and nothing else, and no method can change that.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeVar, final
+
+import networkx as nx
+import numpy as np
+from numpy.typing import NDArray
+
+from ..conic import Outcome
+from ..errors import ModelError
+from ..network import Network, network
+from ..program import Program
+from .base import Algorithm, Answer, Local, Oracle, Residuals
+
+Array = NDArray[np.float64]
+Graph = nx.Graph | Network | str
+
+
+@dataclass(frozen=True, eq=False)
+class Inbox:
+    """What an agent hears in a round.
+
+    Attributes
+    ----------
+    own : int
+        Position of the agent that it is for.
+    senders : tuple of int
+        Positions of its neighbours.
+    values : ndarray, shape (neighbours, m)
+        Their last values of the shared variables.
+    weights : ndarray, shape (neighbours + 1,)
+        The agent's row of the mixing matrix: its neighbours', and its own.
+    """
+
+    own: int
+    senders: tuple[int, ...]
+    values: Array
+    weights: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Mail:
+    """The last value that every agent sent, and how far they are apart.
+
+    Attributes
+    ----------
+    network : Network
+    sent : tuple of ndarray, each of shape (m,)
+    primal, dual, mismatch : float
+    """
+
+    network: Network
+    sent: tuple[Array, ...]
+    primal: float = math.nan
+    dual: float = math.nan
+    mismatch: float = math.nan
+
+
+@dataclass(frozen=True, eq=False)
+class Walker:
+    """State of an agent.
+
+    Attributes
+    ----------
+    x, average : ndarray, shape (n,)
+    lam : ndarray, shape (m,)
+        Multipliers; zero in methods that have none.
+    turns : int
+        Rounds so far.
+    outcome : Outcome
+        Of the last projection onto the agent's set.
+    """
+
+    x: Array
+    average: Array
+    lam: Array
+    turns: int = 0
+    outcome: Outcome = Outcome.SOLVED
+
+
+W = TypeVar("W", bound=Walker)
+
+
+class NeighbourMethod(Algorithm[Mail, Walker]):
+    """Abstract: a method whose messages go along the edges of a network.
+
+    A frozen dataclass with the fields `graph` and `output`. `act` sees an `Inbox`.
+    """
+
+    graph: Graph
+    output: Literal["average", "last"] | None
+
+    def check(self, name: str) -> None:
+        """Refuse a kind of output that is none."""
+        if self.output not in ("average", "last", None):
+            raise ModelError(
+                f"{name}(output={self.output!r}) is unknown: write 'average', 'last', or None for "
+                "the average under noise and the last iterate without."
+            )
+
+    def network_of(self, program: Program, weights: str | Array = "metropolis") -> Network:
+        """The network over the agents of a problem.
+
+        Raises
+        ------
+        ModelError
+            If the graph does not fit, or agents do not share all the same variables.
+        """
+        for local in program.agents:
+            if local.slots.size != program.size:
+                raise ModelError(
+                    f"Agent '{local.name}' holds {local.slots.size} of the {program.size} shared "
+                    "entries. Methods on networks mix whole vectors with those of neighbours: use "
+                    "every shared variable in every agent, with 0 @ x for what does not occur, or "
+                    "a method with a server, such as dp.LinearizedADMM."
+                )
+        names = [local.name for local in program.agents]
+        if isinstance(self.graph, Network):
+            if self.graph.agents != tuple(names):
+                raise ModelError(
+                    f"graph= is a network of the agents {', '.join(self.graph.agents)}; the "
+                    f"problem's are {', '.join(names)}, in this order."
+                )
+            return self.graph
+        return network(self.graph, names, weights)
+
+    def start_server(self, program: Program) -> Mail:
+        """Everyone has heard the public starting points."""
+        found = self.graph
+        assert isinstance(found, Network)  # resolved
+        return Mail(found, tuple(_shared(local.start, local) for local in program.agents))
+
+    @final
+    def send(self, server: Mail, t: int, k: int) -> tuple[Mail, list[Inbox]]:
+        """To every agent the last values of its neighbours."""
+        weights, boxes = server.network.weights, []
+        for i, around in enumerate(server.network.neighbours):
+            values = np.array([server.sent[j] for j in around])
+            boxes.append(
+                Inbox(i, around, values, np.append(weights[i, list(around)], weights[i, i]))
+            )
+        return server, boxes
+
+    @final
+    def receive(self, server: Mail, t: int, k: int, replies: Sequence[Array]) -> Mail:
+        """Keep what every agent sent."""
+        X, before = np.array(replies), np.array(server.sent)
+        gaps = X - X.mean(axis=0)
+        return replace(
+            server,
+            sent=tuple(replies),
+            primal=float(np.linalg.norm(gaps)),
+            dual=float(np.linalg.norm(X - before)),
+            mismatch=float(np.abs(gaps).max(initial=0.0)),
+        )
+
+    def residuals(self, server: Mail) -> Residuals:
+        """Distance from the mean over all agents, and the change since the round before."""
+        return Residuals(server.primal, server.dual, server.mismatch, 0.0)
+
+    def start_agent(self, local: Local) -> Walker:
+        """x at the public start, zero multipliers."""
+        x = local.program.start
+        return Walker(x, np.zeros_like(x), np.zeros(local.program.shared.size))
+
+    def moved(
+        self,
+        local: Local,
+        state: Walker,
+        center: Array,
+        at: Array,
+        size: float,
+        oracle: Oracle,
+    ) -> tuple[Walker, Array]:
+        """``x = P(center - size gradient(at) + noise)``, and what the neighbours hear of it."""
+        noisy = oracle.step(at, center, size, whole=True)
+        found = local.projector(noisy, np.ones(noisy.size))
+        x = state.x if found.x is None else found.x
+        n = state.turns + 1
+        average = state.average + (x - state.average) / n
+        after = replace(state, x=x, average=average, turns=n, outcome=found.outcome)
+        return after, _shared(x, local.program)
+
+    def answer(self, state: Walker) -> Answer:
+        """Last and averaged iterate."""
+        return Answer(state.x, state.average)
+
+    def outcome(self, state: Walker) -> Outcome:
+        """Of the last projection."""
+        return state.outcome
+
+
+def spread(local: Local, x: Array, shared: Array) -> Array:
+    """x with other values of the shared variables, which come in the order of the slots."""
+    out = x.copy()
+    out[local.program.shared] = shared[local.program.slots]
+    return out
+
+
+def _shared(x: Array, local: Any) -> Array:
+    """The shared variables of an agent, in the order of the slots."""
+    out = np.empty(local.slots.size)
+    out[local.slots] = x[local.shared]
+    return out

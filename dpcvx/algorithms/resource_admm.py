@@ -1,0 +1,197 @@
+r"""First-order ADMM for coupled agents (Xiao, Ye and Devadas, equation 13).
+
+For ``minimize sum_i f_i(x_i)`` subject to ``sum_i A_i x_i = c``, x_i in W_i:
+
+.. math::
+    r &= \textstyle\sum_j A_j x_j - c, \qquad \lambda \leftarrow \lambda - \zeta r \\
+    x_i &\leftarrow P_i\bigl( x_i + \tfrac1D [A_i'(\lambda - \rho_i r) - \nabla f_i(x_i)]
+        + \Delta_i \bigr)
+
+which is (13) with :math:`\Gamma_i = D I - A_i' \rho_i A_i` put in. The diagonal matrix
+:math:`\rho_i` is drawn anew by every agent in every round, and kept to itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from ..arguments import finite, positive_finite
+from ..curvature import smoothness, strong_convexity
+from ..errors import ModelError
+from ..program import LocalProgram, Program
+from .base import Local, Oracle, Requirements
+from .step_size import smooth_constant
+from .summed import Member, SecretSharing, SummedMethod
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class ResourceADMM(SummedMethod):
+    """First-order ADMM for agents that are tied by ``coupling=`` and share no variables.
+
+    Parameters
+    ----------
+    rho : float
+        Mean penalty of the coupling's violation.
+    zeta : float, optional
+        Step of the multipliers; rho if omitted.
+    D : float, optional
+        Inverse step size; if omitted, smoothness plus ``rho (1 + randomness / 2) N ||A||^2``.
+    randomness : float
+        Width of the interval around rho, relative to it, from which penalties are drawn; 0 for
+        fixed ones.
+    sharing : SecretSharing, optional
+        Form the sums without showing their terms to anybody.
+    output : {"average", "last", None}
+        Which iterate the result reports first: None takes the average under noise, the last
+        iterate without.
+
+    Raises
+    ------
+    ModelError
+        If a parameter is outside its range.
+    """
+
+    rho: float = 1.0
+    zeta: float | None = None
+    D: float | None = None
+    randomness: float = 0.2
+    sharing: SecretSharing | None = None
+    output: Literal["average", "last"] | None = None
+
+    def __post_init__(self) -> None:
+        self.check("dp.ResourceADMM")
+        for name in ("rho", "zeta", "D"):
+            value = getattr(self, name)
+            if not (value is None and name != "rho") and not positive_finite(value):
+                raise ModelError(
+                    f"dp.ResourceADMM({name}={value!r}) must be a positive finite number."
+                )
+        if not (finite(self.randomness) and 0 <= self.randomness < 2):
+            raise ModelError(
+                f"dp.ResourceADMM(randomness={self.randomness!r}) must be a number from 0 (fixed "
+                "penalties) to below 2 (anywhere between 0 and twice rho)."
+            )
+
+    @property
+    def requirements(self) -> Requirements:
+        """Convex objectives and a coupling; one release per agent and round."""
+        return Requirements(convex=True, exact=False, releases=1, moves=True, coupled=True)
+
+    def resolved(self, program: Program, step_epsilon: float) -> ResourceADMM:
+        """Fill in D and zeta, and check the form of the problem."""
+        if program.size:
+            holders = [a.name for a in program.agents if a.shared.size]
+            raise ModelError(
+                f"Agents {', '.join(repr(name) for name in holders[:3])} share a variable. "
+                "dp.ResourceADMM takes agents with variables of their own: give each its own, and "
+                "tie them by coupling=[x == y]."
+            )
+        if self.sharing is not None and len(program.agents) < 3:
+            raise ModelError(
+                "sharing= hides nothing between two agents: each learns the other's value from the "
+                "sum. Drop it."
+            )
+        D = self.D
+        if D is None:
+            L = smooth_constant(program)
+            if L is None:
+                raise ModelError(
+                    "No smoothness constant can be derived for some agent, and D follows from it. "
+                    "Write dp.ResourceADMM(D=...)."
+                )
+            largest = max(float(np.linalg.norm(A, 2)) for A in matrices(program))
+            rho = self.rho * (1 + self.randomness / 2)
+            D = L + rho * len(program.agents) * largest**2
+        return replace(self, D=D, zeta=self.rho if self.zeta is None else self.zeta)
+
+    def violated(self, program: Program) -> list[str]:
+        """Conditions (48) for a linear rate that do not hold, in words.
+
+        Sufficient for strongly convex, smooth objectives without constraints and noise; runs
+        converge under much weaker ones.
+
+        Parameters
+        ----------
+        program : Program
+            Of a plan of the resolved algorithm.
+        """
+        assert self.D is not None and self.zeta is not None
+        agents, N = program.agents, len(program.agents)
+        moduli = [strong_convexity(a.form) for a in agents]
+        constants = [smoothness(a.form) for a in agents]
+        if min(moduli) == 0 or None in constants:
+            return ["some objective is not known to be strongly convex and smooth"]
+        most, off = self.rho * (1 + self.randomness / 2), self.rho * self.randomness / 2
+        squares = [float(np.linalg.norm(A, 2)) ** 2 for A in matrices(program)]
+        alpha = min(
+            m / ((N * most**2 + off**2) * s) for m, s in zip(moduli, squares, strict=True) if s > 0
+        )
+        need = max(
+            max(most * s, N * s / alpha + float(L or 0.0) ** 2)
+            for s, L in zip(squares, constants, strict=True)
+        )
+        found = []
+        if not self.D > need:
+            found.append(f"D = {self.D:.6g} is not above {need:.6g}")
+        if not self.rho > N / (2 * alpha):
+            found.append(f"rho = {self.rho:.6g} is not above N / (2 alpha) = {N / (2 * alpha):.6g}")
+        if not self.zeta < 2 * self.rho - N / alpha:
+            found.append(
+                f"zeta = {self.zeta:.6g} is not below 2 rho - N / alpha = "
+                f"{2 * self.rho - N / alpha:.6g}"
+            )
+        return found
+
+    def coupling(self, program: Program) -> str:
+        """How many equalities, and what (48) says of them."""
+        assert program.coupling is not None
+        broken = self.violated(program)
+        known = "(48) promises a linear rate" if not broken else f"(48) fails: {'; '.join(broken)}"
+        return f"{program.coupling.right.size} equalities over all agents; {known}"
+
+    def target(self, program: Program) -> Array:
+        """c."""
+        assert program.coupling is not None
+        return program.coupling.right
+
+    def sent(self, local: LocalProgram, x: Array) -> Array:
+        """``A_i x_i``."""
+        return np.asarray(_columns(local) @ x)
+
+    def advance(
+        self, local: Local, state: Member, t: int, residual: Array, oracle: Oracle
+    ) -> Member:
+        """The multipliers, now that the sum of the last round is known; then x."""
+        assert self.D is not None and self.zeta is not None
+        A, r, lam = _columns(local.program), residual, state.lam
+        if t > 1:
+            lam = lam - self.zeta * r
+        rho = self.rho * (1 + self.randomness * (oracle.uniform(r.size) - 0.5))
+        center = state.x + A.T @ (lam - rho * r) / self.D
+        return self.moved(local, replace(state, lam=lam), state.x, center, 1 / self.D, oracle)
+
+    def __str__(self) -> str:
+        how = "" if self.sharing is None else ", sums by secret sharing"
+        values = ", ".join(
+            f"{name} = {value:.6g}"
+            for name, value in (("rho", self.rho), ("zeta", self.zeta), ("D", self.D))
+            if value
+        )
+        return f"first-order ADMM of coupled agents, {values}{how}"
+
+
+def matrices(program: Program) -> list[Array]:
+    """A_i of every agent."""
+    return [_columns(local).toarray() for local in program.agents]
+
+
+def _columns(local: LocalProgram) -> sp.csr_array:
+    assert local.coupling is not None
+    return local.coupling

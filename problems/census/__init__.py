@@ -1,0 +1,1 @@
+"""Logistic regression on census records over a network: data, model, runs, measures, figures."""

@@ -1,0 +1,77 @@
+"""Records from a file of the UCI Adult data (``adult.data`` or ``adult.test``)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from problems.census.columns import COLUMNS, Column, normalised
+from problems.census.errors import CensusError
+from problems.census.records import Records
+
+_LABELS = {"<=50K": -1.0, ">50K": 1.0}
+
+
+def read_adult(path: str | Path) -> Records:
+    """Read a file: fourteen values and the income, separated by commas; ``?`` for missing.
+
+    People with missing values are left out, as in the paper. Lines that are empty or start with
+    ``|`` are skipped, a full stop after the income is ignored.
+
+    Parameters
+    ----------
+    path : str or Path
+
+    Raises
+    ------
+    CensusError
+        If the file cannot be read or a line is broken; values are not shown.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CensusError(
+            f"'{path}' cannot be read as text ({type(error).__name__}). Give the path of "
+            "adult.data or adult.test from the UCI repository."
+        ) from None
+    rows, labels = [], []
+    for number, words in _lines(text):
+        if len(words) != len(COLUMNS) + 1:
+            raise CensusError(
+                f"Line {number} of '{path}' has {len(words)} values, not the {len(COLUMNS) + 1} of "
+                "the Adult data."
+            )
+        if "?" in words:
+            continue
+        row = [_value(*each) for each in zip(words, COLUMNS, strict=False)]
+        label = _LABELS.get(words[-1].rstrip("."))
+        if None in row or label is None:
+            where = "income" if label is None else COLUMNS[row.index(None)].name
+            raise CensusError(
+                f"Line {number} of '{path}' has a value of '{where}' that the Adult data do not "
+                "have (it is not shown)."
+            )
+        rows.append(row)
+        labels.append(label)
+    if not rows:
+        raise CensusError(f"'{path}' has no complete record.")
+    return Records(normalised(np.array(rows, float)), np.array(labels))
+
+
+def _lines(text: str) -> Iterator[tuple[int, list[str]]]:
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.strip() and not line.startswith("|"):
+            yield number, [word.strip() for word in line.split(",")]
+
+
+def _value(word: str, column: Column) -> float | None:
+    if column.codes:
+        return float(column.codes.index(word)) if word in column.codes else None
+    try:
+        value = float(word)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None

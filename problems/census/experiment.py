@@ -1,0 +1,131 @@
+"""Runs of the comparison, measured. Not private but for the guarantees."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+import dpcvx as dp
+from problems.census.exposure import Exposure, exposure
+from problems.census.measures import Measures
+from problems.census.methods import Budget, Method
+from problems.census.study import Census, data_of
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """One run. Not private but for the guarantee.
+
+    Attributes
+    ----------
+    guarantee : dp.Guarantee
+        Of all rounds together, worst case.
+    distance : ndarray, shape (K + 1, N)
+        ``|x_i - x*| / d`` of what every agent sent; row 0 is the public start.
+    gap : ndarray, shape (K + 1,)
+        Objective above its minimum at the mean of all agents, over the same at the start.
+    accuracy : ndarray, shape (K + 1,)
+        Of the mean of all agents, on records that no agent has.
+    averaged : float
+        The gap at the mean over agents and rounds.
+    exposure : Exposure or None
+        None without Laplace noise or random weights.
+    """
+
+    guarantee: dp.Guarantee
+    distance: Floats
+    gap: Floats
+    accuracy: Floats
+    averaged: float
+    exposure: Exposure | None
+
+
+@dataclass(frozen=True, eq=False)
+class Traces:
+    """Runs of one method.
+
+    Attributes
+    ----------
+    method : Method
+    runs : tuple of Trace
+    """
+
+    method: Method
+    runs: tuple[Trace, ...]
+
+    @property
+    def guarantee(self) -> dp.Guarantee:
+        """Of every run by itself: their data are drawn anew."""
+        return self.runs[0].guarantee
+
+    @property
+    def distances(self) -> Floats:
+        """Mean over the agents, shape (R, K + 1)."""
+        return np.array([run.distance.mean(axis=1) for run in self.runs])
+
+    @property
+    def gaps(self) -> Floats:
+        """Shape (R, K + 1)."""
+        return np.array([run.gap for run in self.runs])
+
+    @property
+    def accuracies(self) -> Floats:
+        """Shape (R, K + 1)."""
+        return np.array([run.accuracy for run in self.runs])
+
+    @property
+    def exposures(self) -> list[Exposure]:
+        """Of the runs that have one."""
+        return [run.exposure for run in self.runs if run.exposure is not None]
+
+
+def run(
+    study: Census,
+    method: Method,
+    measures: Measures,
+    edges: int,
+    rounds: int,
+    budget: Budget | None,
+    seed: int,
+) -> Trace:
+    """Run a method once, on the shares of `measures` and a random network, and measure it."""
+    parts = measures.shares.parts
+    plan = method.plan(study, edges, seed, rounds, budget)
+    result = plan.run(
+        data=data_of(parts), seed=seed, record=True, executor=dp.Serial(), verbose=False
+    )
+    X = iterates(result, len(parts))
+    center = X.mean(axis=1)
+    start = measures.gap(X[0, 0])
+    shown = None
+    if budget is not None and method.random and method.noise == "Laplace":
+        shown = exposure(plan, parts, X)
+    return Trace(
+        guarantee=plan.guarantee,
+        distance=measures.distance(X),
+        gap=measures.gap(center) / start,
+        accuracy=measures.accuracy(center),
+        averaged=float(measures.gap(center[1:].mean(axis=0)) / start),
+        exposure=shown,
+    )
+
+
+def iterates(result: dp.Result, agents: int) -> Floats:
+    """What every agent sent in every round, after a start at 0: shape (K + 1, N, d)."""
+    assert result.transcript is not None  # recorded
+    releases = result.transcript.releases
+    X = np.zeros((result.rounds + 1, agents, releases[0].value.size))
+    for release in releases:
+        X[release.round, release.agent] = release.value
+    return X
+
+
+def spread(values: Floats | Sequence[Floats]) -> tuple[Floats, Floats, Floats]:
+    """Mean, least and largest over the runs, which come first."""
+    found = np.asarray(values)
+    return found.mean(axis=0), found.min(axis=0), found.max(axis=0)

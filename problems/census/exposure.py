@@ -1,0 +1,143 @@
+r"""What single outputs revealed: ex-post losses. Not a guarantee, not private.
+
+A coordinate of what agent i sends in round k is uniform on an interval, plus Laplace noise. The
+ends of the interval are known to everyone but for the private gradient:
+
+=============  ====================================================  ============================
+rule           middle                                                length
+=============  ====================================================  ============================
+``admm``       :math:`(x_i + \bar x_{N_i}) / 2 + \lambda_i / D`      randomness times
+                                                                     :math:`|x_i - \bar x_{N_i}|`
+``pair``       :math:`\bar x`                                        :math:`2 |x_a - x_b| / N`
+``range``      between smallest and largest of the neighbourhood     their distance
+=============  ====================================================  ============================
+
+all minus alpha times the gradient. See `dpcvx.ex_post`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+import dpcvx as dp
+from dpcvx.algorithms.step_size import as_step
+from dpcvx.ex_post import Losses, expected, observed
+from dpcvx.network import Network
+from problems.census.records import Records
+from problems.census.study import gradients
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+# Of the expectations, each of which is an integral.
+_POINTS = 12
+
+
+@dataclass(frozen=True, eq=False)
+class Exposure:
+    """Ex-post losses over alpha beta B, by round. Depends on outputs and data: no guarantee.
+
+    Means over agents and coordinates.
+
+    Attributes
+    ----------
+    observed : ndarray, shape (K,)
+        At the outputs.
+    rounds : ndarray of int, shape (P,)
+        Some of the rounds, the first and the last among them.
+    expected : ndarray, shape (P,)
+        In these, before the outputs are drawn (gamma).
+    """
+
+    observed: Floats
+    rounds: Ints
+    expected: Floats
+
+
+def exposure(plan: dp.Plan, parts: Sequence[Records], X: Floats) -> Exposure:
+    """Of a run with Laplace noise.
+
+    Parameters
+    ----------
+    plan : dp.Plan
+    parts : sequence of Records
+        What the agents hold: the same number each, so that their sensitivities are equal.
+    X : ndarray, shape (K + 1, N, d)
+        The public start, and what was sent in every round.
+    """
+    d = X.shape[-1]
+    sensitivity = plan.sensitivities[0]
+    assert plan.calibrated is not None and sensitivity is not None
+    reach, change = sensitivity.bound(2).value, sensitivity.bound(1).value
+    low, length = intervals(plan, parts, X)
+    seen, means = [], []
+    K = len(X) - 1
+    rounds = np.unique(np.rint(np.linspace(1, K, min(_POINTS, K))).astype(np.int64))
+    for t in range(1, len(X)):
+        alpha = step_of(plan, t)
+        scale = plan.calibrated.grid(alpha * change, d).scale
+        omega, beta, shift = length[t - 1], 1 / scale, alpha * reach
+        losses = observed(X[t] - low[t - 1], omega=omega, beta=beta, shift=shift)
+        seen.append(_share(losses))
+        if t in rounds:
+            means.append(_share(expected(omega=omega, beta=beta, shift=shift)))
+    return Exposure(np.array(seen), rounds, np.array(means))
+
+
+def _share(losses: Losses) -> float:
+    return float(np.mean(losses.values / losses.worst))
+
+
+def intervals(plan: dp.Plan, parts: Sequence[Records], X: Floats) -> tuple[Floats, Floats]:
+    """Lower ends and lengths, shape (K, N, d); lengths are zero for fixed weights."""
+    method = plan.algorithm
+    assert isinstance(method, (dp.DecentralizedADMM, dp.DecentralizedGradient))
+    network = method.graph
+    assert isinstance(network, Network)  # resolved
+    lows, lengths = [], []
+    lam = np.zeros_like(X[0])
+    for t in range(1, len(X)):
+        own = X[t - 1]
+        if isinstance(method, dp.DecentralizedADMM):
+            assert method.D is not None and method.zeta is not None
+            lam = lam - method.zeta * network.laplacian @ own
+            means = own - network.laplacian @ own / np.array(network.degrees)[:, None]
+            length = method.randomness * np.abs(own - means)
+            low, at = (own + means) / 2 + lam / method.D - length / 2, own
+        else:
+            low, length, at = _aggregates(method.aggregate, network, own)
+        lows.append(low - step_of(plan, t) * gradients(parts, at))
+        lengths.append(length)
+    return np.array(lows), np.array(lengths)
+
+
+def step_of(plan: dp.Plan, t: int) -> float:
+    """alpha: what a gradient is multiplied by in round t."""
+    method = plan.algorithm
+    if isinstance(method, dp.DecentralizedADMM):
+        assert method.D is not None
+        return 1 / method.D
+    assert isinstance(method, dp.DecentralizedGradient)
+    rule = as_step(method.step)
+    assert rule is not None  # resolved
+    return rule.eta(t)
+
+
+def _aggregates(rule: str, network: Network, own: Floats) -> tuple[Floats, Floats, Floats]:
+    """Lower ends, lengths, and the points of the gradients."""
+    if rule == "range":
+        around = [own[[i, *network.neighbours[i]]] for i in range(len(own))]
+        low = np.array([rows.min(axis=0) for rows in around])
+        return low, np.array([rows.max(axis=0) for rows in around]) - low, own
+    if rule == "mixing":
+        return network.weights @ own, np.zeros_like(own), own
+    middle = np.repeat(own.mean(axis=0, keepdims=True), len(own), axis=0)
+    length = np.zeros_like(own)
+    if rule == "pair":
+        distances = np.abs(own[:, None] - own[None]).sum(axis=2)
+        a, b = np.unravel_index(int(distances.argmax()), distances.shape)
+        length += 2 * np.abs(own[a] - own[b]) / len(own)
+    return middle - length / 2, length, middle

@@ -1,0 +1,197 @@
+"""Figures: accuracy, what is guaranteed, ex-post losses, Figure 1, and runs without noise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from numpy.typing import NDArray
+
+from dpcvx.accounting import Composition
+from problems.census.amplifications import SHIFT, Surface
+from problems.census.experiment import Traces, spread
+from problems.census.methods import DELTA, Budget
+
+Floats = NDArray[np.float64]
+
+_NOT_PRIVATE = "computed on the records in the open: not private"
+_NO_GUARANTEE = "ex-post: depends on outputs and data, NO GUARANTEE"
+# By name, so that a method looks the same in all figures. Okabe and Ito's colours.
+_STYLES = {
+    "Algorithm 1": ("#0072B2", "-"),
+    "Algorithm 1, fixed weights": ("#56B4E9", "--"),
+    "Algorithm 2": ("#D55E00", "-"),
+    "Algorithm 2, fixed weights": ("#E69F00", "--"),
+    "Algorithm 2*": ("#009E73", "-"),
+    "Appendix J": ("#CC79A7", "-."),
+    "Huang, Mitra and Vaidya": ("#000000", ":"),
+}
+
+
+def comparison(columns: Mapping[str, tuple[Budget, Sequence[Traces]]], title: str) -> Figure:
+    """Distance and gap against the round with bands over runs, and the worst-case guarantee.
+
+    Parameters
+    ----------
+    columns : mapping of str to (Budget, sequence of Traces)
+        For each network and budget, all methods.
+    title : str
+    """
+    figure = Figure(figsize=(1.5 + 4.0 * len(columns), 10.2), layout="constrained")
+    panels = figure.subplots(3, len(columns), sharey="row", sharex="col", squeeze=False)
+    for axes, (name, (budget, found)) in zip(panels.T, columns.items(), strict=True):
+        for traces in found:
+            _band(axes[0], traces.method.name, traces.distances)
+            _band(axes[1], traces.method.name, traces.gaps)
+        axes[1].axhline(1, color="0.5", lw=0.8)
+        total = found[0].guarantee
+        axes[0].set_title(
+            f"{name}\nevery curve: ({total.epsilon:.4g}, {total.delta:g})-DP in total", fontsize=10
+        )
+        _spent(axes[2], budget, found[0].distances.shape[1] - 1)
+        axes[2].set_xlabel("round k")
+        axes[2].legend(fontsize=8, frameon=False, loc="lower right")
+        for each in axes:
+            each.set_yscale("log")
+            each.grid(alpha=0.3)
+    rows = (
+        "mean of |x_i - x*| / d",
+        "gap at the agents' mean,\n1 at the public start",
+        "worst-case epsilon of rounds 1 to k",
+    )
+    for row, label in zip(panels[:, 0], rows, strict=True):
+        row.set_ylabel(label)
+    _legend_below(figure, panels[0, 0], 3)
+    figure.suptitle(
+        f"{title}; Algorithm 2 and Appendix J with all edges\nbands: least to largest over the "
+        f"runs; rows 1 and 2 {_NOT_PRIVATE}",
+        fontsize=11,
+    )
+    return figure
+
+
+def exposures(columns: Mapping[str, Sequence[Traces]], title: str) -> Figure:
+    """Ex-post losses as a share of alpha beta B, by round: means over agents and coordinates.
+
+    Parameters
+    ----------
+    columns : mapping of str to sequence of Traces
+        Methods without random weights are left out.
+    title : str
+    """
+    figure = Figure(figsize=(1.5 + 3.8 * len(columns), 5.0), layout="constrained")
+    panels = figure.subplots(1, len(columns), sharey=True, squeeze=False)[0]
+    for axes, (name, found) in zip(panels, columns.items(), strict=True):
+        for traces in found:
+            own = traces.exposures
+            if own:
+                label = traces.method.name
+                colour, _ = _STYLES[label]
+                _band(axes, f"{label}, at the outputs", [e.observed for e in own], 1, label)
+                mean, _, _ = spread([e.expected for e in own])
+                axes.plot(
+                    own[0].rounds, mean, "o", ms=4, mfc="none", color=colour,
+                    label=f"{label}, expected (gamma)",
+                )  # fmt: skip
+        axes.axhline(1, color="0.5", lw=0.8)
+        axes.set(title=name, xlabel="round k", ylim=(0, 1.05))
+        axes.grid(alpha=0.3)
+    panels[0].set_ylabel("loss over alpha beta B")
+    _legend_below(figure, panels[0], 3)
+    figure.suptitle(f"{title}\n{_NO_GUARANTEE}", fontsize=11)
+    return figure
+
+
+def surfaces(found: Surface) -> Figure:
+    """Figure 1: gamma, what (11) says, and where that is too small."""
+    figure = Figure(figsize=(13.5, 5.0), layout="constrained")
+    panels = figure.subplots(1, 3, sharey=True)
+    both = np.array([found.exact, found.claimed])
+    levels = np.arange(np.floor(both.min() * 20), np.ceil(both.max() * 20) + 1) / 20
+    drawn = None
+    for axes, values, name in zip(
+        panels, both, ("exact gamma", "the paper's bound (11), which is none"), strict=False
+    ):
+        drawn = axes.contourf(found.omega, found.beta, values, levels, cmap="viridis")
+        axes.set_title(name, fontsize=10)
+    assert drawn is not None
+    panels[1].contourf(
+        found.omega, found.beta, found.short, [0.5, 1.5], colors="none", hatches=["//"]
+    )
+    mark = Patch(facecolor="none", edgecolor="k", hatch="//", label="claim smaller than gamma")
+    panels[1].legend(handles=[mark], fontsize=8, loc="upper right", framealpha=0.9)
+    figure.colorbar(drawn, ax=panels[:2], label="gamma", format="%.2f")
+    apart = 1000 * (found.claimed - found.exact)
+    reach = np.ceil(np.abs(apart).max())
+    shown = panels[2].contourf(
+        found.omega, found.beta, apart, np.linspace(-reach, reach, 25), cmap="RdBu"
+    )
+    panels[2].contour(found.omega, found.beta, apart, [0.0], colors="k", linewidths=1.2)
+    panels[2].set_title("claim minus gamma (red: too small)", fontsize=10)
+    figure.colorbar(
+        shown,
+        ax=panels[2],
+        label="difference, in thousandths",
+        format="%.0f",
+        ticks=np.arange(-reach, reach + 1),
+    )
+    for axes in panels:
+        axes.set_xlabel("omega, length of the interval")
+    panels[0].set_ylabel("beta, rate of the noise")
+    figure.suptitle(
+        f"Figure 1: expected loss over alpha beta B, alpha B = {SHIFT:g}\n{_NO_GUARANTEE}",
+        fontsize=11,
+    )
+    return figure
+
+
+def noiseless(columns: Mapping[str, Sequence[Traces]], title: str) -> Figure:
+    """Figure D: without noise, random weights beside fixed ones."""
+    figure = Figure(figsize=(3.0 + 4.2 * len(columns), 5.0), layout="constrained")
+    panels = figure.subplots(1, len(columns), sharey=True, squeeze=False)[0]
+    for axes, (name, found) in zip(panels, columns.items(), strict=True):
+        for traces in found:
+            _band(axes, traces.method.name, traces.distances)
+        axes.set(title=name, xlabel="round k", yscale="log")
+        axes.grid(alpha=0.3)
+    panels[0].set_ylabel("mean of |x_i - x*| / d")
+    _legend_below(figure, panels[0], 2)
+    figure.suptitle(f"{title}\nno noise, no guarantee; {_NOT_PRIVATE}", fontsize=11)
+    return figure
+
+
+def _spent(axes: Axes, budget: Budget, rounds: int) -> None:
+    at = np.unique(np.rint(np.linspace(1, rounds, min(8, rounds))).astype(int))
+    laplace = [Composition().with_laplace(budget.laplace, int(k)) for k in at]
+    gaussian = [Composition().with_gaussian(budget.gaussian, int(k)) for k in at]
+    delta = f"delta = {DELTA:g}"
+    axes.plot(at, [c.pure for c in laplace], "s--", ms=4, color="0.5", label="Laplace, delta = 0")
+    axes.plot(at, [c.price(DELTA).epsilon for c in laplace], "o-", ms=4, color="k",
+              label=f"Laplace, {delta}")  # fmt: skip
+    axes.plot(at, [c.price(DELTA).epsilon for c in gaussian], "^-.", ms=4, color="#CC79A7",
+              label=f"Gaussian (Appendix J), {delta}")  # fmt: skip
+
+
+def _band(
+    axes: Axes,
+    label: str,
+    values: Floats | Sequence[Floats],
+    first: int = 0,
+    style: str | None = None,
+) -> None:
+    # A gap may be rounded to nothing.
+    mean, low, high = (np.maximum(v, 1e-16) for v in spread(values))
+    colour, line = _STYLES[style or label]
+    at = first + np.arange(mean.size)
+    axes.plot(at, mean, line, color=colour, label=label)
+    axes.fill_between(at, low, high, color=colour, alpha=0.15, linewidth=0)
+
+
+def _legend_below(figure: Figure, axes: Axes, columns: int) -> None:
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(
+        handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=9
+    )

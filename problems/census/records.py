@@ -1,0 +1,145 @@
+"""Labelled records: made ones, and the shares of them that agents hold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+
+from dpcvx.arguments import whole
+from problems.census.columns import COLUMNS, NAMES, normalised
+from problems.census.errors import CensusError
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Records:
+    """People.
+
+    Attributes
+    ----------
+    features : ndarray, shape (records, d)
+        Rows of l2 norm at most 1.
+    labels : ndarray, shape (records,)
+        1 for an income above the limit, -1 for others.
+    """
+
+    features: Floats
+    labels: Floats
+
+    def __post_init__(self) -> None:
+        if self.features.ndim != 2 or 0 in self.features.shape:
+            raise CensusError(
+                f"Features have shape {self.features.shape}; give one row per record, and at least "
+                "one record and one feature."
+            )
+        if self.labels.shape != (self.count,) or not np.isin(self.labels, (-1, 1)).all():
+            raise CensusError(
+                f"There are {self.count} records, and labels of shape {self.labels.shape} that "
+                "must all be -1 or 1: with another coding the loss is not that of a logistic "
+                "regression."
+            )
+        if not (np.linalg.norm(self.features, axis=1) <= 1 + 1e-9).all():
+            raise CensusError(
+                "Some rows of features are longer than 1 or are no numbers, and the sensitivity "
+                "rests on that bound. Use `columns.normalised`, or divide rows by a public bound."
+            )
+
+    @property
+    def count(self) -> int:
+        """Number of records."""
+        return self.features.shape[0]
+
+    @property
+    def size(self) -> int:
+        """d."""
+        return self.features.shape[1]
+
+    def take(self, which: Ints) -> Records:
+        """Some of the records, in the given order."""
+        return Records(self.features[which], self.labels[which])
+
+
+@dataclass(frozen=True, eq=False)
+class Shares:
+    """What agents hold, and what nobody holds.
+
+    Attributes
+    ----------
+    parts : tuple of Records
+        One per agent, all of one length.
+    test : Records
+        The others.
+    """
+
+    parts: tuple[Records, ...]
+    test: Records
+
+
+def made_records(count: int, *, seed: int = 0) -> Records:
+    """Draw people with the columns of the Adult data.
+
+    Numbers are skewed, categories fall off in frequency, most capital gains are zero, and about a
+    quarter earn more than the limit, decided by age, education, hours, marriage, sex and gains.
+
+    Parameters
+    ----------
+    count : int
+    seed : int
+
+    Raises
+    ------
+    CensusError
+        If `count` is not a positive whole number.
+    """
+    if not whole(count, 1):
+        raise CensusError(f"count={count!r} must be a whole number of at least 1.")
+    rng = np.random.default_rng(seed)
+    table = np.empty((count, len(COLUMNS)))
+    for k, column in enumerate(COLUMNS):
+        # Each category is two thirds as frequent as the one before it.
+        odds = (2 / 3) ** np.arange(max(1, len(column.codes)))
+        table[:, k] = rng.choice(odds.size, size=count, p=odds / odds.sum())
+    own = {name: table[:, k] for k, name in enumerate(NAMES)}
+    own["age"][:] = 17 + 73 * rng.beta(1.6, 3.0, count)
+    own["fnlwgt"][:] = rng.lognormal(12.0, 0.5, count)
+    own["education-num"][:] = 1 + rng.binomial(15, 0.6, count)
+    own["education"][:] = own["education-num"] - 1
+    own["sex"][:] = rng.random(count) < 0.67
+    own["hours-per-week"][:] = 1 + 98 * rng.beta(8, 11, count)
+    gains = rng.random(count)
+    own["capital-gain"][:] = np.where(gains > 0.92, rng.lognormal(8.5, 1.0, count), 0)
+    own["capital-loss"][:] = np.where(gains < 0.05, rng.normal(1870, 350, count), 0)
+    score = (
+        0.05 * (own["age"] - 38)
+        + 0.45 * (own["education-num"] - 10)
+        + 0.05 * (own["hours-per-week"] - 40)
+        + 1.8 * (own["marital-status"] == 0)
+        + 0.8 * own["sex"]
+        + 2.5 * (own["capital-gain"] > 5000)
+        - 3.0
+    )
+    labels = np.where(rng.random(count) < expit(score), 1.0, -1.0)
+    return Records(normalised(table), labels)
+
+
+def shared_out(records: Records, agents: int, each: int = 100, *, seed: int = 0) -> Shares:
+    """Give every agent `each` records at random; no record to two.
+
+    Raises
+    ------
+    CensusError
+        If there are too few records to leave one for the test.
+    """
+    if not whole(agents, 1) or not whole(each, 1) or agents * each >= records.count:
+        raise CensusError(
+            f"{records.count} records are not enough for {agents!r} agents with {each!r} each and "
+            "one to test: use more records, fewer agents, or smaller shares."
+        )
+    order = np.random.default_rng(seed).permutation(records.count)
+    parts = tuple(records.take(order[k * each : (k + 1) * each]) for k in range(agents))
+    return Shares(parts, records.take(order[agents * each :]))

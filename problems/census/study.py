@@ -1,0 +1,126 @@
+r"""The model: every agent's share of the records is private, all agents fit one x.
+
+.. math::
+    \min_x \sum_i f_i(x), \qquad
+    f_i(x) = \frac1b \sum_j \log(1 + e^{-l_{ij} z_{ij}' x}) + \frac12 \|x\|^2
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import cvxpy as cp
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+
+import dpcvx as dp
+from problems.census.errors import CensusError
+from problems.census.records import Records
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Census:
+    """The model over agents.
+
+    Attributes
+    ----------
+    x : cp.Variable, shape (d,)
+        Shared by all; starts at 0.
+    each : int
+        b: public number of records of an agent.
+    problem : dp.Problem
+        Agents ``agent 0``, ...; of agent k, ``features k`` and ``labels k`` are private, row by row
+        parts of one record, which is replaced. The data are given to ``plan.run``.
+    """
+
+    x: cp.Variable
+    each: int
+    problem: dp.Problem
+
+    @property
+    def agents(self) -> int:
+        """N."""
+        return len(self.problem.agents)
+
+
+def census(agents: int, each: int, size: int) -> Census:
+    """State the model; no data are needed for that.
+
+    Parameters
+    ----------
+    agents, each, size : int
+        N, b and d.
+    """
+    x = cp.Variable(size, name="x")
+    person = dp.Rows(1.0, records="person", change="replace", clip=True)
+    members = []
+    for k in range(agents):
+        Z = dp.Private(shape=(each, size), name=f"features {k}", adjacency=person)
+        labels = dp.Private(shape=(each,), name=f"labels {k}", adjacency=person)
+        loss = cp.sum(cp.logistic(-cp.multiply(labels, Z @ x))) / each
+        members.append(dp.Agent(cp.Minimize(loss + cp.sum_squares(x) / 2), name=f"agent {k}"))
+    return Census(x, each, dp.Problem(members))
+
+
+def data_of(parts: Sequence[Records]) -> dict[dp.Private | str, Floats]:
+    """Shares as ``plan.run(data=...)`` takes them."""
+    data: dict[dp.Private | str, Floats] = {}
+    for k, part in enumerate(parts):
+        data[f"features {k}"], data[f"labels {k}"] = part.features, part.labels
+    return data
+
+
+def objective(parts: Sequence[Records], X: Floats) -> Floats:
+    """Sum of all agents' f_i at points ``X[..., :]``. Not private."""
+    total = len(parts) / 2 * (X**2).sum(axis=-1)
+    for part in parts:
+        scores = X @ (part.labels[:, None] * part.features).T
+        total = total + np.logaddexp(0, -scores).mean(axis=-1)
+    return total
+
+
+def gradients(parts: Sequence[Records], X: Floats) -> Floats:
+    """Gradient of f_i at ``X[i]``, shape (N, d). Not private."""
+    found = X.copy()
+    for i, part in enumerate(parts):
+        Z = part.labels[:, None] * part.features
+        found[i] -= expit(-Z @ X[i]) @ Z / part.count
+    return found
+
+
+def optimum(parts: Sequence[Records], labels: Sequence[Floats] | None = None) -> Floats:
+    """Minimiser of the sum, by Newton's method. Not private.
+
+    Parameters
+    ----------
+    parts : sequence of Records
+    labels : sequence of ndarray, optional
+        Instead of the records' own, with another coding.
+
+    Raises
+    ------
+    CensusError
+        If there are no parts.
+    """
+    if not parts:
+        raise CensusError("There are no parts to fit: give every agent's share of the records.")
+    coded = [part.labels for part in parts] if labels is None else labels
+    rows = [
+        (own[:, None] * part.features, part.count) for part, own in zip(parts, coded, strict=True)
+    ]
+    Z = np.concatenate([z for z, _ in rows])
+    share = np.concatenate([np.full(count, 1 / count) for _, count in rows]) / len(parts)
+    x = np.zeros(Z.shape[1])
+    # The curvature is between 1 and 5/4: steps are short of the solution by little.
+    for _ in range(100):
+        p = expit(-Z @ x)
+        gradient = x - (share * p) @ Z
+        if np.linalg.norm(gradient) < 1e-14:
+            break
+        curvature = np.eye(x.size) + (Z.T * (share * p * (1 - p))) @ Z
+        x = x - np.linalg.solve(curvature, gradient)
+    return x

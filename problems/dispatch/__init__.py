@@ -1,0 +1,1 @@
+"""Agents that share a resource: generators that meet a demand, users that divide a supply."""

@@ -1,0 +1,205 @@
+"""First-order ADMM of coupled agents against equation (13), its sums with and without secrets."""
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import dpcvx as dp
+from dpcvx.algorithms.resource_admm import ResourceADMM, matrices
+from dpcvx.algorithms.summed import SummedMethod
+from dpcvx.secret_sharing import Share
+from tests.helpers import contains
+
+DEMAND = np.array([3.0, 4.0])
+
+
+def market(agents=5, bounded=True, seed=0):
+    """Producers of two goods with private prices, who meet a demand."""
+    rng = np.random.default_rng(seed)
+    variables, parts = [], []
+    for k in range(agents):
+        p = cp.Variable(2, name=f"p{k}")
+        price = dp.Private(
+            rng.uniform(1, 3, size=2), name=f"price{k}", adjacency=dp.Within(0.1, norm=1)
+        )
+        cost = (0.5 + k / 5) * cp.sum_squares(p) + price @ p
+        limits = [p >= 0, p <= 1.5] if bounded else []
+        parts.append(dp.Agent(cp.Minimize(cost), limits, name=f"producer {k}"))
+        variables.append(p)
+    mix = [np.eye(2), np.array([[1.0, 0.5], [0.0, 1.0]])]
+    supplied = sum(mix[k % 2] @ p for k, p in enumerate(variables))
+    return dp.Problem(parts, coupling=[supplied == DEMAND]), variables
+
+
+def private(name):
+    return dp.Private(np.ones(2), name=name, adjacency=dp.Within(0.1))
+
+
+def optimum(problem, variables):
+    dp.not_private.central(problem).solve(
+        cp.CLARABEL, tol_gap_abs=1e-12, tol_gap_rel=1e-12, tol_feas=1e-12
+    )
+    return np.concatenate([v.value for v in variables])
+
+
+def values(solution, variables):
+    return np.concatenate([solution[v] for v in variables])
+
+
+def noiseless(problem, rounds=400, seed=0, **arguments):
+    plan = problem.plan(dp.ResourceADMM(**arguments), mechanism=None, rounds=rounds)
+    return plan, plan.run(seed=seed)
+
+
+@pytest.mark.parametrize("bounded", [True, False])
+@pytest.mark.parametrize("randomness", [0.0, 0.2, 1.5])
+def test_without_noise_it_converges_linearly_to_the_central_optimum(bounded, randomness):
+    problem, variables = market(bounded=bounded)
+    expected = optimum(problem, variables)
+    errors = []
+    for rounds in (100, 200, 400):
+        _, result = noiseless(problem, rounds, randomness=randomness)
+        errors.append(np.abs(values(result.last, variables) - expected).max())
+    assert errors[2] < 1e-9
+    assert errors[1] < max(errors[0] / 10, 1e-9)
+    # The balance holds as well.
+    assert result.history.primal[-1] < 1e-8
+
+
+def test_the_iterates_are_those_of_equation_13():
+    problem, variables = market(3, bounded=False)
+    plan = problem.plan(
+        dp.ResourceADMM(rho=0.7, zeta=0.4, D=9.0, randomness=0.0), mechanism=None, rounds=6
+    )
+    result = plan.run(iterates=True)
+    prices = np.random.default_rng(0).uniform(1, 3, size=(3, 2))
+    A, x, lam = matrices(plan.program), np.zeros((3, 2)), np.zeros(2)
+    for t, iterate in enumerate(result.iterates):
+        residual = sum(B @ v for B, v in zip(A, x, strict=True)) - DEMAND
+        if t > 0:
+            lam = lam - 0.4 * residual
+        new = []
+        for k, (B, v) in enumerate(zip(A, x, strict=True)):
+            others = residual - B @ v  # sum over the others, less c
+            gamma = 9.0 * np.eye(2) - 0.7 * B.T @ B
+            slope = 2 * (0.5 + k / 5) * v + prices[k]
+            new.append((B.T @ (lam - 0.7 * others) + gamma @ v - slope) / 9.0)
+        x = np.array(new)
+        assert values(iterate.last, variables) == pytest.approx(x.ravel(), abs=1e-12)
+
+
+def test_with_secret_sums_the_run_is_the_same_up_to_the_resolution():
+    problem, variables = market()
+    _, plain = noiseless(problem, 50, randomness=0.0)
+    sharing = dp.SecretSharing(limit=100.0, resolution=2.0**-40)
+    _, secret = noiseless(problem, 50, randomness=0.0, sharing=sharing)
+    apart = np.abs(values(plain.last, variables) - values(secret.last, variables)).max()
+    # Each of 50 sums is off by five halves of a resolution at most, and nothing expands it.
+    assert 0 < apart < 50 * 5 * 2.0**-41
+    coarse = dp.SecretSharing(limit=100.0, resolution=2.0**-6)
+    _, rough = noiseless(problem, 50, randomness=0.0, sharing=coarse)
+    assert np.abs(values(plain.last, variables) - values(rough.last, variables)).max() > 10 * apart
+
+
+def test_with_secret_sums_nobody_else_receives_what_an_agent_sends(monkeypatch):
+    problem, _ = market(4)
+    method = dp.ResourceADMM(sharing=dp.SecretSharing(limit=10.0, resolution=2.0**-30))
+    plan = problem.plan(method, mechanism=None, rounds=3)
+    contributions, messages = [], []
+    sent, forward = ResourceADMM.sent, SummedMethod.send
+
+    def noted(self, local, x):
+        out = sent(self, local, x)
+        contributions.append(out.copy())
+        return out
+
+    def watched(self, server, t, k):
+        server, boxes = forward(self, server, t, k)
+        messages.append(boxes)
+        return server, boxes
+
+    monkeypatch.setattr(ResourceADMM, "sent", noted)
+    monkeypatch.setattr(SummedMethod, "send", watched)
+    plan.run(seed=0)
+    shares = [
+        share for boxes in messages for _, box in boxes if isinstance(box, tuple) for share in box
+    ]
+    assert len(shares) == 3 * 4 * 4 and all(isinstance(share, Share) for share in shares)
+    moved = [value for value in contributions if np.abs(value).max() > 0]
+    assert len(moved) >= 12
+    for value in moved:
+        assert not any(contains(boxes, value) for boxes in messages)
+    # Every agent gets the shares that are for it, one from each.
+    for boxes in messages[1::2]:
+        for name, (_, box) in zip(problem.names, boxes, strict=True):
+            assert [share.receiver for share in box] == [name] * 4
+            assert [share.sender for share in box] == list(problem.names)
+
+
+def test_a_value_beyond_the_limit_ends_the_run_and_is_not_shown():
+    problem, _ = market()
+    plan = problem.plan(
+        dp.ResourceADMM(sharing=dp.SecretSharing(limit=2.0**-6)), mechanism=None, rounds=50
+    )
+    with pytest.raises(dp.DataError, match="beyond the declared limit"):
+        plan.run()
+
+
+@pytest.mark.parametrize("sharing", [None, dp.SecretSharing(100.0, 2.0**-30)], ids=str)
+def test_private_runs_replay_agree_and_stay_within_their_charge(sharing):
+    problem, _ = market()
+    plan = problem.plan(
+        dp.ResourceADMM(sharing=sharing), mechanism=dp.Laplace(decay=0.97), rounds=8, epsilon=2.0,
+        delta=0.0,
+    )  # fmt: skip
+    result = plan.run(seed=1, record=True)
+    for again in (
+        plan.replay(result.transcript),
+        plan.run(seed=1, executor=dp.Threads()),
+        plan.run(seed=1, executor=dp.Processes(2)),
+    ):
+        for one, two in zip(result.last.vectors, again.last.vectors, strict=True):
+            assert np.array_equal(one, two)
+    assert result.ledger.spent() == pytest.approx(2.0)
+    found = dp.check(plan)
+    assert found.passed and min(agent.ratio for agent in found.agents) > 0.99
+    for k, price in enumerate(np.random.default_rng(0).uniform(1, 3, size=(5, 2))):
+        assert not contains((plan, result, result.transcript), price), k
+
+
+def test_the_banner_says_which_conditions_of_48_fail():
+    problem, _ = market(bounded=False)
+    plan = problem.plan(dp.ResourceADMM(), mechanism=None, rounds=1)
+    broken = plan.algorithm.violated(plan.program)
+    assert [line.split(" ")[0] for line in broken] == ["D", "rho", "zeta"]
+    assert "(48) fails: D =" in " ".join(str(plan).split())
+    # One agent alone has admissible parameters: m = M = 2 * 5, A = 1.
+    x, y = cp.Variable(name="x"), cp.Variable(name="y")
+    strong = [dp.Agent(cp.Minimize(50 * cp.square(v)), name=v.name()) for v in (x, y)]
+    pair = dp.Problem(strong, coupling=[0.01 * x + 0.01 * y == 1.0])
+    fine = pair.plan(
+        dp.ResourceADMM(rho=1.0, zeta=0.5, D=2e4, randomness=0.0), mechanism=None, rounds=1
+    )
+    assert fine.algorithm.violated(fine.program) == []
+    assert "(48) promises a linear rate" in " ".join(str(fine).split())
+
+
+def test_what_it_cannot_solve_is_refused():
+    problem, variables = market(2)
+    with pytest.raises(dp.ModelError, match="hides nothing between two agents"):
+        problem.plan(dp.ResourceADMM(sharing=dp.SecretSharing(1.0)), mechanism=None)
+    x = variables[0]
+    both = [dp.Agent(cp.Minimize(cp.sum_squares(x - private(n))), name=n) for n in "ab"]
+    shared = dp.Problem(both, coupling=[cp.sum(x) == 1])
+    with pytest.raises(dp.ModelError, match=r"share a variable.*coupling=\[x == y\]"):
+        shared.plan(dp.ResourceADMM(), mechanism=None)
+    alone = dp.Problem(both)
+    with pytest.raises(dp.ModelError, match="needs the equalities that tie its agents"):
+        alone.plan(dp.ResourceADMM(), mechanism=None)
+    for wrong in ({"rho": 0.0}, {"zeta": -1.0}, {"D": np.inf}, {"randomness": 2.0}):
+        with pytest.raises(dp.ModelError, match=next(iter(wrong))):
+            dp.ResourceADMM(**wrong)
+    with pytest.raises(dp.ModelError, match="dp.SecretSharing"):
+        dp.ResourceADMM(sharing=2.0)
+    with pytest.raises(dp.ModelError, match="'average', 'last', or None"):
+        dp.ResourceADMM(output="first")

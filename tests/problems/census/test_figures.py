@@ -1,0 +1,96 @@
+"""Figures are drawn and labelled; ex-post losses and worst cases are kept apart."""
+
+import numpy as np
+import pytest
+
+from problems.census import figures
+from problems.census.amplifications import surface
+from problems.census.experiment import Trace, Traces
+from problems.census.exposure import Exposure
+from problems.census.methods import METHODS, NOISELESS, Budget
+from problems.census.study import census
+
+ROUNDS = 6
+BUDGET = Budget.of(1.0, ROUNDS)
+
+
+def made(methods, budget):
+    rng = np.random.default_rng(0)
+    study, found = census(3, 5, 14), []
+    for method in methods:
+        guarantee = method.plan(study, 3, 0, ROUNDS, budget).guarantee
+        runs = []
+        for _ in range(3):
+            values = rng.uniform(0.1, 1, size=(ROUNDS + 1, 3))
+            shown = None
+            if budget is not None and method.random:
+                some = rng.uniform(0.3, 1, size=ROUNDS)
+                shown = Exposure(some, np.array([1, 6]), some[[0, -1]])
+            runs.append(Trace(guarantee, values, values[:, 0], values[:, 1], 0.5, shown))
+        found.append(Traces(method, tuple(runs)))
+    return found
+
+
+@pytest.fixture(scope="module")
+def noisy():
+    return made(METHODS, BUDGET)
+
+
+def texts(figure):
+    parts = [figure.get_suptitle()]
+    for axes in figure.axes:
+        parts += [axes.get_title(), axes.get_xlabel(), axes.get_ylabel()]
+    for legend in (*figure.legends, *(axes.get_legend() for axes in figure.axes)):
+        parts += [] if legend is None else [text.get_text() for text in legend.get_texts()]
+    return " ".join(parts)
+
+
+def test_every_curve_stands_beside_its_total(noisy, tmp_path):
+    figure = figures.comparison({"one": (BUDGET, noisy)}, "made up")
+    assert len(figure.axes) == 3
+    shown = texts(figure)
+    for part in ("made up", "not private", "(1, 1e-06)-DP in total", "worst-case epsilon"):
+        assert part in shown
+    for method in METHODS:
+        assert method.name in shown
+    assert "post" not in shown and "gamma" not in shown
+    # The guarantee ends at the total.
+    ends = [line.get_ydata()[-1] for line in figure.axes[2].lines]
+    assert ends[1:] == pytest.approx([1, 1], rel=1e-4) and ends[0] > 1
+    figure.savefig(tmp_path / "figure.png")
+
+
+def test_bands_hold_all_runs(noisy):
+    top = figures.comparison({"one": (BUDGET, noisy)}, "made up").axes[0]
+    assert len(top.lines) == len(top.collections) == len(METHODS)
+    np.testing.assert_allclose(top.lines[0].get_ydata(), noisy[0].distances.mean(axis=0))
+    box = top.collections[0].get_paths()[0].vertices[:, 1]
+    assert box.min() == pytest.approx(noisy[0].distances.min())
+    assert box.max() == pytest.approx(noisy[0].distances.max())
+
+
+def test_ex_post_losses_have_a_figure_that_says_what_they_are_not(noisy, tmp_path):
+    figure = figures.exposures({"one": noisy}, "made up")
+    shown = texts(figure)
+    assert "NO GUARANTEE" in shown and "worst" not in shown and "DP" not in shown
+    assert "Algorithm 2*, expected" in shown
+    assert "fixed weights" not in shown and "Appendix J" not in shown
+    figure.savefig(tmp_path / "figure.png")
+
+
+def test_figure_1_marks_where_the_claim_is_too_small(tmp_path):
+    found = surface(8)
+    assert found.exact.shape == (8, 8)
+    # Small where intervals are long and noise is weak; there alone the claim is not too small.
+    assert found.exact[0, 0] == found.exact.max() and found.exact[-1, -1] == found.exact.min()
+    assert 0.5 < found.short.mean() < 1 and found.short[0, 0] and not found.short[-1, -1]
+    figure = figures.surfaces(found)
+    for part in ("exact gamma", "which is none", "too small", "claim smaller", "NO GUARANTEE"):
+        assert part in texts(figure)
+    figure.savefig(tmp_path / "figure.png")
+
+
+def test_figure_d_has_no_guarantee(tmp_path):
+    figure = figures.noiseless({"one": made(NOISELESS, None)}, "made up")
+    assert "no guarantee" in texts(figure) and len(figure.axes[0].lines) == 4
+    figure.savefig(tmp_path / "figure.png")
