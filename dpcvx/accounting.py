@@ -180,6 +180,7 @@ def gaussian_multiplier(
     With `ratios`, so many releases at each of these multiples of it.
     """
     check_epsilon(epsilon)
+    _check_ratios(ratios)
     if delta == 0:
         raise PrivacyError(
             "Gaussian noise cannot give delta = 0: its privacy loss is unbounded. State a delta "
@@ -206,6 +207,7 @@ def laplace_multiplier(
     """
     check_epsilon(epsilon)
     check_delta(delta)
+    _check_ratios(ratios)
     pure = steps * math.fsum(1 / r for r in ratios) / epsilon * _UP
     if delta == 0:
         return pure
@@ -258,6 +260,14 @@ def ryu_kim_claim(steps: int, epsilon: float, delta: float) -> float:
     releases it says 9.766; the truth is 11.918.
     """
     return math.sqrt(steps * math.log(1 / delta) / math.log(1.25 / delta)) * epsilon
+
+
+def _check_ratios(ratios: Sequence[float]) -> None:
+    if min(ratios) < _SMALLEST:
+        raise PrivacyError(
+            f"The noise of the last release would be {min(ratios):.3g} of that of the first, which "
+            "cannot be accounted for. Use fewer rounds, or a decay= closer to 1."
+        )
 
 
 def check_delta(delta: float) -> None:

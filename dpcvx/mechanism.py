@@ -199,9 +199,9 @@ class Calibrated:
         declared = self.mechanism.step_epsilon
         return 1.0 / self.multiplier if declared is None else declared
 
-    def grid(self, sensitivity: float, size: int) -> Grid:
+    def grid(self, sensitivity: float, size: int, floor: float = 0.0) -> Grid:
         """Grid and noise scale for a value of positive sensitivity in the mechanism's norm."""
-        return grid_for(sensitivity, size, self.mechanism.norm, self.multiplier)
+        return grid_for(sensitivity, size, self.mechanism.norm, self.multiplier, floor)
 
     def hidden_grid(self, sensitivity: float, size: int) -> Grid:
         """The same for iterates of which only the last one leaves."""

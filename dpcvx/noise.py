@@ -73,7 +73,9 @@ class Grid:
         return np.asarray(self.width * on_grid(values, self), dtype=np.float64)
 
 
-def grid_for(sensitivity: float, size: int, norm: int, multiplier: float) -> Grid:
+def grid_for(
+    sensitivity: float, size: int, norm: int, multiplier: float, floor: float = 0.0
+) -> Grid:
     """Grid that rounds a vector of a given sensitivity; depends on public numbers only.
 
     Parameters
@@ -85,6 +87,9 @@ def grid_for(sensitivity: float, size: int, norm: int, multiplier: float) -> Gri
     norm : {1, 2}
     multiplier : float
         Noise scale over sensitivity.
+    floor : float
+        Least width: far above the rounding errors of what is released. Where it decides, these
+        count as another half width.
 
     Raises
     ------
@@ -103,6 +108,9 @@ def grid_for(sensitivity: float, size: int, norm: int, multiplier: float) -> Gri
         )
     width = 2.0 ** math.floor(math.log2(wanted))
     rounded = sensitivity + width * spread
+    if width < floor:
+        width = 2.0 ** math.ceil(math.log2(floor))
+        rounded = sensitivity + 2 * width * spread
     return Grid(width, rounded, multiplier * rounded)
 
 

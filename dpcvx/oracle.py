@@ -29,6 +29,8 @@ from .publication import Statistic
 from .sensitivity import Sensitivity
 
 Array = NDArray[np.float64]
+# Least width of the grid of a point, relative to its largest component.
+_ROUNDING = 2.0**-44
 T = TypeVar("T")
 
 
@@ -225,6 +227,7 @@ class PrivateOracle(_Numbered):
         noisy = exit.calibrated is not None
         self._objective = _guarded(exit.agent, lambda: form.bind(data, clips, limited=noisy))
         self._private = bool(form.private)
+        self._secret = self._private and (sensitivity is None or sensitivity.bound(2).value > 0)
         self._sensitivity = sensitivity
         self._exit = exit
         self._noisy = sensitivity is not None and noisy
@@ -271,7 +274,10 @@ class PrivateOracle(_Numbered):
             grid = noise.hidden_grid(self._level, x.size)
             entry = _entry(noise, place, grid, "iterate", "derived")
         else:
-            grid, entry = self._entry(place, size * bound, x.size, "iterate")
+            # Rounding errors of the point are a small part of the grid's width, however small the
+            # step is next to it.
+            floor = _ROUNDING * float(np.abs(center).max(initial=0.0))
+            grid, entry = self._entry(place, size * bound, x.size, "iterate", floor=floor)
 
         def moved() -> Array:
             g = self._exact(x, bound, False)
@@ -280,8 +286,11 @@ class PrivateOracle(_Numbered):
         return self._exit(place, entry, moved, grid)
 
     def uniform(self, size: int) -> Array:
-        """From the agent's own source, before the noise of the round."""
-        return self._exit.uniform(self._round, size)
+        """From the agent's own source, before the noise of the round.
+
+        An agent with nothing to hide needs no secrets, and its points are then known from messages.
+        """
+        return self._exit.uniform(self._round, size) if self._secret else super().uniform(size)
 
     def solution(self, x: Array, step: ProximalStep) -> Array:
         """Local step at the exact gradient plus noise shaped like the step's own geometry.
@@ -375,6 +384,7 @@ class PrivateOracle(_Numbered):
         size: int,
         released: str,
         asserted: bool = False,
+        floor: float = 0.0,
     ) -> tuple[Grid | None, Entry | None]:
         if self._noise is None:
             exposed = Entry(*place, "none", 0.0, math.inf, 0.0, "none", released)
@@ -383,7 +393,7 @@ class PrivateOracle(_Numbered):
             return None, None
         certificate = "derived" if self._sensitivity is None else self._sensitivity.certificate
         certificate = "asserted" if asserted else certificate
-        return entry_for(self._noise, place, bound, size, released, certificate)
+        return entry_for(self._noise, place, bound, size, released, certificate, floor)
 
     @property
     def _noise(self) -> Calibrated | None:
@@ -503,9 +513,10 @@ def entry_for(
     size: int,
     released: str,
     certificate: Literal["derived", "asserted"] = "derived",
+    floor: float = 0.0,
 ) -> tuple[Grid, Entry]:
     """Grid and ledger entry of a release of `size` components with a sensitivity bound."""
-    grid = calibrated.grid(bound, size)
+    grid = calibrated.grid(bound, size, floor)
     return grid, _entry(calibrated, place, grid, released, certificate)
 
 

@@ -159,6 +159,35 @@ def poll() -> Instance:
     return Instance(dp.Problem(agents, coupling=[w == y]), tuple(secrets))
 
 
+def sensors() -> Instance:
+    """Four agents that all hold all shared entries, in other orders, one of them without data."""
+    rng = np.random.default_rng(19)
+    u, v = cp.Variable(2, name="u"), cp.Variable(name="v")
+    own = cp.Variable(2, name="own")
+    secrets = rng.normal(size=(3, 3))
+    data = [
+        dp.Private(secrets[k], name=f"reading{k}", adjacency=dp.Within(0.05, norm=p))
+        for k, p in enumerate((1, 2, np.inf))
+    ]
+    agents = [
+        dp.Agent(cp.Minimize(cp.sum_squares(cp.hstack([u, v]) - data[0])), name="north"),
+        dp.Agent(
+            cp.Minimize(cp.sum_squares(cp.hstack([v, u]) - data[1])),
+            [cp.abs(u) <= 0.3],
+            name="east",
+        ),
+        dp.Agent(
+            cp.Minimize(
+                cp.sum_squares(cp.hstack([u + own, v]) - data[2]) + 0.5 * cp.sum_squares(own)
+            ),
+            [cp.sum(u) + v <= 0.2, own >= -0.1],
+            name="south",
+        ),
+        dp.Agent(cp.Minimize(cp.sum_squares(u - 0.2) + cp.square(v)), [v >= -0.5], name="west"),
+    ]
+    return Instance(dp.Problem(agents), tuple(secrets))
+
+
 INSTANCES: dict[str, Callable[[], Instance]] = {
     "power line": power_line,
     "overlapping slices": overlapping_slices,
@@ -166,6 +195,8 @@ INSTANCES: dict[str, Callable[[], Instance]] = {
 }
 # Their gradients are not affine in the data: for methods that use gradients in every step.
 RECORDS: dict[str, Callable[[], Instance]] = {"clinics": clinics}
+# More than two agents that hold all shared entries: for methods on networks.
+NETWORKS: dict[str, Callable[[], Instance]] = {"sensors": sensors}
 # Users and a public agent, tied by equalities: for methods that take these.
 COUPLED: dict[str, Callable[[], Instance]] = {
     "household tariff": household_tariff,

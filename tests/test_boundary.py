@@ -32,8 +32,14 @@ IMPORTERS = {
     "dpcvx.not_private": {"__init__", "compare"},  # compare: on stand-in data
     # network: seeded random graphs, which are public.
     "dpcvx.noise": {
-        "mechanism", "oracle", "run", "check", "audit", "network", "secret_sharing",
-    },  # fmt: skip
+        "mechanism",
+        "oracle",
+        "run",
+        "check",
+        "audit",
+        "network",
+        "secret_sharing",
+    },
     "dpcvx.check": {"__init__", "audit"},
     "dpcvx.neighbours": {"check"},
     "dpcvx.noise.rounded_normal": {"mechanism"},

@@ -1,7 +1,7 @@
 """What every algorithm promises, on every instance.
 
-A new algorithm is added to `METHODS` or `COUPLED_METHODS`, a new instance to the dictionaries of
-`instances`.
+A new algorithm is added to `METHODS`, `COUPLED_METHODS` or `NETWORK_METHODS`, a new instance to the
+dictionaries of `instances`.
 """
 
 import pickle
@@ -14,7 +14,7 @@ import dpcvx as dp
 from dpcvx.algorithms.base import Algorithm
 from dpcvx.projection import Projector
 from tests.helpers import contains
-from tests.instances import COUPLED, HIDDEN, INSTANCES, RECORDS
+from tests.instances import COUPLED, HIDDEN, INSTANCES, NETWORKS, RECORDS
 
 
 @dataclass(frozen=True)
@@ -76,24 +76,41 @@ COUPLED_METHODS = {
     ),
     "gradient ADMM, once": Method(dp.GradientADMM(), dp.GradientADMM(), 3000, "once"),
 }
-EVERY_METHOD = METHODS | COUPLED_METHODS
+# Without noise, ADMM alone converges to the optimum with a constant step.
+OVER_PATH = dp.DecentralizedADMM("path", D=60.0, zeta=10.0)
+NETWORK_METHODS = {
+    "decentralised ADMM": Method(OVER_PATH, OVER_PATH, 3000),
+    "decentralised ADMM, once": Method(OVER_PATH, OVER_PATH, 3000, "once"),
+} | {
+    f"decentralised gradient, {aggregate}": Method(method, method, 0)
+    for aggregate, method in {
+        "mixing": dp.DecentralizedGradient("ring", dp.GeometricStep(0.9, 0.05)),
+        "mean": dp.DecentralizedGradient("complete", 0.03, "mean"),
+        "pair": dp.DecentralizedGradient("complete", 0.03, "pair"),
+        "range": dp.DecentralizedGradient("star", dp.SqrtStep(), "range"),
+    }.items()
+}
+EVERY_METHOD = METHODS | COUPLED_METHODS | NETWORK_METHODS
 # For observers of the last iterate alone.
 HIDDEN_METHODS = {
     order: dp.GradientADMM(beta=2.0, order=order)
     for order in ("fixed", "permutation", "stopping", "sampling")
 }
 ROUNDS = 12
-EVERY = INSTANCES | RECORDS | COUPLED
+EVERY = INSTANCES | RECORDS | COUPLED | NETWORKS
 GRADIENTS = [m for m in METHODS if m.startswith("linearised") and METHODS[m].release != "once"]
 CONSENSUS = [(m, i) for m in METHODS for i in INSTANCES]
 CONSENSUS += [(m, i) for m in GRADIENTS for i in RECORDS]
 # Records with logistic losses cannot be released once.
 TIED = [(m, i) for m in COUPLED_METHODS for i in COUPLED if "once" not in m or i != "survey"]
-pairs = pytest.mark.parametrize(("method", "instance"), CONSENSUS + TIED, ids=str)
+NETWORKED = [(m, i) for m in NETWORK_METHODS for i in NETWORKS]
+NETWORKED += [("decentralised ADMM", "power line"), ("decentralised gradient, range", "clinics")]
+ALL = CONSENSUS + TIED + NETWORKED
+pairs = pytest.mark.parametrize(("method", "instance"), ALL, ids=str)
 # One user per round: with several, the rounds do not come to rest.
-converging = pytest.mark.parametrize(
-    ("method", "instance"), CONSENSUS + [p for p in TIED if p[1] == "one household"], ids=str
-)
+CONVERGING = CONSENSUS + [p for p in TIED if p[1] == "one household"]
+CONVERGING += [p for p in NETWORKED if NETWORK_METHODS[p[0]].rounds > 0]
+converging = pytest.mark.parametrize(("method", "instance"), CONVERGING, ids=str)
 
 
 def private_plan(method, instance, problem=None, **arguments):
@@ -183,6 +200,23 @@ def test_neighbours_differ_by_no_more_than_was_charged_and_outside_not_at_all(me
     # A perturbed output can sit in a corner of its set for both neighbours.
     if "output" not in method:
         assert min(agent.ratio for agent in found.agents) > 0.05
+
+
+@pytest.mark.parametrize(("method", "instance"), NETWORKED, ids=str)
+def test_noise_that_falls_costs_what_was_planned(method, instance):
+    mechanism = dp.Gaussian(multiplier=20.0, decay=0.9)
+    plan = private_plan(method, instance, mechanism=mechanism, rounds=5)
+    result = plan.run(seed=2, record=True)
+    assert result.ledger.spent() == pytest.approx(plan.guarantee.epsilon, rel=1e-9)
+    found = {(e.round, e.multiplier) for a in result.ledger.values() for e in a.entries}
+    assert found == {(t, 20.0 * 0.9 ** max(0, t - 1)) for t, _ in found}
+    again = plan.replay(result.transcript)
+    assert all(np.array_equal(a, b) for a, b in zip(vectors(result), vectors(again), strict=True))
+
+
+@pytest.mark.parametrize("method", ["decentralised ADMM", "decentralised gradient, range"])
+def test_attacks_on_methods_over_networks_find_nothing(method):
+    assert dp.audit(private_plan(method, "sensors", rounds=2), runs=20).passed
 
 
 @pairs

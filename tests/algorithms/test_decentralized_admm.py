@@ -1,0 +1,337 @@
+"""Decentralised ADMM against the printed iteration, its sign, its limit."""
+
+import re
+
+import cvxpy as cp
+import networkx as nx
+import numpy as np
+import pytest
+from scipy.special import expit
+
+import dpcvx as dp
+from dpcvx.algorithms.base import Local
+from dpcvx.algorithms.neighbours import Inbox, Walker
+from dpcvx.network import network, random_network
+from dpcvx.projection import Projector
+from tests.algorithms.test_neighbours import noiseless, noisy, points, study
+from tests.algorithms.test_neighbours import weights as weights
+
+GRAPHS = {
+    "ring": nx.cycle_graph(6),
+    "star": nx.star_graph(5),
+    "path": nx.path_graph(6),
+    "complete": nx.complete_graph(6),
+    "random": random_network(list("abcdef"), 8, seed=1).graph(),
+}
+graphs = pytest.mark.parametrize("graph", GRAPHS)
+
+
+def printed(gradient, neighbours, start, rounds, D, zeta, weight, sign=1, project=lambda k, x: x):
+    """Algorithm 1, line by line; the paper's sign is -1. Iterates, shape (rounds, agents, n)."""
+    x, path = np.array(start), []
+    lam = np.zeros_like(x)
+    for t in range(1, rounds + 1):
+        before, x = x, np.empty_like(x)
+        for i, around in enumerate(neighbours):
+            share = weight(i, t)  # Gamma / D
+            mean = sum(before[j] for j in around) / len(around)
+            x[i] = share * before[i] + (1 - share) * mean
+            x[i] = project(i, x[i] - gradient(i, before[i]) / D + lam[i] / D)
+        for i, around in enumerate(neighbours):
+            lam[i] += sign * zeta * sum(x[j] - x[i] for j in around)
+        path.append(x)
+    return np.array(path)
+
+
+# -- the printed algorithm -------------------------------------------------------------------------
+
+
+@graphs
+@pytest.mark.parametrize("randomness", [1.0, 0.4])
+def test_rounds_are_those_of_the_paper_with_the_weights_that_were_drawn(weights, graph, randomness):
+    given = study(6)
+    algorithm = dp.DecentralizedADMM(GRAPHS[graph], D=7.0, zeta=0.6, randomness=randomness)
+    result = noiseless(given, algorithm, 8).run(seed=2, iterates=True)
+    net = network(GRAPHS[graph], list("abcdef"))
+    expected = printed(
+        given.gradient, net.neighbours, np.zeros((6, 3)), 8, 7.0, 0.6,
+        lambda i, t: 0.5 + randomness * (weights[i, t] - 0.5),
+    )  # fmt: skip
+    assert points(result) == pytest.approx(expected, abs=1e-12)
+    averages = np.array([iterate.average.vectors for iterate in result.iterates])
+    counts = np.arange(1, 9)[:, None, None]
+    assert averages == pytest.approx(expected.cumsum(axis=0) / counts, abs=1e-12)
+    gaps = expected - expected.mean(axis=1, keepdims=True)
+    assert result.history.primal == pytest.approx(np.linalg.norm(gaps, axis=(1, 2)), abs=1e-12)
+    moves = np.diff(expected, axis=0, prepend=np.zeros((1, 6, 3)))
+    assert result.history.dual == pytest.approx(np.linalg.norm(moves, axis=(1, 2)), abs=1e-12)
+
+
+def test_points_are_projected_onto_the_set_of_each_agent(weights):
+    limits = [0.1, 0.2, 0.3, np.inf, 0.15, 0.4]
+
+    def sets(k, x):
+        return [cp.abs(x) <= limits[k]] if np.isfinite(limits[k]) else []
+
+    given = study(6, sets=sets)
+    result = noiseless(given, dp.DecentralizedADMM("ring", 7.0, 0.6), 8).run(seed=2, iterates=True)
+    expected = printed(
+        given.gradient, network("ring", list("abcdef")).neighbours, np.zeros((6, 3)), 8, 7.0, 0.6,
+        lambda i, t: weights[i, t], project=lambda k, x: np.clip(x, -limits[k], limits[k]),
+    )  # fmt: skip
+    assert points(result) == pytest.approx(expected, abs=1e-12)
+
+
+class Stub:
+    """Answers with given weights and gradients, and keeps the questions."""
+
+    def __init__(self, weights, gradient, noise=0.0):
+        self._weights, self._gradient, self._noise = weights, gradient, noise
+        self.asked = []
+
+    def uniform(self, size):
+        assert size == self._weights.size
+        return self._weights
+
+    def step(self, x, center, size, through=None, whole=False):
+        assert whole and through is None
+        self.asked.append((x, center, size))
+        return center - size * self._gradient + self._noise
+
+
+def turn(t, w, randomness=1.0, noise=0.0, lam=(0.2, -0.1)):
+    """One turn of agent 0, with two neighbours."""
+    x = cp.Variable(2, name="x")
+    agents = [dp.Agent(cp.Minimize(cp.sum_squares(x)), name=name) for name in "abc"]
+    method = dp.DecentralizedADMM("complete", 5.0, 0.5, randomness)
+    plan = dp.Problem(agents).plan(method, mechanism=None, rounds=1)
+    agent = plan.program.agents[0]
+    tools = Local(agent, Projector(agent.constraints, agent.name), None, lambda x: x)
+    state = Walker(np.array([1.0, 2.0]), np.array([0.5, 0.5]), np.array(lam), turns=2)
+    inbox = Inbox(0, (1, 2), np.array([[3.0, 0.0], [5.0, 1.0]]), np.full(3, 1 / 3))
+    oracle = Stub(np.array(w), np.array([10.0, -5.0]), noise)
+    after, reply = plan.algorithm.act(tools, state, t, 0, inbox, oracle)
+    return after, reply, oracle
+
+
+@pytest.mark.parametrize("w", [(0.0, 0.0), (0.25, 0.75), (1.0, 1.0)])
+def test_a_turn_by_hand(w):
+    after, reply, oracle = turn(3, w, noise=0.125)
+    # Sum over the neighbours of x_j - x_i: (2, -2) + (4, -1) = (6, -3); times zeta: (3, -1.5).
+    assert after.lam == pytest.approx([3.2, -1.6])
+    mix = np.array(w) * [1.0, 2.0] + (1 - np.array(w)) * [4.0, 0.5]
+    expected = mix + np.array([3.2, -1.6]) / 5 - np.array([10.0, -5.0]) / 5 + 0.125
+    assert after.x == pytest.approx(expected)
+    assert np.array_equal(reply, after.x)
+    assert after.average == pytest.approx(0.5 + (expected - 0.5) / 3)
+    assert after.turns == 3
+    ((at, _, size),) = oracle.asked
+    assert at.tolist() == [1.0, 2.0] and size == 0.2
+
+
+def test_in_the_first_round_nobody_has_answered_yet():
+    after, _, _ = turn(1, (0.5, 0.5), lam=(0.0, 0.0))
+    assert np.array_equal(after.lam, [0.0, 0.0])
+
+
+@pytest.mark.parametrize("randomness", [0.0, 0.3, 1.0])
+def test_weights_lie_in_an_interval_around_one_half(randomness):
+    low, high = (
+        turn(3, (u, u), randomness)[2].asked[0][1] - np.array([3.2, -1.6]) / 5 for u in (0.0, 1.0)
+    )
+    own, mean = np.array([1.0, 2.0]), np.array([4.0, 0.5])
+    for found, share in ((low, 0.5 - randomness / 2), (high, 0.5 + randomness / 2)):
+        assert found == pytest.approx(share * own + (1 - share) * mean)
+
+
+# -- the sign --------------------------------------------------------------------------------------
+
+
+def logistic(agents=10, records=20, n=3):
+    """Regularised logistic regression, and the gradient of an agent."""
+    rng = np.random.default_rng(7)
+    z, features, labels, made = cp.Variable(n, name="z"), [], [], []
+    for k in range(agents):
+        X = rng.normal(size=(records, n))
+        X /= np.linalg.norm(X, axis=1, keepdims=True)
+        y = np.sign(X @ np.ones(n) + rng.normal(size=records))
+        features.append(X)
+        labels.append(y)
+        rows = dp.Private(y[:, None] * X, name=f"X{k}", adjacency=dp.Rows(1.0))
+        loss = cp.sum(cp.logistic(-(rows @ z))) / records + cp.sum_squares(z) / 2
+        made.append(dp.Agent(cp.Minimize(loss), name=f"a{k}"))
+
+    def gradient(k, x):
+        margins = labels[k] * (features[k] @ x)
+        return x - features[k].T @ (labels[k] * expit(-margins)) / records
+
+    return dp.Problem(made), gradient
+
+
+def test_with_the_printed_sign_of_the_multipliers_iterates_diverge(weights):
+    """10 agents, 20 edges, D = 10, zeta = 1/2, as in the paper's Appendix E."""
+    problem, gradient = logistic()
+    net = random_network([f"a{k}" for k in range(10)], 20, seed=4)
+    algorithm = dp.DecentralizedADMM(net, D=10.0, zeta=0.5)
+    plan = problem.plan(algorithm, mechanism=None, rounds=170)
+    result = plan.run(seed=1, iterates=True)
+    wrong, right = (
+        printed(
+            gradient, net.neighbours, np.zeros((10, 3)), 170, 10.0, 0.5,
+            lambda i, t: weights[i, t], sign,
+        )
+        for sign in (-1, 1)
+    )  # fmt: skip
+    assert np.abs(wrong[-1]).max() > 1e20
+    assert points(result) == pytest.approx(right, abs=1e-11)
+    for x in result.last.vectors:
+        assert np.abs(sum(gradient(k, x) for k in range(10))).max() < 1e-7
+
+
+# -- convergence without noise ---------------------------------------------------------------------
+
+
+def linear(errors, floor):
+    """Whether errors fall to the floor, and in the second half as fast as in the first, about."""
+    logs = np.log(np.maximum(errors, floor))
+    end = int(np.argmax(logs <= np.log(floor))) or len(logs) - 1
+    first, second = logs[0] - logs[end // 2], logs[end // 2] - logs[end]
+    return errors[-1] <= floor and second > 0.5 * first
+
+
+@graphs
+def test_convergence_is_linear_with_random_weights_and_to_the_central_optimum(graph):
+    given = study(6)
+    plan = noiseless(given, dp.DecentralizedADMM(GRAPHS[graph]), 260)
+    result = plan.run(seed=5, iterates=True)
+    errors = np.abs(points(result) - given.optimum).max(axis=(1, 2))
+    assert linear(errors, 1e-9)
+    assert result.reported == "last" and result.consensus_residual < 1e-9
+
+
+def test_the_check_of_linear_convergence_knows_others():
+    t = np.arange(1.0, 701.0)
+    assert linear(0.9**t, 1e-9)
+    assert not linear(1 / t, 1e-3) and not linear(1e-6 / t**2, 1e-9)
+    assert not linear(0.99**t, 1e-9)
+
+
+@pytest.mark.parametrize("graph", ["star", "random"])
+def test_with_sets_of_their_own_agents_meet_in_the_best_common_point(graph):
+    lows, highs = [-0.3, -0.1, -0.5, -0.2, -0.9, -1], [0.4, 0.9, 0.1, 0.5, 0.2, 1]
+    given = study(6, sets=lambda k, x: [x >= lows[k], x <= highs[k]])
+    result = noiseless(given, dp.DecentralizedADMM(GRAPHS[graph]), 600).run(seed=5)
+    for x in result.last.vectors:
+        # Stationary in the intersection: a projected gradient step does not move.
+        assert np.clip(x - given.slope(x), -0.1, 0.1) == pytest.approx(x, abs=1e-9)
+    assert 0 < np.sum(np.abs(np.abs(x) - 0.1) < 1e-9)
+    assert result.max_violation < 1e-9
+
+
+def test_with_cones_agents_meet_in_the_central_optimum():
+    shapes = [
+        lambda x: [cp.norm(x) <= 0.3],
+        lambda x: [cp.sum(x) == 0.1],
+        lambda x: [x[0] >= 0.05, cp.norm1(x) <= 0.6],
+        lambda x: [],
+    ]
+    given = study(4, sets=lambda k, x: shapes[k](x))
+    result = noiseless(given, dp.DecentralizedADMM("path"), 450).run(seed=5)
+    dp.not_private.central(given.problem).solve(cp.CLARABEL)
+    for x in result.last.vectors:
+        assert x == pytest.approx(given.x.value, abs=1e-4)
+
+
+def test_two_agents_are_a_network():
+    given = study(2)
+    result = noiseless(given, dp.DecentralizedADMM("path"), 400).run(seed=0)
+    assert np.array(result.last.vectors) == pytest.approx(np.array([given.optimum] * 2), abs=1e-9)
+
+
+def test_less_noise_brings_the_result_closer():
+    given = study(5)
+    gaps = []
+    for multiplier in (30.0, 0.3):
+        mechanism = dp.Gaussian(multiplier=multiplier)
+        plan = noisy(given, dp.DecentralizedADMM("ring"), 100, mechanism=mechanism)
+        late = points(plan.run(seed=3, iterates=True))[50:].mean(axis=(0, 1))
+        gaps.append(np.linalg.norm(late - given.optimum))
+    assert gaps[1] < 0.2 * gaps[0]
+
+
+# -- constants -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("graph", ["star", "random"])
+def test_constants_follow_from_the_smoothness_and_the_network(graph):
+    given = study(6)
+    algorithm = noiseless(given, dp.DecentralizedADMM(GRAPHS[graph])).algorithm
+    assert algorithm.D == pytest.approx(4 * given.smoothness)
+    largest = np.linalg.eigvalsh(nx.laplacian_matrix(GRAPHS[graph]).toarray().astype(float))[-1]
+    assert algorithm.zeta == pytest.approx(algorithm.D / (3 * largest))
+    assert algorithm.graph.agents == tuple("abcdef")
+    chosen = noiseless(given, dp.DecentralizedADMM(GRAPHS[graph], D=20.0)).algorithm
+    assert (chosen.D, chosen.zeta) == (20.0, pytest.approx(20 / (3 * largest)))
+    both = noiseless(given, dp.DecentralizedADMM(GRAPHS[graph], 20.0, 0.1)).algorithm
+    assert (both.D, both.zeta, both.randomness) == (20.0, 0.1, 1.0)
+
+
+def test_linear_objectives_have_a_D_of_one():
+    x = cp.Variable(2, name="x", bounds=[-1, 1])
+    d = dp.Private([1.0, 2.0], name="d", adjacency=dp.Within(0.1))
+    agents = [dp.Agent(cp.Minimize(d @ x), name="a"), dp.Agent(cp.Minimize(x[0]), name="b")]
+    plan = dp.Problem(agents).plan(dp.DecentralizedADMM(), mechanism=None, rounds=300)
+    assert plan.algorithm.D == 1.0
+    assert plan.run(seed=0).last[x] == pytest.approx([-1.0, -1.0], abs=1e-9)
+
+
+def test_without_a_smoothness_constant_D_is_asked_for():
+    x = cp.Variable(2, name="x")
+    d = dp.Private([1.0, 2.0], name="d", adjacency=dp.Within(0.1))
+    agents = [
+        dp.Agent(cp.Minimize(cp.sum_squares(x - d) + cp.norm1(x)), name="a"),
+        dp.Agent(cp.Minimize(cp.sum_squares(x)), name="b"),
+    ]
+    problem = dp.Problem(agents)
+    with pytest.raises(dp.ModelError, match=r"No smoothness constant.*DecentralizedADMM\(D=\.\.\."):
+        problem.plan(dp.DecentralizedADMM(), epsilon=1.0, delta=1e-6, rounds=2)
+    plan = problem.plan(dp.DecentralizedADMM(D=5.0), epsilon=1.0, delta=1e-6, rounds=2)
+    assert plan.run(seed=0).rounds == 2
+
+
+@pytest.mark.parametrize("name", ["D", "zeta"])
+@pytest.mark.parametrize("value", [0.0, -1.0, np.inf, np.nan, "1", True])
+def test_constants_are_positive_finite_numbers(name, value):
+    message = f"dp.DecentralizedADMM({name}={value!r}) must be a positive finite number"
+    with pytest.raises(dp.ModelError, match=re.escape(message)):
+        dp.DecentralizedADMM(**{name: value})
+
+
+@pytest.mark.parametrize("value", [-0.1, 1.1, np.nan, np.inf, "1", None])
+def test_randomness_lies_between_none_and_all(value):
+    message = f"randomness={value!r}) must be a number from 0 (fixed weights) to 1"
+    with pytest.raises(dp.ModelError, match=re.escape(message)):
+        dp.DecentralizedADMM(randomness=value)
+    for good in (0, 0.0, 0.5, 1):
+        assert dp.DecentralizedADMM(randomness=good).randomness == good
+
+
+def test_a_nonconvex_objective_is_refused():
+    x = cp.Variable(2, name="x")
+    agents = [
+        dp.Agent(cp.Minimize(-cp.sum_squares(x)), [cp.abs(x) <= 1], name="a"),
+        dp.Agent(cp.Minimize(cp.sum_squares(x)), name="b"),
+    ]
+    with pytest.raises(dp.ModelError, match="DecentralizedADMM"):
+        dp.Problem(agents).plan(dp.DecentralizedADMM(D=5.0), mechanism=None, rounds=2)
+
+
+def test_texts_name_the_method_its_network_and_its_constants():
+    assert str(dp.DecentralizedADMM()) == "decentralised ADMM over complete"
+    plan = noisy(study(), dp.DecentralizedADMM("ring", D=8.0, zeta=0.5))
+    text = str(plan.algorithm)
+    assert text.startswith("decentralised ADMM over 5 agents, 5 edges, metropolis weights")
+    assert text.endswith("D = 8, zeta = 0.5")
+    assert "decentralised ADMM over 5 agents" in str(plan)
+    (noise,) = {a.noise for a in plan.guarantee.agents}
+    assert "3 times the sensitivity of the new point" in noise

@@ -1,0 +1,350 @@
+"""Decentralised gradient descent against the printed steps, for every aggregate."""
+
+import re
+from functools import cache
+
+import cvxpy as cp
+import networkx as nx
+import numpy as np
+import pytest
+
+import dpcvx as dp
+from dpcvx.algorithms.base import Local
+from dpcvx.algorithms.decentralized_gradient import AGGREGATES
+from dpcvx.algorithms.neighbours import Inbox, Walker
+from dpcvx.network import WEIGHTS, network, random_network
+from dpcvx.projection import Projector
+from tests.algorithms.test_neighbours import noiseless, noisy, points, study
+from tests.algorithms.test_neighbours import weights as weights
+
+RULES = {
+    "constant": dp.ConstantStep(0.1),
+    "geometric": dp.GeometricStep(0.9, 0.2),
+    "square root": dp.SqrtStep(),
+}
+GRAPHS = {
+    "ring": nx.cycle_graph(6),
+    "star": nx.star_graph(5),
+    "random": random_network(list("abcdef"), 8, seed=1).graph(),
+    "complete": nx.complete_graph(6),
+}
+
+
+def mixing(net, X, i, w):
+    return sum(net.weights[i, j] * X[j] for j in (*net.neighbours[i], i)), X[i]
+
+
+def mean(net, X, i, w):
+    return X.mean(axis=0), X.mean(axis=0)
+
+
+def farthest(X):
+    """Every pair in turn."""
+    pairs = [(a, b) for a in range(len(X)) for b in range(a)]
+    return max(pairs, key=lambda p: np.abs(X[p[0]] - X[p[1]]).sum())
+
+
+def pair(net, X, i, w):
+    """(7), where the weight belongs to either of the two."""
+    a, b = farthest(X)
+    others = sum(X[j] for j in range(len(X)) if j not in (a, b))
+    return (2 * w * X[a] + 2 * (1 - w) * X[b] + others) / len(X), X.mean(axis=0)
+
+
+def anywhere(net, X, i, w):
+    """(28)."""
+    near = X[[*net.neighbours[i], i]]
+    return w * near.min(axis=0) + (1 - w) * near.max(axis=0), X[i]
+
+
+PRINTED = {"mixing": mixing, "mean": mean, "pair": pair, "range": anywhere}
+
+
+def printed(given, net, aggregate, eta, weights, start, rounds, flipped=None):
+    """The iteration, line by line; `flipped` may turn the weights of an agent around."""
+    X, path = np.array(start), []
+    for t in range(1, rounds + 1):
+        after = np.empty_like(X)
+        for i in range(len(X)):
+            w = weights.get((i, t))
+            w = 1 - w if flipped is not None and flipped(X, i) else w
+            center, at = PRINTED[aggregate](net, X, i, w)
+            after[i] = center - eta(t) * given.gradient(i, at)
+        X = after
+        path.append(X)
+    return np.array(path)
+
+
+def orientation(X, i):
+    """Agents list their neighbours first and themselves last; the earlier of the two is w's."""
+    rows = [*(j for j in range(len(X)) if j != i), i]
+    a, b = farthest(X)
+    return rows.index(a) > rows.index(b)
+
+
+# Two need everyone's point.
+PLACES = [(a, g) for a in AGGREGATES for g in GRAPHS if a in ("mixing", "range") or g == "complete"]
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize(("aggregate", "graph"), PLACES)
+def test_rounds_are_those_of_the_paper_with_the_weights_that_were_drawn(
+    weights, aggregate, graph, rule
+):
+    given = study(6)
+    algorithm = dp.DecentralizedGradient(GRAPHS[graph], RULES[rule], aggregate)
+    result = noiseless(given, algorithm, 6).run(seed=2, iterates=True)
+    net = network(GRAPHS[graph], list("abcdef"))
+    expected = printed(
+        given, net, aggregate, RULES[rule].eta, weights, np.zeros((6, 3)), 6,
+        orientation if aggregate == "pair" else None,
+    )  # fmt: skip
+    assert points(result) == pytest.approx(expected, abs=1e-12)
+    assert bool(weights) == (aggregate in ("pair", "range"))
+    averages = np.array([iterate.average.vectors for iterate in result.iterates])
+    assert averages[-1] == pytest.approx(expected.mean(axis=0), abs=1e-12)
+
+
+@pytest.mark.parametrize("rule", WEIGHTS)
+def test_mixing_has_the_weights_of_the_network(rule):
+    given = study(6)
+    algorithm = dp.DecentralizedGradient(GRAPHS["random"], 0.1, weights=rule)
+    result = noiseless(given, algorithm, 4).run(iterates=True)
+    net = network(GRAPHS["random"], list("abcdef"), rule)
+    expected = printed(given, net, "mixing", lambda t: 0.1, {}, np.zeros((6, 3)), 4)
+    assert points(result) == pytest.approx(expected, abs=1e-12)
+
+
+def test_a_network_brings_its_own_weights():
+    W = np.array([[0.5, 0.5, 0.0], [0.5, 0.1, 0.4], [0.0, 0.4, 0.6]])
+    net = network("path", list("abc"), W)
+    given = study(3)
+    result = noiseless(given, dp.DecentralizedGradient(net, 0.1), 4).run(iterates=True)
+    expected = printed(given, net, "mixing", lambda t: 0.1, {}, np.zeros((3, 3)), 4)
+    assert points(result) == pytest.approx(expected, abs=1e-12)
+
+
+# -- one turn --------------------------------------------------------------------------------------
+
+
+class Stub:
+    """Given weights; the step goes to the centre, and the questions are kept."""
+
+    def __init__(self, w):
+        self._w = w
+
+    def uniform(self, size):
+        return np.full(size, self._w)
+
+    def step(self, x, center, size, through=None, whole=False):
+        self.at, self.center, self.size = x, center, size
+        return center
+
+
+@cache
+def empty(agents, n, aggregate, graph):
+    """A plan of agents without data."""
+    x = cp.Variable(n, name="x")
+    made = [dp.Agent(cp.Minimize(cp.sum_squares(x)), name=f"a{k}") for k in range(agents)]
+    method = dp.DecentralizedGradient(graph, 0.1, aggregate)
+    return dp.Problem(made).plan(method, mechanism=None, rounds=1)
+
+
+def asked(X, i, aggregate, w=0.5, graph="complete"):
+    """Centre and point of agent i, where all points are known."""
+    n = X.shape[1]
+    plan = empty(len(X), n, aggregate, graph)
+    net, agent = plan.algorithm.graph, plan.program.agents[i]
+    tools = Local(agent, Projector(agent.constraints, agent.name), None, lambda x: x)
+    around = net.neighbours[i]
+    row = net.weights[i, [*around, i]]
+    oracle = Stub(w)
+    state = Walker(X[i], X[i], np.zeros(n))
+    plan.algorithm.act(tools, state, 1, 0, Inbox(i, around, X[list(around)], row), oracle)
+    return oracle.center, oracle.at
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_pair_is_the_farthest_in_l1_and_the_same_for_everyone(seed):
+    X = np.random.default_rng(seed).normal(size=(5, 3))
+    a, b = farthest(X)
+    reach = np.abs(X[a] - X[b]) / 5
+    for i in range(5):
+        low, middle, high = (asked(X, i, "pair", w)[0] for w in (0.0, 0.5, 1.0))
+        assert middle == pytest.approx(X.mean(axis=0))
+        assert np.abs(low - middle) == pytest.approx(reach)
+        assert np.abs(high - middle) == pytest.approx(reach)
+        assert high - middle == pytest.approx(middle - low)
+        # On the segment between the two extremes of (7), entry by entry.
+        assert asked(X, i, "pair", 0.2)[0] == pytest.approx(0.8 * low + 0.2 * high)
+        assert asked(X, i, "pair")[1] == pytest.approx(X.mean(axis=0))
+
+
+def test_l1_is_not_l2():
+    X = np.array([[0.0, 0.0, 0.0], [1.0, 1.0, 1.0], [2.0, 0.0, 0.0], [0.5, 0.1, 0.0]])
+    lengths = [np.linalg.norm(X[a] - X[b], p) for a, b in ((0, 1), (0, 2)) for p in (1, 2)]
+    assert lengths[0] > lengths[2] and lengths[1] < lengths[3]
+    shift = asked(X, 3, "pair", 1.0)[0] - X.mean(axis=0)
+    assert np.abs(shift) == pytest.approx((X[1] - X[0]) / 4)
+
+
+def test_points_that_agree_stay_where_they_are():
+    X = np.tile([0.3, -0.7], (4, 1))
+    for aggregate in AGGREGATES:
+        for w in (0.0, 0.3, 1.0):
+            center, at = asked(X, 1, aggregate, w)
+            assert center == pytest.approx(X[0]) and at == pytest.approx(X[0])
+
+
+@pytest.mark.parametrize("graph", GRAPHS)
+def test_the_range_is_that_of_the_closed_neighbourhood(graph):
+    X = np.random.default_rng(3).normal(size=(6, 4))
+    net = network(GRAPHS[graph], list("abcdef"))
+    shape = nx.Graph(net.edges)
+    for i in range(6):
+        near = X[[i, *net.neighbours[i]]]
+        low, high = (asked(X, i, "range", w, shape)[0] for w in (1.0, 0.0))
+        assert np.array_equal(low, near.min(axis=0)) and np.array_equal(high, near.max(axis=0))
+        for w in (0.1, 0.7):
+            center, at = asked(X, i, "range", w, shape)
+            assert (low <= center).all() and (center <= high).all()
+            assert center == pytest.approx(w * low + (1 - w) * high)
+            assert np.array_equal(at, X[i])
+
+
+# -- without noise ---------------------------------------------------------------------------------
+
+
+def test_with_constant_steps_the_mean_of_all_converges_linearly_to_the_optimum():
+    """x of an agent is a step away from it, in the direction of its own gradient."""
+    given = study(6)
+    plan = noiseless(given, dp.DecentralizedGradient(step=0.5, aggregate="mean"), 120)
+    xs = points(plan.run(iterates=True))
+    errors = np.abs(xs.mean(axis=1) - given.optimum).max(axis=1)
+    assert errors[-1] < 1e-9
+    rates = errors[5:25] / errors[4:24]
+    assert rates.max() < 0.9
+    # The step of everyone together: plain gradient descent of the mean objective.
+    x = np.zeros(3)
+    for t in range(20):
+        x = x - 0.5 / 6 * given.slope(x)
+        assert xs[t].mean(axis=0) == pytest.approx(x, abs=1e-12)
+    for k in range(6):
+        expected = given.optimum - 0.5 * given.gradient(k, given.optimum)
+        assert xs[-1, k] == pytest.approx(expected, abs=1e-9)
+
+
+def test_with_constant_steps_mixing_ends_near_the_optimum_and_nearer_with_smaller_ones():
+    given = study(6)
+    gaps = []
+    for eta in (0.2, 0.04):
+        result = noiseless(given, dp.DecentralizedGradient("ring", eta), 250).run()
+        gaps.append(np.abs(np.array(result.last.vectors) - given.optimum).max())
+    assert 1e-4 < gaps[1] < 0.3 * gaps[0]
+
+
+@pytest.mark.parametrize("aggregate", AGGREGATES)
+def test_with_falling_steps_every_aggregate_comes_near_the_optimum(aggregate):
+    given = study(6)
+    graph = "complete" if aggregate in ("mean", "pair") else "ring"
+    algorithm = dp.DecentralizedGradient(graph, dp.SqrtStep(), aggregate)
+    xs = points(noiseless(given, algorithm, 250).run(seed=1, iterates=True))
+    middle = np.abs(xs[-100:].mean(axis=(0, 1)) - given.optimum).max()
+    assert middle < 0.1
+    assert np.abs(xs[10].mean(axis=0)).max() > 0.1  # the start is farther away
+
+
+def test_geometric_steps_stop_a_run_short():
+    given = study(6)
+    rule = dp.GeometricStep(0.5, 0.3)
+    result = noiseless(given, dp.DecentralizedGradient("ring", rule), 150).run()
+    xs = np.array(result.last.vectors)
+    assert result.consensus_residual < 1e-12
+    assert 0.01 < np.abs(xs - given.optimum).max()
+
+
+def test_points_stay_where_they_are_when_steps_and_noise_are_small():
+    given = study(3)
+    rule = dp.GeometricStep(0.5, 0.3)
+    xs = points(noisy(given, dp.DecentralizedGradient("path", rule), 80).run(seed=1, iterates=True))
+    # Mixing keeps the mean, and steps and noise after round 40 are below 1e-10.
+    assert xs[79].mean(axis=0) == pytest.approx(xs[39].mean(axis=0), abs=1e-6)
+
+
+def test_neighbours_do_not_differ_by_more_when_steps_are_small():
+    rule = dp.GeometricStep(0.5, 0.1)
+    rng = np.random.default_rng(0)
+    x, agents = cp.Variable(2, name="x"), []
+    for k in range(3):
+        d = dp.Private(rng.normal(size=4) + 3, name=f"d{k}", adjacency=dp.Within(0.1))
+        cost = cp.sum_squares(rng.normal(size=(4, 2)) @ x - d)
+        agents.append(dp.Agent(cp.Minimize(cost), name=f"a{k}"))
+    plan = dp.Problem(agents).plan(
+        dp.DecentralizedGradient(step=rule), mechanism=dp.Gaussian(multiplier=1.0),
+        delta=1e-6, rounds=45,
+    )  # fmt: skip
+    assert dp.check(plan).passed
+
+
+# -- declarations ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("aggregate", ["mean", "pair"])
+@pytest.mark.parametrize("graph", ["ring", "star", "path"])
+def test_aggregates_of_everyone_need_everyone(aggregate, graph):
+    with pytest.raises(dp.ModelError) as caught:
+        noiseless(study(), dp.DecentralizedGradient(graph, 0.1, aggregate))
+    text = str(caught.value)
+    assert f"aggregate='{aggregate}'" in text and "not everyone hears everyone" in text
+    assert "graph='complete'" in text and "aggregate='mixing' or 'range'" in text
+    ring_of_three = noiseless(study(3), dp.DecentralizedGradient("ring", 0.1, aggregate))
+    assert ring_of_three.algorithm.graph.complete
+
+
+@pytest.mark.parametrize("aggregate", ["median", "", None, 1])
+def test_an_unknown_aggregate_is_refused(aggregate):
+    message = f"aggregate={aggregate!r}) is unknown: write 'mixing', 'mean', 'pair', 'range'"
+    with pytest.raises(dp.ModelError, match=re.escape(message)):
+        dp.DecentralizedGradient(aggregate=aggregate)
+
+
+@pytest.mark.parametrize("step", ["fast", True, 0.0, -1.0, np.nan])
+def test_what_is_no_step_size_is_refused(step):
+    with pytest.raises(dp.ModelError):
+        dp.DecentralizedGradient(step=step)
+
+
+def test_unknown_weights_are_refused():
+    with pytest.raises(dp.ModelError, match="weights called 'equal'"):
+        noiseless(study(), dp.DecentralizedGradient("ring", 0.1, weights="equal"))
+
+
+def test_steps_fall_like_a_square_root_unless_told_otherwise():
+    given = study()
+    assert noiseless(given, dp.DecentralizedGradient()).algorithm.step == dp.SqrtStep()
+    assert noiseless(given, dp.DecentralizedGradient(step=0.2)).algorithm.step == dp.ConstantStep(
+        0.2
+    )
+    rule = noiseless(given, dp.DecentralizedGradient(step=dp.GeometricStep(0.9))).algorithm.step
+    assert rule.ratio == 0.9 and rule.first == pytest.approx(1 / given.smoothness)
+
+
+@pytest.mark.parametrize("rule", [dp.ConstantStep(), dp.GeometricStep(0.9)])
+def test_a_step_size_without_a_smoothness_constant_is_refused(rule):
+    x = cp.Variable(2, name="x")
+    agents = [dp.Agent(cp.Minimize(cp.norm1(x)), name="a"), dp.Agent(cp.Minimize(x[0]), name="b")]
+    name = type(rule).__name__
+    with pytest.raises(dp.ModelError, match=f"agent 'a'.*dp.{name}.*dp.SqrtStep"):
+        dp.Problem(agents).plan(dp.DecentralizedGradient(step=rule), mechanism=None, rounds=2)
+    plan = dp.Problem(agents).plan(dp.DecentralizedGradient(), mechanism=None, rounds=2)
+    assert plan.run().rounds == 2
+
+
+def test_texts_name_the_aggregate_the_network_and_the_steps():
+    assert str(dp.DecentralizedGradient()) == (
+        "decentralised gradient descent (mixing) over complete, eta_t = 1 / sqrt(t)"
+    )
+    plan = noisy(study(), dp.DecentralizedGradient("ring", 0.1, "range"))
+    text = str(plan.algorithm)
+    assert text.startswith("decentralised gradient descent (range) over 5 agents, 5 edges")
+    assert text.endswith("eta = 0.1")
