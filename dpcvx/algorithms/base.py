@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..conic import ConicProgram, Outcome
-from ..errors import PrivacyError
+from ..errors import ModelError, PrivacyError
 from ..last_iterate import LastIterate
 from ..program import LocalProgram, Program
 from ..projection import Contraction, Projector, ProximalStep
@@ -166,6 +166,14 @@ class Algorithm(abc.ABC, Generic[S, A]):
     exchanges: ClassVar[int] = 1
     needs_last_iterate = False
     output: Literal["average", "last"] | None
+
+    def check_output(self, name: str) -> None:
+        """Refuse a kind of output that is none."""
+        if self.output not in ("average", "last", None):
+            raise ModelError(
+                f"{name}(output={self.output!r}) is unknown: write 'average', 'last', or None for "
+                "the average under noise and the last iterate without."
+            )
 
     @property
     @abc.abstractmethod

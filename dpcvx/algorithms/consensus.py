@@ -13,7 +13,6 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import ModelError
 from ..program import Program
 from .base import Algorithm, Residuals
 from .penalty import PenaltyRule, as_penalty
@@ -74,11 +73,7 @@ class ConsensusMethod(Algorithm[Server, A]):
     def check(self) -> None:
         """Refuse parameters that are no penalty and no kind of output."""
         as_penalty(self.rho)
-        if self.output not in ("average", "last", None):
-            raise ModelError(
-                f"output={self.output!r} is unknown: write 'average', 'last', or None for the "
-                "average under noise and the last iterate without."
-            )
+        self.check_output(f"dp.{type(self).__name__}")
 
     def start_server(self, program: Program) -> Server:
         """z from the agents' public starting points, zero multipliers."""

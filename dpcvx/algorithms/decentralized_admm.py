@@ -23,8 +23,9 @@ from ..arguments import finite, positive_finite
 from ..errors import ModelError
 from ..program import Program
 from .base import Local, Oracle, Requirements
-from .neighbours import Graph, Inbox, NeighbourMethod, Walker, spread
+from .neighbours import Graph, Inbox, NeighbourMethod, spread
 from .step_size import smooth_constant
+from .walker import Walker
 
 Array = NDArray[np.float64]
 
@@ -62,7 +63,7 @@ class DecentralizedADMM(NeighbourMethod):
     output: Literal["average", "last"] | None = None
 
     def __post_init__(self) -> None:
-        self.check("dp.DecentralizedADMM")
+        self.check_output("dp.DecentralizedADMM")
         for name in ("D", "zeta"):
             value = getattr(self, name)
             if value is not None and not positive_finite(value):

@@ -28,8 +28,9 @@ from numpy.typing import NDArray
 from ..errors import ModelError
 from ..program import Program
 from .base import Local, Oracle, Requirements
-from .neighbours import Graph, Inbox, NeighbourMethod, Walker, spread
+from .neighbours import Graph, Inbox, NeighbourMethod, spread
 from .step_size import SqrtStep, StepRule, as_step
+from .walker import Walker
 
 Array = NDArray[np.float64]
 Aggregate = Literal["mixing", "mean", "pair", "range"]
@@ -67,7 +68,7 @@ class DecentralizedGradient(NeighbourMethod):
     output: Literal["average", "last"] | None = None
 
     def __post_init__(self) -> None:
-        self.check("dp.DecentralizedGradient")
+        self.check_output("dp.DecentralizedGradient")
         as_step(self.step)
         if self.aggregate not in AGGREGATES:
             raise ModelError(

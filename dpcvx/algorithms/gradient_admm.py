@@ -292,11 +292,7 @@ class GradientADMM(Algorithm[Server, Outcome]):
                 f"dp.GradientADMM(order={self.order!r}) is unknown: write "
                 f"{', '.join(repr(order) for order in ORDERS)}."
             )
-        if self.output not in ("average", "last", None):
-            raise ModelError(
-                f"dp.GradientADMM(output={self.output!r}) is unknown: write 'average', 'last', or "
-                "None for the average under noise and the last iterate without."
-            )
+        self.check_output("dp.GradientADMM")
 
     @property
     def requirements(self) -> Requirements:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeVar, final
+from typing import Any, final
 
 import networkx as nx
 import numpy as np
@@ -20,6 +20,7 @@ from ..errors import ModelError
 from ..network import Network, network
 from ..program import Program
 from .base import Algorithm, Answer, Local, Oracle, Residuals
+from .walker import Walker, moved, standing
 
 Array = NDArray[np.float64]
 Graph = nx.Graph | Network | str
@@ -65,31 +66,6 @@ class Mail:
     mismatch: float = math.nan
 
 
-@dataclass(frozen=True, eq=False)
-class Walker:
-    """State of an agent.
-
-    Attributes
-    ----------
-    x, average : ndarray, shape (n,)
-    lam : ndarray, shape (m,)
-        Multipliers; zero in methods that have none.
-    turns : int
-        Rounds so far.
-    outcome : Outcome
-        Of the last projection onto the agent's set.
-    """
-
-    x: Array
-    average: Array
-    lam: Array
-    turns: int = 0
-    outcome: Outcome = Outcome.SOLVED
-
-
-W = TypeVar("W", bound=Walker)
-
-
 class NeighbourMethod(Algorithm[Mail, Walker]):
     """Abstract: a method whose messages go along the edges of a network.
 
@@ -97,15 +73,6 @@ class NeighbourMethod(Algorithm[Mail, Walker]):
     """
 
     graph: Graph
-    output: Literal["average", "last"] | None
-
-    def check(self, name: str) -> None:
-        """Refuse a kind of output that is none."""
-        if self.output not in ("average", "last", None):
-            raise ModelError(
-                f"{name}(output={self.output!r}) is unknown: write 'average', 'last', or None for "
-                "the average under noise and the last iterate without."
-            )
 
     def network_of(self, program: Program, weights: str | Array = "metropolis") -> Network:
         """The network over the agents of a problem.
@@ -169,30 +136,18 @@ class NeighbourMethod(Algorithm[Mail, Walker]):
 
     def start_agent(self, local: Local) -> Walker:
         """x at the public start, zero multipliers."""
-        x = local.program.start
-        return Walker(x, np.zeros_like(x), np.zeros(local.program.shared.size))
+        return standing(local.program.start, local.program.shared.size)
 
     def moved(
-        self,
-        local: Local,
-        state: Walker,
-        center: Array,
-        at: Array,
-        size: float,
-        oracle: Oracle,
+        self, local: Local, state: Walker, center: Array, at: Array, size: float, oracle: Oracle
     ) -> tuple[Walker, Array]:
-        """``x = P(center - size gradient(at) + noise)``, and what the neighbours hear of it."""
-        noisy = oracle.step(at, center, size, whole=True)
-        found = local.projector(noisy, np.ones(noisy.size))
-        x = state.x if found.x is None else found.x
-        n = state.turns + 1
-        average = state.average + (x - state.average) / n
-        after = replace(state, x=x, average=average, turns=n, outcome=found.outcome)
-        return after, _shared(x, local.program)
+        """The agent after a step, and what the neighbours hear of it."""
+        after = moved(local, state, center, at, size, oracle)
+        return after, _shared(after.x, local.program)
 
     def answer(self, state: Walker) -> Answer:
         """Last and averaged iterate."""
-        return Answer(state.x, state.average)
+        return state.answer
 
     def outcome(self, state: Walker) -> Outcome:
         """Of the last projection."""

@@ -26,7 +26,8 @@ from ..errors import ModelError
 from ..program import LocalProgram, Program
 from .base import Local, Oracle, Requirements
 from .step_size import smooth_constant
-from .summed import Member, SecretSharing, SummedMethod
+from .summed import SecretSharing, SummedMethod
+from .walker import Walker, moved
 
 Array = NDArray[np.float64]
 
@@ -166,8 +167,8 @@ class ResourceADMM(SummedMethod):
         return np.asarray(_columns(local) @ x)
 
     def advance(
-        self, local: Local, state: Member, t: int, residual: Array, oracle: Oracle
-    ) -> Member:
+        self, local: Local, state: Walker, t: int, residual: Array, oracle: Oracle
+    ) -> Walker:
         """The multipliers, now that the sum of the last round is known; then x."""
         assert self.D is not None and self.zeta is not None
         A, r, lam = _columns(local.program), residual, state.lam
@@ -175,7 +176,8 @@ class ResourceADMM(SummedMethod):
             lam = lam - self.zeta * r
         rho = self.rho * (1 + self.randomness * (oracle.uniform(r.size) - 0.5))
         center = state.x + A.T @ (lam - rho * r) / self.D
-        return self.moved(local, replace(state, lam=lam), state.x, center, 1 / self.D, oracle)
+        state = replace(state, lam=lam)
+        return moved(local, state, center, state.x, 1 / self.D, oracle)
 
     def __str__(self) -> str:
         how = "" if self.sharing is None else ", sums by secret sharing"

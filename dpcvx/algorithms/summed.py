@@ -11,7 +11,7 @@ import abc
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ from ..network import network
 from ..program import LocalProgram, Program
 from ..secret_sharing import SecretSum
 from .base import Algorithm, Answer, Local, Oracle, Residuals
+from .walker import Walker, standing
 
 Array = NDArray[np.float64]
 
@@ -84,31 +85,10 @@ class Desk:
     dual: float = math.nan
 
 
-@dataclass(frozen=True, eq=False)
-class Member:
-    """State of an agent.
-
-    Attributes
-    ----------
-    x, average : ndarray, shape (n,)
-    lam : ndarray, shape (m,)
-        Multipliers, the same in all agents.
-    turns : int
-    outcome : Outcome
-    """
-
-    x: Array
-    average: Array
-    lam: Array
-    turns: int = 0
-    outcome: Outcome = Outcome.SOLVED
-
-
-class SummedMethod(Algorithm[Desk, Member]):
+class SummedMethod(Algorithm[Desk, Walker]):
     """Abstract: a frozen dataclass with the fields `sharing` and `output`."""
 
     sharing: SecretSharing | None
-    output: Literal["average", "last"] | None
 
     @property
     def exchanges(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -125,17 +105,13 @@ class SummedMethod(Algorithm[Desk, Member]):
 
     @abc.abstractmethod
     def advance(
-        self, local: Local, state: Member, t: int, residual: Array, oracle: Oracle
-    ) -> Member:
+        self, local: Local, state: Walker, t: int, residual: Array, oracle: Oracle
+    ) -> Walker:
         """One local step, given the sum less its target."""
 
     def check(self, name: str) -> None:
-        """Refuse a kind of output that is none."""
-        if self.output not in ("average", "last", None):
-            raise ModelError(
-                f"{name}(output={self.output!r}) is unknown: write 'average', 'last', or None for "
-                "the average under noise and the last iterate without."
-            )
+        """Refuse a kind of output, or of sharing, that is none."""
+        self.check_output(name)
         if not (self.sharing is None or isinstance(self.sharing, SecretSharing)):
             raise ModelError(
                 f"{name}(sharing={self.sharing!r}) must be dp.SecretSharing(limit=...), or None "
@@ -148,10 +124,10 @@ class SummedMethod(Algorithm[Desk, Member]):
         total = np.sum([self.sent(local, local.start) for local in program.agents], axis=0)
         return Desk(tuple(local.name for local in program.agents), total - c, c)
 
-    def start_agent(self, local: Local) -> Member:
+    def start_agent(self, local: Local) -> Walker:
         """x at the public start, zero multipliers."""
-        x = local.program.start
-        return Member(x, np.zeros_like(x), np.zeros(self.sent(local.program, x).size))
+        start = local.program.start
+        return standing(start, self.sent(local.program, start).size)
 
     def send(self, server: Desk, t: int, k: int) -> tuple[Desk, list[Any]]:
         """The last sum; then, to each agent, the shares for it."""
@@ -163,8 +139,8 @@ class SummedMethod(Algorithm[Desk, Member]):
         return server, [(server.sums, Total(server.residual))] * len(server.names)
 
     def act(
-        self, local: Local, state: Member, t: int, k: int, message: Any, oracle: Oracle
-    ) -> tuple[Member, Any]:
+        self, local: Local, state: Walker, t: int, k: int, message: Any, oracle: Oracle
+    ) -> tuple[Walker, Any]:
         """The step and its contribution, whole or in shares; then the sum of the shares."""
         sums, content = message
         if k == 1:
@@ -182,28 +158,17 @@ class SummedMethod(Algorithm[Desk, Member]):
         dual = float(np.linalg.norm(residual - server.residual))
         return replace(server, residual=residual, dual=dual)
 
-    def moved(
-        self, local: Local, state: Member, at: Array, center: Array, size: float, oracle: Oracle
-    ) -> Member:
-        """``x = P(center - size gradient(at) + noise)``."""
-        noisy = oracle.step(at, center, size, whole=True)
-        found = local.projector(noisy, np.ones(noisy.size))
-        x = state.x if found.x is None else found.x
-        n = state.turns + 1
-        average = state.average + (x - state.average) / n
-        return replace(state, x=x, average=average, turns=n, outcome=found.outcome)
-
     def residuals(self, server: Desk) -> Residuals:
         """How far the sum is from its target, and its change since the round before."""
         gap = server.residual
         largest = float(np.abs(gap).max(initial=0.0))
         return Residuals(float(np.linalg.norm(gap)), server.dual, largest, 0.0)
 
-    def answer(self, state: Member) -> Answer:
+    def answer(self, state: Walker) -> Answer:
         """Last and averaged iterate."""
-        return Answer(state.x, state.average)
+        return state.answer
 
-    def outcome(self, state: Member) -> Outcome:
+    def outcome(self, state: Walker) -> Outcome:
         """Of the last projection."""
         return state.outcome
 

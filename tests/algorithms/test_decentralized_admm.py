@@ -10,7 +10,8 @@ from scipy.special import expit
 
 import dpcvx as dp
 from dpcvx.algorithms.base import Local
-from dpcvx.algorithms.neighbours import Inbox, Walker
+from dpcvx.algorithms.neighbours import Inbox
+from dpcvx.algorithms.walker import Walker
 from dpcvx.network import network, random_network
 from dpcvx.projection import Projector
 from tests.algorithms.test_neighbours import noiseless, noisy, points, study

@@ -11,7 +11,8 @@ import pytest
 import dpcvx as dp
 from dpcvx.algorithms.base import Local
 from dpcvx.algorithms.decentralized_gradient import AGGREGATES
-from dpcvx.algorithms.neighbours import Inbox, Walker
+from dpcvx.algorithms.neighbours import Inbox
+from dpcvx.algorithms.walker import Walker
 from dpcvx.network import WEIGHTS, network, random_network
 from dpcvx.projection import Projector
 from tests.algorithms.test_neighbours import noiseless, noisy, points, study

@@ -399,13 +399,23 @@ def records(users=2, clip=None):
     return dp.Problem([*agents, dp.Agent(cp.Minimize(cp.norm1(y)), name="g")], coupling=[w == y])
 
 
-def test_a_curvature_that_depends_on_private_data_needs_a_constant():
-    problem = records()
+def test_the_curvature_of_records_follows_from_their_bound():
+    # Five records of length one, each with a factor of at most one: 5 / 4.
+    derived = records().plan(dp.GradientADMM(), epsilon=1.0, delta=1e-6)
+    assert derived.algorithm.smoothness == pytest.approx(1.25)
+    assert derived.algorithm.eta == pytest.approx(1 / (2 * 1.25))
+
+
+def test_a_curvature_that_private_data_do_not_bound_needs_a_constant():
+    w, y = cp.Variable(2, name="w"), cp.Variable(2, name="y")
+    weight = dp.Private(np.ones(2), name="d", nonneg=True, adjacency=dp.Within(0.1))
+    user = dp.Agent(cp.Minimize(weight @ cp.square(w)), name="user0", clip=None)
+    problem = dp.Problem([user, dp.Agent(cp.Minimize(cp.norm1(y)), name="g")], coupling=[w == y])
     with pytest.raises(dp.ModelError, match=r"'user0'.*dp.GradientADMM\(smoothness=...\).*eta=..."):
-        problem.plan(dp.GradientADMM(), epsilon=1.0, delta=1e-6)
-    given = problem.plan(dp.GradientADMM(smoothness=1.25), epsilon=1.0, delta=1e-6)
-    assert given.algorithm.eta == pytest.approx(1 / (2 * 1.25))
-    chosen = problem.plan(dp.GradientADMM(eta=0.2), epsilon=1.0, delta=1e-6)
+        problem.plan(dp.GradientADMM(), mechanism=None)
+    given = problem.plan(dp.GradientADMM(smoothness=2.5), mechanism=None)
+    assert given.algorithm.eta == pytest.approx(1 / 2.5)
+    chosen = problem.plan(dp.GradientADMM(eta=0.2), mechanism=None)
     assert (chosen.algorithm.eta, chosen.algorithm.smoothness) == (0.2, None)
 
 

@@ -13,7 +13,8 @@ import pytest
 
 import dpcvx as dp
 from dpcvx.algorithms.base import Local
-from dpcvx.algorithms.neighbours import Inbox, Mail, NeighbourMethod, Walker, spread
+from dpcvx.algorithms.neighbours import Inbox, Mail, NeighbourMethod, spread
+from dpcvx.algorithms.walker import Walker
 from dpcvx.network import network, random_network
 from dpcvx.noise import Seeded
 from dpcvx.oracle import Exit, PrivateOracle
