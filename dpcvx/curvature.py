@@ -133,7 +133,7 @@ def _peak(form: NormalForm, term: Term) -> float | None:
         return 2 * largest
     if atom.rule is QUAD_OVER_LIN:
         v = _affine_view(form, atom.args[1])
-        return None if v is None or not v.constant else 2 * largest / abs(v.h.item())
+        return 2 * largest / v.h.item() if v is not None and v.constant and v.h.item() > 0 else None
     curvature = _CURVATURE.get(atom.rule)
     return None if curvature is None else curvature * largest
 
@@ -203,6 +203,20 @@ def _length(form: NormalForm, u: Combination) -> float | None:
         longest = spec.adjacency.bound * spec.adjacency.stretch(2, spec.size // rows).item()
         total += _below(csr(G)) * math.sqrt(rows) * longest
     return total
+
+
+def convex(form: NormalForm) -> bool:
+    """Whether the objective is convex for all admissible data, of those with a smoothness constant.
+
+    Checked on the numbers: cvxpy takes ``quad_over_lin(x, -1)`` for convex, outside its domain.
+    """
+    H, rest = hessian(form)
+    H = sp.csr_array((H + H.T) / 2)
+    if H.nnz:
+        lowest = float(np.linalg.eigvalsh(H.toarray())[0])
+        if lowest < -1e-12 * _norm2(H):
+            return False
+    return all(float(np.min(term.weight)) >= 0 and _peak(form, term) is not None for term in rest)
 
 
 def strong_convexity(form: NormalForm) -> float:

@@ -154,8 +154,12 @@ class Sensitivity:
         Those of a convex loss of one score per record do: the slope in the score is monotone, and
         stays so when it is cut off. Those of several scores may not.
         """
-        pairs = zip(self.clips, self.records, strict=True) if self.clips else ()
-        return all(math.prod(form.atoms[clip.atom].shape) == task.count for clip, task in pairs)
+
+        def one_score(clip: Clip) -> bool:
+            shape = form.atoms[clip.atom].shape
+            return len(shape) < 2 or shape[0 if clip.turned else 1] == 1
+
+        return all(one_score(clip) for clip in self.clips)
 
     @property
     def varies(self) -> bool:

@@ -1125,3 +1125,60 @@ def test_the_hidden_iterates_are_those_of_noisy_gradient_descent(watched):
     # 120 standard normal numbers: five deviations of their mean and of their squares' mean.
     assert abs(np.mean(drawn)) < 5 / math.sqrt(120)
     assert abs(np.mean(np.square(drawn)) - 1) < 5 * math.sqrt(2 / 120)
+
+
+# -- what cvxpy takes for convex and is not --------------------------------------------------------
+
+
+def linear_users(cost, public=cp.sum_squares, users=3):
+    """Users with a private linear term and a public term of their own."""
+    x, y = cp.Variable(2, name="x"), cp.Variable(2, name="y")
+    agents = []
+    for k in range(users):
+        d = dp.Private(np.zeros(2), name=f"d{k}", adjacency=dp.Within(1.0, norm=2))
+        agents.append(dp.Agent(cp.Minimize(d @ x + cost(x)), name=f"user{k}"))
+    agents.append(dp.Agent(cp.Minimize(public(y)), name="g"))
+    return dp.Problem(agents, coupling=[x == y])
+
+
+def hidden(problem, **parameters):
+    return problem.plan(
+        dp.GradientADMM(**parameters), observer="last iterate", rounds=3, epsilon=1.0, delta=DELTA
+    )
+
+
+CONCAVE = {
+    "denominator": lambda x: cp.quad_over_lin(x, -1.0),
+    "assumed": lambda x: cp.quad_form(x, -np.eye(2), assume_PSD=True),
+    "one direction": lambda x: cp.quad_form(x, np.diag([1.0, -0.5]), assume_PSD=True),
+}
+
+
+@pytest.mark.parametrize("name", CONCAVE)
+def test_users_that_are_not_convex_get_no_certificate(name):
+    cost = CONCAVE[name]
+    with pytest.raises(dp.PrivacyError, match="'user0' is not convex.*observer='everyone'"):
+        hidden(linear_users(cost))
+    # Convex in all: 2 - 1 in every direction.
+    fine = hidden(linear_users(lambda x: 2 * cp.sum_squares(x) + cost(x)))
+    assert fine.guarantee.kind == "worst-case"
+
+
+@pytest.mark.parametrize("name", ["assumed", "one direction"])
+def test_a_public_agent_that_is_not_convex_gives_no_certificate(name):
+    with pytest.raises(dp.PrivacyError, match="y step of agent 'g' has no closed form"):
+        hidden(linear_users(cp.sum_squares, public=CONCAVE[name]), beta=5.0)
+
+
+def test_clipped_records_with_several_scores_get_no_certificate_whatever_their_number():
+    """Two scores of two of four records are as many numbers as there are records."""
+    rng = np.random.default_rng(0)
+    w, y = cp.Variable((2, 2), name="w"), cp.Variable((2, 2), name="y")
+    X = dp.Private(rng.normal(size=(4, 2)) / 4, name="X", adjacency=dp.Rows(1.0, records="row"))
+    loss = cp.sum(cp.log_sum_exp(X[:2] @ w, axis=1))
+    user = dp.Agent(cp.Minimize(loss), name="user0", clip=0.5)
+    problem = dp.Problem(
+        [user, dp.Agent(cp.Minimize(cp.sum_squares(y)), name="g")], coupling=[w == y]
+    )
+    with pytest.raises(dp.PrivacyError, match="several scores"):
+        hidden(problem, smoothness=1.0)

@@ -32,7 +32,7 @@ from ..arguments import positive_finite
 from ..canonical import ConeData
 from ..conic import ConicProgram, Outcome
 from ..coupling import Eliminated, eliminate
-from ..curvature import smoothness, strong_convexity
+from ..curvature import convex, smoothness, strong_convexity
 from ..errors import ModelError, PrivacyError
 from ..last_iterate import ORDERS, LastIterate, Order
 from ..program import LocalProgram, Program
@@ -101,7 +101,12 @@ class Blocks:
         form = separable(other.exact)
         diagonal = np.diag(squares)
         apart = not (squares - np.diag(diagonal)).any() and not self.rows.c_alone.size
-        self.exact = form is not None and apart and bool((form.p + beta * diagonal > 0).all())
+        self.exact = (
+            form is not None
+            and apart
+            # cvxpy can be told that a concave square is convex.
+            and bool((form.p >= 0).all() and (form.p + beta * diagonal > 0).all())
+        )
         self._beta = beta
         self._form, self._curvature = form, beta * diagonal
         self._conic = (
@@ -406,6 +411,14 @@ class GradientADMM(Algorithm[Server, Outcome]):
                 "bounded slopes, or data that enter linearly, or write observer='everyone'."
             )
         derived = [smoothness(program.agents[k].form) for k in users]
+        for k, found in zip(users, derived, strict=True):
+            if found is not None and not convex(program.agents[k].form):
+                raise PrivacyError(
+                    f"The objective of agent '{program.agents[k].name}' is not convex for all "
+                    "admissible data, so that a step may expand: observer='last iterate' promises "
+                    "nothing. Look for a quadratic with a negative denominator or eigenvalue, or "
+                    "write observer='everyone'."
+                )
         nu = self._certified_smoothness([program.agents[k].name for k in users], derived)
         known = min(strong_convexity(program.agents[k].form) for k in users)
         mu = self._convexity(program)
