@@ -23,8 +23,8 @@ types: $(READY)
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
 examples: $(READY)  ## every script in examples/
-	set -e; for script in examples/*.py; do \
-		module=$$(basename $$script .py); [ $$module = __init__ ] || $(BIN)/python -W error -m examples.$$module; done
+	ls examples/*.py | grep -v __init__ | xargs -n 1 basename -s .py \
+		| xargs -P 2 -I MODULE $(BIN)/python -W error -m examples.MODULE
 
 check: test lint types examples
 
