@@ -206,9 +206,10 @@ def _length(form: NormalForm, u: Combination) -> float | None:
 
 
 def convex(form: NormalForm) -> bool:
-    """Whether the objective is convex for all admissible data, of those with a smoothness constant.
+    """Whether the objective, which cvxpy takes for convex, is so for all admissible data.
 
-    Checked on the numbers: cvxpy takes ``quad_over_lin(x, -1)`` for convex, outside its domain.
+    Checked on the numbers: cvxpy takes ``quad_over_lin(x, -1)`` for convex, outside its domain, and
+    ``quad_form(x, P, assume_PSD=True)`` whatever P is.
     """
     H, rest = hessian(form)
     H = sp.csr_array((H + H.T) / 2)
@@ -216,7 +217,26 @@ def convex(form: NormalForm) -> bool:
         lowest = float(np.linalg.eigvalsh(H.toarray())[0])
         if lowest < -1e-12 * _norm2(H):
             return False
-    return all(float(np.min(term.weight)) >= 0 and _peak(form, term) is not None for term in rest)
+    if any(_peak(form, term) is not None and float(np.min(term.weight)) < 0 for term in rest):
+        return False
+    inner = {j for atom in form.atoms for argument in atom.args for j, _ in argument.terms}
+    return all(_as_named(form, atom) for atom in [t.atom for t in rest]) and all(
+        _as_named(form, form.atoms[j]) for j in inner
+    )
+
+
+def _as_named(form: NormalForm, atom: Atom) -> bool:
+    """Whether an atom that cvxpy takes for convex is convex with the numbers in it."""
+    if atom.rule not in (QUAD_OVER_LIN, QUAD_FORM):
+        return True
+    fixed = _affine_view(form, atom.args[1])
+    if fixed is None or not fixed.constant:
+        return False
+    if atom.rule is QUAD_OVER_LIN:
+        return fixed.h.item() > 0
+    P = fixed.h.reshape(fixed.shape, order="F")
+    values = np.linalg.eigvalsh((P + P.T) / 2)
+    return bool(values[0] >= -1e-12 * np.abs(values).max())
 
 
 def strong_convexity(form: NormalForm) -> float:

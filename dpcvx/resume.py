@@ -75,7 +75,7 @@ def begin(plan: Plan, ledger: Ledger | Journal | None, seeded: bool) -> Start:
                 "The ledger holds an interrupted run of this plan, which kept no iterates to go on "
                 "from: it counts in full."
             )
-        if ledger.has_finished(plan.fingerprint):
+        if ledger.has_finished(plan.fingerprint) and not plan.hidden:
             error.add_note(
                 "The ledger holds a finished run of this plan: "
                 f"plan.replay({ledger.path.name!r}) gives its result again, at no cost."

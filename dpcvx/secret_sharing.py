@@ -28,7 +28,7 @@ and S - p would both be possible.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -37,7 +37,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from .arguments import positive_finite, whole
 from .errors import DataError, ModelError
-from .network import Network
 from .noise import Randomness, Secure
 
 Array = NDArray[np.float64]
@@ -259,7 +258,7 @@ class SecretSum:
     On other than complete networks shares could go to neighbours only. An agent's value is then as
     safe as its neighbours are honest: together they know all of its shares but the one it kept,
     which its broadcast gives away, so that N - 2 becomes its number of neighbours minus one, and
-    nothing for an agent with one neighbour. `over` refuses such networks.
+    nothing for an agent with one neighbour.
 
     Parameters
     ----------
@@ -290,36 +289,6 @@ class SecretSum:
                 f"The encoding keeps sums of {self.encoding.parties} values from wrapping around, "
                 f"and there are {n} agents: write parties={n}."
             )
-
-    @classmethod
-    def over(
-        cls,
-        network: Network,
-        *,
-        limit: float,
-        resolution: float,
-        shape: tuple[int, ...] = (),
-        round: int = 0,
-    ) -> SecretSum:
-        """For the agents of a network, which has to be complete.
-
-        Raises
-        ------
-        ModelError
-            If some pair of agents cannot talk.
-        """
-        if not network.complete:
-            least = min(range(len(network.agents)), key=lambda i: network.degrees[i])
-            count = network.degrees[least]
-            raise ModelError(
-                "Secret sharing needs everyone to talk to everyone, and this network is not "
-                f"complete. With shares among neighbours only, the {count} neighbour(s) of agent "
-                f"'{network.agents[least]}' could together compute its value from its broadcast. "
-                "Relay encrypted shares along the edges and declare network('complete', agents), "
-                "or use a method with noise in place of secret sharing."
-            )
-        encoding = Encoding(limit, resolution, len(network.agents))
-        return cls(network.agents, encoding, shape, round)
 
     def shares(
         self, sender: str, values: ArrayLike, source: Randomness | None = None
@@ -387,41 +356,6 @@ class SecretSum:
             As for `partial`.
         """
         return self.encoding.decode(combine(self._complete(partials, "sum of shares", "")))
-
-    def simulate(
-        self, values: Mapping[str, ArrayLike], source: Randomness | None = None
-    ) -> tuple[Array, tuple[Share, ...], tuple[Partial, ...]]:
-        """A whole round in one place, which therefore protects nothing: for tests and studies.
-
-        Parameters
-        ----------
-        values : mapping of str to array
-            The values of every agent.
-        source : Randomness, optional
-            See `split`; all agents draw from it in turn.
-
-        Returns
-        -------
-        total : ndarray, shape `shape`
-        shares : tuple of Share
-            Sent and kept ones, by senders.
-        partials : tuple of Partial
-        """
-        strange = [name for name in values if name not in self.agents]
-        absent = [name for name in self.agents if name not in values]
-        if strange or absent:
-            raise ModelError(
-                f"Values are needed of exactly the agents {self.agents}; missing: {absent}, "
-                f"unknown: {strange}."
-            )
-        sent = tuple(
-            share for name in self.agents for share in self.shares(name, values[name], source)
-        )
-        partials = tuple(
-            self.partial(name, [share for share in sent if share.receiver == name])
-            for name in self.agents
-        )
-        return self.total(partials), sent, partials
 
     def _complete(
         self, messages: Sequence[Share] | Sequence[Partial], kind: str, whose: str

@@ -325,7 +325,9 @@ def test_without_a_reason_none_is_shown():
 
 
 def test_constants_that_the_user_asserts_mark_the_guarantee():
-    plan = planned(records(), multiplier=2.0, smoothness=1.25)
+    # |x| smoothed by 1 has curvature 1, which is not derived.
+    given = linear_users(lambda x: cp.sum_squares(x) / 8 + cp.norm(cp.hstack([x, [1.0]])))
+    plan = planned(given, multiplier=2.0, smoothness=1.25)
     assert plan.guarantee.kind == plan.guarantee.certificate == "asserted"
     assert "the smoothness and strong convexity that the user asserted" in words(plan.guarantee)
     assert {e.certificate for a in plan.run(seed=1).ledger.values() for e in a.entries} == {
@@ -1162,6 +1164,23 @@ def test_users_that_are_not_convex_get_no_certificate(name):
     # Convex in all: 2 - 1 in every direction.
     fine = hidden(linear_users(lambda x: 2 * cp.sum_squares(x) + cost(x)))
     assert fine.guarantee.kind == "worst-case"
+
+
+def test_an_asserted_smoothness_does_not_make_an_objective_convex():
+    """Where nothing is derived for another term, or the atom stands inside another one."""
+    smoothed = [
+        lambda x: cp.quad_over_lin(x, -1.0) + cp.norm(cp.hstack([x, [1.0]])),
+        lambda x: cp.exp(cp.quad_over_lin(x, -1.0)),
+        lambda x: cp.exp(cp.quad_form(x, -np.eye(2), assume_PSD=True)),
+    ]
+    for cost in smoothed:
+        with pytest.raises(dp.PrivacyError, match="'user0' is not convex"):
+            hidden(linear_users(cost), smoothness=3.0)
+    for cost in (
+        lambda x: cp.quad_over_lin(x, 2.0) + cp.norm(cp.hstack([x, [1.0]])),
+        lambda x: cp.exp(cp.quad_form(x, np.eye(2), assume_PSD=True)),
+    ):
+        assert hidden(linear_users(cost), smoothness=3.0).guarantee.kind == "asserted"
 
 
 @pytest.mark.parametrize("name", ["assumed", "one direction"])

@@ -257,7 +257,7 @@ class GradientADMM(Algorithm[Server, Outcome]):
         decays geometrically. Both for users' objectives times the number of users.
     smoothness : float, optional
         Largest smoothness constant of a user's objective, for all admissible data; derived where
-        the curvature does not depend on private data.
+        private data do not change the curvature, or are records of a bounded size.
     strong_convexity : float, optional
         Smallest modulus of strong convexity of a user's objective, for all admissible data; that
         of the quadratic terms if omitted.
@@ -411,8 +411,8 @@ class GradientADMM(Algorithm[Server, Outcome]):
                 "bounded slopes, or data that enter linearly, or write observer='everyone'."
             )
         derived = [smoothness(program.agents[k].form) for k in users]
-        for k, found in zip(users, derived, strict=True):
-            if found is not None and not convex(program.agents[k].form):
+        for k in users:
+            if not convex(program.agents[k].form):
                 raise PrivacyError(
                     f"The objective of agent '{program.agents[k].name}' is not convex for all "
                     "admissible data, so that a step may expand: observer='last iterate' promises "

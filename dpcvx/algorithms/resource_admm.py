@@ -94,11 +94,7 @@ class ResourceADMM(SummedMethod):
                 "dp.ResourceADMM takes agents with variables of their own: give each its own, and "
                 "tie them by coupling=[x == y]."
             )
-        if self.sharing is not None and len(program.agents) < 3:
-            raise ModelError(
-                "sharing= hides nothing between two agents: each learns the other's value from the "
-                "sum. Drop it."
-            )
+        self.sums(program)  # refused before any data are read, if it is
         D = self.D
         if D is None:
             L = smooth_constant(program)

@@ -1,13 +1,15 @@
 """Methods in which agents need the sum of what they send, and nothing else of it.
 
 The sum is formed by the server side, or, with `SecretSharing`, by the agents: each sends one random
-share to every other agent, then the sum of the shares it got. The server side forwards both and
-learns no more than the sum.
+share to every other agent, keeps one, and then sends the sum of the shares it has. The server side
+forwards them all. Here they lie in its hands as they are, and whoever reads all of them can take the
+sum apart; between machines they have to travel encrypted from agent to agent.
 """
 
 from __future__ import annotations
 
 import abc
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -18,9 +20,8 @@ from numpy.typing import NDArray
 
 from ..conic import Outcome
 from ..errors import ModelError
-from ..network import network
 from ..program import LocalProgram, Program
-from ..secret_sharing import SecretSum
+from ..secret_sharing import Encoding, SecretSum, Share
 from .base import Algorithm, Answer, Local, Oracle, Residuals
 from .walker import Walker, standing
 
@@ -31,8 +32,10 @@ Array = NDArray[np.float64]
 class SecretSharing:
     """Sums of agents' values without their terms (Xiao, Ye and Devadas, Algorithm 3).
 
-    Protects messages from the server and from up to N - 2 agents together. It does not protect what
-    follows from the sums, which all agents learn in every round: that is what noise is for.
+    Protects messages from up to N - 2 agents together, and from a server that cannot read the
+    shares it forwards, which needs encryption between agents that is not part of this package. It
+    does not protect what follows from the sums, which all agents learn in every round: that is what
+    noise is for.
 
     Parameters
     ----------
@@ -47,19 +50,6 @@ class SecretSharing:
 
 
 @dataclass(frozen=True, eq=False)
-class Total:
-    """What all agents hear at the beginning of a round.
-
-    Attributes
-    ----------
-    residual : ndarray, shape (m,)
-        The sum of what they sent in the round before, less its target.
-    """
-
-    residual: Array
-
-
-@dataclass(frozen=True, eq=False)
 class Desk:
     """The server side.
 
@@ -69,10 +59,10 @@ class Desk:
     residual : ndarray, shape (m,)
         The last sum, less its target.
     target : ndarray, shape (m,)
-    passed : tuple
-        Shares on their way, by sender.
+    passed : tuple of tuple of Share
+        On their way, by sender.
     sums : SecretSum or None
-        Of this round.
+        Of this round; None if the server side adds up.
     dual : float
         Change of the sum in the last round.
     """
@@ -80,12 +70,20 @@ class Desk:
     names: tuple[str, ...]
     residual: Array
     target: Array
-    passed: tuple[Any, ...] = ()
+    passed: tuple[tuple[Share, ...], ...] = ()
     sums: SecretSum | None = None
     dual: float = math.nan
 
 
-class SummedMethod(Algorithm[Desk, Walker]):
+@dataclass(frozen=True, eq=False)
+class Member:
+    """State of an agent: its point, and the share it keeps until the next exchange."""
+
+    walker: Walker
+    kept: Share | None = None
+
+
+class SummedMethod(Algorithm[Desk, Member]):
     """Abstract: a frozen dataclass with the fields `sharing` and `output`."""
 
     sharing: SecretSharing | None
@@ -118,36 +116,62 @@ class SummedMethod(Algorithm[Desk, Walker]):
                 "for sums that the server forms."
             )
 
+    def sums(self, program: Program) -> SecretSum | None:
+        """How agents form a sum; None if the server side does.
+
+        Raises
+        ------
+        ModelError
+            If `sharing` does not fit the number of agents.
+        """
+        names, sharing = tuple(local.name for local in program.agents), self.sharing
+        if sharing is None:
+            return None
+        if len(names) < 3:
+            raise ModelError(
+                "sharing= hides nothing between two agents: each learns the other's value from the "
+                "sum. Drop it."
+            )
+        encoding = Encoding(sharing.limit, sharing.resolution, len(names))
+        return SecretSum(names, encoding, self.target(program).shape)
+
     def start_server(self, program: Program) -> Desk:
         """The sum at the public starting points."""
         c = self.target(program)
         total = np.sum([self.sent(local, local.start) for local in program.agents], axis=0)
-        return Desk(tuple(local.name for local in program.agents), total - c, c)
+        names = tuple(local.name for local in program.agents)
+        return Desk(names, total - c, c, sums=self.sums(program))
 
-    def start_agent(self, local: Local) -> Walker:
+    def start_agent(self, local: Local) -> Member:
         """x at the public start, zero multipliers."""
         start = local.program.start
-        return standing(start, self.sent(local.program, start).size)
+        return Member(standing(start, self.sent(local.program, start).size))
 
     def send(self, server: Desk, t: int, k: int) -> tuple[Desk, list[Any]]:
         """The last sum; then, to each agent, the shares for it."""
-        if k == 1:
-            boxes = list(zip(*server.passed, strict=True))
-            return replace(server, passed=()), [(server.sums, box) for box in boxes]
-        if self.sharing is not None:
-            server = replace(server, sums=self._sums(server.names, server.target.shape, t))
-        return server, [(server.sums, Total(server.residual))] * len(server.names)
+        if k == 0:
+            sums = None if server.sums is None else replace(server.sums, round=t)
+            return replace(server, sums=sums), [(sums, server.residual)] * len(server.names)
+        boxes: dict[str, list[Share]] = {name: [] for name in server.names}
+        for share in itertools.chain.from_iterable(server.passed):
+            boxes[share.receiver].append(share)
+        return replace(server, passed=()), [(server.sums, box) for box in boxes.values()]
 
     def act(
-        self, local: Local, state: Walker, t: int, k: int, message: Any, oracle: Oracle
-    ) -> tuple[Walker, Any]:
+        self, local: Local, state: Member, t: int, k: int, message: Any, oracle: Oracle
+    ) -> tuple[Member, Any]:
         """The step and its contribution, whole or in shares; then the sum of the shares."""
         sums, content = message
+        name = local.program.name
         if k == 1:
-            return state, sums.partial(local.program.name, content)
-        state = self.advance(local, state, t, content.residual, oracle)
-        own = self.sent(local.program, state.x)
-        return state, own if sums is None else sums.shares(local.program.name, own)
+            return replace(state, kept=None), sums.partial(name, [*content, state.kept])
+        walker = self.advance(local, state.walker, t, content, oracle)
+        own = self.sent(local.program, walker.x)
+        if sums is None:
+            return Member(walker), own
+        shares = sums.shares(name, own)
+        kept = next(share for share in shares if share.receiver == name)
+        return Member(walker, kept), tuple(share for share in shares if share is not kept)
 
     def receive(self, server: Desk, t: int, k: int, replies: Sequence[Any]) -> Desk:
         """Add up, or pass the shares on."""
@@ -164,20 +188,10 @@ class SummedMethod(Algorithm[Desk, Walker]):
         largest = float(np.abs(gap).max(initial=0.0))
         return Residuals(float(np.linalg.norm(gap)), server.dual, largest, 0.0)
 
-    def answer(self, state: Walker) -> Answer:
+    def answer(self, state: Member) -> Answer:
         """Last and averaged iterate."""
-        return state.answer
+        return state.walker.answer
 
-    def outcome(self, state: Walker) -> Outcome:
+    def outcome(self, state: Member) -> Outcome:
         """Of the last projection."""
-        return state.outcome
-
-    def _sums(self, names: tuple[str, ...], shape: tuple[int, ...], t: int) -> SecretSum:
-        assert self.sharing is not None
-        return SecretSum.over(
-            network("complete", names),
-            limit=self.sharing.limit,
-            resolution=self.sharing.resolution,
-            shape=shape,
-            round=t,
-        )
+        return state.walker.outcome

@@ -121,19 +121,17 @@ def test_with_secret_sums_nobody_else_receives_what_an_agent_sends(monkeypatch):
     monkeypatch.setattr(ResourceADMM, "sent", noted)
     monkeypatch.setattr(SummedMethod, "send", watched)
     plan.run(seed=0)
-    shares = [
-        share for boxes in messages for _, box in boxes if isinstance(box, tuple) for share in box
-    ]
-    assert len(shares) == 3 * 4 * 4 and all(isinstance(share, Share) for share in shares)
+    shares = [share for boxes in messages[1::2] for _, box in boxes for share in box]
+    assert len(shares) == 3 * 4 * 3 and all(isinstance(share, Share) for share in shares)
     moved = [value for value in contributions if np.abs(value).max() > 0]
     assert len(moved) >= 12
     for value in moved:
         assert not any(contains(boxes, value) for boxes in messages)
-    # Every agent gets the shares that are for it, one from each.
+    # Every agent gets the shares that are for it, one from each of the others.
     for boxes in messages[1::2]:
         for name, (_, box) in zip(problem.names, boxes, strict=True):
-            assert [share.receiver for share in box] == [name] * 4
-            assert [share.sender for share in box] == list(problem.names)
+            assert [share.receiver for share in box] == [name] * 3
+            assert [share.sender for share in box] == [n for n in problem.names if n != name]
 
 
 def test_a_value_beyond_the_limit_ends_the_run_and_is_not_shown():
@@ -143,6 +141,17 @@ def test_a_value_beyond_the_limit_ends_the_run_and_is_not_shown():
     )
     with pytest.raises(dp.DataError, match="beyond the declared limit"):
         plan.run()
+
+
+def test_sharing_that_cannot_work_is_refused_before_data_are_read():
+    problem, _ = market()
+    for sharing, reason in (
+        (dp.SecretSharing(limit=-1.0), "limit=-1.0"),
+        (dp.SecretSharing(limit=1.0, resolution=1e-6), "no power of two"),
+        (dp.SecretSharing(limit=2.0**50), "wraps around"),
+    ):
+        with pytest.raises(dp.ModelError, match=reason):
+            problem.plan(dp.ResourceADMM(sharing=sharing), mechanism=None)
 
 
 @pytest.mark.parametrize("sharing", [None, dp.SecretSharing(100.0, 2.0**-30)], ids=str)
