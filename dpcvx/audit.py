@@ -31,7 +31,7 @@ from .noise import source_for
 from .oracle import read
 from .plan import Plan
 from .private import Private
-from .projection import Contraction, ProximalStep
+from .projection import Contraction, Descent, ProximalStep
 from .run import DataSource, drive_silently, oracle_for
 from .worker import AgentOracle
 
@@ -310,16 +310,9 @@ class _Twins:
         self._other.gradient(x, through)
         return self._real.gradient(x, through)
 
-    def step(
-        self,
-        x: Array,
-        center: Array,
-        size: float,
-        through: Contraction | None = None,
-        whole: bool = False,
-    ) -> Array:
-        self._other.step(x, center, size, through, whole)
-        return self._real.step(x, center, size, through, whole)
+    def step(self, x: Array, move: Descent) -> Array:
+        self._other.step(x, move)
+        return self._real.step(x, move)
 
     def uniform(self, size: int) -> Array:
         return self._real.uniform(size)

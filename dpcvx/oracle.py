@@ -24,7 +24,7 @@ from .mechanism import Calibrated
 from .noise import Grid, Source, uniform
 from .normal_form import BoundObjective, NormalForm
 from .private import PrivateSpec, unseal
-from .projection import Contraction, ProximalStep
+from .projection import Contraction, Descent, ProximalStep
 from .publication import Statistic
 from .sensitivity import Sensitivity
 
@@ -172,16 +172,9 @@ class _Numbered(abc.ABC):
         """Start round t: releases are numbered within it."""
         self._round, self._step = t, 0
 
-    def step(
-        self,
-        x: Array,
-        center: Array,
-        size: float,
-        through: Contraction | None = None,
-        whole: bool = False,
-    ) -> Array:
-        """``center - size through(gradient at x)``."""
-        return center - size * self.gradient(x, through)
+    def step(self, x: Array, move: Descent) -> Array:
+        """The new point for the gradient at x."""
+        return move.center - move.size * self.gradient(x, move.through)
 
     def uniform(self, size: int) -> Array:
         """Not random: the middle."""
@@ -255,19 +248,12 @@ class PrivateOracle(_Numbered):
         released = self._exit(place, entry, mapped, grid)
         return _mapped(public_part(self._public, x), through) + released if apart else released
 
-    def step(
-        self,
-        x: Array,
-        center: Array,
-        size: float,
-        through: Contraction | None = None,
-        whole: bool = False,
-    ) -> Array:
-        """``center - size through(gradient at x)`` plus noise."""
+    def step(self, x: Array, move: Descent) -> Array:
+        """The new point for the gradient at x, plus noise."""
         noise = self._noise
         hidden = self._level is not None and noise is not None
-        if not (whole or hidden):
-            return super().step(x, center, size, through)
+        if not (move.whole or hidden):
+            return super().step(x, move)
         place = self._next()
         bound = 0.0 if noise is None else self._bound(x, noise.mechanism.norm)
         if self._level is not None and noise is not None:
@@ -276,12 +262,12 @@ class PrivateOracle(_Numbered):
         else:
             # Rounding errors of the point are a small part of the grid's width, however small the
             # step is next to it.
-            floor = _ROUNDING * float(np.abs(center).max(initial=0.0))
-            grid, entry = self._entry(place, size * bound, x.size, "iterate", floor=floor)
+            floor = _ROUNDING * float(np.abs(move.center).max(initial=0.0))
+            grid, entry = self._entry(place, move.size * bound, x.size, "iterate", floor=floor)
 
         def moved() -> Array:
             g = self._exact(x, bound, False)
-            return _guarded(self._exit.agent, lambda: center - size * _mapped(g, through))
+            return _guarded(self._exit.agent, lambda: move(g))
 
         return self._exit(place, entry, moved, grid)
 
@@ -463,20 +449,13 @@ class ReplayOracle(_Numbered):
             return recorded
         return _mapped(public_part(self._added, x), through) + recorded
 
-    def step(
-        self,
-        x: Array,
-        center: Array,
-        size: float,
-        through: Contraction | None = None,
-        whole: bool = False,
-    ) -> Array:
+    def step(self, x: Array, move: Descent) -> Array:
         """The recorded point, or a step along the recorded gradient."""
-        if not whole:
-            return super().step(x, center, size, through)
+        if not move.whole:
+            return super().step(x, move)
         place = self._next()
         if place not in self._values and self._public is not None:
-            return self._public.step(x, center, size, through)
+            return self._public.step(x, move)
         return self._recorded(place, x.shape)
 
     def solution(self, x: Array, step: ProximalStep) -> Array:

@@ -635,6 +635,30 @@ class Contraction:
 
 
 @dataclass(frozen=True, eq=False)
+class Descent:
+    """A step along a gradient, ``center - size through(g)``.
+
+    Attributes
+    ----------
+    center : ndarray, shape (n,)
+        Public, or else the point is to leave `whole`.
+    size : float
+    through : Contraction, optional
+    whole : bool
+        Whether the new point leaves, with noise of its own, in place of the gradient.
+    """
+
+    center: Array
+    size: float
+    through: Contraction | None = None
+    whole: bool = False
+
+    def __call__(self, g: Array) -> Array:
+        """The new point for gradient g, shape (n,)."""
+        return self.center - self.size * (g if self.through is None else self.through(g))
+
+
+@dataclass(frozen=True, eq=False)
 class ProximalStep:
     r"""The constrained local step of a linearised method as a function of the gradient.
 

@@ -17,7 +17,7 @@ from dpcvx.mechanism import Calibrated
 from dpcvx.noise import Seeded
 from dpcvx.normal_form import BoundObjective
 from dpcvx.oracle import Exit, PrivateOracle, PublicOracle, Release, ReplayOracle
-from dpcvx.projection import Projection, ProximalStep
+from dpcvx.projection import Descent, Projection, ProximalStep
 from dpcvx.sensitivity import Sensitivity
 from tests import sets
 from tests.helpers import Words, contains
@@ -605,7 +605,7 @@ CENTER = np.array([0.4, 0.2, -0.7])
 
 
 def whole(oracle, size=0.25):
-    return oracle.step(X, CENTER, size, whole=True)
+    return oracle.step(X, Descent(CENTER, size, whole=True))
 
 
 @pytest.mark.parametrize(("mechanism", "bound"), [(GAUSS, L2), (LAPLACE, L1_NORM)])
@@ -633,7 +633,7 @@ def test_noise_of_a_whole_point_has_scale_multiplier_times_that(mechanism, bound
 def test_a_step_that_is_not_whole_leaves_its_gradient():
     agent = Agent()
     oracle, other = (agent.oracle(source=NOISE, record=True) for _ in range(2))
-    value = oracle.step(X, CENTER, 0.25)
+    value = oracle.step(X, Descent(CENTER, 0.25))
     assert np.array_equal(value, CENTER - 0.25 * other.gradient(X))
     assert oracle.account.entries == other.account.entries
     assert oracle.account.entries[0].released == "gradient"
@@ -678,7 +678,7 @@ def test_replay_returns_whole_points_whatever_the_centre():
     live = Agent().oracle(record=True, source=NOISE)
     value = whole(live)
     again = replay(*live.releases)
-    assert np.array_equal(again.step(0 * X, 0 * X, 7.0, whole=True), value)
+    assert np.array_equal(again.step(0 * X, Descent(0 * X, 7.0, whole=True)), value)
     with pytest.raises(dp.PrivacyError, match="round 1, step 2"):
         whole(again)
 

@@ -20,7 +20,7 @@ from ..conic import ConicProgram, Outcome
 from ..errors import ModelError, PrivacyError
 from ..last_iterate import LastIterate
 from ..program import LocalProgram, Program
-from ..projection import Contraction, Projector, ProximalStep
+from ..projection import Contraction, Descent, Projector, ProximalStep
 
 Array = NDArray[np.float64]
 S = TypeVar("S")
@@ -37,17 +37,10 @@ class Oracle(Protocol):
         """
         ...
 
-    def step(
-        self,
-        x: Array,
-        center: Array,
-        size: float,
-        through: Contraction | None = None,
-        whole: bool = False,
-    ) -> Array:
-        """``center - size through(g)`` for a (noisy) gradient g at x.
+    def step(self, x: Array, move: Descent) -> Array:
+        """The new point for a (noisy) gradient at x, shape (n,).
 
-        The gradient is what leaves, or the `whole` point: then the center may be secret. Where only
+        The gradient is what leaves, or the whole point: then the center may be secret. Where only
         the last iterate leaves, the noise is the same for all agents.
         """
         ...

@@ -36,7 +36,7 @@ from ..curvature import convex, smoothness, strong_convexity
 from ..errors import ModelError, PrivacyError
 from ..last_iterate import ORDERS, LastIterate, Order
 from ..program import LocalProgram, Program
-from ..projection import Contraction
+from ..projection import Contraction, Descent
 from ..separable import separable
 from .base import Algorithm, Answer, Coins, Local, Oracle, Requirements, Residuals
 
@@ -52,20 +52,15 @@ class Turn:
     Attributes
     ----------
     x : ndarray, shape (n,)
-    center : ndarray, shape (n,)
-        The new x for a gradient of 0.
-    inverse : Contraction
+    move : Descent
+        From the new x for a gradient of 0, by eta times the number of users, through
         ``v -> (I + eta beta A'A)^-1 v``.
-    step : float
-        eta times the number of users.
     outcome : Outcome
         Of the y step.
     """
 
     x: Array
-    center: Array
-    inverse: Contraction
-    step: float
+    move: Descent
     outcome: Outcome
 
 
@@ -492,7 +487,8 @@ class GradientADMM(Algorithm[Server, Outcome]):
         users = len(blocks.users)
         messages: list[Turn | None] = [None] * (users + 1)
         turn = server.order[(t - 1) % len(server.order)]
-        messages[blocks.users[turn]] = Turn(x, center, blocks.inverse, self._eta * users, outcome)
+        move = Descent(center, self._eta * users, blocks.inverse)
+        messages[blocks.users[turn]] = Turn(x, move, outcome)
         state = replace(
             server,
             y=y,
@@ -506,8 +502,7 @@ class GradientADMM(Algorithm[Server, Outcome]):
         self, local: Local, state: Outcome, t: int, k: int, message: Turn, oracle: Oracle
     ) -> tuple[Outcome, Array]:
         """The new x."""
-        x = oracle.step(message.x, message.center, message.step, message.inverse)
-        return message.outcome, x
+        return message.outcome, oracle.step(message.x, message.move)
 
     def receive(self, server: Server, t: int, k: int, replies: Sequence[Array | None]) -> Server:
         """Pass x on."""

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..conic import Outcome
+from ..projection import Descent
 from .base import Answer, Local, Oracle
 
 Array = NDArray[np.float64]
@@ -49,7 +50,7 @@ def moved(
     local: Local, state: Walker, center: Array, at: Array, size: float, oracle: Oracle
 ) -> Walker:
     """``x = P(center - size gradient(at) + noise)``; the point before if the projection fails."""
-    noisy = oracle.step(at, center, size, whole=True)
+    noisy = oracle.step(at, Descent(center, size, whole=True))
     found = local.projector(noisy, np.ones(noisy.size))
     x = state.x if found.x is None else found.x
     n = state.turns + 1

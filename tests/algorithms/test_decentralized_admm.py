@@ -94,10 +94,10 @@ class Stub:
         assert size == self._weights.size
         return self._weights
 
-    def step(self, x, center, size, through=None, whole=False):
-        assert whole and through is None
-        self.asked.append((x, center, size))
-        return center - size * self._gradient + self._noise
+    def step(self, x, move):
+        assert move.whole and move.through is None
+        self.asked.append((x, move.center, move.size))
+        return move(self._gradient) + self._noise
 
 
 def turn(t, w, randomness=1.0, noise=0.0, lam=(0.2, -0.1)):

@@ -137,9 +137,9 @@ class Stub:
     def uniform(self, size):
         return np.full(size, self._w)
 
-    def step(self, x, center, size, through=None, whole=False):
-        self.at, self.center, self.size = x, center, size
-        return center
+    def step(self, x, move):
+        self.at, self.move = x, move
+        return move.center
 
 
 @cache
@@ -162,7 +162,7 @@ def asked(X, i, aggregate, w=0.5, graph="complete"):
     oracle = Stub(w)
     state = Walker(X[i], X[i], np.zeros(n))
     plan.algorithm.act(tools, state, 1, 0, Inbox(i, around, X[list(around)], row), oracle)
-    return oracle.center, oracle.at
+    return oracle.move.center, oracle.at
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -887,11 +887,12 @@ class Lengthening(dp.GradientADMM):
 
     def send(self, server, t, k):
         server, messages = super().send(server, t, k)
-        return server, [None if m is None else replace(m, inverse=longer(m)) for m in messages]
+        return server, [None if m is None else replace(m, move=longer(m.move)) for m in messages]
 
 
-def longer(message):
-    return replace(message.inverse, apply=lambda v: 1.001 * message.inverse(v))
+def longer(move):
+    through = replace(move.through, apply=lambda v: 1.001 * move.through(v))
+    return replace(move, through=through)
 
 
 def test_a_map_that_lengthens_is_reported():
@@ -932,12 +933,8 @@ class Exact:
     def __init__(self, gradient):
         self._gradient = gradient
 
-    def gradient(self, x, through=None):
-        g = self._gradient(x)
-        return g if through is None else through(g)
-
-    def step(self, x, center, size, through):
-        return center - size * self.gradient(x, through)
+    def step(self, x, move):
+        return move(self._gradient(x))
 
 
 def iteration(algorithm, server, gradient):

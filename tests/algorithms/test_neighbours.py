@@ -562,9 +562,9 @@ def test_an_oracle_is_asked_for_whole_points_only(monkeypatch):
     asked = []
     honest = PrivateOracle.step
 
-    def step(self, x, center, size, through=None, whole=False):
-        asked.append(whole)
-        return honest(self, x, center, size, through, whole)
+    def step(self, x, move):
+        asked.append(move.whole)
+        return honest(self, x, move)
 
     monkeypatch.setattr(PrivateOracle, "step", step)
     monkeypatch.setattr(PrivateOracle, "gradient", lambda *_: pytest.fail("a gradient left"))
