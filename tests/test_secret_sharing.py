@@ -166,8 +166,8 @@ def test_shares_add_up(word, parties, seed):
 def test_the_result_is_the_sum_up_to_the_resolution(values, power, seed):
     n = len(values)
     together = protocol(n, resolution=2.0**power)
-    total, sent, partials = in_one_place(together, 
-        dict(zip(together.agents, values, strict=True)), stream(seed)
+    total, sent, partials = in_one_place(
+        together, dict(zip(together.agents, values, strict=True)), stream(seed)
     )
     rounded = sum(round(Fraction(v) / Fraction(2) ** power) for v in values)
     assert float(total) == float(rounded * Fraction(2) ** power)  # exact sum of rounded values

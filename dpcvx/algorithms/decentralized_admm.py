@@ -19,11 +19,11 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arguments import finite, positive_finite
+from ..arguments import check_positive, finite
 from ..errors import ModelError
 from ..program import Program
 from .base import Local, Oracle, Requirements
-from .neighbours import Graph, Inbox, NeighbourMethod, spread
+from .neighbours import Graph, Inbox, NeighbourMethod, shared, spread
 from .step_size import smooth_constant
 from .walker import Walker
 
@@ -65,11 +65,7 @@ class DecentralizedADMM(NeighbourMethod):
     def __post_init__(self) -> None:
         self.check_output("dp.DecentralizedADMM")
         for name in ("D", "zeta"):
-            value = getattr(self, name)
-            if value is not None and not positive_finite(value):
-                raise ModelError(
-                    f"dp.DecentralizedADMM({name}={value!r}) must be a positive finite number."
-                )
+            check_positive("dp.DecentralizedADMM", name, getattr(self, name))
         if not (finite(self.randomness) and 0 <= self.randomness <= 1):
             raise ModelError(
                 f"dp.DecentralizedADMM(randomness={self.randomness!r}) must be a number from 0 "
@@ -103,8 +99,7 @@ class DecentralizedADMM(NeighbourMethod):
     ) -> tuple[Walker, Array]:
         """The multipliers, now that all values of the last round are known; then x."""
         assert self.D is not None and self.zeta is not None
-        own = np.empty(message.values.shape[1])
-        own[local.program.slots] = state.x[local.program.shared]
+        own = shared(state.x, local.program)
         lam = state.lam
         if t > 1:
             lam = lam + self.zeta * (message.values - own).sum(axis=0)

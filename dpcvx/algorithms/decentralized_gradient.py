@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from ..errors import ModelError
 from ..program import Program
 from .base import Local, Oracle, Requirements
-from .neighbours import Graph, Inbox, NeighbourMethod, spread
+from .neighbours import Graph, Inbox, NeighbourMethod, shared, spread
 from .step_size import SqrtStep, StepRule, as_step
 from .walker import Walker
 
@@ -99,9 +99,7 @@ class DecentralizedGradient(NeighbourMethod):
         """One step."""
         rule = as_step(self.step)
         assert rule is not None
-        own = np.empty(message.values.shape[1])
-        own[local.program.slots] = state.x[local.program.shared]
-        everyone = np.vstack([message.values, own])
+        everyone = np.vstack([message.values, shared(state.x, local.program)])
         center, at = self._aggregated(message, everyone, oracle), state.x
         if self.aggregate in ("mean", "pair"):
             at = spread(local, state.x, everyone.mean(axis=0))

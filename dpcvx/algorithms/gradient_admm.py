@@ -28,7 +28,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from ..amplification import TwoBlock, step_interval
-from ..arguments import positive_finite
+from ..arguments import check_positive
 from ..canonical import ConeData
 from ..conic import ConicProgram, Outcome
 from ..coupling import Eliminated, eliminate
@@ -280,13 +280,8 @@ class GradientADMM(Algorithm[Server, Outcome]):
 
     def __post_init__(self) -> None:
         for name in ("beta", "eta", "smoothness", "strong_convexity"):
-            value = getattr(self, name)
-            if name == "eta" and value == "contraction":
-                continue
-            if not (value is None and name != "beta") and not positive_finite(value):
-                raise ModelError(
-                    f"dp.GradientADMM({name}={value!r}) must be a positive finite number."
-                )
+            if (value := getattr(self, name)) != "contraction" or name != "eta":
+                check_positive("dp.GradientADMM", name, value, optional=name != "beta")
         if self.order not in ORDERS:
             raise ModelError(
                 f"dp.GradientADMM(order={self.order!r}) is unknown: write "

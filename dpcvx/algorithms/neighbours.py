@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, final
+from typing import final
 
 import networkx as nx
 import numpy as np
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ..conic import Outcome
 from ..errors import ModelError
 from ..network import Network, network
-from ..program import Program
+from ..program import LocalProgram, Program
 from .base import Algorithm, Answer, Local, Oracle, Residuals
 from .walker import Walker, moved, standing
 
@@ -104,18 +104,17 @@ class NeighbourMethod(Algorithm[Mail, Walker]):
         """Everyone has heard the public starting points."""
         found = self.graph
         assert isinstance(found, Network)  # resolved
-        return Mail(found, tuple(_shared(local.start, local) for local in program.agents))
+        sent = tuple(shared(local.start, local) for local in program.agents)
+        return Mail(found, sent)
 
     @final
     def send(self, server: Mail, t: int, k: int) -> tuple[Mail, list[Inbox]]:
         """To every agent the last values of its neighbours."""
-        weights, boxes = server.network.weights, []
-        for i, around in enumerate(server.network.neighbours):
-            values = np.array([server.sent[j] for j in around])
-            boxes.append(
-                Inbox(i, around, values, np.append(weights[i, list(around)], weights[i, i]))
-            )
-        return server, boxes
+        X, net = np.array(server.sent), server.network
+        return server, [
+            Inbox(i, around, X[list(around)], net.weights[i, [*around, i]])
+            for i, around in enumerate(net.neighbours)
+        ]
 
     @final
     def receive(self, server: Mail, t: int, k: int, replies: Sequence[Array]) -> Mail:
@@ -143,7 +142,7 @@ class NeighbourMethod(Algorithm[Mail, Walker]):
     ) -> tuple[Walker, Array]:
         """The agent after a step, and what the neighbours hear of it."""
         after = moved(local, state, center, at, size, oracle)
-        return after, _shared(after.x, local.program)
+        return after, shared(after.x, local.program)
 
     def answer(self, state: Walker) -> Answer:
         """Last and averaged iterate."""
@@ -154,14 +153,14 @@ class NeighbourMethod(Algorithm[Mail, Walker]):
         return state.outcome
 
 
-def spread(local: Local, x: Array, shared: Array) -> Array:
+def spread(local: Local, x: Array, others: Array) -> Array:
     """x with other values of the shared variables, which come in the order of the slots."""
     out = x.copy()
-    out[local.program.shared] = shared[local.program.slots]
+    out[local.program.shared] = others[local.program.slots]
     return out
 
 
-def _shared(x: Array, local: Any) -> Array:
+def shared(x: Array, local: LocalProgram) -> Array:
     """The shared variables of an agent, in the order of the slots."""
     out = np.empty(local.slots.size)
     out[local.slots] = x[local.shared]

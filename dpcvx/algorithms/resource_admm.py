@@ -20,7 +20,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from ..arguments import finite, positive_finite
+from ..arguments import check_positive, finite
 from ..curvature import smoothness, strong_convexity
 from ..errors import ModelError
 from ..program import LocalProgram, Program
@@ -69,11 +69,8 @@ class ResourceADMM(SummedMethod):
     def __post_init__(self) -> None:
         self.check("dp.ResourceADMM")
         for name in ("rho", "zeta", "D"):
-            value = getattr(self, name)
-            if not (value is None and name != "rho") and not positive_finite(value):
-                raise ModelError(
-                    f"dp.ResourceADMM({name}={value!r}) must be a positive finite number."
-                )
+            optional = name != "rho"
+            check_positive("dp.ResourceADMM", name, getattr(self, name), optional=optional)
         if not (finite(self.randomness) and 0 <= self.randomness < 2):
             raise ModelError(
                 f"dp.ResourceADMM(randomness={self.randomness!r}) must be a number from 0 (fixed "

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Protocol, Self
 
-from ..arguments import positive_finite
+from ..arguments import check_positive, positive_finite
 from ..curvature import smoothness, strong_convexity
 from ..errors import ModelError
 from ..program import Program
@@ -53,7 +53,7 @@ class ConstantStep:
     averages_new = True
 
     def __post_init__(self) -> None:
-        _positive("dp.ConstantStep", "value", self.value)
+        check_positive("dp.ConstantStep", "value", self.value)
 
     def resolved(self, program: Program, step_epsilon: float) -> ConstantStep:
         """Fill in 1/L."""
@@ -92,7 +92,7 @@ class GeometricStep:
     averages_new = True
 
     def __post_init__(self) -> None:
-        _positive("dp.GeometricStep", "first", self.first)
+        check_positive("dp.GeometricStep", "first", self.first)
         if not (positive_finite(self.ratio) and self.ratio < 1):
             raise ModelError(
                 f"dp.GeometricStep(ratio={self.ratio!r}) must lie between 0 and 1: by it the step "
@@ -138,7 +138,7 @@ class SmoothStep:
     averages_new = True
 
     def __post_init__(self) -> None:
-        _positive("dp.SmoothStep", "L", self.L)
+        check_positive("dp.SmoothStep", "L", self.L)
         check_step_epsilon("dp.SmoothStep", self.epsilon)
 
     def resolved(self, program: Program, step_epsilon: float) -> SmoothStep:
@@ -197,7 +197,7 @@ class StronglyConvexStep:
     averages_new = False
 
     def __post_init__(self) -> None:
-        _positive("dp.StronglyConvexStep", "alpha", self.alpha)
+        check_positive("dp.StronglyConvexStep", "alpha", self.alpha)
 
     def resolved(self, program: Program, step_epsilon: float) -> StronglyConvexStep:
         """Fill in alpha, the smallest over the agents."""
@@ -266,8 +266,3 @@ def _largest_smoothness(program: Program, remedy: str) -> float:
         )
     # A linear objective has L = 0: any step is admissible, one is as good as another.
     return L if L > 0 else 1.0
-
-
-def _positive(name: str, field: str, value: float | None) -> None:
-    if value is not None and not positive_finite(value):
-        raise ModelError(f"{name}({field}={value!r}) must be a positive finite number.")

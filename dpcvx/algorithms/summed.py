@@ -2,8 +2,8 @@
 
 The sum is formed by the server side, or, with `SecretSharing`, by the agents: each sends one random
 share to every other agent, keeps one, and then sends the sum of the shares it has. The server side
-forwards them all. Here they lie in its hands as they are, and whoever reads all of them can take the
-sum apart; between machines they have to travel encrypted from agent to agent.
+forwards them all. Here they lie in its hands as they are, and whoever reads all of them can take
+the sum apart; between machines they have to travel encrypted from agent to agent.
 """
 
 from __future__ import annotations
