@@ -264,22 +264,19 @@ def _last_scores(
 ) -> tuple[dict[str, tuple[Array, Array]], float]:
     """Scores of the last iterate, and of those of the rounds that are `leaked` besides."""
     names = ["last iterate", *(f"iterate of round {t}" for t in leaked)]
-    claimed = 0.0
+    accounts = plan.accounts()
+    plan.prepay(accounts)  # what all runs are charged alike
+    claimed = accounts[target].spent(delta).epsilon
 
     def seen(
         sources: Sequence[Sequence[Callable[[], object]]], key: tuple[int, int]
     ) -> list[Array]:
-        nonlocal claimed
-        accounts = plan.accounts()
-        plan.prepay(accounts)
-        claimed = accounts[target].spent(delta).epsilon
         exits = [
             ObservedExit(k, plan.calibrated, account, source_for(seed, (*key, k)), prepaid=True)
             for k, account in enumerate(accounts)
         ]
         oracles = [oracle_for(plan, k, sources[k], exit) for k, exit in enumerate(exits)]
-        coins = hash((seed, *key)) % 2**63  # the order is as random as the noise
-        result = drive_silently(plan, oracles, plan.rounds, coins)
+        result = drive_silently(plan, oracles, plan.rounds, seed, key)
         kept = {o.place[0]: o.outside for exit in exits for o in exit.seen}
         return [result.last.vectors[target], *(kept[t] for t in leaked)]
 

@@ -12,7 +12,7 @@ from .accounting import Price, ryu_kim_claim
 from .algorithms.base import Requirements
 from .last_iterate import Amplification, LastIterate
 from .mechanism import Calibrated, Gaussian
-from .program import Program
+from .program import LocalProgram, Program
 from .publication import Statistic
 from .sensitivity import Sensitivity
 
@@ -226,6 +226,7 @@ def state(
     groups: Sequence[tuple[str, ...]],
     needs: Requirements,
     last: LastIterate | None,
+    amplification: Amplification | None,
 ) -> Guarantee:
     """The guarantee of a plan with noise.
 
@@ -248,6 +249,8 @@ def state(
         Of the algorithm: what it releases.
     last : LastIterate or None
         If only the last iterate leaves.
+    amplification : Amplification or None
+        What it costs then.
     """
     claimed = needs.asserted
     agents = []
@@ -256,42 +259,7 @@ def state(
             continue
         bound = sensitivity.bound(calibrated.mechanism.norm)
         published = None if publications is None else publications[k]
-        scale, noise = 0.0, "none needed"
-        if published is not None:
-            scale = calibrated.grid(published.sensitivity, published.size).scale
-            noise = f"{published.noise(scale)}, sensitivity {published.sensitivity:.6g}"
-        elif last is not None:
-            scale = calibrated.hidden_grid(last.level, local.n).scale
-            noise = f"scale {scale:.6g} per component of x, the same for all users"
-        elif claimed is not None and bound.value > 0:
-            scale = calibrated.grid(claimed, local.n).scale
-            noise = f"asserted sensitivity {claimed:g} of every result, scale {scale:.6g}"
-        elif needs.solves_privately and bound.value > 0:
-            scale = math.inf
-            noise = (
-                f"scale {calibrated.multiplier:.6g} times the sensitivity of every result, which "
-                "follows from the gradient's and the step's weights"
-            )
-        elif bound.value == math.inf:
-            scale = math.inf
-            noise = (
-                f"scale {calibrated.multiplier:.6g} times the sensitivity at the point of each step"
-            )
-        elif needs.moves and bound.value > 0:
-            scale = math.inf
-            noise = (
-                f"scale {calibrated.multiplier:.6g} times the sensitivity of the new point, which "
-                "is the step size times the gradient's"
-            )
-        elif needs.in_turn and bound.value > 0:
-            scale = math.inf
-            noise = (
-                f"scale {calibrated.multiplier:.6g} times what the public map of the x step leaves "
-                "of the gradient's sensitivity"
-            )
-        elif bound.value > 0:
-            scale = calibrated.grid(bound.value, local.n).scale
-            noise = f"scale {scale:.6g} per component of the gradient"
+        scale, noise = _noise(calibrated, local, bound.value, published, needs, last)
         agents.append(
             AgentGuarantee(
                 agent=local.name,
@@ -318,9 +286,7 @@ def state(
         s is not None and s.asserted is not None for s in sensitivities
     )
     assumptions = [*ASSUMPTIONS, UNGROUPED if not groups else GROUPED]
-    amplification = None
     if last is not None:
-        amplification = last.described(calibrated.multiplier, price.delta)
         assumptions.append(HIDDEN)
         if last.order != "fixed":
             assumptions.append("whose turn it was, and how many there were, may become known")
@@ -354,6 +320,46 @@ def state(
         claimed_by_paper=claim,
         amplification=amplification,
     )
+
+
+def _noise(
+    calibrated: Calibrated,
+    local: LocalProgram,
+    bound: float,
+    published: Statistic | None,
+    needs: Requirements,
+    last: LastIterate | None,
+) -> tuple[float, str]:
+    """An agent's noise scale, infinite if it differs from step to step, and the same in words."""
+    times = f"scale {calibrated.multiplier:.6g} times"
+    if published is not None:
+        scale = calibrated.grid(published.sensitivity, published.size).scale
+        return scale, f"{published.noise(scale)}, sensitivity {published.sensitivity:.6g}"
+    if last is not None:
+        scale = calibrated.hidden_grid(last.level, local.n).scale
+        return scale, f"scale {scale:.6g} per component of x, the same for all users"
+    if bound == 0:
+        return 0.0, "none needed"
+    if needs.asserted is not None:
+        scale = calibrated.grid(needs.asserted, local.n).scale
+        return scale, f"asserted sensitivity {needs.asserted:g} of every result, scale {scale:.6g}"
+    if needs.solves_privately:
+        return math.inf, (
+            f"{times} the sensitivity of every result, which follows from the gradient's and the "
+            "step's weights"
+        )
+    if bound == math.inf:
+        return math.inf, f"{times} the sensitivity at the point of each step"
+    if needs.moves:
+        return math.inf, (
+            f"{times} the sensitivity of the new point, which is the step size times the gradient's"
+        )
+    if needs.in_turn:
+        return math.inf, (
+            f"{times} what the public map of the x step leaves of the gradient's sensitivity"
+        )
+    scale = calibrated.grid(bound, local.n).scale
+    return scale, f"scale {scale:.6g} per component of the gradient"
 
 
 def _claim(declared: Gaussian, releases: int) -> Claim | None:

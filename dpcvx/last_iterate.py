@@ -75,6 +75,24 @@ class Amplification:
 
 
 @dataclass(frozen=True, eq=False)
+class Statement:
+    """What a run costs.
+
+    Attributes
+    ----------
+    price : Price
+        Of the user who loses most.
+    losses : dict of str to Composition
+        Per user, what a run adds to its ledger.
+    amplification : Amplification
+    """
+
+    price: Price
+    losses: Mapping[str, Composition]
+    amplification: Amplification
+
+
+@dataclass(frozen=True, eq=False)
 class LastIterate:
     """Everything that the loss of the users depends on besides the noise multiplier.
 
@@ -149,41 +167,35 @@ class LastIterate:
             )
         return high
 
-    def compositions(self, multiplier: float, delta: float) -> dict[str, Composition]:
-        """Per user, what a run adds to its ledger.
+    def stated(self, multiplier: float, delta: float) -> Statement:
+        """What a run costs, computed once.
 
         The bounds for a fixed order are bounds by Gaussian mechanisms and compose as such. Those
         for random orders are stated at one delta, and add up.
         """
-        found = self.loss(multiplier)
-        if isinstance(found, Profile):
-            return {
-                name: Composition(mu2=max(2 * float(rho), _LEAST) if rho > 0 else 0.0)
-                for name, rho in zip(self.users, found.rho, strict=True)
-            }
-        price = found.price(delta)
-        stated = Composition(stated=((price.epsilon, delta),))
-        return dict.fromkeys(self.users, stated)
-
-    def described(self, multiplier: float, delta: float) -> Amplification:
-        """For the guarantee."""
         found, users = self.loss(multiplier), len(self.users)
-        sigma = multiplier * self.level
+        price, sigma = found.price(delta), multiplier * self.level
         in_turn = profile(self.block, self.sensitivity, sigma, users=users, iterations=self.rounds)
         if isinstance(found, Profile):
             values = [float(e) for e in found.epsilons(delta)]
+            losses = [
+                Composition(mu2=max(2 * float(rho), _LEAST) if rho > 0 else 0.0)
+                for rho in found.rho
+            ]
         else:
-            values = [found.price(delta).epsilon] * users
+            values = [price.epsilon] * users
+            losses = [Composition(stated=((price.epsilon, delta),))] * users
         visible = None
         if self.order != "sampling":
             visible = Composition(mu2=2 * float(in_turn.local.max())).price(delta).epsilon
-        return Amplification(
+        amplification = Amplification(
             order=self.order,
             by_agent=dict(zip(self.users, values, strict=True)),
             visible=visible,
             rule=amplified(self.block, self.sensitivity, sigma, self.rounds - 1).rule,
             refused=self._why(),
         )
+        return Statement(price, dict(zip(self.users, losses, strict=True)), amplification)
 
     def _why(self) -> str | None:
         """Why the bound for strongly convex objectives does not apply, in the user's words."""

@@ -64,6 +64,8 @@ class Plan:
         With ``observer="last iterate"`` and noise: what the guarantee follows from.
     price : Price or None
         Total of the planned releases; None without noise.
+    losses : mapping of str to Composition
+        Per agent, what the planned releases add to its ledger; empty without noise.
     guarantee : Guarantee
         Of a run without a seed.
     fingerprint : str
@@ -81,6 +83,7 @@ class Plan:
     publications: tuple[Statistic | None, ...] = field(repr=False)
     last: LastIterate | None = field(repr=False)
     price: Price | None
+    losses: Mapping[str, Composition] = field(repr=False)
     guarantee: Guarantee = field(repr=False)
     fingerprint: str = field(repr=False)
 
@@ -233,7 +236,6 @@ class Plan:
 
     def accounts(self) -> list[Account]:
         """Fresh accounts with the plan's budget, one per agent."""
-        planned = self._planned()
         return [
             Account(
                 local.name,
@@ -241,7 +243,7 @@ class Plan:
                 None
                 if self.price is None
                 else Budget(
-                    self.price.epsilon, self.price.delta, planned.get(local.name, Composition())
+                    self.price.epsilon, self.price.delta, self.losses.get(local.name, Composition())
                 ),
                 share=share,
             )
@@ -258,12 +260,11 @@ class Plan:
         """
         if self.last is None or self.calibrated is None or self.price is None:
             return []
-        losses = self.last.compositions(self.calibrated.multiplier, self.price.delta)
         size = max(local.n for local in self.program.agents if local.form.private)
         grid = self.calibrated.hidden_grid(self.last.level, size)
         charges = []
         for account in accounts:
-            loss = losses.get(account.agent, Composition())
+            loss = self.losses.get(account.agent, Composition())
             if loss == Composition():
                 continue
             entry = Entry(
@@ -280,16 +281,6 @@ class Plan:
             account.charge_run(entry, loss)
             charges.append((account.agent, entry))
         return charges
-
-    def _planned(self) -> dict[str, Composition]:
-        """Per agent, what the plan releases."""
-        if self.calibrated is None or self.price is None:
-            return {}
-        multiplier = self.calibrated.multiplier
-        if self.last is not None:
-            return self.last.compositions(multiplier, self.price.delta)
-        composed = self.composed(self.rounds)
-        return dict.fromkeys((local.name for local in self.program.agents), composed)
 
     def __str__(self) -> str:
         return display.banner(self, self.guarantee)
@@ -353,11 +344,12 @@ def make_plan(
     # One person is exposed to the releases of all agents that may hold data of theirs.
     shares = max(problem.shares())
     _check_decay(chosen, algorithm)
-    ratios = [1.0] if chosen is None else [chosen.decay**t for t in range(rounds)]
     fading = chosen is not None and chosen.decay < 1 and release != "once"
+    ratios = [chosen.decay**t for t in range(rounds)] if chosen and fading else [1.0]
     exposed = (needs.releases if fading else steps) * shares
     last = None
     if observer == "last iterate":
+        # The noise follows from the step size here, and nothing in the steps from the noise.
         algorithm = algorithm.resolved(program, math.inf)
         if chosen is not None:
             last = algorithm.amplification(
@@ -370,18 +362,17 @@ def make_plan(
                 rounds,
             )
     calibrated = (
-        None
-        if chosen is None
-        else _calibrate(chosen, exposed, ratios if fading else [1.0], epsilon, delta, last)
+        None if chosen is None else _calibrate(chosen, exposed, ratios, epsilon, delta, last)
     )
     publications: list[Statistic | None] = [None] * len(program.agents)
     for k, sensitivity in enumerate(sensitivities):
         if once and calibrated is not None and sensitivity is not None:
             norm, name = calibrated.mechanism.norm, program.agents[k].name
             publications[k] = publication(sensitivity, norm, name)
-    # After a single release the steps see no noise.
-    step_epsilon = math.inf if calibrated is None or once else calibrated.step_epsilon
-    resolved = algorithm.resolved(program, step_epsilon)
+    if observer == "everyone":
+        # After a single release the steps see no noise.
+        step_epsilon = math.inf if calibrated is None or once else calibrated.step_epsilon
+        algorithm = algorithm.resolved(program, step_epsilon)
     for local, sensitivity in zip(program.agents, sensitivities, strict=True):
         _require_finite_start(local)
         if calibrated is not None and sensitivity is not None and not once:
@@ -391,15 +382,14 @@ def make_plan(
             _require_minimiser(
                 local, None if calibrated is None else _slope(local, sensitivity, once)
             )
-    price, rho = None, math.inf
-    if calibrated is not None:
+    price, losses, amplification = None, {}, None
+    if calibrated is not None and last is not None:
+        stated = last.stated(calibrated.multiplier, delta or 0.0)
+        price, losses, amplification = stated.price, stated.losses, stated.amplification
+    elif calibrated is not None:
         composition = calibrated.composed(steps, needs.releases).repeated(shares)
         price = composition.price(0.0 if delta is None else delta)
-        losses = [composition]
-        if last is not None:
-            price = last.price(calibrated.multiplier, price.delta)
-            losses = list(last.compositions(calibrated.multiplier, price.delta).values())
-        rho = max(loss.rho for loss in losses)
+        losses = dict.fromkeys((local.name for local in program.agents), composition)
     guarantee = no_guarantee("noise is off" if private else "the model declares nothing private")
     if calibrated is not None and price is not None:
         guarantee = state(
@@ -409,16 +399,17 @@ def make_plan(
             calibrated,
             price,
             releases=steps,
-            rho=rho,
+            rho=max(loss.rho for loss in losses.values()),
             groups=problem.group_names,
             needs=needs,
             last=last,
+            amplification=amplification,
         )
     what = release if observer == "everyone" else f"{release}, {observer}"
-    fingerprint = fingerprint_of(program, resolved, calibrated, rounds, what, problem.group_names)
+    fingerprint = fingerprint_of(program, algorithm, calibrated, rounds, what, problem.group_names)
     return Plan(
         problem,
-        resolved,
+        algorithm,
         calibrated,
         rounds,
         release,
@@ -428,6 +419,7 @@ def make_plan(
         tuple(publications),
         last,
         price,
+        losses,
         guarantee,
         fingerprint,
     )

@@ -267,11 +267,15 @@ def drive(
 
 
 def drive_silently(
-    plan: Plan, oracles: Sequence[Callable[[], AgentOracle]], rounds: int, seed: int = 0
+    plan: Plan,
+    oracles: Sequence[Callable[[], AgentOracle]],
+    rounds: int,
+    seed: int = 0,
+    key: tuple[int, ...] = (),
 ) -> Result:
-    """`drive` in this process, without output and without a transcript; a seed for its coins."""
+    """`drive` in this process, without output and transcript; seed and key for its coins."""
     quiet = display.Reporter(plan, False, plan.guarantee)
-    coins = Coins(source_for(seed, (len(oracles),)).at(0, 0))
+    coins = Coins(source_for(seed, (*key, len(oracles))).at(0, 0))
     return drive(plan, oracles, rounds, None, Serial(), quiet, plan.guarantee, coins)
 
 
