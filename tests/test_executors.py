@@ -475,8 +475,10 @@ def test_an_interrupt_ends_workers_that_are_busy(monkeypatch):
     assert time.monotonic() - started < 60
 
 
+# A shell lets what it runs in the background ignore Control-C.
 ORPHANS = """
-import os, time
+import os, signal, time
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from dpcvx.oracle import PrivateOracle
 from tests import test_executors
 import dpcvx as dp
@@ -494,15 +496,19 @@ test_executors.planned(test_executors.problem(before=reads)).run(executor=dp.Pro
 
 
 def test_control_c_in_a_terminal_leaves_nobody_behind_and_workers_say_nothing():
-    child = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-c", ORPHANS],
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
-    )  # fmt: skip
-    said = b""
-    while said.count(b"waits") < 2:  # then the first process waits as well
-        said += os.read(child.stdout.fileno(), 1000)
-    os.killpg(child.pid, signal.SIGINT)
-    _, errors = child.communicate(timeout=60)
+    ) as child:  # fmt: skip
+        try:
+            said = b""
+            while said.count(b"waits") < 2:  # then the first process waits as well
+                said += os.read(child.stdout.fileno(), 1000)
+            os.killpg(child.pid, signal.SIGINT)
+            _, errors = child.communicate(timeout=60)
+        except BaseException:
+            os.killpg(child.pid, signal.SIGKILL)
+            raise
     assert child.returncode != 0
     assert errors.count(b"Traceback") == 1 and errors.strip().endswith(b"KeyboardInterrupt")
     for worker in {int(word) for word in said.split() if word != b"waits"}:
