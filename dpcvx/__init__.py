@@ -13,6 +13,7 @@ from .algorithms.decentralized_admm import DecentralizedADMM as DecentralizedADM
 from .algorithms.decentralized_gradient import DecentralizedGradient as DecentralizedGradient
 from .algorithms.gradient_admm import GradientADMM as GradientADMM
 from .algorithms.linearized_admm import LinearizedADMM as LinearizedADMM
+from .algorithms.mean_gradient import MeanGradient as MeanGradient
 from .algorithms.penalty import ConstantPenalty as ConstantPenalty
 from .algorithms.penalty import GrowingPenalty as GrowingPenalty
 from .algorithms.penalty import ResidualBalancing as ResidualBalancing

@@ -31,7 +31,7 @@ from .noise import source_for
 from .oracle import read
 from .plan import Plan
 from .private import Private
-from .projection import Contraction, Descent, ProximalStep
+from .projection import Contraction, Descent, Minimisation, Projector, ProximalStep
 from .run import DataSource, drive_silently, oracle_for
 from .worker import AgentOracle
 
@@ -313,6 +313,10 @@ class _Twins:
 
     def uniform(self, size: int) -> Array:
         return self._real.uniform(size)
+
+    def minimiser(self, v: Array, search: Minimisation, projector: Projector) -> Array:
+        self._other.minimiser(v, search, projector)
+        return self._real.minimiser(v, search, projector)
 
     def solution(self, x: Array, step: ProximalStep) -> Array:
         self._other.solution(x, step)

@@ -350,6 +350,11 @@ def _noise(
         )
     if bound == math.inf:
         return math.inf, f"{times} the sensitivity at the point of each step"
+    if needs.minimises:
+        return math.inf, (
+            f"{times} the sensitivity of the local minimiser, which is at most the gradient's over "
+            "D and the modulus of convexity"
+        )
     if needs.moves:
         return math.inf, (
             f"{times} the sensitivity of the new point, which is the step size times the gradient's"

@@ -24,7 +24,7 @@ from .mechanism import Calibrated
 from .noise import Grid, Source, uniform
 from .normal_form import BoundObjective, NormalForm
 from .private import PrivateSpec, unseal
-from .projection import Contraction, Descent, ProximalStep
+from .projection import Contraction, Descent, Minimisation, Projector, ProximalStep
 from .publication import Statistic
 from .sensitivity import Sensitivity
 
@@ -260,16 +260,36 @@ class PrivateOracle(_Numbered):
             grid = noise.hidden_grid(self._level, x.size)
             entry = _entry(noise, place, grid, "iterate", "derived")
         else:
-            # Rounding errors of the point are a small part of the grid's width, however small the
-            # step is next to it.
-            floor = _ROUNDING * float(np.abs(move.center).max(initial=0.0))
-            grid, entry = self._entry(place, move.size * bound, x.size, "iterate", floor=floor)
+            if move.only is not None and noise is not None:
+                bound = self._bound(x, noise.mechanism.norm, _indicator(move))
+            size = _chosen(move, x).size
+            grid, entry = self._entry(
+                place, move.size * bound, size, "iterate", floor=_floor(move.center)
+            )
 
         def moved() -> Array:
             g = self._exact(x, bound, False)
-            return _guarded(self._exit.agent, lambda: move(g))
+            return _guarded(self._exit.agent, lambda: _chosen(move, move(g)))
 
-        return self._exit(place, entry, moved, grid)
+        return _put(move, self._exit(place, entry, moved, grid))
+
+    def minimiser(self, v: Array, search: Minimisation, projector: Projector) -> Array:
+        """The end of the search at the exact objective, plus noise."""
+        place = self._next()
+        noise, sensitivity, bound = self._noise, self._sensitivity, 0.0
+        if noise is not None and sensitivity is not None:
+            # The points of the search are nobody's to see: the bound has to hold at all of them.
+            spread = math.sqrt(v.size) if noise.mechanism.norm == 1 else 1.0
+            bound = sensitivity.bound(2).value * search.stretch * spread
+        grid, entry = self._entry(place, bound, v.size, "local minimiser", floor=_floor(v))
+
+        def found() -> Array:
+            return _guarded(
+                self._exit.agent,
+                lambda: search(v, lambda x: self._exact(x, bound, False), projector.nearest),
+            )
+
+        return self._exit(place, entry, found, grid)
 
     def uniform(self, size: int) -> Array:
         """From the agent's own source, before the noise of the round.
@@ -406,6 +426,14 @@ class PublicOracle(_Numbered):
         """Gradient of the public objective at x."""
         return _mapped(self._objective.gradient(x), through)
 
+    def step(self, x: Array, move: Descent) -> Array:
+        """The new point."""
+        return _put(move, _chosen(move, super().step(x, move)))
+
+    def minimiser(self, v: Array, search: Minimisation, projector: Projector) -> Array:
+        """The end of the search at that objective."""
+        return search(v, self._objective.gradient, projector.nearest)
+
     def solution(self, x: Array, step: ProximalStep) -> Array:
         """The local step at that gradient."""
         found = step(self._objective.gradient(x))
@@ -456,7 +484,14 @@ class ReplayOracle(_Numbered):
         place = self._next()
         if place not in self._values and self._public is not None:
             return self._public.step(x, move)
-        return self._recorded(place, x.shape)
+        return _put(move, self._recorded(place, _chosen(move, x).shape))
+
+    def minimiser(self, v: Array, search: Minimisation, projector: Projector) -> Array:
+        """The recorded end."""
+        place = self._next()
+        if place not in self._values and self._public is not None:
+            return self._public.minimiser(v, search, projector)
+        return self._recorded(place, v.shape)
 
     def solution(self, x: Array, step: ProximalStep) -> Array:
         """The recorded answer."""
@@ -473,6 +508,35 @@ class ReplayOracle(_Numbered):
                 f"{place[1]}: it belongs to another plan, or to a run that stopped earlier."
             )
         return value.copy()
+
+
+def _floor(center: Array) -> float:
+    """A grid's width of which rounding errors of the point are a small part.
+
+    However small the step is next to the point.
+    """
+    return _ROUNDING * float(np.abs(center).max(initial=0.0))
+
+
+def _indicator(move: Descent) -> Array:
+    """One for components that move."""
+    out = np.zeros(move.center.size)
+    out[move.only] = 1.0
+    return out
+
+
+def _chosen(move: Descent, x: Array) -> Array:
+    """The components that leave."""
+    return x if move.only is None else x[move.only]
+
+
+def _put(move: Descent, value: Array) -> Array:
+    """The new point, of which these components left."""
+    if move.only is None:
+        return value
+    x = move.center.copy()
+    x[move.only] = value
+    return x
 
 
 def _mapped(g: Array, through: Contraction | None) -> Array:

@@ -344,6 +344,9 @@ def make_plan(
     # One person is exposed to the releases of all agents that may hold data of theirs.
     shares = max(problem.shares())
     _check_decay(chosen, algorithm)
+    if needs.minimises and chosen is not None and not once:
+        for local, sensitivity in zip(program.agents, sensitivities, strict=True):
+            _require_uniform(local, sensitivity)
     fading = chosen is not None and chosen.decay < 1 and release != "once"
     ratios = [chosen.decay**t for t in range(rounds)] if chosen and fading else [1.0]
     exposed = (needs.releases if fading else steps) * shares
@@ -544,6 +547,25 @@ def _require_finite_start(local: LocalProgram) -> None:
             f"The objective of agent '{local.name}' has no finite gradient at the starting point "
             "(the point of its set closest to 0). Give one inside its domain, for example "
             "dp.Problem(agents, start={x: 1.0})."
+        )
+
+
+def _require_uniform(local: LocalProgram, sensitivity: Sensitivity | None) -> None:
+    """Refuse searches inside an agent whose steps one change may move apart without limit."""
+    if sensitivity is None:
+        return
+    if sensitivity.l2 == math.inf:
+        raise PrivacyError(
+            f"exact=True searches a minimiser inside agent '{local.name}', at points that nobody "
+            "sees, and needs one bound of what a change of the data does to the gradient at all of "
+            f"them. None is known: {sensitivity.obstacle}. Bound its variables, or leave exact= "
+            "out."
+        )
+    if not sensitivity.clips_keep_convexity(local.form):
+        raise PrivacyError(
+            f"exact=True needs gradients of one convex function, and clipped ones of records with "
+            f"several scores, as in agent '{local.name}', belong to none. Leave exact= out, or "
+            "bound the data so that the sensitivity is finite without clip=."
         )
 
 

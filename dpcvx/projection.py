@@ -304,6 +304,12 @@ class Projector:
         x[own] = answer.x
         return Projection(x, answer.outcome, answer.error)
 
+    def nearest(self, v: Array) -> Array:
+        """The point of W closest to v, shape (n,), where all blocks have closed forms."""
+        x = self(v, np.ones_like(v)).x
+        assert self.exact and x is not None
+        return x
+
     def _closed_forms(self) -> list[tuple[Index, ClosedForm]]:
         whole = np.arange(self.n)
         return self._blocks + ([] if self._box is None else [(whole, self._box)])
@@ -646,16 +652,69 @@ class Descent:
     through : Contraction, optional
     whole : bool
         Whether the new point leaves, with noise of its own, in place of the gradient.
+    only : ndarray of int, optional
+        The components that move, and leave, of a whole point.
     """
 
     center: Array
     size: float
     through: Contraction | None = None
     whole: bool = False
+    only: Index | None = None
 
     def __call__(self, g: Array) -> Array:
         """The new point for gradient g, shape (n,)."""
         return self.center - self.size * (g if self.through is None else self.through(g))
+
+
+@dataclass(frozen=True)
+class Minimisation:
+    r"""Gradient steps towards ``argmin_{x in W} f(x) + D/2 ||x - v||^2``, in a fixed number.
+
+    For m-strongly convex f with an L-smooth gradient, a step of length 1 / (L + D), and the
+    projection after it, shrink the distance of two points by :math:`q = (L - m) / (L + D)`. If the
+    gradients of two such functions are nowhere farther apart than :math:`\Delta`, the ends of both
+    searches are at most
+
+    .. math:: \frac{\Delta}{L + D} (1 + q + \dots + q^{K - 1}) = \Delta \frac{1 - q^K}{m + D}
+
+    apart, however far both are from the minimisers. No solver's accuracy is relied upon.
+
+    Attributes
+    ----------
+    D : float
+    L : float
+    m : float
+        At most L.
+    steps : int
+        K.
+    """
+
+    D: float
+    L: float
+    m: float
+    steps: int
+
+    @classmethod
+    def close(cls, D: float, L: float, m: float) -> Minimisation:
+        """As many steps as leave 1e-12 of the distance at the beginning."""
+        q = (L - m) / (L + D)
+        return cls(D, L, m, 1 if q <= 1e-12 else math.ceil(math.log(1e-12) / math.log(q)))
+
+    @property
+    def stretch(self) -> float:
+        """How far the end moves per unit that the gradient moves."""
+        q = (self.L - self.m) / (self.L + self.D)
+        return (1 - q**self.steps) / (self.m + self.D)
+
+    def __call__(
+        self, v: Array, gradient: Callable[[Array], Array], project: Callable[[Array], Array]
+    ) -> Array:
+        """The end of the search that begins at v, shape (n,)."""
+        x = project(v)
+        for _ in range(self.steps):
+            x = project(x - (gradient(x) + self.D * (x - v)) / (self.L + self.D))
+        return x
 
 
 @dataclass(frozen=True, eq=False)

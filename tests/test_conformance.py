@@ -78,9 +78,16 @@ COUPLED_METHODS = {
 }
 # Without noise, ADMM alone converges to the optimum with a constant step.
 OVER_PATH = dp.DecentralizedADMM("path", D=60.0, zeta=10.0)
+EXACT = replace(OVER_PATH, exact=True, growth=1.001)
+SECRET = dp.MeanGradient(0.03, dp.SecretSharing(limit=1e4, resolution=2.0**-30))
+ENTRIES = dp.DecentralizedGradient("ring", 0.03, coordinates=2)
 NETWORK_METHODS = {
     "decentralised ADMM": Method(OVER_PATH, OVER_PATH, 3000),
     "decentralised ADMM, once": Method(OVER_PATH, OVER_PATH, 3000, "once"),
+    "decentralised ADMM, exact": Method(EXACT, EXACT, 3000),
+    "mean gradient": Method(dp.MeanGradient(0.03), dp.MeanGradient(0.03), 0),
+    "mean gradient, secret sums": Method(SECRET, SECRET, 0),
+    "decentralised gradient, two entries": Method(ENTRIES, ENTRIES, 0),
 } | {
     f"decentralised gradient, {aggregate}": Method(method, method, 0)
     for aggregate, method in {
@@ -105,6 +112,7 @@ CONSENSUS += [(m, i) for m in GRADIENTS for i in RECORDS]
 TIED = [(m, i) for m in COUPLED_METHODS for i in COUPLED if "once" not in m or i != "survey"]
 NETWORKED = [(m, i) for m in NETWORK_METHODS for i in NETWORKS]
 NETWORKED += [("decentralised ADMM", "power line"), ("decentralised gradient, range", "clinics")]
+NETWORKED += [("decentralised ADMM, exact", "clinics"), ("mean gradient", "clinics")]
 ALL = CONSENSUS + TIED + NETWORKED
 pairs = pytest.mark.parametrize(("method", "instance"), ALL, ids=str)
 # One user per round: with several, the rounds do not come to rest.

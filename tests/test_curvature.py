@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import dpcvx as dp
 from dpcvx import curvature as module
 from dpcvx import normal_form
-from dpcvx.curvature import hessian, smoothness, strong_convexity
+from dpcvx.curvature import convex, hessian, smoothness, strong_convexity
 from tests.forms import difference_quotients, form_of
 
 RNG = np.random.default_rng(5)
@@ -50,6 +50,36 @@ SMOOTH = {
     "negative weights": WEIGHTS @ cp.logistic(x) - cp.sum_squares(x),
     "ridge": cp.sum(cp.logistic(cp.multiply(WEIGHTS, x))) / 4 + 0.05 * cp.sum_squares(x),
 }
+# Penalties that level off, or grow less than squares do. None follows cvxpy's rules.
+PENALTIES = {
+    "inverse": cp.sum(1 - cp.inv_pos(1 + 2.5 * cp.square(A @ x - 1))),
+    "power": WEIGHTS @ cp.power(0.3 + cp.square(x) / 2, -3),
+    "root": -cp.sum(cp.sqrt(1 + 3 * cp.square(x))),
+    "length": cp.sqrt(2 + cp.sum_squares(A @ x + 1)),
+    "logarithm": cp.sum(cp.log(2 + cp.multiply(np.abs(WEIGHTS), cp.square(x)))),
+    "log1p": cp.sum(cp.log1p(4 * cp.square(x))),
+    "exponential": -cp.sum(cp.exp(0.5 - 2 * cp.square(A @ x))),
+    "several squares": cp.inv_pos(1 + cp.sum(cp.square(A @ x)) + cp.sum_squares(x - 1) / 2),
+    "mixed squares": cp.sum(cp.inv_pos(1 + np.abs(B) @ cp.square(x[1:]))),
+    "with data": cp.sum(cp.logistic(x - d)) - cp.sum(cp.inv_pos(1 + cp.square(x - d))),
+    "with a square": cp.sum_squares(A @ x) - cp.sum(cp.inv_pos(1 + cp.square(x))),
+}
+NOT_CONVEX = PENALTIES | {
+    "negative square": cp.sum_squares(x) - 2 * cp.sum_squares(x[0]),
+    "negative logistic": -cp.sum(cp.logistic(x)),
+    "inside another": cp.sum(cp.logistic(cp.inv_pos(1 + cp.square(x)))),
+    "quotient": cp.sum(cp.square(x) / (1 + cp.square(x))),
+    "product": cp.sum(cp.multiply(cp.square(x), cp.inv_pos(1 + cp.square(x)))),
+}
+CONVEX = {
+    "logistic": cp.sum(cp.logistic(A @ x)) + cp.sum(cp.logistic(x - d)) + cp.norm1(x),
+    "inverse of a variable": cp.sum(cp.inv_pos(x)),
+    "minus a logarithm": cp.sum_squares(A @ x) - cp.sum(cp.log(1 + x)),
+    "inverse of a concave square": cp.sum(cp.inv_pos(1 - cp.square(x))),
+    "exponential of a square": cp.sum(cp.exp(cp.square(x))),
+    "penalty of data": cp.sum(cp.inv_pos(1 + cp.square(d))) + cp.sum_squares(x),
+    "records": cp.sum(cp.logistic(cp.multiply(d, x))),
+}
 UNKNOWN = {
     "norm1": cp.norm1(x),
     "norm2": cp.norm(x),
@@ -62,6 +92,14 @@ UNKNOWN = {
     "huber of square": cp.sum(cp.huber(cp.square(x))),
     "square of square": cp.square(cp.sum_squares(x)),
     "ratio": cp.quad_over_lin(x, 1 + cp.exp(x[0])),
+    "inverse square": cp.sum(cp.inv_pos(cp.square(x))),
+    "pole": cp.sum(cp.inv_pos(1 - cp.square(x))),
+    "inverse of data and square": cp.sum(cp.inv_pos(d + cp.square(x))),
+    "inverse of x and square": cp.sum(cp.inv_pos(1 + x + cp.square(x))),
+    "inverse of huber": cp.sum(cp.inv_pos(1 + cp.huber(x))),
+    "exponential of square": cp.sum(cp.exp(cp.square(x))),
+    "beyond floats": cp.sum(cp.exp(800 - cp.square(x))) + cp.inv_pos(1e-200 + cp.square(x[0])),
+    "power above one": cp.sum(cp.power(1 + cp.square(x), 1.5)),
 }
 
 
@@ -90,7 +128,7 @@ def test_constants_of_quadratics_are_exact(case):
     assert strong_convexity(form) == pytest.approx(max(values[0], 0.0), abs=1e-9)
 
 
-@pytest.mark.parametrize("case", SMOOTH)
+@pytest.mark.parametrize("case", SMOOTH | PENALTIES)
 @settings(max_examples=30)
 @given(
     seed=st.integers(0, 10**6),
@@ -98,7 +136,7 @@ def test_constants_of_quadratics_are_exact(case):
     gap=st.sampled_from([1e-3, 0.3, 10.0]),
 )
 def test_gradients_move_at_most_by_the_smoothness(case, seed, spread, gap):
-    form = form_of(SMOOTH[case])[1]
+    form = form_of((SMOOTH | PENALTIES)[case])[1]
     L = smoothness(form)
     bound = form.bind(random_data(form, seed))
     rng = np.random.default_rng(seed)
@@ -123,6 +161,62 @@ def test_smoothness_is_attained_at_zero(f, curvature):
     second = difference_quotients(form.at_zero().gradient, np.zeros(form.n))
     assert smoothness(form) == pytest.approx(curvature)
     assert np.abs(np.linalg.eigvalsh(second)).max() == pytest.approx(curvature, rel=1e-6)
+
+
+@given(
+    kind=st.sampled_from(["power", "log", "log1p", "exp"]),
+    p=st.floats(-6, 0.99),
+    c=st.floats(0.05, 20),
+    k=st.floats(0.05, 20),
+    weight=st.sampled_from([-2.0, 1.0, 3.5]),
+)
+def test_the_curvature_of_a_penalty_is_largest_at_zero(kind, p, c, k, weight):
+    """Second derivatives far and near are below the constant; at 0 it is attained to 1e-6."""
+    y = cp.Variable()
+    square = k * cp.square(y)
+    if kind == "power":
+        f, size = cp.power(c + square, p), c
+    elif kind == "exp":
+        f, size = cp.exp(c / 10 - square), 1.0
+    else:
+        f, size = (cp.log(c + square), c) if kind == "log" else (cp.log1p(square), 1.0)
+    form = form_of(weight * f)[1]
+    L, bound = smoothness(form), form.at_zero()
+    unit = np.sqrt(size / k)
+    h = 1e-5 * unit
+    at = unit * np.concatenate([np.geomspace(1e-3, 1e3, 60), np.linspace(0.1, 5, 60)])
+    second = [
+        (bound.gradient(np.array([u + h])) - bound.gradient(np.array([u - h]))).item() / (2 * h)
+        for u in [0.0, *at, *-at]
+    ]
+    assert max(np.abs(second)) <= L * (1 + 1e-6)
+    assert abs(second[0]) == pytest.approx(L, rel=1e-6)
+
+
+@pytest.mark.parametrize("omega", [0.3, 1.0, 2.5])
+def test_the_papers_penalty_has_smoothness_twice_omega(omega):
+    forms = [
+        form_of(0.7 * cp.sum(f))[1]
+        for f in (
+            1 - cp.inv_pos(1 + omega * cp.square(x)),
+            1 - cp.power(1 + cp.square(np.sqrt(omega) * x), -1),
+        )
+    ]
+    assert [smoothness(form) for form in forms] == pytest.approx([1.4 * omega] * 2)
+    second = difference_quotients(forms[0].at_zero().gradient, np.zeros(N))
+    assert np.diag(second) == pytest.approx(np.full(N, 1.4 * omega), rel=1e-6)
+
+
+@pytest.mark.parametrize("case", NOT_CONVEX)
+def test_smooth_functions_that_are_not_known_to_be_convex_are_no_convex_ones(case):
+    assert not NOT_CONVEX[case].is_convex()
+    assert not convex(form_of(NOT_CONVEX[case])[1])
+
+
+@pytest.mark.parametrize("case", CONVEX)
+def test_what_cvxpy_takes_for_convex_stays_so(case):
+    assert CONVEX[case].is_convex()
+    assert convex(form_of(CONVEX[case])[1])
 
 
 @pytest.mark.parametrize("case", UNKNOWN)

@@ -17,7 +17,7 @@ from dpcvx.mechanism import Calibrated
 from dpcvx.noise import Seeded
 from dpcvx.normal_form import BoundObjective
 from dpcvx.oracle import Exit, PrivateOracle, PublicOracle, Release, ReplayOracle
-from dpcvx.projection import Descent, Projection, ProximalStep
+from dpcvx.projection import Descent, Minimisation, Projection, ProximalStep
 from dpcvx.sensitivity import Sensitivity
 from tests import sets
 from tests.helpers import Words, contains
@@ -730,3 +730,91 @@ def test_without_private_answers_weights_are_the_middle():
         assert np.array_equal(oracle.uniform(2), [0.5, 0.5])
     expected = CENTER - 0.25 * agent.form.at_zero().gradient(X)
     assert np.array_equal(whole(public), expected)
+
+
+# Parts of a whole point, and minimisers -----------------------------------------------------
+
+SOME = np.array([0, 2])
+
+
+def part(oracle, only=SOME):
+    return oracle.step(X, Descent(CENTER, 0.25, whole=True, only=only))
+
+
+@pytest.mark.parametrize("mechanism", [GAUSS, LAPLACE])
+def test_a_part_of_a_point_is_charged_for_itself_alone(mechanism):
+    oracle = Agent().oracle(mechanism, record=True)
+    value = part(oracle)
+    (entry,) = oracle.account.entries
+    # One entry of d moves the gradient by 0.02 times a row of A, of which two columns count.
+    bound = 0.25 * 0.02 * np.linalg.norm(A[:, SOME], mechanism.norm, axis=1).max()
+    assert unrounded(entry, mechanism, 2) == pytest.approx(bound, rel=1e-8)
+    expected = (CENTER - 0.25 * exact(X))[SOME]
+    assert np.abs(value[SOME] - expected).max() <= (0.5 + 1e-6) * entry.grid
+    assert value[1] == CENTER[1]
+    (release,) = oracle.releases
+    assert np.array_equal(release.value, value[SOME])
+
+
+def test_noise_of_a_part_is_drawn_for_that_part():
+    oracle = Agent().oracle(GAUSS, source=NOISE)
+    bound = 0.25 * 0.02 * np.linalg.norm(A[:, [1]], axis=1).max()
+    expected = (CENTER - 0.25 * exact(X))[1]
+    sample = noise_of(lambda: part(oracle, np.array([1]))[[1]] - expected) / (2.0 * bound)
+    assert fits(sample, GAUSS)
+    assert not fits(0.9 * sample, GAUSS) and not fits(1.1 * sample, GAUSS)
+
+
+SEARCH = Minimisation.close(D=2.0, L=2 * np.linalg.norm(A, 2) ** 2, m=0.1)
+
+
+def minimised(oracle, agent):
+    return oracle.minimiser(CENTER, SEARCH, agent.projector)
+
+
+def minimum(data=DATA):
+    return np.linalg.solve(2 * A.T @ A + 2 * np.eye(3), 2 * A.T @ data + 2 * CENTER)
+
+
+@pytest.mark.parametrize(("mechanism", "spread"), [(GAUSS, 1.0), (LAPLACE, np.sqrt(3))])
+def test_a_minimiser_is_charged_what_the_gradient_can_move_it(mechanism, spread):
+    agent = Agent(lambda x: [])
+    oracle = agent.oracle(mechanism)
+    value = minimised(oracle, agent)
+    (entry,) = oracle.account.entries
+    assert unrounded(entry, mechanism) == pytest.approx(spread * SEARCH.stretch * L2, rel=1e-8)
+    assert entry.released == "local minimiser" and entry.certificate == "derived"
+    assert np.abs(value - minimum()).max() <= 0.51 * entry.grid + 1e-10
+    # Neighbours are closer than that.
+    moved = [minimum(DATA + 0.01 * np.eye(3)[j]) - minimum() for j in range(3)]
+    assert max(np.linalg.norm(m, mechanism.norm) for m in moved) < spread * SEARCH.stretch * L2
+
+
+def test_noise_of_a_minimiser_has_scale_multiplier_times_that():
+    agent = Agent(lambda x: [])
+    oracle = agent.oracle(GAUSS, source=NOISE)
+    sample = noise_of(lambda: minimised(oracle, agent) - minimum()) / (2.0 * SEARCH.stretch * L2)
+    assert fits(sample, GAUSS)
+    assert not fits(0.9 * sample, GAUSS) and not fits(1.1 * sample, GAUSS)
+
+
+def test_minimisers_are_charged_before_data_and_noise_are_touched(monkeypatch):
+    agent, source = Agent(lambda x: []), Words()
+    oracle = agent.oracle(source=source, budget=Budget(0.1, 1e-6, Composition()), record=True)
+    monkeypatch.setattr(Sensitivity, "slope", lambda *_: pytest.fail("data were read"))
+    with pytest.raises(dp.BudgetError):
+        minimised(oracle, agent)
+    assert source.drawn == 0 and not oracle.account.entries and not oracle.releases
+
+
+def test_replay_and_public_objectives_give_minimisers_as_well():
+    agent = Agent(lambda x: [])
+    live = agent.oracle(record=True, source=NOISE)
+    value = minimised(live, agent)
+    again = replay(*live.releases)
+    assert np.array_equal(again.minimiser(0 * X, SEARCH, agent.projector), value)
+    public = PublicOracle(agent.form.at_zero(), Account("bob", {}, AMPLE), [])
+    assert minimised(public, agent) == pytest.approx(minimum(np.zeros(3)), abs=1e-10)
+    moved = part(public)
+    expected = CENTER - 0.25 * exact(X, np.zeros(3))
+    assert moved == pytest.approx(np.where(np.arange(3) == 1, CENTER, expected))

@@ -11,7 +11,7 @@ from scipy.optimize import brentq
 
 import dpcvx as dp
 from dpcvx.conic import Outcome
-from dpcvx.projection import Extent, ProximalStep
+from dpcvx.projection import Extent, Minimisation, ProximalStep
 from tests import sets
 from tests.sets import ALL, CLOSED, CONIC, MATRIX, WEIGHTS
 
@@ -503,3 +503,69 @@ def test_extents_know_their_points():
     assert projector("free").extent().contains(np.full(4, 1e300))
     point = Extent.at(np.array([1.0, 2.0]))
     assert point.contains(np.array([1.0, 2.0])) and not point.contains(np.array([1.0, 2.1]))
+
+
+# Searches inside an agent -------------------------------------------------------------------
+
+
+def quadratic(seed, n=3):
+    """A convex quadratic, with its constants L and m."""
+    rng = np.random.default_rng(seed)
+    root = rng.normal(size=(n, n)) * rng.uniform(0.1, 2, size=n)
+    values = np.linalg.eigvalsh(root.T @ root)
+    return root.T @ root, rng.normal(size=n), float(values[-1]), float(values[0])
+
+
+@given(seed=st.integers(0, 10**6), D=st.floats(0.05, 50), inside=st.booleans())
+def test_a_search_ends_at_the_minimiser(seed, D, inside):
+    H, b, L, m = quadratic(seed)
+    v = np.random.default_rng(seed + 1).normal(size=3)
+    project = (lambda x: np.clip(x, -0.3, 0.3)) if inside else lambda x: x
+    search = Minimisation.close(D, L * (1 + 1e-9), m * (1 - 1e-9))
+    x = search(v, lambda x: H @ x - b, project)
+    slope = H @ x - b + D * (x - v)
+    # Where x is the minimiser, a step along the slope leads back to it.
+    assert np.abs(x - project(x - slope / (L + D))).max() <= 1e-10 * (1 + np.abs(v).max())
+
+
+@given(
+    seed=st.integers(0, 10**6),
+    D=st.floats(0.05, 50),
+    steps=st.integers(1, 12),
+    inside=st.booleans(),
+)
+def test_ends_are_no_farther_apart_than_stated(seed, D, steps, inside):
+    """Gradients that differ by a vector of length one, wherever they are taken."""
+    H, b, L, m = quadratic(seed)
+    rng = np.random.default_rng(seed + 1)
+    v, shift = rng.normal(size=3), rng.normal(size=3)
+    shift /= np.linalg.norm(shift)
+    project = (lambda x: np.clip(x, -0.3, 0.3)) if inside else lambda x: x
+    search = Minimisation(D, L, m, steps)
+    ends = [search(v, lambda x, c=c: H @ x - b + c, project) for c in (0, shift)]
+    assert np.linalg.norm(ends[1] - ends[0]) <= search.stretch * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 5])
+def test_the_stated_distance_is_attained(steps):
+    """By a change along the flattest direction of a quadratic."""
+    H, shift = np.diag([0.5, 4.0]), np.array([1.0, 0.0])
+    search = Minimisation(D=2.0, L=4.0, m=0.5, steps=steps)
+    ends = [search(np.zeros(2), lambda x, c=c: H @ x + c, lambda x: x) for c in (0, shift)]
+    assert np.linalg.norm(ends[1] - ends[0]) == pytest.approx(search.stretch, rel=1e-12)
+    assert search.stretch < 1 / 2.5
+
+
+def test_the_number_of_steps_leaves_nothing_of_the_distance():
+    search = Minimisation.close(D=1.0, L=3.0, m=0.0)
+    assert 0.75**search.steps <= 1e-12 < 0.75 ** (search.steps - 1)
+    assert Minimisation.close(D=1.0, L=2.0, m=2.0).steps == 1
+
+
+def test_only_closed_forms_have_a_nearest_point():
+    x = cp.Variable(2)
+    box = sets.projector(dp.Agent(cp.Minimize(cp.sum_squares(x)), [cp.abs(x) <= 1]))
+    assert box.nearest(np.array([3.0, 0.5])).tolist() == [1.0, 0.5]
+    conic = sets.projector(dp.Agent(cp.Minimize(cp.sum_squares(x)), [cp.norm(x) <= 1 - x[0]]))
+    with pytest.raises(AssertionError):
+        conic.nearest(np.zeros(2))

@@ -20,7 +20,7 @@ from ..conic import ConicProgram, Outcome
 from ..errors import ModelError, PrivacyError
 from ..last_iterate import LastIterate
 from ..program import LocalProgram, Program
-from ..projection import Contraction, Descent, Projector, ProximalStep
+from ..projection import Contraction, Descent, Minimisation, Projector, ProximalStep
 
 Array = NDArray[np.float64]
 S = TypeVar("S")
@@ -43,6 +43,10 @@ class Oracle(Protocol):
         The gradient is what leaves, or the whole point: then the center may be secret. Where only
         the last iterate leaves, the noise is the same for all agents.
         """
+        ...
+
+    def minimiser(self, v: Array, search: Minimisation, projector: Projector) -> Array:
+        """The (noisy) end of a search near v, shape (n,)."""
         ...
 
     def uniform(self, size: int) -> Array:
@@ -136,6 +140,8 @@ class Requirements:
         A sensitivity of their results that is claimed instead of derived.
     moves : bool
         The new point leaves, with its noise: the step size times the gradient's sensitivity.
+    minimises : bool
+        It is the end of a `Minimisation` inside the agent.
     coupled : bool
         Takes problems with ``coupling=``, and no others; objectives without private data are then
         compiled.
@@ -149,6 +155,7 @@ class Requirements:
     solves_privately: bool = False
     asserted: float | None = None
     moves: bool = False
+    minimises: bool = False
     coupled: bool = False
     in_turn: bool = False
 

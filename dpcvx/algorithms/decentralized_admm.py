@@ -9,6 +9,17 @@ r"""Decentralised ADMM with random aggregators (Xiao, Ye and Devadas, Algorithm 
 with :math:`\Gamma_i` diagonal and drawn anew by every agent in every round, so that the aggregate
 lies anywhere between the agent's point and its neighbours'. Agents keep it to themselves. The paper
 prints the multipliers' step with the other sign, with which the iterates diverge.
+
+Exact steps (3) put ``x`` at the minimiser of ``f_i(x) + D/2 ||x - v||^2`` for the same v, the
+argument of the projection without gradient and noise.
+
+With fixed weights these are forms of what others have proposed. Noise in the multipliers (Zhang and
+Zhu, "Dynamic differential privacy for ADMM-based distributed classification learning") is noise in
+x at first order; with a D that grows (Zhang, Khalili and Liu, "Improving the privacy and accuracy
+of ADMM-based distributed algorithms") it counts less from round to round; noise on exact minimisers
+is output perturbation (Ding et al.). The minimiser of an objective with noise in it is private only
+if the change of the Hessian is accounted for, and if it is exact to the last bit: there is no exact
+form of the first two here.
 """
 
 from __future__ import annotations
@@ -22,17 +33,18 @@ from numpy.typing import NDArray
 from ..arguments import check_positive, finite
 from ..errors import ModelError
 from ..program import Program
+from ..projection import Descent, Minimisation
 from .base import Local, Oracle, Requirements
 from .neighbours import Graph, Inbox, NeighbourMethod, shared, spread
 from .step_size import smooth_constant
-from .walker import Walker
+from .walker import Walker, minimisation
 
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class DecentralizedADMM(NeighbourMethod):
-    """First-order ADMM over a network, with random weights between an agent and its neighbours.
+    """ADMM over a network, with random weights between an agent and its neighbours.
 
     Parameters
     ----------
@@ -46,6 +58,11 @@ class DecentralizedADMM(NeighbourMethod):
     randomness : float
         Width of the interval around 1/2 from which Gamma / D is drawn: 1 for the paper's, 0 for
         fixed weights.
+    growth : float
+        D of a round over that of the round before.
+    exact : bool
+        Minimise in local steps, to 1e-12, instead of linearising; objectives need a smoothness
+        constant.
     output : {"average", "last", None}
         Which iterate the result reports first: None takes the average under noise, the last
         iterate without.
@@ -60,6 +77,8 @@ class DecentralizedADMM(NeighbourMethod):
     D: float | None = None
     zeta: float | None = None
     randomness: float = 1.0
+    growth: float = 1.0
+    exact: bool | Minimisation = False
     output: Literal["average", "last"] | None = None
 
     def __post_init__(self) -> None:
@@ -71,11 +90,17 @@ class DecentralizedADMM(NeighbourMethod):
                 f"dp.DecentralizedADMM(randomness={self.randomness!r}) must be a number from 0 "
                 "(fixed weights) to 1 (anywhere between own point and neighbours')."
             )
+        if not (finite(self.growth) and self.growth >= 1):
+            raise ModelError(
+                f"dp.DecentralizedADMM(growth={self.growth!r}) must be a number of at least 1: "
+                "steps that become longer converge nowhere."
+            )
 
     @property
     def requirements(self) -> Requirements:
         """Convex objectives; one release per agent and round."""
-        return Requirements(convex=True, exact=False, releases=1, moves=True)
+        exact = bool(self.exact)
+        return Requirements(convex=True, exact=False, releases=1, moves=True, minimises=exact)
 
     def resolved(self, program: Program, step_epsilon: float) -> DecentralizedADMM:
         """Fill in the network, D and zeta."""
@@ -92,7 +117,8 @@ class DecentralizedADMM(NeighbourMethod):
         zeta = self.zeta
         if zeta is None:
             zeta = D / (3 * float(np.linalg.eigvalsh(graph.laplacian)[-1]))
-        return replace(self, graph=graph, D=D, zeta=zeta)
+        exact = minimisation(program, D, "dp.DecentralizedADMM") if self.exact else False
+        return replace(self, graph=graph, D=D, zeta=zeta, exact=exact)
 
     def act(
         self, local: Local, state: Walker, t: int, k: int, message: Inbox, oracle: Oracle
@@ -105,11 +131,17 @@ class DecentralizedADMM(NeighbourMethod):
             lam = lam + self.zeta * (message.values - own).sum(axis=0)
         weight = 0.5 + self.randomness * (oracle.uniform(own.size) - 0.5)
         aggregate = weight * own + (1 - weight) * message.values.mean(axis=0)
-        center = spread(local, state.x, aggregate + lam / self.D)
-        return self.moved(local, replace(state, lam=lam), center, state.x, 1 / self.D, oracle)
+        D = self.D * self.growth ** (t - 1)
+        center = spread(local, state.x, aggregate + lam / D)
+        state = replace(state, lam=lam)
+        if isinstance(self.exact, Minimisation):
+            return self.moved(local, state, replace(self.exact, D=D), center, oracle)
+        return self.moved(local, state, Descent(center, 1 / D, whole=True), state.x, oracle)
 
     def __str__(self) -> str:
         values = ", ".join(
             f"{name} = {value:.6g}" for name, value in (("D", self.D), ("zeta", self.zeta)) if value
         )
-        return f"decentralised ADMM over {self.graph}" + (f", {values}" if values else "")
+        how = ", exact steps" if self.exact else ""
+        how += f", D growing by {self.growth:.6g}" if self.growth > 1 else ""
+        return f"decentralised ADMM over {self.graph}" + (f", {values}" if values else "") + how

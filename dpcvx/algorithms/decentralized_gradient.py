@@ -15,24 +15,30 @@ aggregate    a                                                           y
 ``range``    per entry, uniform between the smallest and the largest     own point
              value in the closed neighbourhood (28)
 ===========  ==========================================================  =================
+
+Of random coordinate descent (72), some entries move in a round, and the others stay where they are.
 """
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arguments import whole
 from ..errors import ModelError
 from ..program import Program
+from ..projection import Descent
 from .base import Local, Oracle, Requirements
 from .neighbours import Graph, Inbox, NeighbourMethod, shared, spread
 from .step_size import SqrtStep, StepRule, as_step
 from .walker import Walker
 
 Array = NDArray[np.float64]
+Index = NDArray[np.intp]
 Aggregate = Literal["mixing", "mean", "pair", "range"]
 AGGREGATES: tuple[Aggregate, ...] = ("mixing", "mean", "pair", "range")
 
@@ -51,6 +57,9 @@ class DecentralizedGradient(NeighbourMethod):
         How neighbours' points enter; see the module.
     weights : str
         Of ``mixing``; see `dpcvx.network.network`.
+    coordinates : int, optional
+        Number of entries that move in a round, drawn anew for every round and public (72); all of
+        them if omitted. Noise covers what these can tell.
     output : {"average", "last", None}
         Which iterate the result reports first: None takes the average under noise, the last
         iterate without.
@@ -65,6 +74,7 @@ class DecentralizedGradient(NeighbourMethod):
     step: float | StepRule | None = None
     aggregate: Aggregate = "mixing"
     weights: str = "metropolis"
+    coordinates: int | None = None
     output: Literal["average", "last"] | None = None
 
     def __post_init__(self) -> None:
@@ -74,6 +84,12 @@ class DecentralizedGradient(NeighbourMethod):
             raise ModelError(
                 f"dp.DecentralizedGradient(aggregate={self.aggregate!r}) is unknown: write "
                 f"{', '.join(repr(a) for a in AGGREGATES)}."
+            )
+
+        if self.coordinates is not None and not whole(self.coordinates, 1):
+            raise ModelError(
+                f"dp.DecentralizedGradient(coordinates={self.coordinates!r}) must be an int of at "
+                "least 1: the number of entries that move in a round."
             )
 
     @property
@@ -103,7 +119,14 @@ class DecentralizedGradient(NeighbourMethod):
         center, at = self._aggregated(message, everyone, oracle), state.x
         if self.aggregate in ("mean", "pair"):
             at = spread(local, state.x, everyone.mean(axis=0))
-        return self.moved(local, state, spread(local, state.x, center), at, rule.eta(t), oracle)
+        center = spread(local, state.x, center)
+        move = Descent(center, rule.eta(t), whole=True)
+        if self.coordinates is not None and self.coordinates < center.size:
+            only = drawn(t, center.size, self.coordinates)
+            others = np.delete(np.arange(center.size), only)
+            center[others] = state.x[others]
+            move = replace(move, only=only)
+        return self.moved(local, state, move, at, oracle)
 
     def _aggregated(self, message: Inbox, X: Array, oracle: Oracle) -> Array:
         """The aggregate of the rows of X, of which the last one is the agent's own."""
@@ -119,7 +142,17 @@ class DecentralizedGradient(NeighbourMethod):
 
     def __str__(self) -> str:
         step = as_step(self.step) or SqrtStep()
-        return f"decentralised gradient descent ({self.aggregate}) over {self.graph}, {step}"
+        part = "" if self.coordinates is None else f", {self.coordinates} random entries a round"
+        return f"decentralised gradient descent ({self.aggregate}) over {self.graph}, {step}{part}"
+
+
+def drawn(t: int, n: int, count: int) -> Index:
+    """The entries, of n, that move in round t: no secret, and the same in every run."""
+    left, found = list(range(n)), []
+    for i in range(count):
+        digest = hashlib.blake2b(f"{t} {i}".encode(), digest_size=8).digest()
+        found.append(left.pop(int.from_bytes(digest) % len(left)))
+    return np.sort(np.array(found, dtype=np.intp))
 
 
 def _farthest(X: Array) -> tuple[int, int]:

@@ -19,6 +19,7 @@ from ..conic import Outcome
 from ..errors import ModelError
 from ..network import Network, network
 from ..program import LocalProgram, Program
+from ..projection import Descent, Minimisation
 from .base import Algorithm, Answer, Local, Oracle, Residuals
 from .walker import Walker, moved, standing
 
@@ -82,14 +83,7 @@ class NeighbourMethod(Algorithm[Mail, Walker]):
         ModelError
             If the graph does not fit, or agents do not share all the same variables.
         """
-        for local in program.agents:
-            if local.slots.size != program.size:
-                raise ModelError(
-                    f"Agent '{local.name}' holds {local.slots.size} of the {program.size} shared "
-                    "entries. Methods on networks mix whole vectors with those of neighbours: use "
-                    "every shared variable in every agent, with 0 @ x for what does not occur, or "
-                    "a method with a server, such as dp.LinearizedADMM."
-                )
+        require_whole(program)
         names = [local.name for local in program.agents]
         if isinstance(self.graph, Network):
             if self.graph.agents != tuple(names):
@@ -138,10 +132,15 @@ class NeighbourMethod(Algorithm[Mail, Walker]):
         return standing(local.program.start, local.program.shared.size)
 
     def moved(
-        self, local: Local, state: Walker, center: Array, at: Array, size: float, oracle: Oracle
+        self,
+        local: Local,
+        state: Walker,
+        move: Descent | Minimisation,
+        at: Array,
+        oracle: Oracle,
     ) -> tuple[Walker, Array]:
-        """The agent after a step, and what the neighbours hear of it."""
-        after = moved(local, state, center, at, size, oracle)
+        """The agent after `walker.moved`, and what the neighbours hear of it."""
+        after = moved(local, state, move, at, oracle)
         return after, shared(after.x, local.program)
 
     def answer(self, state: Walker) -> Answer:
@@ -151,6 +150,17 @@ class NeighbourMethod(Algorithm[Mail, Walker]):
     def outcome(self, state: Walker) -> Outcome:
         """Of the last projection."""
         return state.outcome
+
+
+def require_whole(program: Program) -> None:
+    """Refuse agents that hold a part of the shared variables only."""
+    for local in program.agents:
+        if local.slots.size != program.size:
+            raise ModelError(
+                f"Agent '{local.name}' holds {local.slots.size} of the {program.size} shared "
+                "entries. Methods that mix whole vectors of agents need every shared variable in "
+                "every agent: write 0 @ x for what does not occur, or use dp.LinearizedADMM."
+            )
 
 
 def spread(local: Local, x: Array, others: Array) -> Array:

@@ -8,7 +8,8 @@ For ``minimize sum_i f_i(x_i)`` subject to ``sum_i A_i x_i = c``, x_i in W_i:
         + \Delta_i \bigr)
 
 which is (13) with :math:`\Gamma_i = D I - A_i' \rho_i A_i` put in. The diagonal matrix
-:math:`\rho_i` is drawn anew by every agent in every round, and kept to itself.
+:math:`\rho_i` is drawn anew by every agent in every round, and kept to itself. Exact steps (12) put
+x at the minimiser of ``f_i(x) + D/2 ||x - v||^2`` over W_i, for the same v without the gradient.
 """
 
 from __future__ import annotations
@@ -24,17 +25,18 @@ from ..arguments import check_positive, finite
 from ..curvature import smoothness, strong_convexity
 from ..errors import ModelError
 from ..program import LocalProgram, Program
+from ..projection import Descent, Minimisation
 from .base import Local, Oracle, Requirements
 from .step_size import smooth_constant
-from .summed import SecretSharing, SummedMethod
-from .walker import Walker, moved
+from .summed import Heard, SecretSharing, SummedMethod
+from .walker import Walker, minimisation, moved
 
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class ResourceADMM(SummedMethod):
-    """First-order ADMM for agents that are tied by ``coupling=`` and share no variables.
+    """ADMM for agents that are tied by ``coupling=`` and share no variables.
 
     Parameters
     ----------
@@ -47,6 +49,9 @@ class ResourceADMM(SummedMethod):
     randomness : float
         Width of the interval around rho, relative to it, from which penalties are drawn; 0 for
         fixed ones.
+    exact : bool
+        Minimise in local steps, to 1e-12, instead of linearising; objectives need a smoothness
+        constant.
     sharing : SecretSharing, optional
         Form the sums without showing their terms to anybody.
     output : {"average", "last", None}
@@ -63,6 +68,7 @@ class ResourceADMM(SummedMethod):
     zeta: float | None = None
     D: float | None = None
     randomness: float = 0.2
+    exact: bool | Minimisation = False
     sharing: SecretSharing | None = None
     output: Literal["average", "last"] | None = None
 
@@ -80,7 +86,10 @@ class ResourceADMM(SummedMethod):
     @property
     def requirements(self) -> Requirements:
         """Convex objectives and a coupling; one release per agent and round."""
-        return Requirements(convex=True, exact=False, releases=1, moves=True, coupled=True)
+        exact = bool(self.exact)
+        return Requirements(
+            convex=True, exact=False, releases=1, moves=True, minimises=exact, coupled=True
+        )
 
     def resolved(self, program: Program, step_epsilon: float) -> ResourceADMM:
         """Fill in D and zeta, and check the form of the problem."""
@@ -103,10 +112,12 @@ class ResourceADMM(SummedMethod):
             largest = max(float(np.linalg.norm(A, 2)) for A in matrices(program))
             rho = self.rho * (1 + self.randomness / 2)
             D = L + rho * len(program.agents) * largest**2
-        return replace(self, D=D, zeta=self.rho if self.zeta is None else self.zeta)
+        zeta = self.rho if self.zeta is None else self.zeta
+        exact = minimisation(program, D, "dp.ResourceADMM") if self.exact else False
+        return replace(self, D=D, zeta=zeta, exact=exact)
 
     def violated(self, program: Program) -> list[str]:
-        """Conditions (48) for a linear rate that do not hold, in words.
+        """Conditions for a linear rate that do not hold, in words: (48), or (43) of exact steps.
 
         Sufficient for strongly convex, smooth objectives without constraints and noise; runs
         converge under much weaker ones.
@@ -124,11 +135,15 @@ class ResourceADMM(SummedMethod):
             return ["some objective is not known to be strongly convex and smooth"]
         most, off = self.rho * (1 + self.randomness / 2), self.rho * self.randomness / 2
         squares = [float(np.linalg.norm(A, 2)) ** 2 for A in matrices(program)]
+        # A linearised step needs half of the convexity, and of D the smoothness, for itself.
+        share = 2 if self.exact else 1
         alpha = min(
-            m / ((N * most**2 + off**2) * s) for m, s in zip(moduli, squares, strict=True) if s > 0
+            share * m / ((N * most**2 + off**2) * s)
+            for m, s in zip(moduli, squares, strict=True)
+            if s > 0
         )
         need = max(
-            max(most * s, N * s / alpha + float(L or 0.0) ** 2)
+            max(most * s, N * s / alpha + (0.0 if self.exact else float(L or 0.0) ** 2))
             for s, L in zip(squares, constants, strict=True)
         )
         found = []
@@ -144,11 +159,12 @@ class ResourceADMM(SummedMethod):
         return found
 
     def coupling(self, program: Program) -> str:
-        """How many equalities, and what (48) says of them."""
+        """How many equalities, and what (48) or (43) says of them."""
         assert program.coupling is not None
         broken = self.violated(program)
-        known = "(48) promises a linear rate" if not broken else f"(48) fails: {'; '.join(broken)}"
-        return f"{program.coupling.right.size} equalities over all agents; {known}"
+        number = "(43)" if self.exact else "(48)"
+        known = " promises a linear rate" if not broken else f" fails: {'; '.join(broken)}"
+        return f"{program.coupling.right.size} equalities over all agents; {number}{known}"
 
     def target(self, program: Program) -> Array:
         """c."""
@@ -159,27 +175,28 @@ class ResourceADMM(SummedMethod):
         """``A_i x_i``."""
         return np.asarray(_columns(local) @ x)
 
-    def advance(
-        self, local: Local, state: Walker, t: int, residual: Array, oracle: Oracle
-    ) -> Walker:
+    def advance(self, local: Local, state: Walker, t: int, heard: Heard, oracle: Oracle) -> Walker:
         """The multipliers, now that the sum of the last round is known; then x."""
         assert self.D is not None and self.zeta is not None
-        A, r, lam = _columns(local.program), residual, state.lam
+        A, r, lam = _columns(local.program), heard.residual, state.lam
         if t > 1:
             lam = lam - self.zeta * r
         rho = self.rho * (1 + self.randomness * (oracle.uniform(r.size) - 0.5))
         center = state.x + A.T @ (lam - rho * r) / self.D
         state = replace(state, lam=lam)
-        return moved(local, state, center, state.x, 1 / self.D, oracle)
+        if isinstance(self.exact, Minimisation):
+            return moved(local, state, self.exact, center, oracle)
+        return moved(local, state, Descent(center, 1 / self.D, whole=True), state.x, oracle)
 
     def __str__(self) -> str:
-        how = "" if self.sharing is None else ", sums by secret sharing"
+        how = ", exact steps" if self.exact else ""
+        how += "" if self.sharing is None else ", sums by secret sharing"
         values = ", ".join(
             f"{name} = {value:.6g}"
             for name, value in (("rho", self.rho), ("zeta", self.zeta), ("D", self.D))
             if value
         )
-        return f"first-order ADMM of coupled agents, {values}{how}"
+        return f"ADMM of coupled agents, {values}{how}"
 
 
 def matrices(program: Program) -> list[Array]:

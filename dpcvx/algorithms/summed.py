@@ -50,6 +50,22 @@ class SecretSharing:
 
 
 @dataclass(frozen=True, eq=False)
+class Heard:
+    """What all agents hear at the beginning of a round.
+
+    Attributes
+    ----------
+    residual : ndarray, shape (m,)
+        The sum of what they sent in the round before, less its target.
+    agents : int
+        How many sent something.
+    """
+
+    residual: Array
+    agents: int
+
+
+@dataclass(frozen=True, eq=False)
 class Desk:
     """The server side.
 
@@ -102,9 +118,7 @@ class SummedMethod(Algorithm[Desk, Member]):
         """What the sum should be, shape (m,)."""
 
     @abc.abstractmethod
-    def advance(
-        self, local: Local, state: Walker, t: int, residual: Array, oracle: Oracle
-    ) -> Walker:
+    def advance(self, local: Local, state: Walker, t: int, heard: Heard, oracle: Oracle) -> Walker:
         """One local step, given the sum less its target."""
 
     def check(self, name: str) -> None:
@@ -151,7 +165,8 @@ class SummedMethod(Algorithm[Desk, Member]):
         """The last sum; then, to each agent, the shares for it."""
         if k == 0:
             sums = None if server.sums is None else replace(server.sums, round=t)
-            return replace(server, sums=sums), [(sums, server.residual)] * len(server.names)
+            heard = Heard(server.residual, len(server.names))
+            return replace(server, sums=sums), [(sums, heard)] * heard.agents
         boxes: dict[str, list[Share]] = {name: [] for name in server.names}
         for share in itertools.chain.from_iterable(server.passed):
             boxes[share.receiver].append(share)

@@ -8,7 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..conic import Outcome
-from ..projection import Descent
+from ..curvature import convex, smoothness, strong_convexity
+from ..errors import ModelError
+from ..program import Program
+from ..projection import Descent, Minimisation, Projector
 from .base import Answer, Local, Oracle
 
 Array = NDArray[np.float64]
@@ -47,12 +50,51 @@ def standing(x: Array, multipliers: int) -> Walker:
 
 
 def moved(
-    local: Local, state: Walker, center: Array, at: Array, size: float, oracle: Oracle
+    local: Local, state: Walker, move: Descent | Minimisation, at: Array, oracle: Oracle
 ) -> Walker:
-    """``x = P(center - size gradient(at) + noise)``; the point before if the projection fails."""
-    noisy = oracle.step(at, Descent(center, size, whole=True))
+    """After a step along the gradient at a point, or a search near it, with noise, back in W.
+
+    The point before if the projection fails.
+    """
+    if isinstance(move, Descent):
+        noisy = oracle.step(at, move)
+    else:
+        noisy = oracle.minimiser(at, move, local.projector)
     found = local.projector(noisy, np.ones(noisy.size))
     x = state.x if found.x is None else found.x
     n = state.turns + 1
     average = state.average + (x - state.average) / n
     return replace(state, x=x, average=average, turns=n, outcome=found.outcome)
+
+
+def minimisation(program: Program, D: float, owner: str) -> Minimisation:
+    """The search with which all agents minimise ``f(x) + D/2 ||x - v||^2``.
+
+    Raises
+    ------
+    ModelError
+        If a search is not known to contract for all admissible data.
+    """
+    constants: list[tuple[float, float]] = []
+    for local in program.agents:
+        L, name = smoothness(local.form), f"agent '{local.name}'"
+        if L is None:
+            raise ModelError(
+                f"No smoothness constant can be derived for the objective of {name} (nonsmooth, or "
+                f"its curvature depends on private data), and the local searches of {owner}(exact="
+                "True) follow from it. Leave exact= out: first-order steps need none."
+            )
+        if not convex(local.form):
+            raise ModelError(
+                f"The objective of {name} is not convex for all admissible data, so that a search "
+                f"by {owner}(exact=True) may end anywhere. Look for a quadratic with a negative "
+                "denominator or eigenvalue, or leave exact= out."
+            )
+        if not Projector(local.constraints, local.name).exact:
+            raise ModelError(
+                f"The set of {name} has no closed form, and {owner}(exact=True) projects onto it "
+                "in every step of a search. Keep to bounds, a sum, a ball or equations, or leave "
+                "exact= out."
+            )
+        constants.append((L, min(L, strong_convexity(local.form))))
+    return Minimisation.close(D, max(L for L, _ in constants), min(m for _, m in constants))

@@ -336,3 +336,105 @@ def test_texts_name_the_method_its_network_and_its_constants():
     assert "decentralised ADMM over 5 agents" in str(plan)
     (noise,) = {a.noise for a in plan.guarantee.agents}
     assert "3 times the sensitivity of the new point" in noise
+
+
+# -- exact steps, steps that become shorter --------------------------------------------------------
+
+
+@pytest.mark.parametrize("growth", [1.0, 1.05])
+@pytest.mark.parametrize("bounded", [False, True])
+def test_exact_steps_are_those_of_the_paper(growth, bounded):
+    """Equation (3): the gradient of the printed step is taken at the new point."""
+    sets = (lambda k, x: [cp.abs(x) <= 0.2]) if bounded else None
+    given = study(6, sets=sets)
+    algorithm = dp.DecentralizedADMM("ring", 7.0, 0.6, 0.0, growth=growth, exact=True)
+    result = noiseless(given, algorithm, 8).run(seed=2, iterates=True)
+    around = network("ring", list("abcdef")).neighbours
+    x, lam = np.zeros((6, 3)), np.zeros((6, 3))
+    for t, found in enumerate(points(result)):
+        D = 7.0 * growth**t
+        for i in range(6):
+            v = (x[i] + x[list(around[i])].mean(axis=0)) / 2 + lam[i] / D
+            slope = given.gradient(i, found[i]) + D * (found[i] - v)
+            step = found[i] - slope / (D + 2)
+            assert found[i] == pytest.approx(
+                np.clip(step, -0.2, 0.2) if bounded else step, abs=1e-10
+            )
+        x = found
+        lam = lam + 0.6 * np.array([(x[list(around[i])] - x[i]).sum(axis=0) for i in range(6)])
+
+
+@graphs
+def test_exact_steps_converge_linearly_to_the_central_optimum(graph):
+    given = study(6)
+    plan = noiseless(given, dp.DecentralizedADMM(GRAPHS[graph], exact=True), 300)
+    errors = np.abs(points(plan.run(seed=5, iterates=True)) - given.optimum).max(axis=(1, 2))
+    assert linear(errors, 1e-9)
+
+
+def test_noise_on_exact_steps_is_smaller_than_that_on_first_order_steps():
+    """They move by the change of the gradient over D plus the modulus of convexity."""
+    given = study(5)
+    plans = [
+        noisy(given, dp.DecentralizedADMM("ring", 5.0, 0.5, exact=exact)) for exact in (False, True)
+    ]
+    first, exact = (plan.run(seed=0).ledger["a"].entries[0].sensitivity for plan in plans)
+    search = plans[1].algorithm.exact
+    assert search.m > 0.4
+    assert exact / first == pytest.approx(5.0 / (5.0 + search.m), rel=1e-4)
+    found = dp.check(plans[1])
+    assert found.passed and min(agent.ratio for agent in found.agents) > 0.7
+    assert "over D and the modulus of convexity" in plans[1].guarantee.agents[0].noise
+
+
+def test_a_D_that_grows_makes_less_of_later_noise():
+    plan = noisy(study(5), dp.DecentralizedADMM("ring", 5.0, 0.5, growth=1.1))
+    sensitivities = [e.sensitivity for e in plan.run(seed=0).ledger["a"].entries]
+    ratios = np.array(sensitivities[1:]) / sensitivities[:-1]
+    assert ratios == pytest.approx(np.full(4, 1 / 1.1), rel=1e-4)
+
+
+def test_exact_steps_ask_for_what_their_proof_needs():
+    x = cp.Variable(2, name="x")
+    d = dp.Private(np.zeros(2), name="d", adjacency=dp.Within(0.1))
+    rows = dp.Private(np.zeros((3, 2)), name="rows", adjacency=dp.Rows(1.0))
+
+    def refused(cost, error, match, limits=(), **arguments):
+        agents = [dp.Agent(cp.Minimize(cost), list(limits), name="a", **arguments)]
+        agents.append(dp.Agent(cp.Minimize(cp.sum_squares(x)), name="b"))
+        with pytest.raises(error, match=match):
+            noisy(Given(dp.Problem(agents)), dp.DecentralizedADMM("path", D=4.0, exact=True))
+
+    smooth = cp.sum_squares(x - d)
+    refused(smooth + cp.norm1(x), dp.ModelError, "No smoothness constant.*agent 'a'")
+    refused(smooth + cp.quad_over_lin(x, -0.5), dp.ModelError, "'a' is not convex")
+    refused(smooth, dp.ModelError, "set of agent 'a' has no closed form", [cp.norm(x) <= 1 - x[0]])
+    refused(
+        cp.sum_squares(rows @ x), dp.PrivacyError, "one bound of what a change.*'a'|'a'.*one bound"
+    )
+    w = cp.reshape(x, (2, 1), order="F") @ np.ones((1, 2))
+    several = cp.sum(cp.log_sum_exp(rows @ w, axis=1))
+    refused(several, dp.PrivacyError, "several scores, as in agent 'a'", clip=0.5)
+    # Bounded variables limit what a record can do, and one score may be clipped.
+    limits = [cp.abs(x) <= 1]
+    for cost, arguments in (
+        (cp.sum_squares(rows @ x), {}),
+        (cp.sum(cp.logistic(rows @ x)), {"clip": 0.5}),
+    ):
+        agents = [dp.Agent(cp.Minimize(cost), limits, name="a", **arguments)]
+        agents.append(dp.Agent(cp.Minimize(cp.sum_squares(x)), name="b"))
+        plan = noisy(Given(dp.Problem(agents)), dp.DecentralizedADMM("path", D=4.0, exact=True))
+        assert dp.check(plan).passed
+
+
+class Given:
+    """A problem by itself."""
+
+    def __init__(self, problem):
+        self.problem = problem
+
+
+@pytest.mark.parametrize("value", [0.9, 0.0, -1.0, np.nan, np.inf, True, "fast"])
+def test_D_does_not_fall(value):
+    with pytest.raises(dp.ModelError, match="growth=.*at least 1"):
+        dp.DecentralizedADMM(growth=value)

@@ -10,7 +10,7 @@ import pytest
 
 import dpcvx as dp
 from dpcvx.algorithms.base import Local
-from dpcvx.algorithms.decentralized_gradient import AGGREGATES
+from dpcvx.algorithms.decentralized_gradient import AGGREGATES, drawn
 from dpcvx.algorithms.neighbours import Inbox
 from dpcvx.algorithms.walker import Walker
 from dpcvx.network import WEIGHTS, network, random_network
@@ -249,10 +249,13 @@ def test_with_falling_steps_every_aggregate_comes_near_the_optimum(aggregate):
     given = study(6)
     graph = "complete" if aggregate in ("mean", "pair") else "ring"
     algorithm = dp.DecentralizedGradient(graph, dp.SqrtStep(), aggregate)
-    xs = points(noiseless(given, algorithm, 250).run(seed=1, iterates=True))
-    middle = np.abs(xs[-100:].mean(axis=(0, 1)) - given.optimum).max()
+    plan = noiseless(given, algorithm, 250)
+    # Of runs with random weights, a sixth end farther than 0.1 away; means of 6 were 0.051 to 0.094
+    # away in 24 trials.
+    runs = [points(plan.run(seed=seed, iterates=True)) for seed in range(6)]
+    middle = np.abs(np.mean([xs[-200:] for xs in runs], axis=(0, 1, 2)) - given.optimum).max()
     assert middle < 0.1
-    assert np.abs(xs[10].mean(axis=0)).max() > 0.1  # the start is farther away
+    assert np.abs(runs[0][10].mean(axis=0)).max() > 0.1  # the start is farther away
 
 
 def test_geometric_steps_stop_a_run_short():
@@ -349,3 +352,72 @@ def test_texts_name_the_aggregate_the_network_and_the_steps():
     text = str(plan.algorithm)
     assert text.startswith("decentralised gradient descent (range) over 5 agents, 5 edges")
     assert text.endswith("eta = 0.1")
+
+
+# -- random coordinates ----------------------------------------------------------------------------
+
+
+def test_of_a_point_the_drawn_entries_move_and_no_others(weights):
+    given = study(6)
+    algorithm = dp.DecentralizedGradient("ring", 0.1, coordinates=2)
+    plan = given.problem.plan(algorithm, mechanism=None, rounds=12)
+    path = points(plan.run(seed=1, iterates=True))
+    net, before = plan.algorithm.graph, np.zeros((6, 3))
+    for t, X in enumerate(path, start=1):
+        only = drawn(t, 3, 2)
+        for i in range(6):
+            center, at = mixing(net, before, i, None)
+            expected = before[i].copy()
+            expected[only] = (center - 0.1 * given.gradient(i, at))[only]
+            assert X[i] == pytest.approx(expected, abs=1e-12)
+        before = X
+
+
+def test_entries_are_drawn_alike_and_everywhere():
+    """4000 draws of one of five: a count misses 800 by five deviations with probability 6e-7."""
+    counts = np.bincount([drawn(t, 5, 1).item() for t in range(4000)], minlength=5)
+    assert np.abs(counts - 800).max() < 5 * np.sqrt(4000 * 0.2 * 0.8)
+    assert all(len(set(drawn(t, 5, 3))) == 3 for t in range(50))
+    assert drawn(7, 5, 2).tolist() == drawn(7, 5, 2).tolist()
+
+
+def test_all_entries_are_the_method_without_drawing():
+    given = study(4)
+    results = [
+        noisy(given, dp.DecentralizedGradient("ring", 0.1, coordinates=c)).run(seed=3)
+        for c in (None, 3, 99)
+    ]
+    for other in results[1:]:
+        # The plan is another one, and with it the noise; what is charged is the same.
+        assert [e.sensitivity for e in other.ledger["a"].entries] == [
+            e.sensitivity for e in results[0].ledger["a"].entries
+        ]
+
+
+def test_noise_covers_the_entries_that_move():
+    """One entry of a gradient moves less than the gradient as a whole."""
+    given = study(4)
+    spent = {}
+    for count in (1, 3):
+        plan = noisy(given, dp.DecentralizedGradient("ring", 0.1, coordinates=count), rounds=9)
+        found = dp.check(plan)
+        assert found.passed and min(agent.ratio for agent in found.agents) > 0.9
+        spent[count] = plan.run(seed=0)
+    one, all_ = (np.mean([e.sensitivity for e in spent[c].ledger["a"].entries]) for c in (1, 3))
+    assert one < 0.9 * all_
+    # The same multiplier in as many releases: the same guarantee.
+    assert spent[1].guarantee.epsilon == spent[3].guarantee.epsilon
+
+
+def test_without_noise_random_entries_lead_to_the_optimum_as_well():
+    given = study(5)
+    algorithm = dp.DecentralizedGradient("complete", 0.5, "mean", coordinates=1)
+    plan = given.problem.plan(algorithm, mechanism=None, rounds=600)
+    X = np.array(plan.run().last.vectors)
+    assert X.mean(axis=0) == pytest.approx(given.optimum, abs=1e-9)
+
+
+@pytest.mark.parametrize("count", [0, -1, 1.5, True, "all"])
+def test_a_number_of_entries_is_a_positive_int(count):
+    with pytest.raises(dp.ModelError, match="coordinates=.*int of at least 1"):
+        dp.DecentralizedGradient(coordinates=count)

@@ -88,6 +88,35 @@ def test_the_iterates_are_those_of_equation_13():
         assert values(iterate.last, variables) == pytest.approx(x.ravel(), abs=1e-12)
 
 
+@pytest.mark.parametrize("bounded", [True, False])
+def test_exact_steps_are_those_of_equation_12(bounded):
+    """The gradient of (13) is taken at the new point."""
+    problem, variables = market(3, bounded=bounded)
+    method = dp.ResourceADMM(rho=0.7, zeta=0.4, D=9.0, randomness=0.0, exact=True)
+    result = problem.plan(method, mechanism=None, rounds=6).run(iterates=True)
+    prices = np.random.default_rng(0).uniform(1, 3, size=(3, 2))
+    A, x, lam = matrices(problem.plan(method, mechanism=None).program), np.zeros((3, 2)), 0.0
+    for t, iterate in enumerate(result.iterates):
+        r = sum(B @ v for B, v in zip(A, x, strict=True)) - DEMAND
+        lam = lam - 0.4 * r if t > 0 else np.zeros(2)
+        found = values(iterate.last, variables).reshape(3, 2)
+        for k, (B, v) in enumerate(zip(A, x, strict=True)):
+            slope = 2 * (0.5 + k / 5) * found[k] + prices[k]
+            # (12) with sum_j A_j x_j = r + c and Gamma = 9 I - 0.7 B'B.
+            gamma = 9.0 * np.eye(2) - 0.7 * B.T @ B
+            slope += -B.T @ lam + 0.7 * B.T @ (B @ found[k] + r - B @ v) + gamma @ (found[k] - v)
+            step = found[k] - slope / 20
+            assert found[k] == pytest.approx(np.clip(step, 0, 1.5) if bounded else step, abs=1e-10)
+        x = found
+
+
+@pytest.mark.parametrize("randomness", [0.0, 0.2, 1.5])
+def test_exact_steps_converge_to_the_central_optimum(randomness):
+    problem, variables = market()
+    _, result = noiseless(problem, 400, randomness=randomness, exact=True)
+    assert values(result.last, variables) == pytest.approx(optimum(problem, variables), abs=1e-9)
+
+
 def test_with_secret_sums_the_run_is_the_same_up_to_the_resolution():
     problem, variables = market()
     _, plain = noiseless(problem, 50, randomness=0.0)
@@ -191,6 +220,29 @@ def test_the_banner_says_which_conditions_of_48_fail():
     )
     assert fine.algorithm.violated(fine.program) == []
     assert "(48) promises a linear rate" in " ".join(str(fine).split())
+
+
+def test_exact_steps_have_conditions_of_their_own():
+    """(43): alpha may be twice as large, and D need not exceed the square of the smoothness."""
+    x, y = cp.Variable(name="x"), cp.Variable(name="y")
+    strong = [dp.Agent(cp.Minimize(50 * cp.square(v)), name=v.name()) for v in (x, y)]
+    pair = dp.Problem(strong, coupling=[0.01 * x + 0.01 * y == 1.0])
+
+    def broken(**arguments):
+        method = dp.ResourceADMM(randomness=0.0, **arguments)
+        plan = pair.plan(method, mechanism=None, rounds=1)
+        text = " ".join(str(plan).split())
+        number = "(43)" if method.exact else "(48)"
+        assert (f"{number} promises" in text) == (plan.algorithm.violated(plan.program) == [])
+        return [line.split(" ")[0] for line in plan.algorithm.violated(plan.program)]
+
+    # alpha = 2 * 100 / (2 rho^2 1e-4): N / (2 alpha) = 1e-6 rho^2, D > max(1e-4 rho, 2e-10 rho^2).
+    assert broken(rho=1.0, zeta=0.5, D=1.0, exact=True) == []
+    assert broken(rho=1.0, zeta=0.5, D=1.0) == ["D"]
+    assert broken(rho=1.0, zeta=0.5, D=0.9e-4, exact=True) == ["D"]
+    assert broken(rho=1.0, zeta=2.0, D=1.0, exact=True) == ["zeta"]
+    assert broken(rho=1.1e6, zeta=1.0, D=500.0, exact=True) == ["rho", "zeta"]
+    assert broken(rho=0.9e6, zeta=1.0, D=500.0, exact=True) == []
 
 
 def test_what_it_cannot_solve_is_refused():

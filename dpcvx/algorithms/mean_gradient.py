@@ -1,0 +1,87 @@
+r"""Gradient descent at the mean of all agents (Xiao, Ye and Devadas, Appendix J).
+
+.. math::
+    \bar x = \tfrac1N \textstyle\sum_j x_j, \qquad
+    x_i \leftarrow P_i(\bar x - \eta_t \nabla f_i(\bar x) + \Delta_i)
+
+Agents need the sum of all points and nothing else, so it can be formed in secret. In
+`DecentralizedGradient` with ``aggregate="mean"`` everyone hears everyone's point instead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..program import LocalProgram, Program
+from ..projection import Descent
+from .base import Local, Oracle, Requirements
+from .neighbours import require_whole, shared, spread
+from .step_size import SqrtStep, StepRule, as_step
+from .summed import Heard, SecretSharing, SummedMethod
+from .walker import Walker, moved
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class MeanGradient(SummedMethod):
+    """Gradient descent of agents that hear the mean of all points, and no single one.
+
+    Parameters
+    ----------
+    step : float or step rule
+        eta_t; ``1 / sqrt(t)`` if omitted. The paper's is 1 / smoothness, ``dp.ConstantStep()``.
+    sharing : SecretSharing, optional
+        Form the sums without showing their terms to anybody.
+    output : {"average", "last", None}
+        Which iterate the result reports first: None takes the average under noise, the last
+        iterate without.
+
+    Raises
+    ------
+    ModelError
+        If a parameter is outside its range.
+    """
+
+    step: float | StepRule | None = None
+    sharing: SecretSharing | None = None
+    output: Literal["average", "last"] | None = None
+
+    def __post_init__(self) -> None:
+        self.check("dp.MeanGradient")
+        as_step(self.step)
+
+    @property
+    def requirements(self) -> Requirements:
+        """Convex objectives; one release per agent and round."""
+        return Requirements(convex=True, exact=False, releases=1, moves=True)
+
+    def resolved(self, program: Program, step_epsilon: float) -> MeanGradient:
+        """Fill in the step sizes, and check that agents have all variables in common."""
+        require_whole(program)
+        self.sums(program)  # refused before any data are read, if it is
+        step = as_step(self.step) or SqrtStep()
+        return replace(self, step=step.resolved(program, step_epsilon))
+
+    def target(self, program: Program) -> Array:
+        """Zero: the sum is divided by the number of agents."""
+        return np.zeros(program.size)
+
+    def sent(self, local: LocalProgram, x: Array) -> Array:
+        """The shared variables."""
+        return shared(x, local)
+
+    def advance(self, local: Local, state: Walker, t: int, heard: Heard, oracle: Oracle) -> Walker:
+        """One step from the mean."""
+        rule = as_step(self.step)
+        assert rule is not None
+        mean = spread(local, state.x, heard.residual / heard.agents)
+        return moved(local, state, Descent(mean, rule.eta(t), whole=True), mean, oracle)
+
+    def __str__(self) -> str:
+        how = "" if self.sharing is None else ", sums by secret sharing"
+        return f"gradient descent at the mean of all, {as_step(self.step) or SqrtStep()}{how}"

@@ -1,0 +1,87 @@
+"""Gradient descent at the mean of all: the printed iteration, with sums in the open and secret."""
+
+import numpy as np
+import pytest
+
+import dpcvx as dp
+from dpcvx.algorithms.summed import SummedMethod
+from tests.algorithms.test_neighbours import points, study
+from tests.helpers import contains
+
+SHARING = dp.SecretSharing(limit=100.0, resolution=2.0**-40)
+
+
+def run(given, rounds=8, **arguments):
+    plan = given.problem.plan(dp.MeanGradient(**arguments), mechanism=None, rounds=rounds)
+    return points(plan.run(iterates=True))
+
+
+@pytest.mark.parametrize("sharing", [None, SHARING], ids=["open", "secret"])
+def test_rounds_are_those_of_appendix_J(sharing):
+    given = study(5)
+    X = np.zeros((5, 3))
+    for t, found in enumerate(run(given, step=dp.GeometricStep(0.9, 0.3), sharing=sharing)):
+        mean = X.mean(axis=0)
+        X = np.array([mean - 0.3 * 0.9**t * given.gradient(i, mean) for i in range(5)])
+        # Five roundings by half a resolution each.
+        assert found == pytest.approx(X, abs=1e-12 if sharing is None else 1e-10)
+
+
+def test_it_is_the_network_method_with_everyone_s_points():
+    given = study(5)
+    network = dp.DecentralizedGradient("complete", 0.2, "mean")
+    plan = given.problem.plan(network, mechanism=None, rounds=8)
+    assert run(given, step=0.2) == pytest.approx(points(plan.run(iterates=True)), abs=1e-12)
+
+
+@pytest.mark.parametrize("sharing", [None, SHARING], ids=["open", "secret"])
+def test_the_mean_converges_linearly_to_the_optimum(sharing):
+    given = study(5)
+    means = run(given, 120, step=0.5, sharing=sharing).mean(axis=1)
+    errors = np.linalg.norm(means - given.optimum, axis=1)
+    assert errors[60] < 1e-3 * errors[0]
+    assert errors[-1] < 1e-9
+
+
+def test_agents_get_the_sum_and_no_term_of_it(monkeypatch):
+    given, messages = study(5), []
+    forward = SummedMethod.send
+
+    def watched(self, server, t, k):
+        server, boxes = forward(self, server, t, k)
+        messages.append(boxes)
+        return server, boxes
+
+    monkeypatch.setattr(SummedMethod, "send", watched)
+    for sharing in (None, SHARING):
+        messages.clear()
+        path = run(given, 4, step=0.2, sharing=sharing)
+        assert len(messages) == (4 if sharing is None else 8)
+        for x in path[:-1].reshape(-1, 3):
+            assert not any(contains(boxes, x) for boxes in messages)
+
+
+def test_secret_sums_change_no_guarantee():
+    given = study(4)
+    plans = [
+        given.problem.plan(
+            dp.MeanGradient(0.2, sharing),
+            mechanism=dp.Gaussian(multiplier=3.0),
+            delta=1e-6,
+            rounds=5,
+        )
+        for sharing in (None, SHARING)
+    ]
+    assert plans[0].guarantee == plans[1].guarantee
+    assert "secret sharing" in str(plans[1]) and "secret sharing" not in str(plans[0])
+
+
+def test_what_it_cannot_solve_is_refused():
+    with pytest.raises(dp.ModelError, match="hides nothing between two agents"):
+        run(study(2), sharing=SHARING)
+    with pytest.raises(dp.ModelError, match=r"dp\.MeanGradient\(sharing=3\)"):
+        dp.MeanGradient(sharing=3)
+    with pytest.raises(dp.ModelError, match="positive finite"):
+        dp.MeanGradient(step=-1.0)
+    with pytest.raises(dp.ModelError, match="output="):
+        dp.MeanGradient(output="mean")
