@@ -11,6 +11,7 @@ from .algorithms.admm import ADMM as ADMM
 from .algorithms.base import Algorithm as Algorithm
 from .algorithms.decentralized_admm import DecentralizedADMM as DecentralizedADMM
 from .algorithms.decentralized_gradient import DecentralizedGradient as DecentralizedGradient
+from .algorithms.dpp2 import DPP2 as DPP2
 from .algorithms.gradient_admm import GradientADMM as GradientADMM
 from .algorithms.linearized_admm import LinearizedADMM as LinearizedADMM
 from .algorithms.mean_gradient import MeanGradient as MeanGradient

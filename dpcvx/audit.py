@@ -33,6 +33,7 @@ from .plan import Plan
 from .private import Private
 from .projection import Contraction, Descent, Minimisation, Projector, ProximalStep
 from .run import DataSource, drive_silently, oracle_for
+from .secret_state import Recipe
 from .worker import AgentOracle
 
 Array = NDArray[np.float64]
@@ -313,6 +314,18 @@ class _Twins:
 
     def uniform(self, size: int) -> Array:
         return self._real.uniform(size)
+
+    def keep(self, name: str, recipe: Recipe) -> None:
+        self._other.keep(name, recipe)
+        self._real.keep(name, recipe)
+
+    def vector(self, name: str) -> Array:
+        self._other.vector(name)
+        return self._real.vector(name)
+
+    def slope(self, name: str) -> Array:
+        self._other.slope(name)
+        return self._real.slope(name)
 
     def minimiser(self, v: Array, search: Minimisation, projector: Projector) -> Array:
         self._other.minimiser(v, search, projector)

@@ -278,8 +278,9 @@ def state(
     decay = calibrated.mechanism.decay
     fading = f" in the first round and {decay:.6g} times that of the round before in all others"
     fading = fading if decay < 1 and publications is None else ""
+    scales = " and ".join(f"{calibrated.multiplier * w:.6g}" for w in calibrated.weights)
     mechanism = (
-        f"{calibrated.mechanism} noise, scale {calibrated.multiplier:.6g} times the "
+        f"{calibrated.mechanism} noise, scale {scales} times the "
         f"l{calibrated.mechanism.norm} sensitivity{fading}, {released}"
     )
     claims = claimed is not None or any(
@@ -298,7 +299,9 @@ def state(
             assumptions.insert(0, CONSTANTS)
     if claims:
         assumptions.insert(0, CLAIMED)
-    asserted = claims or (last is not None and last.asserted)
+    if needs.claims_smoothness:
+        assumptions.insert(0, CONSTANTS)
+    asserted = claims or needs.claims_smoothness or (last is not None and last.asserted)
     if needs.solves_privately:
         assumptions.append(STATED_ACCURACY)
     claim = None
@@ -350,6 +353,10 @@ def _noise(
         )
     if bound == math.inf:
         return math.inf, f"{times} the sensitivity at the point of each step"
+    if needs.keeps:
+        return math.inf, (
+            "scales follow from what one change does to the secret point, and to the gradient there"
+        )
     if needs.minimises:
         return math.inf, (
             f"{times} the sensitivity of the local minimiser, which is at most the gradient's over "

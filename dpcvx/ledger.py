@@ -91,7 +91,7 @@ class Account:
         self._total = after
 
     def _after(self, calibrated: Calibrated, count: int, each: int = 1) -> Composition:
-        if calibrated.mechanism.decay == 1:
+        if calibrated.steady:
             times = count * self.share
             return calibrated.mechanism.compose(self._total, calibrated.multiplier, times)
         return self._total.joined(calibrated.composed(count, each).repeated(self.share))

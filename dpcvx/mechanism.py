@@ -8,7 +8,7 @@ Calibration turns a declaration into a multiplier before any data are read.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -163,30 +163,50 @@ Mechanism = Gaussian | Laplace
 
 @dataclass(frozen=True)
 class Calibrated:
-    """A mechanism with its multiplier: everything the noise depends on besides the sensitivity."""
+    """A mechanism with its multiplier: everything the noise depends on besides the sensitivity.
+
+    Attributes
+    ----------
+    mechanism : Gaussian or Laplace
+    multiplier : float
+        Of the first round.
+    weights : tuple of float
+        What it is multiplied by in the releases of a round, one after the other, and over again.
+    free : int
+        Releases at the beginning that tell nothing.
+    """
 
     mechanism: Mechanism
     multiplier: float
+    weights: tuple[float, ...] = (1.0,)
+    free: int = 0
 
-    def at(self, t: int) -> Calibrated:
-        """With the multiplier of round t (from 1; 0 is before the first)."""
-        decay = self.mechanism.decay
-        return (
-            self
-            if decay == 1
-            else replace(self, multiplier=self.multiplier * decay ** max(0, t - 1))
-        )
+    @property
+    def steady(self) -> bool:
+        """Whether all releases have the same multiplier."""
+        return self.mechanism.decay == 1 and set(self.weights) == {1.0} and not self.free
+
+    def at(self, t: int, step: int = 1) -> Calibrated:
+        """With the multiplier of a release of round t (both from 1; 0 is before the first)."""
+        if self.steady:
+            return self
+        weight = self.weights[max(0, step - 1) % len(self.weights)]
+        factor = self.mechanism.decay ** max(0, t - 1) * weight
+        return Calibrated(self.mechanism, self.multiplier * factor)
 
     def composed(self, count: int, each: int = 1) -> Composition:
         """The first `count` releases, of which every round has `each`."""
         compose, decay = self.mechanism.compose, self.mechanism.decay
-        if decay == 1:
+        if self.steady:
             return compose(Composition(), self.multiplier, count)
         rounds, rest = divmod(count, each)
         total = Composition()
         for t in range(rounds + (rest > 0)):
             releases = each if t < rounds else rest
-            total = compose(total, self.multiplier * decay**t, releases)
+            for step, weight in enumerate(self.weights):
+                like = len(range(step, releases, len(self.weights)))
+                like -= t == 0 and step < self.free
+                total = compose(total, self.multiplier * decay**t * weight, like) if like else total
         return total
 
     @property

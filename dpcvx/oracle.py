@@ -26,6 +26,7 @@ from .normal_form import BoundObjective, NormalForm
 from .private import PrivateSpec, unseal
 from .projection import Contraction, Descent, Minimisation, Projector, ProximalStep
 from .publication import Statistic
+from .secret_state import Recipe, SecretState
 from .sensitivity import Sensitivity
 
 Array = NDArray[np.float64]
@@ -155,7 +156,7 @@ class Exit:
         if self.calibrated is None:
             self.account.expose(entry)
         else:
-            self.account.charge(entry, self.calibrated.at(entry.round))
+            self.account.charge(entry, self.calibrated.at(entry.round, entry.step))
         if self._journal is not None:
             self._journal.charge(self.account.agent, entry)
 
@@ -203,6 +204,8 @@ class PrivateOracle(_Numbered):
     level : float, optional
         Sensitivity of every `step`, at least this agent's own. Its results stay hidden but for the
         last one, so they are rounded to a grid that does not depend on where they are.
+    smoothness : float
+        Of the objective, for methods that keep vectors to themselves.
     """
 
     def __init__(
@@ -212,6 +215,7 @@ class PrivateOracle(_Numbered):
         sensitivity: Sensitivity | None,
         exit: Exit,
         level: float | None = None,
+        smoothness: float = 0.0,
     ) -> None:
         super().__init__(exit.account, exit.releases)
         self._level = level
@@ -229,7 +233,12 @@ class PrivateOracle(_Numbered):
         self._splits = sensitivity is not None and noisy and sensitivity.splits
         self._slope: Array | None = None
         self._data = data if self._splits else []
-        self._public = form.at_zero()
+        self._public, self._form_size = form.at_zero(), form.n
+        # What is kept is nobody's to see: the bound has to hold at all points.
+        self._change = sensitivity.bound(2).value if self._noisy and sensitivity else 0.0
+        self._kept = SecretState(
+            lambda x: self._exact(x, self._change, False), self._change, smoothness
+        )
 
     def gradient(self, x: Array, through: Contraction | None = None) -> Array:
         """Gradient at x, mapped if asked, plus noise scaled to its sensitivity."""
@@ -250,11 +259,10 @@ class PrivateOracle(_Numbered):
 
     def step(self, x: Array, move: Descent) -> Array:
         """The new point for the gradient at x, plus noise."""
-        noise = self._noise
-        hidden = self._level is not None and noise is not None
-        if not (move.whole or hidden):
+        if not move.whole and (self._level is None or self._exit.calibrated is None):
             return super().step(x, move)
         place = self._next()
+        noise = self._noise
         bound = 0.0 if noise is None else self._bound(x, noise.mechanism.norm)
         if self._level is not None and noise is not None:
             grid = noise.hidden_grid(self._level, x.size)
@@ -276,11 +284,9 @@ class PrivateOracle(_Numbered):
     def minimiser(self, v: Array, search: Minimisation, projector: Projector) -> Array:
         """The end of the search at the exact objective, plus noise."""
         place = self._next()
-        noise, sensitivity, bound = self._noise, self._sensitivity, 0.0
-        if noise is not None and sensitivity is not None:
-            # The points of the search are nobody's to see: the bound has to hold at all of them.
-            spread = math.sqrt(v.size) if noise.mechanism.norm == 1 else 1.0
-            bound = sensitivity.bound(2).value * search.stretch * spread
+        noise, bound = self._noise, 0.0
+        if noise is not None:
+            bound = self._change * search.stretch * _spread(noise, v.size)
         grid, entry = self._entry(place, bound, v.size, "local minimiser", floor=_floor(v))
 
         def found() -> Array:
@@ -290,6 +296,31 @@ class PrivateOracle(_Numbered):
             )
 
         return self._exit(place, entry, found, grid)
+
+    def keep(self, name: str, recipe: Recipe) -> None:
+        """Make a vector that stays here."""
+        _guarded(self._exit.agent, lambda: self._kept.keep(name, recipe))
+
+    def vector(self, name: str) -> Array:
+        """A kept vector plus noise."""
+        floor = _floor(self._kept.center(name))
+        return self._shown(
+            self._kept.reach(name), lambda: self._kept.vector(name).copy(), "point", floor
+        )
+
+    def slope(self, name: str) -> Array:
+        """The gradient at a kept vector plus noise."""
+        reach = self._kept.slope_reach(name)
+        return self._shown(reach, lambda: self._kept.slope(name), "gradient at that point")
+
+    def _shown(
+        self, reach: float, compute: Callable[[], Array], released: str, floor: float = 0.0
+    ) -> Array:
+        place = self._next()
+        noise, n = self._noise, self._form_size
+        bound = 0.0 if noise is None or self._change == 0 else reach * _spread(noise, n)
+        grid, entry = self._entry(place, bound, n, released, floor=floor)
+        return self._exit(place, entry, lambda: _guarded(self._exit.agent, compute), grid)
 
     def uniform(self, size: int) -> Array:
         """From the agent's own source, before the noise of the round.
@@ -375,7 +406,7 @@ class PrivateOracle(_Numbered):
         if noise is None or self._sensitivity is None or self._sensitivity.bound(2).value == 0:
             return 0.0, math.inf
         l2 = self._bound(x, 2, 1 / root)
-        spread = math.sqrt(root.size) if noise.mechanism.norm == 1 else 1.0
+        spread = _spread(noise, root.size)
         # Earlier noise can have carried x away from W; the step may have to undo that.
         drawn = noise.multiplier * spread * l2 * math.sqrt(root.size)
         reach = step.reach + 4.0 * drawn
@@ -403,8 +434,8 @@ class PrivateOracle(_Numbered):
 
     @property
     def _noise(self) -> Calibrated | None:
-        """The mechanism, with the multiplier of this round."""
-        return self._exit.calibrated and self._exit.calibrated.at(self._round)
+        """The mechanism, with the multiplier of this release."""
+        return self._exit.calibrated and self._exit.calibrated.at(self._round, self._step)
 
     def __repr__(self) -> str:
         return f"PrivateOracle(agent={self._exit.agent})"
@@ -421,6 +452,7 @@ class PublicOracle(_Numbered):
     ) -> None:
         super().__init__(account, releases)
         self._objective = objective
+        self._kept = SecretState(objective.gradient, 0.0, 0.0)
 
     def gradient(self, x: Array, through: Contraction | None = None) -> Array:
         """Gradient of the public objective at x."""
@@ -429,6 +461,18 @@ class PublicOracle(_Numbered):
     def step(self, x: Array, move: Descent) -> Array:
         """The new point."""
         return _put(move, _chosen(move, super().step(x, move)))
+
+    def keep(self, name: str, recipe: Recipe) -> None:
+        """Make a vector."""
+        self._kept.keep(name, recipe)
+
+    def vector(self, name: str) -> Array:
+        """A vector that was made."""
+        return self._kept.vector(name).copy()
+
+    def slope(self, name: str) -> Array:
+        """The gradient of the objective there."""
+        return self._kept.slope(name)
 
     def minimiser(self, v: Array, search: Minimisation, projector: Projector) -> Array:
         """The end of the search at that objective."""
@@ -466,6 +510,7 @@ class ReplayOracle(_Numbered):
         self._added = added
         self._values = {(r.round, r.step): r.value for r in releases if r.agent == agent}
         self._public = None if public is None else PublicOracle(public, account, [])
+        self._shape: tuple[int, ...] = ()
 
     def gradient(self, x: Array, through: Contraction | None = None) -> Array:
         """The recorded answer."""
@@ -485,6 +530,26 @@ class ReplayOracle(_Numbered):
         if place not in self._values and self._public is not None:
             return self._public.step(x, move)
         return _put(move, self._recorded(place, _chosen(move, x).shape))
+
+    def keep(self, name: str, recipe: Recipe) -> None:
+        """What was kept is not known; what is public is made again."""
+        self._shape = recipe.center.shape
+        if self._public is not None:
+            self._public.keep(name, recipe)
+
+    def vector(self, name: str) -> Array:
+        """The recorded answer."""
+        return self._answer(lambda public: public.vector(name))
+
+    def slope(self, name: str) -> Array:
+        """The recorded answer."""
+        return self._answer(lambda public: public.slope(name))
+
+    def _answer(self, otherwise: Callable[[PublicOracle], Array]) -> Array:
+        place = self._next()
+        if place not in self._values and self._public is not None:
+            return otherwise(self._public)
+        return self._recorded(place, self._shape)
 
     def minimiser(self, v: Array, search: Minimisation, projector: Projector) -> Array:
         """The recorded end."""
@@ -508,6 +573,11 @@ class ReplayOracle(_Numbered):
                 f"{place[1]}: it belongs to another plan, or to a run that stopped earlier."
             )
         return value.copy()
+
+
+def _spread(noise: Calibrated, size: int) -> float:
+    """What bounds in l2 are multiplied by to become bounds in the mechanism's norm."""
+    return math.sqrt(size) if noise.mechanism.norm == 1 else 1.0
 
 
 def _floor(center: Array) -> float:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from . import display
 from .accounting import Composition, Price, check_delta, check_epsilon
-from .algorithms.base import Algorithm
+from .algorithms.base import Algorithm, Requirements
 from .arguments import whole
 from .conic import ConicProgram, Outcome, bounded_for_slopes
 from .entries import Entry
@@ -340,39 +340,46 @@ def make_plan(
         if needs.exact and sensitivity is not None and not sensitivity.constant:
             raise _not_affine(local.name, type(algorithm).__name__, sensitivity, once)
     rounds = int(rounds)
+    early = observer == "last iterate" or needs.keeps
+    if early:
+        # The noise follows from the steps here, and nothing in the steps from the noise.
+        algorithm = algorithm.resolved(program, math.inf)
+        needs = algorithm.requirements
     steps = _releases(algorithm, release, rounds, program)
     # One person is exposed to the releases of all agents that may hold data of theirs.
     shares = max(problem.shares())
     _check_decay(chosen, algorithm)
-    if needs.minimises and chosen is not None and not once:
+    if (needs.minimises or needs.keeps) and chosen is not None and not once:
         for local, sensitivity in zip(program.agents, sensitivities, strict=True):
-            _require_uniform(local, sensitivity)
+            _require_uniform(local, sensitivity, needs)
     fading = chosen is not None and chosen.decay < 1 and release != "once"
-    ratios = [chosen.decay**t for t in range(rounds)] if chosen and fading else [1.0]
-    exposed = (needs.releases if fading else steps) * shares
+    uneven = len(needs.weights) > 1 and release != "once"
+    ratios, exposed = [1.0], steps * shares
+    if chosen is not None and (fading or uneven):
+        ratios = [chosen.decay**t * w for t in range(rounds) for w in needs.weights][needs.free :]
+        exposed = needs.releases // len(needs.weights) * shares
     last = None
-    if observer == "last iterate":
-        # The noise follows from the step size here, and nothing in the steps from the noise.
-        algorithm = algorithm.resolved(program, math.inf)
-        if chosen is not None:
-            last = algorithm.amplification(
-                program,
-                [0.0 if s is None else s.bound(2).value for s in sensitivities],
-                any(
-                    s is not None and not s.clips_keep_convexity(local.form)
-                    for local, s in zip(program.agents, sensitivities, strict=True)
-                ),
-                rounds,
-            )
+    if observer == "last iterate" and chosen is not None:
+        last = algorithm.amplification(
+            program,
+            [0.0 if s is None else s.bound(2).value for s in sensitivities],
+            any(
+                s is not None and not s.clips_keep_convexity(local.form)
+                for local, s in zip(program.agents, sensitivities, strict=True)
+            ),
+            rounds,
+        )
     calibrated = (
         None if chosen is None else _calibrate(chosen, exposed, ratios, epsilon, delta, last)
     )
+    if calibrated is not None and uneven:
+        calibrated = replace(calibrated, weights=needs.weights, free=needs.free)
     publications: list[Statistic | None] = [None] * len(program.agents)
     for k, sensitivity in enumerate(sensitivities):
         if once and calibrated is not None and sensitivity is not None:
             norm, name = calibrated.mechanism.norm, program.agents[k].name
             publications[k] = publication(sensitivity, norm, name)
-    if observer == "everyone":
+    if not early:
         # After a single release the steps see no noise.
         step_epsilon = math.inf if calibrated is None or once else calibrated.step_epsilon
         algorithm = algorithm.resolved(program, step_epsilon)
@@ -550,22 +557,27 @@ def _require_finite_start(local: LocalProgram) -> None:
         )
 
 
-def _require_uniform(local: LocalProgram, sensitivity: Sensitivity | None) -> None:
-    """Refuse searches inside an agent whose steps one change may move apart without limit."""
+def _require_uniform(
+    local: LocalProgram, sensitivity: Sensitivity | None, needs: Requirements
+) -> None:
+    """Refuse steps inside an agent that one change may move apart without limit."""
     if sensitivity is None:
         return
+    what, remedy = "Its local steps take", "use dp.DecentralizedGradient"
+    if needs.minimises:
+        what, remedy = "exact=True takes", "leave exact= out"
     if sensitivity.l2 == math.inf:
         raise PrivacyError(
-            f"exact=True searches a minimiser inside agent '{local.name}', at points that nobody "
-            "sees, and needs one bound of what a change of the data does to the gradient at all of "
-            f"them. None is known: {sensitivity.obstacle}. Bound its variables, or leave exact= "
-            "out."
+            f"{what} gradients inside agent '{local.name}', at points that nobody sees, and one "
+            "bound is needed of what a change of the data does to them at all points. None is "
+            f"known: {sensitivity.obstacle}. Bound its variables, choose a loss with bounded "
+            f"slopes, or {remedy}."
         )
     if not sensitivity.clips_keep_convexity(local.form):
         raise PrivacyError(
-            f"exact=True needs gradients of one convex function, and clipped ones of records with "
-            f"several scores, as in agent '{local.name}', belong to none. Leave exact= out, or "
-            "bound the data so that the sensitivity is finite without clip=."
+            f"{what} gradients of one function, and clipped ones of records with several scores, "
+            f"as in agent '{local.name}', belong to none. Bound the data so that the sensitivity "
+            f"is finite without clip=, or {remedy}."
         )
 
 

@@ -138,7 +138,8 @@ def oracle_for(
     if plan.published:
         return partial(publish, form, sources, plan.publications[k], exit)
     level = None if plan.last is None else plan.last.level
-    return partial(PrivateOracle, form, sources, plan.sensitivities[k], exit, level)
+    smoothness = plan.algorithm.requirements.smoothness
+    return partial(PrivateOracle, form, sources, plan.sensitivities[k], exit, level, smoothness)
 
 
 def _replay(

@@ -188,6 +188,25 @@ def sensors() -> Instance:
     return Instance(dp.Problem(agents), tuple(secrets))
 
 
+def laboratories() -> Instance:
+    """Four agents without constraints, with records or private linear terms, one without data."""
+    rng = np.random.default_rng(20)
+    w = cp.Variable(3, name="w")
+    agents, secrets = [], []
+    for k in range(2):
+        X = rng.normal(size=(6, 3))
+        X /= np.linalg.norm(X, axis=1, keepdims=True)
+        secrets.append(X)
+        rows = dp.Private(X, name=f"X{k}", adjacency=dp.Rows(1.0))
+        cost = cp.sum(cp.logistic(-rows @ w)) / 6 + cp.sum_squares(w) / 2
+        agents.append(dp.Agent(cp.Minimize(cost), name=f"laboratory{k}"))
+    secrets.append(rng.normal(size=3))
+    d = dp.Private(secrets[-1], name="d", adjacency=dp.Within(0.1, norm=2))
+    agents.append(dp.Agent(cp.Minimize(cp.sum_squares(w - d) / 2), name="reference"))
+    agents.append(dp.Agent(cp.Minimize(cp.sum_squares(w - 0.3) / 2), name="archive"))
+    return Instance(dp.Problem(agents), tuple(secrets))
+
+
 INSTANCES: dict[str, Callable[[], Instance]] = {
     "power line": power_line,
     "overlapping slices": overlapping_slices,
@@ -197,6 +216,8 @@ INSTANCES: dict[str, Callable[[], Instance]] = {
 RECORDS: dict[str, Callable[[], Instance]] = {"clinics": clinics}
 # More than two agents that hold all shared entries: for methods on networks.
 NETWORKS: dict[str, Callable[[], Instance]] = {"sensors": sensors}
+# The same without constraints.
+OPEN: dict[str, Callable[[], Instance]] = {"laboratories": laboratories}
 # Users and a public agent, tied by equalities: for methods that take these.
 COUPLED: dict[str, Callable[[], Instance]] = {
     "household tariff": household_tariff,

@@ -14,7 +14,7 @@ import dpcvx as dp
 from dpcvx.algorithms.base import Algorithm
 from dpcvx.projection import Projector
 from tests.helpers import contains
-from tests.instances import COUPLED, HIDDEN, INSTANCES, NETWORKS, RECORDS
+from tests.instances import COUPLED, HIDDEN, INSTANCES, NETWORKS, OPEN, RECORDS
 
 
 @dataclass(frozen=True)
@@ -97,14 +97,19 @@ NETWORK_METHODS = {
         "range": dp.DecentralizedGradient("star", dp.SqrtStep(), "range"),
     }.items()
 }
-EVERY_METHOD = METHODS | COUPLED_METHODS | NETWORK_METHODS
+DAMPED = dp.DPP2("ring", 0.3, 0.1, damping=1.0)
+OPEN_METHODS = {
+    "DPP2": Method(dp.DPP2("ring", 0.3, 0.1), dp.DPP2("ring", 0.3, 0.1), 1500),
+    "DPP2, damped": Method(DAMPED, DAMPED, 1500),
+}
+EVERY_METHOD = METHODS | COUPLED_METHODS | NETWORK_METHODS | OPEN_METHODS
 # For observers of the last iterate alone.
 HIDDEN_METHODS = {
     order: dp.GradientADMM(beta=2.0, order=order)
     for order in ("fixed", "permutation", "stopping", "sampling")
 }
 ROUNDS = 12
-EVERY = INSTANCES | RECORDS | COUPLED | NETWORKS
+EVERY = INSTANCES | RECORDS | COUPLED | NETWORKS | OPEN
 GRADIENTS = [m for m in METHODS if m.startswith("linearised") and METHODS[m].release != "once"]
 CONSENSUS = [(m, i) for m in METHODS for i in INSTANCES]
 CONSENSUS += [(m, i) for m in GRADIENTS for i in RECORDS]
@@ -113,11 +118,12 @@ TIED = [(m, i) for m in COUPLED_METHODS for i in COUPLED if "once" not in m or i
 NETWORKED = [(m, i) for m in NETWORK_METHODS for i in NETWORKS]
 NETWORKED += [("decentralised ADMM", "power line"), ("decentralised gradient, range", "clinics")]
 NETWORKED += [("decentralised ADMM, exact", "clinics"), ("mean gradient", "clinics")]
+NETWORKED += [(m, i) for m in OPEN_METHODS for i in OPEN]
 ALL = CONSENSUS + TIED + NETWORKED
 pairs = pytest.mark.parametrize(("method", "instance"), ALL, ids=str)
 # One user per round: with several, the rounds do not come to rest.
 CONVERGING = CONSENSUS + [p for p in TIED if p[1] == "one household"]
-CONVERGING += [p for p in NETWORKED if NETWORK_METHODS[p[0]].rounds > 0]
+CONVERGING += [p for p in NETWORKED if EVERY_METHOD[p[0]].rounds > 0]
 converging = pytest.mark.parametrize(("method", "instance"), CONVERGING, ids=str)
 
 
@@ -187,11 +193,13 @@ def test_the_ledger_agrees_with_the_plan(method, instance):
     # Users of coupled methods take turns.
     users = sum(bool(local.form.private) for local in plan.program.agents)
     turns = ROUNDS // users if method in COUPLED_METHODS else ROUNDS
-    steps = 1 if once else turns * plan.algorithm.requirements.releases
+    needs = plan.algorithm.requirements
+    steps = 1 if once else turns * needs.releases - needs.free
     for local in plan.program.agents:
         account = result.ledger[local.name]
         assert len(account.entries) == (steps if local.form.private else 0)
-        assert {e.multiplier for e in account.entries} <= {plan.calibrated.multiplier}
+        multipliers = {plan.calibrated.multiplier * w for w in needs.weights}
+        assert {e.multiplier for e in account.entries} <= multipliers
         places = [(e.round, e.step) for e in account.entries]
         assert places == sorted(set(places))
         assert {t for t, _ in places} <= ({0} if once else set(range(1, ROUNDS + 1)))
@@ -216,15 +224,25 @@ def test_noise_that_falls_costs_what_was_planned(method, instance):
     plan = private_plan(method, instance, mechanism=mechanism, rounds=5)
     result = plan.run(seed=2, record=True)
     assert result.ledger.spent() == pytest.approx(plan.guarantee.epsilon, rel=1e-9)
-    found = {(e.round, e.multiplier) for a in result.ledger.values() for e in a.entries}
-    assert found == {(t, 20.0 * 0.9 ** max(0, t - 1)) for t, _ in found}
+    weights = plan.algorithm.requirements.weights
+    for e in (e for account in result.ledger.values() for e in account.entries):
+        expected = 20.0 * 0.9 ** max(0, e.round - 1) * weights[(e.step - 1) % len(weights)]
+        assert e.multiplier == pytest.approx(expected, rel=1e-12)
     again = plan.replay(result.transcript)
     assert all(np.array_equal(a, b) for a, b in zip(vectors(result), vectors(again), strict=True))
 
 
-@pytest.mark.parametrize("method", ["decentralised ADMM", "decentralised gradient, range"])
-def test_attacks_on_methods_over_networks_find_nothing(method):
-    assert dp.audit(private_plan(method, "sensors", rounds=2), runs=20).passed
+@pytest.mark.parametrize(
+    ("method", "instance"),
+    [
+        ("decentralised ADMM", "sensors"),
+        ("decentralised ADMM, exact", "sensors"),
+        ("decentralised gradient, range", "sensors"),
+        ("DPP2", "laboratories"),
+    ],
+)
+def test_attacks_on_methods_over_networks_find_nothing(method, instance):
+    assert dp.audit(private_plan(method, instance, rounds=2), runs=20).passed
 
 
 @pairs

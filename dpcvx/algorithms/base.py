@@ -21,6 +21,7 @@ from ..errors import ModelError, PrivacyError
 from ..last_iterate import LastIterate
 from ..program import LocalProgram, Program
 from ..projection import Contraction, Descent, Minimisation, Projector, ProximalStep
+from ..secret_state import Recipe
 
 Array = NDArray[np.float64]
 S = TypeVar("S")
@@ -43,6 +44,18 @@ class Oracle(Protocol):
         The gradient is what leaves, or the whole point: then the center may be secret. Where only
         the last iterate leaves, the noise is the same for all agents.
         """
+        ...
+
+    def keep(self, name: str, recipe: Recipe) -> None:
+        """Make a vector that stays with the agent, from what is known and from exact gradients."""
+        ...
+
+    def vector(self, name: str) -> Array:
+        """A (noisy) vector that was kept, shape (n,)."""
+        ...
+
+    def slope(self, name: str) -> Array:
+        """The (noisy) gradient at a vector that was kept, shape (n,)."""
         ...
 
     def minimiser(self, v: Array, search: Minimisation, projector: Projector) -> Array:
@@ -142,6 +155,17 @@ class Requirements:
         The new point leaves, with its noise: the step size times the gradient's sensitivity.
     minimises : bool
         It is the end of a `Minimisation` inside the agent.
+    keeps : bool
+        Agents keep vectors that depend on exact gradients. How far one change moves these follows
+        from the smoothness of the objectives.
+    smoothness : float
+        That of all of them, once resolved.
+    claims_smoothness : bool
+        It is the user's claim.
+    weights : tuple of float
+        Of the noise in the releases of a round, one after the other.
+    free : int
+        How many of the first round tell nothing.
     coupled : bool
         Takes problems with ``coupling=``, and no others; objectives without private data are then
         compiled.
@@ -156,6 +180,11 @@ class Requirements:
     asserted: float | None = None
     moves: bool = False
     minimises: bool = False
+    keeps: bool = False
+    smoothness: float = 0.0
+    claims_smoothness: bool = False
+    weights: tuple[float, ...] = (1.0,)
+    free: int = 0
     coupled: bool = False
     in_turn: bool = False
 

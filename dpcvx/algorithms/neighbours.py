@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import final
+from typing import Generic, TypeVar, final
 
 import networkx as nx
 import numpy as np
@@ -25,6 +25,7 @@ from .walker import Walker, moved, standing
 
 Array = NDArray[np.float64]
 Graph = nx.Graph | Network | str
+A = TypeVar("A")
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,18 +57,23 @@ class Mail:
     Attributes
     ----------
     network : Network
-    sent : tuple of ndarray, each of shape (m,)
+    sent, first : tuple of ndarray, each of shape (m,)
+        In the last exchange, and in the first one of the last round.
+    points : ndarray, shape (agents, m)
+        What agents agree on in the end.
     primal, dual, mismatch : float
     """
 
     network: Network
     sent: tuple[Array, ...]
+    first: tuple[Array, ...]
+    points: Array
     primal: float = math.nan
     dual: float = math.nan
     mismatch: float = math.nan
 
 
-class NeighbourMethod(Algorithm[Mail, Walker]):
+class MailMethod(Algorithm[Mail, A], Generic[A]):
     """Abstract: a method whose messages go along the edges of a network.
 
     A frozen dataclass with the fields `graph` and `output`. `act` sees an `Inbox`.
@@ -99,7 +105,7 @@ class NeighbourMethod(Algorithm[Mail, Walker]):
         found = self.graph
         assert isinstance(found, Network)  # resolved
         sent = tuple(shared(local.start, local) for local in program.agents)
-        return Mail(found, sent)
+        return Mail(found, sent, sent, np.array(sent))
 
     @final
     def send(self, server: Mail, t: int, k: int) -> tuple[Mail, list[Inbox]]:
@@ -113,19 +119,31 @@ class NeighbourMethod(Algorithm[Mail, Walker]):
     @final
     def receive(self, server: Mail, t: int, k: int, replies: Sequence[Array]) -> Mail:
         """Keep what every agent sent."""
-        X, before = np.array(replies), np.array(server.sent)
+        if k > 0:  # in addition to the points of the round
+            return replace(server, sent=tuple(replies))
+        X, before = self.points(server, np.array(replies), t), server.points
         gaps = X - X.mean(axis=0)
         return replace(
             server,
             sent=tuple(replies),
+            first=tuple(replies),
+            points=X,
             primal=float(np.linalg.norm(gaps)),
             dual=float(np.linalg.norm(X - before)),
             mismatch=float(np.abs(gaps).max(initial=0.0)),
         )
 
+    def points(self, server: Mail, sent: Array, t: int) -> Array:
+        """The agents' points, from what they sent first in round t, shape (agents, m)."""
+        return sent
+
     def residuals(self, server: Mail) -> Residuals:
         """Distance from the mean over all agents, and the change since the round before."""
         return Residuals(server.primal, server.dual, server.mismatch, 0.0)
+
+
+class NeighbourMethod(MailMethod[Walker]):
+    """Abstract: one that lets its new point leave."""
 
     def start_agent(self, local: Local) -> Walker:
         """x at the public start, zero multipliers."""

@@ -195,7 +195,7 @@ def test_mail_is_made_from_the_last_values_alone():
     net = network("path", list("abc"))
     sent = tuple(np.array([k, 10.0 * k]) for k in range(3))
     method = dp.DecentralizedADMM(graph=net)
-    server, boxes = method.send(Mail(net, sent), 7, 0)
+    server, boxes = method.send(Mail(net, sent, sent, np.array(sent)), 7, 0)
     assert [box.senders for box in boxes] == [(1,), (0, 2), (1,)]
     assert boxes[1].values.tolist() == [[0.0, 0.0], [2.0, 20.0]]
     replies = [np.array([3.0, 0.0]), np.array([0.0, 3.0]), np.array([0.0, 0.0])]
@@ -575,7 +575,8 @@ def test_an_oracle_is_asked_for_whole_points_only(monkeypatch):
 
 def test_an_inbox_is_made_anew_for_every_agent():
     net = network("complete", list("abc"))
-    server = Mail(net, tuple(np.zeros(2) for _ in range(3)))
+    zeros = tuple(np.zeros(2) for _ in range(3))
+    server = Mail(net, zeros, zeros, np.array(zeros))
     _, boxes = dp.DecentralizedADMM(graph=net).send(server, 1, 0)
     assert all(isinstance(box, Inbox) for box in boxes)
     boxes[0].values[:] = 1.0

@@ -1,0 +1,243 @@
+r"""DPP2 (Ou, Wang, Liu and Lu, Algorithm 1): nonconvex objectives over a network.
+
+.. math::
+    y_i &= x_i + (1 - \eta) d_i + w_i, & d_i &\leftarrow \eta d_i + y_i \\
+    z_i &= \nabla f_i(x_i) + \eta q_i + \rho \textstyle\sum_j P_{ij} y_j + e_i,
+        & q_i &\leftarrow \eta q_i + \rho \textstyle\sum_j P_{ij} y_j \\
+    x_i &\leftarrow x_i + w_i - \alpha (z_i - e_i) + \beta \textstyle\sum_j P_{ij} z_j
+
+Neighbours hear y and z. The x of an agent is secret: it moves along an exact gradient, and what
+leaves is x + w and the gradient at x, plus e. :math:`P = I - W` with mixing weights W.
+
+The paper calls y, which merges x and d, a first tier of privacy. It is none: :math:`\eta` is
+public, so that x + w follows from what neighbours hear, and d and q drop out of the way that x
+takes. What protects are w and e.
+
+As printed, disagreement is damped by nothing but the curvature of the objectives (see
+`dpcvx.algorithms.dpp2_theory`). ``damping`` adds :math:`\sigma \sum_j P_{ij} (x_j + w_j)` to z,
+which agents can compute from y and q.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..arguments import check_positive, finite
+from ..conic import Outcome
+from ..errors import ModelError
+from ..program import LocalProgram, Program
+from ..projection import Projector
+from ..secret_state import Recipe
+from .base import Answer, Local, Oracle, Requirements
+from .neighbours import Graph, Inbox, Mail, MailMethod, shared
+from .step_size import smooth_constant
+
+Array = NDArray[np.float64]
+# Under which an agent keeps its point.
+_POINT = "x"
+
+
+@dataclass(frozen=True, eq=False)
+class Memory:
+    """What an agent remembers besides its secret point; all of it follows from messages.
+
+    Attributes
+    ----------
+    x, average : ndarray, shape (n,)
+        The point with its noise, x + w, and the mean of these over the rounds.
+    d, q, z : ndarray, shape (n,)
+    pull : ndarray, shape (n,)
+        z less the gradient and its noise.
+    turns : int
+    """
+
+    x: Array
+    average: Array
+    d: Array
+    q: Array
+    z: Array
+    pull: Array
+    turns: int = 0
+
+
+@dataclass(frozen=True)
+class DPP2(MailMethod[Memory]):
+    """Primal-dual method with secret points, for smooth objectives, convex or not.
+
+    Parameters
+    ----------
+    graph : networkx.Graph, Network or {"complete", "ring", "star", "path", "grid"}
+        Who talks to whom; see `dpcvx.network.network`.
+    alpha : float
+        Step size.
+    beta : float
+        Weight of the differences of z; below alpha over the largest eigenvalue of P.
+    rho : float
+        Weight of the sum of the differences of x.
+    eta : float
+        Between 0 and 1; public, and without influence on the points.
+    damping : float
+        Weight of the differences of x; 0 for the printed method.
+    ratio : float
+        Scale of w over that of e.
+    smoothness : float, optional
+        Largest smoothness constant of an agent's objective, for all admissible data; derived if
+        omitted.
+    weights : str
+        W; see `dpcvx.network.network`.
+    output : {"average", "last", None}
+        Which iterate the result reports first: None takes the average under noise, the last
+        iterate without. Both are of points with their noise.
+
+    Raises
+    ------
+    ModelError
+        If a parameter is outside its range.
+    """
+
+    graph: Graph = "complete"
+    alpha: float = 0.1
+    beta: float = 0.05
+    rho: float = 1.0
+    eta: float = 0.5
+    damping: float = 0.0
+    ratio: float = 1.0
+    smoothness: float | None = None
+    weights: str = "metropolis"
+    output: Literal["average", "last"] | None = None
+    claimed: bool = False
+
+    exchanges = 2
+
+    def __post_init__(self) -> None:
+        self.check_output("dp.DPP2")
+        for name in ("alpha", "beta", "rho", "ratio"):
+            check_positive("dp.DPP2", name, getattr(self, name), optional=False)
+        check_positive("dp.DPP2", "smoothness", self.smoothness)
+        if not (finite(self.eta) and 0 < self.eta < 1):
+            raise ModelError(f"dp.DPP2(eta={self.eta!r}) must be a number between 0 and 1.")
+        if not (finite(self.damping) and self.damping >= 0):
+            raise ModelError(
+                f"dp.DPP2(damping={self.damping!r}) must be a number of at least 0: with a "
+                "negative one disagreement grows."
+            )
+
+    @property
+    def requirements(self) -> Requirements:
+        """Smooth objectives; a point and a gradient per agent and round."""
+        return Requirements(
+            convex=False,
+            exact=False,
+            releases=2,
+            keeps=True,
+            smoothness=self.smoothness or 0.0,
+            claims_smoothness=self.claimed,
+            # One change moves the new point alpha times as far as the gradient before.
+            weights=(self.ratio / self.alpha, 1.0),
+            free=1,  # the public start
+        )
+
+    def resolved(self, program: Program, step_epsilon: float) -> DPP2:
+        """Fill in the network and the smoothness constant, and check the form of the problem."""
+        graph = self.network_of(program, self.weights)
+        for local in program.agents:
+            _check(local)
+        largest = float(np.linalg.eigvalsh(np.eye(len(graph.agents)) - graph.weights)[-1])
+        if not self.beta * largest < self.alpha:
+            raise ModelError(
+                f"dp.DPP2(beta={self.beta:g}) must be below alpha over the largest eigenvalue of "
+                f"P = I - W, {self.alpha / largest:.6g}, or the steps of some differences between "
+                "agents point the wrong way."
+            )
+        derived = smooth_constant(program)
+        if derived is None and self.smoothness is None:
+            raise ModelError(
+                "No smoothness constant can be derived for some agent, and how far one change "
+                "moves its secret point follows from it. Write dp.DPP2(smoothness=...) with a "
+                "bound for all admissible data, which the guarantee will call asserted."
+            )
+        # A derived constant holds, whatever is claimed.
+        M = self.smoothness if derived is None else derived
+        return replace(self, graph=graph, smoothness=M or None, claimed=derived is None)
+
+    def start_server(self, program: Program) -> Mail:
+        """Nobody has sent a point yet; the first one is the start, and no change of it."""
+        start = super().start_server(program)
+        return replace(start, points=np.full_like(start.points, np.nan))
+
+    def points(self, server: Mail, sent: Array, t: int) -> Array:
+        """x + w, which y hides from nobody who knows eta and the y before."""
+        return sent if t == 1 else self.eta * server.points + sent - np.array(server.first)
+
+    def start_agent(self, local: Local) -> Memory:
+        """At the public start; d = q = 0."""
+        x = local.program.start
+        zeros = np.zeros_like(x)
+        return Memory(x, zeros, zeros, zeros, zeros, zeros)
+
+    def act(
+        self, local: Local, state: Memory, t: int, k: int, message: Inbox, oracle: Oracle
+    ) -> tuple[Memory, Array]:
+        """The new point, of which y leaves; then the gradient there, of which z leaves."""
+        program = local.program
+        if k == 0:
+            recipe = Recipe(state.x)
+            if t > 1:
+                Pz = _differences(program, state.z, message)
+                center = state.x - self.alpha * state.pull + self.beta * Pz
+                recipe = Recipe(center, slopes={_POINT: -self.alpha})
+            oracle.keep(_POINT, recipe)
+            x = oracle.vector(_POINT)
+            n = state.turns + 1
+            average = state.average + (x - state.average) / n
+            y = x + (1 - self.eta) * state.d
+            state = replace(state, x=x, average=average, d=self.eta * state.d + y, turns=n)
+            return state, shared(y, program)
+        # Half of the round is over: d has the new y in it already.
+        y = state.x + (1 - self.eta) * (state.d - state.x)
+        Py = _differences(program, y, message)
+        q = self.eta * state.q + self.rho * Py
+        Px = Py - (1 - self.eta) * state.q / self.rho
+        pull = q + self.damping * Px
+        z = oracle.slope(_POINT) + pull
+        return replace(state, q=q, z=z, pull=pull), shared(z, program)
+
+    def answer(self, state: Memory) -> Answer:
+        """Last and averaged point, with noise."""
+        return Answer(state.x, state.average)
+
+    def outcome(self, state: Memory) -> Outcome:
+        """Nothing is solved."""
+        return Outcome.SOLVED
+
+    def __str__(self) -> str:
+        values = ", ".join(
+            f"{name} = {getattr(self, name):.6g}" for name in ("alpha", "beta", "rho", "eta")
+        )
+        how = f", damping = {self.damping:.6g}" if self.damping else ""
+        return f"DPP2 over {self.graph}, {values}{how}"
+
+
+def _differences(local: LocalProgram, v: Array, message: Inbox) -> Array:
+    """``sum_j P_ij v_j`` for P = I - W, in the agent's order."""
+    mean = message.weights[:-1] @ message.values
+    out = np.empty_like(v)
+    out[local.shared] = mean[local.slots]
+    return (1 - message.weights[-1]) * v - out
+
+
+def _check(local: LocalProgram) -> None:
+    if local.n > local.shared.size:
+        raise ModelError(
+            f"Agent '{local.name}' has variables of its own, and dp.DPP2 takes vectors that all "
+            "agents share. Use dp.DecentralizedGradient, or share them."
+        )
+    if Projector(local.constraints, local.name).kinds.keys() - {"free"}:
+        raise ModelError(
+            f"Agent '{local.name}' has constraints, and dp.DPP2 takes none: its points go where "
+            "gradients lead. Use dp.DecentralizedGradient, or put a smooth penalty in their place."
+        )

@@ -1,0 +1,339 @@
+"""DPP2 against the printed iteration, its secret points and their charge, its damping."""
+
+import cvxpy as cp
+import networkx as nx
+import numpy as np
+import pytest
+
+import dpcvx as dp
+from dpcvx.algorithms.dpp2 import DPP2
+from dpcvx.algorithms.neighbours import MailMethod
+from dpcvx.network import network, random_network
+from tests.algorithms.test_decentralized_admm import linear
+from tests.algorithms.test_neighbours import noiseless, points, study
+from tests.test_resume import cut, ends, full, put, same
+
+GRAPHS = {
+    "ring": nx.cycle_graph(6),
+    "star": nx.star_graph(5),
+    "random": random_network(list("abcdef"), 8, seed=1).graph(),
+    "complete": nx.complete_graph(6),
+}
+graphs = pytest.mark.parametrize("graph", GRAPHS)
+LAPLACE = dp.Laplace(multiplier=3.0, decay=0.95)
+
+
+def noisy(given, algorithm, rounds=6, mechanism=LAPLACE, **arguments):
+    settings = {"delta": 1e-6} if isinstance(mechanism, dp.Gaussian) else {}
+    return given.problem.plan(
+        algorithm, mechanism=mechanism, rounds=rounds, **settings, **arguments
+    )
+
+
+def printed(gradient, P, n, rounds, alpha, beta, rho, etas, w, e):
+    """Algorithm 1, line by line, for all agents at once: x + w, y, z, d and q of every round."""
+    N = len(P)
+    x, d, q = (np.zeros((N, n)) for _ in range(3))
+    for k in range(rounds):
+        eta = etas(k)
+        y = x + (1 - eta) * d + w[k]
+        g = np.array([gradient(i, x[i]) for i in range(N)])
+        z = g + eta * q + rho * P @ y + e[k]
+        yield x + w[k], y, z, d, q
+        x = x + w[k] - alpha * (z - e[k]) + beta * P @ z
+        d, q = eta * d + y, eta * q + rho * P @ y
+
+
+def matrix(graph, names="abcdef"):
+    return np.eye(len(names)) - network(graph, list(names)).weights
+
+
+# -- the printed algorithm -------------------------------------------------------------------------
+
+
+@graphs
+@pytest.mark.parametrize("eta", [0.2, 0.9])
+def test_rounds_are_those_of_the_paper(graph, eta):
+    given = study(6)
+    algorithm = DPP2(GRAPHS[graph], 0.2, 0.05, 1.5, eta)
+    result = noiseless(given, algorithm, 12).run(iterates=True)
+    zero = np.zeros((12, 6, 3))
+    expected = [
+        x for x, *_ in printed(
+            given.gradient, matrix(GRAPHS[graph]), 3, 12, 0.2, 0.05, 1.5, lambda k: eta, zero, zero
+        )
+    ]  # fmt: skip
+    assert points(result) == pytest.approx(np.array(expected), abs=1e-12)
+    averages = np.array([iterate.average.vectors for iterate in result.iterates])
+    counts = np.arange(1, 13)[:, None, None]
+    assert averages == pytest.approx(np.cumsum(expected, axis=0) / counts, abs=1e-12)
+    gaps = expected - np.mean(expected, axis=1, keepdims=True)
+    assert result.history.primal == pytest.approx(np.linalg.norm(gaps, axis=(1, 2)), abs=1e-12)
+
+
+@pytest.fixture
+def heard(monkeypatch):
+    """What neighbours hear: y and z of every round, each of shape (agents, n)."""
+    found, honest = [], MailMethod.receive
+
+    def receive(self, server, t, k, replies):
+        found.append(np.array(replies))
+        return honest(self, server, t, k, replies)
+
+    monkeypatch.setattr(MailMethod, "receive", receive)
+    return found
+
+
+def test_noise_enters_where_the_paper_puts_it(heard):
+    """From what is heard, w and e follow; the printed iteration with these says the same."""
+    given, eta = study(6), 0.3
+    plan = noisy(given, DPP2("ring", 0.2, 0.05, 1.5, eta), rounds=8)
+    noisy_points = points(plan.run(seed=3, iterates=True))
+    P = matrix("ring")
+    x, d, q = (np.zeros((6, 3)) for _ in range(3))
+    for k in range(8):
+        y, z = heard[2 * k], heard[2 * k + 1]
+        w = y - x - (1 - eta) * d
+        pull = eta * q + 1.5 * P @ y
+        g = np.array([given.gradient(i, x[i]) for i in range(6)])
+        assert noisy_points[k] == pytest.approx(x + w, abs=1e-10)
+        assert (k == 0) == (np.abs(w).max() < 1e-10)  # the first point is public
+        assert np.abs(z - g - pull).max() > 1e-3
+        x = x + w - 0.2 * (g + pull) + 0.05 * P @ z
+        d, q = eta * d + y, eta * q + 1.5 * P @ y
+    assert len(heard) == 16
+
+
+@pytest.mark.parametrize("etas", [lambda k: 0.1, lambda k: 0.9, lambda k: 1 / (k + 2)])
+def test_eta_has_no_influence_and_q_follows_from_d(etas):
+    """(19) to (21): the trajectory of x is the same, and q = rho P d."""
+    given, P, rng = study(6), matrix("ring"), np.random.default_rng(0)
+    w, e = rng.normal(size=(2, 15, 6, 3))
+    run = [
+        list(printed(given.gradient, P, 3, 15, 0.2, 0.05, 1.5, rule, w, e))
+        for rule in (lambda k: 0.5, etas)
+    ]
+    for (x, _, _, d, q), (other, *_) in zip(*run, strict=True):
+        assert other == pytest.approx(x, abs=1e-9)
+        assert q == pytest.approx(1.5 * P @ d, abs=1e-9)
+
+
+def test_points_do_not_depend_on_eta():
+    given = study(6)
+    runs = [
+        points(noiseless(given, DPP2("ring", 0.2, 0.05, 1.5, eta), 40).run(iterates=True))
+        for eta in (0.1, 0.5, 0.9)
+    ]
+    assert runs[1] == pytest.approx(runs[0], abs=1e-10)
+    assert runs[2] == pytest.approx(runs[0], abs=1e-10)
+
+
+def test_the_merged_variable_hides_nothing_from_who_knows_eta(heard):
+    """x + w from two messages in a row: the paper's first tier is no privacy."""
+    eta = 0.3
+    plan = noisy(study(6), DPP2("ring", 0.2, 0.05, 1.5, eta), rounds=8)
+    x = points(plan.run(seed=3, iterates=True))
+    ys = heard[::2]
+    guess = ys[0]
+    for k in range(1, 8):
+        guess = eta * guess + ys[k] - ys[k - 1]
+        assert guess == pytest.approx(x[k], abs=1e-9)
+        assert k == 1 or np.abs(ys[k] - x[k]).max() > 1e-2  # d is zero at first
+
+
+# -- what leaves, and its charge -------------------------------------------------------------------
+
+
+def entries(plan, agent="a", **arguments):
+    return plan.run(seed=0, **arguments).ledger[agent].entries
+
+
+@pytest.mark.parametrize("ratio", [1.0, 0.2, 7.0])
+@pytest.mark.parametrize("mechanism", [LAPLACE, dp.Gaussian(multiplier=3.0, decay=0.9)], ids=str)
+def test_noise_follows_what_one_change_does_to_point_and_gradient(mechanism, ratio):
+    given = study(6)
+    alpha, rounds = 0.2, 6
+    plan = noisy(given, DPP2("ring", alpha, 0.05, 1.5, ratio=ratio), rounds, mechanism)
+    found = entries(plan)
+    # One entry of b moves by 0.1, and the gradient by a column of A'.
+    change = 0.1 * np.linalg.norm(given.A[0], axis=1).max()
+    M = max(np.linalg.norm(A, 2) ** 2 for A in given.A)
+    spread = np.sqrt(3) if mechanism.norm == 1 else 1.0
+    expected, reach = [], 0.0
+    for t in range(1, rounds + 1):
+        m = 3.0 * mechanism.decay ** (t - 1)
+        if t > 1:
+            expected.append((t, 1, m * ratio / alpha, spread * reach))
+        slope = change + M * reach
+        expected.append((t, 2, m, spread * slope))
+        reach = alpha * slope
+    assert [(e.round, e.step) for e in found] == [(t, k) for t, k, _, _ in expected]
+    assert [e.multiplier for e in found] == pytest.approx([m for *_, m, _ in expected], rel=1e-12)
+    assert [e.sensitivity for e in found] == pytest.approx([s for *_, s in expected], rel=1e-4)
+    # The paper's parameter: scale of w over that of e, a round before by the transient.
+    scales = [e.multiplier * e.sensitivity for e in found]
+    assert scales[1] / scales[0] == pytest.approx(ratio * mechanism.decay, rel=1e-4)
+
+
+def steep():
+    """f = -M x^2 / 2 + d x: the worst case, in which gradients push neighbours apart."""
+    x = cp.Variable(name="x")
+    agents = []
+    for name in "abc":
+        d = dp.Private(np.zeros(1), name=f"d{name}", adjacency=dp.Within(0.5))
+        agents.append(
+            dp.Agent(cp.Minimize(-2 * cp.square(x) + d @ cp.reshape(x, (1,), order="F")), name=name)
+        )
+    return dp.Problem(agents)
+
+
+def test_the_charge_is_attained_where_curvature_is_negative():
+    plan = steep().plan(DPP2("path", 0.2, 0.05), mechanism=LAPLACE, rounds=7)
+    found = dp.check(plan)
+    assert found.passed and min(agent.ratio for agent in found.agents) > 0.999
+
+
+def test_steps_may_be_long():
+    """alpha M = 2.4: reaches grow, and so does the noise; the total is the same."""
+    given = study(6)
+    plans = [noisy(given, DPP2("ring", alpha, 0.01)) for alpha in (0.02, 1.5)]
+    for plan in plans:
+        assert dp.check(plan).passed
+    last = [entries(plan)[-1].sensitivity / entries(plan)[0].sensitivity for plan in plans]
+    assert last[0] < 1.1 and last[1] > 20
+    totals = [sum((1 + (a if t else 0)) / (3 * 0.95**t) for t in range(6)) for a in (0.02, 1.5)]
+    assert [plan.guarantee.epsilon for plan in plans] == pytest.approx(totals, rel=1e-9)
+
+
+def test_a_total_is_attained_and_huge_ones_are_shown():
+    given = study(6)
+    plan = given.problem.plan(
+        DPP2("ring", 0.2, 0.05), mechanism=dp.Laplace(decay=0.9), epsilon=2.0, rounds=40
+    )
+    # Both releases of a round, the first point is public.
+    m = plan.calibrated.multiplier
+    total = sum((1 + 0.2) / (m * 0.9**t) for t in range(40)) - 0.2 / m
+    assert plan.guarantee.epsilon == pytest.approx(total, rel=1e-9) == 2.0
+    assert plan.run(seed=0).ledger.spent() == pytest.approx(total, rel=1e-9)
+    long = given.problem.plan(
+        DPP2("ring", 0.2, 0.05), mechanism=dp.Laplace(multiplier=1.0, decay=0.9), rounds=300
+    )
+    assert long.guarantee.epsilon == pytest.approx(
+        1.2 * (0.9**-300 - 1) / (0.9**-1 - 1) - 0.2, rel=1e-9
+    )
+    assert f"{long.guarantee.epsilon:.6g}, 0)-DP" in str(long)
+
+
+def test_a_claimed_smoothness_marks_the_guarantee():
+    x = cp.Variable(2, name="x")
+    agents = []
+    for name in "abc":
+        d = dp.Private(np.zeros(2), name=f"d{name}", adjacency=dp.Within(0.1))
+        smoothed = cp.norm(cp.hstack([x, [1.0]]))
+        agents.append(dp.Agent(cp.Minimize(smoothed + d @ x), name=name))
+    problem = dp.Problem(agents)
+    with pytest.raises(dp.ModelError, match=r"smoothness=\.\.\."):
+        problem.plan(DPP2(), mechanism=LAPLACE)
+    plan = problem.plan(DPP2(smoothness=1.0), mechanism=LAPLACE, rounds=4)
+    assert plan.guarantee.kind == "asserted"
+    assert "the smoothness and strong convexity that the user asserted" in " ".join(
+        str(plan).split()
+    )
+    # What is derived holds, whatever is claimed.
+    derived = noisy(study(3), DPP2("ring", smoothness=100.0))
+    assert derived.guarantee.kind == "worst-case"
+    assert derived.algorithm.smoothness < 3
+
+
+def test_an_interrupted_run_goes_on_with_the_same_secret_points(tmp_path):
+    plan, path = noisy(study(4), DPP2("ring", 0.2, 0.05), rounds=5), tmp_path / "spent.jsonl"
+    expected, raw = full(plan, path, seed=5)
+    for size in ends(raw)[1:-1:7]:
+        put(path, cut(raw, size))
+        result = plan.run(seed=5, ledger=path)
+        same(result, expected)
+        assert dp.Ledger.load(path).spent() == pytest.approx(expected.ledger.spent(), rel=1e-12)
+    again = plan.replay(path)
+    for a, b in zip(again.last.vectors, expected.last.vectors, strict=True):
+        assert np.array_equal(a, b)
+
+
+# -- convergence without noise ---------------------------------------------------------------------
+
+
+@graphs
+@pytest.mark.parametrize("damping", [0.0, 1.0])
+def test_convergence_is_linear_on_strongly_convex_objectives(graph, damping):
+    given = study(6)
+    algorithm = DPP2(GRAPHS[graph], 0.2, 0.02, 1.0, damping=damping)
+    errors = np.abs(points(noiseless(given, algorithm, 700).run(iterates=True)) - given.optimum)
+    assert linear(errors.max(axis=(1, 2)), 1e-9)
+
+
+def straight():
+    """Linear objectives that cancel: every common point is optimal."""
+    x = cp.Variable(2, name="x")
+    slopes = np.array([[1.0, 0.0], [-1.0, 1.0], [0.0, -1.0]])
+    agents = [dp.Agent(cp.Minimize(c @ x), name=n) for c, n in zip(slopes, "abc", strict=True)]
+    return dp.Problem(agents)
+
+
+def test_as_printed_nothing_damps_disagreement_without_curvature():
+    """A counterexample to the paper's Theorem 1; with damping the agents agree."""
+    gaps = {}
+    for damping in (0.0, 2.0):
+        plan = straight().plan(
+            DPP2("path", 0.1, 0.02, 1.0, damping=damping, smoothness=1e-3),
+            mechanism=None,
+            rounds=1500,
+        )
+        gaps[damping] = np.array(plan.run(iterates=True).history.primal)
+    assert gaps[0.0][-200:].max() > 0.5 * gaps[0.0][:200].max()
+    assert gaps[2.0][-1] < 1e-9
+
+
+# -- refusals --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        ({"alpha": 0.0}, r"alpha=0\.0.*positive"),
+        ({"beta": -1.0}, "beta=-1.0"),
+        ({"rho": np.inf}, "rho=inf"),
+        ({"ratio": None}, "ratio=None"),
+        ({"eta": 1.0}, "eta=1.0.*between 0 and 1"),
+        ({"eta": 0}, "eta=0"),
+        ({"damping": -0.1}, "damping=-0.1.*at least 0"),
+        ({"smoothness": 0.0}, "smoothness=0.0"),
+        ({"output": "best"}, "'average', 'last', or None"),
+    ],
+)
+def test_parameters_are_checked(arguments, match):
+    with pytest.raises(dp.ModelError, match=match):
+        DPP2(**arguments)
+
+
+def test_steps_that_point_the_wrong_way_are_refused():
+    with pytest.raises(dp.ModelError, match=r"beta=0\.2\) must be below alpha over the largest"):
+        noisy(study(6), DPP2("star", 0.1, 0.2))
+
+
+def test_problems_of_another_form_are_refused():
+    x, own = cp.Variable(2, name="x"), cp.Variable(name="own")
+    d = dp.Private(np.zeros(2), name="d", adjacency=dp.Within(0.1))
+
+    def refused(cost, match, limits=(), error=dp.ModelError, **arguments):
+        agents = [dp.Agent(cp.Minimize(cost), list(limits), name="a", **arguments)]
+        agents += [dp.Agent(cp.Minimize(cp.sum_squares(x)), name=n) for n in "bc"]
+        with pytest.raises(error, match=match):
+            dp.Problem(agents).plan(DPP2(), mechanism=LAPLACE)
+
+    cost = cp.sum_squares(x - d)
+    refused(cost + cp.square(own), "'a' has variables of its own")
+    refused(cost, "'a' has constraints, and dp.DPP2 takes none", [x >= 0])
+    rows = dp.Private(np.zeros((3, 2)), name="rows", adjacency=dp.Rows(1.0))
+    refused(cp.sum_squares(rows @ x), "one bound is needed", error=dp.PrivacyError)
+    w = cp.reshape(x, (2, 1), order="F") @ np.ones((1, 2))
+    several = cp.sum(cp.log_sum_exp(rows @ w, axis=1))
+    refused(several, "several scores", error=dp.PrivacyError, clip=0.5)

@@ -1,0 +1,69 @@
+"""Vectors that stay with an agent: what they are, and how far one change of the data moves them."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpcvx.secret_state import Recipe, SecretState
+
+n = 3
+numbers = st.floats(-2, 2)
+names = st.sampled_from(["a", "b"])
+recipes = st.lists(
+    st.tuples(names, st.dictionaries(names, numbers, max_size=2), st.dictionaries(names, numbers)),
+    max_size=8,
+)
+
+
+def states(H, shift, change, smoothness):
+    """Two states whose gradients differ by a vector."""
+    made = [SecretState(lambda x, c=c: H @ x + c, change, smoothness) for c in (np.zeros(n), shift)]
+    for state in made:
+        for name in "ab":
+            state.keep(name, Recipe(np.ones(n)))
+    return made
+
+
+@given(recipes=recipes, seed=st.integers(0, 10**6))
+def test_no_vector_moves_farther_than_its_reach(recipes, seed):
+    rng = np.random.default_rng(seed)
+    H = rng.normal(size=(n, n))
+    H, shift = H + H.T, rng.normal(size=n)
+    change, M = float(np.linalg.norm(shift)), float(np.linalg.norm(H, 2))
+    pair = states(H, shift, change, M)
+    for name, vectors, slopes in recipes:
+        center = rng.normal(size=n)
+        for state in pair:
+            state.keep(name, Recipe(center, vectors, slopes))
+        for other in "ab":
+            apart = np.linalg.norm(pair[1].vector(other) - pair[0].vector(other))
+            assert apart <= pair[0].reach(other) * (1 + 1e-9) + 1e-9
+            apart = np.linalg.norm(pair[1].slope(other) - pair[0].slope(other))
+            assert apart <= pair[0].slope_reach(other) * (1 + 1e-9) + 1e-9
+
+
+@pytest.mark.parametrize("steps", [1, 4])
+def test_the_reach_is_attained_where_curvature_is_negative(steps):
+    """x moves against gradients -M x + c: every step makes the difference larger."""
+    shift = np.array([0.5, 0.0, 0.0])
+    pair = states(-2.0 * np.eye(n), shift, 0.5, 2.0)
+    for _ in range(steps):
+        for state in pair:
+            state.keep("a", Recipe(np.zeros(n), slopes={"a": -0.25}))
+    apart = np.linalg.norm(pair[1].vector("a") - pair[0].vector("a"))
+    assert apart == pytest.approx(pair[0].reach("a"), rel=1e-12)
+    assert apart == pytest.approx(0.25 * 0.5 * sum(0.5**i for i in range(steps)), rel=1e-12)
+
+
+def test_a_recipe_may_name_what_it_replaces():
+    (state, _) = states(np.eye(n), np.ones(n), 1.0, 1.0)
+    state.keep("a", Recipe(np.full(n, 10.0), {"a": 2.0, "b": 1.0}, {"a": -1.0}))
+    assert state.vector("a").tolist() == [12.0] * n
+    assert state.center("a").tolist() == [10.0] * n
+    assert state.reach("a") == 1.0
+
+
+def test_what_is_public_has_no_reach():
+    (state, _) = states(np.eye(n), np.ones(n), 1.0, 1.0)
+    assert state.reach("a") == 0.0 and state.slope_reach("a") == 1.0
