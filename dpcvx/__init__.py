@@ -13,11 +13,13 @@ from .algorithms.decentralized_admm import DecentralizedADMM as DecentralizedADM
 from .algorithms.decentralized_gradient import DecentralizedGradient as DecentralizedGradient
 from .algorithms.dpp2 import DPP2 as DPP2
 from .algorithms.gradient_admm import GradientADMM as GradientADMM
+from .algorithms.gradient_tracking import GradientTracking as GradientTracking
 from .algorithms.linearized_admm import LinearizedADMM as LinearizedADMM
 from .algorithms.mean_gradient import MeanGradient as MeanGradient
 from .algorithms.penalty import ConstantPenalty as ConstantPenalty
 from .algorithms.penalty import GrowingPenalty as GrowingPenalty
 from .algorithms.penalty import ResidualBalancing as ResidualBalancing
+from .algorithms.primal_dual import PrimalDual as PrimalDual
 from .algorithms.resource_admm import ResourceADMM as ResourceADMM
 from .algorithms.step_size import ConstantStep as ConstantStep
 from .algorithms.step_size import GeometricStep as GeometricStep

@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from .atoms import (
+    DIVIDE,
+    EXP,
     HUBER,
+    LOG,
+    LOG1P,
     LOG_SUM_EXP,
     LOGISTIC,
     MATMUL,
@@ -72,7 +76,7 @@ def bilinear(form: NormalForm, term: Term) -> Bilinear | None:
     u = args[0]
     v = args[1] if len(args) > 1 else None
     assert u is not None
-    if atom.rule is POWER and atom.data[0] == 2:
+    if _squares(atom):
         return Bilinear("square", u, diagonal(w), u)
     if atom.rule is QUAD_OVER_LIN and v is not None and v.constant:
         axis, keepdims = atom.data
@@ -114,22 +118,77 @@ def cross(form: NormalForm, parts: Bilinear, k: int) -> sp.csr_array:
 def smoothness(form: NormalForm) -> float | None:
     """A Lipschitz constant L of the gradient in x that holds for all admissible data, or None.
 
-    Products with private records count with the largest norm that these may have together.
+    The objective need not be convex: weights may be negative, and the penalties of
+    `_squares_above`, such as ``1 - cp.inv_pos(1 + cp.square(x))``, have a constant. Products with
+    private records count with the largest norm that these may have together.
     """
     H, rest = hessian(form)
     bound = _norm2(H)
-    for term in rest:
-        peak, stretch = _peak(form, term), _stretch(form, term.atom.args[0])
+    for part in (part for term in rest for part in _squares_above(form, term) or [term]):
+        peak, stretch = _peak(form, part), _stretch(form, part.atom.args[0])
         if peak is None or stretch is None:
             return None
         bound += peak * stretch**2
     return bound
 
 
+def _squares_above(form: NormalForm, term: Term) -> list[Term] | None:
+    r"""Weighted squares that bend at least as much as the term, either way; None if none are known.
+
+    They are known for :math:`\phi(t)`, :math:`t = c + |v|^2`, with phi a power below 1 or a
+    logarithm and c > 0, and for :math:`e^t`, :math:`t = c - |v|^2`: penalties that level off. With
+    :math:`a = |v|^2`, the Hessian in v has the eigenvalues :math:`\pm 2 \phi'(t)` and
+    :math:`\pm 2 \phi'(t) + 4 a \phi''(t)`. None exceeds :math:`2 |\phi'(c)|`, what both are at
+    v = 0:
+
+    * power p: divided by that, and with :math:`b = a / c`, they are :math:`(1 + b)^{p-1} \le 1` and
+      :math:`(1 + b)^{p-2} (1 + (2 p - 1) b)`. The second is at most 1, too. For p in [0, 1),
+      :math:`|1 + (2 p - 1) b| \le 1 + b`. For p < 0 it is at most 1, or
+      :math:`(1 - 2 p) b - 1`, and from that to the lower bound
+      :math:`1 + (2 - p) b + (2 - p) (1 - p) b^2 / 2` of :math:`(1 + b)^{2-p}` there is a quadratic
+      in b without zeros: its discriminant is :math:`-3 p^2 + 14 p - 7`.
+    * logarithm: the same with p = 0.
+    * exponential: :math:`e^{-a}` and :math:`(1 - 2 a) e^{-a}`, between :math:`-2 e^{-3/2}` and 1.
+    """
+    argument = term.atom.args[0]
+    if argument.F is not None or argument.G or not argument.terms:
+        return None
+    slopes = _slopes(term.atom, argument.h)
+    if slopes is None:
+        return None
+    weight, sign = np.abs(term.weight) * slopes, -1 if term.atom.rule is EXP else 1
+    found = []
+    for j, M in argument.terms:
+        inner, spread = form.atoms[j], csr(M)
+        if (sign * spread.data < 0).any() or not (_squares(inner) or inner.rule is QUAD_OVER_LIN):
+            return None
+        found.append(Term(inner, np.abs(spread).T @ weight))
+    return found
+
+
+def _slopes(atom: Atom, c: Array) -> Array | None:
+    """``|phi'(c)|`` for the functions of `_squares_above`, None for others."""
+    with np.errstate(over="ignore"):
+        if atom.rule is EXP:
+            slopes = np.exp(c)
+        elif atom.rule in (LOG, LOG1P) or (atom.rule is POWER and atom.data[0] < 1):
+            c = 1 + c if atom.rule is LOG1P else c
+            if not (c > 0).all():
+                return None
+            slopes = abs(atom.data[0]) * c ** (atom.data[0] - 1.0) if atom.data else 1 / c
+        else:
+            return None
+    return slopes if np.isfinite(slopes).all() else None
+
+
+def _squares(atom: Atom) -> bool:
+    return atom.rule is POWER and atom.data[0] == 2
+
+
 def _peak(form: NormalForm, term: Term) -> float | None:
     """Largest second derivative of a term in its argument, as a multiple of the identity."""
     atom, largest = term.atom, float(np.max(np.abs(term.weight)))
-    if atom.rule is POWER and atom.data[0] == 2:
+    if _squares(atom):
         return 2 * largest
     if atom.rule is QUAD_OVER_LIN:
         v = _affine_view(form, atom.args[1])
@@ -220,9 +279,23 @@ def convex(form: NormalForm) -> bool:
     if any(_peak(form, term) is not None and float(np.min(term.weight)) < 0 for term in rest):
         return False
     inner = {j for atom in form.atoms for argument in atom.args for j, _ in argument.terms}
-    return all(_as_named(form, atom) for atom in [t.atom for t in rest]) and all(
-        _as_named(form, form.atoms[j]) for j in inner
-    )
+    named = [*(t.atom for t in rest), *(form.atoms[j] for j in inner)]
+    return all(_as_named(form, atom) and not _refused(form, atom) for atom in named)
+
+
+def _refused(form: NormalForm, atom: Atom) -> bool:
+    """Whether cvxpy knows the atom neither as convex nor as concave in x, whatever its constants.
+
+    It is then not asked, so that functions of x which are smooth but not convex stay what they are:
+    products and quotients of two functions of x, and penalties that level off.
+    """
+    moving = [form.reach(replace(atom, args=(argument,)))[0] for argument in atom.args]
+    if atom.rule in (MULTIPLY, MATMUL):
+        return all(moving)
+    if atom.rule is DIVIDE:
+        return moving[1]
+    weight = np.ones(math.prod(atom.shape))
+    return any(moving) and _squares_above(form, Term(atom, weight)) is not None
 
 
 def _as_named(form: NormalForm, atom: Atom) -> bool:

@@ -99,6 +99,10 @@ NETWORK_METHODS = {
 }
 DAMPED = dp.DPP2("ring", 0.3, 0.1, damping=1.0)
 OPEN_METHODS = {
+    "gradient tracking": Method(
+        dp.GradientTracking("ring"), dp.GradientTracking("ring", 0.2), 1500
+    ),
+    "primal-dual": Method(dp.PrimalDual("ring"), dp.PrimalDual("ring", 0.3, 2.0), 1500),
     "DPP2": Method(dp.DPP2("ring", 0.3, 0.1), dp.DPP2("ring", 0.3, 0.1), 1500),
     "DPP2, damped": Method(DAMPED, DAMPED, 1500),
 }

@@ -61,6 +61,7 @@ PENALTIES = {
     "exponential": -cp.sum(cp.exp(0.5 - 2 * cp.square(A @ x))),
     "several squares": cp.inv_pos(1 + cp.sum(cp.square(A @ x)) + cp.sum_squares(x - 1) / 2),
     "mixed squares": cp.sum(cp.inv_pos(1 + np.abs(B) @ cp.square(x[1:]))),
+    "of both signs": np.array([1.0, -25]) @ cp.inv_pos(np.array([1.0, 5]) + cp.square(x[0])),
     "with data": cp.sum(cp.logistic(x - d)) - cp.sum(cp.inv_pos(1 + cp.square(x - d))),
     "with a square": cp.sum_squares(A @ x) - cp.sum(cp.inv_pos(1 + cp.square(x))),
 }
@@ -70,6 +71,7 @@ NOT_CONVEX = PENALTIES | {
     "inside another": cp.sum(cp.logistic(cp.inv_pos(1 + cp.square(x)))),
     "quotient": cp.sum(cp.square(x) / (1 + cp.square(x))),
     "product": cp.sum(cp.multiply(cp.square(x), cp.inv_pos(1 + cp.square(x)))),
+    "product of convex ones": cp.sum(cp.multiply(cp.logistic(x), cp.logistic(-x))),
 }
 CONVEX = {
     "logistic": cp.sum(cp.logistic(A @ x)) + cp.sum(cp.logistic(x - d)) + cp.norm1(x),
@@ -94,7 +96,7 @@ UNKNOWN = {
     "ratio": cp.quad_over_lin(x, 1 + cp.exp(x[0])),
     "inverse square": cp.sum(cp.inv_pos(cp.square(x))),
     "pole": cp.sum(cp.inv_pos(1 - cp.square(x))),
-    "inverse of data and square": cp.sum(cp.inv_pos(d + cp.square(x))),
+    "inverse of data and square": cp.sum(cp.inv_pos(1 + d + cp.square(x))),
     "inverse of x and square": cp.sum(cp.inv_pos(1 + x + cp.square(x))),
     "inverse of huber": cp.sum(cp.inv_pos(1 + cp.huber(x))),
     "exponential of square": cp.sum(cp.exp(cp.square(x))),

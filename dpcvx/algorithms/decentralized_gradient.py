@@ -94,8 +94,8 @@ class DecentralizedGradient(NeighbourMethod):
 
     @property
     def requirements(self) -> Requirements:
-        """Convex objectives; one release per agent and round."""
-        return Requirements(convex=True, exact=False, releases=1, moves=True)
+        """One release per agent and round."""
+        return Requirements(convex=False, exact=False, releases=1, moves=True)
 
     def resolved(self, program: Program, step_epsilon: float) -> DecentralizedGradient:
         """Fill in the network and the step sizes."""

@@ -29,12 +29,14 @@ from numpy.typing import NDArray
 from ..arguments import check_positive, finite
 from ..conic import Outcome
 from ..errors import ModelError
-from ..program import LocalProgram, Program
-from ..projection import Projector
+from ..network import Network
+from ..program import Program
 from ..secret_state import Recipe
 from .base import Answer, Local, Oracle, Requirements
-from .neighbours import Graph, Inbox, Mail, MailMethod, shared
-from .step_size import smooth_constant
+from .dpp2_theory import Parameters, spectrum, theory_parameters, violations
+from .neighbours import Graph, Inbox, Mail, MailMethod, mixed, shared
+from .open_space import require_open
+from .step_size import known_smoothness
 
 Array = NDArray[np.float64]
 # Under which an agent keeps its point.
@@ -72,8 +74,9 @@ class DPP2(MailMethod[Memory]):
     ----------
     graph : networkx.Graph, Network or {"complete", "ring", "star", "path", "grid"}
         Who talks to whom; see `dpcvx.network.network`.
-    alpha : float
-        Step size.
+    alpha : float or "theory"
+        Step size; with "theory", `alpha`, `beta` and `rho` satisfy the paper's (24) to (27), which
+        makes steps of 1e-4 or less of common problems.
     beta : float
         Weight of the differences of z; below alpha over the largest eigenvalue of P.
     rho : float
@@ -100,7 +103,7 @@ class DPP2(MailMethod[Memory]):
     """
 
     graph: Graph = "complete"
-    alpha: float = 0.1
+    alpha: float | Literal["theory"] = 0.1
     beta: float = 0.05
     rho: float = 1.0
     eta: float = 0.5
@@ -116,7 +119,8 @@ class DPP2(MailMethod[Memory]):
     def __post_init__(self) -> None:
         self.check_output("dp.DPP2")
         for name in ("alpha", "beta", "rho", "ratio"):
-            check_positive("dp.DPP2", name, getattr(self, name), optional=False)
+            if (value := getattr(self, name)) != "theory" or name != "alpha":
+                check_positive("dp.DPP2", name, value, optional=False)
         check_positive("dp.DPP2", "smoothness", self.smoothness)
         if not (finite(self.eta) and 0 < self.eta < 1):
             raise ModelError(f"dp.DPP2(eta={self.eta!r}) must be a number between 0 and 1.")
@@ -137,32 +141,41 @@ class DPP2(MailMethod[Memory]):
             smoothness=self.smoothness or 0.0,
             claims_smoothness=self.claimed,
             # One change moves the new point alpha times as far as the gradient before.
-            weights=(self.ratio / self.alpha, 1.0),
+            weights=(1.0 if self.alpha == "theory" else self.ratio / self.alpha, 1.0),
             free=1,  # the public start
         )
 
     def resolved(self, program: Program, step_epsilon: float) -> DPP2:
         """Fill in the network and the smoothness constant, and check the form of the problem."""
         graph = self.network_of(program, self.weights)
-        for local in program.agents:
-            _check(local)
-        largest = float(np.linalg.eigvalsh(np.eye(len(graph.agents)) - graph.weights)[-1])
+        require_open(program, "dp.DPP2")
+        M, claimed = known_smoothness(program, self.smoothness, "dp.DPP2")
+        resolved = replace(self, graph=graph, smoothness=M or None, claimed=claimed)
+        if self.alpha == "theory":
+            found = theory_parameters(_P(graph), M or 1.0)
+            return replace(resolved, alpha=found.alpha, beta=found.beta, rho=found.rho)
+        largest = spectrum(_P(graph))[1]
         if not self.beta * largest < self.alpha:
             raise ModelError(
                 f"dp.DPP2(beta={self.beta:g}) must be below alpha over the largest eigenvalue of "
                 f"P = I - W, {self.alpha / largest:.6g}, or the steps of some differences between "
                 "agents point the wrong way."
             )
-        derived = smooth_constant(program)
-        if derived is None and self.smoothness is None:
-            raise ModelError(
-                "No smoothness constant can be derived for some agent, and how far one change "
-                "moves its secret point follows from it. Write dp.DPP2(smoothness=...) with a "
-                "bound for all admissible data, which the guarantee will call asserted."
-            )
-        # A derived constant holds, whatever is claimed.
-        M = self.smoothness if derived is None else derived
-        return replace(self, graph=graph, smoothness=M or None, claimed=derived is None)
+        return resolved
+
+    @property
+    def _alpha(self) -> float:
+        assert self.alpha != "theory"  # resolved
+        return self.alpha
+
+    def violated(self) -> list[str]:
+        """Conditions (24) to (27) that the resolved parameters violate, in words.
+
+        They are neither necessary nor, as `dpcvx.algorithms.dpp2_theory` shows, sufficient.
+        """
+        assert isinstance(self.graph, Network)
+        parameters = Parameters(self._alpha, self.beta, self.rho)
+        return violations(_P(self.graph), self.smoothness or 0.0, parameters, self.graph)
 
     def start_server(self, program: Program) -> Mail:
         """Nobody has sent a point yet; the first one is the start, and no change of it."""
@@ -187,9 +200,9 @@ class DPP2(MailMethod[Memory]):
         if k == 0:
             recipe = Recipe(state.x)
             if t > 1:
-                Pz = _differences(program, state.z, message)
-                center = state.x - self.alpha * state.pull + self.beta * Pz
-                recipe = Recipe(center, slopes={_POINT: -self.alpha})
+                Pz = state.z - mixed(program, state.z, message)
+                center = state.x - self._alpha * state.pull + self.beta * Pz
+                recipe = Recipe(center, slopes={_POINT: -self._alpha})
             oracle.keep(_POINT, recipe)
             x = oracle.vector(_POINT)
             n = state.turns + 1
@@ -199,7 +212,7 @@ class DPP2(MailMethod[Memory]):
             return state, shared(y, program)
         # Half of the round is over: d has the new y in it already.
         y = state.x + (1 - self.eta) * (state.d - state.x)
-        Py = _differences(program, y, message)
+        Py = y - mixed(program, y, message)
         q = self.eta * state.q + self.rho * Py
         Px = Py - (1 - self.eta) * state.q / self.rho
         pull = q + self.damping * Px
@@ -215,29 +228,12 @@ class DPP2(MailMethod[Memory]):
         return Outcome.SOLVED
 
     def __str__(self) -> str:
-        values = ", ".join(
-            f"{name} = {getattr(self, name):.6g}" for name in ("alpha", "beta", "rho", "eta")
-        )
+        names = ("eta",) if self.alpha == "theory" else ("alpha", "beta", "rho", "eta")
+        values = ", ".join(f"{name} = {getattr(self, name):.6g}" for name in names)
         how = f", damping = {self.damping:.6g}" if self.damping else ""
         return f"DPP2 over {self.graph}, {values}{how}"
 
 
-def _differences(local: LocalProgram, v: Array, message: Inbox) -> Array:
-    """``sum_j P_ij v_j`` for P = I - W, in the agent's order."""
-    mean = message.weights[:-1] @ message.values
-    out = np.empty_like(v)
-    out[local.shared] = mean[local.slots]
-    return (1 - message.weights[-1]) * v - out
-
-
-def _check(local: LocalProgram) -> None:
-    if local.n > local.shared.size:
-        raise ModelError(
-            f"Agent '{local.name}' has variables of its own, and dp.DPP2 takes vectors that all "
-            "agents share. Use dp.DecentralizedGradient, or share them."
-        )
-    if Projector(local.constraints, local.name).kinds.keys() - {"free"}:
-        raise ModelError(
-            f"Agent '{local.name}' has constraints, and dp.DPP2 takes none: its points go where "
-            "gradients lead. Use dp.DecentralizedGradient, or put a smooth penalty in their place."
-        )
+def _P(graph: Network) -> Array:
+    """I - W, shape (agents, agents)."""
+    return np.eye(len(graph.agents)) - graph.weights

@@ -57,8 +57,8 @@ class MeanGradient(SummedMethod):
 
     @property
     def requirements(self) -> Requirements:
-        """Convex objectives; one release per agent and round."""
-        return Requirements(convex=True, exact=False, releases=1, moves=True)
+        """One release per agent and round."""
+        return Requirements(convex=False, exact=False, releases=1, moves=True)
 
     def resolved(self, program: Program, step_epsilon: float) -> MeanGradient:
         """Fill in the step sizes, and check that agents have all variables in common."""

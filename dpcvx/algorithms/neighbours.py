@@ -188,6 +188,16 @@ def spread(local: Local, x: Array, others: Array) -> Array:
     return out
 
 
+def mixed(local: LocalProgram, v: Array, message: Inbox) -> Array:
+    """``sum_j W_ij v_j`` for what neighbours sent and the agent's own v.
+
+    Entries that are not shared stay as they are.
+    """
+    out, at = v.copy(), local.shared
+    out[at] = (message.weights[:-1] @ message.values)[local.slots] + message.weights[-1] * v[at]
+    return out
+
+
 def shared(x: Array, local: LocalProgram) -> Array:
     """The shared variables of an agent, in the order of the slots."""
     out = np.empty(local.slots.size)

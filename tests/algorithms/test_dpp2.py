@@ -337,3 +337,34 @@ def test_problems_of_another_form_are_refused():
     w = cp.reshape(x, (2, 1), order="F") @ np.ones((1, 2))
     several = cp.sum(cp.log_sum_exp(rows @ w, axis=1))
     refused(several, "several scores", error=dp.PrivacyError, clip=0.5)
+
+
+# -- the paper's parameters ------------------------------------------------------------------------
+
+
+def test_parameters_from_theory_satisfy_its_conditions():
+    given = study(6)
+    plan = noiseless(given, DPP2("ring", "theory"), 50)
+    assert plan.algorithm.violated() == []
+    assert plan.algorithm.alpha < 0.05
+    value = [dp.not_private.objective(given.problem, plan.run().solution)]
+    value.append(
+        dp.not_private.objective(
+            given.problem, noiseless(given, DPP2("ring", "theory"), 500).run().solution
+        )
+    )
+    assert value[1] < value[0]
+
+
+def test_conditions_that_parameters_violate_are_named():
+    plan = noiseless(study(6), DPP2("ring", 0.2, 0.05, 1.5), 5)
+    broken = plan.algorithm.violated()
+    assert any("(27)" in line for line in broken)
+
+
+def test_weights_of_the_noise_follow_from_the_step_that_theory_chooses():
+    plan = noisy(study(6), DPP2("ring", "theory"), rounds=3)
+    alpha = plan.algorithm.alpha
+    multipliers = [e.multiplier for e in entries(plan)]
+    assert multipliers[1] / multipliers[0] == pytest.approx(0.95 / alpha, rel=1e-9)
+    assert dp.check(plan).passed

@@ -1,0 +1,577 @@
+r"""Public numbers behind DPP2 (Ou, Wang, Liu and Lu, Algorithm 1): step sizes and privacy loss.
+
+With :math:`L = P \otimes I`, :math:`G = \alpha I - \beta L` and noise :math:`w^k, e^k` of scales
+:math:`u_w r^k, u_e r^k`, the iteration is
+
+.. math::
+    x^{k+1} &= x^k + w^k - G (\nabla f(x^k) + q^k + \rho L (x^k + w^k)) + \beta L e^k && (20) \\
+    q^{k+1} &= q^k + \rho L (x^k + w^k) && (21)
+
+for k = 0, ..., K. Everyone sees :math:`x^k + w^k` and the gradient plus :math:`e^k`, up to numbers
+that follow from earlier ones; :math:`\eta^k` is public and changes nothing.
+
+**Privacy.** Let agent i have f or f', with :math:`\|\nabla f - \nabla f'\| \le \delta` everywhere
+and both M-smooth. Given all that is sent, the noise must make up for the difference of the points
+and of the gradients there, and from equal starts these obey
+
+.. math::
+    \|\Delta x^{k+1}\| = \alpha \|\Delta g^k\|, \qquad
+    \|\Delta g^k\| \le \delta + M \|\Delta x^k\|,
+
+so that :math:`\|\Delta g^k\| \le \delta S_{k+1}` and :math:`\|\Delta x^k\| \le \alpha \delta S_k`
+with :math:`S_k = \sum_{t < k} (\alpha M)^t`, finite also for :math:`\alpha M \ge 1`. In l1 it is at
+most :math:`\sqrt d` times as much, and the loss of K + 1 rounds is at most
+
+.. math::
+    \epsilon = \sqrt d \, \delta \sum_{k=0}^{K} r^{-k} \Bigl(
+        \frac{S_{k+1}}{u_e} + \frac{\alpha S_k}{u_w} \Bigr),
+
+which f' of constant curvature -M attains. It covers what is sent. The points themselves stay with
+their agents: :math:`x^{K+1}` beside what was sent uncovers the last gradient without its noise.
+
+Errata of the paper:
+
+* Theorem 3 leaves out round 0, whose gradient costs :math:`\sqrt d \, \delta / u_e`. Its exponents
+  in (63) and (64) are smaller by one than its own (61) gives; it then drops these terms, and what
+  it drops from rounds 1 to K makes up for round 0 only if :math:`\alpha M` is not small.
+* Corollary 1 is wrong: a positive term is dropped from the left side of an inequality, the exponent
+  K + 1 is printed as K, and delta and M change places. It lets r be as small as
+  :math:`(\tilde c / \epsilon)^{1/(K-1)}`, although each of the K terms of Theorem 3 is at least
+  :math:`\tilde c`, so that no r below one will do unless :math:`\epsilon > K \tilde c`.
+* Lemma 1 and Theorems 1 and 2 are wrong. (21) uses :math:`x^k` where the multiplier's step needs
+  :math:`x^{k+1}`. On a mode of disagreement with eigenvalues lambda of L and g of G, where all
+  agents have curvature h, one round is a matrix of determinant :math:`1 - g h`. Without curvature
+  disagreement swings for ever: :math:`f_i = c_i' x` with :math:`\sum c_i = 0` is a counterexample
+  to Theorem 1. Where local curvature is negative it grows: three agents with curvatures -1, -1 and
+  3 are a counterexample to Theorem 2. The proof of Lemma 1 bounds :math:`\tfrac12 |a + b|^2` by
+  :math:`|a|^2 / \gamma + \gamma |b|^2`, which fails for :math:`\gamma < 1/2`.
+  With a term :math:`\sigma L (x^k + w^k)` added to the gradient in (20), which every agent can
+  compute from what it hears, the determinant is :math:`1 - g (h + \sigma \lambda)`; see
+  `disagreement_rate`.
+* (23) has :math:`\rho^2 \bar\lambda_L` in :math:`\xi_2` where the proof needs
+  :math:`\rho^2 \bar\lambda_L^2`, and :math:`\bar\lambda_L` in :math:`\xi_1` where it needs the
+  smaller of :math:`\bar\lambda_L (1 / \kappa_G - \bar c_\theta)` and
+  :math:`\underline\lambda_L (1 - \bar c_\theta)`. Here they are as printed.
+* Lemma 2 counts N coordinates of noise, not N d.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import logsumexp
+
+from ..arguments import check_positive, finite, whole
+from ..errors import ModelError
+from ..network import Network
+
+Array = NDArray[np.float64]
+
+# Rounding errors that P may have, relative to its largest entry.
+_SLACK = 1e-10
+# Shares of the ranges of c_theta and gamma that are tried.
+_SHARES = np.linspace(0.02, 0.98, 49)
+_SMALL_SHARES = np.geomspace(1e-3, 0.98, 40)
+
+
+# Step sizes ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """What conditions (24) to (27) are about.
+
+    Parameters
+    ----------
+    alpha, beta, rho : float
+        Step size, weight of the neighbours' gradients, penalty.
+    c_theta, gamma : float, optional
+        Constants of the proof; those that leave most room are looked for if omitted.
+
+    Raises
+    ------
+    ModelError
+        If one is not a positive finite number.
+    """
+
+    alpha: float
+    beta: float
+    rho: float
+    c_theta: float | None = None
+    gamma: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("alpha", "beta", "rho"):
+            check_positive("Parameters", name, getattr(self, name), optional=False)
+        for name in ("c_theta", "gamma"):
+            check_positive("Parameters", name, getattr(self, name))
+
+
+def violations_of_matrix(P: Array, network: Network | None = None) -> list[str]:
+    """What keeps P from being a matrix of Assumption 3, in words; empty if nothing does.
+
+    Parameters
+    ----------
+    P : ndarray, shape (N, N)
+        To be symmetric, positive semidefinite, with multiples of the vector of ones as null space.
+    network : Network, optional
+        Off whose edges and diagonal P must be zero.
+    """
+    P = np.asarray(P, dtype=np.float64)
+    if P.ndim != 2 or P.shape[0] != P.shape[1] or len(P) < 2 or not np.isfinite(P).all():
+        return [f"P has shape {P.shape}; it must be square with finite entries, 2 by 2 or more"]
+    slack = _SLACK * max(float(np.abs(P).max()), np.finfo(float).tiny) * len(P)
+    found = []
+    skew = float(np.abs(P - P.T).max())
+    if skew > slack:
+        found.append(f"P is not symmetric: entries opposite each other differ by {skew:.3g}")
+    values = np.linalg.eigvalsh((P + P.T) / 2)
+    if values[0] < -slack:
+        found.append(f"P is not positive semidefinite: its least eigenvalue is {values[0]:.3g}")
+    sums = np.abs(P.sum(axis=1))
+    if sums.max() > slack:
+        worst = int(sums.argmax())
+        found.append(
+            f"P does not map the vector of ones to zero: row {worst} sums to {P[worst].sum():.3g}"
+        )
+    if values[1] <= slack:
+        found.append(
+            "the null space of P is larger than the multiples of the vector of ones: its second "
+            f"eigenvalue is {values[1]:.3g}"
+        )
+    if network is not None:
+        found += _off_the_graph(P, network)
+    return found
+
+
+def _off_the_graph(P: Array, network: Network) -> list[str]:
+    if len(P) != len(network.agents):
+        return [f"P has {len(P)} rows, and the network {len(network.agents)} agents"]
+    far = P != 0
+    np.fill_diagonal(far, False)
+    for i, around in enumerate(network.neighbours):
+        far[i, list(around)] = False
+    if not far.any():
+        return []
+    i, j = np.argwhere(far)[0]
+    return [
+        f"P has the entry {P[i, j]:.3g} between '{network.agents[i]}' and '{network.agents[j]}', "
+        "who are no neighbours"
+    ]
+
+
+def spectrum(P: Array) -> tuple[float, float]:
+    """Least and largest positive eigenvalue of P.
+
+    Raises
+    ------
+    ModelError
+        If P breaks Assumption 3, see `violations_of_matrix`.
+    """
+    wrong = violations_of_matrix(P)
+    if wrong:
+        raise ModelError(
+            f"P is not what DPP2 averages with: {'; '.join(wrong)}. Use I - W with the weights W "
+            "of a dp.network, or the network's Laplacian."
+        )
+    values = np.linalg.eigvalsh((P + P.T) / 2)
+    return float(values[1]), float(values[-1])
+
+
+def violations(
+    P: Array, smoothness: float, parameters: Parameters, network: Network | None = None
+) -> list[str]:
+    """Conditions of the paper that do not hold, in words with numbers; empty if all hold.
+
+    That they hold does not prove convergence, see the module. The method makes sense without most
+    of them, but not without those on P and a positive definite G. beta of (27) is no condition: it
+    defines the second eigenvalue of G, and the last part of (26) is that of (27) on alpha.
+
+    Parameters
+    ----------
+    P : ndarray, shape (N, N)
+    smoothness : float
+        M, the largest smoothness constant of an agent.
+    parameters : Parameters
+        If c_theta or gamma are left out, (25) and (26) are judged with the best of a fine grid.
+    network : Network, optional
+    """
+    _check_smoothness(smoothness)
+    found = violations_of_matrix(P, network)
+    if found:
+        return found
+    low, high = spectrum(P)
+    alpha, beta, M = parameters.alpha, parameters.beta, smoothness
+    if not alpha < _largest_step(M):
+        found.append(
+            f"alpha={alpha:.6g} must be less than xi_6 / xi_7 = {_largest_step(M):.6g} (27), at "
+            f"M = {M:.6g}"
+        )
+    if not beta * high < alpha:
+        found.append(
+            f"beta={beta:.6g} must be less than alpha / lambda_max(P) = {alpha / high:.6g}, with "
+            f"lambda_max(P) = {high:.6g}: G = alpha I - beta L is not positive definite (15)"
+        )
+        return found
+    top = alpha - beta * low  # the largest eigenvalue of G on disagreements
+    inverse = (alpha - beta * high) / top  # 1 / kappa_G
+    if parameters.c_theta is None or parameters.gamma is None:
+        parameters = _with_room(low, high, top, inverse, parameters, M)
+    c_theta, gamma = parameters.c_theta, parameters.gamma
+    assert c_theta is not None and gamma is not None
+    if not c_theta < inverse:
+        found.append(f"c_theta={c_theta:.6g} must be less than 1 / kappa_G = {inverse:.6g} (24)")
+    if not gamma < c_theta / 5:
+        found.append(f"gamma={gamma:.6g} must be less than c_theta / 5 = {c_theta / 5:.6g} (24)")
+    if not (c_theta < inverse and gamma < c_theta / 5):
+        return found  # (25) and (26) divide by the room that these leave
+    limits = _limits(low, high, inverse, alpha / top, parameters.rho, c_theta, gamma, M)
+    with_them = f"with c_theta = {c_theta:.3g}, gamma = {gamma:.3g}"
+    for name, bound in (("xi_8", limits.xi_8), ("xi_9", limits.xi_9)):
+        if not parameters.rho > bound:
+            found.append(
+                f"rho={parameters.rho:.6g} must exceed {name} = {float(bound):.6g} (25), "
+                + with_them
+            )
+    for name, bound in (("xi_1 / xi_2", limits.first), ("the root of xi_3 to xi_5", limits.root)):
+        if not top < bound:
+            found.append(
+                f"lambda_2(G)={top:.6g} must be less than {name} = {float(bound):.6g} (26), "
+                + with_them
+            )
+    return found
+
+
+def theory_parameters(P: Array, smoothness: float) -> Parameters:
+    """Parameters that keep (24) to (27), with about the largest alpha that does.
+
+    They do not make the method converge (see the module), and their steps are short: alpha is less
+    than 1 / (42 M^2).
+
+    Parameters
+    ----------
+    P : ndarray, shape (N, N)
+    smoothness : float
+        M, at least 0.
+
+    Raises
+    ------
+    ModelError
+        If P breaks Assumption 3, or the smoothness is no number of at least 0.
+    """
+    _check_smoothness(smoothness)
+    low, high = spectrum(P)
+    kappa, M = high / low, smoothness
+    # Per kappa_G, c_theta and gamma as shares of their ranges, and rho as a multiple of its least.
+    inverse, theta, gamma, times = np.meshgrid(
+        np.linspace(0.05, 0.95, 19),
+        _SHARES[::4],
+        _SMALL_SHARES[::4],
+        np.geomspace(1.01, 30, 12),
+        indexing="ij",
+    )
+    # c_alpha follows from kappa_G; on (nearly) complete graphs any c_alpha above one would do.
+    c_alpha = np.minimum(2.0, (kappa - inverse) / np.maximum(kappa - 1, _SLACK))
+    inverse = kappa - (kappa - 1) * c_alpha
+    c_theta = theta * inverse
+    small = gamma * c_theta / 5
+    least = _limits(low, high, inverse, c_alpha, 1.0, c_theta, small, M)
+    rho = times * np.maximum(least.xi_8, least.xi_9)
+    found = _limits(low, high, inverse, c_alpha, rho, c_theta, small, M)
+    top = 0.9 * np.minimum(np.minimum(found.first, found.root), _largest_step(M) / c_alpha)
+    alpha = c_alpha * top
+    best = np.unravel_index(int(np.argmax(alpha)), alpha.shape)
+    return Parameters(
+        alpha=float(alpha[best]),
+        beta=float((c_alpha[best] - 1) * top[best] / low),
+        rho=float(rho[best]),
+        c_theta=float(c_theta[best]),
+        gamma=float(small[best]),
+    )
+
+
+def disagreement_rate(
+    P: Array, parameters: Parameters, curvature: float, damping: float = 0.0
+) -> float:
+    r"""Factor by which disagreement changes per round, if all agents have the same curvature.
+
+    The largest modulus of an eigenvalue of (20) and (21) without noise, over the eigenvalues
+    :math:`\lambda > 0` of P and :math:`g = \alpha - \beta \lambda` of G:
+
+    .. math::
+        \begin{pmatrix} 1 - g (h + (\rho + \sigma) \lambda) & -g \\ \rho \lambda & 1 \end{pmatrix},
+        \qquad \det = 1 - g (h + \sigma \lambda).
+
+    As printed, :math:`\sigma = 0`, it is at least one for :math:`h \le 0`. It is below one for all
+    curvatures from -M to M if and only if :math:`\sigma \lambda > M` and
+    :math:`g ((\rho + 2 \sigma) \lambda + 2 M) < 4` for all of these.
+
+    Parameters
+    ----------
+    P : ndarray, shape (N, N)
+    parameters : Parameters
+    curvature : float
+        h: agents have :math:`f_i(x) = \tfrac h2 |x|^2 + c_i' x`.
+    damping : float
+        sigma: weight of a term :math:`\sigma L (x^k + w^k)` beside the gradient in (20); 0 in the
+        paper.
+
+    Raises
+    ------
+    ModelError
+        If P breaks Assumption 3, or a number is not finite.
+    """
+    if not (finite(curvature) and finite(damping)):
+        raise ModelError(
+            f"curvature={curvature!r} and damping={damping!r} must be finite numbers: they are "
+            "entries of a matrix."
+        )
+    spectrum(P)
+    lam = np.linalg.eigvalsh((P + P.T) / 2)[1:]
+    g = parameters.alpha - parameters.beta * lam
+    rho = parameters.rho
+    trace = 2 - g * (curvature + (rho + damping) * lam)
+    determinant = 1 - g * (curvature + damping * lam)
+    # Moduli of the roots: the root of the determinant if they are complex.
+    spread = trace**2 / 4 - determinant
+    real = np.abs(trace) / 2 + np.sqrt(np.maximum(spread, 0.0))
+    return float(np.where(spread < 0, np.sqrt(np.maximum(determinant, 0.0)), real).max())
+
+
+@dataclass(frozen=True, eq=False)
+class _Limits:
+    """Right sides of (25) and (26)."""
+
+    xi_8: Array
+    xi_9: Array
+    first: Array
+    root: Array
+
+
+def _limits(
+    low: float,
+    high: float,
+    inverse: Array | float,
+    c_alpha: Array | float,
+    rho: Array | float,
+    c_theta: Array | float,
+    gamma: Array | float,
+    M: float,
+) -> _Limits:
+    """The constants (23), as printed, for eigenvalues of P between `low` and `high`."""
+    room = inverse - np.asarray(c_theta)
+    rest = np.asarray(c_theta) / 2 - 5 * np.asarray(gamma) / 2
+    xi_1 = rho * high / 2 * room - (1 + 3 * M**2 / 4 + M**2 * c_alpha / 2)
+    pull = c_theta * rho * high
+    xi_2 = (
+        (1 + 1 / gamma) * rho**2 * high / 2
+        + c_theta / 4
+        + pull / 2
+        + 11 / 4
+        + M**2 * (2 / gamma + pull / 4 + c_theta**2 / 2)
+    )
+    xi_3 = rest - 1 / (np.asarray(rho) * low) ** 2
+    xi_4, xi_5 = c_theta**2 / 4, 7 * c_theta**2 / 4
+    xi_8 = (4 + 3 * M**2 + 2 * M**2 * c_alpha) / (2 * high * room)
+    xi_9 = 1 / (low * np.sqrt(rest))
+    root = (-xi_4 + np.sqrt(np.maximum(xi_4**2 + 4 * xi_3 * xi_5, 0.0))) / (2 * xi_5)
+    return _Limits(xi_8, xi_9, xi_1 / xi_2, root)
+
+
+def _largest_step(M: float) -> float:
+    """xi_6 / xi_7."""
+    return 0.25 / (M + 10.5 * M**2) if M > 0 else math.inf
+
+
+def _with_room(
+    low: float, high: float, top: float, inverse: float, given: Parameters, M: float
+) -> Parameters:
+    """c_theta and gamma, where omitted, with which (25) and (26) have most room."""
+    thetas = _SHARES * inverse if given.c_theta is None else np.array([given.c_theta])
+    theta = thetas[:, None]
+    gamma = _SMALL_SHARES * theta / 5 if given.gamma is None else np.full_like(theta, given.gamma)
+    with np.errstate(all="ignore"):  # what was given need not keep (24)
+        limits = _limits(low, high, inverse, given.alpha / top, given.rho, theta, gamma, M)
+        both = np.minimum(given.rho / limits.xi_8, given.rho / limits.xi_9)
+        room = np.minimum(both, np.minimum(limits.first, limits.root) / top)
+    room = np.where(np.isnan(room), -np.inf, room)
+    i, j = np.unravel_index(int(np.argmax(room)), room.shape)
+    return replace(given, c_theta=float(thetas[i]), gamma=float(gamma[i, j]))
+
+
+def _check_smoothness(M: object) -> None:
+    if not finite(M) or M < 0:  # pyright: ignore[reportOperatorIssue]
+        raise ModelError(
+            f"smoothness={M!r} must be a finite number of at least 0, the largest smoothness "
+            "constant of an agent's objective for all admissible data."
+        )
+
+
+# Privacy ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """What one agent sends over a run, and the noise on it.
+
+    Attributes
+    ----------
+    rounds : int
+        K + 1: rounds k = 0, ..., K.
+    size : int
+        d, the number of coordinates of x.
+    alpha : float
+        Step size.
+    smoothness : float
+        M of this agent, for all admissible data; at least 0. alpha M may exceed one.
+    sensitivity : float
+        delta: how far a neighbouring objective moves the gradient, in l2, at every point.
+    decay : float
+        r, at most 1.
+    u_w, u_e : float
+        Scales of the Laplace noise on the point and on the gradient in round 0.
+
+    Raises
+    ------
+    ModelError
+        If a number is outside its range.
+    """
+
+    rounds: int
+    size: int
+    alpha: float
+    smoothness: float
+    sensitivity: float
+    decay: float
+    u_w: float = 1.0
+    u_e: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("rounds", "size"):
+            if not whole(getattr(self, name), 1):
+                raise ModelError(
+                    f"Schedule({name}={getattr(self, name)!r}) must be a whole number of at "
+                    "least 1."
+                )
+        for name in ("alpha", "sensitivity", "decay", "u_w", "u_e"):
+            check_positive("Schedule", name, getattr(self, name), optional=False)
+        _check_smoothness(self.smoothness)
+        if self.decay > 1:
+            raise ModelError(
+                f"Schedule(decay={self.decay!r}) would let the noise grow, and the iterates with "
+                "it. Write a number of at most 1."
+            )
+
+
+def log_changes(schedule: Schedule) -> tuple[Array, Array]:
+    r"""Logarithms of the bounds of :math:`\|\Delta x^k\|` and :math:`\|\Delta g^k\|` in l2.
+
+    Returns
+    -------
+    tuple of ndarray, shape (rounds,)
+        The first entry of the first is minus infinity: starts are public.
+    """
+    k = np.arange(schedule.rounds)
+    scale = math.log(schedule.sensitivity)
+    sums = _log_powers(np.append(k, schedule.rounds), schedule.alpha, schedule.smoothness)
+    return math.log(schedule.alpha) + scale + sums[:-1], scale + sums[1:]
+
+
+def _log_powers(k: NDArray[np.int64], alpha: float, M: float) -> Array:
+    """Logarithm of the sum of (alpha M)^t over t < k."""
+    found = np.full(k.shape, -np.inf)
+    some = k > 0
+    rate = math.log(alpha) + math.log(M) if M > 0 else -math.inf
+    if rate == 0:
+        found[some] = np.log(k[some])
+    else:
+        # Backwards from the largest term if the terms grow.
+        ratio = np.expm1(-abs(rate) * k[some]) / np.expm1(-abs(rate))
+        found[some] = np.log(ratio) + ((k[some] - 1) * rate if rate > 0 else 0.0)
+    return found
+
+
+def log_losses(schedule: Schedule) -> Array:
+    """Logarithms of the epsilons of single releases, shape (rounds, 2): point, gradient.
+
+    See the module for the formula and why it is tight.
+    """
+    point, gradient = log_changes(schedule)
+    spread = 0.5 * math.log(schedule.size)
+    fall = np.arange(schedule.rounds) * math.log(schedule.decay)
+    return np.stack(
+        [
+            spread + point - math.log(schedule.u_w) - fall,
+            spread + gradient - math.log(schedule.u_e) - fall,
+        ],
+        axis=1,
+    )
+
+
+def log_epsilon(schedule: Schedule) -> float:
+    """Logarithm of `epsilon`, finite however large that is."""
+    return float(logsumexp(log_losses(schedule)))
+
+
+def epsilon(schedule: Schedule) -> float:
+    """The epsilon of a run against everyone who sees all that is sent (Theorem 3, corrected).
+
+    Returns
+    -------
+    float
+        Infinite only where it is beyond floating point; see `log_epsilon`.
+    """
+    return _exp(log_epsilon(schedule))
+
+
+def calibrated(schedule: Schedule, epsilon: float) -> Schedule:
+    """The schedule with u_w and u_e in the same proportion and a given total epsilon.
+
+    In place of Corollary 1, which does not hold; see the module.
+
+    Raises
+    ------
+    ModelError
+        If the target is no positive number, or the scales would leave floating point.
+    """
+    check_positive("calibrated", "epsilon", epsilon, optional=False)
+    factor = log_epsilon(schedule) - math.log(epsilon)
+    scales = [_exp(math.log(u) + factor) for u in (schedule.u_w, schedule.u_e)]
+    if not all(0 < u < math.inf for u in scales):
+        raise ModelError(
+            f"epsilon={epsilon:g} over {schedule.rounds} rounds with decay={schedule.decay:g} "
+            f"takes noise e^{factor:.6g} times as strong, which is beyond floating point. Use "
+            "fewer rounds, or a decay closer to 1."
+        )
+    return replace(schedule, u_w=scales[0], u_e=scales[1])
+
+
+def claimed_epsilon(schedule: Schedule) -> float:
+    """What Theorem 3 says as printed, over rounds 1 to K: not a bound, see the module.
+
+    Raises
+    ------
+    ModelError
+        Unless alpha M < 1, as the theorem assumes.
+    """
+    ratio = schedule.alpha * schedule.smoothness
+    if ratio >= 1:
+        raise ModelError(
+            f"Theorem 3 is stated for alpha M < 1, and here it is {ratio:.6g}. `epsilon` has no "
+            "such condition."
+        )
+    each = (1 / schedule.u_e + schedule.alpha / schedule.u_w) * schedule.sensitivity / (1 - ratio)
+    if schedule.rounds == 1:
+        return 0.0
+    powers = -np.arange(1, schedule.rounds) * math.log(schedule.decay)
+    return _exp(0.5 * math.log(schedule.size) + math.log(each) + float(logsumexp(powers)))
+
+
+def _exp(power: float) -> float:
+    try:
+        return math.exp(power)
+    except OverflowError:
+        return math.inf

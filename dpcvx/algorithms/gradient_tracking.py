@@ -1,0 +1,159 @@
+r"""Gradient tracking with noise on points and directions.
+
+.. math::
+    x_i \leftarrow \textstyle\sum_j W_{ij} \tilde x_j - \alpha s_i, \qquad
+    s_i \leftarrow \textstyle\sum_j W_{ij} \tilde s_j + \nabla f_i(x_i) - \nabla f_i(x_i^{old})
+
+with :math:`s_i = \nabla f_i(x_i)` at first; :math:`\tilde x` and :math:`\tilde s` are what leaves,
+with noise. The form of Ding, Zhu, He, Chen and Guan, "Differentially private distributed
+optimization via state and direction perturbation in multiagent systems" (DiaDSP), for objectives
+that need not be convex. Every direction holds two gradients, so that one change moves it twice as
+far as a gradient.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..arguments import check_positive
+from ..conic import Outcome
+from ..program import Program
+from ..secret_state import Recipe
+from .base import Answer, Local, Oracle, Requirements
+from .neighbours import Graph, Inbox, MailMethod, mixed, shared
+from .open_space import require_open
+from .step_size import known_smoothness
+
+Array = NDArray[np.float64]
+# Under which an agent keeps its point, the one before, and its direction.
+_POINT, _OLD, _DIRECTION = "x", "old", "s"
+
+
+@dataclass(frozen=True, eq=False)
+class Tracker:
+    """What an agent remembers besides its secret vectors; all of it follows from messages.
+
+    Attributes
+    ----------
+    x, s : ndarray, shape (n,)
+        Point and direction, with noise.
+    average : ndarray, shape (n,)
+        Of the points over the rounds.
+    mean : ndarray, shape (n,)
+        Of the neighbours' points and its own, with the network's weights.
+    turns : int
+    """
+
+    x: Array
+    s: Array
+    average: Array
+    mean: Array
+    turns: int = 0
+
+
+@dataclass(frozen=True)
+class GradientTracking(MailMethod[Tracker]):
+    """Gradient tracking over a network, for smooth objectives, convex or not.
+
+    Parameters
+    ----------
+    graph : networkx.Graph, Network or {"complete", "ring", "star", "path", "grid"}
+        Who talks to whom; see `dpcvx.network.network`.
+    alpha : float
+        Step size.
+    ratio : float
+        Scale of the points' noise over that of the directions'.
+    smoothness : float, optional
+        Largest smoothness constant of an agent's objective, for all admissible data; derived if
+        omitted.
+    weights : str
+        W; see `dpcvx.network.network`.
+    output : {"average", "last", None}
+        Which iterate the result reports first: None takes the average under noise, the last
+        iterate without. Both are of points with their noise.
+
+    Raises
+    ------
+    ModelError
+        If a parameter is outside its range.
+    """
+
+    graph: Graph = "complete"
+    alpha: float = 0.1
+    ratio: float = 1.0
+    smoothness: float | None = None
+    weights: str = "metropolis"
+    output: Literal["average", "last"] | None = None
+    claimed: bool = False
+
+    exchanges = 2
+
+    def __post_init__(self) -> None:
+        self.check_output("dp.GradientTracking")
+        for name in ("alpha", "ratio"):
+            check_positive("dp.GradientTracking", name, getattr(self, name), optional=False)
+        check_positive("dp.GradientTracking", "smoothness", self.smoothness)
+
+    @property
+    def requirements(self) -> Requirements:
+        """Smooth objectives; a point and a direction per agent and round."""
+        return Requirements(
+            convex=False,
+            exact=False,
+            releases=2,
+            keeps=True,
+            smoothness=self.smoothness or 0.0,
+            claims_smoothness=self.claimed,
+            # One change moves the new point alpha times as far as the direction before.
+            weights=(self.ratio / self.alpha, 1.0),
+            free=1,  # the public start
+        )
+
+    def resolved(self, program: Program, step_epsilon: float) -> GradientTracking:
+        """Fill in the network and the smoothness constant, and check the form of the problem."""
+        graph = self.network_of(program, self.weights)
+        require_open(program, "dp.GradientTracking")
+        M, claimed = known_smoothness(program, self.smoothness, "dp.GradientTracking")
+        return replace(self, graph=graph, smoothness=M or None, claimed=claimed)
+
+    def start_agent(self, local: Local) -> Tracker:
+        """At the public start."""
+        x = local.program.start
+        zeros = np.zeros_like(x)
+        return Tracker(x, zeros, zeros, x)
+
+    def act(
+        self, local: Local, state: Tracker, t: int, k: int, message: Inbox, oracle: Oracle
+    ) -> tuple[Tracker, Array]:
+        """The new point; then the direction."""
+        program = local.program
+        if k == 1:
+            s = oracle.vector(_DIRECTION)
+            return replace(state, s=s, mean=mixed(program, state.x, message)), shared(s, program)
+        if t == 1:
+            oracle.keep(_POINT, Recipe(state.x))
+            oracle.keep(_DIRECTION, Recipe(state.s, slopes={_POINT: 1.0}))
+        else:
+            oracle.keep(_OLD, Recipe(np.zeros_like(state.x), {_POINT: 1.0}))
+            oracle.keep(_POINT, Recipe(state.mean, {_DIRECTION: -self.alpha}))
+            heard = mixed(program, state.s, message)
+            oracle.keep(_DIRECTION, Recipe(heard, slopes={_POINT: 1.0, _OLD: -1.0}))
+        x = oracle.vector(_POINT)
+        n = state.turns + 1
+        average = state.average + (x - state.average) / n
+        return replace(state, x=x, average=average, turns=n), shared(x, program)
+
+    def answer(self, state: Tracker) -> Answer:
+        """Last and averaged point, with noise."""
+        return Answer(state.x, state.average)
+
+    def outcome(self, state: Tracker) -> Outcome:
+        """Nothing is solved."""
+        return Outcome.SOLVED
+
+    def __str__(self) -> str:
+        return f"gradient tracking over {self.graph}, alpha = {self.alpha:.6g}"

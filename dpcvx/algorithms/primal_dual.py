@@ -1,0 +1,92 @@
+r"""A primal-dual method over a network for objectives that need not be convex.
+
+.. math::
+    x_i \leftarrow x_i - \eta \bigl( \nabla f_i(x_i) + \gamma \textstyle\sum_j P_{ij} x_j
+        + \omega v_i \bigr) + \Delta_i, \qquad
+    v_i \leftarrow v_i + \eta \omega \textstyle\sum_j P_{ij} x_j
+
+with :math:`P = I - W` and the points of the round before on both right sides: the method that Xie,
+Ren, Yi and others compress ("Compressed distributed stochastic nonconvex optimization with
+differential privacy", PPDC), without compression. There the noise is in what leaves and not in the
+agent's own point, so that one change moves that point farther and farther apart, like
+:math:`(1 + \eta M)^k`. Here the noise is part of the point, and one change moves it by the step
+size times what it does to a gradient.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..arguments import check_positive
+from ..program import Program
+from ..projection import Descent
+from .base import Local, Oracle, Requirements
+from .neighbours import Graph, Inbox, NeighbourMethod, mixed
+from .walker import Walker
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class PrimalDual(NeighbourMethod):
+    """Primal-dual gradient method over a network.
+
+    Parameters
+    ----------
+    graph : networkx.Graph, Network or {"complete", "ring", "star", "path", "grid"}
+        Who talks to whom; see `dpcvx.network.network`.
+    eta : float
+        Step size.
+    gamma, omega : float
+        Weights of the differences between neighbours, and of the sum of these over the rounds.
+    weights : str
+        W; see `dpcvx.network.network`.
+    output : {"average", "last", None}
+        Which iterate the result reports first: None takes the average under noise, the last
+        iterate without.
+
+    Raises
+    ------
+    ModelError
+        If a parameter is outside its range.
+    """
+
+    graph: Graph = "complete"
+    eta: float = 0.1
+    gamma: float = 5.0
+    omega: float = 1.0
+    weights: str = "metropolis"
+    output: Literal["average", "last"] | None = None
+
+    def __post_init__(self) -> None:
+        self.check_output("dp.PrimalDual")
+        for name in ("eta", "gamma", "omega"):
+            check_positive("dp.PrimalDual", name, getattr(self, name), optional=False)
+
+    @property
+    def requirements(self) -> Requirements:
+        """One release per agent and round."""
+        return Requirements(convex=False, exact=False, releases=1, moves=True)
+
+    def resolved(self, program: Program, step_epsilon: float) -> PrimalDual:
+        """Fill in the network, and check that agents have all variables in common."""
+        return replace(self, graph=self.network_of(program, self.weights))
+
+    def act(
+        self, local: Local, state: Walker, t: int, k: int, message: Inbox, oracle: Oracle
+    ) -> tuple[Walker, Array]:
+        """One step; `lam` is v, of the shared variables in the agent's order."""
+        at = local.program.shared
+        Px = (state.x - mixed(local.program, state.x, message))[at]
+        center = state.x.copy()
+        center[at] -= self.eta * (self.gamma * Px + self.omega * state.lam)
+        state = replace(state, lam=state.lam + self.eta * self.omega * Px)
+        return self.moved(local, state, Descent(center, self.eta, whole=True), state.x, oracle)
+
+    def __str__(self) -> str:
+        values = ", ".join(f"{n} = {getattr(self, n):.6g}" for n in ("eta", "gamma", "omega"))
+        return f"primal-dual gradient method over {self.graph}, {values}"

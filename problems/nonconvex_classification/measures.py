@@ -1,0 +1,75 @@
+r"""How far iterates are from being stationary. Not private: computed on the records in the open.
+
+The paper's gap (31) is the consensus error, summed over agents, plus the squared gradient:
+
+.. math::
+    \hat W = \sum_i \|x_i - \bar x\|^2 + \frac1N \Bigl\| \sum_i \nabla f_i(x_i) \Bigr\|^2.
+
+Its Figure 3 is said to show :math:`\|\tfrac1N \nabla \tilde f(x)\|^2`, the gradients one below the
+other. That is not zero at a stationary point unless all agents' gradients are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from problems.nonconvex_classification.records import Records
+from problems.nonconvex_classification.study import (
+    Classification,
+    gradients,
+    objective,
+    stationary_point,
+)
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Measures:
+    """What a study measures. Not private.
+
+    Attributes
+    ----------
+    study : Classification
+    parts : tuple of Records
+    best : ndarray, shape (d,)
+        A local minimiser of the sum of all f_i.
+    minimum : float
+        The sum there.
+    """
+
+    study: Classification
+    parts: tuple[Records, ...]
+    best: Floats
+    minimum: float
+
+    @classmethod
+    def of(cls, study: Classification, parts: Sequence[Records]) -> Measures:
+        """Find the stationary point of the records."""
+        best = stationary_point(study, parts)
+        return cls(study, tuple(parts), best, float(objective(study, parts, best)))
+
+    def disagreement(self, X: Floats) -> Floats:
+        """The first part of the gap at ``X[..., i, :]``."""
+        return ((X - X.mean(axis=-2, keepdims=True)) ** 2).sum(axis=(-2, -1))
+
+    def stationarity(self, X: Floats) -> Floats:
+        """The second part of the gap."""
+        total = gradients(self.study, self.parts, X).sum(axis=-2)
+        return (total**2).sum(axis=-1) / len(self.parts)
+
+    def gap(self, X: Floats) -> Floats:
+        """(31) at ``X[..., i, :]``, the points of all agents i."""
+        return self.disagreement(X) + self.stationarity(X)
+
+    def stacked(self, X: Floats) -> Floats:
+        """What Figure 3 is said to show; see the module."""
+        return (gradients(self.study, self.parts, X) ** 2).sum(axis=(-2, -1)) / len(self.parts) ** 2
+
+    def excess(self, X: Floats) -> Floats:
+        """Sum of all f_i above `minimum`, at the mean of the points ``X[..., i, :]``."""
+        return objective(self.study, self.parts, X.mean(axis=-2)) - self.minimum

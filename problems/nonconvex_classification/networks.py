@@ -1,0 +1,57 @@
+"""Random geometric networks: points in the unit square, neighbours if they are close."""
+
+from __future__ import annotations
+
+import networkx as nx
+import numpy as np
+
+from dpcvx.arguments import positive_finite, whole
+from dpcvx.network import Network, network
+from problems.nonconvex_classification.errors import ClassificationError
+
+# Number of graphs that are drawn before giving up.
+_DRAWS = 2000
+
+
+def geometric_network(
+    agents: int = 50,
+    radius: float = 0.3,
+    *,
+    edges: int | None = None,
+    weights: str = "metropolis",
+    seed: int = 0,
+) -> Network:
+    """The first connected network among random ones, the same for the same seed.
+
+    Parameters
+    ----------
+    agents : int
+        At least 2; called ``agent 0``, ...
+    radius : float
+        Distance below which two points are neighbours.
+    edges : int, optional
+        Draw on until there are as many: 255 in the paper.
+    weights : str
+        See `dpcvx.network.network`.
+    seed : int
+
+    Raises
+    ------
+    ClassificationError
+        If a number is outside its range, or no such network is found.
+    """
+    if not whole(agents, 2) or not positive_finite(radius) or not whole(seed, 0):
+        raise ClassificationError(
+            f"agents={agents!r} must be a whole number of at least 2, radius={radius!r} a positive "
+            f"one, and seed={seed!r} a whole one of at least 0."
+        )
+    names = [f"agent {k}" for k in range(agents)]
+    for each in np.random.default_rng(seed).integers(2**31, size=_DRAWS):
+        graph = nx.random_geometric_graph(agents, radius, seed=int(each))
+        if edges in (None, graph.number_of_edges()) and nx.is_connected(graph):
+            return network(graph, names, weights)
+    asked = "connected" if edges is None else f"connected with {edges!r} edges"
+    raise ClassificationError(
+        f"None of {_DRAWS} random networks of {agents} agents with radius={radius:g} was {asked}. "
+        "Use a larger radius" + (", or leave edges= out." if edges is not None else ".")
+    )

@@ -1,0 +1,70 @@
+r"""The penalty :math:`\lambda \sum_t \omega x_t^2 / (1 + \omega x_t^2)`, which levels off.
+
+Its second derivative per coordinate lies between :math:`-\lambda \omega / 2`, at
+:math:`\omega x_t^2 = 1`, and :math:`2 \lambda \omega`, at 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import cvxpy as cp
+import numpy as np
+from numpy.typing import NDArray
+
+from dpcvx.arguments import check_positive
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Penalty:
+    """A multiple of the penalty.
+
+    Parameters
+    ----------
+    weight : float
+        lambda.
+    omega : float
+
+    Raises
+    ------
+    dp.ModelError
+        If one is not a positive finite number.
+    """
+
+    weight: float = 1e-3
+    omega: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("weight", "omega"):
+            check_positive("Penalty", name, getattr(self, name), optional=False)
+
+    @property
+    def smoothness(self) -> float:
+        """Largest modulus of a second derivative."""
+        return 2 * self.weight * self.omega
+
+    @property
+    def concavity(self) -> float:
+        """Largest modulus of a negative second derivative."""
+        return self.weight * self.omega / 2
+
+    def of(self, x: cp.Variable) -> cp.Expression:
+        """As cvxpy writes it: without a quotient of two functions of x."""
+        left = cp.inv_pos(1 + self.omega * cp.square(x))
+        return cp.Constant(self.weight * x.size) - self.weight * cp.sum(left)
+
+    def value(self, X: Floats) -> Floats:
+        """At points ``X[..., :]``."""
+        s = self.omega * X**2
+        return self.weight * (s / (1 + s)).sum(axis=-1)
+
+    def gradient(self, X: Floats) -> Floats:
+        """At points ``X[..., :]``, of the same shape."""
+        return self.smoothness * X / (1 + self.omega * X**2) ** 2
+
+    def curvature(self, x: Floats) -> Floats:
+        """Diagonal of the Hessian, shape (d,)."""
+        s = self.omega * x**2
+        return self.smoothness * (1 - 3 * s) / (1 + s) ** 3

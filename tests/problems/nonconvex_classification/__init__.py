@@ -1,0 +1,1 @@
+"""Tests of classification with a nonconvex penalty."""
