@@ -177,11 +177,6 @@ class DPP2(MailMethod[Memory]):
         parameters = Parameters(self._alpha, self.beta, self.rho)
         return violations(_P(self.graph), self.smoothness or 0.0, parameters, self.graph)
 
-    def start_server(self, program: Program) -> Mail:
-        """Nobody has sent a point yet; the first one is the start, and no change of it."""
-        start = super().start_server(program)
-        return replace(start, points=np.full_like(start.points, np.nan))
-
     def points(self, server: Mail, sent: Array, t: int) -> Array:
         """x + w, which y hides from nobody who knows eta and the y before."""
         return sent if t == 1 else self.eta * server.points + sent - np.array(server.first)

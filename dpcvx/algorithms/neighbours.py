@@ -105,7 +105,10 @@ class MailMethod(Algorithm[Mail, A], Generic[A]):
         found = self.graph
         assert isinstance(found, Network)  # resolved
         sent = tuple(shared(local.start, local) for local in program.agents)
-        return Mail(found, sent, sent, np.array(sent))
+        points = np.array(sent)
+        if self.exchanges > 1:  # the first points that leave are the starting points themselves
+            points = np.full_like(points, np.nan)
+        return Mail(found, sent, sent, points)
 
     @final
     def send(self, server: Mail, t: int, k: int) -> tuple[Mail, list[Inbox]]:
