@@ -27,15 +27,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arguments import check_positive, finite
-from ..conic import Outcome
 from ..errors import ModelError
 from ..network import Network
 from ..program import Program
 from ..secret_state import Recipe
-from .base import Answer, Local, Oracle, Requirements
+from .base import Local, Oracle
 from .dpp2_theory import Parameters, spectrum, theory_parameters, violations
-from .neighbours import Graph, Inbox, Mail, MailMethod, mixed, shared
-from .open_space import require_open
+from .neighbours import Graph, Inbox, Mail, mixed, shared
+from .secret_points import SecretPointMethod, require_open
 from .step_size import known_smoothness
 
 Array = NDArray[np.float64]
@@ -67,7 +66,7 @@ class Memory:
 
 
 @dataclass(frozen=True)
-class DPP2(MailMethod[Memory]):
+class DPP2(SecretPointMethod[Memory]):
     """Primal-dual method with secret points, for smooth objectives, convex or not.
 
     Parameters
@@ -95,6 +94,8 @@ class DPP2(MailMethod[Memory]):
     output : {"average", "last", None}
         Which iterate the result reports first: None takes the average under noise, the last
         iterate without. Both are of points with their noise.
+    claimed : bool
+        Whether the smoothness is the user's claim; set by the plan.
 
     Raises
     ------
@@ -114,8 +115,6 @@ class DPP2(MailMethod[Memory]):
     output: Literal["average", "last"] | None = None
     claimed: bool = False
 
-    exchanges = 2
-
     def __post_init__(self) -> None:
         self.check_output("dp.DPP2")
         for name in ("alpha", "beta", "rho", "ratio"):
@@ -129,21 +128,6 @@ class DPP2(MailMethod[Memory]):
                 f"dp.DPP2(damping={self.damping!r}) must be a number of at least 0: with a "
                 "negative one disagreement grows."
             )
-
-    @property
-    def requirements(self) -> Requirements:
-        """Smooth objectives; a point and a gradient per agent and round."""
-        return Requirements(
-            convex=False,
-            exact=False,
-            releases=2,
-            keeps=True,
-            smoothness=self.smoothness or 0.0,
-            claims_smoothness=self.claimed,
-            # One change moves the new point alpha times as far as the gradient before.
-            weights=(1.0 if self.alpha == "theory" else self.ratio / self.alpha, 1.0),
-            free=1,  # the public start
-        )
 
     def resolved(self, program: Program, step_epsilon: float) -> DPP2:
         """Fill in the network and the smoothness constant, and check the form of the problem."""
@@ -213,14 +197,6 @@ class DPP2(MailMethod[Memory]):
         pull = q + self.damping * Px
         z = oracle.slope(_POINT) + pull
         return replace(state, q=q, z=z, pull=pull), shared(z, program)
-
-    def answer(self, state: Memory) -> Answer:
-        """Last and averaged point, with noise."""
-        return Answer(state.x, state.average)
-
-    def outcome(self, state: Memory) -> Outcome:
-        """Nothing is solved."""
-        return Outcome.SOLVED
 
     def __str__(self) -> str:
         names = ("eta",) if self.alpha == "theory" else ("alpha", "beta", "rho", "eta")

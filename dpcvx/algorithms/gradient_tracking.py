@@ -20,12 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arguments import check_positive
-from ..conic import Outcome
 from ..program import Program
 from ..secret_state import Recipe
-from .base import Answer, Local, Oracle, Requirements
-from .neighbours import Graph, Inbox, MailMethod, mixed, shared
-from .open_space import require_open
+from .base import Local, Oracle
+from .neighbours import Graph, Inbox, mixed, shared
+from .secret_points import SecretPointMethod, require_open
 from .step_size import known_smoothness
 
 Array = NDArray[np.float64]
@@ -56,7 +55,7 @@ class Tracker:
 
 
 @dataclass(frozen=True)
-class GradientTracking(MailMethod[Tracker]):
+class GradientTracking(SecretPointMethod[Tracker]):
     """Gradient tracking over a network, for smooth objectives, convex or not.
 
     Parameters
@@ -75,6 +74,8 @@ class GradientTracking(MailMethod[Tracker]):
     output : {"average", "last", None}
         Which iterate the result reports first: None takes the average under noise, the last
         iterate without. Both are of points with their noise.
+    claimed : bool
+        Whether the smoothness is the user's claim; set by the plan.
 
     Raises
     ------
@@ -90,28 +91,11 @@ class GradientTracking(MailMethod[Tracker]):
     output: Literal["average", "last"] | None = None
     claimed: bool = False
 
-    exchanges = 2
-
     def __post_init__(self) -> None:
         self.check_output("dp.GradientTracking")
         for name in ("alpha", "ratio"):
             check_positive("dp.GradientTracking", name, getattr(self, name), optional=False)
         check_positive("dp.GradientTracking", "smoothness", self.smoothness)
-
-    @property
-    def requirements(self) -> Requirements:
-        """Smooth objectives; a point and a direction per agent and round."""
-        return Requirements(
-            convex=False,
-            exact=False,
-            releases=2,
-            keeps=True,
-            smoothness=self.smoothness or 0.0,
-            claims_smoothness=self.claimed,
-            # One change moves the new point alpha times as far as the direction before.
-            weights=(self.ratio / self.alpha, 1.0),
-            free=1,  # the public start
-        )
 
     def resolved(self, program: Program, step_epsilon: float) -> GradientTracking:
         """Fill in the network and the smoothness constant, and check the form of the problem."""
@@ -146,14 +130,6 @@ class GradientTracking(MailMethod[Tracker]):
         n = state.turns + 1
         average = state.average + (x - state.average) / n
         return replace(state, x=x, average=average, turns=n), shared(x, program)
-
-    def answer(self, state: Tracker) -> Answer:
-        """Last and averaged point, with noise."""
-        return Answer(state.x, state.average)
-
-    def outcome(self, state: Tracker) -> Outcome:
-        """Nothing is solved."""
-        return Outcome.SOLVED
 
     def __str__(self) -> str:
         return f"gradient tracking over {self.graph}, alpha = {self.alpha:.6g}"

@@ -1,0 +1,103 @@
+"""Methods over networks whose agents keep their points, and let them leave with noise only."""
+
+from __future__ import annotations
+
+from typing import Generic, Literal, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..conic import Outcome
+from ..errors import ModelError
+from ..program import Program
+from ..projection import Projector
+from .base import Answer, Requirements
+from .neighbours import MailMethod
+
+Array = NDArray[np.float64]
+
+
+class Shown(Protocol):
+    """An agent's state, as far as results need it: points with noise, shape (n,)."""
+
+    @property
+    def x(self) -> Array:
+        """The last one."""
+        ...
+
+    @property
+    def average(self) -> Array:
+        """Of all rounds."""
+        ...
+
+
+A = TypeVar("A", bound=Shown)
+
+
+class SecretPointMethod(MailMethod[A], Generic[A]):
+    """Abstract: a point leaves, then a vector made of gradients at secret points.
+
+    A frozen dataclass with the fields below. The first point is the public start.
+
+    Attributes
+    ----------
+    alpha : float
+        How far a point moves per unit of the vector.
+    ratio : float
+        Scale of the points' noise over that of the vectors'.
+    smoothness : float or None
+    claimed : bool
+        Whether it is the user's claim; set by the plan.
+    """
+
+    alpha: float | Literal["theory"]
+    ratio: float
+    smoothness: float | None
+    claimed: bool
+
+    exchanges = 2
+
+    @property
+    def requirements(self) -> Requirements:
+        """Smooth objectives; two releases per agent and round."""
+        return Requirements(
+            convex=False,
+            exact=False,
+            releases=2,
+            keeps=True,
+            smoothness=self.smoothness or 0.0,
+            claims_smoothness=self.claimed,
+            # One change moves a new point alpha times as far as the vector before.
+            weights=(1.0 if self.alpha == "theory" else self.ratio / self.alpha, 1.0),
+            free=1,
+        )
+
+    def answer(self, state: A) -> Answer:
+        """Last and averaged point, with noise."""
+        return Answer(state.x, state.average)
+
+    def outcome(self, state: A) -> Outcome:
+        """Nothing is solved."""
+        return Outcome.SOLVED
+
+
+def require_open(program: Program, owner: str) -> None:
+    """Refuse variables that one agent holds alone, and constraints.
+
+    Raises
+    ------
+    ModelError
+        Naming the agent.
+    """
+    for local in program.agents:
+        if local.n > local.shared.size:
+            raise ModelError(
+                f"Agent '{local.name}' has variables of its own, and {owner} takes vectors that "
+                "all agents share. Use dp.DecentralizedGradient, or share them."
+            )
+        if Projector(local.constraints, local.name).kinds.keys() - {"free"}:
+            raise ModelError(
+                f"Agent '{local.name}' has constraints, and {owner} takes none: its points go "
+                "where gradients lead. Use dp.DecentralizedGradient, or put a smooth penalty in "
+                "their place."
+            )
