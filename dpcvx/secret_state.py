@@ -20,6 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
+# For the rounding of smoothness constants.
+_UP = 1 + 1e-10
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +57,8 @@ class SecretState:
     def __init__(
         self, gradient: Callable[[Array], Array], change: float, smoothness: float
     ) -> None:
-        self._gradient, self._change, self._smoothness = gradient, change, smoothness
+        self._gradient, self._change = gradient, change
+        self._smoothness = smoothness * _UP
         self._vectors: dict[str, Array] = {}
         self._reaches: dict[str, float] = {}
         self._centers: dict[str, Array] = {}

@@ -15,6 +15,8 @@ from ..projection import Descent, Minimisation, Projector
 from .base import Answer, Local, Oracle
 
 Array = NDArray[np.float64]
+# For the rounding of derived constants.
+_UP = 1 + 1e-10
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,5 +98,5 @@ def minimisation(program: Program, D: float, owner: str) -> Minimisation:
                 "in every step of a search. Keep to bounds, a sum, a ball or equations, or leave "
                 "exact= out."
             )
-        constants.append((L, min(L, strong_convexity(local.form))))
+        constants.append((L * _UP, min(L, strong_convexity(local.form) / _UP)))
     return Minimisation.close(D, max(L for L, _ in constants), min(m for _, m in constants))
