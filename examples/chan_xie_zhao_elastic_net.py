@@ -43,6 +43,7 @@ from rich.progress import track
 import dpcvx as dp
 from dpcvx.amplification import refusal
 from dpcvx.last_iterate import ORDERS
+from problems import pictures
 from problems.elastic_net import figures
 from problems.elastic_net.privacy import Growth, Positions, by_iterations, by_position
 from problems.elastic_net.setting import PAIRS, PRINTED, SIGMAS, Setting
@@ -358,10 +359,7 @@ def draw(found: Found, folder: Path) -> list[Path]:
         ),
         "theorem_9_1.png": figures.bound(found.utility, f"Theorem 9.1, {scope.users} users"),
     }
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, figure in drawn_ones.items():
-        figure.savefig(folder / name, dpi=130)
-    return [folder / name for name in drawn_ones]
+    return pictures.write(drawn_ones, folder)
 
 
 def main(arguments: Sequence[str] | None = None) -> Found:

@@ -26,6 +26,7 @@ import numpy as np
 from rich.progress import track
 
 import dpcvx as dp
+from problems import pictures
 from problems.logistic_regression import figures
 from problems.logistic_regression.dataset import Dataset
 from problems.logistic_regression.experiment import (
@@ -217,10 +218,7 @@ def draw(
             spent, f"{agents}: total budget ({scope.total:g}, 1e-6)"
         ),
     }
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, figure in drawn.items():
-        figure.savefig(folder / name, dpi=130)
-    return [folder / name for name in drawn]
+    return pictures.write(drawn, folder)
 
 
 def main(arguments: Sequence[str] | None = None) -> list[list[Trace]]:

@@ -13,6 +13,7 @@ from scipy.sparse.csgraph import shortest_path
 from scipy.sparse.linalg import eigsh
 
 import dpcvx as dp
+from problems import pictures
 from problems.power_flow.report import Outcome
 from problems.power_flow.study import PowerFlow
 
@@ -40,15 +41,12 @@ def write_figures(
     -------
     list of Path
     """
-    folder.mkdir(parents=True, exist_ok=True)
     figures = {
         "convergence.png": result.plot(),
         "network.png": network(study, outcome),
         "imbalance.png": zone_bars(outcome),
     }
-    for name, figure in figures.items():
-        figure.savefig(folder / name, dpi=150)
-    return [folder / name for name in figures]
+    return pictures.write(figures, folder)
 
 
 def network(study: PowerFlow, outcome: Outcome) -> Figure:
