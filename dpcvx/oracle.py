@@ -262,14 +262,12 @@ class PrivateOracle(_Numbered):
         if not move.whole and (self._level is None or self._exit.calibrated is None):
             return super().step(x, move)
         place = self._next()
-        noise = self._noise
-        bound = 0.0 if noise is None else self._bound(x, noise.mechanism.norm)
+        noise, scale = self._noise, None if move.only is None else _indicator(move)
+        bound = 0.0 if noise is None else self._bound(x, noise.mechanism.norm, scale)
         if self._level is not None and noise is not None:
             grid = noise.hidden_grid(self._level, x.size)
             entry = _entry(noise, place, grid, "iterate", "derived")
         else:
-            if move.only is not None and noise is not None:
-                bound = self._bound(x, noise.mechanism.norm, _indicator(move))
             size = _chosen(move, x).size
             grid, entry = self._entry(
                 place, move.size * bound, size, "iterate", floor=_floor(move.center)

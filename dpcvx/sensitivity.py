@@ -215,7 +215,12 @@ class Sensitivity:
         for share in self._record_shares(p, scale, x).values():
             if not share.value <= worst.value:
                 worst = share
-        return Bound(worst.value * _UP, worst.exact)
+        found = Bound(worst.value * _UP, worst.exact)
+        if p == 1 and scale is not None:
+            # Few entries that count cannot change by more than these allow.
+            other = math.sqrt(np.count_nonzero(scale)) * self._bound(2, scale, x).value
+            found = min(found, Bound(other * _UP, False), key=lambda bound: bound.value)
+        return found
 
     def slope(self, data: Sequence[Array]) -> Array:
         """``J d``, for gradients with a constant Jacobian."""

@@ -15,6 +15,7 @@ from dpcvx.projection import Extent
 from dpcvx.sensitivity import ball_norm
 from dpcvx.sensitivity import derive as derive_within
 from tests.forms import form_of
+from tests.instances import clinics
 
 NORMS = ["entry", 1, 2, math.inf]
 
@@ -587,3 +588,18 @@ def test_a_clip_and_an_asserted_bound_exclude_each_other():
     agent = dp.Agent(loss, clip=1.0, sensitivity=dp.Asserted(l2=1.0))
     with pytest.raises(dp.PrivacyError, match="both clip= and sensitivity="):
         dp.Problem([agent]).plan(epsilon=1.0, delta=1e-6)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_in_l1_few_entries_of_a_records_gradient_count_as_few(count):
+    """Random coordinates: noise covers the entries that move, not the dimension."""
+    plan = clinics().problem.plan(
+        dp.LinearizedADMM(rho=1.0), mechanism=dp.Laplace(multiplier=3.0), rounds=1
+    )
+    scale = np.zeros(3)
+    scale[:count] = 1.0
+    sensitivity = plan.sensitivities[0]
+    few, l2 = (sensitivity.bound(p, scale).value for p in (1, 2))
+    assert few <= np.sqrt(count) * l2 * (1 + 1e-8)
+    assert few <= sensitivity.l1 * (1 + 1e-8)
+    assert (count == 3) == (few > 0.99 * sensitivity.l1)
