@@ -6,10 +6,15 @@ import numpy as np
 import pytest
 
 from examples import xiao_ye_devadas_logistic as example
-from examples.xiao_ye_devadas_logistic import Case, Scope
-from problems.census.methods import METHODS, NOISELESS
+from examples.xiao_ye_devadas_logistic import Case
+from problems.census.methods import METHODS, NOISELESS, named
 
-SCOPE = Scope(4, (Case(3, 3, 10, 2), Case(3, 3, None, 1)))
+CASES = (
+    Case(3, 3, 10, 2, rounds=4),
+    Case(3, 3, 10, 2, decay=0.8, rounds=4, methods=named("Algorithm 1", "Appendix J")),
+    Case(3, 3, 10, 2, "Gaussian", rounds=4, methods=METHODS[::7]),
+    Case(3, 3, None, 1, rounds=4, methods=NOISELESS),
+)
 
 
 @pytest.fixture(scope="module")
@@ -19,17 +24,16 @@ def made(tmp_path_factory):
     lines = []
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("builtins.print", lambda *words: lines.append(" ".join(map(str, words))))
-        patched.setattr(example, "SHORT", SCOPE)
+        patched.setattr(example, "SHORT", CASES)
         found = example.main(["--plot", str(folder)])
     return folder, "\n".join(lines), found
 
 
-def test_every_network_has_all_methods_at_one_total(made):
+def test_every_network_has_its_methods_at_one_total(made):
     _, text, found = made
-    assert [case for case, _, _ in found.cases] == list(SCOPE.cases)
+    assert [case for case, _, _ in found.cases] == list(CASES)
     for case, budget, traces in found.cases:
-        methods = NOISELESS if case.epsilon is None else METHODS
-        assert [own.method for own in traces] == list(methods)
+        assert [own.method for own in traces] == list(case.methods)
         for own in traces:
             assert len(own.runs) == case.runs and own.distances.shape == (case.runs, 5)
             assert own.runs[0].distance.shape == (5, case.agents)
@@ -37,16 +41,47 @@ def test_every_network_has_all_methods_at_one_total(made):
                 assert own.guarantee.kind == "none"
             else:
                 assert own.guarantee.epsilon == pytest.approx(case.epsilon, rel=1e-4)
-    rows = re.findall(r"^   (?:Alg|App|Hua).* (\(\d+, 1e-06\)|none)$", text, flags=re.M)
-    assert rows == ["(10, 1e-06)"] * 6 + ["none"] * 4
+                assert (budget.noise, budget.decay) == (case.noise, case.decay)
+    rows = re.findall(r"^   \w.* (\(\d+, 1e-06\)|none)$", text, flags=re.M)
+    assert rows == ["(10, 1e-06)"] * (10 + 2) + ["none"] * 6
     assert "not private" in text and "total, worst case" in text
+
+
+def test_kinds_of_noise_are_compared_for_the_methods_that_all_have(made):
+    """One table for the last round, one for the mean: Laplace, falling, ratio, Gaussian."""
+    _, text, found = made
+    assert text.count("-DP in total, 4 rounds, 2 runs: gap by the noise") == 1
+    part = text[text.index("gap by the noise") : text.index("Ex-post")]
+    rows = re.findall(r"^   (Alg\w+ \d|Appendix J) +(\S+) +(\S+) +(\S+) +(\S+)$", part, re.M)
+    assert [name for name, *_ in rows] == ["Algorithm 1", "Appendix J"] * 2
+    kinds = [dict((t.method.name, t) for t in traces) for _, _, traces in found.cases[:3]]
+    for k, (name, *cells) in enumerate(rows):
+        steady, falling, other = (
+            (own[name].gaps[:, -1] if k < 2 else own[name].averages).mean() for own in kinds
+        )
+        expected = [steady, falling, falling / steady, other]
+        # Three digits, or two decimals.
+        assert [float(cell) for cell in cells] == pytest.approx(expected, rel=5e-3, abs=5e-3)
+    # sqrt(2) times the scale of Laplace noise, and the standard deviation of Gaussian noise.
+    first, falling, gaussian = (budget.multiplier for _, budget, _ in found.cases[:3])
+    change = 2 / 100
+    for kind, value, last in (
+        ("Laplace", np.sqrt(28) * first, 1),
+        ("Laplace falling by 1.25", np.sqrt(28) * falling, 0.8**3),
+        ("Gaussian", gaussian, 1),
+    ):
+        expected = f"{value * change:.3g} to {value * last * change:.3g}"
+        assert re.search(rf"^ +{kind} +{expected}$", part, flags=re.M), expected
 
 
 def test_ex_post_figures_are_labelled_and_kept_apart(made):
     _, text, _ = made
     start = text.index("Ex-post (depends on outputs and data: NO GUARANTEE)")
     part = text[start : text.index("Figure 1", start)]
-    assert len(re.findall(r"noise for 10 +Algorithm", part)) == 3
+    # Three with constant noise, and one with falling noise; none is known for Gaussian noise.
+    assert len(re.findall(r"Laplace, noise for 10 +Algorithm", part)) == 3
+    assert len(re.findall(r"falling by \S+, noise for 10 +Algorithm", part)) == 1
+    assert "Gaussian" not in part
     assert "DP" not in part and "worst" not in part and "1e-06" not in part
     assert "Ex-post" not in text[:start] and "gamma" not in text[:start]
     for value in re.findall(r"\d\.\d{3}", part):
@@ -73,16 +108,26 @@ def test_what_the_paper_prints_is_computed(made):
 
 def test_the_figures_are_written(made):
     folder, text, _ = made
-    for name in ("comparison", "ex_post", "figure_1", "figure_d"):
+    names = ("admm", "gradients", "noise_3", "ex_post", "figure_1", "figure_d")
+    assert {path.stem for path in folder.iterdir()} == set(names)
+    for name in names:
         path = folder / f"{name}.png"
         assert path.read_bytes().startswith(b"\x89PNG") and path.stat().st_size > 10_000
         assert f"wrote {path}" in text
 
 
 def test_the_full_mode_has_the_papers_sizes():
-    sizes = {(case.agents, case.edges, case.runs) for case in example.FULL.cases if case.epsilon}
-    assert sizes == {(10, 20, 10), (100, 200, 10)} and example.FULL.rounds == 100
+    sizes = {(case.agents, case.edges, case.runs) for case in example.FULL if case.epsilon}
+    assert sizes == {(10, 20, 10), (100, 200, 10)}
+    assert {case.rounds for case in example.FULL} == {100}
+    assert any(case.decay == 1 / 1.02 and case.noise == "Laplace" for case in example.FULL)
     assert (example.EACH, example.D) == (100, 10)
+
+
+def test_the_short_mode_has_a_large_network_and_noise_that_falls():
+    assert any(case.agents == 100 and len(case.methods) == 2 for case in example.SHORT)
+    assert any(case.decay == 1 / 1.02 for case in example.SHORT)
+    assert example.SHORT[0].methods == METHODS and example.SHORT[-1].methods == NOISELESS
 
 
 @pytest.mark.parametrize("options", [["--rounds", "-1"], ["--runs", "-2"]])
@@ -114,7 +159,6 @@ def test_a_file_is_used_in_place_of_made_records(tmp_path, monkeypatch, capsys):
         for _ in range(230)
     ]
     (tmp_path / "adult.data").write_text("\n".join(lines))
-    monkeypatch.setattr(example, "SHORT", Scope(2, (Case(2, 1, 10, 1),)))
-    monkeypatch.setattr(example, "METHODS", METHODS[:1])
+    monkeypatch.setattr(example, "SHORT", (Case(2, 1, 10, 1, rounds=2, methods=METHODS[:1]),))
     found = example.main(["--adult", str(tmp_path / "adult.data")])
     assert found.size == 14 and "N = 2, 1 edges" in capsys.readouterr().out

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import dpcvx as dp
-from problems.census.exposure import Exposure, exposure
+from problems.census.exposure import Exposure, exposure, moving
 from problems.census.measures import Measures
 from problems.census.methods import Budget, Method
 from problems.census.study import Census, data_of
@@ -34,7 +34,7 @@ class Trace:
     averaged : float
         The gap at the mean over agents and rounds.
     exposure : Exposure or None
-        None without Laplace noise or random weights.
+        None without Laplace noise, random weights, or linearised steps.
     """
 
     guarantee: dp.Guarantee
@@ -79,6 +79,11 @@ class Traces:
         return np.array([run.accuracy for run in self.runs])
 
     @property
+    def averages(self) -> Floats:
+        """Gaps at the mean over agents and rounds, shape (R,)."""
+        return np.array([run.averaged for run in self.runs])
+
+    @property
     def exposures(self) -> list[Exposure]:
         """Of the runs that have one."""
         return [run.exposure for run in self.runs if run.exposure is not None]
@@ -99,11 +104,11 @@ def run(
     result = plan.run(
         data=data_of(parts), seed=seed, record=True, executor=dp.Serial(), verbose=False
     )
-    X = iterates(result, len(parts))
+    X = iterates(plan, result)
     center = X.mean(axis=1)
     start = measures.gap(X[0, 0])
     shown = None
-    if budget is not None and method.random and method.noise == "Laplace":
+    if budget is not None and budget.noise == "Laplace" and method.measured:
         shown = exposure(plan, parts, X)
     return Trace(
         guarantee=plan.guarantee,
@@ -115,13 +120,14 @@ def run(
     )
 
 
-def iterates(result: dp.Result, agents: int) -> Floats:
-    """What every agent sent in every round, after a start at 0: shape (K + 1, N, d)."""
+def iterates(plan: dp.Plan, result: dp.Result) -> Floats:
+    """Where every agent was after every round, from a start at 0: shape (K + 1, N, d)."""
     assert result.transcript is not None  # recorded
-    releases = result.transcript.releases
-    X = np.zeros((result.rounds + 1, agents, releases[0].value.size))
-    for release in releases:
-        X[release.round, release.agent] = release.value
+    X = np.zeros((result.rounds + 1, len(plan.program.agents), plan.program.size))
+    for release in sorted(result.transcript.releases, key=lambda own: own.round):
+        t, i = release.round, release.agent
+        X[t, i] = X[t - 1, i]
+        X[t, i, moving(plan, t)] = release.value
     return X
 
 

@@ -12,7 +12,8 @@ rule           middle                                                length
 ``range``      between smallest and largest of the neighbourhood     their distance
 =============  ====================================================  ============================
 
-all minus alpha times the gradient. See `dpcvx.ex_post`.
+all minus alpha times the gradient. See `dpcvx.ex_post`. Exact steps have the gradient at the new
+point, without noise: their intervals are known here, but not the losses.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import dpcvx as dp
+from dpcvx.algorithms.decentralized_gradient import drawn
 from dpcvx.algorithms.step_size import as_step
 from dpcvx.ex_post import Losses, expected, observed
 from dpcvx.network import Network
@@ -78,7 +80,7 @@ def exposure(plan: dp.Plan, parts: Sequence[Records], X: Floats) -> Exposure:
     rounds = np.unique(np.rint(np.linspace(1, K, min(_POINTS, K))).astype(np.int64))
     for t in range(1, len(X)):
         alpha = step_of(plan, t)
-        scale = plan.calibrated.grid(alpha * change, d).scale
+        scale = plan.calibrated.at(t).grid(alpha * change, d).scale
         omega, beta, shift = length[t - 1], 1 / scale, alpha * reach
         losses = observed(X[t] - low[t - 1], omega=omega, beta=beta, shift=shift)
         seen.append(_share(losses))
@@ -94,22 +96,24 @@ def _share(losses: Losses) -> float:
 def intervals(plan: dp.Plan, parts: Sequence[Records], X: Floats) -> tuple[Floats, Floats]:
     """Lower ends and lengths, shape (K, N, d); lengths are zero for fixed weights."""
     method = plan.algorithm
-    assert isinstance(method, (dp.DecentralizedADMM, dp.DecentralizedGradient))
-    network = method.graph
-    assert isinstance(network, Network)  # resolved
     lows, lengths = [], []
     lam = np.zeros_like(X[0])
     for t in range(1, len(X)):
-        own = X[t - 1]
+        own, alpha = X[t - 1], step_of(plan, t)
         if isinstance(method, dp.DecentralizedADMM):
-            assert method.D is not None and method.zeta is not None
-            lam = lam - method.zeta * network.laplacian @ own
-            means = own - network.laplacian @ own / np.array(network.degrees)[:, None]
+            assert method.zeta is not None
+            net = _network(method)
+            lam = lam - method.zeta * net.laplacian @ own
+            means = own - net.laplacian @ own / np.array(net.degrees)[:, None]
             length = method.randomness * np.abs(own - means)
-            low, at = (own + means) / 2 + lam / method.D - length / 2, own
+            low = (own + means) / 2 + alpha * lam - length / 2
+            at = X[t] if method.exact else own
         else:
-            low, length, at = _aggregates(method.aggregate, network, own)
-        lows.append(low - step_of(plan, t) * gradients(parts, at))
+            low, length, at = _aggregates(method, own)
+        moves = moving(plan, t)
+        ends = own.copy()
+        ends[:, moves] = (low - alpha * gradients(parts, at))[:, moves]
+        lows.append(ends)
         lengths.append(length)
     return np.array(lows), np.array(lengths)
 
@@ -119,23 +123,39 @@ def step_of(plan: dp.Plan, t: int) -> float:
     method = plan.algorithm
     if isinstance(method, dp.DecentralizedADMM):
         assert method.D is not None
-        return 1 / method.D
-    assert isinstance(method, dp.DecentralizedGradient)
+        return 1 / (method.D * method.growth ** (t - 1))
+    assert isinstance(method, (dp.DecentralizedGradient, dp.MeanGradient))
     rule = as_step(method.step)
     assert rule is not None  # resolved
     return rule.eta(t)
 
 
-def _aggregates(rule: str, network: Network, own: Floats) -> tuple[Floats, Floats, Floats]:
+def moving(plan: dp.Plan, t: int) -> Ints:
+    """The entries that move in round t."""
+    method, d = plan.algorithm, plan.program.size
+    some = method.coordinates if isinstance(method, dp.DecentralizedGradient) else None
+    return np.arange(d) if some is None else drawn(t, d, some)
+
+
+def _network(method: dp.DecentralizedADMM | dp.DecentralizedGradient) -> Network:
+    assert isinstance(method.graph, Network)  # resolved
+    return method.graph
+
+
+def _aggregates(method: object, own: Floats) -> tuple[Floats, Floats, Floats]:
     """Lower ends, lengths, and the points of the gradients."""
+    middle = np.repeat(own.mean(axis=0, keepdims=True), len(own), axis=0)
+    length = np.zeros_like(own)
+    if isinstance(method, dp.MeanGradient):
+        return middle, length, middle
+    assert isinstance(method, dp.DecentralizedGradient)
+    network, rule = _network(method), method.aggregate
     if rule == "range":
         around = [own[[i, *network.neighbours[i]]] for i in range(len(own))]
         low = np.array([rows.min(axis=0) for rows in around])
         return low, np.array([rows.max(axis=0) for rows in around]) - low, own
     if rule == "mixing":
-        return network.weights @ own, np.zeros_like(own), own
-    middle = np.repeat(own.mean(axis=0, keepdims=True), len(own), axis=0)
-    length = np.zeros_like(own)
+        return network.weights @ own, length, own
     if rule == "pair":
         distances = np.abs(own[:, None] - own[None]).sum(axis=2)
         a, b = np.unravel_index(int(distances.argmax()), distances.shape)

@@ -1,4 +1,4 @@
-"""Figures: accuracy, what is guaranteed, ex-post losses, Figure 1, and runs without noise."""
+"""Figures: accuracy, what is guaranteed, kinds of noise, ex-post losses, Figures 1 and D."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
-from dpcvx.accounting import Composition
 from problems.census.amplifications import SHIFT, Surface
 from problems.census.experiment import Traces, spread
 from problems.census.methods import DELTA, Budget
@@ -22,13 +21,21 @@ _NO_GUARANTEE = "ex-post: depends on outputs and data, NO GUARANTEE"
 # By name, so that a method looks the same in all figures. Okabe and Ito's colours.
 _STYLES = {
     "Algorithm 1": ("#0072B2", "-"),
-    "Algorithm 1, fixed weights": ("#56B4E9", "--"),
+    "Algorithm 1, fixed weights": ("#000000", ":"),
+    "Algorithm 1, exact steps": ("#CC79A7", "-"),
+    "Conventional ADMM (exact, fixed)": ("#56B4E9", "--"),
+    "Dual perturbation (fixed weights)": ("#000000", ":"),
+    "Penalty perturbation (growing D)": ("#D55E00", "-."),
+    "Output perturbation (exact steps)": ("#009E73", "--"),
     "Algorithm 2": ("#D55E00", "-"),
     "Algorithm 2, fixed weights": ("#E69F00", "--"),
     "Algorithm 2*": ("#009E73", "-"),
     "Appendix J": ("#CC79A7", "-."),
+    "Random coordinates": ("#0072B2", "--"),
     "Huang, Mitra and Vaidya": ("#000000", ":"),
 }
+# Of the noise.
+_KINDS = {"Laplace": ("#0072B2", "o"), "Gaussian": ("#D55E00", "s")}
 
 
 def comparison(columns: Mapping[str, tuple[Budget, Sequence[Traces]]], title: str) -> Figure:
@@ -56,6 +63,7 @@ def comparison(columns: Mapping[str, tuple[Budget, Sequence[Traces]]], title: st
         axes[2].legend(fontsize=8, frameon=False, loc="lower right")
         for each in axes:
             each.set_yscale("log")
+            each.xaxis.get_major_locator().set_params(integer=True)
             each.grid(alpha=0.3)
     rows = (
         "mean of |x_i - x*| / d",
@@ -66,8 +74,52 @@ def comparison(columns: Mapping[str, tuple[Budget, Sequence[Traces]]], title: st
         row.set_ylabel(label)
     _legend_below(figure, panels[0, 0], 3)
     figure.suptitle(
-        f"{title}; Algorithm 2 and Appendix J with all edges\nbands: least to largest over the "
-        f"runs; rows 1 and 2 {_NOT_PRIVATE}",
+        f"{title}\nbands: least to largest over the runs; rows 1 and 2 {_NOT_PRIVATE}",
+        fontsize=11,
+    )
+    return figure
+
+
+def noises(kinds: Sequence[tuple[Budget, Sequence[Traces]]], title: str) -> Figure:
+    """Gap of every method after the last round by the kind of noise, at one total.
+
+    Parameters
+    ----------
+    kinds : sequence of (Budget, sequence of Traces)
+        Of the same methods and the same total.
+    title : str
+    """
+    names = [traces.method.name for traces in kinds[0][1]]
+    figure = Figure(figsize=(12.0, 2.2 + 0.42 * len(names)), layout="constrained")
+    panels = figure.subplots(1, 2, sharey=True)
+    width = 0.7 / len(kinds)
+    for k, (budget, found) in enumerate(kinds):
+        colour, marker = _KINDS[budget.noise]
+        at = np.arange(len(names)) + (k - (len(kinds) - 1) / 2) * width
+        falls = budget.decay < 1
+        label = budget.noise + (f", falling by {1 / budget.decay:g}" if falls else ", constant")
+        last = np.array([traces.gaps[:, -1] for traces in found])
+        whole = np.array([traces.averages for traces in found])
+        for axes, values in zip(panels, (last, whole), strict=True):
+            mean = values.mean(axis=1)
+            ends = [mean - values.min(axis=1), values.max(axis=1) - mean]
+            axes.errorbar(
+                mean, at, xerr=ends, fmt=marker, color=colour, label=label, ms=5, lw=1,
+                mfc="white" if falls else colour,
+            )  # fmt: skip
+    total = kinds[0][1][0].guarantee
+    for axes, name in zip(panels, ("the last round", "the mean over all rounds"), strict=True):
+        axes.axvline(1, color="0.5", lw=0.8)
+        axes.set(xscale="log", xlabel="gap, 1 at the public start", title=f"at {name}")
+        axes.grid(alpha=0.3, axis="x")
+        for line in np.arange(1, len(names)) - 0.5:
+            axes.axhline(line, color="0.85", lw=0.6)
+    panels[0].set_yticks(range(len(names)), names)
+    panels[0].set_ylim(len(names) - 0.5, -0.5)
+    _legend_below(figure, panels[0], len(kinds))
+    figure.suptitle(
+        f"{title}: every point ({total.epsilon:.4g}, {total.delta:g})-DP in total\n"
+        f"lines: least to largest over the runs; gaps of the agents' mean, {_NOT_PRIVATE}",
         fontsize=11,
     )
     return figure
@@ -98,6 +150,7 @@ def exposures(columns: Mapping[str, Sequence[Traces]], title: str) -> Figure:
                 )  # fmt: skip
         axes.axhline(1, color="0.5", lw=0.8)
         axes.set(title=name, xlabel="round k", ylim=(0, 1.05))
+        axes.xaxis.get_major_locator().set_params(integer=True)
         axes.grid(alpha=0.3)
     panels[0].set_ylabel("loss over alpha beta B")
     _legend_below(figure, panels[0], 3)
@@ -156,6 +209,7 @@ def noiseless(columns: Mapping[str, Sequence[Traces]], title: str) -> Figure:
         for traces in found:
             _band(axes, traces.method.name, traces.distances)
         axes.set(title=name, xlabel="round k", yscale="log")
+        axes.xaxis.get_major_locator().set_params(integer=True)
         axes.grid(alpha=0.3)
     panels[0].set_ylabel("mean of |x_i - x*| / d")
     _legend_below(figure, panels[0], 2)
@@ -165,14 +219,13 @@ def noiseless(columns: Mapping[str, Sequence[Traces]], title: str) -> Figure:
 
 def _spent(axes: Axes, budget: Budget, rounds: int) -> None:
     at = np.unique(np.rint(np.linspace(1, rounds, min(8, rounds))).astype(int))
-    laplace = [Composition().with_laplace(budget.laplace, int(k)) for k in at]
-    gaussian = [Composition().with_gaussian(budget.gaussian, int(k)) for k in at]
-    delta = f"delta = {DELTA:g}"
-    axes.plot(at, [c.pure for c in laplace], "s--", ms=4, color="0.5", label="Laplace, delta = 0")
-    axes.plot(at, [c.price(DELTA).epsilon for c in laplace], "o-", ms=4, color="k",
-              label=f"Laplace, {delta}")  # fmt: skip
-    axes.plot(at, [c.price(DELTA).epsilon for c in gaussian], "^-.", ms=4, color="#CC79A7",
-              label=f"Gaussian (Appendix J), {delta}")  # fmt: skip
+    spent = [budget.spent(int(k)) for k in at]
+    if budget.noise == "Laplace":
+        axes.plot(at, [c.pure for c in spent], "s--", ms=4, color="0.5", label="delta = 0")
+    axes.plot(
+        at, [c.price(DELTA).epsilon for c in spent], "o-", ms=4, color="k",
+        label=f"delta = {DELTA:g}",
+    )  # fmt: skip
 
 
 def _band(

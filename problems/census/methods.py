@@ -1,4 +1,20 @@
-"""The methods that are compared, at one total guarantee."""
+"""The methods that are compared, at one total guarantee.
+
+====================  ==============================================================================
+name                  what it is
+====================  ==============================================================================
+Dual perturbation     Zhang and Zhu (2017) put noise into the multipliers before they are used. At
+                      first order that is noise in x: Algorithm 1 with fixed weights.
+Penalty perturbation  Zhang, Khalili and Liu (2018) let the penalties grow as well, by 1.02 a round,
+                      so that later steps are shorter, and their noise smaller. At first order.
+Output perturbation   Ding et al. (2019) add noise to exact minimisers: exact steps, fixed weights.
+Random coordinates    (72): one entry, drawn anew and the same for all agents, moves in a round.
+====================  ==============================================================================
+
+All others are the paper's, but for Huang, Mitra and Vaidya (2015). Of Appendix J, agents learn sums
+only. D and zeta are the paper's for every ADMM: those that it gives penalty perturbation, half the
+number of neighbours instead of half of D, are as good as a D of 4, which depends on the network.
+"""
 
 from __future__ import annotations
 
@@ -6,42 +22,63 @@ from dataclasses import dataclass
 from typing import Literal
 
 import dpcvx as dp
-from dpcvx.accounting import gaussian_multiplier, laplace_multiplier
+from dpcvx.accounting import Composition, gaussian_multiplier, laplace_multiplier
+from dpcvx.mechanism import Calibrated
 from dpcvx.network import random_network
 from problems.census.study import Census
+
+Noise = Literal["Laplace", "Gaussian"]
 
 DELTA = 1e-6
 # Of the paper, for every agent.
 D, ZETA = 10.0, 0.5
+# By which the penalty grows, and the paper's noise falls, from round to round.
+RATE = 1.02
 # M of Appendix J: a quarter by the losses, since rows have norm 1 at most, 1 by the regulariser.
+# It bounds the curvature along single coordinates as well.
 SMOOTHNESS = 1.25
 
 
 @dataclass(frozen=True)
 class Budget:
-    """Multipliers of the noise with which K rounds cost (epsilon, `DELTA`), whatever the method.
-
-    Noise is the same multiple of the sensitivity in every round. (This is the place of a noise that
-    falls from round to round, as the paper's does, once the mechanisms of the package have one.)
+    """The noise with which K rounds cost (epsilon, `DELTA`), whatever the method.
 
     Attributes
     ----------
     epsilon : float
-    laplace, gaussian : float
+    noise : {"Laplace", "Gaussian"}
+    multiplier : float
+        Of the first round: noise over sensitivity.
+    decay : float
+        By which the multiplier falls from round to round: 1 for constant noise, the paper's is
+        1 / `RATE`.
     """
 
     epsilon: float
-    laplace: float
-    gaussian: float
+    noise: Noise
+    multiplier: float
+    decay: float = 1.0
 
     @classmethod
-    def of(cls, epsilon: float, rounds: int) -> Budget:
-        """Calibrate both."""
-        return cls(
-            epsilon,
-            laplace_multiplier(rounds, epsilon, DELTA),
-            gaussian_multiplier(rounds, epsilon, DELTA),
-        )
+    def of(
+        cls, epsilon: float, rounds: int, noise: Noise = "Laplace", decay: float = 1.0
+    ) -> Budget:
+        """Calibrate the multiplier."""
+        multiplier = laplace_multiplier if noise == "Laplace" else gaussian_multiplier
+        if decay == 1:
+            return cls(epsilon, noise, multiplier(rounds, epsilon, DELTA))
+        ratios = [decay**t for t in range(rounds)]
+        return cls(epsilon, noise, multiplier(1, epsilon, DELTA, ratios), decay)
+
+    @property
+    def mechanism(self) -> dp.Laplace | dp.Gaussian:
+        """As a plan takes it."""
+        kind = dp.Laplace if self.noise == "Laplace" else dp.Gaussian
+        return kind(multiplier=self.multiplier, decay=self.decay)
+
+    def spent(self, rounds: int) -> Composition:
+        """What the first rounds cost an agent."""
+        return Calibrated(self.mechanism, self.multiplier).composed(rounds)
 
 
 @dataclass(frozen=True)
@@ -52,30 +89,43 @@ class Method:
     ----------
     name : str
     rule : {"admm", "mixing", "mean", "pair", "range"}
-        `dp.DecentralizedADMM`, or the aggregate of `dp.DecentralizedGradient`.
+        `dp.DecentralizedADMM`, or the aggregate of `dp.DecentralizedGradient`; ``mean`` is
+        `dp.MeanGradient` if all entries move.
     randomness : float
         Of ADMM's weights.
+    exact : bool
+        Whether its steps are minimisers instead of linearised ones.
+    growth : float
+        Of its D.
     ratio : float, optional
         By which step sizes fall, from 1 - what the paper writes ``ratio^k``, with k from 0.
         If omitted, steps are constant, ``1 / M``.
-    noise : {"Laplace", "Gaussian"}
+    coordinates : int, optional
+        How many entries move in a round; all if omitted.
     """
 
     name: str
     rule: Literal["admm", "mixing", "mean", "pair", "range"]
     randomness: float = 1.0
+    exact: bool = False
+    growth: float = 1.0
     ratio: float | None = None
-    noise: Literal["Laplace", "Gaussian"] = "Laplace"
+    coordinates: int | None = None
 
     @property
     def everyone(self) -> bool:
-        """Whether it needs everyone to hear everyone, whatever the network."""
-        return self.rule in ("mean", "pair")
+        """Whether it needs everyone to hear everyone's point, whatever the network."""
+        return self.rule == "pair" or self.coordinates is not None
 
     @property
     def random(self) -> bool:
         """Whether agents draw their weights: only then do ex-post losses differ from the worst."""
         return self.rule in ("pair", "range") or (self.rule == "admm" and self.randomness > 0)
+
+    @property
+    def measured(self) -> bool:
+        """Whether ex-post losses are known: the theory is about linearised steps."""
+        return self.random and not self.exact
 
     def plan(
         self, study: Census, edges: int, seed: int, rounds: int, budget: Budget | None
@@ -92,39 +142,57 @@ class Method:
         budget : Budget or None
             None for no noise.
         """
+        algorithm = self._algorithm(study, edges, seed)
+        if budget is None:
+            return study.problem.plan(algorithm, mechanism=None, rounds=rounds)
+        return study.problem.plan(algorithm, mechanism=budget.mechanism, rounds=rounds, delta=DELTA)
+
+    def _algorithm(
+        self, study: Census, edges: int, seed: int
+    ) -> dp.DecentralizedADMM | dp.DecentralizedGradient | dp.MeanGradient:
+        step = dp.ConstantStep(1 / SMOOTHNESS)
+        if self.ratio is not None:
+            step = dp.GeometricStep(self.ratio, 1.0)
+        if self.rule == "mean" and self.coordinates is None:
+            return dp.MeanGradient(step)
         names = study.problem.names
         graph = "complete" if self.everyone else random_network(names, edges, seed)
         if self.rule == "admm":
-            algorithm = dp.DecentralizedADMM(graph, D=D, zeta=ZETA, randomness=self.randomness)
-        else:
-            step = dp.ConstantStep(1 / SMOOTHNESS)
-            if self.ratio is not None:
-                step = dp.GeometricStep(self.ratio, 1.0)
-            algorithm = dp.DecentralizedGradient(graph, step=step, aggregate=self.rule)
-        if budget is None:
-            return study.problem.plan(algorithm, mechanism=None, rounds=rounds)
-        mechanism = (
-            dp.Gaussian(multiplier=budget.gaussian)
-            if self.noise == "Gaussian"
-            else dp.Laplace(multiplier=budget.laplace)
+            return dp.DecentralizedADMM(
+                graph, D=D, zeta=ZETA, randomness=self.randomness, growth=self.growth,
+                exact=self.exact,
+            )  # fmt: skip
+        return dp.DecentralizedGradient(
+            graph, step=step, aggregate=self.rule, coordinates=self.coordinates
         )
-        return study.problem.plan(algorithm, mechanism=mechanism, rounds=rounds, delta=DELTA)
 
 
 # Steps of Algorithm 2*, and of Huang, Mitra and Vaidya, as in Example (c); of Algorithm 2 as in
-# Figure D; Appendix J has a constant one.
+# Figure D; Appendices J and K have constant ones.
 METHODS = (
     Method("Algorithm 1", "admm"),
-    Method("Algorithm 1, fixed weights", "admm", randomness=0.0),
+    Method("Algorithm 1, exact steps", "admm", exact=True),
+    Method("Dual perturbation (fixed weights)", "admm", randomness=0.0),
+    Method("Penalty perturbation (growing D)", "admm", randomness=0.0, growth=RATE),
+    Method("Output perturbation (exact steps)", "admm", randomness=0.0, exact=True),
     Method("Algorithm 2", "pair", ratio=0.95),
     Method("Algorithm 2*", "range", ratio=0.93),
-    Method("Appendix J", "mean", noise="Gaussian"),
+    Method("Appendix J", "mean"),
+    Method("Random coordinates", "mean", coordinates=1),
     Method("Huang, Mitra and Vaidya", "mixing", ratio=0.9),
 )
-# Figure D: random weights beside fixed ones.
+# Figure D: random weights beside fixed ones, exact steps ("without first-order approximation")
+# beside linearised ones.
 NOISELESS = (
     Method("Algorithm 1", "admm"),
     Method("Algorithm 1, fixed weights", "admm", randomness=0.0),
+    Method("Algorithm 1, exact steps", "admm", exact=True),
+    Method("Conventional ADMM (exact, fixed)", "admm", randomness=0.0, exact=True),
     Method("Algorithm 2", "pair", ratio=0.95),
     Method("Algorithm 2, fixed weights", "mean", ratio=0.95),
 )
+
+
+def named(*names: str) -> tuple[Method, ...]:
+    """Some of `METHODS`, in their order."""
+    return tuple(method for method in METHODS if method.name in names)

@@ -12,6 +12,7 @@ from problems.census.study import census
 
 ROUNDS = 6
 BUDGET = Budget.of(1.0, ROUNDS)
+FALLING = Budget.of(1.0, ROUNDS, "Gaussian", 0.9)
 
 
 def made(methods, budget):
@@ -23,7 +24,7 @@ def made(methods, budget):
         for _ in range(3):
             values = rng.uniform(0.1, 1, size=(ROUNDS + 1, 3))
             shown = None
-            if budget is not None and method.random:
+            if budget is not None and method.measured:
                 some = rng.uniform(0.3, 1, size=ROUNDS)
                 shown = Exposure(some, np.array([1, 6]), some[[0, -1]])
             runs.append(Trace(guarantee, values, values[:, 0], values[:, 1], 0.5, shown))
@@ -55,8 +56,8 @@ def test_every_curve_stands_beside_its_total(noisy, tmp_path):
         assert method.name in shown
     assert "post" not in shown and "gamma" not in shown
     # The guarantee ends at the total.
-    ends = [line.get_ydata()[-1] for line in figure.axes[2].lines]
-    assert ends[1:] == pytest.approx([1, 1], rel=1e-4) and ends[0] > 1
+    pure, total = [line.get_ydata()[-1] for line in figure.axes[2].lines]
+    assert total == pytest.approx(1, rel=1e-4) and pure > 1
     figure.savefig(tmp_path / "figure.png")
 
 
@@ -69,12 +70,54 @@ def test_bands_hold_all_runs(noisy):
     assert box.max() == pytest.approx(noisy[0].distances.max())
 
 
+def test_gaussian_noise_has_no_epsilon_at_delta_0():
+    found = made(METHODS[:1], FALLING)
+    (line,) = figures.comparison({"one": (FALLING, found)}, "made up").axes[2].lines
+    assert line.get_ydata()[-1] == pytest.approx(1, rel=1e-6)
+
+
+def test_kinds_of_noise_stand_beside_each_other_at_one_total(noisy, tmp_path):
+    other = made(METHODS, FALLING)
+    figure = figures.noises([(BUDGET, noisy), (FALLING, other)], "made up")
+    left, right = figure.axes
+    shown = texts(figure)
+    for part in ("Laplace, constant", "Gaussian, falling by 1.11", "(1, 1e-06)-DP", "not private"):
+        assert part in shown
+    names = [label.get_text() for label in left.get_yticklabels()]
+    assert names == [method.name for method in METHODS]
+    for axes, of in ((left, lambda t: t.gaps[:, -1]), (right, lambda t: t.averages)):
+        for box, found in zip(axes.containers, (noisy, other), strict=True):
+            points, _, bars = box
+            np.testing.assert_allclose(points.get_xdata(), [of(t).mean() for t in found])
+            ends = np.array([line[:, 0] for line in bars[0].get_segments()])
+            np.testing.assert_allclose(ends, [[of(t).min(), of(t).max()] for t in found])
+    # No method's points reach into the next one's row.
+    offsets = [box[0].get_ydata() - np.arange(len(METHODS)) for box in left.containers]
+    assert np.abs(offsets).max() < 0.5 and (offsets[0] < offsets[1]).all()
+    figure.savefig(tmp_path / "figure.png")
+
+
+def test_every_method_of_a_figure_looks_different(noisy):
+    silent = made(NOISELESS, None)
+    admm = [own for own in noisy if own.method.rule == "admm"]
+    others = [own for own in noisy if own.method.rule != "admm"]
+    for drawn in (
+        figures.comparison({"one": (BUDGET, admm)}, ""),
+        figures.comparison({"one": (BUDGET, others)}, ""),
+        figures.noiseless({"one": silent}, ""),
+    ):
+        lines = drawn.axes[0].lines
+        looks = {(line.get_color(), line.get_linestyle()) for line in lines}
+        assert len(looks) == len(lines) == len({line.get_label() for line in lines})
+
+
 def test_ex_post_losses_have_a_figure_that_says_what_they_are_not(noisy, tmp_path):
     figure = figures.exposures({"one": noisy}, "made up")
     shown = texts(figure)
     assert "NO GUARANTEE" in shown and "worst" not in shown and "DP" not in shown
     assert "Algorithm 2*, expected" in shown
-    assert "fixed weights" not in shown and "Appendix J" not in shown
+    for name in ("fixed weights", "exact", "Appendix J"):
+        assert name not in shown
     figure.savefig(tmp_path / "figure.png")
 
 
@@ -92,5 +135,5 @@ def test_figure_1_marks_where_the_claim_is_too_small(tmp_path):
 
 def test_figure_d_has_no_guarantee(tmp_path):
     figure = figures.noiseless({"one": made(NOISELESS, None)}, "made up")
-    assert "no guarantee" in texts(figure) and len(figure.axes[0].lines) == 4
+    assert "no guarantee" in texts(figure) and len(figure.axes[0].lines) == len(NOISELESS)
     figure.savefig(tmp_path / "figure.png")
