@@ -14,6 +14,7 @@ from .last_iterate import Amplification, LastIterate
 from .mechanism import Calibrated, Gaussian
 from .program import LocalProgram, Program
 from .publication import Statistic
+from .secret_state import Smoothness
 from .sensitivity import Sensitivity
 
 # Two less than the banner's, which indents the text.
@@ -36,6 +37,7 @@ CONSTANTS = (
     "the smoothness and strong convexity that the user asserted are true: nothing in the package "
     "proves them"
 )
+BENT = "the smoothness that the user asserted is true: nothing in the package proves it"
 ASSUMPTIONS = (
     "agents follow the protocol and keep their noise to themselves",
     "what the model declares public is independent of the private data",
@@ -225,6 +227,7 @@ def state(
     rho: float,
     groups: Sequence[tuple[str, ...]],
     needs: Requirements,
+    smoothness: Sequence[Smoothness],
     last: LastIterate | None,
     amplification: Amplification | None,
 ) -> Guarantee:
@@ -247,6 +250,8 @@ def state(
     groups : sequence of tuple of str
     needs : Requirements
         Of the algorithm: what it releases.
+    smoothness : sequence of Smoothness
+        Per agent.
     last : LastIterate or None
         If only the last iterate leaves.
     amplification : Amplification or None
@@ -259,14 +264,19 @@ def state(
             continue
         bound = sensitivity.bound(calibrated.mechanism.norm)
         published = None if publications is None else publications[k]
+        M = smoothness[k]
         scale, noise = _noise(calibrated, local, bound.value, published, needs, last)
+        if needs.keeps and published is None and bound.value > 0:
+            noise += f" (smoothness {M.value:.6g}, {'asserted' if M.asserted else 'derived'})"
         agents.append(
             AgentGuarantee(
                 agent=local.name,
                 adjacency={s.name: str(s.adjacency) for s in sensitivity.private},
                 sensitivity=bound.value,
                 exact=bound.exact,
-                certificate=sensitivity.certificate if claimed is None else "asserted",
+                certificate=(
+                    sensitivity.certificate if claimed is None and not M.asserted else "asserted"
+                ),
                 scale=scale,
                 noise=noise,
                 releases=1 if last is not None else releases if bound.value > 0 else 0,
@@ -299,14 +309,15 @@ def state(
             assumptions.insert(0, CONSTANTS)
     if claims:
         assumptions.insert(0, CLAIMED)
-    if needs.claims_smoothness:
-        assumptions.insert(0, CONSTANTS)
-    asserted = claims or needs.claims_smoothness or (last is not None and last.asserted)
+    bent = any(M.asserted for M in smoothness)
+    if bent:
+        assumptions.insert(0, BENT)
+    asserted = claims or bent or (last is not None and last.asserted)
     if needs.solves_privately:
         assumptions.append(STATED_ACCURACY)
     claim = None
     declared = calibrated.mechanism
-    if isinstance(declared, Gaussian) and declared.decay == 1:
+    if isinstance(declared, Gaussian) and calibrated.steady:
         claim = _claim(declared, releases)
     return Guarantee(
         kind="asserted" if asserted else "worst-case",

@@ -191,12 +191,15 @@ class Calibrated:
         if self.steady:
             return self
         weight = self.weights[max(0, step - 1) % len(self.weights)]
-        factor = self.mechanism.decay ** max(0, t - 1) * weight
-        return Calibrated(self.mechanism, self.multiplier * factor)
+        return Calibrated(self.mechanism, self._times(max(0, t - 1), weight))
+
+    def _times(self, t: int, weight: float) -> float:
+        """The multiplier after t rounds: in one place, so that plans and ledgers agree."""
+        return self.multiplier * (self.mechanism.decay**t * weight)
 
     def composed(self, count: int, each: int = 1) -> Composition:
         """The first `count` releases, of which every round has `each`."""
-        compose, decay = self.mechanism.compose, self.mechanism.decay
+        compose = self.mechanism.compose
         if self.steady:
             return compose(Composition(), self.multiplier, count)
         rounds, rest = divmod(count, each)
@@ -206,7 +209,7 @@ class Calibrated:
             for step, weight in enumerate(self.weights):
                 like = len(range(step, releases, len(self.weights)))
                 like -= t == 0 and step < self.free
-                total = compose(total, self.multiplier * decay**t * weight, like) if like else total
+                total = compose(total, self._times(t, weight), like) if like else total
         return total
 
     @property

@@ -13,12 +13,15 @@ import numpy as np
 
 from .curvature import smoothness
 from .errors import ModelError
+from .ex_post import Kind, Losses
+from .exposure import check, exposed
 from .model import Problem
 from .oracle import read
+from .plan import Plan
 from .private import Private, Rows, source_of
 from .program import compile_problem
 from .projection import Projector
-from .result import Solution
+from .result import Solution, Transcript
 from .run import DataSource, sources_of
 
 
@@ -87,6 +90,60 @@ def gradient_norms(
         start = float(np.linalg.norm(local.form.bind(values).gradient(local.start)))
         found[local.name] = start + L * reach
     return found
+
+
+def ex_post(
+    plan: Plan,
+    transcript: Transcript,
+    data: Mapping[Private | str, DataSource] | None = None,
+    *,
+    kind: Kind = "observed",
+) -> Mapping[str, Losses]:
+    """Ex-post losses of a recorded run: what its outputs revealed through random aggregators.
+
+    Not private, and no guarantee: they depend on the outputs, and on where the private gradients
+    put the intervals (see `dpcvx.ex_post`). Neither publish them as if they were free nor put them
+    in the place of ``plan.guarantee``. Nothing is spent.
+
+    Parameters
+    ----------
+    plan : Plan
+        Of `DecentralizedADMM` with ``randomness`` above 0 or `DecentralizedGradient` with
+        ``aggregate="pair"`` or ``"range"``, linearised steps and Laplace noise in each.
+    transcript : Transcript
+        Of ``plan.run(record=True)``.
+    data : mapping of Private or its name to array_like or callable, optional
+        The data of that run: that they are cannot be checked.
+    kind : {"observed", "expected"}
+        At the outputs, or in expectation over those of a round, given the rounds before.
+
+    Returns
+    -------
+    mapping of str to Losses
+        By agent, of those whose releases had noise: one value per entry that left, round after
+        round. Noise counts as continuous, without its grid. B is the l2 sensitivity of the
+        gradient, for every entry by itself: sums over the entries, the worst case among them, can
+        exceed what ``plan.guarantee`` states by the l1 sensitivity. With ``Problem(groups=...)``,
+        people in several agents' data have the sum over these agents. `Losses.adaptive` does not
+        hold where sensitivities are derived at the points of the run.
+
+    Raises
+    ------
+    ModelError
+        If the plan has no such losses, or none that are known; if the transcript is not of it.
+    DataError
+        If data are missing or do not fit their declaration.
+    """
+    check(plan, transcript, kind)
+    values = _values(plan.problem, data)
+    objectives = {
+        k: local.form.bind(values[k], sensitivity.clips, limited=True)
+        for k, (local, sensitivity) in enumerate(
+            zip(plan.program.agents, plan.sensitivities, strict=True)
+        )
+        if sensitivity is not None and sensitivity.bound(2).value > 0
+    }
+    return exposed(plan, transcript, objectives, kind)
 
 
 def too_long(private: Private, data: DataSource | None = None) -> int:

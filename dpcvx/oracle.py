@@ -26,7 +26,7 @@ from .normal_form import BoundObjective, NormalForm
 from .private import PrivateSpec, unseal
 from .projection import Contraction, Descent, Minimisation, Projector, ProximalStep
 from .publication import Statistic
-from .secret_state import Recipe, SecretState
+from .secret_state import UNKNOWN, Recipe, SecretState, Smoothness
 from .sensitivity import Sensitivity
 
 Array = NDArray[np.float64]
@@ -204,7 +204,7 @@ class PrivateOracle(_Numbered):
     level : float, optional
         Sensitivity of every `step`, at least this agent's own. Its results stay hidden but for the
         last one, so they are rounded to a grid that does not depend on where they are.
-    smoothness : float
+    smoothness : Smoothness
         Of the objective, for methods that keep vectors to themselves.
     """
 
@@ -215,7 +215,7 @@ class PrivateOracle(_Numbered):
         sensitivity: Sensitivity | None,
         exit: Exit,
         level: float | None = None,
-        smoothness: float = 0.0,
+        smoothness: Smoothness = UNKNOWN,
     ) -> None:
         super().__init__(exit.account, exit.releases)
         self._level = level
@@ -236,8 +236,12 @@ class PrivateOracle(_Numbered):
         self._public, self._form_size = form.at_zero(), form.n
         # What is kept is nobody's to see: the bound has to hold at all points.
         self._change = sensitivity.bound(2).value if self._noisy and sensitivity else 0.0
+        self._claimed = smoothness.asserted
         self._kept = SecretState(
-            lambda x: self._exact(x, self._change, False), self._change, smoothness
+            lambda x: self._exact(x, self._change, False),
+            lambda x: public_part(self._public, x),
+            self._change,
+            smoothness.value,
         )
 
     def gradient(self, x: Array, through: Contraction | None = None) -> Array:
@@ -245,9 +249,10 @@ class PrivateOracle(_Numbered):
         place = self._next()
         noise = self._noise
         bound = 0.0 if noise is None else self._bound(x, noise.mechanism.norm)
+        mapped_bound = bound
         if through is not None and noise is not None:
-            bound *= through.norm1 if noise.mechanism.norm == 1 else through.norm2
-        grid, entry = self._entry(place, bound, x.size, "gradient")
+            mapped_bound *= through.norm1 if noise.mechanism.norm == 1 else through.norm2
+        grid, entry = self._entry(place, mapped_bound, x.size, "gradient", secret=bound > 0)
         apart = self._splits and bound > 0
 
         def mapped() -> Array:
@@ -269,8 +274,11 @@ class PrivateOracle(_Numbered):
             entry = _entry(noise, place, grid, "iterate", "derived")
         else:
             size = _chosen(move, x).size
+            secret, floor = bound > 0, 0.0
+            if secret:
+                floor = _floor(move.center) + _floor(move.size * public_part(self._public, x))
             grid, entry = self._entry(
-                place, move.size * bound, size, "iterate", floor=_floor(move.center)
+                place, move.size * bound, size, "iterate", floor=floor, secret=secret
             )
 
         def moved() -> Array:
@@ -285,12 +293,19 @@ class PrivateOracle(_Numbered):
         noise, bound = self._noise, 0.0
         if noise is not None:
             bound = self._change * search.stretch * _spread(noise, v.size)
-        grid, entry = self._entry(place, bound, v.size, "local minimiser", floor=_floor(v))
+        secret, floor = self._change > 0 and noise is not None, 0.0
+        if secret:
+            start = projector.nearest(v)
+            slope = public_part(self._public, start)
+            floor = _floor(v) + _floor(start) + _floor(search.stretch * slope)
+        grid, entry = self._entry(
+            place, bound, v.size, "local minimiser", floor=floor, secret=secret
+        )
 
         def found() -> Array:
             return _guarded(
                 self._exit.agent,
-                lambda: search(v, lambda x: self._exact(x, bound, False), projector.nearest),
+                lambda: search(v, lambda x: self._exact(x, self._change, False), projector.nearest),
             )
 
         return self._exit(place, entry, found, grid)
@@ -301,23 +316,30 @@ class PrivateOracle(_Numbered):
 
     def vector(self, name: str) -> Array:
         """A kept vector plus noise."""
-        floor = _floor(self._kept.center(name))
+        kept = self._kept
         return self._shown(
-            self._kept.reach(name), lambda: self._kept.vector(name).copy(), "point", floor
-        )
+            kept.reach(name), lambda: kept.vector(name).copy(), "point", kept.size(name),
+            kept.secret(name),
+        )  # fmt: skip
 
     def slope(self, name: str) -> Array:
         """The gradient at a kept vector plus noise."""
-        reach = self._kept.slope_reach(name)
-        return self._shown(reach, lambda: self._kept.slope(name), "gradient at that point")
+        kept = self._kept
+        return self._shown(
+            kept.slope_reach(name), lambda: kept.slope(name), "gradient at that point",
+            kept.slope_size(name), True,
+        )  # fmt: skip
 
     def _shown(
-        self, reach: float, compute: Callable[[], Array], released: str, floor: float = 0.0
+        self, reach: float, compute: Callable[[], Array], released: str, size: float, secret: bool
     ) -> Array:
         place = self._next()
         noise, n = self._noise, self._form_size
-        bound = 0.0 if noise is None or self._change == 0 else reach * _spread(noise, n)
-        grid, entry = self._entry(place, bound, n, released, floor=floor)
+        private = noise is not None and self._change > 0
+        bound = reach * _spread(noise, n) if noise is not None and private else 0.0
+        grid, entry = self._entry(
+            place, bound, n, released, self._claimed, _ROUNDING * size, private and secret
+        )
         return self._exit(place, entry, lambda: _guarded(self._exit.agent, compute), grid)
 
     def uniform(self, size: int) -> Array:
@@ -342,8 +364,9 @@ class PrivateOracle(_Numbered):
         if step.asserted is not None and bound > 0:
             bound, root = step.asserted, np.ones_like(root)
         grid, entry = self._entry(
-            place, bound, x.size, "solution of the local step", step.asserted is not None
-        )
+            place, bound, x.size, "solution of the local step", step.asserted is not None,
+            secret=self._noise is not None and self._change > 0,
+        )  # fmt: skip
         # The limit is for the solver's sake; an l2 limit would not keep an l1 bound of a box.
         limited = bound > 0 and not step.projector.exact
 
@@ -420,10 +443,17 @@ class PrivateOracle(_Numbered):
         released: str,
         asserted: bool = False,
         floor: float = 0.0,
+        secret: bool = False,
     ) -> tuple[Grid | None, Entry | None]:
         if self._noise is None:
             exposed = Entry(*place, "none", 0.0, math.inf, 0.0, "none", released)
             return None, exposed if self._private else None
+        if secret and bound == 0:
+            raise PrivacyError(
+                f"What one change does to the {released} of agent '{self._exit.account.agent}' is "
+                "too small for a number, so that no noise can be scaled to it. Scale the problem "
+                "up, or take larger steps."
+            )
         if bound == 0:
             return None, None
         certificate = "derived" if self._sensitivity is None else self._sensitivity.certificate
@@ -450,7 +480,7 @@ class PublicOracle(_Numbered):
     ) -> None:
         super().__init__(account, releases)
         self._objective = objective
-        self._kept = SecretState(objective.gradient, 0.0, 0.0)
+        self._kept = SecretState(objective.gradient, objective.gradient, 0.0, 0.0)
 
     def gradient(self, x: Array, through: Contraction | None = None) -> Array:
         """Gradient of the public objective at x."""

@@ -16,6 +16,7 @@ from .accounting import Composition, Price, check_delta, check_epsilon
 from .algorithms.base import Algorithm, Requirements
 from .arguments import whole
 from .conic import ConicProgram, Outcome, bounded_for_slopes
+from .curvature import smoothness
 from .entries import Entry
 from .errors import ModelError, PrivacyError
 from .fingerprint import fingerprint_of
@@ -27,6 +28,7 @@ from .model import Problem
 from .private import Private
 from .program import LocalProgram, Program, compile_problem, require_convex
 from .publication import Statistic, publication
+from .secret_state import UNKNOWN, Smoothness
 from .sensitivity import Sensitivity
 
 if TYPE_CHECKING:
@@ -60,6 +62,8 @@ class Plan:
         Per agent; None where nothing had to be derived.
     publications : tuple of (Statistic or None)
         Per agent, with ``release="once"``: what is released.
+    smoothness : tuple of Smoothness
+        Per agent, for methods whose agents keep vectors; zero where nothing follows from it.
     last : LastIterate or None
         With ``observer="last iterate"`` and noise: what the guarantee follows from.
     price : Price or None
@@ -81,6 +85,7 @@ class Plan:
     program: Program = field(repr=False)
     sensitivities: tuple[Sensitivity | None, ...] = field(repr=False)
     publications: tuple[Statistic | None, ...] = field(repr=False)
+    smoothness: tuple[Smoothness, ...] = field(repr=False)
     last: LastIterate | None = field(repr=False)
     price: Price | None
     losses: Mapping[str, Composition] = field(repr=False)
@@ -352,6 +357,12 @@ def make_plan(
     if (needs.minimises or needs.keeps) and chosen is not None and not once:
         for local, sensitivity in zip(program.agents, sensitivities, strict=True):
             _require_uniform(local, sensitivity, needs)
+    constants = tuple(
+        _smoothness_of(local, needs)
+        if needs.keeps and sensitivity is not None and chosen is not None and not once
+        else UNKNOWN
+        for local, sensitivity in zip(program.agents, sensitivities, strict=True)
+    )
     fading = chosen is not None and chosen.decay < 1 and release != "once"
     uneven = len(needs.weights) > 1 and release != "once"
     ratios, exposed = [1.0], steps * shares
@@ -412,6 +423,7 @@ def make_plan(
             rho=max(loss.rho for loss in losses.values()),
             groups=problem.group_names,
             needs=needs,
+            smoothness=constants,
             last=last,
             amplification=amplification,
         )
@@ -427,6 +439,7 @@ def make_plan(
         program,
         sensitivities,
         tuple(publications),
+        constants,
         last,
         price,
         losses,
@@ -579,6 +592,21 @@ def _require_uniform(
             f"as in agent '{local.name}', belong to none. Bound the data so that the sensitivity "
             f"is finite without clip=, or {remedy}."
         )
+
+
+def _smoothness_of(local: LocalProgram, needs: Requirements) -> Smoothness:
+    """What is derived, or else the user's claim."""
+    derived = smoothness(local.form)
+    if derived is not None:
+        return Smoothness(derived)
+    if needs.smoothness is None:
+        raise ModelError(
+            f"No smoothness constant can be derived for the objective of agent '{local.name}', and "
+            "how far one change moves what it keeps follows from it. Give the algorithm "
+            "smoothness=... with a bound for all admissible data, which the guarantee will call "
+            "asserted."
+        )
+    return Smoothness(needs.smoothness, asserted=True)
 
 
 def _require_bounded_start(

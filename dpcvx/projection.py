@@ -36,6 +36,8 @@ _DEPENDENT = 1e-6
 _ROUNDING = 1e-9
 # Affine blocks with more equations than this go to the conic program, which keeps them sparse.
 _AFFINE_LIMIT = 300
+# Gradient steps of a search inside an agent.
+_MOST = 100_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -697,9 +699,22 @@ class Minimisation:
 
     @classmethod
     def close(cls, D: float, L: float, m: float) -> Minimisation:
-        """As many steps as leave 1e-12 of the distance at the beginning."""
-        q = (L - m) / (L + D)
-        return cls(D, L, m, 1 if q <= 1e-12 else math.ceil(math.log(1e-12) / math.log(q)))
+        """As many steps as leave 1e-12 of the distance at the beginning.
+
+        Raises
+        ------
+        ModelError
+            If that takes more than 100,000.
+        """
+        gain = (m + D) / (L + D)
+        steps = math.inf if gain == 0 else math.log(1e-12) / math.log1p(-min(gain, 1 - 1e-12))
+        if not steps <= _MOST:
+            raise ModelError(
+                f"A local minimiser takes {steps:.3g} gradient steps with D = {D:g} and the "
+                f"smoothness constant {L:g}, about 28 (L + D) / (m + D): too many. Write a larger "
+                "D, or leave exact= out."
+            )
+        return cls(D, L, m, math.ceil(steps))
 
     @property
     def stretch(self) -> float:

@@ -138,8 +138,9 @@ def oracle_for(
     if plan.published:
         return partial(publish, form, sources, plan.publications[k], exit)
     level = None if plan.last is None else plan.last.level
-    smoothness = plan.algorithm.requirements.smoothness
-    return partial(PrivateOracle, form, sources, plan.sensitivities[k], exit, level, smoothness)
+    return partial(
+        PrivateOracle, form, sources, plan.sensitivities[k], exit, level, plan.smoothness[k]
+    )
 
 
 def _replay(

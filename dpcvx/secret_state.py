@@ -41,13 +41,32 @@ class Recipe:
     slopes: Mapping[str, float] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Smoothness:
+    """M of one agent's objective, for all admissible data.
+
+    Attributes
+    ----------
+    value : float
+    asserted : bool
+        Whether it is the user's claim.
+    """
+
+    value: float = 0.0
+    asserted: bool = False
+
+
+# Where nothing follows from it.
+UNKNOWN = Smoothness()
+
+
 class SecretState:
     """The vectors that one agent keeps, with how far one change of the data moves each.
 
     Parameters
     ----------
-    gradient : callable
-        Exact.
+    gradient, public : callable
+        The exact one, and that at zero data.
     change : float
         Bound of how far one change of the data moves it, in l2, at every point.
     smoothness : float
@@ -55,13 +74,19 @@ class SecretState:
     """
 
     def __init__(
-        self, gradient: Callable[[Array], Array], change: float, smoothness: float
+        self,
+        gradient: Callable[[Array], Array],
+        public: Callable[[Array], Array],
+        change: float,
+        smoothness: float,
     ) -> None:
-        self._gradient, self._change = gradient, change
+        self._gradient, self._public, self._change = gradient, public, change
         self._smoothness = smoothness * _UP
         self._vectors: dict[str, Array] = {}
         self._reaches: dict[str, float] = {}
+        self._sizes: dict[str, float] = {}
         self._centers: dict[str, Array] = {}
+        self._secret: set[str] = set()
 
     def keep(self, name: str, recipe: Recipe) -> None:
         """Make a vector, or make it anew; the recipe may name what it replaces."""
@@ -72,16 +97,32 @@ class SecretState:
             value += b * self._gradient(self._vectors[other])
         reach = math.fsum(abs(a) * self._reaches[u] for u, a in recipe.vectors.items())
         reach += math.fsum(abs(b) * self.slope_reach(u) for u, b in recipe.slopes.items())
+        # Of what is public in it, for the rounding of what is released.
+        size = float(np.abs(recipe.center).max(initial=0.0))
+        size += math.fsum(abs(a) * self._sizes[u] for u, a in recipe.vectors.items())
+        size += math.fsum(abs(b) * self.slope_size(u) for u, b in recipe.slopes.items())
+        if recipe.slopes or self._secret & recipe.vectors.keys():
+            self._secret.add(name)
+        else:
+            self._secret.discard(name)
         self._vectors[name], self._reaches[name] = value, reach
-        self._centers[name] = recipe.center
+        self._centers[name], self._sizes[name] = recipe.center, size
 
     def vector(self, name: str) -> Array:
         """A kept vector, shape (n,)."""
         return self._vectors[name]
 
-    def center(self, name: str) -> Array:
-        """The public part of a kept vector."""
-        return self._centers[name]
+    def secret(self, name: str) -> bool:
+        """Whether gradients went into a kept vector."""
+        return name in self._secret
+
+    def size(self, name: str) -> float:
+        """About the largest entry of a kept vector, from public numbers."""
+        return self._sizes[name]
+
+    def slope_size(self, name: str) -> float:
+        """The same of the gradient there."""
+        return float(np.abs(self._public(self._centers[name])).max(initial=0.0))
 
     def slope(self, name: str) -> Array:
         """The gradient at a kept vector, shape (n,)."""

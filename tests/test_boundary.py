@@ -21,7 +21,16 @@ PACKAGE = Path(dp.__file__).parent
 
 # name -> modules (below dpcvx, without suffix) that may import it.
 IMPORTERS = {
-    "dpcvx.oracle": {"worker", "run", "resume", "result", "not_private", "check", "audit"},
+    "dpcvx.oracle": {
+        "worker",
+        "run",
+        "resume",
+        "result",
+        "not_private",
+        "exposure",
+        "check",
+        "audit",
+    },
     "dpcvx.oracle.PrivateOracle": {"run"},
     "dpcvx.oracle.Exit": {"run", "check"},  # check: its own exit, for made-up data
     "dpcvx.oracle.publish": {"run"},
@@ -29,6 +38,7 @@ IMPORTERS = {
     "dpcvx.oracle.read": {"not_private", "check", "audit"},
     "dpcvx.private.unseal": {"oracle"},
     "dpcvx.private.source_of": {"run", "not_private"},
+    "dpcvx.exposure": {"not_private"},  # replays along private gradients
     "dpcvx.not_private": {"__init__", "compare"},  # compare: on stand-in data
     # network: seeded random graphs, which are public.
     "dpcvx.noise": {

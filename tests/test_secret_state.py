@@ -18,7 +18,10 @@ recipes = st.lists(
 
 def states(H, shift, change, smoothness):
     """Two states whose gradients differ by a vector."""
-    made = [SecretState(lambda x, c=c: H @ x + c, change, smoothness) for c in (np.zeros(n), shift)]
+    made = [
+        SecretState(lambda x, c=c: H @ x + c, lambda x: H @ x, change, smoothness)
+        for c in (np.zeros(n), shift)
+    ]
     for state in made:
         for name in "ab":
             state.keep(name, Recipe(np.ones(n)))
@@ -60,10 +63,21 @@ def test_a_recipe_may_name_what_it_replaces():
     (state, _) = states(np.eye(n), np.ones(n), 1.0, 1.0)
     state.keep("a", Recipe(np.full(n, 10.0), {"a": 2.0, "b": 1.0}, {"a": -1.0}))
     assert state.vector("a").tolist() == [12.0] * n
-    assert state.center("a").tolist() == [10.0] * n
+    assert state.size("a") == 14.0 and state.secret("a")
     assert state.reach("a") == 1.0
 
 
 def test_what_is_public_has_no_reach():
     (state, _) = states(np.eye(n), np.ones(n), 1.0, 1.0)
     assert state.reach("a") == 0.0 and state.slope_reach("a") == 1.0
+    assert not state.secret("a")
+
+
+def test_what_is_made_of_secrets_is_secret_until_it_is_made_anew():
+    """Whatever their reach: it may be too small for a number."""
+    (state, _) = states(np.eye(n), np.ones(n), 0.0, 0.0)
+    state.keep("a", Recipe(np.ones(n), slopes={"b": 1.0}))
+    state.keep("b", Recipe(np.ones(n), {"a": 1.0}))
+    assert state.reach("b") == 0.0 and state.secret("b")
+    state.keep("b", Recipe(np.ones(n)))
+    assert not state.secret("b")

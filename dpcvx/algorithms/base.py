@@ -158,10 +158,8 @@ class Requirements:
     keeps : bool
         Agents keep vectors that depend on exact gradients. How far one change moves these follows
         from the smoothness of the objectives.
-    smoothness : float
-        That of all of them, once resolved.
-    claims_smoothness : bool
-        It is the user's claim.
+    smoothness : float or None
+        The user's claim for agents whose objective has no derived one.
     weights : tuple of float
         Of the noise in the releases of a round, one after the other.
     free : int
@@ -181,8 +179,7 @@ class Requirements:
     moves: bool = False
     minimises: bool = False
     keeps: bool = False
-    smoothness: float = 0.0
-    claims_smoothness: bool = False
+    smoothness: float | None = None
     weights: tuple[float, ...] = (1.0,)
     free: int = 0
     coupled: bool = False

@@ -24,6 +24,7 @@ form of the first two here.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -37,9 +38,11 @@ from ..projection import Descent, Minimisation
 from .base import Local, Oracle, Requirements
 from .neighbours import Graph, Inbox, NeighbourMethod, shared, spread
 from .step_size import smooth_constant
-from .walker import Walker, minimisation
+from .walker import Walker, check_exact, minimisation
 
 Array = NDArray[np.float64]
+# Power of ten by which D may grow.
+_LONGEST = 12
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,7 @@ class DecentralizedADMM(NeighbourMethod):
         D of a round over that of the round before.
     exact : bool
         Minimise in local steps, to 1e-12, instead of linearising; objectives need a smoothness
-        constant.
+        constant L, and a step takes about 28 (L + D) / D gradients.
     output : {"average", "last", None}
         Which iterate the result reports first: None takes the average under noise, the last
         iterate without.
@@ -90,6 +93,7 @@ class DecentralizedADMM(NeighbourMethod):
                 f"dp.DecentralizedADMM(randomness={self.randomness!r}) must be a number from 0 "
                 "(fixed weights) to 1 (anywhere between own point and neighbours')."
             )
+        check_exact("dp.DecentralizedADMM", self.exact)
         if not (finite(self.growth) and self.growth >= 1):
             raise ModelError(
                 f"dp.DecentralizedADMM(growth={self.growth!r}) must be a number of at least 1: "
@@ -101,6 +105,16 @@ class DecentralizedADMM(NeighbourMethod):
         """Convex objectives; one release per agent and round."""
         exact = bool(self.exact)
         return Requirements(convex=True, exact=False, releases=1, moves=True, minimises=exact)
+
+    def releases(self, rounds: int, program: Program) -> int:
+        """One per round; a D that leaves no room for another step is refused here."""
+        if (rounds - 1) * math.log10(self.growth) > _LONGEST:
+            raise ModelError(
+                f"dp.DecentralizedADMM(growth={self.growth:g}) makes D more than 1e{_LONGEST} "
+                f"times as large within {rounds} rounds, so that the last ones move nothing. Write "
+                "a growth closer to 1."
+            )
+        return super().releases(rounds, program)
 
     def resolved(self, program: Program, step_epsilon: float) -> DecentralizedADMM:
         """Fill in the network, D and zeta."""

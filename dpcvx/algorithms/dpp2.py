@@ -20,6 +20,7 @@ which agents can compute from y and q.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -27,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arguments import check_positive, finite
+from ..curvature import smoothness
 from ..errors import ModelError
 from ..network import Network
 from ..program import Program
@@ -35,7 +37,6 @@ from .base import Local, Oracle
 from .dpp2_theory import Parameters, spectrum, theory_parameters, violations
 from .neighbours import Graph, Inbox, Mail, mixed, shared
 from .secret_points import SecretPointMethod, require_open
-from .step_size import known_smoothness
 
 Array = NDArray[np.float64]
 # Under which an agent keeps its point.
@@ -87,15 +88,13 @@ class DPP2(SecretPointMethod[Memory]):
     ratio : float
         Scale of w over that of e.
     smoothness : float, optional
-        Largest smoothness constant of an agent's objective, for all admissible data; derived if
-        omitted.
+        Of agents' objectives for which none can be derived, for all admissible data; the guarantee
+        then says that it is asserted.
     weights : str
         W; see `dpcvx.network.network`.
     output : {"average", "last", None}
         Which iterate the result reports first: None takes the average under noise, the last
         iterate without. Both are of points with their noise.
-    claimed : bool
-        Whether the smoothness is the user's claim; set by the plan.
 
     Raises
     ------
@@ -113,7 +112,6 @@ class DPP2(SecretPointMethod[Memory]):
     smoothness: float | None = None
     weights: str = "metropolis"
     output: Literal["average", "last"] | None = None
-    claimed: bool = False
 
     def __post_init__(self) -> None:
         self.check_output("dp.DPP2")
@@ -130,13 +128,12 @@ class DPP2(SecretPointMethod[Memory]):
             )
 
     def resolved(self, program: Program, step_epsilon: float) -> DPP2:
-        """Fill in the network and the smoothness constant, and check the form of the problem."""
+        """Fill in the network and the steps, and check the form of the problem."""
         graph = self.network_of(program, self.weights)
         require_open(program, "dp.DPP2")
-        M, claimed = known_smoothness(program, self.smoothness, "dp.DPP2")
-        resolved = replace(self, graph=graph, smoothness=M or None, claimed=claimed)
+        resolved = replace(self, graph=graph)
         if self.alpha == "theory":
-            found = theory_parameters(_P(graph), M or 1.0)
+            found = theory_parameters(_P(graph), self._smoothness(program) or 1.0)
             return replace(resolved, alpha=found.alpha, beta=found.beta, rho=found.rho)
         largest = spectrum(_P(graph))[1]
         if not self.beta * largest < self.alpha:
@@ -152,14 +149,26 @@ class DPP2(SecretPointMethod[Memory]):
         assert self.alpha != "theory"  # resolved
         return self.alpha
 
-    def violated(self) -> list[str]:
-        """Conditions (24) to (27) that the resolved parameters violate, in words.
+    def violated(self, program: Program) -> list[str]:
+        """Conditions (24) to (27) that the parameters violate, in words.
 
         They are neither necessary nor, as `dpcvx.algorithms.dpp2_theory` shows, sufficient.
         """
-        assert isinstance(self.graph, Network)
-        parameters = Parameters(self._alpha, self.beta, self.rho)
-        return violations(_P(self.graph), self.smoothness or 0.0, parameters, self.graph)
+        resolved = self.resolved(program, math.inf)
+        assert isinstance(resolved.graph, Network)
+        parameters = Parameters(resolved._alpha, resolved.beta, resolved.rho)
+        M = self._smoothness(program)
+        return violations(_P(resolved.graph), M, parameters, resolved.graph)
+
+    def _smoothness(self, program: Program) -> float:
+        """M, the largest of all agents."""
+        constants = [smoothness(local.form) for local in program.agents]
+        if None in constants and self.smoothness is None:
+            raise ModelError(
+                "(24) to (27) need a smoothness constant of every agent, and none can be derived "
+                "for some. Write dp.DPP2(smoothness=...)."
+            )
+        return max(self.smoothness or 0.0 if M is None else M for M in constants)
 
     def points(self, server: Mail, sent: Array, t: int) -> Array:
         """x + w, which y hides from nobody who knows eta and the y before."""

@@ -25,7 +25,6 @@ from ..secret_state import Recipe
 from .base import Local, Oracle
 from .neighbours import Graph, Inbox, mixed, shared
 from .secret_points import SecretPointMethod, require_open
-from .step_size import known_smoothness
 
 Array = NDArray[np.float64]
 # Under which an agent keeps its point, the one before, and its direction.
@@ -67,15 +66,13 @@ class GradientTracking(SecretPointMethod[Tracker]):
     ratio : float
         Scale of the points' noise over that of the directions'.
     smoothness : float, optional
-        Largest smoothness constant of an agent's objective, for all admissible data; derived if
-        omitted.
+        Of agents' objectives for which none can be derived, for all admissible data; the guarantee
+        then says that it is asserted.
     weights : str
         W; see `dpcvx.network.network`.
     output : {"average", "last", None}
         Which iterate the result reports first: None takes the average under noise, the last
         iterate without. Both are of points with their noise.
-    claimed : bool
-        Whether the smoothness is the user's claim; set by the plan.
 
     Raises
     ------
@@ -89,7 +86,6 @@ class GradientTracking(SecretPointMethod[Tracker]):
     smoothness: float | None = None
     weights: str = "metropolis"
     output: Literal["average", "last"] | None = None
-    claimed: bool = False
 
     def __post_init__(self) -> None:
         self.check_output("dp.GradientTracking")
@@ -98,11 +94,10 @@ class GradientTracking(SecretPointMethod[Tracker]):
         check_positive("dp.GradientTracking", "smoothness", self.smoothness)
 
     def resolved(self, program: Program, step_epsilon: float) -> GradientTracking:
-        """Fill in the network and the smoothness constant, and check the form of the problem."""
+        """Fill in the network, and check the form of the problem."""
         graph = self.network_of(program, self.weights)
         require_open(program, "dp.GradientTracking")
-        M, claimed = known_smoothness(program, self.smoothness, "dp.GradientTracking")
-        return replace(self, graph=graph, smoothness=M or None, claimed=claimed)
+        return replace(self, graph=graph)
 
     def start_agent(self, local: Local) -> Tracker:
         """At the public start."""

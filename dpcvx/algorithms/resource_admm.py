@@ -29,7 +29,7 @@ from ..projection import Descent, Minimisation
 from .base import Local, Oracle, Requirements
 from .step_size import smooth_constant
 from .summed import Heard, SecretSharing, SummedMethod
-from .walker import Walker, minimisation, moved
+from .walker import Walker, check_exact, minimisation, moved
 
 Array = NDArray[np.float64]
 
@@ -74,6 +74,7 @@ class ResourceADMM(SummedMethod):
 
     def __post_init__(self) -> None:
         self.check("dp.ResourceADMM")
+        check_exact("dp.ResourceADMM", self.exact)
         for name in ("rho", "zeta", "D"):
             optional = name != "rho"
             check_positive("dp.ResourceADMM", name, getattr(self, name), optional=optional)

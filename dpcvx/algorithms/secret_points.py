@@ -46,14 +46,12 @@ class SecretPointMethod(MailMethod[A], Generic[A]):
     ratio : float
         Scale of the points' noise over that of the vectors'.
     smoothness : float or None
-    claimed : bool
-        Whether it is the user's claim; set by the plan.
+        The user's claim, for agents for which none is derived.
     """
 
     alpha: float | Literal["theory"]
     ratio: float
     smoothness: float | None
-    claimed: bool
 
     exchanges = 2
 
@@ -65,8 +63,7 @@ class SecretPointMethod(MailMethod[A], Generic[A]):
             exact=False,
             releases=2,
             keeps=True,
-            smoothness=self.smoothness or 0.0,
-            claims_smoothness=self.claimed,
+            smoothness=self.smoothness,
             # One change moves a new point alpha times as far as the vector before.
             weights=(1.0 if self.alpha == "theory" else self.ratio / self.alpha, 1.0),
             free=1,

@@ -255,23 +255,6 @@ def smooth_constant(program: Program) -> float | None:
     return max(known) if len(known) == len(constants) else None
 
 
-def known_smoothness(program: Program, claimed: float | None, owner: str) -> tuple[float, bool]:
-    """The derived constant of all agents, or else the claimed one, and whether it is a claim.
-
-    What is derived holds, whatever is claimed.
-    """
-    derived = smooth_constant(program)
-    if derived is not None:
-        return derived, False
-    if claimed is None:
-        raise ModelError(
-            "No smoothness constant can be derived for some agent, and how far one change moves "
-            f"what it keeps follows from it. Write {owner}(smoothness=...) with a bound for all "
-            "admissible data, which the guarantee will call asserted."
-        )
-    return claimed, True
-
-
 def _largest_smoothness(program: Program, remedy: str) -> float:
     L = smooth_constant(program)
     if L is None:

@@ -69,6 +69,15 @@ def moved(
     return replace(state, x=x, average=average, turns=n, outcome=found.outcome)
 
 
+def check_exact(owner: str, exact: object) -> None:
+    """Refuse anything but True and False, and what a plan puts in their place."""
+    if not isinstance(exact, bool | Minimisation):
+        raise ModelError(
+            f"{owner}(exact={exact!r}) must be True for local minimisers, or False for linearised "
+            "steps."
+        )
+
+
 def minimisation(program: Program, D: float, owner: str) -> Minimisation:
     """The search with which all agents minimise ``f(x) + D/2 ||x - v||^2``.
 

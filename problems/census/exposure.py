@@ -1,20 +1,4 @@
-r"""What single outputs revealed: ex-post losses. Not a guarantee, not private.
-
-A coordinate of what agent i sends in round k is uniform on an interval, plus Laplace noise. The
-ends of the interval are known to everyone but for the private gradient:
-
-=============  ====================================================  ============================
-rule           middle                                                length
-=============  ====================================================  ============================
-``admm``       :math:`(x_i + \bar x_{N_i}) / 2 + \lambda_i / D`      randomness times
-                                                                     :math:`|x_i - \bar x_{N_i}|`
-``pair``       :math:`\bar x`                                        :math:`2 |x_a - x_b| / N`
-``range``      between smallest and largest of the neighbourhood     their distance
-=============  ====================================================  ============================
-
-all minus alpha times the gradient. See `dpcvx.ex_post`. Exact steps have the gradient at the new
-point, without noise: their intervals are known here, but not the losses.
-"""
+"""What single outputs revealed: ex-post losses, summed up. Not a guarantee, not private."""
 
 from __future__ import annotations
 
@@ -25,16 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 import dpcvx as dp
-from dpcvx.algorithms.decentralized_gradient import drawn
-from dpcvx.algorithms.step_size import as_step
-from dpcvx.ex_post import Losses, expected, observed
-from dpcvx.network import Network
+from dpcvx.ex_post import Kind
 from problems.census.records import Records
-from problems.census.study import gradients
+from problems.census.study import data_of
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-# Of the expectations, each of which is an integral.
+# Of the expectations that are shown.
 _POINTS = 12
 
 
@@ -59,105 +40,24 @@ class Exposure:
     expected: Floats
 
 
-def exposure(plan: dp.Plan, parts: Sequence[Records], X: Floats) -> Exposure:
-    """Of a run with Laplace noise.
+def exposure(plan: dp.Plan, parts: Sequence[Records], transcript: dp.Transcript) -> Exposure:
+    """Of a run with Laplace noise, random weights and linearised steps.
 
     Parameters
     ----------
     plan : dp.Plan
     parts : sequence of Records
-        What the agents hold: the same number each, so that their sensitivities are equal.
-    X : ndarray, shape (K + 1, N, d)
-        The public start, and what was sent in every round.
+        What the agents hold.
+    transcript : dp.Transcript
+        Of the run.
     """
-    d = X.shape[-1]
-    sensitivity = plan.sensitivities[0]
-    assert plan.calibrated is not None and sensitivity is not None
-    reach, change = sensitivity.bound(2).value, sensitivity.bound(1).value
-    low, length = intervals(plan, parts, X)
-    seen, means = [], []
-    K = len(X) - 1
+    K = transcript.rounds
+
+    def shares(kind: Kind) -> Floats:
+        found = dp.not_private.ex_post(plan, transcript, data_of(parts), kind=kind).values()
+        return np.mean(
+            [(own.values / own.worst).reshape(K, -1).mean(axis=1) for own in found], axis=0
+        )
+
     rounds = np.unique(np.rint(np.linspace(1, K, min(_POINTS, K))).astype(np.int64))
-    for t in range(1, len(X)):
-        alpha = step_of(plan, t)
-        scale = plan.calibrated.at(t).grid(alpha * change, d).scale
-        omega, beta, shift = length[t - 1], 1 / scale, alpha * reach
-        losses = observed(X[t] - low[t - 1], omega=omega, beta=beta, shift=shift)
-        seen.append(_share(losses))
-        if t in rounds:
-            means.append(_share(expected(omega=omega, beta=beta, shift=shift)))
-    return Exposure(np.array(seen), rounds, np.array(means))
-
-
-def _share(losses: Losses) -> float:
-    return float(np.mean(losses.values / losses.worst))
-
-
-def intervals(plan: dp.Plan, parts: Sequence[Records], X: Floats) -> tuple[Floats, Floats]:
-    """Lower ends and lengths, shape (K, N, d); lengths are zero for fixed weights."""
-    method = plan.algorithm
-    lows, lengths = [], []
-    lam = np.zeros_like(X[0])
-    for t in range(1, len(X)):
-        own, alpha = X[t - 1], step_of(plan, t)
-        if isinstance(method, dp.DecentralizedADMM):
-            assert method.zeta is not None
-            net = _network(method)
-            lam = lam - method.zeta * net.laplacian @ own
-            means = own - net.laplacian @ own / np.array(net.degrees)[:, None]
-            length = method.randomness * np.abs(own - means)
-            low = (own + means) / 2 + alpha * lam - length / 2
-            at = X[t] if method.exact else own
-        else:
-            low, length, at = _aggregates(method, own)
-        moves = moving(plan, t)
-        ends = own.copy()
-        ends[:, moves] = (low - alpha * gradients(parts, at))[:, moves]
-        lows.append(ends)
-        lengths.append(length)
-    return np.array(lows), np.array(lengths)
-
-
-def step_of(plan: dp.Plan, t: int) -> float:
-    """alpha: what a gradient is multiplied by in round t."""
-    method = plan.algorithm
-    if isinstance(method, dp.DecentralizedADMM):
-        assert method.D is not None
-        return 1 / (method.D * method.growth ** (t - 1))
-    assert isinstance(method, (dp.DecentralizedGradient, dp.MeanGradient))
-    rule = as_step(method.step)
-    assert rule is not None  # resolved
-    return rule.eta(t)
-
-
-def moving(plan: dp.Plan, t: int) -> Ints:
-    """The entries that move in round t."""
-    method, d = plan.algorithm, plan.program.size
-    some = method.coordinates if isinstance(method, dp.DecentralizedGradient) else None
-    return np.arange(d) if some is None else drawn(t, d, some)
-
-
-def _network(method: dp.DecentralizedADMM | dp.DecentralizedGradient) -> Network:
-    assert isinstance(method.graph, Network)  # resolved
-    return method.graph
-
-
-def _aggregates(method: object, own: Floats) -> tuple[Floats, Floats, Floats]:
-    """Lower ends, lengths, and the points of the gradients."""
-    middle = np.repeat(own.mean(axis=0, keepdims=True), len(own), axis=0)
-    length = np.zeros_like(own)
-    if isinstance(method, dp.MeanGradient):
-        return middle, length, middle
-    assert isinstance(method, dp.DecentralizedGradient)
-    network, rule = _network(method), method.aggregate
-    if rule == "range":
-        around = [own[[i, *network.neighbours[i]]] for i in range(len(own))]
-        low = np.array([rows.min(axis=0) for rows in around])
-        return low, np.array([rows.max(axis=0) for rows in around]) - low, own
-    if rule == "mixing":
-        return network.weights @ own, length, own
-    if rule == "pair":
-        distances = np.abs(own[:, None] - own[None]).sum(axis=2)
-        a, b = np.unravel_index(int(distances.argmax()), distances.shape)
-        length += 2 * np.abs(own[a] - own[b]) / len(own)
-    return middle - length / 2, length, middle
+    return Exposure(shares("observed"), rounds, shares("expected")[rounds - 1])

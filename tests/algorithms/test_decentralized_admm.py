@@ -438,3 +438,28 @@ class Given:
 def test_D_does_not_fall(value):
     with pytest.raises(dp.ModelError, match="growth=.*at least 1"):
         dp.DecentralizedADMM(growth=value)
+
+
+def test_a_D_that_outgrows_the_steps_is_refused():
+    with pytest.raises(dp.ModelError, match="growth=10.*closer to 1"):
+        noisy(study(3), dp.DecentralizedADMM("path", growth=10.0), 30)
+    noisy(study(3), dp.DecentralizedADMM("path", growth=10.0), 10)
+
+
+@pytest.mark.parametrize("D", [1e-7, 5e-324])
+def test_searches_without_end_are_refused(D):
+    x = cp.Variable(2, name="x")
+    d = dp.Private(np.zeros(2), name="d", adjacency=dp.Within(0.1))
+    flat = cp.sum(cp.logistic(x)) + d @ x
+    problem = dp.Problem(
+        [dp.Agent(cp.Minimize(flat), name=name) for name in "a"]
+        + [dp.Agent(cp.Minimize(cp.sum(cp.logistic(x))), name="b")]
+    )
+    with pytest.raises(dp.ModelError, match="gradient steps with D = .*too many"):
+        problem.plan(dp.DecentralizedADMM("path", D=D, exact=True), mechanism=None)
+
+
+def test_exact_is_yes_or_no():
+    for method in (dp.DecentralizedADMM, dp.ResourceADMM):
+        with pytest.raises(dp.ModelError, match=r"exact='yes'\) must be True"):
+            method(exact="yes")

@@ -1,0 +1,95 @@
+r"""Where noise-free steps end, by hand: the formulas that the package's replays are held against.
+
+A coordinate of what agent i sends in round k is uniform on an interval, plus noise. The ends of the
+interval are known to everyone but for the private gradient:
+
+=============  ====================================================  ============================
+rule           middle                                                length
+=============  ====================================================  ============================
+``admm``       :math:`(x_i + \bar x_{N_i}) / 2 + \lambda_i / D`      randomness times
+                                                                     :math:`|x_i - \bar x_{N_i}|`
+``pair``       :math:`\bar x`                                        :math:`2 |x_a - x_b| / N`
+``range``      between smallest and largest of the neighbourhood     their distance
+=============  ====================================================  ============================
+
+all minus alpha times the gradient. Exact steps have the gradient at the new point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+import dpcvx as dp
+from dpcvx.algorithms.step_size import as_step
+from dpcvx.network import Network
+from problems.census.experiment import moving
+from problems.census.records import Records
+from problems.census.study import gradients
+
+Floats = NDArray[np.float64]
+
+
+def intervals(plan: dp.Plan, parts: Sequence[Records], X: Floats) -> tuple[Floats, Floats]:
+    """Lower ends and lengths, shape (K, N, d); lengths are zero for fixed weights."""
+    method = plan.algorithm
+    lows, lengths = [], []
+    lam = np.zeros_like(X[0])
+    for t in range(1, len(X)):
+        own, alpha = X[t - 1], step_of(plan, t)
+        if isinstance(method, dp.DecentralizedADMM):
+            assert method.zeta is not None
+            net = _network(method)
+            lam = lam - method.zeta * net.laplacian @ own
+            means = own - net.laplacian @ own / np.array(net.degrees)[:, None]
+            length = method.randomness * np.abs(own - means)
+            low = (own + means) / 2 + alpha * lam - length / 2
+            at = X[t] if method.exact else own
+        else:
+            low, length, at = _aggregates(method, own)
+        moves = moving(plan, t)
+        ends = own.copy()
+        ends[:, moves] = (low - alpha * gradients(parts, at))[:, moves]
+        lows.append(ends)
+        lengths.append(length)
+    return np.array(lows), np.array(lengths)
+
+
+def step_of(plan: dp.Plan, t: int) -> float:
+    """alpha: what a gradient is multiplied by in round t."""
+    method = plan.algorithm
+    if isinstance(method, dp.DecentralizedADMM):
+        assert method.D is not None
+        return 1 / (method.D * method.growth ** (t - 1))
+    assert isinstance(method, (dp.DecentralizedGradient, dp.MeanGradient))
+    rule = as_step(method.step)
+    assert rule is not None  # resolved
+    return rule.eta(t)
+
+
+def _network(method: dp.DecentralizedADMM | dp.DecentralizedGradient) -> Network:
+    assert isinstance(method.graph, Network)  # resolved
+    return method.graph
+
+
+def _aggregates(method: object, own: Floats) -> tuple[Floats, Floats, Floats]:
+    """Lower ends, lengths, and the points of the gradients."""
+    middle = np.repeat(own.mean(axis=0, keepdims=True), len(own), axis=0)
+    length = np.zeros_like(own)
+    if isinstance(method, dp.MeanGradient):
+        return middle, length, middle
+    assert isinstance(method, dp.DecentralizedGradient)
+    network, rule = _network(method), method.aggregate
+    if rule == "range":
+        around = [own[[i, *network.neighbours[i]]] for i in range(len(own))]
+        low = np.array([rows.min(axis=0) for rows in around])
+        return low, np.array([rows.max(axis=0) for rows in around]) - low, own
+    if rule == "mixing":
+        return network.weights @ own, length, own
+    if rule == "pair":
+        distances = np.abs(own[:, None] - own[None]).sum(axis=2)
+        a, b = np.unravel_index(int(distances.argmax()), distances.shape)
+        length += 2 * np.abs(own[a] - own[b]) / len(own)
+    return middle - length / 2, length, middle
