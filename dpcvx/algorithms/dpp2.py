@@ -86,7 +86,8 @@ class DPP2(SecretPointMethod[Memory]):
     damping : float
         Weight of the differences of x; 0 for the printed method.
     ratio : float
-        Scale of w over that of e.
+        Scale of w over that of e; 1 as in the paper. alpha charges both releases alike, and leaves
+        less of the gap under small totals.
     smoothness : float, optional
         Of agents' objectives for which none can be derived, for all admissible data; the guarantee
         then says that it is asserted.

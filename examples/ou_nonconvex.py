@@ -1,0 +1,392 @@
+r"""Nonconvex classification over a network, as in Ou, Wang, Liu and Lu, section VI.
+
+Figures 1 and 2 (the gap against rounds, by the decay r and the scale u of the noise) with what
+every curve guarantees in total, and Figure 3 the other way round: the gap against the total
+epsilon, the same for all methods, whose parameters come from one public search. Besides, what the
+first tier of privacy hides, what damps disagreement, and which of the paper's conditions its
+parameters violate. Records are made up, with rows so long that M is 5.03 for all data of that
+length; gaps are computed on them in the open and are not private.
+
+    python -m examples.ou_nonconvex                                 # a small network, half a minute
+    python -m examples.ou_nonconvex --full --plot out --workers 2   # the paper's sizes, 25 minutes
+    python -m examples.ou_nonconvex --full --tune --workers 2       # the search, 2 minutes
+
+Noise is relative to what it has to cover. For the scales u r^k of the paper its multiplier is u
+over the l1 sensitivity of the gradient that leaves, sqrt(d) delta / (1 - alpha M) after the first
+rounds; in these it is smaller than the paper's, as is what there is to cover. The first point is
+public and has none. Points are measured as they leave, with their noise: the paper measures x
+itself, which agents cannot hand out without uncovering their last gradient.
+
+Differences from the paper, and what it prints that is not so (`dpcvx.algorithms.dpp2_theory`):
+
+* P is I - W with Metropolis weights: with a Laplacian, G is not positive definite at alpha = 0.1
+  and beta = 0.05. Conditions (25) to (27) fail in any case (printed below).
+* Theorem 3 leaves out round 0 and has exponents that are smaller by one (printed below, beside the
+  corrected sum). Corollary 1 is wrong: noise is calibrated by the sum itself.
+* r = 0 leaves noise in round 0 only, and no guarantee: here it has none at all. epsilon grows like
+  r^-K. After 200 rounds the curves of Figure 1 have epsilons of 200 (r = 0.99) to 5e59 (r = 0.5),
+  no protection, and disagreement that noise has left behind: no gap is below the start's.
+* Figure 3 compares methods at the same decay and calls it the same privacy. Their sensitivities
+  differ, and so do their epsilons.
+* "Zero leakage" by the merged variables: x + w follows from two messages in a row.
+* Theorems 1 and 2 fail without curvature: disagreement is damped by nothing else.
+* The measure of Figure 3, the agents' gradients one below the other, is not zero at a stationary
+  point. (31) is used throughout.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+from rich.progress import track
+
+import dpcvx as dp
+from problems.nonconvex_classification import figures
+from problems.nonconvex_classification.experiment import (
+    ALPHA,
+    BETA,
+    DECAY,
+    RHO,
+    Contest,
+    Curve,
+    Damping,
+    Eavesdropping,
+    Size,
+    Trace,
+    chosen,
+    damping_of,
+    eavesdrop,
+    paper_method,
+    run_one,
+    setting,
+    spread,
+)
+from problems.nonconvex_classification.methods import DELTA, EPSILONS, METHODS, Choice, Method
+from problems.nonconvex_classification.study import Classification
+from problems.nonconvex_classification.tuned import CHOICES
+from problems.nonconvex_classification.tuning import SEEDS
+
+Job = TypeVar("Job")
+Out = TypeVar("Out")
+
+# Of the paper.
+DECAYS = (0.0, 0.5, 0.9, 0.95, 0.97, 0.98, 0.99)
+SCALES = (0.0, 0.1, 0.3, 0.6, 1.0, 3.0, 5.0)
+
+
+@dataclass(frozen=True)
+class Mode:
+    """How much is run.
+
+    Attributes
+    ----------
+    size : Size
+    rounds : int
+        Of Figures 1 and 2.
+    decays, scales, epsilons : tuple of float
+    methods : tuple of Method
+    seeds : int
+        Runs of every method and epsilon.
+    most : int
+        Rounds that a method has at most: later ones of its choice are left out.
+    swings : int
+        Rounds of the counterexample to Theorem 2.
+    """
+
+    size: Size
+    rounds: int
+    decays: tuple[float, ...]
+    scales: tuple[float, ...]
+    epsilons: tuple[float, ...]
+    methods: tuple[Method, ...]
+    seeds: int
+    most: int
+    swings: int
+
+
+SHORT = Mode(
+    Size(8, 200, 10, None, 0.6), 30, (0.0, 0.5, 0.9, 0.99), (0.0, 0.1, 1.0, 5.0), (1.0, 1e3),
+    METHODS, 1, 30, 250,
+)  # fmt: skip
+FULL = Mode(Size(), 200, DECAYS, SCALES, EPSILONS, METHODS, 3, 100, 600)
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """All results.
+
+    Attributes
+    ----------
+    mode : Mode
+    decays, scales : dict of Curve to Trace
+        Figures 1 and 2.
+    contests : dict of Method to dict of float to list of Trace
+        By total epsilon.
+    start : float
+        Mean gap at the public start.
+    eavesdropping : Eavesdropping
+    damping : Damping
+    violated : list of str
+        Of the paper's conditions, by its parameters.
+    """
+
+    mode: Mode
+    decays: dict[Curve, Trace]
+    scales: dict[Curve, Trace]
+    contests: dict[Method, dict[float, list[Trace]]]
+    start: float
+    eavesdropping: Eavesdropping
+    damping: Damping
+    violated: list[str]
+
+
+def experiment(mode: Mode, workers: int = 1) -> Found:
+    """Everything, with a progress bar."""
+    by_decay = [Curve(r, 1.0, mode.rounds) for r in mode.decays]
+    by_scale = [Curve(DECAY, u, mode.rounds) for u in mode.scales]
+    matches = [
+        Contest(method, limited(CHOICES[method.name, epsilon], mode.most), epsilon)
+        for method in mode.methods
+        for epsilon in mode.epsilons
+    ]
+    jobs = [(what, mode.size, seed) for what in matches for seed in range(mode.seeds)]
+    # One run without noise, and one where both figures meet.
+    curves = dict.fromkeys(_same(curve) for curve in (*by_decay, *by_scale))
+    everything = [(curve, mode.size, 0) for curve in curves] + jobs
+    made = dict(zip(everything, _done(run_one, everything, workers, "runs"), strict=True))
+    contests: dict[Method, dict[float, list[Trace]]] = {m: {} for m in mode.methods}
+    for match, size, seed in jobs:
+        contests[match.method].setdefault(match.epsilon, []).append(made[match, size, seed])
+    own = setting(mode.size, 0)
+    plan = own.study.problem.plan(paper_method(own.network), mechanism=None, rounds=1)
+    assert isinstance(plan.algorithm, dp.DPP2)
+    zero = np.zeros((mode.size.agents, mode.size.size))
+    starts = [setting(mode.size, seed).measures.gap(zero) for seed in range(mode.seeds)]
+    return Found(
+        mode,
+        {curve: made[_same(curve), mode.size, 0] for curve in by_decay},
+        {curve: made[_same(curve), mode.size, 0] for curve in by_scale},
+        contests,
+        float(np.mean(starts)),
+        eavesdrop(Curve(DECAY, 1.0, mode.rounds), mode.size, 0),
+        damping_of(mode.size, mode.swings),
+        plan.algorithm.violated(plan.program),
+    )
+
+
+def limited(choice: Choice, most: int) -> Choice:
+    """With at most so many rounds."""
+    return replace(choice, rounds=min(choice.rounds, most))
+
+
+def _same(curve: Curve) -> Curve:
+    return replace(curve, decay=0.0, scale=0.0) if curve.silent else curve
+
+
+def _done(do: Callable[[Job], Out], jobs: Sequence[Job], workers: int, name: str) -> list[Out]:
+    bar = partial(
+        track, description=name, total=len(jobs), transient=True, disable=not sys.stdout.isatty()
+    )
+    if workers == 1:
+        return list(bar(map(do, jobs)))
+    with ProcessPoolExecutor(workers) as pool:
+        return list(bar(pool.map(do, jobs)))
+
+
+def table(found: Found) -> str:
+    """All tables."""
+    mode, own = found.mode, setting(found.mode.size, 0)
+    lines = [
+        f"Nonconvex classification, N = {mode.size.agents}, m = {mode.size.each}, "
+        f"d = {mode.size.size}, {len(own.network.edges)} edges, M = {own.study.smoothness:g}, "
+        f"delta = {own.study.sensitivity:.4g}: a replaced record moves",
+        "a gradient so far, in l2. Gaps (31) are computed on the records in the open: not private.",
+    ]
+    lines += _curves(
+        own.study, found.decays, "Figure 1: scale u = 1, by the decay r", lambda c: c.decay
+    )
+    lines += _curves(
+        own.study, found.scales, f"Figure 2: decay r = {DECAY:g}, by the scale u", lambda c: c.scale
+    )
+    lines += _contests(found)
+    lines += _eavesdropping(found.eavesdropping)
+    lines += _damping(found.damping)
+    lines += _violated(found)
+    return "\n".join(lines)
+
+
+def _curves(
+    study: Classification, curves: dict[Curve, Trace], title: str, of: Callable[[Curve], float]
+) -> Iterator[str]:
+    some = next(iter(curves))
+    yield f"{title}; alpha = {ALPHA:g}, beta = {BETA:g}, rho = {RHO:g}, {some.rounds} rounds, 1 run"
+    yield (
+        f"   {'':<8}{'gap':>10}{'least':>10}{'epsilon of the run':>22}{'scales u r^k':>16}"
+        f"{'Theorem 3':>12}"
+    )
+    for curve, trace in curves.items():
+        claimed, corrected = curve.epsilons(study)
+        cells = f"{_total(trace.epsilon):>22}"
+        if not curve.silent:
+            cells += f"{corrected:>16.4g}{claimed:>12.4g}"
+        worth = "   no guarantee" if curve.silent else ""
+        if figures.NO_PROTECTION <= trace.epsilon < np.inf:
+            worth = "   no protection"
+        yield f"   {of(curve):<8g}{trace.end:>10.3g}{trace.gap.min():>10.3g}{cells}{worth}"
+
+
+def _total(epsilon: float) -> str:
+    return "none" if np.isinf(epsilon) else f"{epsilon:.4g}"
+
+
+def _contests(found: Found) -> Iterator[str]:
+    seeds = found.mode.seeds
+    yield (
+        f"Figure 3, at the same total epsilon: gap after the last round, mean of {seeds} "
+        f"run{'' if seeds == 1 else 's'} (least to largest); {found.start:.3g} at the public start"
+    )
+    yield f"   {'':<28}" + "".join(f"{f'epsilon = {e:g}':>28}" for e in found.mode.epsilons)
+    for method, own in found.contests.items():
+        cells = ""
+        for traces in own.values():
+            mean, low, high = spread(traces)
+            span = "" if seeds == 1 else f" ({low:.2g} to {high:.2g})"
+            cells += f"{f'{mean:.3g}{span}':>28}"
+        yield f"   {method.name:<28}{cells}"
+    yield f"   {'least':<28}" + "".join(f"{best(found, e):>28}" for e in found.mode.epsilons)
+    yield (
+        f"   Gaussian: (epsilon, {DELTA:g})-DP; all others (epsilon, 0)-DP. Above "
+        f"{figures.NO_PROTECTION:g}, epsilon is no protection."
+    )
+    yield (
+        f"   Parameters: of a grid, the best on records with seeds {SEEDS[0]} and {SEEDS[1]} and "
+        "the paper's sizes (step, rounds, decay, scale of w over e)"
+    )
+    for method in found.mode.methods:
+        cells = [_choice(CHOICES[method.name, e], method, found) for e in found.mode.epsilons]
+        yield f"   {method.name:<28}" + "".join(f"{cell:>28}" for cell in cells)
+
+
+def best(found: Found, epsilon: float) -> str:
+    """Name of the method with the least mean gap, if that is below the start's."""
+    means = {m.name: spread(own[epsilon])[0] for m, own in found.contests.items()}
+    name = min(means, key=lambda own: means[own])
+    return name if means[name] < found.start else "the public start"
+
+
+def _choice(choice: Choice, method: Method, found: Found) -> str:
+    own = limited(choice, found.mode.most)
+    cells = f"{own.step:g}, {own.rounds}, {own.decay:g}"
+    return f"{cells}, {own.ratio:g}" if method.double else cells
+
+
+def _eavesdropping(own: Eavesdropping) -> Iterator[str]:
+    yield f"What eta hides, at r = {DECAY:g} and u = 1: root mean squares"
+    yield (
+        f"   {'round':<8}{'x':>10}{'noise w':>10}{'y - (x + w)':>14}   left with "
+        "two messages and the public eta"
+    )
+    for k in np.unique(np.linspace(1, own.noise.size - 1, 4).astype(int)):
+        yield (
+            f"   {k:<8}{own.length[k]:>10.3g}{own.noise[k]:>10.3g}{own.merged[k]:>14.3g}   "
+            f"{own.recovered[k]:.1g}"
+        )
+
+
+def _damping(own: Damping) -> Iterator[str]:
+    yield "Factor by which disagreement changes per round where all agents have the same curvature"
+    heads = ["as printed" if sigma == 0 else f"damping = {sigma:g}" for sigma in own.dampings]
+    yield f"   {'curvature':<12}" + "".join(f"{head:>16}" for head in heads)
+    for h in dict.fromkeys(curvature for curvature, _ in own.rates):
+        cells = "".join(f"{own.rates[h, sigma]:>16.6f}" for sigma in own.dampings)
+        yield f"   {h:<12g}{cells}"
+    ends = ", ".join(f"{g[-1]:.2g} {head}" for g, head in zip(own.gaps, heads, strict=True))
+    yield (
+        f"   Curvatures -1, -1 and 3, a strongly convex sum, against Theorem 2: gap "
+        f"{own.gaps[0, 0]:.2g} at first, after {own.gaps.shape[1] - 1} rounds {ends}"
+    )
+
+
+def _violated(found: Found) -> Iterator[str]:
+    yield "Conditions of the paper that its parameters violate on this network"
+    for words in found.violated:
+        yield f"   {words}"
+
+
+def draw(found: Found, folder: Path) -> list[Path]:
+    """Write the figures as PNG files."""
+    mode = found.mode
+    title = f"N = {mode.size.agents}, m = {mode.size.each}, d = {mode.size.size}"
+    panels = {
+        "Figure 1: scale u = 1": {f"r = {c.decay:g}": t for c, t in found.decays.items()},
+        f"Figure 2: decay r = {DECAY:g}": {f"u = {c.scale:g}": t for c, t in found.scales.items()},
+    }
+    runs = f"{mode.seeds} run{'' if mode.seeds == 1 else 's'}"
+    drawn = {
+        "rounds.png": figures.rounds(panels, f"DPP2 with the paper's parameters, {title}, 1 run"),
+        "epsilon.png": figures.contests(
+            found.contests, found.start,
+            f"Figure 3 at the same total guarantee: {title}, at most {mode.most} rounds, {runs}",
+        ),
+        "messages.png": figures.messages(found.eavesdropping, f"r = {DECAY:g}, u = 1, {title}"),
+        "damping.png": figures.damping(found.damping),
+    }  # fmt: skip
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, figure in drawn.items():
+        figure.savefig(folder / name, dpi=130)
+    return [folder / name for name in drawn]
+
+
+def tune(mode: Mode, workers: int = 1) -> dict[tuple[str, float], Choice]:
+    """Search anew, and print what `CHOICES` has to be."""
+    jobs = [(method, epsilon, mode.size) for method in mode.methods for epsilon in mode.epsilons]
+    found = {}
+    for (method, epsilon, _), (choice, gap) in zip(
+        jobs, _done(_chosen, jobs, workers, "methods"), strict=True
+    ):
+        found[method.name, epsilon] = choice
+        values = f"{choice.step:g}, {choice.rounds}, {choice.decay}, {choice.ratio}"
+        print(
+            f'    ("{method.name}", {epsilon:g}): Choice({values}, "{choice.report}"),  # {gap:.3g}'
+        )
+    return found
+
+
+def _chosen(job: tuple[Method, float, Size]) -> tuple[Choice, float]:
+    return chosen(*job)
+
+
+def main(arguments: Sequence[str] | None = None) -> Found | None:
+    """Run, print, draw."""
+    parser = argparse.ArgumentParser(prog="python -m examples.ou_nonconvex")
+    parser.add_argument("--full", action="store_true", help="the paper's sizes")
+    parser.add_argument("--tune", action="store_true", help="search for the parameters, and stop")
+    parser.add_argument("--seeds", type=int, help="runs of every method and epsilon")
+    parser.add_argument("--workers", type=int, default=1, help="processes")
+    parser.add_argument("--plot", metavar="DIR", help="write figures")
+    options = parser.parse_args(arguments)
+    if options.workers < 1 or (1 if options.seeds is None else options.seeds) < 1:
+        parser.error("workers and seeds must be positive")
+    mode = FULL if options.full else SHORT
+    mode = replace(mode, seeds=options.seeds or mode.seeds)
+    if options.tune:
+        tune(mode, options.workers)
+        return None
+    found = experiment(mode, options.workers)
+    print(table(found))
+    if options.plot:
+        for path in draw(found, Path(options.plot)):
+            print(f"wrote {path}")
+    return found
+
+
+if __name__ == "__main__":
+    main()

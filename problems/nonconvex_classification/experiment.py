@@ -1,0 +1,357 @@
+"""Runs of the study, measured. Not private but for the guarantees."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+import dpcvx as dp
+from dpcvx.algorithms.dpp2_theory import Parameters, Schedule, claimed_epsilon, disagreement_rate
+from dpcvx.algorithms.dpp2_theory import epsilon as corrected_epsilon
+from dpcvx.algorithms.neighbours import Mail
+from dpcvx.network import Network
+from problems.nonconvex_classification.measures import Measures
+from problems.nonconvex_classification.methods import Algorithm, Choice, Method
+from problems.nonconvex_classification.networks import geometric_network
+from problems.nonconvex_classification.quadratics import made_quadratics, quadratics
+from problems.nonconvex_classification.records import made_shares
+from problems.nonconvex_classification.study import (
+    Classification,
+    classification,
+    data_of,
+    gradients,
+)
+from problems.nonconvex_classification.tuning import SEEDS, Arrays, tuned
+
+Floats = NDArray[np.float64]
+
+# Of the paper.
+ALPHA, BETA, RHO = 0.1, 0.05, 10.0
+# How much agents differ, from 0 to 1: the paper does not say.
+HETEROGENEITY = 0.5
+# The paper's decay where scales differ.
+DECAY = 0.95
+
+
+@dataclass(frozen=True)
+class Size:
+    """How large the problem is.
+
+    Attributes
+    ----------
+    agents, each, size : int
+        N, m and d.
+    edges : int or None
+        Of the network; None for any number.
+    radius : float
+        Distance of neighbours in the unit square.
+    """
+
+    agents: int = 50
+    each: int = 200
+    size: int = 10
+    edges: int | None = 255
+    radius: float = 0.3
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """A problem with its records, of one seed.
+
+    Attributes
+    ----------
+    study : Classification
+    network : Network
+    measures : Measures
+    """
+
+    study: Classification
+    network: Network
+    measures: Measures
+
+
+@lru_cache(maxsize=8)
+def setting(size: Size, seed: int) -> Setting:
+    """The network is the same for all seeds, the records are not."""
+    shares = made_shares(size.agents, size.each, size.size, heterogeneity=HETEROGENEITY, seed=seed)
+    study = classification(size.agents, size.each, size.size, bound=shares.bound)
+    network = geometric_network(size.agents, size.radius, edges=size.edges)
+    return Setting(study, network, Measures.of(study, shares.parts))
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """One run. The gaps are not private.
+
+    Attributes
+    ----------
+    epsilon, delta : float
+        Of all that leaves an agent in the run; infinite without noise.
+    gap : ndarray, shape (K + 2,)
+        (31) at the start, and of what the agents report after every round.
+    """
+
+    epsilon: float
+    delta: float
+    gap: Floats
+
+    @property
+    def end(self) -> float:
+        """The last gap."""
+        return float(self.gap[-1])
+
+
+def _run(
+    own: Setting, algorithm: Algorithm, mechanism: dp.Laplace | dp.Gaussian | None, delta: float,
+    rounds: int, seed: int,
+) -> Trace:  # fmt: skip
+    plan = own.study.problem.plan(
+        algorithm, mechanism=mechanism, rounds=rounds, delta=delta if delta > 0 else None
+    )
+    result = plan.run(
+        data=data_of(own.measures.parts), seed=seed, iterates=True, executor=dp.Serial(),
+        verbose=False,
+    )  # fmt: skip
+    shown = [one.last if algorithm.output == "last" else one.average for one in result.iterates]
+    X = np.array([one.vectors for one in shown])
+    X = np.concatenate([np.zeros_like(X[:1]), X])
+    guarantee = result.guarantee
+    return Trace(
+        np.inf if guarantee.kind == "none" else guarantee.epsilon,
+        0.0 if guarantee.kind == "none" else guarantee.delta,
+        own.measures.gap(X),
+    )
+
+
+# Figures 1 and 2 ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A run of DPP2 with the paper's parameters.
+
+    Attributes
+    ----------
+    decay, scale : float
+        r and u; if one is 0 there is no noise.
+    rounds : int
+        K + 1.
+    """
+
+    decay: float
+    scale: float
+    rounds: int
+
+    @property
+    def silent(self) -> bool:
+        """Whether there is no noise."""
+        return self.decay == 0 or self.scale == 0
+
+    def schedule(self, study: Classification) -> Schedule:
+        """The noise as the paper has it, with scales u r^k from the first round on."""
+        return Schedule(
+            self.rounds, study.x.size, ALPHA, study.smoothness, study.sensitivity, self.decay,
+            self.scale, self.scale,
+        )  # fmt: skip
+
+    def mechanism(self, study: Classification) -> dp.Laplace | None:
+        """Noise in proportion to what it has to cover, which grows to its limit in some rounds."""
+        if self.silent:
+            return None
+        limit = np.sqrt(study.x.size) * study.sensitivity / (1 - ALPHA * study.smoothness)
+        return dp.Laplace(multiplier=self.scale / limit, decay=self.decay)
+
+    def run(self, size: Size, seed: int) -> Trace:
+        """Run it once."""
+        own = setting(size, seed)
+        algorithm = paper_method(own.network)
+        return _run(own, algorithm, self.mechanism(own.study), 0.0, self.rounds, seed)
+
+    def epsilons(self, study: Classification) -> tuple[float, float]:
+        """Of scales u r^k: Theorem 3 as printed, and corrected."""
+        if self.silent:
+            return np.inf, np.inf
+        own = self.schedule(study)
+        return claimed_epsilon(own), corrected_epsilon(own)
+
+
+def paper_method(network: Network, damping: float = 0.0, eta: float = 0.5) -> dp.DPP2:
+    """DPP2 with the parameters of the paper's Figures 1 and 2."""
+    return dp.DPP2(network, ALPHA, BETA, RHO, eta, damping, output="last")
+
+
+# Figure 3 -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Contest:
+    """A method at a total guarantee.
+
+    Attributes
+    ----------
+    method : Method
+    choice : Choice
+    epsilon : float
+        With the method's delta.
+    """
+
+    method: Method
+    choice: Choice
+    epsilon: float
+
+    def run(self, size: Size, seed: int) -> Trace:
+        """Run it once."""
+        own = setting(size, seed)
+        return _run(
+            own, self.method.algorithm(own.network, self.choice),
+            self.method.mechanism(self.choice, self.epsilon), self.method.delta,
+            self.choice.rounds, seed,
+        )  # fmt: skip
+
+
+def chosen(method: Method, epsilon: float, size: Size) -> tuple[Choice, float]:
+    """The best of the grid on records that are drawn with `SEEDS`, and its gap there."""
+    problems = [
+        Arrays.of(own.study, own.measures.parts, own.network)
+        for own in (setting(size, seed) for seed in SEEDS)
+    ]
+    return tuned(method, epsilon, problems)
+
+
+def run_one(job: tuple[Curve | Contest, Size, int]) -> Trace:
+    """One run, wherever that is done."""
+    what, size, seed = job
+    return what.run(size, seed)
+
+
+# What eta hides -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Overheard(dp.DPP2):
+    """Keeps what agents send first in every round."""
+
+    heard: list[Floats] = field(default_factory=list, compare=False, repr=False)
+
+    def points(self, server: Mail, sent: Floats, t: int) -> Floats:
+        self.heard.append(sent.copy())
+        return super().points(server, sent, t)
+
+
+@dataclass(frozen=True, eq=False)
+class Eavesdropping:
+    """Root mean squares over agents and entries, each of shape (K + 1,).
+
+    Attributes
+    ----------
+    merged : ndarray
+        y - (x + w): what merging adds.
+    recovered : ndarray
+        What is left of that in the eavesdropper's x + w.
+    noise : ndarray
+        w: all that hides x.
+    length : ndarray
+        Of x.
+    """
+
+    merged: Floats
+    recovered: Floats
+    noise: Floats
+    length: Floats
+
+
+def eavesdrop(curve: Curve, size: Size, seed: int, eta: float = 0.5) -> Eavesdropping:
+    """Recover x + w from y alone: it is ``y_k - y_(k-1)`` plus eta times the one before."""
+    own = setting(size, seed)
+    method = _Overheard(own.network, ALPHA, BETA, RHO, eta, output="last")
+    plan = own.study.problem.plan(method, mechanism=curve.mechanism(own.study), rounds=curve.rounds)
+    result = plan.run(
+        data=data_of(own.measures.parts), seed=seed, record=True, executor=dp.Serial(),
+        verbose=False,
+    )  # fmt: skip
+    assert result.transcript is not None  # recorded
+    shape = (curve.rounds, size.agents, 2, size.size)
+    sent = np.zeros(shape)  # x + w, and the gradient with its noise
+    for release in result.transcript.releases:
+        sent[release.round - 1, release.agent, release.step - 1] = release.value
+    Y, X = np.array(method.heard), sent[:, :, 0]
+    guess = [Y[0]]
+    for now, before in zip(Y[1:], Y[:-1], strict=True):
+        guess.append(now - before + eta * guess[-1])
+    secret = _secret_points(own, sent)
+    return Eavesdropping(
+        *(np.sqrt((A**2).mean(axis=(1, 2))) for A in (Y - X, guess - X, X - secret, secret))
+    )
+
+
+def _secret_points(own: Setting, sent: Floats) -> Floats:
+    """x of every round, with the records at hand."""
+    P = np.eye(len(own.network.agents)) - own.network.weights
+    x = np.zeros_like(sent[0, :, 0])
+    q, found = x, []
+    for shown, slope in zip(sent[:, :, 0], sent[:, :, 1], strict=True):
+        found.append(x)
+        q = q + RHO * P @ shown
+        exact = gradients(own.study, own.measures.parts, x)
+        x = shown - ALPHA * (exact + q) + BETA * P @ (slope + q)
+    return np.array(found)
+
+
+# What damps disagreement --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Damping:
+    """Without noise.
+
+    Attributes
+    ----------
+    rates : dict of (float, float) to float
+        Factor of disagreement per round, by curvature and damping.
+    dampings : tuple of float
+    gaps : ndarray, shape (2, K + 2)
+        By damping, of quadratics whose sum is strongly convex, as Theorem 2 asks for, and some of
+        which are not.
+    """
+
+    rates: dict[tuple[float, float], float]
+    dampings: tuple[float, float]
+    gaps: Floats
+
+
+def damping_of(size: Size, rounds: int, strength: float = 5.0) -> Damping:
+    """Rates on the study's network, and a counterexample to Theorem 2 with three agents.
+
+    Curvatures are 0, and the least and largest that the study's objectives may have.
+    """
+    network = geometric_network(size.agents, size.radius, edges=size.edges)
+    P = np.eye(size.agents) - network.weights
+    penalty = setting(size, 0).study.penalty
+    dampings = (0.0, strength)
+    rates = {
+        (h, sigma): disagreement_rate(P, Parameters(ALPHA, BETA, RHO), h, sigma)
+        for h in (-penalty.concavity, 0.0, setting(size, 0).study.smoothness)
+        for sigma in dampings
+    }
+    values = np.array([-1.0, -1.0, 3.0])
+    model = quadratics(values[:, None, None] * np.eye(2))
+    _, centres = made_quadratics(3, 2)
+    data: dict[dp.Private | str, Floats] = {f"centre {k}": c for k, c in enumerate(centres)}
+    gaps = []
+    for sigma in dampings:
+        method = paper_method(geometric_network(3, 2.0), sigma)
+        plan = model.problem.plan(method, mechanism=None, rounds=rounds)
+        result = plan.run(data=data, iterates=True, executor=dp.Serial(), verbose=False)
+        X = np.array([np.zeros((3, 2)), *(one.last.vectors for one in result.iterates)])
+        gaps.append(model.gap(centres, X))
+    return Damping(rates, dampings, np.array(gaps))
+
+
+def spread(traces: Sequence[Trace]) -> tuple[float, float, float]:
+    """Mean, least and largest gap at the end."""
+    ends = np.array([trace.end for trace in traces])
+    return float(ends.mean()), float(ends.min()), float(ends.max())

@@ -1,0 +1,136 @@
+"""The methods that are compared, and the parameters that they have at a total guarantee.
+
+=================  =================================================================================
+name               what it is
+=================  =================================================================================
+DPP2               As printed: alpha = 2 beta = 1 / rho in the paper.
+DPP2, damped       With alpha damping = 1 / 2, see `dpcvx.algorithms.dpp2_theory`.
+DiaDSP             Ding et al.: gradient tracking with noise on states and directions.
+PPDC               Xie et al.: the primal-dual method that they compress, not compressed;
+                   eta gamma = 0.65 and eta omega = 0.05 in the paper.
+Gradient descent   Decentralised, a single step after the mean of the neighbours.
+=================  =================================================================================
+
+Laplace noise buys (epsilon, 0), Gaussian noise (epsilon, `DELTA`) by the exact accountant, which is
+the weaker promise. Products of steps and penalties are the papers'. Step sizes, numbers of rounds,
+decays, ratios of scales and the choice of the last or the mean point come from one search, see
+`problems.nonconvex_classification.tuning`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import dpcvx as dp
+from dpcvx.accounting import gaussian_multiplier, laplace_multiplier
+from dpcvx.network import Network
+
+Rule = Literal["dpp2", "tracking", "primal-dual", "gradient"]
+Algorithm = dp.DPP2 | dp.GradientTracking | dp.PrimalDual | dp.DecentralizedGradient
+
+# Of the promises with Gaussian noise.
+DELTA = 1e-6
+# Of the paper: eta gamma and eta omega of PPDC.
+GAMMA, OMEGA = 0.65, 0.05
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What is free in a method.
+
+    Attributes
+    ----------
+    step : float
+        alpha or eta.
+    rounds : int
+        K + 1.
+    decay : float
+        r: noise falls by it from round to round.
+    ratio : float
+        Scale of the points' noise over the gradients'; no part of methods that send one vector.
+    report : {"last", "average"}
+        The last point of every agent, or the mean over its rounds.
+    """
+
+    step: float
+    rounds: int
+    decay: float = 1.0
+    ratio: float = 1.0
+    report: Literal["last", "average"] = "last"
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method with its noise.
+
+    Attributes
+    ----------
+    name : str
+    rule : {"dpp2", "tracking", "primal-dual", "gradient"}
+    gaussian : bool
+        Gaussian noise that does not decay, instead of Laplace noise that may.
+    damping : float
+        alpha times `dpcvx.DPP2.damping`.
+    """
+
+    name: str
+    rule: Rule
+    gaussian: bool = False
+    damping: float = 0.0
+
+    @property
+    def delta(self) -> float:
+        """Of its guarantee."""
+        return DELTA if self.gaussian else 0.0
+
+    @property
+    def double(self) -> bool:
+        """Whether points and gradients leave, with noise of two scales."""
+        return self.rule in ("dpp2", "tracking")
+
+    def algorithm(self, network: Network, choice: Choice) -> Algorithm:
+        """As a plan takes it."""
+        s = choice.step
+        if self.rule == "dpp2":
+            return dp.DPP2(
+                network, alpha=s, beta=s / 2, rho=1 / s, damping=self.damping / s,
+                ratio=choice.ratio, output=choice.report,
+            )  # fmt: skip
+        if self.rule == "tracking":
+            return dp.GradientTracking(network, alpha=s, ratio=choice.ratio, output=choice.report)
+        if self.rule == "primal-dual":
+            return dp.PrimalDual(
+                network, eta=s, gamma=GAMMA / s, omega=OMEGA / s, output=choice.report
+            )
+        return dp.DecentralizedGradient(network, step=s, output=choice.report)
+
+    def ratios(self, choice: Choice) -> list[float]:
+        """Multipliers of all releases that cost something, over the first gradient's."""
+        rounds = [choice.decay**t for t in range(choice.rounds)]
+        if self.double:  # the first point is public
+            return [r * w for r in rounds for w in (choice.ratio / choice.step, 1.0)][1:]
+        return rounds
+
+    def multiplier(self, choice: Choice, epsilon: float) -> float:
+        """Noise over sensitivity, of the first gradient, for a total of (epsilon, `delta`)."""
+        find = gaussian_multiplier if self.gaussian else laplace_multiplier
+        return find(1, epsilon, self.delta, self.ratios(choice))
+
+    def mechanism(self, choice: Choice, epsilon: float) -> dp.Gaussian | dp.Laplace:
+        """As a plan takes it."""
+        kind = dp.Gaussian if self.gaussian else dp.Laplace
+        return kind(multiplier=self.multiplier(choice, epsilon), decay=choice.decay)
+
+
+METHODS = (
+    Method("DPP2", "dpp2"),
+    Method("DPP2, damped", "dpp2", damping=0.5),
+    Method("DiaDSP", "tracking"),
+    Method("PPDC", "primal-dual"),
+    Method("Gradient descent", "gradient"),
+    Method("DPP2, Gaussian", "dpp2", gaussian=True),
+    Method("DPP2, damped, Gaussian", "dpp2", gaussian=True, damping=0.5),
+    Method("Gradient descent, Gaussian", "gradient", gaussian=True),
+)
+EPSILONS = (0.1, 1.0, 10.0, 100.0, 1e3, 1e5)
