@@ -239,7 +239,7 @@ class PrivateOracle(_Numbered):
         self._claimed = smoothness.asserted
         self._kept = SecretState(
             lambda x: self._exact(x, self._change, False),
-            lambda x: public_part(self._public, x),
+            (lambda x: public_part(self._public, x)) if self._change > 0 else None,
             self._change,
             smoothness.value,
         )
@@ -480,7 +480,7 @@ class PublicOracle(_Numbered):
     ) -> None:
         super().__init__(account, releases)
         self._objective = objective
-        self._kept = SecretState(objective.gradient, objective.gradient, 0.0, 0.0)
+        self._kept = SecretState(objective.gradient, None, 0.0, 0.0)
 
     def gradient(self, x: Array, through: Contraction | None = None) -> Array:
         """Gradient of the public objective at x."""

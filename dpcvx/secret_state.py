@@ -65,8 +65,10 @@ class SecretState:
 
     Parameters
     ----------
-    gradient, public : callable
-        The exact one, and that at zero data.
+    gradient : callable
+        Exact.
+    public : callable or None
+        At zero data; None where sizes do not matter, without noise.
     change : float
         Bound of how far one change of the data moves it, in l2, at every point.
     smoothness : float
@@ -76,7 +78,7 @@ class SecretState:
     def __init__(
         self,
         gradient: Callable[[Array], Array],
-        public: Callable[[Array], Array],
+        public: Callable[[Array], Array] | None,
         change: float,
         smoothness: float,
     ) -> None:
@@ -122,6 +124,8 @@ class SecretState:
 
     def slope_size(self, name: str) -> float:
         """The same of the gradient there."""
+        if self._public is None:
+            return 0.0
         return float(np.abs(self._public(self._centers[name])).max(initial=0.0))
 
     def slope(self, name: str) -> Array:

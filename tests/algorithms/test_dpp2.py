@@ -286,8 +286,8 @@ def test_an_interrupted_run_goes_on_with_the_same_secret_points(tmp_path):
 @pytest.mark.parametrize("damping", [0.0, 1.0])
 def test_convergence_is_linear_on_strongly_convex_objectives(graph, damping):
     given = study(6)
-    algorithm = DPP2(GRAPHS[graph], 0.2, 0.02, 1.0, damping=damping)
-    errors = np.abs(points(noiseless(given, algorithm, 700).run(iterates=True)) - given.optimum)
+    algorithm = DPP2(GRAPHS[graph], 0.4, 0.1, 1.0, damping=damping)
+    errors = np.abs(points(noiseless(given, algorithm, 300).run(iterates=True)) - given.optimum)
     assert linear(errors.max(axis=(1, 2)), 1e-9)
 
 

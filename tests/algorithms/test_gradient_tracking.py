@@ -55,12 +55,16 @@ def test_the_primal_dual_method_is_what_the_module_says(graph):
 
 @graphs
 @pytest.mark.parametrize(
-    "method", [lambda g: dp.GradientTracking(g, 0.15), lambda g: dp.PrimalDual(g, 0.2, 2.0, 2.0)],
+    ("method", "rounds"),
+    [
+        (lambda g: dp.GradientTracking(g, 0.15), 600),
+        (lambda g: dp.PrimalDual(g, 0.3, 2.0, 2.0), 800),
+    ],
     ids=["tracking", "primal-dual"],
-)  # fmt: skip
-def test_both_converge_linearly_to_the_optimum(graph, method):
+)
+def test_both_converge_linearly_to_the_optimum(graph, method, rounds):
     given = study(6)
-    plan = noiseless(given, method(GRAPHS[graph]), 1500)
+    plan = noiseless(given, method(GRAPHS[graph]), rounds)
     errors = np.abs(points(plan.run(iterates=True)) - given.optimum).max(axis=(1, 2))
     assert linear(errors, 1e-9)
 
