@@ -85,7 +85,6 @@ NETWORK_METHODS = {
     "decentralised ADMM": Method(OVER_PATH, OVER_PATH, 3000),
     "decentralised ADMM, once": Method(OVER_PATH, OVER_PATH, 3000, "once"),
     "decentralised ADMM, exact": Method(EXACT, EXACT, 3000),
-    "mean gradient": Method(dp.MeanGradient(0.03), dp.MeanGradient(0.03), 0),
     "mean gradient, secret sums": Method(SECRET, SECRET, 0),
     "decentralised gradient, two entries": Method(ENTRIES, ENTRIES, 0),
 } | {
@@ -103,8 +102,7 @@ OPEN_METHODS = {
         dp.GradientTracking("ring"), dp.GradientTracking("ring", 0.2), 1500
     ),
     "primal-dual": Method(dp.PrimalDual("ring"), dp.PrimalDual("ring", 0.3, 2.0), 1500),
-    "DPP2": Method(dp.DPP2("ring", 0.3, 0.1), dp.DPP2("ring", 0.3, 0.1), 1500),
-    "DPP2, damped": Method(DAMPED, DAMPED, 1500),
+    "DPP2": Method(DAMPED, DAMPED, 1500),
 }
 EVERY_METHOD = METHODS | COUPLED_METHODS | NETWORK_METHODS | OPEN_METHODS
 # For observers of the last iterate alone.
@@ -121,7 +119,7 @@ CONSENSUS += [(m, i) for m in GRADIENTS for i in RECORDS]
 TIED = [(m, i) for m in COUPLED_METHODS for i in COUPLED if "once" not in m or i != "survey"]
 NETWORKED = [(m, i) for m in NETWORK_METHODS for i in NETWORKS]
 NETWORKED += [("decentralised ADMM", "power line"), ("decentralised gradient, range", "clinics")]
-NETWORKED += [("decentralised ADMM, exact", "clinics"), ("mean gradient", "clinics")]
+NETWORKED += [("decentralised ADMM, exact", "clinics")]
 NETWORKED += [(m, i) for m in OPEN_METHODS for i in OPEN]
 ALL = CONSENSUS + TIED + NETWORKED
 pairs = pytest.mark.parametrize(("method", "instance"), ALL, ids=str)

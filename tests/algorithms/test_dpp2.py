@@ -306,7 +306,7 @@ def test_as_printed_nothing_damps_disagreement_without_curvature():
         plan = straight().plan(
             DPP2("path", 0.1, 0.02, 1.0, damping=damping, smoothness=1e-3),
             mechanism=None,
-            rounds=1500,
+            rounds=700,
         )
         gaps[damping] = np.array(plan.run(iterates=True).history.primal)
     assert gaps[0.0][-200:].max() > 0.5 * gaps[0.0][:200].max()
