@@ -36,6 +36,8 @@ from .private import Rows
 
 # Largest second derivative of smooth convex atoms, as a multiple of the identity in the argument.
 _CURVATURE: dict[Rule, float] = {LOGISTIC: 0.25, HUBER: 2.0, LOG_SUM_EXP: 0.5}
+# Covers the rounding of constants that are derived here, wherever a proof rests on them.
+SLACK = 1 + 1e-10
 # Up to this order eigenvalues are computed densely.
 _DENSE_ORDER = 1500
 

@@ -11,10 +11,9 @@ of it is that an entry of the aggregate is affine in one weight of the agent's o
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial, reduce
 from typing import get_args
 
@@ -34,7 +33,6 @@ from .plan import Plan
 from .projection import Descent
 from .result import Transcript
 from .run import drive_silently
-from .sensitivity import Sensitivity
 
 Array = NDArray[np.float64]
 _STATED = "what its outputs reveal is in plan.guarantee"
@@ -58,7 +56,7 @@ class Step:
         1 for the entries that moved, 0 for others; None for all.
     """
 
-    end: Array
+    end: Array = field(repr=False)
     value: Array
     at: Array
     size: float
@@ -104,11 +102,8 @@ class Probe(ReplayOracle):
         with np.errstate(all="ignore"):  # as in the run
             g = self._objective.gradient(x)
         end = move(np.where(np.isfinite(g), g, 0.0))
-        only, moving = slice(None), None
-        if move.only is not None:
-            only, moving = move.only, np.zeros(end.size)
-            moving[only] = 1.0
-        self._steps[self._round] = Step(end[only], value[only], x, move.size, moving)
+        only = slice(None) if move.only is None else move.only
+        self._steps[self._round] = Step(end[only], value[only], x, move.size, move.moving)
         return value
 
     def __repr__(self) -> str:
@@ -207,7 +202,8 @@ def exposed(
         entries = {entry.round: entry for entry in account.entries}
         losses = []
         for t, step in low[k].items():
-            reach = _reach(sensitivity, step)
+            # B, no more than the l2 bound of the run.
+            reach = sensitivity.near(2, step.at, step.moving)
             if reach > 0:  # what cannot tell anything leaves without noise
                 losses.append(_losses(step, high[k][t], entries[t], reach, kind))
         if losses:
@@ -240,12 +236,3 @@ def _losses(low: Step, high: Step, entry: Entry, reach: float, kind: Kind) -> Lo
         return expected(omega=omega, beta=beta, shift=shift)
     start = np.minimum(low.end, high.end)
     return observed(low.value - start, omega=omega, beta=beta, shift=shift)
-
-
-def _reach(sensitivity: Sensitivity, step: Step) -> float:
-    """How far an entry of the gradient can change: B, no more than the l2 bound of the run."""
-    if not sensitivity.varies or sensitivity.extent.contains(step.at):
-        value = sensitivity.bound(2, step.moving).value
-        if value < math.inf:
-            return value
-    return sensitivity.bound(2, step.moving, step.at).value

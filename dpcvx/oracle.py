@@ -267,22 +267,25 @@ class PrivateOracle(_Numbered):
         if not move.whole and (self._level is None or self._exit.calibrated is None):
             return super().step(x, move)
         place = self._next()
-        noise, scale = self._noise, None if move.only is None else _indicator(move)
-        bound = 0.0 if noise is None else self._bound(x, noise.mechanism.norm, scale)
+        noise = self._noise
+        bound = 0.0 if noise is None else self._bound(x, noise.mechanism.norm, move.moving)
+        apart = self._splits and bound > 0
+        # For the private part to be added to, and for the rounding of points that leave.
+        asked = apart or (bound > 0 and self._level is None)
+        public = public_part(self._public, x) if asked else np.zeros_like(x)
         if self._level is not None and noise is not None:
             grid = noise.hidden_grid(self._level, x.size)
             entry = _entry(noise, place, grid, "iterate", "derived")
         else:
             size = _chosen(move, x).size
-            secret, floor = bound > 0, 0.0
-            if secret:
-                floor = _floor(move.center) + _floor(move.size * public_part(self._public, x))
+            floor = _floor(move.center) + _floor(move.size * public)
             grid, entry = self._entry(
-                place, move.size * bound, size, "iterate", floor=floor, secret=secret
+                place, move.size * bound, size, "iterate", floor=floor, secret=bound > 0
             )
 
         def moved() -> Array:
-            g = self._exact(x, bound, False)
+            g = self._exact(x, bound, apart)
+            g = public + g if apart else g
             return _guarded(self._exit.agent, lambda: _chosen(move, move(g)))
 
         return _put(move, self._exit(place, entry, moved, grid))
@@ -403,15 +406,7 @@ class PrivateOracle(_Numbered):
         sensitivity = self._sensitivity
         if sensitivity is None or not self._noisy:
             return 0.0
-        if not sensitivity.varies or sensitivity.extent.contains(x):
-            value = sensitivity.bound(p).value
-            if scale is not None and np.ptp(scale) == 0:
-                value *= float(scale[0])
-            elif scale is not None and value < math.inf:
-                value = sensitivity.bound(p, scale).value
-            if value < math.inf:
-                return value
-        value = sensitivity.bound(p, scale, x).value
+        value = sensitivity.near(p, x, scale)
         if value == math.inf:
             raise PrivacyError(
                 f"Agent '{self._exit.account.agent}' reached a point at which the effect of one "
@@ -614,13 +609,6 @@ def _floor(center: Array) -> float:
     However small the step is next to the point.
     """
     return _ROUNDING * float(np.abs(center).max(initial=0.0))
-
-
-def _indicator(move: Descent) -> Array:
-    """One for components that move."""
-    out = np.zeros(move.center.size)
-    out[move.only] = 1.0
-    return out
 
 
 def _chosen(move: Descent, x: Array) -> Array:

@@ -664,6 +664,15 @@ class Descent:
     whole: bool = False
     only: Index | None = None
 
+    @property
+    def moving(self) -> Array | None:
+        """1 for components that move and 0 for others, shape (n,); None if all do."""
+        if self.only is None:
+            return None
+        out = np.zeros(self.center.size)
+        out[self.only] = 1.0
+        return out
+
     def __call__(self, g: Array) -> Array:
         """The new point for gradient g, shape (n,)."""
         return self.center - self.size * (g if self.through is None else self.through(g))

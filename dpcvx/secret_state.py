@@ -12,16 +12,15 @@ for :math:`v = c + \sum_j a_j u_j + \sum_j b_j \nabla f(u_j)`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .curvature import SLACK
+
 Array = NDArray[np.float64]
-# For the rounding of smoothness constants.
-_UP = 1 + 1e-10
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +59,17 @@ class Smoothness:
 UNKNOWN = Smoothness()
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class _Kept:
+    """A vector; what it would be with zero data; sizes of its parts; its reach."""
+
+    value: Array
+    public: Array
+    size: float
+    reach: float
+    secret: bool
+
+
 class SecretState:
     """The vectors that one agent keeps, with how far one change of the data moves each.
 
@@ -83,59 +93,56 @@ class SecretState:
         smoothness: float,
     ) -> None:
         self._gradient, self._public, self._change = gradient, public, change
-        self._smoothness = smoothness * _UP
-        self._vectors: dict[str, Array] = {}
-        self._reaches: dict[str, float] = {}
-        self._sizes: dict[str, float] = {}
-        self._centers: dict[str, Array] = {}
-        self._secret: set[str] = set()
+        self._smoothness = smoothness * SLACK
+        self._kept: dict[str, _Kept] = {}
 
     def keep(self, name: str, recipe: Recipe) -> None:
         """Make a vector, or make it anew; the recipe may name what it replaces."""
-        value = recipe.center.copy()
+        value, public, reach = recipe.center.copy(), recipe.center.copy(), 0.0
+        size, secret = float(np.abs(public).max(initial=0.0)), bool(recipe.slopes)
         for other, a in recipe.vectors.items():
-            value += a * self._vectors[other]
+            u = self._kept[other]
+            value += a * u.value
+            public += a * u.public
+            reach += abs(a) * u.reach
+            size += abs(a) * u.size
+            secret = secret or u.secret
         for other, b in recipe.slopes.items():
-            value += b * self._gradient(self._vectors[other])
-        reach = math.fsum(abs(a) * self._reaches[u] for u, a in recipe.vectors.items())
-        reach += math.fsum(abs(b) * self.slope_reach(u) for u, b in recipe.slopes.items())
-        # Of what is public in it, for the rounding of what is released.
-        size = float(np.abs(recipe.center).max(initial=0.0))
-        size += math.fsum(abs(a) * self._sizes[u] for u, a in recipe.vectors.items())
-        size += math.fsum(abs(b) * self.slope_size(u) for u, b in recipe.slopes.items())
-        if recipe.slopes or self._secret & recipe.vectors.keys():
-            self._secret.add(name)
-        else:
-            self._secret.discard(name)
-        self._vectors[name], self._reaches[name] = value, reach
-        self._centers[name], self._sizes[name] = recipe.center, size
+            slope = self._public_slope(other)
+            value += b * self.slope(other)
+            public += b * slope
+            reach += abs(b) * self.slope_reach(other)
+            size += abs(b) * float(np.abs(slope).max(initial=0.0))
+        self._kept[name] = _Kept(value, public, size, reach, secret)
 
     def vector(self, name: str) -> Array:
         """A kept vector, shape (n,)."""
-        return self._vectors[name]
-
-    def secret(self, name: str) -> bool:
-        """Whether gradients went into a kept vector."""
-        return name in self._secret
-
-    def size(self, name: str) -> float:
-        """About the largest entry of a kept vector, from public numbers."""
-        return self._sizes[name]
-
-    def slope_size(self, name: str) -> float:
-        """The same of the gradient there."""
-        if self._public is None:
-            return 0.0
-        return float(np.abs(self._public(self._centers[name])).max(initial=0.0))
+        return self._kept[name].value
 
     def slope(self, name: str) -> Array:
         """The gradient at a kept vector, shape (n,)."""
-        return self._gradient(self._vectors[name])
+        return self._gradient(self._kept[name].value)
+
+    def secret(self, name: str) -> bool:
+        """Whether gradients went into a kept vector."""
+        return self._kept[name].secret
 
     def reach(self, name: str) -> float:
         """How far one change of the data moves a kept vector, in l2."""
-        return self._reaches[name]
+        return self._kept[name].reach
 
     def slope_reach(self, name: str) -> float:
         """How far it moves the gradient there."""
-        return self._change + self._smoothness * self._reaches[name]
+        return self._change + self._smoothness * self._kept[name].reach
+
+    def size(self, name: str) -> float:
+        """Of the public numbers that a kept vector is made of, for its rounding."""
+        return self._kept[name].size
+
+    def slope_size(self, name: str) -> float:
+        """The same of the gradient there."""
+        return float(np.abs(self._public_slope(name)).max(initial=0.0))
+
+    def _public_slope(self, name: str) -> Array:
+        public = self._kept[name].public
+        return np.zeros_like(public) if self._public is None else self._public(public)

@@ -190,6 +190,18 @@ class Sensitivity:
             return self._l1 if p == 1 else self._l2
         return self._bound(p, scale, x)
 
+    def near(self, p: int, x: Array, scale: Array | None = None) -> float:
+        """The bound over the agent's set, or at a point x that left it or where that is finite."""
+        if not self.varies or self.extent.contains(x):
+            value = self.bound(p).value
+            if scale is not None and np.ptp(scale) == 0:
+                value *= float(scale[0])
+            elif scale is not None and value < math.inf:
+                value = self.bound(p, scale).value
+            if value < math.inf:
+                return value
+        return self.bound(p, scale, x).value
+
     @cached_property
     def _l1(self) -> Bound:
         return self._bound(1, None, None)

@@ -49,6 +49,7 @@ import numpy as np
 from rich.progress import track
 
 import dpcvx as dp
+from problems import pictures
 from problems.nonconvex_classification import figures
 from problems.nonconvex_classification.experiment import (
     ALPHA,
@@ -339,10 +340,7 @@ def draw(found: Found, folder: Path) -> list[Path]:
         "messages.png": figures.messages(found.eavesdropping, f"r = {DECAY:g}, u = 1, {title}"),
         "damping.png": figures.damping(found.damping),
     }  # fmt: skip
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, figure in drawn.items():
-        figure.savefig(folder / name, dpi=130)
-    return [folder / name for name in drawn]
+    return pictures.write(drawn, folder)
 
 
 def tune(mode: Mode, workers: int = 1) -> dict[tuple[str, float], Choice]:

@@ -65,6 +65,7 @@ import numpy as np
 from rich.progress import track
 
 from dpcvx.accounting import Composition
+from problems import pictures
 from problems.census import figures
 from problems.census.adult import read_adult
 from problems.census.amplifications import SHIFT, Surface, surface
@@ -431,10 +432,7 @@ def draw(found: Found, folder: Path) -> list[Path]:
         "figure_1.png": figures.surfaces(found.surface),
         "figure_d.png": figures.noiseless(silent, "Figure D: random weights beside fixed ones"),
     }
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, figure in drawn.items():
-        figure.savefig(folder / name, dpi=130)
-    return [folder / name for name in drawn]
+    return pictures.write(drawn, folder)
 
 
 def main(arguments: Sequence[str] | None = None) -> Found:

@@ -81,3 +81,15 @@ def test_what_is_made_of_secrets_is_secret_until_it_is_made_anew():
     assert state.reach("b") == 0.0 and state.secret("b")
     state.keep("b", Recipe(np.ones(n)))
     assert not state.secret("b")
+
+
+def test_sizes_are_those_of_gradients_where_a_vector_would_be_without_data():
+    """Also under another name: the old point of gradient tracking is a copy."""
+    state = SecretState(lambda x: 5.0 * x + 1.0, lambda x: 5.0 * x, 1.0, 5.0)
+    state.keep("x", Recipe(np.full(n, 8.0)))
+    state.keep("y", Recipe(np.full(n, 8.0), slopes={"x": -0.2}))
+    state.keep("old", Recipe(np.zeros(n), {"x": 1.0}))
+    assert state.slope_size("old") == state.slope_size("x") == 40.0
+    # Parts that cancel leave their rounding behind.
+    assert state.size("y") == 16.0 and state.slope_size("y") == 0.0
+    assert state.size("old") == 8.0

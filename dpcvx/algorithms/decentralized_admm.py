@@ -37,7 +37,7 @@ from ..program import Program
 from ..projection import Descent, Minimisation
 from .base import Local, Oracle, Requirements
 from .neighbours import Graph, Inbox, NeighbourMethod, shared, spread
-from .step_size import smooth_constant
+from .step_size import required_smoothness
 from .walker import Walker, check_exact, minimisation
 
 Array = NDArray[np.float64]
@@ -121,12 +121,9 @@ class DecentralizedADMM(NeighbourMethod):
         graph = self.network_of(program)
         D = self.D
         if D is None:
-            L = smooth_constant(program)
-            if L is None:
-                raise ModelError(
-                    "No smoothness constant can be derived for some agent, and D follows from it. "
-                    "Write dp.DecentralizedADMM(D=...) with four times a bound for all data."
-                )
+            L = required_smoothness(
+                program, "Write dp.DecentralizedADMM(D=...) with four times a bound for all data."
+            )
             D = 4 * L if L > 0 else 1.0
         zeta = self.zeta
         if zeta is None:

@@ -32,7 +32,7 @@ from ..arguments import check_positive
 from ..canonical import ConeData
 from ..conic import ConicProgram, Outcome
 from ..coupling import Eliminated, eliminate
-from ..curvature import convex, smoothness, strong_convexity
+from ..curvature import SLACK, convex, smoothness, strong_convexity
 from ..errors import ModelError, PrivacyError
 from ..last_iterate import ORDERS, LastIterate, Order
 from ..program import LocalProgram, Program
@@ -41,8 +41,6 @@ from ..separable import separable
 from .base import Algorithm, Answer, Coins, Local, Oracle, Requirements, Residuals
 
 Array = NDArray[np.float64]
-# Rounding errors of norms are far below this.
-_UP = 1 + 1e-10
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,9 +86,9 @@ class Blocks:
         stretched = np.eye(holder.n) + eta * beta * A.T @ A
         factor = la.cho_factor(stretched)
         columns = np.abs(la.cho_solve(factor, np.eye(holder.n))).sum(axis=0)
-        least = max(1.0, float(la.eigvalsh(stretched, subset_by_index=[0, 0])[0]) / _UP)
+        least = max(1.0, float(la.eigvalsh(stretched, subset_by_index=[0, 0])[0]) / SLACK)
         self.inverse = Contraction(
-            partial(la.cho_solve, factor), float(columns.max()) * _UP, 1.0 / least
+            partial(la.cho_solve, factor), float(columns.max()) * SLACK, 1.0 / least
         )
         squares = B.T @ B
         form = separable(other.exact)
@@ -359,7 +357,7 @@ class GradientADMM(Algorithm[Server, Outcome]):
             return min(strong_convexity(program.agents[k].form) for k in users)
         known = [smoothness(program.agents[k].form) for k in users]
         least = min((nu for nu in [*known, self.smoothness] if nu is not None), default=math.inf)
-        if self.strong_convexity > least * _UP:
+        if self.strong_convexity > least * SLACK:
             raise ModelError(
                 f"dp.GradientADMM(strong_convexity={self.strong_convexity:g}) is above a user's "
                 f"smoothness {least:g}, and no function is more convex than it is smooth. Leave it "
@@ -416,8 +414,8 @@ class GradientADMM(Algorithm[Server, Outcome]):
         block = TwoBlock.of(
             blocks.rows.A,
             blocks.rows.B,
-            nu=times * nu * _UP,
-            mu=times * min(mu / _UP, nu),
+            nu=times * nu * SLACK,
+            mu=times * min(mu / SLACK, nu),
             mu_g=blocks.convexity,
             beta=self.beta,
             eta=self._eta,

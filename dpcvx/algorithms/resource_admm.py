@@ -27,7 +27,7 @@ from ..errors import ModelError
 from ..program import LocalProgram, Program
 from ..projection import Descent, Minimisation
 from .base import Local, Oracle, Requirements
-from .step_size import smooth_constant
+from .step_size import required_smoothness
 from .summed import Heard, SecretSharing, SummedMethod
 from .walker import Walker, check_exact, minimisation, moved
 
@@ -104,12 +104,7 @@ class ResourceADMM(SummedMethod):
         self.sums(program)  # refused before any data are read, if it is
         D = self.D
         if D is None:
-            L = smooth_constant(program)
-            if L is None:
-                raise ModelError(
-                    "No smoothness constant can be derived for some agent, and D follows from it. "
-                    "Write dp.ResourceADMM(D=...)."
-                )
+            L = required_smoothness(program, "Write dp.ResourceADMM(D=...).")
             largest = max(float(np.linalg.norm(A, 2)) for A in matrices(program))
             rho = self.rho * (1 + self.randomness / 2)
             D = L + rho * len(program.agents) * largest**2

@@ -255,14 +255,27 @@ def smooth_constant(program: Program) -> float | None:
     return max(known) if len(known) == len(constants) else None
 
 
-def _largest_smoothness(program: Program, remedy: str) -> float:
+def required_smoothness(program: Program, remedy: str) -> float:
+    """Largest smoothness constant over the agents.
+
+    Raises
+    ------
+    ModelError
+        If one cannot be derived, with the remedy.
+    """
     L = smooth_constant(program)
     if L is None:
         unknown = next(a.name for a in program.agents if smoothness(a.form) is None)
         raise ModelError(
             f"No smoothness constant can be derived for the objective of agent '{unknown}' "
-            f"(nonsmooth, or its curvature depends on private data). Write {remedy} if you know "
-            "one, or step=dp.SqrtStep(), which needs none."
+            f"(nonsmooth, or its curvature depends on private data). {remedy}"
         )
+    return L
+
+
+def _largest_smoothness(program: Program, remedy: str) -> float:
+    L = required_smoothness(
+        program, f"Write {remedy} if you know one, or step=dp.SqrtStep(), which needs none."
+    )
     # A linear objective has L = 0: any step is admissible, one is as good as another.
     return L if L > 0 else 1.0

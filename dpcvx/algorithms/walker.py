@@ -8,15 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..conic import Outcome
-from ..curvature import convex, smoothness, strong_convexity
+from ..curvature import SLACK, convex, smoothness, strong_convexity
 from ..errors import ModelError
 from ..program import Program
 from ..projection import Descent, Minimisation, Projector
 from .base import Answer, Local, Oracle
 
 Array = NDArray[np.float64]
-# For the rounding of derived constants.
-_UP = 1 + 1e-10
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,5 +105,5 @@ def minimisation(program: Program, D: float, owner: str) -> Minimisation:
                 "in every step of a search. Keep to bounds, a sum, a ball or equations, or leave "
                 "exact= out."
             )
-        constants.append((L * _UP, min(L, strong_convexity(local.form) / _UP)))
+        constants.append((L * SLACK, min(L, strong_convexity(local.form) / SLACK)))
     return Minimisation.close(D, max(L for L, _ in constants), min(m for _, m in constants))
