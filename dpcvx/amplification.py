@@ -722,7 +722,7 @@ def _pair(block: TwoBlock, q: float, R: float) -> float:
     """c(q, R): squared shift of the two noises of a pair, in units of the squared norm."""
     h, qq = block._h, q * q
     trace, determinant = qq / R + (1 + qq) / h, qq / (R * h)
-    return (trace + math.sqrt(max(trace**2 - 4 * determinant, 0.0))) / 2
+    return trace * (1 + math.sqrt(max(1 - 4 * (determinant / trace) / trace, 0.0))) / 2
 
 
 def _convex(block: TwoBlock, after: NDArray[np.int64]) -> Array:
