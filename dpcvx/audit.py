@@ -134,17 +134,20 @@ def audit(
             "dp.audit(problem.plan(...)) or dp.audit(dp.Gaussian(multiplier=2.0))."
         )
     if isinstance(target, Plan):
-        if target.calibrated is None or target.price is None:
+        if target.price is None:
             raise PrivacyError("A plan without noise claims no epsilon that could be audited.")
         delta = target.price.delta if delta is None else delta
         check_delta(delta)
-        scores, claimed = _plan_scores(target, neighbours, data, agent, runs, delta, seed)
+        k = _target(target, agent)
+        scores, claimed = _plan_scores(target, neighbours, data, k, runs, delta, seed)
         if math.isinf(claimed):
             raise PrivacyError(
                 f"The ledger states no finite epsilon at delta={delta:g}: a random order of users "
                 "is known at the plan's delta only. Leave delta= out."
             )
-        kind = target.calibrated.mechanism
+        noise = target.calibrated[k]
+        assert noise is not None  # private
+        kind = noise.mechanism
     else:
         delta = 1e-5 if delta is None else delta
         check_delta(delta)
@@ -190,15 +193,8 @@ def _mechanism_scores(
     return {"likelihood ratio": (scores[0], scores[1])}, claimed
 
 
-def _plan_scores(
-    plan: Plan,
-    neighbours: Mapping[Private | str, DataSource] | None,
-    data: Mapping[Private | str, DataSource] | None,
-    agent: str | None,
-    runs: int,
-    delta: float,
-    seed: int,
-) -> tuple[dict[str, tuple[Array, Array]], float]:
+def _target(plan: Plan, agent: str | None) -> int:
+    """The agent that is audited."""
     names = [local.name for local in plan.program.agents if local.form.private]
     if agent is not None and agent not in names:
         raise ModelError(
@@ -206,7 +202,19 @@ def _plan_scores(
             f"{', '.join(names)}."
         )
     chosen = names[0] if agent is None else agent
-    target = [local.name for local in plan.program.agents].index(chosen)
+    return [local.name for local in plan.program.agents].index(chosen)
+
+
+def _plan_scores(
+    plan: Plan,
+    neighbours: Mapping[Private | str, DataSource] | None,
+    data: Mapping[Private | str, DataSource] | None,
+    target: int,
+    runs: int,
+    delta: float,
+    seed: int,
+) -> tuple[dict[str, tuple[Array, Array]], float]:
+    chosen = plan.program.agents[target].name
     own, other = neighbouring_sources(plan, neighbours, data)
     others = list(own)
     others[target] = other[target]
@@ -217,10 +225,11 @@ def _plan_scores(
             f"The neighbour of agent '{chosen}' has the same data, so there is nothing to tell "
             "apart. Pass neighbours={...} with data that differ by one change."
         )
-    assert plan.calibrated is not None
     if plan.hidden:
         return _last_scores(plan, own, others, target, runs, delta, seed)
-    norm = plan.calibrated.mechanism.norm
+    noise = plan.calibrated[target]
+    assert noise is not None
+    norm = noise.mechanism.norm
     table: dict[str, list[list[float]]] = {}
     claimed = 0.0
     for world in (0, 1):
@@ -230,10 +239,10 @@ def _plan_scores(
             oracles = []
             for k, account in enumerate(plan.accounts()):
                 source = source_for(seed, (world, run, k))
-                exits.append(ObservedExit(k, plan.calibrated, account, source))
+                exits.append(ObservedExit(k, plan.calibrated[k], account, source))
                 oracle = oracle_for(plan, k, real[k], exits[k])
                 if k == target:
-                    shadow = ObservedExit(k, plan.calibrated, plan.accounts()[k], source, ())
+                    shadow = ObservedExit(k, plan.calibrated[k], plan.accounts()[k], source, ())
                     blind.append(shadow)
                     oracle = functools.partial(
                         _Twins, oracle, oracle_for(plan, k, unreal[k], shadow)
@@ -273,7 +282,7 @@ def _last_scores(
         sources: Sequence[Sequence[Callable[[], object]]], key: tuple[int, int]
     ) -> list[Array]:
         exits = [
-            ObservedExit(k, plan.calibrated, account, source_for(seed, (*key, k)), prepaid=True)
+            ObservedExit(k, plan.calibrated[k], account, source_for(seed, (*key, k)), prepaid=True)
             for k, account in enumerate(accounts)
         ]
         oracles = [oracle_for(plan, k, sources[k], exit) for k, exit in enumerate(exits)]

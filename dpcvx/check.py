@@ -249,13 +249,13 @@ def neighbouring_sources(
 
 def _worst(plan: Plan, k: int, data: list[Array]) -> list[Callable[[], object]]:
     """Sources of a neighbour's data on which the agent's certificate should be nearly tight."""
-    sensitivity = plan.sensitivities[k]
-    if sensitivity is None or plan.calibrated is None:
+    sensitivity, noise = plan.sensitivities[k], plan.calibrated[k]
+    if sensitivity is None or noise is None:
         raise PrivacyError(
             "A plan without noise has no certificate to find neighbours by. Pass neighbours={...}."
         )
     form = plan.program.agents[k].form
-    worst = worst_neighbour(form, sensitivity, data, plan.calibrated.mechanism.norm)
+    worst = worst_neighbour(form, sensitivity, data, noise.mechanism.norm)
     pairs = zip(worst, sensitivity.private, strict=True)
     return [lambda d=d, s=s: s.shaped(d) for d, s in pairs]
 
@@ -270,7 +270,7 @@ def _observed(
     plan.prepay(accounts)
     exits = [
         ObservedExit(
-            k, plan.calibrated, account, source_for(seed, (k,)), frozen, plan.last is not None
+            k, plan.calibrated[k], account, source_for(seed, (k,)), frozen, plan.last is not None
         )
         for k, account in enumerate(accounts)
     ]

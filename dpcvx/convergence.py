@@ -219,7 +219,7 @@ def _diameters(plan: Plan, k: int) -> tuple[float, float]:
 
 def _noise(plan: Plan, k: int) -> float:
     """Expected squared norm of an agent's noise in one local step."""
-    sensitivity, calibrated = plan.sensitivities[k], plan.calibrated
+    sensitivity, calibrated = plan.sensitivities[k], plan.calibrated[k]
     if sensitivity is None or calibrated is None:
         return 0.0
     local = plan.program.agents[k]

@@ -40,7 +40,7 @@ def banner(plan: Plan, guarantee: Guarantee) -> str:
         "guarantee:",
         textwrap.indent(str(guarantee), "  "),
     ]
-    if plan.calibrated is not None:
+    if plan.noisy:
         lines.append("  fixed by the plan; no data have been read")
     return "\n".join([*lines, "=" * _WIDTH])
 
@@ -66,9 +66,8 @@ def _coupling_rows(plan: Plan) -> list[str]:
 
 
 def _sensitivity_rows(plan: Plan) -> list[str]:
-    if plan.calibrated is None:
+    if not plan.noisy:
         return []
-    norm = plan.calibrated.mechanism.norm
     arguments = dict.fromkeys(s.argument for s in plan.sensitivities if s is not None)
     entries = {entry.agent: entry for entry in plan.guarantee.agents}
     rows: list[str] = []
@@ -80,17 +79,17 @@ def _sensitivity_rows(plan: Plan) -> list[str]:
         rows.append(
             _row(
                 "",
-                f"{agent.name}: gradient {_bounded(norm, entry)}; noise: {entry.noise}"
+                f"{agent.name}: gradient {_bounded(entry)}; noise: {entry.noise}"
                 f"{f' ({sensitivity.figures})' if sensitivity.figures else ''}",
             )
         )
     return [*(_row("sensitivity", text) for text in arguments), *_shortened(rows)]
 
 
-def _bounded(norm: int, entry: AgentGuarantee) -> str:
+def _bounded(entry: AgentGuarantee) -> str:
     if math.isinf(entry.sensitivity):
-        return f"l{norm} bounded at each point, not over the whole set"
-    return f"l{norm} {'=' if entry.exact else '<='} {entry.sensitivity:.6g}"
+        return f"l{entry.norm} bounded at each point, not over the whole set"
+    return f"l{entry.norm} {'=' if entry.exact else '<='} {entry.sensitivity:.6g}"
 
 
 def _shortened(rows: list[str]) -> list[str]:
@@ -184,7 +183,7 @@ class Reporter:
             self._print("-" * _WIDTH)
             self._progress.start()
             return
-        spent = "   eps spent" if self._plan.calibrated else ""
+        spent = "   eps spent" if self._plan.noisy else ""
         self._print(
             f"{'round':>7}{'primal res':>13}{'dual res':>13}{'max gap':>12}{'rho':>11}{spent}"
         )
@@ -222,10 +221,10 @@ class Reporter:
 
     def _spent(self, t: int) -> str:
         plan = self._plan
-        if plan.calibrated is None or plan.price is None:
+        if plan.price is None:
             return ""
-        composition = plan.composed(t)
-        return f"{composition.price(plan.price.delta).epsilon:>12.4g}"
+        losses = set(plan.composed(t).values())
+        return f"{max(loss.price(plan.price.delta).epsilon for loss in losses):>12.4g}"
 
     def _print(self, text: str) -> None:
         self._console.print(text, markup=False)

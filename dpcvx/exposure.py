@@ -123,7 +123,7 @@ def check(plan: Plan, transcript: Transcript, kind: Kind) -> None:
     if kind not in get_args(Kind):
         raise ModelError(f"kind={kind!r} is unknown: write 'observed' or 'expected'.")
     _check_method(plan)
-    if plan.calibrated is None:
+    if not plan.noisy:
         raise ModelError(
             "The plan has no noise, so its outputs have no finite loss, or nothing is private. "
             "Plan with mechanism='laplace' where something is."
@@ -133,10 +133,11 @@ def check(plan: Plan, transcript: Transcript, kind: Kind) -> None:
             "With release='once' the data leave once, before any step, and random weights hide "
             f"nothing of them: of such a plan, {_STATED}. Plan with release='each step'."
         )
-    if not isinstance(plan.calibrated.mechanism, Laplace):
+    other = [n.mechanism for n in plan.calibrated if n and not isinstance(n.mechanism, Laplace)]
+    if other:
         raise ModelError(
             "Ex-post losses are known for Laplace noise, and the plan's is "
-            f"{plan.calibrated.mechanism}: under it they have no bound that all outputs keep. "
+            f"{other[0]}: under it they have no bound that all outputs keep. "
             "Plan with mechanism='laplace'."
         )
     if not isinstance(transcript, Transcript):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,13 +16,15 @@ from .program import Program
 def fingerprint_of(
     program: Program,
     algorithm: Algorithm[Any, Any],
-    calibrated: Calibrated | None,
+    calibrated: Sequence[Calibrated | None],
     rounds: int,
     release: str,
     groups: tuple[tuple[str, ...], ...],
 ) -> str:
     """Hash of the program, the algorithm, the mechanism, the rounds, what is released when."""
-    digest = hashlib.sha256(f"{algorithm!r} {calibrated!r} {rounds} {release} {groups}".encode())
+    # One for all agents is named once: then it does not matter how it was asked for.
+    noise = calibrated[0] if len(set(calibrated)) == 1 else calibrated
+    digest = hashlib.sha256(f"{algorithm!r} {noise!r} {rounds} {release} {groups}".encode())
     for local in program.agents:
         # Not the names of private objects: cvxpy numbers those that have none.
         private = [(s.shape, s.adjacency, s.sign) for s in local.form.private]

@@ -79,8 +79,12 @@ class AgentGuarantee:
     agent : str
     adjacency : dict of str to str
         For each private object, what one change means.
+    epsilon : float
+        For its data alone, at the guarantee's delta.
+    norm : int
+        1 or 2, by the agent's mechanism.
     sensitivity : float
-        Of the gradient, in the mechanism's norm.
+        Of the gradient, in this norm.
         Infinite if it is bounded at each point only.
     exact : bool
         Whether some neighbouring pair attains the sensitivity.
@@ -95,6 +99,8 @@ class AgentGuarantee:
 
     agent: str
     adjacency: Mapping[str, str]
+    epsilon: float
+    norm: int
     sensitivity: float
     exact: bool
     certificate: Literal["derived", "asserted"]
@@ -114,7 +120,7 @@ class Guarantee:
         guarantee (noise off), or nothing is private.
     epsilon, delta : float
         For each agent's data, or for one person's data in all agents of a group; data of other
-        agents compose in parallel.
+        agents compose in parallel. With noise of each agent's own, of the one that loses most.
     rho : float
         The same releases in zero-concentrated differential privacy.
     mechanism, accountant, observer : str
@@ -174,6 +180,8 @@ class Guarantee:
             ("sensitivity", _CERTIFICATES[self.certificate]),
             ("assumptions", "; ".join(self.assumptions)),
         ]
+        if self.amplification is None and len({agent.epsilon for agent in self.agents}) > 1:
+            rows.insert(1, ("by agent", self._by_agent))
         if self.amplification is not None:
             rows.insert(4, ("amplified", str(self.amplification)))
         if self.groups:
@@ -189,6 +197,10 @@ class Guarantee:
                 )
             )
         return "\n".join([self.headline, *(_row(label, text) for label, text in rows)])
+
+    @property
+    def _by_agent(self) -> str:
+        return _listed([f"epsilon {a.epsilon:.6g} for '{a.agent}'" for a in self.agents], ", ")
 
     @property
     def _concentrated(self) -> str:
@@ -220,8 +232,9 @@ def state(
     program: Program,
     sensitivities: Sequence[Sensitivity | None],
     publications: Sequence[Statistic | None] | None,
-    calibrated: Calibrated,
+    calibrated: Sequence[Calibrated | None],
     price: Price,
+    prices: Mapping[str, Price],
     *,
     releases: int,
     rho: float,
@@ -240,9 +253,12 @@ def state(
         Per agent.
     publications : sequence of (Statistic or None), or None
         Per agent, if the data are released once.
-    calibrated : Calibrated
+    calibrated : sequence of (Calibrated or None)
+        Per agent.
     price : Price
-        Of everything that one person is exposed to.
+        Of everything that one person is exposed to, the highest of all agents.
+    prices : mapping of str to Price
+        By agent.
     releases : int
         Per agent.
     rho : float
@@ -259,19 +275,29 @@ def state(
     """
     claimed = needs.asserted
     agents = []
+    own = len({one for one in calibrated if one is not None}) > 1
     for k, (local, sensitivity) in enumerate(zip(program.agents, sensitivities, strict=True)):
-        if sensitivity is None:
+        chosen = calibrated[k]
+        if sensitivity is None or chosen is None:
             continue
-        bound = sensitivity.bound(calibrated.mechanism.norm)
+        bound = sensitivity.bound(chosen.mechanism.norm)
         published = None if publications is None else publications[k]
         M = smoothness[k]
-        scale, noise = _noise(calibrated, local, bound.value, published, needs, last)
+        scale, noise = _noise(chosen, local, bound.value, published, needs, last)
         if needs.keeps and published is None and bound.value > 0:
             noise += f" (smoothness {M.value:.6g}, {'asserted' if M.asserted else 'derived'})"
+        if own:
+            noise = f"{chosen.mechanism}, {noise}{_fading(chosen, published)}"
         agents.append(
             AgentGuarantee(
                 agent=local.name,
                 adjacency={s.name: str(s.adjacency) for s in sensitivity.private},
+                epsilon=(
+                    prices[local.name].epsilon
+                    if amplification is None
+                    else amplification.by_agent[local.name]
+                ),
+                norm=chosen.mechanism.norm,
                 sensitivity=bound.value,
                 exact=bound.exact,
                 certificate=(
@@ -285,14 +311,17 @@ def state(
     released = "1 release per agent, before the first round"
     if publications is None:
         released = f"{releases} release{'' if releases == 1 else 's'} per agent"
-    decay = calibrated.mechanism.decay
-    fading = f" in the first round and {decay:.6g} times that of the round before in all others"
-    fading = fading if decay < 1 and publications is None else ""
-    scales = " and ".join(f"{calibrated.multiplier * w:.6g}" for w in calibrated.weights)
-    mechanism = (
-        f"{calibrated.mechanism} noise, scale {scales} times the "
-        f"l{calibrated.mechanism.norm} sensitivity{fading}, {released}"
-    )
+    first, *others = dict.fromkeys(one for one in calibrated if one is not None)
+    if others:
+        kinds = dict.fromkeys(str(one.mechanism) for one in (first, *others))
+        mechanism = f"{' or '.join(kinds)} noise of each agent's own, {released}"
+    else:
+        scales = " and ".join(f"{first.multiplier * w:.6g}" for w in first.weights)
+        fading = _fading(first, publications)
+        mechanism = (
+            f"{first.mechanism} noise, scale {scales} times the l{first.mechanism.norm} "
+            f"sensitivity{fading}, {released}"
+        )
     claims = claimed is not None or any(
         s is not None and s.asserted is not None for s in sensitivities
     )
@@ -302,8 +331,8 @@ def state(
         if last.order != "fixed":
             assumptions.append("whose turn it was, and how many there were, may become known")
         mechanism = (
-            f"{calibrated.mechanism} noise, scale {calibrated.multiplier:.6g} times the largest "
-            "l2 sensitivity of x, in every round; the last x is released"
+            f"{first.mechanism} noise, scale {first.multiplier:.6g} times the largest l2 "
+            "sensitivity of x, in every round; the last x is released"
         )
         if last.asserted:
             assumptions.insert(0, CONSTANTS)
@@ -316,16 +345,15 @@ def state(
     if needs.solves_privately:
         assumptions.append(STATED_ACCURACY)
     claim = None
-    declared = calibrated.mechanism
-    if isinstance(declared, Gaussian) and calibrated.steady:
-        claim = _claim(declared, releases)
+    if not others and isinstance(first.mechanism, Gaussian) and first.steady:
+        claim = _claim(first.mechanism, releases)
     return Guarantee(
         kind="asserted" if asserted else "worst-case",
         epsilon=price.epsilon,
         delta=price.delta,
         rho=rho,
         mechanism=mechanism,
-        accountant=price.accountant,
+        accountant=" or ".join(dict.fromkeys(prices[a.agent].accountant for a in agents)),
         observer=OBSERVER if last is None else LAST_OBSERVER,
         certificate="asserted" if asserted else "derived",
         agents=tuple(agents),
@@ -383,6 +411,13 @@ def _noise(
         )
     scale = calibrated.grid(bound, local.n).scale
     return scale, f"scale {scale:.6g} per component of the gradient"
+
+
+def _fading(calibrated: Calibrated, published: object) -> str:
+    decay = calibrated.mechanism.decay
+    if decay == 1 or published is not None:
+        return ""
+    return f" in the first round and {decay:.6g} times that of the round before in all others"
 
 
 def _claim(declared: Gaussian, releases: int) -> Claim | None:

@@ -19,8 +19,8 @@ from .sensitivity import Asserted
 
 if TYPE_CHECKING:
     from .algorithms.base import Algorithm
+    from .calibration import Asked
     from .compare import Comparison
-    from .mechanism import Mechanism
     from .plan import Plan
     from .result import Result
     from .run import DataSource
@@ -256,9 +256,9 @@ class Problem:
         self,
         algorithm: Algorithm | None = None,
         *,
-        mechanism: Mechanism | str | None = "gaussian",
+        mechanism: Asked | Mapping[str, Asked] = "gaussian",
         rounds: int = 100,
-        epsilon: float | None = None,
+        epsilon: float | Mapping[str, float] | None = None,
         delta: float | None = None,
         release: Literal["each step", "once"] = "each step",
         observer: Literal["everyone", "last iterate"] = "everyone",
@@ -269,13 +269,16 @@ class Problem:
         ----------
         algorithm : Algorithm, optional
             ``dp.LinearizedADMM()`` if omitted.
-        mechanism : Gaussian, Laplace, "gaussian", "laplace" or None
-            Noise. None switches it off: the run then has no guarantee.
+        mechanism : Gaussian, Laplace, "gaussian", "laplace", None, or mapping of agent to one
+            Noise. None switches it off: the run then has no guarantee. With noise of each agent's
+            own, name every agent that has private data.
         rounds : int
             Communication rounds T.
-        epsilon, delta : float, optional
-            Total budget per agent. With a mechanism that fixes its own level, leave epsilon out;
-            delta is then where the total is stated.
+        epsilon : float or mapping of agent to float, optional
+            Total budget per agent, for all alike or by name. Leave it out for mechanisms that fix
+            their own level.
+        delta : float, optional
+            Where the total is stated, for all agents.
         release : {"each step", "once"}
             Noise in every local step, or once on the data: then the whole budget goes into one
             release and any number of rounds follows without noise. ``"once"`` needs gradients that
@@ -314,10 +317,10 @@ class Problem:
     def solve(
         self,
         *,
-        epsilon: float | None = None,
+        epsilon: float | Mapping[str, float] | None = None,
         delta: float | None = None,
         algorithm: Algorithm | None = None,
-        mechanism: Mechanism | str | None = "gaussian",
+        mechanism: Asked | Mapping[str, Asked] = "gaussian",
         rounds: int = 100,
         release: Literal["each step", "once"] = "each step",
         observer: Literal["everyone", "last iterate"] = "everyone",

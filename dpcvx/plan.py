@@ -6,15 +6,16 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from . import display
-from .accounting import Composition, Price, check_delta, check_epsilon
+from .accounting import Composition, Price
 from .algorithms.base import Algorithm, Requirements
 from .arguments import whole
+from .calibration import Asked, Declared, calibrate, declared
 from .conic import ConicProgram, Outcome, bounded_for_slopes
 from .curvature import smoothness
 from .entries import Entry
@@ -23,7 +24,7 @@ from .fingerprint import fingerprint_of
 from .guarantee import SEEDED, Guarantee, no_guarantee, state
 from .last_iterate import LastIterate
 from .ledger import Account, Budget, Ledger
-from .mechanism import Calibrated, Gaussian, Laplace, Mechanism
+from .mechanism import Calibrated, Laplace
 from .model import Problem
 from .private import Private
 from .program import LocalProgram, Program, compile_problem, require_convex
@@ -51,8 +52,8 @@ class Plan:
     problem : Problem
     algorithm : Algorithm
         With every default replaced by a number.
-    calibrated : Calibrated or None
-        The mechanism with its multiplier; None without noise.
+    calibrated : tuple of (Calibrated or None)
+        Per agent, its mechanism with the multiplier; None without noise.
     rounds : int
     release : {"each step", "once"}
     observer : {"everyone", "last iterate"}
@@ -67,7 +68,9 @@ class Plan:
     last : LastIterate or None
         With ``observer="last iterate"`` and noise: what the guarantee follows from.
     price : Price or None
-        Total of the planned releases; None without noise.
+        Total of the planned releases, of the agent that loses most; None without noise.
+    prices : mapping of str to Price
+        Per agent, its budget; empty without noise.
     losses : mapping of str to Composition
         Per agent, what the planned releases add to its ledger; empty without noise.
     guarantee : Guarantee
@@ -78,7 +81,7 @@ class Plan:
 
     problem: Problem = field(repr=False)
     algorithm: Algorithm[Any, Any]
-    calibrated: Calibrated | None
+    calibrated: tuple[Calibrated | None, ...]
     rounds: int
     release: Release
     observer: Observer
@@ -88,6 +91,7 @@ class Plan:
     smoothness: tuple[Smoothness, ...] = field(repr=False)
     last: LastIterate | None = field(repr=False)
     price: Price | None
+    prices: Mapping[str, Price] = field(repr=False)
     losses: Mapping[str, Composition] = field(repr=False)
     guarantee: Guarantee = field(repr=False)
     fingerprint: str = field(repr=False)
@@ -215,8 +219,13 @@ class Plan:
     @property
     def reported(self) -> str:
         """Which iterate the result reports: the algorithm's choice, or by the noise."""
-        noisy = self.calibrated is not None and not self.published and not self.hidden
+        noisy = self.noisy and not self.published and not self.hidden
         return self.algorithm.output or ("average" if noisy else "last")
+
+    @property
+    def noisy(self) -> bool:
+        """Whether releases are noisy."""
+        return any(noise is not None for noise in self.calibrated)
 
     @property
     def hidden(self) -> bool:
@@ -226,18 +235,20 @@ class Plan:
     @property
     def published(self) -> bool:
         """Whether the data leave their agents once, with noise, and the rounds are public."""
-        return self.calibrated is not None and self.release == "once"
+        return self.noisy and self.release == "once"
 
     def releases(self, rounds: int) -> int:
         """Number of releases of an agent in so many rounds."""
         return _releases(self.algorithm, self.release, rounds, self.program)
 
-    def composed(self, rounds: int) -> Composition:
-        """Everything that one person is exposed to in so many rounds."""
-        assert self.calibrated is not None
-        shares = max(self.problem.shares())
-        each = self.algorithm.requirements.releases
-        return self.calibrated.composed(self.releases(rounds), each).repeated(shares)
+    def composed(self, rounds: int) -> dict[str, Composition]:
+        """What one person is exposed to in so many rounds, by agent that holds their data."""
+        needs = self.algorithm.requirements
+        found = _composed(self.problem, self.calibrated, self.releases(rounds), needs)
+        return {
+            local.name: composition
+            for local, composition in zip(self.program.agents, found, strict=True)
+        }
 
     def accounts(self) -> list[Account]:
         """Fresh accounts with the plan's budget, one per agent."""
@@ -248,7 +259,9 @@ class Plan:
                 None
                 if self.price is None
                 else Budget(
-                    self.price.epsilon, self.price.delta, self.losses.get(local.name, Composition())
+                    self.prices[local.name].epsilon,
+                    self.price.delta,
+                    self.losses.get(local.name, Composition()),
                 ),
                 share=share,
             )
@@ -263,19 +276,19 @@ class Plan:
         BudgetError
             If an account cannot afford it.
         """
-        if self.last is None or self.calibrated is None or self.price is None:
+        if self.last is None:
             return []
         size = max(local.n for local in self.program.agents if local.form.private)
-        grid = self.calibrated.hidden_grid(self.last.level, size)
         charges = []
-        for account in accounts:
+        for account, noise in zip(accounts, self.calibrated, strict=True):
             loss = self.losses.get(account.agent, Composition())
-            if loss == Composition():
+            if noise is None or loss == Composition():
                 continue
+            grid = noise.hidden_grid(self.last.level, size)
             entry = Entry(
                 round=0,
                 step=1,
-                mechanism=str(self.calibrated.mechanism),
+                mechanism=str(noise.mechanism),
                 multiplier=1 / math.sqrt(loss.mu2) if loss.mu2 > 0 else 0.0,
                 sensitivity=grid.sensitivity,
                 grid=grid.width,
@@ -295,9 +308,9 @@ def make_plan(
     problem: Problem,
     algorithm: Algorithm[Any, Any],
     *,
-    mechanism: Mechanism | str | None,
+    mechanism: Asked | Mapping[str, Asked],
     rounds: int,
-    epsilon: float | None,
+    epsilon: float | Mapping[str, float] | None,
     delta: float | None,
     release: Release,
     observer: Observer,
@@ -323,24 +336,25 @@ def make_plan(
             "release='once' puts noise on the data and leaves nothing private to the local steps, "
             "so there is no output to perturb. Drop perturb=, or write release='each step'."
         )
-    chosen = _mechanism(mechanism)
-    _check_observer(observer, problem, algorithm, chosen, release)
-    private = any(agent.private for agent in problem.agents)
-    if not private:
-        chosen = None
-    elif chosen is None and (epsilon is not None or delta is not None):
+    agents = {n: bool(a.private) for n, a in zip(problem.names, problem.agents, strict=True)}
+    private = any(agents.values())
+    asked = declared(agents, mechanism, epsilon) if private else (None,) * len(agents)
+    noisy = any(one is not None for one in asked)
+    _check_observer(observer, problem, algorithm, asked, release)
+    _check_alike(problem, asked, observer)
+    if private and not noisy and (epsilon is not None or delta is not None):
         raise PrivacyError(
             "mechanism=None switches the noise off, so epsilon= and delta= promise nothing. Drop "
             "them, or name a mechanism."
         )
     _check_coupling(problem, algorithm)
     program = compile_problem(problem, exact=needs.exact)
-    certify = chosen is not None or needs.exact
+    certify = noisy or needs.exact
     sensitivities = tuple(
         local.sensitivity() if (certify or local.clip is not None) and local.form.private else None
         for local in program.agents
     )
-    once = chosen is not None and release == "once"
+    once = noisy and release == "once"
     for local, sensitivity in zip(program.agents, sensitivities, strict=True):
         if needs.exact and sensitivity is not None and not sensitivity.constant:
             raise _not_affine(local.name, type(algorithm).__name__, sensitivity, once)
@@ -353,24 +367,18 @@ def make_plan(
     steps = _releases(algorithm, release, rounds, program)
     # One person is exposed to the releases of all agents that may hold data of theirs.
     shares = max(problem.shares())
-    _check_decay(chosen, algorithm)
-    if (needs.minimises or needs.keeps) and chosen is not None and not once:
+    _check_decay(asked, algorithm)
+    if (needs.minimises or needs.keeps) and noisy and not once:
         for local, sensitivity in zip(program.agents, sensitivities, strict=True):
             _require_uniform(local, sensitivity, needs)
     constants = tuple(
         _smoothness_of(local, needs)
-        if needs.keeps and sensitivity is not None and chosen is not None and not once
+        if needs.keeps and sensitivity is not None and noisy and not once
         else UNKNOWN
         for local, sensitivity in zip(program.agents, sensitivities, strict=True)
     )
-    fading = chosen is not None and chosen.decay < 1 and release != "once"
-    uneven = len(needs.weights) > 1 and release != "once"
-    ratios, exposed = [1.0], steps * shares
-    if chosen is not None and (fading or uneven):
-        ratios = [chosen.decay**t * w for t in range(rounds) for w in needs.weights][needs.free :]
-        exposed = needs.releases // len(needs.weights) * shares
     last = None
-    if observer == "last iterate" and chosen is not None:
+    if observer == "last iterate" and noisy:
         last = algorithm.amplification(
             program,
             [0.0 if s is None else s.bound(2).value for s in sensitivities],
@@ -380,45 +388,55 @@ def make_plan(
             ),
             rounds,
         )
-    calibrated = (
-        None if chosen is None else _calibrate(chosen, exposed, ratios, epsilon, delta, last)
-    )
-    if calibrated is not None and uneven:
-        calibrated = replace(calibrated, weights=needs.weights, free=needs.free)
+    uneven = len(needs.weights) > 1 and release != "once"
+
+    def fixed(one: Declared) -> Calibrated:
+        """The multiplier of who asked for this."""
+        decay, ratios, exposed = one.mechanism.decay, [1.0], steps * shares
+        if uneven or (decay < 1 and release != "once"):
+            ratios = [decay**t * w for t in range(rounds) for w in needs.weights][needs.free :]
+            exposed = needs.releases // len(needs.weights) * shares
+        found = calibrate(one, exposed, ratios, delta, last)
+        return replace(found, weights=needs.weights, free=needs.free) if uneven else found
+
+    found = {one: fixed(one) for one in dict.fromkeys(asked) if one is not None}
+    calibrated = tuple(None if one is None else found[one] for one in asked)
     publications: list[Statistic | None] = [None] * len(program.agents)
-    for k, sensitivity in enumerate(sensitivities):
-        if once and calibrated is not None and sensitivity is not None:
-            norm, name = calibrated.mechanism.norm, program.agents[k].name
+    for k, (noise, sensitivity) in enumerate(zip(calibrated, sensitivities, strict=True)):
+        if once and noise is not None and sensitivity is not None:
+            norm, name = noise.mechanism.norm, program.agents[k].name
             publications[k] = publication(sensitivity, norm, name)
     if not early:
-        # After a single release the steps see no noise.
-        step_epsilon = math.inf if calibrated is None or once else calibrated.step_epsilon
-        algorithm = algorithm.resolved(program, step_epsilon)
-    for local, sensitivity in zip(program.agents, sensitivities, strict=True):
+        # After a single release the steps see no noise; else rules go by the noisiest agent's.
+        levels = [] if once else [one.step_epsilon for one in found.values()]
+        algorithm = algorithm.resolved(program, min(levels, default=math.inf))
+    for local, noise, sensitivity in zip(program.agents, calibrated, sensitivities, strict=True):
         _require_finite_start(local)
-        if calibrated is not None and sensitivity is not None and not once:
-            _require_bounded_start(local, sensitivity, calibrated)
+        if noise is not None and sensitivity is not None and not once:
+            _require_bounded_start(local, sensitivity, noise)
     if needs.exact:
         for local, sensitivity in zip(program.agents, sensitivities, strict=True):
-            _require_minimiser(
-                local, None if calibrated is None else _slope(local, sensitivity, once)
-            )
-    price, losses, amplification = None, {}, None
-    if calibrated is not None and last is not None:
-        stated = last.stated(calibrated.multiplier, delta or 0.0)
+            _require_minimiser(local, _slope(local, sensitivity, once) if noisy else None)
+    price, prices, losses, amplification = None, {}, {}, None
+    if last is not None:
+        multiplier = next(noise.multiplier for noise in calibrated if noise is not None)
+        stated = last.stated(multiplier, delta or 0.0)
         price, losses, amplification = stated.price, stated.losses, stated.amplification
-    elif calibrated is not None:
-        composition = calibrated.composed(steps, needs.releases).repeated(shares)
-        price = composition.price(0.0 if delta is None else delta)
-        losses = dict.fromkeys((local.name for local in program.agents), composition)
+        prices = dict.fromkeys(agents, price)
+    elif noisy:
+        losses = dict(zip(agents, _composed(problem, calibrated, steps, needs), strict=True))
+        priced = {loss: loss.price(delta or 0.0) for loss in dict.fromkeys(losses.values())}
+        prices = {name: priced[loss] for name, loss in losses.items()}
+        price = max(priced.values(), key=lambda one: one.epsilon)
     guarantee = no_guarantee("noise is off" if private else "the model declares nothing private")
-    if calibrated is not None and price is not None:
+    if price is not None:
         guarantee = state(
             program,
             sensitivities,
             publications if once else None,
             calibrated,
             price,
+            prices,
             releases=steps,
             rho=max(loss.rho for loss in losses.values()),
             groups=problem.group_names,
@@ -442,67 +460,18 @@ def make_plan(
         constants,
         last,
         price,
+        prices,
         losses,
         guarantee,
         fingerprint,
     )
 
 
-def _mechanism(mechanism: Mechanism | str | None) -> Mechanism | None:
-    # Not isinstance: a subclass could draw other noise than the guarantee is computed for.
-    if mechanism is None or type(mechanism) in (Gaussian, Laplace):
-        return cast("Mechanism | None", mechanism)
-    named = {"gaussian": Gaussian(), "laplace": Laplace()}
-    if isinstance(mechanism, str) and mechanism in named:
-        return named[mechanism]
-    raise PrivacyError(
-        f"mechanism={mechanism!r} is unknown. Write dp.Gaussian(), dp.Laplace(), or None for a "
-        "run without noise and without guarantee."
-    )
-
-
-def _calibrate(
-    mechanism: Mechanism,
-    steps: int,
-    ratios: Sequence[float],
-    epsilon: float | None,
-    delta: float | None,
-    last: LastIterate | None,
-) -> Calibrated:
-    fixed = mechanism.per_step()
-    if delta is not None:
-        check_delta(delta)
-    if fixed is None and epsilon is None:
-        raise PrivacyError(
-            "The plan has no privacy budget. Write plan(..., epsilon=1.0, delta=1e-6) for a total "
-            "budget, give the mechanism a level per release (step_epsilon=...), or pass "
-            "mechanism=None for a run without noise and without guarantee."
-        )
-    if isinstance(mechanism, Gaussian) and not delta:
-        raise PrivacyError(
-            f"Gaussian noise has no guarantee at delta={delta!r}: its privacy loss is unbounded. "
-            "Write plan(..., delta=1e-6), or use mechanism=dp.Laplace() for pure epsilon."
-        )
-    if fixed is None:
-        assert epsilon is not None
-        if last is not None:
-            check_epsilon(epsilon)
-            return Calibrated(mechanism, last.multiplier(epsilon, delta or 0.0))
-        return Calibrated(mechanism, mechanism.for_total(steps, epsilon, delta or 0.0, ratios))
-    if epsilon is not None:
-        raise PrivacyError(
-            f"{mechanism} noise was given a level of its own and the plan a total epsilon, which "
-            "would fix it twice. Drop epsilon= (the total is then computed and printed), or the "
-            "mechanism's level."
-        )
-    return Calibrated(mechanism, fixed)
-
-
 def _check_observer(
     observer: str,
     problem: Problem,
     algorithm: Algorithm[Any, Any],
-    mechanism: Mechanism | None,
+    asked: Sequence[Declared | None],
     release: Release,
 ) -> None:
     """Refuse combinations for which nothing is proved."""
@@ -518,7 +487,7 @@ def _check_observer(
                 "all of them knows whose turn it was. Write plan(..., observer='last iterate')."
             )
         return
-    if isinstance(mechanism, Laplace):
+    if any(one is not None and isinstance(one.mechanism, Laplace) for one in asked):
         raise PrivacyError(
             "Amplification by iteration is proved for Gaussian noise. Drop mechanism=, or write "
             "observer='everyone'."
@@ -541,8 +510,26 @@ def _check_observer(
         )
 
 
-def _check_decay(mechanism: Mechanism | None, algorithm: Algorithm[Any, Any]) -> None:
-    if mechanism is not None and mechanism.decay < 1 and algorithm.requirements.in_turn:
+def _check_alike(problem: Problem, asked: Sequence[Declared | None], observer: Observer) -> None:
+    """Refuse different noise where it is not accounted for."""
+    if len({one for one in asked if one is not None}) < 2:
+        return
+    if problem.group_names:
+        raise PrivacyError(
+            "groups= spread one person's data over several agents, and what these lose together "
+            "is counted for agents with the same noise. Give one mechanism= and one epsilon= for "
+            "all, or drop groups=."
+        )
+    if observer == "last iterate":
+        raise PrivacyError(
+            "Amplification by iteration is proved for one noise in all turns. Give one mechanism= "
+            "and one epsilon= for all agents, or write observer='everyone'."
+        )
+
+
+def _check_decay(asked: Sequence[Declared | None], algorithm: Algorithm[Any, Any]) -> None:
+    fading = any(one is not None and one.mechanism.decay < 1 for one in asked)
+    if fading and algorithm.requirements.in_turn:
         raise ModelError(
             f"dp.{type(algorithm).__name__} has one user per round, and noise that falls from "
             "round to round would charge them differently, which is not accounted for. Drop "
@@ -630,6 +617,18 @@ def _releases(
     algorithm: Algorithm[Any, Any], release: Release, rounds: int, program: Program
 ) -> int:
     return 1 if release == "once" else algorithm.releases(rounds, program)
+
+
+def _composed(
+    problem: Problem, calibrated: Sequence[Calibrated | None], count: int, needs: Requirements
+) -> list[Composition]:
+    """The first `count` releases of every agent, as often as one person is exposed to them."""
+    shares = max(problem.shares())
+    found = {
+        one: Composition() if one is None else one.composed(count, needs.releases).repeated(shares)
+        for one in dict.fromkeys(calibrated)
+    }
+    return [found[one] for one in calibrated]
 
 
 def _check_coupling(problem: Problem, algorithm: Algorithm[Any, Any]) -> None:

@@ -62,7 +62,7 @@ def begin(plan: Plan, ledger: Ledger | Journal | None, seeded: bool) -> Start:
         return start
     run = ledger.interrupted
     same = run is not None and run.fingerprint == plan.fingerprint
-    if run is not None and same and plan.calibrated is not None and not plan.hidden:
+    if run is not None and same and plan.noisy and not plan.hidden:
         _accounts(plan, ledger.ledger)  # refuses a ledger of other changes or other groups
         return _again(plan, _accounts(plan, ledger.before), run, seeded)
     accounts = _accounts(plan, ledger.ledger)
@@ -182,15 +182,19 @@ def _accounts(plan: Plan, ledger: Ledger | None) -> list[Account]:
 
 def _affordable_rounds(plan: Plan, accounts: Sequence[Account]) -> int:
     """Rounds that every budget covers; asks for the first refusal if it is none."""
-    if plan.calibrated is None or plan.hidden:
+    if not plan.noisy or plan.hidden:
         return plan.rounds
     least = plan.releases(1)
     rounds = plan.rounds
-    for account, sensitivity in zip(accounts, plan.sensitivities, strict=True):
-        if sensitivity is not None and sensitivity.l2 > 0 and account.entries:
-            releases = account.affordable(plan.calibrated, plan.releases(rounds), least)
+    for account, noise, sensitivity in zip(
+        accounts, plan.calibrated, plan.sensitivities, strict=True
+    ):
+        if noise is None or sensitivity is None:
+            continue
+        if sensitivity.l2 > 0 and account.entries:
+            releases = account.affordable(noise, plan.releases(rounds), least)
             if releases < least:
-                raise account.refusal(plan.calibrated, least, least)
+                raise account.refusal(noise, least, least)
             if not plan.published:
                 rounds = bisect_right(range(1, rounds + 1), releases, key=plan.releases)
     return rounds

@@ -69,7 +69,7 @@ def run_plan(
         for k, account in enumerate(start.accounts):
             exit = Exit(
                 k,
-                plan.calibrated,
+                plan.calibrated[k],
                 account,
                 source_for(seed, (stream, k, start.earlier[k])),
                 record=record,
@@ -151,7 +151,7 @@ def _replay(
         return partial(published, k, form, plan.publications[k], releases, account)
     # A ledger file keeps what was charged; answers without private data are computed again.
     public, sensitivity = form.at_zero(), plan.sensitivities[k]
-    apart = plan.calibrated is not None and sensitivity is not None and sensitivity.splits
+    apart = plan.noisy and sensitivity is not None and sensitivity.splits
     return partial(
         ReplayOracle, k, releases, account, public if kept else None, public if apart else None
     )
@@ -159,7 +159,7 @@ def _replay(
 
 def _transcript(plan: Plan, path: str | Path) -> Transcript:
     """The last run of a plan that a ledger file holds."""
-    if plan.calibrated is None:
+    if not plan.noisy:
         raise PrivacyError(
             "Ledger files keep the values of runs with noise only, and this plan has none. Use "
             "plan.run(record=True) and its transcript."

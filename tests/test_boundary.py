@@ -1,6 +1,7 @@
 """The boundary around private data. Widening a set below is a privacy review."""
 
 import ast
+import functools
 import inspect
 import logging
 import pickle
@@ -80,10 +81,14 @@ TOUCHERS = {
 }
 
 
+@functools.cache
 def modules():
-    for path in sorted(PACKAGE.rglob("*.py")):
-        name = path.relative_to(PACKAGE).with_suffix("").as_posix().replace("/", ".")
-        yield name, ast.parse(path.read_text())
+    """Their names and syntax trees."""
+    return tuple(
+        (path.relative_to(PACKAGE).with_suffix("").as_posix().replace("/", "."), ast.parse(text))
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for text in [path.read_text()]
+    )
 
 
 def imported(name, tree):

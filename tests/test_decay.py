@@ -167,15 +167,16 @@ def test_laplace_calibration_is_the_smallest_wherever(steps, log_epsilon, log_de
 def test_the_ledger_of_a_run_adds_up_to_the_plan(kind, method):
     plan = fading(kind, method)
     result = plan.run(seed=1, record=True)
-    m, each = plan.calibrated.multiplier, plan.algorithm.requirements.releases
+    m, each = plan.calibrated[0].multiplier, plan.algorithm.requirements.releases
     for account in result.ledger.values():
         assert len(account.entries) == 4 * each == plan.releases(4)
         for entry in account.entries:
             assert entry.multiplier == m * 0.8 ** (entry.round - 1)
-            noise = plan.calibrated.at(entry.round).grid(1.0, 2)
+            noise = plan.calibrated[0].at(entry.round).grid(1.0, 2)
             assert noise.scale == pytest.approx(entry.multiplier, rel=1e-4)
         assert account.spent() == plan.price
-    assert plan.composed(4).rho == pytest.approx(plan.guarantee.rho, rel=1e-12)
+    for loss in plan.composed(4).values():
+        assert loss.rho == pytest.approx(plan.guarantee.rho, rel=1e-12)
     assert result.ledger.rho == pytest.approx(plan.guarantee.rho, rel=1e-12)
     assert plan.guarantee.epsilon <= 1.0 + 1e-9
     assert plan.guarantee.epsilon == pytest.approx(1.0, rel=1e-6)
@@ -212,7 +213,7 @@ def test_agents_without_data_and_sets_of_all_sorts(kind, source):
 def test_groups_count_every_release_for_each_member(kind):
     alone = fading(kind, noise={"multiplier": 20.0})
     grouped = fading(kind, source=problem(groups=[["a", "b"]]), noise={"multiplier": 20.0})
-    assert grouped.composed(4) == alone.composed(4).repeated(2)
+    assert grouped.composed(4) == {n: a.repeated(2) for n, a in alone.composed(4).items()}
     result = grouped.run(seed=1)
     for account in result.ledger.values():
         assert account.share == 2
@@ -226,8 +227,8 @@ def test_a_level_per_step_is_that_of_the_first_round(kind):
     level = {"step_epsilon": 0.2} | ({"step_delta": 1e-3} if kind == "gaussian" else {})
     plan = fading(kind, noise=level)
     constant = fading(kind, decay=1.0, noise=level)
-    assert plan.calibrated.multiplier == constant.calibrated.multiplier
-    assert plan.calibrated.step_epsilon == 0.2
+    assert plan.calibrated[0].multiplier == constant.calibrated[0].multiplier
+    assert plan.calibrated[0].step_epsilon == 0.2
     assert plan.guarantee.epsilon > constant.guarantee.epsilon
     assert plan.composed(1) == constant.composed(1)
 
@@ -244,12 +245,12 @@ def test_the_odometer_shows_what_the_rounds_so_far_cost(capsys):
     plan.run(seed=1, verbose=True)
     out = capsys.readouterr().out
     for t in range(1, 5):
-        assert f"{plan.composed(t).price(1e-6).epsilon:.4g}" in out
+        assert f"{plan.composed(t)['a'].price(1e-6).epsilon:.4g}" in out
 
 
 def test_steps_that_follow_the_budget_follow_that_of_the_first_round():
     plan = fading(noise={"multiplier": 20.0})
-    assert plan.calibrated.step_epsilon == 1 / 20 == plan.algorithm.step.epsilon
+    assert plan.calibrated[0].step_epsilon == 1 / 20 == plan.algorithm.step.epsilon
 
 
 # -- the noise itself ------------------------------------------------------------------------------
@@ -329,7 +330,7 @@ def test_a_killed_run_without_a_seed_spends_what_was_planned(path):
         put(path, cut(raw, size))
         again = plan.run(ledger=path)
         for account in again.ledger.values():
-            expected = [plan.calibrated.multiplier * 0.8**t for t in range(3)]
+            expected = [plan.calibrated[0].multiplier * 0.8**t for t in range(3)]
             assert [e.multiplier for e in account.entries] == expected
         assert again.ledger.spent() == pytest.approx(plan.guarantee.epsilon, rel=1e-12)
         same(again, plan.replay(path))
@@ -379,8 +380,8 @@ def test_continued_runs_make_as_many_rounds_as_fit(path):
         first = fading("laplace", method, rounds=3, noise={"multiplier": 100.0})
         second = fading("laplace", method, rounds=10, noise={"multiplier": 100.0})
         result = second.run(ledger=first.run(seed=1).ledger, seed=2)
-        spent = first.composed(3)
-        totals = [spent.joined(second.composed(t)).pure for t in range(1, 11)]
+        spent = first.composed(3)["a"]
+        totals = [spent.joined(second.composed(t)["a"]).pure for t in range(1, 11)]
         expected = sum(total <= second.guarantee.epsilon * (1 + 1e-9) for total in totals)
         assert result.rounds == expected < 10
         assert len(result.ledger["a"].entries) == updates * (3 + expected)
@@ -394,7 +395,7 @@ def test_a_budget_without_room_for_a_round_is_refused_with_its_numbers():
         plan.run(ledger=ledger, seed=2)
     error = caught.value
     assert error.spent == pytest.approx(1.0)
-    assert error.requested == pytest.approx(1 + 1 / plan.calibrated.multiplier)
+    assert error.requested == pytest.approx(1 + 1 / plan.calibrated[0].multiplier)
     assert error.affordable == 0
 
 
@@ -404,7 +405,7 @@ def test_a_budget_without_room_for_a_round_is_refused_with_its_numbers():
 @kinds
 def test_the_guarantee_says_how_the_noise_falls(kind):
     plan = fading(kind, "E = 2", noise={"multiplier": 20.0})
-    norm = plan.calibrated.mechanism.norm
+    norm = plan.calibrated[0].mechanism.norm
     name = kind.capitalize()
     assert plan.guarantee.mechanism == (
         f"{name} noise, scale 20 times the l{norm} sensitivity in the first round and 0.8 times "
@@ -428,13 +429,13 @@ def test_the_papers_claim_is_not_about_noise_that_falls():
 def test_data_that_are_released_once_have_no_later_rounds(kind):
     once = fading(kind, release="once", rounds=6)
     constant = fading(kind, release="once", rounds=6, decay=1.0)
-    assert once.calibrated.multiplier == constant.calibrated.multiplier
+    assert once.calibrated[0].multiplier == constant.calibrated[0].multiplier
     assert once.guarantee.epsilon == constant.guarantee.epsilon
     assert once.guarantee.mechanism == constant.guarantee.mechanism
     one, other = (plan.run(seed=2, record=True) for plan in (once, constant))
     for account in one.ledger.values():
         (entry,) = account.entries
-        assert (entry.round, entry.multiplier) == (0, once.calibrated.multiplier)
+        assert (entry.round, entry.multiplier) == (0, once.calibrated[0].multiplier)
     assert one.ledger.spent() == pytest.approx(once.guarantee.epsilon, rel=1e-12)
     assert [dataclasses.asdict(e) for a in one.ledger.values() for e in a.entries] == [
         dataclasses.asdict(e) for a in other.ledger.values() for e in a.entries

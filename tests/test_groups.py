@@ -106,15 +106,15 @@ def test_an_agent_named_twice_by_object_and_name_is_noticed():
 
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_gaussian_noise_grows_with_the_root_of_the_size(size):
-    alone = planned(problem()).calibrated.multiplier
-    grouped = planned(problem([list(NAMES[:size])])).calibrated.multiplier
+    alone = planned(problem()).calibrated[0].multiplier
+    grouped = planned(problem([list(NAMES[:size])])).calibrated[0].multiplier
     assert grouped == pytest.approx(math.sqrt(size) * alone, rel=1e-9)
     assert grouped == pytest.approx(gaussian_multiplier(size * ROUNDS, 1.0, 1e-6), rel=1e-12)
 
 
 def test_laplace_noise_grows_with_the_size():
     alone, grouped = (
-        planned(problem(g), mechanism="laplace", delta=0.0).calibrated.multiplier
+        planned(problem(g), mechanism="laplace", delta=0.0).calibrated[0].multiplier
         for g in ((), PAIR)
     )
     assert grouped == pytest.approx(2 * alone, rel=1e-9)
@@ -133,8 +133,8 @@ def test_with_the_noise_given_the_price_grows_instead(noise):
 
 def test_release_once_composes_over_the_group_too():
     alone, grouped = (planned(problem(g), release="once") for g in ((), [list(NAMES)]))
-    assert grouped.calibrated.multiplier == pytest.approx(
-        math.sqrt(3) * alone.calibrated.multiplier, rel=1e-9
+    assert grouped.calibrated[0].multiplier == pytest.approx(
+        math.sqrt(3) * alone.calibrated[0].multiplier, rel=1e-9
     )
     assert grouped.run(seed=0).ledger.spent() == pytest.approx(1.0, rel=1e-9)
 
@@ -143,10 +143,10 @@ def test_agents_without_private_data_do_not_count():
     model = problem([list(NAMES)], private=("north", "east"))
     assert model.shares() == [2, 2, 2]
     two = planned(problem([["north", "east"]], private=("north", "east")))
-    assert planned(model).calibrated.multiplier == two.calibrated.multiplier
+    assert planned(model).calibrated[0].multiplier == two.calibrated[0].multiplier
     single = problem([["north", "south"]], private=("north", "east"))
     assert single.shares() == [1, 1, 1]
-    assert planned(single).calibrated.multiplier == planned(problem()).calibrated.multiplier
+    assert planned(single).calibrated[0].multiplier == planned(problem()).calibrated[0].multiplier
 
 
 def test_the_largest_group_sets_the_noise_of_all():
@@ -188,12 +188,12 @@ def test_a_shared_account_stops_at_its_budget_and_counts_what_it_affords():
     plan = planned(problem(PAIR), mechanism=dp.Laplace(multiplier=10.0), delta=None)
     entries = plan.run(seed=0).ledger["north"].entries
     book = Account("north", {}, Budget(1.0, 0.0, plan.accounts()[0].budget.planned), share=2)
-    assert book.affordable(plan.calibrated, 99) == 5
+    assert book.affordable(plan.calibrated[0], 99) == 5
     for _ in range(5):
-        book.charge(entries[0], plan.calibrated)
+        book.charge(entries[0], plan.calibrated[0])
     assert book.spent().epsilon == pytest.approx(1.0)
     with pytest.raises(dp.BudgetError) as refused:
-        book.charge(entries[0], plan.calibrated)
+        book.charge(entries[0], plan.calibrated[0])
     assert refused.value.requested == pytest.approx(1.2)
     assert len(book.entries) == 5
 
@@ -229,7 +229,7 @@ def test_a_ledger_file_remembers_the_share(tmp_path):
 
 def observed(plan, data, frozen):
     exits = [
-        ObservedExit(k, plan.calibrated, account, source_for(0, (k,)), frozen)
+        ObservedExit(k, plan.calibrated[0], account, source_for(0, (k,)), frozen)
         for k, account in enumerate(plan.accounts())
     ]
     sources = sources_of(plan.problem, data)

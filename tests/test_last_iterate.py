@@ -200,7 +200,7 @@ def test_the_multiplier_meets_epsilon_and_is_no_larger_than_needed(order):
     rounds = 3 if order == "stopping" else 6
     plan = planned(order=order, rounds=rounds, beta=30.0)
     constants = by_hand(small(), "equal", 30.0, None)
-    least = plan.calibrated.multiplier
+    least = plan.calibrated[0].multiplier
     at, below = (
         loss_of(order, constants, least * share, 3, rounds).price(DELTA).epsilon
         for share in (1, 1 - 1e-5)
@@ -688,7 +688,7 @@ def test_a_seed_repeats_a_run_wherever_agents_live(order):
 @pytest.mark.parametrize("multiplier", [0.3, 40.0, 1e4])
 def test_the_last_x_lies_on_a_grid_that_does_not_depend_on_where(multiplier):
     plan = planned(multiplier=multiplier, rounds=5)
-    grid = plan.calibrated.hidden_grid(plan.last.level, 2)
+    grid = plan.calibrated[0].hidden_grid(plan.last.level, 2)
     assert math.log2(grid.width).is_integer()
     assert grid.width <= 2.0**-24 * grid.scale
     for seed in range(3):
@@ -717,7 +717,9 @@ def test_noise_is_drawn_by_the_level_of_all_users(monkeypatch):
     plan = planned(rounds=4)
     plan.run()
     assert len(grids) == 4 and len(set(grids)) == 1
-    assert grids[0].scale == pytest.approx(plan.calibrated.multiplier * plan.last.level, rel=1e-6)
+    assert grids[0].scale == pytest.approx(
+        plan.calibrated[0].multiplier * plan.last.level, rel=1e-6
+    )
     assert len({s.l2 for s in plan.sensitivities if s is not None}) == 3
 
 
@@ -851,7 +853,7 @@ def test_a_file_stays_readable_however_little_a_user_loses(path):
     plan = tight(3)
     names = tuple(f"user{k}" for k in range(120))
     last = replace(plan.last, users=names, rounds=120)
-    losses = last.stated(plan.calibrated.multiplier, DELTA).losses
+    losses = last.stated(plan.calibrated[0].multiplier, DELTA).losses
     plan = replace(plan, last=last, losses=losses)
     # Ledgers hold multipliers up to 1e100.
     assert 1e-200 < losses["user0"].mu2 < 1e-180

@@ -266,11 +266,11 @@ def test_the_stated_noise_of_data_is_that_of_their_surrogates(name, mechanism):
     assert [found for _, found in stated] == [spec.name for spec in specs]
     # Far from 0, so that no sign is in the way.
     data = [of_sign(np.full(spec.size, 1e4), spec) for spec in specs]
-    grid = plan.calibrated.grid(publication.sensitivity, publication.size)
+    grid = plan.calibrated[0].grid(publication.sensitivity, publication.size)
     source = Seeded(2, (0,))
     drawn = [
         publication.restore(
-            plan.calibrated.release(publication.statistic(data), grid, source.at(t, 1))
+            plan.calibrated[0].release(publication.statistic(data), grid, source.at(t, 1))
         )
         for t in range(2000)
     ]
@@ -322,7 +322,7 @@ class Door:
         self.source = settings.pop("source", Words())
         self.account = settings.pop("account", None) or Account("solo", {}, settings["budget"])
         del settings["budget"]
-        self.exit = Exit(0, plan.calibrated, self.account, self.source, **settings)
+        self.exit = Exit(0, plan.calibrated[0], self.account, self.source, **settings)
 
     def open(self, *data):
         sources = [lambda d=d: d for d in data or (DATA,)]
@@ -472,7 +472,7 @@ def test_one_release_per_private_agent_spends_the_budget_whatever_the_rounds(
         assert [a.releases for a in plan.guarantee.agents] == [1] * len(plan.guarantee.agents)
         assert 1.0 - 1e-5 <= plan.guarantee.epsilon <= 1.0
         assert result.ledger.spent() == pytest.approx(plan.guarantee.epsilon, rel=1e-9)
-        multipliers.add(plan.calibrated.multiplier)
+        multipliers.add(plan.calibrated[0].multiplier)
     assert len(multipliers) == 1
 
 
@@ -567,23 +567,28 @@ def test_an_earlier_release_counts_against_the_budget():
     with pytest.raises(dp.BudgetError):
         plan.run(seed=1, ledger=first.ledger)
     wider = given.problem.plan(
-        dp.ADMM(), mechanism=dp.Gaussian(multiplier=plan.calibrated.multiplier),
+        dp.ADMM(), mechanism=dp.Gaussian(multiplier=plan.calibrated[0].multiplier),
         rounds=50, delta=1e-6, release="once",
     )  # fmt: skip
     with pytest.raises(dp.BudgetError):
         wider.run(ledger=first.ledger)
 
 
+def with_budget(plan, epsilon):
+    """Of every agent, more than the plan needs."""
+    return replace(plan, prices={n: replace(p, epsilon=epsilon) for n, p in plan.prices.items()})
+
+
 def test_a_second_release_draws_other_noise_and_both_are_counted():
     plan = plan_of(power_line(), rounds=50)
     # One release of this plan fits into its budget; leave room for more.
-    ample = replace(plan, price=replace(plan.price, epsilon=11.0))
+    ample = with_budget(plan, 11.0)
     first = ample.run(seed=1, record=True)
     second = ample.run(seed=1, ledger=first.ledger, record=True)
     assert second.rounds == 50
     assert [len(account.entries) for account in first.ledger.accounts] == [1, 1]
     assert [len(account.entries) for account in second.ledger.accounts] == [2, 2]
-    spent = Composition().with_gaussian(plan.calibrated.multiplier, 2).price(1e-6).epsilon
+    spent = Composition().with_gaussian(plan.calibrated[0].multiplier, 2).price(1e-6).epsilon
     assert second.ledger.spent() == pytest.approx(spent)
     pairs = zip(first.transcript.releases, second.transcript.releases, strict=True)
     assert not any(np.isin(a.value, b.value).any() for a, b in pairs)
@@ -596,7 +601,7 @@ def test_a_ledger_of_releases_in_each_step_leaves_room_for_one_or_none():
     ).run(seed=1)
     spent = steps.ledger.spent()
     enough = plan_of(given, epsilon=2.0, rounds=50)
-    room = replace(enough, price=replace(enough.price, epsilon=2.0 + spent))
+    room = with_budget(enough, 2.0 + spent)
     result = room.run(seed=1, ledger=steps.ledger)
     assert result.rounds == 50
     assert [len(account.entries) for account in result.ledger.accounts] == [11, 11]

@@ -270,8 +270,8 @@ def noise_magnitude(plan: dp.Plan, study: LogisticRegression, rounds: Ints) -> F
     ndarray, shape of `rounds`
         Zeros without noise.
     """
-    algorithm = plan.algorithm
-    if plan.calibrated is None or not isinstance(algorithm, dp.LinearizedADMM):
+    algorithm, noise = plan.algorithm, plan.calibrated[0]
+    if noise is None or not isinstance(algorithm, dp.LinearizedADMM):
         return np.zeros(rounds.size)
     penalty, step = as_penalty(algorithm.rho), as_step(algorithm.step)
     assert step is not None  # the plan has resolved it
@@ -283,7 +283,7 @@ def noise_magnitude(plan: dp.Plan, study: LogisticRegression, rounds: Ints) -> F
         rho = [penalty.next(int(t), None, math.nan, math.nan) for t in rounds]
         spread /= np.array(rho) + [1 / step.eta(int(t)) for t in rounds]
     updates = len(study.parts) * algorithm.local_updates
-    return updates * math.sqrt(2 / math.pi) * plan.calibrated.multiplier * spread
+    return updates * math.sqrt(2 / math.pi) * noise.multiplier * spread
 
 
 def _score(metrics: Metrics, W: Floats) -> Score:

@@ -7,6 +7,7 @@ import pytest
 
 import dpcvx as dp
 from dpcvx.algorithms.dpp2 import DPP2
+from dpcvx.algorithms.dpp2_theory import Schedule, log_changes
 from dpcvx.algorithms.neighbours import MailMethod
 from dpcvx.network import network, random_network
 from tests.algorithms.test_decentralized_admm import linear
@@ -211,7 +212,7 @@ def test_a_total_is_attained_and_huge_ones_are_shown():
         DPP2("ring", 0.2, 0.05), mechanism=dp.Laplace(decay=0.9), epsilon=2.0, rounds=40
     )
     # Both releases of a round, the first point is public.
-    m = plan.calibrated.multiplier
+    m = plan.calibrated[0].multiplier
     total = sum((1 + 0.2) / (m * 0.9**t) for t in range(40)) - 0.2 / m
     assert plan.guarantee.epsilon == pytest.approx(total, rel=1e-9) == 2.0
     assert plan.run(seed=0).ledger.spent() == pytest.approx(total, rel=1e-9)
@@ -430,3 +431,30 @@ def test_large_public_gradients_do_not_tell_by_their_rounding(method):
     problem = dp.Problem(agents, start={x: np.ones(1)})
     plan = problem.plan(method, rounds=3, epsilon=1.0, delta=1e-6)
     assert dp.check(plan).passed
+
+
+def test_every_agent_has_a_decay_and_a_scale_of_its_own():
+    """The paper's r_i and u_i; losses by what the theory says of each agent's changes."""
+    given, names = study(6), "abcdef"
+    decays = np.linspace(0.8, 1.0, 6)
+    mechanisms = {n: dp.Laplace(decay=float(r)) for n, r in zip(names, decays, strict=True)}
+    budgets = {n: float(e) for n, e in zip(names, np.geomspace(0.5, 50, 6), strict=True)}
+    plan = given.problem.plan(
+        DPP2("ring", 0.2, 0.05), mechanism=mechanisms, epsilon=budgets, rounds=9
+    )
+    ledger = plan.run(seed=0).ledger
+    for i, (name, r) in enumerate(zip(names, decays, strict=True)):
+        change = 0.1 * np.linalg.norm(given.A[i], axis=1).max()
+        M = np.linalg.norm(given.A[i], 2) ** 2
+        point, slope = np.exp(log_changes(Schedule(9, 3, 0.2, M, change, float(r))))
+        moved = {1: point, 2: slope}
+        losses = []
+        for entry in ledger[name].entries:
+            u = entry.sensitivity * entry.multiplier  # of the noise itself
+            losses.append(np.sqrt(3) * moved[entry.step][entry.round - 1] / u)
+        assert np.sum(losses) == pytest.approx(budgets[name], rel=1e-3)
+        assert np.sum(losses) <= plan.prices[name].epsilon == pytest.approx(budgets[name])
+        assert losses[-1] / losses[0] == pytest.approx(r**-8, rel=1e-3)
+    assert plan.guarantee.epsilon == pytest.approx(50)
+    found = dp.check(plan)
+    assert found.passed, str(found)
