@@ -139,8 +139,8 @@ def _spent_rows(result: Result) -> list[str]:
     lines = str(result.ledger).splitlines()
     if len(lines) > _LISTED:
         # The agent that spent most stands for the rest.
-        spent = [account.spent().epsilon for account in result.ledger.accounts]
-        rest = f"... and {len(lines) - _LISTED} more agents, none above epsilon {max(spent):.6g}"
+        most = result.ledger.spent()
+        rest = f"... and {len(lines) - _LISTED} more agents, none above epsilon {most:.6g}"
         lines = [*lines[:_LISTED], rest]
     return ["spent:", textwrap.indent("\n".join(lines), "  ")]
 

@@ -116,9 +116,17 @@ class Account:
 
     def spent(self, delta: float | None = None) -> Price:
         """Epsilon of everything released so far, at `delta` (the budget's if omitted)."""
-        if delta is None:
-            delta = 0.0 if self.budget is None else self.budget.delta
-        return self._total.price(delta)
+        return self._total.price(self.delta if delta is None else delta)
+
+    @property
+    def delta(self) -> float:
+        """Where totals are stated: the budget's, or 0 without one."""
+        return 0.0 if self.budget is None else self.budget.delta
+
+    @property
+    def total(self) -> Composition:
+        """Everything released so far."""
+        return self._total
 
     @property
     def rho(self) -> float:
@@ -211,7 +219,19 @@ class Ledger(Mapping[str, Account]):
 
     def spent(self, delta: float | None = None) -> float:
         """The largest epsilon any agent has spent: data of different agents compose in parallel."""
-        return max((account.spent(delta).epsilon for account in self.accounts), default=0.0)
+        return max((price.epsilon for price in self.prices(delta).values()), default=0.0)
+
+    def prices(self, delta: float | None = None) -> dict[str, Price]:
+        """By agent, what its releases cost together; see `Account.spent`."""
+        # Agents often release alike, and some prices take seconds.
+        found: dict[tuple[Composition, float], Price] = {}
+        prices = {}
+        for account in self.accounts:
+            key = account.total, account.delta if delta is None else delta
+            if key not in found:
+                found[key] = account.spent(delta)
+            prices[account.agent] = found[key]
+        return prices
 
     @property
     def rho(self) -> float:
@@ -238,8 +258,7 @@ class Ledger(Mapping[str, Account]):
 
     def __str__(self) -> str:
         lines = []
-        for account in self.accounts:
-            price = account.spent()
+        for account, price in zip(self.accounts, self.prices().values(), strict=True):
             allowed = "no budget" if account.budget is None else f"of {account.budget.epsilon:.6g}"
             asserted = sum(entry.certificate == "asserted" for entry in account.entries)
             mark = f"; {asserted} with asserted sensitivity, NOT proved" if asserted else ""

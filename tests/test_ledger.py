@@ -402,3 +402,14 @@ def test_budget_errors_pickle():
     assert type(copy) is dp.BudgetError
     assert str(copy) == str(error)
     assert vars(copy) == vars(error)
+
+
+def test_releases_that_are_alike_are_priced_once(monkeypatch):
+    book = Ledger(tuple(Account(name, {}, Budget(1.0, 0.0, Composition())) for name in "abc"))
+    for one, times in zip(book.accounts, (2, 2, 3), strict=True):
+        charged(one, TENTH, times)
+    expected = {one.agent: one.spent() for one in book.accounts}
+    counted, honest = [], Composition.price
+    monkeypatch.setattr(Composition, "price", lambda c, d: counted.append(d) or honest(c, d))
+    assert book.prices() == expected
+    assert len(counted) == 2
