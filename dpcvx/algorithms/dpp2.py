@@ -75,8 +75,8 @@ class DPP2(SecretPointMethod[Memory]):
     graph : networkx.Graph, Network or {"complete", "ring", "star", "path", "grid"}
         Who talks to whom; see `dpcvx.network.network`.
     alpha : float or "theory"
-        Step size; with "theory", `alpha`, `beta` and `rho` satisfy the paper's (24) to (27), which
-        makes steps of 1e-4 or less of common problems.
+        Step size; with "theory", `alpha`, `beta` and `rho` (which are then left out) satisfy the
+        paper's (24) to (27), which makes steps of 1e-4 or less of common problems.
     beta : float
         Weight of the differences of z; below alpha over the largest eigenvalue of P.
     rho : float
@@ -119,6 +119,11 @@ class DPP2(SecretPointMethod[Memory]):
         for name in ("alpha", "beta", "rho", "ratio"):
             if (value := getattr(self, name)) != "theory" or name != "alpha":
                 check_positive("dp.DPP2", name, value, optional=False)
+        if self.alpha == "theory" and (self.beta, self.rho) != (DPP2.beta, DPP2.rho):
+            raise ModelError(
+                "dp.DPP2(alpha='theory') chooses beta and rho as well. Leave them out, or give "
+                "alpha as a number."
+            )
         check_positive("dp.DPP2", "smoothness", self.smoothness)
         if not (finite(self.eta) and 0 < self.eta < 1):
             raise ModelError(f"dp.DPP2(eta={self.eta!r}) must be a number between 0 and 1.")

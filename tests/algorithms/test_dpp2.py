@@ -328,6 +328,7 @@ def test_as_printed_nothing_damps_disagreement_without_curvature():
         ({"eta": 0}, "eta=0"),
         ({"damping": -0.1}, "damping=-0.1.*at least 0"),
         ({"smoothness": 0.0}, "smoothness=0.0"),
+        ({"alpha": "theory", "beta": 0.1}, "chooses beta and rho as well"),
         ({"output": "best"}, "'average', 'last', or None"),
     ],
 )
