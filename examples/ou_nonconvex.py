@@ -8,7 +8,7 @@ parameters violate. Records are made up, with rows so long that M is 5.03 for al
 length; gaps are computed on them in the open and are not private.
 
     python -m examples.ou_nonconvex                                 # a small network, half a minute
-    python -m examples.ou_nonconvex --full --plot out --workers 2   # the paper's sizes, 25 minutes
+    python -m examples.ou_nonconvex --full --plot out --workers 2   # the paper's sizes, half an hour
     python -m examples.ou_nonconvex --full --tune --workers 2       # the search, 2 minutes
 
 Noise is relative to what it has to cover. For the scales u r^k of the paper its multiplier is u
