@@ -2,10 +2,47 @@
 
 from __future__ import annotations
 
+import copy
 import math
+from dataclasses import fields, is_dataclass
 from numbers import Integral, Real
+from typing import TypeVar
+
+import numpy as np
 
 from .errors import ModelError
+
+T = TypeVar("T")
+
+
+def plain(value: T) -> T:
+    """A number as Python's own; a dataclass with such numbers in its fields, at any depth.
+
+    Numpy's narrow scalars round and overflow in everything that is computed with them,
+    sensitivities and charges among it, although they compare as equal to what was meant.
+    """
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)  # pyright: ignore[reportReturnType]
+    if isinstance(value, Integral):
+        return int(value)  # pyright: ignore[reportReturnType]
+    if isinstance(value, Real):
+        return float(value)  # pyright: ignore[reportReturnType]
+    if not is_dataclass(value) or isinstance(value, type):
+        return value
+    known = {f.name: getattr(value, f.name) for f in fields(value)}
+    changed = {name: new for name, old in known.items() if (new := plain(old)) is not old}
+    if not changed:
+        return value
+    value = copy.copy(value)
+    for name, new in changed.items():
+        object.__setattr__(value, name, new)
+    return value
+
+
+def make_plain(declared: object, *names: str) -> None:
+    """`plain` for fields of a frozen dataclass that is being made."""
+    for name in names:
+        object.__setattr__(declared, name, plain(getattr(declared, name)))
 
 
 def finite(value: object) -> bool:

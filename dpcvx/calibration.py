@@ -12,6 +12,8 @@ from .last_iterate import LastIterate
 from .mechanism import Calibrated, Gaussian, Laplace, Mechanism
 
 Asked = Mechanism | str | None
+# Agents that an error lists.
+_NAMES = 12
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class Declared:
 def declared(
     agents: Mapping[str, bool],
     mechanism: Asked | Mapping[str, Asked],
-    epsilon: float | Mapping[str, float] | None,
+    epsilon: float | Mapping[str, float | None] | None,
 ) -> tuple[Declared | None, ...]:
     """What is asked for each agent; None for all without noise.
 
@@ -48,60 +50,85 @@ def declared(
     ModelError
         If names and agents do not match.
     PrivacyError
-        If a mechanism is unknown, or switched off for some agents only.
+        If a mechanism is unknown, or switched off for some agents only, or if a budget is missing
+        or given twice.
     """
-    by_name = isinstance(mechanism, Mapping) or isinstance(epsilon, Mapping)
     private = [name for name, has in agents.items() if has]
     if isinstance(mechanism, Mapping):
-        _check_names("mechanism", mechanism, private, "'laplace'")
+        _check_names("mechanism", mechanism, private, private)
         kinds = {name: _mechanism(mechanism[name]) for name in private}
-        for name, kind in kinds.items():
-            if kind is None:
-                raise PrivacyError(
-                    f"mechanism= switches the noise of agent '{name}' off and keeps it for others. "
-                    "Name a mechanism for it, or write its data as public constants; "
-                    "mechanism=None switches all noise off."
-                )
     else:
-        kinds = dict.fromkeys(agents, _mechanism(mechanism))
+        kinds = dict.fromkeys(private, _mechanism(mechanism))
+    silent = [name for name, kind in kinds.items() if kind is None]
+    if len(silent) == len(kinds):
+        return (None,) * len(agents)
+    if silent:
+        raise PrivacyError(
+            f"mechanism= switches the noise of agent '{silent[0]}' off and keeps it for others. "
+            "Name a mechanism for it, or write its data as public constants; mechanism=None "
+            "switches all noise off."
+        )
+    needy = [n for n in private if (kind := kinds[n]) is not None and kind.per_step() is None]
     if isinstance(epsilon, Mapping):
-        needy = [n for n in private if (kind := kinds[n]) is None or kind.per_step() is None]
-        _check_names("epsilon", epsilon, private, "1.0", needy)
-    found: list[Declared | None] = []
-    for name, has in agents.items():
-        kind = kinds.get(name)
-        if kind is None or (by_name and not has):
-            found.append(None)
-            continue
-        own = epsilon.get(name) if isinstance(epsilon, Mapping) else epsilon
-        if own is not None:
-            check_epsilon(own)
-        found.append(Declared(kind, own))
-    return tuple(found)
+        _check_names("epsilon", epsilon, private, needy)
+    elif epsilon is not None and 0 < len(needy) < len(private):
+        raise PrivacyError(
+            "Some mechanisms have a level of their own, and one epsilon= for all agents would fix "
+            f"their noise twice. Write it for the others: epsilon={_example(needy)}."
+        )
+    budgets = epsilon if isinstance(epsilon, Mapping) else dict.fromkeys(kinds, epsilon)
+    found = {
+        name: _declared(name, kind, budgets.get(name))
+        for name, kind in kinds.items()
+        if kind is not None
+    }
+    # The noise of agents without private data hides nothing, unless it is that of all.
+    alike = set(found.values())
+    if len(alike) == 1:
+        return tuple(alike) * len(agents)
+    return tuple(found.get(name) for name in agents)
+
+
+def _declared(agent: str, mechanism: Mechanism, epsilon: float | None) -> Declared:
+    fixed = mechanism.per_step() is not None
+    if epsilon is None and not fixed:
+        raise PrivacyError(
+            "The plan has no privacy budget. Write plan(..., epsilon=1.0, delta=1e-6) for a total "
+            "budget, give the mechanism a level per release (step_epsilon=...), or pass "
+            "mechanism=None for a run without noise and without guarantee."
+        )
+    if epsilon is None:
+        return Declared(mechanism, None)
+    check_epsilon(epsilon)
+    if fixed:
+        raise PrivacyError(
+            f"{mechanism} noise of agent '{agent}' was given a level of its own and the plan a "
+            "total epsilon, which would fix it twice. Drop epsilon= (the total is then computed "
+            "and printed), or the mechanism's level."
+        )
+    return Declared(mechanism, float(epsilon))
 
 
 def _check_names(
-    argument: str,
-    given: Mapping[str, object],
-    private: Sequence[str],
-    example: str,
-    needed: Sequence[str] | None = None,
+    argument: str, given: Mapping[str, object], private: Sequence[str], needed: Sequence[str]
 ) -> None:
-    needed = private if needed is None else needed
     unknown = [name for name in given if name not in private]
     missing = [name for name in needed if name not in given]
-    if not unknown and not missing:
+    if unknown:
+        wrong = f"names {unknown[0]!r}, which is no agent with private data"
+    elif missing:
+        wrong = f"lacks agent '{missing[0]}'"
+    else:
         return
-    wrong = (
-        f"names {unknown[0]!r}, which is no agent with private data"
-        if unknown
-        else f"lacks agent '{missing[0]}'"
-    )
     raise ModelError(
-        f"{argument}={{...}} {wrong}. Give one value for all agents, or one by name for each of "
-        f"those with private data ({', '.join(private) or 'there are none'}), such as "
-        f"{argument}={{'{private[0] if private else 'name'}': {example}}}."
+        f"{argument}={{...}} {wrong}. Give one value for all agents, or one for each of those with "
+        f"private data: {argument}={_example(needed or private)}."
     )
+
+
+def _example(names: Sequence[str]) -> str:
+    shown = ", ".join(f"'{name}': ..." for name in names[:_NAMES])
+    return "{" + shown + (", ..." if len(names) > _NAMES else "") + "}"
 
 
 def _mechanism(mechanism: Asked) -> Mechanism | None:
@@ -129,32 +156,20 @@ def calibrate(
     Raises
     ------
     PrivacyError
-        If the budget is incomplete, or given twice.
+        If the mechanism needs a delta.
     """
     mechanism, epsilon = asked.mechanism, asked.epsilon
-    fixed = mechanism.per_step()
     if delta is not None:
         check_delta(delta)
-    if fixed is None and epsilon is None:
-        raise PrivacyError(
-            "The plan has no privacy budget. Write plan(..., epsilon=1.0, delta=1e-6) for a total "
-            "budget, give the mechanism a level per release (step_epsilon=...), or pass "
-            "mechanism=None for a run without noise and without guarantee."
-        )
     if isinstance(mechanism, Gaussian) and not delta:
         raise PrivacyError(
             f"Gaussian noise has no guarantee at delta={delta!r}: its privacy loss is unbounded. "
             "Write plan(..., delta=1e-6), or use mechanism=dp.Laplace() for pure epsilon."
         )
-    if fixed is None:
-        assert epsilon is not None
-        if last is not None:
-            return Calibrated(mechanism, last.multiplier(epsilon, delta or 0.0))
-        return Calibrated(mechanism, mechanism.for_total(steps, epsilon, delta or 0.0, ratios))
-    if epsilon is not None:
-        raise PrivacyError(
-            f"{mechanism} noise was given a level of its own and the plan a total epsilon, which "
-            "would fix it twice. Drop epsilon= (the total is then computed and printed), or the "
-            "mechanism's level."
-        )
-    return Calibrated(mechanism, fixed)
+    fixed = mechanism.per_step()
+    if fixed is not None:
+        return Calibrated(mechanism, fixed)
+    assert epsilon is not None  # or it would not have been declared
+    if last is not None:
+        return Calibrated(mechanism, last.multiplier(epsilon, delta or 0.0))
+    return Calibrated(mechanism, mechanism.for_total(steps, epsilon, delta or 0.0, ratios))

@@ -180,7 +180,8 @@ class Guarantee:
             ("sensitivity", _CERTIFICATES[self.certificate]),
             ("assumptions", "; ".join(self.assumptions)),
         ]
-        if self.amplification is None and len({agent.epsilon for agent in self.agents}) > 1:
+        budgets = {f"{agent.epsilon:.5g}" for agent in self.agents}
+        if self.amplification is None and len(budgets) > 1:
             rows.insert(1, ("by agent", self._by_agent))
         if self.amplification is not None:
             rows.insert(4, ("amplified", str(self.amplification)))
@@ -200,7 +201,8 @@ class Guarantee:
 
     @property
     def _by_agent(self) -> str:
-        return _listed([f"epsilon {a.epsilon:.6g} for '{a.agent}'" for a in self.agents], ", ")
+        most = sorted(self.agents, key=lambda agent: -agent.epsilon)
+        return _listed([f"epsilon {a.epsilon:.6g} for '{a.agent}'" for a in most], ", ")
 
     @property
     def _concentrated(self) -> str:

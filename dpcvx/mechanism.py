@@ -20,7 +20,7 @@ from .accounting import (
     gaussian_multiplier,
     laplace_multiplier,
 )
-from .arguments import positive_finite
+from .arguments import finite, positive_finite
 from .errors import PrivacyError
 from .noise import (
     Grid,
@@ -78,6 +78,7 @@ class Gaussian:
             )
         _check_exclusive(self.step_epsilon, self.multiplier, "dp.Gaussian")
         _check_decay(self.decay, "dp.Gaussian")
+        _make_floats(self, "step_epsilon", "step_delta", "multiplier", "decay")
         if self.calibration == "classical" and self.step_epsilon is None:
             raise PrivacyError(
                 "dp.Gaussian(calibration='classical') calibrates a single release: give it "
@@ -135,6 +136,7 @@ class Laplace:
     def __post_init__(self) -> None:
         _check_exclusive(self.step_epsilon, self.multiplier, "dp.Laplace")
         _check_decay(self.decay, "dp.Laplace")
+        _make_floats(self, "step_epsilon", "multiplier", "decay")
 
     def per_step(self) -> float | None:
         """Multiplier fixed by the declaration itself, or None if a total budget has to fix it."""
@@ -250,6 +252,14 @@ class Calibrated:
         """
         noise = self.mechanism.rounded(grid.scale / grid.width, value.size, stream)
         return np.asarray(grid.width * (on_grid(value, grid) + noise), dtype=np.float64)
+
+
+def _make_floats(mechanism: Mechanism, *names: str) -> None:
+    """Equal numbers of other types would be equal noise to Python, and other noise to compute."""
+    for name in names:
+        value = getattr(mechanism, name)
+        if finite(value):
+            object.__setattr__(mechanism, name, float(value))
 
 
 def _check_exclusive(level: float | None, multiplier: float | None, name: str) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from cvxpy.constraints.zero import Equality, Zero
 from numpy.typing import ArrayLike, NDArray
 
-from .arguments import positive_finite
+from .arguments import make_plain, positive_finite
 from .errors import ModelError, PrivacyError
 from .layout import Layout, layout_of
 from .private import Private
@@ -82,6 +82,7 @@ class Agent:
                 f"dp.Agent(clip={self.clip!r}) is no norm to clip to; write a positive "
                 "finite number."
             )
+        make_plain(self, "clip")
         if self.sensitivity is not None and not isinstance(self.sensitivity, Asserted):
             raise ModelError(
                 f"The sensitivity of agent '{label}' is a {type(self.sensitivity).__name__}; write "
@@ -256,9 +257,9 @@ class Problem:
         self,
         algorithm: Algorithm | None = None,
         *,
-        mechanism: Asked | Mapping[str, Asked] = "gaussian",
+        mechanism: Asked | Mapping[Agent | str, Asked] = "gaussian",
         rounds: int = 100,
-        epsilon: float | Mapping[str, float] | None = None,
+        epsilon: float | Mapping[Agent | str, float] | None = None,
         delta: float | None = None,
         release: Literal["each step", "once"] = "each step",
         observer: Literal["everyone", "last iterate"] = "everyone",
@@ -271,12 +272,13 @@ class Problem:
             ``dp.LinearizedADMM()`` if omitted.
         mechanism : Gaussian, Laplace, "gaussian", "laplace", None, or mapping of agent to one
             Noise. None switches it off: the run then has no guarantee. With noise of each agent's
-            own, name every agent that has private data.
+            own, every agent that has private data needs an entry, by the agent or by its name
+            ("agent 1" for the first one if it has none).
         rounds : int
             Communication rounds T.
         epsilon : float or mapping of agent to float, optional
-            Total budget per agent, for all alike or by name. Leave it out for mechanisms that fix
-            their own level.
+            Total budget per agent, for all alike or one by one. Leave it out for mechanisms that
+            fix their own level.
         delta : float, optional
             Where the total is stated, for all agents.
         release : {"each step", "once"}
@@ -317,10 +319,10 @@ class Problem:
     def solve(
         self,
         *,
-        epsilon: float | Mapping[str, float] | None = None,
+        epsilon: float | Mapping[Agent | str, float] | None = None,
         delta: float | None = None,
         algorithm: Algorithm | None = None,
-        mechanism: Asked | Mapping[str, Asked] = "gaussian",
+        mechanism: Asked | Mapping[Agent | str, Asked] = "gaussian",
         rounds: int = 100,
         release: Literal["each step", "once"] = "each step",
         observer: Literal["everyone", "last iterate"] = "everyone",

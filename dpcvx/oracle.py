@@ -684,11 +684,11 @@ def publish(
     publication : Statistic or None
         None where the gradient does not depend on the data: nothing is read then.
     exit : Exit
-        With a calibrated mechanism.
+        With a calibrated mechanism, where something is released.
     """
-    assert exit.calibrated is not None
     if publication is None:
         return PublicOracle(form.at_zero(), exit.account, exit.releases)
+    assert exit.calibrated is not None
     place = (0, 1)
     # Before the charge: data that cannot be used cost nothing.
     data = [] if exit.made(place) else read(form.private, sources)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from . import display
 from .accounting import Composition, Price
 from .algorithms.base import Algorithm, Requirements
-from .arguments import whole
+from .arguments import plain, whole
 from .calibration import Asked, Declared, calibrate, declared
 from .conic import ConicProgram, Outcome, bounded_for_slopes
 from .curvature import smoothness
@@ -25,7 +25,7 @@ from .guarantee import SEEDED, Guarantee, no_guarantee, state
 from .last_iterate import LastIterate
 from .ledger import Account, Budget, Ledger
 from .mechanism import Calibrated, Laplace
-from .model import Problem
+from .model import Agent, Problem
 from .private import Private
 from .program import LocalProgram, Program, compile_problem, require_convex
 from .publication import Statistic, publication
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from .result import Result, Transcript
     from .run import DataSource
 
+T = TypeVar("T")
 Array = NDArray[np.float64]
 Release = Literal["each step", "once"]
 Observer = Literal["everyone", "last iterate"]
@@ -308,9 +309,9 @@ def make_plan(
     problem: Problem,
     algorithm: Algorithm[Any, Any],
     *,
-    mechanism: Asked | Mapping[str, Asked],
+    mechanism: Asked | Mapping[Agent | str, Asked],
     rounds: int,
-    epsilon: float | Mapping[str, float] | None,
+    epsilon: float | Mapping[Agent | str, float] | None,
     delta: float | None,
     release: Release,
     observer: Observer,
@@ -323,6 +324,8 @@ def make_plan(
             f"plan(...) takes an algorithm object first, got {type(algorithm).__name__}; write "
             "for example problem.plan(dp.LinearizedADMM(rho=10), epsilon=1.0, delta=1e-6)."
         )
+    algorithm = plain(algorithm)
+    delta = plain(delta)
     needs = algorithm.requirements
     if needs.convex:
         require_convex(problem, type(algorithm).__name__)
@@ -338,7 +341,7 @@ def make_plan(
         )
     agents = {n: bool(a.private) for n, a in zip(problem.names, problem.agents, strict=True)}
     private = any(agents.values())
-    asked = declared(agents, mechanism, epsilon) if private else (None,) * len(agents)
+    asked = declared(agents, _by_name(problem, mechanism), _by_name(problem, epsilon))
     noisy = any(one is not None for one in asked)
     _check_observer(observer, problem, algorithm, asked, release)
     _check_alike(problem, asked, observer)
@@ -467,6 +470,23 @@ def make_plan(
     )
 
 
+def _by_name(problem: Problem, given: T | Mapping[Agent | str, T]) -> T | Mapping[str, T]:
+    """A mapping with names of agents in place of agents."""
+    if not isinstance(given, Mapping):
+        return given
+    names = {id(agent): name for name, agent in zip(problem.names, problem.agents, strict=True)}
+    found: dict[str, T] = {}
+    for key, value in given.items():
+        name = names.get(id(key), key)
+        if not isinstance(name, str):
+            raise ModelError(
+                f"mechanism= and epsilon= are values for all agents, or mappings by agents of the "
+                f"problem or their names, and one has a key of type {type(key).__name__}."
+            )
+        found[name] = value
+    return found
+
+
 def _check_observer(
     observer: str,
     problem: Problem,
@@ -514,7 +534,7 @@ def _check_alike(problem: Problem, asked: Sequence[Declared | None], observer: O
     """Refuse different noise where it is not accounted for."""
     if len({one for one in asked if one is not None}) < 2:
         return
-    if problem.group_names:
+    if max(problem.shares()) > 1:
         raise PrivacyError(
             "groups= spread one person's data over several agents, and what these lose together "
             "is counted for agents with the same noise. Give one mechanism= and one epsilon= for "

@@ -16,7 +16,7 @@ import cvxpy as cp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .arguments import positive_finite, whole
+from .arguments import make_plain, positive_finite, whole
 from .errors import DataError, ModelError, PrivacyError
 
 Norm = Literal["entry", 1, 2] | float
@@ -53,6 +53,7 @@ class Within:
                 "the data of one neighbour may lie from the other's and must be a positive finite "
                 "number. Write for example dp.Within(0.01)."
             )
+        make_plain(self, "radius", "norm")
         if not isinstance(self.norm, (str, int, float)) or self.norm not in _NORMS:
             raise ModelError(
                 f"dp.Within(norm={self.norm!r}) is unknown: the norm says what may change at "
@@ -114,6 +115,7 @@ class Rows:
                 f"dp.Rows(bound={self.bound!r}) bounds nothing: what one row can do to a gradient "
                 "grows with its norm. Write a positive finite number, for example dp.Rows(1.0)."
             )
+        make_plain(self, "bound", "norm", "clip")
         number = isinstance(self.norm, (int, float)) and not isinstance(self.norm, bool)
         if not number or self.norm not in (1, 2, math.inf):
             raise ModelError(f"dp.Rows(norm={self.norm!r}) is unknown; write 1, 2 or numpy.inf.")

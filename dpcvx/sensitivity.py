@@ -26,7 +26,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 
-from .arguments import positive_finite
+from .arguments import make_plain, positive_finite
 from .curvature import Term, bilinear, cross, terms
 from .errors import PrivacyError
 from .normal_form import Clip, NormalForm
@@ -81,6 +81,7 @@ class Asserted:
                     f"dp.Asserted({name}={value!r}) is not a sensitivity: write a positive finite "
                     "number."
                 )
+        make_plain(self, "l2", "l1")
 
     def bound(self, p: int, scale: Array) -> float:
         """Bound of the weighted change in lp."""

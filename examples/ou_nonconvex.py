@@ -7,9 +7,9 @@ first tier of privacy hides, what damps disagreement, and which of the paper's c
 parameters violate. Records are made up, with rows so long that M is 5.03 for all data of that
 length; gaps are computed on them in the open and are not private.
 
-    python -m examples.ou_nonconvex                                 # a small network, half a minute
-    python -m examples.ou_nonconvex --full --plot out --workers 2   # the paper's sizes, half an hour
-    python -m examples.ou_nonconvex --full --tune --workers 2       # the search, 2 minutes
+    python -m examples.ou_nonconvex                                # a small network, half a minute
+    python -m examples.ou_nonconvex --full --plot out --workers 2  # the paper's sizes, half an hour
+    python -m examples.ou_nonconvex --full --tune --workers 2      # the search, 2 minutes
 
 Noise is relative to what it has to cover. For the scales u r^k of the paper its multiplier is u
 over the l1 sensitivity of the gradient that leaves, sqrt(d) delta / (1 - alpha M) after the first

@@ -1,6 +1,7 @@
 """Noise of each agent's own: budgets and mechanisms by name, and what is refused."""
 
 import math
+from fractions import Fraction
 
 import cvxpy as cp
 import numpy as np
@@ -115,15 +116,41 @@ def test_a_killed_run_goes_on_under_its_own_budgets(tmp_path):
         assert plan.run(ledger=path).ledger.to_json() == whole.ledger.to_json()
 
 
-def test_public_agents_have_no_noise_and_need_no_name():
+def test_agents_may_stand_for_their_names():
+    model = problem()
+    plan = planned("laplace", {agent: BUDGETS[agent.name] for agent in model.agents}, model)
+    assert plan.fingerprint == planned("laplace", BUDGETS).fingerprint
+
+
+@pytest.mark.parametrize("release", ["each step", "once"])
+def test_public_agents_have_no_noise_and_need_no_name(release):
     model = problem(private=NAMES[:2])
-    plan = planned("laplace", {"north": 0.5, "south": 2.0}, model)
+    plan = planned("laplace", {"north": 0.5, "south": 2.0}, model, release=release)
     assert plan.calibrated[2] is None
     result = plan.run(seed=1, record=True)
     assert result.ledger["east"].spent().epsilon == 0 and not result.ledger["east"].entries
     same(result, plan.replay(result.transcript))
-    alike = planned("laplace", 0.5, model).run(seed=1)
+    alike = planned("laplace", 0.5, model, release=release).run(seed=1)
     assert result.ledger["north"].entries == alike.ledger["north"].entries
+
+
+def test_noise_for_all_is_that_of_public_agents_too():
+    """Turns of public users count as noisy where only the last iterate is seen."""
+    model = problem(private=NAMES[:2])
+    named = planned(epsilon={"north": 1.0, "south": 1.0}, model=model)
+    assert named.fingerprint == planned(epsilon=1.0, model=model).fingerprint
+    assert named.calibrated[2] == named.calibrated[0]
+
+
+@pytest.mark.parametrize("other", [np.float16, np.float32, np.int8, np.longdouble, Fraction])
+def test_equal_numbers_of_other_types_are_the_same_noise(other):
+    first, second = dp.Gaussian(multiplier=other(17)), dp.Gaussian(multiplier=17.0)
+    one = planned({"north": first, "south": second, "east": second}, rounds=500)
+    assert one.fingerprint == planned(second, rounds=500).fingerprint
+    spent = one.run(seed=1).ledger.spent()
+    assert spent == pytest.approx(one.guarantee.epsilon, rel=1e-12)
+    budget = planned("laplace", {"north": other(1), "south": 1.0, "east": 1.0})
+    assert budget.fingerprint == planned("laplace", 1.0).fingerprint
 
 
 def test_steps_that_follow_the_budget_follow_the_noisiest_agent():
@@ -137,7 +164,7 @@ def test_steps_that_follow_the_budget_follow_the_noisiest_agent():
 
 def test_the_guarantee_lists_the_agents():
     text = str(mixed().guarantee)
-    assert "epsilon 0.5 for 'north', epsilon 2 for 'south'" in text
+    assert "epsilon 2 for 'south', epsilon 0.58777 for 'east', epsilon 0.5 for 'north'" in text
     assert "Laplace or Gaussian noise of each agent's own, 3 releases per agent" in text
     assert "sum of pure epsilons or exact Gaussian composition" in text
     banner = str(mixed())
@@ -160,14 +187,22 @@ def test_the_odometer_shows_the_agent_that_loses_most(capsys):
 @pytest.mark.parametrize(
     ("mechanism", "epsilon", "match"),
     [
-        ("gaussian", {"north": 1.0, "south": 1.0}, r"epsilon=.* lacks agent 'east'.*north, south"),
+        (
+            "gaussian",
+            {"north": 1.0, "south": 1.0},
+            r"lacks agent 'east'.*epsilon=\{'north': \.\.\., 'south'",
+        ),
         ("gaussian", BUDGETS | {"west": 1.0}, "names 'west', which is no agent with private data"),
         ({"north": "laplace"}, 1.0, "mechanism=.* lacks agent 'south'"),
         (KINDS, BUDGETS | {"south": -1.0}, "epsilon=-1.0 is not a privacy budget"),
-        (KINDS, BUDGETS, "given a level of its own and the plan a total epsilon"),
+        (KINDS, BUDGETS, "noise of agent 'east' was given a level of its own and the plan a total"),
+        (KINDS, 1.0, r"for the others: epsilon=\{'north': \.\.\., 'south': \.\.\.\}"),
+        (KINDS, None, "has no privacy budget"),
+        (KINDS, {1: 2.0}, "a key of type int"),
         (KINDS | {"east": None}, 1.0, "noise of agent 'east' off and keeps it for others"),
         (KINDS | {"east": "cauchy"}, 1.0, "mechanism='cauchy' is unknown"),
         (None, BUDGETS, "mechanism=None switches the noise off"),
+        (dict.fromkeys(NAMES), BUDGETS, "mechanism=None switches the noise off"),
     ],
 )
 def test_refused(mechanism, epsilon, match):
@@ -183,6 +218,7 @@ def test_public_agents_have_no_budget():
 def test_people_in_several_agents_need_one_noise():
     with pytest.raises(dp.PrivacyError, match="what these lose together"):
         planned(epsilon=BUDGETS, model=problem(groups=PAIR))
+    assert planned(epsilon=BUDGETS, model=problem(groups=[["north"]])).noisy
     assert planned(epsilon=dict.fromkeys(NAMES, 1.0), model=problem(groups=PAIR)).noisy
 
 

@@ -1,0 +1,64 @@
+"""Numbers of other types than Python's."""
+
+from fractions import Fraction
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import dpcvx as dp
+from dpcvx.arguments import plain
+from dpcvx.network import network
+
+NARROW = [np.float16, np.float32, np.float64, np.longdouble, np.int8, np.uint8, Fraction]
+
+
+@pytest.mark.parametrize("kind", NARROW)
+def test_numbers_become_pythons(kind):
+    number = plain(kind(3))
+    assert number == 3 and type(number) in (int, float)
+
+
+def test_everything_else_stays_what_it_is():
+    for value in (True, None, "text", 2, 0.5, np.ones(2), dp.Gaussian, dp.Gaussian(multiplier=3.0)):
+        assert plain(value) is value
+    graph = network("ring", list("abc"))
+    assert plain(graph) is graph
+
+
+@pytest.mark.parametrize("kind", NARROW)
+def test_fields_are_converted_at_any_depth(kind):
+    method = dp.LinearizedADMM(rho=dp.ConstantPenalty(kind(3)), step=dp.ConstantStep(kind(2)))
+    converted = plain(method)
+    assert converted == dp.LinearizedADMM(rho=dp.ConstantPenalty(3), step=dp.ConstantStep(2))
+    assert "np." not in repr(converted) and "Fraction" not in repr(converted)
+    assert type(method.step.value) is kind  # a copy
+
+
+@pytest.mark.parametrize("kind", NARROW)
+def test_declarations_keep_no_narrow_numbers(kind):
+    declared = [
+        (dp.Within(kind(3)), "radius"),
+        (dp.Rows(kind(3)), "bound"),
+        (dp.Asserted(l2=kind(3)), "l2"),
+        (dp.Agent(cp.Minimize(cp.square(cp.Variable())), clip=kind(3)), "clip"),
+        (dp.Gaussian(multiplier=kind(3)), "multiplier"),
+        (dp.Laplace(decay=kind(1)), "decay"),
+    ]
+    for made, name in declared:
+        assert type(getattr(made, name)) in (int, float)
+
+
+def test_plans_do_not_round_with_the_numbers_of_the_method():
+    """Products of a gradient's sensitivity with a narrow step size would be narrow."""
+    x = cp.Variable(2)
+    data = dp.Private(np.zeros(2), adjacency=dp.Within(0.1))
+    costs = cp.Minimize(cp.sum_squares(x - data)), cp.Minimize(cp.sum_squares(x))
+    model = dp.Problem([dp.Agent(cost, name=name) for cost, name in zip(costs, "ab", strict=True)])
+    narrow, plain_number = (
+        model.plan(dp.DecentralizedGradient("complete", step), epsilon=1.0, delta=1e-6, rounds=2)
+        for step in (np.float16(0.25), 0.25)
+    )
+    assert narrow.fingerprint == plain_number.fingerprint
+    ledgers = [plan.run(seed=1).ledger.to_json() for plan in (narrow, plain_number)]
+    assert ledgers[0] == ledgers[1]
