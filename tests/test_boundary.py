@@ -104,25 +104,32 @@ def imported(name, tree):
             yield from (f"{stem}.{alias.name}" for alias in node.names)
 
 
+@functools.cache
+def imports():
+    """Every pair of a module and what it imports."""
+    return tuple((name, line) for name, tree in modules() for line in imported(name, tree))
+
+
+@functools.cache
+def touched():
+    """Every pair of a module and an attribute that it names."""
+    return frozenset(
+        (name, node.attr)
+        for name, tree in modules()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+    )
+
+
 @pytest.mark.parametrize("target", IMPORTERS)
 def test_only_listed_modules_import(target):
-    found = {
-        name
-        for name, tree in modules()
-        for line in imported(name, tree)
-        if line == target or line.startswith(target + ".")
-    }
+    found = {name for name, line in imports() if line == target or line.startswith(target + ".")}
     assert found == IMPORTERS[target]
 
 
 @pytest.mark.parametrize("attribute", TOUCHERS)
 def test_only_listed_modules_touch(attribute):
-    found = {
-        name
-        for name, tree in modules()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Attribute) and node.attr == attribute
-    }
+    found = {name for name, touches in touched() if touches == attribute}
     assert found == TOUCHERS[attribute]
 
 

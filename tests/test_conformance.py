@@ -6,6 +6,7 @@ dictionaries of `instances`.
 
 import pickle
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -129,13 +130,23 @@ CONVERGING += [p for p in NETWORKED if EVERY_METHOD[p[0]].rounds > 0]
 converging = pytest.mark.parametrize(("method", "instance"), CONVERGING, ids=str)
 
 
-def private_plan(method, instance, problem=None, **arguments):
+@cache
+def made(instance):
+    return EVERY[instance]()
+
+
+@cache
+def optimum(instance):
+    return made(instance).optimum
+
+
+@cache
+def private_plan(method, instance, **arguments):
     tried = EVERY_METHOD[method]
-    problem = EVERY[instance]().problem if problem is None else problem
     settings = {"rounds": ROUNDS, "delta": 1e-6, "release": tried.release} | arguments
     if "mechanism" not in settings:
         settings["epsilon"] = 2.0
-    return problem.plan(tried.private, **settings)
+    return made(instance).problem.plan(tried.private, **settings)
 
 
 def vectors(result):
@@ -173,7 +184,7 @@ def test_without_a_seed_the_noise_is_fresh(method, instance):
 
 @converging
 def test_without_noise_it_converges_to_the_central_optimum(method, instance):
-    given = EVERY[instance]()
+    given = made(instance)
     tried = EVERY_METHOD[method]
     plan = given.problem.plan(
         tried.exact, mechanism=None, rounds=tried.rounds, release=tried.release
@@ -184,7 +195,7 @@ def test_without_noise_it_converges_to_the_central_optimum(method, instance):
     assert result.status is dp.Status.CONVERGED
     assert result.consensus_residual < 1e-5
     assert all(c.violation().max() < 1e-5 for c in given.problem.coupling)
-    assert value == pytest.approx(given.optimum, rel=1e-4, abs=1e-5)
+    assert value == pytest.approx(optimum(instance), rel=1e-4, abs=1e-5)
 
 
 @pairs
@@ -249,10 +260,8 @@ def test_attacks_on_methods_over_networks_find_nothing(method, instance):
 
 @pairs
 def test_nothing_that_comes_back_contains_private_values(method, instance):
-    given = EVERY[instance]()
-    plan = private_plan(
-        method, instance, given.problem, mechanism=dp.Gaussian(multiplier=9.0), rounds=3
-    )
+    given = made(instance)
+    plan = private_plan(method, instance, mechanism=dp.Gaussian(multiplier=20.0))
     result = plan.run(seed=4, record=True)
     for thing in (given.problem, plan, result, result.ledger, result.history, result.transcript):
         for secret in given.secrets:
@@ -277,12 +286,19 @@ hidden = pytest.mark.parametrize("instance", HIDDEN)
 ordered = pytest.mark.parametrize("order", HIDDEN_METHODS)
 
 
-def hidden_plan(order, instance, problem=None, **arguments):
-    problem = HIDDEN[instance]().problem if problem is None else problem
+@cache
+def made_hidden(instance):
+    return HIDDEN[instance]()
+
+
+@cache
+def hidden_plan(order, instance):
+    problem = made_hidden(instance).problem
     users = sum(bool(agent.private) for agent in problem.agents)
     rounds = users if order == "stopping" else 2 * users + 1
-    settings = {"rounds": rounds, "epsilon": 2.0, "delta": 1e-6} | arguments
-    return problem.plan(HIDDEN_METHODS[order], observer="last iterate", **settings)
+    return problem.plan(
+        HIDDEN_METHODS[order], observer="last iterate", rounds=rounds, epsilon=2.0, delta=1e-6
+    )
 
 
 @hidden
@@ -312,8 +328,7 @@ def test_hidden_iterates_of_neighbours_differ_by_no_more_than_was_charged(order,
 @hidden
 @ordered
 def test_nothing_that_comes_back_from_hidden_runs_contains_private_values(order, instance):
-    given = HIDDEN[instance]()
-    plan = hidden_plan(order, instance, given.problem)
+    given, plan = made_hidden(instance), hidden_plan(order, instance)
     result = plan.run(seed=4)
     for thing in (given.problem, plan, result, result.ledger, result.history):
         for secret in given.secrets:

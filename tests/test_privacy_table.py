@@ -1,10 +1,12 @@
 """The privacy table: what it runs, what it prints and draws, and that its main figure holds."""
 
 import re
+from functools import cache
 
 import numpy as np
 import pytest
 
+import dpcvx as dp
 from examples import privacy_table
 from examples.privacy_table import Method, Row, main, methods, models, table
 
@@ -19,6 +21,9 @@ def case_14(tmp_path_factory):
     lines = []
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("builtins.print", lambda *words: lines.append(" ".join(map(str, words))))
+        # Some methods differ only in which iterate of a run is judged.
+        patched.setattr(dp.Problem, "plan", cache(dp.Problem.plan))
+        patched.setattr(dp.Plan, "run", cache(dp.Plan.run))
         found = main(["--cases", "14", "--seeds", str(SEEDS), "--plot", str(folder)])
     text = "\n".join(lines)
     print(text)
@@ -55,15 +60,18 @@ def test_one_release_of_the_data_is_fifty_times_closer_on_case_14(case_14):
 
 
 def test_one_release_of_the_data_is_fifty_times_closer_on_case_118(monkeypatch):
-    monkeypatch.setattr(
-        privacy_table,
-        "methods",
-        lambda rho, beta: [m for m in methods(rho, beta) if m.name in (FIRST, ONCE)],
-    )
     model = next(iter(models(["118"])))
-    rows = by_method(privacy_table.rows(model, 1, privacy_table.ROUNDS), "case 118")
+    # What is released once costs the same in every round, and 30 of exact steps are enough.
+    rows = {}
+    for name, rounds in ((FIRST, privacy_table.ROUNDS), (ONCE, 30)):
+        monkeypatch.setattr(
+            privacy_table,
+            "methods",
+            lambda rho, beta, name=name: [m for m in methods(rho, beta) if m.name == name],
+        )
+        (rows[name],) = privacy_table.rows(model, 1, rounds)
     assert rows[ONCE].optimum == pytest.approx(0.102231, rel=1e-3)
-    assert rows[ONCE].median <= rows[FIRST].median / 50
+    assert 0 < rows[ONCE].median <= rows[FIRST].median / 50
 
 
 def test_asserted_rows_and_no_others_are_marked(case_14):

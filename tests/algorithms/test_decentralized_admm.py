@@ -367,7 +367,7 @@ def test_exact_steps_are_those_of_the_paper(growth, bounded):
 @graphs
 def test_exact_steps_converge_linearly_to_the_central_optimum(graph):
     given = study(6)
-    plan = noiseless(given, dp.DecentralizedADMM(GRAPHS[graph], exact=True), 300)
+    plan = noiseless(given, dp.DecentralizedADMM(GRAPHS[graph], exact=True), 250)
     errors = np.abs(points(plan.run(seed=5, iterates=True)) - given.optimum).max(axis=(1, 2))
     assert linear(errors, 1e-9)
 

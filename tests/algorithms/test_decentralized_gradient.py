@@ -252,7 +252,8 @@ def test_with_falling_steps_every_aggregate_comes_near_the_optimum(aggregate):
     plan = noiseless(given, algorithm, 250)
     # Of runs with random weights, a sixth end farther than 0.1 away; means of 6 were 0.051 to 0.094
     # away in 24 trials.
-    runs = [points(plan.run(seed=seed, iterates=True)) for seed in range(6)]
+    seeds = range(6 if aggregate in ("pair", "range") else 1)
+    runs = [points(plan.run(seed=seed, iterates=True)) for seed in seeds]
     middle = np.abs(np.mean([xs[-200:] for xs in runs], axis=(0, 1, 2)) - given.optimum).max()
     assert middle < 0.1
     assert np.abs(runs[0][10].mean(axis=0)).max() > 0.1  # the start is farther away

@@ -288,7 +288,7 @@ def test_an_interrupted_run_goes_on_with_the_same_secret_points(tmp_path):
 def test_convergence_is_linear_on_strongly_convex_objectives(graph, damping):
     given = study(6)
     algorithm = DPP2(GRAPHS[graph], 0.4, 0.1, 1.0, damping=damping)
-    errors = np.abs(points(noiseless(given, algorithm, 300).run(iterates=True)) - given.optimum)
+    errors = np.abs(points(noiseless(given, algorithm, 220).run(iterates=True)) - given.optimum)
     assert linear(errors.max(axis=(1, 2)), 1e-9)
 
 

@@ -57,8 +57,8 @@ def test_the_primal_dual_method_is_what_the_module_says(graph):
 @pytest.mark.parametrize(
     ("method", "rounds"),
     [
-        (lambda g: dp.GradientTracking(g, 0.15), 600),
-        (lambda g: dp.PrimalDual(g, 0.3, 2.0, 2.0), 800),
+        (lambda g: dp.GradientTracking(g, 0.15), 500),
+        (lambda g: dp.PrimalDual(g, 0.3, 2.0, 2.0), 250),
     ],
     ids=["tracking", "primal-dual"],
 )
