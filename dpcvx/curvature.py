@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.sparse.csgraph import connected_components
 
 from .atoms import (
     DIVIDE,
@@ -30,7 +31,7 @@ from .atoms import (
     QUAD_OVER_LIN,
     Rule,
 )
-from .matrices import Array, Matrix, as_array, csr, diagonal
+from .matrices import Array, Identity, Matrix, as_array, csr, diagonal
 from .normal_form import Atom, Combination, NormalForm
 from .private import Rows
 
@@ -204,12 +205,12 @@ def _stretch(form: NormalForm, u: Combination) -> float | None:
     view = _affine_view(form, u)
     if view is not None:
         return None if view.F is None else math.sqrt(_norm2(sp.csr_array(view.F.T @ view.F)))
-    total = 0.0 if u.F is None else _below(csr(u.F))
+    total = 0.0 if u.F is None else _below(u.F)
     for j, M in u.terms:
         product = _product_stretch(form, form.atoms[j])
         if product is None:
             return None
-        total += _below(csr(M)) * product
+        total += _below(M) * product
     return total
 
 
@@ -231,9 +232,11 @@ def _product_stretch(form: NormalForm, atom: Atom) -> float | None:
     return None
 
 
-def _below(M: sp.csr_array) -> float:
+def _below(M: Matrix) -> float:
     """Bound of the spectral norm without a product: exact for selections."""
-    size = np.abs(M)
+    if isinstance(M, Identity):
+        return 1.0
+    size = np.abs(csr(M))
     most = float(size.sum(axis=0).max(initial=0.0)) * float(size.sum(axis=1).max(initial=0.0))
     return math.sqrt(most)
 
@@ -247,7 +250,10 @@ def _largest(form: NormalForm, u: Combination) -> float | None:
         adjacency = form.private[k].adjacency
         if not isinstance(adjacency, Rows):
             return None
-        total += float(np.abs(csr(G)).sum(axis=1).max(initial=0.0)) * adjacency.bound
+        widest = 1.0
+        if not isinstance(G, Identity):
+            widest = float(np.abs(csr(G)).sum(axis=1).max(initial=0.0))
+        total += widest * adjacency.bound
     return total
 
 
@@ -262,7 +268,7 @@ def _length(form: NormalForm, u: Combination) -> float | None:
             return None
         rows = spec.shape[0]
         longest = spec.adjacency.bound * spec.adjacency.stretch(2, spec.size // rows).item()
-        total += _below(csr(G)) * math.sqrt(rows) * longest
+        total += _below(G) * math.sqrt(rows) * longest
     return total
 
 
@@ -274,10 +280,8 @@ def convex(form: NormalForm) -> bool:
     """
     H, rest = hessian(form)
     H = sp.csr_array((H + H.T) / 2)
-    if H.nnz:
-        lowest = float(np.linalg.eigvalsh(H.toarray())[0])
-        if lowest < -1e-12 * _norm2(H):
-            return False
+    if _eigenvalues(H, _dense).min(initial=0.0) < -1e-12 * _norm2(H):
+        return False
     if any(_peak(form, term) is not None and float(np.min(term.weight)) < 0 for term in rest):
         return False
     inner = {j for atom in form.atoms for argument in atom.args for j, _ in argument.terms}
@@ -320,23 +324,41 @@ def strong_convexity(form: NormalForm) -> float:
     A modulus of strong convexity of f provided that the other terms are convex.
     """
     H, _ = hessian(form)
-    if form.n > _DENSE_ORDER:
-        from scipy.sparse.linalg import eigsh
-
-        lowest = float(eigsh(H, k=1, which="SA", return_eigenvectors=False)[0])
-    else:
-        lowest = float(np.linalg.eigvalsh(H.toarray())[0])
+    lowest = float(_eigenvalues(H, _smallest).min())
     # Rounding leaves eigenvalues of a singular matrix at 1e-16 of its norm.
     return lowest if lowest > 1e-12 * max(1.0, _norm2(H)) else 0.0
 
 
 def _norm2(H: sp.csr_array) -> float:
-    if H.nnz == 0:
-        return 0.0
-    if H.shape[0] <= _DENSE_ORDER:
-        return float(np.max(np.abs(np.linalg.eigvalsh(H.toarray()))))
-    # Gershgorin: an upper bound at any size, exact for diagonal matrices.
-    return float(np.max(np.abs(H).sum(axis=1)))
+    return float(np.abs(_eigenvalues(H, _gershgorin)).max(initial=0.0))
+
+
+def _eigenvalues(H: sp.csr_array, large: Callable[[sp.csr_array], Array]) -> Array:
+    """Eigenvalues of a symmetric matrix, block by block; of large blocks what `large` gives."""
+    _, label = connected_components(H, directed=False)
+    order = np.argsort(label, kind="stable")
+    sizes = np.bincount(label)
+    found = [H.diagonal()[sizes[label] == 1]]
+    for block in np.split(order, np.cumsum(sizes)[:-1]):
+        if block.size > 1:
+            part = sp.csr_array(H[block][:, block])
+            found.append(_dense(part) if block.size <= _DENSE_ORDER else large(part))
+    return np.concatenate(found)
+
+
+def _dense(H: sp.csr_array) -> Array:
+    return np.asarray(np.linalg.eigvalsh(H.toarray()), dtype=np.float64)
+
+
+def _smallest(H: sp.csr_array) -> Array:
+    from scipy.sparse.linalg import eigsh
+
+    return np.asarray(eigsh(H, k=1, which="SA", return_eigenvectors=False))
+
+
+def _gershgorin(H: sp.csr_array) -> Array:
+    """An upper bound of the norm at any size."""
+    return np.abs(H).sum(axis=1).max(keepdims=True)
 
 
 def _second(

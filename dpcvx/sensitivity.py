@@ -218,14 +218,15 @@ class Sensitivity:
         if self.weights is not None and x is None:
             return Bound(math.inf, False)
         worst = Bound(0.0, True)
-        for spec, J in zip(self.private, self.jacobians_at(x, scale), strict=True):
+        jacobians = self.jacobians_at(x, scale)
+        for spec, J in zip(self.private, jacobians, strict=True):
             if not np.isfinite(J.data).all():
                 return Bound(math.inf, False)
             if isinstance(spec.adjacency, Within):
                 found = ball_norm(J, spec.adjacency.norm, p)
                 if found.value * spec.adjacency.radius > worst.value:
                     worst = Bound(found.value * spec.adjacency.radius, found.exact)
-        for share in self._record_shares(p, scale, x).values():
+        for share in self._record_shares(p, jacobians, scale, x).values():
             if not share.value <= worst.value:
                 worst = share
         found = Bound(worst.value * _UP, worst.exact)
@@ -250,13 +251,15 @@ class Sensitivity:
             jacobians = [sp.csr_array(J + K) for J, K in pairs]
         if scale is None:
             return jacobians
-        return [sp.csr_array(sp.diags_array(scale) @ J) for J in jacobians]
+        return [_with_rows(J, scale) for J in jacobians]
 
-    def _record_shares(self, p: int, scale: Array | None, x: Array | None) -> dict[str, Bound]:
+    def _record_shares(
+        self, p: int, jacobians: Sequence[sp.csr_array], scale: Array | None, x: Array | None
+    ) -> dict[str, Bound]:
         """Per kind of record, the bound of one record's change."""
         total: dict[str, Array] = {}
         parts: dict[str, int] = {}
-        for spec, J in zip(self.private, self.jacobians_at(x, scale), strict=True):
+        for spec, J in zip(self.private, jacobians, strict=True):
             if isinstance(spec.adjacency, Rows) and J.nnz:
                 label = spec.adjacency.records
                 share = row_norms(J, spec, p)
@@ -566,6 +569,13 @@ def row_norms(J: sp.csr_array, spec: PrivateSpec, p: int) -> Array:
         if own.nnz:
             out[i] = ball_norm(sp.csr_array(own), spec.adjacency.norm, p).value
     return reach * out
+
+
+def _with_rows(J: sp.csr_array, scale: Array) -> sp.csr_array:
+    """J with its rows multiplied by the scale, faster than by a product of matrices."""
+    weights = np.repeat(scale, np.diff(J.indptr))
+    found = sp.csr_array((J.data * weights, J.indices, J.indptr), shape=J.shape)
+    return _without_zeros(found)
 
 
 def ball_norm(J: sp.csr_array, norm: str | float, p: int) -> Bound:

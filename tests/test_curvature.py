@@ -1,5 +1,7 @@
 """Smoothness, strong convexity and the Hessian of the quadratic part."""
 
+import tracemalloc
+
 import cvxpy as cp
 import numpy as np
 import pytest
@@ -272,3 +274,14 @@ def test_large_models_get_an_upper_bound(monkeypatch):
     form = form_of(cp.sum_squares(chain @ y) + cp.sum_squares(y))[1]
     assert 2 + 2 * 4 * 0.99 <= smoothness(form) <= 2 + 2 * 4.0 + 1e-9
     assert strong_convexity(form) == pytest.approx(2.0, abs=1e-3)
+
+
+def test_constants_take_no_more_memory_than_the_data():
+    side = 300
+    x, data = cp.Variable(side), dp.Private(shape=(side, side), adjacency=dp.Rows(1.0))
+    form = form_of(cp.sum_squares(data @ x))[1]
+    tracemalloc.start()
+    assert smoothness(form) == pytest.approx(2 * side)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2 * 8 * side**2
