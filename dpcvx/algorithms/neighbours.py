@@ -9,9 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Generic, TypeVar, final
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar, final
 
-import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
@@ -23,8 +22,11 @@ from ..projection import Descent, Minimisation
 from .base import Algorithm, Answer, Local, Oracle, Residuals
 from .walker import Walker, moved, standing
 
+if TYPE_CHECKING:
+    import networkx as nx
+
 Array = NDArray[np.float64]
-Graph = nx.Graph | Network | str
+Graph: TypeAlias = "nx.Graph | Network | str"
 A = TypeVar("A")
 
 
