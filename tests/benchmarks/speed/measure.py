@@ -86,14 +86,17 @@ def shortest(calls: Sequence[Callable[[], Any]], repeats: int, clock: Clock) -> 
 def per_input(
     calls: Sequence[Callable[[int], Any]], inputs: int, repeats: int, warm_up: int = 1
 ) -> Array:
-    """Mean over the inputs of the shortest time of each call, in seconds."""
-    for call in calls:
-        for k in range(min(warm_up, inputs)):
-            call(k)
+    """Mean over the inputs of the shortest time of each call, in seconds.
+
+    Calls take turns, each with all its inputs in a row, as steps follow each other in a run: after
+    another's work, and a rebuilt model's most of all, the first call finds cold caches.
+    """
     seconds = np.full((len(calls), inputs), np.inf)
     for _ in range(repeats):
-        for k in range(inputs):
-            for c, call in enumerate(calls):
+        for c, call in enumerate(calls):
+            for k in range(min(warm_up, inputs)):
+                call(k)
+            for k in range(inputs):
                 seconds[c, k] = min(seconds[c, k], timed(lambda call=call, k=k: call(k)))
     return seconds.mean(axis=1)
 
