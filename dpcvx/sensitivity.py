@@ -575,7 +575,7 @@ def _with_rows(J: sp.csr_array, scale: Array) -> sp.csr_array:
     """J with its rows multiplied by the scale, faster than by a product of matrices."""
     weights = np.repeat(scale, np.diff(J.indptr))
     found = sp.csr_array((J.data * weights, J.indices, J.indptr), shape=J.shape)
-    return _without_zeros(found)
+    return found if scale.all() else _without_zeros(found)
 
 
 def ball_norm(J: sp.csr_array, norm: str | float, p: int) -> Bound:
@@ -602,8 +602,8 @@ def ball_norm(J: sp.csr_array, norm: str | float, p: int) -> Bound:
 
 def _unit_ball_norm(J: sp.csr_array, norm: str | float, p: int) -> Bound:
     if norm in ("entry", 1):
-        powered = np.abs(J) if p == 1 else J.power(2)
-        largest = float(powered.sum(axis=0).max())
+        powered = np.abs(J.data) if p == 1 else J.data**2
+        largest = float(np.bincount(J.indices, powered).max())
         return Bound(largest if p == 1 else math.sqrt(largest), True)
     blocks = _blocks(J)
     if norm == 2 and p == 2:
