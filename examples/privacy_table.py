@@ -16,6 +16,7 @@ import argparse
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
@@ -116,25 +117,31 @@ def rows(model: Model, seeds: int, rounds: int) -> Iterator[Row]:
     central = dp.not_private.central(problem)
     central.solve(solver=cp.CLARABEL)
     optimum = float(np.asarray(central.value))
-    for method in methods(model.rho, model.beta):
+    # Some methods differ in the iterate alone, and share their runs.
+    for (algorithm, mechanism, release), same in groupby(
+        methods(model.rho, model.beta), key=lambda m: (m.algorithm, m.mechanism, m.release)
+    ):
         try:
             plan = problem.plan(
-                method.algorithm,
-                mechanism=method.mechanism,
+                algorithm,
+                mechanism=mechanism,
                 rounds=rounds,
                 epsilon=EPSILON,
                 delta=DELTA,
-                release=method.release,
+                release=release,
             )
         except dp.PrivacyError:
-            yield Row(name, method.name, np.zeros(0), optimum, "refused")
+            yield from (Row(name, m.name, np.zeros(0), optimum, "refused") for m in same)
             continue
-        gaps = []
-        for seed in range(seeds):
-            result = plan.run(seed=seed, verbose=False)
-            solution = result.last if method.reported == "last" else result.average
-            gaps.append(dp.not_private.objective(problem, solution) - optimum)
-        yield Row(name, method.name, np.array(gaps), optimum, plan.guarantee.kind)
+        results = [plan.run(seed=seed, verbose=False) for seed in range(seeds)]
+        for method in same:
+            gaps = [
+                dp.not_private.objective(
+                    problem, result.last if method.reported == "last" else result.average
+                )
+                for result in results
+            ]
+            yield Row(name, method.name, np.array(gaps) - optimum, optimum, plan.guarantee.kind)
 
 
 def models(cases: Sequence[str]) -> Iterator[Model]:
