@@ -71,12 +71,12 @@ class Composition:
 
     def with_gaussian(self, multiplier: float, count: int = 1) -> Composition:
         """Add `count` Gaussian releases."""
-        _check_release(multiplier, count)
+        multiplier = _checked(multiplier, count)
         return replace(self, mu2=self.mu2 + count / multiplier**2)
 
     def with_laplace(self, multiplier: float, count: int = 1) -> Composition:
         """Add `count` Laplace releases."""
-        _check_release(multiplier, count)
+        multiplier = _checked(multiplier, count)
         counts = dict(self.laplace)
         counts[multiplier] = counts.get(multiplier, 0) + count
         return replace(self, laplace=tuple(sorted(counts.items())))
@@ -288,7 +288,8 @@ def check_epsilon(epsilon: float) -> None:
         )
 
 
-def _check_release(multiplier: float, count: int) -> None:
+def _checked(multiplier: float, count: int) -> float:
+    multiplier = float(multiplier)  # narrow numbers overflow when they are squared
     # The range keeps the square, and sums of its inverse, inside floating point.
     if not (math.isfinite(multiplier) and _SMALLEST <= multiplier <= 1 / _SMALLEST):
         raise PrivacyError(
@@ -297,6 +298,7 @@ def _check_release(multiplier: float, count: int) -> None:
         )
     if count < 0:
         raise PrivacyError(f"A negative number of releases ({count}) cannot be accounted for.")
+    return multiplier
 
 
 def _gaussian_epsilon(mu2: float, delta: float) -> float:

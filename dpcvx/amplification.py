@@ -91,7 +91,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import log_ndtr, logsumexp
 
 from .accounting import Composition, Price, check_delta
-from .arguments import finite, positive_finite, whole
+from .arguments import finite, make_plain, positive_finite, whole
 from .errors import ModelError, PrivacyError
 
 Array = NDArray[np.float64]
@@ -176,6 +176,7 @@ class TwoBlock:
                 f"AB_norm={self.AB_norm!r} must be the largest singular value of A'B, or None if "
                 "the strongly convex bound is not wanted."
             )
+        make_plain(self, "nu", "beta", "eta", "A_norm", "mu", "mu_g", "A_least", "AB_norm")
 
     @classmethod
     def of(
@@ -721,8 +722,8 @@ def _start(block: TwoBlock, R: float) -> float:
 def _pair(block: TwoBlock, q: float, R: float) -> float:
     """c(q, R): squared shift of the two noises of a pair, in units of the squared norm."""
     h, qq = block._h, q * q
-    trace, determinant = qq / R + (1 + qq) / h, qq / (R * h)
-    return trace * (1 + math.sqrt(max(1 - 4 * (determinant / trace) / trace, 0.0))) / 2
+    trace = qq / R + (1 + qq) / h
+    return trace * (1 + math.sqrt(max(1 - 4 * (qq / R / trace) * (1 / h / trace), 0.0))) / 2
 
 
 def _convex(block: TwoBlock, after: NDArray[np.int64]) -> Array:

@@ -29,7 +29,7 @@ def plain(value: T) -> T:
         return float(value)  # pyright: ignore[reportReturnType]
     if not is_dataclass(value) or isinstance(value, type):
         return value
-    known = {f.name: getattr(value, f.name) for f in fields(value)}
+    known = {f.name: getattr(value, f.name) for f in fields(value) if hasattr(value, f.name)}
     changed = {name: new for name, old in known.items() if (new := plain(old)) is not old}
     if not changed:
         return value

@@ -93,7 +93,8 @@ def _declared(agent: str, mechanism: Mechanism, epsilon: float | None) -> Declar
     fixed = mechanism.per_step() is not None
     if epsilon is None and not fixed:
         raise PrivacyError(
-            "The plan has no privacy budget. Write plan(..., epsilon=1.0, delta=1e-6) for a total "
+            f"The plan has no privacy budget for agent '{agent}'. Write plan(..., epsilon=1.0, "
+            "delta=1e-6) for a total "
             "budget, give the mechanism a level per release (step_epsilon=...), or pass "
             "mechanism=None for a run without noise and without guarantee."
         )

@@ -37,10 +37,12 @@ from .private import Rows
 
 # Largest second derivative of smooth convex atoms, as a multiple of the identity in the argument.
 _CURVATURE: dict[Rule, float] = {LOGISTIC: 0.25, HUBER: 2.0, LOG_SUM_EXP: 0.5}
-# Covers the rounding of constants that are derived here, wherever a proof rests on them.
+# Covers the rounding of largest eigenvalues and norms, wherever a proof rests on them.
 SLACK = 1 + 1e-10
 # Up to this order eigenvalues are computed densely.
 _DENSE_ORDER = 1500
+# Entries of blocks of one size whose eigenvalues are computed together.
+_BATCH = 2_000_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -329,6 +331,11 @@ def strong_convexity(form: NormalForm) -> float:
     return lowest if lowest > 1e-12 * max(1.0, _norm2(H)) else 0.0
 
 
+def below(lowest: float, highest: float) -> float:
+    """What rounding, relative to the highest eigenvalue, cannot have made of a lower lowest one."""
+    return min(lowest / SLACK, lowest - 1e-13 * highest)
+
+
 def _norm2(H: sp.csr_array) -> float:
     return float(np.abs(_eigenvalues(H, _gershgorin)).max(initial=0.0))
 
@@ -339,10 +346,26 @@ def _eigenvalues(H: sp.csr_array, large: Callable[[sp.csr_array], Array]) -> Arr
     order = np.argsort(label, kind="stable")
     sizes = np.bincount(label)
     found = [H.diagonal()[sizes[label] == 1]]
-    for block in np.split(order, np.cumsum(sizes)[:-1]):
-        if block.size > 1:
-            part = sp.csr_array(H[block][:, block])
-            found.append(_dense(part) if block.size <= _DENSE_ORDER else large(part))
+    ordered = sp.coo_array(sp.csr_array(H[order][:, order]))
+    row, column = ordered.coords
+    starts = np.cumsum(sizes) - sizes
+    block = label[order][row]
+    for size in np.unique(sizes[sizes > 1]):
+        alike = np.flatnonzero(sizes == size)
+        dense = size <= _DENSE_ORDER
+        parts = math.ceil(alike.size * int(size) ** 2 / _BATCH) if dense else alike.size
+        for some in np.array_split(alike, min(parts, alike.size)):
+            entries = np.flatnonzero(np.isin(block, some))
+            own, first = block[entries], starts[block[entries]]
+            place = np.searchsorted(some, own), row[entries] - first, column[entries] - first
+            values = ordered.data[entries]
+            if dense:
+                stack = np.zeros((some.size, size, size))
+                np.add.at(stack, place, values)
+                found.append(np.linalg.eigvalsh(stack).ravel())
+            else:
+                part = sp.csr_array((values, place[1:]), shape=(size, size))
+                found.append(large(part))
     return np.concatenate(found)
 
 
@@ -353,7 +376,8 @@ def _dense(H: sp.csr_array) -> Array:
 def _smallest(H: sp.csr_array) -> Array:
     from scipy.sparse.linalg import eigsh
 
-    return np.asarray(eigsh(H, k=1, which="SA", return_eigenvectors=False))
+    start = np.sin(1.0 + np.arange(H.shape[0]))  # or a random one: equal models would differ
+    return np.asarray(eigsh(H, k=1, which="SA", v0=start, return_eigenvectors=False))
 
 
 def _gershgorin(H: sp.csr_array) -> Array:

@@ -288,8 +288,8 @@ def state(
         scale, noise = _noise(chosen, local, bound.value, published, needs, last)
         if needs.keeps and published is None and bound.value > 0:
             noise += f" (smoothness {M.value:.6g}, {'asserted' if M.asserted else 'derived'})"
-        if own:
-            noise = f"{chosen.mechanism}, {noise}{_fading(chosen, published)}"
+        if own and bound.value > 0:
+            noise = f"{chosen.mechanism}, {noise}{_fading(chosen, publications)}"
         agents.append(
             AgentGuarantee(
                 agent=local.name,

@@ -278,7 +278,7 @@ class Problem:
             Communication rounds T.
         epsilon : float or mapping of agent to float, optional
             Total budget per agent, for all alike or one by one. Leave it out for mechanisms that
-            fix their own level.
+            fix their own level. Step sizes that follow the budget follow the smallest.
         delta : float, optional
             Where the total is stated, for all agents.
         release : {"each step", "once"}

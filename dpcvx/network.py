@@ -31,7 +31,7 @@ from .arguments import whole
 from .errors import ModelError
 from .noise import Coins, Seeded
 
-# Where it is used: networkx takes a quarter of the time that the package takes to import.
+# Where it is used: it takes as long to import as a third of this package.
 if TYPE_CHECKING:
     import networkx as nx
 

@@ -480,8 +480,14 @@ def _by_name(problem: Problem, given: T | Mapping[Agent | str, T]) -> T | Mappin
         name = names.get(id(key), key)
         if not isinstance(name, str):
             raise ModelError(
-                f"mechanism= and epsilon= are values for all agents, or mappings by agents of the "
-                f"problem or their names, and one has a key of type {type(key).__name__}."
+                "mechanism= and epsilon= are values for all agents, or mappings by agents of the "
+                f"problem or their names, and one has a key of type {type(key).__name__} that is "
+                "none of these."
+            )
+        if name in found:
+            raise ModelError(
+                f"mechanism= or epsilon= has two values for agent '{name}', by itself and by its "
+                "name. Keep one."
             )
         found[name] = value
     return found

@@ -192,7 +192,7 @@ class Sensitivity:
         return self._bound(p, scale, x)
 
     def near(self, p: int, x: Array, scale: Array | None = None) -> float:
-        """The bound over the agent's set, or at a point x that left it or where that is finite."""
+        """The bound over the agent's set; at the point x, if x left it or that is infinite."""
         if not self.varies or self.extent.contains(x):
             value = self.bound(p).value
             if scale is not None and np.ptp(scale) == 0:
@@ -574,7 +574,9 @@ def row_norms(J: sp.csr_array, spec: PrivateSpec, p: int) -> Array:
 def _with_rows(J: sp.csr_array, scale: Array) -> sp.csr_array:
     """J with its rows multiplied by the scale, faster than by a product of matrices."""
     weights = np.repeat(scale, np.diff(J.indptr))
-    found = sp.csr_array((J.data * weights, J.indices, J.indptr), shape=J.shape)
+    with np.errstate(all="ignore"):  # infinite slopes are judged later
+        values = np.where(weights == 0, 0.0, J.data * weights)
+    found = sp.csr_array((values, J.indices, J.indptr), shape=J.shape)
     return found if scale.all() else _without_zeros(found)
 
 

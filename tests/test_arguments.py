@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 import dpcvx as dp
+from dpcvx.accounting import Composition
+from dpcvx.amplification import TwoBlock
 from dpcvx.arguments import plain
 from dpcvx.network import network
 
@@ -62,3 +64,13 @@ def test_plans_do_not_round_with_the_numbers_of_the_method():
     assert narrow.fingerprint == plain_number.fingerprint
     ledgers = [plan.run(seed=1).ledger.to_json() for plan in (narrow, plain_number)]
     assert ledgers[0] == ledgers[1]
+
+
+def test_narrow_multipliers_are_charged_as_what_they_are():
+    for add in (Composition().with_gaussian, Composition().with_laplace):
+        assert add(np.float16(300), 10) == add(300.0, 10)
+
+
+def test_constants_of_bounds_are_not_narrow():
+    block = TwoBlock(nu=np.float16(2), beta=np.float32(1), eta=np.float16(0.1), A_norm=1)
+    assert {type(v) for v in (block.nu, block.beta, block.eta)} == {float}

@@ -120,6 +120,22 @@ def test_agents_may_stand_for_their_names():
     model = problem()
     plan = planned("laplace", {agent: BUDGETS[agent.name] for agent in model.agents}, model)
     assert plan.fingerprint == planned("laplace", BUDGETS).fingerprint
+    twice = {model.agents[0]: 0.5, **BUDGETS}
+    with pytest.raises(dp.ModelError, match="two values for agent 'north'"):
+        planned("laplace", twice, model)
+
+
+def test_what_tells_nothing_has_no_noise_in_the_banner_either():
+    x, data = (
+        cp.Variable(2),
+        [dp.Private(np.zeros(2), name=n, adjacency=dp.Within(0.1)) for n in "ab"],
+    )
+    costs = cp.sum_squares(x - data[0]), cp.sum_squares(x) + cp.sum(data[1])
+    model = dp.Problem([dp.Agent(cp.Minimize(c), name=n) for c, n in zip(costs, "ab", strict=True)])
+    plan = planned(dp.Laplace(decay=0.9), {"a": 1.0, "b": 2.0}, model)
+    assert [agent.noise for agent in plan.guarantee.agents][1] == "none needed"
+    once = planned(dp.Laplace(decay=0.9), {"a": 1.0, "b": 2.0}, model, release="once")
+    assert "round before" not in str(once)
 
 
 @pytest.mark.parametrize("release", ["each step", "once"])
@@ -197,7 +213,7 @@ def test_the_odometer_shows_the_agent_that_loses_most(capsys):
         (KINDS, BUDGETS | {"south": -1.0}, "epsilon=-1.0 is not a privacy budget"),
         (KINDS, BUDGETS, "noise of agent 'east' was given a level of its own and the plan a total"),
         (KINDS, 1.0, r"for the others: epsilon=\{'north': \.\.\., 'south': \.\.\.\}"),
-        (KINDS, None, "has no privacy budget"),
+        (KINDS, None, "has no privacy budget for agent 'north'"),
         (KINDS, {1: 2.0}, "a key of type int"),
         (KINDS | {"east": None}, 1.0, "noise of agent 'east' off and keeps it for others"),
         (KINDS | {"east": "cauchy"}, 1.0, "mechanism='cauchy' is unknown"),

@@ -1,6 +1,7 @@
 """Smoothness, strong convexity and the Hessian of the quadratic part."""
 
 import tracemalloc
+from fractions import Fraction
 
 import cvxpy as cp
 import numpy as np
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 import dpcvx as dp
 from dpcvx import curvature as module
 from dpcvx import normal_form
-from dpcvx.curvature import convex, hessian, smoothness, strong_convexity
+from dpcvx.curvature import below, convex, hessian, smoothness, strong_convexity
 from tests.forms import difference_quotients, form_of
 
 RNG = np.random.default_rng(5)
@@ -285,3 +286,38 @@ def test_constants_take_no_more_memory_than_the_data():
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 2 * 8 * side**2
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(1, 40), st.integers(0, 1000), st.sampled_from([3, 1500]))
+def test_eigenvalues_block_by_block_are_those_of_the_matrix(n, seed, order):
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(module, "_BATCH", 20)
+        patched.setattr(module, "_DENSE_ORDER", order)
+        rng = np.random.default_rng(seed)
+        M = sp.random_array((n, n), density=0.05, rng=rng, format="csr")
+        H = sp.csr_array(M + M.T)
+        found = module._eigenvalues(H, module._dense)
+        assert np.sort(found) == pytest.approx(np.linalg.eigvalsh(H.toarray()), abs=1e-12)
+
+
+def test_large_models_have_the_same_constants_again():
+    n = 1600
+    y = cp.Variable(n)
+    chain = sp.diags_array([np.ones(n), -np.ones(n - 1)], offsets=[0, 1]).tocsr()
+    form = form_of(cp.sum_squares(chain @ y) + cp.sum_squares(y))[1]
+    assert strong_convexity(form) == strong_convexity(form)
+
+
+@pytest.mark.parametrize("least", [1e-10, 1e-7, 1e-3])
+def test_a_modulus_is_not_rounded_up(least):
+    """Of Hessians whose exact smallest eigenvalue is known."""
+    for seed in range(50):
+        a, b = np.random.default_rng(seed).normal(size=2)
+        P = np.array([[a * a, a * b], [a * b, b * b]]) / (a * a + b * b)
+        P = P + least * np.array([[b * b, -a * b], [-a * b, a * a]]) / (a * a + b * b)
+        (p, q), (_, r) = [[Fraction(v) for v in row] for row in P]
+        low, high = (float(v) for v in np.linalg.eigvalsh(P))
+        bound = Fraction(below(low, high))
+        # P - bound I is positive semidefinite, in exact numbers.
+        assert p >= bound and (p - bound) * (r - bound) >= q * q

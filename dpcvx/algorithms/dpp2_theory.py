@@ -64,7 +64,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from ..arguments import check_positive, finite, whole
+from ..arguments import check_positive, finite, make_plain, whole
 from ..errors import ModelError
 from ..network import Network
 
@@ -108,6 +108,7 @@ class Parameters:
             check_positive("Parameters", name, getattr(self, name), optional=False)
         for name in ("c_theta", "gamma"):
             check_positive("Parameters", name, getattr(self, name))
+        make_plain(self, "alpha", "beta", "rho", "c_theta", "gamma")
 
 
 def violations_of_matrix(P: Array, network: Network | None = None) -> list[str]:
@@ -459,6 +460,7 @@ class Schedule:
         for name in ("alpha", "sensitivity", "decay", "u_w", "u_e"):
             check_positive("Schedule", name, getattr(self, name), optional=False)
         _check_smoothness(self.smoothness)
+        make_plain(self, "alpha", "smoothness", "sensitivity", "decay", "u_w", "u_e")
         if self.decay > 1:
             raise ModelError(
                 f"Schedule(decay={self.decay!r}) would let the noise grow, and the iterates with "

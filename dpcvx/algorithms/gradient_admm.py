@@ -32,7 +32,7 @@ from ..arguments import check_positive
 from ..canonical import ConeData
 from ..conic import ConicProgram, Outcome
 from ..coupling import Eliminated, eliminate
-from ..curvature import SLACK, convex, smoothness, strong_convexity
+from ..curvature import SLACK, below, convex, smoothness, strong_convexity
 from ..errors import ModelError, PrivacyError
 from ..last_iterate import ORDERS, LastIterate, Order
 from ..program import LocalProgram, Program
@@ -86,7 +86,8 @@ class Blocks:
         stretched = np.eye(holder.n) + eta * beta * A.T @ A
         factor = la.cho_factor(stretched)
         columns = np.abs(la.cho_solve(factor, np.eye(holder.n))).sum(axis=0)
-        least = max(1.0, float(la.eigvalsh(stretched, subset_by_index=[0, 0])[0]) / SLACK)
+        eigenvalues = la.eigvalsh(stretched)
+        least = max(1.0, below(float(eigenvalues[0]), float(eigenvalues[-1])))
         self.inverse = Contraction(
             partial(la.cho_solve, factor), float(columns.max()) * SLACK, 1.0 / least
         )
@@ -415,7 +416,7 @@ class GradientADMM(Algorithm[Server, Outcome]):
             blocks.rows.A,
             blocks.rows.B,
             nu=times * nu * SLACK,
-            mu=times * min(mu / SLACK, nu),
+            mu=times * min(max(below(mu, nu), 0.0), nu),
             mu_g=blocks.convexity,
             beta=self.beta,
             eta=self._eta,

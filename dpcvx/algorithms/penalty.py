@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Protocol, Self
 
-from ..arguments import positive_finite, whole
+from ..arguments import finite, positive_finite, whole
 from ..errors import ModelError
 
 
@@ -66,7 +66,7 @@ class GrowingPenalty:
         if not whole(self.Tc, 1):
             raise ModelError(f"dp.GrowingPenalty(Tc={self.Tc!r}) must be an int of at least 1.")
         check_step_epsilon("dp.GrowingPenalty", self.epsilon)
-        if not (math.isfinite(self.c2) and self.c2 >= 0):
+        if not (finite(self.c2) and self.c2 >= 0):
             raise ModelError(f"dp.GrowingPenalty(c2={self.c2!r}) must be finite and at least 0.")
 
     def resolved(self, step_epsilon: float) -> GrowingPenalty:
@@ -107,7 +107,7 @@ class ResidualBalancing:
     def __post_init__(self) -> None:
         _positive("rho", self.rho)
         for name, value in (("threshold", self.threshold), ("factor", self.factor)):
-            if not (math.isfinite(value) and value > 1):
+            if not (finite(value) and value > 1):
                 raise ModelError(
                     f"dp.ResidualBalancing({name}={value!r}) must be finite and above 1."
                 )

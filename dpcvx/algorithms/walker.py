@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..conic import Outcome
-from ..curvature import SLACK, convex, smoothness, strong_convexity
+from ..curvature import SLACK, below, convex, smoothness, strong_convexity
 from ..errors import ModelError
 from ..program import Program
 from ..projection import Descent, Minimisation, Projector
@@ -105,5 +105,5 @@ def minimisation(program: Program, D: float, owner: str) -> Minimisation:
                 "in every step of a search. Keep to bounds, a sum, a ball or equations, or leave "
                 "exact= out."
             )
-        constants.append((L * SLACK, min(L, strong_convexity(local.form) / SLACK)))
+        constants.append((L * SLACK, max(0.0, below(min(L, strong_convexity(local.form)), L))))
     return Minimisation.close(D, max(L for L, _ in constants), min(m for _, m in constants))
