@@ -95,6 +95,9 @@ class SecretState:
         self._gradient, self._public, self._change = gradient, public, change
         self._smoothness = smoothness * SLACK
         self._kept: dict[str, _Kept] = {}
+        # Gradients at kept vectors, which methods show in one round and step along in the next.
+        self._slopes: dict[str, Array] = {}
+        self._public_slopes: dict[str, Array] = {}
 
     def keep(self, name: str, recipe: Recipe) -> None:
         """Make a vector, or make it anew; the recipe may name what it replaces."""
@@ -114,6 +117,8 @@ class SecretState:
             reach += abs(b) * self.slope_reach(other)
             size += abs(b) * float(np.abs(slope).max(initial=0.0))
         self._kept[name] = _Kept(value, public, size, reach, secret)
+        self._slopes.pop(name, None)
+        self._public_slopes.pop(name, None)
 
     def vector(self, name: str) -> Array:
         """A kept vector, shape (n,)."""
@@ -121,7 +126,9 @@ class SecretState:
 
     def slope(self, name: str) -> Array:
         """The gradient at a kept vector, shape (n,)."""
-        return self._gradient(self._kept[name].value)
+        if name not in self._slopes:
+            self._slopes[name] = self._gradient(self._kept[name].value)
+        return self._slopes[name].copy()
 
     def secret(self, name: str) -> bool:
         """Whether gradients went into a kept vector."""
@@ -145,4 +152,8 @@ class SecretState:
 
     def _public_slope(self, name: str) -> Array:
         public = self._kept[name].public
-        return np.zeros_like(public) if self._public is None else self._public(public)
+        if self._public is None:
+            return np.zeros_like(public)
+        if name not in self._public_slopes:
+            self._public_slopes[name] = self._public(public)
+        return self._public_slopes[name]

@@ -93,3 +93,17 @@ def test_sizes_are_those_of_gradients_where_a_vector_would_be_without_data():
     # Parts that cancel leave their rounding behind.
     assert state.size("y") == 16.0 and state.slope_size("y") == 0.0
     assert state.size("old") == 8.0
+
+
+def test_gradients_at_kept_vectors_are_computed_once_until_these_are_made_anew():
+    asked, public = [], []
+    state = SecretState(
+        lambda x: asked.append(x) or 2.0 * x, lambda x: public.append(x) or 2.0 * x, 1.0, 2.0
+    )
+    state.keep("x", Recipe(np.ones(n)))
+    state.slope("x")[:] = np.nan  # a copy
+    assert state.slope_size("x") == 2.0
+    state.keep("x", Recipe(np.zeros(n), {"x": 1.0}, {"x": -0.25}))
+    assert (len(asked), len(public)) == (1, 1)
+    assert state.slope("x").tolist() == [1.0] * n and state.slope_size("x") == 1.0
+    assert (len(asked), len(public)) == (2, 2)
