@@ -235,7 +235,6 @@ def state(
     sensitivities: Sequence[Sensitivity | None],
     publications: Sequence[Statistic | None] | None,
     calibrated: Sequence[Calibrated | None],
-    price: Price,
     prices: Mapping[str, Price],
     *,
     releases: int,
@@ -257,10 +256,8 @@ def state(
         Per agent, if the data are released once.
     calibrated : sequence of (Calibrated or None)
         Per agent.
-    price : Price
-        Of everything that one person is exposed to, the highest of all agents.
     prices : mapping of str to Price
-        By agent.
+        By agent, of everything that one person is exposed to.
     releases : int
         Per agent.
     rho : float
@@ -275,6 +272,7 @@ def state(
     amplification : Amplification or None
         What it costs then.
     """
+    worst = max(prices.values(), key=lambda price: price.epsilon)
     claimed = needs.asserted
     agents = []
     own = len({one for one in calibrated if one is not None}) > 1
@@ -351,8 +349,8 @@ def state(
         claim = _claim(first.mechanism, releases)
     return Guarantee(
         kind="asserted" if asserted else "worst-case",
-        epsilon=price.epsilon,
-        delta=price.delta,
+        epsilon=worst.epsilon,
+        delta=worst.delta,
         rho=rho,
         mechanism=mechanism,
         accountant=" or ".join(dict.fromkeys(prices[a.agent].accountant for a in agents)),

@@ -68,8 +68,6 @@ class Plan:
         Per agent, for methods whose agents keep vectors; zero where nothing follows from it.
     last : LastIterate or None
         With ``observer="last iterate"`` and noise: what the guarantee follows from.
-    price : Price or None
-        Total of the planned releases, of the agent that loses most; None without noise.
     prices : mapping of str to Price
         Per agent, its budget; empty without noise.
     losses : mapping of str to Composition
@@ -91,7 +89,6 @@ class Plan:
     publications: tuple[Statistic | None, ...] = field(repr=False)
     smoothness: tuple[Smoothness, ...] = field(repr=False)
     last: LastIterate | None = field(repr=False)
-    price: Price | None
     prices: Mapping[str, Price] = field(repr=False)
     losses: Mapping[str, Composition] = field(repr=False)
     guarantee: Guarantee = field(repr=False)
@@ -224,6 +221,11 @@ class Plan:
         return self.algorithm.output or ("average" if noisy else "last")
 
     @property
+    def price(self) -> Price | None:
+        """Total of the planned releases, of the agent that loses most; None without noise."""
+        return max(self.prices.values(), key=lambda price: price.epsilon, default=None)
+
+    @property
     def noisy(self) -> bool:
         """Whether releases are noisy."""
         return any(noise is not None for noise in self.calibrated)
@@ -258,12 +260,8 @@ class Plan:
                 local.name,
                 {s.name: str(s.adjacency) for s in local.form.private},
                 None
-                if self.price is None
-                else Budget(
-                    self.prices[local.name].epsilon,
-                    self.price.delta,
-                    self.losses.get(local.name, Composition()),
-                ),
+                if (price := self.prices.get(local.name)) is None
+                else Budget(price.epsilon, price.delta, self.losses.get(local.name, Composition())),
                 share=share,
             )
             for local, share in zip(self.program.agents, self.problem.shares(), strict=True)
@@ -420,25 +418,23 @@ def make_plan(
     if needs.exact:
         for local, sensitivity in zip(program.agents, sensitivities, strict=True):
             _require_minimiser(local, _slope(local, sensitivity, once) if noisy else None)
-    price, prices, losses, amplification = None, {}, {}, None
+    prices, losses, amplification = {}, {}, None
     if last is not None:
         multiplier = next(noise.multiplier for noise in calibrated if noise is not None)
         stated = last.stated(multiplier, delta or 0.0)
-        price, losses, amplification = stated.price, stated.losses, stated.amplification
-        prices = dict.fromkeys(agents, price)
+        losses, amplification = stated.losses, stated.amplification
+        prices = dict.fromkeys(agents, stated.price)
     elif noisy:
         losses = dict(zip(agents, _composed(problem, calibrated, steps, needs), strict=True))
         priced = {loss: loss.price(delta or 0.0) for loss in dict.fromkeys(losses.values())}
         prices = {name: priced[loss] for name, loss in losses.items()}
-        price = max(priced.values(), key=lambda one: one.epsilon)
     guarantee = no_guarantee("noise is off" if private else "the model declares nothing private")
-    if price is not None:
+    if noisy:
         guarantee = state(
             program,
             sensitivities,
             publications if once else None,
             calibrated,
-            price,
             prices,
             releases=steps,
             rho=max(loss.rho for loss in losses.values()),
@@ -462,7 +458,6 @@ def make_plan(
         tuple(publications),
         constants,
         last,
-        price,
         prices,
         losses,
         guarantee,
