@@ -3,7 +3,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint format types examples check bench clean
+.PHONY: demo test lint format types examples check bench campaigns clean
 
 demo: $(READY)  ## the power-flow study on the 14-bus network
 	$(BIN)/python -m problems.power_flow --case 14
@@ -30,6 +30,9 @@ check: test lint types examples
 
 bench: $(READY)  ## speed next to solvers, cvxpy and numpy; see docs/speed.md for options
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.benchmarks.speed $(BENCH)
+
+campaigns: $(READY)  ## attacks and injected faults, in full; the tests run short forms
+	$(BIN)/python -m tests.campaigns
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis out
