@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from .arguments import finite, positive_finite
+from .arguments import finite, positive_finite, show
 from .errors import PrivacyError
 
 # The library's closed forms find roots that can lie on the wrong side by a few 1e-12.
@@ -274,7 +274,7 @@ def check_delta(delta: float) -> None:
     """Refuse a delta outside [0, 1)."""
     if not (finite(delta) and 0 <= delta < 1):
         raise PrivacyError(
-            f"delta={delta!r} is not a probability of failure: write a number in [0, 1), well "
+            f"delta={show(delta)} is not a probability of failure: write a number in [0, 1), well "
             "below one over the number of people protected, for example 1e-6."
         )
 
@@ -283,7 +283,7 @@ def check_epsilon(epsilon: float) -> None:
     """Refuse an epsilon that is not a positive number."""
     if not positive_finite(epsilon):
         raise PrivacyError(
-            f"epsilon={epsilon!r} is not a privacy budget: write a positive finite number, for "
+            f"epsilon={show(epsilon)} is not a privacy budget: write a positive finite number, for "
             "example epsilon=1.0."
         )
 
@@ -293,7 +293,8 @@ def _checked(multiplier: float, count: int) -> float:
     # The range keeps the square, and sums of its inverse, inside floating point.
     if not (math.isfinite(multiplier) and _SMALLEST <= multiplier <= 1 / _SMALLEST):
         raise PrivacyError(
-            f"A noise multiplier of {multiplier!r} cannot be accounted for: it must be a finite "
+            f"A noise multiplier of {show(multiplier)} cannot be accounted for: it must be a "
+            "finite "
             f"number between {_SMALLEST:g} and {1 / _SMALLEST:g} (noise scale over sensitivity)."
         )
     if count < 0:

@@ -91,7 +91,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import log_ndtr, logsumexp
 
 from .accounting import Composition, Price, check_delta
-from .arguments import finite, make_plain, positive_finite, whole
+from .arguments import finite, make_plain, positive_finite, show, whole
 from .errors import ModelError, PrivacyError
 
 Array = NDArray[np.float64]
@@ -151,29 +151,33 @@ class TwoBlock:
             value = getattr(self, name)
             if not positive_finite(value):
                 raise ModelError(
-                    f"{name}={value!r} cannot be the {meaning}: the bounds need a positive finite "
+                    f"{name}={show(value)} cannot be the {meaning}: the bounds need a positive "
+                    "finite "
                     "number."
                 )
         if not (finite(self.mu) and 0 <= self.mu <= self.nu):
             raise ModelError(
-                f"mu={self.mu!r} cannot be the strong convexity of functions with smoothness "
+                f"mu={show(self.mu)} cannot be the strong convexity of functions with smoothness "
                 f"nu={self.nu:g}: write a number from 0 (convex) to nu."
             )
         if not (finite(self.mu_g) and self.mu_g >= 0):
             raise ModelError(
-                f"mu_g={self.mu_g!r} cannot be the strong convexity of g: write a finite number, 0 "
+                f"mu_g={show(self.mu_g)} cannot be the strong convexity of g: write a finite "
+                "number, 0 "
                 "if g is convex only."
             )
         if not positive_finite(self.A_least) or self.A_least > self.A_norm:
             raise ModelError(
-                f"A_least={self.A_least!r} must be the smallest singular value of A, positive and "
+                f"A_least={show(self.A_least)} must be the smallest singular value of A, positive "
+                "and "
                 f"at most A_norm={self.A_norm:g}. If it is 0, rows of A depend on each other, and "
                 "the noise in x does not reach all multipliers: eliminate rows until those left "
                 "are independent, which turns the others into constraints of y."
             )
         if self.AB_norm is not None and not (finite(self.AB_norm) and self.AB_norm >= 0):
             raise ModelError(
-                f"AB_norm={self.AB_norm!r} must be the largest singular value of A'B, or None if "
+                f"AB_norm={show(self.AB_norm)} must be the largest singular value of A'B, or None "
+                "if "
                 "the strongly convex bound is not wanted."
             )
         make_plain(self, "nu", "beta", "eta", "A_norm", "mu", "mu_g", "A_least", "AB_norm")
@@ -676,36 +680,39 @@ def _gaussian_price(rho: float, delta: float, amplified: bool = True) -> Price:
 def _unit(block: TwoBlock, sensitivity: float, sigma: float) -> float:
     if not (finite(sensitivity) and sensitivity >= 0):
         raise PrivacyError(
-            f"sensitivity={sensitivity!r} must be a finite bound of the change of a user's "
+            f"sensitivity={show(sensitivity)} must be a finite bound of the change of a user's "
             "gradient between neighbouring data, everywhere. Clip the gradients, or bound the data "
             "and x."
         )
     if not positive_finite(sigma):
         raise PrivacyError(
-            f"sigma={sigma!r} gives no privacy: write a positive standard deviation of the noise."
+            f"sigma={show(sigma)} gives no privacy: write a positive standard deviation of the "
+            "noise."
         )
     return (block.eta * sensitivity / sigma) ** 2 / 2
 
 
 def _one(after: int) -> NDArray[np.int64]:
     if not whole(after, 0):
-        raise ModelError(f"after={after!r} must be a number of iterations, 0 or more.")
+        raise ModelError(f"after={show(after)} must be a number of iterations, 0 or more.")
     return np.array([after])
 
 
 def _turns(users: int, iterations: int | None) -> int:
     if not whole(users, 1):
-        raise ModelError(f"users={users!r} must be a positive number of users.")
+        raise ModelError(f"users={show(users)} must be a positive number of users.")
     if iterations is None:
         return users
     if not whole(iterations, 1):
-        raise ModelError(f"iterations={iterations!r} must be a positive number of iterations.")
+        raise ModelError(f"iterations={show(iterations)} must be a positive number of iterations.")
     return int(iterations)
 
 
 def _check_order(alpha: float) -> None:
     if not (finite(alpha) and alpha > 1):
-        raise PrivacyError(f"alpha={alpha!r} is no order of a Renyi divergence: write one above 1.")
+        raise PrivacyError(
+            f"alpha={show(alpha)} is no order of a Renyi divergence: write one above 1."
+        )
 
 
 def _not_expanding(block: TwoBlock) -> bool:

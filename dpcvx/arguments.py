@@ -1,4 +1,4 @@
-"""Checks of numeric arguments; numpy's scalars count as numbers."""
+"""Checks of arguments, and what messages show of them; numpy's scalars count as numbers."""
 
 from __future__ import annotations
 
@@ -45,6 +45,47 @@ def make_plain(declared: object, *names: str) -> None:
         object.__setattr__(declared, name, plain(getattr(declared, name)))
 
 
+# Longest text that a message repeats.
+_TEXT = 60
+
+
+def show(value: object) -> str:
+    """What a message shows of an argument: numbers and short text, of all else the type.
+
+    Whoever takes one argument for another may have put private data there.
+    """
+    if value is None or isinstance(value, (bool, np.bool_)):
+        return str(value)
+    if isinstance(value, str) and len(value) <= _TEXT:
+        return str.__repr__(value)
+    try:
+        if isinstance(value, Integral) and abs(int(value)) < 10**_TEXT:
+            return str(int(value))
+        if isinstance(value, Real) and not isinstance(value, Integral):
+            return repr(float(value))
+        if isinstance(value, complex):
+            return repr(complex(value))
+    except Exception:  # numbers of other packages convert as they like, and say so as they like
+        return f"<{type(value).__name__}>"
+    kind, shape = type(value).__name__, _shape(value)
+    if isinstance(value, type):
+        return f"<class {value.__name__}>"
+    if shape is not None:
+        return f"<{kind} of shape {shape}>"
+    if type(value) in (str, bytes, list, tuple, dict, set):
+        return f"<{kind} of length {len(value)}>"  # pyright: ignore[reportArgumentType]
+    return f"<{kind}>"
+
+
+def _shape(value: object) -> tuple[int, ...] | None:
+    """The shape of an array or a cvxpy expression."""
+    try:
+        shape = value.shape  # pyright: ignore[reportAttributeAccessIssue]
+        return tuple(int(n) for n in shape) if isinstance(shape, tuple) else None
+    except Exception:  # whatever a foreign object raises may quote its contents
+        return None
+
+
 def finite(value: object) -> bool:
     """Whether a value is a finite real number."""
     try:
@@ -66,4 +107,4 @@ def whole(value: object, least: int) -> bool:
 def check_positive(owner: str, name: str, value: object, *, optional: bool = True) -> None:
     """Raise ModelError unless ``owner(name=value)`` is a positive finite number, or left out."""
     if not (optional and value is None) and not positive_finite(value):
-        raise ModelError(f"{owner}({name}={value!r}) must be a positive finite number.")
+        raise ModelError(f"{owner}({name}={show(value)}) must be a positive finite number.")

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from .accounting import Composition, check_delta
-from .arguments import whole
+from .arguments import show, whole
 from .check import Observation, ObservedExit, neighbouring_sources
 from .errors import DataError, ModelError, PrivacyError
 from .mechanism import Calibrated, Gaussian, Laplace
@@ -123,11 +123,11 @@ def audit(
         If an argument cannot be used.
     """
     if not whole(runs, 20):
-        raise ModelError(f"runs={runs!r} must be an int of at least 20.")
+        raise ModelError(f"runs={show(runs)} must be an int of at least 20.")
     if not whole(seed, 0):
-        raise ModelError(f"seed={seed!r} must be a non-negative int.")
+        raise ModelError(f"seed={show(seed)} must be a non-negative int.")
     if not 0 < confidence < 1:
-        raise ModelError(f"confidence={confidence!r} must lie between 0 and 1, such as 0.95.")
+        raise ModelError(f"confidence={show(confidence)} must lie between 0 and 1, such as 0.95.")
     if not isinstance(target, (Plan, Gaussian, Laplace)):
         raise ModelError(
             f"dp.audit takes a plan or a mechanism, got {type(target).__name__}; write "

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from .accounting import check_delta, check_epsilon
+from .arguments import show
 from .errors import ModelError, PrivacyError
 from .last_iterate import LastIterate
 from .mechanism import Calibrated, Gaussian, Laplace, Mechanism
@@ -116,7 +117,7 @@ def _check_names(
     unknown = [name for name in given if name not in private]
     missing = [name for name in needed if name not in given]
     if unknown:
-        wrong = f"names {unknown[0]!r}, which is no agent with private data"
+        wrong = f"names {show(unknown[0])}, which is no agent with private data"
     elif missing:
         wrong = f"lacks agent '{missing[0]}'"
     else:
@@ -140,7 +141,7 @@ def _mechanism(mechanism: Asked) -> Mechanism | None:
     if isinstance(mechanism, str) and mechanism in named:
         return named[mechanism]
     raise PrivacyError(
-        f"mechanism={mechanism!r} is unknown. Write dp.Gaussian(), dp.Laplace(), or None for a "
+        f"mechanism={show(mechanism)} is unknown. Write dp.Gaussian(), dp.Laplace(), or None for a "
         "run without noise and without guarantee."
     )
 
@@ -164,7 +165,8 @@ def calibrate(
         check_delta(delta)
     if isinstance(mechanism, Gaussian) and not delta:
         raise PrivacyError(
-            f"Gaussian noise has no guarantee at delta={delta!r}: its privacy loss is unbounded. "
+            f"Gaussian noise has no guarantee at delta={show(delta)}: its privacy loss is "
+            "unbounded. "
             "Write plan(..., delta=1e-6), or use mechanism=dp.Laplace() for pure epsilon."
         )
     fixed = mechanism.per_step()

@@ -17,7 +17,7 @@ from .accounting import check_delta, check_epsilon
 from .algorithms.admm import ADMM
 from .algorithms.base import Algorithm
 from .algorithms.linearized_admm import LinearizedADMM
-from .arguments import whole
+from .arguments import show, whole
 from .display import wanted
 from .errors import DpcvxError, ModelError
 from .plan import Plan
@@ -126,7 +126,7 @@ def compare(
     """See `Problem.compare`."""
     for name, value, least in (("runs", runs, 1), ("rounds", rounds, 1), ("seed", seed, 0)):
         if not whole(value, least):
-            raise ModelError(f"{name}={value!r} must be an int of at least {least}.")
+            raise ModelError(f"{name}={show(value)} must be an int of at least {least}.")
     check_epsilon(epsilon)
     check_delta(delta)
     given = {private.id for private, _ in matching(problem, proxy, "proxy")}

@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 from .algorithms.linearized_admm import LinearizedADMM
 from .algorithms.penalty import ConstantPenalty, GrowingPenalty, as_penalty
 from .algorithms.step_size import SmoothStep, SqrtStep, StronglyConvexStep, smooth_constant
-from .arguments import finite, positive_finite
+from .arguments import finite, positive_finite, show
 from .curvature import strong_convexity
 from .errors import ModelError
 from .projection import Projector
@@ -117,7 +117,7 @@ def convergence_bound(
             "dp.SmoothStep (25a), dp.SqrtStep (26a) and dp.StronglyConvexStep (27a)."
         )
     if not finite(gamma) or gamma < 0:
-        raise ModelError(f"gamma={gamma!r} must be a finite number of at least 0.")
+        raise ModelError(f"gamma={show(gamma)} must be a finite number of at least 0.")
     T = np.arange(1, plan.rounds + 1)
     E = method.local_updates
     rho = _penalties(method, plan.rounds)

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from .algorithms.decentralized_admm import DecentralizedADMM
 from .algorithms.decentralized_gradient import DecentralizedGradient
+from .arguments import show
 from .entries import Entry
 from .errors import ModelError
 from .ex_post import Kind, Losses, expected, observed
@@ -121,7 +122,7 @@ def check(plan: Plan, transcript: Transcript, kind: Kind) -> None:
     ModelError
     """
     if kind not in get_args(Kind):
-        raise ModelError(f"kind={kind!r} is unknown: write 'observed' or 'expected'.")
+        raise ModelError(f"kind={show(kind)} is unknown: write 'observed' or 'expected'.")
     _check_method(plan)
     if not plan.noisy:
         raise ModelError(

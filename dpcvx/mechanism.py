@@ -20,7 +20,7 @@ from .accounting import (
     gaussian_multiplier,
     laplace_multiplier,
 )
-from .arguments import finite, positive_finite
+from .arguments import finite, positive_finite, show
 from .errors import PrivacyError
 from .noise import (
     Grid,
@@ -73,7 +73,8 @@ class Gaussian:
             )
         if self.calibration not in ("analytic", "classical"):
             raise PrivacyError(
-                f"dp.Gaussian(calibration={self.calibration!r}) is unknown; write 'analytic' or "
+                f"dp.Gaussian(calibration={show(self.calibration)}) is unknown; write 'analytic' "
+                "or "
                 "'classical'."
             )
         _check_exclusive(self.step_epsilon, self.multiplier, "dp.Gaussian")
@@ -268,7 +269,7 @@ def _check_exclusive(level: float | None, multiplier: float | None, name: str) -
     for label, value in (("step_epsilon", level), ("multiplier", multiplier)):
         if value is not None and not positive_finite(value):
             raise PrivacyError(
-                f"{name}({label}={value!r}) is not a level of noise: write a positive finite "
+                f"{name}({label}={show(value)}) is not a level of noise: write a positive finite "
                 "number. To run without noise, plan with mechanism=None."
             )
 
@@ -276,7 +277,7 @@ def _check_exclusive(level: float | None, multiplier: float | None, name: str) -
 def _check_decay(decay: float, name: str) -> None:
     if not (positive_finite(decay) and decay <= 1):
         raise PrivacyError(
-            f"{name}(decay={decay!r}) must be above 0 and at most 1: by this factor the noise "
+            f"{name}(decay={show(decay)}) must be above 0 and at most 1: by this factor the noise "
             "falls from round to round, and later rounds cost more. 1 keeps it constant."
         )
 

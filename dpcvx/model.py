@@ -11,7 +11,7 @@ import numpy as np
 from cvxpy.constraints.zero import Equality, Zero
 from numpy.typing import ArrayLike, NDArray
 
-from .arguments import make_plain, positive_finite
+from .arguments import make_plain, positive_finite, show
 from .errors import ModelError, PrivacyError
 from .layout import Layout, layout_of
 from .private import Private
@@ -76,10 +76,10 @@ class Agent:
     def __post_init__(self) -> None:
         label = self.name or "unnamed"
         if not isinstance(self.name, str | None):
-            raise ModelError(f"An agent's name is text; dp.Agent(name={self.name!r}) is not.")
+            raise ModelError(f"An agent's name is text; dp.Agent(name={show(self.name)}) is not.")
         if self.clip is not None and not positive_finite(self.clip):
             raise ModelError(
-                f"dp.Agent(clip={self.clip!r}) is no norm to clip to; write a positive "
+                f"dp.Agent(clip={show(self.clip)}) is no norm to clip to; write a positive "
                 "finite number."
             )
         make_plain(self, "clip")
@@ -423,7 +423,8 @@ class Problem:
             if unknown:
                 label = getattr(unknown[0], "name", None) or unknown[0]
                 raise ModelError(
-                    f"groups= names {label!r}, which is no agent of the problem. The agents are: "
+                    f"groups= names {show(label)}, which is no agent of the problem. The agents "
+                    "are: "
                     f"{', '.join(self.names)}."
                 )
             found.append(tuple(str(n) for n in names))

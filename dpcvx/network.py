@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from .arguments import whole
+from .arguments import show, whole
 from .errors import ModelError
 from .noise import Coins, Seeded
 
@@ -175,11 +175,11 @@ def random_network(
     most = n * (n - 1) // 2
     if not whole(edges, n - 1) or edges > most:
         raise ModelError(
-            f"edges={edges!r} cannot connect {n} agents without loops or double edges: write a "
+            f"edges={show(edges)} cannot connect {n} agents without loops or double edges: write a "
             f"whole number from {n - 1} (a tree) to {most} (everyone with everyone)."
         )
     if not whole(seed, 0):
-        raise ModelError(f"seed={seed!r} must be a whole number of at least 0.")
+        raise ModelError(f"seed={show(seed)} must be a whole number of at least 0.")
     coins = Coins(Seeded(int(seed), _STREAM).at(0, 0))
     tree = _random_tree(n, coins)
     chosen = {(min(pair), max(pair)) for pair in tree.edges}
@@ -202,7 +202,7 @@ def _random_tree(n: int, coins: Coins) -> nx.Graph:
 def _names(agents: Sequence[str]) -> tuple[str, ...]:
     if isinstance(agents, str) or not all(isinstance(name, str) for name in agents):
         raise ModelError(
-            f"agents={agents!r} must be a sequence of names, such as ['a', 'b', 'c'] or "
+            f"agents={show(agents)} must be a sequence of names, such as ['a', 'b', 'c'] or "
             "[agent.name for agent in problem.agents]."
         )
     names = tuple(agents)

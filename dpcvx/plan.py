@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from . import display
 from .accounting import Composition, Price
 from .algorithms.base import Algorithm, Requirements
-from .arguments import plain, whole
+from .arguments import plain, show, whole
 from .calibration import Asked, Declared, calibrate, declared
 from .conic import ConicProgram, Outcome, bounded_for_slopes
 from .curvature import smoothness
@@ -316,7 +316,7 @@ def make_plan(
 ) -> Plan:
     """See `Problem.plan`."""
     if not whole(rounds, 1):
-        raise ModelError(f"rounds={rounds!r} must be an int of at least 1.")
+        raise ModelError(f"rounds={show(rounds)} must be an int of at least 1.")
     if not isinstance(algorithm, Algorithm):
         raise ModelError(
             f"plan(...) takes an algorithm object first, got {type(algorithm).__name__}; write "
@@ -329,7 +329,7 @@ def make_plan(
         require_convex(problem, type(algorithm).__name__)
     if release not in ("each step", "once"):
         raise ModelError(
-            f"release={release!r} is unknown: write 'each step' (noise in every local step) or "
+            f"release={show(release)} is unknown: write 'each step' (noise in every local step) or "
             "'once' (noisy data in place of the data, then any number of rounds)."
         )
     if release == "once" and needs.solves_privately:
@@ -498,7 +498,8 @@ def _check_observer(
     """Refuse combinations for which nothing is proved."""
     if observer not in ("everyone", "last iterate"):
         raise ModelError(
-            f"observer={observer!r} is unknown: write 'everyone' (who sees every released value) "
+            f"observer={show(observer)} is unknown: write 'everyone' (who sees every released "
+            "value) "
             "or 'last iterate' (who sees the result and nothing else of the run)."
         )
     if observer == "everyone":

@@ -16,7 +16,7 @@ import cvxpy as cp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .arguments import make_plain, positive_finite, whole
+from .arguments import make_plain, positive_finite, show, whole
 from .errors import DataError, ModelError, PrivacyError
 
 Norm = Literal["entry", 1, 2] | float
@@ -49,14 +49,15 @@ class Within:
     def __post_init__(self) -> None:
         if not positive_finite(self.radius):
             raise ModelError(
-                f"dp.Within(radius={self.radius!r}) is not an adjacency: the radius says how far "
+                f"dp.Within(radius={show(self.radius)}) is not an adjacency: the radius says how "
+                "far "
                 "the data of one neighbour may lie from the other's and must be a positive finite "
                 "number. Write for example dp.Within(0.01)."
             )
         make_plain(self, "radius", "norm")
         if not isinstance(self.norm, (str, int, float)) or self.norm not in _NORMS:
             raise ModelError(
-                f"dp.Within(norm={self.norm!r}) is unknown: the norm says what may change at "
+                f"dp.Within(norm={show(self.norm)}) is unknown: the norm says what may change at "
                 "once. Write norm='entry' (one entry), 1, 2 or numpy.inf."
             )
 
@@ -112,16 +113,20 @@ class Rows:
     def __post_init__(self) -> None:
         if not positive_finite(self.bound):
             raise ModelError(
-                f"dp.Rows(bound={self.bound!r}) bounds nothing: what one row can do to a gradient "
+                f"dp.Rows(bound={show(self.bound)}) bounds nothing: what one row can do to a "
+                "gradient "
                 "grows with its norm. Write a positive finite number, for example dp.Rows(1.0)."
             )
         make_plain(self, "bound", "norm", "clip")
         number = isinstance(self.norm, (int, float)) and not isinstance(self.norm, bool)
         if not number or self.norm not in (1, 2, math.inf):
-            raise ModelError(f"dp.Rows(norm={self.norm!r}) is unknown; write 1, 2 or numpy.inf.")
+            raise ModelError(
+                f"dp.Rows(norm={show(self.norm)}) is unknown; write 1, 2 or numpy.inf."
+            )
         if self.change not in ("replace", "add or remove"):
             raise ModelError(
-                f"dp.Rows(change={self.change!r}) is unknown; write 'replace' or 'add or remove'."
+                f"dp.Rows(change={show(self.change)}) is unknown; write 'replace' or 'add or "
+                "remove'."
             )
         if not isinstance(self.records, str) or not isinstance(self.clip, bool):
             raise ModelError("dp.Rows takes records= as text and clip= as True or False.")
@@ -446,7 +451,7 @@ def _declared_shape(
         sizes = shape if isinstance(shape, tuple) else (shape,)
         if not all(whole(n, 0) for n in sizes):
             raise ModelError(
-                f"Private '{label}' has shape={shape!r}; write an int or a tuple of ints."
+                f"Private '{label}' has shape={show(shape)}; write an int or a tuple of ints."
             )
         return tuple(int(n) for n in sizes)
     if data is None or callable(data):

@@ -16,7 +16,7 @@ from threadpoolctl import ThreadpoolController
 
 from . import display
 from .algorithms.base import Answer, Residuals
-from .arguments import positive_finite, whole
+from .arguments import positive_finite, show, whole
 from .conic import Outcome
 from .errors import ModelError, PrivacyError
 from .executors.automatic import Automatic
@@ -54,7 +54,7 @@ def run_plan(
 ) -> Result:
     """See `Plan.run`."""
     if seed is not None and not whole(seed, 0):
-        raise ModelError(f"seed={seed!r} must be a non-negative int, or None for fresh noise.")
+        raise ModelError(f"seed={show(seed)} must be a non-negative int, or None for fresh noise.")
     _check_tolerance(plan, tolerance)
     _check_hidden(plan, tolerance=tolerance, record=record, iterates=iterates)
     sources = sources_of(plan.problem, data)
@@ -296,7 +296,7 @@ def _check_tolerance(plan: Plan, tolerance: float | None) -> None:
     if tolerance is None:
         return
     if not positive_finite(tolerance):
-        raise ModelError(f"tolerance={tolerance!r} must be a positive finite number.")
+        raise ModelError(f"tolerance={show(tolerance)} must be a positive finite number.")
     if plan.program.size == 0 and plan.program.coupling is None:
         raise ModelError(
             "tolerance= measures how far agents agree, and this problem's only agent shares "

@@ -35,7 +35,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .arguments import positive_finite, whole
+from .arguments import positive_finite, show, whole
 from .errors import DataError, ModelError
 from .noise import Randomness, Secure
 
@@ -73,20 +73,20 @@ class Encoding:
     def __post_init__(self) -> None:
         if not positive_finite(self.limit):
             raise ModelError(
-                f"limit={self.limit!r} must be a positive finite number: the largest absolute "
+                f"limit={show(self.limit)} must be a positive finite number: the largest absolute "
                 "value that an entry of one agent can have."
             )
         if not whole(self.parties, 1):
-            raise ModelError(f"parties={self.parties!r} must be a whole number of at least 1.")
+            raise ModelError(f"parties={show(self.parties)} must be a whole number of at least 1.")
         if not positive_finite(self.resolution):
             raise ModelError(
-                f"resolution={self.resolution!r} must be a positive finite number, for example "
+                f"resolution={show(self.resolution)} must be a positive finite number, for example "
                 "2.0**-20."
             )
         mantissa, exponent = math.frexp(self.resolution)
         if mantissa != 0.5:
             raise ModelError(
-                f"resolution={self.resolution!r} is no power of two, so that numbers would be "
+                f"resolution={show(self.resolution)} is no power of two, so that numbers would be "
                 f"rounded more than once. Write 2.0**{exponent - 1}, the next finer one."
             )
         if self.resolution > self.limit:
@@ -197,7 +197,7 @@ def split(encoded: Words, parties: int, source: Randomness | None = None) -> Wor
     """
     if not whole(parties, 2):
         raise ModelError(
-            f"parties={parties!r} must be a whole number of at least 2: a single share is the "
+            f"parties={show(parties)} must be a whole number of at least 2: a single share is the "
             "value itself."
         )
     value = _words(encoded, "The value to be split")
@@ -281,7 +281,7 @@ class SecretSum:
         n = len(self.agents)
         if len(set(self.agents)) < n or n < 3:
             raise ModelError(
-                f"agents={self.agents!r} must be three different names or more: of two agents, "
+                f"agents={show(self.agents)} must be three different names or more: of two agents, "
                 "each learns the other's value from the sum, and there is nothing to protect."
             )
         if self.encoding.parties < n:

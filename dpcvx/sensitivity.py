@@ -26,7 +26,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 
-from .arguments import make_plain, positive_finite
+from .arguments import make_plain, positive_finite, show
 from .curvature import Term, bilinear, cross, terms
 from .errors import PrivacyError
 from .normal_form import Clip, NormalForm
@@ -78,7 +78,8 @@ class Asserted:
         for name, value in (("l2", self.l2), ("l1", self.l1)):
             if not positive_finite(value) and (name == "l2" or value is not None):
                 raise PrivacyError(
-                    f"dp.Asserted({name}={value!r}) is not a sensitivity: write a positive finite "
+                    f"dp.Asserted({name}={show(value)}) is not a sensitivity: write a positive "
+                    "finite "
                     "number."
                 )
         make_plain(self, "l2", "l1")
@@ -186,7 +187,7 @@ class Sensitivity:
             infinite if neither limits the contribution of a record.
         """
         if p not in (1, 2):
-            raise PrivacyError(f"p={p!r} is not a norm of a mechanism; write 1 or 2.")
+            raise PrivacyError(f"p={show(p)} is not a norm of a mechanism; write 1 or 2.")
         if scale is None and x is None:
             return self._l1 if p == 1 else self._l2
         return self._bound(p, scale, x)

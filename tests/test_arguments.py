@@ -9,7 +9,7 @@ import pytest
 import dpcvx as dp
 from dpcvx.accounting import Composition
 from dpcvx.amplification import TwoBlock
-from dpcvx.arguments import plain
+from dpcvx.arguments import plain, show
 from dpcvx.network import network
 
 NARROW = [np.float16, np.float32, np.float64, np.longdouble, np.int8, np.uint8, Fraction]
@@ -74,3 +74,75 @@ def test_narrow_multipliers_are_charged_as_what_they_are():
 def test_constants_of_bounds_are_not_narrow():
     block = TwoBlock(nu=np.float16(2), beta=np.float32(1), eta=np.float16(0.1), A_norm=1)
     assert {type(v) for v in (block.nu, block.beta, block.eta)} == {float}
+
+
+CANARY = 31415.92653
+
+
+class Quoting:
+    """Its text is a secret, and so is what it raises."""
+
+    def __repr__(self):
+        return str(CANARY)
+
+    @property
+    def shape(self):
+        raise RuntimeError(str(CANARY))
+
+
+class Number(Fraction):
+    """A number whose conversion quotes it."""
+
+    def __float__(self):
+        raise ValueError(str(CANARY))
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "None"),
+        (np.bool_(True), "True"),
+        (np.int8(-3), "-3"),
+        (np.float32(0.5), "0.5"),
+        (Fraction(1, 4), "0.25"),
+        (1 + 2j, "(1+2j)"),
+        (float("nan"), "nan"),
+        (10**400, "<int>"),
+        (np.str_("once"), "'once'"),
+        ("x" * 1000, "<str of length 1000>"),
+        (b"31415", "<bytes of length 5>"),
+        ([CANARY], "<list of length 1>"),
+        ({CANARY: CANARY}, "<dict of length 1>"),
+        (np.full((2, 3), CANARY), "<ndarray of shape (2, 3)>"),
+        (np.array(CANARY), "<ndarray of shape ()>"),
+        (cp.Variable(2), "<Variable of shape (2,)>"),
+        (dp.Gaussian, "<class Gaussian>"),
+        (dp.Gaussian(), "<Gaussian>"),
+        (Quoting(), "<Quoting>"),
+        (Number(1, 4), "<Number>"),
+    ],
+    ids=repr,
+)
+def test_messages_show_numbers_short_text_and_types(value, text):
+    assert show(value) == text
+
+
+@pytest.mark.parametrize("value", [[CANARY], np.full(3, CANARY), Quoting(), str([CANARY] * 9)])
+@pytest.mark.parametrize(
+    "make",
+    [
+        dp.Within,
+        dp.Rows,
+        lambda value: dp.Asserted(l2=value),
+        lambda value: dp.Gaussian(multiplier=value),
+        lambda value: dp.Private(shape=value, adjacency=dp.Within(1.0)),
+        lambda value: dp.Agent(cp.Minimize(cp.square(cp.Variable())), clip=value),
+        lambda value: dp.LinearizedADMM(rho=value),
+        lambda value: dp.LinearizedADMM(step=value),
+        dp.Threads,
+    ],
+)
+def test_misplaced_values_are_not_quoted(make, value):
+    with pytest.raises(dp.DpcvxError) as caught:
+        make(value)
+    assert str(CANARY) not in str(caught.value)

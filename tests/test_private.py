@@ -262,7 +262,7 @@ DECLARED = {
     "empty": (([],), {}, r"'load' has shape \(0,\).*nothing to protect"),
     "empty shape": ((), {"shape": (3, 0)}, r"'load' has shape \(3, 0\).*nothing to protect"),
     "shape of words": ((), {"shape": "many"}, r"'load' has shape='many'; write an int or a tuple"),
-    "shape list": ((), {"shape": [3]}, r"'load' has shape=\[3\]; write an int or a tuple"),
+    "shape list": ((), {"shape": [3]}, r"'load' has shape=<list of length 1>; write an int"),
     "two signs": (([1.0],), {"nonneg": True, "nonpos": True}, "'load' cannot be nonneg and nonpos"),
     "bare number": (([1.0],), {"adjacency": 0.1}, r"'load' has adjacency float.*dp\.Within\(0"),
     "no adjacency": (([1.0],), {"adjacency": None}, r"'load' has adjacency NoneType.*dp\.Within"),

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arguments import show
 from ..conic import ConicProgram, Outcome
 from ..errors import ModelError, PrivacyError
 from ..last_iterate import LastIterate
@@ -197,7 +198,8 @@ class Algorithm(abc.ABC, Generic[S, A]):
         """Refuse a kind of output that is none."""
         if self.output not in ("average", "last", None):
             raise ModelError(
-                f"{name}(output={self.output!r}) is unknown: write 'average', 'last', or None for "
+                f"{name}(output={show(self.output)}) is unknown: write 'average', 'last', or None "
+                "for "
                 "the average under noise and the last iterate without."
             )
 

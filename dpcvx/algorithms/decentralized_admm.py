@@ -31,7 +31,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arguments import check_positive, finite
+from ..arguments import check_positive, finite, show
 from ..errors import ModelError
 from ..program import Program
 from ..projection import Descent, Minimisation
@@ -90,13 +90,13 @@ class DecentralizedADMM(NeighbourMethod):
             check_positive("dp.DecentralizedADMM", name, getattr(self, name))
         if not (finite(self.randomness) and 0 <= self.randomness <= 1):
             raise ModelError(
-                f"dp.DecentralizedADMM(randomness={self.randomness!r}) must be a number from 0 "
+                f"dp.DecentralizedADMM(randomness={show(self.randomness)}) must be a number from 0 "
                 "(fixed weights) to 1 (anywhere between own point and neighbours')."
             )
         check_exact("dp.DecentralizedADMM", self.exact)
         if not (finite(self.growth) and self.growth >= 1):
             raise ModelError(
-                f"dp.DecentralizedADMM(growth={self.growth!r}) must be a number of at least 1: "
+                f"dp.DecentralizedADMM(growth={show(self.growth)}) must be a number of at least 1: "
                 "steps that become longer converge nowhere."
             )
 

@@ -28,7 +28,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arguments import whole
+from ..arguments import show, whole
 from ..errors import ModelError
 from ..program import Program
 from ..projection import Descent
@@ -82,13 +82,14 @@ class DecentralizedGradient(NeighbourMethod):
         as_step(self.step)
         if self.aggregate not in AGGREGATES:
             raise ModelError(
-                f"dp.DecentralizedGradient(aggregate={self.aggregate!r}) is unknown: write "
+                f"dp.DecentralizedGradient(aggregate={show(self.aggregate)}) is unknown: write "
                 f"{', '.join(repr(a) for a in AGGREGATES)}."
             )
 
         if self.coordinates is not None and not whole(self.coordinates, 1):
             raise ModelError(
-                f"dp.DecentralizedGradient(coordinates={self.coordinates!r}) must be an int of at "
+                f"dp.DecentralizedGradient(coordinates={show(self.coordinates)}) must be an int of "
+                "at "
                 "least 1: the number of entries that move in a round."
             )
 
@@ -102,7 +103,8 @@ class DecentralizedGradient(NeighbourMethod):
         graph = self.network_of(program, self.weights)
         if self.aggregate in ("mean", "pair") and not graph.complete:
             raise ModelError(
-                f"dp.DecentralizedGradient(aggregate={self.aggregate!r}) needs everyone's point, "
+                f"dp.DecentralizedGradient(aggregate={show(self.aggregate)}) needs everyone's "
+                "point, "
                 "and in this network not everyone hears everyone. Use graph='complete', or "
                 "aggregate='mixing' or 'range'."
             )

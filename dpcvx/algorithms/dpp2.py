@@ -27,7 +27,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arguments import check_positive, finite
+from ..arguments import check_positive, finite, show
 from ..curvature import smoothness
 from ..errors import ModelError
 from ..network import Network
@@ -126,10 +126,10 @@ class DPP2(SecretPointMethod[Memory]):
             )
         check_positive("dp.DPP2", "smoothness", self.smoothness)
         if not (finite(self.eta) and 0 < self.eta < 1):
-            raise ModelError(f"dp.DPP2(eta={self.eta!r}) must be a number between 0 and 1.")
+            raise ModelError(f"dp.DPP2(eta={show(self.eta)}) must be a number between 0 and 1.")
         if not (finite(self.damping) and self.damping >= 0):
             raise ModelError(
-                f"dp.DPP2(damping={self.damping!r}) must be a number of at least 0: with a "
+                f"dp.DPP2(damping={show(self.damping)}) must be a number of at least 0: with a "
                 "negative one disagreement grows."
             )
 

@@ -64,7 +64,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from ..arguments import check_positive, finite, make_plain, whole
+from ..arguments import check_positive, finite, make_plain, show, whole
 from ..errors import ModelError
 from ..network import Network
 
@@ -327,7 +327,8 @@ def disagreement_rate(
     """
     if not (finite(curvature) and finite(damping)):
         raise ModelError(
-            f"curvature={curvature!r} and damping={damping!r} must be finite numbers: they are "
+            f"curvature={show(curvature)} and damping={show(damping)} must be finite numbers: they "
+            "are "
             "entries of a matrix."
         )
     spectrum(P)
@@ -406,7 +407,7 @@ def _with_room(
 def _check_smoothness(M: object) -> None:
     if not finite(M) or M < 0:  # pyright: ignore[reportOperatorIssue]
         raise ModelError(
-            f"smoothness={M!r} must be a finite number of at least 0, the largest smoothness "
+            f"smoothness={show(M)} must be a finite number of at least 0, the largest smoothness "
             "constant of an agent's objective for all admissible data."
         )
 
@@ -454,7 +455,7 @@ class Schedule:
         for name in ("rounds", "size"):
             if not whole(getattr(self, name), 1):
                 raise ModelError(
-                    f"Schedule({name}={getattr(self, name)!r}) must be a whole number of at "
+                    f"Schedule({name}={show(getattr(self, name))}) must be a whole number of at "
                     "least 1."
                 )
         for name in ("alpha", "sensitivity", "decay", "u_w", "u_e"):
@@ -463,7 +464,8 @@ class Schedule:
         make_plain(self, "alpha", "smoothness", "sensitivity", "decay", "u_w", "u_e")
         if self.decay > 1:
             raise ModelError(
-                f"Schedule(decay={self.decay!r}) would let the noise grow, and the iterates with "
+                f"Schedule(decay={show(self.decay)}) would let the noise grow, and the iterates "
+                "with "
                 "it. Write a number of at most 1."
             )
 

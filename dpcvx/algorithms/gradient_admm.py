@@ -28,7 +28,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from ..amplification import TwoBlock, step_interval
-from ..arguments import check_positive
+from ..arguments import check_positive, show
 from ..canonical import ConeData
 from ..conic import ConicProgram, Outcome
 from ..coupling import Eliminated, eliminate
@@ -283,7 +283,7 @@ class GradientADMM(Algorithm[Server, Outcome]):
                 check_positive("dp.GradientADMM", name, value, optional=name != "beta")
         if self.order not in ORDERS:
             raise ModelError(
-                f"dp.GradientADMM(order={self.order!r}) is unknown: write "
+                f"dp.GradientADMM(order={show(self.order)}) is unknown: write "
                 f"{', '.join(repr(order) for order in ORDERS)}."
             )
         self.check_output("dp.GradientADMM")

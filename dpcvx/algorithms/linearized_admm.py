@@ -19,7 +19,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arguments import positive_finite, whole
+from ..arguments import positive_finite, show, whole
 from ..conic import Outcome
 from ..errors import ModelError
 from ..program import Program
@@ -85,12 +85,12 @@ class LinearizedADMM(ConsensusMethod[AgentState]):
         as_step(self.step)
         if not whole(self.local_updates, 1):
             raise ModelError(
-                f"dp.LinearizedADMM(local_updates={self.local_updates!r}) must be an int of at "
+                f"dp.LinearizedADMM(local_updates={show(self.local_updates)}) must be an int of at "
                 "least 1: the number of noisy gradients per agent and round."
             )
         if self.perturb not in ("objective", "output", "projected output"):
             raise ModelError(
-                f"dp.LinearizedADMM(perturb={self.perturb!r}) is unknown; write 'objective', "
+                f"dp.LinearizedADMM(perturb={show(self.perturb)}) is unknown; write 'objective', "
                 "'output' or 'projected output'. For no noise, plan with mechanism=None."
             )
 
@@ -98,7 +98,7 @@ class LinearizedADMM(ConsensusMethod[AgentState]):
             return
         if self.perturb == "objective" or not positive_finite(self.output_sensitivity):
             raise ModelError(
-                f"dp.LinearizedADMM(output_sensitivity={self.output_sensitivity!r}) must be a "
+                f"dp.LinearizedADMM(output_sensitivity={show(self.output_sensitivity)}) must be a "
                 "positive finite number, and goes with perturb='output' or 'projected output'. "
                 "Leave it out to have the sensitivity derived."
             )

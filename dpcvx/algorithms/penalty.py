@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Protocol, Self
 
-from ..arguments import finite, positive_finite, whole
+from ..arguments import finite, positive_finite, show, whole
 from ..errors import ModelError
 
 
@@ -64,10 +64,12 @@ class GrowingPenalty:
     def __post_init__(self) -> None:
         _positive("c1", self.c1)
         if not whole(self.Tc, 1):
-            raise ModelError(f"dp.GrowingPenalty(Tc={self.Tc!r}) must be an int of at least 1.")
+            raise ModelError(f"dp.GrowingPenalty(Tc={show(self.Tc)}) must be an int of at least 1.")
         check_step_epsilon("dp.GrowingPenalty", self.epsilon)
         if not (finite(self.c2) and self.c2 >= 0):
-            raise ModelError(f"dp.GrowingPenalty(c2={self.c2!r}) must be finite and at least 0.")
+            raise ModelError(
+                f"dp.GrowingPenalty(c2={show(self.c2)}) must be finite and at least 0."
+            )
 
     def resolved(self, step_epsilon: float) -> GrowingPenalty:
         """Fill in epsilon."""
@@ -109,7 +111,7 @@ class ResidualBalancing:
         for name, value in (("threshold", self.threshold), ("factor", self.factor)):
             if not (finite(value) and value > 1):
                 raise ModelError(
-                    f"dp.ResidualBalancing({name}={value!r}) must be finite and above 1."
+                    f"dp.ResidualBalancing({name}={show(value)}) must be finite and above 1."
                 )
 
     def resolved(self, step_epsilon: float) -> ResidualBalancing:
@@ -143,7 +145,7 @@ def as_penalty(rho: float | PenaltyRule) -> PenaltyRule:
     if isinstance(rho, (ConstantPenalty, GrowingPenalty, ResidualBalancing)):
         return rho
     raise ModelError(
-        f"rho={rho!r} is neither a number nor a penalty rule. Write for example rho=10, or "
+        f"rho={show(rho)} is neither a number nor a penalty rule. Write for example rho=10, or "
         "rho=dp.ResidualBalancing(10)."
     )
 
@@ -153,13 +155,14 @@ def check_step_epsilon(name: str, epsilon: float | None) -> None:
     infinite = isinstance(epsilon, float) and epsilon == math.inf
     if epsilon is not None and not infinite and not positive_finite(epsilon):
         raise ModelError(
-            f"{name}(epsilon={epsilon!r}) must be positive; leave it out for the plan's."
+            f"{name}(epsilon={show(epsilon)}) must be positive; leave it out for the plan's."
         )
 
 
 def _positive(name: str, value: float) -> None:
     if not positive_finite(value):
         raise ModelError(
-            f"The penalty parameter {name}={value!r} must be a positive finite number: it weighs "
+            f"The penalty parameter {name}={show(value)} must be a positive finite number: it "
+            "weighs "
             "disagreement between agents. Write for example rho=10."
         )

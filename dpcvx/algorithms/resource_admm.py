@@ -21,7 +21,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from ..arguments import check_positive, finite
+from ..arguments import check_positive, finite, show
 from ..curvature import smoothness, strong_convexity
 from ..errors import ModelError
 from ..program import LocalProgram, Program
@@ -80,7 +80,8 @@ class ResourceADMM(SummedMethod):
             check_positive("dp.ResourceADMM", name, getattr(self, name), optional=optional)
         if not (finite(self.randomness) and 0 <= self.randomness < 2):
             raise ModelError(
-                f"dp.ResourceADMM(randomness={self.randomness!r}) must be a number from 0 (fixed "
+                f"dp.ResourceADMM(randomness={show(self.randomness)}) must be a number from 0 "
+                "(fixed "
                 "penalties) to below 2 (anywhere between 0 and twice rho)."
             )
 

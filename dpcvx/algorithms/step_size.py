@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Protocol, Self
 
-from ..arguments import check_positive, positive_finite
+from ..arguments import check_positive, positive_finite, show
 from ..curvature import smoothness, strong_convexity
 from ..errors import ModelError
 from ..program import Program
@@ -95,7 +95,8 @@ class GeometricStep:
         check_positive("dp.GeometricStep", "first", self.first)
         if not (positive_finite(self.ratio) and self.ratio < 1):
             raise ModelError(
-                f"dp.GeometricStep(ratio={self.ratio!r}) must lie between 0 and 1: by it the step "
+                f"dp.GeometricStep(ratio={show(self.ratio)}) must lie between 0 and 1: by it the "
+                "step "
                 "size falls from round to round. Write dp.ConstantStep for steps that do not fall."
             )
 
@@ -243,7 +244,8 @@ def as_step(step: float | StepRule | None) -> StepRule | None:
     if step is None or isinstance(step, RULES):
         return step
     raise ModelError(
-        f"step={step!r} is neither a number nor a step-size rule. Write for example step=0.1, or "
+        f"step={show(step)} is neither a number nor a step-size rule. Write for example step=0.1, "
+        "or "
         "step=dp.SqrtStep()."
     )
 

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arguments import show
 from ..conic import Outcome
 from ..errors import ModelError
 from ..program import LocalProgram, Program
@@ -126,7 +127,8 @@ class SummedMethod(Algorithm[Desk, Member]):
         self.check_output(name)
         if not (self.sharing is None or isinstance(self.sharing, SecretSharing)):
             raise ModelError(
-                f"{name}(sharing={self.sharing!r}) must be dp.SecretSharing(limit=...), or None "
+                f"{name}(sharing={show(self.sharing)}) must be dp.SecretSharing(limit=...), or "
+                "None "
                 "for sums that the server forms."
             )
 

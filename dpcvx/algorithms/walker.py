@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arguments import show
 from ..conic import Outcome
 from ..curvature import SLACK, below, convex, smoothness, strong_convexity
 from ..errors import ModelError
@@ -71,7 +72,8 @@ def check_exact(owner: str, exact: object) -> None:
     """Refuse anything but True and False, and what a plan puts in their place."""
     if not isinstance(exact, bool | Minimisation):
         raise ModelError(
-            f"{owner}(exact={exact!r}) must be True for local minimisers, or False for linearised "
+            f"{owner}(exact={show(exact)}) must be True for local minimisers, or False for "
+            "linearised "
             "steps."
         )
 

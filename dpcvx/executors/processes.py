@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import errors
-from ..arguments import whole
+from ..arguments import show, whole
 from ..entries import Entry
 from ..errors import DpcvxError, ModelError, PrivacyError
 from ..journal import Journal
@@ -55,7 +55,7 @@ class Processes:
 
     def __init__(self, workers: int | None = None) -> None:
         if workers is not None and not whole(workers, 1):
-            raise ModelError(f"dp.Processes(workers={workers!r}) must be an int of at least 1.")
+            raise ModelError(f"dp.Processes(workers={show(workers)}) must be an int of at least 1.")
         if "fork" not in multiprocessing.get_all_start_methods():
             raise ModelError(
                 "dp.Processes needs to fork, which this platform cannot; compiled problems and "

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from ..arguments import whole
+from ..arguments import show, whole
 from ..errors import ModelError
 from ..journal import Journal
 
@@ -31,7 +31,7 @@ class Threads:
 
     def __init__(self, workers: int | None = None) -> None:
         if workers is not None and not whole(workers, 1):
-            raise ModelError(f"dp.Threads(workers={workers!r}) must be an int of at least 1.")
+            raise ModelError(f"dp.Threads(workers={show(workers)}) must be an int of at least 1.")
         self._workers = available_cores() if workers is None else int(workers)
         self._pool: ThreadPoolExecutor | None = None
         self._agents: list[Any] = []
