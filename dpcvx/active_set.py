@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import daqp
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from .canonical import ConeData
+from .matrices import without_zeros
 
 Array = NDArray[np.float64]
 
@@ -54,8 +54,7 @@ class ActiveSet:
     """
 
     def __init__(self, data: ConeData) -> None:
-        rows = sp.csr_array(data.A)
-        rows.eliminate_zeros()
+        rows = without_zeros(data.A)
         m, n = rows.shape
         # Inequalities of one entry are bounds, which the solver has apart.
         alone = (np.diff(rows.indptr) == 1) & (np.arange(m) >= data.cones.zero)

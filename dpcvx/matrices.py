@@ -70,6 +70,17 @@ def csr(M: Any) -> sp.csr_array:
     return sp.csr_array(sp.eye_array(M.size) if isinstance(M, Identity) else M)
 
 
+def without_zeros(M: Any) -> sp.csr_array:
+    """Any matrix as CSR without stored zeros, in arrays of its own.
+
+    Entries are removed in place, and before scipy 1.16 ``maximum`` and ``minimum`` share index
+    arrays with their argument: without the copy this would remove entries of other matrices.
+    """
+    own = sp.csr_array(csr(M), copy=True)
+    own.eliminate_zeros()
+    return own
+
+
 def zeros(size: int) -> Array:
     """Read-only zeros that take no memory."""
     return np.broadcast_to(0.0, size)

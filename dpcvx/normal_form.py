@@ -474,7 +474,10 @@ def _key(u: Combination) -> bytes:
             digest.update(repr(M).encode())
             continue
         sparse = csr(M)
-        sparse.sum_duplicates()
+        sparse.sort_indices()
+        if not sparse.has_canonical_format:  # the arrays belong to M, maybe to the user
+            sparse = sparse.copy()
+            sparse.sum_duplicates()
         digest.update(repr(sparse.shape).encode())
         for array in (sparse.data, sparse.indices, sparse.indptr):
             digest.update(np.ascontiguousarray(array).tobytes())

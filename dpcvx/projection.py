@@ -25,6 +25,7 @@ from scipy.sparse.csgraph import connected_components
 from .canonical import ConeData, Cones
 from .conic import ConeTest, ConicProgram, Outcome
 from .errors import ModelError
+from .matrices import without_zeros
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -252,8 +253,7 @@ class Projector:
         lower, upper = np.full(self.n, -np.inf), np.full(self.n, np.inf)
         self._blocks: list[tuple[Index, ClosedForm]] = []
         conic_columns: list[Index] = []
-        A = sp.csr_array(data.A)
-        A.eliminate_zeros()
+        A = without_zeros(data.A)
         kinds, starts = _row_kinds(data.cones)
         if _contradicts(A, data):
             raise empty_set(owner)

@@ -46,7 +46,7 @@ from .atoms import (
     Rule,
 )
 from .curvature import Term
-from .matrices import Identity, Matrix, csr, has_entries
+from .matrices import Identity, Matrix, csr, has_entries, without_zeros
 from .normal_form import Atom, Clip, Combination, NormalForm, row_lengths
 from .private import PrivateSpec, Rows
 from .projection import Extent
@@ -682,16 +682,10 @@ def _record_of(spec: PrivateSpec) -> Index:
 def _product(M: Matrix, lo: Array, hi: Array) -> tuple[Array, Array]:
     """Interval of ``M v`` for v in [lo, hi]."""
     sparse: sp.csr_array = csr(M)
-    up, down = _kept(sparse.maximum(0)), _kept(sparse.minimum(0))
+    up, down = without_zeros(sparse.maximum(0)), without_zeros(sparse.minimum(0))
     with np.errstate(invalid="ignore"):
         low, high = up @ lo + down @ hi, up @ hi + down @ lo
     return np.where(np.isnan(low), -np.inf, low), np.where(np.isnan(high), np.inf, high)
-
-
-def _kept(M: sp.csr_array) -> sp.csr_array:
-    M = csr(M)
-    M.eliminate_zeros()
-    return M
 
 
 def _bounded_times(a: Array, b: Array | float) -> Array:
@@ -719,7 +713,7 @@ def _joined(a: Index, b: Index) -> Index:
 
 def _owners(M: sp.csr_array, owner: Index) -> Index:
     """The record that each entry of ``M v`` reads, given those of v."""
-    coo = _kept(M).tocoo()
+    coo = without_zeros(M).tocoo()
     read = owner[coo.col]
     rows, read = coo.row[read != PUBLIC], read[read != PUBLIC]
     out = np.full(M.shape[0], PUBLIC)
@@ -755,7 +749,7 @@ def _selects(M: sp.csr_array) -> bool:
 
 def _operator_norm(M: sp.csr_array, p: int) -> float:
     """Bound of ``||M'v||_p / ||v||_p``."""
-    M = _kept(M)
+    M = without_zeros(M)
     if M.nnz == 0:
         return 0.0
     if _selects(M):

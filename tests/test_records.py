@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import cvxpy as cp
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -307,6 +308,27 @@ def certified(name, change, count, seed):
     form = form_of(family.build(Parts(change, count), np.random.default_rng(seed)))[1]
     extent = family.extent(form.n)
     return form, derive(form, "north", lambda: extent), extent
+
+
+@families
+def test_bounds_do_not_depend_on_what_scipy_shares(name, monkeypatch):
+    """Before scipy 1.16 the parts of a matrix of one sign use its own index arrays."""
+    _, sensitivity, extent = certified(name, "replace", 3, 0)
+    expected = [sensitivity.bound(p).value for p in (1, 2)]
+
+    def sharing(choose):
+        def part(self, other):
+            self.sum_duplicates()
+            values = choose(self.data, other), self.indices, self.indptr
+            return type(self)(values, shape=self.shape)
+
+        return part
+
+    monkeypatch.setattr(sp.csr_array, "maximum", sharing(np.maximum))
+    monkeypatch.setattr(sp.csr_array, "minimum", sharing(np.minimum))
+    form = form_of(FAMILIES[name].build(Parts(), np.random.default_rng(0)))[1]
+    again = derive(form, "north", lambda: extent)
+    assert [again.bound(p).value for p in (1, 2)] == expected
 
 
 def width(spec):
