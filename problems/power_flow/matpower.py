@@ -1,11 +1,15 @@
 """The text of a MATPOWER case file (version 2), turned into plain matrices.
 
-The numbers are not interpreted here; `case.read_case` does that.
+A case file is a MATLAB function. It is not run: `parse` understands assignments of literal values
+and nothing else, and refuses every other statement with its line, since whatever is left out could
+change the numbers. What these mean is not judged here; `case.read_case` does that.
 """
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,13 +20,38 @@ from problems.power_flow.errors import CaseError
 # Least number of columns of every matrix in version 2 of the format.
 COLUMNS = {"bus": 13, "gen": 10, "branch": 11, "gencost": 4, "dcline": 3}
 OPTIONAL = ("dcline",)
-_FIELDS = "baseMVA|" + "|".join(COLUMNS)
-_ASSIGNMENT = re.compile(rf"\b[A-Za-z]\w*\.({_FIELDS})\s*=(?!=)\s*")
-_COMPUTED = re.compile(rf"\b[A-Za-z]\w*\.({_FIELDS})\s*\([^=;\n]*\)\s*=(?!=)")
-_VERSION = re.compile(r"\.version\s*=\s*['\"]([^'\"]*)['\"]")
+# Fields that add what the model does not have; any other field only names or describes.
+FOREIGN = {
+    **dict.fromkeys(
+        ("busdc", "convdc", "branchdc", "dcbus", "dcconv", "dcbranch", "dcpol"),
+        "a direct-current grid",
+    ),
+    **dict.fromkeys(("A", "l", "u", "z0", "zl", "zu"), "constraints of its own"),
+    **dict.fromkeys(("N", "fparm", "H", "Cw"), "costs of its own"),
+    "userfcn": "program code",
+}
+
+_NAME = r"[A-Za-z]\w*"
+_FIELDS = ("baseMVA", *COLUMNS)
+_ASSIGNMENT = re.compile(rf"({_NAME})\.({_NAME})(?:\.{_NAME})*\s*=(?!=)\s*", re.ASCII)
+_FUNCTION = re.compile(
+    rf"function\s+(?:({_NAME})|\[\s*({_NAME})\s*\])\s*=\s*{_NAME}\s*(?:\(\s*\))?", re.ASCII
+)
+_ENTRIES = re.compile(rf"{_NAME}\.({'|'.join(_FIELDS)})\s*[({{]", re.ASCII)
+_VERSION_1 = re.compile(r"function\s*\[\s*baseMVA\b|(?:baseMVA|bus|gen|branch|gencost)\s*=(?!=)")
+_END = re.compile(r"(?:end|endfunction|return)")
 _NUMBER = re.compile(
     r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[ed][+-]?\d+)?|inf|nan)", re.IGNORECASE | re.ASCII
 )
+_STRING = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"")
+_LITERALS = re.compile(rf"\"\w*\"|{_NUMBER.pattern}", re.IGNORECASE | re.ASCII)
+_BRACKETS = {"[": "]", "{": "}", "(": ")"}
+_SPECIAL = re.compile(r"[][(){};,]")
+# A quote that directly follows one of these transposes; elsewhere it opens a string.
+_BEFORE_TRANSPOSE = re.compile(r"[\w)\]}'\".]", re.ASCII)
+
+# The pieces of a statement, or of a value, with the number of the line that each stands in.
+Pieces = list[tuple[int, str]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,8 +83,11 @@ def parse(text: str, name: str) -> Tables:
     Parameters
     ----------
     text : str
-        Content of the ``.m`` file. Comments, strings, ``...`` continuation, rows separated by
-        semicolons or line ends, and columns separated by blanks, tabs or commas are understood.
+        Content of the ``.m`` file: ``function mpc = name``, then assignments
+        ``mpc.field = value`` of numbers, strings, matrices and cell arrays of these. Comments
+        (``%`` and ``%{ %}``), ``...`` continuation, rows separated by semicolons or line ends, and
+        columns separated by blanks, tabs or commas are understood. Fields other than those of
+        `Tables` are skipped, unless they add what the model does not have.
     name : str
         File name for messages.
 
@@ -67,39 +99,55 @@ def parse(text: str, name: str) -> Tables:
     Raises
     ------
     CaseError
-        Wrong version, a missing, unterminated, repeated or computed field, a row of the wrong
-        length, or an entry that is not a number.
+        Wrong version, a statement of another kind, a missing, unterminated, repeated or computed
+        field, a row of the wrong length, or an entry that is not a number.
     """
-    version = _VERSION.search(text)
-    if version:
-        check_version(version.group(1), name)
-    code = _strip(text)
-    computed = _COMPUTED.search(code)
-    if computed:
-        raise CaseError(
-            f"{name}: a statement changes entries of {computed.group(1)} after the matrix; MATLAB "
-            "code is not run, so the numbers would be wrong. Save the evaluated case (savecase in "
-            "MATPOWER) and read that file."
-        )
-    starts: dict[str, int] = {}
-    for match in _ASSIGNMENT.finditer(code):
-        field = match.group(1)
-        if field in starts:
+    values: dict[str, Pieces] = {}
+    struct = ""
+    ended = False
+    for number, statement in enumerate(_statements(_lines(text, name), name)):
+        line, head = statement[0]
+        function = _FUNCTION.fullmatch(head) if number == 0 else None
+        if function:
+            struct = function[1] or function[2]
+            continue
+        if _END.fullmatch(head) and len(statement) == 1:
+            ended = True
+            continue
+        found = _ASSIGNMENT.match(head)
+        if found is None or ended:
+            raise _refused(head, name, line)
+        struct = struct or found[1]
+        if found[1] != struct:
             raise CaseError(
-                f"{name}: {field} is assigned twice, so it is unclear which one holds. Keep one."
+                f"{name}: line {line} assigns to '{found[1]}', but the case is '{struct}'; it is "
+                "unclear which one holds. Use one name."
             )
-        starts[field] = match.end()
-    for field in _FIELDS.split("|"):
-        if field not in starts and field not in OPTIONAL:
+        field, value = found[2], [(line, head[found.end() :]), *statement[1:]]
+        if field not in (*_FIELDS, "version"):
+            _skip(field, value, name)
+        elif found[0].count(".") > 1:
+            raise _refused(head, name, line)
+        elif field in values:
+            raise CaseError(
+                f"{name}: {field} is assigned twice, the second time in line {line}, so it is "
+                "unclear which one holds. Keep one."
+            )
+        else:
+            values[field] = value
+    if "version" in values:
+        check_version(_version(values["version"], name), name)
+    for field in _FIELDS:
+        if field not in values and field not in OPTIONAL:
             raise CaseError(
                 f"{name}: there is no 'mpc.{field} = ...'; the file is truncated or not a MATPOWER "
                 f"version 2 case. Give a file with baseMVA, bus, gen, branch and gencost."
             )
     matrices = {
-        field: _matrix(code, starts[field], field, name) if field in starts else np.zeros((0, 0))
+        field: _matrix(values[field], field, name) if field in values else np.zeros((0, 0))
         for field in COLUMNS
     }
-    return Tables(name=name, base_mva=_base(code, starts["baseMVA"], name), **matrices)
+    return Tables(name=name, base_mva=_base(values["baseMVA"], name), **matrices)
 
 
 def check_version(version: str, name: str) -> None:
@@ -111,91 +159,247 @@ def check_version(version: str, name: str) -> None:
         )
 
 
-def _strip(text: str) -> str:
-    """Drop comments, the content of strings and line continuations."""
-    lines: list[str] = []
+def check_foreign(field: str, name: str, line: int | None = None) -> None:
+    """Refuse a field that adds to the network what the model does not have."""
+    if field in FOREIGN:
+        where = "" if line is None else f" (line {line})"
+        raise CaseError(
+            f"{name}: the field '{field}'{where} gives the case {FOREIGN[field]}, which the model "
+            "does not have; the optimum would be another. Remove it if you mean the network "
+            "without."
+        )
+
+
+def _refused(head: str, name: str, line: int) -> CaseError:
+    """What to say about a statement that is no assignment of a literal; it is never shown."""
+    entries = _ENTRIES.match(head)
+    if entries:
+        return CaseError(
+            f"{name}: line {line} changes entries of {entries[1]} after the matrix; MATLAB code is "
+            "not run, so the numbers would be wrong. Save the evaluated case (savecase in "
+            "MATPOWER) and read that file."
+        )
+    if _VERSION_1.match(head):
+        return CaseError(
+            f"{name}: line {line} looks like version '1' of the case format, whose matrices are "
+            "variables of their own. Save it as version '2' (savecase in MATPOWER)."
+        )
+    return CaseError(
+        f"{name}: line {line} is not an assignment such as 'mpc.baseMVA = 100;'. MATLAB code is "
+        "not run, and this statement may change the numbers. Remove it, or save the evaluated case "
+        "(savecase in MATPOWER) and read that file."
+    )
+
+
+def _lines(text: str, name: str) -> Iterator[tuple[int, str]]:
+    """Lines of code with their numbers: no comments, continued lines joined, strings neutral."""
     pending = ""
-    blocks = 0
-    for line in text.splitlines():
-        bare = line.strip()
+    begun = opened = blocks = 0
+    for number, line in enumerate(re.sub("\r\n?", "\n", text).split("\n"), start=1):
+        bare = line.strip(" \t\f\v")
         if bare == "%{":
-            blocks += 1
-        elif bare == "%}" and blocks:
-            blocks -= 1
-        elif not blocks:
-            kept, continued = _strip_line(line)
-            pending += kept
-            if not continued:
-                lines.append(pending)
-                pending = ""
-    return "\n".join([*lines, pending])
+            if pending:
+                raise CaseError(
+                    f"{name}: line {number} begins a block comment within a statement that '...' "
+                    "continues; it is unclear where that ends. Move the comment."
+                )
+            opened, blocks = (number if blocks == 0 else opened), blocks + 1
+            continue
+        if blocks:
+            blocks -= bare == "%}"
+            continue
+        kept, continued = ("", False) if bare[:1] in ("", "%") else _code(bare, name, number)
+        begun = begun if pending else number
+        pending += kept
+        if continued:
+            pending += " "
+            continue
+        if pending and not pending.isspace():
+            yield begun, pending
+        pending = ""
+    if blocks:
+        raise CaseError(
+            f"{name}: the block comment that begins in line {opened} does not end, so the rest of "
+            "the file would be skipped. Close it by a line '%}'."
+        )
+    if pending and not pending.isspace():
+        yield begun, pending
 
 
-def _strip_line(line: str) -> tuple[str, bool]:
-    """Code of one line without comment and string content; whether the next line continues it."""
-    kept: list[str] = []
-    quote = ""
-    for at, char in enumerate(line):
-        if quote:
-            quote = "" if char == quote else quote
-        elif char in "'\"":
-            quote = char
-        elif char == "%":
+def _code(line: str, name: str, number: int) -> tuple[str, bool]:
+    """Code of one line without its comment; whether the next line continues it.
+
+    Strings become ``"..."`` of letters, digits and underscores.
+    """
+    plain = line.partition("%")[0]
+    if "'" not in plain and '"' not in plain:
+        before, dots, _ = plain.partition("...")
+        return before, bool(dots)
+    kept, at = "", 0
+    while at < len(line):
+        char = line[at]
+        if char == "%":
             break
-        elif line.startswith("...", at):
-            return "".join(kept) + " ", True
+        if line.startswith("...", at):
+            return kept, True
+        if char == "'" and _BEFORE_TRANSPOSE.fullmatch(kept[-1:]):
+            kept, at = kept + char, at + 1
+        elif char in "'\"":
+            string = _STRING.match(line, at)
+            if string is None:
+                raise CaseError(
+                    f"{name}: a string in line {number} is not closed by {char}; what follows "
+                    "could be text or numbers. Close it."
+                )
+            kept += '"' + re.sub(r"\W", "_", string[0][1:-1], flags=re.ASCII) + '"'
+            at = string.end()
         else:
-            kept.append(char)
-    return "".join(kept), False
+            kept, at = kept + char, at + 1
+    return kept, False
 
 
-def _base(code: str, start: int, name: str) -> float:
-    token = re.split(r"[;,\n]", code[start:], maxsplit=1)[0].strip()
-    value = _number(token)
-    if value is None or not np.isfinite(value) or value <= 0:
+def _statements(lines: Iterator[tuple[int, str]], name: str) -> Iterator[Pieces]:
+    """Divide code at line ends, semicolons and commas that no bracket encloses."""
+    current: Pieces = []
+    open_brackets: list[str] = []
+    for number, line in lines:
+        start = 0
+        for mark in _SPECIAL.finditer(line):
+            char = mark[0]
+            if char in _BRACKETS:
+                open_brackets.append(_BRACKETS[char])
+            elif char in ";,":
+                if open_brackets:
+                    continue
+                current.append((number, line[start : mark.start()].strip()))
+                yield from _nonempty(current)
+                current, start = [], mark.end()
+            elif not open_brackets or open_brackets.pop() != char:
+                raise CaseError(
+                    f"{name}: line {number} closes a bracket by '{char}' that was not opened; "
+                    f"{_owner(current)}rows may be missing. Correct the brackets, or fetch the "
+                    "file again."
+                )
+        current.append((number, line[start:].strip()))
+        if not open_brackets:
+            yield from _nonempty(current)
+            current = []
+    if open_brackets:
+        number, head = current[0]
+        found = _ASSIGNMENT.match(head)
+        what = f"the matrix {found[2]}" if found else "a bracket"
         raise CaseError(
-            f"{name}: baseMVA is not a positive number, so nothing can be brought to per unit. "
-            "Write for example 'mpc.baseMVA = 100;'."
+            f"{name}: {what} is not closed by '{open_brackets[0]}' (it begins in line {number}); "
+            "rows may be missing. Write 'mpc.bus = [ rows ];' with numbers only, or fetch the file "
+            "again."
         )
-    return value
 
 
-def _matrix(code: str, start: int, field: str, name: str) -> NDArray[np.float64]:
-    end = code.find("]", start)
-    body = code[start + 1 : end]
-    if code[start : start + 1] != "[" or end < 0 or "=" in body or "[" in body:
+def _nonempty(statement: Pieces) -> Iterator[Pieces]:
+    if any(code for _, code in statement):
+        yield statement
+
+
+def _owner(pieces: Pieces) -> str:
+    found = _ASSIGNMENT.match(pieces[0][1]) if pieces else None
+    return f"it stands in {found[2]}, and " if found else ""
+
+
+def _skip(field: str, value: Pieces, name: str) -> None:
+    """Check that a field that is not read is a literal, and none that changes the model."""
+    line, first = value[0]
+    check_foreign(field, name, line)
+    rest = _LITERALS.sub("", "".join(code for _, code in value))
+    if rest and (first[:1] not in ("[", "{") or rest.strip("[]{};, \t")):
         raise CaseError(
-            f"{name}: the matrix {field} is not closed by ']'; rows may be missing. Write "
-            f"'mpc.{field} = [ rows ];' with numbers only, or fetch the file again."
+            f"{name}: line {line} computes the field '{field}' instead of giving it as numbers or "
+            "strings. MATLAB code is not run, so it is unclear what that changes. Remove the "
+            "statement, or save the evaluated case (savecase in MATPOWER) and read that file."
         )
-    rows: list[list[float]] = []
-    for text in re.split(r"[;\n]", body):
-        tokens = re.split(r"[\s,]+", text.strip(" \t\r\f\v,"))
-        if tokens != [""]:
-            rows.append(_row(tokens, field, len(rows) + 1, name))
-    for number, row in enumerate(rows, start=1):
+
+
+def _version(value: Pieces, name: str) -> str:
+    line, text = value[0]
+    if len(value) > 1 or not re.fullmatch(r"\"\w*\"|\d+", text, re.ASCII):
+        raise CaseError(
+            f"{name}: the version in line {line} is not a string, so the columns may mean other "
+            "things. Write mpc.version = '2';"
+        )
+    return text.strip('"')
+
+
+def _base(value: Pieces, name: str) -> float:
+    line, text = value[0]
+    base = _number(text) if len(value) == 1 else None
+    if base is None or not np.isfinite(base) or base <= 0:
+        raise CaseError(
+            f"{name}: baseMVA is not a positive number (line {line}), so nothing can be brought to "
+            "per unit. Write for example 'mpc.baseMVA = 100;'."
+        )
+    return base
+
+
+def _matrix(value: Pieces, field: str, name: str) -> NDArray[np.float64]:
+    rows = list(_rows(value, field, name))
+    for number, (line, row) in enumerate(rows, start=1):
         if len(row) < COLUMNS[field]:
             raise CaseError(
-                f"{name}: {field} row {number} has {len(row)} columns, version 2 needs at least "
-                f"{COLUMNS[field]}; columns would be mistaken for each other. Complete the row."
+                f"{name}: {field} row {number} has {len(row)} columns (line {line}), version 2 "
+                f"needs at least {COLUMNS[field]}; columns would be mistaken for each other. "
+                "Complete the row."
             )
-        if len(row) != len(rows[0]):
+        if len(row) != len(rows[0][1]):
             raise CaseError(
-                f"{name}: {field} row {number} has {len(row)} columns, row 1 has {len(rows[0])}; "
-                "a number is missing or extra. Give every row the same columns."
+                f"{name}: {field} row {number} has {len(row)} columns, row 1 has "
+                f"{len(rows[0][1])} (line {line}); a number is missing or extra. Give every row "
+                "the same columns."
             )
-    return np.array(rows, dtype=np.float64) if rows else np.zeros((0, COLUMNS[field]))
+    if not rows:
+        return np.zeros((0, COLUMNS[field]))
+    return np.array([row for _, row in rows], dtype=np.float64)
 
 
-def _row(tokens: list[str], field: str, number: int, name: str) -> list[float]:
+def _rows(value: Pieces, field: str, name: str) -> Iterator[tuple[int, list[float]]]:
+    """Rows of a matrix with their lines."""
+    line, first = value[0]
+    last = value[-1][1]
+    if not first.startswith("[") or not last.endswith("]") or not any(code for _, code in value):
+        raise CaseError(
+            f"{name}: {field} in line {line} is not a matrix of numbers alone; MATLAB code is not "
+            f"run, so the numbers would be wrong. Write 'mpc.{field} = [ rows ];', or save the "
+            "evaluated case (savecase in MATPOWER) and read that file."
+        )
+    count = 0
+    for at, (line, code) in enumerate(value):
+        body = code[at == 0 : len(code) - (at == len(value) - 1)]
+        if "[" in body or "]" in body or "=" in body:
+            raise CaseError(
+                f"{name}: the matrix {field} is not closed by ']' before line {line} goes on with "
+                f"something else; rows may be missing. Write 'mpc.{field} = [ rows ];' with "
+                "numbers only, or fetch the file again."
+            )
+        for text in body.split(";"):
+            row = text.strip()
+            if row:
+                count += 1
+                yield line, _row(_tokens(row), field, count, name, line)
+
+
+def _tokens(row: str) -> Sequence[str]:
+    if "," not in row:
+        return row.split()
+    return re.split(r"\s*,\s*|\s+", row.removesuffix(",").rstrip())
+
+
+def _row(tokens: Sequence[str], field: str, number: int, name: str, line: int) -> list[float]:
     values: list[float] = []
     for column, token in enumerate(tokens, start=1):
         value = _number(token)
         if value is None:
             # The token is not shown: in the bus matrix it may be part of a load.
             raise CaseError(
-                f"{name}: {field} row {number}, column {column} is not a number; MATLAB "
-                "expressions are not evaluated. Write the number itself."
+                f"{name}: {field} row {number}, column {column} is not a number (line {line}); "
+                "MATLAB expressions are not evaluated. Write the number itself."
             )
         values.append(value)
     return values
@@ -204,4 +408,6 @@ def _row(tokens: list[str], field: str, number: int, name: str) -> list[float]:
 def _number(token: str) -> float | None:
     if not _NUMBER.fullmatch(token):
         return None
-    return float(re.sub("[dD]", "e", token))
+    value = float(re.sub("[dD]", "e", token))
+    # Digits beyond the floats are infinite in MATLAB too, but nobody means that.
+    return None if math.isinf(value) and token.lower().lstrip("+-") != "inf" else value

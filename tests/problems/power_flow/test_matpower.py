@@ -1,10 +1,13 @@
 """The text of a case file becomes the right matrices, or a message that helps."""
 
+import re
+import time
+
 import numpy as np
 import pytest
 
 from problems.power_flow.errors import CaseError
-from problems.power_flow.matpower import parse
+from problems.power_flow.matpower import COLUMNS, parse
 from tests.problems.power_flow.networks import AWKWARD
 
 
@@ -43,7 +46,7 @@ def test_fortran_exponents_and_empty_matrices():
         ("mpc.gencost = [", "mpc.cost = [", "no 'mpc.gencost ="),
         ("];\nmpc.gen = [", "mpc.gen = [", "matrix bus is not closed"),
         ("    2 0 0 1 9    0 0;\n];", "    2 0 0 1 9", "matrix gencost is not closed"),
-        ("mpc.gen = [", "mpc.gen = load('gen.mat');\nx = [", "matrix gen is not closed"),
+        ("mpc.gen = [", "x = [", "line 15 is not an assignment such as"),
         ("    20 30 0 ", "    20 30 ", "branch row 2 has 12 columns, row 1 has 13"),
         ("mpc.gencost = [", "mpc.gencost = [ 2 0 0;", "gencost row 1 has 3 columns"),
         ("31.25", "31.25MW", "bus row 2, column 3 is not a number"),
@@ -65,3 +68,138 @@ def test_every_truncation_is_noticed():
     for end in range(0, len(text) - len("];"), 97):
         with pytest.raises(CaseError):
             parse(text[:end], "cut.m")
+
+
+STATEMENTS = [
+    "mpc.bus += 1;",
+    "mpc.bus *= 2;",
+    "mpc.('bus')(1,3) = 500;",
+    "mpc.bus(1, 3) = 500;",
+    "mpc.bus(:, 3) = 2 * mpc.bus(:, 3);",
+    "mpc.bus(1, :) = [];",
+    "mpc.baseMVA(1) = 10;",
+    "mpc.bus.extra = 1;",
+    "mpc = scale_load(2, mpc);",
+    "mpc = loadcase('case14');",
+    "[mpc.bus, mpc.gen] = deal(0, 0);",
+    "[mpc.bus(1, 3)] = deal(500);",
+    "mpc.gen_name = set_all(mpc);",
+    "mpc.areas = [1 2]';",
+    "mpc.scale = 2 * 3;",
+    "for k = 1:2, mpc.bus(k, 3) = 0; end",
+    "for k = 1:2\n  mpc.bus(k, 3) = 0;\nend",
+    "if true, mpc.baseMVA = 10; end",
+    "while false\nend",
+    "try, change(mpc); catch, end",
+    "define_constants;",
+    "eval('mpc.bus(1,3) = 500;');",
+    "run change.m",
+    "!change",
+    "mpc.userfcn = 'change';",
+    "mpc.A = [1 0 0];",
+    "mpc.dcpol = 2;",
+    "ppc.bus = [1 2 3];",
+    "assert(true)",
+    "mpc",
+    "1",
+    "end\nmpc.baseMVA = 10;",
+    "return; mpc.zones = 3;",
+    "function other = change(mpc)",
+    "mpc.note = 'not closed;",
+    "%{\nnot closed",
+    "mpc.note = 3 ...\n%{\nmpc.bus = 1;\n%}\n;",
+    "mpc.note = [ 1 2 );",
+    "]",
+    "mpc.version = 1 + 1;",
+]
+
+
+@pytest.mark.parametrize("statement", STATEMENTS)
+def test_a_statement_that_may_change_numbers_is_refused_with_its_line(statement: str):
+    text = AWKWARD.replace("mpc.version = '2';", "") if ".version" in statement else AWKWARD
+    lines = text.splitlines()
+    for at in (lines.index("mpc.gen = ["), len(lines)):
+        edited = "\n".join([*lines[:at], *statement.splitlines(), *lines[at:]])
+        first, last = at + 1, at + 1 + statement.count("\n")
+        with pytest.raises(CaseError) as caught:
+            parse(edited, "changed.m")
+        named = re.findall(r"line (\d+)", str(caught.value))
+        assert named and first <= int(named[-1]) <= last, str(caught.value)
+        assert "500" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("mpc.gen = [", "mpc.gen = 2 * ["),
+        ("mpc.gen = [", "mpc.gen = -["),
+        ("];\nmpc.gen = [", "] * 2;\nmpc.gen = ["),
+        ("];\nmpc.gen = [", "]';\nmpc.gen = ["),
+        ("];\nmpc.gen = [", "].';\nmpc.gen = ["),
+        ("];\nmpc.gen = [", "](1:3, :);\nmpc.gen = ["),
+        ("];\nmpc.gen = [", "] % comment\n * 2;\nmpc.gen = ["),
+        ("];\nmpc.gen = [", "] ...\n * 2;\nmpc.gen = ["),
+        ("31.25", "31.25 * 2"),
+        ("31.25", "31.25'"),
+        ("31.25", "(31.25)"),
+        ("31.25", "[31.25]"),
+        ("31.25", "31.25i"),
+        ("31.25", "1e999"),
+        ("31.25", "0x1F"),
+        ("31.25", "\u0661"),
+        ("\t31.25\t-2.5", "\t31.25 - 2.5"),
+        ("3, 12.5", "3,, 12.5"),
+        ("10, 3", ", 10, 3"),
+        ("mpc.baseMVA = 50;", "mpc.baseMVA = 50 * 2;"),
+        ("mpc.baseMVA = 50;", "mpc.baseMVA = 50';"),
+        ("mpc.baseMVA = 50;", "mpc.baseMVA = ...\n% 7\n50;"),
+        ("mpc.baseMVA = 50;", "mpc.baseMVA = '50';"),
+        ("function mpc = awkward", "function ppc = awkward"),
+        ("function mpc = awkward", "function mpc = awkward(scale)"),
+        ("function mpc = awkward", "x = 1\nfunction mpc = awkward"),
+    ],
+)
+def test_what_is_not_a_literal_is_refused(old: str, new: str):
+    assert AWKWARD.count(old) >= 1
+    with pytest.raises(CaseError, match=r"line \d+") as caught:
+        parse(AWKWARD.replace(old, new, 1), "changed.m")
+    assert "31.25" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        AWKWARD.replace("\n", "\r\n"),
+        AWKWARD.replace("\n", "\r"),
+        AWKWARD.replace("mpc.", "case.").replace("function mpc", "function [case]"),
+        AWKWARD.replace("function mpc = awkward", "function mpc = awkward()"),
+        AWKWARD.replace("function mpc = awkward", ""),
+        AWKWARD.replace("};", "} % no semicolon"),
+        AWKWARD.replace("mpc.gen = [", "mpc.areas = [1 5; 2 9]; mpc.n = -1, mpc.gen = ["),
+        AWKWARD + "mpc.reserves.zones = [1 1 0];\nmpc.note = 'it''s 100 % ] done ...';\nend",
+        AWKWARD + "return;\nend\n% nothing more",
+        AWKWARD.replace("'2'", '"2"'),
+    ],
+)
+def test_forms_that_mean_the_same(text: str):
+    same, found = parse(AWKWARD, "awkward.m"), parse(text, "same.m")
+    assert found.base_mva == same.base_mva
+    for field in COLUMNS:
+        np.testing.assert_array_equal(getattr(found, field), getattr(same, field))
+
+
+def test_version_1_is_recognised():
+    text = "function [baseMVA, bus, gen, branch, areas, gencost] = case9\nbaseMVA = 100;\n"
+    for start in (text, text.partition("\n")[2]):
+        with pytest.raises(CaseError, match="looks like version '1'"):
+            parse(start, "case9.m")
+
+
+def test_comments_cost_less_than_a_look_at_every_character():
+    text = AWKWARD + "% a comment of sixty-four characters, as they stand in case files\n" * 50_000
+    started = time.process_time()
+    parse(text, "long.m")
+    taken = time.process_time() - started
+    started = time.process_time()
+    assert sum(1 for _ in text) == len(text)
+    assert taken < time.process_time() - started
