@@ -93,6 +93,7 @@ from scipy.special import log_ndtr, logsumexp
 from .accounting import Composition, Price, check_delta
 from .arguments import finite, make_plain, positive_finite, show, whole
 from .errors import ModelError, PrivacyError
+from .guard import frameless
 
 Array = NDArray[np.float64]
 Rule = Literal["local", "convex", "strongly convex"]
@@ -106,6 +107,7 @@ _TINY = 1e-290
 _ORDERS = tuple(1 + np.geomspace(0.02, 1e5, 200))
 
 
+@frameless
 @dataclass(frozen=True)
 class TwoBlock:
     """Constants of ``min sum_i f_i(x) + g(y)`` subject to ``A x + B y = c``, and of the steps.

@@ -26,11 +26,12 @@ from .accounting import Composition, check_delta
 from .arguments import show, whole
 from .check import Observation, ObservedExit, neighbouring_sources
 from .errors import DataError, ModelError, PrivacyError
+from .guard import discreet
 from .mechanism import Calibrated, Gaussian, Laplace
 from .noise import source_for
 from .oracle import read
 from .plan import Plan
-from .private import Private
+from .private import Private, seal_all
 from .projection import Contraction, Descent, Minimisation, Projector, ProximalStep
 from .run import DataSource, drive_silently, oracle_for
 from .secret_state import Recipe
@@ -86,6 +87,7 @@ class Audit:
         )
 
 
+@discreet
 def audit(
     target: Plan | Gaussian | Laplace,
     neighbours: Mapping[Private | str, DataSource] | None = None,
@@ -215,7 +217,7 @@ def _plan_scores(
     seed: int,
 ) -> tuple[dict[str, tuple[Array, Array]], float]:
     chosen = plan.program.agents[target].name
-    own, other = neighbouring_sources(plan, neighbours, data)
+    own, other = neighbouring_sources(plan, seal_all(neighbours, "neighbours"), seal_all(data))
     others = list(own)
     others[target] = other[target]
     specs = plan.program.agents[target].form.private

@@ -16,13 +16,14 @@ from numpy.typing import NDArray
 
 from .entries import Entry
 from .errors import DataError, ModelError, PrivacyError
+from .guard import discreet
 from .ledger import Account
 from .mechanism import Calibrated
 from .neighbours import worst_neighbour
 from .noise import Grid, Source, source_for
 from .oracle import Exit, Release, read
 from .plan import Plan
-from .private import Private, PrivateSpec, Rows
+from .private import Private, PrivateSpec, Rows, Sealed, seal, seal_all
 from .result import Result
 from .run import DataSource, drive_silently, matching, oracle_for, sources_of
 
@@ -152,6 +153,7 @@ class Check:
         return "\n".join(lines)
 
 
+@discreet
 def check(
     plan: Plan,
     neighbours: Mapping[Private | str, DataSource] | None = None,
@@ -189,7 +191,7 @@ def check(
         raise ModelError(
             f"dp.check takes a plan, got {type(plan).__name__}; write dp.check(problem.plan(...))."
         )
-    own, other = neighbouring_sources(plan, neighbours, data)
+    own, other = neighbouring_sources(plan, seal_all(neighbours, "neighbours"), seal_all(data))
     same = _unchanged(plan, own, other)
     first, live = _observed(plan, own, seed, None)
     releases = [r for exit in live for r in exit.releases]
@@ -207,9 +209,7 @@ def check(
     return Check(tuple(agents), tuple(faults))
 
 
-def _unchanged(
-    plan: Plan, own: list[list[Callable[[], object]]], other: list[list[Callable[[], object]]]
-) -> list[str]:
+def _unchanged(plan: Plan, own: list[list[Sealed]], other: list[list[Sealed]]) -> list[str]:
     """Agents whose gradient may depend on their data, and whose neighbour has the same."""
     found = []
     for k, local in enumerate(plan.program.agents):
@@ -224,9 +224,9 @@ def _unchanged(
 
 def neighbouring_sources(
     plan: Plan,
-    neighbours: Mapping[Private | str, DataSource] | None,
-    data: Mapping[Private | str, DataSource] | None,
-) -> tuple[list[list[Callable[[], object]]], list[list[Callable[[], object]]]]:
+    neighbours: Mapping[Private | str, Sealed],
+    data: Mapping[Private | str, Sealed],
+) -> tuple[list[list[Sealed]], list[list[Sealed]]]:
     """Per agent, functions that fetch its data and a neighbour's.
 
     Raises
@@ -234,9 +234,9 @@ def neighbouring_sources(
     DataError
         If these are not neighbours.
     """
-    own = sources_of(plan.problem, data or {})
-    changed = matching(plan.problem, neighbours or {}, "neighbours")
-    given = {p: value for p, value in matching(plan.problem, data or {})}
+    own = sources_of(plan.problem, data)
+    changed = matching(plan.problem, neighbours, "neighbours")
+    given: dict[Private | str, Sealed] = {p: value for p, value in matching(plan.problem, data)}
     other = sources_of(plan.problem, {**given, **dict(changed)})
     for k, agent in enumerate(plan.problem.agents):
         specs = plan.program.agents[k].form.private
@@ -247,7 +247,7 @@ def neighbouring_sources(
     return own, other
 
 
-def _worst(plan: Plan, k: int, data: list[Array]) -> list[Callable[[], object]]:
+def _worst(plan: Plan, k: int, data: list[Array]) -> list[Sealed]:
     """Sources of a neighbour's data on which the agent's certificate should be nearly tight."""
     sensitivity, noise = plan.sensitivities[k], plan.calibrated[k]
     if sensitivity is None or noise is None:
@@ -257,12 +257,12 @@ def _worst(plan: Plan, k: int, data: list[Array]) -> list[Callable[[], object]]:
     form = plan.program.agents[k].form
     worst = worst_neighbour(form, sensitivity, data, noise.mechanism.norm)
     pairs = zip(worst, sensitivity.private, strict=True)
-    return [lambda d=d, s=s: s.shaped(d) for d, s in pairs]
+    return [seal(spec.shaped(flat)) for flat, spec in pairs]
 
 
 def _observed(
     plan: Plan,
-    sources: list[list[Callable[[], object]]],
+    sources: list[list[Sealed]],
     seed: int,
     frozen: list[Release] | None,
 ) -> tuple[Result, list[ObservedExit]]:

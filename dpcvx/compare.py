@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import cvxpy as cp
 import numpy as np
-from rich.console import Console
 from rich.progress import track
 
 from . import not_private
@@ -18,15 +17,14 @@ from .algorithms.admm import ADMM
 from .algorithms.base import Algorithm
 from .algorithms.linearized_admm import LinearizedADMM
 from .arguments import show, whole
-from .display import wanted
+from .display import screen, wanted
 from .errors import DpcvxError, ModelError
 from .plan import Plan
 from .run import matching
 
 if TYPE_CHECKING:
     from .model import Problem
-    from .private import Private
-    from .run import DataSource
+    from .private import Private, Sealed
 
 
 @dataclass(frozen=True)
@@ -116,7 +114,7 @@ def compare(
     *,
     epsilon: float,
     delta: float,
-    proxy: Mapping[Private | str, DataSource],
+    proxy: Mapping[Private | str, Sealed],
     rounds: int,
     rho: float,
     runs: int,
@@ -154,8 +152,7 @@ def compare(
             )
         optimum = float(np.asarray(central.value))
         trial = _Trial(problem, epsilon, delta, rounds, proxy, optimum, runs, seed)
-        silent = Console(quiet=not shown)
-        progress = track(options(rho), "comparing", console=silent, disable=not shown)
+        progress = track(options(rho), "comparing", console=screen(shown), disable=not shown)
         found = [trial(option) for option in progress]
     finally:
         for variable, value in before:
@@ -166,11 +163,10 @@ def compare(
 
 @dataclass(frozen=True)
 class Option:
-    """A way to spend a budget, and the iterate to judge it by."""
+    """A way to spend a budget; it is judged by the iterate that its algorithm reports."""
 
     name: str
     algorithm: Algorithm[Any, Any]
-    reported: Literal["last", "average"]
     mechanism: str = "gaussian"
     release: Literal["each step", "once"] = "each step"
 
@@ -178,18 +174,19 @@ class Option:
 def options(rho: float) -> list[Option]:
     """The mechanisms that are compared."""
     linearized, exact = LinearizedADMM(rho=rho), ADMM(rho=rho)
+    last = LinearizedADMM(rho=rho, output="last")
     output = LinearizedADMM(rho=rho, perturb="output")
     projected = LinearizedADMM(rho=rho, perturb="projected output")
     return [
-        Option("noisy gradients, last iterate", linearized, "last"),
-        Option("noisy gradients, average", linearized, "average"),
-        Option("noisy gradients (Laplace), last iterate", linearized, "last", "laplace"),
-        Option("noisy gradients (Laplace), average", linearized, "average", "laplace"),
-        Option("noisy output, average", output, "average"),
-        Option("projected noisy output, average", projected, "average"),
-        Option("exact steps, noisy slopes, average", exact, "average"),
-        Option("release once, exact steps", exact, "last", release="once"),
-        Option("release once, gradient steps", linearized, "last", release="once"),
+        Option("noisy gradients, last iterate", last),
+        Option("noisy gradients, average", linearized),
+        Option("noisy gradients (Laplace), last iterate", last, "laplace"),
+        Option("noisy gradients (Laplace), average", linearized, "laplace"),
+        Option("noisy output, average", output),
+        Option("projected noisy output, average", projected),
+        Option("exact steps, noisy slopes, average", exact),
+        Option("release once, exact steps", exact, release="once"),
+        Option("release once, gradient steps", linearized, release="once"),
     ]
 
 
@@ -199,7 +196,7 @@ class _Trial:
     epsilon: float
     delta: float
     rounds: int
-    proxy: Mapping[Private | str, DataSource]
+    proxy: Mapping[Private | str, Sealed]
     optimum: float
     runs: int
     seed: int
@@ -219,10 +216,9 @@ class _Trial:
         gaps, mismatches, violations = [], [], []
         for run in range(self.runs):
             result = plan.run(data=self.proxy, seed=self.seed + run, verbose=False)
-            solution = result.last if option.reported == "last" else result.average
-            value = not_private.objective(self.problem, solution, self.proxy)
+            value = not_private.objective(self.problem, result.solution, self.proxy)
             gaps.append(value - self.optimum)
-            mismatches.append(solution.mismatch)
+            mismatches.append(result.consensus_residual)
             violations.append(result.max_violation)
         low, middle, high = (float(q) for q in np.quantile(gaps, (0.25, 0.5, 0.75)))
         mismatch = float(np.median(mismatches))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any, cast
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -147,11 +147,63 @@ def _spent_rows(result: Result) -> list[str]:
 
 def wanted(verbose: bool | None) -> bool:
     """Whether to print: as asked, else only on a terminal."""
-    return sys.stdout.isatty() if verbose is None else verbose
+    if verbose is not None:
+        return verbose
+    try:
+        return sys.stdout.isatty()
+    except (AttributeError, ValueError):  # there is no output, as under pythonw, or it is closed
+        return False
+
+
+class _Stream:
+    """A stream that takes everything, and passes on what it can until the first failure."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._broken = False
+
+    def __getattr__(self, name: str) -> Any:
+        """Whether it is a terminal, its encoding and the like."""
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Letters that the stream does not have become question marks."""
+        self._attempt(self._write, text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Pass it on."""
+        self._attempt(self._stream.flush)
+
+    def _write(self, text: str) -> None:
+        try:
+            self._stream.write(text)
+        except UnicodeEncodeError as error:
+            self._stream.write(text.encode(error.encoding, "replace").decode(error.encoding))
+
+    def _attempt(self, call: Callable[..., object], *arguments: str) -> None:
+        if self._broken:
+            return
+        try:
+            call(*arguments)
+        except Exception:
+            self._broken = True
+
+
+def screen(shown: bool) -> Console:
+    """Standard output, or nothing; see `Reporter` for what cannot be written."""
+    shown = shown and sys.stdout is not None
+    stream = cast("IO[str]", _Stream(sys.stdout)) if shown else None
+    return Console(file=stream, quiet=not shown, highlight=False, soft_wrap=True)
 
 
 class Reporter:
-    """Prints banner, progress table and summary of one run, or nothing."""
+    """Prints banner, progress table and summary of one run, or nothing.
+
+    What cannot be written must not cost the run, which spends budget and cannot be repeated: after
+    the first error (a full disk, a closed pipe, letters that a terminal does not have) it is
+    silent. Interrupts pass.
+    """
 
     def __init__(
         self, plan: Plan, shown: bool, guarantee: Guarantee, notes: Sequence[str] = ()
@@ -159,7 +211,7 @@ class Reporter:
         self._plan = plan
         self._guarantee = guarantee
         self._notes = notes
-        self._console = Console(quiet=not shown, highlight=False, soft_wrap=True)
+        self._console = screen(shown)
         self._every = max(1, math.ceil(plan.rounds / _ROWS))
         self._progress = Progress(
             TextColumn("  round {task.completed}/{task.total}"),
@@ -167,7 +219,7 @@ class Reporter:
             TimeRemainingColumn(),
             console=self._console,
             transient=True,
-            disable=not (shown and self._console.is_terminal),
+            disable=self._console.quiet or not self._console.is_terminal,
         )
         self._task = self._progress.add_task("rounds", total=plan.rounds)
 

@@ -26,7 +26,10 @@ class PrivacyError(DpcvxError, ValueError):
 
 
 class LedgerError(PrivacyError):
-    """A ledger file is not intact, not a ledger, or in use; nothing was read or released."""
+    """A ledger file is not intact, not a ledger, in use, or cannot be written.
+
+    Nothing was released that is not in the file.
+    """
 
 
 class BudgetError(PrivacyError):

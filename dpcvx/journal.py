@@ -1,11 +1,12 @@
 """A ledger on disk: charges are written before values are computed, values before they leave.
 
-The file has one JSON object per line. The first line has a fixed width and is rewritten in place:
-it counts the others and holds the last link of their chain of hashes. Each other line holds the
-hash of itself and of everything before it, so that lines can be neither changed, removed nor added
-without notice. A process that is killed loses at most the line it was writing; the next one goes
-on from there. (Whoever can write the file can write another with valid hashes, or put back an old
-copy: the chain guards against accidents, not against the owner of the data.)
+`chain` has the bytes of the file: its lines can be neither changed, removed nor added without
+notice. A process that is killed loses at most the line it was writing; the next one goes on from
+there. (Whoever can write the file can write another with valid hashes, or put back an old copy: the
+chain guards against accidents, not against the owner of the data.)
+
+A run locks the file itself, so that no other run has it under whatever name. After an error the
+journal takes no further line, so that nothing is written behind a part of one.
 
 Releases are public by the threat model, so their values stand in the file, for the run to go on
 after a crash without releasing anything twice. Seeds and data never do.
@@ -14,12 +15,15 @@ after a crash without releasing anything twice. Seeds and data never do.
 from __future__ import annotations
 
 import base64
-import hashlib
-import json
+import errno
 import math
 import os
+import stat
+import tempfile
 import threading
-from collections.abc import Iterable, Mapping
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from io import FileIO
 from pathlib import Path
@@ -27,20 +31,24 @@ from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
-from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from .accounting import Composition
+from .chain import Chain, head, linked, read
 from .entries import Entry
 from .errors import LedgerError
 from .ledger import Account, Budget, Ledger
 
+try:
+    import fcntl
+except ImportError:  # pragma: no cover - Windows
+    fcntl = None
+
 Array = NDArray[np.float64]
 
-_FORMAT = "dpcvx ledger 1"
-_HEAD = 160
 _TORN: dict[str, Any] = {"data": None, "torn": True}
-_START = hashlib.sha256(_FORMAT.encode()).hexdigest()
+# How often a file may be replaced while it is being opened, or change while it is being read.
+_PATIENCE = 100
 
 
 @dataclass
@@ -98,45 +106,41 @@ class Journal:
     Parameters
     ----------
     path : str or Path
-        Created if it does not exist.
+        Created if it does not exist, for its owner alone to read and write.
 
     Raises
     ------
     LedgerError
-        If its folder does not exist, another process has it open, or it is not an intact ledger.
+        If its folder does not exist, another run has it open, it is not an intact ledger, or the
+        operating system does not let it be read, written or locked.
     """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        if self.path.is_dir():
-            raise LedgerError(
-                f"ledger='{self.path.name}' is a folder. Name a file in it, such as "
-                f"'{self.path.name}/spent.jsonl'."
-            )
-        if not self.path.parent.is_dir():
-            raise LedgerError(
-                f"The folder of the ledger '{self.path.name}' does not exist. A new ledger counts "
-                "from nothing, so none is created where a path may be mistyped: create the folder."
-            )
-        self._lock = FileLock(f"{self.path.resolve()}.lock")
         self._turn = threading.Lock()
         self._file: FileIO | None = None
+        self._refusal = f"The ledger '{_short(self.path)}' is not open."
+        with _in_words(self.path, "opened"):
+            self._place = os.path.abspath(self.path)  # a run may change the working directory
+            if self.path.is_dir():
+                raise LedgerError(
+                    f"ledger='{_short(self.path)}' is a folder. Name a file in it, such as "
+                    f"'{_short(self.path)}/spent.jsonl'."
+                )
+            if not self.path.parent.is_dir():
+                raise LedgerError(
+                    f"The folder of the ledger '{_short(self.path)}' does not exist. A new ledger "
+                    "counts from nothing, so none is created where a path may be mistyped: create "
+                    "the folder."
+                )
 
     def __enter__(self) -> Self:
         try:
-            self._lock.acquire(timeout=0)
-        except Timeout:
-            raise LedgerError(
-                f"The ledger '{self.path.name}' is in use by another run. Two runs that spend from "
-                "one ledger at once could overspend it: wait for the other. Runs on the same data "
-                "must share one ledger; another file is for other data only."
-            ) from None
-        try:
-            self._open()
+            with _in_words(self.path, "opened"):
+                self._lock()
+                self._open()
         except BaseException:
-            if self._file is not None:
-                self._file.close()
-            self._lock.release()
+            self._close()
             raise
         return self
 
@@ -146,28 +150,87 @@ class Journal:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._file is not None:
-            self._file.close()
-        self._lock.release()
+        self._close()
+
+    def _lock(self) -> None:
+        """Open the file and lock it, so that nobody else does while it is open."""
+        if fcntl is None:
+            raise LedgerError(
+                "Ledger files need flock, which this platform does not have: two runs could spend "
+                "from one file at once. Pass the ledger of the last result instead, "
+                "plan.run(ledger=result.ledger)."
+            )
+        _OPEN.add(self)
+        for _ in range(_PATIENCE):
+            self._file = _opened(self._place, os.O_RDWR)
+            try:
+                fcntl.flock(self._file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise LedgerError(
+                    f"The ledger '{_short(self.path)}' is in use by another run. Two runs that "
+                    "spend from one ledger at once could overspend it: wait for the other. Runs on "
+                    "the same data must share one ledger; another file is for other data only."
+                ) from None
+            if self._in_place():
+                return
+            self._file.close()  # it was removed or replaced before it was locked
+        raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+
+    def _in_place(self) -> bool:
+        """Whether the path still leads to the file that is open."""
+        assert self._file is not None
+        try:
+            return os.path.samestat(os.stat(self._place), os.fstat(self._file.fileno()))
+        except FileNotFoundError:
+            return False
 
     def _open(self) -> None:
-        fresh = not self.path.exists() or self.path.stat().st_size == 0
-        if fresh:
-            self.path.write_bytes(_head(0, _START))
-        lines, torn, end = _read(self.path)
-        past = _Past(self.path, lines)
-        self._file = self.path.open("r+b", buffering=0)
-        self._count = len(lines)
-        self._link = lines[-1]["link"] if lines else _START
-        if past.interrupted is not None and torn.startswith(b'{"data"'):
-            # Part of a value is on disk. The line that says so is written over it and begins in the
-            # same way, so that another crash loses neither.
-            self._append(_TORN, end)
+        """Read the file, and remove what a process that died has left."""
+        assert self._file is not None
+        found = read(self._file.readall(), _short(self.path))
+        past = _Past(self.path, found.lines)
+        self._link, self._count, self._end = found.link, len(found.lines), found.end
+        torn = found.torn and past.interrupted is not None
+        if not torn and found.head != head(self._count, self._link):
+            self._write(head(self._count, self._link), 0)
+        if past.interrupted is not None and found.holds_value:
+            # Part of a value is on disk. That is noted before it is removed, so that another crash
+            # does not forget it.
+            os.fsync(self._file.fileno())
+            self._write(head(self._count, self._link, torn=True), 0)
+            torn = True
+        if found.tail:
+            os.fsync(self._file.fileno())
+            self._file.truncate(self._end)
+        # What is read here takes effect: it may have been written and not have reached the disk.
+        os.fsync(self._file.fileno())
+        if not found.lines:
+            _sync_folder(self._place)
+        self._refusal = ""
+        if torn:
+            self._append(_TORN)
             past.take(_TORN)
-        else:
-            self._file.truncate(end)
-            self._write_head()
         self._past = past
+
+    def _close(self, refusal: str = "") -> None:
+        """Close the file, and unlock it with that; it takes no further line.
+
+        The lock belongs to all processes that inherited the open file: it is never given back by
+        itself, only by the last one that closes the file.
+        """
+        with self._turn:
+            self._refusal = refusal or f"The ledger '{_short(self.path)}' is not open."
+            _OPEN.discard(self)
+            if self._file is not None:
+                self._file.close()
+
+    def leave(self) -> None:
+        """In a forked process: let the file go, which belongs to the run of the first one."""
+        self._turn = threading.Lock()  # a thread of the first process may have held it
+        self._close(
+            f"This process was forked from one whose run has the ledger '{_short(self.path)}'. "
+            "Only that one writes it, so nothing leaves here. Start a run of its own here instead."
+        )
 
     @property
     def ledger(self) -> Ledger | None:
@@ -216,29 +279,161 @@ class Journal:
         """The run is over."""
         self._append({"end": status, "rounds": rounds})
 
-    def _append(self, line: Mapping[str, Any], at: int | None = None) -> None:
-        """Add a line at the end of the file, or where the intact part of it ends."""
-        assert self._file is not None
+    def _append(self, line: Mapping[str, Any]) -> None:
+        """Add a line, and return once it is on disk."""
         with self._turn:
-            link, text = _linked(self._link, line)
-            self._file.seek(0 if at is None else at, os.SEEK_END if at is None else os.SEEK_SET)
-            rest = memoryview(text)
-            while rest:  # a full disk takes a part first, and raises on the next attempt
-                rest = rest[self._file.write(rest) :]
-            self._file.truncate()
-            os.fsync(self._file.fileno())
-            self._link, self._count = link, self._count + 1
-            self._write_head()
+            if self._refusal:
+                raise LedgerError(self._refusal)
+            assert self._file is not None
+            link, text = linked(self._link, line)
+            # Whatever ends this early, a signal as well, leaves a file that ends in part of a line.
+            self._refusal = (
+                f"A line of the ledger '{_short(self.path)}' was not written to its end, so it "
+                "takes no further one and nothing more leaves. Call run again as before: the run "
+                "goes on where it stopped, and spends nothing twice."
+            )
+            try:
+                if not self._in_place():
+                    raise LedgerError(
+                        f"The ledger '{_short(self.path)}' was removed or replaced while a run has "
+                        "it, so what the run spends would not be counted: it ends here, and "
+                        "nothing more leaves. Put the file back, or count the data as spent."
+                    )
+                self._write(text, self._end)
+                os.fsync(self._file.fileno())
+                self._link, self._count = link, self._count + 1
+                self._end += len(text)
+                self._write(head(self._count, self._link), 0)
+            except LedgerError as error:
+                self._refusal = str(error)
+                raise
+            except OSError as error:
+                self._refusal = (
+                    f"The ledger '{_short(self.path)}' cannot be written: {_reason(error)}. "
+                    "Nothing more leaves. When that is mended, call run again as before: the run "
+                    "goes on where it stopped, and spends nothing twice."
+                )
+                raise LedgerError(self._refusal) from None
+            self._refusal = ""
 
-    def _write_head(self) -> None:
+    def _write(self, text: bytes, at: int) -> None:
         assert self._file is not None
-        self._file.seek(0)
-        self._file.write(_head(self._count, self._link))
+        self._file.seek(at)
+        _write_all(self._file, text)
+
+
+# The open journals of this process, for a fork to close them in the new one: a lock lasts as long
+# as any process has the file open, and the new process may outlive the run.
+_OPEN: weakref.WeakSet[Journal] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for journal in list(_OPEN):
+        journal.leave()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def _opened(place: str, mode: int) -> FileIO:
+    """The file, which is created for writing."""
+    while True:
+        try:
+            number = os.open(place, mode | getattr(os, "O_NONBLOCK", 0))
+            break
+        except FileNotFoundError:
+            if mode == os.O_RDONLY:
+                raise
+        except ValueError:
+            raise OSError(errno.EINVAL, "no file can have this name") from None
+        _create(place)
+    file = FileIO(number, "r+" if mode == os.O_RDWR else "r")
+    try:
+        if not stat.S_ISREG(os.fstat(number).st_mode):
+            raise LedgerError(
+                f"'{_short(Path(place))}' is a device or a pipe, which keeps no ledger. Name a "
+                "file."
+            )
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def _create(place: str) -> None:
+    """A new ledger, unless another run is faster: it appears as a whole or not at all."""
+    target = os.path.realpath(place)  # of a link that leads nowhere yet
+    number, draft = tempfile.mkstemp(prefix=".ledger-", dir=os.path.dirname(target))
+    try:
+        _begin(number)
+        with suppress(FileExistsError):
+            os.link(draft, target)
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS):
+            raise
+        # A file system without hard links, on which a crash may leave an empty file.
+        with suppress(FileExistsError):
+            number = os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+            try:
+                _begin(number)
+            except BaseException:
+                os.unlink(target)
+                raise
+    finally:
+        os.unlink(draft)
+
+
+def _begin(number: int) -> None:
+    with FileIO(number, "w") as file:
+        _write_all(file, head())
+        os.fsync(number)
+
+
+def _write_all(file: FileIO, text: bytes) -> None:
+    rest = memoryview(text)
+    while rest:  # a full disk takes a part first, and raises on the next attempt
+        count = file.write(rest)
+        if not count:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        rest = rest[count:]
+
+
+def _sync_folder(place: str) -> None:
+    """Have a new file's name on disk as well."""
+    number = os.open(os.path.dirname(os.path.realpath(place)), os.O_RDONLY)
+    try:
+        os.fsync(number)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some systems do it by themselves
+            raise
+    finally:
+        os.close(number)
+
+
+@contextmanager
+def _in_words(path: Path, done: str) -> Iterator[None]:
+    """Errors of the operating system in words, without the folders of the user."""
+    try:
+        yield
+    except OSError as error:
+        raise LedgerError(
+            f"The ledger '{_short(path)}' cannot be {done}: {_reason(error)}. Nothing was released."
+        ) from None
+
+
+def _reason(error: OSError) -> str:
+    return error.strerror or type(error).__name__
+
+
+def _short(path: Path) -> str:
+    name = path.name
+    return name if len(name) <= 80 else f"{name[:77]}..."
 
 
 def load(path: str | Path) -> Ledger:
     """See `Ledger.load`."""
-    found = _opened(path).ledger
+    found = _past(path).ledger
     return Ledger(()) if found is None else found
 
 
@@ -250,7 +445,7 @@ def finished(path: str | Path, fingerprint: str) -> Finished:
     LedgerError
         If there is none, or the file is not an intact ledger.
     """
-    past, name = _opened(path), Path(path).name
+    past, name = _past(path), Path(path).name
     if fingerprint in past.finished:
         return past.finished[fingerprint]
     run = past.interrupted
@@ -265,76 +460,29 @@ def finished(path: str | Path, fingerprint: str) -> Finished:
     )
 
 
-def _opened(path: str | Path) -> _Past:
+def _past(path: str | Path) -> _Past:
     path = Path(path)
-    if not path.exists():
-        raise LedgerError(f"There is no ledger '{path.name}'.")
-    lines, _, _ = _read(path)
-    return _Past(path, lines)
-
-
-def _head(count: int, link: str) -> bytes:
-    text = json.dumps({"format": _FORMAT, "lines": count, "link": link})
-    return text.ljust(_HEAD - 1).encode() + b"\n"
-
-
-def _linked(link: str, line: Mapping[str, Any]) -> tuple[str, bytes]:
-    body = _text(line)
-    following = hashlib.sha256(f"{link} {body}".encode()).hexdigest()
-    return following, _text({**line, "link": following}).encode() + b"\n"
-
-
-def _text(line: Mapping[str, Any]) -> str:
-    return json.dumps(line, sort_keys=True, default=float)  # numpy's numbers as plain ones
-
-
-def _read(path: Path) -> tuple[list[dict[str, Any]], bytes, int]:
-    """The intact lines, what is left of a line that was cut off, and where the intact part ends."""
-    raw = path.read_bytes()
-    head, body = raw[:_HEAD], raw[_HEAD:]
-    try:
-        stated = json.loads(head)
-        if len(head) < _HEAD or stated["format"] != _FORMAT:
-            raise ValueError
-        count, last = stated["lines"], str(stated["link"])
-        if type(count) is not int or count < 0:
-            raise ValueError
-    except (ValueError, KeyError, TypeError):
-        raise LedgerError(
-            f"'{path.name}' is not a dpcvx ledger, or its first line was changed. Name another "
-            "file; a new one is created where there is none."
-        ) from None
-    *whole, torn = body.split(b"\n")
-    lines: list[dict[str, Any]] = []
-    link, end = _START, _HEAD
-    for number, text in enumerate(whole, 1):
+    with _in_words(path, "read"):
         try:
-            line = json.loads(text)
-            claimed = line.pop("link")
-            link, again = _linked(link, line)
-        except (ValueError, KeyError, TypeError, AttributeError):
-            raise _tampered(path, number) from None
-        if claimed != link or again != text + b"\n":
-            raise _tampered(path, number)
-        lines.append({**line, "link": link})
-        end += len(text) + 1
-    reached = _START if count == 0 else lines[count - 1]["link"] if count <= len(lines) else None
-    # The first line is rewritten after a line was added: it may lag by one.
-    if reached != last or len(lines) > count + 1:
-        raise LedgerError(
-            f"The ledger '{path.name}' has {len(lines)} lines where its first line counts {count}: "
-            "lines were removed or added, so what was spent is not known. Restore the file, or "
-            "count the data as spent."
-        )
-    return lines, torn, end
+            found = _settled(path)
+        except FileNotFoundError:
+            raise LedgerError(f"There is no ledger '{_short(path)}'.") from None
+    return _Past(path, found.lines)
 
 
-def _tampered(path: Path, number: int) -> LedgerError:
-    return LedgerError(
-        f"Line {number + 1} of the ledger '{path.name}' does not continue the lines before it: the "
-        "file was changed. What was spent is not known; restore the file, or count the data as "
-        "spent."
-    )
+def _settled(path: Path) -> Chain:
+    """What a file holds that a run may be writing: read again if it changed meanwhile."""
+    before = None
+    for _ in range(_PATIENCE):
+        with _opened(os.path.abspath(path), os.O_RDONLY) as file:
+            raw = file.readall()
+        try:
+            return read(raw, _short(path))
+        except LedgerError:
+            if raw == before:
+                raise
+        before = raw
+    raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
 
 
 class _Past:
@@ -347,10 +495,10 @@ class _Past:
         self.finished: dict[str, Finished] = {}
         try:
             for line in lines:
-                self.take({k: v for k, v in line.items() if k != "link"})
-        except (KeyError, TypeError, ValueError):
+                self.take(line)
+        except (KeyError, TypeError, ValueError, AttributeError):
             raise LedgerError(
-                f"The ledger '{path.name}' holds lines that this version does not understand; "
+                f"The ledger '{_short(path)}' holds lines that this version does not understand; "
                 "use the version that wrote it."
             ) from None
 

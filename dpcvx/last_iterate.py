@@ -28,6 +28,7 @@ from .amplification import (
     stopped,
 )
 from .errors import PrivacyError
+from .guard import frameless
 
 Order = Literal["fixed", "permutation", "stopping", "sampling"]
 ORDERS: tuple[Order, ...] = ("fixed", "permutation", "stopping", "sampling")
@@ -92,6 +93,7 @@ class Statement:
     amplification: Amplification
 
 
+@frameless
 @dataclass(frozen=True, eq=False)
 class LastIterate:
     """Everything that the loss of the users depends on besides the noise multiplier.

@@ -22,6 +22,7 @@ from .accounting import (
 )
 from .arguments import finite, positive_finite, show
 from .errors import PrivacyError
+from .guard import frameless
 from .noise import (
     Grid,
     Integers,
@@ -36,6 +37,7 @@ from .noise import (
 Array = NDArray[np.float64]
 
 
+@frameless
 @dataclass(frozen=True)
 class Gaussian:
     """Normal noise, scaled to the l2 sensitivity.
@@ -112,6 +114,7 @@ class Gaussian:
         return "Gaussian"
 
 
+@frameless
 @dataclass(frozen=True)
 class Laplace:
     """Laplace noise, scaled to the l1 sensitivity.

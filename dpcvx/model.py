@@ -13,8 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from .arguments import make_plain, positive_finite, show
 from .errors import ModelError, PrivacyError
+from .guard import frameless
 from .layout import Layout, layout_of
-from .private import Private
+from .private import Private, seal_all
 from .sensitivity import Asserted
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ _REFUSED = {
 }
 
 
+@frameless
 @dataclass(frozen=True, eq=False)
 class Agent:
     """One party: its objective, its constraint set, its private data.
@@ -160,6 +162,7 @@ class Agent:
         return self.objective.is_dcp() and all(c.is_dcp() for c in self.constraints)
 
 
+@frameless
 @dataclass(frozen=True, eq=False)
 class Problem:
     """Agents that agree on the variables they share: ``minimize sum_p f_p`` under all constraints.
@@ -253,6 +256,7 @@ class Problem:
         """Whether every agent's part follows cvxpy's convexity rules."""
         return all(agent.is_dcp() for agent in self.agents)
 
+    @frameless
     def plan(
         self,
         algorithm: Algorithm | None = None,
@@ -316,6 +320,7 @@ class Problem:
             observer=observer,
         )
 
+    @frameless
     def solve(
         self,
         *,
@@ -331,6 +336,7 @@ class Problem:
         verbose: bool | None = None,
     ) -> Result:
         """Plan and run in one call; see `plan` and `Plan.run` for the arguments."""
+        data = seal_all(data)
         plan = self.plan(
             algorithm,
             mechanism=mechanism,
@@ -342,6 +348,7 @@ class Problem:
         )
         return plan.run(data=data, seed=seed, verbose=verbose)
 
+    @frameless
     def compare(
         self,
         *,
@@ -387,6 +394,7 @@ class Problem:
         """
         from .compare import compare
 
+        proxy = seal_all(proxy, "proxy")
         return compare(
             self,
             epsilon=epsilon,

@@ -15,6 +15,7 @@ from .curvature import smoothness
 from .errors import ModelError
 from .ex_post import Kind, Losses
 from .exposure import check, exposed
+from .guard import discreet
 from .model import Problem
 from .oracle import read
 from .plan import Plan
@@ -25,6 +26,7 @@ from .result import Solution, Transcript
 from .run import DataSource, sources_of
 
 
+@discreet
 def central(problem: Problem, data: Mapping[Private | str, DataSource] | None = None) -> cp.Problem:
     """The problem of all agents together as an ordinary cvxpy problem, private data included.
 
@@ -43,6 +45,7 @@ def central(problem: Problem, data: Mapping[Private | str, DataSource] | None = 
     return cp.Problem(cp.Minimize(sum(costs)), [*constraints, *problem.coupling])
 
 
+@discreet
 def objective(
     problem: Problem, solution: Solution, data: Mapping[Private | str, DataSource] | None = None
 ) -> float:
@@ -64,6 +67,7 @@ def objective(
     return sum(local.form.bind(values).value(x) for local, values, x in parts)
 
 
+@discreet
 def gradient_norms(
     problem: Problem, data: Mapping[Private | str, DataSource] | None = None
 ) -> dict[str, float]:
@@ -92,6 +96,7 @@ def gradient_norms(
     return found
 
 
+@discreet
 def ex_post(
     plan: Plan,
     transcript: Transcript,
@@ -146,6 +151,7 @@ def ex_post(
     return exposed(plan, transcript, objectives, kind)
 
 
+@discreet
 def too_long(private: Private, data: DataSource | None = None) -> int:
     """Number of rows whose norm exceeds the bound of `dp.Rows`: those that are clipped or refused.
 
@@ -161,7 +167,7 @@ def too_long(private: Private, data: DataSource | None = None) -> int:
 def _values(
     problem: Problem, data: Mapping[Private | str, DataSource] | None
 ) -> list[list[np.ndarray]]:
-    sources = sources_of(problem, data or {})
+    sources = sources_of(problem, data)
     return [
         read([p.spec for p in agent.private], own)
         for agent, own in zip(problem.agents, sources, strict=True)

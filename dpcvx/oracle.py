@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from .entries import Entry
 from .errors import PrivacyError
+from .guard import guarded
 from .journal import Journal
 from .ledger import Account
 from .mechanism import Calibrated
@@ -129,18 +130,30 @@ class Exit:
         if value is None:
             if what is not None and place not in self._paid:
                 self._charge(what)
-            value = compute()
-            if grid is not None and self.calibrated is not None:
-                if scale is not None:
-                    with np.errstate(all="ignore"):  # a warning would tell something of the data
-                        value = scale * value
-                value = self.calibrated.release(value, grid, self._source.at(*place))
-                value = value if scale is None else value / scale
+            noise = None if grid is None else self.calibrated
+            if noise is None or grid is None:
+                value = _guarded(self.agent, compute)
+            else:
+                value = _guarded(
+                    self.agent, lambda: self._noised(noise, place, compute, grid, scale)
+                )
                 if self._journal is not None:
                     self._journal.release(self.account.agent, place, value)
         if self._record:
             self.releases.append(Release(self.agent, *place, value.copy()))
         return value
+
+    def _noised(
+        self,
+        noise: Calibrated,
+        place: tuple[int, int],
+        compute: Callable[[], Array],
+        grid: Grid,
+        scale: Array | None,
+    ) -> Array:
+        value = compute() if scale is None else scale * compute()
+        value = noise.release(value, grid, self._source.at(*place))
+        return value if scale is None else value / scale
 
     def uniform(self, t: int, size: int) -> Array:
         """Secret uniform variables of round t; a release that is given out again has its own."""
@@ -218,21 +231,23 @@ class PrivateOracle(_Numbered):
         smoothness: Smoothness = UNKNOWN,
     ) -> None:
         super().__init__(exit.account, exit.releases)
+        self._exit = exit
         self._level = level
-        data = read(form.private, sources)
+        # Never in a variable of a frame: those show in tracebacks.
+        self._data = read(form.private, sources)
         clips = () if sensitivity is None else sensitivity.clips
         noisy = exit.calibrated is not None
-        self._objective = _guarded(exit.agent, lambda: form.bind(data, clips, limited=noisy))
+        self._objective = _guarded(exit.agent, lambda: form.bind(self._data, clips, limited=noisy))
         self._private = bool(form.private)
         self._secret = self._private and (sensitivity is None or sensitivity.bound(2).value > 0)
         self._sensitivity = sensitivity
-        self._exit = exit
         self._noisy = sensitivity is not None and noisy
         # h(x) + J d: the private part is computed by itself, so that the rounding of large public
         # numbers, which could differ between neighbours, stays outside.
         self._splits = sensitivity is not None and noisy and sensitivity.splits
         self._slope: Array | None = None
-        self._data = data if self._splits else []
+        if not self._splits:
+            self._data = []
         self._public, self._form_size = form.at_zero(), form.n
         # What is kept is nobody's to see: the bound has to hold at all points.
         self._change = sensitivity.bound(2).value if self._noisy and sensitivity else 0.0
@@ -301,6 +316,7 @@ class PrivateOracle(_Numbered):
             start = projector.nearest(v)
             slope = public_part(self._public, start)
             floor = _floor(v) + _floor(start) + _floor(search.stretch * slope)
+            floor = (floor + _floor(projector.centers())) * search.repeats
         grid, entry = self._entry(
             place, bound, v.size, "local minimiser", floor=floor, secret=secret
         )
@@ -366,9 +382,14 @@ class PrivateOracle(_Numbered):
         bound, reach = self._solution_bound(x, step, root)
         if step.asserted is not None and bound > 0:
             bound, root = step.asserted, np.ones_like(root)
+        secret, floor = self._noise is not None and self._change > 0, 0.0
+        if secret:
+            public = public_part(self._public, x) / step.D
+            centers = step.projector.centers()
+            floor = max(_floor(root * p) for p in (step.center, public, step.anchor, centers))
         grid, entry = self._entry(
             place, bound, x.size, "solution of the local step", step.asserted is not None,
-            secret=self._noise is not None and self._change > 0,
+            floor, secret,
         )  # fmt: skip
         # The limit is for the solver's sake; an l2 limit would not keep an l1 bound of a box.
         limited = bound > 0 and not step.projector.exact
@@ -461,7 +482,8 @@ class PrivateOracle(_Numbered):
         return self._exit.calibrated and self._exit.calibrated.at(self._round, self._step)
 
     def __repr__(self) -> str:
-        return f"PrivateOracle(agent={self._exit.agent})"
+        exit = getattr(self, "_exit", None)  # None while it is being made
+        return f"PrivateOracle(agent={'?' if exit is None else exit.agent})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError("An oracle holds private data and is never pickled.")
@@ -691,15 +713,25 @@ def publish(
     assert exit.calibrated is not None
     place = (0, 1)
     # Before the charge: data that cannot be used cost nothing.
-    data = [] if exit.made(place) else read(form.private, sources)
+    compute = _statistic(exit, place, form, sources, publication)
     grid, entry = entry_for(
         exit.calibrated, place, publication.sensitivity, publication.size, publication.kind
     )
-    released = exit(
-        place, entry, lambda: _guarded(exit.agent, lambda: publication.statistic(data)), grid
-    )
+    released = exit(place, entry, compute, grid)
     surrogate = form.bind(publication.restore(released))
     return PublicOracle(surrogate, exit.account, exit.releases)
+
+
+def _statistic(
+    exit: Exit,
+    place: tuple[int, int],
+    form: NormalForm,
+    sources: Sequence[Callable[[], Any]],
+    publication: Statistic,
+) -> Callable[[], Array]:
+    """What computes the statistic from data that are read here, unless it has left already."""
+    data = [] if exit.made(place) else read(form.private, sources)
+    return lambda: _guarded(exit.agent, lambda: publication.statistic(data))
 
 
 def published(
@@ -725,12 +757,11 @@ def read(specs: Sequence[PrivateSpec], sources: Sequence[Callable[[], Any]]) -> 
 
 def _guarded(agent: int, compute: Callable[[], T]) -> T:
     """Compute on private data without warnings and without messages that could quote them."""
-    try:
-        with np.errstate(all="ignore"):
-            return compute()
-    except Exception as error:
-        kind = type(error).__name__
-    raise PrivacyError(
-        f"A computation on the private data of agent {agent} failed with {kind}; the message is "
-        "withheld, because it may quote the data."
-    )
+
+    def refusal(kind: str) -> PrivacyError:
+        return PrivacyError(
+            f"A computation on the private data of agent {agent} failed with {kind}; the message "
+            "is withheld, because it may quote the data."
+        )
+
+    return guarded(compute, refusal)

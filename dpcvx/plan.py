@@ -22,11 +22,12 @@ from .entries import Entry
 from .errors import ModelError, PrivacyError
 from .fingerprint import fingerprint_of
 from .guarantee import SEEDED, Guarantee, no_guarantee, state
+from .guard import frameless
 from .last_iterate import LastIterate
 from .ledger import Account, Budget, Ledger
 from .mechanism import Calibrated, Laplace
 from .model import Agent, Problem
-from .private import Private
+from .private import Private, seal_all
 from .program import LocalProgram, Program, compile_problem, require_convex
 from .publication import Statistic, publication
 from .secret_state import UNKNOWN, Smoothness
@@ -94,6 +95,7 @@ class Plan:
     guarantee: Guarantee = field(repr=False)
     fingerprint: str = field(repr=False)
 
+    @frameless
     def run(
         self,
         *,
@@ -149,11 +151,12 @@ class Plan:
         LedgerError
             If the ledger's file is not intact, or in use by another run.
         """
+        data = seal_all(data)  # first, so that no frame of the run holds the data themselves
         from .run import run_plan
 
         return run_plan(
             self,
-            data=data or {},
+            data=data,
             seed=seed,
             tolerance=tolerance,
             record=record,
@@ -163,6 +166,7 @@ class Plan:
             verbose=verbose,
         )
 
+    @frameless
     def replay(self, transcript: Transcript | str | Path) -> Result:
         """Recompute a run from its releases, without data and without spending.
 
@@ -183,6 +187,7 @@ class Plan:
 
         return replay_plan(self, transcript)
 
+    @frameless
     def convergence_bound(
         self, *, gamma: float = 0.0, gradient_norm: float | Mapping[str, float] | None = None
     ) -> ConvergenceBound:

@@ -8,7 +8,7 @@ Only `dpcvx.oracle` calls `unseal`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -18,13 +18,19 @@ from numpy.typing import ArrayLike, NDArray
 
 from .arguments import make_plain, positive_finite, show, whole
 from .errors import DataError, ModelError, PrivacyError
+from .guard import failed, fetched, frameless, guarded
 
 Norm = Literal["entry", 1, 2] | float
 _NORMS = ("entry", 1, 2, math.inf)
 # Entries that are checked at once: large data are not copied as a whole.
 _BLOCK = 1 << 18
+_UNREAL = (
+    "are not an array of real numbers. Pass a numeric numpy array without masked entries (a sparse "
+    "matrix: call .toarray() first)."
+)
 
 
+@frameless
 @dataclass(frozen=True)
 class Within:
     """Neighbouring data: the difference lies in a ball of radius `radius`.
@@ -77,6 +83,7 @@ class Within:
         return f"the difference has l{name} norm at most {self.radius:g}"
 
 
+@frameless
 @dataclass(frozen=True)
 class Rows:
     """Neighbouring data: one row differs, and every row has a bounded norm.
@@ -213,20 +220,44 @@ class PrivateSpec:
         """Number of entries."""
         return math.prod(self.shape)
 
+    @property
+    def half(self) -> bool:
+        """Whether rows of one sign are replaced by rows of the same sign."""
+        adjacency = self.adjacency
+        replaced = isinstance(adjacency, Rows) and adjacency.change == "replace"
+        return replaced and self.sign is not None
+
+    def row_reach(self, p: int) -> float:
+        """Largest lp norm of a row's change.
+
+        The positive and the negative part of a difference of two rows of one sign have no entry in
+        common, and each is no longer than a row. It is largest if each has half of the entries.
+        """
+        adjacency, width = self.adjacency, self.size // self.shape[0]
+        assert isinstance(adjacency, Rows)
+        if not self.half:
+            return adjacency.radius * float(adjacency.stretch(p, width))
+        parts = [adjacency.stretch(p, n) for n in (width // 2, width - width // 2) if n]
+        return adjacency.bound * float(np.linalg.norm(parts, p))
+
     def shaped(self, flat: NDArray[np.float64]) -> NDArray[np.float64]:
         """A flat column-major array in the declared shape."""
         return flat.reshape(self.shape, order="F")
 
-    def checked(self, values: object) -> NDArray[np.float64]:
-        """Return `values` as a flat (column-major) float array after checking the declaration.
+    def checked(self, array: NDArray[np.float64] | None) -> NDArray[np.float64]:
+        """Return an array as a flat (column-major) one after checking the declaration.
+
+        Parameters
+        ----------
+        array : ndarray or None
+            None where the data are no array of real numbers.
 
         Raises
         ------
         DataError
-            If `values` is not a numeric array of the declared shape, not finite, or has entries
-            of the wrong sign. No value is shown, and the cause is not chained.
+            If the array is not of the declared shape, not finite, or has entries of the wrong sign.
+            No value is shown, and the cause is not chained.
         """
-        array = _real_array(values)
         fault = self._fault(array)
         if fault is None and array is not None:
             adjacency = self.adjacency
@@ -240,15 +271,12 @@ class PrivateSpec:
                 f"{adjacency.bound:g}. The sensitivity rests on it: scale the data, declare a "
                 "larger bound, or write dp.Rows(..., clip=True) to have such rows scaled down."
             )
-        del values, array  # tools that print the variables of a traceback's frames find nothing
+        del array  # tools that print the variables of a traceback's frames find nothing
         raise DataError(f"The data of private '{self.name}' {fault}")
 
     def _fault(self, array: NDArray[np.float64] | None) -> str | None:
         if array is None:
-            return (
-                "are not an array of real numbers. Pass a numeric numpy array without masked "
-                "entries (a sparse matrix: call .toarray() first)."
-            )
+            return _UNREAL
         if array.shape != self.shape:
             return (
                 f"have shape {array.shape}, but it was declared with shape {self.shape}. The "
@@ -271,16 +299,80 @@ class PrivateSpec:
         return None
 
 
-class _Sealed:
-    """Data that were checked when they were declared, and are not copied again."""
+class Sealed:
+    """Private data, or a function that fetches them, of which nothing shows.
 
-    def __init__(self, flat: NDArray[np.float64], shape: tuple[int, ...]) -> None:
-        flat.flags.writeable = False
-        self.flat = flat
-        self._shape = shape
+    Tools that list an object's names, its ``__dict__`` or its text find nothing, and it is neither
+    copied nor pickled. In one Python process this is discipline, not isolation.
 
-    def __call__(self) -> NDArray[np.float64]:
-        return self.flat.reshape(self._shape, order="F")
+    Parameters
+    ----------
+    held : array_like or callable
+    spec : PrivateSpec, optional
+        Check the data now, and keep them as they are used. They are not copied again.
+
+    Raises
+    ------
+    DataError
+        If the data do not fit `spec`.
+    """
+
+    __slots__ = ("_checked", "_held")
+
+    def __init__(self, held: object, spec: PrivateSpec | None = None) -> None:
+        self._held = held
+        self._checked: NDArray[np.float64] | None = None
+        del held
+        if spec is not None:
+            self._checked = flat = _read(self._held, spec)
+            flat.flags.writeable = False
+            self._held = spec.shaped(flat)
+
+    def __call__(self) -> Any:
+        """Fetch the values."""
+        return self._held() if callable(self._held) else self._held
+
+    def __repr__(self) -> str:
+        return "<sealed>"
+
+    def __dir__(self) -> list[str]:
+        return []
+
+    def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
+        raise TypeError("Sealed data are never copied or pickled.")
+
+
+def seal(value: object) -> Sealed:
+    """Data or a function that fetches them, sealed; what is sealed already stays what it is."""
+    return value if isinstance(value, Sealed) else Sealed(value)
+
+
+def seal_all(data: object, argument: str = "data") -> dict[Private | str, Sealed]:
+    """A mapping of private objects or their names to data, with the data sealed.
+
+    Called first thing, so that no frame of the package holds the data themselves.
+
+    Raises
+    ------
+    ModelError
+        If it is no such mapping.
+    """
+    if data is None:
+        return {}
+    found: dict[Private | str, Sealed] | None = None
+    if isinstance(data, Mapping):
+        try:
+            found = {key: seal(value) for key, value in data.items()}
+        except Exception:  # whatever a foreign mapping raises may quote the data
+            found = None
+    del data
+    if found is None or not all(isinstance(key, (Private, str)) for key in found):
+        del found
+        raise ModelError(
+            f"{argument}= is a mapping of private objects or their names to values, such as "
+            "{'load': array}."
+        )
+    return found
 
 
 class Private(cp.Parameter):
@@ -314,6 +406,7 @@ class Private(cp.Parameter):
         If array data do not fit the declaration.
     """
 
+    @frameless
     def __init__(
         self,
         data: ArrayLike | Callable[[], ArrayLike] | None = None,
@@ -324,6 +417,11 @@ class Private(cp.Parameter):
         nonneg: bool = False,
         nonpos: bool = False,
     ) -> None:
+        tupled, fetches = issubclass(type(data), tuple), callable(data)
+        source = None if data is None else seal(data)
+        del data  # before anything can fail
+        if name is not None and not isinstance(name, str):
+            raise ModelError(f"A private object's name is text; dp.Private(name={show(name)}).")
         label = name or "unnamed"
         if not isinstance(adjacency, (Within, Rows)):
             raise ModelError(
@@ -331,23 +429,31 @@ class Private(cp.Parameter):
                 "The adjacency is the unit of the guarantee: write adjacency=dp.Within(0.01) with "
                 "the change of the data that must stay hidden, or dp.Rows(1.0) for records."
             )
+        for attribute, sign in (("nonneg", nonneg), ("nonpos", nonpos)):
+            if not isinstance(sign, (bool, np.bool_)):
+                raise ModelError(
+                    f"Private '{label}' has {attribute}={show(sign)}; write True or False."
+                )
         if nonneg and nonpos:
             raise ModelError(f"Private '{label}' cannot be nonneg and nonpos at once; keep one.")
-        shape = _declared_shape(data, shape, label)
-        if isinstance(adjacency, Rows) and len(shape) not in (1, 2):
+        if tupled:
             raise ModelError(
-                f"Private '{label}' has shape {shape} and no rows: dp.Rows needs a matrix with one "
+                f"Private '{label}' was given a tuple, which could be data or a shape. Write "
+                "shape=(...) for a shape, or pass a list or numpy array as data."
+            )
+        sizes = _declared_shape(None if fetches else source, shape, label)
+        if isinstance(adjacency, Rows) and len(sizes) not in (1, 2):
+            raise ModelError(
+                f"Private '{label}' has shape {sizes} and no rows: dp.Rows needs a matrix with one "
                 "record per row, or a vector with one record per entry."
             )
-        if math.prod(shape) == 0:
-            raise ModelError(f"Private '{label}' has shape {shape}: there is nothing to protect.")
-        self._seal: Callable[[], Any] | None = None
-        super().__init__(shape, name=name, nonneg=nonneg, nonpos=nonpos)
+        if math.prod(sizes) == 0:
+            raise ModelError(f"Private '{label}' has shape {sizes}: there is nothing to protect.")
+        self._seal: Sealed | None = None
+        super().__init__(sizes, name=name, nonneg=bool(nonneg), nonpos=bool(nonpos))
         self._adjacency = adjacency
-        if callable(data):
-            self._seal = data
-        elif data is not None:
-            self._seal = _Sealed(self.spec.checked(data), self.shape)
+        if source is not None:
+            self._seal = source if fetches else Sealed(source, self.spec)
 
     @property
     def spec(self) -> PrivateSpec:
@@ -376,24 +482,33 @@ class Private(cp.Parameter):
 
     @value.setter
     def value(self, val: object) -> None:
-        if val is not None:
+        given = val is not None
+        del val
+        self._refuse(given)
+
+    def save_value(self, val: object, sparse_path: bool = False) -> None:
+        """Refuse the back door of cvxpy's value property as well."""
+        given = val is not None
+        del val
+        self._refuse(given)
+
+    def _refuse(self, given: bool) -> None:
+        if given:
             raise PrivacyError(
                 f"Private '{self.name()}' takes no value: cvxpy would print and cache it. Pass "
                 "the data to dp.Private(data, ...) or to plan.run(data={...})."
             )
 
-    def save_value(self, val: object, sparse_path: bool = False) -> None:
-        """Refuse the back door of cvxpy's value property as well."""
-        self.value = val
-
     def __repr__(self) -> str:
+        if not hasattr(self, "_adjacency"):  # its declaration was refused
+            return "Private(not declared)"
         return f"Private(shape={self.shape}, name={self.name()!r}, adjacency={self.adjacency!r})"
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_seal": None}
 
 
-def source_of(private: Private, override: object = None) -> Callable[[], Any]:
+def source_of(private: Private, override: object = None) -> Sealed:
     """A function that fetches the private values; nothing is read yet.
 
     Raises
@@ -401,10 +516,8 @@ def source_of(private: Private, override: object = None) -> Callable[[], Any]:
     DataError
         If the object was declared by shape and no data are given.
     """
-    if callable(override):
-        return override
     if override is not None:
-        return lambda: override
+        return seal(override)
     if private._seal is None:
         raise DataError(
             f"Private '{private.name()}' has no data: it was declared by shape, or copied or "
@@ -423,30 +536,23 @@ def unseal(source: Callable[[], Any], spec: PrivateSpec) -> NDArray[np.float64]:
         If the source raises or its values do not fit `spec`. The message of a failing source is
         withheld, because it may quote the data.
     """
-    if isinstance(source, _Sealed):
-        return source.flat
-    try:
-        values = source()
-    except Exception as error:
-        kind = type(error).__name__
-    else:
-        del source
-        return spec.checked(values)
+    if isinstance(source, Sealed) and source._checked is not None:
+        return source._checked
+    return _read(source, spec)
+
+
+def _read(source: object, spec: PrivateSpec) -> NDArray[np.float64]:
+    """The values of a source, or themselves, flat and as they were declared."""
+    raw, what = seal(source), f"The function that fetches private '{spec.name}'"
     del source
-    raise DataError(
-        f"The function that fetches private '{spec.name}' raised {kind}; its message is withheld "
-        "because it may quote the data. Call the function by itself to see it."
-    )
+
+    def read() -> NDArray[np.float64]:
+        return spec.checked(fetched(lambda: _real_array(raw()), what))
+
+    return guarded(read, lambda kind: failed(what, kind))
 
 
-def _declared_shape(
-    data: object, shape: int | tuple[int, ...] | None, label: str
-) -> tuple[int, ...]:
-    if isinstance(data, tuple):
-        raise ModelError(
-            f"Private '{label}' was given a tuple, which could be data or a shape. Write "
-            "shape=(...) for a shape, or pass a list or numpy array as data."
-        )
+def _declared_shape(data: Sealed | None, shape: Any, label: str) -> tuple[int, ...]:
     if shape is not None:
         sizes = shape if isinstance(shape, tuple) else (shape,)
         if not all(whole(n, 0) for n in sizes):
@@ -454,19 +560,22 @@ def _declared_shape(
                 f"Private '{label}' has shape={show(shape)}; write an int or a tuple of ints."
             )
         return tuple(int(n) for n in sizes)
-    if data is None or callable(data):
+    if data is None:
         raise ModelError(
             f"Private '{label}' has no shape. cvxpy needs it to build expressions: write "
             "dp.Private(shape=(n,), ...) and bind the data later, or dp.Private(array, ...)."
         )
-    array = _real_array(data)
-    if array is None:
-        del data
-        raise DataError(
-            f"The data of private '{label}' are not an array of real numbers. Pass a numeric numpy "
-            "array without masked entries (a sparse matrix: call .toarray() first)."
-        )
-    return array.shape
+
+    what = f"The conversion to numbers of the data of private '{label}'"
+
+    def found() -> tuple[int, ...] | None:
+        array = _real_array(data())
+        return None if array is None else array.shape
+
+    size = fetched(found, what)
+    if size is None:
+        raise DataError(f"The data of private '{label}' {_UNREAL}")
+    return size
 
 
 def _real_array(values: object) -> NDArray[np.float64] | None:

@@ -88,30 +88,71 @@ class Simplex:
         return lower, upper
 
     def __call__(self, v: Array, D: Array) -> Array:
-        """``x(tau) = clip(v - tau a / D)`` at the root of ``a'x(tau) = b`` between breakpoints."""
+        """``x(tau) = clip(v - tau a / D)`` at the root of ``a'x(tau) = b``.
+
+        a'x(tau) falls in tau, and is linear between the breakpoints at which a component reaches
+        or leaves a bound. Errors of components between their bounds move the answer by no more
+        than themselves. Those of components at their bounds do not: a large one would be made up
+        for by components with small coefficients. Sums are therefore exact where it matters.
+        """
+        inside = np.minimum(np.maximum(v, self.lower), self.upper)
+        if not self.equality and self._excess(inside) <= 0:
+            return inside
         slope = self.a / D
-        if not self.equality and self.a @ np.clip(v, self.lower, self.upper) <= self.b:
-            return np.clip(v, self.lower, self.upper)
+        one, other = (v - self.lower) / slope, (v - self.upper) / slope
+        ends = np.concatenate([one, other])
+        first, last = np.minimum(one, other), np.maximum(one, other)  # free in between
+        breaks = np.sort(ends[np.isfinite(ends)])
 
-        def at(tau: float) -> Array:
-            return np.clip(v - tau * slope, self.lower, self.upper)
+        def at(before: float, after: float, tau: float) -> Array:
+            free = (first <= before) & (last >= after)
+            early = (slope > 0) == (first >= after)
+            bounds = np.where(early, self.upper, self.lower)
+            x = np.where(free, v - tau * slope, bounds)
+            return np.minimum(np.maximum(x, self.lower), self.upper)
 
-        ends = np.concatenate([(v - self.lower) / slope, (v - self.upper) / slope])
-        ends = np.sort(ends[np.isfinite(ends)])
-        low, high = -1, ends.size  # a'x(tau) falls in tau; b lies between breakpoints low and high
+        low, high = -1, breaks.size  # b lies between breakpoints low and high
         while high - low > 1:
             middle = (low + high) // 2
-            if self.a @ at(float(ends[middle])) >= self.b:
+            if self._excess(at(*[float(breaks[middle])] * 3)) >= 0:
                 low = middle
             else:
                 high = middle
-        left = float(ends[low]) if low >= 0 else (float(ends[0]) - 1.0 if ends.size else 0.0)
-        right = float(ends[high]) if high < ends.size else left + 1.0
-        inside = v - (left + right) / 2 * slope
-        free = (inside > self.lower) & (inside < self.upper)
-        weight = self.a[free] @ slope[free]
-        tau = left + float(self.a @ at(left) - self.b) / weight if weight > 0 else left
-        return at(float(tau))
+        left = float(breaks[low]) if low >= 0 else -math.inf
+        right = float(breaks[high]) if high < breaks.size else math.inf
+        free = (first <= left) & (last >= right)
+        if not free.any():
+            return at(left, left, left) if low >= 0 else at(right, right, right)
+        origin = at(left, right, 0.0)
+        origin[free] = v[free]
+        tau = self._excess(origin, 0.1) / math.fsum((self.a * slope)[free].tolist())
+        return at(left, right, min(max(tau, left), right))
+
+    def _excess(self, x: Array, clear: float = 1e-9) -> float:
+        """``a'x - b`` with its sign; with all digits too unless `clear` of its terms are left."""
+        terms = self.a * x
+        total = float(terms.sum()) - self.b
+        if abs(total) > clear * (float(np.abs(terms).sum()) + abs(self.b)):
+            return total
+        rest = _lost(self.a, x)
+        if not math.isfinite(total + float(rest.sum())):  # beyond 1e300
+            return total
+        return math.fsum([*terms.tolist(), *rest.tolist(), -self.b])
+
+
+def _lost(a: Array, x: Array) -> Array:
+    """What rounding takes from the products ``a * x`` (Dekker, 1971)."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        high_a, high_x = _upper_half(a), _upper_half(x)
+        low_a, low_x = a - high_a, x - high_x
+        missing = high_a * high_x - a * x + high_a * low_x + low_a * high_x
+        return missing + low_a * low_x
+
+
+def _upper_half(a: Array) -> Array:
+    """The first 26 bits of every number."""
+    c = 134217729.0 * a
+    return c - (c - a)
 
 
 @dataclass(frozen=True, eq=False)
@@ -311,6 +352,14 @@ class Projector:
         x = self(v, np.ones_like(v)).x
         assert self.exact and x is not None
         return x
+
+    def centers(self) -> Array:
+        """Centers of balls, 0 elsewhere: rounding of the projection is relative to these too."""
+        out = np.zeros(self.n)
+        for own, form in self._blocks:
+            if isinstance(form, Ball):
+                out[own] = form.c / form.a
+        return out
 
     def _closed_forms(self) -> list[tuple[Index, ClosedForm]]:
         whole = np.arange(self.n)
@@ -730,6 +779,14 @@ class Minimisation:
         """How far the end moves per unit that the gradient moves."""
         q = (self.L - self.m) / (self.L + self.D)
         return (1 - q**self.steps) / (self.m + self.D)
+
+    @property
+    def repeats(self) -> float:
+        """Rounding errors of one step that the end has at most, in units of 64 of them.
+
+        Every step adds its own, and shrinks those before it.
+        """
+        return max(1.0, (self.L + self.D) / (self.m + self.D) / 64)
 
     def __call__(
         self, v: Array, gradient: Callable[[Array], Array], project: Callable[[Array], Array]

@@ -184,7 +184,7 @@ def _reach(spec: PrivateSpec, p: int) -> float:
     """Largest lp norm of a change of the data."""
     adjacency = spec.adjacency
     if isinstance(adjacency, Rows):
-        return adjacency.radius * float(adjacency.stretch(p, spec.size // spec.shape[0]))
+        return spec.row_reach(p)
     identity = sp.eye_array(spec.size, format="csr")
     return ball_norm(identity, adjacency.norm, p).value * adjacency.radius
 

@@ -13,6 +13,12 @@ it backwards with, per record, intervals of the cotangents and bounds of their l
 * a product of records with variables, ``X @ Z(x)``, gives record i the contribution
   :math:`X_i \otimes c_i`, whose l1 and l2 norms are the products of the factors' norms.
 
+Parts that reach different entries of x, such as weights and an intercept, are at right angles, so
+that their l2 norms join as the sides of a rectangle. Where every entry of a contribution has a
+known sign (X and the slope of the loss have one each), the inner product of two contributions a and
+b is at least 0, and :math:`\|a - b\|_2^2 \le \|a\|_2^2 + \|b\|_2^2`: a replaced record moves
+the gradient by sqrt(2) times the largest contribution, not by twice it.
+
 Whatever reads two records at once in a nonlinear atom is refused.
 """
 
@@ -101,6 +107,31 @@ class _MatrixRows:
 
 
 @dataclass(frozen=True, eq=False)
+class _Part:
+    """Of the records' contributions: which entries of x it reaches, and per record its norm.
+
+    `signed` tells, per record, whether each entry has a sign that no admissible data can turn.
+    """
+
+    columns: NDArray[np.bool_]
+    size: Array
+    signed: NDArray[np.bool_]
+
+    def plus(self, other: _Part) -> _Part:
+        """Their sum; nothing is known of the signs where both contribute."""
+        signed = np.where(self.size == 0, other.signed, self.signed)
+        signed &= (self.size == 0) | (other.size == 0)
+        return _Part(self.columns | other.columns, self.size + other.size, signed)
+
+    def replaced(self, two: Array, p: int) -> Array:
+        """Bound of the difference of two such contributions, given their l2 norms as well."""
+        reached = int(np.count_nonzero(self.columns))
+        # Numbers of one sign differ by the larger one at most.
+        angled = two * math.sqrt(min(2, reached) * (reached if p == 1 else 1))
+        return np.where(self.signed, np.minimum(2 * self.size, angled), 2 * self.size)
+
+
+@dataclass(frozen=True, eq=False)
 class Contributions:
     """Bounds the gradient contribution of single records.
 
@@ -144,6 +175,17 @@ class Contributions:
         """
         return _Pass(self, p, extent, scale, absent).run()
 
+    def replaced(self, p: int, extent: Extent, scale: Array | None = None) -> Array:
+        """Per record, a bound of what its replacement by any other does; see `bound`."""
+        found = _Pass(self, p, extent, scale, False)
+        found.run()
+        parts = twos = found.parts
+        if p == 1 and any(part.signed.any() for part in parts):
+            again = _Pass(self, 2, extent, scale, False)
+            again.run()
+            twos = again.parts
+        return found.norm([a.replaced(b.size, p) for a, b in zip(parts, twos, strict=True)])
+
     def clipping(self, bound: float) -> Clip:
         """How to scale every record's contribution down to an l2 norm.
 
@@ -182,15 +224,17 @@ class _Pass:
         # By identity, next to the combination itself, so that no identity is used again.
         self.known: dict[int, tuple[Combination, _Range]] = {}
         self.cotangents: dict[int, _Range] = {}
-        self.total = np.zeros(self.count)
+        # Weights of order one keep squares inside floating point.
+        largest = max(float(np.abs(t.weight).max(initial=0.0)) for t in task.terms)
+        self.peak = largest or 1.0
+        # With no entry of x in common.
+        self.parts: list[_Part] = []
         self.undefined = False
         # To be filled with the products of records and variables, instead of bounding them.
         self.sites = sites
 
     def run(self) -> Array:
-        # Weights of order one keep squares inside floating point.
-        peak = max(float(np.abs(t.weight).max(initial=0.0)) for t in self.terms) or 1.0
-        start = {id(t.atom): t.weight / peak for t in self.terms}
+        start = {id(t.atom): t.weight / self.peak for t in self.terms}
         with np.errstate(all="ignore"):
             for j in sorted(self.needed):
                 atom = self.form.atoms[j]
@@ -201,9 +245,28 @@ class _Pass:
             for j in sorted(self.needed, reverse=True):
                 if j in self.cotangents:
                     self._back(self.form.atoms[j], self.cotangents[j])
+        return self.norm([part.size for part in self.parts])
+
+    def norm(self, sizes: Sequence[Array]) -> Array:
+        """Per record, of contributions whose parts have such norms."""
+        with np.errstate(all="ignore"):
+            table = np.array([*sizes, np.zeros(self.count)])
+            total = self.peak * (table.sum(axis=0) if self.p == 1 else row_lengths(table.T))
         # Where a record could leave an atom's domain, its contribution is no number.
-        total = np.full(self.count, np.inf) if self.undefined else peak * self.total
+        total = np.full(self.count, np.inf) if self.undefined else total
         return np.where(np.isnan(total), np.inf, total)
+
+    def _take(self, F: sp.csr_array, size: Array, signed: NDArray[np.bool_]) -> None:
+        """A part that reaches x by ``F'``."""
+        columns = np.zeros(F.shape[1], dtype=bool)
+        columns[F.indices[F.data != 0]] = True
+        part, apart = _Part(columns, size, signed), []
+        for other in self.parts:
+            if (other.columns & part.columns).any():
+                part = other.plus(part)
+            else:
+                apart.append(other)
+        self.parts = [*apart, part]
 
     # forward
 
@@ -550,6 +613,10 @@ class _Pass:
         one, two = (np.min(n, axis=0) for n in zip(*norms, strict=True))
         return _Range(low, high, owner, (one, two))
 
+    def _all(self, flags: NDArray[np.bool_], owner: Index) -> NDArray[np.bool_]:
+        """Whether the flags of all entries of each record are set."""
+        return np.bincount(owner[~flags & (owner >= 0)], minlength=self.count) == 0
+
     def _peaks(self, g: _Range, owner: Index) -> Array:
         """Largest magnitude among the entries of each record."""
         peak, own = np.zeros(self.count), owner >= 0
@@ -628,7 +695,11 @@ class _Pass:
             cells = g.size.reshape((m, n), order="F")
             size = cells.sum(axis=1) if self.p == 1 else row_lengths(cells)
         part = _bounded_times(norm[own], size[own])
-        self.total += factor * np.bincount(rows[own], part, self.count)
+        signed = np.full(self.count, _selects(F) and of_record.max(initial=0) <= 1)
+        for known in (_known_signs(self._range(left)), _known_signs(g)):
+            signed[rows[~known.reshape((m, -1), order="F").all(axis=1) & own]] = False
+        size = np.asarray(factor * np.bincount(rows[own], part, self.count), dtype=np.float64)
+        self._take(F, size, signed)
 
     def _into(self, u: Combination, g: _Range, atom: Atom) -> None:
         own = g.owner >= 0
@@ -639,7 +710,13 @@ class _Pass:
             rows = _row_sizes(F, self.p)
             single = np.bincount(g.owner[own], _bounded_times(g.size[own], rows[own]), self.count)
             whole = _bounded_times(self._norms(g, g.owner)[self.p - 1], _operator_norm(F, self.p))
-            self.total += np.minimum(single, whole)
+            if _selects(F):
+                signed = self._all(_known_signs(g), g.owner)
+            else:  # entries of one sign add up to that sign
+                one_way = bool((F.data >= 0).all() or (F.data <= 0).all())
+                signed = self._all(g.lo >= 0, g.owner) | self._all(g.hi <= 0, g.owner)
+                signed &= one_way
+            self._take(F, np.minimum(single, whole), signed)
         for j, M in u.terms:
             if not self.form.reach(self.form.atoms[j])[0]:
                 continue
@@ -651,6 +728,10 @@ class _Pass:
                 peak = float(abs(T).max()) if T.nnz else 0.0
                 norms = g.norms[0] * peak, g.norms[1] * peak
             self._add(j, _Range(lo, hi, owner, norms))
+
+
+def _known_signs(g: _Range) -> NDArray[np.bool_]:
+    return (g.lo >= 0) | (g.hi <= 0)
 
 
 def _index(form: NormalForm, atom: Atom) -> int:

@@ -29,7 +29,7 @@ from .model import Problem
 from .noise import Coins, source_for
 from .oracle import Exit, PrivateOracle, Release, ReplayOracle, publish, published
 from .plan import Plan
-from .private import Private, source_of
+from .private import Private, Sealed, seal_all, source_of
 from .result import History, Iterate, Result, Round, Solution, Status, Transcript, assign
 from .resume import begin
 from .worker import AgentOracle, Report, make_worker
@@ -43,7 +43,7 @@ _BLAS = ThreadpoolController().select(user_api="blas")
 def run_plan(
     plan: Plan,
     *,
-    data: Mapping[Private | str, DataSource],
+    data: Mapping[Private | str, Sealed],
     seed: int | None,
     tolerance: float | None,
     record: bool,
@@ -310,17 +310,18 @@ def _below(residuals: Residuals, tolerance: float) -> bool:
 
 
 def sources_of(
-    problem: Problem, data: Mapping[Private | str, DataSource]
-) -> list[list[Callable[[], Any]]]:
+    problem: Problem, data: Mapping[Private | str, DataSource | Sealed] | None
+) -> list[list[Sealed]]:
     """Per agent and private object, a function that fetches its values; nothing is read yet."""
+    data = seal_all(data)
     given = {private.id: value for private, value in matching(problem, data)}
     return [[source_of(p, given.get(p.id)) for p in agent.private] for agent in problem.agents]
 
 
 def matching(
-    problem: Problem, data: Mapping[Private | str, DataSource], argument: str = "data"
-) -> list[tuple[Private, DataSource]]:
-    """The private objects that a mapping by object or name is about.
+    problem: Problem, data: Mapping[Private | str, Sealed], argument: str = "data"
+) -> list[tuple[Private, Sealed]]:
+    """The private objects that a mapping by object or name is about; see `seal_all`.
 
     Raises
     ------
@@ -328,19 +329,14 @@ def matching(
         If a key names none or several.
     """
     known = [private for agent in problem.agents for private in agent.private]
-    if not isinstance(data, Mapping) or not all(isinstance(k, (Private, str)) for k in data):
-        raise ModelError(
-            f"{argument}= is a mapping of private objects or their names to values, such as "
-            "{'load': array}."
-        )
-    found: list[tuple[Private, DataSource]] = []
+    found: list[tuple[Private, Sealed]] = []
     for key, value in data.items():
         named = isinstance(key, str)
         matches = [p for p in known if (p.name() == key if named else p is key)]
         if len(matches) != 1:
-            label = key if isinstance(key, str) else key.name()
+            label = show(key if isinstance(key, str) else key.name())
             raise ModelError(
-                f"{argument}= has a value for '{label}', which names {len(matches)} private "
+                f"{argument}= has a value for {label}, which names {len(matches)} private "
                 f"objects of the problem. They are: {', '.join(p.name() for p in known) or 'none'};"
                 " use the dp.Private object itself as key where names repeat."
             )

@@ -37,6 +37,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from .arguments import positive_finite, show, whole
 from .errors import DataError, ModelError
+from .guard import frameless
 from .noise import Randomness, Secure
 
 Array = NDArray[np.float64]
@@ -46,6 +47,7 @@ Words = NDArray[np.uint64]
 _HALF = 2**63
 
 
+@frameless
 @dataclass(frozen=True)
 class Encoding:
     """Fixed-point numbers whose sum over all agents cannot wrap around.
@@ -247,6 +249,7 @@ class Partial:
     words: Words = field(repr=False)
 
 
+@frameless
 @dataclass(frozen=True)
 class SecretSum:
     """One round of sharing between agents that can all talk to each other.

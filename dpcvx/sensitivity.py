@@ -25,10 +25,12 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
+from scipy.spatial.distance import pdist
 
 from .arguments import make_plain, positive_finite, show
 from .curvature import Term, bilinear, cross, terms
 from .errors import PrivacyError
+from .guard import frameless
 from .normal_form import Clip, NormalForm
 from .private import PrivateSpec, Rows, Within
 from .projection import Extent
@@ -39,6 +41,8 @@ Array = NDArray[np.float64]
 
 # Sign patterns are enumerated up to this many free signs per connected block of the Jacobian.
 _ENUMERATE = 14
+# Differences of all pairs of columns are tried up to this many.
+_CORNERS = 300
 # Floating-point results are rounded up by this factor before they are called bounds.
 _UP = 1 + 1e-9
 
@@ -59,6 +63,7 @@ class Bound:
     exact: bool
 
 
+@frameless
 @dataclass(frozen=True)
 class Asserted:
     """A gradient sensitivity that the user vouches for; guarantee and ledger say so.
@@ -292,10 +297,9 @@ class Sensitivity:
             return np.full(task.count, (clip.bound + other) * peak * spread)
         extent = self.extent if x is None else Extent.at(x)
         try:
-            one = task.bound(p, extent, scale)
             if adjacency.change == "replace":
-                return 2 * one
-            return one + task.bound(p, extent, scale, absent=True)
+                return task.replaced(p, extent, scale)
+            return task.bound(p, extent, scale) + task.bound(p, extent, scale, absent=True)
         except Unbounded:  # at a point outside the set; over the set it was tried before
             return np.full(task.count, math.inf)
 
@@ -555,10 +559,10 @@ def _check_records(form: NormalForm, owner: str) -> None:
 def row_norms(J: sp.csr_array, spec: PrivateSpec, p: int) -> Array:
     """Per row of the data, the largest ``||J delta||_p`` over changes of that row."""
     assert isinstance(spec.adjacency, Rows)
-    m, reach = spec.shape[0], spec.adjacency.radius
+    m = spec.shape[0]
     if len(spec.shape) == 1 or spec.shape[1] == 1:
         # A number of known sign cannot change by more than its bound.
-        reach = reach if spec.sign is None else spec.adjacency.bound
+        reach = spec.adjacency.bound if spec.half else spec.adjacency.radius
         peak = float(np.abs(J.data).max(initial=0.0)) or 1.0
         unit = sp.csr_array(J / peak)
         columns = np.asarray((abs(unit) if p == 1 else unit.power(2)).sum(axis=0)).ravel()
@@ -568,8 +572,29 @@ def row_norms(J: sp.csr_array, spec: PrivateSpec, p: int) -> Array:
     for i in range(m):
         own = by_column[:, np.arange(i, spec.size, m)]
         if own.nnz:
-            out[i] = ball_norm(sp.csr_array(own), spec.adjacency.norm, p).value
-    return reach * out
+            out[i] = _row_norm(sp.csr_array(own), spec, p)
+    return out
+
+
+def _row_norm(J: sp.csr_array, spec: PrivateSpec, p: int) -> float:
+    r"""The largest ``||J (r' - r)||_p`` over two rows.
+
+    For rows of one sign: entries differ by at most the bound in the largest-entry norm. In l2,
+    :math:`\|r' - r\|^2 \le \|r'\|^2 + \|r\|^2`, as the inner product is at least 0. In l1, the
+    largest value is attained where both are corners of their set, 0 or one entry at the bound.
+    """
+    adjacency = spec.adjacency
+    assert isinstance(adjacency, Rows)
+    if spec.half and adjacency.norm == 1 and J.shape[1] <= _CORNERS:
+        # Squares stay inside floating point if the largest entry is one.
+        peak = float(np.abs(J.data).max())
+        corners = np.vstack([np.zeros(J.shape[0]), J.T.toarray() / peak])
+        apart = pdist(corners, ("cityblock", "euclidean")[p - 1])
+        return adjacency.bound * peak * float(apart.max())
+    reach = adjacency.radius
+    if spec.half and adjacency.norm != 1:
+        reach = adjacency.bound * (1.0 if adjacency.norm == math.inf else math.sqrt(2))
+    return reach * ball_norm(J, adjacency.norm, p).value
 
 
 def _with_rows(J: sp.csr_array, scale: Array) -> sp.csr_array:

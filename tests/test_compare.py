@@ -156,6 +156,23 @@ def test_the_optimum_and_the_gap_are_those_of_the_stand_in():
     assert found.mismatch == pytest.approx(np.median(mismatches), rel=1e-9)
 
 
+@pytest.mark.parametrize("name", [option.name for option in options(2.0)])
+def test_the_plan_of_a_candidate_reports_the_iterate_that_was_judged(name):
+    (candidate,) = (c for c in usual().candidates if c.name == name)
+    gaps, mismatches = [], []
+    for seed in (0, 1):
+        result = candidate.plan.run(data=PROXY, seed=seed)
+        if "average" in name or "last" in name:
+            assert result.reported == ("average" if "average" in name else "last")
+        value = dp.not_private.objective(candidate.plan.problem, result.solution, PROXY)
+        gaps.append(value - usual().optimum)
+        mismatches.append(result.consensus_residual)
+        (x,) = candidate.plan.problem.variables()
+        assert np.array_equal(x.value, result.solution[x])
+    assert candidate.gap == np.median(gaps)
+    assert candidate.mismatch == np.median(mismatches)
+
+
 def test_a_seed_repeats_a_comparison_and_another_changes_it(few):
     assert figures(compared()) == figures(compared())
     assert figures(compared(seed=7)) != figures(compared())

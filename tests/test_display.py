@@ -1,6 +1,9 @@
 """What is printed, and when."""
 
+import io
 import re
+import subprocess
+import sys
 
 import cvxpy as cp
 import numpy as np
@@ -9,6 +12,7 @@ import pytest
 import dpcvx as dp
 from dpcvx import display
 from tests.instances import power_line
+from tests.test_journal import ROOT
 
 
 @pytest.fixture
@@ -174,3 +178,99 @@ def test_the_figure_of_a_single_agent_has_nothing_to_show_and_no_warning():
     (axes,) = result.plot().axes
     axes.figure.canvas.draw()
     assert axes.get_yscale() == "linear"
+
+
+# What cannot be written.
+
+
+class Failing(io.StringIO):
+    """A terminal whose calls fail."""
+
+    def __init__(self, call, error, after=0):
+        super().__init__()
+        self._call, self._error, self._left = call, error, after
+
+    def isatty(self):
+        return True
+
+    def _fails(self, call):
+        self._left -= call == self._call
+        if self._left < 0 and call == self._call:
+            raise self._error
+
+    def write(self, text):
+        self._fails("write")
+        return super().write(text)
+
+    def flush(self):
+        self._fails("flush")
+
+
+def closed():
+    stream = io.StringIO()
+    stream.close()
+    return stream
+
+
+STREAMS = {
+    "full disk": lambda: Failing("write", OSError(28, "No space left on device")),
+    "full after a while": lambda: Failing("write", OSError(28, "No space left"), after=5),
+    "closed pipe": lambda: Failing("flush", BrokenPipeError(32, "Broken pipe")),
+    "closed pipe after a while": lambda: Failing("flush", BrokenPipeError(), after=3),
+    "closed file": closed,
+    "odd": lambda: Failing("write", RuntimeError("odd")),
+    "nothing": lambda: None,
+}
+
+
+@pytest.mark.parametrize("verbose", [True, None])
+@pytest.mark.parametrize("name", STREAMS)
+def test_output_that_cannot_be_written_does_not_cost_the_result(plan, monkeypatch, name, verbose):
+    expected = plan.run(seed=0, verbose=False)
+    monkeypatch.setattr(sys, "stdout", STREAMS[name]())
+    result = plan.run(seed=0, verbose=verbose)
+    assert result.status is expected.status
+    assert result.ledger.spent() == expected.ledger.spent() > 0
+    for one, other in zip(result.last.vectors, expected.last.vectors, strict=True):
+        assert np.array_equal(one, other)
+
+
+def test_letters_that_a_terminal_does_not_have_become_question_marks(monkeypatch):
+    x = cp.Variable(name="x")
+    agent = dp.Agent(cp.Minimize(cp.square(x)), [cp.abs(x) <= 1], name="Zürich")
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii", write_through=True))
+    result = dp.Problem([agent]).plan(mechanism=None, rounds=3).run(verbose=True)
+    assert result.status is dp.Status.COMPLETED
+    shown = raw.getvalue().decode("ascii")
+    assert "Z?rich: 1 variables" in shown
+    assert "status:      completed" in shown
+
+
+def test_an_interrupt_while_printing_is_one(plan, monkeypatch):
+    monkeypatch.setattr(sys, "stdout", Failing("write", KeyboardInterrupt(), after=4))
+    with pytest.raises(KeyboardInterrupt):
+        plan.run(seed=0, verbose=True)
+
+
+PIPED = """
+import sys
+import dpcvx as dp
+from tests.instances import power_line
+
+plan = power_line().problem.plan(rounds=40, epsilon=1.0, delta=1e-6)
+result = plan.run(seed=0, verbose=True)
+print(result.status.name, result.rounds, file=sys.stderr)
+"""
+
+
+def test_a_reader_that_goes_away_does_not_cost_the_result():
+    """As in ``| head -1``: the pipe is closed before the first line is written to it."""
+    with subprocess.Popen(
+        [sys.executable, "-c", PIPED], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as child:
+        child.stdout.close()
+        said = child.stderr.read()
+        child.wait(timeout=60)
+    assert b"COMPLETED 40" in said
+    assert b"Traceback" not in said

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 
 import cvxpy as cp
 import numpy as np
@@ -473,6 +474,41 @@ def test_an_interrupt_ends_workers_that_are_busy(monkeypatch):
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     assert time.monotonic() - started < 60
+
+
+@pytest.mark.parametrize("make", [dp.Threads, Automatic], ids=["threads", "moved into threads"])
+def test_an_interrupt_in_threads_leaves_out_turns_that_have_not_begun(tmp_path, monkeypatch, make):
+    """One of 40 turns sends Control-C; those that are queued behind it never begin or cost."""
+    agents, began, queued, path = 40, [], [], tmp_path / "spent.jsonl"
+    submit = ThreadPoolExecutor.submit
+    monkeypatch.setattr(
+        ThreadPoolExecutor, "submit", lambda *given: (submit(*given), queued.append(1))[0]
+    )
+    monkeypatch.setattr(automatic, "available_cores", lambda: 2)
+    monkeypatch.setattr(automatic, "_WORTH_A_THREAD", 0.0)
+    rounds = 1 if make is dp.Threads else 3
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def turn(agent):
+        began.append(agent)
+        if len(began) == (rounds - 1) * agents + 1:
+            while len(queued) < agents:
+                time.sleep(0.001)
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        if len(began) > (rounds - 1) * agents:
+            # Long enough that nobody's turn comes while the main thread wakes up, within reason.
+            time.sleep(0.1)
+
+    in_gradients(monkeypatch, turn)
+    plan = planned(problem([(1.0, 2.0)] * agents), rounds)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            plan.run(seed=0, ledger=path, executor=make())
+    finally:
+        signal.signal(signal.SIGINT, before)
+    last = began[(rounds - 1) * agents :]
+    assert 1 <= len(last) <= agents // 2
+    assert len(written(path.read_bytes(), "charge")) == len(began)
 
 
 # A shell lets what it runs in the background ignore Control-C.

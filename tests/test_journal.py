@@ -1,10 +1,13 @@
 """The ledger file: what its lines hold, what a cut or changed file is taken for, who has it."""
 
+import errno
 import gc
 import hashlib
 import json
 import os
 import re
+import signal
+import stat
 import subprocess
 import sys
 import time
@@ -16,6 +19,8 @@ import numpy as np
 import pytest
 
 import dpcvx as dp
+from dpcvx import chain
+from dpcvx import journal as journal_module
 from dpcvx.accounting import Composition
 from dpcvx.entries import Entry
 from dpcvx.journal import Journal
@@ -127,11 +132,16 @@ def test_no_folder_is_created_for_a_path_that_may_be_mistyped(path):
     assert not list(path.parent.iterdir())
 
 
-def test_an_empty_file_is_a_new_one(path):
-    path.touch()
-    with Journal(path) as journal:
-        assert journal.ledger is None
-    assert len(dp.Ledger.load(path)) == 0
+def test_an_emptied_file_is_refused_and_none_is_left_empty(path, monkeypatch):
+    """A ledger that lost its lines must not count from nothing; no crash may leave one like it."""
+    refused(path, b"")
+    path.unlink()
+    seen = []
+    monkeypatch.setattr(os, "fsync", lambda file: seen.append(path.exists() and path.read_bytes()))
+    with Journal(path):
+        pass
+    assert seen[0] is False and set(seen[1:]) == {chain.head()}
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
 def test_there_must_be_a_file_to_load(path):
@@ -238,8 +248,8 @@ def test_agents_may_have_any_name(path, name):
 
 def test_a_line_is_on_disk_when_the_call_returns(path, monkeypatch):
     synced = []
-    monkeypatch.setattr(os, "fsync", lambda file: synced.append(path.read_bytes()))
     with Journal(path) as journal:
+        monkeypatch.setattr(os, "fsync", lambda file: synced.append(path.read_bytes()))
         calls = (
             lambda: journal.begin("plan", seeded=False, accounts=[account("a")]),
             lambda: journal.charge("a", entry(1)),
@@ -249,19 +259,68 @@ def test_a_line_is_on_disk_when_the_call_returns(path, monkeypatch):
         for count, call in enumerate(calls, 1):
             call()
             head, lines = parts(synced[-1])
-            assert len(lines) == count
+            assert len(synced) == len(lines) == count
             assert json.loads(head)["lines"] == count - 1
 
 
-def test_a_failing_disk_is_no_secret(path, monkeypatch):
+class Faulty:
+    """A file of which one call fails, after it took a part of what it was to write."""
+
+    def __init__(self, file, call, part=0.0):
+        self.file, self.left, self.part = file, call, part
+
+    def write(self, text):
+        self.left -= 1
+        if self.left == 0:
+            self.file.write(bytes(text)[: int(len(text) * self.part)])
+            raise OSError(errno.ENOSPC, "No space left on device", "/home/anna/ledger.jsonl")
+        return self.file.write(text)
+
+    def __getattr__(self, name):
+        return getattr(self.file, name)
+
+
+@pytest.mark.parametrize("part", [0.0, 0.3, 0.9])
+@pytest.mark.parametrize("call", [1, 2])
+def test_after_an_error_nothing_more_is_written(path, call, part):
+    """Behind a part of a line no other line can stand: what is refused does not leave."""
+    with Journal(path) as journal:
+        write(journal, VALUES[:2], end=False)
+        journal._file = Faulty(journal._file, call, part)
+        with pytest.raises(dp.LedgerError, match="cannot be written: No space left") as caught:
+            journal.charge("a", entry(2))
+        assert "anna" not in str(caught.value) and caught.value.__suppress_context__
+        left = path.read_bytes()
+        for further in (
+            lambda: journal.charge("b", entry(2)),
+            lambda: journal.release("a", (2, 1), np.ones(2)),
+            lambda: journal.end("completed", 2),
+        ):
+            with pytest.raises(dp.LedgerError, match="cannot be written: No space left"):
+                further()
+        assert path.read_bytes() == left
+    assert len(dp.Ledger.load(path)["a"].entries) == call
+    with Journal(path) as journal:
+        assert journal.interrupted.charged["a"] == [entry(1), entry(2)][:call]
+        journal.end("completed", 2)
+    assert len(parts(path.read_bytes())[1]) == 5 + call
+
+
+@pytest.mark.parametrize("kind", [OSError(errno.EIO, "Input/output error"), KeyboardInterrupt()])
+def test_what_was_perhaps_not_forced_to_disk_is_not_written_behind(path, monkeypatch, kind):
     def fails(file):
-        raise OSError("no space left")
+        raise kind
 
     with Journal(path) as journal:
         journal.begin("plan", seeded=False, accounts=[account("a")])
-        monkeypatch.setattr(os, "fsync", fails)
-        with pytest.raises(OSError, match="no space"):
-            journal.charge("a", entry(1))
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", fails)
+            with pytest.raises((dp.LedgerError, KeyboardInterrupt)):
+                journal.charge("a", entry(1))
+        with pytest.raises(dp.LedgerError, match="nothing more leaves|Nothing more leaves"):
+            journal.release("a", (1, 1), np.ones(2))
+    with Journal(path) as journal:
+        assert journal.interrupted.charged == {"a": [entry(1)]}
 
 
 @pytest.mark.parametrize("size", [1, 100, 200])
@@ -272,12 +331,84 @@ def test_a_disk_that_is_full_in_the_middle_of_a_line_is_no_secret(path, size):
         soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + size, hard))
         try:
-            with pytest.raises(OSError):
+            with pytest.raises(dp.LedgerError, match="cannot be written: File too large"):
                 journal.charge("a", entry(1))
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     with Journal(path) as journal:
         assert journal.interrupted.charged == {}
+
+
+@pytest.mark.parametrize("size", range(0, chain.WIDTH + 1, 16))
+def test_a_disk_that_is_full_at_the_first_line_leaves_no_file(path, monkeypatch, size):
+    def fails(number):
+        os.ftruncate(number, size)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fails)
+        with pytest.raises(dp.LedgerError, match="cannot be opened: No space left"):
+            Journal(path).__enter__()
+    assert not list(path.parent.iterdir())
+    with Journal(path) as journal:
+        write(journal)
+
+
+def test_a_file_system_without_hard_links_has_ledgers_too(path, monkeypatch):
+    def fails(*arguments):
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", fails)
+    with Journal(path) as journal:
+        write(journal)
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+    assert len(dp.Ledger.load(path)) == 2
+
+
+def test_a_new_ledger_is_its_owners_alone_and_an_old_one_keeps_its_mode(path):
+    before = os.umask(0)
+    try:
+        with Journal(path) as journal:
+            write(journal)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    path.chmod(0o664)
+    with Journal(path) as journal:
+        journal.end("again", 1)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o664
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.EIO, errno.ENOLCK])
+def test_errors_of_the_operating_system_are_put_in_words(raw, path, monkeypatch, number):
+    def fails(place, *arguments, **named):
+        raise OSError(number, os.strerror(number), str(place))
+
+    name = "flock" if number == errno.ENOLCK else "open"
+    monkeypatch.setattr(journal_module.fcntl if name == "flock" else os, name, fails)
+    calls = [lambda: Journal(path).__enter__()]
+    calls += [lambda: dp.Ledger.load(path)] if name == "open" else []
+    for call in calls:
+        with pytest.raises(dp.LedgerError, match=f"'ledger.jsonl' .* {os.strerror(number)}") as e:
+            call()
+        assert str(path.parent) not in str(e.value) and e.value.__suppress_context__
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "x" * 5000, "a\0b"])
+def test_names_that_no_file_can_have_are_refused_in_words(path, name):
+    path.touch()
+    for call in (lambda at: Journal(at).__enter__(), dp.Ledger.load):
+        with pytest.raises(dp.LedgerError) as caught:
+            call(path.with_name(name))
+        assert str(path.parent) not in str(caught.value) and len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/null")])
+def test_a_device_keeps_no_ledger(path, make):
+    make(path)
+    for call in (lambda: Journal(path).__enter__(), lambda: dp.Ledger.load(path)):
+        with pytest.raises(dp.LedgerError, match="device or a pipe"):
+            call()
 
 
 @pytest.mark.parametrize("lag", [0, 1])
@@ -346,6 +477,8 @@ TAMPERED = {
     "a line of no object": edited(3, lambda of: [b"[1, 2]\n", *of]),
     "a line without hash": edited(10, lambda of: [b'{"end": "completed"}\n']),
     "a line with a hash of its own": edited(10, lambda of: [b'{"end": "x", "link": "00"}\n']),
+    "a line of brackets": edited(10, lambda of: [b"[" * 200_000 + b"\n"]),
+    "brackets in the first line": lambda raw: b"[" * 200_000,
     "text at the end": edited(10, lambda of: [b"remember the milk\n"]),
     "no last newline": lambda raw: raw[:-1],
     "half of the last line": lambda raw: raw[:-40],
@@ -413,10 +546,91 @@ def test_the_last_line_of_a_killed_run_is_guarded_too(raw, path):
     assert len(dp.Ledger.load(path)["b"].entries) == 1
 
 
-def test_the_first_line_may_lag_by_one_and_not_by_two(raw, path):
+def test_the_first_line_may_lag_by_two_and_not_by_three(raw, path):
+    """By one if it was not rewritten, by two if it did not reach the disk before the next line."""
+    for lag in (1, 2):
+        put(path, with_head(raw, parts(raw)[1], lag=lag))
+        dp.Ledger.load(path)
+    refused(path, with_head(raw, parts(raw)[1], lag=3))
+    refused(path, with_head(raw, parts(raw)[1], b'{"data": "', lag=2))
+
+
+def heads(raw):
+    """For each number of lines, the first line that counts them."""
+    lines = parts(raw)[1]
+    return [with_head(raw, lines[:count])[: chain.WIDTH] for count in range(len(lines) + 1)]
+
+
+def test_a_first_line_that_was_half_rewritten_is_written_anew(raw, path):
+    """Every line is there: it can be computed again."""
+    whole, known = ends(raw), heads(raw)
+    for count in range(1, len(whole)):
+        body = raw[chain.WIDTH :][: whole[count]]
+        for size in range(0, chain.WIDTH, 9):
+            put(path, known[count][:size] + known[count - 1][size:] + body)
+            with Journal(path):
+                pass
+            assert path.read_bytes() == known[count] + body
+    half = known[10][:40] + known[9][40:]
+    refused(path, half + raw[chain.WIDTH :][: whole[9]])
+    refused(path, half[:100])
+
+
+def test_a_new_file_cut_in_the_first_line_is_refused(path):
+    for size in range(chain.WIDTH):
+        refused(path, chain.head()[:size])
+
+
+@pytest.mark.parametrize("place", ["in the value", "over the newline", "between"])
+def test_zeros_in_the_line_that_was_being_written_are_taken_for_a_torn_line(path, place):
+    """A disk that loses power leaves zeros in sectors that it did not write."""
+    with Journal(path) as journal:
+        write(journal, VALUES[:2], end=False)
+        journal.charge("a", entry(2))
+        before = path.stat().st_size
+        journal.release("a", (2, 1), np.ones(150))
+    raw = path.read_bytes()
+    lines = parts(raw)[1]
+    sectors = [k for k in range(0, len(raw), 512) if k >= before]
+    if place == "between":
+        zeros = [(sectors[0], sectors[0] + 512)]
+    elif place == "over the newline":
+        zeros = [(sectors[-1], len(raw))]
+    else:
+        zeros = [(before, sectors[0]), (sectors[1], sectors[1] + 512)]
+    known = with_head(raw, lines[:-1]) + lines[-1]
+    torn = bytearray(known)
+    for begin, end in zeros:
+        torn[begin:end] = bytes(end - begin)
+    put(path, bytes(torn))
+    assert len(dp.Ledger.load(path)["a"].entries) == 2
+    with Journal(path) as journal:
+        assert journal.interrupted.lost["a"] == [entry(2)]
+        assert journal.interrupted.charged["a"] == [entry(1)]
+    for begin, end in ((before + 20, before + 21), (before + 20, before + 90)):
+        torn = bytearray(known)  # but a disk does not leave these
+        torn[begin:end] = bytes(end - begin)
+        refused(path, bytes(torn))
+
+
+def test_a_file_of_which_only_the_length_reached_the_disk_lost_nothing(path):
+    with Journal(path) as journal:
+        write(journal, VALUES[:1], end=False)
+        journal.charge("b", entry(1))
+    raw = path.read_bytes()
+    put(path, raw + bytes(300))
+    with Journal(path) as journal:
+        assert journal.interrupted.charged["b"] == [entry(1)] and not journal.interrupted.lost
+    assert path.read_bytes() == raw
+
+
+def test_what_a_resumed_run_gives_out_again_is_on_disk(raw, path, monkeypatch):
+    """The line of a killed process may have been written, and not forced to the disk."""
     put(path, with_head(raw, parts(raw)[1], lag=1))
-    dp.Ledger.load(path)
-    refused(path, with_head(raw, parts(raw)[1], lag=2))
+    synced = []
+    monkeypatch.setattr(os, "fsync", lambda file: synced.append(path.read_bytes()))
+    with Journal(path):
+        assert synced[-1] == raw
 
 
 def test_a_refusal_shows_no_line_of_the_file(raw, path):
@@ -509,21 +723,164 @@ def test_a_file_is_the_same_behind_a_link(path):
             pass
 
 
+def test_a_file_is_the_same_under_a_hard_link(path):
+    other = path.with_name("other")
+    with Journal(path):
+        os.link(path, other)
+        with pytest.raises(dp.LedgerError, match="'other' is in use"):
+            Journal(other).__enter__()
+        assert len(dp.Ledger.load(other)) == 0
+    with Journal(other):
+        pass
+
+
+def test_nothing_beside_the_ledger_guards_it(path):
+    with Journal(path) as journal:
+        write(journal)
+        assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+HOLDER = (
+    "import sys; from dpcvx.journal import Journal\n"
+    "with Journal(sys.argv[1]): print('open', flush=True); sys.stdin.read()"
+)
+
+
 def test_a_file_is_open_in_one_process_at_a_time(path):
-    script = (
-        "import sys; from dpcvx.journal import Journal\n"
-        "with Journal(sys.argv[1]): print('open', flush=True); sys.stdin.read()"
-    )
-    command = [sys.executable, "-c", script, str(path)]
+    command = [sys.executable, "-c", HOLDER, str(path)]
     with subprocess.Popen(
         command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as other:
         assert other.stdout.readline() == b"open\n"
-        with pytest.raises(dp.LedgerError, match="in use"):
-            Journal(path).__enter__()
+        for name in ("ledger.jsonl", "hard", "soft"):
+            if name == "hard":
+                os.link(path, path.with_name(name))
+            elif name == "soft":
+                path.with_name(name).symlink_to(path)
+            with pytest.raises(dp.LedgerError, match="in use"):
+                Journal(path.with_name(name)).__enter__()
         other.kill()
     with Journal(path):
         pass
+
+
+@pytest.mark.parametrize("how", ["removed", "replaced"])
+def test_a_file_that_is_replaced_before_it_is_locked_is_not_the_ledger(raw, path, how, monkeypatch):
+    lock, files = journal_module.fcntl.flock, []
+
+    def late(number, mode):
+        if not files:
+            files.append(os.fstat(number).st_ino)
+            path.rename(path.with_name("old"))  # its inode is not used again
+            if how == "replaced":
+                path.write_bytes(raw)
+        lock(number, mode)
+
+    monkeypatch.setattr(journal_module.fcntl, "flock", late)
+    with Journal(path) as journal:
+        assert path.stat().st_ino != files[0]
+        assert (journal.ledger is None) is (how == "removed")
+        with pytest.raises(dp.LedgerError, match="in use"):
+            Journal(path).__enter__()
+
+
+@pytest.mark.parametrize("how", ["removed", "replaced"])
+def test_nothing_is_spent_from_a_file_that_is_no_longer_there(path, how):
+    with Journal(path) as journal:
+        write(journal, VALUES[:1], end=False)
+        before = path.read_bytes()
+        path.rename(path.with_name("old"))
+        if how == "replaced":
+            path.write_bytes(before)
+        for _ in range(2):
+            with pytest.raises(dp.LedgerError, match="removed or replaced"):
+                journal.charge("b", entry(1))
+    assert path.with_name("old").read_bytes() == before
+
+
+def forked(do):
+    """Exit status of a forked process that does something, 9 for an error."""
+    pid = os.fork()
+    if pid == 0:
+        status = 9
+        try:
+            status = do() or 0
+        finally:
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+
+
+@needs_fork
+@pytest.mark.parametrize("way", ["ends", "leaves the block", "drops it"])
+def test_a_forked_process_does_not_unlock_the_file(path, way):
+    with Journal(path) as journal:
+        write(journal, VALUES[:1], end=False)
+
+        def child():
+            nonlocal journal
+            if way == "leaves the block":
+                journal.__exit__(None, None, None)
+            elif way == "drops it":
+                del journal
+                gc.collect()
+
+        assert forked(child) == 0
+        with pytest.raises(dp.LedgerError, match="in use by another run"):
+            Journal(path).__enter__()
+        journal.charge("b", entry(1))
+    with Journal(path) as journal:
+        assert len(journal.ledger["b"].entries) == 1
+
+
+@needs_fork
+def test_a_forked_process_writes_nothing(path):
+    with Journal(path) as journal:
+        write(journal, VALUES[:1], end=False)
+        before = path.read_bytes()
+
+        def child():
+            for call in (
+                lambda: journal.charge("b", entry(1)),
+                lambda: journal.release("b", (1, 1), np.ones(2)),
+                lambda: journal.end("completed", 1),
+            ):
+                with pytest.raises(dp.LedgerError, match="forked from one whose run has"):
+                    call()
+            with pytest.raises(dp.LedgerError, match="in use"):
+                Journal(path).__enter__()
+
+        with journal._turn:  # as if a thread were writing
+            assert forked(child) == 0
+        assert path.read_bytes() == before
+
+
+SURVIVED = """
+import os, signal, sys, time
+from dpcvx.journal import Journal
+with Journal(sys.argv[1]):
+    child = os.fork()
+    if child == 0:
+        time.sleep(600)
+    print(child, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@needs_fork
+def test_a_process_that_outlives_a_killed_run_does_not_keep_its_file(path):
+    command = [sys.executable, "-c", SURVIVED, str(path)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as first:
+        survivor = int(first.stdout.readline())
+    try:
+        assert first.returncode == -signal.SIGKILL
+        os.kill(survivor, 0)
+        with Journal(path):
+            pass
+    finally:
+        os.kill(survivor, signal.SIGKILL)
 
 
 def test_agents_in_threads_may_write_at_once(path, monkeypatch):

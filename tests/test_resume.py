@@ -5,6 +5,7 @@ a file. That real processes leave just that is tested with real signals.
 """
 
 import base64
+import errno
 import json
 import os
 import re
@@ -337,10 +338,12 @@ def child(name, seed, where, place):
         if len(count) == place:
             die()
 
-    if where == "fsync":
+    def open_counted(journal):
+        opened(journal)
         os.fsync = fsync
-    else:
-        os.fsync, Journal._open = lambda number: None, open_deadly
+
+    os.fsync = lambda number: None
+    Journal._open = open_counted if where == "fsync" else open_deadly
     plans[name].run(ledger=folder / f"{name} {seed} {where} {place}", seed=seeds[seed])
 
 
@@ -473,7 +476,7 @@ def watch(monkeypatch, touch):
 def test_charges_are_on_disk_before_data_are_touched_and_values_before_they_leave(
     path, name, monkeypatch
 ):
-    synced, touched, given = [b""], [], []
+    synced, touched, given = [], [], []
     plan = PLANS[name]()
 
     def touch():
@@ -504,7 +507,9 @@ def test_charges_are_on_disk_before_data_are_touched_and_values_before_they_leav
         def count(self):
             assert len(left(synced[-1])) == len(touched)
 
-    monkeypatch.setattr(os, "fsync", lambda file: synced.append(path.read_bytes()))
+    monkeypatch.setattr(
+        os, "fsync", lambda file: synced.append(path.exists() and path.read_bytes())
+    )
     watch(monkeypatch, touch)
     monkeypatch.setattr(Exit, "__call__", leaving)
     plan.run(ledger=path, executor=Watched())
@@ -535,13 +540,13 @@ def test_no_value_leaves_when_the_disk_fails(path, line, monkeypatch):
 
     def fails(file):
         count.append(file)
-        if len(count) == line:
-            raise OSError("gone")
+        if len(count) == line + 3:  # three calls make the file
+            raise OSError(errno.EIO, "gone")
 
     with monkeypatch.context() as patch:
         patch.setattr(PrivateOracle, "gradient", answered)
         patch.setattr(os, "fsync", fails)
-        with pytest.raises(OSError, match="gone"):
+        with pytest.raises(dp.LedgerError, match="cannot be written: gone"):
             plan.run(ledger=path, seed=3)
     assert len(answers) == max(0, line - 2) // 2
     same(plan.run(ledger=path, seed=3), plan.run(seed=3))
@@ -942,13 +947,15 @@ def test_noise_before_and_none_after_is_recorded(path):
 
 
 def test_charges_without_noise_are_on_disk_before_data_are_touched(path, monkeypatch):
-    synced, touched = [b""], []
+    synced, touched = [], []
 
     def touch():
         touched.append(True)
         assert len(charged(synced[-1])) == len(touched)
 
-    monkeypatch.setattr(os, "fsync", lambda file: synced.append(path.read_bytes()))
+    monkeypatch.setattr(
+        os, "fsync", lambda file: synced.append(path.exists() and path.read_bytes())
+    )
     watch(monkeypatch, touch)
     noiseless().run(ledger=path)
     assert len(touched) == 4

@@ -603,3 +603,103 @@ def test_in_l1_few_entries_of_a_records_gradient_count_as_few(count):
     assert few <= np.sqrt(count) * l2 * (1 + 1e-8)
     assert few <= sensitivity.l1 * (1 + 1e-8)
     assert (count == 3) == (few > 0.99 * sensitivity.l1)
+
+
+# -- rows of one sign ------------------------------------------------------------------------------
+
+
+def signed_rows(norm, sign, width, seed, change="replace"):
+    """A model that is linear in three rows of one sign, by products with random numbers."""
+    rng = np.random.default_rng(seed)
+    adjacency = dp.Rows(1.7, norm, change)
+    D = dp.Private(shape=(3, width), adjacency=adjacency, name="D", **{sign: True})
+    x, A = cp.Variable(3), rng.normal(size=(3 * width, 3)) * rng.integers(0, 4, (3 * width, 3))
+    form = form_of(cp.vec(D, order="F") @ (A @ x) + cp.sum_squares(x))[1]
+    return form, derive(form), A.T
+
+
+def long(row, norm):
+    """The row of norm one in the same direction; zeros stay."""
+    size = np.linalg.norm(row, norm)
+    return row / size if size else row
+
+
+def pairs_of_rows(J, norm):
+    """Pairs of nonnegative rows of norm one, among them the worst for J in most norms."""
+    width = J.shape[1]
+    directions = [*itertools.product((1.0, -1.0), repeat=width), *np.linalg.svd(J)[2]]
+    directions += [J.T @ np.array(s) for s in itertools.product((1.0, -1.0), repeat=J.shape[0])]
+    for direction in map(np.array, directions):
+        yield long(direction.clip(0), norm), long((-direction).clip(0), norm)
+    corners = [np.zeros(width), *np.eye(width)]
+    yield from itertools.combinations(corners, 2)
+
+
+@pytest.mark.parametrize("p", [1, 2])
+@pytest.mark.parametrize("norm", [1, 2, math.inf])
+@pytest.mark.parametrize(("sign", "width"), [("nonneg", 1), ("nonneg", 4), ("nonpos", 3)])
+def test_rows_of_one_sign_are_charged_what_they_can_do(norm, sign, width, p):
+    """Gradients themselves, at pairs of admissible rows; short of the bound by sqrt(2) at most."""
+    for seed in range(5):
+        form, sensitivity, J = signed_rows(norm, sign, width, seed)
+        bound, worst, x = sensitivity.bound(p).value, 0.0, np.ones(3)
+        side = 1.7 if sign == "nonneg" else -1.7
+        for i in range(3):
+            for rows in pairs_of_rows(J[:, i::3], norm):
+                data = np.zeros((2, 3, width))
+                data[:, i] = side * np.array(rows)
+                one, two = (form.bind([d.ravel(order="F")]).gradient(x) for d in data)
+                worst = max(worst, float(np.linalg.norm(one - two, p)))
+        assert worst <= bound
+        assert worst >= (0.999 if norm != 2 or width == 1 else 0.707) * bound
+
+
+@settings(max_examples=60)
+@given(
+    norm=st.sampled_from([1, 2, math.inf]),
+    p=st.sampled_from([1, 2]),
+    width=st.integers(1, 6),
+    seed=st.integers(0, 10**6),
+)
+def test_no_two_rows_of_one_sign_are_farther_apart_than_their_bounds(norm, p, width, seed):
+    form, sensitivity, _ = signed_rows(norm, "nonneg", width, seed)
+    rng = np.random.default_rng(seed)
+    data = 1.7 * rng.uniform(size=(3, width)) / width
+    other = data.copy()
+    for table in (data, other):
+        row = rng.uniform(size=width) * rng.integers(0, 2, width)
+        table[1] = 1.7 * long(row, norm) * rng.choice([1.0, 1.0, rng.uniform()])
+    one, two = (form.bind([d.ravel(order="F")]).gradient(np.ones(3)) for d in (data, other))
+    assert np.linalg.norm(one - two, p) <= sensitivity.bound(p).value + 1e-12
+    reach = form.private[0].row_reach(p)
+    assert np.linalg.norm(data[1] - other[1], p) <= reach * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("p", [1, 2])
+@pytest.mark.parametrize("norm", [1, 2, math.inf])
+@pytest.mark.parametrize("width", [1, 2, 5])
+def test_the_farthest_rows_of_one_sign_share_no_entry(norm, p, width):
+    spec = signed_rows(norm, "nonpos", width, 0)[0].private[0]
+    one, two = np.zeros((2, width))
+    one[: width // 2], two[width // 2 :] = 1.0, 1.0
+    choices = [(one, two), (np.eye(width)[0], np.eye(width)[-1])]
+    if width == 1:
+        choices = [(np.zeros(1), np.ones(1))]
+    apart = max(np.linalg.norm(long(a, norm) - long(b, norm), p) for a, b in choices)
+    assert spec.row_reach(p) == pytest.approx(1.7 * apart, rel=1e-12)
+
+
+def test_added_rows_of_one_sign_and_replaced_ones_of_any_are_charged_as_before():
+    for norm in (1, 2, math.inf):
+        form = signed_rows(norm, "nonneg", 4, 0, "add or remove")[0]
+        assert form.private[0].row_reach(2) == 1.7 * max(1.0, 4 ** (1 / 2 - 1 / norm))
+    D = dp.Private(shape=(3, 4), adjacency=dp.Rows(1.0), name="D")
+    assert D.spec.row_reach(2) == 2.0 and D.spec.row_reach(1) == 4.0
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e200])
+def test_rows_of_one_sign_stay_inside_floating_point(scale):
+    D = dp.Private(shape=(2, 2), adjacency=dp.Rows(1.0, 1), name="D", nonneg=True)
+    x = cp.Variable(2)
+    found = derive(form_of(scale * cp.sum(cp.multiply(D, cp.vstack([x, x]))))[1])
+    assert found.l2 == pytest.approx(math.sqrt(2) * scale, rel=1e-6)

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..conic import Outcome
+from ..guard import frameless
 from ..program import Program
 from .base import Answer, Local, Oracle, Requirements
 from .consensus import Broadcast, ConsensusMethod
@@ -37,6 +38,7 @@ class AgentState:
     outcome: Outcome
 
 
+@frameless
 @dataclass(frozen=True)
 class ADMM(ConsensusMethod[AgentState]):
     """Consensus ADMM with exact local minimisation.

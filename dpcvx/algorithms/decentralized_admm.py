@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 
 from ..arguments import check_positive, finite, show
 from ..errors import ModelError
+from ..guard import frameless
 from ..program import Program
 from ..projection import Descent, Minimisation
 from .base import Local, Oracle, Requirements
@@ -45,6 +46,7 @@ Array = NDArray[np.float64]
 _LONGEST = 12
 
 
+@frameless
 @dataclass(frozen=True)
 class DecentralizedADMM(NeighbourMethod):
     """ADMM over a network, with random weights between an agent and its neighbours.

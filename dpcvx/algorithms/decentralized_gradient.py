@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from ..arguments import show, whole
 from ..errors import ModelError
+from ..guard import frameless
 from ..program import Program
 from ..projection import Descent
 from .base import Local, Oracle, Requirements
@@ -43,6 +44,7 @@ Aggregate = Literal["mixing", "mean", "pair", "range"]
 AGGREGATES: tuple[Aggregate, ...] = ("mixing", "mean", "pair", "range")
 
 
+@frameless
 @dataclass(frozen=True)
 class DecentralizedGradient(NeighbourMethod):
     """Gradient descent over a network.

@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from ..arguments import check_positive, finite, show
 from ..curvature import smoothness
 from ..errors import ModelError
+from ..guard import frameless
 from ..network import Network
 from ..program import Program
 from ..secret_state import Recipe
@@ -66,6 +67,7 @@ class Memory:
     turns: int = 0
 
 
+@frameless
 @dataclass(frozen=True)
 class DPP2(SecretPointMethod[Memory]):
     """Primal-dual method with secret points, for smooth objectives, convex or not.

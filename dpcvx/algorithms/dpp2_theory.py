@@ -66,6 +66,7 @@ from scipy.special import logsumexp
 
 from ..arguments import check_positive, finite, make_plain, show, whole
 from ..errors import ModelError
+from ..guard import frameless
 from ..network import Network
 
 Array = NDArray[np.float64]
@@ -80,6 +81,7 @@ _SMALL_SHARES = np.geomspace(1e-3, 0.98, 40)
 # Step sizes ---------------------------------------------------------------------------------------
 
 
+@frameless
 @dataclass(frozen=True)
 class Parameters:
     """What conditions (24) to (27) are about.
@@ -415,6 +417,7 @@ def _check_smoothness(M: object) -> None:
 # Privacy ------------------------------------------------------------------------------------------
 
 
+@frameless
 @dataclass(frozen=True)
 class Schedule:
     """What one agent sends over a run, and the noise on it.

@@ -34,6 +34,7 @@ from ..conic import ConicProgram, Outcome
 from ..coupling import Eliminated, eliminate
 from ..curvature import SLACK, below, convex, smoothness, strong_convexity
 from ..errors import ModelError, PrivacyError
+from ..guard import frameless
 from ..last_iterate import ORDERS, LastIterate, Order
 from ..program import LocalProgram, Program
 from ..projection import Contraction, Descent
@@ -235,6 +236,7 @@ class Server:
     mismatch: float = math.nan
 
 
+@frameless
 @dataclass(frozen=True)
 class GradientADMM(Algorithm[Server, Outcome]):
     """Gradient ADMM with noise on x, one user per round.

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arguments import check_positive
+from ..guard import frameless
 from ..program import Program
 from ..secret_state import Recipe
 from .base import Local, Oracle
@@ -53,6 +54,7 @@ class Tracker:
     turns: int = 0
 
 
+@frameless
 @dataclass(frozen=True)
 class GradientTracking(SecretPointMethod[Tracker]):
     """Gradient tracking over a network, for smooth objectives, convex or not.

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from ..arguments import positive_finite, show, whole
 from ..conic import Outcome
 from ..errors import ModelError
+from ..guard import frameless
 from ..program import Program
 from ..projection import ProximalStep
 from .base import Answer, Local, Oracle, Requirements
@@ -43,6 +44,7 @@ class AgentState:
     outcome: Outcome
 
 
+@frameless
 @dataclass(frozen=True)
 class LinearizedADMM(ConsensusMethod[AgentState]):
     """Linearised consensus ADMM; every iterate lies in its agent's constraint set.

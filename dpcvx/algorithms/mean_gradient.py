@@ -16,6 +16,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ..guard import frameless
 from ..program import LocalProgram, Program
 from ..projection import Descent
 from .base import Local, Oracle, Requirements
@@ -27,6 +28,7 @@ from .walker import Walker, moved
 Array = NDArray[np.float64]
 
 
+@frameless
 @dataclass(frozen=True)
 class MeanGradient(SummedMethod):
     """Gradient descent of agents that hear the mean of all points, and no single one.

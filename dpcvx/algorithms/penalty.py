@@ -9,6 +9,7 @@ from typing import Protocol, Self
 
 from ..arguments import finite, positive_finite, show, whole
 from ..errors import ModelError
+from ..guard import frameless
 
 
 class PenaltyRule(Protocol):
@@ -23,6 +24,7 @@ class PenaltyRule(Protocol):
         ...
 
 
+@frameless
 @dataclass(frozen=True)
 class ConstantPenalty:
     """``rho_t = rho``."""
@@ -44,6 +46,7 @@ class ConstantPenalty:
         return f"rho = {self.rho:g}"
 
 
+@frameless
 @dataclass(frozen=True)
 class GrowingPenalty:
     """``rho_t = min(1e9, c1 * 1.2^floor(t / Tc) + c2 / epsilon)``, Ryu and Kim (73).
@@ -85,6 +88,7 @@ class GrowingPenalty:
         return f"rho_t = {self.c1:g} * 1.2^floor(t / {self.Tc}) + {self.c2:g} / {epsilon}"
 
 
+@frameless
 @dataclass(frozen=True)
 class ResidualBalancing:
     """Double or halve rho where primal and dual residual differ by more than a factor.

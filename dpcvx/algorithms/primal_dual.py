@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arguments import check_positive
+from ..guard import frameless
 from ..program import Program
 from ..projection import Descent
 from .base import Local, Oracle, Requirements
@@ -31,6 +32,7 @@ from .walker import Walker
 Array = NDArray[np.float64]
 
 
+@frameless
 @dataclass(frozen=True)
 class PrimalDual(NeighbourMethod):
     """Primal-dual gradient method over a network.

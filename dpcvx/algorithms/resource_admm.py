@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from ..arguments import check_positive, finite, show
 from ..curvature import smoothness, strong_convexity
 from ..errors import ModelError
+from ..guard import frameless
 from ..program import LocalProgram, Program
 from ..projection import Descent, Minimisation
 from .base import Local, Oracle, Requirements
@@ -34,6 +35,7 @@ from .walker import Walker, check_exact, minimisation, moved
 Array = NDArray[np.float64]
 
 
+@frameless
 @dataclass(frozen=True)
 class ResourceADMM(SummedMethod):
     """ADMM for agents that are tied by ``coupling=`` and share no variables.

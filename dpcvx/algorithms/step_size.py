@@ -13,6 +13,7 @@ from typing import Protocol, Self
 from ..arguments import check_positive, positive_finite, show
 from ..curvature import smoothness, strong_convexity
 from ..errors import ModelError
+from ..guard import frameless
 from ..program import Program
 from .penalty import check_step_epsilon
 
@@ -38,6 +39,7 @@ class StepRule(Protocol):
         ...
 
 
+@frameless
 @dataclass(frozen=True)
 class ConstantStep:
     """``eta_t = eta``.
@@ -74,6 +76,7 @@ class ConstantStep:
         return "eta = 1/L" if self.value is None else f"eta = {self.value:.6g}"
 
 
+@frameless
 @dataclass(frozen=True)
 class GeometricStep:
     """``eta_t = first * ratio^(t - 1)``: what a run moves in all is bounded.
@@ -121,6 +124,7 @@ class GeometricStep:
         return f"eta_t = {first} * {self.ratio:.6g}^(t - 1)"
 
 
+@frameless
 @dataclass(frozen=True)
 class SmoothStep:
     """``eta_t = 1 / (L + sqrt(t) / epsilon)`` for L-smooth objectives (25a).
@@ -183,6 +187,7 @@ class SqrtStep:
         return "eta_t = 1 / sqrt(t)"
 
 
+@frameless
 @dataclass(frozen=True)
 class StronglyConvexStep:
     """``eta_t = 2 / (alpha (t + 2))`` for alpha-strongly convex objectives (27a).

@@ -27,6 +27,7 @@ from .. import errors
 from ..arguments import show, whole
 from ..entries import Entry
 from ..errors import DpcvxError, ModelError, PrivacyError
+from ..guard import frameless
 from ..journal import Journal
 from .threads import available_cores
 
@@ -53,6 +54,7 @@ class Processes:
         If `workers` is not a positive int, or this platform cannot fork.
     """
 
+    @frameless
     def __init__(self, workers: int | None = None) -> None:
         if workers is not None and not whole(workers, 1):
             raise ModelError(f"dp.Processes(workers={show(workers)}) must be an int of at least 1.")

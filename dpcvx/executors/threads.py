@@ -9,6 +9,7 @@ from typing import Any
 
 from ..arguments import show, whole
 from ..errors import ModelError
+from ..guard import frameless
 from ..journal import Journal
 
 
@@ -29,6 +30,7 @@ class Threads:
         If `workers` is not a positive int.
     """
 
+    @frameless
     def __init__(self, workers: int | None = None) -> None:
         if workers is not None and not whole(workers, 1):
             raise ModelError(f"dp.Threads(workers={show(workers)}) must be an int of at least 1.")
@@ -46,7 +48,10 @@ class Threads:
         self._agents = [factory() for factory in factories]
 
     def map(self, method: str, *common: Any, each: Sequence[Any] | None = None) -> list[Any]:
-        """Call all agents and wait for all; the first agent's error is raised."""
+        """Call all agents and wait for all; the first agent's error is raised.
+
+        An interrupt is passed on at once: turns that have not begun never do, and cost nothing.
+        """
         assert self._pool is not None
         own = [()] * len(self._agents) if each is None else [(message,) for message in each]
         calls: list[Future[Any]] = [
@@ -64,7 +69,8 @@ class Threads:
         """Drop the agents and with them their data."""
         self._agents = []
         if self._pool is not None:
-            self._pool.shutdown()
+            # After an interrupt turns may be queued: those that began are waited for, no others.
+            self._pool.shutdown(cancel_futures=True)
             self._pool = None
 
 

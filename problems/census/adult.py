@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +11,9 @@ import numpy as np
 from problems.census.columns import COLUMNS, Column, normalised
 from problems.census.errors import CensusError
 from problems.census.records import Records
+from problems.files import text
 
+_NUMBER = re.compile(r"-?[0-9]{1,15}(\.[0-9]{1,15})?")
 _LABELS = {"<=50K": -1.0, ">50K": 1.0}
 
 
@@ -30,15 +32,14 @@ def read_adult(path: str | Path) -> Records:
     CensusError
         If the file cannot be read or a line is broken; values are not shown.
     """
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise CensusError(
-            f"'{path}' cannot be read as text ({type(error).__name__}). Give the path of "
-            "adult.data or adult.test from the UCI repository."
-        ) from None
+    content = text(
+        Path(path),
+        f"'{path}'",
+        CensusError,
+        "Give the path of adult.data or adult.test from the UCI repository.",
+    )
     rows, labels = [], []
-    for number, words in _lines(text):
+    for number, words in _lines(content):
         if len(words) != len(COLUMNS) + 1:
             raise CensusError(
                 f"Line {number} of '{path}' has {len(words)} values, not the {len(COLUMNS) + 1} of "
@@ -61,8 +62,8 @@ def read_adult(path: str | Path) -> Records:
     return Records(normalised(np.array(rows, float)), np.array(labels))
 
 
-def _lines(text: str) -> Iterator[tuple[int, list[str]]]:
-    for number, line in enumerate(text.splitlines(), 1):
+def _lines(content: str) -> Iterator[tuple[int, list[str]]]:
+    for number, line in enumerate(content.split("\n"), 1):
         if line.strip() and not line.startswith("|"):
             yield number, [word.strip() for word in line.split(",")]
 
@@ -70,8 +71,4 @@ def _lines(text: str) -> Iterator[tuple[int, list[str]]]:
 def _value(word: str, column: Column) -> float | None:
     if column.codes:
         return float(column.codes.index(word)) if word in column.codes else None
-    try:
-        value = float(word)
-    except ValueError:
-        return None
-    return value if math.isfinite(value) else None
+    return float(word) if _NUMBER.fullmatch(word) else None

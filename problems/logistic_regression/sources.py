@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import math
+import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpcvx.arguments import positive_finite
+from problems.logistic_regression.arrays import read_arrays
 from problems.logistic_regression.dataset import (
     Dataset,
     Records,
@@ -16,9 +22,12 @@ from problems.logistic_regression.dataset import (
 from problems.logistic_regression.errors import DatasetError
 from problems.logistic_regression.idx import read_idx
 from problems.logistic_regression.leaf import read_leaf
+from problems.logistic_regression.numbers import flat, real_numbers, whole_numbers
 
+_MOST_CLASSES = 10_000
 _FEMNIST_CLASSES = 62  # digits, capital and small letters
 _ARRAYS = ("features", "labels", "classes", "scale")
+_TEST_ARRAYS = ("test_features", "test_labels")
 
 
 def read_dataset(
@@ -56,12 +65,12 @@ def read_dataset(
     if source == "digits":
         records, classes = _digits()
         train, tested = held_out(records, test, seed)
-    elif path.is_file() and path.suffix == ".npz":
+    elif path.suffix == ".npz" and os.path.lexists(path):
         train, tested, classes = _arrays(path, test, seed)
-    elif path.is_dir() and (path / "train").is_dir():
+    elif os.path.isdir(path / "train"):
         train, tested = _femnist(path)
         classes = _FEMNIST_CLASSES
-    elif path.is_dir():
+    elif os.path.isdir(path):  # False for names that the system does not take
         train, tested = (_mnist(path, part) for part in ("train", "t10k"))
         classes = 10
     else:
@@ -97,7 +106,7 @@ def _mnist(folder: Path, part: str) -> Records:
             f"{labels.shape}; expected are images (count, rows, columns) and labels (count,). "
             "Perhaps a file was renamed."
         )
-    return Records(images.reshape(images.shape[0], -1) / 255, labels.astype(np.int64))
+    return Records(flat(images) / 255, labels.astype(np.int64))
 
 
 def _found(folder: Path, name: str) -> Path:
@@ -129,25 +138,47 @@ def _femnist(folder: Path) -> tuple[Records, Records]:
 
 
 def _arrays(path: Path, test: float, seed: int) -> tuple[Records, Records, int]:
-    with np.load(path, allow_pickle=False) as content:
-        arrays = {name: content[name] for name in content.files}
-    missing = [name for name in _ARRAYS if name not in arrays]
-    if missing:
+    arrays = read_arrays(path, _ARRAYS, ("writer", *_TEST_ARRAYS))
+    scale, classes = (_constant(arrays, name, path) for name in ("scale", "classes"))
+    if classes != math.floor(classes) or classes > _MOST_CLASSES:
         raise DatasetError(
-            f"'{path}' lacks {', '.join(missing)}. Save it with numpy.savez(path, features=..., "
-            "labels=..., classes=10, scale=255); classes and scale are public constants."
+            f"'{path}' has a number of classes that is no whole number up to {_MOST_CLASSES}. Save "
+            "classes=10 or the like."
         )
-    scale, classes = float(arrays["scale"]), int(arrays["classes"])
-    records = Records(
-        _rows(arrays["features"]) / scale, arrays["labels"].astype(np.int64), arrays.get("writer")
+    records = _labelled(path, arrays, "features", "labels", scale, arrays.get("writer"))
+    given = [name for name in _TEST_ARRAYS if name in arrays]
+    if not given:
+        return *held_out(records, test, seed), int(classes)
+    if len(given) < len(_TEST_ARRAYS):
+        other = next(name for name in _TEST_ARRAYS if name not in given)
+        raise DatasetError(f"'{path}' has {given[0]} without {other}. Save both, or none.")
+    return records, _labelled(path, arrays, *_TEST_ARRAYS, scale), int(classes)
+
+
+def _constant(arrays: Mapping[str, NDArray[Any]], name: str, path: Path) -> float:
+    value = arrays[name]
+    if value.size != 1 or not positive_finite(value.item()):
+        raise DatasetError(
+            f"'{path}' has no single positive number as {name}. Save a public constant, such as "
+            f"{name}={255 if name == 'scale' else 10}."
+        )
+    return float(value.item())
+
+
+def _labelled(
+    path: Path,
+    arrays: Mapping[str, NDArray[Any]],
+    features: str,
+    labels: str,
+    scale: float,
+    writer: NDArray[Any] | None = None,
+) -> Records:
+    pixels = real_numbers(arrays[features], f"{features} of '{path}'")
+    with np.errstate(over="ignore", invalid="ignore"):
+        # `Records` refuses what overflows here.
+        rows = flat(pixels) / scale
+    return Records(
+        rows,
+        whole_numbers(arrays[labels], f"{labels} of '{path}'"),
+        None if writer is None else whole_numbers(writer, f"writer of '{path}'"),
     )
-    if "test_features" not in arrays:
-        return *held_out(records, test, seed), classes
-    if "test_labels" not in arrays:
-        raise DatasetError(f"'{path}' has test_features without test_labels. Save both, or none.")
-    labels = arrays["test_labels"].astype(np.int64)
-    return records, Records(_rows(arrays["test_features"]) / scale, labels), classes
-
-
-def _rows(features: NDArray[np.generic]) -> NDArray[np.float64]:
-    return features.reshape(features.shape[0], -1).astype(float) if features.ndim else np.zeros(0)

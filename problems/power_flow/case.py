@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, fields
 import numpy as np
 from numpy.typing import NDArray
 
+from dpcvx.arguments import positive_finite
+from problems.power_flow.checks import MOST_POWER, finite, integers, limits, ordered, within
 from problems.power_flow.errors import CaseError
 from problems.power_flow.matpower import Tables
 from problems.power_flow.sources import Source, tables
@@ -18,6 +20,16 @@ _ISOLATED = 4
 _DEFAULT_ANGLE = 60.0
 _POLYNOMIAL = 2
 _DEGREE = 2
+# Sizes far beyond those of real networks; see `checks.within`.
+_BASE = (1e-4, 1e6)
+_MOST_VOLTAGE = 10.0
+_IMPEDANCE = (1e-7, 1e6)
+_RATIO = (0.1, 10.0)
+_MOST_COST = 1e9
+# Equivalents of reduced networks and of three-winding transformers have negative resistances, in
+# pglib-opf up to 0.24 times the reactance with three thousand buses or less. Larger ones are mostly
+# wrong signs.
+_NEGATIVE_RESISTANCE = 0.25
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,8 +187,34 @@ class Case:
         """Loads in per unit, shape (buses, 2), columns P and Q."""
         return np.column_stack((self.bus.pd, self.bus.qd))
 
+    def scaled_load(self, load_scale: float) -> Floats:
+        """`load` times a factor.
 
-def read_case(source: Source) -> Case:
+        Raises
+        ------
+        CaseError
+            The factor is not a positive number, or makes a load larger than any network's.
+        """
+        if not positive_finite(load_scale):
+            raise CaseError(
+                f"load_scale={load_scale!r} must be a positive finite number; 1.0 keeps the loads "
+                "of the file."
+            )
+        # Divided first, since the product may overflow.
+        if np.any(np.abs(self.load) > MOST_POWER / self.base_mva / load_scale):
+            raise CaseError(
+                f"load_scale={load_scale:g} makes a load of {self.name} larger than "
+                f"{MOST_POWER:g} MW, thrice what the whole world uses. Write a smaller factor."
+            )
+        return load_scale * self.load
+
+    @property
+    def equivalents(self) -> tuple[int, ...]:
+        """Rows, from 1, of branches in service whose resistance is negative."""
+        return tuple(int(row) for row in self.branch.row[self.branch.r < 0])
+
+
+def read_case(source: Source, *, equivalents: bool = False) -> Case:
     """Read a network.
 
     Parameters
@@ -185,31 +223,42 @@ def read_case(source: Source) -> Case:
         Number or name of a bundled case, name of a case of pglib-opf, path of a MATPOWER version 2
         ``.m`` file, ppc dict, `matpowercaseframes.CaseFrames` or pandapower net; see
         `sources.tables` for what each becomes.
+    equivalents : bool
+        Take resistances of any negative value: the branches stand for reduced networks. The
+        relaxation may draw power from them.
 
     Returns
     -------
     Case
         Elements out of service and isolated buses (type 4) with what hangs on them are left out.
-        Angle bounds at or beyond 90 degrees, absent, or both 0 become 60 degrees.
+        Angle bounds at or beyond 90 degrees, absent, or both 0 become 60 degrees. Limits on power
+        beyond 1e7 MW are none.
 
     Raises
     ------
     CaseError
-        The source is missing, truncated or inconsistent, or uses what the model cannot represent
-        (piecewise linear or non-convex cost, degree above 2, direct-current lines in service).
+        The source is missing, truncated or inconsistent, has numbers that no network has (zero
+        or tiny impedances, resistances below minus a quarter of the reactance, voltages in kV), or
+        uses what the model cannot represent (piecewise linear or non-convex cost, degree above 2,
+        direct-current lines in service).
     """
-    return _build(tables(source))
+    return _build(tables(source), equivalents)
 
 
-def _build(tables: Tables) -> Case:
+def _build(tables: Tables, equivalents: bool) -> Case:
     base = tables.base_mva
-    if np.any(tables.dcline[:, 2:3] > 0):
+    if not _BASE[0] <= base <= _BASE[1]:
+        raise CaseError(
+            f"{tables.name}: baseMVA is outside {_BASE[0]:g} to {_BASE[1]:g} MVA; in per unit all "
+            "numbers would be huge or tiny. Write megavolt-amperes, usually 100."
+        )
+    if len(tables.dcline) and len(_in_service(tables.name, "dcline", tables.dcline, 2)):
         raise CaseError(
             f"{tables.name}: dcline has lines in service, which the model does not represent; "
             "their transfer would be lost. Switch them off or model them as generators."
         )
     bus, isolated, position = _buses(tables, base)
-    branch = _branches(tables, position, base)
+    branch = _branches(tables, position, base, equivalents)
     return Case(
         name=tables.name.removesuffix(".m"),
         base_mva=base,
@@ -225,18 +274,25 @@ def _buses(tables: Tables, base: float) -> tuple[Buses, tuple[int, ...], dict[in
     """Buses in service, ids of isolated ones, and position by id (-1 for an isolated bus)."""
     table = tables.bus
     file = tables.name
-    _finite(file, "bus", table, np.arange(len(table)), {"bus_i": 0})
-    ids = table[:, 0].astype(np.int64)
-    for row in np.flatnonzero((ids != table[:, 0]) | (ids < 1)):
+    rows = np.arange(len(table))
+    finite(file, "bus", rows, "bus_i", table[:, 0])
+    for row in rows[(np.floor(table[:, 0]) != table[:, 0]) | (table[:, 0] < 1)]:
         raise CaseError(
             f"{file}: bus row {row + 1} has an id that is not a positive integer; branches and "
             "generators refer to buses by id. Number the buses 1, 2, ..."
         )
+    ids = integers(file, "bus", rows, "bus_i", table[:, 0])
     unique, counts = np.unique(ids, return_counts=True)
     for repeated in unique[counts > 1]:
         raise CaseError(
             f"{file}: bus {repeated} occurs in more than one row of bus; references to it are "
             "ambiguous. Give every bus its own id."
+        )
+    for row in rows[~np.isin(table[:, 1], (1, 2, 3, _ISOLATED))]:
+        raise CaseError(
+            f"{file}: bus row {row + 1} has a type that is none of 1 (load), 2 (generator), 3 "
+            "(reference) and 4 (isolated, left out), so it is unclear whether the bus is in "
+            "service. Write one of them."
         )
     kept = table[:, 1] != _ISOLATED
     if not kept.any():
@@ -246,9 +302,21 @@ def _buses(tables: Tables, base: float) -> tuple[Buses, tuple[int, ...], dict[in
         )
     rows = np.flatnonzero(kept)
     table = table[rows]
-    columns = {"Pd": 2, "Qd": 3, "Gs": 4, "Bs": 5, "area": 6, "baseKV": 9, "zone": 10}
-    _finite(file, "bus", table, rows, columns)
-    _ordered(file, "bus", rows, "Vmin", table[:, 12], "Vmax", table[:, 11])
+    for name, column, unit in (
+        ("Pd", 2, "MW"),
+        ("Qd", 3, "MVAr"),
+        ("Gs", 4, "MW"),
+        ("Bs", 5, "MVAr"),
+    ):
+        within(file, "bus", rows, name, table[:, column], MOST_POWER, unit)
+    within(file, "bus", rows, "baseKV", table[:, 9], 1e5, "kV", least=0)
+    ordered(file, "bus", rows, "Vmin", table[:, 12], "Vmax", table[:, 11])
+    for row in rows[_beyond(table[:, 11], _MOST_VOLTAGE) | (table[:, 12] > _MOST_VOLTAGE)]:
+        raise CaseError(
+            f"{file}: bus row {row + 1} has a voltage limit above {_MOST_VOLTAGE:g} per unit, "
+            "which looks like kilovolts. Divide it by the base voltage (1.1 is usual), or write "
+            "Inf for no upper limit."
+        )
     for row in rows[table[:, 11] <= 0]:
         raise CaseError(
             f"{file}: bus row {row + 1} has Vmax <= 0; no voltage satisfies it. Write Vmax in per "
@@ -265,8 +333,8 @@ def _buses(tables: Tables, base: float) -> tuple[Buses, tuple[int, ...], dict[in
         # A negative lower bound on a magnitude says nothing; its square would.
         vmin=np.maximum(table[:, 12], 0.0),
         vmax=table[:, 11].copy(),
-        area=table[:, 6].astype(np.int64),
-        zone=table[:, 10].astype(np.int64),
+        area=integers(file, "bus", rows, "area", table[:, 6]),
+        zone=integers(file, "bus", rows, "zone", table[:, 10]),
         base_kv=table[:, 9].copy(),
     )
     return buses, tuple(int(bus) for bus in ids[~kept]), position
@@ -277,9 +345,9 @@ def _generators(tables: Tables, position: dict[int, int], base: float) -> Genera
     rows = _in_service(file, "gen", tables.gen, 7)
     bus = _positions(file, "gen", tables.gen, rows, 0, position)
     rows, bus = rows[bus >= 0], bus[bus >= 0]
-    table = tables.gen[rows]
-    _ordered(file, "gen", rows, "Pmin", table[:, 9], "Pmax", table[:, 8])
-    _ordered(file, "gen", rows, "Qmin", table[:, 4], "Qmax", table[:, 3])
+    table = limits(tables.gen[rows])
+    ordered(file, "gen", rows, "Pmin", table[:, 9], "Pmax", table[:, 8])
+    ordered(file, "gen", rows, "Qmin", table[:, 4], "Qmax", table[:, 3])
     cost = _costs(tables, rows)
     return Generators(
         bus=bus,
@@ -321,16 +389,22 @@ def _polynomial(row: Floats, where: str) -> Floats:
             "coefficients c2, c1, c0."
         )
     count = row[3]
-    if not (count >= 0 and count == np.floor(count) and 4 + count <= len(row)):
+    if not (count >= 1 and count == np.floor(count) and 4 + count <= len(row)):
         raise CaseError(
             f"{where} has an impossible number of coefficients in column 4 for {len(row)} columns; "
-            "the polynomial would be cut. Write as many coefficients as column 4 says."
+            "the polynomial would be cut. Write as many coefficients as column 4 says, at least "
+            "one (0 for power that costs nothing)."
         )
-    coefficients = row[4 : 4 + int(count)]
-    if not np.all(np.isfinite(coefficients)):
+    coefficients, rest = row[4 : 4 + int(count)], row[4 + int(count) :]
+    if np.any(rest != 0):
         raise CaseError(
-            f"{where} has a coefficient that is not a finite number, so the cost is undefined. "
-            "Write a finite number."
+            f"{where} has more coefficients than column 4 says; some would be left out. Write "
+            "their number in column 4, and 0 after the last one."
+        )
+    if not np.all(np.abs(coefficients) <= _MOST_COST):
+        raise CaseError(
+            f"{where} has a coefficient that is not a finite number up to {_MOST_COST:g} in size, "
+            "so the cost is undefined or all others vanish beside it. Write $/h for power in MW."
         )
     if np.any(coefficients[: -_DEGREE - 1] != 0):
         raise CaseError(
@@ -347,7 +421,7 @@ def _polynomial(row: Floats, where: str) -> Floats:
     return result
 
 
-def _branches(tables: Tables, position: dict[int, int], base: float) -> Branches:
+def _branches(tables: Tables, position: dict[int, int], base: float, equivalents: bool) -> Branches:
     file = tables.name
     rows = _in_service(file, "branch", tables.branch, 10)
     start = _positions(file, "branch", tables.branch, rows, 0, position)
@@ -355,7 +429,14 @@ def _branches(tables: Tables, position: dict[int, int], base: float) -> Branches
     kept = (start >= 0) & (end >= 0)
     rows, start, end = rows[kept], start[kept], end[kept]
     table = tables.branch[rows]
-    _finite(file, "branch", table, rows, {"r": 2, "x": 3, "b": 4, "ratio": 8, "angle": 9})
+    for name, column, most, unit in (
+        ("r", 2, _IMPEDANCE[1], "per unit"),
+        ("x", 3, _IMPEDANCE[1], "per unit"),
+        ("b", 4, _IMPEDANCE[1], "per unit"),
+        ("angle", 9, 360.0, "degrees"),
+    ):
+        within(file, "branch", rows, name, table[:, column], most, unit)
+    finite(file, "branch", rows, "ratio", table[:, 8])
     for row in rows[start == end]:
         raise CaseError(
             f"{file}: branch row {row + 1} joins a bus to itself; it has no voltage difference. "
@@ -365,6 +446,19 @@ def _branches(tables: Tables, position: dict[int, int], base: float) -> Branches
         raise CaseError(
             f"{file}: branch row {row + 1} has zero impedance (r = x = 0), so its admittance is "
             "infinite. Merge its two buses or give it a small reactance such as 1e-4."
+        )
+    for row in rows[np.hypot(table[:, 2], table[:, 3]) < _IMPEDANCE[0]]:
+        raise CaseError(
+            f"{file}: branch row {row + 1} has an impedance below {_IMPEDANCE[0]:g} per unit, a "
+            "short circuit beside which all others vanish. Merge its two buses or give it a small "
+            "reactance such as 1e-4."
+        )
+    produces = table[:, 2] < -_NEGATIVE_RESISTANCE * np.abs(table[:, 3])
+    for row in rows[produces & (not equivalents)]:
+        raise CaseError(
+            f"{file}: branch row {row + 1} has a negative resistance r beyond a quarter of its "
+            "reactance x: it would produce power from nothing. Write r >= 0, or, if the branch "
+            "stands for a reduced network, read_case(..., equivalents=True) or --equivalents."
         )
     for row in rows[~(table[:, 5] >= 0)]:
         raise CaseError(
@@ -376,6 +470,9 @@ def _branches(tables: Tables, position: dict[int, int], base: float) -> Branches
             f"{file}: branch row {row + 1} has a negative turns ratio, which no transformer has. "
             "Write a positive ratio, or 0 for a line."
         )
+    taps = np.where(table[:, 8] == 0, 1.0, table[:, 8])
+    within(file, "branch", rows, "ratio", taps, _RATIO[1], "(off nominal)", least=_RATIO[0])
+    rate = limits(table[:, 5])
     angmin, angmax = _angles(file, table, rows)
     return Branches(
         from_bus=start,
@@ -383,9 +480,9 @@ def _branches(tables: Tables, position: dict[int, int], base: float) -> Branches
         r=table[:, 2].copy(),
         x=table[:, 3].copy(),
         b=table[:, 4].copy(),
-        tap=np.where(table[:, 8] == 0, 1.0, table[:, 8]),
+        tap=taps,
         shift=np.radians(table[:, 9]),
-        rate=np.where(table[:, 5] == 0, np.inf, table[:, 5] / base),
+        rate=np.where(rate == 0, np.inf, rate / base),
         angmin=angmin,
         angmax=angmax,
         row=rows + 1,
@@ -398,7 +495,7 @@ def _angles(file: str, table: Floats, rows: Ints) -> tuple[Floats, Floats]:
         bound = np.full(len(rows), np.radians(_DEFAULT_ANGLE))
         return -bound, bound
     low, high = table[:, 11], table[:, 12]
-    _ordered(file, "branch", rows, "angmin", low, "angmax", high)
+    ordered(file, "branch", rows, "angmin", low, "angmax", high)
     free = (low == 0) & (high == 0)
     low = np.where(free | (low <= -90), -_DEFAULT_ANGLE, low)
     high = np.where(free | (high >= 90), _DEFAULT_ANGLE, high)
@@ -430,8 +527,20 @@ def _pairs(branch: Branches) -> Pairs:
 
 
 def _in_service(file: str, matrix: str, table: Floats, column: int) -> Ints:
-    _finite(file, matrix, table, np.arange(len(table)), {"status": column})
-    return np.flatnonzero(table[:, column] > 0)
+    rows = np.arange(len(table))
+    finite(file, matrix, rows, "status", table[:, column])
+    # MATPOWER takes a generator for in service where this is positive, a branch where it is not 0.
+    for row in rows[~np.isin(table[:, column], (0, 1))]:
+        raise CaseError(
+            f"{file}: {matrix} row {row + 1} has a status that is neither 1 (in service) nor 0 "
+            f"(out of service). Write one of them in column {column + 1}."
+        )
+    return np.flatnonzero(table[:, column])
+
+
+def _beyond(values: Floats, most: float) -> NDArray[np.bool_]:
+    """Where values are finite and above `most`."""
+    return np.isfinite(values) & (values > most)
 
 
 def _positions(
@@ -447,24 +556,3 @@ def _positions(
             )
         found[at] = position[int(bus)]
     return found
-
-
-def _finite(file: str, matrix: str, table: Floats, rows: Ints, columns: dict[str, int]) -> None:
-    for name, column in columns.items():
-        for row in rows[~np.isfinite(table[:, column])]:
-            raise CaseError(
-                f"{file}: {matrix} row {row + 1} has a {name} that is not a finite number; the "
-                "equations would be undefined. Write a finite number."
-            )
-
-
-def _ordered(
-    file: str, matrix: str, rows: Ints, lower: str, low: Floats, upper: str, high: Floats
-) -> None:
-    # Negated so that NaN fails too; infinite bounds are allowed on their own side only.
-    wrong = ~((low <= high) & (low < np.inf) & (high > -np.inf))
-    for row in rows[wrong]:
-        raise CaseError(
-            f"{file}: {matrix} row {row + 1} needs {lower} <= {upper}, both numbers; no point "
-            f"satisfies the row. Correct {lower} or {upper}."
-        )

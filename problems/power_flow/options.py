@@ -45,6 +45,11 @@ def _network(group: argparse._ArgumentGroup) -> None:
         help="shed: squared power that does not balance, loads private; cost: generation cost with "
         "exact balance, nothing private (default shed)",
     )
+    add(
+        "--equivalents",
+        action="store_true",
+        help="take branches of any negative resistance, as equivalents of reduced networks have",
+    )
     add("--load-scale", type=float, default=1.0, help="factor on all loads (default 1)")
     add(
         "--shared",

@@ -136,7 +136,7 @@ def central(case: Case, objective: Objective, load_scale: float = 1.0) -> Centra
     """
     zones = read_zones(1, case)
     declared = variables(case, zones)
-    load = cp.Constant(load_scale * case.load)
+    load = cp.Constant(case.scaled_load(load_scale))
     expression, constraints = zone_model(case, zones, declared, 0, load, objective)
     problem = cp.Problem(cp.Minimize(expression), constraints)
     status = _solve(problem)

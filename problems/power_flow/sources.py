@@ -16,8 +16,17 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from problems.files import content
 from problems.power_flow.errors import CaseError
-from problems.power_flow.matpower import COLUMNS, OPTIONAL, Tables, check_version, parse
+from problems.power_flow.matpower import (
+    COLUMNS,
+    FOREIGN,
+    OPTIONAL,
+    Tables,
+    check_foreign,
+    check_version,
+    parse,
+)
 
 Floats = NDArray[np.float64]
 
@@ -30,9 +39,9 @@ BUNDLED = {
 CASES = Path(__file__).parent / "cases"
 
 _LIBRARY_CASE = re.compile(r"pglib_opf_case\w+")
-# pandapower writes 1e9 MW for a missing limit, and 99999 kA times the voltage for a line's.
-_UNLIMITED, _UNLIMITED_RATE = 1e8, 1e6
-_POWER_LIMITS = (3, 4, 8, 9)
+# pandapower writes 99999 kA times the voltage for a missing limit of a line.
+_UNLIMITED_RATE = 1e6
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 
 
 class Frames(Protocol):
@@ -84,7 +93,7 @@ def tables(source: Source) -> Tables:
         No such file or case, a library that is not installed, or tables that are no matrices of
         numbers of the right width.
     """
-    if isinstance(source, str) and source.isdecimal():
+    if isinstance(source, str) and re.fullmatch(r"[0-9]{1,9}", source):
         source = int(source)
     if isinstance(source, bool):
         raise _unknown(source)
@@ -142,19 +151,12 @@ def _library(name: str) -> Tables:
 
 
 def _read(path: Path) -> Tables:
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except FileNotFoundError:
-        raise CaseError(
-            f"{path.name}: no such file, so there is no network to read. Give the path of a "
-            f"MATPOWER .m file or the number of a bundled case ({_numbers()})."
-        ) from None
-    except OSError as error:
-        raise CaseError(
-            f"{path.name}: the file cannot be read ({type(error).__name__}), so there is no "
-            "network. Give the path of a readable MATPOWER .m file."
-        ) from None
-    return parse(text, path.name)
+    remedy = f"Give the path of a MATPOWER .m file or the number of a bundled case ({_numbers()})."
+    raw = content(path, path.name, CaseError, remedy)
+    if raw.startswith(_UTF_16):
+        raise CaseError(f"{path.name}: the text is UTF-16, not UTF-8. Save it as UTF-8.")
+    # Names in comments may be in any encoding.
+    return parse(raw.decode("utf-8-sig", errors="replace"), path.name)
 
 
 def _numbers() -> str:
@@ -162,7 +164,7 @@ def _numbers() -> str:
 
 
 def _frames(source: Frames) -> Tables:
-    fields = ("version", "baseMVA", *COLUMNS)
+    fields = ("version", "baseMVA", *COLUMNS, *FOREIGN)
     found = {field: getattr(source, field) for field in fields if hasattr(source, field)}
     return _checked(found, str(getattr(source, "name", "") or "frames"))
 
@@ -171,6 +173,9 @@ def _checked(fields: Mapping[str, Any], name: str) -> Tables:
     """Tables from arrays or data frames of which only the names are known."""
     if "version" in fields:
         check_version(str(fields["version"]), name)
+    for field in FOREIGN:
+        if np.size(fields.get(field, ())):
+            check_foreign(field, name)
     for field in ("baseMVA", *COLUMNS):
         if field not in fields and field not in OPTIONAL:
             raise CaseError(
@@ -224,13 +229,19 @@ def _numeric(value: Any) -> Floats | None:
         if array.dtype.kind not in "buifO":
             return None
         return np.array(array, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
 
 
 def _pandapower(net: Mapping[str, Any]) -> Tables:
     name = str(net.get("name") or "pandapower net")
-    convert = importlib.import_module("pandapower.converter.pypower.to_ppc").to_ppc
+    try:
+        convert = importlib.import_module("pandapower.converter.pypower.to_ppc").to_ppc
+    except ImportError:
+        raise CaseError(
+            f"{name} looks like a pandapower net, and the package pandapower that converts it is "
+            "not installed. Run pip install 'dpcvx[networks]', or give a ppc dict."
+        ) from None
     scratch: Any = copy.deepcopy(net)  # the conversion leaves its intermediate results in the net
     _drop_vector_groups(scratch)
     try:
@@ -246,9 +257,6 @@ def _pandapower(net: Mapping[str, Any]) -> Tables:
     bus, gen, branch = fields["bus"], fields["gen"], fields["branch"]
     _free_slack(bus, scratch)
     _iron_losses(bus, branch, ppc, name)
-    for column in _POWER_LIMITS:
-        limit = gen[:, column]
-        gen[:, column] = np.where(np.abs(limit) >= _UNLIMITED, np.copysign(np.inf, limit), limit)
     branch[branch[:, 5] >= _UNLIMITED_RATE, 5] = 0
     ids = _bus_numbers(scratch, len(bus))
     bus[:, 0] = ids

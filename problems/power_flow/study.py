@@ -52,6 +52,7 @@ def power_flow(
     load_scale: float = 1.0,
     radius: float = 0.01,
     shared: Shared = "voltage",
+    equivalents: bool = False,
 ) -> PowerFlow:
     """Read a network and state it as a private distributed problem.
 
@@ -70,6 +71,8 @@ def power_flow(
         Adjacency: the active or the reactive load of one bus changes by at most this, in per unit.
     shared : {"voltage", "flow"}
         Consensus set, see `model.Variables`.
+    equivalents : bool
+        See `case.read_case`.
 
     Returns
     -------
@@ -82,15 +85,10 @@ def power_flow(
     dp.ModelError
         Another argument cannot be used.
     """
-    if not (np.isfinite(load_scale) and load_scale > 0):
-        raise dp.ModelError(
-            f"load_scale={load_scale!r} must be a positive finite number; 1.0 keeps the loads of "
-            "the file."
-        )
-    network = read_case(case)
+    network = read_case(case, equivalents=equivalents)
     partition = read_zones(zones, network)
     declared = variables(network, partition, shared)
-    loads = load_scale * network.load
+    loads = network.scaled_load(load_scale)
     agents = []
     for zone, label in enumerate(partition.names):
         own = loads[partition.buses[zone]]

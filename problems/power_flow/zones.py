@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from problems.files import text
 from problems.power_flow.case import Case
 from problems.power_flow.errors import CaseError
 from problems.power_flow.partition import partition
@@ -20,6 +22,7 @@ BUNDLED_MAPS = {
     "pglib_opf_case118_ieee": "case118_3zones.csv",
 }
 _DEFAULT_COUNT = 3
+_BUS = re.compile("[0-9]{1,15}")
 
 Ints = NDArray[np.int64]
 
@@ -118,27 +121,23 @@ def _ids(case: Case) -> list[int]:
 
 
 def _read_csv(path: Path) -> dict[int, str]:
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise CaseError(
-            f"{path.name}: no such file, so the zones are unknown. Give the path of a CSV file "
-            "with the columns bus and zone, 'area', 'zone', or a number of zones."
-        ) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise CaseError(
-            f"{path.name}: the file cannot be read ({type(error).__name__}), so the zones are "
-            "unknown. Give a text file with the columns bus and zone."
-        ) from None
+    lines = text(
+        path,
+        path.name,
+        CaseError,
+        "Give the path of a CSV file with the columns bus and zone, 'area', 'zone', or a number "
+        "of zones.",
+    ).split("\n")
     zones: dict[int, str] = {}
     header_allowed = True
-    for number, row in enumerate(csv.reader(text.splitlines()), start=1):
-        cells = [cell.strip() for cell in row]
-        if not any(cells) or cells[0].startswith("#"):
+    for number, line in enumerate(lines, start=1):
+        cells = _cells(line)
+        if not line.strip(" \t,;") or line.lstrip().startswith("#"):
             continue
-        header = header_allowed and not cells[0].isdecimal()
+        # A header names its columns by letters: anything else is an entry that must be right.
+        header = header_allowed and cells[0][:1].isalpha()
         header_allowed = False
-        if len(cells) != 2 or not all(cells) or not (header or cells[0].isdecimal()):
+        if len(cells) != 2 or not all(cells) or not (header or _BUS.fullmatch(cells[0])):
             raise CaseError(
                 f"{path.name}: line {number} is not a bus id and a zone; buses would be left "
                 "without zone. Write two columns such as '7,2'."
@@ -153,6 +152,15 @@ def _read_csv(path: Path) -> dict[int, str]:
             )
         zones[bus] = cells[1]
     return zones
+
+
+def _cells(line: str) -> list[str]:
+    """Cells of one line; none where it is no line of a CSV file."""
+    try:
+        rows = list(csv.reader([line], strict=True))
+    except csv.Error:
+        return [""]
+    return [cell.strip() for cell in rows[0]] if rows else []
 
 
 def _labelled(case: Case, label: Mapping[int, Hashable], where: str) -> Zones:
@@ -183,7 +191,8 @@ def _labelled(case: Case, label: Mapping[int, Hashable], where: str) -> Zones:
 
 
 def _label_order(zone: str) -> tuple[bool, int, str]:
-    return (not zone.isdecimal(), int(zone) if zone.isdecimal() else 0, zone)
+    number = _BUS.fullmatch(zone)
+    return (number is None, int(zone) if number else 0, zone)
 
 
 def _listed(buses: list[int]) -> str:

@@ -75,6 +75,9 @@ def test_a_file_of_the_same_format_is_read(file):
         ((FIRST.replace("White", "Secret"),), "Line 1 .* value of 'race'"),
         ((FIRST.replace("39", "nan"),), "value of 'age'"),
         ((FIRST.replace("39", "old"),), "value of 'age'"),
+        ((FIRST.replace("39", "3_9"),), "value of 'age'"),
+        ((FIRST.replace("39", "\u0663"),), "value of 'age'"),
+        ((FIRST.replace("39", "1e300"),), "value of 'age'"),
         ((FIRST.replace("<=50K", "50"),), "value of 'income'"),
         ((MISSING,), "no complete record"),
     ],
@@ -88,6 +91,10 @@ def test_broken_files_are_refused_and_no_value_is_shown(file, lines, message):
 def test_a_file_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(CensusError, match="cannot be read"):
         read_adult(tmp_path / "nothing")
+    with pytest.raises(CensusError, match="a folder"):
+        read_adult(tmp_path)
+    with pytest.raises(CensusError, match="zero byte"):
+        read_adult("a\0b")
 
 
 def test_no_record_goes_to_two_agents():

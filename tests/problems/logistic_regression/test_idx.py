@@ -1,5 +1,7 @@
 """MNIST's file format."""
 
+import gzip
+
 import numpy as np
 import pytest
 
@@ -27,7 +29,13 @@ def test_arrays_come_back(tmp_path, array, zipped):
         (b"\0\0\x0d\x01\0\0\0\x01\0\0\0\0", "magic number"),
         (b"\0\0\x08\x01\0\0\0\x05abc", "states the shape (5,), but holds 3 bytes"),
         (b"\0\0\x08\x03\0\0\0\x05", "cut short"),
+        (b"\0\0\x08\x01\0\0\0\x02abc", "holds more than 2 bytes"),
+        (b"\0\0\x08\x00a", "0-dimensional shape"),
+        (b"\0\0\x08\xff" + b"\xff" * 1020, "255-dimensional shape"),
+        (b"\0\0\x08\x04" + b"\xff" * 16, "no file of images or labels has"),
         (b"\x1f\x8bnot gzip at all", "damaged gzip file"),
+        (gzip.compress(b"\0\0\x08\x01\x40\0\0\0" + bytes(10)), "no file of images or labels"),
+        (gzip.compress(b"\0\0\x08\x01\0\0\0\x01" + bytes(10**7)), "holds more than 1 bytes"),
     ],
 )
 def test_other_files_are_refused(tmp_path, raw, message):
@@ -42,3 +50,10 @@ def test_a_cut_gzip_file_is_refused(tmp_path):
     (tmp_path / "file").write_bytes((tmp_path / "file").read_bytes()[:-12])
     with pytest.raises(DatasetError, match="damaged gzip file"):
         read_idx(tmp_path / "file")
+
+
+def test_what_is_no_file_is_refused(tmp_path):
+    with pytest.raises(DatasetError, match="no such file"):
+        read_idx(tmp_path / "nothing")
+    with pytest.raises(DatasetError, match="a folder"):
+        read_idx(tmp_path)

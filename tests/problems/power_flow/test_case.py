@@ -136,6 +136,35 @@ def test_loads_are_not_in_the_representation_and_arrays_are_read_only(tmp_path: 
         ("0.95 0  1", "-0.95 0  1", "branch row 2 has a negative turns ratio"),
         ("1 -20 40", "1 40 -20", "branch row 3 needs angmin <= angmax"),
         ("1 -20 40", "1 70 360", "branch row 3 bounds the angle beyond 60"),
+        ("mpc.baseMVA = 50", "mpc.baseMVA = 1e-300", "baseMVA is outside 0.0001 to 1e.06 MVA"),
+        ("mpc.baseMVA = 50", "mpc.baseMVA = 1e300", "baseMVA is outside"),
+        ("\t20\t1\t31", "\t20\t0\t31", "bus row 2 has a type that is none of 1"),
+        ("\t20\t1\t31", "\t20\t1.5\t31", "bus row 2 has a type that is none of 1"),
+        ("\t20\t1\t31", "\t20\tNaN\t31", "bus row 2 has a type that is none of 1"),
+        ("\t20\t1\t31", "\t1e300\t1\t31", "bus row 2 has a bus_i outside"),
+        ("\t31.25", "\t1e308", "bus row 2 has a Pd outside -1e.07 to 1e.07 MW"),
+        ("-2.5\t0\t0", "-2.5\t0\t-1e9", "bus row 2 has a Bs outside"),
+        ("0\t2\t1\t0\t110", "0\t2.7\t1\t0\t110", "bus row 2 has a area that is not an integer"),
+        ("0\t110\t7\t1.05", "0\t110\t1e308\t1.05", "bus row 2 has a zone outside"),
+        ("0\t110\t7\t1.05", "0\t-110\t7\t1.05", "bus row 2 has a baseKV outside 0 to"),
+        ("1.05\t0.95", "115\t100", "bus row 2 has a voltage limit above 10 per unit"),
+        ("1.05\t0.95", "Inf\t100", "bus row 2 has a voltage limit above 10 per unit"),
+        ("1 40 5", "1 40 1e8", "gen row 2 needs Pmin <= Pmax"),
+        ("20 -10 1 100 1", "20 -10 1 100 0.5", "gen row 2 has a status that is neither 1"),
+        ("0.95 0  1 0", "0.95 0  -1 0", "branch row 2 has a status that is neither 1"),
+        ("20 30 0    0.2", "20 30 1e308 0.2", "branch row 2 has a r outside"),
+        ("20 30 0    0.2", "20 30 0 1e-300", "branch row 2 has an impedance below 1e-07"),
+        ("10 20 0.01 0.1", "10 20 -0.03 0.1", "branch row 1 has a negative resistance"),
+        ("10 20 0.01 0.1", "10 20 -0.01 0", "branch row 1 has a negative resistance"),
+        ("0.02 100", "1e99 100", "branch row 1 has a b outside"),
+        ("0.95 0  1", "95 0  1", "branch row 2 has a ratio outside 0.1 to 10"),
+        ("0.95 0  1", "1e-300 0  1", "branch row 2 has a ratio outside 0.1 to 10"),
+        ("0.95 0  1", "0.95 1e308  1", "branch row 2 has a angle outside"),
+        ("    2 0 0 2 3 ", "    2 0 0 0 0 ", "gencost row 2 has an impossible number"),
+        ("    2 0 0 2 3 ", "    2 0 0 1.5 3 ", "gencost row 2 has an impossible number"),
+        ("    2 0 0 2 3 ", "    2 0 0 NaN 3 ", "gencost row 2 has an impossible number"),
+        ("    2 0 0 2 3 ", "    2 0 0 1 3 ", "gencost row 2 has more coefficients than"),
+        ("    2 0 0 2 3 ", "    2 0 0 2 1e300 ", "gencost row 2 has a coefficient"),
     ],
 )
 def test_broken_data_are_named(old: str, new: str, message: str, tmp_path: Path):
@@ -147,6 +176,29 @@ def test_broken_data_are_named(old: str, new: str, message: str, tmp_path: Path)
     assert text.startswith("network.m: ")
     assert str(tmp_path) not in text
     assert "31.25" not in text
+
+
+def test_equivalents_with_negative_resistance(tmp_path: Path):
+    small = AWKWARD.replace("10 20 0.01 0.1", "10 20 -0.02 0.1")
+    assert read(AWKWARD, tmp_path).equivalents == ()
+    assert read(small, tmp_path).equivalents == (1,)
+    large = tmp_path / "large.m"
+    large.write_text(AWKWARD.replace("10 20 0.01 0.1", "10 20 -0.03 0.1"))
+    assert read_case(large, equivalents=True).branch.r[0] == -0.03
+    with pytest.raises(CaseError, match="--equivalents"):
+        read_case(large)
+
+
+def test_limits_beyond_all_power_are_none(tmp_path: Path):
+    case = read(AWKWARD.replace("1 40 5", "1 1e10 5").replace("0.02 100", "0.02 1e10"), tmp_path)
+    assert case.gen.pmax.tolist() == [2, np.inf]
+    assert np.isinf(case.branch.rate[0])
+
+
+@pytest.mark.parametrize("scale", [0, -1, np.nan, np.inf, "2", 1e300, 1e7])
+def test_load_scales_that_are_none(tmp_path: Path, scale: object):
+    with pytest.raises(CaseError, match="load_scale="):
+        read(AWKWARD, tmp_path).scaled_load(scale)  # type: ignore[arg-type]
 
 
 def test_cost_of_higher_degree(tmp_path: Path):
@@ -170,6 +222,8 @@ def test_direct_current_lines(tmp_path: Path):
     read(AWKWARD + "mpc.dcline = [ 10 20 0 5 5 0 ];", tmp_path)
     with pytest.raises(CaseError, match="dcline has lines in service"):
         read(AWKWARD + "mpc.dcline = [ 10 20 1 5 5 0 ];", tmp_path)
+    with pytest.raises(CaseError, match="dcline row 1 has a status"):
+        read(AWKWARD + "mpc.dcline = [ 10 20 NaN 5 5 0 ];", tmp_path)
 
 
 def test_no_bus_in_service(tmp_path: Path):
@@ -187,6 +241,18 @@ def test_sources(tmp_path: Path):
     assert str(tmp_path) not in str(caught.value)
     with pytest.raises(CaseError, match="cannot be read"):
         read_case(tmp_path)
+    with pytest.raises(CaseError, match="a device or a pipe"):
+        read_case("/dev/zero")
+    with pytest.raises(CaseError, match="zero byte"):
+        read_case("a\0b")
+    with pytest.raises(CaseError, match="too long"):
+        read_case("1" * 5000)
+    path = tmp_path / "other.m"
+    path.write_text(AWKWARD, encoding="utf-16")
+    with pytest.raises(CaseError, match="UTF-16"):
+        read_case(path)
+    path.write_bytes(b"\xef\xbb\xbf% caf\xe9\r\n" + AWKWARD.encode())
+    assert read_case(path).bus.id.size == 4
     with pytest.raises(CaseError, match="not by a float"):
         read_case(14.0)  # type: ignore[arg-type]
     with pytest.raises(CaseError, match="not by a bool"):

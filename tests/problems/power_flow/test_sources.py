@@ -148,6 +148,9 @@ def test_libraries_are_not_imported_for_other_forms(monkeypatch: pytest.MonkeyPa
         ("bus", lambda bus: np.where(bus == 47.8, np.nan, bus), "bus row 4 has a Pd that is not"),
         ("gen", lambda gen: gen * [1, *[np.nan] * 9], "gen row 1 has a status"),
         ("gencost", lambda cost: cost[:3], "gencost has 3 rows for 5 generators"),
+        ("bus", lambda bus: [[10**400, *row[1:]] for row in bus.tolist()], "bus is not a matrix"),
+        ("branch", lambda branch: branch * [1, 1, -1, *[1] * 10], "negative resistance"),
+        ("A", np.eye(3), "gives the case constraints of its own"),
     ],
 )
 def test_broken_tables_are_named_without_loads(form: Any, field: str, change: Any, message: str):
@@ -173,6 +176,12 @@ def as_frames(case: dict[str, Any]) -> dict[str, Any]:
 def test_other_objects_are_refused(source: Any):
     with pytest.raises(CaseError, match=f"not by a {type(source).__name__}"):
         read_case(source)
+
+
+def test_a_pandapower_net_without_the_library(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "pandapower", None)
+    with pytest.raises(CaseError, match=r"pip install 'dpcvx\[networks\]'"):
+        read_case({"sn_mva": 1.0, "ext_grid": None})
 
 
 @pytest.mark.filterwarnings("ignore")  # of pandapower and pandas

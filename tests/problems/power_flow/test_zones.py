@@ -118,6 +118,12 @@ def test_bad_sources(source: object, message: str):
     ("text", "message"),
     [
         ("1,a\n2\n", r"map\.csv: line 2 is not a bus id and a zone"),
+        ("-1,a\n2,a\n", r"map\.csv: line 1 is not a bus id and a zone"),
+        ("\u0661,a\n2,a\n", r"map\.csv: line 1 is not a bus id and a zone"),
+        ("9" * 5000 + ",a\n", r"map\.csv: line 1 is not a bus id and a zone"),
+        ('1,"a\n2,b\n', r"map\.csv: line 1 is not a bus id and a zone"),
+        ("1," + "a" * 200_000, r"map\.csv: line 1 is not a bus id and a zone"),
+        ("1," + "9" * 5000, "without a zone"),
         ("1,a\n2,\n", "line 2 is not a bus id and a zone"),
         ("1,a\nb,2\n", "line 2 is not a bus id and a zone"),
         ("1,a\n2,a,3\n", "line 2 is not a bus id and a zone"),

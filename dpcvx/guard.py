@@ -1,0 +1,151 @@
+"""What leaves a failure: neither the variables of its frames nor a text that could quote data.
+
+Tools that print tracebacks with the variables of every frame are common (rich, Sentry, IPython),
+and so are messages that quote the value they complain about.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import numpy as np
+
+from .errors import DataError, DpcvxError, PrivacyError
+
+T = TypeVar("T")
+# A function or a class.
+C = TypeVar("C", bound=Callable[..., Any])
+
+
+def guarded(compute: Callable[[], T], refusal: Callable[[str], DpcvxError]) -> T:
+    """Compute on private data, without floating-point warnings.
+
+    Parameters
+    ----------
+    compute : callable
+        Calls no code of others.
+    refusal : callable
+        The error in place of one that is not the package's own, from the name of its type.
+    """
+    try:
+        with np.errstate(all="ignore"):
+            return compute()
+    except BaseException as error:
+        left = _bare(error) if isinstance(error, DpcvxError) else _silenced(error, refusal)
+    del compute
+    raise left
+
+
+def fetched(source: Callable[[], T], what: str) -> T:
+    """Call a function of the user's that reads private data; its texts are withheld.
+
+    Parameters
+    ----------
+    source : callable
+    what : str
+        What it does, for messages: the subject of a sentence.
+
+    Raises
+    ------
+    DataError
+        If it raises anything but an interrupt.
+    """
+    values: list[T] = []
+    left: BaseException | None = None
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            with np.errstate(all="ignore"):
+                values.append(source())
+        except BaseException as error:
+            left = _silenced(error, lambda kind: failed(what, kind))
+    del source
+    kinds = " and ".join(sorted({warning.category.__name__ for warning in caught}))
+    del caught
+    if left is None and kinds:
+        notice = failed(what, kinds)
+        try:
+            warnings.warn(str(notice), stacklevel=2)
+        except Warning:  # where warnings are errors
+            left = notice
+    if left is not None:
+        del values
+        raise left
+    return values.pop()
+
+
+def failed(what: str, kind: str) -> DataError:
+    """The error in place of one whose text may quote private data."""
+    return DataError(
+        f"{what} raised {kind}; its message is withheld because it may quote the data. Call the "
+        "function by itself to see it."
+    )
+
+
+def frameless(thing: C) -> C:
+    """A function, or the class with a constructor, whose refusals leave without frames.
+
+    Whoever takes one argument for another may have put private data there. Messages do not quote
+    it (`arguments.show`), and the frames that checked it do not leave.
+    """
+    if isinstance(thing, type):
+        made = cast(Any, thing)
+        made.__init__ = frameless(made.__init__)
+        return made
+
+    @functools.wraps(thing)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return thing(*args, **kwargs)
+        except DpcvxError as error:
+            refusal = _bare(error)
+        finally:
+            del args, kwargs  # this frame is one as well
+        raise refusal
+
+    return cast(C, call)
+
+
+def discreet(function: C) -> C:
+    """A function that computes on raw data in the open, such as a test of privacy."""
+
+    def refusal(kind: str) -> PrivacyError:
+        return PrivacyError(
+            f"{function.__name__}(...) failed with {kind}; the message is withheld, because it may "
+            "quote the data. Try it with made-up data."
+        )
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except DpcvxError as error:
+            left: BaseException = _bare(error)
+        except BaseException as error:
+            # Raised by the call itself: an argument is missing or unknown, and no value is quoted.
+            own = error.__traceback__ is not None and error.__traceback__.tb_next is None
+            left = _bare(error) if own else _silenced(error, refusal)
+        finally:
+            del args, kwargs
+        raise left
+
+    return cast(C, call)
+
+
+def _bare(error: BaseException) -> BaseException:
+    """The error without frames and without what it came from."""
+    error.__cause__ = error.__context__ = None
+    return error.with_traceback(None)
+
+
+def _silenced(error: BaseException, refusal: Callable[[str], DpcvxError]) -> BaseException:
+    """What is raised in place of an error whose text may quote data."""
+    if isinstance(error, KeyboardInterrupt):
+        return KeyboardInterrupt()
+    if isinstance(error, SystemExit):  # a signal's handler may raise it; its code can be a text
+        plain = error.code is None or (type(error.code) is int and 0 <= error.code < 256)
+        return SystemExit(error.code if plain else 1)
+    return refusal(type(error).__name__)

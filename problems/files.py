@@ -1,0 +1,104 @@
+"""Files that users name: read, or written to, with errors in words."""
+
+from __future__ import annotations
+
+import stat
+import tempfile
+from pathlib import Path
+from typing import NoReturn
+
+from dpcvx.errors import ModelError
+
+# A small archive may claim to hold any number of bytes.
+_LARGE, _MOST_RATIO, _MOST_BYTES = 2**27, 200, 2**33
+
+
+def unpacks_too_far(packed: int, total: int) -> bool:
+    """Whether a file would unpack to more bytes than any data set, given its size, should."""
+    return total > _MOST_BYTES or (total > _LARGE and total > _MOST_RATIO * packed)
+
+
+def content(path: Path, named: str, error: type[ModelError], remedy: str) -> bytes:
+    """Bytes of a regular file.
+
+    Parameters
+    ----------
+    path : Path
+    named : str
+        What messages call it.
+    error : type
+        Of the error raised.
+    remedy : str
+        Sentence on what to write instead.
+
+    Raises
+    ------
+    ModelError
+        Of the given type, if there is no such file or it cannot be read.
+    """
+    check_file(path, named, error, remedy)
+    try:
+        return path.read_bytes()
+    except (OSError, ValueError, MemoryError) as raised:
+        _refuse(raised, named, error, remedy)
+
+
+def check_file(path: Path, named: str, error: type[ModelError], remedy: str) -> None:
+    """Refuse what is not a regular file, as `content` does: pipes and devices may never end."""
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError) as raised:
+        _refuse(raised, named, error, remedy)
+    if not stat.S_ISREG(mode):
+        kind = "a folder" if stat.S_ISDIR(mode) else "a device or a pipe"
+        raise error(f"{named}: it cannot be read as a file, since it is {kind}. {remedy}")
+
+
+def text(path: Path, named: str, error: type[ModelError], remedy: str) -> str:
+    """Text of a regular file in UTF-8, perhaps with a byte order mark; lines end in any way.
+
+    Raises
+    ------
+    ModelError
+        Of the given type, as `content`, or if it is no such text.
+    """
+    try:
+        found = content(path, named, error, remedy).decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise error(f"{named}: it cannot be read as text in UTF-8. {remedy}") from None
+    return found.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def check_folder(folder: Path, named: str) -> None:
+    """Make a folder if there is none, and refuse it if no file can be written there.
+
+    Raises
+    ------
+    ModelError
+        If results could not be kept.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except (OSError, ValueError) as raised:
+        raise ModelError(
+            f"{named} '{folder}' is no folder that files can be written to ({_reason(raised)}), so "
+            "the results could not be kept. Name another folder."
+        ) from None
+
+
+def _refuse(raised: Exception, named: str, error: type[ModelError], remedy: str) -> NoReturn:
+    if isinstance(raised, FileNotFoundError):
+        raise error(f"{named}: no such file, so it cannot be read. {remedy}") from None
+    raise error(f"{named}: it cannot be read ({_reason(raised)}). {remedy}") from None
+
+
+def _reason(raised: Exception) -> str:
+    """Why, without the path."""
+    if isinstance(raised, OSError) and raised.strerror:
+        return raised.strerror
+    return {
+        ValueError: "its name has a zero byte",
+        MemoryError: "it is larger than memory",
+    }.get(type(raised), type(raised).__name__)

@@ -1,0 +1,79 @@
+"""Rules for columns of a case: finite, ordered, and of a size that networks have.
+
+Every function takes the name of the source, the matrix, its rows in the source (from 0), and the
+values in these rows; the first row that breaks the rule is named. Values are never shown, since
+some are loads.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from problems.power_flow.errors import CaseError
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+# In megawatts or their like: thrice what the whole world uses. A limit beyond it is none.
+MOST_POWER = 1e7
+
+
+def finite(file: str, matrix: str, rows: Ints, name: str, values: Floats) -> None:
+    """Refuse infinite values and those that are no numbers."""
+    for row in rows[~np.isfinite(values)]:
+        raise CaseError(
+            f"{file}: {matrix} row {row + 1} has a {name} that is not a finite number; the "
+            "equations would be undefined. Write a finite number."
+        )
+
+
+def within(
+    file: str,
+    matrix: str,
+    rows: Ints,
+    name: str,
+    values: Floats,
+    most: float,
+    unit: str,
+    least: float | None = None,
+) -> None:
+    """Refuse values above `most`, or below `least` (``-most`` if omitted), or not finite."""
+    finite(file, matrix, rows, name, values)
+    low = -most if least is None else least
+    for row in rows[(values < low) | (values > most)]:
+        raise CaseError(
+            f"{file}: {matrix} row {row + 1} has a {name} outside {low:g} to {most:g} {unit}, the "
+            "range of real networks; beyond it rounding errors hide everything else. Correct the "
+            "number or its unit."
+        )
+
+
+def integers(file: str, matrix: str, rows: Ints, name: str, values: Floats) -> Ints:
+    """Values as integers; refuse others, which would be cut."""
+    within(file, matrix, rows, name, values, 2.0**53, "")
+    for row in rows[values != np.floor(values)]:
+        raise CaseError(
+            f"{file}: {matrix} row {row + 1} has a {name} that is not an integer; its fraction "
+            "would be lost. Number them 1, 2, ..."
+        )
+    return values.astype(np.int64)
+
+
+def limits(values: Floats) -> Floats:
+    """Limits on power, infinite where their size is beyond `MOST_POWER`: then there is none."""
+    with np.errstate(invalid="ignore"):
+        return np.where(np.abs(values) > MOST_POWER, np.copysign(np.inf, values), values)
+
+
+def ordered(
+    file: str, matrix: str, rows: Ints, lower: str, low: Floats, upper: str, high: Floats
+) -> None:
+    """Refuse pairs of bounds that leave nothing between them."""
+    # Negated so that NaN fails too; infinite bounds are allowed on their own side only.
+    wrong = ~((low <= high) & (low < np.inf) & (high > -np.inf))
+    for row in rows[wrong]:
+        raise CaseError(
+            f"{file}: {matrix} row {row + 1} needs {lower} <= {upper}, both numbers; no point "
+            f"satisfies the row. Correct {lower} or {upper}."
+        )

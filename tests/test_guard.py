@@ -1,0 +1,261 @@
+"""Failures: no variable of a frame, no message and no warning shows private data."""
+
+import copy
+import functools
+import inspect
+import io
+import json
+import pickle
+import sys
+import warnings
+from pathlib import Path
+
+import cvxpy as cp
+import numpy as np
+import pytest
+from rich import inspect as rich_inspect
+from rich.console import Console
+
+import dpcvx as dp
+from dpcvx import oracle, run
+from dpcvx.journal import Journal
+from dpcvx.private import seal, source_of
+from tests.frames import CANARY, leaks
+
+DATA = np.array([CANARY, -CANARY])
+
+
+def model(data=None, *, adjacency=None, **attributes):
+    """Two agents, of which one has private data."""
+    x = cp.Variable(2, name="x")
+    adjacency = adjacency or dp.Within(1.0)
+    secret = dp.Private(data, shape=2, name="load", adjacency=adjacency, **attributes)
+    agents = [
+        dp.Agent(cp.Minimize(cp.sum_squares(x - secret)), name="north"),
+        dp.Agent(cp.Minimize(cp.sum_squares(x)), name="south"),
+    ]
+    return dp.Problem(agents)
+
+
+def plan(*, release="each step", **arguments):
+    return model(**arguments).plan(rounds=3, epsilon=1.0, delta=1e-6, release=release)
+
+
+DECLARED = {
+    "adjacency": lambda: dp.Private(DATA, adjacency=0.1),
+    "signs": lambda: dp.Private(DATA, adjacency=dp.Within(1.0), nonneg=True, nonpos=True),
+    "sign": lambda: dp.Private(DATA, adjacency=dp.Within(1.0), nonneg=True),
+    "name": lambda: dp.Private(DATA, adjacency=dp.Within(1.0), name=DATA),
+    "tuple": lambda: dp.Private(tuple(DATA), adjacency=dp.Within(1.0)),
+    "shape": lambda: dp.Private(DATA, adjacency=dp.Within(1.0), shape=3),
+    "misplaced": lambda: dp.Private(shape=DATA, adjacency=dp.Within(1.0)),
+    "NaN": lambda: dp.Private([CANARY, np.nan], adjacency=dp.Within(1.0)),
+    "text": lambda: dp.Private(["31415.9 W"], adjacency=dp.Within(1.0)),
+    "rows": lambda: dp.Private(DATA, adjacency=dp.Rows(1.0)),
+    "no rows": lambda: dp.Private(DATA[0], adjacency=dp.Rows(1.0)),
+    "empty": lambda: dp.Private(np.zeros((0, 3)), adjacency=dp.Within(1.0)),
+    "value": lambda: setattr(dp.Private(DATA, adjacency=dp.Within(1.0)), "value", DATA),
+    "save": lambda: dp.Private(DATA, adjacency=dp.Within(1.0)).save_value(DATA),
+    "mapping": lambda: plan().run(data=DATA),
+    "list": lambda: plan().run(data=[DATA]),
+    "key": lambda: plan().run(data={3: DATA}),
+    "unknown": lambda: plan().run(data={"lead": DATA}),
+    "seed": lambda: plan().run(data={"load": DATA}, seed=-1),
+    "misplaced seed": lambda: plan().run(data={"load": DATA}, seed=DATA),
+    "tolerance": lambda: plan().run(data={"load": DATA}, tolerance=-1.0),
+    "ledger": lambda: plan().run(data={"load": DATA}, ledger=3),
+    "long": lambda: plan().run(data={"load": np.tile(DATA, 2)}),
+    "solve": lambda: model().solve(data={"load": DATA}, epsilon=1.0, delta=1e-6, seed=-1),
+    "budget": lambda: model().solve(data={"load": DATA}, epsilon=-1.0),
+    "partial": lambda: plan().run(data={"load": functools.partial(np.array, [CANARY, np.nan])}),
+    "check": lambda: dp.check(plan(), {"load": DATA + 9}, data={"load": DATA}),
+    "check shape": lambda: dp.check(plan(), {"load": DATA[:1]}, data={"load": DATA}),
+    "audit": lambda: dp.audit(plan(), {"load": DATA}, data={"load": DATA}, runs=20),
+    "compare": lambda: model().compare(epsilon=1.0, delta=1e-6, proxy={"lead": DATA}),
+    "objective": lambda: dp.not_private.objective(model(), None, {"load": DATA}),
+    "central": lambda: dp.not_private.central(model(), {"load": DATA[:1]}),
+    "too long": lambda: dp.not_private.too_long(model(), DATA),
+}
+
+
+@pytest.mark.parametrize("case", DECLARED)
+def test_a_refusal_shows_no_data_in_its_frames(case):
+    with pytest.raises(dp.DpcvxError) as caught:
+        DECLARED[case]()
+    assert not leaks(caught.value)
+
+
+def test_frames_would_show_data():
+    def careless(data):
+        raise ValueError("no text")
+
+    with pytest.raises(ValueError) as caught:
+        careless(DATA)
+    assert leaks(caught.value, Path(__file__).parent)
+
+
+STOPS = [KeyboardInterrupt, MemoryError, OSError]
+
+
+@pytest.mark.parametrize("release", ["each step", "once"])
+@pytest.mark.parametrize("kind", STOPS)
+@pytest.mark.parametrize(
+    "where",
+    [
+        (oracle, "read"),
+        (oracle.Calibrated, "release"),
+        (oracle.NormalForm, "bind"),
+        (oracle.BoundObjective, "gradient"),
+        (Journal, "charge"),
+        (Journal, "release"),
+        (run, "_below"),
+        (run.display.Reporter, "round"),
+    ],
+    ids=lambda pair: pair[1],
+)
+def test_a_run_that_stops_shows_no_data_in_its_frames(where, kind, release, monkeypatch, tmp_path):
+    place, name = where
+    made = plan(release=release)
+
+    def stop(*args, **kwargs):
+        raise kind
+
+    monkeypatch.setattr(place, name, stop)
+    with pytest.raises((kind, dp.DpcvxError)) as caught:
+        made.run(data={"load": DATA}, ledger=tmp_path / "spent.jsonl", tolerance=1e-9)
+    assert not leaks(caught.value)
+    assert isinstance(caught.value, KeyboardInterrupt) == (kind is KeyboardInterrupt)
+
+
+@pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt, SystemExit, GeneratorExit])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda source: plan().run(data={"load": source}),
+        lambda source: plan(release="once").run(data={"load": source}),
+        lambda source: plan().run(data={"load": source}, executor=dp.Threads()),
+        lambda source: plan().run(data={"load": source}, executor=dp.Processes()),
+        lambda source: model(source).solve(epsilon=1.0, delta=1e-6),
+        lambda source: dp.check(plan(), data={"load": source}),
+        lambda source: dp.audit(plan(), data={"load": source}, runs=20),
+        lambda source: dp.not_private.central(model(source)),
+        lambda source: dp.not_private.too_long(rows(), source),
+        lambda source: dp.Private([Converting(source)], adjacency=dp.Within(1.0)),
+    ],
+)
+def test_whatever_a_source_raises_leaves_without_its_text(call, kind):
+    def source():
+        values = [CANARY] * 2
+        raise kind(f"cannot use {values}")
+
+    with pytest.raises((dp.DpcvxError, KeyboardInterrupt, SystemExit)) as caught:
+        call(source)
+    assert not leaks(caught.value)
+    workers = isinstance(caught.value, dp.PrivacyError)  # processes ignore interrupts
+    assert workers or isinstance(caught.value, KeyboardInterrupt) == (kind is KeyboardInterrupt)
+    assert workers or isinstance(caught.value, SystemExit) == (kind is SystemExit)
+
+
+@pytest.mark.parametrize(
+    ("code", "left"), [(None, None), (0, 0), (3, 3), (str(CANARY), 1), (31415, 1), (CANARY, 1)]
+)
+def test_an_exit_keeps_codes_of_processes_and_no_text(code, left):
+    with pytest.raises(SystemExit) as caught:
+        plan().run(data={"load": lambda: sys.exit(code)})
+    assert caught.value.code == left
+
+
+def test_panics_of_a_solver_in_private_steps_are_withheld(monkeypatch):
+    class PanicException(BaseException):
+        """As raised by extensions written in Rust."""
+
+    def panic(self, x):
+        raise PanicException(f"index {CANARY}")
+
+    made = plan()
+    monkeypatch.setattr(oracle.BoundObjective, "gradient", panic)
+    monkeypatch.setattr(oracle.Sensitivity, "slope", panic)
+    with pytest.raises(dp.PrivacyError, match="failed with PanicException") as caught:
+        made.run(data={"load": DATA})
+    assert not leaks(caught.value)
+
+
+def test_warnings_of_a_source_are_reported_without_their_text():
+    def source():
+        warnings.warn(f"odd value {CANARY}", RuntimeWarning, stacklevel=1)
+        return DATA
+
+    with pytest.warns(UserWarning, match="private 'load' raised RuntimeWarning") as caught:
+        plan().run(data={"load": source})
+    assert len(caught) == 1 and str(CANARY) not in str(caught[0].message)
+    with pytest.raises(
+        dp.DataError, match="raised RuntimeWarning"
+    ) as raised:  # warnings are errors
+        plan().run(data={"load": source})
+    assert not leaks(raised.value)
+
+
+class Converting:
+    """A number whose conversion calls a function."""
+
+    def __init__(self, source):
+        self.source = source
+
+    def __float__(self):
+        return self.source()
+
+
+def rows():
+    return dp.Private(shape=(2, 1), adjacency=dp.Rows(1.0))
+
+
+PARTIAL = functools.partial(np.array, DATA)
+HOLDERS = {
+    "array": lambda: dp.Private(DATA, adjacency=dp.Within(1.0)),
+    "function": lambda: dp.Private(lambda: DATA, shape=2, adjacency=dp.Within(1.0)),
+    "partial": lambda: dp.Private(
+        functools.partial(np.array, DATA), shape=2, adjacency=dp.Within(1)
+    ),
+    "sealed": lambda: seal(DATA),
+    "source": lambda: source_of(dp.Private(DATA, adjacency=dp.Within(1.0))),
+    "override": lambda: source_of(dp.Private(shape=2, adjacency=dp.Within(1.0)), DATA),
+}
+
+
+@pytest.mark.parametrize("case", HOLDERS)
+def test_tools_that_look_into_objects_find_no_data(case):
+    holder = HOLDERS[case]()
+    screen = Console(file=io.StringIO(), width=200)
+    rich_inspect(holder, console=screen, all=True)
+    members = {}
+    for name in dir(holder):
+        members[name] = getattr(holder, name, None)
+    parts = [screen.file.getvalue(), repr(members), repr(getattr(holder, "__dict__", None))]
+    sealed = getattr(holder, "_seal", holder)
+    parts += [repr(inspect.getmembers(sealed)), repr(sealed), str(sealed)]
+    assert str(CANARY) not in "".join(parts)
+    assert not hasattr(sealed, "__dict__")
+    for attempt in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="never copied or pickled"):
+            attempt(sealed)
+    with pytest.raises(TypeError) as caught:
+        json.dumps(holder, default=vars)
+    assert str(CANARY) not in str(caught.value)
+
+
+def test_objects_whose_making_was_refused_have_a_text():
+    half = dp.Private.__new__(dp.Private)
+    assert repr(half) == "Private(not declared)"
+    assert repr(oracle.PrivateOracle.__new__(oracle.PrivateOracle)) == "PrivateOracle(agent=?)"
+
+
+def test_refusals_of_calls_with_wrong_arguments_are_pythons():
+    for call in (dp.Within, lambda: dp.check(), lambda: plan().run(date={})):
+        with pytest.raises(TypeError, match="argument"):
+            call()
+
+
+def test_wrapped_functions_keep_their_signature_and_their_text():
+    for thing in (dp.Within, dp.Plan.run, dp.check, dp.not_private.objective):
+        assert "args" not in str(inspect.signature(thing)) and thing.__doc__
+    assert list(inspect.signature(dp.Within).parameters) == ["radius", "norm"]
