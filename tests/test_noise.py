@@ -474,7 +474,7 @@ def test_rounded_neighbours_stay_within_the_grids_sensitivity(data, norm, sensit
         one = grid.width * (np.floor(one / grid.width) + 0.5)
     change = np.array(data.draw(entries))
     length = np.linalg.norm(change, norm) or 1.0
-    two = one + change * (sensitivity / length)
+    two = one + change / length * sensitivity
     moved = [Fraction(b) - Fraction(a) for a, b in zip(one, two, strict=True)]
     # Rounding can have carried the sum too far.
     assume(exact_norm2(moved, norm) <= Fraction(sensitivity) ** 2)

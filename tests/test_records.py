@@ -457,10 +457,11 @@ def test_no_record_moves_a_gradient_further_than_its_bounds(
     except dp.PrivacyError:  # outside the domain of a function there is none
         assert not extent.contains(x)
         return
-    assert moved <= at_x + rounding
+    # Without a bound the gradient may have no value, and runs are refused.
+    assert at_x == np.inf or moved <= at_x + rounding
     if extent.contains(x):
         bound = sensitivity.bound(p, scale).value
-        assert moved <= bound + rounding
+        assert bound == np.inf or moved <= bound + rounding
         assert at_x <= bound * (1 + 1e-9)
 
 
