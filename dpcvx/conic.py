@@ -229,22 +229,6 @@ class ConicProgram:
         solver.update(q=instance.q, b=instance.b)
         return _found(solver)
 
-    def accuracy(self, D: Array, reach: float) -> float:
-        """Stated bound of ``||x - x*||_D`` for `SOLVED` answers within reach of the center, P = 0.
-
-        The objective is strongly convex with modulus one in the D-norm, so a gap g on the problem
-        scaled to unit curvature leaves at most sqrt(2 g) there; the gap is relative to the
-        objective, which is at most half the squared distance from the center.
-
-        Parameters
-        ----------
-        D : ndarray, shape (n,)
-        reach : float
-            Bound of ``||x* - center||_D``.
-        """
-        curvature = float(D.max())
-        return math.sqrt(2 * _SOLVED[0] * max(curvature, reach**2 / 2))
-
     def extent(self) -> tuple[Array, Array]:
         """Bounds of every component of x over the constraints, widened by the solver's accuracy.
 

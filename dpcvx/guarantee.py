@@ -58,7 +58,10 @@ GROUPED = (
     "each agent of one group: no two others describe the same person or thing"
 )
 CLAIMED = "the sensitivities that the user asserted are true: nothing in the package proves them"
-STATED_ACCURACY = "local solves on private data reach the solver's stated accuracy"
+STATED_ACCURACY = (
+    "local solves on private data succeed and reach the solver's accuracy: what they return "
+    "otherwise may move farther than the asserted sensitivity"
+)
 
 
 @dataclass(frozen=True)
@@ -342,7 +345,7 @@ def state(
     if bent:
         assumptions.insert(0, BENT)
     asserted = claims or bent or (last is not None and last.asserted)
-    if needs.solves_privately:
+    if needs.solves_privately and needs.asserted is not None:
         assumptions.append(STATED_ACCURACY)
     claim = None
     if not others and isinstance(first.mechanism, Gaussian) and first.steady:

@@ -373,15 +373,17 @@ class PrivateOracle(_Numbered):
 
         The projection is nonexpansive in the D-norm, so ``sqrt(D) x+`` moves by at most
         ``||D^(-1/2) (g - g')||_2`` between neighbours (and by the l1 analogue where W is a product
-        of intervals); the solver's stated accuracy is added on both sides. That the solver reaches
-        it is an assumption of the guarantee. If it finds no point at all, the anchor takes the
-        place of its answer, and nothing shows.
+        of intervals). Where W has no closed form, a fixed number of steps takes its place, which
+        move by at most 3 % more, however close to the projection they end: no solver is asked.
+
+        With an asserted sensitivity the solver is asked. If it finds no point, the anchor takes
+        the place of its answer, and nothing shows.
         """
         place = self._next()
         root = np.sqrt(step.D)
         bound, reach = self._solution_bound(x, step, root)
         if step.asserted is not None and bound > 0:
-            bound, root = step.asserted, np.ones_like(root)
+            root = np.ones_like(root)
         secret, floor = self._noise is not None and self._change > 0, 0.0
         if secret:
             public = public_part(self._public, x) / step.D
@@ -391,15 +393,18 @@ class PrivateOracle(_Numbered):
             place, bound, x.size, "solution of the local step", step.asserted is not None,
             floor, secret,
         )  # fmt: skip
-        # The limit is for the solver's sake; an l2 limit would not keep an l1 bound of a box.
+        # Closed forms need no limit; an l2 limit would not keep an l1 bound of a box.
         limited = bound > 0 and not step.projector.exact
+
+        def local(g: Array) -> Array | None:
+            if limited and step.asserted is None:
+                return step.steady(g, reach)
+            return (step.within(g, reach) if limited else step(g)).x
 
         def solved() -> Array:
             g = self._exact(x, bound, False)
-            found = _guarded(
-                self._exit.agent, lambda: step.within(g, reach) if limited else step(g)
-            )
-            return step.anchor if found.x is None else found.x
+            found = _guarded(self._exit.agent, lambda: local(g))
+            return step.anchor if found is None else found
 
         return self._exit(place, entry, solved, grid, root)
 
@@ -447,9 +452,11 @@ class PrivateOracle(_Numbered):
         # Earlier noise can have carried x away from W; the step may have to undo that.
         drawn = noise.multiplier * spread * l2 * math.sqrt(root.size)
         reach = step.reach + 4.0 * drawn
+        if step.asserted is not None:
+            return step.asserted, reach
         if noise.mechanism.norm == 1 and step.projector.separable:
             return self._bound(x, 1, 1 / root), reach
-        return spread * (l2 + 2 * step.accuracy(reach)), reach
+        return spread * (step.projector.stretch * l2 + 2 * step.rounding(reach)), reach
 
     def _entry(
         self,

@@ -29,6 +29,7 @@ from .mechanism import Calibrated, Laplace
 from .model import Agent, Problem
 from .private import Private, seal_all
 from .program import LocalProgram, Program, compile_problem, require_convex
+from .projection import Projector
 from .publication import Statistic, publication
 from .secret_state import UNKNOWN, Smoothness
 from .sensitivity import Sensitivity
@@ -377,6 +378,10 @@ def make_plan(
     if (needs.minimises or needs.keeps) and noisy and not once:
         for local, sensitivity in zip(program.agents, sensitivities, strict=True):
             _require_uniform(local, sensitivity, needs)
+    if needs.solves_privately and needs.asserted is None and noisy:
+        for local, sensitivity in zip(program.agents, sensitivities, strict=True):
+            if sensitivity is not None and sensitivity.bound(2).value > 0:
+                _require_steady(local)
     constants = tuple(
         _smoothness_of(local, needs)
         if needs.keeps and sensitivity is not None and noisy and not once
@@ -605,6 +610,18 @@ def _require_uniform(
             f"{what} gradients of one function, and clipped ones of records with several scores, "
             f"as in agent '{local.name}', belong to none. Bound the data so that the sensitivity "
             f"is finite without clip=, or {remedy}."
+        )
+
+
+def _require_steady(local: LocalProgram) -> None:
+    """Refuse noise on the result of local steps that are not known to move little with the data."""
+    obstacle = Projector(local.constraints, local.name).obstacle
+    if obstacle is not None:
+        raise PrivacyError(
+            f"Noise on the output of agent '{local.name}' needs local steps that provably move "
+            f"little with its data. Its constraints have {obstacle}, for which no such steps are "
+            "known: a solver's last digits could tell its data. Write perturb='objective', which "
+            "works with any constraints, or state output_sensitivity= yourself."
         )
 
 

@@ -4,7 +4,8 @@ r"""Projection onto an agent's constraint set in a weighted norm.
 
 The cone form of W falls apart into blocks of columns that share no row. Blocks that are boxes,
 simplices (one linear constraint over a box), balls and ellipsoids along the axes, or affine sets
-have closed forms; the rest is solved by one compiled conic program.
+have closed forms; the rest is solved by one compiled conic program, or, where v is private, by a
+fixed number of steps whose sensitivity is proved.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from .canonical import ConeData, Cones
 from .conic import ConeTest, ConicProgram, Outcome
 from .errors import ModelError
 from .matrices import without_zeros
+from .splitting import STRETCH, Splitting, obstacle
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -37,6 +39,8 @@ _DEPENDENT = 1e-6
 _ROUNDING = 1e-9
 # Affine blocks with more equations than this go to the conic program, which keeps them sparse.
 _AFFINE_LIMIT = 300
+# Points farther away than this, relative to their projection, are projected twice.
+_FAR = 1e4
 # Gradient steps of a search inside an agent.
 _MOST = 100_000
 
@@ -280,6 +284,8 @@ class Projector:
         Whether W is a product of intervals, so that the projection is nonexpansive entry by entry.
     kinds : Counter
         Number of components per kind of block.
+    obstacle : str or None
+        Why `steady` cannot be asked, in words.
 
     Raises
     ------
@@ -326,18 +332,21 @@ class Projector:
         self._box = Box(lower, upper) if bounded else None
         self.separable = not (self.kinds.keys() - {"free", "box"})
         self.exact = not conic_columns
+        self.obstacle: str | None = None
         self._conic: ConicProgram | None = None
+        self._splitting: Splitting | None = None
         self._conic_own = _EMPTY
         if conic_columns:
             columns = np.sort(np.concatenate(conic_columns))
             self._conic_own = columns[columns < data.n]
-            self._conic = ConicProgram(_restricted(data, columns))
+            tied = _restricted(data, columns)
+            self._conic = ConicProgram(tied)
+            self.obstacle = obstacle(tied)
+            self._splitting = None if self.obstacle else Splitting(tied)
 
     def __call__(self, v: Array, D: Array) -> Projection:
         """Project v with positive weights D, both of shape (n,)."""
-        x = v.copy() if self._box is None else self._box(v, D)
-        for own, closed_form in self._blocks:
-            x[own] = closed_form(v[own], D[own])
+        x = self._closed(v, D)
         if self._conic is None:
             return Projection(x)
         own = self._conic_own
@@ -345,7 +354,54 @@ class Projector:
         if answer.x is None:
             return Projection(None, answer.outcome, answer.error)
         x[own] = answer.x
-        return Projection(x, answer.outcome, answer.error)
+        error = answer.error
+        if np.abs(v[own] - answer.x).max() > _FAR * (1.0 + np.abs(answer.x).max()):
+            # A solve is accurate relative to the distance; the point itself is to lie in W.
+            again = self._conic.solve(D[own], None, answer.x)
+            if again.x is not None:
+                x[own], error = again.x, error + again.error
+        return Projection(x, answer.outcome, error)
+
+    def steady(self, v: Array, D: Array, anchor: Array) -> Array:
+        """A point near the projection of v that moves at most `stretch` times as far as v does.
+
+        In the D-norm and for every v, whatever the accuracy of solvers, but for `rounding`. On
+        closed forms it is the projection.
+
+        Parameters
+        ----------
+        v, D : ndarray, shape (n,)
+        anchor : ndarray, shape (n,)
+            A public point of W that is close to the answer.
+        """
+        x = self._closed(v, D)
+        if self._conic is not None:
+            own = self._conic_own
+            assert self._splitting is not None, self.obstacle
+            x[own] = self._splitting(v[own], D[own], anchor[own])
+        return x
+
+    @property
+    def stretch(self) -> float:
+        """How far answers of `steady` move, in the D-norm, per unit that v moves."""
+        return 1.0 if self._conic is None else STRETCH
+
+    def rounding(self, D: Array, anchor: Array, reach: float) -> float:
+        """Bound of what rounding adds to conic answers of `steady`, for ``||v - anchor||_D``.
+
+        Closed forms round in the last digits of the numbers that enter them.
+        """
+        if self._splitting is None:
+            return 0.0
+        own = self._conic_own
+        return self._splitting.rounding(D[own], anchor[own], reach)
+
+    def _closed(self, v: Array, D: Array) -> Array:
+        """Blocks with closed forms projected, others left as they are."""
+        x = v.copy() if self._box is None else self._box(v, D)
+        for own, closed_form in self._blocks:
+            x[own] = closed_form(v[own], D[own])
+        return x
 
     def nearest(self, v: Array) -> Array:
         """The point of W closest to v, shape (n,), where all blocks have closed forms."""
@@ -364,13 +420,6 @@ class Projector:
     def _closed_forms(self) -> list[tuple[Index, ClosedForm]]:
         whole = np.arange(self.n)
         return self._blocks + ([] if self._box is None else [(whole, self._box)])
-
-    def accuracy(self, D: Array, reach: float) -> float:
-        """Stated bound of the error in the D-norm for points within reach of W in that norm.
-
-        Closed forms count as exact.
-        """
-        return 0.0 if self._conic is None else self._conic.accuracy(D[self._conic_own], reach)
 
     def extent(self) -> Extent:
         """A box, and balls, that contain W; infinite where none is known from closed forms."""
@@ -829,14 +878,21 @@ class ProximalStep:
         return self.projector(self.center - g / self.D, self.D)
 
     def within(self, g: Array, reach: float) -> Projection:
-        """The step for gradient g, with the projected point kept within `reach` of the anchor.
+        """The step for gradient g, with the projected point kept within `reach` of the anchor."""
+        return self.projector(self._near(g, reach), self.D)
 
-        Moving a point onto a ball around another is nonexpansive in the D-norm, so a bound of how
-        far the step moves with g survives, and the solver's accuracy can be stated in advance.
+    def steady(self, g: Array, reach: float) -> Array:
+        """A point near `within` that provably moves little with g; see `Projector.steady`."""
+        return self.projector.steady(self._near(g, reach), self.D, self.anchor)
+
+    def _near(self, g: Array, reach: float) -> Array:
+        """Moving a point onto a ball around another is nonexpansive in the D-norm.
+
+        So a bound of how far a step moves with g survives, and numbers cannot grow.
         """
         away = self.center - g / self.D - self.anchor
         length = float(np.linalg.norm(np.sqrt(self.D) * away))
-        return self.projector(self.anchor + min(1.0, reach / max(length, reach)) * away, self.D)
+        return self.anchor + min(1.0, reach / max(length, reach)) * away
 
     @property
     def reach(self) -> float:
@@ -845,6 +901,6 @@ class ProximalStep:
             math.sqrt(float(self.D.max())), float(np.linalg.norm(np.sqrt(self.D) * self.anchor))
         )
 
-    def accuracy(self, reach: float) -> float:
-        """Stated bound of the error of `within` in the D-norm."""
-        return self.projector.accuracy(self.D, reach)
+    def rounding(self, reach: float) -> float:
+        """Bound of what rounding adds to conic answers of `steady`, in the D-norm."""
+        return self.projector.rounding(self.D, self.anchor, reach)

@@ -1,5 +1,6 @@
 """Constraint sets by kind, their projectors, and a reference projection through cvxpy."""
 
+import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -38,6 +39,16 @@ def projector(agent):
 def of(*constraints):
     """Projector onto constraints whose variables all occur in them."""
     return projector(dp.Agent(cp.Minimize(0), constraints, name="bob"))
+
+
+def accuracy(D, reach):
+    """Bound of the error in the D-norm of projections that are solved, within reach of the center.
+
+    The objective is strongly convex with modulus one in the D-norm, so a gap g on the problem
+    scaled to unit curvature leaves at most sqrt(2 g) there; the gap, 5e-11, is relative to the
+    objective, which is at most half the squared distance from the center.
+    """
+    return math.sqrt(2 * 5e-11 * max(float(D.max()), reach**2 / 2))
 
 
 def reference(agent, v, D):

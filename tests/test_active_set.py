@@ -160,7 +160,7 @@ def test_stated_errors_cover_the_true_ones_over_all_weights_and_distances(seed, 
     rounding = 1e-13 * (np.abs(v).max() + np.abs(data.b).max()) * np.sqrt(D.max())
     assert distance(answer.x, x, D) <= answer.error + rounding
     if answer.outcome is Outcome.SOLVED:
-        assert answer.error <= program.accuracy(D, distance(v, x, D)) * (1 + 1e-9)
+        assert answer.error <= sets.accuracy(D, distance(v, x, D)) * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("light", [1e-3, 1e-6, 1e-9, 1e-12])
@@ -169,7 +169,7 @@ def test_a_point_of_the_set_stays_where_it_is_under_weights_of_any_ratio(light):
     D = np.array([light, 1.0])
     answer = program.solve(D, -D * v, v)
     assert distance(answer.x, fractions(v), D) <= answer.error + 1e-15
-    assert answer.error <= program.accuracy(D, 0.0)
+    assert answer.error <= sets.accuracy(D, 0.0)
 
 
 @pytest.mark.parametrize("light", [1e-3, 1e-6, 1e-9, 1e-12])

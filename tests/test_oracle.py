@@ -187,14 +187,15 @@ def test_solution_sensitivity_is_the_gradients_in_the_dual_of_the_step_norm():
 
 
 @pytest.mark.parametrize(("mechanism", "factor"), [(GAUSS, 1.0), (LAPLACE, np.sqrt(3))])
-def test_solver_accuracy_is_added_on_both_sides(mechanism, factor):
+def test_steps_without_a_closed_form_are_charged_their_stretch_and_rounding(mechanism, factor):
     two = np.linalg.norm(0.02 * A.T / np.sqrt(WEIGHTS)[:, None], axis=0).max()
     agent = Agent(L1)
     step = agent.step()
     noise = mechanism.multiplier * factor * two * np.sqrt(3)
-    slack = 2 * step.accuracy(step.reach + 4 * noise)
-    assert slack > 0
-    assert charged_bound(agent, mechanism) == pytest.approx(factor * (two + slack), rel=1e-8)
+    slack = 2 * step.rounding(step.reach + 4 * noise)
+    assert 0 < slack < 1e-8 * two and 1 < agent.projector.stretch < 1.04
+    expected = factor * (agent.projector.stretch * two + slack)
+    assert charged_bound(agent, mechanism) == pytest.approx(expected, rel=1e-8)
 
 
 def neighbours(seed, size):
@@ -257,14 +258,14 @@ def test_neighbouring_solutions_stay_close_where_solves_are_hard():
     ],
     ids=["failed", "fallback", "inaccurate"],
 )
-def test_only_a_solve_without_answer_is_replaced_and_nothing_shows(found, released, monkeypatch):
+def test_under_an_asserted_sensitivity_a_failed_solve_does_not_show(found, released, monkeypatch):
     agent = Agent(L1)
     oracle, usual = agent.oracle(record=True), agent.oracle(record=True)
-    step = agent.step()
+    step = replace(agent.step(), asserted=0.1)
     usual.solution(X, step)
     monkeypatch.setattr(ProximalStep, "within", lambda *_: found)
     expected = step.anchor if released is None else released
-    moved = np.sqrt(step.D) * (oracle.solution(X, step) - expected)
+    moved = oracle.solution(X, step) - expected
     (entry,) = oracle.account.entries
     assert np.abs(moved).max() <= (0.5 + 1e-6) * entry.grid
     assert oracle.account.entries == usual.account.entries

@@ -61,6 +61,7 @@ class LinearizedADMM(ConsensusMethod[AgentState]):
     perturb : {"objective", "output", "projected output"}
         Where the noise goes: into the gradient (the paper's method), or onto the result of the
         local step (its baseline, equation 12), which is then outside the set, or projected back.
+        Constraints with exponential or power cones need ``"objective"``.
     output_sensitivity : float, optional
         With noise on the output: a sensitivity of the local step's result that is asserted instead
         of derived, and noise of one scale on all components. Ryu and Kim use their beta. The
