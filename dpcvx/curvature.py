@@ -67,6 +67,28 @@ class Bilinear:
     v: Combination
 
 
+@dataclass(frozen=True, eq=False)
+class Curvature:
+    """Second derivatives in x, for all admissible data and all points.
+
+    Attributes
+    ----------
+    center : csr_array, shape (n, n)
+        Symmetric.
+    spread : float
+        They differ from it by at most that, in the spectral norm.
+    """
+
+    center: sp.csr_array
+    spread: float
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Between them lie their eigenvalues."""
+        values = _eigenvalues(self.center, _both_ends)
+        return float(values.min()) - self.spread, float(values.max()) + self.spread
+
+
 def terms(form: NormalForm) -> list[Term]:
     """Atoms of the root with their weights."""
     return [Term(form.atoms[j], np.ravel(as_array(M))) for j, M in form.root.terms]
@@ -128,13 +150,53 @@ def smoothness(form: NormalForm) -> float | None:
     private records count with the largest norm that these may have together.
     """
     H, rest = hessian(form)
-    bound = _norm2(H)
-    for part in (part for term in rest for part in _squares_above(form, term) or [term]):
-        peak, stretch = _peak(form, part), _stretch(form, part.atom.args[0])
-        if peak is None or stretch is None:
-            return None
-        bound += peak * stretch**2
-    return bound
+    parts = _bends(form, rest)
+    return None if parts is None else sum((max(part) for part in parts), _norm2(H))
+
+
+def curvature(form: NormalForm) -> Curvature | None:
+    """What is known of second derivatives in x for all admissible data, where `smoothness` is."""
+    H, rest = hessian(form)
+    parts = _bends(form, rest)
+    if parts is None:
+        return None
+    down, up = (sum(side) for side in zip(*parts, strict=True)) if parts else (0.0, 0.0)
+    middle = sp.eye_array(form.n, format="csr") * ((up - down) / 2)
+    return Curvature(sp.csr_array((H + H.T) / 2 + middle), (up + down) / 2)
+
+
+def record_smoothness(form: NormalForm) -> float | None:
+    """A Lipschitz constant of the gradient's change by the change of one record, or None.
+
+    Second derivatives of convex losses lie between 0 and their largest, before the change and
+    after it, so that these differ by no more; others may have opposite signs.
+    """
+    _, rest = hessian(form)
+    parts = _bends(form, [term for term in rest if form.reach(term.atom)[1]], single=True)
+    return None if parts is None else sum(down + up for down, up in parts)
+
+
+def _bends(
+    form: NormalForm, rest: list[Term], single: bool = False
+) -> list[tuple[float, float]] | None:
+    """Per term, the largest of its negative and of its positive second derivatives in x.
+
+    With `single`, of what reads one record.
+    """
+    found = []
+    for term in rest:
+        below = _squares_above(form, term)
+        for part in [term] if below is None else below:
+            peak = _peak(form, part)
+            stretch = _stretch(form, part.atom.args[0], single)
+            if peak is None or stretch is None:
+                return None
+            size = peak * stretch**2
+            # An affine argument of a convex function, if not known to be something else.
+            convex = below is None and float(np.min(part.weight)) >= 0
+            concave = below is None and float(np.max(part.weight)) <= 0
+            found.append((0.0 if convex else size, 0.0 if concave else size))
+    return found
 
 
 def _squares_above(form: NormalForm, term: Term) -> list[Term] | None:
@@ -202,32 +264,35 @@ def _peak(form: NormalForm, term: Term) -> float | None:
     return None if curvature is None else curvature * largest
 
 
-def _stretch(form: NormalForm, u: Combination) -> float | None:
-    """Bound of the spectral norm of u's derivative in x, for all admissible data."""
+def _stretch(form: NormalForm, u: Combination, single: bool) -> float | None:
+    """Bound of the spectral norm of u's derivative in x, for all admissible data.
+
+    With `single`, of the entries that read one record.
+    """
     view = _affine_view(form, u)
     if view is not None:
         return None if view.F is None else math.sqrt(_norm2(sp.csr_array(view.F.T @ view.F)))
     total = 0.0 if u.F is None else _below(u.F)
     for j, M in u.terms:
-        product = _product_stretch(form, form.atoms[j])
+        product = _product_stretch(form, form.atoms[j], single)
         if product is None:
             return None
         total += _below(M) * product
     return total
 
 
-def _product_stretch(form: NormalForm, atom: Atom) -> float | None:
+def _product_stretch(form: NormalForm, atom: Atom, single: bool) -> float | None:
     """The same of a product of records, as long as they may be, with affine arguments."""
     if atom.rule is MULTIPLY:
         for factor, other in (atom.args, atom.args[::-1]):
             largest = _largest(form, factor)
             if largest is not None and factor.shape == other.shape:
-                stretch = _stretch(form, other)
+                stretch = _stretch(form, other, single)
                 return None if stretch is None else largest * stretch
     if atom.rule is not MATMUL:
         return None
     for records, other in (atom.args, atom.args[::-1]):
-        length, stretch = _length(form, records), _affine_view(form, other)
+        length, stretch = _length(form, records, single), _affine_view(form, other)
         if length is not None and stretch is not None and not stretch.G and stretch.F is not None:
             F = csr(stretch.F)
             return length * math.sqrt(_norm2(sp.csr_array(F.T @ F)))
@@ -259,8 +324,11 @@ def _largest(form: NormalForm, u: Combination) -> float | None:
     return total
 
 
-def _length(form: NormalForm, u: Combination) -> float | None:
-    """Bound of the Frobenius norm of a matrix that is affine in records; None if there is none."""
+def _length(form: NormalForm, u: Combination, single: bool) -> float | None:
+    """Bound of the Frobenius norm of a matrix that is affine in records; None if there is none.
+
+    With `single`, of what reads one record.
+    """
     if u.terms or u.F is not None:
         return None
     total = float(np.linalg.norm(u.h))
@@ -270,7 +338,7 @@ def _length(form: NormalForm, u: Combination) -> float | None:
             return None
         rows = spec.shape[0]
         longest = spec.adjacency.bound * spec.adjacency.stretch(2, spec.size // rows).item()
-        total += _below(G) * math.sqrt(rows) * longest
+        total += _below(G) * math.sqrt(1 if single else rows) * longest
     return total
 
 
@@ -383,6 +451,11 @@ def _smallest(H: sp.csr_array) -> Array:
 def _gershgorin(H: sp.csr_array) -> Array:
     """An upper bound of the norm at any size."""
     return np.abs(H).sum(axis=1).max(keepdims=True)
+
+
+def _both_ends(H: sp.csr_array) -> Array:
+    largest = _gershgorin(H)
+    return np.concatenate([-largest, largest])
 
 
 def _second(

@@ -27,6 +27,7 @@ from .normal_form import BoundObjective, NormalForm
 from .private import PrivateSpec, unseal
 from .projection import Contraction, Descent, Minimisation, Projector, ProximalStep
 from .publication import Statistic
+from .reach import Shift, fixed_shift, varying_shift
 from .secret_state import UNKNOWN, Recipe, SecretState, Smoothness
 from .sensitivity import Sensitivity
 
@@ -255,8 +256,7 @@ class PrivateOracle(_Numbered):
         self._kept = SecretState(
             lambda x: self._exact(x, self._change, False),
             (lambda x: public_part(self._public, x)) if self._change > 0 else None,
-            self._change,
-            smoothness.value,
+            _shift(sensitivity, smoothness) if sensitivity and self._change > 0 else None,
         )
 
     def gradient(self, x: Array, through: Contraction | None = None) -> Array:
@@ -337,25 +337,30 @@ class PrivateOracle(_Numbered):
         """A kept vector plus noise."""
         kept = self._kept
         return self._shown(
-            kept.reach(name), lambda: kept.vector(name).copy(), "point", kept.size(name),
-            kept.secret(name),
+            lambda p: kept.reach(name, p), lambda: kept.vector(name).copy(), "point",
+            kept.size(name), kept.secret(name),
         )  # fmt: skip
 
     def slope(self, name: str) -> Array:
         """The gradient at a kept vector plus noise."""
         kept = self._kept
         return self._shown(
-            kept.slope_reach(name), lambda: kept.slope(name), "gradient at that point",
-            kept.slope_size(name), True,
+            lambda p: kept.slope_reach(name, p), lambda: kept.slope(name),
+            "gradient at that point", kept.slope_size(name), True,
         )  # fmt: skip
 
     def _shown(
-        self, reach: float, compute: Callable[[], Array], released: str, size: float, secret: bool
+        self,
+        reach: Callable[[int], float],
+        compute: Callable[[], Array],
+        released: str,
+        size: float,
+        secret: bool,
     ) -> Array:
         place = self._next()
         noise, n = self._noise, self._form_size
         private = noise is not None and self._change > 0
-        bound = reach * _spread(noise, n) if noise is not None and private else 0.0
+        bound = reach(noise.mechanism.norm) if noise is not None and private else 0.0
         grid, entry = self._entry(
             place, bound, n, released, self._claimed, _ROUNDING * size, private and secret
         )
@@ -504,7 +509,7 @@ class PublicOracle(_Numbered):
     ) -> None:
         super().__init__(account, releases)
         self._objective = objective
-        self._kept = SecretState(objective.gradient, None, 0.0, 0.0)
+        self._kept = SecretState(objective.gradient, None, None)
 
     def gradient(self, x: Array, through: Contraction | None = None) -> Array:
         """Gradient of the public objective at x."""
@@ -625,6 +630,15 @@ class ReplayOracle(_Numbered):
                 f"{place[1]}: it belongs to another plan, or to a run that stopped earlier."
             )
         return value.copy()
+
+
+def _shift(sensitivity: Sensitivity, smoothness: Smoothness) -> Shift:
+    """What one change of the data does to gradients."""
+    n, M = sensitivity.extent.lower.size, smoothness.value
+    if sensitivity.constant:
+        size = sum(spec.size for spec in sensitivity.private)
+        return fixed_shift(n, size, sensitivity.mapped, M, smoothness.curvature)
+    return varying_shift(n, sensitivity.mapped, M, smoothness.turn, sensitivity.changes)
 
 
 def _spread(noise: Calibrated, size: int) -> float:

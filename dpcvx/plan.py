@@ -17,7 +17,7 @@ from .algorithms.base import Algorithm, Requirements
 from .arguments import plain, show, whole
 from .calibration import Asked, Declared, calibrate, declared
 from .conic import ConicProgram, Outcome, bounded_for_slopes
-from .curvature import smoothness
+from .curvature import curvature, record_smoothness, smoothness
 from .entries import Entry
 from .errors import ModelError, PrivacyError
 from .fingerprint import fingerprint_of
@@ -629,7 +629,8 @@ def _smoothness_of(local: LocalProgram, needs: Requirements) -> Smoothness:
     """What is derived, or else the user's claim."""
     derived = smoothness(local.form)
     if derived is not None:
-        return Smoothness(derived)
+        turn = record_smoothness(local.form)
+        return Smoothness(derived, False, curvature(local.form), math.inf if turn is None else turn)
     if needs.smoothness is None:
         raise ModelError(
             f"No smoothness constant can be derived for the objective of agent '{local.name}', and "

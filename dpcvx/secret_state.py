@@ -1,24 +1,21 @@
 r"""Vectors that an agent keeps, as combinations of what left it and of exact gradients.
 
 A `Recipe` makes one from public numbers, from vectors that are kept already, and from gradients at
-them. How far the result moves with the data, while everything that left stays the same, follows
-term by term: with gradients that move by :math:`\Delta` at a fixed point, and M-smooth objectives,
-
-.. math:: \|\delta v\|_2 \le \textstyle\sum_j |a_j| \|\delta u_j\|_2
-    + \sum_j |b_j| (\Delta + M \|\delta u_j\|_2)
-
-for :math:`v = c + \sum_j a_j u_j + \sum_j b_j \nabla f(u_j)`.
+them: :math:`v = c + \sum_j a_j u_j + \sum_j b_j \nabla f(u_j)`. How far the result moves with
+the data, while everything that left stays the same, follows term by term: see `dpcvx.reach`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .curvature import SLACK
+from .curvature import Curvature
+from .reach import At, Effect, Shift
 
 Array = NDArray[np.float64]
 
@@ -49,10 +46,16 @@ class Smoothness:
     value : float
     asserted : bool
         Whether it is the user's claim.
+    curvature : Curvature or None
+        What is known of second derivatives beyond that.
+    turn : float
+        M of the difference of two neighbours' objectives; infinite if none is known.
     """
 
     value: float = 0.0
     asserted: bool = False
+    curvature: Curvature | None = None
+    turn: float = math.inf
 
 
 # Where nothing follows from it.
@@ -61,12 +64,12 @@ UNKNOWN = Smoothness()
 
 @dataclass(frozen=True, eq=False, repr=False)
 class _Kept:
-    """A vector; what it would be with zero data; sizes of its parts; its reach."""
+    """A vector; what it would be with zero data; sizes of its parts; what one change does to it."""
 
     value: Array
     public: Array
     size: float
-    reach: float
+    effect: Effect | None
     secret: bool
 
 
@@ -79,21 +82,17 @@ class SecretState:
         Exact.
     public : callable or None
         At zero data; None where sizes do not matter, without noise.
-    change : float
-        Bound of how far one change of the data moves it, in l2, at every point.
-    smoothness : float
-        M.
+    shift : Shift or None
+        What one change of the data does to it; None for nothing, or without noise.
     """
 
     def __init__(
         self,
         gradient: Callable[[Array], Array],
         public: Callable[[Array], Array] | None,
-        change: float,
-        smoothness: float,
+        shift: Shift | None,
     ) -> None:
-        self._gradient, self._public, self._change = gradient, public, change
-        self._smoothness = smoothness * SLACK
+        self._gradient, self._public, self._shift = gradient, public, shift
         self._kept: dict[str, _Kept] = {}
         # Gradients at kept vectors, which methods show in one round and step along in the next.
         self._slopes: dict[str, Array] = {}
@@ -101,22 +100,20 @@ class SecretState:
 
     def keep(self, name: str, recipe: Recipe) -> None:
         """Make a vector, or make it anew; the recipe may name what it replaces."""
-        value, public, reach = recipe.center.copy(), recipe.center.copy(), 0.0
+        value, public = recipe.center.copy(), recipe.center.copy()
         size, secret = float(np.abs(public).max(initial=0.0)), bool(recipe.slopes)
         for other, a in recipe.vectors.items():
             u = self._kept[other]
             value += a * u.value
             public += a * u.public
-            reach += abs(a) * u.reach
             size += abs(a) * u.size
             secret = secret or u.secret
         for other, b in recipe.slopes.items():
             slope = self._public_slope(other)
             value += b * self.slope(other)
             public += b * slope
-            reach += abs(b) * self.slope_reach(other)
             size += abs(b) * float(np.abs(slope).max(initial=0.0))
-        self._kept[name] = _Kept(value, public, size, reach, secret)
+        self._kept[name] = _Kept(value, public, size, self._combined(recipe), secret)
         self._slopes.pop(name, None)
         self._public_slopes.pop(name, None)
 
@@ -134,13 +131,31 @@ class SecretState:
         """Whether gradients went into a kept vector."""
         return self._kept[name].secret
 
-    def reach(self, name: str) -> float:
-        """How far one change of the data moves a kept vector, in l2."""
-        return self._kept[name].reach
+    def reach(self, name: str, p: int) -> float:
+        """How far one change of the data moves a kept vector, in lp."""
+        effect = self._kept[name].effect
+        return 0.0 if self._shift is None or effect is None else self._shift.size(effect, p)
 
-    def slope_reach(self, name: str) -> float:
+    def slope_reach(self, name: str, p: int) -> float:
         """How far it moves the gradient there."""
-        return self._change + self._smoothness * self._kept[name].reach
+        effect = self._kept[name].effect
+        if self._shift is None or effect is None:
+            return 0.0
+        return self._shift.size(self._shift.slope(effect), p)
+
+    def _combined(self, recipe: Recipe) -> Effect | None:
+        if self._shift is None:
+            return None
+        vectors, slopes = [], []
+        for other, a in recipe.vectors.items():
+            effect = self._kept[other].effect
+            assert effect is not None  # as there is a shift
+            vectors.append((a, effect))
+        for other, b in recipe.slopes.items():
+            u = self._kept[other]
+            assert u.effect is not None
+            slopes.append(At(b, u.effect, u.public))
+        return self._shift.combined(vectors, slopes)
 
     def size(self, name: str) -> float:
         """Of the public numbers that a kept vector is made of, for its rounding."""

@@ -223,8 +223,18 @@ class Sensitivity:
             return Bound(self.asserted.bound(p, np.ones(n) if scale is None else scale), False)
         if self.weights is not None and x is None:
             return Bound(math.inf, False)
+        found = self._over_changes(p, self.jacobians_at(x, scale), scale, x)
+        if p == 1 and scale is not None:
+            # Few entries that count cannot change by more than these allow.
+            other = math.sqrt(np.count_nonzero(scale)) * self._bound(2, scale, x).value
+            found = min(found, Bound(other * _UP, False), key=lambda bound: bound.value)
+        return found
+
+    def _over_changes(
+        self, p: int, jacobians: Sequence[sp.csr_array], scale: Array | None, x: Array | None
+    ) -> Bound:
+        """Over all single changes, given what the constant part does to each component."""
         worst = Bound(0.0, True)
-        jacobians = self.jacobians_at(x, scale)
         for spec, J in zip(self.private, jacobians, strict=True):
             if not np.isfinite(J.data).all():
                 return Bound(math.inf, False)
@@ -235,12 +245,34 @@ class Sensitivity:
         for share in self._record_shares(p, jacobians, scale, x).values():
             if not share.value <= worst.value:
                 worst = share
-        found = Bound(worst.value * _UP, worst.exact)
-        if p == 1 and scale is not None:
-            # Few entries that count cannot change by more than these allow.
-            other = math.sqrt(np.count_nonzero(scale)) * self._bound(2, scale, x).value
-            found = min(found, Bound(other * _UP, False), key=lambda bound: bound.value)
-        return found
+        return Bound(worst.value * _UP, worst.exact)
+
+    def mapped(self, K: Array, p: int) -> float:
+        """Bound of ``||K (g - g')||_p`` over neighbours, at every point.
+
+        Parameters
+        ----------
+        K : ndarray, shape (n, n), for gradients with a constant Jacobian, or (1, 1)
+            A number stands for a multiple of the identity.
+        p : {1, 2}
+        """
+        if K.size == 1:
+            return abs(K.item()) * self.bound(p).value
+        assert self.constant
+        images = [sp.csr_array(K @ J.toarray()) for J in self.jacobians]
+        return self._over_changes(p, images, None, None).value
+
+    @property
+    def changes(self) -> float:
+        """So many changes lead from any data to zeros; infinite if no number does."""
+        if self.asserted is not None or self.clips:  # what is clipped at zeros is not known here
+            return math.inf
+        counts: dict[str, float] = {}
+        for spec in self.private:
+            if not isinstance(spec.adjacency, Rows):
+                return math.inf
+            counts[spec.adjacency.records] = spec.shape[0]
+        return sum(counts.values())
 
     def slope(self, data: Sequence[Array]) -> Array:
         """``J d``, for gradients with a constant Jacobian."""

@@ -79,19 +79,19 @@ def test_noise_follows_what_one_change_does_to_points_and_directions(ratio):
         dp.GradientTracking("ring", alpha, ratio), mechanism=LAPLACE, rounds=5
     )
     found = plan.run(seed=0).ledger["a"].entries
-    change = 0.1 * np.linalg.norm(given.A[0], axis=1).max()
-    M = np.linalg.norm(given.A[0], 2) ** 2  # its own
-    x, s, expected = 0.0, change, []
+    # One entry of b moves by 0.1. What it does to gradients cancels in their differences.
+    A = given.A[0]
+    x, s, expected = np.zeros((3, 4)), 0.1 * A.T, []
     for t in range(1, 6):
         m = 3.0 * 0.95 ** (t - 1)
         if t > 1:
-            old, x = x, alpha * s
-            s = 2 * change + M * (x + old)
-            expected.append((t, 1, m * ratio / alpha, np.sqrt(3) * x))
-        expected.append((t, 2, m, np.sqrt(3) * s))
+            old, x = x, -alpha * s
+            s = A.T @ A @ (x - old)
+            expected.append((t, 1, m * ratio / alpha, np.abs(x).sum(axis=0).max()))
+        expected.append((t, 2, m, np.abs(s).sum(axis=0).max()))
     assert [(e.round, e.step) for e in found] == [(t, k) for t, k, _, _ in expected]
     assert [e.multiplier for e in found] == pytest.approx([m for *_, m, _ in expected], rel=1e-12)
-    assert [e.sensitivity for e in found] == pytest.approx([r for *_, r in expected], rel=1e-4)
+    assert [e.sensitivity for e in found] == pytest.approx([r for *_, r in expected], rel=1e-3)
 
 
 @pytest.mark.parametrize("method", [dp.GradientTracking("ring"), dp.PrimalDual("ring")], ids=str)
