@@ -20,6 +20,7 @@ from .arguments import show, whole
 from .display import screen, wanted
 from .errors import DpcvxError, ModelError
 from .plan import Plan
+from .private import specs_of
 from .run import matching
 
 if TYPE_CHECKING:
@@ -129,9 +130,9 @@ def compare(
     check_delta(delta)
     given = {private.id for private, _ in matching(problem, proxy, "proxy")}
     missing = [
-        private.name()
-        for agent in problem.agents
-        for private in agent.private
+        spec.name
+        for name, agent in zip(problem.names, problem.agents, strict=True)
+        for private, spec in zip(agent.private, specs_of(agent.private, name), strict=True)
         if private.id not in given
     ]
     if missing:

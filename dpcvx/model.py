@@ -225,9 +225,10 @@ class Problem:
             for private in agent.private:
                 if private.id in owner:
                     raise PrivacyError(
-                        f"Private '{private.name()}' is used by agents '{owner[private.id]}' and "
-                        f"'{name}'. A guarantee per agent would not cover one change that moves "
-                        "both: give each agent its own dp.Private, with its own data (and "
+                        f"Private '{private.spec.name}' is used by agents "
+                        f"'{owner[private.id]}' and '{name}'. A guarantee per agent would not "
+                        "cover one change that moves both: give each agent its own dp.Private, "
+                        "with its own data (and "
                         "write dp.Problem(..., groups=[[...]]) if they describe the same people)."
                     )
                 if private.name() in seen:

@@ -38,7 +38,7 @@ from .matrices import (
     is_blank,
     zeros,
 )
-from .private import Private, PrivateSpec
+from .private import Private, PrivateSpec, specs_of
 
 # Atoms that only move entries about; where each output entry comes from is read off by running
 # the atom on entry numbers.
@@ -356,7 +356,7 @@ def normal_form(
     """
     builder = _Builder(layout, private, owner)
     root = builder.visit(objective)
-    return NormalForm(layout.size, tuple(p.spec for p in private), tuple(builder.atoms), root)
+    return NormalForm(layout.size, specs_of(private, owner), tuple(builder.atoms), root)
 
 
 class _Builder:

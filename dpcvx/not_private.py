@@ -19,7 +19,7 @@ from .guard import discreet
 from .model import Problem
 from .oracle import read
 from .plan import Plan
-from .private import Private, Rows, source_of
+from .private import Private, Rows, source_of, specs_of
 from .program import compile_problem
 from .projection import Projector
 from .result import Solution, Transcript
@@ -169,6 +169,6 @@ def _values(
 ) -> list[list[np.ndarray]]:
     sources = sources_of(problem, data)
     return [
-        read([p.spec for p in agent.private], own)
-        for agent, own in zip(problem.agents, sources, strict=True)
+        read(specs_of(agent.private, name), own)
+        for name, agent, own in zip(problem.names, problem.agents, sources, strict=True)
     ]

@@ -8,8 +8,8 @@ Only `dpcvx.oracle` calls `unseal`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import cvxpy as cp
@@ -28,6 +28,8 @@ _UNREAL = (
     "are not an array of real numbers. Pass a numeric numpy array without masked entries (a sparse "
     "matrix: call .toarray() first)."
 )
+# Name of objects that have none.
+_UNNAMED = "unnamed"
 
 
 @frameless
@@ -387,7 +389,7 @@ class Private(cp.Parameter):
     adjacency : Within or Rows
         What "one change" of the data means: the unit of the privacy guarantee.
     name : str, optional
-        Used in banners and errors.
+        Used in banners, errors and ledgers.
     shape : int or tuple of int, optional
         Needed without `data` and with a callable.
     nonneg, nonpos : bool
@@ -422,7 +424,7 @@ class Private(cp.Parameter):
         del data  # before anything can fail
         if name is not None and not isinstance(name, str):
             raise ModelError(f"A private object's name is text; dp.Private(name={show(name)}).")
-        label = name or "unnamed"
+        self._called = label = name or _UNNAMED
         if not isinstance(adjacency, (Within, Rows)):
             raise ModelError(
                 f"Private '{label}' has adjacency {type(adjacency).__name__}, which is unknown. "
@@ -463,7 +465,7 @@ class Private(cp.Parameter):
             sign = "nonneg"
         elif self.attributes["nonpos"]:
             sign = "nonpos"
-        return PrivateSpec(self.name(), self.shape, self.adjacency, sign)
+        return PrivateSpec(self._called, self.shape, self.adjacency, sign)
 
     @property
     def adjacency(self) -> Adjacency:
@@ -495,17 +497,30 @@ class Private(cp.Parameter):
     def _refuse(self, given: bool) -> None:
         if given:
             raise PrivacyError(
-                f"Private '{self.name()}' takes no value: cvxpy would print and cache it. Pass "
+                f"Private '{self._called}' takes no value: cvxpy would print and cache it. Pass "
                 "the data to dp.Private(data, ...) or to plan.run(data={...})."
             )
 
     def __repr__(self) -> str:
         if not hasattr(self, "_adjacency"):  # its declaration was refused
             return "Private(not declared)"
-        return f"Private(shape={self.shape}, name={self.name()!r}, adjacency={self.adjacency!r})"
+        return f"Private(shape={self.shape}, name={self._called!r}, adjacency={self.adjacency!r})"
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_seal": None}
+
+
+def specs_of(private: Sequence[Private], owner: str) -> tuple[PrivateSpec, ...]:
+    """The public part of an agent's private objects; those without a name are called by position.
+
+    cvxpy's own number of such an object counts on when the same lines are run again, so a ledger
+    that was kept under it could not be gone on with.
+    """
+    unnamed = [p.id for p in private if p.spec.name == _UNNAMED]
+    names = {key: f"{_UNNAMED} data {k} of {owner}" for k, key in enumerate(unnamed, 1)}
+    if len(unnamed) == 1:
+        names = {unnamed[0]: f"{_UNNAMED} data of {owner}"}
+    return tuple(replace(p.spec, name=names.get(p.id, p.spec.name)) for p in private)
 
 
 def source_of(private: Private, override: object = None) -> Sealed:
@@ -520,9 +535,9 @@ def source_of(private: Private, override: object = None) -> Sealed:
         return seal(override)
     if private._seal is None:
         raise DataError(
-            f"Private '{private.name()}' has no data: it was declared by shape, or copied or "
+            f"Private '{private.spec.name}' has no data: it was declared by shape, or copied or "
             "unpickled, which drops values. Pass them with "
-            f"plan.run(data={{'{private.name()}': array}})."
+            "plan.run(data={private: array}), by the dp.Private object or its name."
         )
     return private._seal
 

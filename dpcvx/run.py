@@ -29,7 +29,7 @@ from .model import Problem
 from .noise import Coins, source_for
 from .oracle import Exit, PrivateOracle, Release, ReplayOracle, publish, published
 from .plan import Plan
-from .private import Private, Sealed, seal_all, source_of
+from .private import Private, Sealed, seal_all, source_of, specs_of
 from .result import History, Iterate, Result, Round, Solution, Status, Transcript, assign
 from .resume import begin
 from .worker import AgentOracle, Report, make_worker
@@ -328,17 +328,21 @@ def matching(
     ModelError
         If a key names none or several.
     """
-    known = [private for agent in problem.agents for private in agent.private]
+    known = {
+        private: spec.name
+        for name, agent in zip(problem.names, problem.agents, strict=True)
+        for private, spec in zip(agent.private, specs_of(agent.private, name), strict=True)
+    }
     found: list[tuple[Private, Sealed]] = []
     for key, value in data.items():
         named = isinstance(key, str)
-        matches = [p for p in known if (p.name() == key if named else p is key)]
+        matches = [p for p in known if (known[p] == key if named else p is key)]
         if len(matches) != 1:
-            label = show(key if isinstance(key, str) else key.name())
+            label = show(key if isinstance(key, str) else key.spec.name)
             raise ModelError(
                 f"{argument}= has a value for {label}, which names {len(matches)} private "
-                f"objects of the problem. They are: {', '.join(p.name() for p in known) or 'none'};"
-                " use the dp.Private object itself as key where names repeat."
+                f"objects of the problem. They are: {', '.join(known.values()) or 'none'};"
+                " use the dp.Private object itself as key where it has no name."
             )
         found.append((matches[0], value))
     return found

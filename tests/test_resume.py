@@ -829,6 +829,42 @@ def test_a_run_that_others_came_after_is_not_gone_on_with(path):
     assert [len(a.entries) for a in result.ledger.values()] == [4, 2]
 
 
+def cell(radius=0.1, privates=1, names="ab"):
+    """A cell of a notebook, whose private objects have no name: cvxpy counts on with every run."""
+    x = cp.Variable(2, name="x")
+    agents = []
+    for name, values in zip(names, DATA, strict=True):
+        given = [dp.Private(values, adjacency=dp.Within(radius)) for _ in range(privates)]
+        cost = cp.Minimize(sum(cp.sum_squares(x - d) for d in given))
+        agents.append(dp.Agent(cost, [cp.abs(x) <= 1], name=name))
+    return dp.Problem(agents)
+
+
+@pytest.mark.parametrize("privates", [1, 2])
+def test_data_without_a_name_go_on_with_their_ledger(path, privates):
+    killed(unpriced(cell(privates=privates)), path, 4, seed=3)
+    again = unpriced(cell(privates=privates)).run(ledger=path, seed=3)
+    same(again, unpriced(cell(privates=privates)).run(seed=3))
+    more = unpriced(cell(privates=privates), rounds=5).run(ledger=path)
+    assert (more.status, more.rounds) == (dp.Status.BUDGET, 3)
+    for other in (cell(radius=0.2, privates=privates), cell(privates=3 - privates)):
+        shown = refused(path, unpriced(other, rounds=50), dp.PrivacyError)
+        assert "of a'" in shown and "param" not in shown
+
+
+def test_data_without_a_name_are_called_by_their_place():
+    plan = unpriced(cell(privates=2))
+    assert "'unnamed data 1 of a'" in str(plan.guarantee) and "param" not in str(plan.guarantee)
+    assert list(plan.accounts()[1].adjacency) == ["unnamed data 1 of b", "unnamed data 2 of b"]
+    for data, error in (
+        ({"unnamed data 2 of a": [np.nan, 0.0]}, dp.DataError),
+        ({"param1": DATA[0]}, dp.ModelError),
+    ):
+        with pytest.raises(error, match="'?unnamed data 2 of a") as caught:
+            plan.run(data=data)
+        assert "param" not in str(caught.value).replace("'param1'", "")
+
+
 @pytest.mark.parametrize("interrupted", [False, True])
 def test_another_adjacency_is_refused(path, interrupted):
     if interrupted:
