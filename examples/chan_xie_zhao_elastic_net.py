@@ -44,6 +44,7 @@ import dpcvx as dp
 from dpcvx.amplification import refusal
 from dpcvx.last_iterate import ORDERS
 from problems import pictures
+from problems.commands import count, folder, in_words
 from problems.elastic_net import figures
 from problems.elastic_net.privacy import Growth, Positions, by_iterations, by_position
 from problems.elastic_net.setting import PAIRS, PRINTED, SIGMAS, Setting
@@ -366,10 +367,10 @@ def main(arguments: Sequence[str] | None = None) -> Found:
     """Run, print, draw."""
     parser = argparse.ArgumentParser(prog="python -m examples.chan_xie_zhao_elastic_net")
     parser.add_argument("--full", action="store_true", help="the paper's sizes")
-    parser.add_argument("--users", type=int, help="N")
-    parser.add_argument("--iterations", type=int, help="of Figure 1 and the tables")
-    parser.add_argument("--repetitions", type=int)
-    parser.add_argument("--plot", metavar="DIR", help="write figures")
+    parser.add_argument("--users", type=count(), help="N")
+    parser.add_argument("--iterations", type=count(6), help="of Figure 1 and the tables")
+    parser.add_argument("--repetitions", type=count(2))
+    parser.add_argument("--plot", type=folder, metavar="DIR", help="write figures")
     options = parser.parse_args(arguments)
     scope = FULL if options.full else SHORT
     scope = replace(
@@ -378,13 +379,12 @@ def main(arguments: Sequence[str] | None = None) -> Found:
         iterations=options.iterations or scope.iterations,
         repetitions=options.repetitions or scope.repetitions,
     )
-    if scope.iterations < 6 or scope.repetitions < 2 or scope.users < 1:
-        parser.error("the tests need 6 iterations and 2 repetitions or more, and users")
-    found = experiment(scope)
-    print(table(found))
-    if options.plot:
-        for path in draw(found, Path(options.plot)):
-            print(f"wrote {path}")
+    with in_words(parser):
+        found = experiment(scope)
+        print(table(found))
+        if options.plot:
+            for path in draw(found, options.plot):
+                print(f"wrote {path}")
     return found
 
 

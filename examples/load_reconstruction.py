@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import dpcvx as dp
+from problems.commands import count, folder, in_words
 from problems.power_flow.attack import (
     loads_from_messages,
     loads_from_once,
@@ -92,31 +93,33 @@ def draw(
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run both attacks."""
     parser = argparse.ArgumentParser(prog="python -m examples.load_reconstruction")
-    parser.add_argument("--rounds", type=int, default=8, help="overheard without noise (default 8)")
-    parser.add_argument("--seeds", type=int, default=2, help="protected runs per budget")
-    parser.add_argument("--plot", metavar="DIR", help="write the figure")
+    parser.add_argument(
+        "--rounds", type=count(), default=8, help="overheard without noise (default 8)"
+    )
+    parser.add_argument("--seeds", type=count(), default=2, help="protected runs per budget")
+    parser.add_argument("--plot", type=folder, metavar="DIR", help="write the figure")
     options = parser.parse_args(arguments)
-    study = power_flow(14, load_scale=SCALE, radius=RADIUS)
-    heard = sorted({1, 2, 4, options.rounds} - set(range(options.rounds + 1, 5)))
-    open_run = unprotected(study, heard)
-    print(f"{study.case.name}: root mean square error of the estimated loads in MW, by zone")
-    print("errors are computed on the true loads: not private")
-    print("without noise, from the voltages that the zones exchange:")
-    for t, zones in open_run.items():
-        print(f"  {t:>3} round(s) overheard: " + ", ".join(f"{e:.2g}" for e in zones))
-    print(f"with noise, from everything that leaves (one change is {100 * RADIUS:g} MW):")
-    print(f"  {'total epsilon':>14}{'every gradient':>16}{'once':>10}")
-    errors = {}
-    for epsilon in EPSILONS:
-        runs = [protected(study, epsilon, 50, seed) for seed in range(options.seeds)]
-        errors[epsilon] = np.array(runs)
-        each, once = np.median(errors[epsilon], axis=0)
-        print(f"  {epsilon:>14g}{each:>16.3g}{once:>10.3g}")
-    if options.plot:
-        folder = Path(options.plot)
-        folder.mkdir(parents=True, exist_ok=True)
-        draw(study, open_run, errors, folder / "load_reconstruction.png")
-        print(f"wrote {folder / 'load_reconstruction.png'}")
+    with in_words(parser):
+        study = power_flow(14, load_scale=SCALE, radius=RADIUS)
+        heard = sorted({1, 2, 4, options.rounds} - set(range(options.rounds + 1, 5)))
+        open_run = unprotected(study, heard)
+        print(f"{study.case.name}: root mean square error of the estimated loads in MW, by zone")
+        print("errors are computed on the true loads: not private")
+        print("without noise, from the voltages that the zones exchange:")
+        for t, zones in open_run.items():
+            print(f"  {t:>3} round(s) overheard: " + ", ".join(f"{e:.2g}" for e in zones))
+        print(f"with noise, from everything that leaves (one change is {100 * RADIUS:g} MW):")
+        print(f"  {'total epsilon':>14}{'every gradient':>16}{'once':>10}")
+        errors = {}
+        for epsilon in EPSILONS:
+            runs = [protected(study, epsilon, 50, seed) for seed in range(options.seeds)]
+            errors[epsilon] = np.array(runs)
+            each, once = np.median(errors[epsilon], axis=0)
+            print(f"  {epsilon:>14g}{each:>16.3g}{once:>10.3g}")
+        if options.plot:
+            path = options.plot / "load_reconstruction.png"
+            draw(study, open_run, errors, path)
+            print(f"wrote {path}")
 
 
 if __name__ == "__main__":

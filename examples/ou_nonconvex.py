@@ -50,6 +50,7 @@ from rich.progress import track
 
 import dpcvx as dp
 from problems import pictures
+from problems.commands import count, folder, in_words
 from problems.nonconvex_classification import figures
 from problems.nonconvex_classification.experiment import (
     ALPHA,
@@ -367,22 +368,21 @@ def main(arguments: Sequence[str] | None = None) -> Found | None:
     parser = argparse.ArgumentParser(prog="python -m examples.ou_nonconvex")
     parser.add_argument("--full", action="store_true", help="the paper's sizes")
     parser.add_argument("--tune", action="store_true", help="search for the parameters, and stop")
-    parser.add_argument("--seeds", type=int, help="runs of every method and epsilon")
-    parser.add_argument("--workers", type=int, default=1, help="processes")
-    parser.add_argument("--plot", metavar="DIR", help="write figures")
+    parser.add_argument("--seeds", type=count(), help="runs of every method and epsilon")
+    parser.add_argument("--workers", type=count(), default=1, help="processes")
+    parser.add_argument("--plot", type=folder, metavar="DIR", help="write figures")
     options = parser.parse_args(arguments)
-    if options.workers < 1 or (1 if options.seeds is None else options.seeds) < 1:
-        parser.error("workers and seeds must be positive")
     mode = FULL if options.full else SHORT
     mode = replace(mode, seeds=options.seeds or mode.seeds)
-    if options.tune:
-        tune(mode, options.workers)
-        return None
-    found = experiment(mode, options.workers)
-    print(table(found))
-    if options.plot:
-        for path in draw(found, Path(options.plot)):
-            print(f"wrote {path}")
+    with in_words(parser):
+        if options.tune:
+            tune(mode, options.workers)
+            return None
+        found = experiment(mode, options.workers)
+        print(table(found))
+        if options.plot:
+            for path in draw(found, options.plot):
+                print(f"wrote {path}")
     return found
 
 

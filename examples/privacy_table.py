@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from rich.progress import track
 
 import dpcvx as dp
+from problems.commands import count, folder, in_words
 from problems.power_flow.study import power_flow
 
 EPSILON, DELTA, ROUNDS, BETA = 1.0, 1e-6, 100, 0.01
@@ -215,22 +216,25 @@ def main(arguments: Sequence[str] | None = None) -> list[Row]:
     """Run the table for some cases and seeds."""
     parser = argparse.ArgumentParser(prog="python -m examples.privacy_table")
     parser.add_argument("--cases", nargs="*", default=[], help="bundled power-flow cases as well")
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--plot", metavar="DIR", help="write the figure")
+    parser.add_argument("--seeds", type=count(), default=3)
+    parser.add_argument("--rounds", type=count(), default=ROUNDS)
+    parser.add_argument("--plot", type=folder, metavar="DIR", help="write the figure")
     options = parser.parse_args(arguments)
     found: list[Row] = []
-    for model in models(options.cases):
-        count = len(methods(model.rho, model.beta))
-        runs = rows(model, options.seeds, options.rounds)
-        silent = not sys.stdout.isatty()
-        found += track(runs, description=model.name, total=count, transient=True, disable=silent)
-    print(table(found, options.seeds))
-    if options.plot:
-        folder = Path(options.plot)
-        folder.mkdir(parents=True, exist_ok=True)
-        draw(found, folder / "privacy_table.png")
-        print(f"wrote {folder / 'privacy_table.png'}")
+    with in_words(parser):
+        # All models first: a case that cannot be read costs no run.
+        for model in list(models(options.cases)):
+            total = len(methods(model.rho, model.beta))
+            runs = rows(model, options.seeds, options.rounds)
+            silent = not sys.stdout.isatty()
+            found += track(
+                runs, description=model.name, total=total, transient=True, disable=silent
+            )
+        print(table(found, options.seeds))
+        if options.plot:
+            path = options.plot / "privacy_table.png"
+            draw(found, path)
+            print(f"wrote {path}")
     return found
 
 

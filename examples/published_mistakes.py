@@ -30,6 +30,7 @@ from dpcvx.accounting import (
     gaussian_multiplier,
     ryu_kim_claim,
 )
+from problems.commands import count, folder, in_words
 
 Floats = NDArray[np.float64]
 AGENTS, SIZE, CLIP, RHO = 5, 10, 1.0, 10.0
@@ -267,16 +268,18 @@ def draw(found: Found, path: Path) -> None:
 def main(arguments: Sequence[str] | None = None) -> Found:
     """Run, print, draw."""
     parser = argparse.ArgumentParser(prog="python -m examples.published_mistakes")
-    parser.add_argument("--runs", type=int, default=200, help="runs per neighbour (default 200)")
-    parser.add_argument("--plot", metavar="DIR", help="write the figure")
+    parser.add_argument(
+        "--runs", type=count(2), default=200, help="runs per neighbour (default 200)"
+    )
+    parser.add_argument("--plot", type=folder, metavar="DIR", help="write the figure")
     options = parser.parse_args(arguments)
-    found = experiment(options.runs)
-    print(table(found))
-    if options.plot:
-        folder = Path(options.plot)
-        folder.mkdir(parents=True, exist_ok=True)
-        draw(found, folder / "published_mistakes.png")
-        print(f"wrote {folder / 'published_mistakes.png'}")
+    with in_words(parser):
+        found = experiment(options.runs)
+        print(table(found))
+        if options.plot:
+            path = options.plot / "published_mistakes.png"
+            draw(found, path)
+            print(f"wrote {path}")
     return found
 
 

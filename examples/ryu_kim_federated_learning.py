@@ -27,6 +27,7 @@ from rich.progress import track
 
 import dpcvx as dp
 from problems import pictures
+from problems.commands import count, folder, in_words
 from problems.logistic_regression import figures
 from problems.logistic_regression.dataset import Dataset
 from problems.logistic_regression.experiment import (
@@ -230,25 +231,23 @@ def main(arguments: Sequence[str] | None = None) -> list[list[Trace]]:
         help="digits, a folder with MNIST's idx files or LEAF's JSON files, or an .npz file",
     )
     parser.add_argument("--full", action="store_true", help="all budgets and E, 10 agents, 3 seeds")
-    parser.add_argument("--rounds", type=int, help="T")
-    parser.add_argument("--seeds", type=int)
-    parser.add_argument("--jobs", type=int, help="processes; with --full 2, else 1")
-    parser.add_argument("--plot", metavar="DIR", help="write figures")
+    parser.add_argument("--rounds", type=count(), help="T")
+    parser.add_argument("--seeds", type=count())
+    parser.add_argument("--jobs", type=count(), help="processes; with --full 2, else 1")
+    parser.add_argument("--plot", type=folder, metavar="DIR", help="write figures")
     options = parser.parse_args(arguments)
     scope = FULL if options.full else SHORT
     scope = replace(
         scope, rounds=options.rounds or scope.rounds, seeds=options.seeds or scope.seeds
     )
-    try:
+    with in_words(parser):
         dataset = read_dataset(options.data)
         planned = tasks(options.data, dataset, scope)
         found = measured(planned, options.jobs or (2 if options.full else 1))
-    except dp.DpcvxError as error:
-        parser.error(str(error))
-    print(table(dataset, planned, found))
-    if options.plot:
-        for path in draw(dataset, planned, found, scope, Path(options.plot)):
-            print(f"wrote {path}")
+        print(table(dataset, planned, found))
+        if options.plot:
+            for path in draw(dataset, planned, found, scope, options.plot):
+                print(f"wrote {path}")
     return found
 
 

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from rich.progress import Progress
 
 import dpcvx as dp
+from problems.commands import count, folder, in_words, positive
 from problems.power_flow.bands import quartiles
 from problems.power_flow.study import PowerFlow, power_flow
 
@@ -338,11 +339,11 @@ def main(arguments: Sequence[str] | None = None) -> list[Study]:
     parser = argparse.ArgumentParser(prog="python -m examples.ryu_kim_power_flow")
     parser.add_argument("--full", action="store_true", help="both cases, all budgets, E = 1 and 5")
     parser.add_argument("--cases", nargs="+", help="bundled cases (default 14; --full: 14 118)")
-    parser.add_argument("--epsilons", nargs="+", type=float, help="budgets per local update")
-    parser.add_argument("--local-updates", nargs="+", type=int, metavar="E")
-    parser.add_argument("--seeds", type=int, help="runs per setting (default 2; --full: 5)")
-    parser.add_argument("--rounds", type=int, help="of every run (default 25; --full: 100)")
-    parser.add_argument("--plot", metavar="DIR", help="write the figures")
+    parser.add_argument("--epsilons", nargs="+", type=positive, help="budgets per local update")
+    parser.add_argument("--local-updates", nargs="+", type=count(), metavar="E")
+    parser.add_argument("--seeds", type=count(), help="runs per setting (default 2; --full: 5)")
+    parser.add_argument("--rounds", type=count(), help="of every run (default 25; --full: 100)")
+    parser.add_argument("--plot", type=folder, metavar="DIR", help="write the figures")
     options = parser.parse_args(arguments)
     cases = options.cases or (["14", "118"] if options.full else ["14"])
     epsilons = options.epsilons or (EPSILONS if options.full else (EPSILONS[0], EPSILONS[-1]))
@@ -351,22 +352,23 @@ def main(arguments: Sequence[str] | None = None) -> list[Study]:
     seeds = options.seeds or (5 if options.full else 2)
     found = []
     silent = not sys.stdout.isatty()
-    with Progress(disable=silent, transient=True) as progress:
-        for case in cases:
-            task = progress.add_task(f"case {case}", total=len(settings(case, epsilons, updates)))
-            for outcome in run(case, epsilons, updates, rounds, seeds):
-                progress.advance(task)
-                if isinstance(outcome, Study):
-                    found.append(outcome)
-    for study in found:
-        print(table(study))
-        if options.plot:
-            folder = Path(options.plot)
-            folder.mkdir(parents=True, exist_ok=True)
-            for kind in ("paper", "derived"):
-                path = folder / f"ryu_kim_case_{study.case}_{kind}.png"
-                draw(study, kind, path)
-                print(f"wrote {path}")
+    with in_words(parser):
+        with Progress(disable=silent, transient=True) as progress:
+            for case in cases:
+                task = progress.add_task(
+                    f"case {case}", total=len(settings(case, epsilons, updates))
+                )
+                for outcome in run(case, epsilons, updates, rounds, seeds):
+                    progress.advance(task)
+                    if isinstance(outcome, Study):
+                        found.append(outcome)
+        for study in found:
+            print(table(study))
+            if options.plot:
+                for kind in ("paper", "derived"):
+                    path = options.plot / f"ryu_kim_case_{study.case}_{kind}.png"
+                    draw(study, kind, path)
+                    print(f"wrote {path}")
     return found
 
 

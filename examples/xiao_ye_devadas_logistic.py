@@ -85,6 +85,7 @@ from problems.census.methods import (
 )
 from problems.census.records import Records, made_records, shared_out
 from problems.census.study import Census, census, optimum
+from problems.commands import count, folder, in_words
 
 # b, and K of the paper.
 EACH, ROUNDS = 100, 100
@@ -440,26 +441,25 @@ def main(arguments: Sequence[str] | None = None) -> Found:
     """Run, print, draw."""
     parser = argparse.ArgumentParser(prog="python -m examples.xiao_ye_devadas_logistic")
     parser.add_argument("--full", action="store_true", help="the paper's sizes")
-    parser.add_argument("--rounds", type=int, help="of every case")
-    parser.add_argument("--runs", type=int, help="of every method and network")
+    parser.add_argument("--rounds", type=count(), help="of every case")
+    parser.add_argument("--runs", type=count(), help="of every method and network")
     parser.add_argument("--adult", metavar="FILE", help="adult.data of the UCI repository")
-    parser.add_argument("--plot", metavar="DIR", help="write figures")
+    parser.add_argument("--plot", type=folder, metavar="DIR", help="write figures")
     options = parser.parse_args(arguments)
-    if (options.rounds or 1) < 1 or (options.runs or 1) < 1:
-        parser.error("rounds and runs must be positive")
     cases = [
         replace(case, runs=options.runs or case.runs, rounds=options.rounds or case.rounds)
         for case in (FULL if options.full else SHORT)
     ]
     most = EACH * max(case.agents for case in cases)
-    records = read_adult(options.adult) if options.adult else made_records(most + 2000)
-    if records.count <= most:
-        parser.error(f"{records.count} records are too few: this mode needs more than {most}")
-    found = experiment(cases, records)
-    print(table(found))
-    if options.plot:
-        for path in draw(found, Path(options.plot)):
-            print(f"wrote {path}")
+    with in_words(parser):
+        records = read_adult(options.adult) if options.adult else made_records(most + 2000)
+        if records.count <= most:
+            parser.error(f"{records.count} records are too few: this mode needs more than {most}")
+        found = experiment(cases, records)
+        print(table(found))
+        if options.plot:
+            for path in draw(found, options.plot):
+                print(f"wrote {path}")
     return found
 
 

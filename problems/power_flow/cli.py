@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -15,6 +17,8 @@ import numpy as np
 
 import dpcvx as dp
 from dpcvx.algorithms.step_size import StepRule
+from problems.commands import sentence
+from problems.files import check_folder
 from problems.power_flow.options import DELTA, EPSILON, PERTURB, STEP_DELTA, parser
 from problems.power_flow.report import Outcome, assess, table, violations
 from problems.power_flow.solution import State, central, network_state
@@ -23,6 +27,7 @@ from problems.power_flow.tables import result_tables, write_tables
 
 # Below this an optimum is 0 up to the accuracy of the solver.
 _ZERO = 1e-6
+_WHOLE = re.compile("[0-9]{1,9}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -34,9 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.central:
             return _central(options)
         return _distributed(options)
-    except dp.DpcvxError as error:
-        notes = "".join(f"\n{note}" for note in getattr(error, "__notes__", ()))
-        print(f"{command.prog}: {error}{notes}", file=sys.stderr)
+    except (dp.DpcvxError, OSError) as error:
+        print(f"{command.prog}: {sentence(error)}", file=sys.stderr)
         return 2
 
 
@@ -52,22 +56,16 @@ class _Run:
 def _check(options: argparse.Namespace) -> None:
     """Refuse what cannot be written, or makes no sense, before a run spends privacy."""
     if options.json:
-        target = Path(options.json).resolve()
-        if target.is_dir() or not target.parent.is_dir():
+        target = Path(options.json)
+        if os.path.isdir(target) or not os.path.isdir(target.parent):
             raise dp.ModelError(
                 f"--json {options.json} is no file in an existing folder; the result could not be "
                 "kept."
             )
+        check_folder(target.parent, "--json: the folder")
     for name in ("plot", "tables"):
-        folder = getattr(options, name)
-        if folder is None:
-            continue
-        try:
-            Path(folder).mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise dp.ModelError(
-                f"--{name} {folder} cannot be created ({error.strerror}); name a folder."
-            ) from None
+        if getattr(options, name) is not None:
+            check_folder(Path(getattr(options, name)), f"--{name}")
     if options.seeds is None:
         return
     if options.seeds < 1:
@@ -83,12 +81,18 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _central(options: argparse.Namespace) -> int:
-    study = power_flow(options.case, objective=options.objective, load_scale=options.load_scale)
+    study = power_flow(
+        options.case,
+        objective=options.objective,
+        load_scale=options.load_scale,
+        equivalents=options.equivalents,
+    )
     started = time.perf_counter()
     solved = central(study.case, options.objective, options.load_scale)
     if not options.quiet:
         print(f"{study.case.name}: central solve with all loads in one place, no privacy")
         print(f"status {solved.status}, objective {solved.value:.8g} {_unit(study)}")
+        _note_equivalents(study)
     if options.json:
         _write_json(
             options.json,
@@ -110,11 +114,14 @@ def _central(options: argparse.Namespace) -> int:
 def _distributed(options: argparse.Namespace) -> int:
     study = power_flow(
         options.case,
-        zones=int(options.zones) if (options.zones or "").isdigit() else options.zones,
+        zones=int(options.zones)
+        if re.fullmatch("[0-9]{1,9}", options.zones or "")
+        else options.zones,
         objective=options.objective,
         load_scale=options.load_scale,
         radius=options.radius,
         shared=options.shared,
+        equivalents=options.equivalents,
     )
     plan = _plan(study, options)
     if options.seeds is None:
@@ -131,6 +138,7 @@ def _distributed(options: argparse.Namespace) -> int:
             print(f"guarantee of every run: {runs[0].result.guarantee}\n\nthe first run,")
         print(table(study, runs[0].outcome))
         print(_comparison(study, runs, optimum))
+        _note_equivalents(study)
     if options.json:
         _write_json(options.json, _as_json(study, runs, optimum))
     if options.plot:
@@ -181,6 +189,16 @@ def _gaps(runs: Sequence[_Run], optimum: float) -> list[float]:
 def _relative(gap: float, optimum: float) -> str:
     # At nominal loads the optimum of "shed" is 0 up to the solver's accuracy.
     return f" ({100 * gap / optimum:.3g} %)" if abs(optimum) > _ZERO else ""
+
+
+def _note_equivalents(study: PowerFlow) -> None:
+    rows = study.case.equivalents
+    if rows:
+        more = f" and {len(rows) - 5} more" if len(rows) > 5 else ""
+        print(
+            f"note: branch rows {', '.join(map(str, rows[:5]))}{more} have negative resistances, "
+            "from which the relaxation may draw power: generation and cost may be too low"
+        )
 
 
 def _unit(study: PowerFlow) -> str:

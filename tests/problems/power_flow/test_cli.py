@@ -11,6 +11,7 @@ import pytest
 from problems.power_flow.case import read_case
 from problems.power_flow.cli import main
 from problems.power_flow.options import parser
+from problems.power_flow.sources import BUNDLED, CASES
 
 
 def run(*arguments):
@@ -175,6 +176,15 @@ def test_help_explains_every_option():
         (("--json", "/nowhere/result.json"), "--json"),
         (("--plot", "/dev/null/figures"), "--plot"),
         (("--tables", "/dev/null/tables"), "--tables"),
+        (("--json", "a\0b/result.json"), "--json"),
+        (("--plot", "/proc/figures"), "--plot"),
+        (("--json", "/dev/full", "--rounds", "1"), "No space left"),
+        (("--ledger", "/proc/ledger", "--rounds", "1"), "ledger"),
+        (("--case", "/dev/zero"), "a device or a pipe"),
+        (("--case", "1" * 5000), "too long"),
+        (("--zones", "\u00b2"), "no such file"),
+        (("--zones", "9" * 5000), "too long"),
+        (("--load-scale", "1e300"), "load_scale"),
         (("--seeds", "0"), "--seeds 0"),
         (("--seeds", "2", "--ledger", "ledger"), "drop --ledger"),
         (("--seeds", "2", "--central"), "drop --central"),
@@ -185,9 +195,21 @@ def test_help_explains_every_option():
 def test_bad_options_end_with_status_two_and_one_clear_line(capsys, options, message):
     assert run(*options) == 2
     printed = capsys.readouterr()
-    assert printed.out == ""
+    assert printed.out == "" or "/dev/full" in options
     assert message in printed.err
     assert "Traceback" not in printed.err
+
+
+def test_negative_resistances_are_named(tmp_path, capsys):
+    text = (CASES / BUNDLED[14]).read_text()
+    path = tmp_path / "case.m"
+    path.write_text(text.replace("0.01938\t 0.05917", "-0.02\t 0.05917"))
+    assert path.read_text() != text
+    assert run("--case", path, "--central") == 2
+    assert "branch row 1 has a negative resistance" in capsys.readouterr().err
+    for options in (("--central",), ("--rounds", 2)):
+        assert run("--case", path, "--equivalents", "--zones", 2, *options) == 0
+        assert "note: branch rows 1 have negative resistances" in capsys.readouterr().out
 
 
 def test_the_module_runs_as_a_command():

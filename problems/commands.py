@@ -1,0 +1,67 @@
+"""Arguments of command lines, checked while they are parsed; failures end in a sentence."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from dpcvx.errors import DpcvxError
+from problems.files import check_folder
+
+_MOST = 10**6
+
+
+def count(least: int = 1) -> Callable[[str], int]:
+    """Type of an argument that is a whole number from `least` on."""
+
+    def parse(text: str) -> int:
+        value = int(text) if re.fullmatch(r"[0-9]{1,9}", text) else -1
+        if not least <= value <= _MOST:
+            raise argparse.ArgumentTypeError(
+                f"must be positive and whole, from {least} to {_MOST}, not {text[:30]!r}"
+            )
+        return value
+
+    return parse
+
+
+def positive(text: str) -> float:
+    """Type of an argument that is a positive finite number."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and value > 0):
+        raise argparse.ArgumentTypeError(f"{text[:30]!r} is not a positive finite number")
+    return value
+
+
+def folder(text: str) -> Path:
+    """Type of an argument that names a folder to write to; it is made if there is none."""
+    try:
+        check_folder(Path(text), "the folder")
+    except DpcvxError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return Path(text)
+
+
+def sentence(error: DpcvxError | OSError) -> str:
+    """What to print for an error: its message and notes, or what a file does not allow."""
+    if isinstance(error, OSError):
+        where = "" if error.filename is None else f" '{error.filename}'"
+        why = error.strerror or type(error).__name__
+        return f"a file{where} cannot be read or written ({why}). Name another one."
+    return "\n".join([str(error), *getattr(error, "__notes__", ())])
+
+
+@contextmanager
+def in_words(parser: argparse.ArgumentParser) -> Iterator[None]:
+    """End the command with exit code 2 and a sentence where an input or a file cannot be used."""
+    try:
+        yield
+    except (DpcvxError, OSError) as error:
+        parser.error(sentence(error))
