@@ -17,6 +17,7 @@ import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,6 +61,8 @@ class Audit:
         On each of the two data.
     score : str
         The score that gave `lower`.
+    moved : bool
+        Whether anything that leaves depends on which data were used. If not, nothing was tested.
     """
 
     claimed: float
@@ -69,14 +72,29 @@ class Audit:
     confidence: float
     runs: int
     score: str
+    moved: bool = True
+
+    @property
+    def status(self) -> Literal["passed", "failed", "vacuous"]:
+        """Failed if a lower bound exceeds the claim; vacuous if there was nothing to tell apart."""
+        if max(self.lower, np.nan_to_num(self.lower_gaussian)) > self.claimed:
+            return "failed"
+        return "passed" if self.moved else "vacuous"
 
     @property
     def passed(self) -> bool:
-        """Whether neither lower bound exceeds the claim."""
-        return not max(self.lower, np.nan_to_num(self.lower_gaussian)) > self.claimed
+        """Whether neither lower bound exceeds the claim, and something was tested."""
+        return self.status == "passed"
+
+    def __bool__(self) -> bool:
+        return self.passed
 
     def __str__(self) -> str:
-        verdict = "consistent with the ledger" if self.passed else "FAILED: above the ledger"
+        verdict = {
+            "passed": "consistent with the ledger",
+            "failed": "FAILED: above the ledger",
+            "vacuous": "VACUOUS: nothing that leaves differs between the neighbours",
+        }[self.status]
         return (
             f"audit: {verdict} (not private: computed on both neighbours' data)\n"
             f"  ledger         epsilon {self.claimed:.6g} at delta {self.delta:g}\n"
@@ -141,7 +159,7 @@ def audit(
         delta = target.price.delta if delta is None else delta
         check_delta(delta)
         k = _target(target, agent)
-        scores, claimed = _plan_scores(target, neighbours, data, k, runs, delta, seed)
+        scores, claimed, moved = _plan_scores(target, neighbours, data, k, runs, delta, seed)
         if math.isinf(claimed):
             raise PrivacyError(
                 f"The ledger states no finite epsilon at delta={delta:g}: a random order of users "
@@ -154,6 +172,7 @@ def audit(
         delta = 1e-5 if delta is None else delta
         check_delta(delta)
         scores, claimed = _mechanism_scores(target, runs, delta, seed)
+        moved = True
         kind = target
     risk = (1 - confidence) / len(scores)
     found = {name: _bounds(*pair, delta, risk) for name, pair in scores.items()}
@@ -167,6 +186,7 @@ def audit(
         confidence=confidence,
         runs=runs,
         score=best,
+        moved=moved,
     )
 
 
@@ -215,7 +235,7 @@ def _plan_scores(
     runs: int,
     delta: float,
     seed: int,
-) -> tuple[dict[str, tuple[Array, Array]], float]:
+) -> tuple[dict[str, tuple[Array, Array]], float, bool]:
     chosen = plan.program.agents[target].name
     own, other = neighbouring_sources(plan, seal_all(neighbours, "neighbours"), seal_all(data))
     others = list(own)
@@ -228,12 +248,14 @@ def _plan_scores(
             "apart. Pass neighbours={...} with data that differ by one change."
         )
     if plan.hidden:
-        return _last_scores(plan, own, others, target, runs, delta, seed)
+        scores, claimed = _last_scores(plan, own, others, target, runs, delta, seed)
+        # Along a direction in which nothing moves, all scores are 0.
+        return scores, claimed, any(np.any(pair) for pair in scores.values())
     noise = plan.calibrated[target]
     assert noise is not None
     norm = noise.mechanism.norm
     table: dict[str, list[list[float]]] = {}
-    claimed = 0.0
+    claimed, moved = 0.0, False
     for world in (0, 1):
         real, unreal = (own, others) if world == 0 else (others, own)
         for run in range(runs):
@@ -254,10 +276,11 @@ def _plan_scores(
             claimed = max(claimed, exits[target].account.spent(delta).epsilon)
             pair = (exits[target].seen, blind[0].seen)
             zero, one = pair if world == 0 else pair[::-1]
+            moved |= any(np.any(a.inside != b.inside) for a, b in zip(zero, one, strict=True))
             rest = [e.seen for k, e in enumerate(exits) if k != target]
             for name, value in _scores(norm, exits[target].seen, zero, one, rest).items():
                 table.setdefault(name, [[], []])[world].append(value)
-    return {name: (np.array(a), np.array(b)) for name, (a, b) in table.items()}, claimed
+    return {name: (np.array(a), np.array(b)) for name, (a, b) in table.items()}, claimed, moved
 
 
 # Pairs of runs with equal noise from which a direction is estimated.

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,7 @@ from .errors import DataError, ModelError, PrivacyError
 from .guard import discreet
 from .ledger import Account
 from .mechanism import Calibrated
-from .neighbours import worst_neighbour
+from .neighbours import gradient_gap, worst_neighbour
 from .noise import Grid, Source, source_for
 from .oracle import Exit, Release, read
 from .plan import Plan
@@ -112,16 +113,32 @@ class AgentCheck:
     ratio : float
         Largest distance between neighbours over the charged sensitivity; at most 1 if the
         sensitivity holds, close to 1 if it is tight for these neighbours.
+    moved : bool
+        Whether anything differed between the neighbours. If not, nothing was tested.
+    independent : bool
+        Whether the plan says that the agent's gradient does not depend on its data.
     """
 
     agent: str
     releases: int
     ratio: float
+    moved: bool = True
+    independent: bool = False
+
+    def __str__(self) -> str:
+        if self.independent:
+            return f"{self.agent}: its gradient does not depend on its data, nothing to compare"
+        if not self.releases:
+            return f"{self.agent}: VACUOUS, it released nothing in this run"
+        compared = f"{self.agent}: {self.releases} releases compared"
+        if not self.moved:
+            return f"{compared}, VACUOUS: none differs between the neighbours"
+        return f"{compared}, largest distance {self.ratio:.4f} of the charged sensitivity"
 
 
 @dataclass(frozen=True)
 class Check:
-    """Outcome of `check`. Not private: computed on both data.
+    """Outcome of `check`. Not private: computed on both data. True if it passed.
 
     Attributes
     ----------
@@ -135,21 +152,38 @@ class Check:
     faults: tuple[str, ...] = field(default=())
 
     @property
+    def vacuous(self) -> tuple[str, ...]:
+        """Agents of which nothing differed between the neighbours, so that nothing was tested.
+
+        All of them, if no agent's gradient depends on its data.
+        """
+        tested = [a for a in self.agents if not a.independent]
+        return tuple(a.agent for a in tested or self.agents if not a.moved)
+
+    @property
+    def status(self) -> Literal["passed", "failed", "vacuous"]:
+        """Failed if there are faults; vacuous if something was not tested."""
+        if self.faults:
+            return "failed"
+        return "vacuous" if self.vacuous or not self.agents else "passed"
+
+    @property
     def passed(self) -> bool:
-        """Whether nothing was wrong."""
-        return not self.faults
+        """Whether every agent was tested and nothing was wrong."""
+        return self.status == "passed"
+
+    def __bool__(self) -> bool:
+        return self.passed
 
     def __str__(self) -> str:
-        head = "passed" if self.passed else "FAILED"
+        head = self.status if self.passed else self.status.upper()
         lines = [
             f"record and replay: {head} (not private: computed on both neighbours' data)",
-            *(
-                f"  {a.agent}: {a.releases} releases compared, largest distance "
-                f"{a.ratio:.4f} of the charged sensitivity"
-                for a in self.agents
-            ),
+            *(f"  {agent}" for agent in self.agents),
             *(f"  fault: {fault}" for fault in self.faults),
         ]
+        if self.status == "vacuous":
+            lines.append("  to test something, pass neighbours={...} that move what is released")
         return "\n".join(lines)
 
 
@@ -192,34 +226,38 @@ def check(
             f"dp.check takes a plan, got {type(plan).__name__}; write dp.check(problem.plan(...))."
         )
     own, other = neighbouring_sources(plan, seal_all(neighbours, "neighbours"), seal_all(data))
-    same = _unchanged(plan, own, other)
     first, live = _observed(plan, own, seed, None)
     releases = [r for exit in live for r in exit.releases]
     second, frozen = _observed(plan, other, seed, releases)
     faults = list(_outside(plan, first, second))
-    faults += [
-        f"the neighbour of agent '{name}' has the same data, so nothing was compared; pass "
-        "neighbours={...}"
-        for name in same
-    ]
     agents = []
-    for local, one, two in zip(plan.program.agents, live, frozen, strict=True):
-        if local.form.private:
-            agents.append(_compare(local.name, one, two, faults, plan.hidden))
+    for k, (local, one, two) in enumerate(zip(plan.program.agents, live, frozen, strict=True)):
+        if not local.form.private:
+            continue
+        independent = _independent(plan, k, own[k], other[k], faults)
+        agents.append(_compare(local.name, one, two, faults, plan.hidden, independent))
     return Check(tuple(agents), tuple(faults))
 
 
-def _unchanged(plan: Plan, own: list[list[Sealed]], other: list[list[Sealed]]) -> list[str]:
-    """Agents whose gradient may depend on their data, and whose neighbour has the same."""
-    found = []
-    for k, local in enumerate(plan.program.agents):
-        sensitivity, specs = plan.sensitivities[k], local.form.private
-        if sensitivity is None or sensitivity.l2 == 0:
-            continue
-        pairs = zip(read(specs, own[k]), read(specs, other[k]), strict=True)
-        if all(np.array_equal(a, b) for a, b in pairs):
-            found.append(local.name)
-    return found
+def _independent(
+    plan: Plan,
+    k: int,
+    own: list[Sealed],
+    other: list[Sealed],
+    faults: list[str],
+) -> bool:
+    """Whether the plan says that the gradient does not depend on the data; held against it."""
+    local, sensitivity = plan.program.agents[k], plan.sensitivities[k]
+    if sensitivity is None or sensitivity.l2 > 0:
+        return False
+    specs = local.form.private
+    gap = gradient_gap(local.form, sensitivity, read(specs, own), read(specs, other), 2)
+    if gap > 0:
+        faults.append(
+            f"the plan says that the gradient of agent '{local.name}' does not depend on its data, "
+            f"but it moves by {gap:.6g} between the neighbours"
+        )
+    return True
 
 
 def neighbouring_sources(
@@ -299,9 +337,14 @@ def _outside(plan: Plan, one: Result, two: Result) -> Iterable[str]:
 
 
 def _compare(
-    name: str, one: ObservedExit, two: ObservedExit, faults: list[str], hidden: bool
+    name: str,
+    one: ObservedExit,
+    two: ObservedExit,
+    faults: list[str],
+    hidden: bool,
+    independent: bool,
 ) -> AgentCheck:
-    largest = 0.0
+    largest, differs = 0.0, False
     if [s.place for s in one.seen] != [s.place for s in two.seen]:
         faults.append(f"agent '{name}' is asked at other places on the neighbour's data")
     # Hidden runs are charged as a whole, whoever has a turn.
@@ -310,6 +353,7 @@ def _compare(
         faults.append(f"agent '{name}' has releases that are not in its ledger")
     for a, b in zip(one.seen, two.seen, strict=False):
         moved = a.inside - b.inside
+        differs |= bool(np.any(moved != 0))
         if a.entry is None or one.calibrated is None:
             if np.any(moved != 0):
                 faults.append(
@@ -325,7 +369,7 @@ def _compare(
                 f"{distance:.6g}, the ledger was charged a sensitivity of "
                 f"{a.entry.sensitivity:.6g}"
             )
-    return AgentCheck(name, len(one.seen), largest)
+    return AgentCheck(name, len(one.seen), largest, differs, independent)
 
 
 def _require_neighbours(

@@ -120,9 +120,9 @@ def eliminate(A: Array, B: Array, c: Array) -> Eliminated:
     Q, R = np.asarray(Q), np.asarray(R)
     turned_B, turned_c = Q.T @ B, Q.T @ c
     head = R[:rank, :rank]
-    solved = la.solve_triangular(
-        head, np.column_stack([R[:rank], turned_B[:rank], turned_c[:rank]])
-    )
+    sides = np.column_stack([R[:rank], turned_B[:rank], turned_c[:rank]])
+    # LAPACK refuses systems without unknowns, and scipy asks it before 1.14.
+    solved = la.solve_triangular(head, sides) if rank else sides
     reduced = np.zeros((rank, n))
     reduced[:, order] = solved[:, :n]
     reduced[:, order[:rank]] = np.eye(rank)

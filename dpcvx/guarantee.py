@@ -98,6 +98,8 @@ class AgentGuarantee:
         The same in words.
     releases : int
         Planned number of releases.
+    independent : tuple of str
+        Private objects on which its gradient does not depend, so that nothing of them leaves.
     """
 
     agent: str
@@ -110,6 +112,7 @@ class AgentGuarantee:
     scale: float
     noise: str
     releases: int
+    independent: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -180,7 +183,7 @@ class Guarantee:
             ("observer", self.observer),
             ("mechanism", self.mechanism),
             ("accountant", self.accountant + self._concentrated),
-            ("sensitivity", _CERTIFICATES[self.certificate]),
+            ("sensitivity", _CERTIFICATES[self.certificate] + self._independent),
             ("assumptions", "; ".join(self.assumptions)),
         ]
         budgets = {f"{agent.epsilon:.5g}" for agent in self.agents}
@@ -206,6 +209,16 @@ class Guarantee:
     def _by_agent(self) -> str:
         most = sorted(self.agents, key=lambda agent: -agent.epsilon)
         return _listed([f"epsilon {a.epsilon:.6g} for '{a.agent}'" for a in most], ", ")
+
+    @property
+    def _independent(self) -> str:
+        parts = [
+            f"the gradient of '{agent.agent}' does not depend on "
+            + _listed([f"'{name}'" for name in agent.independent], " or ")
+            for agent in self.agents
+            if agent.independent
+        ]
+        return f"; {_listed(parts, '; ')}" if parts else ""
 
     @property
     def _concentrated(self) -> str:
@@ -309,6 +322,7 @@ def state(
                 scale=scale,
                 noise=noise,
                 releases=1 if last is not None else releases if bound.value > 0 else 0,
+                independent=sensitivity.independent,
             )
         )
     released = "1 release per agent, before the first round"

@@ -37,8 +37,7 @@ def worst_neighbour(
         Flat column-major, one per private parameter.
     p : {1, 2}
     """
-    n = sensitivity.extent.lower.size
-    points = [np.zeros(n), np.sin(1.0 + np.arange(n))]
+    points = _points(sensitivity.extent.lower.size)
     members = range(len(sensitivity.private))
     if sensitivity.asserted is None:
         jacobians = sensitivity.jacobians_at(points[1])
@@ -57,15 +56,34 @@ def worst_neighbour(
             change = _worst_change(_finite(J), adjacency, p)
             candidates += [_moved(sensitivity, data, k, side * change) for side in (1.0, -1.0)]
     if not candidates:
-        return [d.copy() for d in data]
+        # The certificate knows of nothing that matters: something changes all the same.
+        candidates = [
+            _moved(sensitivity, data, k, side * np.eye(1, data[k].size).ravel())
+            for k, spec in enumerate(sensitivity.private)
+            for side in (spec.adjacency.radius, -spec.adjacency.radius)
+        ]
+        candidates.sort(key=lambda other: all(map(np.array_equal, data, other)))
+    return max(candidates, key=lambda other: gradient_gap(form, sensitivity, data, other, p))
 
-    def gap(other: list[Array]) -> float:
-        one, two = (form.bind(list(d), sensitivity.clips) for d in (data, other))
-        with np.errstate(invalid="ignore"):
-            moved = [np.nan_to_num(one.gradient(x) - two.gradient(x)) for x in points]
-        return max(float(np.linalg.norm(m, p)) for m in moved)
 
-    return max(candidates, key=gap)
+def gradient_gap(
+    form: NormalForm,
+    sensitivity: Sensitivity,
+    data: Sequence[Array],
+    other: Sequence[Array],
+    p: int,
+) -> float:
+    """How far the gradients of two data sets are apart, at the further of two points."""
+    n = sensitivity.extent.lower.size
+    one, two = (form.bind(list(d), sensitivity.clips) for d in (data, other))
+    with np.errstate(invalid="ignore"):
+        moved = [np.nan_to_num(one.gradient(x) - two.gradient(x)) for x in _points(n)]
+    return max(float(np.linalg.norm(m, p)) for m in moved)
+
+
+def _points(n: int) -> list[Array]:
+    """Where gradients are compared."""
+    return [np.zeros(n), np.sin(1.0 + np.arange(n))]
 
 
 def _differences(

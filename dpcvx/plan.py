@@ -27,10 +27,12 @@ from .last_iterate import LastIterate
 from .ledger import Account, Budget, Ledger
 from .mechanism import Calibrated, Laplace
 from .model import Agent, Problem
+from .normal_form import BoundObjective
 from .private import Private, seal_all
 from .program import LocalProgram, Program, compile_problem, require_convex
 from .projection import Projector
 from .publication import Statistic, publication
+from .rehearsal import rehearse
 from .secret_state import UNKNOWN, Smoothness
 from .sensitivity import Sensitivity
 
@@ -422,9 +424,14 @@ def make_plan(
         levels = [] if once else [one.step_epsilon for one in found.values()]
         algorithm = algorithm.resolved(program, min(levels, default=math.inf))
     for local, noise, sensitivity in zip(program.agents, calibrated, sensitivities, strict=True):
-        _require_finite_start(local)
-        if noise is not None and sensitivity is not None and not once:
-            _require_bounded_start(local, sensitivity, noise)
+        public = local.form.at_zero()
+        _require_finite_start(local, public)
+        if noise is not None and sensitivity is not None:
+            p = noise.mechanism.norm
+            level = sensitivity.bound(p).value
+            if level == math.inf and not once:
+                level = _bound_at_start(local, sensitivity, p)
+            rehearse(local.form, public, sensitivity, p, level, local.start, local.name)
     if needs.exact:
         for local, sensitivity in zip(program.agents, sensitivities, strict=True):
             _require_minimiser(local, _slope(local, sensitivity, once) if noisy else None)
@@ -579,9 +586,9 @@ def _not_affine(agent: str, method: str, sensitivity: Sensitivity, once: bool) -
     )
 
 
-def _require_finite_start(local: LocalProgram) -> None:
+def _require_finite_start(local: LocalProgram, public: BoundObjective) -> None:
     """Refuse a start at which the objective has no finite gradient, such as log at 0."""
-    if not np.isfinite(local.form.at_zero().gradient(local.start)).all():
+    if not np.isfinite(public.gradient(local.start)).all():
         raise ModelError(
             f"The objective of agent '{local.name}' has no finite gradient at the starting point "
             "(the point of its set closest to 0). Give one inside its domain, for example "
@@ -641,14 +648,10 @@ def _smoothness_of(local: LocalProgram, needs: Requirements) -> Smoothness:
     return Smoothness(needs.smoothness, asserted=True)
 
 
-def _require_bounded_start(
-    local: LocalProgram, sensitivity: Sensitivity, calibrated: Calibrated
-) -> None:
-    """Refuse a bound that holds neither over the set nor at the starting point."""
-    p = calibrated.mechanism.norm
-    if sensitivity.bound(p).value == math.inf and math.isinf(
-        sensitivity.bound(p, None, local.start).value
-    ):
+def _bound_at_start(local: LocalProgram, sensitivity: Sensitivity, p: int) -> float:
+    """The bound at the starting point, for want of one over the set; refuse if it is infinite."""
+    level = sensitivity.bound(p, None, local.start).value
+    if level == math.inf:
         raise PrivacyError(
             f"No sensitivity can be derived for agent '{local.name}': {sensitivity.obstacle}, and "
             "what one change does to the gradient is bounded neither over the agent's set nor at "
@@ -656,6 +659,7 @@ def _require_bounded_start(
             "of a negative number), or have an infinite slope. Bound the variables, declare signs "
             "(nonneg=True), or write dp.Agent(..., clip=1.0)."
         )
+    return level
 
 
 def _releases(

@@ -117,6 +117,9 @@ class Sensitivity:
         How the contributions of `records` are scaled down, one each; empty if they are not.
     asserted : Asserted or None
         Replaces everything that was derived.
+    independent : tuple of str
+        Private objects that no term of the objective holds together with a variable: the gradient
+        does not depend on them.
     """
 
     private: tuple[PrivateSpec, ...]
@@ -127,6 +130,7 @@ class Sensitivity:
     extent: Extent
     clips: tuple[Clip, ...] = ()
     asserted: Asserted | None = None
+    independent: tuple[str, ...] = ()
 
     @property
     def constant(self) -> bool:
@@ -350,8 +354,6 @@ class Sensitivity:
         """Why the gradient's change is bounded, in words."""
         if self.asserted is not None:
             return "asserted by the user, not derived: the guarantee is as good as that claim"
-        if not self.terms and not self.records and self.weights is None:
-            return "private data and variables meet in no term, so the gradient does not change"
         parts = []
         if self.terms:
             parts.append(
@@ -380,7 +382,13 @@ class Sensitivity:
                 f"each {adjacency.records} enters {names} by itself, so one change moves the "
                 f"gradient by at most {times} {how}"
             )
-        return "; ".join(parts)
+        if self.independent:
+            names = " or ".join(f"'{name}'" for name in self.independent)
+            parts.append(
+                f"the gradient does not depend on {names}: no term of the objective holds it "
+                "together with a variable"
+            )
+        return "; ".join(parts) or "the objective holds nothing private"
 
     @property
     def figures(self) -> str:
@@ -459,10 +467,13 @@ def derive(
     jacobians = [sp.csr_array((form.n, spec.size)) for spec in form.private]
     tasks: dict[str, list[tuple[Term, frozenset[int]]]] = {}
     weighing: list[tuple[Term, frozenset[int]]] = []
+    met: set[int] = set()  # private parameters that stand next to variables
+    affine: dict[int, list[str]] = {}  # and of those, the ones with a constant Jacobian
     for term in terms(form) if asserted is None else ():
         on_x, on_d = form.reach(term.atom)
         if not on_x or not on_d:
             continue
+        met |= on_d
         parts = bilinear(form, term)
         if parts is None and weighs(form, term):
             weighing.append((term, on_d))
@@ -473,8 +484,12 @@ def derive(
             continue
         names.append(parts.name)
         for k in sorted(on_d):
+            affine.setdefault(k, []).append(parts.name)
             jacobians[k] = sp.csr_array(jacobians[k] + cross(form, parts, k))
     kept = tuple(_without_zeros(J) for J in jacobians)
+    for k, atoms in affine.items():
+        if kept[k].nnz == 0:
+            raise _vanished(owner, [form.private[k].name], atoms)
     records = tuple(_contributions(form, label, found) for label, found in tasks.items())
     if clip is not None and asserted is not None:
         raise PrivacyError(
@@ -491,7 +506,13 @@ def derive(
     try:
         clips = () if clip is None else tuple(task.clipping(clip) for task in records)
         for task in records if clip is None else ():
-            task.bound(2, where)
+            if not task.bound(2, where).any():
+                members = {k for term in task.terms for k in form.reach(term.atom)[1]}
+                raise _vanished(
+                    owner,
+                    [form.private[k].name for k in sorted(members)],
+                    [term.atom.rule.name for term in task.terms],
+                )
             task.bound(2, where, absent=True)
     except Unbounded as reason:
         found_in = ", ".join(f"'{spec.name}'" for spec in form.private)
@@ -506,7 +527,30 @@ def derive(
     if weighed is not None:
         _require_few(weighed, owner)
     return Sensitivity(
-        form.private, kept, tuple(dict.fromkeys(names)), weighed, records, where, clips, asserted
+        form.private,
+        kept,
+        tuple(dict.fromkeys(names)),
+        weighed,
+        records,
+        where,
+        clips,
+        asserted,
+        tuple(
+            spec.name for k, spec in enumerate(form.private) if k not in met and asserted is None
+        ),
+    )
+
+
+def _vanished(owner: str, names: Sequence[str], atoms: Sequence[str]) -> PrivacyError:
+    """Data that stand next to variables and seem not to matter: a model's mistake, or ours."""
+    what = ", ".join(f"'{name}'" for name in names)
+    where = ", ".join(f"'{atom}'" for atom in dict.fromkeys(atoms))
+    return PrivacyError(
+        f"Private {what} of agent '{owner}' and variables meet in {where}, yet the "
+        "derived sensitivity is 0, which would release the gradient without noise. Leave the data "
+        "out of terms in which they cancel, are multiplied by 0, or can never count on the agent's "
+        "set, and give parts that hold data alone a term of their own, such as "
+        "cp.sum_squares(x) + cp.sum_squares(data). If the data do count, this is an error of dpcvx."
     )
 
 

@@ -410,6 +410,19 @@ def test_neighbours_that_are_the_same_tell_nothing_and_are_refused():
         dp.audit(healthy("gradients"), {"d0": np.zeros(2)}, runs=20)
 
 
+def test_an_audit_of_what_does_not_move_is_vacuous():
+    x, d = cp.Variable(2), dp.Private(1.0, adjacency=dp.Within(0.1), name="d")
+    e = dp.Private(np.ones(2), adjacency=dp.Within(0.1), name="e")
+    apart = dp.Agent(cp.Minimize(cp.sum_squares(x) + cp.square(d)), name="apart")
+    near = dp.Agent(cp.Minimize(cp.sum_squares(x - e)), name="near")
+    plan = dp.Problem([apart, near]).plan(rounds=2, epsilon=1.0, delta=1e-6)
+    found = dp.audit(plan, runs=20)
+    assert found.status == "vacuous" and not found.passed and not found
+    assert "VACUOUS" in str(found) and "consistent" not in str(found)
+    told = dp.audit(plan, agent="near", runs=20)
+    assert told and told.status == "passed"
+
+
 def test_a_group_is_audited_against_what_it_pays_for_together():
     # Only one member's data change, so that half of mu^2 is left unattacked.
     x = cp.Variable(2, name="x")

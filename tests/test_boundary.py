@@ -69,8 +69,9 @@ IMPORTERS = {
 # attribute -> modules that may touch it.
 TOUCHERS = {
     "_seal": {"private"},
-    # weights: unit data, which are public; neighbours: for check and audit only.
-    "bind": {"oracle", "normal_form", "not_private", "weights", "neighbours"},
+    # weights: unit data, which are public; neighbours: for check and audit only; rehearsal: made-up
+    # data, which it writes itself.
+    "bind": {"oracle", "normal_form", "not_private", "weights", "neighbours", "rehearsal"},
     "default_rng": set(),
     "random": {"noise"},
     "Philox": {"noise"},

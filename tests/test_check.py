@@ -165,7 +165,8 @@ def ratio(made, neighbours, **arguments):
 def test_given_neighbours_are_used():
     made = plan(within(2))
     small, large = (LOADS + size * np.array([0.0, 0.6, 0.8]) for size in (0.01, 0.1))
-    assert "nothing was compared" in str(dp.check(made, {"load north": LOADS}))
+    same = dp.check(made, {"load north": LOADS})
+    assert same.vacuous == ("north",) and "VACUOUS" in str(same) and not same
     near, far = ratio(made, {"load north": small}), ratio(made, {"load north": large})
     assert far == pytest.approx(10 * near, rel=1e-2)
     (north, _) = made.problem.agents
@@ -183,8 +184,10 @@ def test_given_data_take_the_place_of_declared_ones():
 def test_both_parts_of_one_record_may_change():
     made = plan(records())
     X, y = people(0)
-    X[2], y[2] = -X[2], -y[2]
-    assert ratio(made, {"X north": X, "y north": y}) <= 1
+    X[2], y[2] = -X[2], -y[2]  # which its product with the label does not show
+    assert dp.check(made, {"X north": X, "y north": y}).vacuous == ("north",)
+    X[2], y[2] = X[2][::-1] / 2, y[2]
+    assert 0 < ratio(made, {"X north": X, "y north": y}) <= 1
     X[2], y[2] = 0.0, 0.0
     assert ratio(plan(records("add or remove")), {"X north": X, "y north": y}) > 0.02
 
@@ -300,6 +303,8 @@ def test_half_the_sensitivity_of_a_single_release_is_a_fault(monkeypatch):
 
 def test_half_the_sensitivity_of_records_is_a_fault(monkeypatch):
     monkeypatch.setattr(Sensitivity, "bound", halved)
+    # Made-up data would tell before.
+    monkeypatch.setattr("dpcvx.plan.rehearse", lambda *arguments: None)
     x = cp.Variable(2)
     X = dp.Private(np.eye(2), adjacency=dp.Rows(1.0), name="X")
     made = plan(dp.Problem([dp.Agent(cp.Minimize(cp.sum(cp.pos(3 - X @ x))), [cp.norm(x) <= 1])]))
@@ -411,3 +416,50 @@ def test_noise_that_is_skipped_for_some_releases_is_a_fault(monkeypatch):
     found = dp.check(plan(within()))
     assert not found.passed
     assert all("round 2" in f and "released without noise" in f for f in found.faults)
+
+
+def apart():
+    """An agent whose gradient does not depend on its data, beside one whose gradient does."""
+    x, d, e = cp.Variable(2), private_number("c"), private_number("d")
+    agents = [
+        dp.Agent(cp.Minimize(cp.sum_squares(x) + cp.square(d)), name="apart"),
+        dp.Agent(cp.Minimize(cp.sum_squares(x - e)), name="near"),
+    ]
+    return agents
+
+
+def private_number(name):
+    return dp.Private(1.0, adjacency=dp.Within(0.1), name=name)
+
+
+def test_agents_whose_gradient_does_not_depend_on_their_data_are_named():
+    found = dp.check(plan(dp.Problem(apart())))
+    assert found and found.status == "passed"
+    assert [a.independent for a in found.agents] == [True, False]
+    assert "apart: its gradient does not depend on its data" in str(found)
+
+
+def test_a_check_of_such_agents_alone_tests_nothing():
+    found = dp.check(plan(dp.Problem(apart()[:1])))
+    assert found.status == "vacuous" and found.vacuous == ("apart",) and not found
+    assert not found.faults
+
+
+def test_a_gradient_that_moves_against_the_plan_is_a_fault(monkeypatch):
+    """As if the derivation had lost the data, and the gradient had not."""
+    with monkeypatch.context() as patch:
+        patch.setattr("dpcvx.sensitivity.terms", lambda form: [])
+        made = plan(dp.Problem(apart()[1:]))
+    assert made.sensitivities[0].l2 == 0
+    found = dp.check(made)
+    assert found.status == "failed" and "does not depend on its data, but it moves" in str(found)
+
+
+def test_a_release_that_differs_nowhere_is_vacuous():
+    """A loss that never counts at the points that are visited, though it could elsewhere."""
+    x = cp.Variable(name="x")
+    X = dp.Private(np.array([0.5, -0.5]), adjacency=dp.Rows(1.0), name="X")
+    far = cp.sum(cp.pos(cp.multiply(X, cp.promote(x, (2,))) - 50)) + cp.square(x)
+    found = dp.check(plan(dp.Problem([dp.Agent(cp.Minimize(far), [cp.abs(x) <= 100])])))
+    assert found.status == "vacuous" and not found.passed
+    assert "VACUOUS: none differs between the neighbours" in str(found)

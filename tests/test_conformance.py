@@ -223,11 +223,12 @@ def test_the_ledger_agrees_with_the_plan(method, instance):
 @pairs
 def test_neighbours_differ_by_no_more_than_was_charged_and_outside_not_at_all(method, instance):
     found = dp.check(private_plan(method, instance))
-    assert found.passed, str(found)
+    assert not found.faults, str(found)
     steps = private_plan(method, instance).releases(ROUNDS)
     assert {agent.releases for agent in found.agents} == {steps}
     # A perturbed output can sit in a corner of its set for both neighbours.
     if "output" not in method:
+        assert found.passed
         assert min(agent.ratio for agent in found.agents) > 0.05
 
 

@@ -387,7 +387,8 @@ def test_data_and_variables_apart_have_no_sensitivity(f):
     sensitivity = derive(form_of(f)[1], "north")
     assert sensitivity.l1 == sensitivity.l2 == 0.0
     assert sensitivity.bound(1).exact
-    assert sensitivity.terms == () and "meet in no term" in sensitivity.derivation
+    assert sensitivity.terms == () and "does not depend on" in sensitivity.derivation
+    assert sensitivity.independent == tuple(spec.name for spec in sensitivity.private)
 
 
 def test_regularisers_add_nothing():
@@ -400,10 +401,38 @@ def test_regularisers_add_nothing():
     assert rich.terms == plain.terms
 
 
-def test_terms_that_cancel_have_no_sensitivity():
-    d = d_of(4)
-    f = cp.sum_squares(x - d) + 2 * d @ x
-    assert derive(form_of(f)[1], "north").l1 == 0.0
+d, people = d_of(4), dp.Private(shape=(5, 4), adjacency=dp.Rows(1.0), name="people")
+
+
+@pytest.mark.parametrize(
+    ("f", "atom"),
+    [
+        (cp.sum_squares(x - d) + 2 * d @ x, "'sum_squares', '@'"),
+        (cp.sum_squares(x) + 0 * cp.sum_squares(x - d), "'sum_squares'"),
+        (cp.sum_squares(cp.hstack([x, d])), "'sum_squares'"),
+        (0 * cp.sum(cp.logistic(people @ x)), "'logistic'"),
+        (cp.sum_squares(x - d) + 0 * cp.sum(cp.logistic(people @ x)), "'logistic'"),
+    ],
+    ids=["cancels", "times zero", "side by side", "records", "one of two"],
+)
+def test_data_next_to_variables_that_seem_not_to_matter_are_refused(f, atom):
+    with pytest.raises(dp.PrivacyError, match="derived sensitivity is 0") as caught:
+        derive_within(form_of(f)[1], "north", unit_box)
+    assert f"meet in {atom}" in str(caught.value)
+    asserted = derive(form_of(f)[1], asserted=dp.Asserted(l2=1.0))
+    assert asserted.independent == ()
+
+
+def unit_box():
+    return Extent(np.full(4, -1.0), np.full(4, 1.0))
+
+
+def test_only_what_stands_apart_is_called_independent():
+    c, e = (dp.Private(shape=4, adjacency=dp.Within(0.1), name=name) for name in "ce")
+    f = cp.sum_squares(x - c) + cp.sum(cp.exp(e))
+    sensitivity = derive(form_of(f)[1], "north")
+    assert sensitivity.independent == ("e",) and sensitivity.l2 > 0
+    assert "the gradient does not depend on 'e'" in sensitivity.argument
 
 
 def test_objective_without_private_data():

@@ -442,7 +442,8 @@ def test_large_public_gradients_do_not_tell_by_their_rounding(method):
     agents += [dp.Agent(cp.Minimize(cp.sum_squares(x)), name=name) for name in "bc"]
     problem = dp.Problem(agents, start={x: np.ones(1)})
     plan = problem.plan(method, rounds=3, epsilon=1.0, delta=1e-6)
-    assert dp.check(plan).passed
+    # So small a change is rounded away, and nothing else of it may show.
+    assert dp.check(plan).status == "vacuous"
 
 
 def test_every_agent_has_a_decay_and_a_scale_of_its_own():
