@@ -3,13 +3,19 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint format types examples check bench campaigns clean
+.PHONY: demo test lowest versions lint format types examples check bench campaigns clean
 
 demo: $(READY)  ## the power-flow study on the 14-bus network
 	$(BIN)/python -m problems.power_flow --case 14
 
 test: $(READY)  ## all tests
 	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadscope
+
+lowest: $(READY)  ## what depends on versions most, with the lowest that pyproject.toml allows
+	$(BIN)/python -m tests.versions --quick lowest
+
+versions: $(READY)  ## all tests on lowest and newest versions, and on every Python
+	$(BIN)/python -m tests.versions
 
 lint: $(READY)
 	$(BIN)/ruff check .
