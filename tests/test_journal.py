@@ -800,7 +800,9 @@ def test_nothing_is_spent_from_a_file_that_is_no_longer_there(path, how):
 
 def forked(do):
     """Exit status of a forked process that does something, 9 for an error."""
-    pid = os.fork()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # threads of the test runner
+        pid = os.fork()
     if pid == 0:
         status = 9
         try:
@@ -855,6 +857,53 @@ def test_a_forked_process_writes_nothing(path):
         with journal._turn:  # as if a thread were writing
             assert forked(child) == 0
         assert path.read_bytes() == before
+
+
+# Six processes try at once, and whoever has the ledger keeps it until all have tried. In every
+# other round the file is new; else it is reached by links as well, and what guarded it once is
+# deleted.
+RACE = """
+import os, sys
+from pathlib import Path
+import dpcvx as dp
+from dpcvx.journal import Journal
+for k in range(10):
+    path = Path(sys.argv[1]) / str(k)
+    names = [path] * 6
+    if k % 2:
+        with Journal(path):
+            pass
+        os.link(path, f"{path} hard")
+        os.symlink(path, f"{path} soft")
+        Path(f"{path}.lock").touch()
+        names = [path, path, f"{path} hard", f"{path} hard", f"{path} soft", f"{path} soft"]
+    (start, go), (told, tell), (end, done) = os.pipe(), os.pipe(), os.pipe()
+    for name in names:
+        if os.fork() == 0:
+            os.close(go), os.close(done)
+            os.read(start, 1)
+            Path(f"{path}.lock").unlink(missing_ok=True)
+            try:
+                with Journal(name):
+                    os.write(tell, b"1")
+                    os.read(end, 1)
+            except dp.LedgerError as error:
+                os.write(tell, b"0" if "in use by another run" in str(error) else b"?")
+            os._exit(0)
+    os.close(go)
+    said = b"".join(os.read(told, 1) for name in names)
+    os.close(done)
+    for name in names:
+        assert os.wait()[1] == 0
+    print(bytes(sorted(said)).decode())
+"""
+
+
+@needs_fork
+def test_one_of_several_processes_gets_the_ledger(tmp_path):
+    command = [sys.executable, "-c", RACE, str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.stdout.split() == ["000001"] * 10, done.stderr
 
 
 SURVIVED = """
