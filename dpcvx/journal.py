@@ -120,6 +120,11 @@ class Journal:
         self._turn = threading.Lock()
         self._file: FileIO | None = None
         self._refusal = f"The ledger '{_short(self.path)}' is not open."
+        self._unfinished = (
+            f"A line of the ledger '{_short(self.path)}' was not written to its end, so it takes "
+            "no further one and nothing more leaves. Call run again as before: the run goes on "
+            "where it stopped, and spends nothing twice."
+        )
         with _in_words(self.path, "opened"):
             self._place = os.path.abspath(self.path)  # a run may change the working directory
             if self.path.is_dir():
@@ -163,6 +168,7 @@ class Journal:
         _OPEN.add(self)
         for _ in range(_PATIENCE):
             self._file = _opened(self._place, os.O_RDWR)
+            self._identity = os.fstat(self._file.fileno())
             try:
                 fcntl.flock(self._file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -178,9 +184,8 @@ class Journal:
 
     def _in_place(self) -> bool:
         """Whether the path still leads to the file that is open."""
-        assert self._file is not None
         try:
-            return os.path.samestat(os.stat(self._place), os.fstat(self._file.fileno()))
+            return os.path.samestat(os.stat(self._place), self._identity)
         except FileNotFoundError:
             return False
 
@@ -224,7 +229,7 @@ class Journal:
             if self._file is not None:
                 self._file.close()
 
-    def leave(self) -> None:
+    def _leave(self) -> None:
         """In a forked process: let the file go, which belongs to the run of the first one."""
         self._turn = threading.Lock()  # a thread of the first process may have held it
         self._close(
@@ -287,11 +292,7 @@ class Journal:
             assert self._file is not None
             link, text = linked(self._link, line)
             # Whatever ends this early, a signal as well, leaves a file that ends in part of a line.
-            self._refusal = (
-                f"A line of the ledger '{_short(self.path)}' was not written to its end, so it "
-                "takes no further one and nothing more leaves. Call run again as before: the run "
-                "goes on where it stopped, and spends nothing twice."
-            )
+            self._refusal = self._unfinished
             try:
                 if not self._in_place():
                     raise LedgerError(
@@ -329,7 +330,7 @@ _OPEN: weakref.WeakSet[Journal] = weakref.WeakSet()
 
 def _after_fork() -> None:
     for journal in list(_OPEN):
-        journal.leave()
+        journal._leave()
 
 
 if hasattr(os, "register_at_fork"):

@@ -128,7 +128,8 @@ class Plan:
             rounds). They are functions of released values, covered by the guarantee.
         ledger : Ledger, str or Path, optional
             Of earlier runs on the same data: their spending counts against the budget. A path
-            names a file that keeps the ledger, created if it does not exist: every charge and
+            names a file that keeps the ledger, created for its owner alone if it does not exist:
+            every charge and
             every release is written to it before it takes effect, and an interrupted run of this
             plan goes on where it stopped, without spending anything twice.
         executor : Executor, optional
@@ -152,7 +153,7 @@ class Plan:
         BudgetError
             If the ledger leaves no room for one round.
         LedgerError
-            If the ledger's file is not intact, or in use by another run.
+            If the ledger's file is not intact, in use by another run, or cannot be written.
         """
         data = seal_all(data)  # first, so that no frame of the run holds the data themselves
         from .run import run_plan

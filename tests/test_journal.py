@@ -633,6 +633,16 @@ def test_what_a_resumed_run_gives_out_again_is_on_disk(raw, path, monkeypatch):
         assert synced[-1] == raw
 
 
+@pytest.mark.parametrize("lag", [1, 2])
+def test_a_flipped_bit_in_lines_that_are_not_counted_is_noticed(raw, path, lag):
+    lines = parts(raw)[1]
+    left = with_head(raw, lines[:9], lag=lag)
+    for k in range(len(left) - sum(map(len, lines[9 - lag : 9])), len(left)):
+        for bit in range(8):
+            with pytest.raises(dp.LedgerError):
+                chain.read(left[:k] + bytes([left[k] ^ 1 << bit]) + left[k + 1 :], "ledger")
+
+
 def test_a_refusal_shows_no_line_of_the_file(raw, path):
     for how in TAMPERED:
         put(path, TAMPERED[how](raw))
@@ -907,13 +917,15 @@ def test_one_of_several_processes_gets_the_ledger(tmp_path):
 
 
 SURVIVED = """
-import os, signal, sys, time
+import multiprocessing, os, signal, sys, time
 from dpcvx.journal import Journal
 with Journal(sys.argv[1]):
     child = os.fork()
     if child == 0:
         time.sleep(600)
-    print(child, flush=True)
+    worker = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,))
+    worker.start()
+    print(child, worker.pid, flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -922,14 +934,16 @@ with Journal(sys.argv[1]):
 def test_a_process_that_outlives_a_killed_run_does_not_keep_its_file(path):
     command = [sys.executable, "-c", SURVIVED, str(path)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as first:
-        survivor = int(first.stdout.readline())
+        survivors = [int(pid) for pid in first.stdout.readline().split()]
     try:
         assert first.returncode == -signal.SIGKILL
-        os.kill(survivor, 0)
+        for survivor in survivors:
+            os.kill(survivor, 0)
         with Journal(path):
             pass
     finally:
-        os.kill(survivor, signal.SIGKILL)
+        for survivor in survivors:
+            os.kill(survivor, signal.SIGKILL)
 
 
 def test_agents_in_threads_may_write_at_once(path, monkeypatch):
