@@ -21,6 +21,7 @@ from .display import screen, wanted
 from .errors import DpcvxError, ModelError
 from .plan import Plan
 from .private import specs_of
+from .result import Status
 from .run import matching
 
 if TYPE_CHECKING:
@@ -38,7 +39,8 @@ class Candidate:
     plan : Plan or None
         None if the model does not allow it.
     gap : float
-        Median over the runs of the true objective minus the optimum, on the stand-in data.
+        Median over the runs of the true objective minus the optimum, on the stand-in data;
+        infinite for runs that diverge.
     quartiles : tuple of float
         25 and 75 % of the same.
     mismatch : float
@@ -89,6 +91,11 @@ class Comparison:
         tried = [c for c in self.candidates if c.plan is not None]
         usable = [c for c in tried if c.violation < 1e-4 and c.gap > -slack]
         return (usable or sorted(tried, key=lambda c: abs(c.gap)) or list(self.candidates))[0]
+
+    def __repr__(self) -> str:
+        best = self.recommended
+        tried = f"{len(self.candidates)} candidates at ({self.epsilon:g}, {self.delta:g})"
+        return f"<Comparison: {tried}; recommended: {best.name}, median gap {best.gap:.4g}>"
 
     def __str__(self) -> str:
         width = max(len(c.name) for c in self.candidates)
@@ -217,10 +224,15 @@ class _Trial:
         gaps, mismatches, violations = [], [], []
         for run in range(self.runs):
             result = plan.run(data=self.proxy, seed=self.seed + run, verbose=False)
-            value = not_private.objective(self.problem, result.solution, self.proxy)
-            gaps.append(value - self.optimum)
+            if result.status is Status.DIVERGED:
+                gaps.append(math.inf)
+            else:
+                value = not_private.objective(self.problem, result.solution, self.proxy)
+                gaps.append(value - self.optimum)
             mismatches.append(result.consensus_residual)
             violations.append(result.max_violation)
-        low, middle, high = (float(q) for q in np.quantile(gaps, (0.25, 0.5, 0.75)))
+        with np.errstate(invalid="ignore"):  # between infinite gaps
+            found = np.quantile(gaps, (0.25, 0.5, 0.75))
+        low, middle, high = (float(q) for q in np.where(np.isnan(found), math.inf, found))
         mismatch = float(np.median(mismatches))
         return Candidate(option.name, plan, middle, (low, high), mismatch, max(violations))

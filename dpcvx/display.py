@@ -114,9 +114,7 @@ def _outcome_rows(result: Result) -> list[str]:
             f"({result.rounds} rounds, {result.seconds:.2f} s)",
         ),
         _row("reported", f"the {result.reported} iterate"),
-        _row(
-            "consensus", f"largest deviation of a shared component {result.consensus_residual:.3e}"
-        ),
+        *_agreement_rows(result),
         _row(
             "feasibility",
             f"largest violation of an agent's own set {result.max_violation:.3e} (last iterate)",
@@ -131,6 +129,17 @@ def _outcome_rows(result: Result) -> list[str]:
             )
         )
     return lines
+
+
+def _agreement_rows(result: Result) -> list[str]:
+    """How far agents agree, in what ties them."""
+    program = result.solution.program
+    if program.coupling is not None:
+        return [
+            _row("coupling", f"largest violation of an equality {result.coupling_residual:.3e}")
+        ]
+    residual = f"largest deviation of a shared component {result.consensus_residual:.3e}"
+    return [_row("consensus", residual)]
 
 
 def _spent_rows(result: Result) -> list[str]:

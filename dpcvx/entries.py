@@ -132,4 +132,4 @@ class Entries(Sequence[Entry]):
         return list(self) == list(other)
 
     def __repr__(self) -> str:
-        return f"Entries({list(self)!r})"
+        return f"<Entries: {len(self)} releases>"

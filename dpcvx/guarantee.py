@@ -166,6 +166,9 @@ class Guarantee:
         seeded = ", if the seed stays secret: not for release" if SEEDED in self.assumptions else ""
         return f"({self.epsilon:.6g}, {self.delta:g})-DP for {whose}, {sort}{seeded}"
 
+    def __repr__(self) -> str:
+        return f"<Guarantee: {self.headline}>"
+
     def __str__(self) -> str:
         if self.kind == "none":
             return self.headline

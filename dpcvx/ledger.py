@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from .accounting import Composition, Price
+from .arguments import show
 from .entries import Entries, Entry
 from .errors import BudgetError, PrivacyError
 from .mechanism import MECHANISMS, Calibrated
@@ -59,6 +60,9 @@ class Account:
     entries: Entries = field(default_factory=Entries)
     share: int = 1
     _total: Composition = field(default_factory=Composition, repr=False)
+
+    def __repr__(self) -> str:
+        return f"<Account of {show(self.agent)}: {len(self.entries)} releases>"
 
     def charge(self, entry: Entry, calibrated: Calibrated) -> None:
         """Record a release that is about to happen.
@@ -204,6 +208,10 @@ class Ledger(Mapping[str, Account]):
     """The accounts of all agents, by name."""
 
     accounts: tuple[Account, ...]
+
+    def __repr__(self) -> str:
+        releases = sum(len(account.entries) for account in self.accounts)
+        return f"<Ledger: {len(self.accounts)} agents, {releases} releases>"
 
     def __getitem__(self, agent: str) -> Account:
         for account in self.accounts:

@@ -200,6 +200,11 @@ class Problem:
     names: tuple[str, ...] = field(init=False)
     group_names: tuple[tuple[str, ...], ...] = field(init=False, repr=False)
 
+    def __repr__(self) -> str:
+        private = sum(len(agent.private) for agent in self.agents)
+        held = f"{len(self.variables())} variables, {private} private objects"
+        return f"<Problem: {len(self.agents)} agents, {held}>"
+
     def __post_init__(self) -> None:
         agents = tuple(self.agents) if isinstance(self.agents, (list, tuple)) else ()
         if not agents or not all(isinstance(agent, Agent) for agent in agents):

@@ -142,7 +142,8 @@ class Plan:
         Returns
         -------
         Result
-            Also sets ``variable.value`` of the problem's variables.
+            Also sets ``variable.value`` of the problem's variables: to None if the run diverged,
+            which ends it early (``Status.DIVERGED``).
 
         Raises
         ------
@@ -310,6 +311,10 @@ class Plan:
 
     def __str__(self) -> str:
         return display.banner(self, self.guarantee)
+
+    def __repr__(self) -> str:
+        what = f"{type(self.algorithm).__name__}, {len(self.program.agents)} agents"
+        return f"<Plan: {what}, {self.rounds} rounds; {self.guarantee!r}>"
 
 
 def make_plan(

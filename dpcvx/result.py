@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, overload
@@ -33,6 +34,11 @@ class Status(enum.Enum):
     CONVERGED = "stopped: the released residuals fell below the tolerance"
     BUDGET = "stopped: the ledger's budget covers no further round"
     STALLED = "a local solve of the last round failed: its agent's values are of an earlier round"
+    DIVERGED = (
+        "no solution: values became infinite or undefined, or grew out of all proportion. Take "
+        "shorter steps (a smaller step, eta or alpha; a larger D), and check that the problem has "
+        "a solution: that no objective falls without end and that the agents' sets meet"
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +64,12 @@ class Transcript:
     status: Status
     guarantee: Guarantee = field(repr=False)
     ledger: Ledger = field(repr=False)
+
+    def __repr__(self) -> str:
+        return (
+            f"<Transcript: {len(self.releases)} releases in {self.rounds} rounds, "
+            f"{self.status.name.lower()}>"
+        )
 
 
 # Rounds that a history keeps unless every round is asked for.
@@ -176,6 +188,13 @@ class History(Sequence[Round]):
         """Local solves that ended a round of the run without an answer."""
         return sum(r.failed for r in self._kept)
 
+    def __repr__(self) -> str:
+        if not self._kept:
+            return "<History: empty>"
+        last = self._kept[-1]
+        residuals = f"primal {last.residuals.primal:.3g}, dual {last.residuals.dual:.3g}"
+        return f"<History: {len(self)} of {last.t} rounds kept; at the end {residuals}>"
+
     @overload
     def __getitem__(self, index: int) -> Round: ...
 
@@ -206,6 +225,10 @@ class Solution:
     vectors: tuple[Array, ...] = field(repr=False)
     start: Mapping[int, Array] = field(repr=False)
 
+    def __repr__(self) -> str:
+        entries = sum(x.size for x in self.vectors)
+        return f"<Solution: {len(self.vectors)} agents, {entries} entries>"
+
     def of(self, agent: str, variable: cp.Variable) -> Array:
         """One agent's copy of a variable.
 
@@ -229,33 +252,58 @@ class Solution:
 
     def __getitem__(self, variable: cp.Variable) -> Array:
         """The mean over the agents that hold each entry."""
-        total: Array | None = None
-        count: Array | None = None
+        held = (p.variable for local in self.program.agents for p in local.layout.pieces)
+        if variable.id not in held:
+            raise ModelError(f"No agent holds a variable '{variable.name()}'.")
+        return self._mean(variable.id)
+
+    def _mean(self, variable: int) -> Array:
+        """The mean over the agents that hold each entry of a variable, by its cvxpy id."""
+        start = np.asarray(self.start[variable])
+        total, count = np.zeros(start.size), np.zeros(start.size)
         for local, x in zip(self.program.agents, self.vectors, strict=True):
             for piece in local.layout.pieces:
-                if piece.variable == variable.id:
-                    total = np.zeros(piece.size) if total is None else total
-                    count = np.zeros(piece.size) if count is None else count
+                if piece.variable == variable:
                     total[piece.entries] += x[piece.offset : piece.stop]
                     count[piece.entries] += 1
-        if total is None or count is None:
-            raise ModelError(f"No agent holds a variable '{variable.name()}'.")
-        flat = np.ravel(self.start[variable.id], order="F").copy()
+        flat = np.ravel(start, order="F").copy()
         flat[count > 0] = total[count > 0] / count[count > 0]
-        return flat.reshape(variable.shape, order="F")
+        return flat.reshape(start.shape, order="F")
+
+    @property
+    def finite(self) -> bool:
+        """Whether all values are numbers, and what they amount to together."""
+        return all(np.isfinite(x).all() for x in self.vectors) and math.isfinite(self.mismatch)
+
+    @property
+    def coupling_residual(self) -> float:
+        """Largest violation of a ``coupling=`` equality; 0 without such equalities."""
+        coupling = self.program.coupling
+        if coupling is None:
+            return 0.0
+        values = [np.ravel(self._mean(variable), order="F") for variable in coupling.starts]
+        with np.errstate(invalid="ignore", over="ignore"):  # of a run that diverged
+            gap = coupling.matrix @ np.concatenate(values) - coupling.right
+        return float(np.abs(gap).max(initial=0.0))
 
     @property
     def mismatch(self) -> float:
-        """Largest deviation of a shared component from its mean over the holders."""
+        """How far agents are from agreeing: the larger one of two violations.
+
+        The largest deviation of a shared component from its mean over the holders, and
+        `coupling_residual`.
+        """
         program = self.program
         mean = np.zeros(program.size)
-        for local, x in zip(program.agents, self.vectors, strict=True):
-            mean[local.slots] += x[local.shared] / program.holders[local.slots]
-        gaps = [
-            np.abs(x[local.shared] - mean[local.slots])
-            for local, x in zip(program.agents, self.vectors, strict=True)
-        ]
-        return float(max((g.max(initial=0.0) for g in gaps), default=0.0))
+        with np.errstate(invalid="ignore", over="ignore"):  # of a run that diverged
+            for local, x in zip(program.agents, self.vectors, strict=True):
+                mean[local.slots] += x[local.shared] / program.holders[local.slots]
+            gaps = [
+                np.abs(x[local.shared] - mean[local.slots]).max(initial=0.0)
+                for local, x in zip(program.agents, self.vectors, strict=True)
+            ]
+        # numpy's maximum: that of Python may pass over nan.
+        return float(np.max([*gaps, self.coupling_residual]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -321,13 +369,18 @@ class Result:
 
     @property
     def max_violation(self) -> float:
-        """Largest violation over the agents' last iterates."""
-        return max(self.violation.values())
+        """Largest violation over the agents' last iterates; nan if one is unknown."""
+        return float(np.max(list(self.violation.values())))
 
     @property
     def consensus_residual(self) -> float:
-        """Largest deviation of a shared component from its mean, in the reported solution."""
+        """How far agents are from agreeing in the reported solution; see `Solution.mismatch`."""
         return self.solution.mismatch
+
+    @property
+    def coupling_residual(self) -> float:
+        """Largest violation of a ``coupling=`` equality by the reported solution."""
+        return self.solution.coupling_residual
 
     def plot(self) -> Figure:
         """Residuals against rounds; shows released values only.
@@ -349,9 +402,13 @@ class Result:
     def __str__(self) -> str:
         return display.summary(self)
 
+    def __repr__(self) -> str:
+        ended = f"{self.status.name.lower()} after {self.rounds} rounds"
+        return f"<Result: {ended}, mismatch {self.consensus_residual:.3g}; {self.guarantee!r}>"
 
-def assign(solution: Solution, variables: Sequence[cp.Variable]) -> None:
-    """Set ``variable.value`` of the problem's variables."""
+
+def assign(solution: Solution | None, variables: Sequence[cp.Variable]) -> None:
+    """Set ``variable.value`` of the problem's variables; None, as in cvxpy, without a solution."""
     for variable in variables:
         # save_value stores without the attribute checks, which rounding can fail.
-        variable.save_value(solution[variable])
+        variable.save_value(None if solution is None else solution[variable])

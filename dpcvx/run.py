@@ -18,6 +18,7 @@ from . import display
 from .algorithms.base import Answer, Residuals
 from .arguments import positive_finite, show, whole
 from .conic import Outcome
+from .divergence import Growth, of_residuals
 from .errors import ModelError, PrivacyError
 from .executors.automatic import Automatic
 from .executors.base import Executor
@@ -94,7 +95,7 @@ def run_plan(
         result = replace(result, notes=start.notes)
         if journal is not None:
             journal.end(result.status.name.lower(), result.rounds)
-    assign(result.solution, plan.problem.variables())
+    assign(None if result.status is Status.DIVERGED else result.solution, plan.problem.variables())
     shown.finish(result)
     return result
 
@@ -200,6 +201,7 @@ def drive(
     history = History(None) if iterates else History()
     last: Round | None = None
     t = 0
+    growth, diverged = Growth(), False
     path: list[list[Answer]] = []
     status = Status.COMPLETED if rounds == plan.rounds else Status.BUDGET
     factories = [
@@ -219,6 +221,7 @@ def drive(
                     server, messages = algorithm.send(server, t, k)
                     replies = executor.map("act", t, k, each=messages)
                     outcomes += [r.outcome for r in replies if r is not None]
+                    diverged |= any(r.diverged for r in replies if r is not None)
                     values = [None if r is None else r.message for r in replies]
                     server = algorithm.receive(server, t, k, values)
                 if plan.hidden:
@@ -229,6 +232,10 @@ def drive(
                 reporter.round(last)
                 if iterates:
                     path.append(algorithm.conclude(server) or executor.map("answer"))
+                growth = of_residuals(growth, t, residuals)
+                diverged |= growth.diverged
+                if diverged:
+                    break
                 if tolerance is not None and _below(residuals, tolerance):
                     status = Status.CONVERGED
                     break
@@ -247,6 +254,9 @@ def drive(
         return Solution(program, tuple(getattr(answer, which) for answer in answers), start)
 
     answers = [report.answer for report in reports]
+    average, final = solution(answers, "average"), solution(answers, "last")
+    if diverged or not (average.finite and final.finite):
+        status = Status.DIVERGED
     ledger = Ledger(tuple(report.account for report in reports))
     releases = tuple(r for report in reports for r in report.releases)
     transcript = None
@@ -259,8 +269,8 @@ def drive(
         guarantee=guarantee,
         ledger=ledger,
         history=history,
-        average=solution(answers, "average"),
-        last=solution(answers, "last"),
+        average=average,
+        last=final,
         iterates=tuple(Iterate(solution(p, "average"), solution(p, "last")) for p in path),
         reported=plan.reported,
         violation={a.name: r.violation for a, r in zip(program.agents, reports, strict=True)},
@@ -301,6 +311,12 @@ def _check_tolerance(plan: Plan, tolerance: float | None) -> None:
         raise ModelError(
             "tolerance= measures how far agents agree, and this problem's only agent shares "
             "nothing. Leave it out and choose the number of rounds."
+        )
+    if not plan.algorithm.tells_agreement:
+        raise ModelError(
+            "tolerance= measures how far agents agree, and with sums by secret sharing nobody "
+            "knows that: all that is heard is the mean. Leave it out and choose the number of "
+            "rounds, or leave out sharing=."
         )
 
 

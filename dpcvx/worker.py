@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from .algorithms.base import Algorithm, Answer, Local, Oracle
 from .conic import ConicProgram, Outcome
+from .divergence import Growth
 from .ledger import Account
 from .oracle import Release
 from .program import LocalProgram
@@ -32,10 +33,20 @@ class AgentOracle(Oracle, Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Reply:
-    """What an agent answers: its message, and how its last public solve ended."""
+    """What an agent answers.
+
+    Attributes
+    ----------
+    message : Any
+    outcome : Outcome
+        How its last public solve ended.
+    diverged : bool
+        Whether its result so far has left all bounds.
+    """
 
     message: Any
     outcome: Outcome
+    diverged: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,6 +94,7 @@ class Worker:
             public_gradient=program.form.at_zero().gradient,
         )
         self._state = algorithm.start_agent(self._local)
+        self._growth = Growth()
 
     def act(self, t: int, k: int, message: Any) -> Reply | None:
         """One exchange; an agent without a message stays idle."""
@@ -93,10 +105,13 @@ class Worker:
         self._state, reply = self._algorithm.act(
             self._local, self._state, t, k, message, self._oracle
         )
-        return Reply(reply, self._algorithm.outcome(self._state))
+        answer = self.answer()
+        if answer is not None:
+            self._growth = self._growth.after(t, answer.last)
+        return Reply(reply, self._algorithm.outcome(self._state), self._growth.diverged)
 
-    def answer(self) -> Answer:
-        """The agent's iterates so far."""
+    def answer(self) -> Answer | None:
+        """The agent's iterates so far; None if the server side knows them."""
         return self._algorithm.answer(self._state)
 
     def report(self, concluded: Answer | None = None) -> Report:
@@ -108,6 +123,7 @@ class Worker:
             The result, where the server side knows it.
         """
         answer = self.answer() if concluded is None else concluded
+        assert answer is not None
         violation = self._local.projector.violation(answer.last)
         return Report(answer, violation, self._oracle.account, list(self._oracle.releases))
 

@@ -228,6 +228,11 @@ class Algorithm(abc.ABC, Generic[S, A]):
         """How the method takes ``coupling=``, for the banner."""
         return None
 
+    @property
+    def tells_agreement(self) -> bool:
+        """Whether residuals tell how far agents are from agreeing, so that a run can converge."""
+        return True
+
     def releases(self, rounds: int, program: Program) -> int:
         """Number of releases of an agent in so many rounds, at most."""
         return rounds * self.requirements.releases
@@ -295,8 +300,8 @@ class Algorithm(abc.ABC, Generic[S, A]):
         return None
 
     @abc.abstractmethod
-    def answer(self, state: A) -> Answer:
-        """An agent's result so far."""
+    def answer(self, state: A) -> Answer | None:
+        """An agent's result so far; None where `conclude` knows it and agents do not."""
 
     @abc.abstractmethod
     def outcome(self, state: A) -> Outcome:

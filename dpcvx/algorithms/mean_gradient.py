@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from ..guard import frameless
 from ..program import LocalProgram, Program
 from ..projection import Descent
-from .base import Local, Oracle, Requirements
+from .base import Local, Oracle, Requirements, Residuals
 from .neighbours import require_whole, shared, spread
 from .step_size import SqrtStep, StepRule, as_step
-from .summed import Heard, SecretSharing, SummedMethod
+from .summed import Desk, Heard, SecretSharing, SummedMethod
 from .walker import Walker, moved
 
 Array = NDArray[np.float64]
@@ -68,6 +68,20 @@ class MeanGradient(SummedMethod):
         self.sums(program)  # refused before any data are read, if it is
         step = as_step(self.step) or SqrtStep()
         return replace(self, step=step.resolved(program, step_epsilon))
+
+    @property
+    def tells_agreement(self) -> bool:
+        """Not where the sum is all that anybody hears."""
+        return self.sharing is None
+
+    def residuals(self, server: Desk) -> Residuals:
+        """How far agents are from their mean; from secret sums, how far the mean has moved."""
+        if server.terms is None:
+            moved = server.dual / len(server.names)
+            return Residuals(moved, server.dual, moved, 0.0)
+        gaps = np.array(server.terms) - server.residual / len(server.names)
+        largest = float(np.abs(gaps).max(initial=0.0))
+        return Residuals(float(np.linalg.norm(gaps)), server.dual, largest, 0.0)
 
     def target(self, program: Program) -> Array:
         """Zero: the sum is divided by the number of agents."""

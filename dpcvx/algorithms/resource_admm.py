@@ -33,6 +33,8 @@ from .summed import Heard, SecretSharing, SummedMethod
 from .walker import Walker, check_exact, minimisation, moved
 
 Array = NDArray[np.float64]
+# Equalities that are missed by no more than this have a solution.
+_SOLVED = 1e-9
 
 
 @frameless
@@ -118,8 +120,10 @@ class ResourceADMM(SummedMethod):
     def violated(self, program: Program) -> list[str]:
         """Conditions for a linear rate that do not hold, in words: (48), or (43) of exact steps.
 
-        Sufficient for strongly convex, smooth objectives without constraints and noise; runs
-        converge under much weaker ones.
+        Sufficient without noise; runs converge under much weaker ones. The paper's proof of (48)
+        takes M for a smoothness constant L in one place and for its square in another. What it
+        needs is D > N sigma^2 / alpha + L: a linearised step loses L/2 ||x+ - x||^2 of
+        D/2 ||x+ - x||^2. With the square, parameters for L < 1 pass that lead to infinity.
 
         Parameters
         ----------
@@ -132,6 +136,13 @@ class ResourceADMM(SummedMethod):
         constants = [smoothness(a.form) for a in agents]
         if min(moduli) == 0 or None in constants:
             return ["some objective is not known to be strongly convex and smooth"]
+        if any(a.constraints.A.shape[0] for a in agents):
+            return ["some agent has constraints"]
+        A = np.hstack(matrices(program))
+        c = self.target(program)
+        best = np.linalg.lstsq(A, c, rcond=None)[0]
+        if np.abs(A @ best - c).max(initial=0.0) > _SOLVED * (1.0 + np.abs(c).max(initial=0.0)):
+            return ["no values of the variables satisfy the equalities"]
         most, off = self.rho * (1 + self.randomness / 2), self.rho * self.randomness / 2
         squares = [float(np.linalg.norm(A, 2)) ** 2 for A in matrices(program)]
         # A linearised step needs half of the convexity, and of D the smoothness, for itself.
@@ -142,7 +153,7 @@ class ResourceADMM(SummedMethod):
             if s > 0
         )
         need = max(
-            max(most * s, N * s / alpha + (0.0 if self.exact else float(L or 0.0) ** 2))
+            max(most * s, N * s / alpha + (0.0 if self.exact else float(L or 0.0)))
             for s, L in zip(squares, constants, strict=True)
         )
         found = []
@@ -162,7 +173,11 @@ class ResourceADMM(SummedMethod):
         assert program.coupling is not None
         broken = self.violated(program)
         number = "(43)" if self.exact else "(48)"
-        known = " promises a linear rate" if not broken else f" fails: {'; '.join(broken)}"
+        known = (
+            " promises a linear rate without noise"
+            if not broken
+            else f" fails: {'; '.join(broken)}"
+        )
         return f"{program.coupling.right.size} equalities over all agents; {number}{known}"
 
     def target(self, program: Program) -> Array:

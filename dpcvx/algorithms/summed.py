@@ -82,6 +82,8 @@ class Desk:
         Of this round; None if the server side adds up.
     dual : float
         Change of the sum in the last round.
+    terms : tuple of ndarray or None
+        Of the last sum; None where nobody knows them.
     """
 
     names: tuple[str, ...]
@@ -90,6 +92,7 @@ class Desk:
     passed: tuple[tuple[Share, ...], ...] = ()
     sums: SecretSum | None = None
     dual: float = math.nan
+    terms: tuple[Array, ...] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,7 +200,8 @@ class SummedMethod(Algorithm[Desk, Member]):
         total = np.sum(replies, axis=0) if server.sums is None else server.sums.total(replies)
         residual = total - server.target
         dual = float(np.linalg.norm(residual - server.residual))
-        return replace(server, residual=residual, dual=dual)
+        terms = tuple(replies) if server.sums is None else None
+        return replace(server, residual=residual, dual=dual, terms=terms)
 
     def residuals(self, server: Desk) -> Residuals:
         """How far the sum is from its target, and its change since the round before."""
