@@ -240,13 +240,21 @@ def test_one_seed_gives_other_noise_under_another_plan():
 def test_data_that_cannot_matter_are_not_even_rounded_into_a_release():
     x = cp.Variable(1, name="x")
     d = dp.Private(np.array([1e6 / 3]), name="d", adjacency=dp.Within(0.1))
-    a, b = 0.1, 0.7
-    products = [cp.multiply(d, a * x), cp.multiply(d, b * x), -cp.multiply(d, (a + b) * x)]
-    cost = cp.sum_squares(x) + sum(cp.sum(p) for p in products)
+    cost = cp.sum_squares(x) + cp.sum_squares(d)
     plan = dp.Problem([dp.Agent(cp.Minimize(cost))]).plan(rounds=1, epsilon=1.0, delta=1e-6)
     (only,) = plan.run(record=True).transcript.releases
     assert plan.sensitivities[0].l2 == 0.0
     assert only.value[0] == 0.0
+
+
+def test_data_that_cancel_up_to_rounding_are_refused():
+    x = cp.Variable(1, name="x")
+    d = dp.Private(np.array([1e6 / 3]), name="d", adjacency=dp.Within(0.1))
+    a, b = 0.1, 0.7
+    products = [cp.multiply(d, a * x), cp.multiply(d, b * x), -cp.multiply(d, (a + b) * x)]
+    cost = cp.sum_squares(x) + sum(cp.sum(p) for p in products)
+    with pytest.raises(dp.PrivacyError, match="meet in 'multiply', yet the derived sensitivity"):
+        dp.Problem([dp.Agent(cp.Minimize(cost))]).plan(rounds=1, epsilon=1.0, delta=1e-6)
 
 
 def test_a_tolerance_needs_something_to_agree_on():
