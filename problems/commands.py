@@ -12,7 +12,8 @@ from pathlib import Path
 from dpcvx.errors import DpcvxError
 from problems.files import check_folder
 
-_MOST = 10**6
+# Rounds, seeds and the like beyond this would never end.
+MOST = 10**6
 
 
 def count(least: int = 1) -> Callable[[str], int]:
@@ -20,9 +21,9 @@ def count(least: int = 1) -> Callable[[str], int]:
 
     def parse(text: str) -> int:
         value = int(text) if re.fullmatch(r"[0-9]{1,9}", text) else -1
-        if not least <= value <= _MOST:
+        if not least <= value <= MOST:
             raise argparse.ArgumentTypeError(
-                f"must be positive and whole, from {least} to {_MOST}, not {text[:30]!r}"
+                f"must be positive and whole, from {least} to {MOST}, not {text[:30]!r}"
             )
         return value
 

@@ -35,12 +35,12 @@ class Records:
     writer: Ints | None = None
 
     def __post_init__(self) -> None:
-        count = self.features.shape[0]
         if self.features.ndim != 2 or 0 in self.features.shape:
             raise DatasetError(
                 f"Features have shape {self.features.shape}, but a model needs one row per record "
                 "and at least one of each. Flatten images: features.reshape(count, -1)."
             )
+        count = self.features.shape[0]
         for name, values in (("labels", self.labels), ("writer", self.writer)):
             if values is not None and (values.shape != (count,) or values.dtype.kind not in "iu"):
                 raise DatasetError(

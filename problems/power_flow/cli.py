@@ -17,7 +17,7 @@ import numpy as np
 
 import dpcvx as dp
 from dpcvx.algorithms.step_size import StepRule
-from problems.commands import sentence
+from problems.commands import MOST, sentence
 from problems.files import check_folder
 from problems.power_flow.options import DELTA, EPSILON, PERTURB, STEP_DELTA, parser
 from problems.power_flow.report import Outcome, assess, table, violations
@@ -55,6 +55,14 @@ class _Run:
 
 def _check(options: argparse.Namespace) -> None:
     """Refuse what cannot be written, or makes no sense, before a run spends privacy."""
+    for name in ("rounds", "local_updates", "seeds"):
+        if (getattr(options, name) or 0) > MOST:
+            raise dp.ModelError(
+                f"--{name.replace('_', '-')} is larger than {MOST}, which would never end; write "
+                "a smaller number."
+            )
+    if (options.seed or 0) >= 2**63:
+        raise dp.ModelError("--seed is larger than 2**63; write a smaller number.")
     if options.json:
         target = Path(options.json)
         if os.path.isdir(target) or not os.path.isdir(target.parent):
@@ -63,6 +71,16 @@ def _check(options: argparse.Namespace) -> None:
                 "kept."
             )
         check_folder(target.parent, "--json: the folder")
+        try:
+            # A name that the system does not take fails here, not after the run.
+            os.stat(target)
+        except FileNotFoundError:
+            pass
+        except (OSError, ValueError):
+            raise dp.ModelError(
+                f"--json {options.json!r:.200} is no name for a file: it is too long, or has a "
+                "zero byte. Write another one."
+            ) from None
     for name in ("plot", "tables"):
         if getattr(options, name) is not None:
             check_folder(Path(getattr(options, name)), f"--{name}")

@@ -69,6 +69,7 @@ def test_whole_floats_are_labels(tmp_path):
         ({"features": np.zeros((0, 2)), "labels": np.zeros(0, int)}, "Features have shape"),
         ({"features": np.zeros((4, 0))}, "Features have shape"),
         ({"features": np.zeros(4)}, "Features have shape"),
+        ({"features": 1}, "Features have shape"),
         ({"features": np.zeros(4, [("a", "f8"), ("b", "i4")])}, "not of numbers"),
         ({"features": np.array([b"4321"] * 4)}, "not of numbers"),
         ({"scale": 0}, "no single positive number as scale"),
