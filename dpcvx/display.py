@@ -107,11 +107,11 @@ def summary(result: Result) -> str:
 
 def _outcome_rows(result: Result) -> list[str]:
     failed, inaccurate = result.history.failed, result.history.inaccurate
+    took = "" if result.seconds is None else f", {result.seconds:.2f} s"
     lines = [
         _row(
             "status",
-            f"{result.status.name.lower()}: {result.status.value} "
-            f"({result.rounds} rounds, {result.seconds:.2f} s)",
+            f"{result.status.name.lower()}: {result.status.value} ({result.rounds} rounds{took})",
         ),
         _row("reported", f"the {result.reported} iterate"),
         *_agreement_rows(result),
@@ -225,7 +225,7 @@ class Reporter:
         self._progress = Progress(
             TextColumn("  round {task.completed}/{task.total}"),
             BarColumn(),
-            TimeRemainingColumn(),
+            *(() if plan.noisy else (TimeRemainingColumn(),)),  # see `Result.seconds`
             console=self._console,
             transient=True,
             disable=self._console.quiet or not self._console.is_terminal,

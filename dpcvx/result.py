@@ -328,7 +328,8 @@ class Result:
     status : Status
     rounds : int
         Rounds that were run.
-    seconds : float
+    seconds : float or None
+        None for plans with noise: how long private computations take may tell of the data.
     guarantee : Guarantee
         The planned one; stopping early only spends less (see the ledger).
     ledger : Ledger
@@ -350,7 +351,7 @@ class Result:
 
     status: Status
     rounds: int
-    seconds: float
+    seconds: float | None
     guarantee: Guarantee
     ledger: Ledger
     history: History = field(repr=False)

@@ -274,3 +274,18 @@ def test_a_reader_that_goes_away_does_not_cost_the_result():
         child.wait(timeout=60)
     assert b"COMPLETED 40" in said
     assert b"Traceback" not in said
+
+
+def test_no_time_is_kept_or_shown_where_it_could_tell_of_the_data(plan):
+    noisy, open_ = plan.run(seed=0), power_line().problem.plan(mechanism=None, rounds=3).run()
+    assert noisy.seconds is None and open_.seconds > 0
+    assert re.search(r"\(40 rounds\)$", str(noisy), re.MULTILINE)
+    assert re.search(r"\(3 rounds, [0-9.]+ s\)$", str(open_), re.MULTILINE)
+    times = [
+        [
+            type(column).__name__
+            for column in display.Reporter(p, True, p.guarantee)._progress.columns
+        ]
+        for p in (plan, power_line().problem.plan(mechanism=None, rounds=3))
+    ]
+    assert ["TimeRemainingColumn" in names for names in times] == [False, True]
