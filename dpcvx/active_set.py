@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from ctypes import c_int
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import daqp
 import numpy as np
@@ -19,6 +20,23 @@ _TOLERANCE = 1e-12
 _OPTIMAL = 1
 _EQUALITY = 5
 _INFINITE = 1e30
+# Larger numbers have squares that are none.
+LARGEST = 1e100
+T = TypeVar("T")
+
+
+def attempt(ask: Callable[[], T]) -> T | None:
+    """What a solver answers; None if it raises: no answer, and no reason to end a run.
+
+    Panics of compiled code derive from BaseException. Interrupts, and memory that is used up, are
+    not the solver's.
+    """
+    try:
+        return ask()
+    except (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError):
+        raise
+    except BaseException:
+        return None
 
 
 class Found(NamedTuple):
@@ -91,11 +109,17 @@ class ActiveSet:
         n, unit, G, largest = D.size, weights.unit, weights.G, weights.largest
         slopes = (self._q + c) * unit
         size = max(self._size, _largest(np.abs(slopes * unit))) or 1.0
-        found = self._asked(weights, slopes, _TOLERANCE * size * math.sqrt(largest))
-        if found is None:
+        if not max(size, largest, _largest(np.abs(slopes))) <= LARGEST:
             return None
+        found = attempt(
+            lambda: self._asked(weights, slopes, _TOLERANCE * size * math.sqrt(largest))
+        )
         # In the scaled variables; x and the rows follow at the end.
-        z, multiplier = found
+        z, multiplier = (np.zeros(0), np.zeros(0)) if found is None else found
+        usual = z.shape == (n,) and multiplier.shape == (n + G.shape[0],)
+        if not usual or not math.isfinite(float(z.sum() + multiplier.sum())):
+            self._weights = None  # what the solver keeps of such a solve is not known
+            return None
         slack = np.concatenate([z, G @ z])
         above, below = weights.upper - slack, slack - weights.lower
         # Complementarity has no cancellation, which a difference of objectives would have; what is
@@ -139,7 +163,8 @@ class ActiveSet:
         each = np.concatenate([unit, np.ones(self._upper.size - n)])
         G, upper, lower = self._G * unit, self._upper / each, self._lower / each
         model = daqp.Model()
-        if model.setup(H, np.zeros(n), G, upper, lower, self._sense)[0] < 0:
+        ready = attempt(lambda: model.setup(H, np.zeros(n), G, upper, lower, self._sense)[0])
+        if ready is None or ready < 0:
             return None
         return _Weighted(
             key=D.tobytes(),

@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 import clarabel
 import numpy as np
 import scipy.sparse as sp
+import scs
 from numpy.typing import NDArray
 
-from .active_set import ActiveSet, Found
+from .active_set import LARGEST, ActiveSet, Found, attempt
 from .canonical import ConeData, Cones
 
 Array = NDArray[np.float64]
@@ -91,12 +92,16 @@ class _Instance(NamedTuple):
         return Answer(x, outcome, math.sqrt(2 * found.gap * self.curvature) * self.far)
 
 
-def _found(solver: Any) -> Found:
+def _found(solver: Any, N: int) -> Found:
     """Solve, and read the answer once: its vectors are lists that are made on every access."""
     solution = solver.solve()
     x, value = solution.x, solution.obj_val
-    residual = max(solution.r_prim, solution.r_dual) if math.isfinite(sum(x)) else math.inf
+    whole = len(x) == N and math.isfinite(sum(x))
+    residual = max(solution.r_prim, solution.r_dual) if whole else math.inf
     return Found(np.array(x), value, abs(value - solution.obj_val_dual), residual, solution.status)
+
+
+_NOTHING = Found(np.zeros(0), math.nan, math.inf, math.inf, "raised")
 
 
 class ConicProgram:
@@ -129,6 +134,7 @@ class ConicProgram:
         self._active_set = None
         if n == N <= _LARGEST_DENSE and data.cones.polyhedral and 0 < data.A.shape[0]:
             self._active_set = ActiveSet(data)
+        self._start = start
         self._solver = self._build(_TIGHT, start)
         # No linear term of its own and no curvature: what projections have.
         self._flat = not (data.q.any() or data.P.nnz)
@@ -148,19 +154,21 @@ class ConicProgram:
             The program is solved for ``x - center``: near the answer, the objective is small and
             the solver's relative tolerances are tight. The answer does not depend on it otherwise.
         """
+        size = _largest(np.abs(center)) + _largest(D)
+        if not size + (0.0 if c is None else _largest(np.abs(c))) <= LARGEST:
+            return Answer(None, Outcome.FAILED)
         if self._active_set is not None:
             face = self._active_set(D, -D * center if c is None else c)
             if face is not None and _reached(face, _SOLVED, 1.0):
                 return Answer(face.y, Outcome.SOLVED, math.sqrt(2 * face.gap * _largest(D)))
         near = self._instance(D, c, center)
-        changed = {"b": near.b}
-        if near.q is not self._sent[1]:
-            changed["q"] = near.q
-        if near.values is not self._sent[0]:
-            changed["P"] = near.values
-        self._solver.update(**changed)
-        self._sent = near.values, near.q
-        first = _found(self._solver)
+        if not max(near.far, near.curvature) <= LARGEST:
+            return Answer(None, Outcome.FAILED)
+        first = attempt(lambda: self._updated(near))
+        if first is None:
+            # What it was told of this program is not known.
+            first, self._sent = _NOTHING, (self._start, self._zero)
+            self._solver = self._build(_TIGHT, self._start)
         if _reached(first, _SOLVED, near.far):
             return near.answer(first)
         usable: list[tuple[_Instance, Found]] = [(near, first)] if _usable(first, near) else []
@@ -184,6 +192,17 @@ class ConicProgram:
         if y is None:
             return Answer(None, Outcome.FAILED)
         return near.answer(Found(y, 0.0, math.inf, math.inf, "first order"), Outcome.FALLBACK)
+
+    def _updated(self, near: _Instance) -> Found:
+        """The standing solver's answer, told what has changed."""
+        changed = {"b": near.b}
+        if near.q is not self._sent[1]:
+            changed["q"] = near.q
+        if near.values is not self._sent[0]:
+            changed["P"] = near.values
+        self._solver.update(**changed)
+        self._sent = near.values, near.q
+        return _found(self._solver, self._zero.size)
 
     def _instance(self, D: Array, c: Array | None, center: Array) -> _Instance:
         data, n = self._data, self._data.n
@@ -225,9 +244,12 @@ class ConicProgram:
         return self._kept
 
     def _attempt(self, instance: _Instance, tolerance: float, equilibrate: bool) -> Found:
-        solver = self._build(tolerance, instance.values, equilibrate)
-        solver.update(q=instance.q, b=instance.b)
-        return _found(solver)
+        def solved() -> Found:
+            solver = self._build(tolerance, instance.values, equilibrate)
+            solver.update(q=instance.q, b=instance.b)
+            return _found(solver, self._zero.size)
+
+        return attempt(solved) or _NOTHING
 
     def extent(self) -> tuple[Array, Array]:
         """Bounds of every component of x over the constraints, widened by the solver's accuracy.
@@ -369,8 +391,6 @@ def _clarabel_cones(cones: Cones) -> list[Any]:
 
 def _first_order(P: sp.csc_array, q: Array, b: Array, data: ConeData) -> Array | None:
     """The same problem by SCS, or None if it fails or has a cone that SCS lacks."""
-    import scs
-
     cones = data.cones
     # SCS prints on numbers it cannot use.
     if cones.power_nd or not (np.isfinite(q).all() and np.isfinite(b).all()):
@@ -387,8 +407,11 @@ def _first_order(P: sp.csc_array, q: Array, b: Array, data: ConeData) -> Array |
     problem = {"P": P, "A": sp.csc_matrix(data.A.tocsr()[order]), "b": b[order], "c": q}
     problem["P"] = sp.csc_matrix(P)
     options = {"eps_abs": 1e-9, "eps_rel": 1e-9, "max_iters": 50_000, "verbose": False}
-    result = scs.SCS(problem, cone, **options).solve()
-    return np.asarray(result["x"]) if result["info"]["status"] == "solved" else None
+    result = attempt(lambda: scs.SCS(problem, cone, **options).solve())
+    if result is None or result["info"]["status"] != "solved":
+        return None
+    y = np.asarray(result["x"])
+    return y if y.shape == q.shape and np.isfinite(y).all() else None
 
 
 class ConeTest:

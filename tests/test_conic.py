@@ -12,6 +12,7 @@ from dpcvx import conic
 from dpcvx.canonical import cone_data
 from dpcvx.conic import ConicProgram, Outcome, bounded_for_slopes
 from tests import sets
+from tests.campaigns.solvers import KINDS, Faults, Panic, faulty
 from tests.sets import CONIC, MATRIX
 
 rng = np.random.default_rng(0)
@@ -386,3 +387,43 @@ def test_an_extent_that_no_solve_reaches_is_infinite(monkeypatch):
     monkeypatch.setattr(program, "solve", lambda *a: failed)
     lower, upper = program.extent()
     assert np.isneginf(lower).all() and np.isposinf(upper).all()
+
+
+@pytest.mark.parametrize("name", ["SOC", "polyhedron"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_solver_that_fails_in_any_way_is_a_failed_solve(kind, name):
+    faults = Faults(kind, 0, rate=0.0)
+    with faulty(faults):
+        P = sets.projector(CONIC[name].agent())
+        v, D = np.array([3.0, -2.0, 1.0, 2.0]), np.ones(4)
+        usual = P(v, D).x
+        assert faults.made == 0
+        faults._rate = 1.0
+        broken = P(v, D)
+        assert faults.made > 0
+        assert broken.x is None or np.isfinite(broken.x).all()
+        if kind not in ("inaccurate", "limit", "infeasible", "raises in update"):
+            assert broken.x is None
+        faults._rate = 0.0
+        assert np.array_equal(P(v, D).x, usual)
+
+
+def test_interrupts_are_not_the_solvers(monkeypatch, program):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ConicProgram, "_updated", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        program.solve(D, C, np.zeros(4))
+
+
+def test_panics_are_no_exceptions():
+    assert not issubclass(Panic, Exception)
+
+
+@pytest.mark.parametrize("size", [1e120, 1e160, 1e250])
+@pytest.mark.parametrize("name", ["SOC", "polyhedron", "l1 ball", "PSD constraint"])
+def test_numbers_whose_squares_overflow_are_a_failed_solve(name, size):
+    P = sets.projector(CONIC[name].agent())
+    found = P(size * np.where(np.arange(P.n) % 2, 1.0, -1.0), np.ones(P.n))
+    assert found.x is None and found.outcome is Outcome.FAILED

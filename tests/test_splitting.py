@@ -11,7 +11,7 @@ from dpcvx.projection import ProximalStep
 from dpcvx.splitting import STRETCH, Splitting
 from tests import sets
 from tests.sets import CONIC
-from tests.test_exactness import Setting
+from tests.steps import Setting
 
 NAMES = [
     "polyhedron",

@@ -1,0 +1,43 @@
+"""Private local steps: what leaves before the noise, next to what was charged."""
+
+import cvxpy as cp
+import numpy as np
+
+import dpcvx as dp
+from dpcvx.accounting import Composition
+from dpcvx.ledger import Account, Budget
+from dpcvx.mechanism import Calibrated
+from dpcvx.oracle import Exit, PrivateOracle
+from tests import sets
+from tests.helpers import Words
+
+GAUSS = dp.Gaussian(multiplier=2.0)
+AMPLE = Budget(1e9, 1e-6, Composition().with_gaussian(2.0, 10**6))
+
+
+class Setting:
+    """A cost over a set; one change moves an entry of the private d by at most `radius`."""
+
+    def __init__(self, n, constraints, radius, cost=lambda x, d: cp.sum_squares(x - d)):
+        x = cp.Variable(n, name="x")
+        d = dp.Private(shape=n, name="d", adjacency=dp.Within(radius))
+        agent = dp.Agent(cp.Minimize(cost(x, d)), constraints(x), name="bob")
+        self.projector = sets.projector(agent)
+        plan = dp.Problem([agent]).plan(
+            dp.LinearizedADMM(rho=1.0, step=1.0), mechanism=GAUSS, rounds=1, delta=1e-6
+        )
+        self.form, self.sensitivity = plan.program.agents[0].form, plan.sensitivities[0]
+
+    def oracle(self, data):
+        """An oracle whose noise is 0."""
+        account = Account("bob", {}, AMPLE)
+        exit = Exit(0, Calibrated(GAUSS, 2.0), account, Words(), record=False)
+        oracle = PrivateOracle(self.form, [lambda: data], self.sensitivity, exit)
+        oracle.begin(1)
+        return oracle
+
+    def ratio(self, ask, d, other, root=1.0):
+        """How far a change of the data moves what leaves, over what was charged."""
+        one, two = self.oracle(d), self.oracle(other)
+        moved = np.linalg.norm(root * (ask(one) - ask(two)))
+        return moved / one.account.entries[0].sensitivity
