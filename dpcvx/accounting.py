@@ -272,7 +272,7 @@ def _check_ratios(ratios: Sequence[float]) -> None:
 
 def check_delta(delta: float) -> None:
     """Refuse a delta outside [0, 1)."""
-    if not (finite(delta) and 0 <= delta < 1):
+    if not (finite(delta) and 0 <= float(delta) < 1):
         raise PrivacyError(
             f"delta={show(delta)} is not a probability of failure: write a number in [0, 1), well "
             "below one over the number of people protected, for example 1e-6."
@@ -281,10 +281,10 @@ def check_delta(delta: float) -> None:
 
 def check_epsilon(epsilon: float) -> None:
     """Refuse an epsilon that is not a positive number."""
-    if not positive_finite(epsilon):
+    if not (positive_finite(epsilon) and 1e-100 <= float(epsilon) <= 1e100):
         raise PrivacyError(
-            f"epsilon={show(epsilon)} is not a privacy budget: write a positive finite number, for "
-            "example epsilon=1.0."
+            f"epsilon={show(epsilon)} is not a privacy budget: write a positive finite number that "
+            "noise can be scaled to, for example epsilon=1.0."
         )
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Iterable
 from dataclasses import fields, is_dataclass
 from numbers import Integral, Real
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -45,6 +46,8 @@ def make_plain(declared: object, *names: str) -> None:
         object.__setattr__(declared, name, plain(getattr(declared, name)))
 
 
+# Largest number of rounds, runs and the like that is taken for one.
+COUNTED = 10**9
 # Longest text that a message repeats.
 _TEXT = 60
 
@@ -96,12 +99,38 @@ def finite(value: object) -> bool:
 
 def positive_finite(value: object) -> bool:
     """Whether a value is a positive finite real number."""
-    return finite(value) and value > 0  # pyright: ignore[reportOperatorIssue]
+    return finite(value) and float(value) > 0  # pyright: ignore[reportArgumentType]
 
 
 def whole(value: object, least: int) -> bool:
     """Whether a value is an integer of at least `least`."""
     return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
+
+
+def countable(value: object, least: int) -> bool:
+    """Whether a value is an integer of at least `least` that one could count up to."""
+    return whole(value, least) and int(value) <= COUNTED  # pyright: ignore[reportArgumentType]
+
+
+def listed(value: object) -> tuple[Any, ...] | None:
+    """The elements of a list or its like; None of anything else, texts among it."""
+    if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
+        return None
+    try:
+        return tuple(value)
+    except Exception:  # whatever a foreign object raises may quote its contents
+        return None
+
+
+def one_of(value: object, *choices: str) -> bool:
+    """Whether a value is one of these texts; arrays and cvxpy objects answer ``in`` otherwise."""
+    return isinstance(value, str) and value in choices
+
+
+def check_flag(name: str, value: object, *, optional: bool = False) -> None:
+    """Raise ModelError unless an argument is True or False, or left out."""
+    if not (optional and value is None) and not isinstance(value, (bool, np.bool_)):
+        raise ModelError(f"{name}={show(value)} must be True or False.")
 
 
 def check_positive(owner: str, name: str, value: object, *, optional: bool = True) -> None:

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from .accounting import Composition, check_delta
-from .arguments import show, whole
+from .arguments import finite, one_of, show, whole
 from .check import Observation, ObservedExit, neighbouring_sources
 from .errors import DataError, ModelError, PrivacyError
 from .guard import discreet
@@ -146,7 +146,7 @@ def audit(
         raise ModelError(f"runs={show(runs)} must be an int of at least 20.")
     if not whole(seed, 0):
         raise ModelError(f"seed={show(seed)} must be a non-negative int.")
-    if not 0 < confidence < 1:
+    if not (finite(confidence) and 0 < float(confidence) < 1):
         raise ModelError(f"confidence={show(confidence)} must lie between 0 and 1, such as 0.95.")
     if not isinstance(target, (Plan, Gaussian, Laplace)):
         raise ModelError(
@@ -218,9 +218,9 @@ def _mechanism_scores(
 def _target(plan: Plan, agent: str | None) -> int:
     """The agent that is audited."""
     names = [local.name for local in plan.program.agents if local.form.private]
-    if agent is not None and agent not in names:
+    if agent is not None and not one_of(agent, *names):
         raise ModelError(
-            f"agent='{agent}' has no private data in this plan; those that have are "
+            f"agent={show(agent)} has no private data in this plan; those that have are "
             f"{', '.join(names)}."
         )
     chosen = names[0] if agent is None else agent

@@ -16,7 +16,7 @@ from .accounting import check_delta, check_epsilon
 from .algorithms.admm import ADMM
 from .algorithms.base import Algorithm
 from .algorithms.linearized_admm import LinearizedADMM
-from .arguments import show, whole
+from .arguments import check_flag, countable, show, whole
 from .display import screen, wanted
 from .errors import DpcvxError, ModelError
 from .plan import Plan
@@ -131,8 +131,11 @@ def compare(
 ) -> Comparison:
     """See `Problem.compare`."""
     for name, value, least in (("runs", runs, 1), ("rounds", rounds, 1), ("seed", seed, 0)):
-        if not whole(value, least):
-            raise ModelError(f"{name}={show(value)} must be an int of at least {least}.")
+        if not (countable(value, least) or (name == "seed" and whole(value, least))):
+            raise ModelError(
+                f"{name}={show(value)} must be an int of at least {least}, to count to."
+            )
+    check_flag("verbose", verbose, optional=True)
     check_epsilon(epsilon)
     check_delta(delta)
     given = {private.id for private, _ in matching(problem, proxy, "proxy")}

@@ -176,7 +176,7 @@ class ConicProgram:
         for instance in (near, origin):
             tight = self._attempt(instance, _TIGHT, True)  # scaled for these values
             # Far from the center the objective is larger, and a gap relative to it too.
-            absolute = instance is near or tight.gap * instance.far**2 <= _SOLVED[0]
+            absolute = instance is near or tight.gap * instance.far * instance.far <= _SOLVED[0]
             if absolute and _reached(tight, _SOLVED, instance.far):
                 return instance.answer(tight)
             usable += [(instance, tight)] if _usable(tight, instance) else []
@@ -357,7 +357,7 @@ def _reached(found: Found, required: tuple[float, float], far: float) -> bool:
 
     The gap is relative to the objective, or to one, of the program before it was brought near.
     """
-    size = max(far, 1.0) ** 2
+    size = max(far, 1.0) * max(far, 1.0)  # a power would raise where it overflows
     gap = found.gap * size / max(1.0, abs(found.value) * size)
     return gap <= required[0] and found.residual <= required[1]
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from .errors import DataError, DpcvxError, PrivacyError
+from .errors import DataError, DpcvxError, ModelError, PrivacyError
 
 T = TypeVar("T")
 # A function or a class.
@@ -82,6 +82,28 @@ def failed(what: str, kind: str) -> DataError:
     return DataError(
         f"{what} raised {kind}; its message is withheld because it may quote the data. Call the "
         "function by itself to see it."
+    )
+
+
+def understood(build: Callable[[], T], agent: str) -> T:
+    """Build something from an agent's cvxpy model, which is public.
+
+    Raises
+    ------
+    ModelError
+        In place of errors from within cvxpy's atoms, whose texts may quote misplaced constants.
+    """
+    try:
+        return build()
+    except DpcvxError:
+        raise
+    except Exception as error:
+        kind = type(error).__name__
+    raise ModelError(
+        f"The model of agent '{agent}' uses an atom or a number that cannot be compiled: {kind}. "
+        "Its objective and constraints by themselves may show which: "
+        "cp.Problem(objective, constraints).get_problem_data(cp.CLARABEL), with cp.Parameter in "
+        "place of dp.Private. Write the term with other atoms, or scale the numbers."
     )
 
 

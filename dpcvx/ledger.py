@@ -8,10 +8,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from .accounting import Composition, Price
+from .accounting import Composition, Price, check_delta
 from .arguments import show
 from .entries import Entries, Entry
-from .errors import BudgetError, PrivacyError
+from .errors import BudgetError, ModelError, PrivacyError
+from .guard import frameless
 from .mechanism import MECHANISMS, Calibrated
 
 # Relative slack of budget comparisons, so that ten releases of 0.1 fit into 1.0.
@@ -225,12 +226,16 @@ class Ledger(Mapping[str, Account]):
     def __len__(self) -> int:
         return len(self.accounts)
 
+    @frameless
     def spent(self, delta: float | None = None) -> float:
         """The largest epsilon any agent has spent: data of different agents compose in parallel."""
         return max((price.epsilon for price in self.prices(delta).values()), default=0.0)
 
     def prices(self, delta: float | None = None) -> dict[str, Price]:
         """By agent, what its releases cost together; see `Account.spent`."""
+        if delta is not None:
+            check_delta(delta)
+            delta = float(delta)
         # Agents often release alike, and some prices take seconds.
         found: dict[tuple[Composition, float], Price] = {}
         prices = {}
@@ -247,6 +252,7 @@ class Ledger(Mapping[str, Account]):
         return max((account.rho for account in self.accounts), default=0.0)
 
     @staticmethod
+    @frameless
     def load(path: str | Path) -> Ledger:
         """The ledger that runs with ``ledger=path`` keep in a file.
 
@@ -257,6 +263,8 @@ class Ledger(Mapping[str, Account]):
         """
         from .journal import load
 
+        if not isinstance(path, (str, Path)):
+            raise ModelError(f"dp.Ledger.load({show(path)}) has no path: write the file's name.")
         return load(path)
 
     def to_json(self) -> str:

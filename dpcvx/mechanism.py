@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 
 from .accounting import (
     Composition,
+    check_delta,
     classical_gaussian_multiplier,
     gaussian_multiplier,
     laplace_multiplier,
 )
-from .arguments import finite, positive_finite, show
+from .arguments import finite, one_of, positive_finite, show
 from .errors import PrivacyError
 from .guard import frameless
 from .noise import (
@@ -73,13 +74,15 @@ class Gaussian:
                 "epsilon without a delta. Write dp.Gaussian(step_epsilon=1, step_delta=1e-2), or "
                 "leave both out and give plan(..., epsilon=, delta=)."
             )
-        if self.calibration not in ("analytic", "classical"):
+        if not one_of(self.calibration, "analytic", "classical"):
             raise PrivacyError(
                 f"dp.Gaussian(calibration={show(self.calibration)}) is unknown; write 'analytic' "
                 "or "
                 "'classical'."
             )
         _check_exclusive(self.step_epsilon, self.multiplier, "dp.Gaussian")
+        if self.step_delta is not None:
+            check_delta(self.step_delta)
         _check_decay(self.decay, "dp.Gaussian")
         _make_floats(self, "step_epsilon", "step_delta", "multiplier", "decay")
         if self.calibration == "classical" and self.step_epsilon is None:
@@ -278,7 +281,7 @@ def _check_exclusive(level: float | None, multiplier: float | None, name: str) -
 
 
 def _check_decay(decay: float, name: str) -> None:
-    if not (positive_finite(decay) and decay <= 1):
+    if not (positive_finite(decay) and float(decay) <= 1):
         raise PrivacyError(
             f"{name}(decay={show(decay)}) must be above 0 and at most 1: by this factor the noise "
             "falls from round to round, and later rounds cost more. 1 keeps it constant."

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import cvxpy as cp
 import numpy as np
 from cvxpy.constraints.zero import Equality, Zero
 from numpy.typing import ArrayLike, NDArray
 
-from .arguments import make_plain, positive_finite, show
+from .arguments import listed, make_plain, positive_finite, show
 from .errors import ModelError, PrivacyError
-from .guard import frameless
+from .guard import frameless, understood
 from .layout import Layout, layout_of
 from .private import Private, seal_all
 from .sensitivity import Asserted
@@ -76,9 +76,9 @@ class Agent:
     private: tuple[Private, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        label = self.name or "unnamed"
         if not isinstance(self.name, str | None):
             raise ModelError(f"An agent's name is text; dp.Agent(name={show(self.name)}) is not.")
+        label = self.name or "unnamed"
         if self.clip is not None and not positive_finite(self.clip):
             raise ModelError(
                 f"dp.Agent(clip={show(self.clip)}) is no norm to clip to; write a positive "
@@ -101,7 +101,7 @@ class Agent:
                 f"The constraints of agent '{label}' are a {type(self.constraints).__name__}; "
                 "write a list, as in dp.Agent(cp.Minimize(...), [x >= 0])."
             )
-        constraints = tuple(self.constraints)
+        constraints = understood(lambda: tuple(self.constraints), label)
         for position, constraint in enumerate(constraints):
             if not isinstance(constraint, cp.Constraint):
                 raise ModelError(
@@ -109,7 +109,8 @@ class Agent:
                     "not a cvxpy constraint. A comparison without variables gives a bool; leave "
                     "it out or write it with a variable."
                 )
-            hidden = [p.name() for p in constraint.parameters() if isinstance(p, Private)]
+            used = understood(constraint.parameters, label)
+            hidden = [p.name() for p in used if isinstance(p, Private)]
             if hidden:
                 raise PrivacyError(
                     f"Constraint {position} of agent '{label}' depends on the private parameter "
@@ -119,7 +120,16 @@ class Agent:
                     f"cp.sum_squares(A @ x - {hidden[0]}), or declare the data public with "
                     "cp.Parameter."
                 )
-        layout = layout_of([self.objective, *constraints])
+        for tree in (self.objective, *constraints):
+            leaves = understood(lambda t=tree: _leaves(t), label)
+            if any(leaf.is_complex() for leaf in leaves):
+                raise ModelError(
+                    f"Agent '{label}' uses complex numbers, and gradients are those of functions "
+                    "of real vectors: an imaginary part would be lost. Write real and imaginary "
+                    "part as two real terms, such as cp.sum_squares(A.real @ x - d.real) + "
+                    "cp.sum_squares(A.imag @ x - d.imag)."
+                )
+        layout = understood(lambda: layout_of([self.objective, *constraints]), label)
         if not layout.pieces:
             raise ModelError(f"Agent '{label}' has no variables, so it has nothing to decide.")
         object.__setattr__(self, "constraints", constraints)
@@ -315,15 +325,22 @@ class Problem:
         from .plan import make_plan
 
         chosen = LinearizedADMM() if algorithm is None else algorithm
-        return make_plan(
-            self,
-            chosen,
-            mechanism=mechanism,
-            rounds=rounds,
-            epsilon=epsilon,
-            delta=delta,
-            release=release,
-            observer=observer,
+        try:
+            return make_plan(
+                self,
+                chosen,
+                mechanism=mechanism,
+                rounds=rounds,
+                epsilon=epsilon,
+                delta=delta,
+                release=release,
+                observer=observer,
+            )
+        except (ArithmeticError, np.linalg.LinAlgError) as error:
+            kind = type(error).__name__
+        raise ModelError(
+            f"The plan needs numbers that are too large or too small to compute with ({kind}). "
+            "Scale the problem, its adjacency or its budget."
         )
 
     @frameless
@@ -436,6 +453,7 @@ class Problem:
             unknown = [n for n in names if not isinstance(n, str) or n not in self.names]
             if unknown:
                 label = getattr(unknown[0], "name", None) or unknown[0]
+                label = label if isinstance(label, str) else type(label)
                 raise ModelError(
                     f"groups= names {show(label)}, which is no agent of the problem. The agents "
                     "are: "
@@ -452,17 +470,16 @@ class Problem:
         return tuple(found)
 
     def _checked_coupling(self) -> tuple[cp.Constraint, ...]:
-        if isinstance(self.coupling, (cp.Constraint, str)) or not isinstance(
-            self.coupling, Iterable
-        ):
+        coupling = None if isinstance(self.coupling, cp.Constraint) else listed(self.coupling)
+        if coupling is None:
             raise ModelError(
                 f"coupling= is a {type(self.coupling).__name__}; it is a list of cvxpy equalities, "
                 "as in coupling=[A @ x + B @ y == c]."
             )
         held = self.holders()
-        coupling = tuple(self.coupling)
         for position, constraint in enumerate(coupling):
-            if not isinstance(constraint, (Equality, Zero)) or not constraint.is_dcp():
+            tied = isinstance(constraint, (Equality, Zero)) and constraint.is_dcp()
+            if not tied or any(leaf.is_complex() for leaf in _leaves(constraint)):
                 raise ModelError(
                     f"Element {position} of coupling= is no affine equality. Only public "
                     "equalities such as A @ x + B @ y == c tie agents; other constraints belong "
@@ -508,6 +525,11 @@ class Problem:
                     "nothing to agree on; variables are shared by identity of the cvxpy object."
                     f"{hint} Otherwise solve the agent's problem by itself."
                 )
+
+
+def _leaves(tree: cp.Minimize | cp.Maximize | cp.Constraint) -> list[Any]:
+    """Constants and parameters of an objective or a constraint."""
+    return [*tree.constants(), *tree.parameters()]
 
 
 def _start(given: object, variables: Sequence[cp.Variable]) -> dict[cp.Variable, Array]:

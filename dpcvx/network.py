@@ -27,8 +27,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from .arguments import show, whole
+from .arguments import listed, show, whole
 from .errors import ModelError
+from .guard import frameless
 from .noise import Coins, Seeded
 
 # Where it is used: it takes as long to import as a third of this package.
@@ -117,6 +118,7 @@ class Network:
         )
 
 
+@frameless
 def network(
     graph: nx.Graph | str, agents: Sequence[str], weights: str | Array = "metropolis"
 ) -> Network:
@@ -152,6 +154,7 @@ def network(
     return Network(names, neighbours, matrix, rule)
 
 
+@frameless
 def random_network(
     agents: Sequence[str], edges: int, seed: int, weights: str | Array = "metropolis"
 ) -> Network:
@@ -200,12 +203,13 @@ def _random_tree(n: int, coins: Coins) -> nx.Graph:
 
 
 def _names(agents: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(agents, str) or not all(isinstance(name, str) for name in agents):
+    found = listed(agents)
+    names = tuple(name for name in found or () if isinstance(name, str))
+    if found is None or len(names) < len(found):
         raise ModelError(
             f"agents={show(agents)} must be a sequence of names, such as ['a', 'b', 'c'] or "
             "[agent.name for agent in problem.agents]."
         )
-    names = tuple(agents)
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ModelError(
@@ -240,8 +244,8 @@ def _shaped(shape: str, n: int) -> nx.Graph:
             )
         return nx.convert_node_labels_to_integers(nx.grid_2d_graph(rows, n // rows))
     raise ModelError(
-        f"There is no network called '{shape}': write one of {_listed(SHAPES)}, or pass a networkx "
-        "graph, for example networkx.random_regular_graph(4, 10, seed=1)."
+        f"There is no network called {show(shape)}: write one of {_listed(SHAPES)}, or pass a "
+        "networkx graph, for example networkx.random_regular_graph(4, 10, seed=1)."
     )
 
 
@@ -314,7 +318,7 @@ def _ruled(rule: str, neighbours: tuple[tuple[int, ...], ...]) -> Array:
         matrix = _balanced(neighbours, lambda i, j: 1 / (1 + max(degrees[i], degrees[j])))
         return matrix if rule == "metropolis" else (np.eye(n) + matrix) / 2
     raise ModelError(
-        f"There are no weights called '{rule}': write one of {_listed(WEIGHTS)}, or pass a "
+        f"There are no weights called {show(rule)}: write one of {_listed(WEIGHTS)}, or pass a "
         "symmetric matrix with rows that sum to one."
     )
 
@@ -340,7 +344,7 @@ def _given(
     n = len(names)
     try:
         matrix = np.array(weights, dtype=np.float64)
-    except (TypeError, ValueError):
+    except Exception:  # whatever a foreign object raises
         raise ModelError(
             f"weights must be one of {_listed(WEIGHTS)} or a matrix of numbers, not a "
             f"{type(weights).__name__}."

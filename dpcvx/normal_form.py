@@ -51,6 +51,8 @@ _MOVES = frozenset(
 # Above this many entries, a dense constant times a matrix of variables keeps its own rule: its
 # collapsed form repeats the constant once per column.
 _KRON_LIMIT = 50_000
+# Constants beyond this have no square.
+LARGEST = 1e150
 
 
 @dataclass(frozen=True, eq=False)
@@ -407,6 +409,12 @@ class _Builder:
                 f"The objective of agent '{self.owner}' uses a constant with NaN or infinite "
                 "entries, so neither its gradient nor its sensitivity is defined. Clean the data "
                 "the expression is built from."
+            )
+        if np.abs(h).max(initial=0.0) > LARGEST:
+            raise ModelError(
+                f"The objective of agent '{self.owner}' uses a constant beyond {LARGEST:g}, whose "
+                "square is no number any more, so nothing could be computed from it. Scale the "
+                "problem."
             )
         return Combination(expr.shape, None, (), h)
 

@@ -12,14 +12,14 @@ import cvxpy as cp
 import numpy as np
 
 from .curvature import smoothness
-from .errors import ModelError
+from .errors import DataError, ModelError
 from .ex_post import Kind, Losses
 from .exposure import check, exposed
 from .guard import discreet
 from .model import Problem
 from .oracle import read
 from .plan import Plan
-from .private import Private, Rows, source_of, specs_of
+from .private import Private, Rows, real_array, source_of, specs_of
 from .program import compile_problem
 from .projection import Projector
 from .result import Solution, Transcript
@@ -160,7 +160,12 @@ def too_long(private: Private, data: DataSource | None = None) -> int:
     adjacency = private.adjacency
     if not isinstance(adjacency, Rows):
         return 0
-    rows = np.asarray(source_of(private, data)(), dtype=float)
+    rows = real_array(source_of(private, data)())
+    if rows is None or rows.shape != private.shape:
+        raise DataError(
+            f"The data of private '{private.name()}' are no array of real numbers of its shape "
+            f"{private.shape}."
+        )
     return int(adjacency.too_long(rows.reshape(rows.shape[0], -1)).sum())
 
 

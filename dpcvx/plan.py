@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from . import display
 from .accounting import Composition, Price
 from .algorithms.base import Algorithm, Requirements
-from .arguments import plain, show, whole
+from .arguments import one_of, plain, show, whole
 from .calibration import Asked, Declared, calibrate, declared
 from .conic import ConicProgram, Outcome, bounded_for_slopes
 from .curvature import curvature, record_smoothness, smoothness
@@ -341,7 +341,7 @@ def make_plan(
     needs = algorithm.requirements
     if needs.convex:
         require_convex(problem, type(algorithm).__name__)
-    if release not in ("each step", "once"):
+    if not one_of(release, "each step", "once"):
         raise ModelError(
             f"release={show(release)} is unknown: write 'each step' (noise in every local step) or "
             "'once' (noisy data in place of the data, then any number of rounds)."
@@ -519,7 +519,7 @@ def _check_observer(
     release: Release,
 ) -> None:
     """Refuse combinations for which nothing is proved."""
-    if observer not in ("everyone", "last iterate"):
+    if not one_of(observer, "everyone", "last iterate"):
         raise ModelError(
             f"observer={show(observer)} is unknown: write 'everyone' (who sees every released "
             "value) "

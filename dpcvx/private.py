@@ -16,7 +16,7 @@ import cvxpy as cp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .arguments import make_plain, positive_finite, show, whole
+from .arguments import make_plain, one_of, positive_finite, show, whole
 from .errors import DataError, ModelError, PrivacyError
 from .guard import failed, fetched, frameless, guarded
 
@@ -132,7 +132,7 @@ class Rows:
             raise ModelError(
                 f"dp.Rows(norm={show(self.norm)}) is unknown; write 1, 2 or numpy.inf."
             )
-        if self.change not in ("replace", "add or remove"):
+        if not one_of(self.change, "replace", "add or remove"):
             raise ModelError(
                 f"dp.Rows(change={show(self.change)}) is unknown; write 'replace' or 'add or "
                 "remove'."
@@ -562,7 +562,7 @@ def _read(source: object, spec: PrivateSpec) -> NDArray[np.float64]:
     del source
 
     def read() -> NDArray[np.float64]:
-        return spec.checked(fetched(lambda: _real_array(raw()), what))
+        return spec.checked(fetched(lambda: real_array(raw()), what))
 
     return guarded(read, lambda kind: failed(what, kind))
 
@@ -584,7 +584,7 @@ def _declared_shape(data: Sealed | None, shape: Any, label: str) -> tuple[int, .
     what = f"The conversion to numbers of the data of private '{label}'"
 
     def found() -> tuple[int, ...] | None:
-        array = _real_array(data())
+        array = real_array(data())
         return None if array is None else array.shape
 
     size = fetched(found, what)
@@ -593,7 +593,7 @@ def _declared_shape(data: Sealed | None, shape: Any, label: str) -> tuple[int, .
     return size
 
 
-def _real_array(values: object) -> NDArray[np.float64] | None:
+def real_array(values: object) -> NDArray[np.float64] | None:
     """A float copy of array-like values, or None if they are not real numbers."""
     try:
         raw = np.asanyarray(values)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from .canonical import ConeData, cone_data, public_copy
 from .coupling import Coupling, coupling_of
 from .errors import ModelError
+from .guard import understood
 from .layout import Layout, gather
 from .model import Agent, Problem
 from .normal_form import NormalForm, normal_form
@@ -135,8 +136,11 @@ def compile_problem(problem: Problem, *, exact: bool) -> Program:
         size += int(shared.sum())
     coupling = coupling_of(problem.coupling)
     agents = tuple(
-        _compile_agent(
-            name, agent, problem, slot, coupling, exact or _coupled_public(problem, agent)
+        understood(
+            lambda name=name, agent=agent: _compile_agent(
+                name, agent, problem, slot, coupling, exact or _coupled_public(problem, agent)
+            ),
+            name,
         )
         for name, agent in zip(problem.names, problem.agents, strict=True)
     )
@@ -199,7 +203,7 @@ def require_convex(problem: Problem, method: str) -> None:
         Naming the agent, and the objective or the constraint.
     """
     for name, agent in zip(problem.names, problem.agents, strict=True):
-        if not agent.objective.is_dcp():
+        if not understood(agent.objective.is_dcp, name):
             raise ModelError(
                 f"The objective of agent '{name}' does not follow cvxpy's convexity rules (DCP), "
                 f"and {method} needs a convex one. If it is convex, rewrite it with cvxpy's "
@@ -207,7 +211,7 @@ def require_convex(problem: Problem, method: str) -> None:
                 "dp.Private(..., nonneg=True)."
             )
         for position, constraint in enumerate(agent.constraints):
-            if not constraint.is_dcp():
+            if not understood(constraint.is_dcp, name):
                 raise ModelError(
                     f"Constraint {position} of agent '{name}' does not follow cvxpy's convexity "
                     "rules (DCP), so there is no projection onto it. Rewrite it as convex <= "

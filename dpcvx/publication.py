@@ -164,7 +164,7 @@ def publication(sensitivity: Sensitivity, p: int, owner: str) -> Statistic | Non
     # Parts of one record change together, each by at most one unit; other objects do not.
     labels = [s.adjacency.records for s in specs if isinstance(s.adjacency, Rows)]
     together = max([1, *(labels.count(label) for label in labels)]) ** (1 / p)
-    if spread * together**2 <= slope**2 * used.size:
+    if spread * together**2 <= slope * slope * used.size:
         # Rounded up by more than the division by a unit rounds.
         sensitivity_of_data = together * (1 + 1e-9)
         return Publication(

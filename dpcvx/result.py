@@ -14,9 +14,11 @@ from numpy.typing import NDArray
 
 from . import display
 from .algorithms.base import Residuals
+from .arguments import show
 from .conic import Outcome
 from .errors import ModelError
 from .guarantee import Guarantee
+from .guard import frameless
 from .ledger import Ledger
 from .oracle import Release
 from .program import Program
@@ -229,6 +231,7 @@ class Solution:
         entries = sum(x.size for x in self.vectors)
         return f"<Solution: {len(self.vectors)} agents, {entries} entries>"
 
+    @frameless
     def of(self, agent: str, variable: cp.Variable) -> Array:
         """One agent's copy of a variable.
 
@@ -237,6 +240,11 @@ class Solution:
         ModelError
             If there is no such agent or it does not hold the variable.
         """
+        if not isinstance(variable, cp.Variable) or not isinstance(agent, str):
+            raise ModelError(
+                f"solution.of({show(agent)}, {show(variable)}) takes the name of an agent and one "
+                "of its cvxpy variables."
+            )
         for local, x in zip(self.program.agents, self.vectors, strict=True):
             if local.name == agent and any(
                 piece.variable == variable.id for piece in local.layout.pieces
@@ -247,11 +255,16 @@ class Solution:
                 return flat.reshape(piece.shape, order="F")
         names = ", ".join(local.name for local in self.program.agents)
         raise ModelError(
-            f"No agent '{agent}' holds a variable '{variable.name()}'; the agents are {names}."
+            f"No agent {show(agent)} holds a variable '{variable.name()}'; the agents are {names}."
         )
 
+    @frameless
     def __getitem__(self, variable: cp.Variable) -> Array:
         """The mean over the agents that hold each entry."""
+        if not isinstance(variable, cp.Variable):
+            raise ModelError(
+                f"solution[{show(variable)}] is no value: write solution[x] with a cvxpy variable."
+            )
         held = (p.variable for local in self.program.agents for p in local.layout.pieces)
         if variable.id not in held:
             raise ModelError(f"No agent holds a variable '{variable.name()}'.")

@@ -16,7 +16,7 @@ from threadpoolctl import ThreadpoolController
 
 from . import display
 from .algorithms.base import Answer, Residuals
-from .arguments import positive_finite, show, whole
+from .arguments import check_flag, positive_finite, show, whole
 from .conic import Outcome
 from .divergence import Growth, of_residuals
 from .errors import ModelError, PrivacyError
@@ -41,6 +41,10 @@ DataSource = ArrayLike | Callable[[], ArrayLike]
 _BLAS = ThreadpoolController().select(user_api="blas")
 
 
+# What an executor does.
+_DUTIES = ("writer", "start", "map", "close")
+
+
 def run_plan(
     plan: Plan,
     *,
@@ -56,10 +60,19 @@ def run_plan(
     """See `Plan.run`."""
     if seed is not None and not whole(seed, 0):
         raise ModelError(f"seed={show(seed)} must be a non-negative int, or None for fresh noise.")
+    check_flag("record", record)
+    check_flag("iterates", iterates)
+    check_flag("verbose", verbose, optional=True)
+    if executor is None:
+        executor = Automatic()
+    elif not all(callable(getattr(type(executor), name, None)) for name in _DUTIES):
+        raise ModelError(
+            f"executor={show(executor)} runs no agents: write executor=dp.Serial(), dp.Threads() "
+            "or dp.Processes(), or leave it out."
+        )
     _check_tolerance(plan, tolerance)
     _check_hidden(plan, tolerance=tolerance, record=record, iterates=iterates)
     sources = sources_of(plan.problem, data)
-    executor = executor or Automatic()
     with Journal(ledger) if isinstance(ledger, (str, Path)) else nullcontext() as journal:
         start = begin(plan, _given(ledger) if journal is None else journal, seed is not None)
         guarantee = plan.guarantee_for(seeded=seed is not None)
@@ -116,6 +129,11 @@ def replay_plan(plan: Plan, transcript: Transcript | str | Path) -> Result:
             "A run of which only the last iterate leaves keeps nothing to replay. Keep its result."
         )
     kept = isinstance(transcript, (str, Path))
+    if not isinstance(transcript, (str, Path, Transcript)):
+        raise ModelError(
+            f"plan.replay({show(transcript)}) has no transcript: pass that of a recorded run, as "
+            "in plan.replay(plan.run(record=True).transcript), or the path of a ledger file."
+        )
     if isinstance(transcript, (str, Path)):
         transcript = _transcript(plan, transcript)
     if transcript.fingerprint != plan.fingerprint:

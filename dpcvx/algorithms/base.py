@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arguments import show
+from ..arguments import one_of, show
 from ..conic import ConicProgram, Outcome
 from ..errors import ModelError, PrivacyError
 from ..last_iterate import LastIterate
@@ -196,7 +196,7 @@ class Algorithm(abc.ABC, Generic[S, A]):
 
     def check_output(self, name: str) -> None:
         """Refuse a kind of output that is none."""
-        if self.output not in ("average", "last", None):
+        if self.output is not None and not one_of(self.output, "average", "last"):
             raise ModelError(
                 f"{name}(output={show(self.output)}) is unknown: write 'average', 'last', or None "
                 "for "

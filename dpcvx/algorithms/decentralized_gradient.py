@@ -28,7 +28,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arguments import show, whole
+from ..arguments import one_of, show, whole
 from ..errors import ModelError
 from ..guard import frameless
 from ..program import Program
@@ -82,7 +82,7 @@ class DecentralizedGradient(NeighbourMethod):
     def __post_init__(self) -> None:
         self.check_output("dp.DecentralizedGradient")
         as_step(self.step)
-        if self.aggregate not in AGGREGATES:
+        if not one_of(self.aggregate, *AGGREGATES):
             raise ModelError(
                 f"dp.DecentralizedGradient(aggregate={show(self.aggregate)}) is unknown: write "
                 f"{', '.join(repr(a) for a in AGGREGATES)}."

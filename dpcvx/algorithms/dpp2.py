@@ -27,7 +27,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arguments import check_positive, finite, show
+from ..arguments import check_positive, finite, one_of, show
 from ..curvature import smoothness
 from ..errors import ModelError
 from ..guard import frameless
@@ -119,7 +119,8 @@ class DPP2(SecretPointMethod[Memory]):
     def __post_init__(self) -> None:
         self.check_output("dp.DPP2")
         for name in ("alpha", "beta", "rho", "ratio"):
-            if (value := getattr(self, name)) != "theory" or name != "alpha":
+            value = getattr(self, name)
+            if name != "alpha" or not one_of(value, "theory"):
                 check_positive("dp.DPP2", name, value, optional=False)
         if self.alpha == "theory" and (self.beta, self.rho) != (DPP2.beta, DPP2.rho):
             raise ModelError(

@@ -28,7 +28,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from ..amplification import TwoBlock, step_interval
-from ..arguments import check_positive, show
+from ..arguments import check_positive, one_of, show
 from ..canonical import ConeData
 from ..conic import ConicProgram, Outcome
 from ..coupling import Eliminated, eliminate
@@ -281,9 +281,10 @@ class GradientADMM(Algorithm[Server, Outcome]):
 
     def __post_init__(self) -> None:
         for name in ("beta", "eta", "smoothness", "strong_convexity"):
-            if (value := getattr(self, name)) != "contraction" or name != "eta":
+            value = getattr(self, name)
+            if name != "eta" or not one_of(value, "contraction"):
                 check_positive("dp.GradientADMM", name, value, optional=name != "beta")
-        if self.order not in ORDERS:
+        if not one_of(self.order, *ORDERS):
             raise ModelError(
                 f"dp.GradientADMM(order={show(self.order)}) is unknown: write "
                 f"{', '.join(repr(order) for order in ORDERS)}."

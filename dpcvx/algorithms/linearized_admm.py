@@ -19,7 +19,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arguments import positive_finite, show, whole
+from ..arguments import countable, one_of, positive_finite, show
 from ..conic import Outcome
 from ..errors import ModelError
 from ..guard import frameless
@@ -86,12 +86,12 @@ class LinearizedADMM(ConsensusMethod[AgentState]):
     def __post_init__(self) -> None:
         self.check()
         as_step(self.step)
-        if not whole(self.local_updates, 1):
+        if not countable(self.local_updates, 1):
             raise ModelError(
                 f"dp.LinearizedADMM(local_updates={show(self.local_updates)}) must be an int of at "
                 "least 1: the number of noisy gradients per agent and round."
             )
-        if self.perturb not in ("objective", "output", "projected output"):
+        if not one_of(self.perturb, "objective", "output", "projected output"):
             raise ModelError(
                 f"dp.LinearizedADMM(perturb={show(self.perturb)}) is unknown; write 'objective', "
                 "'output' or 'projected output'. For no noise, plan with mechanism=None."

@@ -144,7 +144,7 @@ def as_penalty(rho: float | PenaltyRule) -> PenaltyRule:
     ModelError
         If it is neither a number nor a rule.
     """
-    if isinstance(rho, Real) and not isinstance(rho, bool):
+    if finite(rho) and isinstance(rho, Real):
         return ConstantPenalty(float(rho))
     if isinstance(rho, (ConstantPenalty, GrowingPenalty, ResidualBalancing)):
         return rho
@@ -157,9 +157,11 @@ def as_penalty(rho: float | PenaltyRule) -> PenaltyRule:
 def check_step_epsilon(name: str, epsilon: float | None) -> None:
     """Refuse an epsilon of a rule that is neither positive nor infinite (no noise)."""
     infinite = isinstance(epsilon, float) and epsilon == math.inf
-    if epsilon is not None and not infinite and not positive_finite(epsilon):
+    usable = positive_finite(epsilon) and float(epsilon or 0.0) >= 1e-100
+    if epsilon is not None and not infinite and not usable:
         raise ModelError(
-            f"{name}(epsilon={show(epsilon)}) must be positive; leave it out for the plan's."
+            f"{name}(epsilon={show(epsilon)}) must be positive, and large enough to divide by; "
+            "leave it out for the plan's."
         )
 
 

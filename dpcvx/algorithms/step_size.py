@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Protocol, Self
 
-from ..arguments import check_positive, positive_finite, show
+from ..arguments import check_positive, finite, positive_finite, show
 from ..curvature import smoothness, strong_convexity
 from ..errors import ModelError
 from ..guard import frameless
@@ -96,7 +96,7 @@ class GeometricStep:
 
     def __post_init__(self) -> None:
         check_positive("dp.GeometricStep", "first", self.first)
-        if not (positive_finite(self.ratio) and self.ratio < 1):
+        if not (positive_finite(self.ratio) and 1e-100 <= float(self.ratio) < 1):
             raise ModelError(
                 f"dp.GeometricStep(ratio={show(self.ratio)}) must lie between 0 and 1: by it the "
                 "step "
@@ -244,7 +244,7 @@ def as_step(step: float | StepRule | None) -> StepRule | None:
     ModelError
         If it is neither a number nor a rule.
     """
-    if isinstance(step, Real) and not isinstance(step, bool):
+    if finite(step) and isinstance(step, Real):
         return ConstantStep(float(step))
     if step is None or isinstance(step, RULES):
         return step
