@@ -252,7 +252,7 @@ class PrivateOracle(_Numbered):
         self._public, self._form_size = form.at_zero(), form.n
         # What is kept is nobody's to see: the bound has to hold at all points.
         self._change = sensitivity.bound(2).value if self._noisy and sensitivity else 0.0
-        self._claimed = smoothness.asserted
+        self._claimed, self._curvature = smoothness.asserted, smoothness.curvature
         self._kept = SecretState(
             lambda x: self._exact(x, self._change, False),
             (lambda x: public_part(self._public, x)) if self._change > 0 else None,
@@ -310,7 +310,7 @@ class PrivateOracle(_Numbered):
         place = self._next()
         noise, bound = self._noise, 0.0
         if noise is not None:
-            bound = self._change * search.stretch * _spread(noise, v.size)
+            bound = self._minimiser_bound(noise, search, projector)
         secret, floor = self._change > 0 and noise is not None, 0.0
         if secret:
             start = projector.nearest(v)
@@ -328,6 +328,18 @@ class PrivateOracle(_Numbered):
             )
 
         return self._exit(place, entry, found, grid)
+
+    def _minimiser_bound(
+        self, noise: Calibrated, search: Minimisation, projector: Projector
+    ) -> float:
+        bound = self._change * search.stretch * _spread(noise, self._form_size)
+        sensitivity, known = self._sensitivity, self._curvature
+        if noise.mechanism.norm == 2 or not projector.separable or not self._change:
+            return bound
+        if sensitivity is None or known is None:
+            return bound
+        one = search.stretch_in_l1(known.center, known.spread) * (1 + 1e-9)
+        return min(bound, sensitivity.bound(1).value * one)
 
     def keep(self, name: str, recipe: Recipe) -> None:
         """Make a vector that stays here."""

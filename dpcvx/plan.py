@@ -69,7 +69,8 @@ class Plan:
     publications : tuple of (Statistic or None)
         Per agent, with ``release="once"``: what is released.
     smoothness : tuple of Smoothness
-        Per agent, for methods whose agents keep vectors; zero where nothing follows from it.
+        Per agent, for methods whose agents keep vectors or minimise; zero where nothing follows
+        from it.
     last : LastIterate or None
         With ``observer="last iterate"`` and noise: what the guarantee follows from.
     prices : mapping of str to Price
@@ -380,8 +381,6 @@ def make_plan(
         algorithm = algorithm.resolved(program, math.inf)
         needs = algorithm.requirements
     steps = _releases(algorithm, release, rounds, program)
-    # One person is exposed to the releases of all agents that may hold data of theirs.
-    shares = max(problem.shares())
     _check_decay(asked, algorithm)
     if (needs.minimises or needs.keeps) and noisy and not once:
         for local, sensitivity in zip(program.agents, sensitivities, strict=True):
@@ -392,7 +391,7 @@ def make_plan(
                 _require_steady(local)
     constants = tuple(
         _smoothness_of(local, needs)
-        if needs.keeps and sensitivity is not None and noisy and not once
+        if (needs.keeps or needs.minimises) and sensitivity is not None and noisy and not once
         else UNKNOWN
         for local, sensitivity in zip(program.agents, sensitivities, strict=True)
     )
@@ -409,17 +408,22 @@ def make_plan(
         )
     uneven = len(needs.weights) > 1 and release != "once"
 
-    def fixed(one: Declared) -> Calibrated:
-        """The multiplier of who asked for this."""
-        decay, ratios, exposed = one.mechanism.decay, [1.0], steps * shares
+    def fixed(one: Declared, share: int) -> Calibrated:
+        """The multiplier of who asked for this, and has a group with so many agents."""
+        # One person is exposed to the releases of all agents that may hold data of theirs.
+        decay, ratios, exposed = one.mechanism.decay, [1.0], steps * share
         if uneven or (decay < 1 and release != "once"):
             ratios = [decay**t * w for t in range(rounds) for w in needs.weights][needs.free :]
-            exposed = needs.releases // len(needs.weights) * shares
+            exposed = needs.releases // len(needs.weights) * share
         found = calibrate(one, exposed, ratios, delta, last)
         return replace(found, weights=needs.weights, free=needs.free) if uneven else found
 
-    found = {one: fixed(one) for one in dict.fromkeys(asked) if one is not None}
-    calibrated = tuple(None if one is None else found[one] for one in asked)
+    shared = [
+        None if one is None else (one, share)
+        for one, share in zip(asked, problem.shares(), strict=True)
+    ]
+    found = {pair: fixed(*pair) for pair in dict.fromkeys(shared) if pair is not None}
+    calibrated = tuple(None if pair is None else found[pair] for pair in shared)
     publications: list[Statistic | None] = [None] * len(program.agents)
     for k, (noise, sensitivity) in enumerate(zip(calibrated, sensitivities, strict=True)):
         if once and noise is not None and sensitivity is not None:
@@ -559,17 +563,27 @@ def _check_alike(problem: Problem, asked: Sequence[Declared | None], observer: O
     """Refuse different noise where it is not accounted for."""
     if len({one for one in asked if one is not None}) < 2:
         return
-    if max(problem.shares()) > 1:
-        raise PrivacyError(
-            "groups= spread one person's data over several agents, and what these lose together "
-            "is counted for agents with the same noise. Give one mechanism= and one epsilon= for "
-            "all, or drop groups=."
-        )
+    private = {
+        name: one
+        for name, agent, one in zip(problem.names, problem.agents, asked, strict=True)
+        if agent.private
+    }
+    for group in problem.group_names:
+        if len({private[name] for name in group if name in private}) > 1:
+            raise PrivacyError(
+                "groups= spread one person's data over several agents, and what these lose "
+                f"together is counted for agents with the same noise. Give {_and(group)} the same "
+                "mechanism= and epsilon=, or drop groups=."
+            )
     if observer == "last iterate":
         raise PrivacyError(
             "Amplification by iteration is proved for one noise in all turns. Give one mechanism= "
             "and one epsilon= for all agents, or write observer='everyone'."
         )
+
+
+def _and(names: Sequence[str]) -> str:
+    return " and ".join(f"'{name}'" for name in names)
 
 
 def _check_decay(asked: Sequence[Declared | None], algorithm: Algorithm[Any, Any]) -> None:
@@ -644,6 +658,8 @@ def _smoothness_of(local: LocalProgram, needs: Requirements) -> Smoothness:
     if derived is not None:
         turn = record_smoothness(local.form)
         return Smoothness(derived, False, curvature(local.form), math.inf if turn is None else turn)
+    if needs.minimises:  # the method refuses such objectives
+        return UNKNOWN
     if needs.smoothness is None:
         raise ModelError(
             f"No smoothness constant can be derived for the objective of agent '{local.name}', and "
@@ -678,12 +694,14 @@ def _composed(
     problem: Problem, calibrated: Sequence[Calibrated | None], count: int, needs: Requirements
 ) -> list[Composition]:
     """The first `count` releases of every agent, as often as one person is exposed to them."""
-    shares = max(problem.shares())
+    pairs = list(zip(calibrated, problem.shares(), strict=True))
     found = {
-        one: Composition() if one is None else one.composed(count, needs.releases).repeated(shares)
-        for one in dict.fromkeys(calibrated)
+        (one, share): Composition()
+        if one is None
+        else one.composed(count, needs.releases).repeated(share)
+        for one, share in dict.fromkeys(pairs)
     }
-    return [found[one] for one in calibrated]
+    return [found[pair] for pair in pairs]
 
 
 def _check_coupling(problem: Problem, algorithm: Algorithm[Any, Any]) -> None:

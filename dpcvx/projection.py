@@ -789,6 +789,11 @@ class Minimisation:
 
     apart, however far both are from the minimisers. No solver's accuracy is relied upon.
 
+    In l1, projections onto products of intervals do not expand either. A step takes second
+    derivatives G to :math:`(L I - G) / (L + D)`, whose norm in l1 is at most
+    :math:`q_1 = (\|L I - H\|_1 + \sqrt n\, \varrho) / (L + D)` for G within :math:`\varrho` of H:
+    the same holds with q_1, and :math:`\Delta` in l1.
+
     Attributes
     ----------
     D : float
@@ -836,6 +841,23 @@ class Minimisation:
         Every step adds its own, and shrinks those before it.
         """
         return max(1.0, (self.L + self.D) / (self.m + self.D) / 64)
+
+    def stretch_in_l1(self, center: sp.csr_array, spread: float) -> float:
+        """The same in l1, on products of intervals.
+
+        Parameters
+        ----------
+        center : csr_array, shape (n, n)
+            H.
+        spread : float
+            How far second derivatives are from it, in the spectral norm.
+        """
+        n = center.shape[0]
+        rest = abs(self.L * sp.eye_array(n, format="csr") - center).sum(axis=0).max()
+        q = (float(rest) + math.sqrt(n) * spread) / (self.L + self.D)
+        if q >= 1:
+            return math.inf
+        return (1 - q**self.steps) / ((1 - q) * (self.L + self.D))
 
     def __call__(
         self, v: Array, gradient: Callable[[Array], Array], project: Callable[[Array], Array]

@@ -149,13 +149,53 @@ def test_agents_without_private_data_do_not_count():
     assert planned(single).calibrated[0].multiplier == planned(problem()).calibrated[0].multiplier
 
 
-def test_the_largest_group_sets_the_noise_of_all():
-    plan = planned(problem(PAIR))
-    result = plan.run(seed=0)
-    spent = {name: account.spent().epsilon for name, account in result.ledger.items()}
-    assert spent["north"] == spent["south"] == pytest.approx(plan.price.epsilon, rel=1e-9)
-    assert spent["east"] < spent["north"]
-    assert result.ledger.spent() == spent["north"]
+@pytest.mark.parametrize("release", ["each step", "once"])
+def test_every_group_sets_the_noise_of_its_own_agents(release):
+    """Agents outside the group spend the same budget with the noise of a single agent."""
+    plan, alone = (planned(problem(g), release=release) for g in (PAIR, ()))
+    north, south, east = (noise.multiplier for noise in plan.calibrated)
+    assert north == south == pytest.approx(math.sqrt(2) * east, rel=1e-9)
+    assert east == alone.calibrated[0].multiplier
+    ledger = plan.run(seed=0).ledger
+    for account in ledger.values():
+        assert account.spent().epsilon == pytest.approx(1.0, rel=1e-9)
+        assert account.spent().epsilon <= plan.prices[account.agent].epsilon * (1 + 1e-12)
+    assert [a.epsilon for a in plan.guarantee.agents] == pytest.approx([1.0] * 3, rel=1e-9)
+    assert plan.guarantee.epsilon <= 1.0 and plan.guarantee.rho == pytest.approx(
+        max(account.rho for account in ledger.values()), rel=1e-9
+    )
+    assert "noise of each agent's own" in " ".join(str(plan.guarantee).split())
+
+
+def test_groups_of_different_sizes_are_calibrated_one_by_one():
+    names = ("a", "b", "c", "d", "e", "f")
+    model = dp.Problem(agents(names, names), groups=[["a", "b", "c"], ["d", "e"]])
+    plan = planned(model)
+    found = np.array([noise.multiplier for noise in plan.calibrated])
+    assert found / found[-1] == pytest.approx(np.sqrt([3, 3, 3, 2, 2, 1]), rel=1e-9)
+    assert dp.check(plan).passed
+
+
+def test_laplace_noise_with_decay_is_calibrated_group_by_group():
+    model, noise = problem(PAIR), dp.Laplace(decay=0.9)
+    plan = model.plan(dp.LinearizedADMM(rho=1.0), rounds=ROUNDS, mechanism=noise, epsilon=1.0)
+    for noise, share in zip(plan.calibrated, (2, 2, 1), strict=True):
+        total = share * sum(1 / (noise.multiplier * 0.9**t) for t in range(ROUNDS))
+        assert total == pytest.approx(1.0, rel=1e-9)
+
+
+def planned_by_agent(epsilons, groups):
+    return problem(groups).plan(
+        dp.LinearizedADMM(rho=1.0), rounds=ROUNDS, epsilon=epsilons, delta=1e-6
+    )
+
+
+def test_budgets_may_differ_between_groups_but_not_within_one():
+    plan = planned_by_agent({"north": 1.0, "south": 1.0, "east": 0.3}, PAIR)
+    spent = {n: a.spent().epsilon for n, a in plan.run(seed=0).ledger.items()}
+    assert spent == pytest.approx({"north": 1.0, "south": 1.0, "east": 0.3}, rel=1e-9)
+    with pytest.raises(dp.PrivacyError, match="Give 'north' and 'south' the same"):
+        planned_by_agent({"north": 1.0, "south": 0.5, "east": 0.5}, PAIR)
 
 
 def test_the_guarantee_names_the_groups_and_who_is_protected():
@@ -229,7 +269,7 @@ def test_a_ledger_file_remembers_the_share(tmp_path):
 
 def observed(plan, data, frozen):
     exits = [
-        ObservedExit(k, plan.calibrated[0], account, source_for(0, (k,)), frozen)
+        ObservedExit(k, plan.calibrated[k], account, source_for(0, (k,)), frozen)
         for k, account in enumerate(plan.accounts())
     ]
     sources = sources_of(plan.problem, data)

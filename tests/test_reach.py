@@ -215,3 +215,65 @@ def test_second_derivatives_lie_where_they_are_said_to(family):
         ends = np.linalg.eigvalsh(G)
         assert low - 1e-4 <= ends[0] and ends[-1] <= high + 1e-4
     assert 0.7 * found.spread <= worst <= found.spread * (1 + 1e-4)
+
+
+# -- exact local steps -----------------------------------------------------------------------------
+
+
+def exact_steps(objective, limit, D, mechanism=LAPLACE):
+    (x,) = objective.variables()
+    agents = [dp.Agent(cp.Minimize(objective), limit(x), name="first")]
+    agents += [
+        dp.Agent(cp.Minimize(cp.sum_squares(x - k)), limit(x), name=f"other{k}") for k in range(2)
+    ]
+    method = dp.DecentralizedADMM("complete", D=D, exact=True)
+    return dp.Problem(agents).plan(method, mechanism=mechanism, rounds=3)
+
+
+LIMITS = {
+    "none": lambda x: [],
+    "bounds": lambda x: [x >= -50, x <= 50],
+    "narrow": lambda x: [cp.abs(x) <= 0.2],
+}
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+def test_minimisers_under_laplace_noise_cost_no_root_of_the_dimension(limit):
+    """By sqrt(n) times l2 it is 5 times as much; bounds that are met only hold points together."""
+    x = cp.Variable(25, name="x")
+    d = dp.Private(shape=25, adjacency=dp.Within(0.1), name="d")
+    plan = exact_steps(cp.sum_squares(x - d) / 2, LIMITS[limit], 3.0)
+    data = np.zeros(25)
+    runs = list(compared(plan, {"d": data}, entrywise(data, 0.1)))
+    assert [found.entry.sensitivity for found in runs[0]] == pytest.approx([0.025] * 3, rel=1e-4)
+    worst = max(found.share for run in runs for found in run)
+    assert worst <= 1 and (worst > 0.99 or limit == "narrow")
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_minimiser_moves_farther_than_it_is_charged(seed):
+    """Dense curvature, a smooth rest, sets of all kinds, steep and flat searches."""
+    rng = np.random.default_rng(seed)
+    x, A = cp.Variable(4, name="x"), rng.normal(size=(5, 4))
+    d = dp.Private(shape=5, adjacency=dp.Within(0.5, [1, 2, np.inf][seed % 3]), name="d")
+    objective = cp.sum_squares(A @ x - d) / 8 + cp.sum(cp.logistic(x))
+    limit = [*LIMITS.values(), lambda x: [cp.sum(x) == 1, x >= -3]][seed % 4]
+    plan = exact_steps(objective, limit, 10 ** rng.uniform(-0.5, 1.5))
+    data = rng.normal(size=5)
+    steps = [rng.normal(size=5) for _ in range(6)] + list(rng.choice([-1.0, 1.0], (6, 5)))
+    norm = [1, 2, np.inf][seed % 3]
+    others = [{"d": data + 0.5 * s / np.linalg.norm(s, norm)} for s in steps]
+    worst = max(f.share for run in compared(plan, {"d": data}, others) for f in run)
+    assert 0.05 < worst <= 1
+
+
+def test_where_a_search_may_expand_in_l1_the_bound_in_l2_counts():
+    x, A = cp.Variable(4, name="x"), np.ones((3, 4)) + np.eye(3, 4)
+    d = dp.Private(shape=3, adjacency=dp.Within(0.1), name="d")
+    plan = exact_steps(cp.sum_squares(A @ x - d), LIMITS["bounds"], 0.1)
+    search = plan.algorithm.exact
+    known = plan.smoothness[0].curvature
+    assert search.stretch_in_l1(known.center, known.spread) == np.inf
+    charged = plan.run(data={"d": np.zeros(3)}, seed=0).ledger["first"].entries[0].sensitivity
+    change = plan.sensitivities[0].bound(2).value
+    assert charged == pytest.approx(2 * change * search.stretch, rel=1e-4)
