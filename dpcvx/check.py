@@ -129,7 +129,7 @@ class AgentCheck:
         if self.independent:
             return f"{self.agent}: its gradient does not depend on its data, nothing to compare"
         if not self.releases:
-            return f"{self.agent}: VACUOUS, it released nothing in this run"
+            return f"{self.agent}: it released nothing in this run, nothing to compare"
         compared = f"{self.agent}: {self.releases} releases compared"
         if not self.moved:
             return f"{compared}, VACUOUS: none differs between the neighbours"
@@ -155,9 +155,9 @@ class Check:
     def vacuous(self) -> tuple[str, ...]:
         """Agents of which nothing differed between the neighbours, so that nothing was tested.
 
-        All of them, if no agent's gradient depends on its data.
+        Those that had nothing to release are not among them, unless there are no others.
         """
-        tested = [a for a in self.agents if not a.independent]
+        tested = [a for a in self.agents if a.releases and not a.independent]
         return tuple(a.agent for a in tested or self.agents if not a.moved)
 
     @property

@@ -755,7 +755,7 @@ def test_kinks_at_the_edge_of_the_data_are_crossed_by_admissible_rows(share):
     b, X = cp.Variable(), Parts(count=1)(2)
     f = cp.sum(cp.abs(X @ w + b))
     x = np.array([1.0, 0.0, share])
-    long = [[-(1 + 9e-13), 0.0]]
+    long = np.array([[-(1 + 9e-13), 0.0]])
     assert np.array_equal(X.spec.checked(long), np.ravel(long))  # admitted as they are
     assert moved(f, [long], [[[-1 + 1e-9, 0]]], x) <= certificate(f).bound(2, None, x).value
 

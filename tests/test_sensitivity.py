@@ -27,8 +27,9 @@ def derive(form, owner="north", **limits):
 
 
 def matrix(rng, *shape):
-    """Entries of both signs, some of them zero."""
-    return rng.normal(size=shape) * rng.integers(0, 4, size=shape)
+    """Entries of both signs, some of them zero, but not all."""
+    found = rng.normal(size=shape) * rng.integers(0, 4, size=shape)
+    return found if found.any() else np.ones(shape)
 
 
 def squares(rng, within):
