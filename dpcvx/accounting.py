@@ -4,7 +4,9 @@ Events are counted by their noise multiplier: the scale of the noise divided by 
 what is released, under the declared adjacency. All-Gaussian sequences compose exactly: together
 they are one Gaussian mechanism of parameter :math:`\mu^2 = \sum_k m_k^{-2}`. Sequences with
 Laplace noise are bounded by the sum of their pure epsilons and by the privacy loss distribution of
-``dp_accounting`` (Gaussians merged first); the smaller valid figure is stated, with its name.
+``dp_accounting`` (Gaussians merged first); the smaller valid figure is stated, with its name. Where
+there are too many releases for a loss distribution, each counts as the Gaussian mechanism that
+hides no more than it does (`gaussian.laplace_mu`).
 
 A vector released with Laplace noise of multiplier m in l1 is counted as one scalar release of
 multiplier m. This is an upper bound: for two coordinates that share the sensitivity as a + b, with
@@ -17,22 +19,25 @@ under composition.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from .arguments import finite, positive_finite, show
 from .errors import PrivacyError
+from .gaussian import gaussian_epsilon, gaussian_mu, laplace_mu, log_delta
 
-# The library's closed forms find roots that can lie on the wrong side by a few 1e-12.
+# Margin of what is calibrated.
 _UP = 1 + 1e-11
-# Multipliers below it, or above its inverse, are refused.
+# Multipliers and budgets below it, or above its inverse, are refused.
 _SMALLEST = 1e-100
 # Relative accuracy of calibrated Laplace noise.
 _CLOSE = 1e-6
 # Discretisation of privacy loss distributions: bounds stay valid, finer is tighter and slower.
 _GRID = 1e-4
+# Beyond so many Laplace releases, or different ones, a loss distribution takes too long.
+_MANY, _DIFFERENT = 100_000, 10_000
 
 
 @dataclass(frozen=True)
@@ -76,9 +81,14 @@ class Composition:
 
     def with_laplace(self, multiplier: float, count: int = 1) -> Composition:
         """Add `count` Laplace releases."""
-        multiplier = _checked(multiplier, count)
+        return self.with_laplaces([(multiplier, count)])
+
+    def with_laplaces(self, releases: Iterable[tuple[float, int]]) -> Composition:
+        """Add Laplace releases, given by multiplier and count."""
         counts = dict(self.laplace)
-        counts[multiplier] = counts.get(multiplier, 0) + count
+        for given, count in releases:
+            multiplier = _checked(given, count)
+            counts[multiplier] = counts.get(multiplier, 0) + count
         return replace(self, laplace=tuple(sorted(counts.items())))
 
     def repeated(self, times: int) -> Composition:
@@ -94,9 +104,7 @@ class Composition:
             exposed=self.exposed or other.exposed,
             stated=self.stated + other.stated,
         )
-        for multiplier, count in other.laplace:
-            joined = joined.with_laplace(multiplier, count)
-        return joined
+        return joined.with_laplaces(other.laplace) if other.laplace else joined
 
     @property
     def rho(self) -> float:
@@ -115,8 +123,20 @@ class Composition:
             return math.inf
         return math.fsum(count / m for m, count in self.laplace)
 
+    @property
+    def mu2_bound(self) -> float:
+        """mu^2 of one Gaussian mechanism that hides no more than all the releases together."""
+        if self.exposed or self.stated:
+            return math.inf
+        losses = np.array([1 / m for m, _ in self.laplace])
+        counts = np.array([float(count) for _, count in self.laplace])
+        return self.mu2 + float(counts @ laplace_mu(losses) ** 2)
+
     def price(self, delta: float) -> Price:
         """The smallest epsilon this package can prove at `delta`.
+
+        The releases are those of a plan, whose multipliers do not depend on what it released; see
+        `adaptive` for runs that are planned one after the other.
 
         Raises
         ------
@@ -132,17 +152,17 @@ class Composition:
             pure = Price(self.pure, delta, "sum of pure epsilons")
             if delta == 0 or not self.laplace:
                 return pure
-            loss = Price(self._loss_distribution(delta), delta, "privacy loss distribution")
-            return min(pure, loss, key=lambda price: price.epsilon)
+            return min(pure, self._with_losses(delta), key=lambda price: price.epsilon)
         if delta == 0:
             return Price(math.inf, 0.0, "Gaussian noise has no finite epsilon at delta = 0")
         if not self.laplace:
-            return Price(_gaussian_epsilon(self.mu2, delta), delta, "exact Gaussian composition")
+            epsilon = gaussian_epsilon(math.sqrt(self.mu2), delta)
+            return Price(epsilon, delta, "exact Gaussian composition")
         losses = math.fsum(count / m for m, count in self.laplace)
-        summed = _gaussian_epsilon(self.mu2, delta) + losses
+        summed = gaussian_epsilon(math.sqrt(self.mu2), delta) + losses
         return min(
             Price(summed, delta, "exact Gaussian composition plus pure epsilons"),
-            Price(self._loss_distribution(delta), delta, "privacy loss distribution"),
+            self._with_losses(delta),
             key=lambda price: price.epsilon,
         )
 
@@ -157,6 +177,13 @@ class Composition:
             return Price(epsilon, delta, name)
         other = rest.price(max(left, 0.0))
         return Price(epsilon + other.epsilon, delta, f"{name}, plus {other.accountant}")
+
+    def _with_losses(self, delta: float) -> Price:
+        """The price by the losses' distribution, or by a bound of it."""
+        if sum(count for _, count in self.laplace) > _MANY or len(self.laplace) > _DIFFERENT:
+            epsilon = gaussian_epsilon(math.sqrt(self.mu2_bound), delta)
+            return Price(epsilon, delta, "Gaussian bound of Laplace noise")
+        return Price(self._loss_distribution(delta), delta, "privacy loss distribution")
 
     def _loss_distribution(self, delta: float) -> float:
         from dp_accounting import GaussianDpEvent, LaplaceDpEvent, pld
@@ -191,11 +218,15 @@ def gaussian_multiplier(
 
     with np.errstate(all="ignore"):
         sigma = float(get_sigma_gaussian(epsilon, delta))
-    widen = 1e-12
-    while _gaussian_epsilon(1 / sigma**2, delta) > epsilon:
+    widen, wanted = 1e-12, math.log(delta)
+    # The library's root may lie on the wrong side, by little except where epsilon is tiny.
+    while not float(log_delta(epsilon / _UP, 1 / sigma)) <= wanted:
+        if widen > 1e-10:
+            sigma = _UP / gaussian_mu(epsilon, delta)
+            break
         sigma *= 1 + widen
         widen *= 2
-    return sigma * math.sqrt(steps * math.fsum(1 / r**2 for r in ratios))
+    return _checked(sigma * math.sqrt(steps * math.fsum(1 / r**2 for r in ratios)))
 
 
 def laplace_multiplier(
@@ -208,7 +239,7 @@ def laplace_multiplier(
     check_epsilon(epsilon)
     check_delta(delta)
     _check_ratios(ratios)
-    pure = steps * math.fsum(1 / r for r in ratios) / epsilon * _UP
+    pure = _checked(steps * math.fsum(1 / r for r in ratios) / epsilon * _UP)
     if delta == 0:
         return pure
 
@@ -225,8 +256,9 @@ def laplace_multiplier(
         low, high = low / 1.25, low
     least = spent(high)
     while high / low > 1 + _CLOSE:
-        # Close to linear in logarithms; a little to each side, so that both ends come close.
-        part = math.log(most / epsilon) / math.log(most / least)
+        # Close to linear in logarithms; a little to each side, so that both ends come close. Where
+        # delta alone covers the loss, the price is 0 and has no logarithm.
+        part = math.log(most / epsilon) / math.log(most / least) if least > 0 else 0.5
         guess = low * (high / low) ** min(max(part, 0.05), 0.95)
         for middle in (guess * (1 + _CLOSE / 3), guess / (1 + _CLOSE / 3)):
             if not low < middle < high:
@@ -286,9 +318,15 @@ def check_epsilon(epsilon: float) -> None:
             f"epsilon={show(epsilon)} is not a privacy budget: write a positive finite number that "
             "noise can be scaled to, for example epsilon=1.0."
         )
+    if not _SMALLEST <= epsilon <= 1 / _SMALLEST:
+        raise PrivacyError(
+            f"epsilon={epsilon!r} cannot be accounted for: budgets lie between {_SMALLEST:g} and "
+            f"{1 / _SMALLEST:g}, and protect something up to about 10. Write for example "
+            "epsilon=1.0."
+        )
 
 
-def _checked(multiplier: float, count: int) -> float:
+def _checked(multiplier: float, count: int = 1) -> float:
     multiplier = float(multiplier)  # narrow numbers overflow when they are squared
     # The range keeps the square, and sums of its inverse, inside floating point.
     if not (math.isfinite(multiplier) and _SMALLEST <= multiplier <= 1 / _SMALLEST):
@@ -300,10 +338,3 @@ def _checked(multiplier: float, count: int) -> float:
     if count < 0:
         raise PrivacyError(f"A negative number of releases ({count}) cannot be accounted for.")
     return multiplier
-
-
-def _gaussian_epsilon(mu2: float, delta: float) -> float:
-    from dp_accounting import get_epsilon_gaussian
-
-    with np.errstate(all="ignore"):
-        return float(get_epsilon_gaussian(1 / math.sqrt(mu2), delta)) * _UP

@@ -88,11 +88,12 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import minimize_scalar
-from scipy.special import log_ndtr, logsumexp
+from scipy.special import logsumexp
 
 from .accounting import Composition, Price, check_delta
 from .arguments import finite, make_plain, positive_finite, show, whole
 from .errors import ModelError, PrivacyError
+from .gaussian import gaussian_delta
 from .guard import frameless
 
 Array = NDArray[np.float64]
@@ -540,12 +541,9 @@ class Mixture:
 
     def delta(self, epsilon: float) -> float:
         """The delta that goes with an epsilon: the mean of the Gaussian profiles."""
-        mu = np.sqrt(2 * self.rho[self.rho > 0])
-        upper, lower = log_ndtr(mu / 2 - epsilon / mu), log_ndtr(-mu / 2 - epsilon / mu)
-        gap = np.minimum(epsilon + lower - upper, 0.0)
-        # The margin covers the rounding errors of the logarithms.
-        spread = -np.expm1(gap) + 1e-14 * (1 + epsilon - lower)
-        return min(1.0, float(self.weight[self.rho > 0] @ (np.exp(upper) * spread)))
+        some = self.rho > 0
+        deltas = gaussian_delta(epsilon, np.sqrt(2 * self.rho[some]))
+        return min(1.0, float(self.weight[some] @ deltas) * _UP)
 
     def price(self, delta: float) -> Price:
         """Smallest provable epsilon at `delta`."""

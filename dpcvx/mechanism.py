@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Literal
 
 import numpy as np
@@ -212,14 +213,17 @@ class Calibrated:
         if self.steady:
             return compose(Composition(), self.multiplier, count)
         rounds, rest = divmod(count, each)
-        total = Composition()
+        found: list[tuple[float, int]] = []
         for t in range(rounds + (rest > 0)):
             releases = each if t < rounds else rest
             for step, weight in enumerate(self.weights):
                 like = len(range(step, releases, len(self.weights)))
                 like -= t == 0 and step < self.free
-                total = compose(total, self._times(t, weight), like) if like else total
-        return total
+                if like:
+                    found.append((self._times(t, weight), like))
+        if isinstance(self.mechanism, Laplace):  # at once: there may be many different ones
+            return Composition().with_laplaces(found)
+        return reduce(lambda total, one: compose(total, *one), found, Composition())
 
     @property
     def step_epsilon(self) -> float:

@@ -46,6 +46,8 @@ T = TypeVar("T")
 Array = NDArray[np.float64]
 Release = Literal["each step", "once"]
 Observer = Literal["everyone", "last iterate"]
+# Releases of different noise that are priced one by one.
+_LISTED = 1_000_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -413,6 +415,7 @@ def make_plan(
         # One person is exposed to the releases of all agents that may hold data of theirs.
         decay, ratios, exposed = one.mechanism.decay, [1.0], steps * share
         if uneven or (decay < 1 and release != "once"):
+            _check_long(rounds, len(needs.weights))
             ratios = [decay**t * w for t in range(rounds) for w in needs.weights][needs.free :]
             exposed = needs.releases // len(needs.weights) * share
         found = calibrate(one, exposed, ratios, delta, last)
@@ -584,6 +587,16 @@ def _check_alike(problem: Problem, asked: Sequence[Declared | None], observer: O
 
 def _and(names: Sequence[str]) -> str:
     return " and ".join(f"'{name}'" for name in names)
+
+
+def _check_long(rounds: int, weights: int) -> None:
+    """Refuse so many releases of different noise that they cannot be listed."""
+    if rounds * weights > _LISTED:
+        raise PrivacyError(
+            f"rounds={rounds} is too many where noise differs from release to release, as with "
+            "decay= or with several values a round: the releases are priced one by one, and at "
+            f"most {_LISTED} are tried. Use fewer rounds, or constant noise."
+        )
 
 
 def _check_decay(asked: Sequence[Declared | None], algorithm: Algorithm[Any, Any]) -> None:
