@@ -318,7 +318,7 @@ def check_epsilon(epsilon: float) -> None:
             f"epsilon={show(epsilon)} is not a privacy budget: write a positive finite number that "
             "noise can be scaled to, for example epsilon=1.0."
         )
-    if not _SMALLEST <= epsilon <= 1 / _SMALLEST:
+    if not _SMALLEST <= float(epsilon) <= 1 / _SMALLEST:
         raise PrivacyError(
             f"epsilon={epsilon!r} cannot be accounted for: budgets lie between {_SMALLEST:g} and "
             f"{1 / _SMALLEST:g}, and protect something up to about 10. Write for example "

@@ -383,7 +383,7 @@ def _require_neighbours(
                 f"adjacency allows ({spec.adjacency}). Pass data that differ by one such change."
             )
     labels = {
-        ("row", s.adjacency.records) if isinstance(s.adjacency, Rows) else ("object", s.name)
+        ("row", s.adjacency.label) if isinstance(s.adjacency, Rows) else ("object", s.name)
         for s in moved
     }
     rows = {

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from .algorithms.base import Algorithm
 from .mechanism import Calibrated
+from .private import Adjacency, Within
 from .program import Program
 
 
@@ -27,7 +29,7 @@ def fingerprint_of(
     digest = hashlib.sha256(f"{algorithm!r} {noise!r} {rounds} {release} {groups}".encode())
     for local in program.agents:
         # Not the names of private objects: cvxpy numbers those that have none.
-        private = [(s.shape, s.adjacency, s.sign) for s in local.form.private]
+        private = [(s.shape, _labelled(s.adjacency), s.sign) for s in local.form.private]
         limits = f"{local.clip} {local.asserted}"
         digest.update(f"{local.name} {local.n} {private} {limits}".encode())
         pieces = [(p.shape, p.entries.tolist(), p.offset) for p in local.layout.pieces]
@@ -43,3 +45,10 @@ def fingerprint_of(
         for local in program.agents:
             digest.update(program.coupling.of(local.layout).toarray().tobytes())
     return digest.hexdigest()
+
+
+def _labelled(adjacency: Adjacency) -> Adjacency:
+    """With the label that stands for none: whether it was written down changes no release."""
+    return (
+        adjacency if isinstance(adjacency, Within) else replace(adjacency, records=adjacency.label)
+    )

@@ -12,6 +12,7 @@ from .accounting import Price, ryu_kim_claim
 from .algorithms.base import Requirements
 from .last_iterate import Amplification, LastIterate
 from .mechanism import Calibrated, Gaussian
+from .private import PrivateSpec, Rows
 from .program import LocalProgram, Program
 from .publication import Statistic
 from .secret_state import Smoothness
@@ -50,12 +51,12 @@ SEEDED = (
     "one plan with one seed share it)"
 )
 UNGROUPED = (
-    "one change touches one private object, or one row of those that hold the same records: no two "
-    "others describe the same person or thing"
+    "each person's data sit with one agent, in one private object or in one row of its objects "
+    "that share a records= label"
 )
 GROUPED = (
-    "one change touches one private object, or one row of those that hold the same records, in "
-    "each agent of one group: no two others describe the same person or thing"
+    "each person's data sit with the agents of one group, in each of them in one private object or "
+    "in one row of its objects that share a records= label"
 )
 CLAIMED = "the sensitivities that the user asserted are true: nothing in the package proves them"
 STATED_ACCURACY = (
@@ -74,6 +75,49 @@ class Claim:
 
 
 @dataclass(frozen=True)
+class Change:
+    """One kind of change of an agent's data that stays hidden.
+
+    Attributes
+    ----------
+    what : str
+        What happens, such as "one entry changes by at most 0.1".
+    objects : tuple of str
+        Private objects that it happens to together: one, or those that hold parts of a record.
+    where : str
+        The same in words.
+    """
+
+    what: str
+    objects: tuple[str, ...]
+    where: str
+
+
+def changes(specs: Sequence[PrivateSpec]) -> tuple[Change, ...]:
+    """The kinds of changes of one agent's data, of which one may happen."""
+    parts: dict[tuple[bool, str], list[PrivateSpec]] = {}
+    for spec in specs:
+        kind = spec.adjacency
+        key = (True, kind.label) if isinstance(kind, Rows) else (False, spec.name)
+        parts.setdefault(key, []).append(spec)
+    return tuple(_together(members) for members in parts.values())
+
+
+def _together(members: Sequence[PrivateSpec]) -> Change:
+    first, *others = members
+    what, where = str(first.adjacency), f"'{first.name}'"
+    if others:
+        with_ = [
+            f"'{s.name}'"
+            if str(s.adjacency) == what or not isinstance(s.adjacency, Rows)
+            else f"'{s.name}', {s.adjacency.row}"
+            for s in others
+        ]
+        where += f" (with {_listed(with_, ' and ')})"
+    return Change(what, tuple(s.name for s in members), where)
+
+
+@dataclass(frozen=True)
 class AgentGuarantee:
     """What one agent's data are protected by.
 
@@ -82,6 +126,9 @@ class AgentGuarantee:
     agent : str
     adjacency : dict of str to str
         For each private object, what one change means.
+    changes : tuple of Change
+        The same by what changes together: one change is one of them, of this agent's data alone
+        unless it is in a group.
     epsilon : float
         For its data alone, at the guarantee's delta.
     norm : int
@@ -104,6 +151,7 @@ class AgentGuarantee:
 
     agent: str
     adjacency: Mapping[str, str]
+    changes: tuple[Change, ...]
     epsilon: float
     norm: int
     sensitivity: float
@@ -172,17 +220,8 @@ class Guarantee:
     def __str__(self) -> str:
         if self.kind == "none":
             return self.headline
-        changes: dict[str, list[str]] = {}
-        for agent in self.agents:
-            for private, change in agent.adjacency.items():
-                changes.setdefault(change, []).append(f"'{private}'")
-        # Parts of one record change together, other objects one at a time.
-        units = "; ".join(
-            f"{change} in {_listed(names, ' and ' if '(a row of' in change else ' or ')}"
-            for change, names in changes.items()
-        )
         rows = [
-            ("adjacency", units),
+            ("adjacency", self._units),
             ("observer", self.observer),
             ("mechanism", self.mechanism),
             ("accountant", self.accountant + self._concentrated),
@@ -209,6 +248,19 @@ class Guarantee:
         return "\n".join([self.headline, *(_row(label, text) for label, text in rows)])
 
     @property
+    def _units(self) -> str:
+        """What one change is: of the data of one agent, or of all agents of a group at once."""
+        grouped = [[a for a in self.agents if a.agent in group] for group in self.groups]
+        grouped = [members for members in grouped if len(members) > 1]
+        inside = {a.agent for members in grouped for a in members}
+        found = [
+            "at once " + ", and ".join(f"{_one_of(a.changes)} of '{a.agent}'" for a in members)
+            for members in grouped
+        ]
+        alone = [change for a in self.agents if a.agent not in inside for change in a.changes]
+        return "; or ".join([*found, *_merged(alone)])
+
+    @property
     def _by_agent(self) -> str:
         most = sorted(self.agents, key=lambda agent: -agent.epsilon)
         return _listed([f"epsilon {a.epsilon:.6g} for '{a.agent}'" for a in most], ", ")
@@ -233,6 +285,19 @@ _CERTIFICATES = {
     "asserted": "asserted by the user, at least in part",
     "none": "none",
 }
+
+
+def _merged(kinds: Sequence[Change]) -> list[str]:
+    """One text for all that change alike, each by itself."""
+    places: dict[str, list[str]] = {}
+    for change in kinds:
+        places.setdefault(change.what, []).append(change.where)
+    return [f"{what} in {_listed(where, ', or in ')}" for what, where in places.items()]
+
+
+def _one_of(kinds: Sequence[Change]) -> str:
+    merged = _merged(kinds)
+    return merged[0] if len(kinds) == 1 else f"[{'; or '.join(merged)}]"
 
 
 def _listed(names: Sequence[str], word: str) -> str:
@@ -311,6 +376,7 @@ def state(
             AgentGuarantee(
                 agent=local.name,
                 adjacency={s.name: str(s.adjacency) for s in sensitivity.private},
+                changes=changes(sensitivity.private),
                 epsilon=(
                     prices[local.name].epsilon
                     if amplification is None
@@ -320,7 +386,9 @@ def state(
                 sensitivity=bound.value,
                 exact=bound.exact,
                 certificate=(
-                    sensitivity.certificate if claimed is None and not M.asserted else "asserted"
+                    "asserted"
+                    if claimed is not None or M.asserted or (last is not None and last.asserted)
+                    else sensitivity.certificate
                 ),
                 scale=scale,
                 noise=noise,

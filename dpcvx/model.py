@@ -15,7 +15,7 @@ from .arguments import listed, make_plain, positive_finite, show
 from .errors import ModelError, PrivacyError
 from .guard import frameless, understood
 from .layout import Layout, layout_of
-from .private import Private, seal_all
+from .private import Private, Rows, seal_all
 from .sensitivity import Asserted
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 
+# Agents that an error lists.
+_NAMES = 12
 _REFUSED = {
     "boolean": "the local steps are convex; relax it to bounds=[0, 1]",
     "integer": "the local steps are convex; relax it to a real variable",
@@ -200,7 +202,8 @@ class Problem:
         no agent or shares one with another, an agent shares nothing with the others, or a start
         has a wrong shape.
     PrivacyError
-        If two agents use the same private object, or a coupling uses one.
+        If two agents use the same private object, a coupling uses one, or a `records` label is
+        given in agents that are not in one group.
     """
 
     agents: Sequence[Agent]
@@ -253,6 +256,7 @@ class Problem:
                     )
                 owner[private.id] = name
                 seen.add(private.name())
+        self._check_labels()
         self._check_sharing()
 
     def holders(self) -> dict[int, NDArray[np.intp]]:
@@ -469,6 +473,29 @@ class Problem:
                 )
         return tuple(found)
 
+    def _check_labels(self) -> None:
+        """Refuse a label that was given in agents which no group counts together."""
+        holders: dict[str, list[str]] = {}
+        for name, agent in zip(self.names, self.agents, strict=True):
+            adjacencies = [p.adjacency for p in agent.private]
+            given = {
+                a.records for a in adjacencies if isinstance(a, Rows) and a.records is not None
+            }
+            for label in sorted(given):
+                holders.setdefault(label, []).append(name)
+        for label, names in holders.items():
+            if len(names) < 2 or any(set(names) <= set(group) for group in self.group_names):
+                continue
+            listed = _listed(names)
+            raise PrivacyError(
+                f"records='{label}' is given in {len(names)} agents ({listed}), so one {label} may "
+                "have data with all of them, and a guarantee for one agent's data would not cover "
+                "that. If they may be the same, write "
+                f"dp.Problem(..., groups=[[{listed}]]): the guarantee is then for all of them "
+                "together. If they are different ones, leave records= out, or give each agent a "
+                f"label of its own, such as records='{label} of {names[0]}'."
+            )
+
     def _checked_coupling(self) -> tuple[cp.Constraint, ...]:
         coupling = None if isinstance(self.coupling, cp.Constraint) else listed(self.coupling)
         if coupling is None:
@@ -552,6 +579,11 @@ def _start(given: object, variables: Sequence[cp.Variable]) -> dict[cp.Variable,
             )
         start[variable] = np.broadcast_to(array, variable.shape).copy()
     return start
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = [f"'{name}'" for name in names[:_NAMES]]
+    return ", ".join([*shown, "..."] if len(names) > _NAMES else shown)
 
 
 def _is_set(attribute: object) -> bool:

@@ -150,7 +150,7 @@ def _other_record(sensitivity: Sensitivity, data: Sequence[Array], k: int, i: in
         other[k][own] = rolled if (rolled != row).any() else 0.0
     else:
         for j, part in enumerate(sensitivity.private):
-            if isinstance(part.adjacency, Rows) and part.adjacency.records == adjacency.records:
+            if isinstance(part.adjacency, Rows) and part.adjacency.label == adjacency.label:
                 other[j][np.arange(i, part.size, part.shape[0])] = 0.0
     return other
 

@@ -271,7 +271,7 @@ class Plan:
         return [
             Account(
                 local.name,
-                {s.name: str(s.adjacency) for s in local.form.private},
+                {s.name: s.adjacency.exact for s in local.form.private},
                 None
                 if (price := self.prices.get(local.name)) is None
                 else Budget(price.epsilon, price.delta, self.losses.get(local.name, Composition())),

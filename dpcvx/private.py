@@ -79,10 +79,18 @@ class Within:
         return size <= self.radius * (1 + 1e-9) + 1e-12
 
     def __str__(self) -> str:
+        return self._said(f"{self.radius:g}")
+
+    @property
+    def exact(self) -> str:
+        """The same in words with every digit: adjacencies are alike where these are."""
+        return self._said(repr(self.radius))
+
+    def _said(self, radius: str) -> str:
         if self.norm == "entry":
-            return f"one entry changes by at most {self.radius:g}"
+            return f"one entry changes by at most {radius}"
         name = "inf" if self.norm == math.inf else f"{self.norm:g}"
-        return f"the difference has l{name} norm at most {self.radius:g}"
+        return f"the difference has l{name} norm at most {radius}"
 
 
 @frameless
@@ -91,7 +99,9 @@ class Rows:
     """Neighbouring data: one row differs, and every row has a bounded norm.
 
     The rows are records. Private objects of one agent with the same `records` label hold parts of
-    the same records, such as features and labels: their rows of one number change together.
+    the same records, such as features and labels: their rows of one number change together. One
+    change is a change of one agent's data. Where a label is given in several agents they may hold
+    data of the same people, so `Problem` asks for a group of them.
 
     Parameters
     ----------
@@ -104,8 +114,9 @@ class Rows:
         counting as zeros; the number of rows is public either way.
     clip : bool
         Scale rows that are too long down to the bound instead of refusing the data.
-    records : str
-        Label of what one row stands for.
+    records : str, optional
+        Label of what one row stands for; "record" if omitted, without saying anything about other
+        agents.
 
     Raises
     ------
@@ -117,7 +128,7 @@ class Rows:
     norm: Literal[1, 2] | float = 2
     change: Literal["replace", "add or remove"] = "replace"
     clip: bool = False
-    records: str = "record"
+    records: str | None = None
 
     def __post_init__(self) -> None:
         if not positive_finite(self.bound):
@@ -137,8 +148,13 @@ class Rows:
                 f"dp.Rows(change={show(self.change)}) is unknown; write 'replace' or 'add or "
                 "remove'."
             )
-        if not isinstance(self.records, str) or not isinstance(self.clip, bool):
+        if not isinstance(self.records, str | None) or not isinstance(self.clip, bool):
             raise ModelError("dp.Rows takes records= as text and clip= as True or False.")
+
+    @property
+    def label(self) -> str:
+        """What one row stands for."""
+        return "record" if self.records is None else self.records
 
     @property
     def radius(self) -> float:
@@ -200,9 +216,25 @@ class Rows:
         return moved.size == 1 and any(absent)
 
     def __str__(self) -> str:
+        return f"one {self.label} ({self.row}) is {self._verb}"
+
+    @property
+    def exact(self) -> str:
+        """The same in words with every digit: adjacencies are alike where these are."""
+        return f"one {self.label} ({self._row(repr(self.bound))}) is {self._verb}"
+
+    @property
+    def row(self) -> str:
+        """What bounds a row, in words."""
+        return self._row(f"{self.bound:g}")
+
+    def _row(self, bound: str) -> str:
         name = "inf" if self.norm == math.inf else f"{self.norm:g}"
-        verb = "replaced" if self.change == "replace" else "added or removed"
-        return f"one {self.records} (a row of l{name} norm at most {self.bound:g}) is {verb}"
+        return f"a row of l{name} norm at most {bound}"
+
+    @property
+    def _verb(self) -> str:
+        return "replaced" if self.change == "replace" else "added or removed"
 
 
 Adjacency = Within | Rows

@@ -162,7 +162,7 @@ def publication(sensitivity: Sensitivity, p: int, owner: str) -> Statistic | Non
     spread = float(np.sum((J @ sp.diags_array(units)).power(2)))
     slope = sensitivity.bound(p).value
     # Parts of one record change together, each by at most one unit; other objects do not.
-    labels = [s.adjacency.records for s in specs if isinstance(s.adjacency, Rows)]
+    labels = [s.adjacency.label for s in specs if isinstance(s.adjacency, Rows)]
     together = max([1, *(labels.count(label) for label in labels)]) ** (1 / p)
     if spread * together**2 <= slope * slope * used.size:
         # Rounded up by more than the division by a unit rounds.

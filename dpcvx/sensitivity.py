@@ -275,7 +275,7 @@ class Sensitivity:
         for spec in self.private:
             if not isinstance(spec.adjacency, Rows):
                 return math.inf
-            counts[spec.adjacency.records] = spec.shape[0]
+            counts[spec.adjacency.label] = spec.shape[0]
         return sum(counts.values())
 
     def slope(self, data: Sequence[Array]) -> Array:
@@ -303,18 +303,18 @@ class Sensitivity:
         parts: dict[str, int] = {}
         for spec, J in zip(self.private, jacobians, strict=True):
             if isinstance(spec.adjacency, Rows) and J.nnz:
-                label = spec.adjacency.records
+                label = spec.adjacency.label
                 share = row_norms(J, spec, p)
                 total[label] = total.get(label, 0.0) + share
                 parts[label] = parts.get(label, 0) + 1
         exact = dict.fromkeys(total, True)
         for spec in self.private:  # a sign keeps a row from its opposite
             if isinstance(spec.adjacency, Rows) and spec.sign and spec.size > spec.shape[0]:
-                exact[spec.adjacency.records] = False
+                exact[spec.adjacency.label] = False
         for task in self.records:
             adjacency = self.private[task.members[0]].adjacency
             assert isinstance(adjacency, Rows)
-            label = adjacency.records
+            label = adjacency.label
             total[label] = total.get(label, 0.0) + self._contribution(task, adjacency, p, scale, x)
             exact[label] = False
         return {
@@ -379,7 +379,7 @@ class Sensitivity:
                 else f"{self.clips[0].bound:.6g}, the l2 norm to which its contribution is clipped"
             )
             parts.append(
-                f"each {adjacency.records} enters {names} by itself, so one change moves the "
+                f"each {adjacency.label} enters {names} by itself, so one change moves the "
                 f"gradient by at most {times} {how}"
             )
         if self.independent:
@@ -566,7 +566,7 @@ def _require_few(found: Weights, owner: str) -> None:
 
 def _record_label(form: NormalForm, term: Term, on_d: frozenset[int], owner: str) -> str:
     labels = {
-        spec.adjacency.records if isinstance(spec.adjacency, Rows) else None
+        spec.adjacency.label if isinstance(spec.adjacency, Rows) else None
         for spec in (form.private[k] for k in on_d)
     }
     label = labels.pop()
@@ -610,7 +610,7 @@ def _contributions(
     members = tuple(
         k
         for k, spec in enumerate(form.private)
-        if isinstance(spec.adjacency, Rows) and spec.adjacency.records == label
+        if isinstance(spec.adjacency, Rows) and spec.adjacency.label == label
     )
     return Contributions(form, tuple(term for term, _ in found), members)
 
@@ -621,12 +621,12 @@ def _check_records(form: NormalForm, owner: str) -> None:
     for spec in form.private:
         if not isinstance(spec.adjacency, Rows):
             continue
-        first = known.setdefault(spec.adjacency.records, spec)
+        first = known.setdefault(spec.adjacency.label, spec)
         assert isinstance(first.adjacency, Rows)
         if first.shape[0] != spec.shape[0] or first.adjacency.change != spec.adjacency.change:
             raise PrivacyError(
                 f"Private '{first.name}' and '{spec.name}' of agent '{owner}' hold parts of the "
-                f"same records ('{spec.adjacency.records}'), but differ in their number of rows or "
+                f"same records ('{spec.adjacency.label}'), but differ in their number of rows or "
                 "in change=. Make them agree, or give them different records= labels if they "
                 "describe different things."
             )

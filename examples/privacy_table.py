@@ -104,8 +104,8 @@ def logistic(seed: int = 0) -> dp.Problem:
         X = rng.normal(size=(400, 6))
         X /= np.linalg.norm(X, axis=1, keepdims=True)
         y = np.where(rng.uniform(size=400) < 1 / (1 + np.exp(-4 * X @ truth)), 1.0, -1.0)
-        features = dp.Private(X, adjacency=dp.Rows(1.0, records="person"), name=f"features {k}")
-        labels = dp.Private(y, adjacency=dp.Rows(1.0, records="person"), name=f"labels {k}")
+        features = dp.Private(X, adjacency=dp.Rows(1.0), name=f"features {k}")
+        labels = dp.Private(y, adjacency=dp.Rows(1.0), name=f"labels {k}")
         loss = cp.sum(cp.logistic(-cp.multiply(labels, features @ w))) / 400
         objective = cp.Minimize(loss + 0.005 * cp.sum_squares(w))
         agents.append(dp.Agent(objective, [cp.abs(w) <= 5], name=f"site {k}"))

@@ -85,8 +85,8 @@ def clinics() -> Instance:
         X /= np.linalg.norm(X, axis=1, keepdims=True)
         y = rng.choice([-1.0, 1.0], size=12) * rng.uniform(0.9, 1.0, size=12)
         secrets += [X, y]
-        features = dp.Private(X, name=f"X{k}", adjacency=dp.Rows(1.0, records="person"))
-        labels = dp.Private(y, name=f"y{k}", adjacency=dp.Rows(1.0, records="person"))
+        features = dp.Private(X, name=f"X{k}", adjacency=dp.Rows(1.0))
+        labels = dp.Private(y, name=f"y{k}", adjacency=dp.Rows(1.0))
         loss = cp.sum(cp.logistic(-cp.multiply(labels, features @ w)))
         cost = loss + cp.sum_squares(w)
         agents.append(dp.Agent(cp.Minimize(cost), [cp.abs(w) <= 0.3], name=f"clinic{k}"))
@@ -119,7 +119,7 @@ def survey() -> Instance:
         X /= np.linalg.norm(X, axis=1, keepdims=True)
         answers = rng.choice([-1.0, 1.0], size=10) * rng.uniform(0.9, 1.0, size=10)
         secrets += [X, answers]
-        rows = dp.Rows(1.0, records="person")
+        rows = dp.Rows(1.0)
         features = dp.Private(X, name=f"X{k}", adjacency=rows)
         labels = dp.Private(answers, name=f"answers{k}", adjacency=rows)
         loss = cp.sum(cp.logistic(-cp.multiply(labels, features @ w)))

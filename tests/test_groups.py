@@ -204,7 +204,7 @@ def test_the_guarantee_names_the_groups_and_who_is_protected():
     text = " ".join(str(stated).split())
     assert text.startswith("(1, 1e-06)-DP for one person's data in all agents of a group")
     assert "groups north and south" in text
-    assert "in each agent of one group" in text
+    assert "sit with the agents of one group" in text
     alone = planned(problem()).guarantee
     assert alone.groups == ()
     assert "group" not in str(alone)

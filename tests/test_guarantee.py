@@ -56,7 +56,7 @@ def test_a_derived_guarantee_is_worst_case():
     assert CLAIMED not in stated.assumptions
     text = flat(stated)
     assert text.startswith("(1, 1e-06)-DP for each agent's data, worst case adjacency")
-    assert "one entry changes by at most 0.01 in 'load a' or 'load b'" in text
+    assert "one entry changes by at most 0.01 in 'load a', or in 'load b'" in text
     assert "everyone but the agent itself" in text
     assert f"exact Gaussian composition; {stated.rho:.6g}-zCDP" in text
     assert "Gaussian noise" in text and "3 releases per agent" in text

@@ -329,6 +329,8 @@ def test_constants_that_the_user_asserts_mark_the_guarantee():
     given = linear_users(lambda x: cp.sum_squares(x) / 8 + cp.norm(cp.hstack([x, [1.0]])))
     plan = planned(given, multiplier=2.0, smoothness=1.25)
     assert plan.guarantee.kind == plan.guarantee.certificate == "asserted"
+    # The constants are those of all users together.
+    assert {agent.certificate for agent in plan.guarantee.agents} == {"asserted"}
     assert "the smoothness and strong convexity that the user asserted" in words(plan.guarantee)
     assert {e.certificate for a in plan.run(seed=1).ledger.values() for e in a.entries} == {
         "asserted"
@@ -340,6 +342,7 @@ def test_constants_that_the_user_asserts_mark_the_guarantee():
     assert stronger.last.block.mu == pytest.approx(1.5 * block.mu, rel=1e-8)
     weaker = planned(multiplier=2.0, strong_convexity=0.5 * mu)
     assert weaker.guarantee.kind == "worst-case"
+    assert {agent.certificate for agent in weaker.guarantee.agents} == {"derived"}
     assert weaker.last.block.mu == pytest.approx(0.5 * block.mu, rel=1e-8)
 
 

@@ -486,7 +486,7 @@ BAD_ROWS = {
     "no change": ({"change": None}, "change=None"),
     "clip": ({"clip": 1}, "clip= as True or False"),
     "clip text": ({"clip": "no"}, "clip= as True or False"),
-    "records": ({"records": None}, "records= as text"),
+    "records": ({"records": 3}, "records= as text"),
 }
 
 

@@ -56,7 +56,7 @@ def census(agents: int, each: int, size: int) -> Census:
         N, b and d.
     """
     x = cp.Variable(size, name="x")
-    person = dp.Rows(1.0, records="person", change="replace", clip=True)
+    person = dp.Rows(1.0, change="replace", clip=True)
     members = []
     for k in range(agents):
         Z = dp.Private(shape=(each, size), name=f"features {k}", adjacency=person)

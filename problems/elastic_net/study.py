@@ -106,8 +106,8 @@ def elastic_net(users: Users, *, radius: float | None = None, clipped: bool = Tr
     x, y = cp.Variable(users.size, name="x"), cp.Variable(users.size, name="y")
     # Norms are sqrt(mu) up to rounding.
     long = math.sqrt(users.mu) * (1 + 1e-9)
-    vector = dp.Rows(long, records="user", change="replace")
-    number = dp.Rows(users.target_bound, records="user", change="replace", clip=True)
+    vector = dp.Rows(long, change="replace")
+    number = dp.Rows(users.target_bound, change="replace", clip=True)
     clip = radius / N if clipped else None
     asserted = None if clipped else dp.Asserted(l2=2 * radius / N)
     agents = []

@@ -116,7 +116,7 @@ class Dataset:
     @property
     def rows(self) -> dp.Rows:
         """Adjacency of features: one record, of norm at most `bound`, appears or disappears."""
-        return dp.Rows(self.bound, change="add or remove", clip=True, records="record")
+        return dp.Rows(self.bound, change="add or remove", clip=True)
 
     def clipped(self, records: Records) -> Records:
         """Records as a model sees them, longer ones scaled down to the bound."""

@@ -79,7 +79,7 @@ def logistic_regression(
     _check_parts(parts, dataset.train.count)
     total = sum(part.size for part in parts)
     W = cp.Variable((dataset.features, dataset.classes), name="W")
-    once = dp.Rows(1.0, norm=1, change="add or remove", records=dataset.rows.records)
+    once = dp.Rows(1.0, norm=1, change="add or remove")
     agents = []
     for k, part in enumerate(parts):
         own = dataset.train.take(part)

@@ -115,8 +115,8 @@ def classification(
         )
     penalty = penalty or Penalty()
     x = cp.Variable(size, name="x")
-    row = dp.Rows(bound, records="record", change="replace", clip=True)
-    sign = dp.Rows(1.0, records="record", change="replace", clip=True)
+    row = dp.Rows(bound, change="replace", clip=True)
+    sign = dp.Rows(1.0, change="replace", clip=True)
     members = []
     for k in range(agents):
         Z = dp.Private(shape=(each, size), name=f"features {k}", adjacency=row)

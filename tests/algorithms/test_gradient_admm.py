@@ -391,7 +391,7 @@ def records(users=2, clip=None):
     for k in range(users):
         X = rng.normal(size=(5, 2))
         X /= np.linalg.norm(X, axis=1, keepdims=True)
-        rows = dp.Rows(1.0, records="person")
+        rows = dp.Rows(1.0)
         features = dp.Private(X, name=f"X{k}", adjacency=rows)
         labels = dp.Private(rng.choice([-1.0, 1.0], 5), name=f"y{k}", adjacency=rows)
         loss = cp.sum(cp.logistic(-cp.multiply(labels, features @ w)))
