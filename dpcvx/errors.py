@@ -45,6 +45,8 @@ class BudgetError(PrivacyError):
         Delta at which the three are stated.
     affordable : int
         How many further releases of the same kind the budget still covers.
+    accountant : str
+        The rule that gave what is spent.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class BudgetError(PrivacyError):
         allowed: float,
         delta: float,
         affordable: int,
+        accountant: str = "",
     ) -> None:
         self.agent = agent
         self.spent = spent
@@ -63,6 +66,7 @@ class BudgetError(PrivacyError):
         self.allowed = allowed
         self.delta = delta
         self.affordable = affordable
+        self.accountant = accountant
         if math.isinf(spent):
             advice = (
                 "The ledger holds a release without noise, after which no budget gives these data "
@@ -80,17 +84,30 @@ class BudgetError(PrivacyError):
             )
         super().__init__(
             f"The next release would bring agent '{agent}' to ({requested:.6g}, {delta:.3g})-DP; "
-            f"its budget is ({allowed:.6g}, {delta:.3g}) and {spent:.6g} of it is spent. Nothing "
-            f"was released. {advice}"
+            f"its budget is ({allowed:.6g}, {delta:.3g}) and {spent:.6g} of it is "
+            f"spent{f' ({accountant})' if accountant else ''}. Nothing was released. {advice}"
         )
 
     def __reduce__(self) -> tuple[object, ...]:
-        fields = (self.agent, self.spent, self.requested, self.allowed, self.delta, self.affordable)
-        return _rebuild_budget_error, fields
+        return _rebuild_budget_error, (
+            self.agent,
+            self.spent,
+            self.requested,
+            self.allowed,
+            self.delta,
+            self.affordable,
+            self.accountant,
+        )
 
 
 def _rebuild_budget_error(
-    agent: str, spent: float, requested: float, allowed: float, delta: float, affordable: int
+    agent: str,
+    spent: float,
+    requested: float,
+    allowed: float,
+    delta: float,
+    affordable: int,
+    accountant: str,
 ) -> BudgetError:
     return BudgetError(
         agent,
@@ -99,6 +116,7 @@ def _rebuild_budget_error(
         allowed=allowed,
         delta=delta,
         affordable=affordable,
+        accountant=accountant,
     )
 
 

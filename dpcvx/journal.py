@@ -34,6 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .accounting import Composition
+from .adaptive import noise_of
 from .chain import Chain, head, linked, read
 from .entries import Entry
 from .errors import LedgerError
@@ -263,6 +264,7 @@ class Journal:
                 "adjacency": dict(a.adjacency),
                 "share": a.share,
                 "budget": None if a.budget is None else [a.budget.epsilon, a.budget.delta],
+                "planned": 0.0 if a.budget is None else noise_of(a.budget.planned).mu2_bound,
             }
             for a in accounts
         }
@@ -510,7 +512,9 @@ class _Past:
             known = {} if self.ledger is None else dict(self.ledger)
             for name, facts in line["agents"].items():
                 budget = facts["budget"]
-                limit = None if budget is None else Budget(budget[0], budget[1], Composition())
+                # By its bound, which is all that later runs need to know of a plan.
+                planned = Composition(mu2=facts["planned"])
+                limit = None if budget is None else Budget(budget[0], budget[1], planned)
                 fresh = Account(name, facts["adjacency"], limit, share=facts["share"])
                 known[name] = known[name].continued(fresh) if name in known else fresh
             self.ledger = Ledger(tuple(known.values()))
@@ -548,4 +552,4 @@ class _Past:
 
 
 def _copy(ledger: Ledger) -> Ledger:
-    return Ledger(tuple(a.continued(a) for a in ledger.values()))
+    return Ledger(tuple(account.copy() for account in ledger.values()))

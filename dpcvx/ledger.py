@@ -8,7 +8,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from . import adaptive
 from .accounting import Composition, Price, check_delta
+from .adaptive import noise_of
 from .arguments import show
 from .entries import Entries, Entry
 from .errors import BudgetError, ModelError, PrivacyError
@@ -53,6 +55,10 @@ class Account:
     share : int
         Number of agents among which one person's data may be spread: every release counts so many
         times, as if the others released the same.
+    committed : float or None
+        Once a further run goes on from here: mu^2 of the first run with noise, as it was planned.
+        The account is then charged by the rule of `adaptive`, which holds for runs that are planned
+        one after the other; before, by the price of one plan.
     """
 
     agent: str
@@ -60,6 +66,7 @@ class Account:
     budget: Budget | None
     entries: Entries = field(default_factory=Entries)
     share: int = 1
+    committed: float | None = None
     _total: Composition = field(default_factory=Composition, repr=False)
 
     def __repr__(self) -> str:
@@ -75,7 +82,7 @@ class Account:
         """
         assert self.budget is not None
         after = self._after(calibrated, 1)
-        if not _covered(after, self.budget):
+        if not self._covers(after):
             raise self.refusal(calibrated, 1)
         self.entries.append(entry)
         self._total = after
@@ -87,10 +94,20 @@ class Account:
         ------
         BudgetError
             If it would exceed the budget. Nothing is recorded then.
+        PrivacyError
+            If it is known by a pair of epsilon and delta only, and noise was charged before.
         """
         assert self.budget is not None
+        total = self._total
+        if loss.stated and not total.exposed and noise_of(total) != Composition():
+            raise PrivacyError(
+                f"The ledger of agent '{self.agent}' holds runs with noise, and what this run "
+                "costs is known by one pair of epsilon and delta only. After outputs were seen, no "
+                "rule is proved by which both could share a delta. Put such a run first in its "
+                "ledger, or write order='fixed'."
+            )
         after = self._total.joined(loss)
-        if not _covered(after, self.budget):
+        if not self._covers(after):
             raise self._refused(after, 0)
         self.entries.append(entry)
         self._total = after
@@ -121,7 +138,25 @@ class Account:
 
     def spent(self, delta: float | None = None) -> Price:
         """Epsilon of everything released so far, at `delta` (the budget's if omitted)."""
-        return self._total.price(self.delta if delta is None else delta)
+        return self._price(self._total, self.delta if delta is None else delta)
+
+    def _price(self, total: Composition, delta: float) -> Price:
+        if self.committed is None:
+            return total.price(delta)
+        return adaptive.price(total, self.committed, delta, pooled=self.share > 1)
+
+    def _covers(self, total: Composition) -> bool:
+        """Whether the budget covers this much."""
+        budget = self.budget
+        assert budget is not None
+        allowed = budget.epsilon * (1 + _SLACK)
+        if self.committed is not None:
+            pooled = self.share > 1
+            return adaptive.covers(total, self.committed, allowed, budget.delta, pooled=pooled)
+        if _within(total, budget.planned):
+            return True
+        # A cheap sufficient test before pricing: pure epsilon is an upper bound at every delta.
+        return total.pure <= allowed or total.price(budget.delta).epsilon <= allowed
 
     @property
     def delta(self) -> float:
@@ -142,10 +177,9 @@ class Account:
         """How many further releases the budget covers, `each` per round, up to `at_most`."""
         if self.budget is None:
             return 0
-        budget = self.budget
 
         def covered(count: int) -> bool:
-            return _covered(self._after(calibrated, count, each), budget)
+            return self._covers(self._after(calibrated, count, each))
 
         if covered(at_most):
             return at_most
@@ -184,7 +218,16 @@ class Account:
                 f"data that are spread over so many agents; this plan counts {fresh.share}. Keep "
                 "the groups= of the first run."
             )
-        return replace(self, budget=fresh.budget, entries=self.entries.copy())
+        committed = self.committed
+        # An empty account is at its beginning, but for one of a group, whose others may not be.
+        if committed is None and (self.share > 1 or noise_of(self._total) != Composition()):
+            planned = Composition() if self.budget is None else self.budget.planned
+            committed = noise_of(planned).mu2_bound
+        return replace(self, budget=fresh.budget, entries=self.entries.copy(), committed=committed)
+
+    def copy(self) -> Account:
+        """The same, to go on from independently."""
+        return replace(self, entries=self.entries.copy())
 
     def refusal(self, calibrated: Calibrated, count: int, each: int = 1) -> BudgetError:
         """The error for `count` further releases that the budget does not cover."""
@@ -194,13 +237,15 @@ class Account:
     def _refused(self, after: Composition, affordable: int) -> BudgetError:
         assert self.budget is not None
         delta = self.budget.delta
+        spent = self._price(self._total, delta)
         return BudgetError(
             self.agent,
-            spent=self._total.price(delta).epsilon,
-            requested=after.price(delta).epsilon,
+            spent=spent.epsilon,
+            requested=self._price(after, delta).epsilon,
             allowed=self.budget.epsilon,
             delta=delta,
             affordable=affordable,
+            accountant=spent.accountant,
         )
 
 
@@ -237,10 +282,11 @@ class Ledger(Mapping[str, Account]):
             check_delta(delta)
             delta = float(delta)
         # Agents often release alike, and some prices take seconds.
-        found: dict[tuple[Composition, float], Price] = {}
+        found: dict[tuple[Composition, float | None, bool, float], Price] = {}
         prices = {}
         for account in self.accounts:
-            key = account.total, account.delta if delta is None else delta
+            at = account.delta if delta is None else delta
+            key = account.total, account.committed, account.share > 1, at
             if key not in found:
                 found[key] = account.spent(delta)
             prices[account.agent] = found[key]
@@ -283,15 +329,6 @@ class Ledger(Mapping[str, Account]):
                 f"{allowed} at delta {price.delta:g} ({price.accountant}){mark}"
             )
         return "\n".join(lines)
-
-
-def _covered(composition: Composition, budget: Budget) -> bool:
-    if _within(composition, budget.planned):
-        return True
-    # A cheap sufficient test before pricing: pure epsilon is an upper bound at every delta.
-    if composition.pure <= budget.epsilon * (1 + _SLACK):
-        return True
-    return composition.price(budget.delta).epsilon <= budget.epsilon * (1 + _SLACK)
 
 
 def _within(composition: Composition, planned: Composition) -> bool:

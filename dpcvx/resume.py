@@ -191,7 +191,8 @@ def _affordable_rounds(plan: Plan, accounts: Sequence[Account]) -> int:
     ):
         if noise is None or sensitivity is None:
             continue
-        if sensitivity.l2 > 0 and account.entries:
+        begun = bool(account.entries) or account.committed is not None
+        if sensitivity.l2 > 0 and begun:
             releases = account.affordable(noise, plan.releases(rounds), least)
             if releases < least:
                 raise account.refusal(noise, least, least)

@@ -212,9 +212,7 @@ def test_a_run_is_charged_as_a_whole(line, loss):
     assert book.spent() == loss.price(3e-6)
     charged(book, NORMAL, 2)
     assert book.spent() == loss.joined(Composition().with_gaussian(10.0, 2)).price(3e-6)
-    book.charge_run(line, loss)
-    assert len(book.entries) == 4
-    assert book.spent().epsilon > 0
+    assert len(book.entries) == 3
 
 
 @runs
@@ -236,6 +234,16 @@ def test_a_run_that_the_budget_does_not_cover_is_refused_and_leaves_no_record(li
     assert not small.entries and small.spent().epsilon == 0
 
 
+def test_a_pair_comes_before_all_noise():
+    """How it would share its delta with noise that came before could depend on that."""
+    book = charged(account(9.0, 3e-6), NORMAL, 1)
+    with pytest.raises(dp.PrivacyError, match="holds runs with noise.*first in its ledger"):
+        book.charge_run(DRAWN, STATED)
+    assert len(book.entries) == 1
+    book.charge_run(WHOLE, GAUSSIAN)
+    assert len(book.entries) == 2
+
+
 def test_a_planned_pair_covers_itself_once_and_no_other():
     """The plan's own pair is within it; the same pair of an earlier run is not the plan's."""
     book = account(0.25, 1e-6, STATED)
@@ -255,8 +263,8 @@ def test_a_planned_pair_covers_itself_once_and_no_other():
 def test_recalled_runs_count_like_charged_ones(line, loss):
     budget = Budget(9.0, 1e-5, Composition())
     first, second = (Account("bob", {}, budget) for _ in range(2))
-    charged(first, TENTH, 2)
     first.charge_run(line, loss)
+    charged(first, TENTH, 2)
     charged(first, NORMAL, 2)
     for each in first.entries:
         second.recall(each)
@@ -264,7 +272,7 @@ def test_recalled_runs_count_like_charged_ones(line, loss):
     assert second.spent().epsilon == pytest.approx(first.spent().epsilon, rel=1e-12)
     assert second.rho == pytest.approx(first.rho, rel=1e-12)
     third = first.continued(second)
-    third.charge_run(line, loss)
+    charged(third, NORMAL, 1)
     assert (len(third.entries), len(first.entries)) == (6, 5)
 
 
