@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from .accounting import Composition, check_delta
-from .arguments import finite, one_of, show, whole
+from .arguments import countable, finite, one_of, show, whole
 from .check import Observation, ObservedExit, neighbouring_sources
 from .errors import DataError, ModelError, PrivacyError
 from .guard import discreet
@@ -142,8 +142,8 @@ def audit(
     ModelError, PrivacyError, DataError
         If an argument cannot be used.
     """
-    if not whole(runs, 20):
-        raise ModelError(f"runs={show(runs)} must be an int of at least 20.")
+    if not countable(runs, 20):
+        raise ModelError(f"runs={show(runs)} must be an int of at least 20, and one to count to.")
     if not whole(seed, 0):
         raise ModelError(f"seed={show(seed)} must be a non-negative int.")
     if not (finite(confidence) and 0 < float(confidence) < 1):

@@ -95,3 +95,9 @@ def test_models_of_others_atoms_are_refused_with_what_to_try():
 def test_constants_without_a_square_are_refused(size):
     with pytest.raises(dp.ModelError, match="beyond 1e\\+150"):
         two_agents(lambda x, d: cp.sum_squares(size * x - d)).plan(epsilon=1.0, delta=1e-6)
+
+
+@pytest.mark.parametrize("name", ["audit", "Problem.compare"])
+def test_numbers_of_runs_that_nobody_counts_to_are_refused(name):
+    text, trial = bad_input.call(name, "runs", "huge int")
+    assert outcome(trial)[0] == "refused", text
