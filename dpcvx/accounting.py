@@ -313,15 +313,10 @@ def check_delta(delta: float) -> None:
 
 def check_epsilon(epsilon: float) -> None:
     """Refuse an epsilon that is not a positive number."""
-    if not (positive_finite(epsilon) and 1e-100 <= float(epsilon) <= 1e100):
+    if not (positive_finite(epsilon) and _SMALLEST <= float(epsilon) <= 1 / _SMALLEST):
         raise PrivacyError(
-            f"epsilon={show(epsilon)} is not a privacy budget: write a positive finite number that "
-            "noise can be scaled to, for example epsilon=1.0."
-        )
-    if not _SMALLEST <= float(epsilon) <= 1 / _SMALLEST:
-        raise PrivacyError(
-            f"epsilon={epsilon!r} cannot be accounted for: budgets lie between {_SMALLEST:g} and "
-            f"{1 / _SMALLEST:g}, and protect something up to about 10. Write for example "
+            f"epsilon={show(epsilon)} is not a privacy budget: write a positive finite number "
+            f"between {_SMALLEST:g} and {1 / _SMALLEST:g} that noise can be scaled to, for example "
             "epsilon=1.0."
         )
 
@@ -332,8 +327,7 @@ def _checked(multiplier: float, count: int = 1) -> float:
     if not (math.isfinite(multiplier) and _SMALLEST <= multiplier <= 1 / _SMALLEST):
         raise PrivacyError(
             f"A noise multiplier of {show(multiplier)} cannot be accounted for: it must be a "
-            "finite "
-            f"number between {_SMALLEST:g} and {1 / _SMALLEST:g} (noise scale over sensitivity)."
+            f"finite number between {_SMALLEST:g} and {1 / _SMALLEST:g} (noise scale over sensitivity)."
         )
     if count < 0:
         raise PrivacyError(f"A negative number of releases ({count}) cannot be accounted for.")
