@@ -116,8 +116,8 @@ def convergence_bound(
             f"There is no convergence theorem for the step size '{step}'. The paper's are about "
             "dp.SmoothStep (25a), dp.SqrtStep (26a) and dp.StronglyConvexStep (27a)."
         )
-    if not finite(gamma) or gamma < 0:
-        raise ModelError(f"gamma={show(gamma)} must be a finite number of at least 0.")
+    if not (finite(gamma) and 0 <= float(gamma) <= 1e150):  # it is squared
+        raise ModelError(f"gamma={show(gamma)} must be a number of at least 0 and at most 1e150.")
     T = np.arange(1, plan.rounds + 1)
     E = method.local_updates
     rho = _penalties(method, plan.rounds)

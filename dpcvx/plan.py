@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from . import display
 from .accounting import Composition, Price
 from .algorithms.base import Algorithm, Requirements
-from .arguments import one_of, plain, show, whole
+from .arguments import countable, one_of, plain, show, whole
 from .calibration import Asked, Declared, calibrate, declared
 from .conic import ConicProgram, Outcome, bounded_for_slopes
 from .curvature import curvature, record_smoothness, smoothness
@@ -332,8 +332,10 @@ def make_plan(
     observer: Observer,
 ) -> Plan:
     """See `Problem.plan`."""
-    if not whole(rounds, 1):
-        raise ModelError(f"rounds={show(rounds)} must be an int of at least 1.")
+    if not countable(rounds, 1):
+        raise ModelError(
+            f"rounds={show(rounds)} must be an int of at least 1, and one to count to."
+        )
     if not isinstance(algorithm, Algorithm):
         raise ModelError(
             f"plan(...) takes an algorithm object first, got {type(algorithm).__name__}; write "

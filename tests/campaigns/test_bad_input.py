@@ -97,7 +97,15 @@ def test_constants_without_a_square_are_refused(size):
         two_agents(lambda x, d: cp.sum_squares(size * x - d)).plan(epsilon=1.0, delta=1e-6)
 
 
-@pytest.mark.parametrize("name", ["audit", "Problem.compare"])
-def test_numbers_of_runs_that_nobody_counts_to_are_refused(name):
-    text, trial = bad_input.call(name, "runs", "huge int")
+@pytest.mark.parametrize(
+    ("name", "argument", "value"),
+    [
+        ("audit", "runs", "huge int"),
+        ("Problem.compare", "runs", "huge int"),
+        ("Problem.plan once", "rounds", "huge int"),
+        ("Plan.convergence_bound", "gamma", "large"),
+    ],
+)
+def test_numbers_that_nobody_can_compute_with_are_refused(name, argument, value):
+    text, trial = bad_input.call(name, argument, value)
     assert outcome(trial)[0] == "refused", text
