@@ -327,7 +327,8 @@ def _checked(multiplier: float, count: int = 1) -> float:
     if not (math.isfinite(multiplier) and _SMALLEST <= multiplier <= 1 / _SMALLEST):
         raise PrivacyError(
             f"A noise multiplier of {show(multiplier)} cannot be accounted for: it must be a "
-            f"finite number between {_SMALLEST:g} and {1 / _SMALLEST:g} (noise scale over sensitivity)."
+            f"finite number between {_SMALLEST:g} and {1 / _SMALLEST:g} (noise scale over "
+            "sensitivity)."
         )
     if count < 0:
         raise PrivacyError(f"A negative number of releases ({count}) cannot be accounted for.")

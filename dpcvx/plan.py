@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from . import display
 from .accounting import Composition, Price
 from .algorithms.base import Algorithm, Requirements
-from .arguments import countable, one_of, plain, show, whole
+from .arguments import countable, one_of, plain, show
 from .calibration import Asked, Declared, calibrate, declared
 from .conic import ConicProgram, Outcome, bounded_for_slopes
 from .curvature import curvature, record_smoothness, smoothness

@@ -53,7 +53,8 @@ def test_each_ledger_counts_its_own_budget():
     result = plan.run(seed=1, record=True)
     for name, account in result.ledger.items():
         assert account.budget.epsilon == pytest.approx(BUDGETS[name], rel=1e-6)
-        assert account.spent().epsilon == plan.prices[name].epsilon
+        # The sum of squares is rounded release by release here, and at once in the plan.
+        assert account.spent().epsilon == pytest.approx(plan.prices[name].epsilon, rel=1e-13)
     assert plan.guarantee.epsilon == pytest.approx(2.0, rel=1e-6)
     assert plan.composed(ROUNDS) == plan.losses
     same(result, plan.replay(result.transcript))
