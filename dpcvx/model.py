@@ -457,7 +457,6 @@ class Problem:
             unknown = [n for n in names if not isinstance(n, str) or n not in self.names]
             if unknown:
                 label = getattr(unknown[0], "name", None) or unknown[0]
-                label = label if isinstance(label, str) else type(label)
                 raise ModelError(
                     f"groups= names {show(label)}, which is no agent of the problem. The agents "
                     "are: "
