@@ -14,18 +14,25 @@ the least positive eigenvalue of L,
 
 The last has the smallest second eigenvalue modulus among all :math:`I - a L` (Xiao and Boyd, 2004);
 its diagonal can be negative, while the entries of the others are not.
+
+What is kept of W are its entries on the graph, agent by agent. Matrices of size N by N are made for
+those who ask for them. Eigenvalues of up to a few hundred agents are computed densely; beyond, the
+one or two that are needed, by shift and invert on sparse matrices.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
+from scipy.sparse.linalg import ArpackNoConvergence, eigsh
 
 from .arguments import listed, show, whole
 from .errors import ModelError
@@ -37,6 +44,7 @@ if TYPE_CHECKING:
     import networkx as nx
 
 Array = NDArray[np.float64]
+Around = tuple[tuple[int, ...], ...]
 
 WEIGHTS = ("metropolis", "max degree", "lazy metropolis", "laplacian")
 SHAPES = ("complete", "ring", "star", "path", "grid")
@@ -44,6 +52,16 @@ SHAPES = ("complete", "ring", "star", "path", "grid")
 _SLACK = 1e-10
 # Tells the stream of a random network apart from those of noise under the same seed: "network".
 _STREAM = (0x6E6574776F726B,)
+# Eigenvalues of more agents than these are computed from sparse matrices, if they are sparse: one
+# entry in so many at most.
+_DENSE = 500
+_SPARSE = 10
+# Relative error of the sparse ones, and the restarts that Lanczos' method has on the matrix itself.
+# Where these are too few, the network is much like a chain or a lattice, and its inverse is cheap.
+_TOLERANCE = 1e-11
+_RESTARTS = 40
+# Digits of the weights that rest on these: the last ones may differ from one time to the next.
+_DIGITS = 9
 # Names that are listed in messages.
 _NAMES = 8
 
@@ -58,16 +76,26 @@ class Network:
         Their order fixes the positions 0 to N - 1 that everything else refers to.
     neighbours : tuple of tuple of int
         Positions of each agent's neighbours, increasing, without its own.
-    weights : ndarray, shape (N, N)
-        The mixing matrix; not writeable.
+    rows : tuple of ndarray
+        For each agent the weights of its neighbours, in their order, and then its own; not
+        writeable.
     rule : str
         How the weights were chosen.
     """
 
     agents: tuple[str, ...]
-    neighbours: tuple[tuple[int, ...], ...]
-    weights: Array = field(repr=False)
+    neighbours: Around
+    rows: tuple[Array, ...] = field(repr=False)
     rule: str
+
+    @property
+    def weights(self) -> Array:
+        """The mixing matrix, shape (N, N), made anew for each who asks; not writeable."""
+        matrix = np.zeros((len(self.agents), len(self.agents)))
+        for i, (around, row) in enumerate(zip(self.neighbours, self.rows, strict=True)):
+            matrix[i, [*around, i]] = row
+        matrix.flags.writeable = False
+        return matrix
 
     @property
     def degrees(self) -> tuple[int, ...]:
@@ -87,7 +115,25 @@ class Network:
     @property
     def laplacian(self) -> Array:
         """Degrees on the diagonal minus the adjacency matrix, shape (N, N)."""
-        return _laplacian(self.neighbours)
+        return _laplacian(self.neighbours).toarray()
+
+    @property
+    def laplacian_norm(self) -> float:
+        """The largest eigenvalue of the Laplacian; of large sparse networks an upper bound.
+
+        The bound is at most twice as large: of the number of agents, and of the largest sum of a
+        degree and the mean degree of the neighbours (Merris, 1998), the smaller one.
+        """
+        if not _large(self.neighbours):
+            return float(np.linalg.eigvalsh(self.laplacian)[-1])
+        return _laplacian_bound(self.neighbours)
+
+    @property
+    def lowest_eigenvalue(self) -> float:
+        """The least eigenvalue of W, at least -1."""
+        if _large(self.neighbours):
+            return _lowest(_csr(self.neighbours, self.rows))
+        return float(np.linalg.eigvalsh(self.weights)[0])
 
     @property
     def second_eigenvalue(self) -> float:
@@ -95,6 +141,10 @@ class Network:
 
         The distance from consensus falls by this factor; at 1 it need not fall at all.
         """
+        if _large(self.neighbours):
+            W = _csr(self.neighbours, self.rows)
+            high = _second_highest(W)
+            return high if high >= -_floor(W) else max(abs(high), abs(_lowest(W)))
         return _second(self.weights)
 
     @property
@@ -146,12 +196,14 @@ def network(
         graph = _shaped(graph, len(names))
     neighbours = _neighbours(graph, names)
     if isinstance(weights, str):
-        matrix, rule = _ruled(weights, neighbours), weights
+        rows, rule = _ruled(weights, neighbours), weights
     else:
         matrix = _given(weights, neighbours, names)
+        rows = tuple(matrix[i, [*around, i]] for i, around in enumerate(neighbours))
         rule = f"given ({hashlib.sha256(matrix.tobytes()).hexdigest()[:8]})"
-    matrix.flags.writeable = False
-    return Network(names, neighbours, matrix, rule)
+    for row in rows:
+        row.flags.writeable = False
+    return Network(names, neighbours, rows, rule)
 
 
 @frameless
@@ -210,7 +262,7 @@ def _names(agents: Sequence[str]) -> tuple[str, ...]:
             f"agents={show(agents)} must be a sequence of names, such as ['a', 'b', 'c'] or "
             "[agent.name for agent in problem.agents]."
         )
-    twice = sorted({name for name in names if names.count(name) > 1})
+    twice = sorted(name for name, count in Counter(names).items() if count > 1)
     if twice:
         raise ModelError(
             f"Two agents of a network have the same name: {_listed(twice)}. Edges would be "
@@ -249,7 +301,7 @@ def _shaped(shape: str, n: int) -> nx.Graph:
     )
 
 
-def _neighbours(graph: nx.Graph, names: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:
+def _neighbours(graph: nx.Graph, names: tuple[str, ...]) -> Around:
     import networkx as nx
 
     if not isinstance(graph, nx.Graph):
@@ -278,7 +330,8 @@ def _neighbours(graph: nx.Graph, names: tuple[str, ...]) -> tuple[tuple[int, ...
     n = len(names)
     by_position = all(whole(node, 0) for node in graph)
     keys = tuple(range(n)) if by_position else names
-    unknown = [node for node in graph if node not in set(keys)]
+    allowed = set(keys)
+    unknown = [node for node in graph if node not in allowed]
     if unknown:
         known = f"positions 0 to {n - 1}" if by_position else f"agents {_listed(names)}"
         raise ModelError(
@@ -305,42 +358,53 @@ def _neighbours(graph: nx.Graph, names: tuple[str, ...]) -> tuple[tuple[int, ...
     return tuple(tuple(sorted(place[other] for other in graph[key])) for key in keys)
 
 
-def _ruled(rule: str, neighbours: tuple[tuple[int, ...], ...]) -> Array:
-    n = len(neighbours)
+def _ruled(rule: str, neighbours: Around) -> tuple[Array, ...]:
     degrees = [len(around) for around in neighbours]
     if rule == "max degree":
-        return _balanced(neighbours, lambda i, j: 1 / (1 + max(degrees)))
+        largest = max(degrees)
+        return _balanced(neighbours, lambda i, j: 1 / (1 + largest))
     if rule == "laplacian":
-        values = np.linalg.eigvalsh(_laplacian(neighbours))
-        step = 2 / float(values[-1] + values[1])
+        step = _best_step(neighbours)
         return _balanced(neighbours, lambda i, j: step)
     if rule in ("metropolis", "lazy metropolis"):
-        matrix = _balanced(neighbours, lambda i, j: 1 / (1 + max(degrees[i], degrees[j])))
-        return matrix if rule == "metropolis" else (np.eye(n) + matrix) / 2
+        rows = _balanced(neighbours, lambda i, j: 1 / (1 + max(degrees[i], degrees[j])))
+        return rows if rule == "metropolis" else tuple(_lazy(row) for row in rows)
     raise ModelError(
         f"There are no weights called {show(rule)}: write one of {_listed(WEIGHTS)}, or pass a "
         "symmetric matrix with rows that sum to one."
     )
 
 
-def _balanced(
-    neighbours: tuple[tuple[int, ...], ...], weight: Callable[[int, int], float]
-) -> Array:
-    """Weights of the edges, and diagonals with which rows sum to one.
+def _balanced(neighbours: Around, weight: Callable[[int, int], float]) -> tuple[Array, ...]:
+    """Weights of the edges, and of agents' own values, with which rows sum to one.
 
     The sums are rounded once, so that they do not depend on the order of the agents.
     """
-    matrix = np.zeros((len(neighbours), len(neighbours)))
-    for i, around in enumerate(neighbours):
-        for j in around:
-            matrix[i, j] = weight(i, j)
-        matrix[i, i] = 1 - math.fsum(matrix[i, list(around)])
-    return matrix
+    shares = ([weight(i, j) for j in around] for i, around in enumerate(neighbours))
+    return tuple(np.array([*row, 1 - math.fsum(row)]) for row in shares)
 
 
-def _given(
-    weights: object, neighbours: tuple[tuple[int, ...], ...], names: tuple[str, ...]
-) -> Array:
+def _lazy(row: Array) -> Array:
+    """Half of each weight, and the other half kept by the agent itself."""
+    half = row / 2
+    half[-1] = (1 + row[-1]) / 2
+    return half
+
+
+def _best_step(neighbours: Around) -> float:
+    """The a with which I - a L has the smallest second eigenvalue modulus."""
+    L = _laplacian(neighbours)
+    if not _large(neighbours):
+        values = np.linalg.eigvalsh(L.toarray())
+        return 2 / float(values[-1] + values[1])
+    # The other one of the two is the 0 of the vector of ones.
+    least = float(_ends(L, "SA", 2, -_room(len(neighbours))).max())
+    beyond = _laplacian_bound(neighbours) * (1 + 1e-6)
+    largest = float(_ends(L, "LA", 1, beyond)[0])
+    return float(f"{2 / (least + largest):.{_DIGITS}g}")
+
+
+def _given(weights: object, neighbours: Around, names: tuple[str, ...]) -> Array:
     n = len(names)
     try:
         matrix = np.array(weights, dtype=np.float64)
@@ -399,12 +463,72 @@ def _given(
     return (matrix + matrix.T) / 2
 
 
-def _laplacian(neighbours: tuple[tuple[int, ...], ...]) -> Array:
-    matrix = np.zeros((len(neighbours), len(neighbours)))
-    for i, around in enumerate(neighbours):
-        matrix[i, list(around)] = -1.0
-        matrix[i, i] = len(around)
-    return matrix
+def _laplacian(neighbours: Around) -> sp.csr_array:
+    return _csr(neighbours, [np.array([-1.0] * len(a) + [len(a)]) for a in neighbours])
+
+
+def _csr(neighbours: Around, rows: Sequence[Array]) -> sp.csr_array:
+    """The matrix with these entries for each agent's neighbours and for itself."""
+    columns = np.concatenate([[*around, i] for i, around in enumerate(neighbours)])
+    ends = np.cumsum([0, *(len(row) for row in rows)])
+    n = len(neighbours)
+    return sp.csr_array((np.concatenate(rows), columns, ends), shape=(n, n))
+
+
+def _large(neighbours: Around) -> bool:
+    """Whether eigenvalues are computed from sparse matrices."""
+    n = len(neighbours)
+    return n > _DENSE and _SPARSE * sum(map(len, neighbours)) <= n * n
+
+
+def _laplacian_bound(neighbours: Around) -> float:
+    """Not below the largest eigenvalue of the Laplacian; see `Network.laplacian_norm`."""
+    degrees = [len(around) for around in neighbours]
+    sums = (len(a) + math.fsum(degrees[j] for j in a) / len(a) for a in neighbours)
+    return float(min(len(neighbours), max(sums)))
+
+
+def _room(n: int) -> float:
+    """How far shifts stay off the ends; a Laplacian's least positive eigenvalue is above it."""
+    return max(1 / n**2, 10 * _SLACK)
+
+
+def _second_highest(W: sp.csr_array) -> float:
+    """The highest eigenvalue but for the 1 of the vector of ones."""
+    return float(_ends(W, "LA", 2, 1 + _room(W.shape[0])).min())
+
+
+def _lowest(W: sp.csr_array) -> float:
+    return float(_ends(W, "SA", 1, _floor(W) - _room(W.shape[0]))[0])
+
+
+def _floor(W: sp.csr_array) -> float:
+    """A lower bound of the eigenvalues (Gershgorin)."""
+    own = W.diagonal()
+    return float((own - (abs(W).sum(axis=1) - abs(own))).min())
+
+
+def _ends(A: sp.csr_array, which: Literal["LA", "SA"], count: int, beyond: float) -> Array:
+    """The `count` highest or lowest eigenvalues of a symmetric matrix, all on one side of `beyond`.
+
+    By Lanczos' method, which is quick where eigenvalues lie apart; else for the inverse of
+    ``A - beyond I``, where they do.
+    """
+    start = np.sin(1.0 + np.arange(A.shape[0]))  # or a random one: equal networks would differ
+
+    def found(matrix: sp.sparray, **how: Any) -> Array:
+        values = eigsh(matrix, count, v0=start, tol=_TOLERANCE, return_eigenvectors=False, **how)
+        return np.asarray(values, dtype=np.float64)
+
+    try:
+        return found(A, which=which, maxiter=_RESTARTS)
+    except ArpackNoConvergence:
+        pass
+    try:
+        return found(sp.csc_array(A), which="LM", sigma=beyond)
+    except ArpackNoConvergence:
+        values = np.asarray(np.linalg.eigvalsh(A.toarray()), dtype=np.float64)
+        return values[:count] if which == "SA" else values[-count:]
 
 
 def _second(matrix: Array) -> float:

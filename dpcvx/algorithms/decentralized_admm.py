@@ -59,7 +59,7 @@ class DecentralizedADMM(NeighbourMethod):
         Inverse step size; four times the largest smoothness constant if omitted.
     zeta : float, optional
         Step of the multipliers; if omitted, a third of D over the largest eigenvalue of the
-        network's Laplacian.
+        network's Laplacian, or over a bound of it (`Network.laplacian_norm`).
     randomness : float
         Width of the interval around 1/2 from which Gamma / D is drawn: 1 for the paper's, 0 for
         fixed weights.
@@ -129,7 +129,7 @@ class DecentralizedADMM(NeighbourMethod):
             D = 4 * L if L > 0 else 1.0
         zeta = self.zeta
         if zeta is None:
-            zeta = D / (3 * float(np.linalg.eigvalsh(graph.laplacian)[-1]))
+            zeta = D / (3 * graph.laplacian_norm)
         exact = minimisation(program, D, "dp.DecentralizedADMM") if self.exact else False
         return replace(self, graph=graph, D=D, zeta=zeta, exact=exact)
 

@@ -35,7 +35,7 @@ from ..network import Network
 from ..program import Program
 from ..secret_state import Recipe
 from .base import Local, Oracle
-from .dpp2_theory import Parameters, spectrum, theory_parameters, violations
+from .dpp2_theory import Parameters, theory_parameters, violations
 from .neighbours import Graph, Inbox, Mail, mixed, shared
 from .secret_points import SecretPointMethod, require_open
 
@@ -144,7 +144,7 @@ class DPP2(SecretPointMethod[Memory]):
         if self.alpha == "theory":
             found = theory_parameters(_P(graph), self._smoothness(program) or 1.0)
             return replace(resolved, alpha=found.alpha, beta=found.beta, rho=found.rho)
-        largest = spectrum(_P(graph))[1]
+        largest = 1 - graph.lowest_eigenvalue
         if not self.beta * largest < self.alpha:
             raise ModelError(
                 f"dp.DPP2(beta={self.beta:g}) must be below alpha over the largest eigenvalue of "

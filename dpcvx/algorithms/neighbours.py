@@ -117,7 +117,7 @@ class MailMethod(Algorithm[Mail, A], Generic[A]):
         """To every agent the last values of its neighbours."""
         X, net = np.array(server.sent), server.network
         return server, [
-            Inbox(i, around, X[list(around)], net.weights[i, [*around, i]])
+            Inbox(i, around, X[list(around)], net.rows[i])
             for i, around in enumerate(net.neighbours)
         ]
 
