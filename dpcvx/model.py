@@ -214,8 +214,9 @@ class Problem:
     group_names: tuple[tuple[str, ...], ...] = field(init=False, repr=False)
 
     def __repr__(self) -> str:
+        variables = {piece.variable for agent in self.agents for piece in agent.layout.pieces}
         private = sum(len(agent.private) for agent in self.agents)
-        held = f"{len(self.variables())} variables, {private} private objects"
+        held = f"{len(variables)} variables, {private} private objects"
         return f"<Problem: {len(self.agents)} agents, {held}>"
 
     def __post_init__(self) -> None:

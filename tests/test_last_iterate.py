@@ -1043,7 +1043,7 @@ def faster(monkeypatch):
 
 def attacked(plan, target, leaked=(), runs=RUNS):
     """Scores by name, and the claimed epsilon."""
-    own, other = neighbouring_sources(plan, None, None)
+    own, other = neighbouring_sources(plan, {}, {})
     others = [other[k] if k == target else own[k] for k in range(len(own))]
     return _last_scores(plan, own, others, target, runs, DELTA, 0, leaked)
 
