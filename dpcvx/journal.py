@@ -282,9 +282,24 @@ class Journal:
         where = {"round": place[0], "step": place[1]}
         self._append({"value": agent, **where, "data": data.decode()})
 
-    def end(self, status: str, rounds: int) -> None:
-        """The run is over."""
-        self._append({"end": status, "rounds": rounds})
+    def end(self, status: str, rounds: int) -> str:
+        """The run is over.
+
+        Returns
+        -------
+        str
+            What the result should say if this cannot be written: everything that left is in the
+            file already, so that nothing is wrong with the result. Empty if it was.
+        """
+        try:
+            self._append({"end": status, "rounds": rounds})
+        except _Unwritten:
+            return (
+                f"all that this run released is in the ledger '{_short(self.path)}', but not that "
+                "the run is over: the file could not be written any more. The result is complete; "
+                "the next run may say that this one was interrupted"
+            )
+        return ""
 
     def _append(self, line: Mapping[str, Any]) -> None:
         """Add a line, and return once it is on disk."""
@@ -316,13 +331,17 @@ class Journal:
                     "Nothing more leaves. When that is mended, call run again as before: the run "
                     "goes on where it stopped, and spends nothing twice."
                 )
-                raise LedgerError(self._refusal) from None
+                raise _Unwritten(self._refusal) from None
             self._refusal = ""
 
     def _write(self, text: bytes, at: int) -> None:
         assert self._file is not None
         self._file.seek(at)
         _write_all(self._file, text)
+
+
+class _Unwritten(LedgerError):
+    """A line that the file did not take."""
 
 
 # The open journals of this process, for a fork to close them in the new one: a lock lasts as long

@@ -105,9 +105,8 @@ def run_plan(
             record=record,
             iterates=iterates,
         )
-        result = replace(result, notes=start.notes)
-        if journal is not None:
-            journal.end(result.status.name.lower(), result.rounds)
+        unended = "" if journal is None else journal.end(result.status.name.lower(), result.rounds)
+        result = replace(result, notes=(*start.notes, unended) if unended else start.notes)
     assign(None if result.status is Status.DIVERGED else result.solution, plan.problem.variables())
     shown.finish(result)
     return result

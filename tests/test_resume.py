@@ -1167,3 +1167,69 @@ def test_a_ledger_says_what_rests_on_claims(path):
     assert "asserted sensitivities" in second.notes[0]
     assert "2 with asserted sensitivity, NOT proved" in str(second.ledger)
     assert "asserted" not in str(unpriced().run().ledger)
+
+
+# -- when the file does not take the last line -----------------------------------------------------
+
+
+def last_iterate():
+    x, y = cp.Variable(2, name="x"), cp.Variable(2, name="y")
+    d = dp.Private(np.ones(2), name="d", adjacency=dp.Within(0.1))
+    user = dp.Agent(cp.Minimize(cp.sum_squares(x - d)), name="a")
+    other = dp.Agent(cp.Minimize(cp.norm1(y)), name="b")
+    problem = dp.Problem([user, other], coupling=[x == y])
+    method = dp.GradientADMM(beta=1.0, eta=0.1)
+    return problem.plan(method, rounds=3, epsilon=1.0, delta=1e-6, observer="last iterate")
+
+
+def full_disk(monkeypatch, where):
+    """Writes of a last line fail: at once, in the middle, on its way to the disk, after it."""
+    honest, sync, ended = Journal._write, os.fsync, []
+
+    def write(self, text, at):
+        if b'"end"' in text:
+            ended.append(text)
+            if where in ("at once", "in the middle"):
+                honest(self, text[: len(text) // 2 if where == "in the middle" else 0], at)
+                raise OSError(errno.ENOSPC, "full")
+        elif ended and where == "after it":
+            raise OSError(errno.ENOSPC, "full")
+        honest(self, text, at)
+
+    def synced(file):
+        if ended and where == "on its way":
+            raise OSError(errno.EIO, "gone")
+        sync(file)
+
+    monkeypatch.setattr(Journal, "_write", write)
+    monkeypatch.setattr(os, "fsync", synced)
+
+
+@pytest.mark.parametrize("where", ["at once", "in the middle", "on its way", "after it"])
+@pytest.mark.parametrize("kind", ["each step", "last iterate", "no noise"])
+def test_a_result_is_not_lost_for_want_of_its_last_line(path, kind, where):
+    plan = {"each step": planned, "last iterate": last_iterate, "no noise": noiseless}[kind]()
+    with pytest.MonkeyPatch.context() as patch:
+        full_disk(patch, where)
+        result = plan.run(ledger=path, seed=3)
+    (note,) = (n for n in result.notes if "could not be written any more" in n)
+    assert "ledger.jsonl" in note and "The result is complete" in note
+    same(result, plan.run(seed=3))
+    same_ledger(dp.Ledger.load(path), result.ledger)
+    if kind == "each step" and where in ("at once", "in the middle"):
+        again = plan.run(ledger=path, seed=3)  # only the last line is missing
+        same(again, result)
+        same_ledger(again.ledger, result.ledger)
+
+
+def test_a_ledger_that_is_gone_at_the_end_is_an_error(path, monkeypatch):
+    """What the run spent is counted nowhere: nobody should read over that."""
+    honest = Journal.end
+
+    def end(self, *given):
+        path.unlink()
+        return honest(self, *given)
+
+    monkeypatch.setattr(Journal, "end", end)
+    with pytest.raises(dp.LedgerError, match="was removed or replaced"):
+        planned().run(ledger=path, seed=3)
