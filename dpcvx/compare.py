@@ -86,16 +86,33 @@ class Comparison:
         """The smallest median gap among those whose agents keep their sets and agree.
 
         Agents that do not agree can be far below the common optimum.
+
+        Raises
+        ------
+        ModelError
+            If no candidate ends with finite values.
         """
+        found = self._recommended
+        if found is None:
+            raise ModelError(
+                "No mechanism can be recommended: each of them is refused for this model, or half "
+                "of its runs diverged. print(comparison) shows which; try another rho=, more "
+                "epsilon, or bounds on the variables."
+            )
+        return found
+
+    @property
+    def _recommended(self) -> Candidate | None:
         slack = 1e-3 * (1.0 + abs(self.optimum))
-        tried = [c for c in self.candidates if c.plan is not None]
+        tried = [c for c in self.candidates if c.plan is not None and math.isfinite(c.gap)]
         usable = [c for c in tried if c.violation < 1e-4 and c.gap > -slack]
-        return (usable or sorted(tried, key=lambda c: abs(c.gap)) or list(self.candidates))[0]
+        return next(iter(usable or sorted(tried, key=lambda c: abs(c.gap))), None)
 
     def __repr__(self) -> str:
-        best = self.recommended
+        best = self._recommended
         tried = f"{len(self.candidates)} candidates at ({self.epsilon:g}, {self.delta:g})"
-        return f"<Comparison: {tried}; recommended: {best.name}, median gap {best.gap:.4g}>"
+        found = "none" if best is None else f"{best.name}, median gap {best.gap:.4g}"
+        return f"<Comparison: {tried}; recommended: {found}>"
 
     def __str__(self) -> str:
         width = max(len(c.name) for c in self.candidates)
@@ -109,7 +126,7 @@ class Comparison:
             if c.plan is None:
                 lines.append(f"  {c.name:<{width}}  not applicable: {c.reason}")
                 continue
-            mark = "  <- recommended" if c is self.recommended else ""
+            mark = "  <- recommended" if c is self._recommended else ""
             lines.append(
                 f"  {c.name:<{width}}  {c.gap:>11.4g} {c.quartiles[0]:>11.4g} "
                 f"{c.quartiles[1]:>11.4g} {c.mismatch:>10.2e} {c.violation:>10.2e}{mark}"

@@ -1,5 +1,6 @@
 """Comparing mechanisms on stand-in data: what is read, how candidates are ranked, what is shown."""
 
+import math
 from dataclasses import replace
 from functools import cache
 
@@ -281,3 +282,35 @@ def test_a_comparison_is_quiet_unless_asked_or_on_a_terminal(few, capsys):
     assert quiet.out == quiet.err == ""
     compared(rounds=1, runs=1, verbose=True)
     assert "comparing" in capsys.readouterr().out
+
+
+# Runs that diverge
+
+
+def steep(monkeypatch, *names):
+    """Unbounded agents, and candidates of which those named take steps that lead to infinity."""
+    long, short = dp.LinearizedADMM(rho=1.0, step=10.0), dp.LinearizedADMM(rho=1.0, step=0.1)
+    given = [compare.Option(n, long if n in names else short) for n in ("first", "second")]
+    monkeypatch.setattr(compare, "options", lambda rho: given)
+    return compared(network(constraints=lambda x, k: []), rounds=100, runs=1, epsilon=20.0)
+
+
+def test_a_candidate_that_diverges_has_an_infinite_gap_and_is_not_recommended(monkeypatch):
+    found = steep(monkeypatch, "first")
+    assert [c.name for c in found.candidates] == ["second", "first"]
+    good, bad = found.candidates
+    assert bad.gap == math.inf and bad.quartiles == (math.inf, math.inf)
+    assert found.recommended is good and math.isfinite(good.gap)
+    # Not even if the other one leaves its sets.
+    outside = replace(good, violation=0.1)
+    kept = replace(bad, violation=0.0)
+    assert replace(found, candidates=(outside, kept)).recommended is outside
+
+
+def test_nothing_is_recommended_where_everything_diverges(monkeypatch):
+    found = steep(monkeypatch, "first", "second")
+    assert all(c.gap == math.inf for c in found.candidates)
+    with pytest.raises(dp.ModelError, match="No mechanism can be recommended"):
+        _ = found.recommended
+    assert "recommended" not in str(found)
+    assert repr(found).endswith("recommended: none>")

@@ -7,7 +7,7 @@ import pytest
 import dpcvx as dp
 from dpcvx.algorithms.base import Residuals
 from dpcvx.divergence import Growth, of_residuals
-from tests.test_resume import same
+from tests.test_resume import killed, same
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
 
@@ -209,3 +209,25 @@ def test_without_a_coupling_none_is_shown():
     result = problem().plan(dp.ADMM(), mechanism=None, rounds=3).run()
     assert result.coupling_residual == 0
     assert "equality" not in str(result)
+
+
+@pytest.mark.parametrize("seed", [0, None], ids=["seed", "no seed"])
+@pytest.mark.parametrize("name", ["linearised", "resource ADMM"])
+def test_an_interrupted_run_that_diverges_goes_on_to_the_same_end(tmp_path, name, seed):
+    plan = planned(name, "each step")
+    path = tmp_path / "spent.jsonl"
+    killed(plan, path, lines=20, seed=seed)
+    middle = path.read_bytes()
+    result = plan.run(ledger=path, seed=seed)
+    assert result.status is dp.Status.DIVERGED and result.rounds > 4
+    assert all(v.value is None for v in plan.problem.variables())
+    again = plan.replay(path)
+    assert again.status is dp.Status.DIVERGED and again.rounds == result.rounds
+    same(again, result)
+    if seed is not None:
+        whole = plan.run(seed=seed)
+        assert (whole.status, whole.rounds) == (result.status, result.rounds)
+        same(result, whole)
+    # Interrupted once more, before its last line: what left decides the same.
+    path.write_bytes(middle)
+    assert plan.run(ledger=path, seed=seed).status is dp.Status.DIVERGED

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from ..arguments import show
 from ..conic import Outcome
-from ..errors import ModelError
+from ..errors import DataError, ModelError
 from ..program import LocalProgram, Program
 from ..secret_sharing import Encoding, SecretSum, Share
 from .base import Algorithm, Answer, Local, Oracle, Residuals
@@ -189,6 +189,15 @@ class SummedMethod(Algorithm[Desk, Member]):
         own = self.sent(local.program, walker.x)
         if sums is None:
             return Member(walker), own
+        limit = sums.encoding.limit
+        if not np.abs(own).max(initial=0.0) <= limit:  # neither does NaN pass
+            raise DataError(
+                f"In round {t} agent '{name}' would add a value beyond {limit:g} to the sum, the "
+                "limit of dp.SecretSharing, where sums wrap around. Nothing of it was shared, and "
+                "the run ends here; what it released before is spent. If its points grow from "
+                "round to round, the run diverges: take shorter steps. If they are to be that "
+                "large, declare dp.SecretSharing(limit=...) with a larger limit."
+            )
         shares = sums.shares(name, own)
         kept = next(share for share in shares if share.receiver == name)
         return Member(walker, kept), tuple(share for share in shares if share is not kept)

@@ -1,5 +1,7 @@
 """First-order ADMM of coupled agents against equation (13), its sums with and without secrets."""
 
+import re
+
 import cvxpy as cp
 import numpy as np
 import pytest
@@ -169,8 +171,25 @@ def test_a_value_beyond_the_limit_ends_the_run_and_is_not_shown():
     plan = problem.plan(
         dp.ResourceADMM(sharing=dp.SecretSharing(limit=2.0**-6)), mechanism=None, rounds=50
     )
-    with pytest.raises(dp.DataError, match="beyond the declared limit"):
+    with pytest.raises(dp.DataError, match=r"In round 1 agent .* beyond 0\.015625") as caught:
         plan.run()
+    assert "declare dp.SecretSharing(limit=...) with a larger limit" in str(caught.value)
+
+
+@pytest.mark.parametrize("method", ["resource", "mean"])
+def test_a_run_with_secret_sums_that_diverges_says_so_at_the_limit(method):
+    sharing = dp.SecretSharing(limit=1e4)
+    if method == "resource":
+        problem, _ = market(bounded=False)
+        plan = problem.plan(dp.ResourceADMM(D=0.1, sharing=sharing), mechanism=None, rounds=200)
+    else:
+        x = cp.Variable(name="x")
+        agents = [dp.Agent(cp.Minimize(cp.square(x - k)), name=f"a{k}") for k in range(3)]
+        plan = dp.Problem(agents).plan(dp.MeanGradient(3.0, sharing), mechanism=None, rounds=200)
+    with pytest.raises(dp.DataError, match="the run diverges: take shorter steps") as caught:
+        plan.run()
+    where = r"In round \d+ agent '[^']+' would add a value beyond 10000 to the sum"
+    assert re.match(where, str(caught.value))
 
 
 def test_sharing_that_cannot_work_is_refused_before_data_are_read():
@@ -221,6 +240,29 @@ def test_the_banner_says_which_conditions_of_48_fail():
     )
     assert fine.algorithm.violated(fine.program) == []
     assert "(48) promises a linear rate" in " ".join(str(fine).split())
+
+
+def test_48_promises_nothing_for_a_flat_objective_with_steps_that_lead_to_infinity():
+    """L = 0.05: D = 0.0027 exceeds its square, and is far below L / 2, where steps stop."""
+    x, y = cp.Variable(name="x"), cp.Variable(name="y")
+    flat = [dp.Agent(cp.Minimize(0.025 * cp.square(v - 1)), name=v.name()) for v in (x, y)]
+    pair = dp.Problem(flat, coupling=[0.01 * x + 0.01 * y == 0.1])
+
+    def planned(D):
+        method = dp.ResourceADMM(rho=1.0, zeta=0.5, D=D, randomness=0.0)
+        return pair.plan(method, mechanism=None, rounds=4000)
+
+    plan = planned(0.0027)
+    (broken,) = plan.algorithm.violated(plan.program)
+    assert broken == "D = 0.0027 is not above 0.0500008"
+    assert "(48) promises" not in " ".join(str(plan).split())
+    assert plan.run().status is dp.Status.DIVERGED
+    # Where it promises, runs keep the promise: here the optimum is x = y = 5.
+    fine = planned(0.051)
+    assert "(48) promises a linear rate" in " ".join(str(fine).split())
+    result = fine.run()
+    assert result.status is dp.Status.COMPLETED
+    assert [result.last[v] for v in (x, y)] == pytest.approx([5.0, 5.0], abs=1e-2)
 
 
 def test_exact_steps_have_conditions_of_their_own():
