@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -186,6 +187,10 @@ class ConicProgram:
         if usable:
             instance, best = min(usable, key=lambda pair: pair[1].gap * pair[0].far ** 2)
             return instance.answer(best, Outcome.INACCURATE)
+        general = bool(self._data.cones.power_nd)
+        if general and c is None and self._flat and self._inside(center):
+            # Its own projection. Clarabel stalls at the tips of such cones, and SCS lacks them.
+            return Answer(center.copy(), Outcome.SOLVED, 0.0)
         if (verdict := _VERDICTS.get(str(first.status))) is not None:
             return Answer(None, verdict)
         y = _first_order(self._with(near.values), near.q, near.b, self._data)
@@ -287,6 +292,28 @@ class ConicProgram:
             s = s - auxiliary @ y
         return self._violated(s)
 
+    def _inside(self, x: Array) -> bool:
+        """Whether rows alone show that x is in the set."""
+        data, cones = self._data, self._data.cones
+        if data.A.shape[1] > data.n:
+            return False
+        s = data.b - self._own_A @ x
+        simple = replace(cones, exp=0, power=(), power_nd=())
+        start = (
+            s.size - 3 * (cones.exp + len(cones.power)) - sum(len(a) + 1 for a in cones.power_nd)
+        )
+        outside = ConeTest(simple)(s[:start])
+        if outside is None or outside > 0:
+            return False
+        rest = s[start + 3 * cones.exp :]
+        if s[start : start + 3 * cones.exp].any():  # of exponential cones only the tip is certain
+            return False
+        for a in (*((p, 1 - p) for p in cones.power), *cones.power_nd):
+            sides, height, rest = rest[: len(a)], rest[len(a)], rest[len(a) + 1 :]
+            if sides.min() < 0 or np.prod(sides ** np.array(a)) < abs(height):
+                return False
+        return True
+
     def _with(self, values: Array) -> sp.csc_array:
         pattern = self._pattern
         return sp.csc_array((values, pattern.indices, pattern.indptr), shape=pattern.shape)
@@ -385,15 +412,22 @@ def _clarabel_cones(cones: Cones) -> list[Any]:
     rows += [clarabel.PSDTriangleConeT(n) for n in cones.psd]
     rows += [clarabel.ExponentialConeT() for _ in range(cones.exp)]
     rows += [clarabel.PowerConeT(a) for a in cones.power]
-    rows += [clarabel.GenPowerConeT(list(a), 1) for a in cones.power_nd]
+    rows += [clarabel.GenPowerConeT(_exponents(a), 1) for a in cones.power_nd]
     return rows
+
+
+def _exponents(given: Sequence[float]) -> list[float]:
+    """The same but for rounding, with a sum of 1 as exact as Clarabel asserts."""
+    largest = max(range(len(given)), key=given.__getitem__)
+    others = math.fsum(a for k, a in enumerate(given) if k != largest)
+    return [1.0 - others if k == largest else float(a) for k, a in enumerate(given)]
 
 
 def _first_order(P: sp.csc_array, q: Array, b: Array, data: ConeData) -> Array | None:
     """The same problem by SCS, or None if it fails or has a cone that SCS lacks."""
     cones = data.cones
     # SCS prints on numbers it cannot use.
-    if cones.power_nd or not (np.isfinite(q).all() and np.isfinite(b).all()):
+    if cones.power_nd or not (np.isfinite(q).all() and np.isfinite(b).all()) or _bent(P):
         return None
     order = _lower_triangles(cones)
     cone = {
@@ -412,6 +446,14 @@ def _first_order(P: sp.csc_array, q: Array, b: Array, data: ConeData) -> Array |
         return None
     y = np.asarray(result["x"])
     return y if y.shape == q.shape and np.isfinite(y).all() else None
+
+
+def _bent(upper: sp.csc_array) -> bool:
+    """Whether a matrix, of which this is the upper triangle, has a negative eigenvalue."""
+    if upper.shape[0] > _LARGEST_EXTENT:
+        return False
+    values = np.linalg.eigvalsh(upper.toarray(), UPLO="U")
+    return bool(values[0] < -1e-9 * max(1.0, values[-1]))
 
 
 class ConeTest:

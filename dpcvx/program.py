@@ -12,6 +12,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from .canonical import ConeData, cone_data, public_copy
+from .conic import Outcome
 from .coupling import Coupling, coupling_of
 from .errors import ModelError
 from .guard import understood
@@ -176,8 +177,14 @@ def _compile_agent(
     values = {v.id: given.get(v.id, np.zeros(v.shape)) for v in variables}
     projector = Projector(constraint_data, name)
     start = projector(gather(layout, values), np.ones(layout.size))
-    if start.x is None:
+    if start.x is None and start.outcome is Outcome.INFEASIBLE:
         raise empty_set(name)
+    if start.x is None:
+        raise ModelError(
+            f"No solver finds a point of the constraints of agent '{name}' ({projector}), so its "
+            "steps could not be computed. If they admit one, scale them so that its numbers are "
+            "near 1, or write cp.PowConeND and other power cones by cp.geo_mean."
+        )
     return LocalProgram(
         name=name,
         layout=layout,

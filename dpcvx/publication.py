@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from .errors import PrivacyError
 from .gram import moments
+from .normal_form import LARGEST
 from .private import PrivateSpec, Rows
 from .sensitivity import Sensitivity, ball_norm
 
@@ -159,8 +160,17 @@ def publication(sensitivity: Sensitivity, p: int, owner: str) -> Statistic | Non
     specs = sensitivity.private
     own = [_reach(spec, p) for spec in specs]
     units = np.concatenate([np.full(s.size, unit) for s, unit in zip(specs, own, strict=True)])
-    spread = float(np.sum((J @ sp.diags_array(units)).power(2)))
     slope = sensitivity.bound(p).value
+    moved = J @ sp.diags_array(units)
+    largest = max(slope, float(abs(moved).max()), float(units.max()))
+    if not largest <= LARGEST:
+        raise PrivacyError(
+            f"One change of the data of agent '{owner}', or what it does to the gradient, is as "
+            f"large as {largest:.3g}. Squares of numbers beyond {LARGEST:g} are no numbers any "
+            "more, so no noise can be scaled to it. Declare a smaller change, or rescale the data "
+            "and the objective."
+        )
+    spread = float(np.sum(moved.power(2)))
     # Parts of one record change together, each by at most one unit; other objects do not.
     labels = [s.adjacency.label for s in specs if isinstance(s.adjacency, Rows)]
     together = max([1, *(labels.count(label) for label in labels)]) ** (1 / p)

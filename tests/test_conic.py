@@ -26,6 +26,11 @@ def data_of(cost, constraints=()):
     return cone_data(agent.cost, list(agent.constraints), agent.variables, agent.layout)
 
 
+def set_of(x, constraints):
+    agent = dp.Agent(cp.Minimize(cp.sum(x)), constraints, name="bob")
+    return cone_data(None, list(agent.constraints), agent.variables, agent.layout)
+
+
 def quadratic(x):
     return 0.5 * cp.quad_form(x, cp.psd_wrap(Q)) + SLOPE @ x
 
@@ -427,3 +432,58 @@ def test_numbers_whose_squares_overflow_are_a_failed_solve(name, size):
     P = sets.projector(CONIC[name].agent())
     found = P(size * np.where(np.arange(P.n) % 2, 1.0, -1.0), np.ones(P.n))
     assert found.x is None and found.outcome is Outcome.FAILED
+
+
+SHARES = [0.17026082, 0.13020481, 0.54524546]  # their sum and the last one's round
+
+
+@pytest.mark.parametrize("point", [np.zeros(5), np.array([1.0, 2.0, 3.0, 2.0, -0.5])], ids=str)
+def test_points_of_a_general_power_cone_are_their_own_projections(point):
+    """Clarabel stalls at the tip, and asserts that exponents add up to 1 to the last digit."""
+    x = cp.Variable(5)
+    shares = np.array([*SHARES, 1 - sum(SHARES)])
+    program = ConicProgram(set_of(x, [cp.PowConeND(x[:4], x[4], shares)]))
+    answer = program.solve(np.ones(5), None, point)
+    assert answer.outcome is Outcome.SOLVED
+    assert answer.x == pytest.approx(point, abs=1e-7)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_exponents_add_up_as_the_solver_asserts(seed):
+    rng = np.random.default_rng(seed)
+    given = rng.dirichlet(np.full(rng.integers(2, 9), 0.5)) * (1 + 1e-9)
+    found = conic._exponents(given.tolist())
+    total = 0.0
+    for a in found:
+        total += a
+    assert abs(1 - total) < np.finfo(float).eps * len(found) / 2
+    assert found == pytest.approx(given, rel=1e-6, abs=1e-8) and min(found) > 0
+
+
+@pytest.mark.parametrize(
+    ("constraints", "point", "inside"),
+    [
+        (lambda x: [cp.PowCone3D(x[0], x[1], x[2], 0.3)], [1.0, 1.0, -0.9], True),
+        (lambda x: [cp.PowCone3D(x[0], x[1], x[2], 0.3)], [1.0, 1.0, -1.1], False),
+        (lambda x: [cp.PowCone3D(x[0], x[1], x[2], 0.3)], [-1.0, 1.0, 0.0], False),
+        (lambda x: [cp.PowCone3D(x[0], x[1], x[2], 0.3), x[0] <= 2], [3.0, 1.0, 0.0], False),
+        (lambda x: [cp.ExpCone(x[0], x[1], x[2])], [0.0, 0.0, 0.0], True),
+        (lambda x: [cp.ExpCone(x[0], x[1], x[2])], [9.0, 1.0, 1.0], False),
+        (lambda x: [cp.SOC(x[0], x[1:])], [1.0, 0.6, 0.7], True),
+        (lambda x: [cp.SOC(x[0], x[1:])], [1.0, 0.6, 0.9], False),
+        (lambda x: [cp.norm1(x) <= 1], [0.0, 0.0, 0.0], False),  # columns of its own hide it
+    ],
+)
+def test_what_rows_alone_show_of_a_point(constraints, point, inside):
+    x = cp.Variable(3)
+    program = ConicProgram(set_of(x, constraints(x)))
+    assert program._inside(np.array(point)) is inside
+
+
+def test_objectives_that_bend_down_are_not_handed_to_a_solver_that_prints_on_them(capfd):
+    x = cp.Variable(2)
+    bent = cp.quad_form(x, -np.eye(2), assume_PSD=True)
+    program = ConicProgram(data_of(bent, [cp.exp(x[0]) <= 3, cp.exp(x[1]) <= 3]))
+    answer = program.solve(np.full(2, 0.1), np.ones(2), np.zeros(2))
+    assert answer.x is None
+    assert capfd.readouterr() == ("", "")

@@ -677,3 +677,13 @@ def test_the_exact_method_refuses_a_model_that_is_flat_where_data_enter():
     problem = dp.Problem([dp.Agent(cp.Minimize(cost), [x[1] >= 0], name="solo")])
     with pytest.raises(dp.ModelError, match="no minimiser for some values of the noise"):
         problem.plan(dp.ADMM(), epsilon=1.0, delta=1e-6, release="once")
+
+
+@both
+@pytest.mark.parametrize("radius", [1e155, 1e200, 1e300])
+def test_changes_whose_squares_are_no_numbers_are_refused(mechanism, radius):
+    x = cp.Variable(2, name="x")
+    cost = cp.sum_squares(x - private("d", 2, radius))
+    problem = dp.Problem([dp.Agent(cp.Minimize(cost), [cp.abs(x) <= 1], name="a")])
+    with pytest.raises(dp.PrivacyError, match="Squares of numbers beyond 1e\\+150 are no numbers"):
+        problem.plan(dp.ADMM(), rounds=2, release="once", mechanism=mechanism, delta=1e-6)

@@ -17,7 +17,7 @@ AGGREGATES = ("mixing", "mean", "pair", "range")
 
 
 def campaign(size: int, seed: int) -> Tally:
-    """Random runs; a fault is a value that is no number, or a disagreement, that nothing tells."""
+    """Random runs; faults: errors raised raw, and what no status tells: no number, disagreement."""
     tally = Tally()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -32,8 +32,8 @@ def campaign(size: int, seed: int) -> Tally:
                 tally.add(f"refused ({type(refusal).__name__})")
                 continue
             except Exception as error:
-                # Solvers that raise are another claim: such a run ends without any status.
-                tally.add(f"raised {type(error).__name__}")
+                fault = f"trial {trial} ({name}): raised {type(error).__name__}: {error}"
+                tally.add(f"raised {type(error).__name__}", fault)
                 continue
             tally.add(result.status.name.lower(), _fault(trial, name, plan, result, apart))
     return tally
