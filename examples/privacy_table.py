@@ -7,7 +7,7 @@ power-flow study (loads times 1.5, their rho = 100, eta = 1/sqrt(t)) and a logis
 made-up records. Everything printed here is computed on the data in the open: not private.
 
     python -m examples.privacy_table                                 # the regression, seconds
-    python -m examples.privacy_table --cases 14 118 --seeds 20 --plot out   # about 40 minutes
+    python -m examples.privacy_table --cases 14 118 --seeds 20 --plot out   # about two hours
 """
 
 from __future__ import annotations
