@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from numbers import Integral, Real
 from typing import Any, TypeVar
@@ -120,6 +120,27 @@ def listed(value: object) -> tuple[Any, ...] | None:
         return tuple(value)
     except Exception:  # whatever a foreign object raises may quote its contents
         return None
+
+
+def pairs(value: object) -> tuple[tuple[Any, Any], ...] | None:
+    """The keys and values of a mapping; None of anything else."""
+    if not isinstance(value, Mapping):
+        return None
+    try:
+        return tuple((key, held) for key, held in value.items())
+    except Exception:  # whatever a foreign mapping raises may quote its contents
+        return None
+
+
+def is_text(value: object) -> bool:
+    """Whether a value is text that can be written to a file, without halves of characters."""
+    if not isinstance(value, str):
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def one_of(value: object, *choices: str) -> bool:

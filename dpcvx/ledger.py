@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from . import adaptive
 from .accounting import Composition, Price, check_delta
@@ -136,9 +137,12 @@ class Account:
         self.entries.append(entry)
         self._total = self._total.with_exposure()
 
+    @frameless
     def spent(self, delta: float | None = None) -> Price:
         """Epsilon of everything released so far, at `delta` (the budget's if omitted)."""
-        return self._price(self._total, self.delta if delta is None else delta)
+        if delta is not None:
+            check_delta(delta)
+        return self._price(self._total, self.delta if delta is None else float(delta))
 
     def _price(self, total: Composition, delta: float) -> Price:
         if self.committed is None:
@@ -259,11 +263,29 @@ class Ledger(Mapping[str, Account]):
         releases = sum(len(account.entries) for account in self.accounts)
         return f"<Ledger: {len(self.accounts)} agents, {releases} releases>"
 
+    @frameless
     def __getitem__(self, agent: str) -> Account:
-        for account in self.accounts:
-            if account.agent == agent:
-                return account
-        raise KeyError(agent)
+        found = self.get(agent)
+        if found is None:
+            raise KeyError(agent)
+        return found
+
+    @frameless
+    def get(self, key: str, default: Any = None) -> Any:
+        """The account of an agent, or `default` if the ledger has none.
+
+        Raises
+        ------
+        ModelError
+            If the key is no text.
+        """
+        if not isinstance(key, str):
+            raise ModelError(f"ledger[{show(key)}] is no account: write the name of an agent.")
+        return next((one for one in self.accounts if one.agent == key), default)
+
+    @frameless
+    def __contains__(self, agent: object) -> bool:
+        return isinstance(agent, str) and self.get(agent) is not None
 
     def __iter__(self) -> Iterator[str]:
         return (account.agent for account in self.accounts)
@@ -276,6 +298,7 @@ class Ledger(Mapping[str, Account]):
         """The largest epsilon any agent has spent: data of different agents compose in parallel."""
         return max((price.epsilon for price in self.prices(delta).values()), default=0.0)
 
+    @frameless
     def prices(self, delta: float | None = None) -> dict[str, Price]:
         """By agent, what its releases cost together; see `Account.spent`."""
         if delta is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,11 +12,11 @@ import numpy as np
 from cvxpy.constraints.zero import Equality, Zero
 from numpy.typing import ArrayLike, NDArray
 
-from .arguments import listed, make_plain, positive_finite, show
+from .arguments import is_text, listed, make_plain, pairs, positive_finite, show
 from .errors import ModelError, PrivacyError
 from .guard import frameless, understood
 from .layout import Layout, layout_of
-from .private import Private, Rows, seal_all
+from .private import Private, Rows, real_array, seal_all
 from .sensitivity import Asserted
 
 if TYPE_CHECKING:
@@ -78,8 +79,11 @@ class Agent:
     private: tuple[Private, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str | None):
-            raise ModelError(f"An agent's name is text; dp.Agent(name={show(self.name)}) is not.")
+        if self.name is not None and not is_text(self.name):
+            raise ModelError(
+                f"dp.Agent(name={show(self.name)}) has no name that can be written down; write "
+                "text such as name='north'."
+            )
         label = self.name or "unnamed"
         if self.clip is not None and not positive_finite(self.clip):
             raise ModelError(
@@ -155,6 +159,19 @@ class Agent:
         private = tuple(p for p in self.objective.parameters() if isinstance(p, Private))
         object.__setattr__(self, "private", private)
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Agent:
+        # The variables stay the same objects: cvxpy would give their copies ids of their own, under
+        # which neither the layout nor a plan knows them.
+        twin = copy.copy(self)
+        emptied = [private.emptied() for private in self.private]
+        places = {id(old): new for old, new in zip(self.private, emptied, strict=True)}
+        if places:
+            label = self.name or "unnamed"
+            objective = understood(lambda: self.objective.tree_copy(places), label)
+            object.__setattr__(twin, "objective", objective)
+            object.__setattr__(twin, "private", tuple(emptied))
+        return twin
+
     @property
     def variables(self) -> list[cp.Variable]:
         """Variables in the order of the layout."""
@@ -194,6 +211,11 @@ class Problem:
     coupling : sequence of cvxpy equalities, optional
         Public affine equalities between variables of several agents, such as
         ``[A @ x + B @ y == c]``, for methods that take them.
+
+    Notes
+    -----
+    A deep copy has the same variables and public parameters, and private objects without their
+    data: hand these to ``run(data={...})`` by name.
 
     Raises
     ------
@@ -259,6 +281,14 @@ class Problem:
                 seen.add(private.name())
         self._check_labels()
         self._check_sharing()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Problem:
+        twin = copy.copy(self)
+        object.__setattr__(twin, "agents", copy.deepcopy(self.agents, memo))
+        object.__setattr__(twin, "groups", self.group_names)
+        start = {variable: np.array(value) for variable, value in self.start.items()}
+        object.__setattr__(twin, "start", start)
+        return twin
 
     def holders(self) -> dict[int, NDArray[np.intp]]:
         """Number of agents that hold each entry, by cvxpy id of the variable."""
@@ -560,21 +590,21 @@ def _leaves(tree: cp.Minimize | cp.Maximize | cp.Constraint) -> list[Any]:
 
 
 def _start(given: object, variables: Sequence[cp.Variable]) -> dict[cp.Variable, Array]:
-    if not isinstance(given, Mapping):
+    values = pairs(given)
+    if values is None:
         raise ModelError("start= is a mapping of cvxpy variables to values, such as {x: 1.0}.")
     used = {v.id for v in variables}
     start: dict[cp.Variable, Array] = {}
-    for variable, value in given.items():
-        name = variable.name() if isinstance(variable, cp.Variable) else repr(variable)
-        if not isinstance(variable, cp.Variable) or variable.id not in used:
-            raise ModelError(f"start= has a value for '{name}', which no agent uses as a variable.")
-        try:
-            array = np.asarray(value, dtype=float)
-        except (TypeError, ValueError):
-            array = np.array([np.nan])
-        if array.shape not in ((), variable.shape) or not np.isfinite(array).all():
+    for variable, value in values:
+        known = isinstance(variable, cp.Variable)
+        if not known or variable.id not in used:
+            name = f"'{variable.name()}'" if known else show(variable)
+            raise ModelError(f"start= has a value for {name}, which no agent uses as a variable.")
+        array = real_array(value)
+        fits = array is not None and array.shape in ((), variable.shape)
+        if array is None or not fits or not np.isfinite(array).all():
             raise ModelError(
-                f"start= for variable '{name}' must be finite numbers, one or of shape "
+                f"start= for variable '{variable.name()}' must be finite numbers, one or of shape "
                 f"{variable.shape}."
             )
         start[variable] = np.broadcast_to(array, variable.shape).copy()

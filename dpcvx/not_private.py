@@ -19,7 +19,7 @@ from .guard import discreet
 from .model import Problem
 from .oracle import read
 from .plan import Plan
-from .private import Private, Rows, real_array, source_of, specs_of
+from .private import Private, Rows, raw_array, source_of, specs_of
 from .program import compile_problem
 from .projection import Projector
 from .result import Solution, Transcript
@@ -160,7 +160,7 @@ def too_long(private: Private, data: DataSource | None = None) -> int:
     adjacency = private.adjacency
     if not isinstance(adjacency, Rows):
         return 0
-    rows = real_array(source_of(private, data)())
+    rows = raw_array(source_of(private, data), private.spec.name)
     if rows is None or rows.shape != private.shape:
         raise DataError(
             f"The data of private '{private.name()}' are no array of real numbers of its shape "

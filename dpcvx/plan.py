@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from . import display
 from .accounting import Composition, Price
 from .algorithms.base import Algorithm, Requirements
-from .arguments import countable, one_of, plain, show
+from .arguments import check_flag, countable, listed, one_of, pairs, plain, show
 from .calibration import Asked, Declared, calibrate, declared
 from .conic import ConicProgram, Outcome, bounded_for_slopes
 from .curvature import curvature, record_smoothness, smoothness
@@ -100,6 +101,10 @@ class Plan:
     losses: Mapping[str, Composition] = field(repr=False)
     guarantee: Guarantee = field(repr=False)
     fingerprint: str = field(repr=False)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Plan:
+        # All else is frozen and public.
+        return replace(self, problem=copy.deepcopy(self.problem, memo))
 
     @frameless
     def run(
@@ -221,8 +226,10 @@ class Plan:
 
         return convergence_bound(self, gamma=gamma, gradient_norm=gradient_norm)
 
+    @frameless
     def guarantee_for(self, *, seeded: bool) -> Guarantee:
         """The guarantee of a run with or without a seed."""
+        check_flag("seeded", seeded)
         if not seeded or self.guarantee.kind == "none":
             return self.guarantee
         return replace(self.guarantee, assumptions=(SEEDED, *self.guarantee.assumptions))
@@ -253,10 +260,15 @@ class Plan:
         """Whether the data leave their agents once, with noise, and the rounds are public."""
         return self.noisy and self.release == "once"
 
+    @frameless
     def releases(self, rounds: int) -> int:
         """Number of releases of an agent in so many rounds."""
+        if not countable(rounds, 0):
+            raise ModelError(f"rounds={show(rounds)} must be an int of at least 0.")
+        rounds = int(rounds)
         return _releases(self.algorithm, self.release, rounds, self.program)
 
+    @frameless
     def composed(self, rounds: int) -> dict[str, Composition]:
         """What one person is exposed to in so many rounds, by agent that holds their data."""
         needs = self.algorithm.requirements
@@ -280,6 +292,7 @@ class Plan:
             for local, share in zip(self.program.agents, self.problem.shares(), strict=True)
         ]
 
+    @frameless
     def prepay(self, accounts: Sequence[Account]) -> list[tuple[str, Entry]]:
         """Charge a run whose last iterate alone leaves, before it begins, and list the charges.
 
@@ -288,6 +301,12 @@ class Plan:
         BudgetError
             If an account cannot afford it.
         """
+        given = listed(accounts) or ()
+        if len(given) != len(self.calibrated) or not all(isinstance(a, Account) for a in given):
+            raise ModelError(
+                f"plan.prepay({show(accounts)}) takes one account per agent, as plan.accounts() "
+                "gives them."
+            )
         if self.last is None:
             return []
         size = max(local.n for local in self.program.agents if local.form.private)
@@ -502,8 +521,14 @@ def _by_name(problem: Problem, given: T | Mapping[Agent | str, T]) -> T | Mappin
     if not isinstance(given, Mapping):
         return given
     names = {id(agent): name for name, agent in zip(problem.names, problem.agents, strict=True)}
+    values = pairs(given)
+    if values is None:
+        raise ModelError(
+            f"mechanism= or epsilon= is {show(given)}, which cannot be read. Write a dict, such as "
+            "epsilon={'north': 1.0}."
+        )
     found: dict[str, T] = {}
-    for key, value in given.items():
+    for key, value in values:
         name = names.get(id(key), key)
         if not isinstance(name, str):
             raise ModelError(
@@ -513,8 +538,8 @@ def _by_name(problem: Problem, given: T | Mapping[Agent | str, T]) -> T | Mappin
             )
         if name in found:
             raise ModelError(
-                f"mechanism= or epsilon= has two values for agent '{name}', by itself and by its "
-                "name. Keep one."
+                f"mechanism= or epsilon= has two values for agent {show(name)}, by itself and by "
+                "its name. Keep one."
             )
         found[name] = value
     return found

@@ -16,7 +16,7 @@ import cvxpy as cp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .arguments import make_plain, one_of, positive_finite, show, whole
+from .arguments import is_text, make_plain, one_of, positive_finite, show, whole
 from .errors import DataError, ModelError, PrivacyError
 from .guard import failed, fetched, frameless, guarded
 
@@ -28,6 +28,7 @@ _UNREAL = (
     "are not an array of real numbers. Pass a numeric numpy array without masked entries (a sparse "
     "matrix: call .toarray() first)."
 )
+_KEPT = "Sealed data are never copied or pickled."
 # Name of objects that have none.
 _UNNAMED = "unnamed"
 
@@ -148,7 +149,8 @@ class Rows:
                 f"dp.Rows(change={show(self.change)}) is unknown; write 'replace' or 'add or "
                 "remove'."
             )
-        if not isinstance(self.records, str | None) or not isinstance(self.clip, bool):
+        labelled = self.records is None or is_text(self.records)
+        if not labelled or not isinstance(self.clip, bool):
             raise ModelError("dp.Rows takes records= as text and clip= as True or False.")
 
     @property
@@ -373,7 +375,10 @@ class Sealed:
         return []
 
     def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
-        raise TypeError("Sealed data are never copied or pickled.")
+        raise TypeError(_KEPT)
+
+    def __getstate__(self) -> object:
+        raise TypeError(_KEPT)  # Python's own gives out what is in the slots
 
 
 def seal(value: object) -> Sealed:
@@ -454,8 +459,11 @@ class Private(cp.Parameter):
         tupled, fetches = issubclass(type(data), tuple), callable(data)
         source = None if data is None else seal(data)
         del data  # before anything can fail
-        if name is not None and not isinstance(name, str):
-            raise ModelError(f"A private object's name is text; dp.Private(name={show(name)}).")
+        if name is not None and not is_text(name):
+            raise ModelError(
+                f"dp.Private(name={show(name)}) has no name that can be written down; write text "
+                "such as name='load'."
+            )
         self._called = label = name or _UNNAMED
         if not isinstance(adjacency, (Within, Rows)):
             raise ModelError(
@@ -541,6 +549,12 @@ class Private(cp.Parameter):
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_seal": None}
 
+    def emptied(self) -> Private:
+        """The same declaration, cvxpy id included, without the data: for copies of models."""
+        twin = Private.__new__(Private)
+        vars(twin).update(self.__getstate__())
+        return twin
+
 
 def specs_of(private: Sequence[Private], owner: str) -> tuple[PrivateSpec, ...]:
     """The public part of an agent's private objects; those without a name are called by position.
@@ -590,13 +604,28 @@ def unseal(source: Callable[[], Any], spec: PrivateSpec) -> NDArray[np.float64]:
 
 def _read(source: object, spec: PrivateSpec) -> NDArray[np.float64]:
     """The values of a source, or themselves, flat and as they were declared."""
-    raw, what = seal(source), f"The function that fetches private '{spec.name}'"
+    raw, what = seal(source), _what_fetches(spec.name)
     del source
 
     def read() -> NDArray[np.float64]:
-        return spec.checked(fetched(lambda: real_array(raw()), what))
+        return spec.checked(raw_array(raw, spec.name))
 
     return guarded(read, lambda kind: failed(what, kind))
+
+
+def raw_array(source: Sealed, name: str) -> NDArray[np.float64] | None:
+    """What a source holds, before it is checked; None if these are no real numbers.
+
+    Raises
+    ------
+    DataError
+        If the source raises; its texts are withheld.
+    """
+    return fetched(lambda: real_array(source()), _what_fetches(name))
+
+
+def _what_fetches(name: str) -> str:
+    return f"The function that fetches private '{name}'"
 
 
 def _declared_shape(data: Sealed | None, shape: Any, label: str) -> tuple[int, ...]:

@@ -73,6 +73,8 @@ def run_plan(
     _check_tolerance(plan, tolerance)
     _check_hidden(plan, tolerance=tolerance, record=record, iterates=iterates)
     sources = sources_of(plan.problem, data)
+    # Before anything is charged: what fails in the model fails here.
+    initial = _whole_start(plan.problem)
     with Journal(ledger) if isinstance(ledger, (str, Path)) else nullcontext() as journal:
         start = begin(plan, _given(ledger) if journal is None else journal, seed is not None)
         guarantee = plan.guarantee_for(seeded=seed is not None)
@@ -95,6 +97,7 @@ def run_plan(
             oracles.append(oracle_for(plan, k, sources[k], exit))
         result = drive(
             plan,
+            initial,
             oracles,
             start.rounds,
             tolerance,
@@ -199,8 +202,17 @@ def _transcript(plan: Plan, path: str | Path) -> Transcript:
     )
 
 
+def _whole_start(problem: Problem) -> dict[int, Array]:
+    """The public start of whole variables, by cvxpy id."""
+    return {
+        v.id: np.asarray(problem.start.get(v, v.project(np.zeros(v.shape))))
+        for v in problem.variables()
+    }
+
+
 def drive(
     plan: Plan,
+    start: Mapping[int, Array],
     oracles: Sequence[Callable[[], AgentOracle]],
     rounds: int,
     tolerance: float | None,
@@ -212,7 +224,10 @@ def drive(
     record: bool = False,
     iterates: bool = False,
 ) -> Result:
-    """Run `rounds` rounds of a plan's algorithm against the given oracles."""
+    """Run `rounds` rounds of a plan's algorithm against the given oracles.
+
+    `start` has the values of entries that nobody holds, by cvxpy id of their variable.
+    """
     algorithm, program = plan.algorithm, plan.program
     started = time.perf_counter()
     history = History(None) if iterates else History()
@@ -262,10 +277,6 @@ def drive(
             reporter.stop()
     if last is not None and last.failed > 0:
         status = Status.STALLED
-    start = {
-        v.id: np.asarray(plan.problem.start.get(v, v.project(np.zeros(v.shape))))
-        for v in plan.problem.variables()
-    }
 
     def solution(answers: Sequence[Answer], which: Literal["average", "last"]) -> Solution:
         return Solution(program, tuple(getattr(answer, which) for answer in answers), start)
@@ -305,7 +316,8 @@ def drive_silently(
     """`drive` in this process, without output and transcript; seed and key for its coins."""
     quiet = display.Reporter(plan, False, plan.guarantee)
     coins = Coins(source_for(seed, (*key, len(oracles))).at(0, 0))
-    return drive(plan, oracles, rounds, None, Serial(), quiet, plan.guarantee, coins)
+    start = _whole_start(plan.problem)
+    return drive(plan, start, oracles, rounds, None, Serial(), quiet, plan.guarantee, coins)
 
 
 def _check_hidden(plan: Plan, *, tolerance: float | None, record: bool, iterates: bool) -> None:

@@ -26,7 +26,7 @@ def told(error, package=PACKAGE):
     return "\n".join(parts)
 
 
-def leaks(error, package=PACKAGE):
-    """Whether that shows the canary, or what gradients of squares make of it."""
+def leaks(error, package=PACKAGE, marks=(str(CANARY), str(2.0 * CANARY))):
+    """Whether that shows the canary, or what gradients of squares make of it, or other marks."""
     text = told(error, package)
-    return any(str(factor * CANARY) in text for factor in (1.0, 2.0))
+    return any(mark in text for mark in marks)

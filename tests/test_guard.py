@@ -7,6 +7,7 @@ import io
 import json
 import pickle
 import sys
+import traceback
 import warnings
 from pathlib import Path
 
@@ -127,7 +128,9 @@ def test_a_run_that_stops_shows_no_data_in_its_frames(where, kind, release, monk
     assert isinstance(caught.value, KeyboardInterrupt) == (kind is KeyboardInterrupt)
 
 
-@pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt, SystemExit, GeneratorExit])
+@pytest.mark.parametrize(
+    "kind", [ValueError, KeyboardInterrupt, SystemExit, GeneratorExit, dp.DataError]
+)
 @pytest.mark.parametrize(
     "call",
     [
@@ -195,6 +198,27 @@ def test_warnings_of_a_source_are_reported_without_their_text():
     assert not leaks(raised.value)
 
 
+REFERENCES = {
+    "too_long": lambda source: dp.not_private.too_long(rows(), source),
+    "central": lambda source: dp.not_private.central(model(), {"load": source}),
+    "objective": lambda source: dp.not_private.objective(
+        model(), plan().run(data={"load": np.zeros(2)}).solution, {"load": source}
+    ),
+    "gradient_norms": lambda source: dp.not_private.gradient_norms(model(), {"load": source}),
+}
+
+
+@pytest.mark.parametrize("name", REFERENCES)
+def test_warnings_of_a_source_are_reported_by_references_without_their_text(name):
+    def source():
+        warnings.warn(f"odd value {CANARY}", RuntimeWarning, stacklevel=1)
+        return DATA
+
+    with pytest.raises(dp.DataError, match="raised RuntimeWarning") as caught:
+        REFERENCES[name](source)
+    assert not leaks(caught.value)
+
+
 class Converting:
     """A number whose conversion calls a function."""
 
@@ -238,9 +262,42 @@ def test_tools_that_look_into_objects_find_no_data(case):
     for attempt in (copy.copy, copy.deepcopy, pickle.dumps):
         with pytest.raises(TypeError, match="never copied or pickled"):
             attempt(sealed)
+    for attempt in (lambda: sealed.__getstate__(), lambda: sealed.__reduce__()):
+        with pytest.raises(TypeError, match="never copied or pickled"):
+            attempt()
     with pytest.raises(TypeError) as caught:
         json.dumps(holder, default=vars)
     assert str(CANARY) not in str(caught.value)
+
+
+@functools.cache
+def finished():
+    return plan().run(data={"load": DATA})
+
+
+QUESTIONS = {
+    "ledger[...]": lambda given: finished().ledger[given],
+    "ledger.get": lambda given: finished().ledger.get(given),
+    "ledger.spent": lambda given: finished().ledger.spent(given),
+    "ledger.prices": lambda given: finished().ledger.prices(given),
+    "account.spent": lambda given: finished().ledger["north"].spent(given),
+    "plan.releases": lambda given: plan().releases(given),
+    "plan.composed": lambda given: plan().composed(given),
+    "plan.guarantee_for": lambda given: plan().guarantee_for(seeded=given),
+    "plan.prepay": lambda given: plan().prepay(given),
+}
+
+
+@pytest.mark.parametrize(
+    "given", [DATA, list(DATA), {CANARY: CANARY}], ids=["array", "list", "dict"]
+)
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_questions_with_misplaced_data_are_refused_without_them(question, given):
+    with pytest.raises(dp.DpcvxError) as caught:
+        QUESTIONS[question](given)
+    assert not leaks(caught.value)
+    inside = traceback.walk_tb(caught.value.__traceback__)
+    assert not any("given" in f.f_locals for f, _ in inside if f.f_code.co_filename != __file__)
 
 
 def test_objects_whose_making_was_refused_have_a_text():

@@ -376,6 +376,8 @@ def test_ledger_is_a_mapping_by_agent_and_reports_the_largest_spending():
     assert ledger["b"] is books[1]
     with pytest.raises(KeyError):
         ledger["c"]
+    assert "b" in ledger and "c" not in ledger and 3 not in ledger
+    assert ledger.get("b") is books[1] and ledger.get("c") is None and ledger.get("c", 3) == 3
     assert ledger.spent() == pytest.approx(0.2)
     assert Ledger(()).spent() == 0.0
 

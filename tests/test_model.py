@@ -1,5 +1,6 @@
 """Agents and problems: what is found in them, and what is refused with which words."""
 
+import collections.abc
 import copy
 import pickle
 import struct
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 import dpcvx as dp
+from tests.frames import leaks
 
 WITHIN = dp.Within(0.01)
 SECRETS = [31415.92653, 27182.81828]
@@ -205,6 +207,51 @@ def test_start_is_for_used_variables():
         dp.Problem([agent("north")], {y: 0.0})
 
 
+class Foreign(collections.abc.Mapping):
+    """A mapping that quotes what it holds when it is read."""
+
+    def __len__(self):
+        return 1
+
+    def __iter__(self):
+        return iter([x])
+
+    def __getitem__(self, key):
+        raise RuntimeError(f"cannot read {SECRETS}")
+
+
+@pytest.mark.parametrize(
+    "start",
+    [{str(SECRETS) * 3: 0.0}, {tuple(SECRETS): 0.0}, {x: 10**400}, {x: [10**400, 0]}, Foreign()],
+    ids=["long text", "tuple", "a number beyond the floats", "two numbers", "a foreign mapping"],
+)
+def test_what_start_holds_is_not_quoted(start):
+    with pytest.raises(dp.ModelError, match="start=") as caught:
+        dp.Problem([agent("north")], start)
+    assert not leaks(caught.value, marks=[str(s) for s in SECRETS])
+
+
+@pytest.mark.parametrize("argument", ["epsilon", "mechanism"])
+def test_mappings_by_agent_are_not_quoted(argument):
+    problem = dp.Problem([agent("north", cp.sum_squares(x - load()))])
+    given = {"epsilon": 1.0, "delta": 1e-6} | {argument: Foreign()}
+    with pytest.raises(dp.ModelError, match="cannot be read") as caught:
+        problem.plan(rounds=2, **given)
+    assert not leaks(caught.value, marks=[str(s) for s in SECRETS])
+
+
+@pytest.mark.parametrize("name", ["\udc80", b"north", 3], ids=ascii)
+def test_names_can_be_written_down(name):
+    for make in (
+        lambda: agent(name),
+        lambda: load(name),
+        lambda: dp.Rows(1.0, records=name),
+    ):
+        with pytest.raises(dp.ModelError, match="text"):
+            make()
+    assert agent("Zürich").name == "Zürich"
+
+
 def shows(thing):
     raw = f"{thing!r}{thing}".encode() + pickle.dumps(thing)
     marks = [m for s in SECRETS for m in (b"%d" % s, struct.pack("<d", s), struct.pack(">d", s))]
@@ -259,3 +306,81 @@ def test_public_bounds_of_variables_take_their_values():
     problem = dp.Problem([agent("north", cp.sum_squares(z))])
     problem.plan(mechanism=None, rounds=2).run(verbose=False)
     assert (z.value >= low.value - 1e-6).all()
+
+
+def pair():
+    """Two agents, each with entries of its own, groups, a start, and data."""
+    north = dp.Agent(
+        cp.Minimize(cp.sum_squares(x - load("load", SECRETS)) + cp.sum(cp.abs(y[:2]))),
+        [x <= 9e4],
+        name="north",
+    )
+    south = agent("south", cp.sum_squares(x - load("lead", SECRETS[::-1])), [x >= -9])
+    return dp.Problem([north, south], {x: 1.0, y: [4.0, 5.0, 6.0]}, groups=[[north, south]])
+
+
+METHODS = {
+    "each step": {},
+    "once": {"release": "once"},
+    "no noise": {"epsilon": None, "delta": None, "mechanism": None},
+}
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("what", ["plan", "problem", "agents", "copy of a copy"])
+def test_deep_copies_run_as_what_they_were_copied_from(what, method, tmp_path):
+    problem = pair()
+    arguments = {"rounds": 3, "epsilon": 1.0, "delta": 1e-6} | METHODS[method]
+    plan = problem.plan(**arguments)
+    if what == "plan":
+        twin = copy.deepcopy(plan)
+    elif what == "agents":
+        agents = copy.deepcopy(problem.agents)
+        twin = dp.Problem(agents, problem.start, groups=[agents]).plan(**arguments)
+    else:
+        other = copy.deepcopy(problem)
+        twin = (other if what == "problem" else copy.deepcopy(other)).plan(**arguments)
+    assert twin.fingerprint == plan.fingerprint
+    with pytest.raises(dp.DataError, match="'load' has no data"):
+        twin.run(verbose=False)
+    data = {"load": SECRETS, "lead": SECRETS[::-1]}
+    first, again = plan.run(seed=1), twin.run(data=data, seed=1)
+    for variable in (x, y):
+        assert (again.average[variable] == first.average[variable]).all()
+        assert (again.last[variable] == first.last[variable]).all()
+        assert (variable.value == again.solution[variable]).all()
+    assert again.ledger.prices() == first.ledger.prices()
+    if method != "no noise":
+        kept = twin.run(data=data, ledger=tmp_path / "spent.jsonl")
+        assert (plan.replay(tmp_path / "spent.jsonl").last[x] == kept.last[x]).all()
+
+
+def test_deep_copies_carry_no_data_and_stay_apart():
+    problem = pair()
+    twin = copy.deepcopy(problem)
+    assert all(p.bound for a in problem.agents for p in a.private)
+    for a in twin.agents:
+        found = [p for p in a.objective.parameters() if isinstance(p, dp.Private)]
+        assert found == list(a.private) and not any(p.bound for p in found)
+    twin.start[x][0] = 7.0
+    assert problem.start[x].tolist() == [1.0, 1.0]
+
+
+def test_a_model_that_fails_does_so_before_anything_is_read_or_charged(monkeypatch, tmp_path):
+    read = []
+
+    def fetch():
+        read.append(True)
+        return SECRETS
+
+    private = dp.Private(fetch, shape=2, adjacency=WITHIN, name="load")
+    problem = dp.Problem([agent("north", cp.sum_squares(x - private))])
+    plan = problem.plan(rounds=2, epsilon=1.0, delta=1e-6)
+
+    def unknown(self):
+        raise KeyError(0)
+
+    monkeypatch.setattr(dp.Problem, "variables", unknown)
+    with pytest.raises(KeyError):
+        plan.run(ledger=tmp_path / "spent.jsonl")
+    assert not read and not (tmp_path / "spent.jsonl").exists()
