@@ -25,7 +25,8 @@ from typing import Any
 
 from .errors import LedgerError
 
-_FORMAT = "dpcvx ledger 1"
+_FORMAT = "dpcvx ledger 2"
+_EARLIER = "dpcvx ledger 1"
 # Bytes of the head. Within one sector, so that a disk that loses power has the old or the new one.
 WIDTH = 160
 _SECTOR = 512
@@ -171,13 +172,21 @@ def _counted(first: bytes, links: list[str]) -> tuple[int, bool] | None:
 
 def _stated(first: bytes, name: str) -> int:
     """What a head counts that does not fit the lines."""
+    earlier = False
     try:
         stated = json.loads(first)
-        count = stated["lines"]
-        if len(first) == WIDTH and stated["format"] == _FORMAT and type(count) is int:
+        count, written = stated["lines"], stated["format"]
+        if len(first) == WIDTH and written == _FORMAT and type(count) is int:
             return count
+        earlier = written == _EARLIER
     except (ValueError, KeyError, TypeError, RecursionError):
         pass
+    if earlier:
+        raise LedgerError(
+            f"'{name}' was written by an earlier version of dpcvx, which counted several runs on "
+            "one ledger by a rule that does not hold for plans chosen after seeing results. Read "
+            "it with that version, take what it says as spent, and start a new file."
+        )
     raise LedgerError(
         f"'{name}' is not a dpcvx ledger, or its first line was changed. Name another file; a new "
         "one is created where there is none."

@@ -156,7 +156,11 @@ class Journal:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._close()
+        try:
+            self._close()
+        finally:  # after an interrupt in there, too
+            if self._file is not None:
+                self._file.close()
 
     def _lock(self) -> None:
         """Open the file and lock it, so that nobody else does while it is open."""
@@ -218,16 +222,22 @@ class Journal:
             past.take(_TORN)
         self._past = past
 
-    def _close(self, refusal: str = "") -> None:
-        """Close the file, and unlock it with that; it takes no further line.
+    def _close(self, refusal: str = "", *, unlock: bool = True) -> None:
+        """Close the file; it takes no further line.
 
-        The lock belongs to all processes that inherited the open file: it is never given back by
-        itself, only by the last one that closes the file.
+        Processes that are being forked have the file open as well, until they close it: the run
+        gives the lock back for all of them, and they leave it alone.
         """
         with self._turn:
             self._refusal = refusal or f"The ledger '{_short(self.path)}' is not open."
             _OPEN.discard(self)
-            if self._file is not None:
+            if self._file is None or self._file.closed:
+                return
+            try:
+                if unlock and fcntl is not None:
+                    with suppress(OSError):  # closing it will do
+                        fcntl.flock(self._file.fileno(), fcntl.LOCK_UN)
+            finally:
                 self._file.close()
 
     def _leave(self) -> None:
@@ -235,7 +245,8 @@ class Journal:
         self._turn = threading.Lock()  # a thread of the first process may have held it
         self._close(
             f"This process was forked from one whose run has the ledger '{_short(self.path)}'. "
-            "Only that one writes it, so nothing leaves here. Start a run of its own here instead."
+            "Only that one writes it, so nothing leaves here. Start a run of its own here instead.",
+            unlock=False,
         )
 
     @property

@@ -488,7 +488,7 @@ TAMPERED = {
     "a line less counted": head_edited(lines=9),
     "none counted": head_edited(lines=0),
     "another hash": head_edited(link="0" * 64),
-    "another version": head_edited(format="dpcvx ledger 2"),
+    "another version": head_edited(format="dpcvx ledger 3"),
     "another program's file": lambda raw: b'{"nodes": [1, 2, 3]}\n' * 20,
     "a table": lambda raw: b"a,b,c\n1,2,3\n",
     "bytes": lambda raw: bytes(range(256)) * 3,
@@ -960,3 +960,45 @@ def test_numpy_scalars_are_numbers(path):
     with Journal(path) as journal:
         journal.begin("plan", seeded=False, accounts=[book])
     assert dp.Ledger.load(path)["a"].budget.delta == pytest.approx(1e-6)
+
+
+def test_a_process_that_is_just_being_forked_does_not_keep_the_lock(path):
+    with Journal(path) as journal:
+        kept = os.dup(journal._file.fileno())  # what such a process has until it lets go
+    try:
+        with Journal(path):
+            pass
+    finally:
+        os.close(kept)
+
+
+@pytest.mark.parametrize("line", range(1, 8))
+def test_an_interrupt_while_the_file_is_closed_leaves_it_free(path, line):
+    left = line
+
+    def tracer(frame, event, _):
+        nonlocal left
+        if frame.f_code is not Journal._close.__code__:
+            return None
+        if event == "line":
+            left -= 1
+            if left == 0:
+                raise KeyboardInterrupt
+        return tracer
+
+    journal, before = Journal(path).__enter__(), sys.gettrace()
+    sys.settrace(tracer)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            journal.__exit__(None, None, None)
+    finally:
+        sys.settrace(before)
+    with Journal(path):
+        pass
+
+
+def test_a_ledger_of_the_earlier_format_is_refused_as_that(path):
+    first = json.dumps({"format": "dpcvx ledger 1", "lines": 0, "link": "0" * 64})
+    path.write_bytes(first.ljust(159).encode() + b"\n")
+    with pytest.raises(dp.LedgerError, match="written by an earlier version"):
+        dp.Ledger.load(path)
