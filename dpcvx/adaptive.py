@@ -33,8 +33,10 @@ may not come later: how delta is shared would then depend on what was seen.
 
 One person's data in several agents (groups): accounts of the group count every release as if all
 members released the same. Sums of :math:`\mu^2` are then within the budget for the group if they
-are for each account, and so are sums of pure epsilons at delta = 0; where one account could go by
-one rule and one by the other, only the first is used.
+are for each account, whether its agent releases in the next run or not, and so are sums of pure
+epsilons at delta = 0; where one account could go by one rule and one by the other, only the first
+is used. Before every run each account of a group is therefore held against the new budget, by the
+rule for its delta: one that holds Gaussian noise stops all others of its group at delta = 0.
 
 A filter's budget is fixed in advance. Whoever raises it after seeing outputs has spent what it says
 at the end, but may not quote the smaller figure of a moment that was chosen by the output.

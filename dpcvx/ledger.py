@@ -229,6 +229,22 @@ class Account:
             committed = noise_of(planned).mu2_bound
         return replace(self, budget=fresh.budget, entries=self.entries.copy(), committed=committed)
 
+    def require_group(self) -> None:
+        """Refuse a further run of a group whose budget what is held here exceeds already.
+
+        One person's losses in all accounts of a group are within a budget if every account is, by
+        one rule for all: accounts whose agents release nothing in the run count as well.
+
+        Raises
+        ------
+        BudgetError
+            If the account is one of a group, and the budget does not cover what it holds.
+        """
+        if self.share == 1 or self.committed is None or self.budget is None:
+            return
+        if not self._covers(self._total):
+            raise self._refused(self._total, 0)
+
     def copy(self) -> Account:
         """The same, to go on from independently."""
         return replace(self, entries=self.entries.copy())

@@ -182,8 +182,10 @@ def _accounts(plan: Plan, ledger: Ledger | None) -> list[Account]:
 
 def _affordable_rounds(plan: Plan, accounts: Sequence[Account]) -> int:
     """Rounds that every budget covers; asks for the first refusal if it is none."""
-    if not plan.noisy or plan.hidden:
+    if not plan.noisy or plan.hidden:  # the last iterate alone is not offered to groups
         return plan.rounds
+    for account in accounts:
+        account.require_group()
     least = plan.releases(1)
     rounds = plan.rounds
     for account, noise, sensitivity in zip(

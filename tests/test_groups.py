@@ -318,3 +318,40 @@ def test_check_passes_for_grouped_agents():
     found = dp.check(planned(problem(PAIR)))
     assert found.passed
     assert [a.agent for a in found.agents] == list(NAMES)
+
+
+def pulled(who):
+    """Two agents with one person's data, and variables that meet those of one of them only."""
+    x = cp.Variable(name="x")
+    members = []
+    for name in ("north", "south"):
+        d = dp.Private(np.array([0.3]), name=f"data of {name}", adjacency=dp.Within(1.0))
+        cost = cp.sum_squares(x - d) if name == who else cp.square(x) + cp.sum_squares(d)
+        members.append(dp.Agent(cp.Minimize(cost), [cp.abs(x) <= 5], name=name))
+    return dp.Problem(members, groups=PAIR)
+
+
+GAUSSIAN = {"mechanism": "gaussian", "delta": 1e-5}
+PURE = {"mechanism": "laplace", "delta": 0.0}
+
+
+@pytest.mark.parametrize(("first", "second"), [(GAUSSIAN, PURE), (PURE, GAUSSIAN)])
+def test_a_run_goes_not_past_what_a_silent_member_of_its_group_has_released(first, second):
+    """One rule has to cover all accounts, or the exact delta exceeds the stated one."""
+    before = pulled("north").plan(rounds=1, epsilon=1.0, **first).run(seed=1)
+    after = pulled("south").plan(rounds=1, epsilon=1.0, **second)
+    with pytest.raises(dp.BudgetError, match="'north'"):
+        after.run(seed=2, ledger=before.ledger)
+    assert not before.ledger["south"].entries
+
+
+def test_members_of_a_group_release_in_turns_where_each_account_is_within_the_budget():
+    first = pulled("north").plan(rounds=1, epsilon=1.0, delta=1e-5).run(seed=1)
+    result = (
+        pulled("south").plan(rounds=1, epsilon=1.0, delta=1e-5).run(seed=2, ledger=first.ledger)
+    )
+    assert [len(result.ledger[name].entries) for name in ("north", "south")] == [1, 1]
+    assert result.ledger.spent() == pytest.approx(1.0)
+    smaller = pulled("south").plan(rounds=1, epsilon=0.5, delta=1e-5)
+    with pytest.raises(dp.BudgetError, match="'north'"):
+        smaller.run(seed=2, ledger=first.ledger)
