@@ -255,4 +255,5 @@ class _Trial:
             found = np.quantile(gaps, (0.25, 0.5, 0.75))
         low, middle, high = (float(q) for q in np.where(np.isnan(found), math.inf, found))
         mismatch = float(np.median(mismatches))
-        return Candidate(option.name, plan, middle, (low, high), mismatch, max(violations))
+        violation = float(np.max(violations))  # nan if one is unknown
+        return Candidate(option.name, plan, middle, (low, high), mismatch, violation)

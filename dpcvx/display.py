@@ -182,7 +182,10 @@ class _Stream:
 
     def flush(self) -> None:
         """Pass it on."""
-        self._attempt(self._stream.flush)
+        self._attempt(self._flush)
+
+    def _flush(self) -> None:
+        self._stream.flush()
 
     def _write(self, text: str) -> None:
         try:

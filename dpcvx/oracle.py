@@ -34,6 +34,8 @@ from .sensitivity import Sensitivity
 Array = NDArray[np.float64]
 # Least width of the grid of a point, relative to its largest component.
 _ROUNDING = 2.0**-44
+# Bounds are scaled by this to tell 0 from what is below the least of numbers.
+_FAR_UP = 2.0**200
 T = TypeVar("T")
 
 
@@ -401,7 +403,8 @@ class PrivateOracle(_Numbered):
         bound, reach = self._solution_bound(x, step, root)
         if step.asserted is not None and bound > 0:
             root = np.ones_like(root)
-        secret, floor = self._noise is not None and self._change > 0, 0.0
+        secret = self._noise is not None and (bound > 0 or self._matters(x))
+        floor = 0.0
         if secret:
             public = public_part(self._public, x) / step.D
             centers = step.projector.centers()
@@ -459,12 +462,18 @@ class PrivateOracle(_Numbered):
             )
         return value
 
+    def _matters(self, x: Array) -> bool:
+        """Whether the data matter to the gradient at x, if only by less than a number holds."""
+        return self._change > 0 and self._bound(x, 2, np.full(x.size, _FAR_UP)) > 0
+
     def _solution_bound(self, x: Array, step: ProximalStep, root: Array) -> tuple[float, float]:
         """Sensitivity of the scaled solution, and the reach within which it holds."""
         noise = self._noise
         if noise is None or self._sensitivity is None or self._sensitivity.bound(2).value == 0:
             return 0.0, math.inf
         l2 = self._bound(x, 2, 1 / root)
+        if l2 == 0 and not self._matters(x):
+            return 0.0, math.inf
         spread = _spread(noise, root.size)
         # Earlier noise can have carried x away from W; the step may have to undo that.
         drawn = noise.multiplier * spread * l2 * math.sqrt(root.size)

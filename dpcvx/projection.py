@@ -457,7 +457,7 @@ class Projector:
                 answer = self._conic.solve(ones[own], None, x[own])
                 rows = np.nan if answer.x is None else np.max(np.abs(x[own] - answer.x))
             worst.append(rows)
-        return float(max(worst, default=0.0))
+        return float(np.max(worst, initial=0.0))  # nan if one is: `max` passes over it
 
     def __str__(self) -> str:
         order = ("free", "box", "simplex", "ball", "affine", "conic")

@@ -217,6 +217,14 @@ def test_agents_that_ignore_each_other_are_not_recommended(few):
     assert found.gap > -0.01
 
 
+def test_a_violation_that_is_not_known_is_not_a_small_one(few, monkeypatch):
+    """Python's `max` passes over a nan that comes second."""
+    known = iter([0.0, math.nan] * 20)
+    own = property(lambda self: next(known))
+    monkeypatch.setattr(dp.Result, "max_violation", own)
+    assert all(math.isnan(c.violation) for c in compared().candidates)
+
+
 # Which arguments fit no candidate
 
 

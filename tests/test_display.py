@@ -212,7 +212,15 @@ def closed():
     return stream
 
 
+class Bare:
+    """A stream that can write and nothing else."""
+
+    def write(self, text):
+        return len(text)
+
+
 STREAMS = {
+    "without flush": Bare,
     "full disk": lambda: Failing("write", OSError(28, "No space left on device")),
     "full after a while": lambda: Failing("write", OSError(28, "No space left"), after=5),
     "closed pipe": lambda: Failing("flush", BrokenPipeError(32, "Broken pipe")),

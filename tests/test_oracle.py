@@ -823,3 +823,53 @@ def test_replay_and_public_objectives_give_minimisers_as_well():
     moved = part(public)
     expected = CENTER - 0.25 * exact(X, np.zeros(3))
     assert moved == pytest.approx(np.where(np.arange(3) == 1, CENTER, expected))
+
+
+# Points at which the gradient does not depend on the data
+
+
+def weighted(perturb, constraints=lambda x: [cp.abs(x) <= 1], start=0.0, radius=0.1):
+    x = cp.Variable(2, name="x")
+    w = dp.Private(np.array([1.0, 2.0]), name="w", adjacency=dp.Within(radius), nonneg=True)
+    agent = dp.Agent(cp.Minimize(w @ cp.square(x) + cp.sum(x)), constraints(x), name="a")
+    other = dp.Agent(cp.Minimize(cp.sum_squares(x)), name="b")
+    problem = dp.Problem([agent, other], start={x: np.full(2, start)})
+    method = dp.LinearizedADMM(rho=1.0, step=0.1, perturb=perturb)
+    return problem.plan(method, rounds=4, epsilon=1.0, delta=1e-6)
+
+
+@pytest.mark.parametrize("perturb", ["objective", "output", "projected output"])
+@pytest.mark.parametrize(
+    "constraints",
+    [lambda x: [cp.abs(x) <= 1], lambda x: [cp.sum(x) <= 1, x[0] - x[1] <= 1, x >= -1]],
+    ids=["box", "polyhedron"],
+)
+def test_where_the_gradient_is_public_nothing_is_charged(perturb, constraints, tmp_path):
+    """Weights of squares do not matter at 0, where such runs begin."""
+    plan = weighted(perturb, constraints=constraints)
+    result = plan.run(seed=1, ledger=tmp_path / "ledger")
+    assert result.status is dp.Status.COMPLETED
+    charged = [entry.round for entry in result.ledger.accounts[0].entries]
+    assert charged == [2, 3, 4]
+    again = plan.replay(tmp_path / "ledger")
+    for one, other in zip(result.last.vectors, again.last.vectors, strict=True):
+        assert np.array_equal(one, other)
+
+
+@pytest.mark.parametrize("perturb", ["output", "projected output"])
+def test_the_answer_where_the_gradient_is_public_does_not_depend_on_the_data(perturb):
+    one, other = (
+        weighted(perturb).run(seed=1, data={"w": np.array(w)}, record=True).transcript.releases
+        for w in ([1.0, 2.0], [0.3, 7.0])
+    )
+    assert one[0].round == other[0].round == 1
+    assert np.array_equal(one[0].value, other[0].value)
+    assert not np.array_equal(one[-1].value, other[-1].value)
+
+
+@pytest.mark.parametrize("perturb", ["output", "projected output"])
+def test_an_effect_that_underflows_is_not_taken_for_none(perturb):
+    """At 1e-150 a change of the weights by 1e-200 moves the gradient by 2e-350."""
+    plan = weighted(perturb, start=1e-150, radius=1e-200)
+    with pytest.raises(dp.PrivacyError, match="too small for a number"):
+        plan.run(seed=1)

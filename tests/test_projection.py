@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 
 import dpcvx as dp
-from dpcvx.conic import Outcome
+from dpcvx.conic import Answer, ConicProgram, Outcome
 from dpcvx.projection import Extent, Minimisation, ProximalStep
 from tests import sets
 from tests.sets import ALL, CLOSED, CONIC, MATRIX, WEIGHTS
@@ -309,6 +309,16 @@ def test_points_of_the_set_violate_nothing_and_others_do(name):
         assert P.violation(P(far, np.ones(P.n)).x) <= (2e-3 if name == "power nd" else 1e-4)
     if name != "free":
         assert max(P.violation(signs), P.violation(-signs)) > 0.1
+
+
+def test_a_violation_that_no_solve_tells_is_not_zero(monkeypatch):
+    """Beside a bounded variable, whose violation is known."""
+    x, y = cp.Variable(2, name="x"), cp.Variable(name="y")
+    agent = dp.Agent(cp.Minimize(cp.sum(x) + y), [cp.exp(x[0]) <= x[1], cp.abs(y) <= 1], name="a")
+    P = sets.projector(agent)
+    assert P.violation(np.array([0.0, 2.0, 0.0])) == pytest.approx(0.0, abs=1e-6)
+    monkeypatch.setattr(ConicProgram, "solve", lambda *_: Answer(None, Outcome.FAILED))
+    assert np.isnan(P.violation(np.array([0.0, 2.0, 0.0])))
 
 
 def test_violation_is_the_distance_to_a_box_and_the_residual_of_rows():
