@@ -32,7 +32,12 @@ _LOOSE = 1e-7
 _REGULARIZATION = 1e-10
 # What an answer must reach: relative duality gap and absolute residual of the constraints.
 _SOLVED = (5e-11, 1e-8)
+# Bounds of single components that are farther away than this are left out until they matter: next
+# to them, what the solver takes for accurate is not.
+_DISTANT = 1e9
 _INACCURATE = (1e-7, 1e-7)
+# Of the fallback, relative to the terms of each row.
+_FIRST_ORDER = 1e-6
 # Size of the data up to which a program is not scaled down, and below which not further up.
 _NEAR = 100.0
 _TINY = 1e-10
@@ -93,15 +98,6 @@ class _Instance(NamedTuple):
         return Answer(x, outcome, math.sqrt(2 * found.gap * self.curvature) * self.far)
 
 
-def _found(solver: Any, N: int) -> Found:
-    """Solve, and read the answer once: its vectors are lists that are made on every access."""
-    solution = solver.solve()
-    x, value = solution.x, solution.obj_val
-    whole = len(x) == N and math.isfinite(sum(x))
-    residual = max(solution.r_prim, solution.r_dual) if whole else math.inf
-    return Found(np.array(x), value, abs(value - solution.obj_val_dual), residual, solution.status)
-
-
 _NOTHING = Found(np.zeros(0), math.nan, math.inf, math.inf, "raised")
 
 
@@ -132,6 +128,11 @@ class ConicProgram:
         start = self._base / max(self._curvature, 1.0)
         start[self._slots] += 1.0
         self._violated = ConeTest(data.cones)
+        self._sizes = abs(sp.csr_array(data.A))
+        near = _without_distant(data)
+        # A minimiser over a larger set that lies in the smaller one is its minimiser.
+        self._wider = None if near is None else ConicProgram(near[0])
+        self._distant = _EMPTY if near is None else near[1]
         self._active_set = None
         if n == N <= _LARGEST_DENSE and data.cones.polyhedral and 0 < data.A.shape[0]:
             self._active_set = ActiveSet(data)
@@ -162,6 +163,10 @@ class ConicProgram:
             face = self._active_set(D, -D * center if c is None else c)
             if face is not None and _reached(face, _SOLVED, 1.0):
                 return Answer(face.y, Outcome.SOLVED, math.sqrt(2 * face.gap * _largest(D)))
+        if self._wider is not None:
+            wider = self._wider.solve(D, c, center)
+            if wider.x is not None and not self._beyond(wider.x):
+                return wider
         near = self._instance(D, c, center)
         if not max(near.far, near.curvature) <= LARGEST:
             return Answer(None, Outcome.FAILED)
@@ -207,7 +212,24 @@ class ConicProgram:
             changed["P"] = near.values
         self._solver.update(**changed)
         self._sent = near.values, near.q
-        return _found(self._solver, self._zero.size)
+        return self._found(self._solver, near)
+
+    def _beyond(self, x: Array) -> bool:
+        """Whether x violates a distant bound."""
+        rows = self._distant
+        return bool((self._data.b[rows] < self._own_A[rows] @ x).any())
+
+    def _found(self, solver: Any, instance: _Instance) -> Found:
+        """Solve, and read the answer once: its vectors are lists that are made on every access."""
+        solution = solver.solve()
+        x, value = np.array(solution.x), solution.obj_val
+        if x.shape != self._zero.shape or not math.isfinite(x.sum()):
+            residual = math.inf
+        else:
+            # The solver's own is relative to the largest number of all rows.
+            own = _residual(self._data.A, self._sizes, x, np.array(solution.s), instance.b)
+            residual = float(np.max([solution.r_prim, solution.r_dual, own]))
+        return Found(x, value, abs(value - solution.obj_val_dual), residual, solution.status)
 
     def _instance(self, D: Array, c: Array | None, center: Array) -> _Instance:
         data, n = self._data, self._data.n
@@ -252,7 +274,7 @@ class ConicProgram:
         def solved() -> Found:
             solver = self._build(tolerance, instance.values, equilibrate)
             solver.update(q=instance.q, b=instance.b)
-            return _found(solver, self._zero.size)
+            return self._found(solver, instance)
 
         return attempt(solved) or _NOTHING
 
@@ -374,6 +396,29 @@ def bounded_for_slopes(data: ConeData, curved: NDArray[np.intp], generic: Array)
     return True
 
 
+_EMPTY = np.zeros(0, dtype=np.intp)
+
+
+def _without_distant(data: ConeData) -> tuple[ConeData, NDArray[np.intp]] | None:
+    """The program without distant bounds of single components of x, and their rows.
+
+    None if there are none, or nothing else.
+    """
+    rows = sp.csr_array(data.A)
+    count = np.diff(rows.indptr)
+    distant = np.zeros(count.size, dtype=bool)
+    first = data.cones.zero + data.cones.nonneg
+    for i in data.cones.zero + np.flatnonzero(count[data.cones.zero : first] == 1):
+        k = rows.indptr[i]
+        far = data.b[i] > _DISTANT * abs(rows.data[k])
+        distant[i] = far and rows.indices[k] < data.n
+    if not distant.any() or distant.all():
+        return None
+    cones = replace(data.cones, nonneg=data.cones.nonneg - int(distant.sum()))
+    kept = replace(data, A=sp.csc_array(rows[~distant]), b=data.b[~distant], cones=cones)
+    return kept, np.flatnonzero(distant)
+
+
 def _largest(v: Array) -> float:
     """The largest component, at least 0; `ndarray.max` costs twice as much on short arrays."""
     return float(np.maximum.reduce(v, initial=0.0))
@@ -387,6 +432,17 @@ def _reached(found: Found, required: tuple[float, float], far: float) -> bool:
     size = max(far, 1.0) * max(far, 1.0)  # a power would raise where it overflows
     gap = found.gap * size / max(1.0, abs(found.value) * size)
     return gap <= required[0] and found.residual <= required[1]
+
+
+def _residual(A: sp.csc_array, sizes: sp.csr_array, y: Array, s: Array, b: Array) -> float:
+    """The largest of ``b - A y - s``, each relative to the terms of its row if these are large.
+
+    `sizes` are the absolute values of A.
+    """
+    if s.shape != b.shape:
+        return math.inf
+    terms = np.maximum(sizes @ np.abs(y) + np.abs(b), 1.0)
+    return float(np.max(np.abs(b - A @ y - s) / terms, initial=0.0))
 
 
 _VERDICTS = {
@@ -445,7 +501,12 @@ def _first_order(P: sp.csc_array, q: Array, b: Array, data: ConeData) -> Array |
     if result is None or result["info"]["status"] != "solved":
         return None
     y = np.asarray(result["x"])
-    return y if y.shape == q.shape and np.isfinite(y).all() else None
+    if y.shape != q.shape or not np.isfinite(y).all():
+        return None
+    # Its own tolerance is relative to the largest number of all rows, too.
+    rows = data.A.tocsr()[order]
+    left = _residual(rows, abs(rows), y, np.asarray(result["s"]), b[order])
+    return y if left <= _FIRST_ORDER else None
 
 
 def _bent(upper: sp.csc_array) -> bool:

@@ -180,6 +180,7 @@ class Doctored:
             x=np.full(len(true.x), np.nan) if self._broken else true.x,
             obj_val=true.obj_val,
             obj_val_dual=true.obj_val + self._gap * size,
+            s=true.s,
             r_prim=true.r_prim + self._residual,
             r_dual=true.r_dual,
             status="NumericalError",
@@ -487,3 +488,53 @@ def test_objectives_that_bend_down_are_not_handed_to_a_solver_that_prints_on_the
     answer = program.solve(np.full(2, 0.1), np.ones(2), np.zeros(2))
     assert answer.x is None
     assert capfd.readouterr() == ("", "")
+
+
+# Bounds that are far away
+
+
+def cone(x, bound):
+    return [cp.norm(x) <= x[0] + 1, x[1] <= bound, x[0] + x[1] <= 1]
+
+
+def exponential(x, bound):
+    return [cp.exp(x[0]) <= x[1], x[1] <= bound]
+
+
+@pytest.mark.parametrize("bound", [1e10, 1e12, 1e18, 1e20, 1e30])
+@pytest.mark.parametrize("made", [cone, exponential])
+def test_a_distant_bound_does_not_change_a_projection(made, bound):
+    point, ones = np.array([5.0, -7.0]), np.ones(2)
+    x, z = cp.Variable(2), cp.Variable(2)
+    near = sets.projector(dp.Agent(cp.Minimize(cp.sum(x)), made(x, 1e3), name="near"))
+    far = sets.projector(dp.Agent(cp.Minimize(cp.sum(z)), made(z, bound), name="far"))
+    assert far(point, ones).outcome is Outcome.SOLVED
+    assert far(point, ones).x == pytest.approx(near(point, ones).x, abs=1e-5)
+    assert far.violation(point) > 0.5
+
+
+def test_a_distant_bound_that_matters_is_kept():
+    """An answer beyond it is none."""
+    x = cp.Variable(2)
+    P = sets.projector(dp.Agent(cp.Minimize(cp.sum(x)), cone(x, 1e10), name="a"))
+    Q = sets.projector(
+        dp.Agent(cp.Minimize(cp.sum(x)), [cp.norm(x) <= x[0] + 1, x[0] <= 1e10], name="a")
+    )
+    inside = P(np.array([-1e13, 1e11]), np.ones(2))
+    found = Q(np.array([1e11, 0.0]), np.ones(2))
+    assert inside.x is None or inside.x[1] <= 1e10 * (1 + 1e-6)
+    assert found.x is None or found.x[0] <= 1e10 * (1 + 1e-6)
+    assert Q.violation(np.array([1e11, 0.0])) == pytest.approx(9e10)
+
+
+@pytest.mark.parametrize("large", [1e12, 1e16, 1e20])
+def test_rows_are_not_neglected_beside_a_large_one(large):
+    """They are held against their own terms, not against the largest number of all."""
+    x = cp.Variable(2)
+    constraints = [cp.norm(x) <= x[0] + 1, x[0] - x[1] <= 1, x[0] + x[1] <= large]
+    program = ConicProgram(set_of(x, constraints))
+    far = np.array([-5.0, -7.0])
+    answer = program.solve(np.ones(2), None, far)
+    if answer.x is not None:
+        assert np.linalg.norm(answer.x) <= answer.x[0] + 1 + 1e-5
+        assert answer.x[0] - answer.x[1] <= 1 + 1e-5
