@@ -37,6 +37,8 @@ ClosedForm = Callable[[Array, Array], Array]
 _DEPENDENT = 1e-6
 # Bounds that contradict each other by no more than this, relative to their size, are rounding.
 _ROUNDING = 1e-9
+# What rounding leaves of a difference of numbers of size one.
+_LAST_DIGITS = 1e-15
 # Affine blocks with more equations than this go to the conic program, which keeps them sparse.
 _AFFINE_LIMIT = 300
 # Points farther away than this, relative to their projection, are projected twice.
@@ -70,10 +72,16 @@ class Simplex:
     @property
     def reachable(self) -> bool:
         """Whether the box holds a point of the constraint."""
-        smallest = np.sum(np.where(self.a > 0, self.a * self.lower, self.a * self.upper))
-        largest = np.sum(np.where(self.a > 0, self.a * self.upper, self.a * self.lower))
-        slack = _ROUNDING * (1.0 + abs(self.b))
-        return bool(smallest <= self.b + slack and (not self.equality or self.b <= largest + slack))
+        least = np.where(self.a > 0, self.a * self.lower, self.a * self.upper)
+        most = np.where(self.a > 0, self.a * self.upper, self.a * self.lower)
+        unit = float(np.abs(self.a).max())
+        under, over = (
+            _slack(float(np.abs(ends).sum()) + abs(self.b), 1.0 + abs(self.b), unit)
+            for ends in (least, most)
+        )
+        if least.sum() > self.b + under:
+            return False
+        return not self.equality or bool(self.b <= most.sum() + over)
 
     def bounds(self) -> tuple[Array, Array]:
         """The smallest box around the set: what the others leave to each component."""
@@ -142,6 +150,16 @@ class Simplex:
         if not math.isfinite(total + float(rest.sum())):  # beyond 1e300
             return total
         return math.fsum([*terms.tolist(), *rest.tolist(), -self.b])
+
+
+def _slack(size: float, most: float, unit: float) -> float:
+    """By how much bounds may contradict each other and still do so by rounding.
+
+    Relative to their `size`, since sets may be written in small units, and to `most` where larger
+    terms cancel, of which the last digits are lost. Bounds of 0 may themselves be what is left of
+    ordinary numbers, times `unit`.
+    """
+    return _ROUNDING * min(size, most) + _LAST_DIGITS * (size + unit)
 
 
 def _lost(a: Array, x: Array) -> Array:
@@ -324,9 +342,11 @@ class Projector:
                     raise empty_set(owner)
                 self._blocks.append((own, found[1]))
                 self.kinds[found[0]] += own.size
-        if (lower > upper + _ROUNDING * (1.0 + np.abs(np.where(lower > upper, upper, 0.0)))).any():
-            raise empty_set(owner)
         crossed = lower > upper
+        for low, high in zip(lower[crossed], upper[crossed], strict=True):
+            size = max(abs(low), abs(high))
+            if math.isinf(size) or low - high > _slack(size, 1.0 + size, 1.0):
+                raise empty_set(owner)
         lower[crossed] = upper[crossed] = (lower[crossed] + upper[crossed]) / 2
         bounded = bool((lower > -np.inf).any() or (upper < np.inf).any())
         self._box = Box(lower, upper) if bounded else None

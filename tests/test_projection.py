@@ -570,3 +570,41 @@ def test_only_closed_forms_have_a_nearest_point():
     conic = sets.projector(dp.Agent(cp.Minimize(cp.sum_squares(x)), [cp.norm(x) <= 1 - x[0]]))
     with pytest.raises(AssertionError):
         conic.nearest(np.zeros(2))
+
+
+# Small units
+
+CONTRADICTIONS = {
+    "row": lambda x, u: [u * 1e-2 * cp.sum(x) == u, x >= 0, x <= 1],
+    "bounds": lambda x, u: [x <= u, x >= 9 * u],
+    "bounds and row": lambda x, u: [cp.sum(x) == 9 * u, x >= 0, x <= 1e-2 * u],
+    "inequality": lambda x, u: [cp.sum(x) <= u, x >= u],
+}
+
+
+@pytest.mark.parametrize("unit", [1e-12, 1e-10, 1e-6, 1.0, 1e6])
+@pytest.mark.parametrize("name", CONTRADICTIONS)
+def test_sets_without_points_are_refused_in_every_unit(name, unit):
+    x = cp.Variable(2, name="x")
+    agent = dp.Agent(cp.Minimize(cp.sum(x)), CONTRADICTIONS[name](x, unit), name="bob")
+    with pytest.raises(dp.ModelError, match="'bob' admit no point"):
+        sets.projector(agent)
+
+
+@pytest.mark.parametrize("unit", [1e-12, 1e-6, 1.0, 1e6])
+def test_points_up_to_rounding_are_points_in_every_unit(unit):
+    x = cp.Variable(2, name="x")
+    for constraints in (
+        [x >= 0.3 * unit, x <= (0.1 + 0.2) * unit * (1 - 1e-12)],
+        [cp.sum(x) == 0.3 * unit, x >= 0, x <= 0.15 * unit * (1 - 1e-12)],
+        [x >= 0.1 + 0.2 - 0.3, x <= 0],  # what rounding leaves of 0
+    ):
+        P = sets.projector(dp.Agent(cp.Minimize(cp.sum(x)), constraints, name="bob"))
+        assert P(np.zeros(2), np.ones(2)).outcome is Outcome.SOLVED
+
+
+def test_large_terms_that_cancel_hide_no_contradiction():
+    x = cp.Variable(2, name="x")
+    constraints = [x[0] >= 1e9, x[1] >= -1e9, cp.sum(x) <= -1]
+    with pytest.raises(dp.ModelError, match="'bob' admit no point"):
+        sets.projector(dp.Agent(cp.Minimize(cp.sum(x)), constraints, name="bob"))
