@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -336,7 +337,12 @@ class _Bound:
 
 
 def normal_form(
-    objective: cp.Expression, layout: Layout, private: Sequence[Private], owner: str
+    objective: cp.Expression,
+    layout: Layout,
+    private: Sequence[Private],
+    owner: str,
+    *,
+    largest: float = math.inf,
 ) -> NormalForm:
     """Collapse a scalar cvxpy expression, to be minimised, into its normal form.
 
@@ -350,20 +356,26 @@ def normal_form(
         The private parameters of the objective.
     owner : str
         Name of the agent, for messages.
+    largest : float
+        The absolute value that constants may have: a form whose functions are evaluated needs their
+        squares, one that is only derived from does not.
 
     Raises
     ------
     ModelError
-        If an atom has no gradient rule or a public parameter has no value.
+        If an atom has no gradient rule, or a public parameter no value, or a constant is too large.
     """
-    builder = _Builder(layout, private, owner)
+    builder = _Builder(layout, private, owner, largest)
     root = builder.visit(objective)
     return NormalForm(layout.size, specs_of(private, owner), tuple(builder.atoms), root)
 
 
 class _Builder:
-    def __init__(self, layout: Layout, private: Sequence[Private], owner: str) -> None:
+    def __init__(
+        self, layout: Layout, private: Sequence[Private], owner: str, largest: float
+    ) -> None:
         self.layout = layout
+        self.largest = largest
         self.private = {p.id: k for k, p in enumerate(private)}
         self.owner = owner
         self.atoms: list[Atom] = []
@@ -410,11 +422,11 @@ class _Builder:
                 "entries, so neither its gradient nor its sensitivity is defined. Clean the data "
                 "the expression is built from."
             )
-        if np.abs(h).max(initial=0.0) > LARGEST:
+        if np.abs(h).max(initial=0.0) > self.largest:
             raise ModelError(
-                f"The objective of agent '{self.owner}' uses a constant beyond {LARGEST:g}, whose "
-                "square is no number any more, so nothing could be computed from it. Scale the "
-                "problem."
+                f"The objective of agent '{self.owner}' uses a constant beyond {self.largest:g}, "
+                "whose square is no number any more, so nothing could be computed from it. Scale "
+                "the problem."
             )
         return Combination(expr.shape, None, (), h)
 

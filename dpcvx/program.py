@@ -18,7 +18,7 @@ from .errors import ModelError
 from .guard import understood
 from .layout import Layout, gather
 from .model import Agent, Problem
-from .normal_form import NormalForm, normal_form
+from .normal_form import LARGEST, NormalForm, normal_form
 from .projection import Projector, empty_set
 from .sensitivity import Asserted, Sensitivity, derive
 
@@ -164,7 +164,7 @@ def _compile_agent(
     exact: bool,
 ) -> LocalProgram:
     layout, variables = agent.layout, agent.variables
-    form = normal_form(agent.cost, layout, agent.private, name)
+    form = normal_form(agent.cost, layout, agent.private, name, largest=LARGEST)
     constraints = [public_copy(c, c.parameters()) for c in agent.constraints]
     constraint_data = cone_data(None, constraints, variables, layout)
     exact_data = None
