@@ -50,6 +50,9 @@ from dataclasses import replace
 from .accounting import Composition, Price, check_delta
 from .gaussian import gaussian_epsilon, log_delta
 
+# Relative slack of sums of the same releases in another order.
+_SLACK = 1e-9
+
 
 def noise_of(total: Composition) -> Composition:
     """What is not known by a stated pair only."""
@@ -82,8 +85,10 @@ def price(total: Composition, committed: float, delta: float, *, pooled: bool) -
         mu2 = max(committed, noise.mu2_bound)
         epsilon = paid + (gaussian_epsilon(math.sqrt(mu2), left) if mu2 > 0 else 0.0)
         rule = "Laplace noise counted as Gaussian, over runs planned one after the other"
-        if not noise.laplace and committed <= noise.mu2:
+        if not noise.laplace:
             rule = "exact Gaussian composition"
+            if committed > noise.mu2 * (1 + _SLACK):  # else it is the same sum, rounded otherwise
+                rule = "Gaussian composition, the first run as planned"
         found = Price(epsilon, delta, name + rule)
     if _counts_pure(left, pooled) and paid + noise.pure <= found.epsilon:
         found = Price(paid + noise.pure, delta, f"{name}sum of pure epsilons")

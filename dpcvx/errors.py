@@ -84,7 +84,7 @@ class BudgetError(PrivacyError):
             )
         super().__init__(
             f"The next release would bring agent '{agent}' to ({requested:.6g}, {delta:.3g})-DP; "
-            f"its budget is ({allowed:.6g}, {delta:.3g}) and {spent:.6g} of it is "
+            f"its budget is ({allowed:.6g}, {delta:.3g}), and epsilon {spent:.6g} is already "
             f"spent{f' ({accountant})' if accountant else ''}. Nothing was released. {advice}"
         )
 

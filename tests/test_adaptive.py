@@ -232,3 +232,29 @@ def test_ledger_files_and_results_agree_on_what_two_runs_cost(tmp_path):
         assert book.spent().epsilon <= 2 * (1 + 1e-9)
     assert "planned one after the other" in str(second.ledger)
     assert Ledger((account,)).prices() == {"a": account.spent()}
+
+
+# -- names of rules
+
+
+@pytest.mark.parametrize("rounds", [3, 7, 10, 41, 100])
+def test_gaussian_ledgers_name_no_laplace_noise(rounds):
+    """Nor where the planned sum and that of the releases differ by rounding."""
+    first = gaussian(6.72 * math.sqrt(rounds), rounds)
+    book = later(account(first))
+    assert book.spent().accountant == "exact Gaussian composition"
+    cut = account(first)
+    planned = replace(cut.budget.planned, mu2=2 * cut.budget.planned.mu2)
+    cut.budget = replace(cut.budget, planned=planned)
+    assert later(cut).spent().accountant == "Gaussian composition, the first run as planned"
+    mixed = later(account(laplacian(5.0, 100), first, epsilon=50.0))
+    assert mixed.spent().accountant.startswith("Laplace noise counted as Gaussian")
+
+
+def test_a_refusal_says_what_is_spent_and_not_of_which_budget():
+    """More may be spent than the new budget allows, so it is not a part of it."""
+    book = later(account(gaussian(6.72)), epsilon=0.5)
+    with pytest.raises(
+        dp.BudgetError, match=r"budget is \(0.5, 1e-05\), and epsilon \S+ is already"
+    ):
+        charge(book, gaussian(6.72))
