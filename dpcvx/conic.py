@@ -36,6 +36,9 @@ _SOLVED = (5e-11, 1e-8)
 # to them, what the solver takes for accurate is not.
 _DISTANT = 1e9
 _INACCURATE = (1e-7, 1e-7)
+# The solver's residual is relative to the largest number of all rows. One relative to the terms of
+# each row may be larger by this: so much do numbers of ordinary rows differ.
+_ROWS = 100.0
 # Of the fallback, relative to the terms of each row.
 _FIRST_ORDER = 1e-6
 # Size of the data up to which a program is not scaled down, and below which not further up.
@@ -226,9 +229,8 @@ class ConicProgram:
         if x.shape != self._zero.shape or not math.isfinite(x.sum()):
             residual = math.inf
         else:
-            # The solver's own is relative to the largest number of all rows.
             own = _residual(self._data.A, self._sizes, x, np.array(solution.s), instance.b)
-            residual = float(np.max([solution.r_prim, solution.r_dual, own]))
+            residual = float(np.max([solution.r_prim, solution.r_dual, own / _ROWS]))
         return Found(x, value, abs(value - solution.obj_val_dual), residual, solution.status)
 
     def _instance(self, D: Array, c: Array | None, center: Array) -> _Instance:
