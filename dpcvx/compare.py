@@ -172,6 +172,12 @@ def compare(
     shown = wanted(verbose)
     try:
         central = not_private.central(problem, proxy)
+        if not central.is_dcp():
+            raise ModelError(
+                "A comparison needs the optimum on the stand-in data, and cvxpy does not find that "
+                "all objectives are convex there (the DCP rules). Write objectives that follow "
+                "them, or try single plans on the stand-in data: plan.run(data=proxy)."
+            )
         central.solve(solver=cp.CLARABEL)
         if central.status not in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE):
             raise ModelError(

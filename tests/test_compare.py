@@ -228,6 +228,15 @@ def test_a_violation_that_is_not_known_is_not_a_small_one(few, monkeypatch):
 # Which arguments fit no candidate
 
 
+def test_objectives_that_are_not_convex_are_refused_in_words():
+    x = cp.Variable(2, name="x")
+    load = dp.Private(forbidden, shape=2, name="load", adjacency=dp.Within(0.01))
+    cost = load @ x - cp.sum_squares(x)
+    problem = dp.Problem([dp.Agent(cp.Minimize(cost), [cp.abs(x) <= 1], name="a")])
+    with pytest.raises(dp.ModelError, match="objectives are convex"):
+        compared(problem, proxy={"load": LOADS[0]})
+
+
 @pytest.mark.parametrize(
     "arguments", [{"epsilon": -1.0}, {"epsilon": 0.0}, {"delta": 2.0}, {"rounds": 0}]
 )
