@@ -6,13 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from .accounting import check_delta, check_epsilon
+from .accounting import Price, check_delta, check_epsilon
 from .arguments import show
 from .errors import ModelError, PrivacyError
 from .last_iterate import LastIterate
 from .mechanism import Calibrated, Gaussian, Laplace, Mechanism
 
 Asked = Mechanism | str | None
+# Relative, so that the price of a plan is a budget for it.
+_SLACK = 1e-9
 # Agents that an error lists.
 _NAMES = 12
 
@@ -25,7 +27,8 @@ class Declared:
     ----------
     mechanism : Gaussian or Laplace
     epsilon : float or None
-        In total; None if the mechanism has a level of its own.
+        In total. If the mechanism has a level of its own, what the ledger may hold in the end; None
+        for no more than the plan's price.
     """
 
     mechanism: Mechanism
@@ -75,7 +78,8 @@ def declared(
     elif epsilon is not None and 0 < len(needy) < len(private):
         raise PrivacyError(
             "Some mechanisms have a level of their own, and one epsilon= for all agents would fix "
-            f"their noise twice. Write it for the others: epsilon={_example(needy)}."
+            "the noise of some and only bound the ledger of others. Write it for those without a "
+            f"level: epsilon={_example(needy)}."
         )
     budgets = epsilon if isinstance(epsilon, Mapping) else dict.fromkeys(kinds, epsilon)
     found = {
@@ -102,12 +106,6 @@ def _declared(agent: str, mechanism: Mechanism, epsilon: float | None) -> Declar
     if epsilon is None:
         return Declared(mechanism, None)
     check_epsilon(epsilon)
-    if fixed:
-        raise PrivacyError(
-            f"{mechanism} noise of agent '{agent}' was given a level of its own and the plan a "
-            "total epsilon, which would fix it twice. Drop epsilon= (the total is then computed "
-            "and printed), or the mechanism's level."
-        )
     return Declared(mechanism, float(epsilon))
 
 
@@ -144,6 +142,25 @@ def _mechanism(mechanism: Asked) -> Mechanism | None:
         f"mechanism={show(mechanism)} is unknown. Write dp.Gaussian(), dp.Laplace(), or None for a "
         "run without noise and without guarantee."
     )
+
+
+def budget(agent: str, asked: Declared | None, price: Price) -> float:
+    """The epsilon that an agent's ledger may hold after the plan.
+
+    Raises
+    ------
+    PrivacyError
+        If noise of a level of its own costs more than the total that was asked for.
+    """
+    if asked is None or asked.epsilon is None or asked.mechanism.per_step() is None:
+        return price.epsilon
+    if asked.epsilon * (1 + _SLACK) < price.epsilon:
+        raise PrivacyError(
+            f"{asked.mechanism} noise of agent '{agent}' has a level of its own, at which the plan "
+            f"costs epsilon {price.epsilon:.6g}, more than epsilon={asked.epsilon:g}. Raise "
+            "epsilon=, add noise, or drop the mechanism's level, which is then fixed by epsilon=."
+        )
+    return max(asked.epsilon, price.epsilon)
 
 
 def calibrate(

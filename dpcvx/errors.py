@@ -67,15 +67,21 @@ class BudgetError(PrivacyError):
         self.delta = delta
         self.affordable = affordable
         self.accountant = accountant
-        if math.isinf(spent):
+        if math.isinf(spent) and delta == 0 and accountant != "released without noise":
+            advice = (
+                "The ledger holds Gaussian noise, which has no guarantee at delta=0: plan with the "
+                "delta of the runs before."
+            )
+        elif math.isinf(spent):
             advice = (
                 "The ledger holds a release without noise, after which no budget gives these data "
                 "a guarantee again."
             )
         elif affordable == 0:
             advice = (
-                "It covers no further release of this kind: plan with a larger `epsilon`, which "
-                "counts all runs on these data."
+                "It covers no further release of this kind. A larger `epsilon` alone may not help, "
+                "since noise shrinks with it: give the plan a noise level of its own and the total "
+                "of all runs, such as mechanism=dp.Gaussian(multiplier=20.0), epsilon=2.0."
             )
         else:
             advice = (

@@ -332,8 +332,10 @@ class Problem:
         rounds : int
             Communication rounds T.
         epsilon : float or mapping of agent to float, optional
-            Total budget per agent, for all alike or one by one. Leave it out for mechanisms that
-            fix their own level. Step sizes that follow the budget follow the smallest.
+            Total budget per agent, for all alike or one by one. Mechanisms that fix their own level
+            need none: next to them it is what the ledger may hold after the run, and the guarantee
+            states what the plan itself costs. Step sizes that follow the budget follow the
+            smallest.
         delta : float, optional
             Where the total is stated, for all agents.
         release : {"each step", "once"}

@@ -16,7 +16,7 @@ from . import display
 from .accounting import Composition, Price
 from .algorithms.base import Algorithm, Requirements
 from .arguments import check_flag, countable, listed, one_of, pairs, plain, show
-from .calibration import Asked, Declared, calibrate, declared
+from .calibration import Asked, Declared, budget, calibrate, declared
 from .conic import ConicProgram, Outcome, bounded_for_slopes
 from .curvature import curvature, record_smoothness, smoothness
 from .entries import Entry
@@ -77,7 +77,10 @@ class Plan:
     last : LastIterate or None
         With ``observer="last iterate"`` and noise: what the guarantee follows from.
     prices : mapping of str to Price
-        Per agent, its budget; empty without noise.
+        Per agent, what its releases cost together; empty without noise.
+    budgets : mapping of str to float
+        Per agent, the epsilon that its ledger may hold in the end: its price, or ``epsilon=`` next
+        to a noise level of its own; empty without noise.
     losses : mapping of str to Composition
         Per agent, what the planned releases add to its ledger; empty without noise.
     guarantee : Guarantee
@@ -98,6 +101,7 @@ class Plan:
     smoothness: tuple[Smoothness, ...] = field(repr=False)
     last: LastIterate | None = field(repr=False)
     prices: Mapping[str, Price] = field(repr=False)
+    budgets: Mapping[str, float] = field(repr=False)
     losses: Mapping[str, Composition] = field(repr=False)
     guarantee: Guarantee = field(repr=False)
     fingerprint: str = field(repr=False)
@@ -286,7 +290,11 @@ class Plan:
                 {s.name: s.adjacency.exact for s in local.form.private},
                 None
                 if (price := self.prices.get(local.name)) is None
-                else Budget(price.epsilon, price.delta, self.losses.get(local.name, Composition())),
+                else Budget(
+                    self.budgets[local.name],
+                    price.delta,
+                    self.losses.get(local.name, Composition()),
+                ),
                 share=share,
             )
             for local, share in zip(self.program.agents, self.problem.shares(), strict=True)
@@ -495,7 +503,15 @@ def make_plan(
             last=last,
             amplification=amplification,
         )
+    budgets = {
+        name: budget(name, one, prices[name]) if agents[name] else prices[name].epsilon
+        for name, one in zip(agents, asked, strict=True)
+        if name in prices
+    }
     what = release if observer == "everyone" else f"{release}, {observer}"
+    raised = {name: total for name, total in budgets.items() if total > prices[name].epsilon}
+    if raised:  # an interrupted run goes on under the budget that it began with
+        what += f", within {raised}"
     fingerprint = fingerprint_of(program, algorithm, calibrated, rounds, what, problem.group_names)
     return Plan(
         problem,
@@ -510,6 +526,7 @@ def make_plan(
         constants,
         last,
         prices,
+        budgets,
         losses,
         guarantee,
         fingerprint,

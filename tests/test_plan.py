@@ -64,7 +64,7 @@ def test_pure_laplace_needs_no_delta():
         ({"mechanism": "uniform", "epsilon": 1.0}, "mechanism='uniform' is unknown"),
         (
             {"mechanism": dp.Gaussian(multiplier=3.0), "epsilon": 1.0, "delta": 1e-6},
-            "fix it twice",
+            r"level of its own, at which the plan costs epsilon \S+, more than epsilon=1\.",
         ),
         ({"mechanism": dp.Laplace(), "delta": 1e-6}, "no privacy budget"),
     ],
