@@ -117,6 +117,9 @@ def _together(members: Sequence[PrivateSpec]) -> Change:
     return Change(what, tuple(s.name for s in members), where)
 
 
+_NO_NOISE = "none needed"
+
+
 @dataclass(frozen=True)
 class AgentGuarantee:
     """What one agent's data are protected by.
@@ -359,6 +362,8 @@ def state(
     worst = max(prices.values(), key=lambda price: price.epsilon)
     claimed = needs.asserted
     agents = []
+    # What is known before the first round tells nothing and is not charged.
+    count = releases - max(one.free for one in calibrated if one is not None)
     own = len({one for one in calibrated if one is not None}) > 1
     for k, (local, sensitivity) in enumerate(zip(program.agents, sensitivities, strict=True)):
         chosen = calibrated[k]
@@ -392,13 +397,13 @@ def state(
                 ),
                 scale=scale,
                 noise=noise,
-                releases=1 if last is not None else releases if bound.value > 0 else 0,
+                releases=1 if last is not None else count if bound.value > 0 else 0,
                 independent=sensitivity.independent,
             )
         )
     released = "1 release per agent, before the first round"
     if publications is None:
-        released = f"{releases} release{'' if releases == 1 else 's'} per agent"
+        released = f"{count} release{'' if count == 1 else 's'} per agent"
     first, *others = dict.fromkeys(one for one in calibrated if one is not None)
     if others:
         kinds = dict.fromkeys(str(one.mechanism) for one in (first, *others))
@@ -410,6 +415,8 @@ def state(
             f"{first.mechanism} noise, scale {scales} times the l{first.mechanism.norm} "
             f"sensitivity{fading}, {released}"
         )
+    if all(agent.noise == _NO_NOISE for agent in agents):
+        mechanism = f"{_NO_NOISE}, nothing that leaves depends on private data"
     claims = claimed is not None or any(
         s is not None and s.asserted is not None for s in sensitivities
     )
@@ -469,7 +476,7 @@ def _noise(
         scale = calibrated.hidden_grid(last.level, local.n).scale
         return scale, f"scale {scale:.6g} per component of x, the same for all users"
     if bound == 0:
-        return 0.0, "none needed"
+        return 0.0, _NO_NOISE
     if needs.asserted is not None:
         scale = calibrated.grid(needs.asserted, local.n).scale
         return scale, f"asserted sensitivity {needs.asserted:g} of every result, scale {scale:.6g}"

@@ -344,7 +344,8 @@ class Result:
     seconds : float or None
         None for plans with noise: how long private computations take may tell of the data.
     guarantee : Guarantee
-        The planned one; stopping early only spends less (see the ledger).
+        The planned one, which holds however early the run stopped. Where outputs chose the moment,
+        the ledger's smaller figure is no guarantee and may not be quoted in its place.
     ledger : Ledger
         What was spent, release by release.
     history : History

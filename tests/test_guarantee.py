@@ -282,7 +282,10 @@ def test_an_agent_whose_gradient_does_not_depend_on_its_data_needs_no_noise():
         dp.Agent(cp.Minimize(cp.square(x - 1) + cp.square(d)), name="idle"),
         dp.Agent(cp.Minimize(cp.square(x)), name="public"),
     ]
-    (stated,) = planned(dp.Problem(agents)).guarantee.agents
+    plan = planned(dp.Problem(agents))
+    (stated,) = plan.guarantee.agents
+    assert plan.guarantee.mechanism.startswith("none needed, nothing that leaves depends")
+    assert "per agent" not in str(plan) and not plan.run(seed=1).ledger["idle"].entries
     assert (stated.agent, stated.noise, stated.releases) == ("idle", "none needed", 0)
     assert stated.scale == stated.sensitivity == 0
 
@@ -309,3 +312,22 @@ def test_every_text_stays_within_its_width_under_the_banner():
     ):
         assert max(len(line) for line in str(plan.guarantee).splitlines()) <= 94
         assert max(len(line) for line in str(plan).splitlines()) <= 96
+
+
+def test_releases_are_counted_as_they_are_charged():
+    """The first point of two that leave in round 1 is public."""
+    x = cp.Variable(name="x")
+    agents = [
+        dp.Agent(
+            cp.Minimize(cp.square(x - dp.Private(0.5, name=n, shape=(), adjacency=dp.Within(0.1)))),
+            name=f"agent {n}",
+        )
+        for n in "ab"
+    ]
+    plan = dp.Problem(agents).plan(
+        dp.DPP2("path", 0.2, 0.05, 1.5, 0.1), mechanism="laplace", rounds=20, epsilon=1.0, delta=0.0
+    )
+    assert "39 releases per agent" in plan.guarantee.mechanism
+    result = plan.run(seed=1)
+    assert [agent.releases for agent in plan.guarantee.agents] == [39, 39]
+    assert [len(account.entries) for account in result.ledger.accounts] == [39, 39]
