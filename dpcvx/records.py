@@ -695,8 +695,11 @@ class _Pass:
             cells = g.size.reshape((m, n), order="F")
             size = cells.sum(axis=1) if self.p == 1 else row_lengths(cells)
         part = _bounded_times(norm[own], size[own])
-        signed = np.full(self.count, _selects(F) and of_record.max(initial=0) <= 1)
-        for known in (_known_signs(self._range(left)), _known_signs(g)):
+        # Ranges of whole records take many times their memory: only where data have a sign.
+        one_way = left.terms or all(self.form.private[k].sign is not None for k, _ in left.G)
+        one_way = bool(one_way) and _selects(F) and of_record.max(initial=0) <= 1
+        signed = np.full(self.count, one_way)
+        for known in (_known_signs(self._range(left)), _known_signs(g)) if one_way else ():
             signed[rows[~known.reshape((m, -1), order="F").all(axis=1) & own]] = False
         size = np.asarray(factor * np.bincount(rows[own], part, self.count), dtype=np.float64)
         self._take(F, size, signed)

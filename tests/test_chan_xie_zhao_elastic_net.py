@@ -102,8 +102,10 @@ def test_at_the_papers_sizes_its_numbers_of_iterations_are_met():
     assert (np.diff(means) > 0).all() and means[-1] / means[0] > 10
 
 
-@pytest.mark.parametrize("options", [["--iterations", "5"], ["--repetitions", "1"]])
-def test_too_small_runs_are_errors_of_usage(options, capsys):
+@pytest.mark.parametrize("option, least", [("--iterations", 6), ("--repetitions", 2)])
+def test_too_small_runs_are_errors_of_usage(option, least, capsys):
     with pytest.raises(SystemExit):
-        example.main(options)
-    assert "6 iterations and 2 repetitions" in capsys.readouterr().err
+        example.main([option, str(least - 1)])
+    assert (
+        f"argument {option}: must be positive and whole, from {least} " in capsys.readouterr().err
+    )
