@@ -523,7 +523,7 @@ def test_units_keep_their_digits(unit):
 @pytest.mark.parametrize("far", [0.1, 3.0, 1e3, 1e6])
 def test_no_usual_polyhedron_needs_the_interior_point(monkeypatch, unit, far):
     P = sets.of(*rows(cp.Variable(4), unit))
-    monkeypatch.setattr(conic, "_found", None)
+    monkeypatch.setattr(conic.ConicProgram, "_found", None)
     for seed in range(10):
         rng = np.random.default_rng(seed)
         v, D = unit * far * rng.normal(size=4), 10.0 ** rng.uniform(-2, 2, 4)
