@@ -576,7 +576,7 @@ def test_an_earlier_release_counts_against_the_budget():
 
 def with_budget(plan, epsilon):
     """Of every agent, more than the plan needs."""
-    return replace(plan, prices={n: replace(p, epsilon=epsilon) for n, p in plan.prices.items()})
+    return replace(plan, budgets=dict.fromkeys(plan.budgets, epsilon))
 
 
 def test_a_second_release_draws_other_noise_and_both_are_counted():
