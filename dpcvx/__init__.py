@@ -6,7 +6,6 @@ solver whose differential-privacy guarantee is derived from the model before any
 
 from importlib.metadata import version
 
-from . import not_private as not_private
 from .algorithms.admm import ADMM as ADMM
 from .algorithms.base import Algorithm as Algorithm
 from .algorithms.decentralized_admm import DecentralizedADMM as DecentralizedADMM
@@ -27,12 +26,6 @@ from .algorithms.step_size import SmoothStep as SmoothStep
 from .algorithms.step_size import SqrtStep as SqrtStep
 from .algorithms.step_size import StronglyConvexStep as StronglyConvexStep
 from .algorithms.summed import SecretSharing as SecretSharing
-from .audit import Audit as Audit
-from .audit import audit as audit
-from .check import Check as Check
-from .check import check as check
-from .compare import Comparison as Comparison
-from .convergence import ConvergenceBound as ConvergenceBound
 from .errors import BudgetError as BudgetError
 from .errors import DataError as DataError
 from .errors import DpcvxError as DpcvxError
@@ -40,23 +33,30 @@ from .errors import LedgerError as LedgerError
 from .errors import ModelError as ModelError
 from .errors import PrivacyError as PrivacyError
 from .errors import SolverError as SolverError
-from .executors.processes import Processes as Processes
-from .executors.serial import Serial as Serial
-from .executors.threads import Threads as Threads
-from .guarantee import Guarantee as Guarantee
-from .ledger import Ledger as Ledger
-from .mechanism import Gaussian as Gaussian
-from .mechanism import Laplace as Laplace
-from .model import Agent as Agent
-from .model import Problem as Problem
-from .plan import Plan as Plan
-from .private import Private as Private
-from .private import Rows as Rows
-from .private import Within as Within
-from .result import Result as Result
-from .result import Solution as Solution
-from .result import Status as Status
-from .result import Transcript as Transcript
-from .sensitivity import Asserted as Asserted
+from .model.declaration import Agent as Agent
+from .model.private import Asserted as Asserted
+from .model.private import Private as Private
+from .model.private import Rows as Rows
+from .model.private import Within as Within
+from .plan.guarantee import Guarantee as Guarantee
+from .privacy.ledger import Ledger as Ledger
+from .privacy.mechanism import Gaussian as Gaussian
+from .privacy.mechanism import Laplace as Laplace
+from .problem import Plan as Plan
+from .problem import Problem as Problem
+from .run.executors.processes import Processes as Processes
+from .run.executors.serial import Serial as Serial
+from .run.executors.threads import Threads as Threads
+from .run.result import Result as Result
+from .run.result import Status as Status
+from .run.result import Transcript as Transcript
+from .run.solution import Solution as Solution
+from .verify import not_private as not_private
+from .verify.audit import Audit as Audit
+from .verify.audit import audit as audit
+from .verify.check import Check as Check
+from .verify.check import check as check
+from .verify.compare import Comparison as Comparison
+from .verify.convergence import ConvergenceBound as ConvergenceBound
 
 __version__ = version("dpcvx")

@@ -41,8 +41,8 @@ from numpy.typing import NDArray
 from rich.progress import track
 
 import dpcvx as dp
-from dpcvx.amplification import refusal
-from dpcvx.last_iterate import ORDERS
+from dpcvx.privacy.amplification import refusal
+from dpcvx.privacy.last_iterate import ORDERS
 from problems import pictures
 from problems.commands import count, folder, in_words
 from problems.elastic_net import figures

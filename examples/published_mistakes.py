@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm
 
-from dpcvx.accounting import (
+from dpcvx.privacy.accounting import (
     Composition,
     classical_gaussian_multiplier,
     gaussian_multiplier,

@@ -42,8 +42,8 @@ What the paper prints that is not so:
   B = 2/b. But the coordinates cannot all move by B, as rows have norm 1: the l1 norm of the change
   is at most 2 sqrt(d) / b, and Laplace noise has to cover no more. The sum of alpha beta B over the
   coordinates (Theorem 2.2) is sqrt(d) = 3.7 times that; the reductions are reductions of this sum.
-* The bound (11) of gamma is none: see `dpcvx.ex_post` and Figure 1. And gamma is an expectation of
-  what depends on the output: the worst case is that of fixed weights.
+* The bound (11) of gamma is none: see `dpcvx.verify.ex_post` and Figure 1. And gamma is an
+  expectation of what depends on the output: the worst case is that of fixed weights.
 * "The privacy loss of Algorithm 2* is only 30 % of [45]": with the printed step sizes its worst
   case is the larger one (printed below).
 * Noise of rate beta_k = 1.02^k, added to x, leaves the iterates of round 100 farther from the
@@ -65,7 +65,7 @@ from pathlib import Path
 import numpy as np
 from rich.progress import track
 
-from dpcvx.accounting import Composition
+from dpcvx.privacy.accounting import Composition
 from problems import pictures
 from problems.census import figures
 from problems.census.adult import read_adult

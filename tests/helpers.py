@@ -4,7 +4,7 @@ import pickle
 
 import numpy as np
 
-from dpcvx.display import Reporter
+from dpcvx.run.report import Reporter
 
 
 def contains(thing, values):

@@ -4,13 +4,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpcvx.entries import Entry
-from dpcvx.noise import source_for
-from dpcvx.oracle import Exit, Release
-from dpcvx.run import drive_silently, oracle_for, sources_of
+from dpcvx.privacy.entries import Entry
+from dpcvx.privacy.noise import source_for
+from dpcvx.run.loop import drive_silently, oracle_for, sources_of
+from dpcvx.run.oracle import Release, ReleaseGate
 
 
-class Forced(Exit):
+class Forced(ReleaseGate):
     """Keeps exact values; hands out given releases in place of its own."""
 
     def __init__(self, *args, frozen=None):

@@ -9,9 +9,9 @@ import cvxpy as cp
 import numpy as np
 
 import dpcvx as dp
-from dpcvx.canonical import cone_data
-from dpcvx.layout import gather
-from dpcvx.projection import Projector
+from dpcvx.model.canonical import cone_data
+from dpcvx.model.layout import gather
+from dpcvx.solvers.projector import Projector
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,10 @@ import cvxpy as cp
 import numpy as np
 
 import dpcvx as dp
-from dpcvx.accounting import Composition
-from dpcvx.ledger import Account, Budget
-from dpcvx.mechanism import Calibrated
-from dpcvx.oracle import Exit, PrivateOracle
+from dpcvx.privacy.accounting import Composition
+from dpcvx.privacy.accounts import Account, Budget
+from dpcvx.privacy.mechanism import Calibrated
+from dpcvx.run.oracle import PrivateOracle, ReleaseGate
 from tests import sets
 from tests.helpers import Words
 
@@ -31,7 +31,7 @@ class Setting:
     def oracle(self, data):
         """An oracle whose noise is 0."""
         account = Account("bob", {}, AMPLE)
-        exit = Exit(0, Calibrated(GAUSS, 2.0), account, Words(), record=False)
+        exit = ReleaseGate(0, Calibrated(GAUSS, 2.0), account, Words(), record=False)
         oracle = PrivateOracle(self.form, [lambda: data], self.sensitivity, exit)
         oracle.begin(1)
         return oracle

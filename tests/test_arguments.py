@@ -7,31 +7,31 @@ import numpy as np
 import pytest
 
 import dpcvx as dp
-from dpcvx.accounting import Composition
-from dpcvx.amplification import TwoBlock
-from dpcvx.arguments import plain, show
-from dpcvx.network import network
+from dpcvx._arguments import as_python_number, show
+from dpcvx.algorithms.network import network
+from dpcvx.privacy.accounting import Composition
+from dpcvx.privacy.amplification import TwoBlock
 
 NARROW = [np.float16, np.float32, np.float64, np.longdouble, np.int8, np.uint8, Fraction]
 
 
 @pytest.mark.parametrize("kind", NARROW)
 def test_numbers_become_pythons(kind):
-    number = plain(kind(3))
+    number = as_python_number(kind(3))
     assert number == 3 and type(number) in (int, float)
 
 
 def test_everything_else_stays_what_it_is():
     for value in (True, None, "text", 2, 0.5, np.ones(2), dp.Gaussian, dp.Gaussian(multiplier=3.0)):
-        assert plain(value) is value
+        assert as_python_number(value) is value
     graph = network("ring", list("abc"))
-    assert plain(graph) is graph
+    assert as_python_number(graph) is graph
 
 
 @pytest.mark.parametrize("kind", NARROW)
 def test_fields_are_converted_at_any_depth(kind):
     method = dp.LinearizedADMM(rho=dp.ConstantPenalty(kind(3)), step=dp.ConstantStep(kind(2)))
-    converted = plain(method)
+    converted = as_python_number(method)
     assert converted == dp.LinearizedADMM(rho=dp.ConstantPenalty(3), step=dp.ConstantStep(2))
     assert "np." not in repr(converted) and "Fraction" not in repr(converted)
     assert type(method.step.value) is kind  # a copy

@@ -1,153 +1,166 @@
-"""The boundary around private data. Widening a set below is a privacy review."""
+"""The rooms and the boundary around private data. Widening a set below is a privacy review."""
 
 import ast
-import functools
 import inspect
-import logging
-import pickle
-import traceback
-import weakref
-from pathlib import Path
 
-import cvxpy as cp
-import numpy as np
 import pytest
 
-import dpcvx as dp
 from dpcvx.algorithms.base import Algorithm
-from tests.helpers import contains
-from tests.instances import power_line
+from tests.rooms import PACKAGE, ROOMS, faults, imported, imports, modules, picture
 
-PACKAGE = Path(dp.__file__).parent
-
-# name -> modules (below dpcvx, without suffix) that may import it.
+# What is guarded -> rooms and files that may import it, each of which does.
 IMPORTERS = {
-    "dpcvx.oracle": {
-        "worker",
-        "run",
-        "resume",
-        "result",
-        "not_private",
-        "exposure",
-        "check",
-        "audit",
-    },
-    "dpcvx.oracle.PrivateOracle": {"run"},
-    "dpcvx.oracle.Exit": {"run", "check"},  # check: its own exit, for made-up data
-    "dpcvx.oracle.publish": {"run"},
-    "dpcvx.oracle.published": {"run"},
-    "dpcvx.oracle.read": {"not_private", "check", "audit"},
-    "dpcvx.private.unseal": {"oracle"},
-    "dpcvx.private.source_of": {"run", "not_private"},
-    "dpcvx.exposure": {"not_private"},  # replays along private gradients
-    "dpcvx.not_private": {"__init__", "compare"},  # compare: on stand-in data
-    # network: seeded random graphs, which are public.
-    "dpcvx.noise": {
-        "mechanism",
-        "oracle",
-        "run",
-        "check",
-        "audit",
-        "network",
-        "secret_sharing",
-    },
-    "dpcvx.check": {"__init__", "audit"},
-    "dpcvx.neighbours": {"check"},
-    "dpcvx.noise.rounded_normal": {"mechanism"},
-    "dpcvx.noise.rounded_laplace": {"mechanism"},
-    "dpcvx.noise.source_for": {"run", "check", "audit"},
+    "dpcvx.run.oracle": {"run", "verify"},
+    "dpcvx.run.oracle.PrivateOracle": {"run.loop"},
+    "dpcvx.run.oracle.ReleaseGate": {
+        "run.loop",
+        "verify.check",
+    },  # check: its own, for made-up data
+    "dpcvx.run.oracle.publish": {"run.loop"},
+    "dpcvx.run.oracle.published": {"run.loop"},
+    "dpcvx.run.oracle.read": {"verify"},
+    "dpcvx.model.private.unseal": {"run.oracle"},
+    "dpcvx.model.private.source_of": {"run.loop", "verify.not_private"},
+    "dpcvx.verify": {"", "problem", "verify"},
+    "dpcvx.verify.exposure": {"verify.not_private"},  # replays along private gradients
+    "dpcvx.verify.not_private": {"", "verify.compare"},  # compare: on stand-in data
+    "dpcvx.verify.worst_neighbour": {"verify.check"},
+    # algorithms.network: seeded random graphs, which are public.
+    "dpcvx.privacy.noise": {"privacy", "run", "verify", "algorithms.network"},
+    "dpcvx.privacy.noise.rounded_normal": {"privacy.mechanism"},
+    "dpcvx.privacy.noise.rounded_laplace": {"privacy.mechanism"},
+    "dpcvx.privacy.noise.source_for": {"run.loop", "verify"},
     "numpy.random": set(),
     "random": set(),
     "secrets": set(),
     "os.urandom": set(),  # reached as an attribute, see below
-    "clarabel": {"conic"},
-    "daqp": {"active_set"},
-    "scs": {"conic"},
-    "cvxpy.atoms": {"layout"},
+    "clarabel": {"solvers.conic"},
+    "daqp": {"solvers.active_set"},
+    "scs": {"solvers.conic"},
+    "cvxpy.atoms": {"model.layout"},
     "cvxpy.reductions": set(),
+    "logging": set(),
 }
-# attribute -> modules that may touch it.
+# Attribute -> rooms and files that may touch it, each of which does.
 TOUCHERS = {
-    "_seal": {"private"},
-    # weights: unit data, which are public; neighbours: for check and audit only; rehearsal: made-up
-    # data, which it writes itself.
-    "bind": {"oracle", "normal_form", "not_private", "weights", "neighbours", "rehearsal"},
+    "_seal": {"model.private"},
+    "bind": {
+        "run.oracle",
+        "model.normal_form",
+        "verify.not_private",
+        "verify.worst_neighbour",  # for check and audit only
+        "sensitivity.private_weights",  # unit data, which are public
+        "sensitivity.rehearsal",  # made-up data, which it writes itself
+    },
     "default_rng": set(),
-    "random": {"noise"},
-    "Philox": {"noise"},
-    "SeedSequence": {"noise"},
+    "random": {"privacy.noise"},
+    "Philox": {"privacy.noise"},
+    "SeedSequence": {"privacy.noise"},
     "Generator": set(),
-    "urandom": {"noise"},
-    "get_problem_data": {"canonical"},
+    "urandom": {"privacy.noise"},
+    "get_problem_data": {"model.canonical"},
 }
+# Room -> what no file in it may import.
+FORBIDDEN = {
+    "algorithms": (
+        "dpcvx.model.private", "dpcvx.privacy.mechanism", "dpcvx.privacy.accounts",
+        "dpcvx.privacy.ledger", "dpcvx.sensitivity.release_once", "os",
+    ),
+}  # fmt: skip
 
 
-@functools.cache
-def modules():
-    """Their names and syntax trees."""
-    return tuple(
-        (path.relative_to(PACKAGE).with_suffix("").as_posix().replace("/", "."), ast.parse(text))
-        for path in sorted(PACKAGE.rglob("*.py"))
-        for text in [path.read_text()]
-    )
+def test_rooms_import_only_what_stands_below_and_no_files_form_a_circle():
+    assert faults() == []
 
 
-def imported(name, tree):
-    """Absolute dotted names that a module imports."""
-    package = ["dpcvx", *name.split(".")[:-1]]
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = package[: len(package) - node.level + 1] if node.level else []
-            stem = ".".join([*base, *([node.module] if node.module else [])])
-            yield stem
-            yield from (f"{stem}.{alias.name}" for alias in node.names)
+def test_there_are_at_most_nine_rooms():
+    assert len(ROOMS) <= 9
+    assert {p.name for p in PACKAGE.iterdir() if p.is_dir() and p.name != "__pycache__"} < {*ROOMS}
 
 
-@functools.cache
-def imports():
-    """Every pair of a module and what it imports."""
-    return tuple((name, line) for name, tree in modules() for line in imported(name, tree))
+@pytest.fixture
+def house(tmp_path):
+    """A package of two rooms in order."""
+    files = {
+        "__init__": "from .run import loop",
+        "run/__init__": '"""Above."""',
+        "run/loop": "from ..model import layout",
+        "run/report": "",
+        "model/__init__": '"""Below."""',
+        "model/layout": "import numpy",
+    }
+
+    def build(changes):
+        for name, text in {**files, **changes}.items():
+            path = tmp_path / "dpcvx" / f"{name}.py"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        return tmp_path / "dpcvx"
+
+    return build
 
 
-@functools.cache
-def touched():
-    """Every pair of a module and an attribute that it names."""
-    return frozenset(
-        (name, node.attr)
-        for name, tree in modules()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Attribute)
-    )
+@pytest.mark.parametrize(
+    ("file", "text", "fault"),
+    [
+        ("run/report", "", None),
+        ("model/layout", "from ..run import loop", "model.layout imports run.loop, which"),
+        ("model/layout", "from ..run.loop import f", "model.layout imports run.loop, which"),
+        ("model/layout", "def f():\n    import dpcvx.run.loop", "model.layout imports run.loop"),
+        (
+            "model/layout",
+            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from ..run.loop import f",
+            "model.layout imports run.loop, which",
+        ),
+        ("model/layout", "from ..run import word", "model.layout imports run, which"),
+        ("model/layout", "from .. import run", "model.layout imports run, which"),
+        ("attic/box", "", "attic is no room"),
+        ("model/layout", "from . import other", "model.layout, model.other import each other"),
+    ],
+)
+def test_the_check_of_rooms_finds_what_breaks_their_order(house, file, text, fault):
+    found = faults(house({file: text, "model/other": "from . import layout"}))
+    assert found == [] if fault is None else any(line.startswith(fault) for line in found)
+
+
+def test_contributing_draws_the_rooms_as_they_are():
+    drawn = (PACKAGE.parent / "CONTRIBUTING.md").read_text()
+    assert picture() in drawn, "python -m tests.rooms prints the picture that belongs there"
+
+
+def covered(found, allowed):
+    """Whether the modules are those of the rooms and files, and each of these has one."""
+    by = {name: [a for a in allowed if name == a or name.startswith(f"{a}.")] for name in found}
+    assert all(by.values()), {name for name, rules in by.items() if not rules}
+    unused = allowed - {rule for rules in by.values() for rule in rules}
+    assert not unused, f"no longer needed: {unused}"
 
 
 @pytest.mark.parametrize("target", IMPORTERS)
-def test_only_listed_modules_import(target):
-    found = {name for name, line in imports() if line == target or line.startswith(target + ".")}
-    assert found == IMPORTERS[target]
+def test_only_listed_rooms_import(target):
+    found = {n for n, line in imports() if line == target or line.startswith(target + ".")}
+    inside = target.removeprefix("dpcvx.")
+    covered(found - {inside}, IMPORTERS[target])
 
 
 @pytest.mark.parametrize("attribute", TOUCHERS)
-def test_only_listed_modules_touch(attribute):
-    found = {name for name, touches in touched() if touches == attribute}
-    assert found == TOUCHERS[attribute]
+def test_only_listed_rooms_touch(attribute):
+    found = {
+        name
+        for name, (_, tree) in modules().items()
+        if any(isinstance(n, ast.Attribute) and n.attr == attribute for n in ast.walk(tree))
+    }
+    covered(found, TOUCHERS[attribute])
 
 
-def test_algorithms_know_neither_data_nor_noise():
-    forbidden = (
-        "dpcvx.oracle", "dpcvx.private", "dpcvx.mechanism", "dpcvx.noise", "dpcvx.publication",
-        "dpcvx.ledger", "numpy.random", "os", "random", "secrets",
-    )  # fmt: skip
-    for name, tree in modules():
-        if name.startswith("algorithms."):
-            for line in imported(name, tree):
-                assert not line.startswith(forbidden), (name, line)
-            touched = {n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute)}
-            assert "random" not in touched, name
-
-
-releases = pytest.mark.parametrize("release", ["each step", "once"])
+@pytest.mark.parametrize("room", FORBIDDEN)
+def test_rooms_that_know_neither_data_nor_noise(room):
+    for name, line in imports():
+        if name.startswith(f"{room}."):
+            assert not any(line == f or line.startswith(f"{f}.") for f in FORBIDDEN[room]), (
+                name,
+                line,
+            )
 
 
 def test_an_agents_turn_takes_an_oracle_and_nothing_private():
@@ -157,115 +170,9 @@ def test_an_agents_turn_takes_an_oracle_and_nothing_private():
 
 
 def test_no_module_logs_or_prints_on_its_own():
-    for name, tree in modules():
+    for name, (path, tree) in modules().items():
         calls = {
             n.func.id for n in ast.walk(tree) if isinstance(n, ast.Call) and hasattr(n.func, "id")
         }
         assert "print" not in calls, name
-        assert "logging" not in set(imported(name, tree)), name
-
-
-@releases
-def test_planning_reads_no_data(release):
-    def explode():
-        raise AssertionError("read")
-
-    x = cp.Variable(2, name="x")
-    secret = dp.Private(explode, shape=2, name="d", adjacency=dp.Within(1.0))
-    problem = dp.Problem([dp.Agent(cp.Minimize(cp.sum_squares(x - secret)))])
-    plan = problem.plan(rounds=3, epsilon=1.0, delta=1e-6, release=release)
-    assert "no data have been read" in str(plan)
-    with pytest.raises(dp.DataError, match="raised AssertionError"):
-        plan.run()
-
-
-@releases
-def test_a_verbose_run_prints_nothing_private(capsys, caplog, release):
-    given = power_line()
-    plan = given.problem.plan(dp.ADMM(), rounds=5, epsilon=1.0, delta=1e-6, release=release)
-    with caplog.at_level(logging.DEBUG):
-        plan.run(verbose=True)
-    printed = capsys.readouterr()
-    text = printed.out + printed.err + caplog.text
-    assert "guarantee" in text
-    for value in np.concatenate(given.secrets):
-        assert f"{value:.6f}" not in text
-        assert repr(float(value)) not in text
-
-
-def test_objects_behind_the_door_neither_print_nor_pickle_data():
-    from dpcvx.executors.serial import Serial
-
-    given = power_line()
-    plan = given.problem.plan(dp.ADMM(), rounds=1, epsilon=1.0, delta=1e-6)
-    kept = []
-
-    class Peek(Serial):
-        def close(self):
-            kept.extend(self._agents)
-            super().close()
-
-    plan.run(executor=Peek())
-    for worker in kept:
-        for inner in (worker, worker._oracle, worker._oracle._objective):
-            shown = repr(inner) + str(inner)
-            assert all(f"{v:.6f}" not in shown for s in given.secrets for v in s)
-            with pytest.raises(TypeError, match="private data"):
-                pickle.dumps(inner)
-
-
-def test_data_that_were_released_once_are_let_go(monkeypatch):
-    from dpcvx import oracle
-    from dpcvx.executors.serial import Serial
-
-    given = power_line()
-    plan = given.problem.plan(dp.ADMM(), rounds=1, epsilon=1.0, delta=1e-6, release="once")
-    unseal, read, left = oracle.unseal, [], []
-
-    def watched(source, spec):
-        values = unseal(source, spec).copy()
-        read.append(weakref.ref(values))
-        return values
-
-    class Peek(Serial):
-        def close(self):
-            left.extend(ref() for ref in read)
-            super().close()
-
-    monkeypatch.setattr(oracle, "unseal", watched)
-    plan.run(executor=Peek())
-    assert left == [None, None]
-
-
-@pytest.mark.parametrize(
-    "bad",
-    [
-        np.array([31415.92653, np.nan]),
-        np.array([31415.92653, 1.0, 2.0]),
-        np.array([-31415.92653, 1.0]),
-        ["31415.92653", "secret words"],
-        lambda: 1 / (31415.92653 - 31415.92653),
-        lambda: [][31415],
-    ],
-    ids=["nan", "shape", "sign", "text", "raises", "index"],
-)
-@releases
-def test_bad_data_spend_nothing_and_show_nothing(bad, release):
-    x = cp.Variable(2, name="x")
-    secret = dp.Private(shape=2, name="d", adjacency=dp.Within(1.0), nonneg=True)
-    problem = dp.Problem([dp.Agent(cp.Minimize(cp.sum_squares(x - secret)), name="a")])
-    plan = problem.plan(rounds=3, epsilon=1.0, delta=1e-6, release=release)
-    with pytest.raises(dp.DataError, match="'d'") as caught:
-        plan.run(data={secret: bad})
-    trace = "".join(traceback.format_exception(caught.value))
-    chain = [caught.value.__cause__, caught.value.__context__]
-    assert chain == [None, None]
-    assert "31415.9" not in str(caught.value)
-    assert "secret words" not in trace
-
-
-def test_the_check_for_leaks_can_find_one():
-    values = np.array([0.123456789])
-    assert contains({"leak": 0.123456789}, values)
-    assert contains(np.array([0.123456789]), values)
-    assert not contains({"leak": 0.5}, values)
+        assert "logging" not in set(imported(name, path, tree)), name

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import dpcvx as dp
-from dpcvx.accounting import Composition, gaussian_multiplier, laplace_multiplier
-from dpcvx.entries import Entry
-from dpcvx.ledger import Account, Budget
-from dpcvx.mechanism import Calibrated
+from dpcvx.privacy.accounting import Composition, gaussian_multiplier, laplace_multiplier
+from dpcvx.privacy.accounts import Account, Budget
+from dpcvx.privacy.entries import Entry
+from dpcvx.privacy.mechanism import Calibrated
 from tests.instances import household_tariff, overlapping_slices, power_line
-from tests.test_journal import cut, ends, put
-from tests.test_resume import book, full, planned, problem, same, same_ledger
+from tests.privacy.test_ledger_file import cut, ends, put
+from tests.run.test_resume import book, full, planned, problem, same, same_ledger
 
 KINDS = {"gaussian": dp.Gaussian, "laplace": dp.Laplace}
 kinds = pytest.mark.parametrize("kind", KINDS)

@@ -6,7 +6,7 @@ import cvxpy as cp
 import numpy as np
 import pytest
 
-from dpcvx.projection import Ball, Minimisation, ProximalStep, Simplex
+from dpcvx.solvers.projector import Ball, Minimisation, ProximalStep, Simplex
 from tests import sets
 from tests.steps import Setting
 

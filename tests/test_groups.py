@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 import dpcvx as dp
-from dpcvx.accounting import gaussian_multiplier, laplace_multiplier
-from dpcvx.check import ObservedExit
-from dpcvx.ledger import Account, Budget
-from dpcvx.noise import source_for
-from dpcvx.run import drive_silently, oracle_for, sources_of
+from dpcvx.privacy.accounting import gaussian_multiplier, laplace_multiplier
+from dpcvx.privacy.accounts import Account, Budget
+from dpcvx.privacy.noise import source_for
+from dpcvx.run.loop import drive_silently, oracle_for, sources_of
+from dpcvx.verify.check import ObservedExit
 
 NAMES = ("north", "south", "east")
 ROUNDS = 3

@@ -18,9 +18,10 @@ from rich import inspect as rich_inspect
 from rich.console import Console
 
 import dpcvx as dp
-from dpcvx import oracle, run
-from dpcvx.journal import Journal
-from dpcvx.private import seal, source_of
+from dpcvx.model.private import seal, source_of
+from dpcvx.privacy.ledger_file import Journal
+from dpcvx.run import loop as run
+from dpcvx.run import oracle
 from tests.frames import CANARY, leaks
 
 DATA = np.array([CANARY, -CANARY])

@@ -68,13 +68,6 @@ def test_modules_that_are_run_exist(path):
         assert place.with_suffix(".py").exists() or (place / "__main__.py").exists(), name
 
 
-def test_modules_of_the_table_exist():
-    table = re.findall(r"^\| (`.*?) \|", (ROOT / "CONTRIBUTING.md").read_text(), flags=re.M)
-    named = [name for row in table for name in re.findall(r"`([^`]+)`", row)]
-    assert len(named) > 20
-    assert not [name for name in named if not (ROOT / "dpcvx" / name).exists()]
-
-
 @pytest.mark.parametrize("path", [*TEXTS, *SOURCES], ids=lambda p: p.relative_to(ROOT).as_posix())
 def test_nothing_was_left_for_later(path):
     assert not PLACEHOLDER.findall(path.read_text())

@@ -1,1 +1,1 @@
-"""One method per file, written to read like its paper."""
+"""The methods, one a file, and the public program that they run on."""

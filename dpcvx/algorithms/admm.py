@@ -18,12 +18,12 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ..conic import Outcome
 from ..guard import frameless
-from ..program import Program
+from ..solvers.conic import Outcome
 from .base import Answer, Local, Oracle, Requirements
 from .consensus import Broadcast, ConsensusMethod
 from .penalty import PenaltyRule, as_penalty
+from .program import Program
 
 Array = NDArray[np.float64]
 

@@ -16,13 +16,13 @@ from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arguments import one_of, show
-from ..conic import ConicProgram, Outcome
+from .._arguments import one_of, show
 from ..errors import ModelError, PrivacyError
-from ..last_iterate import LastIterate
-from ..program import LocalProgram, Program
-from ..projection import Contraction, Descent, Minimisation, Projector, ProximalStep
-from ..secret_state import Recipe
+from ..privacy.last_iterate import LastIterate
+from ..sensitivity.kept_vectors import LinearCombination
+from ..solvers.conic import ConicProgram, Outcome
+from ..solvers.projector import Contraction, Descent, Minimisation, Projector, ProximalStep
+from .program import LocalProgram, Program
 
 Array = NDArray[np.float64]
 S = TypeVar("S")
@@ -30,7 +30,7 @@ A = TypeVar("A")
 
 
 class Oracle(Protocol):
-    """What an algorithm's agent side may ask for; answered by `dpcvx.oracle`."""
+    """What an algorithm's agent side may ask for; answered by `dpcvx.run.oracle`."""
 
     def gradient(self, x: Array, through: Contraction | None = None) -> Array:
         """A (noisy) gradient of the agent's objective at x, both of shape (n,).
@@ -47,7 +47,7 @@ class Oracle(Protocol):
         """
         ...
 
-    def keep(self, name: str, recipe: Recipe) -> None:
+    def keep(self, name: str, recipe: LinearCombination) -> None:
         """Make a vector that stays with the agent, from what is known and from exact gradients."""
         ...
 
@@ -73,7 +73,7 @@ class Oracle(Protocol):
 
 
 class Coins(Protocol):
-    """Public randomness, independent of data and noise; answered by `dpcvx.noise`."""
+    """Public randomness, independent of data and noise; answered by `dpcvx.privacy.noise`."""
 
     def below(self, limit: int) -> int:
         """A uniform integer from 0 to ``limit - 1``."""

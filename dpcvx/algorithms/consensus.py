@@ -13,9 +13,9 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..program import Program
 from .base import Algorithm, Residuals
 from .penalty import PenaltyRule, as_penalty
+from .program import Program
 
 Array = NDArray[np.float64]
 A = TypeVar("A")

@@ -31,15 +31,15 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arguments import check_positive, finite, show
+from .._arguments import check_positive, finite, show
 from ..errors import ModelError
 from ..guard import frameless
-from ..program import Program
-from ..projection import Descent, Minimisation
+from ..solvers.projector import Descent, Minimisation
+from .agent_state import AgentState, check_exact, minimisation
 from .base import Local, Oracle, Requirements
-from .neighbours import Graph, Inbox, NeighbourMethod, shared, spread
+from .on_networks import Graph, Inbox, NeighbourMethod, shared, spread
+from .program import Program
 from .step_size import required_smoothness
-from .walker import Walker, check_exact, minimisation
 
 Array = NDArray[np.float64]
 # Power of ten by which D may grow.
@@ -54,7 +54,7 @@ class DecentralizedADMM(NeighbourMethod):
     Parameters
     ----------
     graph : networkx.Graph, Network or {"complete", "ring", "star", "path", "grid"}
-        Who talks to whom; see `dpcvx.network.network`.
+        Who talks to whom; see `dpcvx.algorithms.network.network`.
     D : float, optional
         Inverse step size; four times the largest smoothness constant if omitted.
     zeta : float, optional
@@ -134,8 +134,8 @@ class DecentralizedADMM(NeighbourMethod):
         return replace(self, graph=graph, D=D, zeta=zeta, exact=exact)
 
     def act(
-        self, local: Local, state: Walker, t: int, k: int, message: Inbox, oracle: Oracle
-    ) -> tuple[Walker, Array]:
+        self, local: Local, state: AgentState, t: int, k: int, message: Inbox, oracle: Oracle
+    ) -> tuple[AgentState, Array]:
         """The multipliers, now that all values of the last round are known; then x."""
         assert self.D is not None and self.zeta is not None
         own = shared(state.x, local.program)
@@ -148,8 +148,10 @@ class DecentralizedADMM(NeighbourMethod):
         center = spread(local, state.x, aggregate + lam / D)
         state = replace(state, lam=lam)
         if isinstance(self.exact, Minimisation):
-            return self.moved(local, state, replace(self.exact, D=D), center, oracle)
-        return self.moved(local, state, Descent(center, 1 / D, whole=True), state.x, oracle)
+            return self.projected_step(local, state, replace(self.exact, D=D), center, oracle)
+        return self.projected_step(
+            local, state, Descent(center, 1 / D, whole=True), state.x, oracle
+        )
 
     def __str__(self) -> str:
         values = ", ".join(

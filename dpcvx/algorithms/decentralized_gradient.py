@@ -28,15 +28,15 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arguments import one_of, show, whole
+from .._arguments import is_int, one_of, show
 from ..errors import ModelError
 from ..guard import frameless
-from ..program import Program
-from ..projection import Descent
+from ..solvers.projector import Descent
+from .agent_state import AgentState
 from .base import Local, Oracle, Requirements
-from .neighbours import Graph, Inbox, NeighbourMethod, shared, spread
+from .on_networks import Graph, Inbox, NeighbourMethod, shared, spread
+from .program import Program
 from .step_size import SqrtStep, StepRule, as_step
-from .walker import Walker
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -58,7 +58,7 @@ class DecentralizedGradient(NeighbourMethod):
     aggregate : {"mixing", "mean", "pair", "range"}
         How neighbours' points enter; see the module.
     weights : str
-        Of ``mixing``; see `dpcvx.network.network`.
+        Of ``mixing``; see `dpcvx.algorithms.network.network`.
     coordinates : int, optional
         Number of entries that move in a round, drawn anew for every round and public (72); all of
         them if omitted. Noise covers what these can tell.
@@ -88,7 +88,7 @@ class DecentralizedGradient(NeighbourMethod):
                 f"{', '.join(repr(a) for a in AGGREGATES)}."
             )
 
-        if self.coordinates is not None and not whole(self.coordinates, 1):
+        if self.coordinates is not None and not is_int(self.coordinates, 1):
             raise ModelError(
                 f"dp.DecentralizedGradient(coordinates={show(self.coordinates)}) must be an int of "
                 "at "
@@ -114,8 +114,8 @@ class DecentralizedGradient(NeighbourMethod):
         return replace(self, graph=graph, step=step.resolved(program, step_epsilon))
 
     def act(
-        self, local: Local, state: Walker, t: int, k: int, message: Inbox, oracle: Oracle
-    ) -> tuple[Walker, Array]:
+        self, local: Local, state: AgentState, t: int, k: int, message: Inbox, oracle: Oracle
+    ) -> tuple[AgentState, Array]:
         """One step."""
         rule = as_step(self.step)
         assert rule is not None
@@ -130,7 +130,7 @@ class DecentralizedGradient(NeighbourMethod):
             others = np.delete(np.arange(center.size), only)
             center[others] = state.x[others]
             move = replace(move, only=only)
-        return self.moved(local, state, move, at, oracle)
+        return self.projected_step(local, state, move, at, oracle)
 
     def _aggregated(self, message: Inbox, X: Array, oracle: Oracle) -> Array:
         """The aggregate of the rows of X, of which the last one is the agent's own."""

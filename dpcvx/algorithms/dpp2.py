@@ -27,16 +27,16 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arguments import check_positive, finite, one_of, show
-from ..curvature import smoothness
+from .._arguments import check_positive, finite, one_of, show
 from ..errors import ModelError
 from ..guard import frameless
-from ..network import Network
-from ..program import Program
-from ..secret_state import Recipe
+from ..model.curvature import smoothness
+from ..sensitivity.kept_vectors import LinearCombination
 from .base import Local, Oracle
 from .dpp2_theory import Parameters, theory_parameters, violations
-from .neighbours import Graph, Inbox, Mail, mixed, shared
+from .network import Network
+from .on_networks import Graph, Inbox, NetworkState, mixed, shared
+from .program import Program
 from .secret_points import SecretPointMethod, require_open
 
 Array = NDArray[np.float64]
@@ -75,7 +75,7 @@ class DPP2(SecretPointMethod[Memory]):
     Parameters
     ----------
     graph : networkx.Graph, Network or {"complete", "ring", "star", "path", "grid"}
-        Who talks to whom; see `dpcvx.network.network`.
+        Who talks to whom; see `dpcvx.algorithms.network.network`.
     alpha : float or "theory"
         Step size; with "theory", `alpha`, `beta` and `rho` (which are then left out) satisfy the
         paper's (24) to (27), which makes steps of 1e-4 or less of common problems.
@@ -94,7 +94,7 @@ class DPP2(SecretPointMethod[Memory]):
         Of agents' objectives for which none can be derived, for all admissible data; the guarantee
         then says that it is asserted.
     weights : str
-        W; see `dpcvx.network.network`.
+        W; see `dpcvx.algorithms.network.network`.
     output : {"average", "last", None}
         Which iterate the result reports first: None takes the average under noise, the last
         iterate without. Both are of points with their noise.
@@ -179,7 +179,7 @@ class DPP2(SecretPointMethod[Memory]):
             )
         return max(self.smoothness or 0.0 if M is None else M for M in constants)
 
-    def points(self, server: Mail, sent: Array, t: int) -> Array:
+    def points(self, server: NetworkState, sent: Array, t: int) -> Array:
         """x + w, which y hides from nobody who knows eta and the y before."""
         return sent if t == 1 else self.eta * server.points + sent - np.array(server.first)
 
@@ -195,11 +195,11 @@ class DPP2(SecretPointMethod[Memory]):
         """The new point, of which y leaves; then the gradient there, of which z leaves."""
         program = local.program
         if k == 0:
-            recipe = Recipe(state.x)
+            recipe = LinearCombination(state.x)
             if t > 1:
                 Pz = state.z - mixed(program, state.z, message)
                 center = state.x - self._alpha * state.pull + self.beta * Pz
-                recipe = Recipe(center, slopes={_POINT: -self._alpha})
+                recipe = LinearCombination(center, slopes={_POINT: -self._alpha})
             oracle.keep(_POINT, recipe)
             x = oracle.vector(_POINT)
             n = state.turns + 1

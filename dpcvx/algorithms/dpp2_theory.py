@@ -64,10 +64,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from ..arguments import check_positive, finite, make_plain, show, whole
+from .._arguments import check_positive, finite, is_int, show, store_python_numbers
 from ..errors import ModelError
 from ..guard import frameless
-from ..network import Network
+from .network import Network
 
 Array = NDArray[np.float64]
 
@@ -110,7 +110,7 @@ class Parameters:
             check_positive("Parameters", name, getattr(self, name), optional=False)
         for name in ("c_theta", "gamma"):
             check_positive("Parameters", name, getattr(self, name))
-        make_plain(self, "alpha", "beta", "rho", "c_theta", "gamma")
+        store_python_numbers(self, "alpha", "beta", "rho", "c_theta", "gamma")
 
 
 def violations_of_matrix(P: Array, network: Network | None = None) -> list[str]:
@@ -456,7 +456,7 @@ class Schedule:
 
     def __post_init__(self) -> None:
         for name in ("rounds", "size"):
-            if not whole(getattr(self, name), 1):
+            if not is_int(getattr(self, name), 1):
                 raise ModelError(
                     f"Schedule({name}={show(getattr(self, name))}) must be a whole number of at "
                     "least 1."
@@ -464,7 +464,7 @@ class Schedule:
         for name in ("alpha", "sensitivity", "decay", "u_w", "u_e"):
             check_positive("Schedule", name, getattr(self, name), optional=False)
         _check_smoothness(self.smoothness)
-        make_plain(self, "alpha", "smoothness", "sensitivity", "decay", "u_w", "u_e")
+        store_python_numbers(self, "alpha", "smoothness", "sensitivity", "decay", "u_w", "u_e")
         if self.decay > 1:
             raise ModelError(
                 f"Schedule(decay={show(self.decay)}) would let the noise grow, and the iterates "

@@ -27,19 +27,19 @@ import scipy.linalg as la
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from ..amplification import TwoBlock, step_interval
-from ..arguments import check_positive, one_of, show
-from ..canonical import ConeData
-from ..conic import ConicProgram, Outcome
-from ..coupling import Eliminated, eliminate
-from ..curvature import SLACK, below, convex, smoothness, strong_convexity
+from .._arguments import check_positive, one_of, show
 from ..errors import ModelError, PrivacyError
 from ..guard import frameless
-from ..last_iterate import ORDERS, LastIterate, Order
-from ..program import LocalProgram, Program
-from ..projection import Contraction, Descent
-from ..separable import separable
+from ..model.canonical import ConeData
+from ..model.coupling import Eliminated, eliminate
+from ..model.curvature import SLACK, convex, round_down, smoothness, strong_convexity
+from ..privacy.amplification import TwoBlock, step_interval
+from ..privacy.last_iterate import ORDERS, LastIterate, Order
+from ..solvers.conic import ConicProgram, Outcome
+from ..solvers.projector import Contraction, Descent
+from ..solvers.separable import separable
 from .base import Algorithm, Answer, Coins, Local, Oracle, Requirements, Residuals
+from .program import LocalProgram, Program
 
 Array = NDArray[np.float64]
 
@@ -88,7 +88,7 @@ class Blocks:
         factor = la.cho_factor(stretched)
         columns = np.abs(la.cho_solve(factor, np.eye(holder.n))).sum(axis=0)
         eigenvalues = la.eigvalsh(stretched)
-        least = max(1.0, below(float(eigenvalues[0]), float(eigenvalues[-1])))
+        least = max(1.0, round_down(float(eigenvalues[0]), float(eigenvalues[-1])))
         self.inverse = Contraction(
             partial(la.cho_solve, factor), float(columns.max()) * SLACK, 1.0 / least
         )
@@ -372,7 +372,7 @@ class GradientADMM(Algorithm[Server, Outcome]):
     def amplification(
         self, program: Program, sensitivities: Sequence[float], clipped: bool, rounds: int
     ) -> LastIterate:
-        """By `dpcvx.amplification`, for users' objectives times their number."""
+        """By `dpcvx.privacy.amplification`, for users' objectives times their number."""
         users, public = blocks_of(program)
         blocks = Blocks(program, self.beta, self._eta)
         if not blocks.exact:
@@ -419,7 +419,7 @@ class GradientADMM(Algorithm[Server, Outcome]):
             blocks.rows.A,
             blocks.rows.B,
             nu=times * nu * SLACK,
-            mu=times * min(max(below(mu, nu), 0.0), nu),
+            mu=times * min(max(round_down(mu, nu), 0.0), nu),
             mu_g=blocks.convexity,
             beta=self.beta,
             eta=self._eta,

@@ -19,12 +19,12 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arguments import check_positive
+from .._arguments import check_positive
 from ..guard import frameless
-from ..program import Program
-from ..secret_state import Recipe
+from ..sensitivity.kept_vectors import LinearCombination
 from .base import Local, Oracle
-from .neighbours import Graph, Inbox, mixed, shared
+from .on_networks import Graph, Inbox, mixed, shared
+from .program import Program
 from .secret_points import SecretPointMethod, require_open
 
 Array = NDArray[np.float64]
@@ -62,7 +62,7 @@ class GradientTracking(SecretPointMethod[Tracker]):
     Parameters
     ----------
     graph : networkx.Graph, Network or {"complete", "ring", "star", "path", "grid"}
-        Who talks to whom; see `dpcvx.network.network`.
+        Who talks to whom; see `dpcvx.algorithms.network.network`.
     alpha : float
         Step size.
     ratio : float
@@ -71,7 +71,7 @@ class GradientTracking(SecretPointMethod[Tracker]):
         Of agents' objectives for which none can be derived, for all admissible data; the guarantee
         then says that it is asserted.
     weights : str
-        W; see `dpcvx.network.network`.
+        W; see `dpcvx.algorithms.network.network`.
     output : {"average", "last", None}
         Which iterate the result reports first: None takes the average under noise, the last
         iterate without. Both are of points with their noise.
@@ -116,13 +116,13 @@ class GradientTracking(SecretPointMethod[Tracker]):
             s = oracle.vector(_DIRECTION)
             return replace(state, s=s, mean=mixed(program, state.x, message)), shared(s, program)
         if t == 1:
-            oracle.keep(_POINT, Recipe(state.x))
-            oracle.keep(_DIRECTION, Recipe(state.s, slopes={_POINT: 1.0}))
+            oracle.keep(_POINT, LinearCombination(state.x))
+            oracle.keep(_DIRECTION, LinearCombination(state.s, slopes={_POINT: 1.0}))
         else:
-            oracle.keep(_OLD, Recipe(np.zeros_like(state.x), {_POINT: 1.0}))
-            oracle.keep(_POINT, Recipe(state.mean, {_DIRECTION: -self.alpha}))
+            oracle.keep(_OLD, LinearCombination(np.zeros_like(state.x), {_POINT: 1.0}))
+            oracle.keep(_POINT, LinearCombination(state.mean, {_DIRECTION: -self.alpha}))
             heard = mixed(program, state.s, message)
-            oracle.keep(_DIRECTION, Recipe(heard, slopes={_POINT: 1.0, _OLD: -1.0}))
+            oracle.keep(_DIRECTION, LinearCombination(heard, slopes={_POINT: 1.0, _OLD: -1.0}))
         x = oracle.vector(_POINT)
         n = state.turns + 1
         average = state.average + (x - state.average) / n

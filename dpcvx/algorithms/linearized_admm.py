@@ -19,15 +19,15 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arguments import countable, one_of, positive_finite, show
-from ..conic import Outcome
+from .._arguments import countable, one_of, positive_finite, show
 from ..errors import ModelError
 from ..guard import frameless
-from ..program import Program
-from ..projection import ProximalStep
+from ..solvers.conic import Outcome
+from ..solvers.projector import ProximalStep
 from .base import Answer, Local, Oracle, Requirements
 from .consensus import Broadcast, ConsensusMethod
 from .penalty import PenaltyRule, as_penalty
+from .program import Program
 from .step_size import SmoothStep, SqrtStep, StepRule, as_step, smooth_constant
 
 Array = NDArray[np.float64]

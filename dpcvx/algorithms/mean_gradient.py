@@ -17,13 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..guard import frameless
-from ..program import LocalProgram, Program
-from ..projection import Descent
+from ..solvers.projector import Descent
+from .agent_state import AgentState, projected_step
 from .base import Local, Oracle, Requirements, Residuals
-from .neighbours import require_whole, shared, spread
+from .on_networks import require_whole, shared, spread
+from .program import LocalProgram, Program
 from .step_size import SqrtStep, StepRule, as_step
-from .summed import Desk, Heard, SecretSharing, SummedMethod
-from .walker import Walker, moved
+from .summed import Heard, SecretSharing, ServerState, SummedMethod
 
 Array = NDArray[np.float64]
 
@@ -74,11 +74,11 @@ class MeanGradient(SummedMethod):
         """Not where the sum is all that anybody hears."""
         return self.sharing is None
 
-    def residuals(self, server: Desk) -> Residuals:
+    def residuals(self, server: ServerState) -> Residuals:
         """How far agents are from their mean; from secret sums, how far the mean has moved."""
         if server.terms is None:
-            moved = server.dual / len(server.names)
-            return Residuals(moved, server.dual, moved, 0.0)
+            change = server.dual / len(server.names)
+            return Residuals(change, server.dual, change, 0.0)
         gaps = np.array(server.terms) - server.residual / len(server.names)
         largest = float(np.abs(gaps).max(initial=0.0))
         return Residuals(float(np.linalg.norm(gaps)), server.dual, largest, 0.0)
@@ -91,12 +91,14 @@ class MeanGradient(SummedMethod):
         """The shared variables."""
         return shared(x, local)
 
-    def advance(self, local: Local, state: Walker, t: int, heard: Heard, oracle: Oracle) -> Walker:
+    def advance(
+        self, local: Local, state: AgentState, t: int, heard: Heard, oracle: Oracle
+    ) -> AgentState:
         """One step from the mean."""
         rule = as_step(self.step)
         assert rule is not None
         mean = spread(local, state.x, heard.residual / heard.agents)
-        return moved(local, state, Descent(mean, rule.eta(t), whole=True), mean, oracle)
+        return projected_step(local, state, Descent(mean, rule.eta(t), whole=True), mean, oracle)
 
     def __str__(self) -> str:
         how = "" if self.sharing is None else ", sums by secret sharing"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Protocol, Self
 
-from ..arguments import finite, positive_finite, show, whole
+from .._arguments import finite, is_int, positive_finite, show
 from ..errors import ModelError
 from ..guard import frameless
 
@@ -66,7 +66,7 @@ class GrowingPenalty:
 
     def __post_init__(self) -> None:
         _positive("c1", self.c1)
-        if not whole(self.Tc, 1):
+        if not is_int(self.Tc, 1):
             raise ModelError(f"dp.GrowingPenalty(Tc={show(self.Tc)}) must be an int of at least 1.")
         check_step_epsilon("dp.GrowingPenalty", self.epsilon)
         if not (finite(self.c2) and self.c2 >= 0):

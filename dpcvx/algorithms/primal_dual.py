@@ -21,13 +21,13 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arguments import check_positive
+from .._arguments import check_positive
 from ..guard import frameless
-from ..program import Program
-from ..projection import Descent
+from ..solvers.projector import Descent
+from .agent_state import AgentState
 from .base import Local, Oracle, Requirements
-from .neighbours import Graph, Inbox, NeighbourMethod, mixed
-from .walker import Walker
+from .on_networks import Graph, Inbox, NeighbourMethod, mixed
+from .program import Program
 
 Array = NDArray[np.float64]
 
@@ -40,13 +40,13 @@ class PrimalDual(NeighbourMethod):
     Parameters
     ----------
     graph : networkx.Graph, Network or {"complete", "ring", "star", "path", "grid"}
-        Who talks to whom; see `dpcvx.network.network`.
+        Who talks to whom; see `dpcvx.algorithms.network.network`.
     eta : float
         Step size.
     gamma, omega : float
         Weights of the differences between neighbours, and of the sum of these over the rounds.
     weights : str
-        W; see `dpcvx.network.network`.
+        W; see `dpcvx.algorithms.network.network`.
     output : {"average", "last", None}
         Which iterate the result reports first: None takes the average under noise, the last
         iterate without.
@@ -79,15 +79,17 @@ class PrimalDual(NeighbourMethod):
         return replace(self, graph=self.network_of(program, self.weights))
 
     def act(
-        self, local: Local, state: Walker, t: int, k: int, message: Inbox, oracle: Oracle
-    ) -> tuple[Walker, Array]:
+        self, local: Local, state: AgentState, t: int, k: int, message: Inbox, oracle: Oracle
+    ) -> tuple[AgentState, Array]:
         """One step; `lam` is v, of the shared variables in the agent's order."""
         at = local.program.shared
         Px = (state.x - mixed(local.program, state.x, message))[at]
         center = state.x.copy()
         center[at] -= self.eta * (self.gamma * Px + self.omega * state.lam)
         state = replace(state, lam=state.lam + self.eta * self.omega * Px)
-        return self.moved(local, state, Descent(center, self.eta, whole=True), state.x, oracle)
+        return self.projected_step(
+            local, state, Descent(center, self.eta, whole=True), state.x, oracle
+        )
 
     def __str__(self) -> str:
         values = ", ".join(f"{n} = {getattr(self, n):.6g}" for n in ("eta", "gamma", "omega"))

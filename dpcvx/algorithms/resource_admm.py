@@ -21,16 +21,16 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from ..arguments import check_positive, finite, show
-from ..curvature import smoothness, strong_convexity
+from .._arguments import check_positive, finite, show
 from ..errors import ModelError
 from ..guard import frameless
-from ..program import LocalProgram, Program
-from ..projection import Descent, Minimisation
+from ..model.curvature import smoothness, strong_convexity
+from ..solvers.projector import Descent, Minimisation
+from .agent_state import AgentState, check_exact, minimisation, projected_step
 from .base import Local, Oracle, Requirements
+from .program import LocalProgram, Program
 from .step_size import required_smoothness
 from .summed import Heard, SecretSharing, SummedMethod
-from .walker import Walker, check_exact, minimisation, moved
 
 Array = NDArray[np.float64]
 # Equalities that are missed by no more than this have a solution.
@@ -189,7 +189,9 @@ class ResourceADMM(SummedMethod):
         """``A_i x_i``."""
         return np.asarray(_columns(local) @ x)
 
-    def advance(self, local: Local, state: Walker, t: int, heard: Heard, oracle: Oracle) -> Walker:
+    def advance(
+        self, local: Local, state: AgentState, t: int, heard: Heard, oracle: Oracle
+    ) -> AgentState:
         """The multipliers, now that the sum of the last round is known; then x."""
         assert self.D is not None and self.zeta is not None
         A, r, lam = _columns(local.program), heard.residual, state.lam
@@ -199,8 +201,10 @@ class ResourceADMM(SummedMethod):
         center = state.x + A.T @ (lam - rho * r) / self.D
         state = replace(state, lam=lam)
         if isinstance(self.exact, Minimisation):
-            return moved(local, state, self.exact, center, oracle)
-        return moved(local, state, Descent(center, 1 / self.D, whole=True), state.x, oracle)
+            return projected_step(local, state, self.exact, center, oracle)
+        return projected_step(
+            local, state, Descent(center, 1 / self.D, whole=True), state.x, oracle
+        )
 
     def __str__(self) -> str:
         how = ", exact steps" if self.exact else ""

@@ -7,12 +7,12 @@ from typing import Generic, Literal, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..conic import Outcome
 from ..errors import ModelError
-from ..program import Program
-from ..projection import Projector
+from ..solvers.conic import Outcome
+from ..solvers.projector import Projector
 from .base import Answer, Requirements
-from .neighbours import MailMethod
+from .on_networks import NetworkMethod
+from .program import Program
 
 Array = NDArray[np.float64]
 
@@ -34,7 +34,7 @@ class Shown(Protocol):
 A = TypeVar("A", bound=Shown)
 
 
-class SecretPointMethod(MailMethod[A], Generic[A]):
+class SecretPointMethod(NetworkMethod[A], Generic[A]):
     """Abstract: a point leaves, then a vector made of gradients at secret points.
 
     A frozen dataclass with the fields below. The first point is the public start.

@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Protocol, Self
 
-from ..arguments import check_positive, finite, positive_finite, show
-from ..curvature import smoothness, strong_convexity
+from .._arguments import check_positive, finite, positive_finite, show
 from ..errors import ModelError
 from ..guard import frameless
-from ..program import Program
+from ..model.curvature import smoothness, strong_convexity
 from .penalty import check_step_epsilon
+from .program import Program
 
 
 class StepRule(Protocol):

@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arguments import show
-from ..conic import Outcome
+from .._arguments import show
 from ..errors import DataError, ModelError
-from ..program import LocalProgram, Program
-from ..secret_sharing import Encoding, SecretSum, Share
+from ..privacy.secret_sharing import Encoding, SecretSum, Share
+from ..solvers.conic import Outcome
+from .agent_state import AgentState, initial
 from .base import Algorithm, Answer, Local, Oracle, Residuals
-from .walker import Walker, standing
+from .program import LocalProgram, Program
 
 Array = NDArray[np.float64]
 
@@ -67,7 +67,7 @@ class Heard:
 
 
 @dataclass(frozen=True, eq=False)
-class Desk:
+class ServerState:
     """The server side.
 
     Attributes
@@ -99,11 +99,11 @@ class Desk:
 class Member:
     """State of an agent: its point, and the share it keeps until the next exchange."""
 
-    walker: Walker
+    walker: AgentState
     kept: Share | None = None
 
 
-class SummedMethod(Algorithm[Desk, Member]):
+class SummedMethod(Algorithm[ServerState, Member]):
     """Abstract: a frozen dataclass with the fields `sharing` and `output`."""
 
     sharing: SecretSharing | None
@@ -122,7 +122,9 @@ class SummedMethod(Algorithm[Desk, Member]):
         """What the sum should be, shape (m,)."""
 
     @abc.abstractmethod
-    def advance(self, local: Local, state: Walker, t: int, heard: Heard, oracle: Oracle) -> Walker:
+    def advance(
+        self, local: Local, state: AgentState, t: int, heard: Heard, oracle: Oracle
+    ) -> AgentState:
         """One local step, given the sum less its target."""
 
     def check(self, name: str) -> None:
@@ -154,19 +156,19 @@ class SummedMethod(Algorithm[Desk, Member]):
         encoding = Encoding(sharing.limit, sharing.resolution, len(names))
         return SecretSum(names, encoding, self.target(program).shape)
 
-    def start_server(self, program: Program) -> Desk:
+    def start_server(self, program: Program) -> ServerState:
         """The sum at the public starting points."""
         c = self.target(program)
         total = np.sum([self.sent(local, local.start) for local in program.agents], axis=0)
         names = tuple(local.name for local in program.agents)
-        return Desk(names, total - c, c, sums=self.sums(program))
+        return ServerState(names, total - c, c, sums=self.sums(program))
 
     def start_agent(self, local: Local) -> Member:
         """x at the public start, zero multipliers."""
         start = local.program.start
-        return Member(standing(start, self.sent(local.program, start).size))
+        return Member(initial(start, self.sent(local.program, start).size))
 
-    def send(self, server: Desk, t: int, k: int) -> tuple[Desk, list[Any]]:
+    def send(self, server: ServerState, t: int, k: int) -> tuple[ServerState, list[Any]]:
         """The last sum; then, to each agent, the shares for it."""
         if k == 0:
             sums = None if server.sums is None else replace(server.sums, round=t)
@@ -202,7 +204,7 @@ class SummedMethod(Algorithm[Desk, Member]):
         kept = next(share for share in shares if share.receiver == name)
         return Member(walker, kept), tuple(share for share in shares if share is not kept)
 
-    def receive(self, server: Desk, t: int, k: int, replies: Sequence[Any]) -> Desk:
+    def receive(self, server: ServerState, t: int, k: int, replies: Sequence[Any]) -> ServerState:
         """Add up, or pass the shares on."""
         if server.sums is not None and k == 0:
             return replace(server, passed=tuple(replies))
@@ -212,7 +214,7 @@ class SummedMethod(Algorithm[Desk, Member]):
         terms = tuple(replies) if server.sums is None else None
         return replace(server, residual=residual, dual=dual, terms=terms)
 
-    def residuals(self, server: Desk) -> Residuals:
+    def residuals(self, server: ServerState) -> Residuals:
         """How far the sum is from its target, and its change since the round before."""
         gap = server.residual
         largest = float(np.abs(gap).max(initial=0.0))

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import dpcvx as dp
-from dpcvx.ex_post import Kind
+from dpcvx.verify.ex_post import Kind
 from problems.census.records import Records
 from problems.census.study import data_of
 

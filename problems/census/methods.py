@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 import dpcvx as dp
-from dpcvx.accounting import Composition, gaussian_multiplier, laplace_multiplier
-from dpcvx.mechanism import Calibrated
-from dpcvx.network import random_network
+from dpcvx.algorithms.network import random_network
+from dpcvx.privacy.accounting import Composition, gaussian_multiplier, laplace_multiplier
+from dpcvx.privacy.mechanism import Calibrated
 from problems.census.study import Census
 
 Noise = Literal["Laplace", "Gaussian"]

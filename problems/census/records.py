@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from dpcvx.arguments import whole
+from dpcvx._arguments import is_int
 from problems.census.columns import COLUMNS, NAMES, normalised
 from problems.census.errors import CensusError
 
@@ -96,7 +96,7 @@ def made_records(count: int, *, seed: int = 0) -> Records:
     CensusError
         If `count` is not a positive whole number.
     """
-    if not whole(count, 1):
+    if not is_int(count, 1):
         raise CensusError(f"count={count!r} must be a whole number of at least 1.")
     rng = np.random.default_rng(seed)
     table = np.empty((count, len(COLUMNS)))
@@ -135,7 +135,7 @@ def shared_out(records: Records, agents: int, each: int = 100, *, seed: int = 0)
     CensusError
         If there are too few records to leave one for the test.
     """
-    if not whole(agents, 1) or not whole(each, 1) or agents * each >= records.count:
+    if not is_int(agents, 1) or not is_int(each, 1) or agents * each >= records.count:
         raise CensusError(
             f"{records.count} records are not enough for {agents!r} agents with {each!r} each and "
             "one to test: use more records, fewer agents, or smaller shares."

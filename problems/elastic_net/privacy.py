@@ -1,7 +1,7 @@
 """What users lose: if every iterate is visible, and if an observer learns the last one only.
 
-By the formulas of `dpcvx.amplification`. Plans state the same of their runs, for the observer that
-they are made for.
+By the formulas of `dpcvx.privacy.amplification`. Plans state the same of their runs, for the
+observer that they are made for.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcvx.accounting import Composition
-from dpcvx.amplification import (
+from dpcvx.privacy.accounting import Composition
+from dpcvx.privacy.amplification import (
     corollary_6_2,
     corollary_7_3,
     permuted,

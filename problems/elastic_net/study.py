@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import dpcvx as dp
-from dpcvx.arguments import positive_finite
-from dpcvx.last_iterate import Order
+from dpcvx._arguments import positive_finite
+from dpcvx.privacy.last_iterate import Order
 from problems.elastic_net.setting import C1, C2, Setting
 from problems.elastic_net.users import Users
 

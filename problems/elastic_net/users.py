@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import dpcvx as dp
-from dpcvx.arguments import finite, positive_finite, whole
+from dpcvx._arguments import finite, is_int, positive_finite
 
 Floats = NDArray[np.float64]
 
@@ -74,7 +74,7 @@ def made_users(
     dp.ModelError
         If an argument is out of range.
     """
-    if not whole(users, 1) or not whole(size, 5):
+    if not is_int(users, 1) or not is_int(size, 5):
         raise dp.ModelError(
             f"users={users!r} and size={size!r} must be whole numbers, of users at least 1 and of "
             "features at least 5, the first fifth of which decides the targets."

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import dpcvx as dp
-from dpcvx.arguments import positive_finite, whole
+from dpcvx._arguments import is_int, positive_finite
 from problems.logistic_regression.errors import DatasetError
 
 Floats = NDArray[np.float64]
@@ -92,7 +92,7 @@ class Dataset:
                 f"Training records of '{self.name}' have {self.train.features.shape[1]} features, "
                 f"test records {self.test.features.shape[1]}: one model cannot take both."
             )
-        if not whole(self.classes, 2):
+        if not is_int(self.classes, 2):
             raise DatasetError(f"classes={self.classes!r} must be an int of at least 2.")
         for part in (self.train, self.test):
             if part.labels.min() < 0 or part.labels.max() >= self.classes:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 import dpcvx as dp
 from dpcvx.algorithms.penalty import PenaltyRule, as_penalty
 from dpcvx.algorithms.step_size import StepRule, as_step
-from dpcvx.executors.serial import Serial
+from dpcvx.run.executors.serial import Serial
 from problems.logistic_regression.metrics import Metrics
 from problems.logistic_regression.sensitivity import worst_case
 from problems.logistic_regression.study import LogisticRegression

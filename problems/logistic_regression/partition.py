@@ -13,7 +13,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcvx.arguments import positive_finite, whole
+from dpcvx._arguments import is_int, positive_finite
 from problems.logistic_regression.dataset import Dataset
 from problems.logistic_regression.errors import DatasetError
 
@@ -61,7 +61,7 @@ class Partition:
                 f"Partition(kind={self.kind!r}) is unknown; write one of {get_args(Kind)}."
             )
         needed = self.kind != "writer" or self.agents is not None
-        if (needed and not whole(self.agents, 1)) or not whole(self.seed, 0):
+        if (needed and not is_int(self.agents, 1)) or not is_int(self.seed, 0):
             raise DatasetError(
                 f"Partition(agents={self.agents!r}, seed={self.seed!r}) takes a number of agents "
                 "of at least 1 and a nonnegative seed; only kind='writer' finds the agents itself."

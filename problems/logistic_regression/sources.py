@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcvx.arguments import positive_finite
+from dpcvx._arguments import positive_finite
 from problems.logistic_regression.arrays import read_arrays
 from problems.logistic_regression.dataset import (
     Dataset,

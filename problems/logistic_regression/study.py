@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import dpcvx as dp
-from dpcvx.arguments import finite, positive_finite
+from dpcvx._arguments import finite, positive_finite
 from problems.logistic_regression.dataset import Dataset
 from problems.logistic_regression.errors import DatasetError
 

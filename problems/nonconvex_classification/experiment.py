@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 import dpcvx as dp
 from dpcvx.algorithms.dpp2_theory import Parameters, Schedule, claimed_epsilon, disagreement_rate
 from dpcvx.algorithms.dpp2_theory import epsilon as corrected_epsilon
-from dpcvx.algorithms.neighbours import Mail
-from dpcvx.network import Network
+from dpcvx.algorithms.network import Network
+from dpcvx.algorithms.on_networks import NetworkState
 from problems.nonconvex_classification.measures import Measures
 from problems.nonconvex_classification.methods import Algorithm, Choice, Method
 from problems.nonconvex_classification.networks import geometric_network
@@ -237,7 +237,7 @@ class _Overheard(dp.DPP2):
 
     heard: list[Floats] = field(default_factory=list, compare=False, repr=False)
 
-    def points(self, server: Mail, sent: Floats, t: int) -> Floats:
+    def points(self, server: NetworkState, sent: Floats, t: int) -> Floats:
         self.heard.append(sent.copy())
         return super().points(server, sent, t)
 

@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 import dpcvx as dp
-from dpcvx.accounting import gaussian_multiplier, laplace_multiplier
-from dpcvx.network import Network
+from dpcvx.algorithms.network import Network
+from dpcvx.privacy.accounting import gaussian_multiplier, laplace_multiplier
 
 Rule = Literal["dpp2", "tracking", "primal-dual", "gradient"]
 Algorithm = dp.DPP2 | dp.GradientTracking | dp.PrimalDual | dp.DecentralizedGradient

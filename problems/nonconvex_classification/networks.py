@@ -5,8 +5,8 @@ from __future__ import annotations
 import networkx as nx
 import numpy as np
 
-from dpcvx.arguments import positive_finite, whole
-from dpcvx.network import Network, network
+from dpcvx._arguments import is_int, positive_finite
+from dpcvx.algorithms.network import Network, network
 from problems.nonconvex_classification.errors import ClassificationError
 
 # Number of graphs that are drawn before giving up.
@@ -32,7 +32,7 @@ def geometric_network(
     edges : int, optional
         Draw on until there are as many: 255 in the paper.
     weights : str
-        See `dpcvx.network.network`.
+        See `dpcvx.algorithms.network.network`.
     seed : int
 
     Raises
@@ -40,7 +40,7 @@ def geometric_network(
     ClassificationError
         If a number is outside its range, or no such network is found.
     """
-    if not whole(agents, 2) or not positive_finite(radius) or not whole(seed, 0):
+    if not is_int(agents, 2) or not positive_finite(radius) or not is_int(seed, 0):
         raise ClassificationError(
             f"agents={agents!r} must be a whole number of at least 2, radius={radius!r} a positive "
             f"one, and seed={seed!r} a whole one of at least 0."

@@ -12,7 +12,7 @@ import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcvx.arguments import check_positive
+from dpcvx._arguments import check_positive
 
 Floats = NDArray[np.float64]
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import dpcvx as dp
-from dpcvx.arguments import finite, positive_finite, whole
+from dpcvx._arguments import finite, is_int, positive_finite
 from problems.nonconvex_classification.errors import ClassificationError
 
 Floats = NDArray[np.float64]
@@ -87,7 +87,7 @@ def made_quadratics(
     ClassificationError
         If a number is outside its range.
     """
-    if not whole(agents, 1) or not whole(size, 2):
+    if not is_int(agents, 1) or not is_int(size, 2):
         raise ClassificationError(
             f"agents={agents!r} must be a whole number of at least 1, and size={size!r} of at "
             "least 2: both ends of the range occur among the eigenvalues."

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from dpcvx.arguments import finite, positive_finite, whole
+from dpcvx._arguments import finite, is_int, positive_finite
 from problems.nonconvex_classification.errors import ClassificationError
 from problems.nonconvex_classification.penalty import Penalty
 
@@ -123,7 +123,7 @@ def made_shares(
     """
     rest = (penalty or Penalty()).smoothness
     for name, value in (("agents", agents), ("each", each), ("size", size)):
-        if not whole(value, 1):
+        if not is_int(value, 1):
             raise ClassificationError(f"{name}={value!r} must be a whole number of at least 1.")
     if not positive_finite(smoothness) or smoothness <= rest:
         raise ClassificationError(

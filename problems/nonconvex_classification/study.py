@@ -20,7 +20,7 @@ from scipy.optimize import minimize
 from scipy.special import expit
 
 import dpcvx as dp
-from dpcvx.arguments import finite, positive_finite, whole
+from dpcvx._arguments import finite, is_int, positive_finite
 from problems.nonconvex_classification.errors import ClassificationError
 from problems.nonconvex_classification.penalty import Penalty
 from problems.nonconvex_classification.records import Records
@@ -106,7 +106,7 @@ def classification(
         If a number is outside its range.
     """
     for name, value in (("agents", agents), ("each", each), ("size", size)):
-        if not whole(value, 1):
+        if not is_int(value, 1):
             raise ClassificationError(f"{name}={value!r} must be a whole number of at least 1.")
     if not positive_finite(bound) or not finite(ridge) or ridge < 0:
         raise ClassificationError(

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from dpcvx.network import Network
+from dpcvx.algorithms.network import Network
 from problems.nonconvex_classification.methods import GAMMA, OMEGA, Choice, Method
 from problems.nonconvex_classification.records import Records
 from problems.nonconvex_classification.study import Classification

@@ -16,9 +16,9 @@ from scipy.optimize import OptimizeResult, least_squares
 import dpcvx as dp
 from dpcvx.algorithms.base import Local
 from dpcvx.algorithms.consensus import Broadcast
-from dpcvx.ledger import Account
-from dpcvx.oracle import PublicOracle
-from dpcvx.projection import Projector
+from dpcvx.privacy.accounts import Account
+from dpcvx.run.oracle import PublicOracle
+from dpcvx.solvers.projector import Projector
 
 Floats = NDArray[np.float64]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcvx.arguments import positive_finite
+from dpcvx._arguments import positive_finite
 from problems.power_flow.checks import MOST_POWER, finite, integers, limits, ordered, within
 from problems.power_flow.errors import CaseError
 from problems.power_flow.matpower import Tables

@@ -9,13 +9,13 @@ import pytest
 from scipy.special import expit
 
 import dpcvx as dp
+from dpcvx.algorithms.agent_state import AgentState
 from dpcvx.algorithms.base import Local
-from dpcvx.algorithms.neighbours import Inbox
-from dpcvx.algorithms.walker import Walker
-from dpcvx.network import network, random_network
-from dpcvx.projection import Projector
-from tests.algorithms.test_neighbours import noiseless, noisy, points, study
-from tests.algorithms.test_neighbours import weights as weights
+from dpcvx.algorithms.network import network, random_network
+from dpcvx.algorithms.on_networks import Inbox
+from dpcvx.solvers.projector import Projector
+from tests.algorithms.test_on_networks import noiseless, noisy, points, study
+from tests.algorithms.test_on_networks import weights as weights
 
 GRAPHS = {
     "ring": nx.cycle_graph(6),
@@ -108,7 +108,7 @@ def turn(t, w, randomness=1.0, noise=0.0, lam=(0.2, -0.1)):
     plan = dp.Problem(agents).plan(method, mechanism=None, rounds=1)
     agent = plan.program.agents[0]
     tools = Local(agent, Projector(agent.constraints, agent.name), None, lambda x: x)
-    state = Walker(np.array([1.0, 2.0]), np.array([0.5, 0.5]), np.array(lam), turns=2)
+    state = AgentState(np.array([1.0, 2.0]), np.array([0.5, 0.5]), np.array(lam), turns=2)
     inbox = Inbox(0, (1, 2), np.array([[3.0, 0.0], [5.0, 1.0]]), np.full(3, 1 / 3))
     oracle = Stub(np.array(w), np.array([10.0, -5.0]), noise)
     after, reply = plan.algorithm.act(tools, state, t, 0, inbox, oracle)

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 import dpcvx as dp
+from dpcvx.algorithms.agent_state import AgentState
 from dpcvx.algorithms.base import Local
 from dpcvx.algorithms.decentralized_gradient import AGGREGATES, drawn
-from dpcvx.algorithms.neighbours import Inbox
-from dpcvx.algorithms.walker import Walker
-from dpcvx.network import WEIGHTS, network, random_network
-from dpcvx.projection import Projector
-from tests.algorithms.test_neighbours import noiseless, noisy, points, study
-from tests.algorithms.test_neighbours import weights as weights
+from dpcvx.algorithms.network import WEIGHTS, network, random_network
+from dpcvx.algorithms.on_networks import Inbox
+from dpcvx.solvers.projector import Projector
+from tests.algorithms.test_on_networks import noiseless, noisy, points, study
+from tests.algorithms.test_on_networks import weights as weights
 
 RULES = {
     "constant": dp.ConstantStep(0.1),
@@ -160,7 +160,7 @@ def asked(X, i, aggregate, w=0.5, graph="complete"):
     around = net.neighbours[i]
     row = net.weights[i, [*around, i]]
     oracle = Stub(w)
-    state = Walker(X[i], X[i], np.zeros(n))
+    state = AgentState(X[i], X[i], np.zeros(n))
     plan.algorithm.act(tools, state, 1, 0, Inbox(i, around, X[list(around)], row), oracle)
     return oracle.move.center, oracle.at
 

@@ -8,11 +8,11 @@ import pytest
 import dpcvx as dp
 from dpcvx.algorithms.dpp2 import DPP2
 from dpcvx.algorithms.dpp2_theory import Schedule, log_changes
-from dpcvx.algorithms.neighbours import MailMethod
-from dpcvx.network import network, random_network
+from dpcvx.algorithms.network import network, random_network
+from dpcvx.algorithms.on_networks import NetworkMethod
 from tests.algorithms.test_decentralized_admm import linear
-from tests.algorithms.test_neighbours import noiseless, points, study
-from tests.test_resume import cut, ends, full, put, same
+from tests.algorithms.test_on_networks import noiseless, points, study
+from tests.run.test_resume import cut, ends, full, put, same
 
 GRAPHS = {
     "ring": nx.cycle_graph(6),
@@ -75,13 +75,13 @@ def test_rounds_are_those_of_the_paper(graph, eta):
 @pytest.fixture
 def heard(monkeypatch):
     """What neighbours hear: y and z of every round, each of shape (agents, n)."""
-    found, honest = [], MailMethod.receive
+    found, honest = [], NetworkMethod.receive
 
     def receive(self, server, t, k, replies):
         found.append(np.array(replies))
         return honest(self, server, t, k, replies)
 
-    monkeypatch.setattr(MailMethod, "receive", receive)
+    monkeypatch.setattr(NetworkMethod, "receive", receive)
     return found
 
 

@@ -25,7 +25,7 @@ from dpcvx.algorithms.dpp2_theory import (
     violations,
     violations_of_matrix,
 )
-from dpcvx.network import WEIGHTS, network
+from dpcvx.algorithms.network import WEIGHTS, network
 
 # Smoothness, step, weight and penalty of the paper's experiment.
 M_PAPER = 5.03

@@ -12,12 +12,12 @@ from scipy import stats
 from sklearn.linear_model import ElasticNet
 
 import dpcvx as dp
-from dpcvx.accounting import gaussian_multiplier
 from dpcvx.algorithms.gradient_admm import eliminated
-from dpcvx.conic import Answer, ConicProgram, Outcome
-from dpcvx.program import compile_problem
-from tests.test_journal import cut, ends, put
-from tests.test_resume import book, full, killed, same
+from dpcvx.algorithms.program import compile_problem
+from dpcvx.privacy.accounting import gaussian_multiplier
+from dpcvx.solvers.conic import Answer, ConicProgram, Outcome
+from tests.privacy.test_ledger_file import cut, ends, put
+from tests.run.test_resume import book, full, killed, same
 
 STRICT = {"tol_gap_abs": 1e-12, "tol_gap_rel": 1e-12, "tol_feas": 1e-12}
 

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 import dpcvx as dp
-from dpcvx.network import network, random_network
+from dpcvx.algorithms.network import network, random_network
 from tests.algorithms.test_decentralized_admm import linear
-from tests.algorithms.test_neighbours import noiseless, points, study
+from tests.algorithms.test_on_networks import noiseless, points, study
 
 GRAPHS = {
     "ring": nx.cycle_graph(6),

@@ -5,7 +5,7 @@ import pytest
 
 import dpcvx as dp
 from dpcvx.algorithms.summed import SummedMethod
-from tests.algorithms.test_neighbours import points, study
+from tests.algorithms.test_on_networks import points, study
 from tests.helpers import contains
 
 SHARING = dp.SecretSharing(limit=100.0, resolution=2.0**-40)

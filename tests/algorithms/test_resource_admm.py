@@ -9,7 +9,7 @@ import pytest
 import dpcvx as dp
 from dpcvx.algorithms.resource_admm import ResourceADMM, matrices
 from dpcvx.algorithms.summed import SummedMethod
-from dpcvx.secret_sharing import Share
+from dpcvx.privacy.secret_sharing import Share
 from tests.helpers import contains
 
 DEMAND = np.array([3.0, 4.0])

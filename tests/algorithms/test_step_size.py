@@ -9,8 +9,8 @@ import pytest
 import dpcvx as dp
 from dpcvx.algorithms.base import Local
 from dpcvx.algorithms.consensus import Broadcast
-from dpcvx.program import compile_problem
-from dpcvx.projection import Projector
+from dpcvx.algorithms.program import compile_problem
+from dpcvx.solvers.projector import Projector
 
 NAN = float("nan")
 

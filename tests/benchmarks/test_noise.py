@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import dpcvx as dp
-from dpcvx.mechanism import Calibrated
-from dpcvx.noise import source_for
+from dpcvx.privacy.mechanism import Calibrated
+from dpcvx.privacy.noise import source_for
 
 SIZE, REPEATS = 10_000, 200
 

@@ -33,7 +33,7 @@ from cvxpy.transforms.partial_optimize import partial_optimize
 from cvxpy.transforms.suppfunc import SuppFunc as suppfunc
 
 import dpcvx as dp
-from dpcvx import network
+from dpcvx.algorithms import network
 from tests.campaigns.tally import Tally
 from tests.frames import CANARY, PACKAGE, leaks
 

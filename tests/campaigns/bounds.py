@@ -8,11 +8,11 @@ import cvxpy as cp
 import numpy as np
 
 import dpcvx as dp
-from dpcvx.curvature import curvature, record_smoothness, smoothness
-from dpcvx.oracle import _shift
-from dpcvx.projection import Extent
-from dpcvx.secret_state import Recipe, SecretState, Smoothness
-from dpcvx.sensitivity import derive
+from dpcvx.model.curvature import curvature, record_smoothness, smoothness
+from dpcvx.run.oracle import _shift
+from dpcvx.sensitivity.certificate import derive
+from dpcvx.sensitivity.kept_vectors import LinearCombination, SecretState, Smoothness
+from dpcvx.solvers.projector import Extent
 from tests.campaigns.tally import Tally
 from tests.forms import form_of
 from tests.replay import compared
@@ -158,7 +158,7 @@ def followed(rng, kind):
     def keep(name, *parts):
         center = far * rng.normal(size=form.n)
         for state in made:
-            state.keep(name, Recipe(center, *parts))
+            state.keep(name, LinearCombination(center, *parts))
 
     for name in names:
         keep(name)

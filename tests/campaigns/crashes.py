@@ -22,7 +22,7 @@ import cvxpy as cp
 import numpy as np
 
 import dpcvx as dp
-from dpcvx.oracle import Exit
+from dpcvx.run.oracle import ReleaseGate
 from tests.campaigns.tally import Tally
 
 FULL = 400
@@ -88,7 +88,7 @@ def _plan_of(method: str) -> dp.Plan:
 def _victim(path: Path, plan: dp.Plan, executor: str, seed: int | None, at_work: int) -> None:
     """One process of a run; writes down what leaves."""
     left = os.open(path.with_suffix(".left"), os.O_CREAT | os.O_WRONLY | os.O_APPEND)
-    honest = Exit.__call__
+    honest = ReleaseGate.__call__
 
     def leaves(self, place, what, *arguments):
         time.sleep(0.002)  # so that most signals arrive at work
@@ -99,7 +99,7 @@ def _victim(path: Path, plan: dp.Plan, executor: str, seed: int | None, at_work:
             os.write(left, f"{line}\n".encode())
         return value
 
-    Exit.__call__ = leaves
+    ReleaseGate.__call__ = leaves
     os.write(at_work, b".")
     plan.run(ledger=path, seed=seed, executor=EXECUTORS[executor]())
 

@@ -16,10 +16,10 @@ from scipy.signal import fftconvolve
 from scipy.special import ndtr
 
 import dpcvx as dp
-from dpcvx.accounting import Composition
-from dpcvx.entries import Entry
-from dpcvx.ledger import Account, Budget
-from dpcvx.mechanism import Calibrated
+from dpcvx.privacy.accounting import Composition
+from dpcvx.privacy.accounts import Account, Budget
+from dpcvx.privacy.entries import Entry
+from dpcvx.privacy.mechanism import Calibrated
 from tests.campaigns.tally import Tally
 
 FULL = 400

@@ -24,12 +24,13 @@ import cvxpy as cp
 import numpy as np
 
 import dpcvx as dp
-from dpcvx import chain, journal
-from dpcvx.accounting import Composition
-from dpcvx.entries import Entry
-from dpcvx.journal import Journal
-from dpcvx.ledger import Account, Budget
-from dpcvx.oracle import Exit
+from dpcvx.privacy import ledger_chain as chain
+from dpcvx.privacy import ledger_file as journal
+from dpcvx.privacy.accounting import Composition
+from dpcvx.privacy.accounts import Account, Budget
+from dpcvx.privacy.entries import Entry
+from dpcvx.privacy.ledger_file import Journal
+from dpcvx.run.oracle import ReleaseGate
 from tests.campaigns.tally import Tally
 
 FULL = 2000
@@ -130,7 +131,7 @@ class Failing:
 
 def _watched(report: int):
     """`Exit.__call__` that tells, from whatever process, what it lets out."""
-    honest = Exit.__call__
+    honest = ReleaseGate.__call__
 
     def leaves(self, place, *arguments):
         value = honest(self, place, *arguments)
@@ -148,7 +149,7 @@ def _error(plan: dp.Plan, path: Path, draw: random.Random) -> tuple[str, str | N
     failing = Failing(draw.randint(1, 130), number, draw.choice([-1, 0, 0.3, 0.9, 1]))
     log = path.with_suffix(".left")
     report, fault = os.open(log, os.O_CREAT | os.O_WRONLY | os.O_APPEND), None
-    with mock.patch.object(Exit, "__call__", _watched(report)):
+    with mock.patch.object(ReleaseGate, "__call__", _watched(report)):
         with (
             mock.patch.object(journal, "os", failing),
             mock.patch.object(journal, "FileIO", failing.file()),

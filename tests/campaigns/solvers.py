@@ -18,7 +18,7 @@ import numpy as np
 import scs
 
 import dpcvx as dp
-from dpcvx import active_set, conic
+from dpcvx.solvers import active_set, conic
 from tests.campaigns.tally import Tally
 
 FULL = 400

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests.test_journal import ROOT
+from tests.privacy.test_ledger_file import ROOT
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and signals")

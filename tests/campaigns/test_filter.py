@@ -1,4 +1,4 @@
-"""A short form; `tests/test_adaptive.py` shows that a wrong rule would be noticed."""
+"""A short form; `tests/privacy/test_adaptive.py` shows that a wrong rule would be noticed."""
 
 from tests.campaigns.filter import campaign
 

@@ -29,7 +29,7 @@ from itertools import product
 import numpy as np
 
 import dpcvx as dp
-from dpcvx.accounting import (
+from dpcvx.privacy.accounting import (
     Composition,
     classical_gaussian_multiplier,
     gaussian_multiplier,

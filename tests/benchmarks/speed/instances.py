@@ -13,9 +13,9 @@ import cvxpy as cp
 import numpy as np
 
 import dpcvx as dp
-from dpcvx import conic
-from dpcvx.canonical import ConeData
-from dpcvx.projection import Projector
+from dpcvx.model.canonical import ConeData
+from dpcvx.solvers import conic
+from dpcvx.solvers.projector import Projector
 from problems.power_flow.errors import CaseError
 from problems.power_flow.study import power_flow
 

@@ -13,8 +13,8 @@ from unittest import mock
 import clarabel
 
 import dpcvx as dp
-from dpcvx import conic
-from dpcvx.normal_form import BoundObjective
+from dpcvx.model.normal_form import BoundObjective
+from dpcvx.solvers import conic
 
 from .instances import BUDGET, METHOD, network, serial_run
 from .measure import Effort, Row, shown, timed

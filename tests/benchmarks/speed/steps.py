@@ -11,8 +11,8 @@ import numpy as np
 import scipy.sparse as sp
 
 import dpcvx as dp
-from dpcvx.noise import rounded_normal, source_for
-from dpcvx.projection import Projector
+from dpcvx.privacy.noise import rounded_normal, source_for
+from dpcvx.solvers.projector import Projector
 
 from .instances import (
     BUDGET,

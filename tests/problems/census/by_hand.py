@@ -23,8 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import dpcvx as dp
+from dpcvx.algorithms.network import Network
 from dpcvx.algorithms.step_size import as_step
-from dpcvx.network import Network
 from problems.census.experiment import moving
 from problems.census.records import Records
 from problems.census.study import gradients

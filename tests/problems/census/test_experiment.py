@@ -5,8 +5,8 @@ import pytest
 from scipy import stats
 
 import dpcvx as dp
-from dpcvx.accounting import Composition
-from dpcvx.ex_post import amplification, observed
+from dpcvx.privacy.accounting import Composition
+from dpcvx.verify.ex_post import amplification, observed
 from problems.census.experiment import Traces, iterates, run, spread
 from problems.census.exposure import exposure
 from problems.census.measures import Measures

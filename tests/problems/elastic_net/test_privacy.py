@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from dpcvx.accounting import Composition
-from dpcvx.amplification import convex_zcdp, local_zcdp, permuted
+from dpcvx.privacy.accounting import Composition
+from dpcvx.privacy.amplification import convex_zcdp, local_zcdp, permuted
 from problems.elastic_net.privacy import by_iterations, by_position, epsilon_of
 from problems.elastic_net.setting import Setting
 

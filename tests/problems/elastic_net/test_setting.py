@@ -2,7 +2,7 @@
 
 import pytest
 
-from dpcvx.amplification import refusal
+from dpcvx.privacy.amplification import refusal
 from problems.elastic_net.setting import PAIRS, PRINTED, Setting
 
 

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from dpcvx.algorithms.dpp2_theory import Parameters
-from dpcvx.curvature import convex, smoothness, strong_convexity
-from dpcvx.projection import Extent
-from dpcvx.sensitivity import derive
+from dpcvx.model.curvature import convex, smoothness, strong_convexity
+from dpcvx.sensitivity.certificate import derive
+from dpcvx.solvers.projector import Extent
 from problems.nonconvex_classification import (
     ClassificationError,
     Measures,

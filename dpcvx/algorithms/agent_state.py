@@ -1,0 +1,111 @@
+"""What agents of methods do that let their new point leave, with its noise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._arguments import show
+from ..errors import ModelError
+from ..model.curvature import SLACK, convex, round_down, smoothness, strong_convexity
+from ..solvers.conic import Outcome
+from ..solvers.projector import Descent, Minimisation, Projector
+from .base import Answer, Local, Oracle
+from .program import Program
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class AgentState:
+    """State of an agent.
+
+    Attributes
+    ----------
+    x, average : ndarray, shape (n,)
+    lam : ndarray, shape (m,)
+        Multipliers; zero in methods that have none.
+    turns : int
+        Rounds so far.
+    outcome : Outcome
+        Of the last projection onto the agent's set.
+    """
+
+    x: Array
+    average: Array
+    lam: Array
+    turns: int = 0
+    outcome: Outcome = Outcome.SOLVED
+
+    @property
+    def answer(self) -> Answer:
+        """Last and averaged iterate."""
+        return Answer(self.x, self.average)
+
+
+def initial(x: Array, multipliers: int) -> AgentState:
+    """At a public point, with zero multipliers."""
+    return AgentState(x, np.zeros_like(x), np.zeros(multipliers))
+
+
+def projected_step(
+    local: Local, state: AgentState, move: Descent | Minimisation, at: Array, oracle: Oracle
+) -> AgentState:
+    """After a step along the gradient at a point, or a search near it, with noise, back in W.
+
+    The point before if the projection fails.
+    """
+    if isinstance(move, Descent):
+        noisy = oracle.step(at, move)
+    else:
+        noisy = oracle.minimiser(at, move, local.projector)
+    found = local.projector(noisy, np.ones(noisy.size))
+    x = state.x if found.x is None else found.x
+    n = state.turns + 1
+    average = state.average + (x - state.average) / n
+    return replace(state, x=x, average=average, turns=n, outcome=found.outcome)
+
+
+def check_exact(owner: str, exact: object) -> None:
+    """Refuse anything but True and False, and what a plan puts in their place."""
+    if not isinstance(exact, bool | Minimisation):
+        raise ModelError(
+            f"{owner}(exact={show(exact)}) must be True for local minimisers, or False for "
+            "linearised "
+            "steps."
+        )
+
+
+def minimisation(program: Program, D: float, owner: str) -> Minimisation:
+    """The search with which all agents minimise ``f(x) + D/2 ||x - v||^2``.
+
+    Raises
+    ------
+    ModelError
+        If a search is not known to contract for all admissible data.
+    """
+    constants: list[tuple[float, float]] = []
+    for local in program.agents:
+        L, name = smoothness(local.form), f"agent '{local.name}'"
+        if L is None:
+            raise ModelError(
+                f"No smoothness constant can be derived for the objective of {name} (nonsmooth, or "
+                f"its curvature depends on private data), and the local searches of {owner}(exact="
+                "True) follow from it. Leave exact= out: first-order steps need none."
+            )
+        if not convex(local.form):
+            raise ModelError(
+                f"The objective of {name} is not convex for all admissible data, so that a search "
+                f"by {owner}(exact=True) may end anywhere. Look for a quadratic with a negative "
+                "denominator or eigenvalue, or leave exact= out."
+            )
+        if not Projector(local.constraints, local.name).exact:
+            raise ModelError(
+                f"The set of {name} has no closed form, and {owner}(exact=True) projects onto it "
+                "in every step of a search. Keep to bounds, a sum, a ball or equations, or leave "
+                "exact= out."
+            )
+        constants.append((L * SLACK, max(0.0, round_down(min(L, strong_convexity(local.form)), L))))
+    return Minimisation.close(D, max(L for L, _ in constants), min(m for _, m in constants))

@@ -1,0 +1,542 @@
+r"""Communication networks: who talks to whom, and the weights with which neighbours are averaged.
+
+A mixing matrix W of a connected undirected graph is symmetric, has rows that sum to one and is zero
+off the graph and its diagonal, and I - W maps nothing but multiples of the vector of ones to zero.
+With L the Laplacian of the graph, :math:`d_i` degrees, and :math:`l_1 \ge l_{n-1}` the largest and
+the least positive eigenvalue of L,
+
+===================  ==============================================================
+``metropolis``       :math:`W_{ij} = 1 / (1 + \max(d_i, d_j))` for neighbours
+``max degree``       :math:`I - L / (1 + \max_i d_i)`
+``lazy metropolis``  :math:`(I + W) / 2` of the first
+``laplacian``        :math:`I - 2 L / (l_1 + l_{n-1})`
+===================  ==============================================================
+
+The last has the smallest second eigenvalue modulus among all :math:`I - a L` (Xiao and Boyd, 2004);
+its diagonal can be negative, while the entries of the others are not.
+
+What is kept of W are its entries on the graph, agent by agent. Matrices of size N by N are made for
+those who ask for them. Eigenvalues of up to a few hundred agents are computed densely; beyond, the
+one or two that are needed, by shift and invert on sparse matrices.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from scipy.sparse.linalg import ArpackNoConvergence, eigsh
+
+from .._arguments import is_int, listed, show
+from ..errors import ModelError
+from ..guard import frameless
+from ..privacy.noise import Coins, Seeded
+
+# Where it is used: it takes as long to import as a third of this package.
+if TYPE_CHECKING:
+    import networkx as nx
+
+Array = NDArray[np.float64]
+Around = tuple[tuple[int, ...], ...]
+
+WEIGHTS = ("metropolis", "max degree", "lazy metropolis", "laplacian")
+SHAPES = ("complete", "ring", "star", "path", "grid")
+# Rounding errors that a given mixing matrix may have.
+_SLACK = 1e-10
+# Tells the stream of a random network apart from those of noise under the same seed: "network".
+_STREAM = (0x6E6574776F726B,)
+# Eigenvalues of more agents than these are computed from sparse matrices, if they are sparse: one
+# entry in so many at most.
+_DENSE = 500
+_SPARSE = 10
+# Relative error of the sparse ones, and the restarts that Lanczos' method has on the matrix itself.
+# Where these are too few, the network is much like a chain or a lattice, and its inverse is cheap.
+_TOLERANCE = 1e-11
+_RESTARTS = 40
+# Digits of the weights that rest on these: the last ones may differ from one time to the next.
+_DIGITS = 9
+# Names that are listed in messages.
+_NAMES = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """A connected undirected graph of agents with a mixing matrix. Public.
+
+    Attributes
+    ----------
+    agents : tuple of str
+        Their order fixes the positions 0 to N - 1 that everything else refers to.
+    neighbours : tuple of tuple of int
+        Positions of each agent's neighbours, increasing, without its own.
+    rows : tuple of ndarray
+        For each agent the weights of its neighbours, in their order, and then its own; not
+        writeable.
+    rule : str
+        How the weights were chosen.
+    """
+
+    agents: tuple[str, ...]
+    neighbours: Around
+    rows: tuple[Array, ...] = field(repr=False)
+    rule: str
+
+    @property
+    def weights(self) -> Array:
+        """The mixing matrix, shape (N, N), made anew for each who asks; not writeable."""
+        matrix = np.zeros((len(self.agents), len(self.agents)))
+        for i, (around, row) in enumerate(zip(self.neighbours, self.rows, strict=True)):
+            matrix[i, [*around, i]] = row
+        matrix.flags.writeable = False
+        return matrix
+
+    @property
+    def degrees(self) -> tuple[int, ...]:
+        """Number of neighbours of each agent."""
+        return tuple(len(around) for around in self.neighbours)
+
+    @property
+    def edges(self) -> tuple[tuple[int, int], ...]:
+        """Pairs of positions, the smaller one first, in increasing order."""
+        return tuple((i, j) for i, around in enumerate(self.neighbours) for j in around if i < j)
+
+    @property
+    def complete(self) -> bool:
+        """Whether everyone is a neighbour of everyone else."""
+        return all(degree == len(self.agents) - 1 for degree in self.degrees)
+
+    @property
+    def laplacian(self) -> Array:
+        """Degrees on the diagonal minus the adjacency matrix, shape (N, N)."""
+        return _laplacian(self.neighbours).toarray()
+
+    @property
+    def laplacian_norm(self) -> float:
+        """The largest eigenvalue of the Laplacian; of large sparse networks an upper bound.
+
+        The bound is at most twice as large: of the number of agents, and of the largest sum of a
+        degree and the mean degree of the neighbours (Merris, 1998), the smaller one.
+        """
+        if not _large(self.neighbours):
+            return float(np.linalg.eigvalsh(self.laplacian)[-1])
+        return _laplacian_bound(self.neighbours)
+
+    @property
+    def lowest_eigenvalue(self) -> float:
+        """The least eigenvalue of W, at least -1."""
+        if _large(self.neighbours):
+            return _lowest(_csr(self.neighbours, self.rows))
+        return float(np.linalg.eigvalsh(self.weights)[0])
+
+    @property
+    def second_eigenvalue(self) -> float:
+        """Second largest modulus of an eigenvalue of W: what a round of averaging leaves over.
+
+        The distance from consensus falls by this factor; at 1 it need not fall at all.
+        """
+        if _large(self.neighbours):
+            W = _csr(self.neighbours, self.rows)
+            high = _second_highest(W)
+            return high if high >= -_floor(W) else max(abs(high), abs(_lowest(W)))
+        return _second(self.weights)
+
+    @property
+    def spectral_gap(self) -> float:
+        """One minus the second largest modulus of an eigenvalue of W."""
+        return 1 - self.second_eigenvalue
+
+    def graph(self) -> nx.Graph:
+        """The network as a networkx graph with the agents' names as nodes."""
+        import networkx as nx
+
+        graph = nx.Graph()
+        graph.add_nodes_from(self.agents)
+        graph.add_edges_from((self.agents[i], self.agents[j]) for i, j in self.edges)
+        return graph
+
+    def __str__(self) -> str:
+        return (
+            f"{len(self.agents)} agents, {len(self.edges)} edges, {self.rule} weights, "
+            f"spectral gap {self.spectral_gap:.3g}"
+        )
+
+
+@frameless
+def network(
+    graph: nx.Graph | str, agents: Sequence[str], weights: str | Array = "metropolis"
+) -> Network:
+    """A network of agents.
+
+    Parameters
+    ----------
+    graph : networkx.Graph or {"complete", "ring", "star", "path", "grid"}
+        Connected, undirected, without loops; its nodes are all agents' names, or all positions 0
+        to N - 1. Attributes of nodes and edges are not read. By name: the first agent is the
+        centre of a star; a grid has as many rows as it can without more rows than columns.
+    agents : sequence of str
+        Two different names or more.
+    weights : {"metropolis", "max degree", "lazy metropolis", "laplacian"} or ndarray (N, N)
+        See the module; or a symmetric matrix with rows that sum to one, zero between agents that
+        are no neighbours.
+
+    Raises
+    ------
+    ModelError
+        If something is not as described, saying what.
+    """
+    names = _names(agents)
+    if isinstance(graph, str):
+        graph = _shaped(graph, len(names))
+    neighbours = _neighbours(graph, names)
+    if isinstance(weights, str):
+        rows, rule = _ruled(weights, neighbours), weights
+    else:
+        matrix = _given(weights, neighbours, names)
+        rows = tuple(matrix[i, [*around, i]] for i, around in enumerate(neighbours))
+        rule = f"given ({hashlib.sha256(matrix.tobytes()).hexdigest()[:8]})"
+    for row in rows:
+        row.flags.writeable = False
+    return Network(names, neighbours, rows, rule)
+
+
+@frameless
+def random_network(
+    agents: Sequence[str], edges: int, seed: int, weights: str | Array = "metropolis"
+) -> Network:
+    """A random connected network with a given number of edges, the same for the same seed.
+
+    A uniformly random tree (from its Pruefer code), then a uniformly random choice among the
+    remaining pairs. Not uniform among connected graphs: each is drawn in proportion to its number
+    of spanning trees.
+
+    Parameters
+    ----------
+    agents : sequence of str
+    edges : int
+        From N - 1 to N (N - 1) / 2.
+    seed : int
+    weights
+        See `network`.
+    """
+    names = _names(agents)
+    n = len(names)
+    most = n * (n - 1) // 2
+    if not is_int(edges, n - 1) or edges > most:
+        raise ModelError(
+            f"edges={show(edges)} cannot connect {n} agents without loops or double edges: write a "
+            f"whole number from {n - 1} (a tree) to {most} (everyone with everyone)."
+        )
+    if not is_int(seed, 0):
+        raise ModelError(f"seed={show(seed)} must be a whole number of at least 0.")
+    coins = Coins(Seeded(int(seed), _STREAM).at(0, 0))
+    tree = _random_tree(n, coins)
+    chosen = {(min(pair), max(pair)) for pair in tree.edges}
+    left = [(i, j) for i in range(n) for j in range(i + 1, n) if (i, j) not in chosen]
+    for k in range(int(edges) - (n - 1)):  # the first steps of a shuffle
+        other = k + coins.below(len(left) - k)
+        left[k], left[other] = left[other], left[k]
+        tree.add_edge(*left[k])
+    return network(tree, names, weights)
+
+
+def _random_tree(n: int, coins: Coins) -> nx.Graph:
+    import networkx as nx
+
+    if n == 2:
+        return nx.path_graph(2)
+    return nx.from_prufer_sequence([coins.below(n) for _ in range(n - 2)])
+
+
+def _names(agents: Sequence[str]) -> tuple[str, ...]:
+    found = listed(agents)
+    names = tuple(name for name in found or () if isinstance(name, str))
+    if found is None or len(names) < len(found):
+        raise ModelError(
+            f"agents={show(agents)} must be a sequence of names, such as ['a', 'b', 'c'] or "
+            "[agent.name for agent in problem.agents]."
+        )
+    twice = sorted(name for name, count in Counter(names).items() if count > 1)
+    if twice:
+        raise ModelError(
+            f"Two agents of a network have the same name: {_listed(twice)}. Edges would be "
+            "ambiguous; give every agent a name of its own."
+        )
+    if len(names) < 2:
+        raise ModelError(
+            f"A network needs two agents or more and got {len(names)}: alone, an agent has nobody "
+            "to average with."
+        )
+    return names
+
+
+def _shaped(shape: str, n: int) -> nx.Graph:
+    import networkx as nx
+
+    if shape == "complete":
+        return nx.complete_graph(n)
+    if shape == "ring":
+        return nx.cycle_graph(n)
+    if shape == "star":
+        return nx.star_graph(n - 1)
+    if shape == "path":
+        return nx.path_graph(n)
+    if shape == "grid":
+        rows = max(r for r in range(1, math.isqrt(n) + 1) if n % r == 0)
+        if rows == 1 and n > 3:
+            raise ModelError(
+                f"{n} agents do not fill a grid of two rows or more, {n} being prime. Use 'path', "
+                "or pass a networkx graph."
+            )
+        return nx.convert_node_labels_to_integers(nx.grid_2d_graph(rows, n // rows))
+    raise ModelError(
+        f"There is no network called {show(shape)}: write one of {_listed(SHAPES)}, or pass a "
+        "networkx graph, for example networkx.random_regular_graph(4, 10, seed=1)."
+    )
+
+
+def _neighbours(graph: nx.Graph, names: tuple[str, ...]) -> Around:
+    import networkx as nx
+
+    if not isinstance(graph, nx.Graph):
+        raise ModelError(
+            f"graph must be a networkx.Graph or one of {_listed(SHAPES)}, not a "
+            f"{type(graph).__name__}. An adjacency matrix becomes one by "
+            "networkx.from_numpy_array(matrix)."
+        )
+    if graph.is_directed():
+        raise ModelError(
+            "The graph is directed, but neighbours talk both ways: mixing matrices are symmetric. "
+            "Write graph.to_undirected() if every edge may be used in both directions."
+        )
+    if graph.is_multigraph():
+        raise ModelError(
+            "The graph is a multigraph, and several edges between two agents have no meaning here. "
+            "Write networkx.Graph(graph) to keep one of each."
+        )
+    loops = [node for node in graph if graph.has_edge(node, node)]
+    if loops:
+        raise ModelError(
+            f"The graph has loops at {_listed(loops)}: an agent is no neighbour of its own, its "
+            "weight follows from the others. Write "
+            "graph.remove_edges_from(list(networkx.selfloop_edges(graph)))."
+        )
+    n = len(names)
+    by_position = all(is_int(node, 0) for node in graph)
+    keys = tuple(range(n)) if by_position else names
+    allowed = set(keys)
+    unknown = [node for node in graph if node not in allowed]
+    if unknown:
+        known = f"positions 0 to {n - 1}" if by_position else f"agents {_listed(names)}"
+        raise ModelError(
+            f"Nodes of the graph that are none of the {known}: {_listed(unknown)}. Nodes are the "
+            "agents' names or their positions; "
+            "networkx.convert_node_labels_to_integers(graph) numbers them."
+        )
+    absent = [names[i] for i, key in enumerate(keys) if key not in graph]
+    if absent:
+        raise ModelError(
+            f"Agents that are no nodes of the graph: {_listed(absent)}. They could not talk to "
+            "anyone; add their edges, or leave them out of `agents`."
+        )
+    place = {key: i for i, key in enumerate(keys)}
+    parts = sorted(sorted(place[node] for node in part) for part in nx.connected_components(graph))
+    if len(parts) > 1:
+        shown = "; ".join(_listed([names[i] for i in part]) for part in parts[:_NAMES])
+        more = f"; and {len(parts) - _NAMES} more" if len(parts) > _NAMES else ""
+        raise ModelError(
+            f"The graph falls into {len(parts)} parts: {shown}{more}. No information passes "
+            "between them, so that they could not agree: add edges, or solve them as separate "
+            "problems."
+        )
+    return tuple(tuple(sorted(place[other] for other in graph[key])) for key in keys)
+
+
+def _ruled(rule: str, neighbours: Around) -> tuple[Array, ...]:
+    degrees = [len(around) for around in neighbours]
+    if rule == "max degree":
+        largest = max(degrees)
+        return _balanced(neighbours, lambda i, j: 1 / (1 + largest))
+    if rule == "laplacian":
+        step = _best_step(neighbours)
+        return _balanced(neighbours, lambda i, j: step)
+    if rule in ("metropolis", "lazy metropolis"):
+        rows = _balanced(neighbours, lambda i, j: 1 / (1 + max(degrees[i], degrees[j])))
+        return rows if rule == "metropolis" else tuple(_lazy(row) for row in rows)
+    raise ModelError(
+        f"There are no weights called {show(rule)}: write one of {_listed(WEIGHTS)}, or pass a "
+        "symmetric matrix with rows that sum to one."
+    )
+
+
+def _balanced(neighbours: Around, weight: Callable[[int, int], float]) -> tuple[Array, ...]:
+    """Weights of the edges, and of agents' own values, with which rows sum to one.
+
+    The sums are rounded once, so that they do not depend on the order of the agents.
+    """
+    shares = ([weight(i, j) for j in around] for i, around in enumerate(neighbours))
+    return tuple(np.array([*row, 1 - math.fsum(row)]) for row in shares)
+
+
+def _lazy(row: Array) -> Array:
+    """Half of each weight, and the other half kept by the agent itself."""
+    half = row / 2
+    half[-1] = (1 + row[-1]) / 2
+    return half
+
+
+def _best_step(neighbours: Around) -> float:
+    """The a with which I - a L has the smallest second eigenvalue modulus."""
+    L = _laplacian(neighbours)
+    if not _large(neighbours):
+        values = np.linalg.eigvalsh(L.toarray())
+        return 2 / float(values[-1] + values[1])
+    # The other one of the two is the 0 of the vector of ones.
+    least = float(_ends(L, "SA", 2, -_room(len(neighbours))).max())
+    beyond = _laplacian_bound(neighbours) * (1 + 1e-6)
+    largest = float(_ends(L, "LA", 1, beyond)[0])
+    return float(f"{2 / (least + largest):.{_DIGITS}g}")
+
+
+def _given(weights: object, neighbours: Around, names: tuple[str, ...]) -> Array:
+    n = len(names)
+    try:
+        matrix = np.array(weights, dtype=np.float64)
+    except Exception:  # whatever a foreign object raises
+        raise ModelError(
+            f"weights must be one of {_listed(WEIGHTS)} or a matrix of numbers, not a "
+            f"{type(weights).__name__}."
+        ) from None
+    if matrix.shape != (n, n) or not np.isfinite(matrix).all():
+        raise ModelError(
+            f"The mixing matrix must be {n} by {n}, rows in the order of `agents`, with finite "
+            f"entries; its shape is {matrix.shape}."
+        )
+
+    def pair(where: Array) -> str:
+        i, j = np.unravel_index(int(np.argmax(where)), where.shape)
+        return f"'{names[i]}' and '{names[j]}'"
+
+    skew = np.abs(matrix - matrix.T)
+    if skew.max() > _SLACK:
+        raise ModelError(
+            f"The mixing matrix is not symmetric: the weights between {pair(skew)} differ by "
+            f"{skew.max():.3g}. The average over the agents would drift; use (W + W.T) / 2 if its "
+            "rows still sum to one."
+        )
+    off = np.abs(matrix)
+    np.fill_diagonal(off, 0.0)
+    for i, around in enumerate(neighbours):
+        off[i, list(around)] = 0.0
+    if off.max() > 0:
+        raise ModelError(
+            f"The mixing matrix has a weight between {pair(off)}, who are no neighbours: they "
+            "cannot exchange values. Set it to zero, or add the edge to the graph."
+        )
+    sums = np.array([math.fsum(row) for row in matrix])
+    worst = int(np.argmax(np.abs(sums - 1)))
+    if abs(sums[worst] - 1) > _SLACK:
+        raise ModelError(
+            f"The row of agent '{names[worst]}' in the mixing matrix sums to {sums[worst]:.12g}, "
+            "not to 1: agents that agree would be moved. Put one minus the sum of the other "
+            "entries on the diagonal."
+        )
+    values = np.linalg.eigvalsh(matrix)
+    if np.sum(np.abs(values - 1) <= _SLACK) > 1:
+        raise ModelError(
+            "I - W maps more than multiples of the vector of ones to zero (1 is a multiple "
+            "eigenvalue of the mixing matrix): agents could settle on different values. Give every "
+            "edge a positive weight."
+        )
+    if np.abs(values).max() > 1 + _SLACK:
+        raise ModelError(
+            f"The mixing matrix has eigenvalues from {values[0]:.6g} to {values[-1]:.6g}; beyond "
+            "-1 and 1 repeated averaging diverges. Make the weights of edges smaller, for example "
+            "(I + W) / 2."
+        )
+    return (matrix + matrix.T) / 2
+
+
+def _laplacian(neighbours: Around) -> sp.csr_array:
+    return _csr(neighbours, [np.array([-1.0] * len(a) + [len(a)]) for a in neighbours])
+
+
+def _csr(neighbours: Around, rows: Sequence[Array]) -> sp.csr_array:
+    """The matrix with these entries for each agent's neighbours and for itself."""
+    columns = np.concatenate([[*around, i] for i, around in enumerate(neighbours)])
+    ends = np.cumsum([0, *(len(row) for row in rows)])
+    n = len(neighbours)
+    return sp.csr_array((np.concatenate(rows), columns, ends), shape=(n, n))
+
+
+def _large(neighbours: Around) -> bool:
+    """Whether eigenvalues are computed from sparse matrices."""
+    n = len(neighbours)
+    return n > _DENSE and _SPARSE * sum(map(len, neighbours)) <= n * n
+
+
+def _laplacian_bound(neighbours: Around) -> float:
+    """Not below the largest eigenvalue of the Laplacian; see `Network.laplacian_norm`."""
+    degrees = [len(around) for around in neighbours]
+    sums = (len(a) + math.fsum(degrees[j] for j in a) / len(a) for a in neighbours)
+    return float(min(len(neighbours), max(sums)))
+
+
+def _room(n: int) -> float:
+    """How far shifts stay off the ends; a Laplacian's least positive eigenvalue is above it."""
+    return max(1 / n**2, 10 * _SLACK)
+
+
+def _second_highest(W: sp.csr_array) -> float:
+    """The highest eigenvalue but for the 1 of the vector of ones."""
+    return float(_ends(W, "LA", 2, 1 + _room(W.shape[0])).min())
+
+
+def _lowest(W: sp.csr_array) -> float:
+    return float(_ends(W, "SA", 1, _floor(W) - _room(W.shape[0]))[0])
+
+
+def _floor(W: sp.csr_array) -> float:
+    """A lower bound of the eigenvalues (Gershgorin)."""
+    own = W.diagonal()
+    return float((own - (abs(W).sum(axis=1) - abs(own))).min())
+
+
+def _ends(A: sp.csr_array, which: Literal["LA", "SA"], count: int, beyond: float) -> Array:
+    """The `count` highest or lowest eigenvalues of a symmetric matrix, all on one side of `beyond`.
+
+    By Lanczos' method, which is quick where eigenvalues lie apart; else for the inverse of
+    ``A - beyond I``, where they do.
+    """
+    start = np.sin(1.0 + np.arange(A.shape[0]))  # or a random one: equal networks would differ
+
+    def found(matrix: sp.sparray, **how: Any) -> Array:
+        values = eigsh(matrix, count, v0=start, tol=_TOLERANCE, return_eigenvectors=False, **how)
+        return np.asarray(values, dtype=np.float64)
+
+    try:
+        return found(A, which=which, maxiter=_RESTARTS)
+    except ArpackNoConvergence:
+        pass
+    try:
+        return found(sp.csc_array(A), which="LM", sigma=beyond)
+    except ArpackNoConvergence:
+        values = np.asarray(np.linalg.eigvalsh(A.toarray()), dtype=np.float64)
+        return values[:count] if which == "SA" else values[-count:]
+
+
+def _second(matrix: Array) -> float:
+    """The eigenvalue 1 of the vector of ones is taken out before moduli are compared."""
+    n = len(matrix)
+    return float(np.abs(np.linalg.eigvalsh(matrix - np.full((n, n), 1 / n))).max())
+
+
+def _listed(items: Sequence[object]) -> str:
+    shown = ", ".join(f"'{x}'" if isinstance(x, str) else repr(x) for x in items[:_NAMES])
+    return shown + (f" and {len(items) - _NAMES} more" if len(items) > _NAMES else "")

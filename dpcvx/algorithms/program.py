@@ -1,0 +1,226 @@
+"""A problem as plain arrays: what the plan is computed from and what workers are built with.
+
+Nothing here is private or belongs to cvxpy, so programs can be printed, pickled and sent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from ..errors import ModelError
+from ..guard import understood
+from ..model.canonical import ConeData, cone_data, public_copy
+from ..model.coupling import Coupling, coupling_of
+from ..model.declaration import Agent, Declaration
+from ..model.layout import Layout, gather
+from ..model.normal_form import LARGEST, NormalForm, normal_form
+from ..sensitivity.certificate import Asserted, Sensitivity, derive
+from ..solvers.conic import Outcome
+from ..solvers.projector import Projector, empty_set
+
+Array = NDArray[np.float64]
+Index = NDArray[np.intp]
+
+
+@dataclass(frozen=True, eq=False)
+class LocalProgram:
+    """One agent's part.
+
+    Attributes
+    ----------
+    name : str
+    layout : Layout
+        The agent's vector x, of length n.
+    form : NormalForm
+        Its objective.
+    constraints : ConeData
+        Its set W.
+    coupling : csr_array or None, shape (m, n)
+        A_i of ``sum_i A_i x_i = c``, if there is such a constraint.
+    exact : ConeData or None
+        W together with the objective at zero data, for methods that minimise it exactly.
+    shared : ndarray of int
+        Positions in x of the shared components.
+    slots : ndarray of int
+        Their positions in the shared vector w.
+    start : ndarray, shape (n,)
+        A point of W.
+    clip : float or None
+        Norm to which contributions of records are clipped.
+    asserted : Asserted or None
+        Sensitivity that the user vouches for.
+    set_description : str
+        Kinds of blocks of W, with their number of components.
+    """
+
+    name: str
+    layout: Layout
+    form: NormalForm
+    constraints: ConeData
+    coupling: sp.csr_array | None
+    exact: ConeData | None
+    shared: Index
+    slots: Index
+    start: Array
+    clip: float | None
+    asserted: Asserted | None
+    set_description: str
+
+    def sensitivity(self) -> Sensitivity:
+        """The certified gradient sensitivity.
+
+        Raises
+        ------
+        PrivacyError
+            If none can be derived.
+        """
+        return derive(
+            self.form,
+            self.name,
+            lambda: Projector(self.constraints, self.name).extent(),
+            clip=self.clip,
+            asserted=self.asserted,
+        )
+
+    @property
+    def n(self) -> int:
+        """Length of the agent's vector."""
+        return self.layout.size
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """All agents and the shared vector w.
+
+    Attributes
+    ----------
+    agents : tuple of LocalProgram
+    size : int
+        Length m of w.
+    holders : ndarray, shape (m,)
+        Number of agents that hold each component.
+    coupling : Coupling or None
+        Public equalities between agents.
+    """
+
+    agents: tuple[LocalProgram, ...]
+    size: int
+    holders: Array
+    coupling: Coupling | None
+
+
+def compile_problem(problem: Declaration, *, exact: bool) -> Program:
+    """Compile every agent; reads public parameters, never private data.
+
+    Parameters
+    ----------
+    problem : Declaration
+    exact : bool
+        Also compile the objectives into the cone programs. Where agents are coupled, those
+        without private data are always compiled.
+
+    Raises
+    ------
+    ModelError
+        If a set is empty, an atom has no gradient, or a public parameter has no value.
+    """
+    holders = problem.holders()
+    slot: dict[int, Index] = {}
+    size = 0
+    for key, count in holders.items():
+        shared = count > 1
+        slot[key] = np.where(shared, size + np.cumsum(shared) - 1, -1)
+        size += int(shared.sum())
+    coupling = coupling_of(problem.coupling)
+    agents = tuple(
+        understood(
+            lambda name=name, agent=agent: _compile_agent(
+                name, agent, problem, slot, coupling, exact or _coupled_public(problem, agent)
+            ),
+            name,
+        )
+        for name, agent in zip(problem.names, problem.agents, strict=True)
+    )
+    held = np.zeros(size)
+    for local in agents:
+        held[local.slots] += 1
+    return Program(agents, size, held, coupling)
+
+
+def _coupled_public(problem: Declaration, agent: Agent) -> bool:
+    return bool(problem.coupling) and not agent.private
+
+
+def _compile_agent(
+    name: str,
+    agent: Agent,
+    problem: Declaration,
+    slot: dict[int, Index],
+    coupling: Coupling | None,
+    exact: bool,
+) -> LocalProgram:
+    layout, variables = agent.layout, agent.variables
+    form = normal_form(agent.cost, layout, agent.private, name, largest=LARGEST)
+    constraints = [public_copy(c, c.parameters()) for c in agent.constraints]
+    constraint_data = cone_data(None, constraints, variables, layout)
+    exact_data = None
+    if exact:
+        cost = public_copy(agent.cost, agent.cost.parameters())
+        exact_data = cone_data(cost, constraints, variables, layout)
+    where = np.concatenate([slot[p.variable][p.entries] for p in layout.pieces])
+    shared = np.flatnonzero(where >= 0)
+    given = {v.id: np.asarray(x) for v, x in problem.start.items()}
+    values = {v.id: given.get(v.id, np.zeros(v.shape)) for v in variables}
+    projector = Projector(constraint_data, name)
+    start = projector(gather(layout, values), np.ones(layout.size))
+    if start.x is None and start.outcome is Outcome.INFEASIBLE:
+        raise empty_set(name)
+    if start.x is None:
+        raise ModelError(
+            f"No solver finds a point of the constraints of agent '{name}' ({projector}), so its "
+            "steps could not be computed. If they admit one, scale them so that its numbers are "
+            "near 1, or write cp.PowConeND and other power cones by cp.geo_mean."
+        )
+    return LocalProgram(
+        name=name,
+        layout=layout,
+        form=form,
+        constraints=constraint_data,
+        coupling=None if coupling is None else coupling.of(layout),
+        exact=exact_data,
+        shared=shared,
+        slots=where[shared],
+        start=start.x,
+        clip=agent.clip,
+        asserted=agent.sensitivity,
+        set_description=str(projector),
+    )
+
+
+def require_convex(problem: Declaration, method: str) -> None:
+    """Refuse a problem that breaks cvxpy's convexity rules.
+
+    Raises
+    ------
+    ModelError
+        Naming the agent, and the objective or the constraint.
+    """
+    for name, agent in zip(problem.names, problem.agents, strict=True):
+        if not understood(agent.objective.is_dcp, name):
+            raise ModelError(
+                f"The objective of agent '{name}' does not follow cvxpy's convexity rules (DCP), "
+                f"and {method} needs a convex one. If it is convex, rewrite it with cvxpy's "
+                "atoms (cp.sum_squares, cp.quad_form, ...); a private factor of known sign needs "
+                "dp.Private(..., nonneg=True)."
+            )
+        for position, constraint in enumerate(agent.constraints):
+            if not understood(constraint.is_dcp, name):
+                raise ModelError(
+                    f"Constraint {position} of agent '{name}' does not follow cvxpy's convexity "
+                    "rules (DCP), so there is no projection onto it. Rewrite it as convex <= "
+                    "concave, or as an affine equality."
+                )

@@ -1,0 +1,1 @@
+"""What users declare, compiled: agents, private data, layout, normal forms, curvature."""

@@ -1,0 +1,268 @@
+"""The one place that asks cvxpy for matrices: affine maps and cone data.
+
+Only the documented `Problem.get_problem_data` is used, always on copies in which public
+parameters are replaced by their values and private ones by zeros, so nothing that cvxpy caches
+depends on private data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import cvxpy as cp
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from ..errors import ModelError
+from .layout import Layout
+from .private import Private
+
+# Attributes whose canonical variable has fewer entries than the user's.
+_REDUCING = ("symmetric", "PSD", "NSD")
+
+
+@dataclass(frozen=True)
+class Cones:
+    """Sizes of the cones of ``A x + s = b, s in K``, in the order of the rows.
+
+    Attributes
+    ----------
+    zero, nonneg : int
+        Rows of equalities and of inequalities.
+    soc : tuple of int
+        Size of every second-order cone.
+    psd : tuple of int
+        Order of every semidefinite cone (scaled upper triangles).
+    exp : int
+        Number of exponential cones (three rows each).
+    power : tuple of float
+        Exponents of the three-dimensional power cones.
+    power_nd : tuple of tuple of float
+        Exponents of the generalised power cones.
+    """
+
+    zero: int = 0
+    nonneg: int = 0
+    soc: tuple[int, ...] = ()
+    psd: tuple[int, ...] = ()
+    exp: int = 0
+    power: tuple[float, ...] = ()
+    power_nd: tuple[tuple[float, ...], ...] = ()
+
+    def blocks(self) -> list[tuple[str, int]]:
+        """Kind and number of rows of every cone; zero and nonneg rows count one by one."""
+        rows: list[tuple[str, int]] = [("zero", 1)] * self.zero + [("nonneg", 1)] * self.nonneg
+        rows += [("soc", n) for n in self.soc]
+        rows += [("psd", n * (n + 1) // 2) for n in self.psd]
+        rows += [("exp", 3)] * self.exp
+        rows += [("power", 3) for _ in self.power]
+        rows += [("power_nd", len(a) + 1) for a in self.power_nd]
+        return rows
+
+    @property
+    def polyhedral(self) -> bool:
+        """Whether all rows are equalities and inequalities."""
+        return not (self.soc or self.psd or self.exp or self.power or self.power_nd)
+
+    def __str__(self) -> str:
+        parts = [
+            f"{self.zero} zero" if self.zero else "",
+            f"{self.nonneg} nonneg" if self.nonneg else "",
+            f"{len(self.soc)} soc" if self.soc else "",
+            f"{len(self.psd)} psd" if self.psd else "",
+            f"{self.exp} exp" if self.exp else "",
+            f"{len(self.power) + len(self.power_nd)} power" if self.power + self.power_nd else "",
+        ]
+        return ", ".join(p for p in parts if p) or "none"
+
+
+@dataclass(frozen=True, eq=False)
+class ConeData:
+    """``minimize 1/2 y'P y + q'y  subject to  A y + s = b, s in cones``, y = (x, auxiliary).
+
+    Attributes
+    ----------
+    P : csc_array, shape (N, N)
+        Symmetric, positive semidefinite.
+    q : ndarray, shape (N,)
+    A : csc_array, shape (m, N)
+    b : ndarray, shape (m,)
+    cones : Cones
+    n : int
+        The first n columns are the agent's vector x in its own order.
+    """
+
+    P: sp.csc_array
+    q: NDArray[np.float64]
+    A: sp.csc_array
+    b: NDArray[np.float64]
+    cones: Cones
+    n: int
+
+
+def public_copy(tree: Any, parameters: Sequence[cp.Parameter]) -> Any:
+    """Copy a cvxpy objective, expression or constraint with its parameters made constant.
+
+    Public parameters take their value, private ones zero.
+
+    Raises
+    ------
+    ModelError
+        If a public parameter has no value.
+    """
+    constants: dict[int, cp.Constant] = {}
+    for parameter in parameters:
+        if isinstance(parameter, Private):
+            constants[id(parameter)] = cp.Constant(np.zeros(parameter.shape))
+        elif parameter.value is None:
+            raise ModelError(
+                f"Public parameter '{parameter.name()}' has no value, so the model has no numbers "
+                f"to plan with. Set {parameter.name()}.value = ... before problem.plan(...)."
+            )
+        else:
+            constants[id(parameter)] = cp.Constant(parameter.value)
+    return tree.tree_copy(constants) if constants else tree
+
+
+def affine_map(
+    expression: cp.Expression, arguments: Sequence[cp.Variable]
+) -> tuple[sp.csr_array, NDArray[np.float64]]:
+    """Matrix and offset of a parameter-free affine expression of plain variables.
+
+    Returns
+    -------
+    M : csr_array, shape (size of expression, total size of arguments)
+        Column-major on both sides; columns in the order of `arguments`.
+    offset : ndarray, shape (size of expression,)
+
+    Raises
+    ------
+    ModelError
+        If cvxpy needs auxiliary variables for the expression.
+    """
+    # For `expression >= 0` the slack s = b - A y is the expression itself, whatever the atoms.
+    data, columns = _problem_data(cp.Constant(0), [expression >= 0], arguments)
+    if data["A"].shape != (expression.size, columns.size):
+        raise ModelError(
+            f"cvxpy introduces auxiliary variables for the affine atom "
+            f"'{type(expression).__name__}', so its matrix cannot be read off. Write the term with "
+            "matrix products and indexing instead."
+        )
+    M = -sp.csc_array(data["A"])[:, columns]
+    return sp.csr_array(M), np.asarray(data["b"], dtype=float)
+
+
+def cone_data(
+    objective: cp.Expression | None,
+    constraints: Sequence[cp.Constraint],
+    variables: Sequence[cp.Variable],
+    layout: Layout,
+) -> ConeData:
+    """Cone form of a parameter-free objective (or none) and constraints, on the agent's columns.
+
+    Parameters
+    ----------
+    objective : cvxpy expression or None
+        Convex; None for the zero objective.
+    constraints : sequence of cvxpy constraints
+        The attributes of `variables` are added to them.
+    variables : sequence of cvxpy variables
+        One per piece of `layout`, in its order. Columns of entries that the agent does not hold
+        are removed; only bounds from attributes can touch them.
+    layout : Layout
+    """
+    if objective is None and not constraints and not any(_restricted(v) for v in variables):
+        n = layout.size  # worth a shortcut: a thousand agents without a set are no rarity
+        empty = sp.csc_array((n, n)), np.zeros(n), sp.csc_array((0, n)), np.zeros(0)
+        return ConeData(*empty, Cones(), n)
+    f = cp.Constant(0) if objective is None else objective
+    data, columns = _problem_data(f, constraints, variables)
+    A, b, cones = sp.csc_array(data["A"]), np.asarray(data["b"], float), _cones(data["dims"])
+    N = A.shape[1]
+    P = sp.csc_array((N, N)) if data.get("P") is None else sp.csc_array(data["P"])
+    q = np.asarray(data["c"], dtype=float).copy()
+    q[columns] -= 1.0  # the term that _problem_data adds to keep every column
+
+    starts = np.cumsum([0] + [v.size for v in variables])[:-1]
+    held = np.concatenate(
+        [columns[s + p.entries] for s, p in zip(starts, layout.pieces, strict=True)]
+    )
+    # Only bounds from attributes touch columns that are not held.
+    absent = np.setdiff1d(columns, held)
+    A, b, cones = _without_rows(A, b, cones, A[:, absent].indices)
+    # An infinite bound is none.
+    loose = cones.zero + np.flatnonzero(b[cones.zero : cones.zero + cones.nonneg] == np.inf)
+    A, b, cones = _without_rows(A, b, cones, loose)
+    if not all(np.isfinite(part).all() for part in (A.data, b, P.data, q)):
+        raise ModelError(
+            f"The constraints or the objective on variables "
+            f"{', '.join(p.name for p in layout.pieces)} contain NaN or infinite coefficients, so "
+            "they define no set and no function. Clean the data they are built from."
+        )
+    order = np.concatenate([held, np.setdiff1d(np.arange(N), columns)])
+    return ConeData(
+        sp.csc_array(P[order][:, order]), q[order], sp.csc_array(A[:, order]), b, cones, layout.size
+    )
+
+
+def _restricted(variable: cp.Variable) -> bool:
+    return any(a is not None and a is not False for a in variable.attributes.values())
+
+
+def _problem_data(
+    objective: cp.Expression, constraints: Sequence[cp.Constraint], variables: Sequence[cp.Variable]
+) -> tuple[dict[str, Any], NDArray[np.intp]]:
+    """Solver data and, for every entry of `variables` in order, its column.
+
+    The objective gets the sum of all entries on top, so that no column can be dropped.
+    """
+    extra: list[cp.Constraint] = []
+    plain: list[cp.Variable] = []
+    for variable in variables:
+        if any(variable.attributes[a] for a in _REDUCING):
+            copy = cp.Variable(variable.shape)
+            extra.append(copy == variable)
+            plain.append(copy)
+        else:
+            plain.append(variable)
+    total = objective + sum(cp.sum(v) for v in plain)
+    problem = cp.Problem(cp.Minimize(total), [*constraints, *extra])
+    # cvxpy warns, and falls back to this backend, where an expression has three dimensions.
+    trees = [problem.objective, *problem.constraints]
+    backend = cp.SCIPY_CANON_BACKEND if max(t._max_ndim() for t in trees) > 2 else None
+    data, chain, _ = problem.get_problem_data(cp.CLARABEL, solver_opts={}, canon_backend=backend)
+    first = cast(Any, data["param_prob"]).var_id_to_col
+    columns: list[NDArray[np.intp]] = []
+    for variable in plain:
+        key = variable.id
+        for reduction in cast(Any, chain).reductions:
+            renamed = getattr(reduction, "var_id_map", None) or {}
+            key = renamed[key][0] if key in renamed else key
+        columns.append(first[key] + np.arange(variable.size))
+    return data, np.concatenate(columns) if columns else np.zeros(0, dtype=int)
+
+
+def _cones(dims: Any) -> Cones:
+    return Cones(
+        zero=int(dims.zero),
+        nonneg=int(dims.nonneg),
+        soc=tuple(int(n) for n in dims.soc),
+        psd=tuple(int(n) for n in dims.psd),
+        exp=int(dims.exp),
+        power=tuple(float(a) for a in dims.p3d),
+        power_nd=tuple(tuple(float(a) for a in row) for row in dims.pnd),
+    )
+
+
+def _without_rows(
+    A: sp.csc_array, b: NDArray[np.float64], cones: Cones, rows: NDArray[np.intp]
+) -> tuple[sp.csc_array, NDArray[np.float64], Cones]:
+    """Drop equalities and inequalities."""
+    keep = np.ones(A.shape[0], dtype=bool)
+    keep[rows] = False
+    nonneg = int(keep[cones.zero : cones.zero + cones.nonneg].sum())
+    reduced = replace(cones, zero=int(keep[: cones.zero].sum()), nonneg=nonneg)
+    return sp.csc_array(A.tocsr()[np.flatnonzero(keep)]), b[keep], reduced

@@ -1,0 +1,156 @@
+"""Public linear equalities between agents, such as ``A @ x + B @ y == c``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import cvxpy as cp
+import numpy as np
+import scipy.linalg as la
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from ..errors import ModelError
+from .canonical import affine_map, public_copy
+from .layout import Layout
+
+Array = NDArray[np.float64]
+
+# Pivots below this multiple of the largest number count as zero.
+_DEPENDENT = 1e-10
+
+
+@dataclass(frozen=True, eq=False)
+class Coupling:
+    """``sum_v A_v v = c`` over whole cvxpy variables v, column by column.
+
+    Attributes
+    ----------
+    matrix : csr_array, shape (m, N)
+    right : ndarray, shape (m,)
+        c.
+    starts : mapping
+        First column of each variable, by cvxpy id.
+    """
+
+    matrix: sp.csr_array
+    right: Array
+    starts: Mapping[int, int]
+
+    def of(self, layout: Layout) -> sp.csr_array:
+        """Columns of one agent's vector, shape (m, n)."""
+        n = layout.size
+        rows, columns = [], []
+        for piece in layout.pieces:
+            if piece.variable in self.starts:
+                rows.append(self.starts[piece.variable] + piece.entries)
+                columns.append(piece.offset + np.arange(piece.entries.size))
+        if not rows:
+            return sp.csr_array((self.right.size, n))
+        i, j = np.concatenate(rows), np.concatenate(columns)
+        picked = sp.csr_array((np.ones(i.size), (i, j)), shape=(self.matrix.shape[1], n))
+        return sp.csr_array(self.matrix @ picked)
+
+
+def coupling_of(constraints: Sequence[cp.Constraint]) -> Coupling | None:
+    """Matrices of cvxpy equalities; None if there is no equality.
+
+    Raises
+    ------
+    ModelError
+        If a public parameter has no value.
+    """
+    if not constraints:
+        return None
+    variables = list({v.id: v for c in constraints for v in c.variables()}.values())
+    # Signs and bounds of variables are their agents' constraints: they would add rows.
+    plain = {id(v): cp.Variable(v.shape) for v in variables}
+    copies = [public_copy(c, c.parameters()).expr.tree_copy(plain) for c in constraints]
+    found = [affine_map(expression, list(plain.values())) for expression in copies]
+    starts = np.cumsum([0, *(v.size for v in variables)])
+    return Coupling(
+        sp.csr_array(sp.vstack([M for M, _ in found])),
+        -np.concatenate([offset for _, offset in found]),
+        {v.id: int(start) for v, start in zip(variables, starts, strict=False)},
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Eliminated:
+    """``A x + B y = c`` after Gaussian elimination of A (Chan, Xie and Zhao, Remark 3.4).
+
+    Up to the order of its columns A is [I, D]; rows without x constrain y alone.
+
+    Attributes
+    ----------
+    A : ndarray, shape (r, n)
+    B : ndarray, shape (r, l)
+    c : ndarray, shape (r,)
+    B_alone : ndarray, shape (s, l)
+    c_alone : ndarray, shape (s,)
+    """
+
+    A: Array
+    B: Array
+    c: Array
+    B_alone: Array
+    c_alone: Array
+
+
+def eliminate(A: Array, B: Array, c: Array) -> Eliminated:
+    """Bring the rows of ``[A, B, c]`` into the form of the remark.
+
+    The columns that become the identity are chosen by pivoting, which keeps D small.
+
+    Raises
+    ------
+    ModelError
+        If rows contradict each other.
+    """
+    m, n = A.shape
+    largest = float(np.abs(np.column_stack([A, B, c])).max())
+    if np.array_equal(A, np.eye(m, n)):
+        rank = min(m, n)
+        alone = _independent(B[rank:], c[rank:], B, largest)
+        return Eliminated(A[:rank], B[:rank], c[:rank], *alone)
+    Q, R, order = la.qr(A, pivoting=True)
+    pivots = np.abs(np.diag(R))
+    rank = int(np.sum(pivots > _DEPENDENT * pivots.max(initial=0.0)))
+    Q, R = np.asarray(Q), np.asarray(R)
+    turned_B, turned_c = Q.T @ B, Q.T @ c
+    head = R[:rank, :rank]
+    sides = np.column_stack([R[:rank], turned_B[:rank], turned_c[:rank]])
+    # LAPACK refuses systems without unknowns, and scipy asks it before 1.14.
+    solved = la.solve_triangular(head, sides) if rank else sides
+    reduced = np.zeros((rank, n))
+    reduced[:, order] = solved[:, :n]
+    reduced[:, order[:rank]] = np.eye(rank)
+    alone = _independent(turned_B[rank:], turned_c[rank:], B, largest)
+    return Eliminated(reduced, solved[:, n:-1], solved[:, -1], *alone)
+
+
+def _independent(rows: Array, c: Array, B: Array, largest: float) -> tuple[Array, Array]:
+    """Rows ``rows y = c`` without those that follow from the others.
+
+    Parameters
+    ----------
+    rows, c : ndarray
+    B : ndarray
+        What the rows were computed from.
+    largest : float
+        Magnitude of all numbers that c was computed from.
+    """
+    if not c.size:
+        return rows, c
+    Q, R, _ = la.qr(rows, pivoting=True)
+    Q, pivots = np.asarray(Q), np.abs(np.diag(R))
+    rank = int(np.sum(pivots > _DEPENDENT * float(np.abs(B).max())))
+    turned_rows, turned_c = Q.T @ rows, Q.T @ c
+    if np.abs(turned_c[rank:]).max(initial=0.0) > _DEPENDENT * largest:
+        raise ModelError(
+            "The equalities in coupling= contradict each other: no values of the variables "
+            "satisfy all of them. Look for one that is there twice, with different right-hand "
+            "sides."
+        )
+    return turned_rows[:rank], turned_c[:rank]

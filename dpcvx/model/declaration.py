@@ -1,0 +1,453 @@
+"""What users write: agents with a cvxpy objective and constraints, and the problem they form."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+from cvxpy.constraints.zero import Equality, Zero
+from numpy.typing import ArrayLike, NDArray
+
+from .._arguments import is_text, listed, pairs, positive_finite, show, store_python_numbers
+from ..errors import ModelError, PrivacyError
+from ..guard import frameless, understood
+from .layout import Layout, layout_of
+from .private import Asserted, Private, Rows, real_array
+
+Array = NDArray[np.float64]
+
+# Agents that an error lists.
+_NAMES = 12
+_REFUSED = {
+    "boolean": "the local steps are convex; relax it to bounds=[0, 1]",
+    "integer": "the local steps are convex; relax it to a real variable",
+    "complex": "model real and imaginary part as two real variables",
+    "imag": "model the imaginary part as a real variable",
+    "hermitian": "model real and imaginary part as two real variables",
+    "diag": "use cp.diag of a vector variable",
+    "sparsity": "use a vector variable for the non-zeros",
+}
+
+
+@frameless
+@dataclass(frozen=True, eq=False)
+class Agent:
+    """One party: its objective, its constraint set, its private data.
+
+    Parameters
+    ----------
+    objective : cvxpy.Minimize or cvxpy.Maximize
+        May use variables of several agents, private and public parameters.
+    constraints : sequence of cvxpy constraints
+        Public: they may not use private parameters.
+    name : str, optional
+        Used in banners and errors; ``agent 1``, ... by position if omitted.
+    clip : float, optional
+        Scale the contribution of each record to the gradient down to this l2 norm. For losses of
+        records (`Rows`) whose contributions the model does not bound, or bounds too generously;
+        a biased gradient is the price.
+    sensitivity : Asserted, optional
+        A gradient sensitivity to be taken without proof; the guarantee is then marked as asserted.
+
+    Raises
+    ------
+    ModelError
+        If objective, constraints or variables are of a kind that cannot be used.
+    PrivacyError
+        If a constraint uses a private parameter.
+    """
+
+    objective: cp.Minimize | cp.Maximize
+    constraints: Sequence[cp.Constraint] = ()
+    name: str | None = None
+    clip: float | None = None
+    sensitivity: Asserted | None = None
+    layout: Layout = field(init=False, repr=False)
+    private: tuple[Private, ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.name is not None and not is_text(self.name):
+            raise ModelError(
+                f"dp.Agent(name={show(self.name)}) has no name that can be written down; write "
+                "text such as name='north'."
+            )
+        label = self.name or "unnamed"
+        if self.clip is not None and not positive_finite(self.clip):
+            raise ModelError(
+                f"dp.Agent(clip={show(self.clip)}) is no norm to clip to; write a positive "
+                "finite number."
+            )
+        store_python_numbers(self, "clip")
+        if self.sensitivity is not None and not isinstance(self.sensitivity, Asserted):
+            raise ModelError(
+                f"The sensitivity of agent '{label}' is a {type(self.sensitivity).__name__}; write "
+                "dp.Asserted(l2=...), or leave it out to have it derived from the model."
+            )
+        if not isinstance(self.objective, (cp.Minimize, cp.Maximize)):
+            raise ModelError(
+                f"The objective of agent '{label}' is a {type(self.objective).__name__}; write "
+                "cp.Minimize(...) or cp.Maximize(...)."
+            )
+        single = isinstance(self.constraints, (cp.Constraint, str))
+        if single or not isinstance(self.constraints, Iterable):
+            raise ModelError(
+                f"The constraints of agent '{label}' are a {type(self.constraints).__name__}; "
+                "write a list, as in dp.Agent(cp.Minimize(...), [x >= 0])."
+            )
+        constraints = understood(lambda: tuple(self.constraints), label)
+        for position, constraint in enumerate(constraints):
+            if not isinstance(constraint, cp.Constraint):
+                raise ModelError(
+                    f"Constraint {position} of agent '{label}' is a {type(constraint).__name__}, "
+                    "not a cvxpy constraint. A comparison without variables gives a bool; leave "
+                    "it out or write it with a variable."
+                )
+            used = understood(constraint.parameters, label)
+            hidden = [p.name() for p in used if isinstance(p, Private)]
+            if hidden:
+                raise PrivacyError(
+                    f"Constraint {position} of agent '{label}' depends on the private parameter "
+                    f"'{hidden[0]}'. Only objectives may be private: the projection onto the "
+                    "constraint set is computed in the open, so the set must be public. Move the "
+                    "term into the objective as a penalty, for example "
+                    f"cp.sum_squares(A @ x - {hidden[0]}), or declare the data public with "
+                    "cp.Parameter."
+                )
+        for tree in (self.objective, *constraints):
+            leaves = understood(lambda t=tree: _leaves(t), label)
+            if any(leaf.is_complex() for leaf in leaves):
+                raise ModelError(
+                    f"Agent '{label}' uses complex numbers, and gradients are those of functions "
+                    "of real vectors: an imaginary part would be lost. Write real and imaginary "
+                    "part as two real terms, such as cp.sum_squares(A.real @ x - d.real) + "
+                    "cp.sum_squares(A.imag @ x - d.imag)."
+                )
+        layout = understood(lambda: layout_of([self.objective, *constraints]), label)
+        if not layout.pieces:
+            raise ModelError(f"Agent '{label}' has no variables, so it has nothing to decide.")
+        object.__setattr__(self, "constraints", constraints)
+        object.__setattr__(self, "layout", layout)
+        for variable in self.variables:
+            for attribute, remedy in _REFUSED.items():
+                if _is_set(variable.attributes.get(attribute)):
+                    raise ModelError(
+                        f"Variable '{variable.name()}' of agent '{label}' has the attribute "
+                        f"{attribute}, which the package does not support: {remedy}."
+                    )
+            bounds = variable.attributes.get("bounds") or ()
+            for bound in (b for b in bounds if isinstance(b, cp.Expression)):
+                hidden = [p.name() for p in bound.parameters() if isinstance(p, Private)]
+                if hidden:
+                    raise PrivacyError(
+                        f"The bounds of variable '{variable.name()}' of agent '{label}' contain "
+                        f"the private parameter '{hidden[0]}'. Bounds are constraints, and "
+                        "constraints are public: move the term into the objective as a penalty."
+                    )
+        private = tuple(p for p in self.objective.parameters() if isinstance(p, Private))
+        object.__setattr__(self, "private", private)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Agent:
+        # The variables stay the same objects: cvxpy would give their copies ids of their own, under
+        # which neither the layout nor a plan knows them.
+        twin = copy.copy(self)
+        emptied = [private.emptied() for private in self.private]
+        places = {id(old): new for old, new in zip(self.private, emptied, strict=True)}
+        if places:
+            label = self.name or "unnamed"
+            objective = understood(lambda: self.objective.tree_copy(places), label)
+            object.__setattr__(twin, "objective", objective)
+            object.__setattr__(twin, "private", tuple(emptied))
+        return twin
+
+    @property
+    def variables(self) -> list[cp.Variable]:
+        """Variables in the order of the layout."""
+        found = {v.id: v for v in self.objective.variables()}
+        for constraint in self.constraints:
+            found.update({v.id: v for v in constraint.variables()})
+        return [found[piece.variable] for piece in self.layout.pieces]
+
+    @property
+    def cost(self) -> cp.Expression:
+        """The objective as an expression to be minimised."""
+        expression = self.objective.args[0]
+        return expression if isinstance(self.objective, cp.Minimize) else -expression
+
+    def is_dcp(self) -> bool:
+        """Whether objective and constraints follow cvxpy's convexity rules."""
+        return self.objective.is_dcp() and all(c.is_dcp() for c in self.constraints)
+
+
+@frameless
+@dataclass(frozen=True, eq=False)
+class Declaration:
+    """Agents that agree on the variables they share: ``minimize sum_p f_p`` under all constraints.
+
+    Entries of cvxpy variables that several agents use are shared, found by identity; entries that
+    one agent uses are local and never sent.
+
+    Parameters
+    ----------
+    agents : sequence of Agent
+    start : mapping of cvxpy.Variable to array_like, optional
+        Public starting values; zero where omitted.
+    groups : sequence of sequences of Agent or its name, optional
+        Agents whose private data may describe the same person or thing, such as hospitals with
+        common patients. One change then touches the data of all agents of a group at once, and
+        the guarantee composes over them. Data of agents in no common group compose in parallel.
+    coupling : sequence of cvxpy equalities, optional
+        Public affine equalities between variables of several agents, such as
+        ``[A @ x + B @ y == c]``, for methods that take them.
+
+    Notes
+    -----
+    A deep copy has the same variables and public parameters, and private objects without their
+    data: hand these to ``run(data={...})`` by name.
+
+    Raises
+    ------
+    ModelError
+        If a coupling is no affine equality of the agents' variables, names repeat, a group names
+        no agent or shares one with another, an agent shares nothing with the others, or a start
+        has a wrong shape.
+    PrivacyError
+        If two agents use the same private object, a coupling uses one, or a `records` label is
+        given in agents that are not in one group.
+    """
+
+    agents: Sequence[Agent]
+    start: Mapping[cp.Variable, ArrayLike] = field(default_factory=dict, repr=False)
+    groups: Sequence[Sequence[Agent | str]] = field(default=(), repr=False)
+    coupling: Sequence[cp.Constraint] = field(default=(), repr=False)
+    names: tuple[str, ...] = field(init=False)
+    group_names: tuple[tuple[str, ...], ...] = field(init=False, repr=False)
+
+    def __repr__(self) -> str:
+        variables = {piece.variable for agent in self.agents for piece in agent.layout.pieces}
+        private = sum(len(agent.private) for agent in self.agents)
+        held = f"{len(variables)} variables, {private} private objects"
+        return f"<{type(self).__name__}: {len(self.agents)} agents, {held}>"
+
+    def __post_init__(self) -> None:
+        agents = tuple(self.agents) if isinstance(self.agents, (list, tuple)) else ()
+        if not agents or not all(isinstance(agent, Agent) for agent in agents):
+            raise ModelError(
+                "dp.Problem takes a list of dp.Agent objects with at least one agent, as in "
+                "dp.Problem([north, south])."
+            )
+        names = tuple(agent.name or f"agent {k}" for k, agent in enumerate(agents, 1))
+        for name in names:
+            if names.count(name) > 1:
+                raise ModelError(
+                    f"Two agents are called '{name}', so budgets and messages cannot be told "
+                    "apart. Give every dp.Agent its own name=."
+                )
+        object.__setattr__(self, "agents", agents)
+        object.__setattr__(self, "names", names)
+        object.__setattr__(self, "start", _start(self.start, self.variables()))
+        object.__setattr__(self, "group_names", self._named_groups())
+        object.__setattr__(self, "coupling", self._checked_coupling())
+        owner: dict[int, str] = {}
+        seen: set[str] = set()
+        for name, agent in zip(names, agents, strict=True):
+            for private in agent.private:
+                if private.id in owner:
+                    raise PrivacyError(
+                        f"Private '{private.spec.name}' is used by agents "
+                        f"'{owner[private.id]}' and '{name}'. A guarantee per agent would not "
+                        "cover one change that moves both: give each agent its own dp.Private, "
+                        "with its own data (and "
+                        "write dp.Problem(..., groups=[[...]]) if they describe the same people)."
+                    )
+                if private.name() in seen:
+                    raise ModelError(
+                        f"Two private objects are called '{private.name()}', so the guarantee and "
+                        "data={...} could not tell them apart. Give each dp.Private its own name=."
+                    )
+                owner[private.id] = name
+                seen.add(private.name())
+        self._check_labels()
+        self._check_sharing()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Declaration:
+        twin = copy.copy(self)
+        object.__setattr__(twin, "agents", copy.deepcopy(self.agents, memo))
+        object.__setattr__(twin, "groups", self.group_names)
+        start = {variable: np.array(value) for variable, value in self.start.items()}
+        object.__setattr__(twin, "start", start)
+        return twin
+
+    def holders(self) -> dict[int, NDArray[np.intp]]:
+        """Number of agents that hold each entry, by cvxpy id of the variable."""
+        count: dict[int, NDArray[np.intp]] = {}
+        for agent in self.agents:
+            for piece in agent.layout.pieces:
+                known = count.setdefault(piece.variable, np.zeros(piece.size, dtype=np.intp))
+                known[piece.entries] += 1
+        return count
+
+    def variables(self) -> list[cp.Variable]:
+        """All variables, in order of appearance."""
+        return list({v.id: v for agent in self.agents for v in agent.variables}.values())
+
+    def is_dcp(self) -> bool:
+        """Whether every agent's part follows cvxpy's convexity rules."""
+        return all(agent.is_dcp() for agent in self.agents)
+
+    def shares(self) -> list[int]:
+        """Per agent, how many agents with private data its group has."""
+        sizes = dict.fromkeys(self.names, 1)
+        private = {n for n, agent in zip(self.names, self.agents, strict=True) if agent.private}
+        for group in self.group_names:
+            sizes |= dict.fromkeys(group, max(1, len(private.intersection(group))))
+        return [sizes[name] for name in self.names]
+
+    def _named_groups(self) -> tuple[tuple[str, ...], ...]:
+        by_agent = {id(a): n for n, a in zip(self.names, self.agents, strict=True)}
+        found: list[tuple[str, ...]] = []
+        groups = self.groups
+        listed = isinstance(groups, (list, tuple))
+        if not listed or not all(isinstance(g, (list, tuple)) for g in groups):
+            raise ModelError(
+                "groups= is a list of groups of agents, as in groups=[[north, south]] or "
+                "groups=[['north', 'south']]."
+            )
+        for group in groups:
+            names = [by_agent.get(id(a), a) for a in group]
+            unknown = [n for n in names if not isinstance(n, str) or n not in self.names]
+            if unknown:
+                label = getattr(unknown[0], "name", None) or unknown[0]
+                raise ModelError(
+                    f"groups= names {show(label)}, which is no agent of the problem. The agents "
+                    "are: "
+                    f"{', '.join(self.names)}."
+                )
+            found.append(tuple(str(n) for n in names))
+        members = [name for group in found for name in group]
+        for name in members:
+            if members.count(name) > 1:
+                raise ModelError(
+                    f"Agent '{name}' is in two groups, or twice in one. If the same person may be "
+                    "in all of them, write one group of all these agents."
+                )
+        return tuple(found)
+
+    def _check_labels(self) -> None:
+        """Refuse a label that was given in agents which no group counts together."""
+        holders: dict[str, list[str]] = {}
+        for name, agent in zip(self.names, self.agents, strict=True):
+            adjacencies = [p.adjacency for p in agent.private]
+            given = {
+                a.records for a in adjacencies if isinstance(a, Rows) and a.records is not None
+            }
+            for label in sorted(given):
+                holders.setdefault(label, []).append(name)
+        for label, names in holders.items():
+            if len(names) < 2 or any(set(names) <= set(group) for group in self.group_names):
+                continue
+            listed = _listed(names)
+            raise PrivacyError(
+                f"records='{label}' is given in {len(names)} agents ({listed}), so one {label} may "
+                "have data with all of them, and a guarantee for one agent's data would not cover "
+                "that. If they may be the same, write "
+                f"dp.Problem(..., groups=[[{listed}]]): the guarantee is then for all of them "
+                "together. If they are different ones, leave records= out, or give each agent a "
+                f"label of its own, such as records='{label} of {names[0]}'."
+            )
+
+    def _checked_coupling(self) -> tuple[cp.Constraint, ...]:
+        coupling = None if isinstance(self.coupling, cp.Constraint) else listed(self.coupling)
+        if coupling is None:
+            raise ModelError(
+                f"coupling= is a {type(self.coupling).__name__}; it is a list of cvxpy equalities, "
+                "as in coupling=[A @ x + B @ y == c]."
+            )
+        held = self.holders()
+        for position, constraint in enumerate(coupling):
+            tied = isinstance(constraint, (Equality, Zero)) and constraint.is_dcp()
+            if not tied or any(leaf.is_complex() for leaf in _leaves(constraint)):
+                raise ModelError(
+                    f"Element {position} of coupling= is no affine equality. Only public "
+                    "equalities such as A @ x + B @ y == c tie agents; other constraints belong "
+                    "to one agent: dp.Agent(objective, [constraint])."
+                )
+            hidden = [p.name() for p in constraint.parameters() if isinstance(p, Private)]
+            if hidden:
+                raise PrivacyError(
+                    f"Element {position} of coupling= contains the private parameter "
+                    f"'{hidden[0]}'. Constraints are public: move the term into an objective."
+                )
+            for piece in layout_of([constraint]).pieces:
+                if piece.variable not in held or not held[piece.variable][piece.entries].all():
+                    raise ModelError(
+                        f"Element {position} of coupling= uses variable '{piece.name}', or entries "
+                        "of it, that no agent has in its objective or constraints. Use the same "
+                        "Python object there; a term such as 0 * cp.sum(x) will do."
+                    )
+        return coupling
+
+    def _check_sharing(self) -> None:
+        if len(self.agents) == 1:
+            return
+        holders = self.holders()
+        coupled = {v.id for constraint in self.coupling for v in constraint.variables()}
+        named: dict[str, set[int]] = {}
+        for variable in self.variables():
+            named.setdefault(variable.name(), set()).add(variable.id)
+        twins = sorted(name for name, ids in named.items() if len(ids) > 1)
+        for name, agent in zip(self.names, self.agents, strict=True):
+            pieces = agent.layout.pieces
+            if coupled.intersection(p.variable for p in pieces):
+                continue
+            if all((holders[p.variable][p.entries] == 1).all() for p in pieces):
+                hint = (
+                    f" Several different variables are called '{twins[0]}': create it once and "
+                    "use the same Python object in every agent."
+                    if twins
+                    else ""
+                )
+                raise ModelError(
+                    f"Agent '{name}' shares no variable entry with another agent, so there is "
+                    "nothing to agree on; variables are shared by identity of the cvxpy object."
+                    f"{hint} Otherwise solve the agent's problem by itself."
+                )
+
+
+def _leaves(tree: cp.Minimize | cp.Maximize | cp.Constraint) -> list[Any]:
+    """Constants and parameters of an objective or a constraint."""
+    return [*tree.constants(), *tree.parameters()]
+
+
+def _start(given: object, variables: Sequence[cp.Variable]) -> dict[cp.Variable, Array]:
+    values = pairs(given)
+    if values is None:
+        raise ModelError("start= is a mapping of cvxpy variables to values, such as {x: 1.0}.")
+    used = {v.id for v in variables}
+    start: dict[cp.Variable, Array] = {}
+    for variable, value in values:
+        known = isinstance(variable, cp.Variable)
+        if not known or variable.id not in used:
+            name = f"'{variable.name()}'" if known else show(variable)
+            raise ModelError(f"start= has a value for {name}, which no agent uses as a variable.")
+        array = real_array(value)
+        fits = array is not None and array.shape in ((), variable.shape)
+        if array is None or not fits or not np.isfinite(array).all():
+            raise ModelError(
+                f"start= for variable '{variable.name()}' must be finite numbers, one or of shape "
+                f"{variable.shape}."
+            )
+        start[variable] = np.broadcast_to(array, variable.shape).copy()
+    return start
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = [f"'{name}'" for name in names[:_NAMES]]
+    return ", ".join([*shown, "..."] if len(names) > _NAMES else shown)
+
+
+def _is_set(attribute: object) -> bool:
+    return attribute is not None and attribute is not False

@@ -1,0 +1,617 @@
+r"""The objective as a small tree of outer atoms over affine combinations, and its gradient.
+
+Every expression of the objective becomes a combination
+
+.. math:: u = F x + \sum_k G_k d_k + h + \sum_j M_j \, a_j,
+
+where x is the agent's vector, d_k are its private parameters (column-major) and a_j the values of
+outer atoms, whose arguments are combinations again. Affine structure is collapsed once, so a
+gradient costs about two matrix products per combination. Convexity plays no role here.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from ..errors import ModelError
+from .atoms import Rule, rule_of, supported
+from .canonical import affine_map
+from .layout import Layout
+from .matrices import (
+    Array,
+    Identity,
+    Matrix,
+    as_array,
+    compact,
+    csr,
+    diagonal,
+    has_entries,
+    is_blank,
+    zeros,
+)
+from .private import Private, PrivateSpec, specs_of
+
+# Atoms that only move entries about; where each output entry comes from is read off by running
+# the atom on entry numbers.
+_MOVES = frozenset(
+    [
+        "index", "special_index", "reshape", "transpose", "Hstack", "Vstack", "Concatenate",
+        "Promote", "broadcast_to", "diag_vec", "diag_mat", "upper_tri", "real", "conj",
+    ]
+)  # fmt: skip
+# Above this many entries, a dense constant times a matrix of variables keeps its own rule: its
+# collapsed form repeats the constant once per column.
+_KRON_LIMIT = 50_000
+# Constants beyond this have no square.
+LARGEST = 1e150
+
+
+@dataclass(frozen=True, eq=False)
+class Combination:
+    """``F x + sum_k G_k d_k + h + sum_j M_j a_j``, reshaped column-major to `shape`.
+
+    Attributes
+    ----------
+    shape : tuple of int
+    F : matrix of shape (m, n), or None if x does not occur outside atoms
+    G : tuple of (private index, matrix of shape (m, size of d_k))
+    h : ndarray, shape (m,)
+    terms : tuple of (atom index, matrix of shape (m, size of a_j))
+    """
+
+    shape: tuple[int, ...]
+    F: Matrix | None
+    G: tuple[tuple[int, Matrix], ...]
+    h: Array
+    terms: tuple[tuple[int, Matrix], ...] = ()
+
+    @property
+    def affine(self) -> bool:
+        """Whether no atom occurs."""
+        return not self.terms
+
+    @property
+    def constant(self) -> bool:
+        """Whether neither variables, private data nor atoms occur."""
+        return self.F is None and not self.G and not self.terms
+
+
+@dataclass(frozen=True, eq=False)
+class Atom:
+    """An outer atom: a rule with its static data, applied to combinations."""
+
+    rule: Rule
+    data: tuple[Any, ...]
+    args: tuple[Combination, ...]
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Clip:
+    """Rows of a product with records whose contributions to the gradient are limited.
+
+    Row r of ``L @ Z(x)`` contributes ``L_r`` times its cotangent, pulled back through Z.
+
+    Attributes
+    ----------
+    atom : int
+        Index of the product.
+    turned : bool
+        Whether it is ``Z(x) @ R`` with records in the columns of R.
+    bound : float
+        Largest l2 norm of a contribution.
+    factor : float
+        Bound of the norm of the derivative of Z.
+    absent : float
+        Largest l2 norm of the contribution of a record of zeros: 0 unless the product has public
+        parts.
+    """
+
+    atom: int
+    turned: bool
+    bound: float
+    factor: float
+    absent: float
+
+    def __call__(self, arguments: Sequence[Array], g: Array) -> Array:
+        """Cotangents of the product, each row scaled down as far as needed."""
+        records = np.atleast_2d(arguments[0])
+        rows = g.reshape(records.shape[0], -1)
+        if self.turned:
+            records = arguments[1] if arguments[1].ndim == 2 else arguments[1][:, None]
+            records = records.T
+            rows = g.reshape(-1, records.shape[0]).T
+        # Factor by factor: a product of the three could leave floating point and bound nothing.
+        long, steep = row_lengths(records), row_lengths(rows)
+        share = np.full(long.size, self.bound)
+        for size in (long, steep, np.full(long.size, self.factor)):
+            share = np.divide(share, size, where=size > 0, out=np.full(long.size, np.inf))
+        share = np.where(np.isnan(share), 0.0, np.minimum(share, 1.0))
+        usable = np.isfinite(long) & np.isfinite(steep)
+        scaled = np.where(usable[:, None], share[:, None] * rows, 0.0)
+        return (scaled.T if self.turned else scaled).reshape(g.shape)
+
+
+def row_lengths(rows: Array) -> Array:
+    """l2 norms of the rows, without under- or overflow of squares."""
+    peak = np.abs(rows).max(axis=1, initial=0.0)
+    unit = np.where((peak > 0) & np.isfinite(peak), peak, 1.0)
+    return unit * np.sqrt(((rows / unit[:, None]) ** 2).sum(axis=1))
+
+
+@dataclass(frozen=True, eq=False)
+class NormalForm:
+    """An agent's objective f(x; d), to be minimised.
+
+    Attributes
+    ----------
+    n : int
+        Length of the agent's vector.
+    private : tuple of PrivateSpec
+        The private parameters d_k in index order.
+    atoms : tuple of Atom
+        In order of evaluation.
+    root : Combination
+        The objective's value, of size one.
+    """
+
+    n: int
+    private: tuple[PrivateSpec, ...]
+    atoms: tuple[Atom, ...]
+    root: Combination
+
+    def bind(
+        self, data: Sequence[Array], clips: Sequence[Clip] = (), *, limited: bool = False
+    ) -> BoundObjective:
+        """Insert private data (one flat column-major array per private parameter).
+
+        Parameters
+        ----------
+        data : sequence of ndarray
+        clips : sequence of Clip
+        limited : bool
+            Put the largest number in place of infinite intermediate values, and 0 in place of
+            undefined ones: what one record does cannot spread to the others' contributions then.
+        """
+        return BoundObjective(self, data, clips, limited)
+
+    def at_zero(self) -> BoundObjective:
+        """The public function f(.; 0)."""
+        return self.bind([zeros(spec.size) for spec in self.private])
+
+    def digest(self) -> bytes:
+        """A hash that tells objectives apart, whatever their data."""
+        found = hashlib.sha256(repr((self.n, [s.shape for s in self.private])).encode())
+        for atom in self.atoms:
+            found.update(repr((atom.rule.name, atom.data, atom.shape)).encode())
+            for argument in atom.args:
+                found.update(_key(argument))
+        found.update(_key(self.root))
+        return found.digest()
+
+    def reach(self, atom: Atom) -> tuple[bool, frozenset[int]]:
+        """Whether an atom depends on x, and on which private parameters."""
+        on_x, on_d = False, frozenset[int]()
+        for arg in atom.args:
+            on_x |= arg.F is not None
+            on_d |= {k for k, _ in arg.G}
+            for j, _ in arg.terms:
+                inner_x, inner_d = self.reach(self.atoms[j])
+                on_x, on_d = on_x or inner_x, on_d | inner_d
+        return on_x, on_d
+
+
+class BoundObjective:
+    """Value and (sub)gradient of an objective with its data inserted.
+
+    Holds private data (unless made by `NormalForm.at_zero`): lives behind the door only, and
+    neither prints nor pickles.
+    """
+
+    def __init__(
+        self, form: NormalForm, data: Sequence[Array], clips: Sequence[Clip], limited: bool
+    ) -> None:
+        self._n = form.n
+        self._limit = _limited if limited else _as_is
+        self._clips = {clip.atom: clip for clip in clips}
+        self._atoms = form.atoms
+        bound = functools.partial(_Bound, data=data, limit=self._limit)
+        self._args = [[bound(arg) for arg in atom.args] for atom in form.atoms]
+        self._root = bound(form.root)
+
+    def value(self, x: Array) -> float:
+        """f(x; d)."""
+        values, _ = self._forward(x)
+        return float(self._root(x, values).item())
+
+    def gradient(self, x: Array) -> Array:
+        """One (sub)gradient of f(.; d) at x, as stated in `dpcvx.model.atoms`.
+
+        Parameters
+        ----------
+        x : ndarray, shape (n,)
+
+        Returns
+        -------
+        ndarray, shape (n,)
+        """
+        # Outside an atom's domain the result is infinite or NaN, without a warning: a warning
+        # would tell something about the data.
+        with np.errstate(all="ignore"):
+            return self._backward(x)
+
+    def _backward(self, x: Array) -> Array:
+        values, arguments = self._forward(x)
+        out = np.zeros(self._n)
+        cotangents: list[Array | None] = [None] * len(values)
+        self._root.backward(np.ones(1), out, cotangents)
+        for j in range(len(values) - 1, -1, -1):
+            g = cotangents[j]
+            if g is None:
+                continue
+            atom = self._atoms[j]
+            shaped = g.reshape(atom.shape, order="F")
+            if j in self._clips:
+                shaped = self._clips[j](arguments[j], shaped)
+            for k, bound in enumerate(self._args[j]):
+                if bound.moving:
+                    part = atom.rule.vjp(arguments[j], values[j], shaped, atom.data, k)
+                    bound.backward(self._limit(np.ravel(part, order="F")), out, cotangents)
+        return out
+
+    def _forward(self, x: Array) -> tuple[list[Array], list[list[Array]]]:
+        values: list[Array] = []
+        arguments: list[list[Array]] = []
+        for atom, args in zip(self._atoms, self._args, strict=True):
+            inputs = [bound(x, values) for bound in args]
+            arguments.append(inputs)
+            values.append(self._limit(atom.rule.forward(inputs, atom.data)))
+        return values, arguments
+
+    def __repr__(self) -> str:
+        return f"BoundObjective(n={self._n})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError("A bound objective holds private data and is never pickled.")
+
+
+def _as_is(v: Array) -> Array:
+    return v
+
+
+def _limited(v: Array) -> Array:
+    return v if is_blank(v) or np.isfinite(v).all() else np.nan_to_num(v)
+
+
+class _Bound:
+    """A combination with its constant part summed up."""
+
+    __slots__ = (
+        "_fixed", "_forward", "_limit", "_offset", "_shape", "_shifts", "_terms", "_transposed",
+        "moving",
+    )  # fmt: skip
+
+    def __init__(
+        self, combination: Combination, data: Sequence[Array], limit: Callable[[Array], Array]
+    ) -> None:
+        offsets = [combination.h] if has_entries(combination.h) or not combination.G else []
+        offsets += [G @ data[k] for k, G in combination.G]
+        # A single part stays what it is: data of records are not copied.
+        with np.errstate(all="ignore"):
+            self._offset = limit(functools.reduce(np.add, offsets))
+        self._limit = limit
+        self._shifts = has_entries(self._offset)
+        self._shape = combination.shape
+        self._forward = combination.F
+        self._transposed = None if combination.F is None else _transpose(combination.F)
+        self._terms = [(j, M, _transpose(M)) for j, M in combination.terms]
+        self.moving = combination.F is not None or bool(combination.terms)
+        self._fixed = None if self.moving else self._offset.reshape(self._shape, order="F")
+
+    def __call__(self, x: Array, values: Sequence[Array]) -> Array:
+        if self._fixed is not None:
+            return self._fixed
+        parts = [] if self._forward is None else [self._forward @ x]
+        if self._shifts:
+            parts.append(self._offset)
+        parts += [M @ np.ravel(values[j], order="F") for j, M, _ in self._terms]
+        return self._limit(functools.reduce(np.add, parts)).reshape(self._shape, order="F")
+
+    def backward(self, g: Array, out: Array, cotangents: list[Array | None]) -> None:
+        if self._transposed is not None:
+            out += self._transposed @ g
+        for j, _, transposed in self._terms:
+            part = transposed @ g
+            known = cotangents[j]
+            cotangents[j] = part if known is None else known + part
+
+
+def normal_form(
+    objective: cp.Expression,
+    layout: Layout,
+    private: Sequence[Private],
+    owner: str,
+    *,
+    largest: float = math.inf,
+) -> NormalForm:
+    """Collapse a scalar cvxpy expression, to be minimised, into its normal form.
+
+    Parameters
+    ----------
+    objective : cvxpy expression
+        Scalar; need not be convex. Public parameters enter with their current value.
+    layout : Layout
+        The agent's vector.
+    private : sequence of Private
+        The private parameters of the objective.
+    owner : str
+        Name of the agent, for messages.
+    largest : float
+        The absolute value that constants may have: a form whose functions are evaluated needs their
+        squares, one that is only derived from does not.
+
+    Raises
+    ------
+    ModelError
+        If an atom has no gradient rule, or a public parameter no value, or a constant is too large.
+    """
+    builder = _Builder(layout, private, owner, largest)
+    root = builder.visit(objective)
+    return NormalForm(layout.size, specs_of(private, owner), tuple(builder.atoms), root)
+
+
+class _Builder:
+    def __init__(
+        self, layout: Layout, private: Sequence[Private], owner: str, largest: float
+    ) -> None:
+        self.layout = layout
+        self.largest = largest
+        self.private = {p.id: k for k, p in enumerate(private)}
+        self.owner = owner
+        self.atoms: list[Atom] = []
+        self._seen: dict[int, Combination] = {}
+        self._known: dict[tuple[Any, ...], int] = {}
+
+    def visit(self, expr: Any) -> Combination:
+        # One cvxpy object that occurs twice is one node; the tree keeps it alive, so id is safe.
+        if id(expr) not in self._seen:
+            self._seen[id(expr)] = self._visit(expr)
+        return self._seen[id(expr)]
+
+    def _visit(self, expr: Any) -> Combination:
+        if isinstance(expr, Private):
+            G = ((self.private[expr.id], Identity(expr.size)),)
+            return Combination(expr.shape, None, G, zeros(expr.size))
+        if isinstance(expr, cp.Variable):
+            return Combination(expr.shape, self._selection(expr), (), np.zeros(expr.size))
+        if not expr.variables() and not any(isinstance(p, Private) for p in expr.parameters()):
+            return self._constant(expr)
+        args = [self.visit(arg) for arg in expr.args]
+        linear = self._linear(expr, args)
+        return self._outer(expr, args) if linear is None else linear
+
+    def _selection(self, variable: cp.Variable) -> sp.csr_array:
+        piece = self.layout[variable.id]
+        columns = piece.offset + np.arange(piece.entries.size)
+        entry = (np.ones(columns.size), (piece.entries, columns))
+        return sp.csr_array(entry, shape=(variable.size, self.layout.size))
+
+    def _constant(self, expr: cp.Expression) -> Combination:
+        value = expr.value
+        if value is None:
+            missing = [p.name() for p in expr.parameters() if p.value is None]
+            raise ModelError(
+                f"The objective of agent '{self.owner}' uses public parameter(s) {missing} without "
+                f"a value. Set {missing[0] if missing else 'parameter'}.value = ... before "
+                "problem.plan(...)."
+            )
+        h = np.ravel(as_array(value), order="F").astype(float)
+        if not np.isfinite(h).all():
+            raise ModelError(
+                f"The objective of agent '{self.owner}' uses a constant with NaN or infinite "
+                "entries, so neither its gradient nor its sensitivity is defined. Clean the data "
+                "the expression is built from."
+            )
+        if np.abs(h).max(initial=0.0) > self.largest:
+            raise ModelError(
+                f"The objective of agent '{self.owner}' uses a constant beyond {self.largest:g}, "
+                "whose square is no number any more, so nothing could be computed from it. Scale "
+                "the problem."
+            )
+        return Combination(expr.shape, None, (), h)
+
+    def _linear(self, expr: Any, args: list[Combination]) -> Combination | None:
+        """The combination of an atom that is linear in its non-constant arguments, else None."""
+        kind = type(expr).__name__
+        m = expr.size
+        if kind == "AddExpression":
+            return _total(expr.shape, args)
+        if kind == "NegExpression":
+            return _image(expr.shape, np.zeros(m), [(-sp.eye_array(m, format="csr"), args[0])])
+        if kind in _MOVES:
+            return _image(expr.shape, np.zeros(m), _moves(expr, args))
+        if kind == "Sum":
+            return _image(expr.shape, np.zeros(m), [(_summation(expr), args[0])])
+        if kind in ("multiply", "MulExpression", "DivExpression"):
+            return _scaled(expr, args)
+        if kind == "cumsum":  # cvxpy would canonicalise it with an auxiliary variable
+            return _image(expr.shape, np.zeros(m), [(_running_sum(expr), args[0])])
+        fresh = [cp.Variable(a.shape) for a in args]
+        mixed = [
+            arg if combination.constant else variable
+            for arg, combination, variable in zip(expr.args, args, fresh, strict=True)
+        ]
+        try:
+            copy = expr.copy(mixed)
+        except ValueError:  # the atom insists on a constant where private data stand
+            return None
+        if not copy.is_affine():
+            return None
+        moving = [(c, v) for c, v in zip(args, fresh, strict=True) if not c.constant]
+        M, offset = affine_map(copy, [v for _, v in moving])
+        pieces: list[tuple[Matrix, Combination]] = []
+        start = 0
+        for combination, variable in moving:
+            pieces.append((M[:, start : start + variable.size], combination))
+            start += variable.size
+        return _image(expr.shape, offset, pieces)
+
+    def _outer(self, expr: cp.Expression, args: list[Combination]) -> Combination:
+        found = rule_of(expr)
+        if found is None:
+            raise ModelError(
+                f"The objective of agent '{self.owner}' uses the atom "
+                f"'{type(expr).__name__}', for which no gradient is known. Supported are: "
+                f"{', '.join(supported())}. Rewrite the term with these, or move it into a "
+                "constraint with an epigraph variable if it is public."
+            )
+        rule, data = found
+        # Users write X @ w twice; one node is faster, and lets contributions cancel.
+        key = (rule.name, data, expr.shape, tuple(_key(a) for a in args))
+        if key not in self._known:
+            self._known[key] = len(self.atoms)
+            self.atoms.append(Atom(rule, data, tuple(args), expr.shape))
+        term = ((self._known[key], Identity(expr.size)),)
+        return Combination(expr.shape, None, (), zeros(expr.size), term)
+
+
+def _key(u: Combination) -> bytes:
+    """A digest that equal combinations share."""
+    digest = hashlib.sha256(repr((u.shape, [k for k, _ in u.G], [j for j, _ in u.terms])).encode())
+    matrices = [M for M in (u.F, *(G for _, G in u.G), *(M for _, M in u.terms)) if M is not None]
+    for M in matrices:
+        if isinstance(M, Identity):
+            digest.update(repr(M).encode())
+            continue
+        sparse = csr(M)
+        sparse.sort_indices()
+        if not sparse.has_canonical_format:  # the arrays belong to M, maybe to the user
+            sparse = sparse.copy()
+            sparse.sum_duplicates()
+        digest.update(repr(sparse.shape).encode())
+        for array in (sparse.data, sparse.indices, sparse.indptr):
+            digest.update(np.ascontiguousarray(array).tobytes())
+    digest.update(b"no x" if u.F is None else b"x")
+    digest.update(u.h.tobytes() if has_entries(u.h) else repr(u.h.size).encode())
+    return digest.digest()
+
+
+def _transpose(M: Matrix) -> Matrix:
+    return csr(M.T) if sp.issparse(M) else M.T
+
+
+def _plus(a: Matrix | None, b: Matrix | None) -> Matrix | None:
+    if a is None or b is None:
+        return b if a is None else a
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        return as_array(a) + as_array(b)
+    return compact(csr(a) + csr(b))
+
+
+def _merge(
+    left: Sequence[tuple[int, Matrix]], right: Sequence[tuple[int, Matrix]]
+) -> tuple[tuple[int, Matrix], ...]:
+    merged = dict(left)
+    for key, M in right:
+        total = _plus(merged.get(key), M)
+        if total is not None:
+            merged[key] = total
+    return tuple(merged.items())
+
+
+def _total(shape: tuple[int, ...], args: Sequence[Combination]) -> Combination:
+    def add(a: Combination, b: Combination) -> Combination:
+        G, terms = _merge(a.G, b.G), _merge(a.terms, b.terms)
+        return Combination(shape, _plus(a.F, b.F), G, a.h + b.h, terms)
+
+    return functools.reduce(add, args)
+
+
+def _image(
+    shape: tuple[int, ...], offset: Array, pieces: Sequence[tuple[Matrix, Combination]]
+) -> Combination:
+    """``offset + sum_i M_i u_i`` as a combination."""
+    images = [
+        Combination(
+            shape,
+            None if u.F is None else compact(M @ u.F),
+            tuple((k, compact(M @ G)) for k, G in u.G),
+            M @ u.h,
+            tuple((j, compact(M @ T)) for j, T in u.terms),
+        )
+        for M, u in pieces
+    ]
+    return _total(shape, [Combination(shape, None, (), offset), *images])
+
+
+def _moves(expr: Any, args: Sequence[Combination]) -> list[tuple[Matrix, Combination]]:
+    """Selection matrices of an atom that only moves entries (number 0 stands for a zero)."""
+    numbers: list[NDArray[np.intp]] = []
+    start = 1
+    for a in args:
+        size = a.h.size
+        numbers.append(np.arange(start, start + size).reshape(a.shape, order="F"))
+        start += size
+    source = np.ravel(as_array(expr.numeric(numbers)), order="F").astype(int)
+    pieces: list[tuple[Matrix, Combination]] = []
+    start = 1
+    for a in args:
+        rows = np.flatnonzero((source >= start) & (source < start + a.h.size))
+        entry = (np.ones(rows.size), (rows, source[rows] - start))
+        pieces.append((sp.csr_array(entry, shape=(expr.size, a.h.size)), a))
+        start += a.h.size
+    return pieces
+
+
+def _summation(expr: Any) -> sp.csr_array:
+    shape = expr.args[0].shape
+    target = np.arange(expr.size).reshape(expr.shape, order="F")
+    if expr.axis is not None and not expr.keepdims:
+        target = np.expand_dims(target, expr.axis)
+    rows = np.ravel(np.broadcast_to(target, shape), order="F")
+    return sp.csr_array((np.ones(rows.size), (rows, np.arange(rows.size))), (expr.size, rows.size))
+
+
+def _running_sum(expr: Any) -> Matrix:
+    units = np.eye(expr.size).reshape((*expr.shape, expr.size), order="F")
+    summed = np.cumsum(units, axis=expr.axis)
+    return compact(sp.csr_array(summed.reshape((expr.size, expr.size), order="F")))
+
+
+def _scaled(expr: Any, args: Sequence[Combination]) -> Combination | None:
+    """Products and quotients with one constant side, unless collapsing would blow them up."""
+    left, right = args
+    kind = type(expr).__name__
+    zero = np.zeros(expr.size)
+    if kind == "DivExpression":
+        if not right.constant:
+            return None
+        return _image(expr.shape, zero, [(diagonal(1.0 / right.h, expr.size), left)])
+    if not (left.constant or right.constant):
+        return None
+    c, u = (left, right) if left.constant else (right, left)
+    if kind == "multiply":
+        return _image(expr.shape, zero, [(diagonal(c.h, expr.size), u)])
+    value = (expr.args[0] if left.constant else expr.args[1]).value
+    C = value if sp.issparse(value) else np.asarray(value, dtype=float).reshape(c.shape)
+    copies = u.h.size // C.shape[0 if right.constant else -1]
+    if C.ndim > 2 or (copies > 1 and not sp.issparse(C) and C.size * copies > _KRON_LIMIT):
+        return None
+    if C.ndim == 1:
+        C = C[None, :] if left.constant else C[:, None]
+    eye = sp.eye_array(copies)
+    if copies == 1:
+        M = C if left.constant else C.T
+    else:
+        M = sp.kron(eye, C) if left.constant else sp.kron(C.T, eye)
+    return _image(expr.shape, zero, [(compact(M), u)])

@@ -1,0 +1,54 @@
+"""A digest of everything that fixes what a plan's releases mean."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ..algorithms.base import Algorithm
+from ..algorithms.program import Program
+from ..model.private import Adjacency, Within
+from ..privacy.mechanism import Calibrated
+
+
+def fingerprint_of(
+    program: Program,
+    algorithm: Algorithm[Any, Any],
+    calibrated: Sequence[Calibrated | None],
+    rounds: int,
+    release: str,
+    groups: tuple[tuple[str, ...], ...],
+) -> str:
+    """Hash of the program, the algorithm, the mechanism, the rounds, what is released when."""
+    # One for all agents is named once: then it does not matter how it was asked for.
+    noise = calibrated[0] if len(set(calibrated)) == 1 else calibrated
+    digest = hashlib.sha256(f"{algorithm!r} {noise!r} {rounds} {release} {groups}".encode())
+    for local in program.agents:
+        # Not the names of private objects: cvxpy numbers those that have none.
+        private = [(s.shape, _labelled(s.adjacency), s.sign) for s in local.form.private]
+        limits = f"{local.clip} {local.asserted}"
+        digest.update(f"{local.name} {local.n} {private} {limits}".encode())
+        pieces = [(p.shape, p.entries.tolist(), p.offset) for p in local.layout.pieces]
+        digest.update(f"{pieces} {local.constraints.cones} {local.constraints.A.shape}".encode())
+        A = local.constraints.A
+        for array in (local.shared, local.slots, local.start, local.constraints.b):
+            digest.update(np.ascontiguousarray(array).tobytes())
+        for array in (A.data, A.indices, A.indptr):
+            digest.update(np.ascontiguousarray(array).tobytes())
+        digest.update(local.form.digest())
+    if program.coupling is not None:
+        digest.update(program.coupling.right.tobytes())
+        for local in program.agents:
+            digest.update(program.coupling.of(local.layout).toarray().tobytes())
+    return digest.hexdigest()
+
+
+def _labelled(adjacency: Adjacency) -> Adjacency:
+    """With the label that stands for none: whether it was written down changes no release."""
+    return (
+        adjacency if isinstance(adjacency, Within) else replace(adjacency, records=adjacency.label)
+    )

@@ -1,0 +1,527 @@
+"""The privacy guarantee of a plan or a run, with everything it depends on next to the numbers."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from ..algorithms.base import Requirements
+from ..algorithms.program import LocalProgram, Program
+from ..model.private import PrivateSpec, Rows
+from ..privacy.accounting import Price, ryu_kim_claim
+from ..privacy.last_iterate import Amplification, LastIterate
+from ..privacy.mechanism import Calibrated, Gaussian
+from ..sensitivity.certificate import Sensitivity
+from ..sensitivity.kept_vectors import Smoothness
+from ..sensitivity.release_once import Statistic
+
+# Two less than the banner's, which indents the text.
+_WIDTH = 94
+# Private objects that are listed by name.
+_NAMES = 12
+
+Kind = Literal["worst-case", "asserted", "none"]
+
+OBSERVER = (
+    "everyone but the agent itself, the server and all other agents together; sees every "
+    "released value of every round"
+)
+LAST_OBSERVER = (
+    "whoever learns the last x and nothing else of the run: server and users keep messages and all "
+    "other iterates to themselves"
+)
+HIDDEN = "hidden iterates and steps are real numbers (their rounding is not accounted for)"
+CONSTANTS = (
+    "the smoothness and strong convexity that the user asserted are true: nothing in the package "
+    "proves them"
+)
+BENT = "the smoothness that the user asserted is true: nothing in the package proves it"
+ASSUMPTIONS = (
+    "agents follow the protocol and keep their noise to themselves",
+    "what the model declares public is independent of the private data",
+    "earlier runs on the same data count only if their ledger is passed on",
+    "gradients are computed as real numbers (their rounding errors are not accounted for; the "
+    "noise is exact, on a grid whose width the sensitivity includes)",
+)
+SEEDED = (
+    "reproducible: not for release (whoever knows the seed can subtract the noise, and runs of "
+    "one plan with one seed share it)"
+)
+UNGROUPED = (
+    "each person's data sit with one agent, in one private object or in one row of its objects "
+    "that share a records= label"
+)
+GROUPED = (
+    "each person's data sit with the agents of one group, in each of them in one private object or "
+    "in one row of its objects that share a records= label"
+)
+CLAIMED = "the sensitivities that the user asserted are true: nothing in the package proves them"
+STATED_ACCURACY = (
+    "local solves on private data succeed and reach the solver's accuracy: what they return "
+    "otherwise may move farther than the asserted sensitivity"
+)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A figure that a paper states and that is not a bound; see docs/privacy.md."""
+
+    epsilon: float
+    delta: float
+    source: str
+
+
+@dataclass(frozen=True)
+class Change:
+    """One kind of change of an agent's data that stays hidden.
+
+    Attributes
+    ----------
+    what : str
+        What happens, such as "one entry changes by at most 0.1".
+    objects : tuple of str
+        Private objects that it happens to together: one, or those that hold parts of a record.
+    where : str
+        The same in words.
+    """
+
+    what: str
+    objects: tuple[str, ...]
+    where: str
+
+
+def changes(specs: Sequence[PrivateSpec]) -> tuple[Change, ...]:
+    """The kinds of changes of one agent's data, of which one may happen."""
+    parts: dict[tuple[bool, str], list[PrivateSpec]] = {}
+    for spec in specs:
+        kind = spec.adjacency
+        key = (True, kind.label) if isinstance(kind, Rows) else (False, spec.name)
+        parts.setdefault(key, []).append(spec)
+    return tuple(_together(members) for members in parts.values())
+
+
+def _together(members: Sequence[PrivateSpec]) -> Change:
+    first, *others = members
+    what, where = str(first.adjacency), f"'{first.name}'"
+    if others:
+        with_ = [
+            f"'{s.name}'"
+            if str(s.adjacency) == what or not isinstance(s.adjacency, Rows)
+            else f"'{s.name}', {s.adjacency.row}"
+            for s in others
+        ]
+        where += f" (with {_listed(with_, ' and ')})"
+    return Change(what, tuple(s.name for s in members), where)
+
+
+_NO_NOISE = "none needed"
+
+
+@dataclass(frozen=True)
+class AgentGuarantee:
+    """What one agent's data are protected by.
+
+    Attributes
+    ----------
+    agent : str
+    adjacency : dict of str to str
+        For each private object, what one change means.
+    changes : tuple of Change
+        The same by what changes together: one change is one of them, of this agent's data alone
+        unless it is in a group.
+    epsilon : float
+        For its data alone, at the guarantee's delta.
+    norm : int
+        1 or 2, by the agent's mechanism.
+    sensitivity : float
+        Of the gradient, in this norm.
+        Infinite if it is bounded at each point only.
+    exact : bool
+        Whether some neighbouring pair attains the sensitivity.
+    certificate : {"derived", "asserted"}
+    scale : float
+        Noise scale per component of what is released; infinite if it differs from step to step.
+    noise : str
+        The same in words.
+    releases : int
+        Planned number of releases.
+    independent : tuple of str
+        Private objects on which its gradient does not depend, so that nothing of them leaves.
+    """
+
+    agent: str
+    adjacency: Mapping[str, str]
+    changes: tuple[Change, ...]
+    epsilon: float
+    norm: int
+    sensitivity: float
+    exact: bool
+    certificate: Literal["derived", "asserted"]
+    scale: float
+    noise: str
+    releases: int
+    independent: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """An (epsilon, delta) statement; ``kind`` says of which sort.
+
+    Attributes
+    ----------
+    kind : {"worst-case", "asserted", "none"}
+        ``asserted``: as good as a sensitivity that the user typed in. ``none``: there is no
+        guarantee (noise off), or nothing is private.
+    epsilon, delta : float
+        For each agent's data, or for one person's data in all agents of a group; data of other
+        agents compose in parallel. With noise of each agent's own, of the one that loses most.
+    rho : float
+        The same releases in zero-concentrated differential privacy.
+    mechanism, accountant, observer : str
+    certificate : {"derived", "asserted", "none"}
+        How the sensitivities were obtained; asserted if one of them was.
+    agents : tuple of AgentGuarantee
+    groups : tuple of tuple of str
+    assumptions : tuple of str
+    claimed_by_paper : Claim or None
+        What the paper's theorem says about these releases; a claim, not a bound.
+    amplification : Amplification or None
+        Where the observer learns the last iterate only: how that came about, and every user's
+        epsilon.
+    """
+
+    kind: Kind
+    epsilon: float
+    delta: float
+    rho: float
+    mechanism: str
+    accountant: str
+    observer: str
+    certificate: Literal["derived", "asserted", "none"]
+    agents: tuple[AgentGuarantee, ...]
+    groups: tuple[tuple[str, ...], ...]
+    assumptions: tuple[str, ...]
+    claimed_by_paper: Claim | None
+    amplification: Amplification | None = None
+
+    @property
+    def headline(self) -> str:
+        """The numbers with every reservation that belongs next to them, in one line."""
+        if self.kind == "none":
+            return f"none: {self.mechanism}"
+        whose = "one person's data in all agents of a group" if self.groups else "each agent's data"
+        sort = "worst case" if self.kind == "worst-case" else "ASSERTED, not proved"
+        seeded = ", if the seed stays secret: not for release" if SEEDED in self.assumptions else ""
+        return f"({self.epsilon:.6g}, {self.delta:g})-DP for {whose}, {sort}{seeded}"
+
+    def __repr__(self) -> str:
+        return f"<Guarantee: {self.headline}>"
+
+    def __str__(self) -> str:
+        if self.kind == "none":
+            return self.headline
+        rows = [
+            ("adjacency", self._units),
+            ("observer", self.observer),
+            ("mechanism", self.mechanism),
+            ("accountant", self.accountant + self._concentrated),
+            ("sensitivity", _CERTIFICATES[self.certificate] + self._independent),
+            ("assumptions", "; ".join(self.assumptions)),
+        ]
+        budgets = {f"{agent.epsilon:.5g}" for agent in self.agents}
+        if self.amplification is None and len(budgets) > 1:
+            rows.insert(1, ("by agent", self._by_agent))
+        if self.amplification is not None:
+            rows.insert(4, ("amplified", str(self.amplification)))
+        if self.groups:
+            members = "; ".join(" and ".join(group) for group in self.groups)
+            rows.insert(1, ("groups", members))
+        if self.claimed_by_paper is not None:
+            claim = self.claimed_by_paper
+            rows.append(
+                (
+                    "claim",
+                    f"{claim.source} claims ({claim.epsilon:.6g}, {claim.delta:g}); that is not a "
+                    "bound (docs/privacy.md)",
+                )
+            )
+        return "\n".join([self.headline, *(_row(label, text) for label, text in rows)])
+
+    @property
+    def _units(self) -> str:
+        """What one change is: of the data of one agent, or of all agents of a group at once."""
+        grouped = [[a for a in self.agents if a.agent in group] for group in self.groups]
+        grouped = [members for members in grouped if len(members) > 1]
+        inside = {a.agent for members in grouped for a in members}
+        found = [
+            "at once " + ", and ".join(f"{_one_of(a.changes)} of '{a.agent}'" for a in members)
+            for members in grouped
+        ]
+        alone = [change for a in self.agents if a.agent not in inside for change in a.changes]
+        return "; or ".join([*found, *_merged(alone)])
+
+    @property
+    def _by_agent(self) -> str:
+        most = sorted(self.agents, key=lambda agent: -agent.epsilon)
+        return _listed([f"epsilon {a.epsilon:.6g} for '{a.agent}'" for a in most], ", ")
+
+    @property
+    def _independent(self) -> str:
+        parts = [
+            f"the gradient of '{agent.agent}' does not depend on "
+            + _listed([f"'{name}'" for name in agent.independent], " or ")
+            for agent in self.agents
+            if agent.independent
+        ]
+        return f"; {_listed(parts, '; ')}" if parts else ""
+
+    @property
+    def _concentrated(self) -> str:
+        return f"; {self.rho:.6g}-zCDP" if math.isfinite(self.rho) else ""
+
+
+_CERTIFICATES = {
+    "derived": "derived from the model",
+    "asserted": "asserted by the user, at least in part",
+    "none": "none",
+}
+
+
+def _merged(kinds: Sequence[Change]) -> list[str]:
+    """One text for all that change alike, each by itself."""
+    places: dict[str, list[str]] = {}
+    for change in kinds:
+        places.setdefault(change.what, []).append(change.where)
+    return [f"{what} in {_listed(where, ', or in ')}" for what, where in places.items()]
+
+
+def _one_of(kinds: Sequence[Change]) -> str:
+    merged = _merged(kinds)
+    return merged[0] if len(kinds) == 1 else f"[{'; or '.join(merged)}]"
+
+
+def _listed(names: Sequence[str], word: str) -> str:
+    shown = list(names[:_NAMES])
+    if len(names) > _NAMES:
+        shown.append(f"{len(names) - _NAMES} more")
+    return word.join(shown)
+
+
+def no_guarantee(reason: str) -> Guarantee:
+    """The statement that there is none."""
+    return Guarantee(
+        "none", math.inf, 0.0, math.inf, reason, "none", OBSERVER, "none", (), (), (), None
+    )
+
+
+def make_guarantee(
+    program: Program,
+    sensitivities: Sequence[Sensitivity | None],
+    publications: Sequence[Statistic | None] | None,
+    calibrated: Sequence[Calibrated | None],
+    prices: Mapping[str, Price],
+    *,
+    releases: int,
+    rho: float,
+    groups: Sequence[tuple[str, ...]],
+    needs: Requirements,
+    smoothness: Sequence[Smoothness],
+    last: LastIterate | None,
+    amplification: Amplification | None,
+) -> Guarantee:
+    """The guarantee of a plan with noise.
+
+    Parameters
+    ----------
+    program : Program
+    sensitivities : sequence of (Sensitivity or None)
+        Per agent.
+    publications : sequence of (Statistic or None), or None
+        Per agent, if the data are released once.
+    calibrated : sequence of (Calibrated or None)
+        Per agent.
+    prices : mapping of str to Price
+        By agent, of everything that one person is exposed to.
+    releases : int
+        Per agent.
+    rho : float
+        zCDP parameter of the same.
+    groups : sequence of tuple of str
+    needs : Requirements
+        Of the algorithm: what it releases.
+    smoothness : sequence of Smoothness
+        Per agent.
+    last : LastIterate or None
+        If only the last iterate leaves.
+    amplification : Amplification or None
+        What it costs then.
+    """
+    worst = max(prices.values(), key=lambda price: price.epsilon)
+    claimed = needs.asserted
+    agents = []
+    # What is known before the first round tells nothing and is not charged.
+    count = releases - max(one.free for one in calibrated if one is not None)
+    own = len({one for one in calibrated if one is not None}) > 1
+    for k, (local, sensitivity) in enumerate(zip(program.agents, sensitivities, strict=True)):
+        chosen = calibrated[k]
+        if sensitivity is None or chosen is None:
+            continue
+        bound = sensitivity.bound(chosen.mechanism.norm)
+        published = None if publications is None else publications[k]
+        M = smoothness[k]
+        scale, noise = _noise(chosen, local, bound.value, published, needs, last)
+        if needs.keeps and published is None and bound.value > 0:
+            noise += f" (smoothness {M.value:.6g}, {'asserted' if M.asserted else 'derived'})"
+        if own and bound.value > 0:
+            noise = f"{chosen.mechanism}, {noise}{_fading(chosen, publications)}"
+        agents.append(
+            AgentGuarantee(
+                agent=local.name,
+                adjacency={s.name: str(s.adjacency) for s in sensitivity.private},
+                changes=changes(sensitivity.private),
+                epsilon=(
+                    prices[local.name].epsilon
+                    if amplification is None
+                    else amplification.by_agent[local.name]
+                ),
+                norm=chosen.mechanism.norm,
+                sensitivity=bound.value,
+                exact=bound.exact,
+                certificate=(
+                    "asserted"
+                    if claimed is not None or M.asserted or (last is not None and last.asserted)
+                    else sensitivity.certificate
+                ),
+                scale=scale,
+                noise=noise,
+                releases=1 if last is not None else count if bound.value > 0 else 0,
+                independent=sensitivity.independent,
+            )
+        )
+    released = "1 release per agent, before the first round"
+    if publications is None:
+        released = f"{count} release{'' if count == 1 else 's'} per agent"
+    first, *others = dict.fromkeys(one for one in calibrated if one is not None)
+    if others:
+        kinds = dict.fromkeys(str(one.mechanism) for one in (first, *others))
+        mechanism = f"{' or '.join(kinds)} noise of each agent's own, {released}"
+    else:
+        scales = " and ".join(f"{first.multiplier * w:.6g}" for w in first.weights)
+        fading = _fading(first, publications)
+        mechanism = (
+            f"{first.mechanism} noise, scale {scales} times the l{first.mechanism.norm} "
+            f"sensitivity{fading}, {released}"
+        )
+    if all(agent.noise == _NO_NOISE for agent in agents):
+        mechanism = f"{_NO_NOISE}, nothing that leaves depends on private data"
+    claims = claimed is not None or any(
+        s is not None and s.asserted is not None for s in sensitivities
+    )
+    assumptions = [*ASSUMPTIONS, UNGROUPED if not groups else GROUPED]
+    if last is not None:
+        assumptions.append(HIDDEN)
+        if last.order != "fixed":
+            assumptions.append("whose turn it was, and how many there were, may become known")
+        mechanism = (
+            f"{first.mechanism} noise, scale {first.multiplier:.6g} times the largest l2 "
+            "sensitivity of x, in every round; the last x is released"
+        )
+        if last.asserted:
+            assumptions.insert(0, CONSTANTS)
+    if claims:
+        assumptions.insert(0, CLAIMED)
+    bent = any(M.asserted for M in smoothness)
+    if bent:
+        assumptions.insert(0, BENT)
+    asserted = claims or bent or (last is not None and last.asserted)
+    if needs.solves_privately and needs.asserted is not None:
+        assumptions.append(STATED_ACCURACY)
+    claim = None
+    if not others and isinstance(first.mechanism, Gaussian) and first.steady:
+        claim = _claim(first.mechanism, releases)
+    return Guarantee(
+        kind="asserted" if asserted else "worst-case",
+        epsilon=worst.epsilon,
+        delta=worst.delta,
+        rho=rho,
+        mechanism=mechanism,
+        accountant=" or ".join(dict.fromkeys(prices[a.agent].accountant for a in agents)),
+        observer=OBSERVER if last is None else LAST_OBSERVER,
+        certificate="asserted" if asserted else "derived",
+        agents=tuple(agents),
+        groups=tuple(groups),
+        assumptions=tuple(assumptions),
+        claimed_by_paper=claim,
+        amplification=amplification,
+    )
+
+
+def _noise(
+    calibrated: Calibrated,
+    local: LocalProgram,
+    bound: float,
+    published: Statistic | None,
+    needs: Requirements,
+    last: LastIterate | None,
+) -> tuple[float, str]:
+    """An agent's noise scale, infinite if it differs from step to step, and the same in words."""
+    times = f"scale {calibrated.multiplier:.6g} times"
+    if published is not None:
+        scale = calibrated.grid(published.sensitivity, published.size).scale
+        return scale, f"{published.noise(scale)}, sensitivity {published.sensitivity:.6g}"
+    if last is not None:
+        scale = calibrated.hidden_grid(last.level, local.n).scale
+        return scale, f"scale {scale:.6g} per component of x, the same for all users"
+    if bound == 0:
+        return 0.0, _NO_NOISE
+    if needs.asserted is not None:
+        scale = calibrated.grid(needs.asserted, local.n).scale
+        return scale, f"asserted sensitivity {needs.asserted:g} of every result, scale {scale:.6g}"
+    if needs.solves_privately:
+        return math.inf, (
+            f"{times} the sensitivity of every result, which follows from the gradient's and the "
+            "step's weights"
+        )
+    if bound == math.inf:
+        return math.inf, f"{times} the sensitivity at the point of each step"
+    if needs.keeps:
+        return math.inf, (
+            "scales follow from what one change does to the secret point, and to the gradient there"
+        )
+    if needs.minimises:
+        return math.inf, (
+            f"{times} the sensitivity of the local minimiser, which is at most the gradient's over "
+            "D and the modulus of convexity"
+        )
+    if needs.moves:
+        return math.inf, (
+            f"{times} the sensitivity of the new point, which is the step size times the gradient's"
+        )
+    if needs.in_turn:
+        return math.inf, (
+            f"{times} what the public map of the x step leaves of the gradient's sensitivity"
+        )
+    scale = calibrated.grid(bound, local.n).scale
+    return scale, f"scale {scale:.6g} per component of the gradient"
+
+
+def _fading(calibrated: Calibrated, published: object) -> str:
+    decay = calibrated.mechanism.decay
+    if decay == 1 or published is not None:
+        return ""
+    return f" in the first round and {decay:.6g} times that of the round before in all others"
+
+
+def _claim(declared: Gaussian, releases: int) -> Claim | None:
+    if not declared.step_epsilon or not declared.step_delta:
+        return None
+    epsilon = ryu_kim_claim(releases, declared.step_epsilon, declared.step_delta)
+    return Claim(epsilon, declared.step_delta, "Ryu and Kim, Theorem 4.9")
+
+
+def _row(label: str, text: str) -> str:
+    indent = " " * 13
+    return textwrap.fill(text, _WIDTH, initial_indent=f"{label:<13}", subsequent_indent=indent)

@@ -1,0 +1,1 @@
+"""What noise is, what it costs, and what was spent: mechanisms, accounting, ledgers."""

@@ -1,0 +1,362 @@
+"""Accounts: one entry per release, written before the value leaves the agent."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from .._arguments import show
+from ..errors import BudgetError, ModelError, PrivacyError
+from ..guard import frameless
+from . import adaptive
+from .accounting import Composition, Price, check_delta
+from .adaptive import noise_of
+from .entries import Entries, Entry
+from .mechanism import MECHANISMS, Calibrated
+
+# Relative slack of budget comparisons, so that ten releases of 0.1 fit into 1.0.
+_SLACK = 1e-9
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What one agent may spend.
+
+    Attributes
+    ----------
+    epsilon, delta : float
+        Total.
+    planned : Composition
+        Releases that the plan has priced within the budget: anything up to them needs no new
+        computation.
+    """
+
+    epsilon: float
+    delta: float
+    planned: Composition
+
+
+@dataclass
+class Account:
+    """Append-only record of one agent's releases, and the filter in front of the next one.
+
+    Attributes
+    ----------
+    agent : str
+    adjacency : dict of str to str
+        For each private object, what one change means. Releases under different adjacencies do
+        not compose, so an account goes on under its own only.
+    budget : Budget or None
+        None for a run without noise.
+    entries : sequence of Entry
+    share : int
+        Number of agents among which one person's data may be spread: every release counts so many
+        times, as if the others released the same.
+    committed : float or None
+        Once a further run goes on from here: mu^2 of the first run with noise, as it was planned.
+        The account is then charged by the rule of `adaptive`, which holds for runs that are planned
+        one after the other; before, by the price of one plan.
+    """
+
+    agent: str
+    adjacency: Mapping[str, str]
+    budget: Budget | None
+    entries: Entries = field(default_factory=Entries)
+    share: int = 1
+    committed: float | None = None
+    _total: Composition = field(default_factory=Composition, repr=False)
+
+    def __repr__(self) -> str:
+        return f"<Account of {show(self.agent)}: {len(self.entries)} releases>"
+
+    def charge(self, entry: Entry, calibrated: Calibrated) -> None:
+        """Record a release that is about to happen.
+
+        Raises
+        ------
+        BudgetError
+            If the release would exceed the budget. Nothing is recorded then.
+        """
+        assert self.budget is not None
+        after = self._after(calibrated, 1)
+        if not self._covers(after):
+            raise self.refusal(calibrated, 1)
+        self.entries.append(entry)
+        self._total = after
+
+    def charge_run(self, entry: Entry, loss: Composition) -> None:
+        """Record a whole run that is about to begin, by what it costs together.
+
+        Raises
+        ------
+        BudgetError
+            If it would exceed the budget. Nothing is recorded then.
+        PrivacyError
+            If it is known by a pair of epsilon and delta only, and noise was charged before.
+        """
+        assert self.budget is not None
+        total = self._total
+        if loss.stated and not total.exposed and noise_of(total) != Composition():
+            raise PrivacyError(
+                f"The ledger of agent '{self.agent}' holds runs with noise, and what this run "
+                "costs is known by one pair of epsilon and delta only. After outputs were seen, no "
+                "rule is proved by which both could share a delta. Put such a run first in its "
+                "ledger, or write order='fixed'."
+            )
+        after = self._total.joined(loss)
+        if not self._covers(after):
+            raise self._refused(after, 0)
+        self.entries.append(entry)
+        self._total = after
+
+    def _after(self, calibrated: Calibrated, count: int, each: int = 1) -> Composition:
+        if calibrated.steady:
+            times = count * self.share
+            return calibrated.mechanism.compose(self._total, calibrated.multiplier, times)
+        return self._total.joined(calibrated.composed(count, each).repeated(self.share))
+
+    def recall(self, entry: Entry) -> None:
+        """Take over an entry of an earlier run."""
+        if entry.stated is not None:
+            self._total = self._total.joined(Composition(stated=(entry.stated,)))
+            self.entries.append(entry)
+            return
+        if entry.mechanism not in MECHANISMS:
+            self.expose(entry)
+            return
+        mechanism = MECHANISMS[entry.mechanism]
+        self._total = mechanism.compose(self._total, entry.multiplier, self.share)
+        self.entries.append(entry)
+
+    def expose(self, entry: Entry) -> None:
+        """Record a release without noise; no later release restores a guarantee."""
+        self.entries.append(entry)
+        self._total = self._total.with_exposure()
+
+    @frameless
+    def spent(self, delta: float | None = None) -> Price:
+        """Epsilon of everything released so far, at `delta` (the budget's if omitted)."""
+        if delta is not None:
+            check_delta(delta)
+        return self._price(self._total, self.delta if delta is None else float(delta))
+
+    def _price(self, total: Composition, delta: float) -> Price:
+        if self.committed is None:
+            return total.price(delta)
+        return adaptive.price(total, self.committed, delta, pooled=self.share > 1)
+
+    def _covers(self, total: Composition) -> bool:
+        """Whether the budget covers this much."""
+        budget = self.budget
+        assert budget is not None
+        allowed = budget.epsilon * (1 + _SLACK)
+        if self.committed is not None:
+            pooled = self.share > 1
+            return adaptive.covers(total, self.committed, allowed, budget.delta, pooled=pooled)
+        if _within(total, budget.planned):
+            return True
+        # A cheap sufficient test before pricing: pure epsilon is an upper bound at every delta.
+        return total.pure <= allowed or total.price(budget.delta).epsilon <= allowed
+
+    @property
+    def delta(self) -> float:
+        """Where totals are stated: the budget's, or 0 without one."""
+        return 0.0 if self.budget is None else self.budget.delta
+
+    @property
+    def total(self) -> Composition:
+        """Everything released so far."""
+        return self._total
+
+    @property
+    def rho(self) -> float:
+        """Parameter of zero-concentrated differential privacy of everything released so far."""
+        return self._total.rho
+
+    def affordable(self, calibrated: Calibrated, at_most: int, each: int = 1) -> int:
+        """How many further releases the budget covers, `each` per round, up to `at_most`."""
+        if self.budget is None:
+            return 0
+
+        def covered(count: int) -> bool:
+            return self._covers(self._after(calibrated, count, each))
+
+        if covered(at_most):
+            return at_most
+        low, high = 0, at_most
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if covered(middle) else (low, middle)
+        return low
+
+    def continued(self, fresh: Account) -> Account:
+        """An account that goes on from here under a new budget; this one stays as it is.
+
+        Parameters
+        ----------
+        fresh : Account
+            The new plan's account of the same agent.
+
+        Raises
+        ------
+        PrivacyError
+            If the adjacency or the share differs.
+        """
+        if dict(self.adjacency) != dict(fresh.adjacency):
+            was, now = (
+                ", ".join(f"{change} in '{name}'" for name, change in account.adjacency.items())
+                for account in (self, fresh)
+            )
+            raise PrivacyError(
+                f"The ledger of agent '{self.agent}' counts releases under the adjacency "
+                f"[{was}]; this plan has [{now}]. Losses under different adjacencies do not add "
+                "up: keep the adjacency of the first run."
+            )
+        if self.share != fresh.share:
+            raise PrivacyError(
+                f"The ledger of agent '{self.agent}' counts its releases {self.share} time(s), for "
+                f"data that are spread over so many agents; this plan counts {fresh.share}. Keep "
+                "the groups= of the first run."
+            )
+        committed = self.committed
+        # An empty account is at its beginning, but for one of a group, whose others may not be.
+        if committed is None and (self.share > 1 or noise_of(self._total) != Composition()):
+            planned = Composition() if self.budget is None else self.budget.planned
+            committed = noise_of(planned).mu2_bound
+        return replace(self, budget=fresh.budget, entries=self.entries.copy(), committed=committed)
+
+    def require_group(self) -> None:
+        """Refuse a further run of a group whose budget what is held here exceeds already.
+
+        One person's losses in all accounts of a group are within a budget if every account is, by
+        one rule for all: accounts whose agents release nothing in the run count as well.
+
+        Raises
+        ------
+        BudgetError
+            If the account is one of a group, and the budget does not cover what it holds.
+        """
+        if self.share == 1 or self.committed is None or self.budget is None:
+            return
+        if not self._covers(self._total):
+            raise self._refused(self._total, 0)
+
+    def copy(self) -> Account:
+        """The same, to go on from independently."""
+        return replace(self, entries=self.entries.copy())
+
+    def refusal(self, calibrated: Calibrated, count: int, each: int = 1) -> BudgetError:
+        """The error for `count` further releases that the budget does not cover."""
+        affordable = self.affordable(calibrated, count, each)
+        return self._refused(self._after(calibrated, count, each), affordable)
+
+    def _refused(self, after: Composition, affordable: int) -> BudgetError:
+        assert self.budget is not None
+        delta = self.budget.delta
+        spent = self._price(self._total, delta)
+        return BudgetError(
+            self.agent,
+            spent=spent.epsilon,
+            requested=self._price(after, delta).epsilon,
+            allowed=self.budget.epsilon,
+            delta=delta,
+            affordable=affordable,
+            accountant=spent.accountant,
+        )
+
+
+@dataclass(frozen=True)
+class Accounts(Mapping[str, Account]):
+    """The accounts of all agents, by name."""
+
+    accounts: tuple[Account, ...]
+
+    def __repr__(self) -> str:
+        releases = sum(len(account.entries) for account in self.accounts)
+        return f"<{type(self).__name__}: {len(self.accounts)} agents, {releases} releases>"
+
+    @frameless
+    def __getitem__(self, agent: str) -> Account:
+        found = self.get(agent)
+        if found is None:
+            raise KeyError(agent)
+        return found
+
+    @frameless
+    def get(self, key: str, default: Any = None) -> Any:
+        """The account of an agent, or `default` if the ledger has none.
+
+        Raises
+        ------
+        ModelError
+            If the key is no text.
+        """
+        if not isinstance(key, str):
+            raise ModelError(f"ledger[{show(key)}] is no account: write the name of an agent.")
+        return next((one for one in self.accounts if one.agent == key), default)
+
+    @frameless
+    def __contains__(self, agent: object) -> bool:
+        return isinstance(agent, str) and self.get(agent) is not None
+
+    def __iter__(self) -> Iterator[str]:
+        return (account.agent for account in self.accounts)
+
+    def __len__(self) -> int:
+        return len(self.accounts)
+
+    @frameless
+    def spent(self, delta: float | None = None) -> float:
+        """The largest epsilon any agent has spent: data of different agents compose in parallel."""
+        return max((price.epsilon for price in self.prices(delta).values()), default=0.0)
+
+    @frameless
+    def prices(self, delta: float | None = None) -> dict[str, Price]:
+        """By agent, what its releases cost together; see `Account.spent`."""
+        if delta is not None:
+            check_delta(delta)
+            delta = float(delta)
+        # Agents often release alike, and some prices take seconds.
+        found: dict[tuple[Composition, float | None, bool, float], Price] = {}
+        prices = {}
+        for account in self.accounts:
+            at = account.delta if delta is None else delta
+            key = account.total, account.committed, account.share > 1, at
+            if key not in found:
+                found[key] = account.spent(delta)
+            prices[account.agent] = found[key]
+        return prices
+
+    @property
+    def rho(self) -> float:
+        """The largest zCDP parameter of any agent."""
+        return max((account.rho for account in self.accounts), default=0.0)
+
+    def to_json(self) -> str:
+        """All entries as JSON; contains no seed, noise or data."""
+        book = {a.agent: [dataclasses.asdict(e) for e in a.entries] for a in self.accounts}
+        return json.dumps(book, indent=1)
+
+    def __str__(self) -> str:
+        lines = []
+        for account, price in zip(self.accounts, self.prices().values(), strict=True):
+            allowed = "no budget" if account.budget is None else f"of {account.budget.epsilon:.6g}"
+            asserted = sum(entry.certificate == "asserted" for entry in account.entries)
+            mark = f"; {asserted} with asserted sensitivity, NOT proved" if asserted else ""
+            lines.append(
+                f"{account.agent}: {len(account.entries)} releases, epsilon {price.epsilon:.6g} "
+                f"{allowed} at delta {price.delta:g} ({price.accountant}){mark}"
+            )
+        return "\n".join(lines)
+
+
+def _within(composition: Composition, planned: Composition) -> bool:
+    """Whether `planned` contains every release of `composition`."""
+    allowed = dict(planned.laplace)
+    fits = all(count <= allowed.get(m, 0) for m, count in composition.laplace)
+    fits = fits and not composition.exposed
+    fits = fits and composition.stated == planned.stated[: len(composition.stated)]
+    return fits and composition.mu2 <= planned.mu2 * (1 + _SLACK)

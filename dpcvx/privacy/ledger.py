@@ -1,0 +1,34 @@
+"""The privacy ledger: what every agent has released, and what that cost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from .._arguments import show
+from ..errors import ModelError
+from ..guard import frameless
+from .accounts import Accounts
+from .ledger_file import load
+
+
+class Ledger(Accounts):
+    """The accounts of all agents, by name.
+
+    Parameters
+    ----------
+    accounts : tuple of Account
+    """
+
+    @staticmethod
+    @frameless
+    def load(path: str | Path) -> Ledger:
+        """The ledger that runs with ``ledger=path`` keep in a file.
+
+        Raises
+        ------
+        LedgerError
+            If the file is not an intact ledger.
+        """
+        if not isinstance(path, (str, Path)):
+            raise ModelError(f"dp.Ledger.load({show(path)}) has no path: write the file's name.")
+        return Ledger(load(path).accounts)

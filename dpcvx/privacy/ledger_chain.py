@@ -1,0 +1,211 @@
+"""The bytes of a ledger file: a head, then one JSON object per line, chained by hashes.
+
+Each line holds the hash of itself and of everything before it. The head has a fixed width and is
+rewritten in place after a line is on disk: it counts the lines and holds the hash of the last one.
+A line is forced to disk before it takes effect, the head with the next line. So three states are
+not damage but what a process that died or a disk that lost power leaves:
+
+* the head lags: by one line if the head was not rewritten, by two if it did not reach the disk
+  before the next line did;
+* behind the intact lines stands a part of the one that was being written, cut off or with sectors
+  of zeros, if the head lags by one line at most;
+* the head is the first part of a new one and the last part of the one that it replaces.
+
+All lines that ever took effect are intact then. Everything else is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import LedgerError
+
+_FORMAT = "dpcvx ledger 2"
+_EARLIER = "dpcvx ledger 1"
+# Bytes of the head. Within one sector, so that a disk that loses power has the old or the new one.
+WIDTH = 160
+_SECTOR = 512
+_START = hashlib.sha256(_FORMAT.encode()).hexdigest()
+# What the line of a value begins with: a part of a line that does not holds nothing of a value.
+_VALUE = b'{"data"'
+
+
+@dataclass(frozen=True)
+class Chain:
+    """An intact ledger file, perhaps of a process that died.
+
+    Attributes
+    ----------
+    lines : list of dict
+        What the intact lines say.
+    link : str
+        Hash of the last one.
+    end : int
+        Where they end in the file.
+    tail : bytes
+        Part of a line that was being written.
+    head : bytes
+        As it stands in the file.
+    torn : bool
+        Whether the head says that a part of a value was on disk, and no line says so yet.
+    """
+
+    lines: list[dict[str, Any]]
+    link: str
+    end: int
+    tail: bytes
+    head: bytes
+    torn: bool
+
+    @property
+    def holds_value(self) -> bool:
+        """Whether the part of a line may be a part of a value."""
+        told = self.tail.lstrip(b"\0")
+        return told.startswith(_VALUE) or (told != b"" and told != self.tail)
+
+
+def head(count: int = 0, link: str = _START, torn: bool = False) -> bytes:
+    """The head for so many lines, of which the last has this hash."""
+    marked = {"torn": True} if torn else {}
+    text = json.dumps({"format": _FORMAT, "lines": count, "link": link, **marked})
+    return text.ljust(WIDTH - 1).encode() + b"\n"
+
+
+def linked(link: str, line: Mapping[str, Any]) -> tuple[str, bytes]:
+    """Hash and text of the line that follows one with this hash."""
+    body = _text(line)
+    following = hashlib.sha256(f"{link} {body}".encode()).hexdigest()
+    return following, _text({**line, "link": following}).encode() + b"\n"
+
+
+def read(raw: bytes, name: str) -> Chain:
+    """Take a file apart.
+
+    Parameters
+    ----------
+    raw : bytes
+        All of it.
+    name : str
+        For errors.
+
+    Raises
+    ------
+    LedgerError
+        If it is in none of the states that the module describes.
+    """
+    if not raw:
+        raise LedgerError(
+            f"'{name}' is empty. A ledger never is, so it was emptied, or it is another file: what "
+            "was spent is not known. If these data were never used, delete the file or name one "
+            "that does not exist; a new ledger is created there."
+        )
+    lines: list[dict[str, Any]] = []
+    links, end = [_START], WIDTH
+    for text in raw[WIDTH:].split(b"\n")[:-1]:
+        line = _followed(links[-1], text)
+        if line is None:
+            break
+        links.append(line.pop("link"))
+        lines.append(line)
+        end += len(text) + 1
+    first, tail = raw[:WIDTH], raw[end:]
+    found = _counted(first, links)
+    stated = None if found else _stated(first, name)
+    # A line of which all is there but the newline: no disk leaves another character in its place.
+    whole = not tail.endswith(b"\0") and _followed(links[-1], tail[:-1]) is not None
+    if tail and (whole or not _cut_off(tail, end) or (found and found[0] < len(lines) - 1)):
+        raise LedgerError(
+            f"Line {len(lines) + 2} of the ledger '{name}' does not continue the lines before it: "
+            "the file was changed. What was spent is not known; restore the file, or count the "
+            "data as spent."
+        )
+    if found is None:
+        raise LedgerError(
+            f"The ledger '{name}' has {len(lines)} lines where its first line counts {stated}: "
+            "lines were removed or added, so what was spent is not known. Restore the file, or "
+            "count the data as spent."
+        )
+    count, torn = found
+    return Chain(lines, links[-1], end, tail, first, torn and count == len(lines))
+
+
+def _text(line: Mapping[str, Any]) -> str:
+    return json.dumps(line, sort_keys=True, default=float)  # numpy's numbers as plain ones
+
+
+def _followed(link: str, text: bytes) -> dict[str, Any] | None:
+    """A line with its hash, if it follows one with the hash `link`."""
+    try:
+        line = json.loads(text)
+        following, again = linked(link, {k: v for k, v in line.items() if k != "link"})
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        return None
+    return line if again == text + b"\n" and line["link"] == following else None
+
+
+def _counted(first: bytes, links: list[str]) -> tuple[int, bool] | None:
+    """How many of the lines a head counts, and whether it says that a value is torn."""
+    if len(first) < WIDTH:
+        return None
+    size = len(links) - 1
+    known = {
+        (n, torn): head(n, links[n], torn)
+        for n in range(max(0, size - 2), size + 1)
+        for torn in (False, True)
+    }
+    for place, whole in known.items():
+        if first == whole:
+            return place
+    for (n, torn), new in known.items():
+        same = next((i for i in range(WIDTH) if first[i] != new[i]), WIDTH)
+        for (m, before), old in known.items():
+            # A head follows one of fewer lines, or marks the one of as many.
+            if (m < n or (m == n and torn and not before)) and first[same:] == old[same:]:
+                return n, False
+    return None
+
+
+def _stated(first: bytes, name: str) -> int:
+    """What a head counts that does not fit the lines."""
+    earlier = False
+    try:
+        stated = json.loads(first)
+        count, written = stated["lines"], stated["format"]
+        if len(first) == WIDTH and written == _FORMAT and type(count) is int:
+            return count
+        earlier = written == _EARLIER
+    except (ValueError, KeyError, TypeError, RecursionError):
+        pass
+    if earlier:
+        raise LedgerError(
+            f"'{name}' was written by an earlier version of dpcvx, which counted several runs on "
+            "one ledger by a rule that does not hold for plans chosen after seeing results. Read "
+            "it with that version, take what it says as spent, and start a new file."
+        )
+    raise LedgerError(
+        f"'{name}' is not a dpcvx ledger, or its first line was changed. Name another file; a new "
+        "one is created where there is none."
+    )
+
+
+def _cut_off(tail: bytes, start: int) -> bool:
+    """Whether a dying process, or a disk that loses power, can have left this of one line.
+
+    A disk leaves zeros in the sectors that did not reach it, and what did may end in a newline.
+    """
+    if b"\n" not in tail:
+        return True
+    gaps = [gap.span() for gap in re.finditer(b"\0+", tail)]
+    return (
+        tail.index(b"\n") == len(tail) - 1
+        and bool(gaps)
+        and all(
+            (begin == 0 or (start + begin) % _SECTOR == 0) and (start + end) % _SECTOR == 0
+            for begin, end in gaps
+        )
+    )

@@ -1,0 +1,585 @@
+"""A ledger on disk: charges are written before values are computed, values before they leave.
+
+`chain` has the bytes of the file: its lines can be neither changed, removed nor added without
+notice. A process that is killed loses at most the line it was writing; the next one goes on from
+there. (Whoever can write the file can write another with valid hashes, or put back an old copy: the
+chain guards against accidents, not against the owner of the data.)
+
+A run locks the file itself, so that no other run has it under whatever name. After an error the
+journal takes no further line, so that nothing is written behind a part of one.
+
+Releases are public by the threat model, so their values stand in the file, for the run to go on
+after a crash without releasing anything twice. Seeds and data never do.
+"""
+
+from __future__ import annotations
+
+import base64
+import errno
+import math
+import os
+import stat
+import tempfile
+import threading
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from io import FileIO
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import LedgerError
+from .accounting import Composition
+from .accounts import Account, Accounts, Budget
+from .adaptive import noise_of
+from .entries import Entry
+from .ledger_chain import Chain, head, linked, read
+
+try:
+    import fcntl
+except ImportError:  # pragma: no cover - Windows
+    fcntl = None
+
+Array = NDArray[np.float64]
+
+_TORN: dict[str, Any] = {"data": None, "torn": True}
+# How often a file may be replaced while it is being opened, or change while it is being read.
+_PATIENCE = 100
+
+
+@dataclass
+class Recorded:
+    """A run as the file has it, perhaps interrupted.
+
+    Attributes
+    ----------
+    fingerprint : str
+        Of its plan.
+    seeded : bool
+    charged : dict of str to list of Entry
+        Per agent, what it was charged.
+    values : dict of str to dict of (round, step) to ndarray
+        Per agent, what left it.
+    lost : dict of str to list of Entry
+        Per agent, charges for values of which a part was on disk when the process died.
+    """
+
+    fingerprint: str
+    seeded: bool
+    charged: dict[str, list[Entry]] = field(default_factory=dict)
+    values: dict[str, dict[tuple[int, int], Array]] = field(default_factory=dict)
+    lost: dict[str, list[Entry]] = field(default_factory=dict)
+
+    @property
+    def reached(self) -> int:
+        """The last round in which a value left."""
+        return max((t for known in self.values.values() for t, _ in known), default=0)
+
+
+@dataclass(frozen=True, eq=False)
+class Finished:
+    """A run that ended.
+
+    Attributes
+    ----------
+    run : Recorded
+    status : str
+    rounds : int
+        Rounds that were run.
+    ledger : Accounts
+        As the run left it.
+    """
+
+    run: Recorded
+    status: str
+    rounds: int
+    ledger: Accounts
+
+
+class Journal:
+    """The ledger file of a run, locked while it is open.
+
+    Parameters
+    ----------
+    path : str or Path
+        Created if it does not exist, for its owner alone to read and write.
+
+    Raises
+    ------
+    LedgerError
+        If its folder does not exist, another run has it open, it is not an intact ledger, or the
+        operating system does not let it be read, written or locked.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._turn = threading.Lock()
+        self._file: FileIO | None = None
+        self._refusal = f"The ledger '{_short(self.path)}' is not open."
+        self._unfinished = (
+            f"A line of the ledger '{_short(self.path)}' was not written to its end, so it takes "
+            "no further one and nothing more leaves. Call run again as before: the run goes on "
+            "where it stopped, and spends nothing twice."
+        )
+        with _in_words(self.path, "opened"):
+            self._place = os.path.abspath(self.path)  # a run may change the working directory
+            if self.path.is_dir():
+                raise LedgerError(
+                    f"ledger='{_short(self.path)}' is a folder. Name a file in it, such as "
+                    f"'{_short(self.path)}/spent.jsonl'."
+                )
+            if not self.path.parent.is_dir():
+                raise LedgerError(
+                    f"The folder of the ledger '{_short(self.path)}' does not exist. A new ledger "
+                    "counts from nothing, so none is created where a path may be mistyped: create "
+                    "the folder."
+                )
+
+    def __enter__(self) -> Self:
+        try:
+            with _in_words(self.path, "opened"):
+                self._lock()
+                self._open()
+        except BaseException:
+            self._close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            self._close()
+        finally:  # after an interrupt in there, too
+            if self._file is not None:
+                self._file.close()
+
+    def _lock(self) -> None:
+        """Open the file and lock it, so that nobody else does while it is open."""
+        if fcntl is None:
+            raise LedgerError(
+                "Ledger files need flock, which this platform does not have: two runs could spend "
+                "from one file at once. Pass the ledger of the last result instead, "
+                "plan.run(ledger=result.ledger)."
+            )
+        _OPEN.add(self)
+        for _ in range(_PATIENCE):
+            self._file = _opened(self._place, os.O_RDWR)
+            self._identity = os.fstat(self._file.fileno())
+            try:
+                fcntl.flock(self._file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise LedgerError(
+                    f"The ledger '{_short(self.path)}' is in use by another run. Two runs that "
+                    "spend from one ledger at once could overspend it: wait for the other. Runs on "
+                    "the same data must share one ledger; another file is for other data only."
+                ) from None
+            if self._in_place():
+                return
+            self._file.close()  # it was removed or replaced before it was locked
+        raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+
+    def _in_place(self) -> bool:
+        """Whether the path still leads to the file that is open."""
+        try:
+            return os.path.samestat(os.stat(self._place), self._identity)
+        except FileNotFoundError:
+            return False
+
+    def _open(self) -> None:
+        """Read the file, and remove what a process that died has left."""
+        assert self._file is not None
+        found = read(self._file.readall(), _short(self.path))
+        past = _Past(self.path, found.lines)
+        self._link, self._count, self._end = found.link, len(found.lines), found.end
+        torn = found.torn and past.interrupted is not None
+        if not torn and found.head != head(self._count, self._link):
+            self._write(head(self._count, self._link), 0)
+        if past.interrupted is not None and found.holds_value:
+            # Part of a value is on disk. That is noted before it is removed, so that another crash
+            # does not forget it.
+            os.fsync(self._file.fileno())
+            self._write(head(self._count, self._link, torn=True), 0)
+            torn = True
+        if found.tail:
+            os.fsync(self._file.fileno())
+            self._file.truncate(self._end)
+        # What is read here takes effect: it may have been written and not have reached the disk.
+        os.fsync(self._file.fileno())
+        if not found.lines:
+            _sync_folder(self._place)
+        self._refusal = ""
+        if torn:
+            self._append(_TORN)
+            past.take(_TORN)
+        self._past = past
+
+    def _close(self, refusal: str = "", *, unlock: bool = True) -> None:
+        """Close the file; it takes no further line.
+
+        Processes that are being forked have the file open as well, until they close it: the run
+        gives the lock back for all of them, and they leave it alone.
+        """
+        with self._turn:
+            self._refusal = refusal or f"The ledger '{_short(self.path)}' is not open."
+            _OPEN.discard(self)
+            if self._file is None or self._file.closed:
+                return
+            try:
+                if unlock and fcntl is not None:
+                    with suppress(OSError):  # closing it will do
+                        fcntl.flock(self._file.fileno(), fcntl.LOCK_UN)
+            finally:
+                self._file.close()
+
+    def _leave(self) -> None:
+        """In a forked process: let the file go, which belongs to the run of the first one."""
+        self._turn = threading.Lock()  # a thread of the first process may have held it
+        self._close(
+            f"This process was forked from one whose run has the ledger '{_short(self.path)}'. "
+            "Only that one writes it, so nothing leaves here. Start a run of its own here instead.",
+            unlock=False,
+        )
+
+    @property
+    def ledger(self) -> Accounts | None:
+        """What was spent so far, the interrupted run included; None in a new file."""
+        return self._past.ledger
+
+    @property
+    def before(self) -> Accounts | None:
+        """What was spent before the interrupted run."""
+        return self._past.before
+
+    @property
+    def interrupted(self) -> Recorded | None:
+        """The last run, if it did not end."""
+        return self._past.interrupted
+
+    def has_finished(self, fingerprint: str) -> bool:
+        """Whether a run of the plan with this fingerprint ended."""
+        return fingerprint in self._past.finished
+
+    def begin(self, fingerprint: str, *, seeded: bool, accounts: Iterable[Account]) -> None:
+        """A run starts."""
+        agents = {
+            a.agent: {
+                "adjacency": dict(a.adjacency),
+                "share": a.share,
+                "budget": None if a.budget is None else [a.budget.epsilon, a.budget.delta],
+                "planned": 0.0 if a.budget is None else noise_of(a.budget.planned).mu2_bound,
+            }
+            for a in accounts
+        }
+        self._append({"run": fingerprint, "seeded": seeded, "agents": agents})
+
+    def charge(self, agent: str, entry: Entry) -> None:
+        """A release is about to be computed."""
+        # Without noise the sensitivity is infinite, which JSON cannot say.
+        bound = entry.sensitivity if math.isfinite(entry.sensitivity) else None
+        self._append({"charge": agent, **asdict(entry), "sensitivity": bound})
+
+    def release(self, agent: str, place: tuple[int, int], value: Array) -> None:
+        """A value is about to leave."""
+        data = base64.b64encode(np.ascontiguousarray(value, dtype="<f8").tobytes())
+        where = {"round": place[0], "step": place[1]}
+        self._append({"value": agent, **where, "data": data.decode()})
+
+    def end(self, status: str, rounds: int) -> str:
+        """The run is over.
+
+        Returns
+        -------
+        str
+            What the result should say if this cannot be written: everything that left is in the
+            file already, so that nothing is wrong with the result. Empty if it was.
+        """
+        try:
+            self._append({"end": status, "rounds": rounds})
+        except _Unwritten:
+            return (
+                f"all that this run released is in the ledger '{_short(self.path)}', but not that "
+                "the run is over: the file could not be written any more. The result is complete; "
+                "the next run may say that this one was interrupted"
+            )
+        return ""
+
+    def _append(self, line: Mapping[str, Any]) -> None:
+        """Add a line, and return once it is on disk."""
+        with self._turn:
+            if self._refusal:
+                raise LedgerError(self._refusal)
+            assert self._file is not None
+            link, text = linked(self._link, line)
+            # Whatever ends this early, a signal as well, leaves a file that ends in part of a line.
+            self._refusal = self._unfinished
+            try:
+                if not self._in_place():
+                    raise LedgerError(
+                        f"The ledger '{_short(self.path)}' was removed or replaced while a run has "
+                        "it, so what the run spends would not be counted: it ends here, and "
+                        "nothing more leaves. Put the file back, or count the data as spent."
+                    )
+                self._write(text, self._end)
+                os.fsync(self._file.fileno())
+                self._link, self._count = link, self._count + 1
+                self._end += len(text)
+                self._write(head(self._count, self._link), 0)
+            except LedgerError as error:
+                self._refusal = str(error)
+                raise
+            except OSError as error:
+                self._refusal = (
+                    f"The ledger '{_short(self.path)}' cannot be written: {_reason(error)}. "
+                    "Nothing more leaves. When that is mended, call run again as before: the run "
+                    "goes on where it stopped, and spends nothing twice."
+                )
+                raise _Unwritten(self._refusal) from None
+            self._refusal = ""
+
+    def _write(self, text: bytes, at: int) -> None:
+        assert self._file is not None
+        self._file.seek(at)
+        _write_all(self._file, text)
+
+
+class _Unwritten(LedgerError):
+    """A line that the file did not take."""
+
+
+# The open journals of this process, for a fork to close them in the new one: a lock lasts as long
+# as any process has the file open, and the new process may outlive the run.
+_OPEN: weakref.WeakSet[Journal] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for journal in list(_OPEN):
+        journal._leave()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def _opened(place: str, mode: int) -> FileIO:
+    """The file, which is created for writing."""
+    while True:
+        try:
+            number = os.open(place, mode | getattr(os, "O_NONBLOCK", 0))
+            break
+        except FileNotFoundError:
+            if mode == os.O_RDONLY:
+                raise
+        except ValueError:
+            raise OSError(errno.EINVAL, "no file can have this name") from None
+        _create(place)
+    file = FileIO(number, "r+" if mode == os.O_RDWR else "r")
+    try:
+        if not stat.S_ISREG(os.fstat(number).st_mode):
+            raise LedgerError(
+                f"'{_short(Path(place))}' is a device or a pipe, which keeps no ledger. Name a "
+                "file."
+            )
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def _create(place: str) -> None:
+    """A new ledger, unless another run is faster: it appears as a whole or not at all."""
+    target = os.path.realpath(place)  # of a link that leads nowhere yet
+    number, draft = tempfile.mkstemp(prefix=".ledger-", dir=os.path.dirname(target))
+    try:
+        _begin(number)
+        with suppress(FileExistsError):
+            os.link(draft, target)
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS):
+            raise
+        # A file system without hard links, on which a crash may leave an empty file.
+        with suppress(FileExistsError):
+            number = os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+            try:
+                _begin(number)
+            except BaseException:
+                os.unlink(target)
+                raise
+    finally:
+        os.unlink(draft)
+
+
+def _begin(number: int) -> None:
+    with FileIO(number, "w") as file:
+        _write_all(file, head())
+        os.fsync(number)
+
+
+def _write_all(file: FileIO, text: bytes) -> None:
+    rest = memoryview(text)
+    while rest:  # a full disk takes a part first, and raises on the next attempt
+        count = file.write(rest)
+        if not count:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        rest = rest[count:]
+
+
+def _sync_folder(place: str) -> None:
+    """Have a new file's name on disk as well."""
+    number = os.open(os.path.dirname(os.path.realpath(place)), os.O_RDONLY)
+    try:
+        os.fsync(number)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some systems do it by themselves
+            raise
+    finally:
+        os.close(number)
+
+
+@contextmanager
+def _in_words(path: Path, done: str) -> Iterator[None]:
+    """Errors of the operating system in words, without the folders of the user."""
+    try:
+        yield
+    except OSError as error:
+        raise LedgerError(
+            f"The ledger '{_short(path)}' cannot be {done}: {_reason(error)}. Nothing was released."
+        ) from None
+
+
+def _reason(error: OSError) -> str:
+    return error.strerror or type(error).__name__
+
+
+def _short(path: Path) -> str:
+    name = path.name
+    return name if len(name) <= 80 else f"{name[:77]}..."
+
+
+def load(path: str | Path) -> Accounts:
+    """See `Ledger.load`."""
+    found = _past(path).ledger
+    return Accounts(()) if found is None else found
+
+
+def finished(path: str | Path, fingerprint: str) -> Finished:
+    """The last run of a plan that ended.
+
+    Raises
+    ------
+    LedgerError
+        If there is none, or the file is not an intact ledger.
+    """
+    past, name = _past(path), Path(path).name
+    if fingerprint in past.finished:
+        return past.finished[fingerprint]
+    run = past.interrupted
+    if run is not None and run.fingerprint == fingerprint:
+        raise LedgerError(
+            f"The run of this plan in the ledger '{name}' was interrupted. Go on with it by "
+            f"plan.run(ledger={name!r})."
+        )
+    raise LedgerError(
+        f"The ledger '{name}' holds no run of this plan: problem, algorithm, mechanism and rounds "
+        "must be those of the run."
+    )
+
+
+def _past(path: str | Path) -> _Past:
+    path = Path(path)
+    with _in_words(path, "read"):
+        try:
+            found = _settled(path)
+        except FileNotFoundError:
+            raise LedgerError(f"There is no ledger '{_short(path)}'.") from None
+    return _Past(path, found.lines)
+
+
+def _settled(path: Path) -> Chain:
+    """What a file holds that a run may be writing: read again if it changed meanwhile."""
+    before = None
+    for _ in range(_PATIENCE):
+        with _opened(os.path.abspath(path), os.O_RDONLY) as file:
+            raw = file.readall()
+        try:
+            return read(raw, _short(path))
+        except LedgerError:
+            if raw == before:
+                raise
+        before = raw
+    raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+
+
+class _Past:
+    """The lines of a ledger file as accounts."""
+
+    def __init__(self, path: Path, lines: list[dict[str, Any]]) -> None:
+        self.ledger: Accounts | None = None
+        self.before: Accounts | None = None
+        self.interrupted: Recorded | None = None
+        self.finished: dict[str, Finished] = {}
+        try:
+            for line in lines:
+                self.take(line)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise LedgerError(
+                f"The ledger '{_short(path)}' holds lines that this version does not understand; "
+                "use the version that wrote it."
+            ) from None
+
+    def take(self, line: Mapping[str, Any]) -> None:
+        """Account for one line."""
+        if "run" in line:
+            self.before = None if self.ledger is None else _copy(self.ledger)
+            known = {} if self.ledger is None else dict(self.ledger)
+            for name, facts in line["agents"].items():
+                budget = facts["budget"]
+                # By its bound, which is all that later runs need to know of a plan.
+                planned = Composition(mu2=facts["planned"])
+                limit = None if budget is None else Budget(budget[0], budget[1], planned)
+                fresh = Account(name, facts["adjacency"], limit, share=facts["share"])
+                known[name] = known[name].continued(fresh) if name in known else fresh
+            self.ledger = Accounts(tuple(known.values()))
+            self.interrupted = Recorded(line["run"], line["seeded"])
+        elif "end" in line:
+            if self.interrupted is not None and self.ledger is not None:
+                left = Finished(self.interrupted, line["end"], line["rounds"], _copy(self.ledger))
+                self.finished[self.interrupted.fingerprint] = left
+            self.interrupted = None
+        elif self.interrupted is None or self.ledger is None:
+            raise KeyError("run")
+        elif "charge" in line:
+            bound = math.inf if line["sensitivity"] is None else line["sensitivity"]
+            facts = {k: v for k, v in line.items() if k != "charge"}
+            stated = facts.get("stated")
+            pair = None if stated is None else (float(stated[0]), float(stated[1]))
+            entry = Entry(**{**facts, "sensitivity": bound, "stated": pair})
+            self.ledger[line["charge"]].recall(entry)
+            self.interrupted.charged.setdefault(line["charge"], []).append(entry)
+        elif "torn" in line:
+            self._lose(self.interrupted)
+        elif "value" in line:
+            data = np.frombuffer(base64.b64decode(line["data"]), dtype="<f8").astype(float)
+            place = line["round"], line["step"]
+            self.interrupted.values.setdefault(line["value"], {})[place] = data
+        else:
+            raise KeyError("kind")
+
+    def _lose(self, run: Recorded) -> None:
+        for agent, entries in run.charged.items():
+            known = run.values.get(agent, {})
+            gone = [e for e in entries if (e.round, e.step) not in known]
+            run.lost.setdefault(agent, []).extend(gone)
+            run.charged[agent] = [e for e in entries if (e.round, e.step) in known]
+
+
+def _copy(ledger: Accounts) -> Accounts:
+    return Accounts(tuple(account.copy() for account in ledger.values()))

@@ -1,0 +1,296 @@
+"""Noise mechanisms: what is declared, how it is calibrated, how it is drawn.
+
+A mechanism is declared with one of three scales, or none: a multiplier (noise scale over
+sensitivity), a privacy level per release, or, with neither, the total budget given to the plan.
+Calibration turns a declaration into a multiplier before any data are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._arguments import finite, one_of, positive_finite, show
+from ..errors import PrivacyError
+from ..guard import frameless
+from .accounting import (
+    Composition,
+    check_delta,
+    classical_gaussian_multiplier,
+    gaussian_multiplier,
+    laplace_multiplier,
+)
+from .noise import (
+    Grid,
+    Integers,
+    Randomness,
+    finest_grid,
+    grid_for,
+    on_grid,
+    rounded_laplace,
+    rounded_normal,
+)
+
+Array = NDArray[np.float64]
+
+
+@frameless
+@dataclass(frozen=True)
+class Gaussian:
+    """Normal noise, scaled to the l2 sensitivity.
+
+    Parameters
+    ----------
+    step_epsilon, step_delta : float, optional
+        Privacy level of a single release (give both). Leave out to calibrate to a total budget.
+    calibration : {"analytic", "classical"}
+        How `step_epsilon` and `step_delta` become a multiplier: exactly (Balle and Wang, 2018) or
+        by ``sqrt(2 ln(1.25/delta)) / epsilon`` as in the papers.
+    multiplier : float, optional
+        Noise standard deviation over l2 sensitivity, instead of the above.
+    decay : float
+        Factor, at most one, by which the multiplier falls from round to round; all other arguments
+        are then about the first round.
+    """
+
+    step_epsilon: float | None = None
+    step_delta: float | None = None
+    calibration: Literal["analytic", "classical"] = "analytic"
+    multiplier: float | None = None
+    decay: float = 1.0
+
+    norm = 2
+    # Variance over the squared scale.
+    spread = 1.0
+
+    def __post_init__(self) -> None:
+        if (self.step_epsilon is None) != (self.step_delta is None):
+            raise PrivacyError(
+                "dp.Gaussian needs step_epsilon and step_delta together: a Gaussian release has no "
+                "epsilon without a delta. Write dp.Gaussian(step_epsilon=1, step_delta=1e-2), or "
+                "leave both out and give plan(..., epsilon=, delta=)."
+            )
+        if not one_of(self.calibration, "analytic", "classical"):
+            raise PrivacyError(
+                f"dp.Gaussian(calibration={show(self.calibration)}) is unknown; write 'analytic' "
+                "or "
+                "'classical'."
+            )
+        _check_exclusive(self.step_epsilon, self.multiplier, "dp.Gaussian")
+        if self.step_delta is not None:
+            check_delta(self.step_delta)
+        _check_decay(self.decay, "dp.Gaussian")
+        _make_floats(self, "step_epsilon", "step_delta", "multiplier", "decay")
+        if self.calibration == "classical" and self.step_epsilon is None:
+            raise PrivacyError(
+                "dp.Gaussian(calibration='classical') calibrates a single release: give it "
+                "step_epsilon and step_delta. A total budget is always calibrated exactly."
+            )
+
+    def per_step(self) -> float | None:
+        """Multiplier fixed by the declaration itself, or None if a total budget has to fix it."""
+        if self.step_epsilon is None or self.step_delta is None:
+            return self.multiplier
+        if self.calibration == "classical":
+            return classical_gaussian_multiplier(self.step_epsilon, self.step_delta)
+        return gaussian_multiplier(1, self.step_epsilon, self.step_delta)
+
+    def for_total(
+        self, steps: int, epsilon: float, delta: float, ratios: Sequence[float] = (1.0,)
+    ) -> float:
+        """Multiplier that spends (epsilon, delta) in `steps` releases at each of the ratios."""
+        return gaussian_multiplier(steps, epsilon, delta, ratios)
+
+    def compose(self, composition: Composition, multiplier: float, count: int) -> Composition:
+        """Add `count` releases to a composition."""
+        return composition.with_gaussian(multiplier, count)
+
+    def rounded(self, scale: float, size: int, stream: Randomness) -> Integers:
+        """Normal noise of standard deviation `scale`, rounded to integers."""
+        return rounded_normal(scale, size, stream)
+
+    def __str__(self) -> str:
+        return "Gaussian"
+
+
+@frameless
+@dataclass(frozen=True)
+class Laplace:
+    """Laplace noise, scaled to the l1 sensitivity.
+
+    Parameters
+    ----------
+    step_epsilon : float, optional
+        Pure epsilon of a single release. Leave out to calibrate to a total budget.
+    multiplier : float, optional
+        Noise scale over l1 sensitivity, instead.
+    decay : float
+        Factor, at most one, by which the multiplier falls from round to round; all other arguments
+        are then about the first round.
+    """
+
+    step_epsilon: float | None = None
+    multiplier: float | None = None
+    decay: float = 1.0
+
+    norm = 1
+    spread = 2.0
+
+    def __post_init__(self) -> None:
+        _check_exclusive(self.step_epsilon, self.multiplier, "dp.Laplace")
+        _check_decay(self.decay, "dp.Laplace")
+        _make_floats(self, "step_epsilon", "multiplier", "decay")
+
+    def per_step(self) -> float | None:
+        """Multiplier fixed by the declaration itself, or None if a total budget has to fix it."""
+        return self.multiplier if self.step_epsilon is None else 1.0 / self.step_epsilon
+
+    def for_total(
+        self, steps: int, epsilon: float, delta: float, ratios: Sequence[float] = (1.0,)
+    ) -> float:
+        """Multiplier that spends (epsilon, delta) in `steps` releases at each of the ratios."""
+        return laplace_multiplier(steps, epsilon, delta, ratios)
+
+    def compose(self, composition: Composition, multiplier: float, count: int) -> Composition:
+        """Add `count` releases to a composition."""
+        return composition.with_laplace(multiplier, count)
+
+    def rounded(self, scale: float, size: int, stream: Randomness) -> Integers:
+        """Laplace noise of scale `scale`, rounded to integers."""
+        return rounded_laplace(scale, size, stream)
+
+    def __str__(self) -> str:
+        return "Laplace"
+
+
+Mechanism = Gaussian | Laplace
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """A mechanism with its multiplier: everything the noise depends on besides the sensitivity.
+
+    Attributes
+    ----------
+    mechanism : Gaussian or Laplace
+    multiplier : float
+        Of the first round.
+    weights : tuple of float
+        What it is multiplied by in the releases of a round, one after the other, and over again.
+    free : int
+        Releases at the beginning that tell nothing.
+    """
+
+    mechanism: Mechanism
+    multiplier: float
+    weights: tuple[float, ...] = (1.0,)
+    free: int = 0
+
+    @property
+    def steady(self) -> bool:
+        """Whether all releases have the same multiplier."""
+        return self.mechanism.decay == 1 and set(self.weights) == {1.0} and not self.free
+
+    def at(self, t: int, step: int = 1) -> Calibrated:
+        """With the multiplier of a release of round t (both from 1; 0 is before the first)."""
+        if self.steady:
+            return self
+        weight = self.weights[max(0, step - 1) % len(self.weights)]
+        return Calibrated(self.mechanism, self._times(max(0, t - 1), weight))
+
+    def _times(self, t: int, weight: float) -> float:
+        """The multiplier after t rounds: in one place, so that plans and ledgers agree."""
+        return self.multiplier * (self.mechanism.decay**t * weight)
+
+    def composed(self, count: int, each: int = 1) -> Composition:
+        """The first `count` releases, of which every round has `each`."""
+        compose = self.mechanism.compose
+        if self.steady:
+            return compose(Composition(), self.multiplier, count)
+        rounds, rest = divmod(count, each)
+        found: list[tuple[float, int]] = []
+        for t in range(rounds + (rest > 0)):
+            releases = each if t < rounds else rest
+            for step, weight in enumerate(self.weights):
+                like = len(range(step, releases, len(self.weights)))
+                like -= t == 0 and step < self.free
+                if like:
+                    found.append((self._times(t, weight), like))
+        if isinstance(self.mechanism, Laplace):  # at once: there may be many different ones
+            return Composition().with_laplaces(found)
+        return reduce(lambda total, one: compose(total, *one), found, Composition())
+
+    @property
+    def step_epsilon(self) -> float:
+        """The budget per release that step-size and penalty rules of the papers refer to.
+
+        The declared one; with a total budget or an explicit multiplier, 1 / multiplier, which is
+        the pure epsilon of a Laplace release with that noise.
+        """
+        declared = self.mechanism.step_epsilon
+        return 1.0 / self.multiplier if declared is None else declared
+
+    def grid(self, sensitivity: float, size: int, floor: float = 0.0) -> Grid:
+        """Grid and noise scale for a value of positive sensitivity in the mechanism's norm."""
+        return grid_for(sensitivity, size, self.mechanism.norm, self.multiplier, floor)
+
+    def hidden_grid(self, sensitivity: float, size: int) -> Grid:
+        """The same for iterates of which only the last one leaves."""
+        return finest_grid(sensitivity, size, self.multiplier)
+
+    def variance(self, grid: Grid) -> float:
+        """Variance of one component's noise, rounding to the grid included."""
+        return self.mechanism.spread * grid.scale**2 + grid.width**2
+
+    def release(self, value: Array, grid: Grid, stream: Randomness) -> Array:
+        """The mechanism itself: the value on the grid, plus noise.
+
+        Parameters
+        ----------
+        value : ndarray, shape (n,)
+        grid : Grid
+        stream : Randomness
+
+        Returns
+        -------
+        ndarray, shape (n,)
+            Multiples of the grid's width.
+        """
+        noise = self.mechanism.rounded(grid.scale / grid.width, value.size, stream)
+        return np.asarray(grid.width * (on_grid(value, grid) + noise), dtype=np.float64)
+
+
+def _make_floats(mechanism: Mechanism, *names: str) -> None:
+    """Equal numbers of other types would be equal noise to Python, and other noise to compute."""
+    for name in names:
+        value = getattr(mechanism, name)
+        if finite(value):
+            object.__setattr__(mechanism, name, float(value))
+
+
+def _check_exclusive(level: float | None, multiplier: float | None, name: str) -> None:
+    if level is not None and multiplier is not None:
+        raise PrivacyError(f"{name} takes step_epsilon or multiplier, not both; drop one.")
+    for label, value in (("step_epsilon", level), ("multiplier", multiplier)):
+        if value is not None and not positive_finite(value):
+            raise PrivacyError(
+                f"{name}({label}={show(value)}) is not a level of noise: write a positive finite "
+                "number. To run without noise, plan with mechanism=None."
+            )
+
+
+def _check_decay(decay: float, name: str) -> None:
+    if not (positive_finite(decay) and float(decay) <= 1):
+        raise PrivacyError(
+            f"{name}(decay={show(decay)}) must be above 0 and at most 1: by this factor the noise "
+            "falls from round to round, and later rounds cost more. 1 keeps it constant."
+        )
+
+
+# By the name under which the ledger knows them.
+MECHANISMS: dict[str, Mechanism] = {str(m): m for m in (Gaussian(), Laplace())}

@@ -1,0 +1,393 @@
+r"""Noise without floating-point holes: exact continuous noise, rounded to integers.
+
+A release has the form :math:`\gamma (a + \operatorname{round}(s Y))` with a an integer vector (the
+value on a grid of width gamma) and Y a continuous normal or Laplace variable. Because a is an
+integer, this equals :math:`\gamma \operatorname{round}(a + s Y)`: rounding of the ideal continuous
+mechanism, so its guarantee carries over without any correction, and the attack of Mironov (2012) on
+floating-point noise has nothing to hold on to.
+
+What has to be exact is therefore the integer round(s Y). It is computed in floating point from
+random words together with a bound of the error; where the bound leaves two integers possible, the
+variable is recomputed with more random bits and more digits until one is left.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import mpmath
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import PrivacyError
+
+Array = NDArray[np.float64]
+Words = NDArray[np.uint64]
+Integers = NDArray[np.int64]
+
+# Bound of floating-point errors relative to a radius or a logarithm, 128 units of 2**-53. Half of
+# it is used up below, with 16 units for log, tan and sqrt each; numpy's are good to 8.
+_ERROR = 2.0**-46
+# Magnitude up to which integers are exact floats with room for rounding.
+_LARGEST = 2.0**51
+# Width of the grid relative to the sensitivity: rounding adds at most 2**-16 to the latter, more
+# only for noise that is wider by far than any ordinary budget asks for.
+_FINENESS = 2.0**-16
+# Largest scale of the noise in units of the grid. No draw comes near `_LARGEST` then: beyond it a
+# clipped draw would no longer be a rounding of the ideal mechanism.
+_WIDEST = 2.0**40
+# Width of the grid of hidden iterates relative to the noise. Rounding them is not accounted for.
+_HIDDEN = 2.0**-24
+# Values are clipped here before noise is added, in units of the grid; sums stay below 2**63.
+_RANGE = 2.0**62
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The grid on which a value is released.
+
+    Attributes
+    ----------
+    width : float
+        Distance of neighbouring grid points, a power of two.
+    sensitivity : float
+        Of the value after rounding: each component moves by at most half a width, so the
+        difference of two neighbours grows by at most ``width * sqrt(n)`` in l2, ``width * n`` in
+        l1.
+    scale : float
+        Of the noise: multiplier times that sensitivity.
+    """
+
+    width: float
+    sensitivity: float
+    scale: float
+
+    def rounded(self, values: Array) -> Array:
+        """The nearest points of the grid."""
+        return np.asarray(self.width * on_grid(values, self), dtype=np.float64)
+
+
+def grid_for(
+    sensitivity: float, size: int, norm: int, multiplier: float, floor: float = 0.0
+) -> Grid:
+    """Grid that rounds a vector of a given sensitivity; depends on public numbers only.
+
+    Parameters
+    ----------
+    sensitivity : float
+        Positive bound in l1 or l2.
+    size : int
+        Number of components n.
+    norm : {1, 2}
+    multiplier : float
+        Noise scale over sensitivity.
+    floor : float
+        Least width: far above the rounding errors of what is released. Where it decides, these
+        count as another half width.
+
+    Raises
+    ------
+    PrivacyError
+        If the noise is too wide for a grid that would leave the sensitivity about as it is, or
+        the numbers leave floating point.
+    """
+    spread = float(size) if norm == 1 else math.sqrt(size)
+    # Half of the widest scale is left for the grid's own part of the sensitivity.
+    wanted = max(_FINENESS / spread, 4 * multiplier / _WIDEST) * sensitivity
+    if 4 * multiplier * spread > _WIDEST or not sys.float_info.min < wanted < _LARGEST**4:
+        raise PrivacyError(
+            f"Noise of {multiplier:.3g} times a sensitivity of {sensitivity:.3g} on {size} "
+            "components cannot be drawn exactly on a grid of floating-point numbers. Rescale the "
+            "objective, or choose a larger budget."
+        )
+    width = 2.0 ** math.floor(math.log2(wanted))
+    rounded = sensitivity + width * spread
+    if width < floor:
+        width = 2.0 ** math.ceil(math.log2(floor))
+        rounded = sensitivity + 2 * width * spread
+    return Grid(width, rounded, multiplier * rounded)
+
+
+def finest_grid(sensitivity: float, size: int, multiplier: float) -> Grid:
+    """Grid of 2^-24 of Gaussian noise for values that stay hidden, and do not say where it lies."""
+    coarse = grid_for(sensitivity, size, 2, multiplier)
+    width = 2.0 ** math.floor(math.log2(_HIDDEN * multiplier * sensitivity))
+    rounded = sensitivity + width * math.sqrt(size)
+    return min(coarse, Grid(width, rounded, multiplier * rounded), key=lambda grid: grid.width)
+
+
+def on_grid(values: Array, grid: Grid) -> Integers:
+    """Values in units of the grid: the nearest integers, clipped far away; 0 for no number."""
+    with np.errstate(all="ignore"):  # a warning would tell something about the values
+        nearest = _clipped(np.rint(values / grid.width), _RANGE)
+    nearest[np.isnan(nearest)] = 0.0
+    return nearest.astype(np.int64)
+
+
+def _clipped(values: Array, limit: float) -> Array:
+    """In place; `numpy.clip` costs several times as much on short arrays."""
+    np.minimum(values, limit, out=values)
+    return np.maximum(values, -limit, out=values)
+
+
+class Randomness(Protocol):
+    """A stream of random 64-bit words."""
+
+    def words(self, size: int) -> Words:
+        """The next independent uniform words."""
+        ...
+
+
+class Source(Protocol):
+    """Where the noise of an agent comes from."""
+
+    def at(self, round: int, step: int) -> Randomness:
+        """The stream of one release."""
+        ...
+
+
+class Secure:
+    """The operating system's cryptographic generator."""
+
+    def at(self, round: int, step: int) -> Secure:
+        """Itself: its words are independent of all others."""
+        return self
+
+    def words(self, size: int) -> Words:
+        """The next independent uniform words."""
+        return np.frombuffer(os.urandom(8 * size), dtype=np.uint64)
+
+
+@dataclass(frozen=True)
+class Seeded:
+    """Reproducible streams, one per release. Whoever knows the seed knows the noise.
+
+    Parameters
+    ----------
+    seed : int
+    key : tuple of int
+        Tells agents, plans and earlier runs under the same seed apart.
+    """
+
+    seed: int
+    key: tuple[int, ...]
+
+    def at(self, round: int, step: int) -> Stream:
+        """The stream of one release, whatever was drawn before."""
+        return Stream(np.random.SeedSequence(self.seed, spawn_key=(*self.key, round, step)))
+
+
+class Stream:
+    """Words of a counter-based generator."""
+
+    def __init__(self, seed: np.random.SeedSequence) -> None:
+        self._bits = np.random.Philox(seed)
+
+    def words(self, size: int) -> Words:
+        """The next independent uniform words."""
+        return np.asarray(self._bits.random_raw(size), dtype=np.uint64)
+
+
+class Coins:
+    """Public randomness: which agent is next, which round is the last.
+
+    Parameters
+    ----------
+    source : Randomness
+    """
+
+    def __init__(self, source: Randomness) -> None:
+        self._source = source
+
+    def below(self, limit: int) -> int:
+        """A uniform integer from 0 to ``limit - 1``."""
+        # Words beyond the last whole multiple are drawn again.
+        end = (2**64 // limit) * limit
+        while True:
+            word = int(self._source.words(1)[0])
+            if word < end:
+                return word % limit
+
+    def shuffled(self, size: int) -> list[int]:
+        """A uniform permutation of ``0, ..., size - 1``."""
+        order = list(range(size))
+        for i in range(size - 1, 0, -1):
+            j = self.below(i + 1)
+            order[i], order[j] = order[j], order[i]
+        return order
+
+
+def uniform(size: int, source: Randomness) -> Array:
+    """Variables that are uniform between 0 and 1, in floating point."""
+    return (source.words(size) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def source_for(seed: int | None, key: tuple[int, ...]) -> Source:
+    """The default source without a seed, reproducible streams with one."""
+    return Secure() if seed is None else Seeded(seed, key)
+
+
+def rounded_normal(scale: float, size: int, source: Randomness) -> Integers:
+    """``round(scale * Y)`` for independent standard normal Y, exactly distributed.
+
+    Parameters
+    ----------
+    scale : float
+        Positive, at most 2**40.
+    size : int
+    source : Randomness
+
+    Returns
+    -------
+    ndarray of int64, shape (size,)
+    """
+    pairs = (size + 1) // 2
+    words = source.words(2 * pairs)
+    u, v = words[:pairs], words[pairs:]
+    # Box and Muller: radius sqrt(-2 log u), angle 2 pi v. With the tangent t of half the angle,
+    # less pi where v >= 1/2, the cosine is 2 / (1 + t^2) - 1 and the sine 2 t / (1 + t^2).
+    t = np.tan(v.view(np.int64) * (np.pi * 2.0**-64))
+    value = np.empty((2, pairs))
+    # Errors in units of 2**-53. That of u, 2 of itself, and what is open of log u move the square
+    # of the radius by 4 and by `unseen`, a root by no more than this over itself; log and sqrt add
+    # 24 of the radius. Half the angle is off by 3 of itself, at most 5; tan adds 8 at most: 26 for
+    # the angle. Arithmetic adds 7 to the cosine or 4 to the sine, the product with the scale 1.
+    with np.errstate(divide="ignore"):
+        uniform, unseen = _uniform(u)
+        radius = np.sqrt(0.0 - 2.0 * np.log(uniform))  # not -0.0, which errors divide by
+        error = radius * _ERROR + (2.0**-51 + unseen) / radius
+    double = 2.0 * radius / (1.0 + t * t)
+    np.subtract(double, radius, out=value[0])
+    np.multiply(double, t, out=value[1])
+    return _decided(scale, value, error, _Tails(u, v, source), (_cosine, _sine))[:size]
+
+
+def rounded_laplace(scale: float, size: int, source: Randomness) -> Integers:
+    """``round(scale * Y)`` for independent Y of density ``exp(-|y|) / 2``, exactly distributed.
+
+    See `rounded_normal` for the arguments.
+    """
+    words = source.words(2 * size)
+    u, v = words[:size], words[size:]
+    with np.errstate(divide="ignore"):
+        uniform, unseen = _uniform(u)
+    magnitude = -np.log(uniform)
+    # Positive where the first bit of V is set, which is the sign bit of the signed integer.
+    value = -np.copysign(magnitude, v.view(np.int64))[np.newaxis]
+    error = (magnitude + 1.0) * _ERROR + unseen
+    return _decided(scale, value, error, _Tails(u, v, source), (_signed_log,))
+
+
+@dataclass(frozen=True)
+class _Interval:
+    """A variable Y and a bound of its error, from the bits of U and V drawn so far."""
+
+    value: mpmath.mpf
+    error: mpmath.mpf
+
+
+class _Tails:
+    """The uniform variables U and V behind each value, with more bits drawn where needed.
+
+    Values that share U and V (the two of Box and Muller) share these bits as well.
+    """
+
+    def __init__(self, u: Words, v: Words, source: Randomness) -> None:
+        self._u, self._v, self._source = u, v, source
+        self._drawn: dict[int, list[tuple[int, int]]] = {}
+
+    def uniforms(self, i: int, words: int) -> tuple[mpmath.mpf, mpmath.mpf, mpmath.mpf]:
+        """U and V from `words` words each, in the middle of what is left open, and its width."""
+        drawn = self._drawn.setdefault(i, [(int(self._u[i]), int(self._v[i]))])
+        while len(drawn) < words:
+            more = self._source.words(2)
+            drawn.append((int(more[0]), int(more[1])))
+        width = mpmath.ldexp(1, -64 * words)
+        u = sum(int(pair[0]) << (64 * (words - 1 - k)) for k, pair in enumerate(drawn[:words]))
+        v = sum(int(pair[1]) << (64 * (words - 1 - k)) for k, pair in enumerate(drawn[:words]))
+        return (u + mpmath.mpf(0.5)) * width, (v + mpmath.mpf(0.5)) * width, width
+
+
+Exact = Callable[[mpmath.mpf, mpmath.mpf, mpmath.mpf], _Interval]
+
+
+def _cosine(u: mpmath.mpf, v: mpmath.mpf, width: mpmath.mpf) -> _Interval:
+    return _box_muller(mpmath.cos(2 * mpmath.pi * v), u, width)
+
+
+def _sine(u: mpmath.mpf, v: mpmath.mpf, width: mpmath.mpf) -> _Interval:
+    return _box_muller(mpmath.sin(2 * mpmath.pi * v), u, width)
+
+
+def _box_muller(direction: mpmath.mpf, u: mpmath.mpf, width: mpmath.mpf) -> _Interval:
+    radius = mpmath.sqrt(-2 * mpmath.log(u))
+    # |d radius / du| = 1 / (u radius) and |d angle / dv| = 2 pi; halved width, doubled for safety.
+    return _Interval(radius * direction, width * (1 / (u * radius) + 2 * mpmath.pi * radius))
+
+
+def _signed_log(u: mpmath.mpf, v: mpmath.mpf, width: mpmath.mpf) -> _Interval:
+    magnitude = -mpmath.log(u)
+    return _Interval(magnitude if v >= 0.5 else -magnitude, width / u)
+
+
+def _decided(
+    scale: float, value: Array, error: Array, tails: _Tails, exact: Sequence[Exact]
+) -> Integers:
+    """Nearest integers of ``scale * Y``, recomputed where the error leaves more than one.
+
+    Parameters
+    ----------
+    scale : float
+    value : ndarray, shape (k, m)
+        Y; column i is a function of the i-th U and V. Overwritten.
+    error : ndarray, shape (m,)
+        Bound of the error of each column, that of its product with the scale included.
+    tails : _Tails
+    exact : sequence of k callables
+        One per row.
+
+    Returns
+    -------
+    ndarray of int64, shape (k * m,)
+    """
+    value *= scale
+    nearest = np.rint(value)
+    # The distance from the nearest integer is exact; a second one must be out of reach.
+    value -= nearest
+    off = np.abs(value, out=value)
+    out = nearest.astype(np.int64)  # within 2**47: no logarithm of 64 bits is larger than 45
+    # Nearly always the largest error leaves every integer certain.
+    if not off.max(initial=0.0) + scale * float(error.max(initial=0.0)) < 0.5:
+        for row, i in np.argwhere(~(off + scale * error < 0.5)):
+            out[row, i] = _refined(scale, int(i), tails, exact[row])
+    return out.ravel()
+
+
+def _refined(scale: float, i: int, tails: _Tails, exact: Exact) -> int:
+    for words in itertools.count(2):
+        with mpmath.workprec(64 * (words + 2)):
+            u, v, width = tails.uniforms(i, words)
+            if u < width:  # no bit of U is set yet: its logarithm is unbounded
+                continue
+            found = exact(u, v, width)
+            low = mpmath.nint(scale * (found.value - found.error))
+            high = mpmath.nint(scale * (found.value + found.error))
+            if low == high:
+                return int(min(max(low, -_LARGEST), _LARGEST))
+    raise AssertionError("unreachable: the loop ends with probability one")
+
+
+def _uniform(words: Words) -> tuple[Array, Array]:
+    """The uniform variable whose first 64 bits are given, and how far the others can move its log.
+
+    It is put in the middle of what is left open: the ends are 1 / (2 words) away in the logarithm.
+    Without a bit set it may be as small as it likes, and its logarithm unbounded.
+    """
+    whole = words.astype(np.float64)
+    return (whole + 0.5) * 2.0**-64, 1.0 / whole

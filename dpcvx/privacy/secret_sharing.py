@@ -1,0 +1,417 @@
+r"""Sums that nobody can take apart: additive secret sharing of fixed-point numbers.
+
+Algorithm 3 of Xiao, Ye and Devadas, "Local differential privacy in decentralized optimization".
+Each of N agents writes its value as an integer modulo :math:`2^{64}`, splits it into N shares,
+
+.. math:: v_i \equiv \sum_j s_{ij}, \qquad
+    s_{ij} \text{ uniform and independent except for one } j,
+
+sends :math:`s_{ij}` to agent j over a private channel and keeps :math:`s_{ii}`. Then everyone
+broadcasts the sum :math:`\hat s_j \equiv \sum_i s_{ij}` of the shares it holds, and
+:math:`\sum_j \hat s_j \equiv \sum_i v_i`. Arithmetic modulo :math:`2^{64}` is that of unsigned
+64-bit integers, without rounding; values are rounded once, to multiples of a declared resolution.
+
+Protected are the messages: with shares from a cryptographic source, whatever up to N - 2 agents see
+together has the same distribution for all values of the others that have the same sum. Let C
+collude and i and k be two of the others. Adding any r to :math:`s_{ik}` and taking it from
+:math:`s_{kk}` leaves all column sums, everything that C sees, and the law of the shares as they
+are, and moves r from the value of k to that of i.
+
+Not protected is the result. The sum is exact, everyone learns it, and so does the difference
+between two rounds, or what N - 1 agents find by subtracting their own values. There is no noise
+here and hence no epsilon: differential privacy of the sum needs noise in what is shared. Agents
+follow the protocol; an altered message alters the sum, which only a range check may notice. The
+paper's modulus p, any above the largest absolute value of the sum S, has to be twice as large: S
+and S - p would both be possible.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .._arguments import is_int, positive_finite, show
+from ..errors import DataError, ModelError
+from ..guard import frameless
+from .noise import Randomness, Secure
+
+Array = NDArray[np.float64]
+Words = NDArray[np.uint64]
+
+# Sums of all agents stay below half of the modulus, which holds the sign.
+_HALF = 2**63
+
+
+@frameless
+@dataclass(frozen=True)
+class Encoding:
+    """Fixed-point numbers whose sum over all agents cannot wrap around.
+
+    Parameters
+    ----------
+    limit : float
+        Largest absolute value of an entry, of one agent.
+    resolution : float
+        Distance of neighbouring numbers, a power of two, so that encoding is exact but for one
+        rounding to the nearest and sums are exact.
+    parties : int
+        Number of agents whose values are added up.
+
+    Raises
+    ------
+    ModelError
+        Unless ``parties * limit / resolution`` is below 2**63.
+    """
+
+    limit: float
+    resolution: float
+    parties: int
+
+    def __post_init__(self) -> None:
+        if not positive_finite(self.limit):
+            raise ModelError(
+                f"limit={show(self.limit)} must be a positive finite number: the largest absolute "
+                "value that an entry of one agent can have."
+            )
+        if not is_int(self.parties, 1):
+            raise ModelError(f"parties={show(self.parties)} must be a whole number of at least 1.")
+        if not positive_finite(self.resolution):
+            raise ModelError(
+                f"resolution={show(self.resolution)} must be a positive finite number, for example "
+                "2.0**-20."
+            )
+        mantissa, exponent = math.frexp(self.resolution)
+        if mantissa != 0.5:
+            raise ModelError(
+                f"resolution={show(self.resolution)} is no power of two, so that numbers would be "
+                f"rounded more than once. Write 2.0**{exponent - 1}, the next finer one."
+            )
+        if self.resolution > self.limit:
+            raise ModelError(
+                f"resolution={self.resolution:g} is coarser than the limit of {self.limit:g}: "
+                "values would be rounded to nothing. Write a finer one."
+            )
+        if self.parties * self.steps >= _HALF:
+            least = Fraction(self.limit) * self.parties / _HALF
+            finest = math.frexp(float(least))[1]
+            while Encoding._steps(self.limit, Fraction(2) ** finest) * self.parties >= _HALF:
+                finest += 1
+            raise ModelError(
+                f"{self.parties} values of up to {self.limit:g} in steps of {self.resolution:g} "
+                "can add up to 2**63 steps or more, where the sum wraps around and is wrong "
+                f"without notice. Write resolution=2.0**{finest} or coarser, or a smaller limit."
+            )
+
+    @property
+    def steps(self) -> int:
+        """The limit in units of the resolution."""
+        return self._steps(self.limit, Fraction(self.resolution))
+
+    @staticmethod
+    def _steps(limit: float, resolution: Fraction) -> int:
+        return round(Fraction(limit) / resolution)
+
+    def encode(self, values: ArrayLike) -> Words:
+        """Values as integers modulo 2**64, in units of the resolution.
+
+        Parameters
+        ----------
+        values : array of float
+
+        Returns
+        -------
+        ndarray of uint64, of the same shape
+            Of values rounded to the nearest multiple, ties to even.
+
+        Raises
+        ------
+        DataError
+            If a value is no number or beyond the limit. Values are not shown, but whoever sees the
+            error learns this much: clip them before, if it may not be known.
+        """
+        array = _numbers(values)
+        if array is None:  # raised here, without the exception that would show values
+            raise DataError(
+                "Values to be shared are not an array of real numbers (they are not shown). "
+                "Nothing was shared: only sums of real numbers can be formed."
+            )
+        if not (np.abs(array) <= self.limit).all():  # neither does NaN pass
+            raise DataError(
+                f"A value to be shared is no number, or beyond the declared limit of {self.limit:g}"
+                " in absolute value (values are not shown). Nothing was shared: beyond the limit "
+                "the sum of all agents could wrap around. Declare a larger limit, or write "
+                f"numpy.clip(values, {-self.limit:g}, {self.limit:g})."
+            )
+        with np.errstate(under="ignore"):  # far below the resolution
+            nearest = np.rint(array / self.resolution)
+        return nearest.astype(np.int64).view(np.uint64)
+
+    def decode(self, total: Words) -> Array:
+        """The values behind integers modulo 2**64: the sum of at most `parties` encoded ones.
+
+        Parameters
+        ----------
+        total : ndarray of uint64
+
+        Returns
+        -------
+        ndarray of float, of the same shape
+            The exact sum of the encoded values, rounded to a float.
+
+        Raises
+        ------
+        ModelError
+            If it is no such sum.
+        """
+        signed = _words(total, "The total").view(np.int64)
+        reach = self.parties * self.steps
+        if not ((signed <= reach) & (signed >= -reach)).all():
+            raise ModelError(
+                f"The total is beyond what {self.parties} values of up to {self.limit:g} can add "
+                "up to: a share is missing, altered or from another round. Nothing was decoded; "
+                "repeat the round."
+            )
+        return np.asarray(signed * self.resolution, dtype=np.float64)
+
+
+def split(encoded: Words, parties: int, source: Randomness | None = None) -> Words:
+    """Shares that add up to an encoded value modulo 2**64.
+
+    Any `parties` - 1 of them are independent and uniform, whatever the value.
+
+    Parameters
+    ----------
+    encoded : ndarray of uint64
+    parties : int
+        Number of shares, at least 2.
+    source : Randomness, optional
+        By default the operating system's cryptographic generator. Whoever can repeat another
+        source, knowing its seed, knows the value from one share.
+
+    Returns
+    -------
+    ndarray of uint64, shape (parties, *encoded.shape)
+    """
+    if not is_int(parties, 2):
+        raise ModelError(
+            f"parties={show(parties)} must be a whole number of at least 2: a single share is the "
+            "value itself."
+        )
+    value = _words(encoded, "The value to be split")
+    drawn = (source or Secure()).words((parties - 1) * value.size)
+    shares = np.empty((parties, *value.shape), dtype=np.uint64)
+    shares[:-1] = drawn.reshape(parties - 1, *value.shape)
+    shares[-1] = value - combine(shares[:-1])
+    return shares
+
+
+def combine(shares: Sequence[Words] | Words) -> Words:
+    """The sum of shares modulo 2**64, an array of their common shape."""
+    stacked = np.stack([_words(share, "A share") for share in shares])
+    return np.asarray(np.add.reduce(stacked, axis=0, dtype=np.uint64))
+
+
+@dataclass(frozen=True, eq=False)
+class Share:
+    """One share on its way. For the receiver only: it has to travel encrypted.
+
+    Attributes
+    ----------
+    sender, receiver : str
+    round : int
+    words : ndarray of uint64
+    """
+
+    sender: str
+    receiver: str
+    round: int
+    words: Words = field(repr=False)
+
+
+@dataclass(frozen=True, eq=False)
+class Partial:
+    """The sum of all shares that one agent holds. Public.
+
+    Attributes
+    ----------
+    sender : str
+    round : int
+    words : ndarray of uint64
+    """
+
+    sender: str
+    round: int
+    words: Words = field(repr=False)
+
+
+@frameless
+@dataclass(frozen=True)
+class SecretSum:
+    """One round of sharing between agents that can all talk to each other.
+
+    Every agent calls `shares` and sends all but its own to their receivers, then `partial` with the
+    one it kept and those that arrived, and broadcasts that; `total` of all broadcasts is the sum.
+    The object is public and the same for all agents.
+
+    On other than complete networks shares could go to neighbours only. An agent's value is then as
+    safe as its neighbours are honest: together they know all of its shares but the one it kept,
+    which its broadcast gives away, so that N - 2 becomes its number of neighbours minus one, and
+    nothing for an agent with one neighbour.
+
+    Parameters
+    ----------
+    agents : tuple of str
+        Three different names or more.
+    encoding : Encoding
+        For as many parties.
+    shape : tuple of int
+        Of the arrays to be added up.
+    round : int
+        Messages of another round are refused. Use each number once.
+    """
+
+    agents: tuple[str, ...]
+    encoding: Encoding
+    shape: tuple[int, ...] = ()
+    round: int = 0
+
+    def __post_init__(self) -> None:
+        n = len(self.agents)
+        if len(set(self.agents)) < n or n < 3:
+            raise ModelError(
+                f"agents={show(self.agents)} must be three different names or more: of two agents, "
+                "each learns the other's value from the sum, and there is nothing to protect."
+            )
+        if self.encoding.parties < n:
+            raise ModelError(
+                f"The encoding keeps sums of {self.encoding.parties} values from wrapping around, "
+                f"and there are {n} agents: write parties={n}."
+            )
+
+    def shares(
+        self, sender: str, values: ArrayLike, source: Randomness | None = None
+    ) -> tuple[Share, ...]:
+        """The shares of one agent's values, one per agent; it keeps its own.
+
+        Parameters
+        ----------
+        sender : str
+        values : array of shape `shape`
+            Private.
+        source : Randomness, optional
+            See `split`.
+
+        Raises
+        ------
+        DataError
+            If the values do not fit the shape or the encoding.
+        """
+        self._member(sender, "sender of shares")
+        encoded = self.encoding.encode(values)
+        if encoded.shape != self.shape:
+            raise DataError(
+                f"The values of agent '{sender}' have the shape {encoded.shape}, and arrays of "
+                f"shape {self.shape} are added up. Nothing was shared."
+            )
+        parts = split(encoded, len(self.agents), source)
+        return tuple(
+            Share(sender, receiver, self.round, np.asarray(part))
+            for receiver, part in zip(self.agents, parts, strict=True)
+        )
+
+    def partial(self, receiver: str, shares: Sequence[Share]) -> Partial:
+        """What an agent broadcasts: the sum of the shares for it, one from each agent.
+
+        Raises
+        ------
+        ModelError
+            If one is missing, there twice, for somebody else, of another round or shape; naming the
+            agents. Nothing is to be broadcast then.
+        """
+        self._member(receiver, "receiver of shares")
+        astray = [share for share in shares if share.receiver != receiver]
+        if astray:
+            raise ModelError(
+                f"Agent '{receiver}' got the share of agent '{astray[0].sender}' for agent "
+                f"'{astray[0].receiver}'. With both that one and its own, it would know more than "
+                "it may: deliver shares to their receivers only."
+            )
+        return Partial(
+            receiver, self.round, combine(self._complete(shares, "share", f" for '{receiver}'"))
+        )
+
+    def total(self, partials: Sequence[Partial]) -> Array:
+        """The sum of the values of all agents, from everyone's broadcast.
+
+        Returns
+        -------
+        ndarray, shape `shape`
+            Exact for the encoded values, which are off by half a resolution each at most.
+
+        Raises
+        ------
+        ModelError
+            As for `partial`.
+        """
+        return self.encoding.decode(combine(self._complete(partials, "sum of shares", "")))
+
+    def _complete(
+        self, messages: Sequence[Share] | Sequence[Partial], kind: str, whose: str
+    ) -> list[Words]:
+        """The words of exactly one message per agent, in the order of the agents."""
+        found: dict[str, Words] = {}
+        for message in messages:
+            self._member(message.sender, f"sender of a {kind}")
+            if message.round != self.round:
+                raise ModelError(
+                    f"The {kind} of agent '{message.sender}' is of round {message.round}, not of "
+                    f"{self.round}: mixed rounds do not add up to anything. Discard it."
+                )
+            if message.sender in found:
+                raise ModelError(
+                    f"Agent '{message.sender}' is there with more than one {kind}{whose}: one "
+                    "counted twice changes the sum. Keep the first and discard repetitions."
+                )
+            words = _words(message.words, f"The {kind} of agent '{message.sender}'")
+            if words.shape != self.shape:
+                raise ModelError(
+                    f"The {kind} of agent '{message.sender}' has the shape {words.shape}, not "
+                    f"{self.shape}."
+                )
+            found[message.sender] = words
+        absent = [name for name in self.agents if name not in found]
+        if absent:
+            names = ", ".join(f"'{name}'" for name in absent)
+            raise ModelError(
+                f"No {kind}{whose} has come from {names}. Without it the sum of the others is a "
+                "random number: wait, or repeat the round with a new number and new shares, "
+                "without the agents that dropped out."
+            )
+        return [found[name] for name in self.agents]
+
+    def _member(self, name: str, role: str) -> None:
+        if name not in self.agents:
+            raise ModelError(
+                f"'{name}', {role}, is none of the agents {self.agents} of this round."
+            )
+
+
+def _numbers(values: ArrayLike) -> Array | None:
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def _words(value: Words, what: str) -> Words:
+    if getattr(value, "dtype", None) != np.uint64:
+        raise ModelError(
+            f"{what} must be an array of uint64, as `Encoding.encode` and `split` return, not "
+            f"{type(value).__name__}: other types do not wrap around at 2**64."
+        )
+    return np.asarray(value)

@@ -1,0 +1,378 @@
+"""What users hold: a problem and a plan, with the verbs on them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from .algorithms.base import Algorithm
+from .algorithms.linearized_admm import LinearizedADMM
+from .errors import ModelError
+from .guard import frameless
+from .model.declaration import Agent, Declaration
+from .model.private import Private, seal_all
+from .plan.banner import banner
+from .plan.calibration import Asked
+from .plan.terms import Terms, make_terms
+from .privacy.ledger import Ledger
+from .run.executors.base import Executor
+from .run.loop import DataSource, replay_plan, run_plan
+from .run.result import Result, Transcript
+from .verify.compare import Comparison, compare
+from .verify.convergence import ConvergenceBound, convergence_bound
+
+
+class Plan(Terms):
+    """A problem, an algorithm and a mechanism with all their numbers; made by `Problem.plan`.
+
+    Attributes
+    ----------
+    problem : Problem
+    algorithm : Algorithm
+        With every default replaced by a number.
+    calibrated : tuple of (Calibrated or None)
+        Per agent, its mechanism with the multiplier; None without noise.
+    rounds : int
+    release : {"each step", "once"}
+    observer : {"everyone", "last iterate"}
+    program : Program
+        The problem as plain arrays.
+    sensitivities : tuple of (Sensitivity or None)
+        Per agent; None where nothing had to be derived.
+    publications : tuple of (Statistic or None)
+        Per agent, with ``release="once"``: what is released.
+    smoothness : tuple of Smoothness
+        Per agent, for methods whose agents keep vectors or minimise; zero where nothing follows
+        from it.
+    last : LastIterate or None
+        With ``observer="last iterate"`` and noise: what the guarantee follows from.
+    prices : mapping of str to Price
+        Per agent, what its releases cost together; empty without noise.
+    budgets : mapping of str to float
+        Per agent, the epsilon that its ledger may hold in the end: its price, or ``epsilon=`` next
+        to a noise level of its own; empty without noise.
+    losses : mapping of str to Composition
+        Per agent, what the planned releases add to its ledger; empty without noise.
+    guarantee : Guarantee
+        Of a run without a seed.
+    fingerprint : str
+        Hash of the program, the algorithm, the mechanism and the rounds: transcripts carry it.
+    """
+
+    @frameless
+    def run(
+        self,
+        *,
+        data: Mapping[Private | str, DataSource] | None = None,
+        seed: int | None = None,
+        tolerance: float | None = None,
+        record: bool = False,
+        iterates: bool = False,
+        ledger: Ledger | str | Path | None = None,
+        executor: Executor | None = None,
+        verbose: bool | None = None,
+    ) -> Result:
+        """Run the plan on private data, which are read here for the first time.
+
+        Parameters
+        ----------
+        data : mapping of Private or its name to array_like or callable, optional
+            Values for private objects declared by shape, or replacing declared ones.
+        seed : int, optional
+            For reproducible studies; the guarantee then says "not for release".
+        tolerance : float, optional
+            Stop once primal and dual residual, both computed from released values, are below it.
+        record : bool
+            Keep the transcript of all releases in the result (memory grows with the rounds).
+        iterates : bool
+            Keep the iterates and residuals of every round in the result (memory grows with the
+            rounds). They are functions of released values, covered by the guarantee.
+        ledger : Ledger, str or Path, optional
+            Of earlier runs on the same data: their spending counts against the budget. A path
+            names a file that keeps the ledger, created for its owner alone if it does not exist:
+            every charge and
+            every release is written to it before it takes effect, and an interrupted run of this
+            plan goes on where it stopped, without spending anything twice.
+        executor : Executor, optional
+            Where agents live: ``dp.Serial()``, ``dp.Threads()`` or ``dp.Processes()``. If omitted,
+            in this process, one after the other, and in threads once their turns take longer than
+            a millisecond. Results do not depend on it, bit for bit.
+        verbose : bool, optional
+            Print banner, progress and result; by default only on a terminal.
+
+        Returns
+        -------
+        Result
+            Also sets ``variable.value`` of the problem's variables: to None if the run diverged,
+            which ends it early (``Status.DIVERGED``).
+
+        Raises
+        ------
+        DataError
+            If data are missing or do not fit their declaration.
+        PrivacyError
+            If something is asked for that an observer of the last iterate may not see.
+        BudgetError
+            If the ledger leaves no room for one round.
+        LedgerError
+            If the ledger's file is not intact, in use by another run, or cannot be written.
+        """
+        data = seal_all(data)  # first, so that no frame of the run holds the data themselves
+
+        return run_plan(
+            self,
+            data=data,
+            seed=seed,
+            tolerance=tolerance,
+            record=record,
+            iterates=iterates,
+            ledger=ledger,
+            executor=executor,
+            verbose=verbose,
+        )
+
+    @frameless
+    def replay(self, transcript: Transcript | str | Path) -> Result:
+        """Recompute a run from its releases, without data and without spending.
+
+        Parameters
+        ----------
+        transcript : Transcript, str or Path
+            Of a recorded run, or the path of a ledger file, whose last finished run of this plan is
+            meant.
+
+        Raises
+        ------
+        PrivacyError
+            If the transcript does not belong to this plan.
+        LedgerError
+            If the file is no intact ledger, or holds no finished run of this plan.
+        """
+        return replay_plan(self, transcript)
+
+    @frameless
+    def convergence_bound(
+        self, *, gamma: float = 0.0, gradient_norm: float | Mapping[str, float] | None = None
+    ) -> ConvergenceBound:
+        """Ryu and Kim's (25b), (26b) or (27b), whichever belongs to the plan's step size.
+
+        Computed from public facts; nothing is read.
+
+        Parameters
+        ----------
+        gamma : float
+            Weight of the disagreement in what is bounded; 0 for the objective alone. (27b) needs a
+            positive one that no multiplier exceeds.
+        gradient_norm : float or mapping of agent to float, optional
+            For (26b) and (27b): a bound of each agent's gradient norm over its set and over all
+            admissible data.
+
+        Raises
+        ------
+        ModelError
+            If the theorem does not cover the plan, or one of its constants is not known.
+        """
+        return convergence_bound(self, gamma=gamma, gradient_norm=gradient_norm)
+
+    def __str__(self) -> str:
+        return banner(self, self.guarantee)
+
+    def __repr__(self) -> str:
+        what = f"{type(self.algorithm).__name__}, {len(self.program.agents)} agents"
+        return f"<Plan: {what}, {self.rounds} rounds; {self.guarantee!r}>"
+
+
+class Problem(Declaration):
+    """Agents that agree on the variables they share: ``minimize sum_p f_p`` under all constraints.
+
+    Entries of cvxpy variables that several agents use are shared, found by identity; entries that
+    one agent uses are local and never sent.
+
+    Parameters
+    ----------
+    agents : sequence of Agent
+    start : mapping of cvxpy.Variable to array_like, optional
+        Public starting values; zero where omitted.
+    groups : sequence of sequences of Agent or its name, optional
+        Agents whose private data may describe the same person or thing, such as hospitals with
+        common patients. One change then touches the data of all agents of a group at once, and
+        the guarantee composes over them. Data of agents in no common group compose in parallel.
+    coupling : sequence of cvxpy equalities, optional
+        Public affine equalities between variables of several agents, such as
+        ``[A @ x + B @ y == c]``, for methods that take them.
+
+    Notes
+    -----
+    A deep copy has the same variables and public parameters, and private objects without their
+    data: hand these to ``run(data={...})`` by name.
+
+    Raises
+    ------
+    ModelError
+        If a coupling is no affine equality of the agents' variables, names repeat, a group names
+        no agent or shares one with another, an agent shares nothing with the others, or a start
+        has a wrong shape.
+    PrivacyError
+        If two agents use the same private object, a coupling uses one, or a `records` label is
+        given in agents that are not in one group.
+    """
+
+    @frameless
+    def plan(
+        self,
+        algorithm: Algorithm | None = None,
+        *,
+        mechanism: Asked | Mapping[Agent | str, Asked] = "gaussian",
+        rounds: int = 100,
+        epsilon: float | Mapping[Agent | str, float] | None = None,
+        delta: float | None = None,
+        release: Literal["each step", "once"] = "each step",
+        observer: Literal["everyone", "last iterate"] = "everyone",
+    ) -> Plan:
+        """Fix everything that the guarantee depends on; reads no private data.
+
+        Parameters
+        ----------
+        algorithm : Algorithm, optional
+            ``dp.LinearizedADMM()`` if omitted.
+        mechanism : Gaussian, Laplace, "gaussian", "laplace", None, or mapping of agent to one
+            Noise. None switches it off: the run then has no guarantee. With noise of each agent's
+            own, every agent that has private data needs an entry, by the agent or by its name
+            ("agent 1" for the first one if it has none).
+        rounds : int
+            Communication rounds T.
+        epsilon : float or mapping of agent to float, optional
+            Total budget per agent, for all alike or one by one. Mechanisms that fix their own level
+            need none: next to them it is what the ledger may hold after the run, and the guarantee
+            states what the plan itself costs. Step sizes that follow the budget follow the
+            smallest.
+        delta : float, optional
+            Where the total is stated, for all agents.
+        release : {"each step", "once"}
+            Noise in every local step, or once on the data: then the whole budget goes into one
+            release and any number of rounds follows without noise. ``"once"`` needs gradients that
+            are affine in the data; which of the two is better depends on the model.
+        observer : {"everyone", "last iterate"}
+            Whom the guarantee is about: whoever sees all that agents send, or who learns the
+            result only, while agents and server keep the rest to themselves. The second is smaller
+            where `dp.GradientADMM` amplifies it; nothing else is then kept or shown.
+
+        Returns
+        -------
+        Plan
+
+        Raises
+        ------
+        ModelError
+            If the problem does not fit the algorithm.
+        PrivacyError
+            If no guarantee can be derived, or the budget is incomplete.
+        """
+        chosen = LinearizedADMM() if algorithm is None else algorithm
+        try:
+            return make_terms(
+                Plan,
+                self,
+                chosen,
+                mechanism=mechanism,
+                rounds=rounds,
+                epsilon=epsilon,
+                delta=delta,
+                release=release,
+                observer=observer,
+            )
+        except (ArithmeticError, np.linalg.LinAlgError) as error:
+            kind = type(error).__name__
+        raise ModelError(
+            f"The plan needs numbers that are too large or too small to compute with ({kind}). "
+            "Scale the problem, its adjacency or its budget."
+        )
+
+    @frameless
+    def solve(
+        self,
+        *,
+        epsilon: float | Mapping[Agent | str, float] | None = None,
+        delta: float | None = None,
+        algorithm: Algorithm | None = None,
+        mechanism: Asked | Mapping[Agent | str, Asked] = "gaussian",
+        rounds: int = 100,
+        release: Literal["each step", "once"] = "each step",
+        observer: Literal["everyone", "last iterate"] = "everyone",
+        data: Mapping[Private | str, DataSource] | None = None,
+        seed: int | None = None,
+        verbose: bool | None = None,
+    ) -> Result:
+        """Plan and run in one call; see `plan` and `Plan.run` for the arguments."""
+        data = seal_all(data)
+        plan = self.plan(
+            algorithm,
+            mechanism=mechanism,
+            rounds=rounds,
+            epsilon=epsilon,
+            delta=delta,
+            release=release,
+            observer=observer,
+        )
+        return plan.run(data=data, seed=seed, verbose=verbose)
+
+    @frameless
+    def compare(
+        self,
+        *,
+        epsilon: float,
+        delta: float,
+        proxy: Mapping[Private | str, DataSource],
+        rounds: int = 100,
+        rho: float = 10.0,
+        runs: int = 5,
+        seed: int = 0,
+        verbose: bool | None = None,
+    ) -> Comparison[Plan]:
+        """Try the applicable mechanisms on public stand-in data, under one total budget.
+
+        Nothing private is read, so the comparison costs no privacy; which mechanism is best on
+        the data themselves may differ, the more the less the stand-in resembles them.
+
+        Parameters
+        ----------
+        epsilon, delta : float
+            Total budget of every candidate.
+        proxy : mapping of Private or its name to array_like or callable
+            Public values in place of all private ones.
+        rounds : int
+        rho : float
+            Penalty of every candidate.
+        runs : int
+            Seeds per candidate.
+        seed : int
+            The first of them.
+        verbose : bool, optional
+            Show progress; by default only on a terminal.
+
+        Returns
+        -------
+        Comparison
+            Prints as a table with a recommendation.
+
+        Raises
+        ------
+        ModelError
+            If a private object has no stand-in.
+        """
+        proxy = seal_all(proxy, "proxy")
+        return compare(
+            self,
+            self.plan,
+            epsilon=epsilon,
+            delta=delta,
+            proxy=proxy,
+            rounds=rounds,
+            rho=rho,
+            runs=runs,
+            seed=seed,
+            verbose=verbose,
+        )

@@ -1,0 +1,38 @@
+"""The contract between the run loop and the place where agents live."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from ...privacy.ledger_file import Journal
+
+
+class Executor(Protocol):
+    """Builds agents where they run and calls them by method name.
+
+    No executor retries or restarts anything: a repeated step would draw new noise and release
+    twice.
+    """
+
+    def writer(self, journal: Journal) -> Journal:
+        """The ledger file of a run as agents reach it from where they live; called before `start`.
+
+        `charge` and `release` return once the line is on disk.
+        """
+        ...
+
+    def start(self, factories: Sequence[Callable[[], Any]]) -> None:
+        """Build one agent per factory, in the place where it stays."""
+        ...
+
+    def map(self, method: str, *common: Any, each: Sequence[Any] | None = None) -> list[Any]:
+        """Call a method of every agent with common arguments and, last, one of its own.
+
+        Results come in the order of the agents; the first error is raised.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release the agents."""
+        ...

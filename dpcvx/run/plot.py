@@ -1,0 +1,34 @@
+"""Figures of a run, from released values only."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from .history import History
+
+# Characters of a title's line.
+_WIDTH = 80
+
+
+def convergence(history: History, title: str) -> Figure:
+    """Primal and dual residual against the round, on a logarithmic axis."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.subplots()
+    t = history.rounds
+    axes.plot(t, history.primal, label=r"primal  $\|w - z\|$")
+    axes.plot(t, history.dual, label=r"dual  $\rho\,\|w - w_{\mathrm{prev}}\|$")
+    if np.nanmax([*history.primal, *history.dual], initial=0.0) > 0:
+        axes.set_yscale("log")
+    axes.set(xlabel="round", ylabel="residual of released values")
+    axes.set_title("\n".join(textwrap.wrap(title, _WIDTH)), fontsize=10)
+    axes.grid(alpha=0.3, which="both")
+    axes.legend()
+    return figure

@@ -1,0 +1,160 @@
+"""What a user sees of a run: progress table, summary. Released values and public facts only."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Sequence
+from typing import IO, Any, cast
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from ..plan.banner import WIDTH, banner, row
+from ..plan.guarantee import Guarantee
+from ..plan.terms import Terms
+from .history import Round
+from .result import Result, outcome_rows, spent_rows
+
+# About this many lines of progress, whatever the number of rounds.
+_ROWS = 12
+
+
+def wanted(verbose: bool | None) -> bool:
+    """Whether to print: as asked, else only on a terminal."""
+    if verbose is not None:
+        return verbose
+    try:
+        return sys.stdout.isatty()
+    except (AttributeError, ValueError):  # there is no output, as under pythonw, or it is closed
+        return False
+
+
+class _Stream:
+    """A stream that takes everything, and passes on what it can until the first failure."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._broken = False
+
+    def __getattr__(self, name: str) -> Any:
+        """Whether it is a terminal, its encoding and the like."""
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Letters that the stream does not have become question marks."""
+        self._attempt(self._write, text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Pass it on."""
+        self._attempt(self._flush)
+
+    def _flush(self) -> None:
+        self._stream.flush()
+
+    def _write(self, text: str) -> None:
+        try:
+            self._stream.write(text)
+        except UnicodeEncodeError as error:
+            self._stream.write(text.encode(error.encoding, "replace").decode(error.encoding))
+
+    def _attempt(self, call: Callable[..., object], *arguments: str) -> None:
+        if self._broken:
+            return
+        try:
+            call(*arguments)
+        except Exception:
+            self._broken = True
+
+
+def screen(shown: bool) -> Console:
+    """Standard output, or nothing; see `Reporter` for what cannot be written."""
+    shown = shown and sys.stdout is not None
+    stream = cast("IO[str]", _Stream(sys.stdout)) if shown else None
+    return Console(file=stream, quiet=not shown, highlight=False, soft_wrap=True)
+
+
+class Reporter:
+    """Prints banner, progress table and summary of one run, or nothing.
+
+    What cannot be written must not cost the run, which spends budget and cannot be repeated: after
+    the first error (a full disk, a closed pipe, letters that a terminal does not have) it is
+    silent. Interrupts pass.
+    """
+
+    def __init__(
+        self, plan: Terms, shown: bool, guarantee: Guarantee, notes: Sequence[str] = ()
+    ) -> None:
+        self._plan = plan
+        self._guarantee = guarantee
+        self._notes = notes
+        self._console = screen(shown)
+        self._every = max(1, math.ceil(plan.rounds / _ROWS))
+        self._progress = Progress(
+            TextColumn("  round {task.completed}/{task.total}"),
+            BarColumn(),
+            *(() if plan.noisy else (TimeRemainingColumn(),)),  # see `Result.seconds`
+            console=self._console,
+            transient=True,
+            disable=self._console.quiet or not self._console.is_terminal,
+        )
+        self._task = self._progress.add_task("rounds", total=plan.rounds)
+
+    def start(self) -> None:
+        """Print banner and table head."""
+        if self._console.quiet:
+            return
+        self._print(banner(self._plan, self._guarantee))
+        for note in self._notes:
+            self._print(row("note", note))
+        if self._plan.hidden:
+            self._print("only the last iterate may be seen: no residuals are shown")
+            self._print("-" * WIDTH)
+            self._progress.start()
+            return
+        spent = "   eps spent" if self._plan.noisy else ""
+        self._print(
+            f"{'round':>7}{'primal res':>13}{'dual res':>13}{'max gap':>12}{'rho':>11}{spent}"
+        )
+        self._print("-" * WIDTH)
+        self._progress.start()
+
+    def round(self, last: Round) -> None:
+        """Advance; print the round if it is one of the shown ones."""
+        t, residuals = last.t, last.residuals
+        self._progress.update(self._task, completed=t)
+        if self._console.quiet or not (t <= 1 or t % self._every == 0 or t == self._plan.rounds):
+            return
+        rho = "-" if residuals.rho == 0 else f"{residuals.rho:.3g}"
+        row = (
+            f"{t:>7}{residuals.primal:>13.3e}{residuals.dual:>13.3e}"
+            f"{residuals.mismatch:>12.2e}{rho:>11}{self._spent(t)}"
+        )
+        note = f"  {last.failed} failed solve(s)" if last.failed else ""
+        self._print(row + note)
+
+    def passed(self, t: int) -> None:
+        """Advance, and show nothing of the round."""
+        self._progress.update(self._task, completed=t)
+
+    def stop(self) -> None:
+        """Remove the bar."""
+        self._progress.stop()
+
+    def finish(self, result: Result) -> None:
+        """Print the outcome; the guarantee stands in the banner."""
+        if self._console.quiet:
+            return
+        self._print("-" * WIDTH)
+        self._print("\n".join([*outcome_rows(result), *spent_rows(result)]))
+
+    def _spent(self, t: int) -> str:
+        plan = self._plan
+        if plan.price is None:
+            return ""
+        losses = set(plan.composed(t).values())
+        return f"{max(loss.price(plan.price.delta).epsilon for loss in losses):>12.4g}"
+
+    def _print(self, text: str) -> None:
+        self._console.print(text, markup=False)

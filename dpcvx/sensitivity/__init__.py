@@ -1,0 +1,1 @@
+"""How far one change in private data moves what is released."""

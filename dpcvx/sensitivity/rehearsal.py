@@ -1,0 +1,137 @@
+"""A derived sensitivity against gradients on made-up neighbours, before a plan rests on it.
+
+The proof is in `dpcvx.sensitivity.certificate`. This finds what a proof cannot: an implementation,
+or a version XX
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import PrivacyError
+from ..model.matrices import has_entries, zeros
+from ..model.normal_form import BoundObjective, NormalForm
+from ..model.private import Rows
+from .certificate import Sensitivity
+
+Array = NDArray[np.float64]
+
+# Rounding of the gradients that are compared, relative to their size.
+_ROUNDING = 1e-6
+# Records of more entries are left out: made-up ones would take as much memory as the data.
+_LARGEST = 1 << 22
+
+
+def rehearse(
+    form: NormalForm,
+    public: BoundObjective,
+    sensitivity: Sensitivity,
+    p: int,
+    level: float,
+    start: Array,
+    owner: str,
+) -> None:
+    """Refuse a sensitivity that made-up data contradict.
+
+    Parameters
+    ----------
+    form : NormalForm
+    public : BoundObjective
+        The objective at data of zeros, one of the two neighbours; it is not asked if records are
+        clipped, as those of zeros may be too.
+    sensitivity : Sensitivity
+        Derived from the form.
+    p : {1, 2}
+        The norm that noise is scaled to.
+    level : float
+        The bound of the gradient's change at `start`.
+    start : ndarray, shape (n,)
+        A point of the agent's set.
+    owner : str
+        Name of the agent, for messages.
+
+    Raises
+    ------
+    PrivacyError
+        If the gradient moves further than the bound, or otherwise than the Jacobian says.
+    """
+    if sensitivity.asserted is not None:
+        return  # nothing was derived, and the claim is marked as one
+    points = [start]
+    generic = start + np.sin(1.0 + np.arange(start.size))
+    if not sensitivity.varies or (
+        level == sensitivity.bound(p).value and sensitivity.extent.contains(generic)
+    ):
+        points.insert(0, generic)  # the level holds there as well
+    if sensitivity.clips:
+        none = [zeros(spec.size) for spec in form.private]
+        public = form.bind(none, sensitivity.clips, limited=True)
+    for members, data, expected in _trials(form, sensitivity):
+        other = form.bind(data, sensitivity.clips, limited=True)
+        for x in points:
+            with np.errstate(all="ignore"):
+                g = other.gradient(x)
+                moved = g - public.gradient(x)
+                found = float(np.linalg.norm(moved, p))
+                rounding = _ROUNDING * float(np.linalg.norm(g, p))
+            if math.isfinite(found) and math.isfinite(rounding):
+                break
+        else:
+            continue  # outside the domain of a public term
+        if expected is None:
+            wrong = found > level * (1 + _ROUNDING) + rounding
+        else:
+            limit = _ROUNDING * float(np.linalg.norm(expected, p)) + rounding
+            wrong = float(np.linalg.norm(moved - expected, p)) > limit
+        if wrong:
+            names = ", ".join(f"'{form.private[k].name}'" for k in members)
+            raise PrivacyError(
+                f"Internal error: the sensitivity derived for {names} of agent '{owner}' is wrong. "
+                f"On made-up data its gradient moves by {found:.6g} (l{p}), which the derivation "
+                "does not allow, so noise scaled to it would protect too little. No data were "
+                "read. Please report this with the model and the versions of numpy, scipy and "
+                "cvxpy. Until it is mended, dp.Agent(..., sensitivity=dp.Asserted(l2=...)) takes a "
+                "bound of your own."
+            )
+
+
+def _trials(
+    form: NormalForm, sensitivity: Sensitivity
+) -> Iterator[tuple[Sequence[int], list[Array], Array | None]]:
+    """Members, made-up data for them and zeros for the rest, and what these add to the gradient.
+
+    The last is None for records, of which one differs from zeros: they have a bound only.
+    """
+    zero = [zeros(spec.size) for spec in form.private]
+    elsewhere = {k for task in sensitivity.records for k in task.members}
+    if sensitivity.weights is not None:  # their Jacobian is made of gradients to begin with
+        elsewhere |= sensitivity.weights.members
+    affine = [k for k, J in enumerate(sensitivity.jacobians) if k not in elsewhere and J.nnz]
+    if affine:
+        # As large as the public numbers, next to which smaller data would be rounded away.
+        arguments = [u for atom in form.atoms for u in atom.args if has_entries(u.h)]
+        size = max([1.0, *(float(np.abs(u.h).max()) for u in arguments)])
+        data, expected = list(zero), np.zeros(form.n)
+        for k in affine:
+            data[k] = size * np.sin(1.0 + np.arange(form.private[k].size))
+            expected += sensitivity.jacobians[k] @ data[k]
+        yield affine, data, expected
+    for task in sensitivity.records:
+        if sum(form.private[k].size for k in task.members) > _LARGEST:
+            continue
+        data = list(zero)
+        for k in task.members:
+            spec = form.private[k]
+            assert isinstance(spec.adjacency, Rows)
+            own = np.arange(0, spec.size, spec.shape[0])  # the first record
+            row = np.sin(1.0 + np.arange(own.size))
+            row *= spec.adjacency.bound / float(np.linalg.norm(row, spec.adjacency.norm))
+            if spec.sign is not None:
+                row = np.abs(row) if spec.sign == "nonneg" else -np.abs(row)
+            data[k] = np.zeros(spec.size)
+            data[k][own] = row
+        yield task.members, data, None

@@ -1,0 +1,1 @@
+"""Local steps: projections, closed forms, conic and active-set solvers."""

@@ -1,0 +1,579 @@
+"""Compiled conic programs: cone data once, a new diagonal and linear term per solve.
+
+The only module that talks to conic solvers. A solver is built with a zero linear term, so that
+its scaling, and with it every later answer, depends on the call's arguments alone and never on
+earlier calls: replay is exact.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import clarabel
+import numpy as np
+import scipy.sparse as sp
+import scs
+from numpy.typing import NDArray
+
+from ..model.canonical import ConeData, Cones
+from .active_set import LARGEST, ActiveSet, Found, attempt
+
+Array = NDArray[np.float64]
+
+# Asked of the solver, on a problem scaled to unit curvature. Its default 1e-8 leaves errors of
+# 1e-5 to 1e-4 in x.
+_TIGHT = 1e-11
+_LOOSE = 1e-7
+# The solver's default, 1e-8, stalls at a gap of 1e-7 on some power-flow steps.
+_REGULARIZATION = 1e-10
+# What an answer must reach: relative duality gap and absolute residual of the constraints.
+_SOLVED = (5e-11, 1e-8)
+# Bounds of single components that are farther away than this are left out until they matter: next
+# to them, what the solver takes for accurate is not.
+_DISTANT = 1e9
+_INACCURATE = (1e-7, 1e-7)
+# The solver's residual is relative to the largest number of all rows. One relative to the terms of
+# each row may be larger by this: so much do numbers of ordinary rows differ.
+_ROWS = 100.0
+# Of the fallback, relative to the terms of each row.
+_FIRST_ORDER = 1e-6
+# Size of the data up to which a program is not scaled down, and below which not further up.
+_NEAR = 100.0
+_TINY = 1e-10
+# Up to so many entries a full matrix is multiplied faster than a sparse one.
+_LITTLE = 20_000
+# Up to so many variables the active-set method, on full matrices, beats an interior point.
+_LARGEST_DENSE = 200
+
+
+class Outcome(enum.Enum):
+    """How a solve ended; the value is the message."""
+
+    SOLVED = "solved"
+    INACCURATE = "solved to reduced accuracy"
+    FALLBACK = "solved by the fallback solver"
+    FAILED = "no attempt reached the required accuracy"
+    INFEASIBLE = "the constraints admit no point"
+    UNBOUNDED = "the objective is unbounded below"
+
+
+class Answer(NamedTuple):
+    """Minimiser of a conic program and how it was found.
+
+    Attributes
+    ----------
+    x : ndarray, shape (n,), or None
+        None unless some attempt succeeded.
+    outcome : Outcome
+    error : float
+        Bound of ``||x - x*||_D`` from the duality gap, for problems with P = 0.
+    """
+
+    x: Array | None
+    outcome: Outcome
+    error: float = float("inf")
+
+
+# Sets of more components are not searched for their extent, which takes two solves for each.
+_LARGEST_EXTENT = 300
+# Far above the accuracy of a solve, far below what it changes in a sensitivity.
+_WIDER = 1e-5
+
+
+class _Instance(NamedTuple):
+    """A program's numbers for one solve: y = (x - center) / far, objective over curvature."""
+
+    values: Array
+    q: Array
+    b: Array
+    center: Array
+    far: float
+    curvature: float
+
+    def answer(self, found: Found, outcome: Outcome = Outcome.SOLVED) -> Answer:
+        """The answer in x that a solution of the scaled program stands for."""
+        way = found.y[: self.center.size]
+        x = self.center + (way if self.far == 1.0 else self.far * way)
+        return Answer(x, outcome, math.sqrt(2 * found.gap * self.curvature) * self.far)
+
+
+_NOTHING = Found(np.zeros(0), math.nan, math.inf, math.inf, "raised")
+
+
+class ConicProgram:
+    """``minimize 1/2 x'(P + diag(D)) x + (q + c)'x`` over the cone constraints of `data`.
+
+    Parameters
+    ----------
+    data : ConeData
+        P, q and the constraints; auxiliary columns are minimised over as well.
+    """
+
+    def __init__(self, data: ConeData) -> None:
+        self._data = data
+        n, N = data.n, data.A.shape[1]
+        own_A = data.A[:, :n]
+        self._own_A = own_A.toarray() if math.prod(own_A.shape) <= _LITTLE else own_A
+        self._own_P = data.P[:, :n]
+        ones = sp.csc_array((np.ones(n), (np.arange(n), np.arange(n))), shape=(N, N))
+        pattern = sp.csc_array(sp.triu(data.P + 0 * data.P) + ones)  # keeps a slot per diagonal
+        pattern.sort_indices()
+        base = sp.csc_array(sp.triu(data.P))
+        column = np.repeat(np.arange(N), np.diff(pattern.indptr))
+        self._pattern = pattern
+        self._slots = np.flatnonzero((pattern.indices == column) & (column < n))
+        self._base = np.asarray(base[pattern.indices, column]).ravel()
+        self._curvature = float(np.max(np.abs(data.P.data), initial=0.0))
+        start = self._base / max(self._curvature, 1.0)
+        start[self._slots] += 1.0
+        self._violated = ConeTest(data.cones)
+        self._sizes = abs(sp.csr_array(data.A))
+        near = _without_distant(data)
+        # A minimiser over a larger set that lies in the smaller one is its minimiser.
+        self._wider = None if near is None else ConicProgram(near[0])
+        self._distant = _EMPTY if near is None else near[1]
+        self._active_set = None
+        if n == N <= _LARGEST_DENSE and data.cones.polyhedral and 0 < data.A.shape[0]:
+            self._active_set = ActiveSet(data)
+        self._start = start
+        self._solver = self._build(_TIGHT, start)
+        # No linear term of its own and no curvature: what projections have.
+        self._flat = not (data.q.any() or data.P.nnz)
+        self._zero = np.zeros(N)
+        self._sent = start, self._zero
+        self._weights, self._kept = b"", (start, 1.0)
+
+    def solve(self, D: Array, c: Array | None, center: Array) -> Answer:
+        """Solve for one diagonal D >= 0 and one linear term c.
+
+        Parameters
+        ----------
+        D : ndarray, shape (n,)
+        c : ndarray, shape (n,), or None
+            None for ``-D * center``: the weighted projection of the center, if P = 0 and q = 0.
+        center : ndarray, shape (n,)
+            The program is solved for ``x - center``: near the answer, the objective is small and
+            the solver's relative tolerances are tight. The answer does not depend on it otherwise.
+        """
+        size = _largest(np.abs(center)) + _largest(D)
+        if not size + (0.0 if c is None else _largest(np.abs(c))) <= LARGEST:
+            return Answer(None, Outcome.FAILED)
+        if self._active_set is not None:
+            face = self._active_set(D, -D * center if c is None else c)
+            if face is not None and _reached(face, _SOLVED, 1.0):
+                return Answer(face.y, Outcome.SOLVED, math.sqrt(2 * face.gap * _largest(D)))
+        if self._wider is not None:
+            wider = self._wider.solve(D, c, center)
+            if wider.x is not None and not self._beyond(wider.x):
+                return wider
+        near = self._instance(D, c, center)
+        if not max(near.far, near.curvature) <= LARGEST:
+            return Answer(None, Outcome.FAILED)
+        first = attempt(lambda: self._updated(near))
+        if first is None:
+            # What it was told of this program is not known.
+            first, self._sent = _NOTHING, (self._start, self._zero)
+            self._solver = self._build(_TIGHT, self._start)
+        if _reached(first, _SOLVED, near.far):
+            return near.answer(first)
+        usable: list[tuple[_Instance, Found]] = [(near, first)] if _usable(first, near) else []
+        origin = self._instance(D, -D * center if c is None else c, np.zeros_like(center))
+        for instance in (near, origin):
+            tight = self._attempt(instance, _TIGHT, True)  # scaled for these values
+            # Far from the center the objective is larger, and a gap relative to it too.
+            absolute = instance is near or tight.gap * instance.far * instance.far <= _SOLVED[0]
+            if absolute and _reached(tight, _SOLVED, instance.far):
+                return instance.answer(tight)
+            usable += [(instance, tight)] if _usable(tight, instance) else []
+        for equilibrate in () if usable else (True, False):
+            loose = self._attempt(near, _LOOSE, equilibrate)
+            usable += [(near, loose)] if _usable(loose, near) else []
+        if usable:
+            instance, best = min(usable, key=lambda pair: pair[1].gap * pair[0].far ** 2)
+            return instance.answer(best, Outcome.INACCURATE)
+        general = bool(self._data.cones.power_nd)
+        if general and c is None and self._flat and self._inside(center):
+            # Its own projection. Clarabel stalls at the tips of such cones, and SCS lacks them.
+            return Answer(center.copy(), Outcome.SOLVED, 0.0)
+        if (verdict := _VERDICTS.get(str(first.status))) is not None:
+            return Answer(None, verdict)
+        y = _first_order(self._with(near.values), near.q, near.b, self._data)
+        if y is None:
+            return Answer(None, Outcome.FAILED)
+        return near.answer(Found(y, 0.0, math.inf, math.inf, "first order"), Outcome.FALLBACK)
+
+    def _updated(self, near: _Instance) -> Found:
+        """The standing solver's answer, told what has changed."""
+        changed = {"b": near.b}
+        if near.q is not self._sent[1]:
+            changed["q"] = near.q
+        if near.values is not self._sent[0]:
+            changed["P"] = near.values
+        self._solver.update(**changed)
+        self._sent = near.values, near.q
+        return self._found(self._solver, near)
+
+    def _beyond(self, x: Array) -> bool:
+        """Whether x violates a distant bound."""
+        rows = self._distant
+        return bool((self._data.b[rows] < self._own_A[rows] @ x).any())
+
+    def _found(self, solver: Any, instance: _Instance) -> Found:
+        """Solve, and read the answer once: its vectors are lists that are made on every access."""
+        solution = solver.solve()
+        x, value = np.array(solution.x), solution.obj_val
+        if x.shape != self._zero.shape or not math.isfinite(x.sum()):
+            residual = math.inf
+        else:
+            own = _residual(self._data.A, self._sizes, x, np.array(solution.s), instance.b)
+            residual = float(np.max([solution.r_prim, solution.r_dual, own / _ROWS]))
+        return Found(x, value, abs(value - solution.obj_val_dual), residual, solution.status)
+
+    def _instance(self, D: Array, c: Array | None, center: Array) -> _Instance:
+        data, n = self._data, self._data.n
+        values, curvature = self._quadratic(D)
+        q, slope = self._zero, 0.0
+        if c is not None or not self._flat:
+            q = data.q + self._own_P @ center
+            if c is not None:
+                q[:n] += c + D * center
+            q /= curvature
+            slope = _largest(np.abs(q))
+        shift = self._own_A @ center
+        b = data.b - shift
+        # Cones are invariant under scaling: far answers are brought near the origin.
+        size = _largest(np.abs(b))
+        violation = 0.0
+        if not size * self._violated.factor <= _NEAR:
+            within = self._violated(b)
+            violation = _largest(np.abs(shift)) if within is None else within
+        far = max(1.0, max(slope, violation) / _NEAR)
+        # Where everything is small, tolerances of the unit problem would be larger than x.
+        small = max(slope, size)
+        if 0 < small < 1:
+            far = max(small, _TINY)
+        if far != 1.0:
+            q = q / far if slope > 0 else q
+            b /= far
+        return _Instance(values, q, b, center, far, curvature)
+
+    def _quadratic(self, D: Array) -> tuple[Array, float]:
+        """Entries of P + diag(D) at unit curvature, and the curvature; kept for the last D."""
+        weights = D.tobytes()
+        if weights != self._weights:
+            curvature = max(self._curvature, _largest(D)) or 1.0
+            values = self._base.copy()
+            values[self._slots] += D
+            values /= curvature
+            self._weights, self._kept = weights, (values, curvature)
+        return self._kept
+
+    def _attempt(self, instance: _Instance, tolerance: float, equilibrate: bool) -> Found:
+        def solved() -> Found:
+            solver = self._build(tolerance, instance.values, equilibrate)
+            solver.update(q=instance.q, b=instance.b)
+            return self._found(solver, instance)
+
+        return attempt(solved) or _NOTHING
+
+    def extent(self) -> tuple[Array, Array]:
+        """Bounds of every component of x over the constraints, widened by the solver's accuracy.
+
+        Infinite where the set is unbounded or no answer of full accuracy is found, and for sets
+        of more than a few hundred components.
+        """
+        n = self._data.n
+        lower, upper = np.full(n, -np.inf), np.full(n, np.inf)
+        if n > _LARGEST_EXTENT:
+            return lower, upper
+        for j in range(n):
+            unit = np.zeros(n)
+            unit[j] = 1.0
+            for sign, out in ((1.0, lower), (-1.0, upper)):
+                found = self.solve(np.zeros(n), sign * unit, np.zeros(n))
+                if found.outcome is Outcome.SOLVED and found.x is not None:
+                    out[j] = found.x[j] - sign * _WIDER * (1.0 + abs(found.x[j]))
+        return lower, upper
+
+    def violation(self, x: Array) -> float | None:
+        """Largest violation of a cone at x, or None where auxiliary columns hide it.
+
+        Auxiliary columns that the equalities determine, such as the triangle of a symmetric
+        matrix, hide nothing.
+        """
+        data = self._data
+        s = data.b - self._own_A @ x
+        auxiliary = data.A[:, data.n :]
+        if auxiliary.shape[1]:
+            equalities = auxiliary[: data.cones.zero].toarray()
+            y, _, rank, _ = np.linalg.lstsq(equalities, s[: data.cones.zero])
+            if rank < auxiliary.shape[1]:
+                return None
+            s = s - auxiliary @ y
+        return self._violated(s)
+
+    def _inside(self, x: Array) -> bool:
+        """Whether rows alone show that x is in the set."""
+        data, cones = self._data, self._data.cones
+        if data.A.shape[1] > data.n:
+            return False
+        s = data.b - self._own_A @ x
+        simple = replace(cones, exp=0, power=(), power_nd=())
+        start = (
+            s.size - 3 * (cones.exp + len(cones.power)) - sum(len(a) + 1 for a in cones.power_nd)
+        )
+        outside = ConeTest(simple)(s[:start])
+        if outside is None or outside > 0:
+            return False
+        rest = s[start + 3 * cones.exp :]
+        if s[start : start + 3 * cones.exp].any():  # of exponential cones only the tip is certain
+            return False
+        for a in (*((p, 1 - p) for p in cones.power), *cones.power_nd):
+            sides, height, rest = rest[: len(a)], rest[len(a)], rest[len(a) + 1 :]
+            if sides.min() < 0 or np.prod(sides ** np.array(a)) < abs(height):
+                return False
+        return True
+
+    def _with(self, values: Array) -> sp.csc_array:
+        pattern = self._pattern
+        return sp.csc_array((values, pattern.indices, pattern.indptr), shape=pattern.shape)
+
+    def _build(self, tolerance: float, values: Array, equilibrate: bool = True) -> Any:
+        settings: Any = clarabel.DefaultSettings()
+        settings.verbose = False
+        settings.max_threads = 1
+        settings.presolve_enable = False  # both block updates of the data
+        settings.chordal_decomposition_enable = False
+        settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = tolerance
+        settings.equilibrate_enable = equilibrate
+        settings.static_regularization_constant = _REGULARIZATION
+        data = self._data
+        cones = _clarabel_cones(data.cones)
+        zero = np.zeros(data.A.shape[1])
+        return clarabel.DefaultSolver(self._with(values), zero, data.A, data.b, cones, settings)
+
+
+def bounded_for_slopes(data: ConeData, curved: NDArray[np.intp], generic: Array) -> bool:
+    """Whether the program has a minimiser in x for every linear term of a linear space.
+
+    It has if no direction y = (x, auxiliary) that keeps the constraints for ever and has no
+    curvature changes any of these terms. A generic one and its negative are minimised over these
+    directions, cut off at |x| <= 1: one of the two falls below 0 if there is such a direction.
+
+    Parameters
+    ----------
+    data : ConeData
+    curved : ndarray of int
+        Components of x that get a positive diagonal on top of P.
+    generic : ndarray, shape (n,)
+        A generic element of the space.
+    """
+    n, N = data.n, data.A.shape[1]
+    A, cones = sp.csr_array(data.A), data.cones
+    held = sp.csr_array((np.ones(curved.size), (np.arange(curved.size), curved)), (curved.size, N))
+    unit = sp.eye_array(n, N, format="csr")
+    first = cones.zero + cones.nonneg
+    rows = [data.P.tocsr(), held, A[: cones.zero], A[cones.zero : first], unit, -unit, A[first:]]
+    zero = N + curved.size + cones.zero
+    b = np.zeros(sum(block.shape[0] for block in rows))
+    b[zero + cones.nonneg : zero + cones.nonneg + 2 * n] = 1.0
+    directions = ConeData(
+        P=sp.csc_array((N, N)),
+        q=np.zeros(N),
+        A=sp.csc_array(sp.vstack(rows)),
+        b=b,
+        cones=replace(cones, zero=zero, nonneg=cones.nonneg + 2 * n),
+        n=n,
+    )
+    program = ConicProgram(directions)
+    scale = float(np.max(np.abs(generic), initial=0.0)) or 1.0
+    for c in (generic / scale, -generic / scale):
+        answer = program.solve(np.zeros(n), c, np.zeros(n))
+        if answer.x is None or c @ answer.x < -1e-6:
+            return False
+    return True
+
+
+_EMPTY = np.zeros(0, dtype=np.intp)
+
+
+def _without_distant(data: ConeData) -> tuple[ConeData, NDArray[np.intp]] | None:
+    """The program without distant bounds of single components of x, and their rows.
+
+    None if there are none, or nothing else.
+    """
+    rows = sp.csr_array(data.A)
+    count = np.diff(rows.indptr)
+    distant = np.zeros(count.size, dtype=bool)
+    first = data.cones.zero + data.cones.nonneg
+    for i in data.cones.zero + np.flatnonzero(count[data.cones.zero : first] == 1):
+        k = rows.indptr[i]
+        far = data.b[i] > _DISTANT * abs(rows.data[k])
+        distant[i] = far and rows.indices[k] < data.n
+    if not distant.any() or distant.all():
+        return None
+    cones = replace(data.cones, nonneg=data.cones.nonneg - int(distant.sum()))
+    kept = replace(data, A=sp.csc_array(rows[~distant]), b=data.b[~distant], cones=cones)
+    return kept, np.flatnonzero(distant)
+
+
+def _largest(v: Array) -> float:
+    """The largest component, at least 0; `ndarray.max` costs twice as much on short arrays."""
+    return float(np.maximum.reduce(v, initial=0.0))
+
+
+def _reached(found: Found, required: tuple[float, float], far: float) -> bool:
+    """Whether gap and residuals are small enough, whatever the solver calls its status.
+
+    The gap is relative to the objective, or to one, of the program before it was brought near.
+    """
+    size = max(far, 1.0) * max(far, 1.0)  # a power would raise where it overflows
+    gap = found.gap * size / max(1.0, abs(found.value) * size)
+    return gap <= required[0] and found.residual <= required[1]
+
+
+def _residual(A: sp.csc_array, sizes: sp.csr_array, y: Array, s: Array, b: Array) -> float:
+    """The largest of ``b - A y - s``, each relative to the terms of its row if these are large.
+
+    `sizes` are the absolute values of A.
+    """
+    if s.shape != b.shape:
+        return math.inf
+    terms = np.maximum(sizes @ np.abs(y) + np.abs(b), 1.0)
+    return float(np.max(np.abs(b - A @ y - s) / terms, initial=0.0))
+
+
+_VERDICTS = {
+    "PrimalInfeasible": Outcome.INFEASIBLE,
+    "AlmostPrimalInfeasible": Outcome.INFEASIBLE,
+    "DualInfeasible": Outcome.UNBOUNDED,
+    "AlmostDualInfeasible": Outcome.UNBOUNDED,
+}
+
+
+def _usable(found: Found, instance: _Instance) -> bool:
+    # Relative to the size of far answers: nothing better can be expected of them.
+    return _reached(found, _INACCURATE, 1.0) or _reached(found, _INACCURATE, instance.far)
+
+
+def _clarabel_cones(cones: Cones) -> list[Any]:
+    rows: list[Any] = []
+    if cones.zero:
+        rows.append(clarabel.ZeroConeT(cones.zero))
+    if cones.nonneg:
+        rows.append(clarabel.NonnegativeConeT(cones.nonneg))
+    rows += [clarabel.SecondOrderConeT(n) for n in cones.soc]
+    rows += [clarabel.PSDTriangleConeT(n) for n in cones.psd]
+    rows += [clarabel.ExponentialConeT() for _ in range(cones.exp)]
+    rows += [clarabel.PowerConeT(a) for a in cones.power]
+    rows += [clarabel.GenPowerConeT(_exponents(a), 1) for a in cones.power_nd]
+    return rows
+
+
+def _exponents(given: Sequence[float]) -> list[float]:
+    """The same but for rounding, with a sum of 1 as exact as Clarabel asserts."""
+    largest = max(range(len(given)), key=given.__getitem__)
+    others = math.fsum(a for k, a in enumerate(given) if k != largest)
+    return [1.0 - others if k == largest else float(a) for k, a in enumerate(given)]
+
+
+def _first_order(P: sp.csc_array, q: Array, b: Array, data: ConeData) -> Array | None:
+    """The same problem by SCS, or None if it fails or has a cone that SCS lacks."""
+    cones = data.cones
+    # SCS prints on numbers it cannot use.
+    if cones.power_nd or not (np.isfinite(q).all() and np.isfinite(b).all()) or _bent(P):
+        return None
+    order = _lower_triangles(cones)
+    cone = {
+        "z": cones.zero,
+        "l": cones.nonneg,
+        "q": list(cones.soc),
+        "s": list(cones.psd),
+        "ep": cones.exp,
+        "p": list(cones.power),
+    }
+    problem = {"P": P, "A": sp.csc_matrix(data.A.tocsr()[order]), "b": b[order], "c": q}
+    problem["P"] = sp.csc_matrix(P)
+    options = {"eps_abs": 1e-9, "eps_rel": 1e-9, "max_iters": 50_000, "verbose": False}
+    result = attempt(lambda: scs.SCS(problem, cone, **options).solve())
+    if result is None or result["info"]["status"] != "solved":
+        return None
+    y = np.asarray(result["x"])
+    if y.shape != q.shape or not np.isfinite(y).all():
+        return None
+    # Its own tolerance is relative to the largest number of all rows, too.
+    rows = data.A.tocsr()[order]
+    left = _residual(rows, abs(rows), y, np.asarray(result["s"]), b[order])
+    return y if left <= _FIRST_ORDER else None
+
+
+def _bent(upper: sp.csc_array) -> bool:
+    """Whether a matrix, of which this is the upper triangle, has a negative eigenvalue."""
+    if upper.shape[0] > _LARGEST_EXTENT:
+        return False
+    values = np.linalg.eigvalsh(upper.toarray(), UPLO="U")
+    return bool(values[0] < -1e-9 * max(1.0, values[-1]))
+
+
+class ConeTest:
+    """How far slacks leave their cones; None if there are cones without a simple test.
+
+    Attributes
+    ----------
+    factor : float
+        No violation is larger than the largest component of a slack times this.
+    """
+
+    def __init__(self, cones: Cones) -> None:
+        self._simple = not (cones.exp or cones.power or cones.power_nd)
+        widths = (1.0, *(1 + math.sqrt(n) for n in cones.soc), *(float(2 * n) for n in cones.psd))
+        self.factor = max(widths) if self._simple else math.inf
+        self._zero, self._first = cones.zero, cones.zero + cones.nonneg
+        self._heads = np.cumsum([0, *cones.soc[:-1]]) if cones.soc else None
+        self._last = self._first + sum(cones.soc)
+        self._psd: list[tuple[slice, NDArray[np.intp], NDArray[np.intp], Array, int]] = []
+        start = self._last
+        for n in cones.psd:
+            j, i = np.tril_indices(n)
+            scale = np.where(i == j, 1.0, math.sqrt(0.5))
+            self._psd.append((slice(start, start + i.size), i, j, scale, n))
+            start += i.size
+
+    def __call__(self, s: Array) -> float | None:
+        """The largest violation of a slack."""
+        if not self._simple:
+            return None
+        worst = _largest(np.abs(s[: self._zero]))
+        if self._first > self._zero:
+            worst = max(worst, _largest(-s[self._zero : self._first]))
+        if self._heads is not None:
+            rest = s[self._first : self._last]
+            squares = rest * rest
+            squares[self._heads] = 0.0
+            tails = np.sqrt(np.add.reduceat(squares, self._heads))
+            worst = max(worst, _largest(tails - rest[self._heads]))
+        for own, i, j, scale, n in self._psd:
+            matrix = np.zeros((n, n))
+            matrix[i, j] = matrix[j, i] = scale * s[own]
+            worst = max(worst, -float(np.linalg.eigvalsh(matrix)[0]))
+        return worst
+
+
+def _lower_triangles(cones: Cones) -> NDArray[np.intp]:
+    """Row order that turns stacked upper triangles (by column) into stacked lower ones."""
+    start = cones.zero + cones.nonneg + sum(cones.soc)
+    order = [np.arange(start)]
+    for n in cones.psd:
+        j, i = np.tril_indices(n)  # upper triangle by column: (i, j) with i <= j, j outer
+        position = np.zeros((n, n), dtype=int)
+        position[i, j] = position[j, i] = start + np.arange(i.size)
+        column, row = np.triu_indices(n)  # lower triangle by column: column outer, row >= column
+        order.append(position[row, column])
+        start += i.size
+    rest = 3 * (cones.exp + len(cones.power))
+    order.append(start + np.arange(rest))
+    return np.concatenate(order)

@@ -1,0 +1,1 @@
+"""Replays, attacks, comparisons and computations on raw data, for tests and studies."""

@@ -1,0 +1,462 @@
+r"""Empirical lower bounds of epsilon: what an attacker with the worst neighbours can tell.
+
+A mechanism or a whole method is run many times on data and on a neighbour's data. Every run gets
+scores; a threshold on a score is a test of which data were used, and its error rates bound epsilon
+from below: :math:`P_{D'}(s > t) \le e^\epsilon P_D(s > t) + \delta`. A correct implementation stays
+below what its ledger says; one with too little noise does not, given enough runs.
+
+Three scores are used. The likelihood ratio of all releases assumes independent noise as declared.
+Two contrasts find noise that is not: between rounds, where noise that is drawn once cancels, and
+between agents, where shared noise does. Where only the last iterate leaves, the score is how far
+it lies in the direction in which the change of the data moves it.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from .._arguments import countable, finite, is_int, one_of, show
+from ..errors import DataError, ModelError, PrivacyError
+from ..guard import discreet
+from ..model.private import Private, seal_all
+from ..plan.terms import Terms
+from ..privacy.accounting import Composition, check_delta
+from ..privacy.mechanism import Calibrated, Gaussian, Laplace
+from ..privacy.noise import source_for
+from ..run.loop import DataSource, drive_silently, oracle_for
+from ..run.oracle import read
+from ..run.worker import AgentOracle
+from ..sensitivity.kept_vectors import LinearCombination
+from ..solvers.projector import Contraction, Descent, Minimisation, Projector, ProximalStep
+from .check import Observation, ObservedExit, neighbouring_sources
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Audit:
+    """Outcome of `audit`. Not private: computed on both neighbours' data.
+
+    Attributes
+    ----------
+    claimed : float
+        Epsilon by the ledger, at `delta`.
+    lower : float
+        Clopper-Pearson lower bound of epsilon at `delta`.
+    lower_gaussian : float
+        The same from a bound of the Gaussian trade-off parameter, which assumes that the releases
+        together are a Gaussian mechanism; nan if there is noise of another kind.
+    delta : float
+    confidence : float
+        Of each bound, over the choice of score as well.
+    runs : int
+        On each of the two data.
+    score : str
+        The score that gave `lower`.
+    moved : bool
+        Whether anything that leaves depends on which data were used. If not, nothing was tested.
+    """
+
+    claimed: float
+    lower: float
+    lower_gaussian: float
+    delta: float
+    confidence: float
+    runs: int
+    score: str
+    moved: bool = True
+
+    @property
+    def status(self) -> Literal["passed", "failed", "vacuous"]:
+        """Failed if a lower bound exceeds the claim; vacuous if there was nothing to tell apart."""
+        if max(self.lower, np.nan_to_num(self.lower_gaussian)) > self.claimed:
+            return "failed"
+        return "passed" if self.moved else "vacuous"
+
+    @property
+    def passed(self) -> bool:
+        """Whether neither lower bound exceeds the claim, and something was tested."""
+        return self.status == "passed"
+
+    def __bool__(self) -> bool:
+        return self.passed
+
+    def __str__(self) -> str:
+        verdict = {
+            "passed": "consistent with the ledger",
+            "failed": "FAILED: above the ledger",
+            "vacuous": "VACUOUS: nothing that leaves differs between the neighbours",
+        }[self.status]
+        return (
+            f"audit: {verdict} (not private: computed on both neighbours' data)\n"
+            f"  ledger         epsilon {self.claimed:.6g} at delta {self.delta:g}\n"
+            f"  lower bound    {self.lower:.4g} (Clopper-Pearson), {self.lower_gaussian:.4g} "
+            f"(Gaussian trade-off), best score: {self.score}\n"
+            f"  from           {self.runs} runs on each of two neighbours, confidence "
+            f"{self.confidence:g}"
+        )
+
+
+@discreet
+def audit(
+    target: Terms | Gaussian | Laplace,
+    neighbours: Mapping[Private | str, DataSource] | None = None,
+    *,
+    data: Mapping[Private | str, DataSource] | None = None,
+    agent: str | None = None,
+    runs: int = 500,
+    delta: float | None = None,
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> Audit:
+    """Bound epsilon from below by attacking a method or a mechanism. Not private.
+
+    Parameters
+    ----------
+    target : Terms, Gaussian or Laplace
+        A whole method, or a mechanism with a level of its own, which is tried on two vectors at
+        the distance of its sensitivity.
+    neighbours, data : mapping, optional
+        As in `check`.
+    agent : str, optional
+        Whose data change; the first agent with private data if omitted.
+    runs : int
+        On each of the two data, half of them to choose thresholds, half to test them. 500 runs
+        find noise that is too small by half, 2000 by a third.
+    delta : float, optional
+        Where epsilon is compared; the plan's if omitted, 1e-5 for a mechanism.
+    confidence : float
+        Probability that a bound is right.
+    seed : int
+
+    Raises
+    ------
+    ModelError, PrivacyError, DataError
+        If an argument cannot be used.
+    """
+    if not countable(runs, 20):
+        raise ModelError(f"runs={show(runs)} must be an int of at least 20, and one to count to.")
+    if not is_int(seed, 0):
+        raise ModelError(f"seed={show(seed)} must be a non-negative int.")
+    if not (finite(confidence) and 0 < float(confidence) < 1):
+        raise ModelError(f"confidence={show(confidence)} must lie between 0 and 1, such as 0.95.")
+    if not isinstance(target, (Terms, Gaussian, Laplace)):
+        raise ModelError(
+            f"dp.audit takes a plan or a mechanism, got {type(target).__name__}; write "
+            "dp.audit(problem.plan(...)) or dp.audit(dp.Gaussian(multiplier=2.0))."
+        )
+    if isinstance(target, Terms):
+        if target.price is None:
+            raise PrivacyError("A plan without noise claims no epsilon that could be audited.")
+        delta = target.price.delta if delta is None else delta
+        check_delta(delta)
+        k = _target(target, agent)
+        scores, claimed, moved = _plan_scores(target, neighbours, data, k, runs, delta, seed)
+        if math.isinf(claimed):
+            raise PrivacyError(
+                f"The ledger states no finite epsilon at delta={delta:g}: a random order of users "
+                "is known at the plan's delta only. Leave delta= out."
+            )
+        noise = target.calibrated[k]
+        assert noise is not None  # private
+        kind = noise.mechanism
+    else:
+        delta = 1e-5 if delta is None else delta
+        check_delta(delta)
+        scores, claimed = _mechanism_scores(target, runs, delta, seed)
+        moved = True
+        kind = target
+    risk = (1 - confidence) / len(scores)
+    found = {name: _bounds(*pair, delta, risk) for name, pair in scores.items()}
+    best = max(found, key=lambda name: found[name][0])
+    gaussian = max(mu for _, mu in found.values())
+    return Audit(
+        claimed=claimed,
+        lower=found[best][0],
+        lower_gaussian=_epsilon(gaussian, delta) if isinstance(kind, Gaussian) else math.nan,
+        delta=delta,
+        confidence=confidence,
+        runs=runs,
+        score=best,
+        moved=moved,
+    )
+
+
+def _mechanism_scores(
+    mechanism: Gaussian | Laplace, runs: int, delta: float, seed: int
+) -> tuple[dict[str, tuple[Array, Array]], float]:
+    multiplier = mechanism.per_step()
+    if multiplier is None:
+        raise PrivacyError(
+            "The mechanism has no level of its own. Write for example "
+            "dp.audit(dp.Gaussian(multiplier=2.0)) or audit a plan."
+        )
+    calibrated = Calibrated(mechanism, multiplier)
+    size = 8
+    grid = calibrated.grid(1.0, size)
+    far = np.zeros(size)
+    far[0] = 1.0
+    pair = np.zeros(size), far
+    source = source_for(seed, (0,))
+    scores = np.empty((2, runs))
+    for world in (0, 1):
+        for run in range(runs):
+            out = calibrated.release(pair[world], grid, source.at(world, run))
+            scores[world, run] = _ratio(mechanism.norm, out, *pair, grid.scale)
+    claimed = mechanism.compose(Composition(), multiplier, 1).price(delta).epsilon
+    return {"likelihood ratio": (scores[0], scores[1])}, claimed
+
+
+def _target(plan: Terms, agent: str | None) -> int:
+    """The agent that is audited."""
+    names = [local.name for local in plan.program.agents if local.form.private]
+    if agent is not None and not one_of(agent, *names):
+        raise ModelError(
+            f"agent={show(agent)} has no private data in this plan; those that have are "
+            f"{', '.join(names)}."
+        )
+    chosen = names[0] if agent is None else agent
+    return [local.name for local in plan.program.agents].index(chosen)
+
+
+def _plan_scores(
+    plan: Terms,
+    neighbours: Mapping[Private | str, DataSource] | None,
+    data: Mapping[Private | str, DataSource] | None,
+    target: int,
+    runs: int,
+    delta: float,
+    seed: int,
+) -> tuple[dict[str, tuple[Array, Array]], float, bool]:
+    chosen = plan.program.agents[target].name
+    own, other = neighbouring_sources(plan, seal_all(neighbours, "neighbours"), seal_all(data))
+    others = list(own)
+    others[target] = other[target]
+    specs = plan.program.agents[target].form.private
+    pairs = zip(read(specs, own[target]), read(specs, other[target]), strict=True)
+    if all(np.array_equal(a, b) for a, b in pairs):
+        raise DataError(
+            f"The neighbour of agent '{chosen}' has the same data, so there is nothing to tell "
+            "apart. Pass neighbours={...} with data that differ by one change."
+        )
+    if plan.hidden:
+        scores, claimed = _last_scores(plan, own, others, target, runs, delta, seed)
+        # Along a direction in which nothing moves, all scores are 0.
+        return scores, claimed, any(np.any(pair) for pair in scores.values())
+    noise = plan.calibrated[target]
+    assert noise is not None
+    norm = noise.mechanism.norm
+    table: dict[str, list[list[float]]] = {}
+    claimed, moved = 0.0, False
+    for world in (0, 1):
+        real, unreal = (own, others) if world == 0 else (others, own)
+        for run in range(runs):
+            exits, blind = [], []
+            oracles = []
+            for k, account in enumerate(plan.accounts()):
+                source = source_for(seed, (world, run, k))
+                exits.append(ObservedExit(k, plan.calibrated[k], account, source))
+                oracle = oracle_for(plan, k, real[k], exits[k])
+                if k == target:
+                    shadow = ObservedExit(k, plan.calibrated[k], plan.accounts()[k], source, ())
+                    blind.append(shadow)
+                    oracle = functools.partial(
+                        _Twins, oracle, oracle_for(plan, k, unreal[k], shadow)
+                    )
+                oracles.append(oracle)
+            drive_silently(plan, oracles, plan.rounds)
+            claimed = max(claimed, exits[target].account.spent(delta).epsilon)
+            pair = (exits[target].seen, blind[0].seen)
+            zero, one = pair if world == 0 else pair[::-1]
+            moved |= any(np.any(a.inside != b.inside) for a, b in zip(zero, one, strict=True))
+            rest = [e.seen for k, e in enumerate(exits) if k != target]
+            for name, value in _scores(norm, exits[target].seen, zero, one, rest).items():
+                table.setdefault(name, [[], []])[world].append(value)
+    return {name: (np.array(a), np.array(b)) for name, (a, b) in table.items()}, claimed, moved
+
+
+# Pairs of runs with equal noise from which a direction is estimated.
+_PAIRS = 8
+
+
+def _last_scores(
+    plan: Terms,
+    own: Sequence[Sequence[Callable[[], object]]],
+    others: Sequence[Sequence[Callable[[], object]]],
+    target: int,
+    runs: int,
+    delta: float,
+    seed: int,
+    leaked: Sequence[int] = (),
+) -> tuple[dict[str, tuple[Array, Array]], float]:
+    """Scores of the last iterate, and of those of the rounds that are `leaked` besides."""
+    names = ["last iterate", *(f"iterate of round {t}" for t in leaked)]
+    accounts = plan.accounts()
+    plan.prepay(accounts)  # what all runs are charged alike
+    claimed = accounts[target].spent(delta).epsilon
+
+    def seen(
+        sources: Sequence[Sequence[Callable[[], object]]], key: tuple[int, int]
+    ) -> list[Array]:
+        exits = [
+            ObservedExit(k, plan.calibrated[k], account, source_for(seed, (*key, k)), prepaid=True)
+            for k, account in enumerate(accounts)
+        ]
+        oracles = [oracle_for(plan, k, sources[k], exit) for k, exit in enumerate(exits)]
+        result = drive_silently(plan, oracles, plan.rounds, seed, key)
+        kept = {o.place[0]: o.outside for exit in exits for o in exit.seen}
+        return [result.last.vectors[target], *(kept[t] for t in leaked)]
+
+    moved = [np.zeros(plan.program.agents[target].n) for _ in names]
+    for i in range(_PAIRS):
+        pairs = zip(seen(own, (2, i)), seen(others, (2, i)), strict=True)
+        moved = [m + b - a for m, (a, b) in zip(moved, pairs, strict=True)]
+    table = {name: (np.empty(runs), np.empty(runs)) for name in names}
+    for world, sources in enumerate((own, others)):
+        for run in range(runs):
+            for name, m, x in zip(names, moved, seen(sources, (world, run)), strict=True):
+                table[name][world][run] = m @ x
+    return table, claimed
+
+
+class _Twins:
+    """An oracle on one data set that also asks what the other would have answered."""
+
+    def __init__(self, real: Callable[[], AgentOracle], other: Callable[[], AgentOracle]) -> None:
+        self._real, self._other = real(), other()
+        self.account, self.releases = self._real.account, self._real.releases
+
+    def begin(self, t: int) -> None:
+        self._real.begin(t)
+        self._other.begin(t)
+
+    def gradient(self, x: Array, through: Contraction | None = None) -> Array:
+        self._other.gradient(x, through)
+        return self._real.gradient(x, through)
+
+    def step(self, x: Array, move: Descent) -> Array:
+        self._other.step(x, move)
+        return self._real.step(x, move)
+
+    def uniform(self, size: int) -> Array:
+        return self._real.uniform(size)
+
+    def keep(self, name: str, recipe: LinearCombination) -> None:
+        self._other.keep(name, recipe)
+        self._real.keep(name, recipe)
+
+    def vector(self, name: str) -> Array:
+        self._other.vector(name)
+        return self._real.vector(name)
+
+    def slope(self, name: str) -> Array:
+        self._other.slope(name)
+        return self._real.slope(name)
+
+    def minimiser(self, v: Array, search: Minimisation, projector: Projector) -> Array:
+        self._other.minimiser(v, search, projector)
+        return self._real.minimiser(v, search, projector)
+
+    def solution(self, x: Array, step: ProximalStep) -> Array:
+        self._other.solution(x, step)
+        return self._real.solution(x, step)
+
+
+def _scores(
+    norm: int,
+    seen: Sequence[Observation],
+    zero: Sequence[Observation],
+    one: Sequence[Observation],
+    rest: Sequence[Sequence[Observation]],
+) -> dict[str, float]:
+    """Scores of one run: releases that were `seen`, from exact values `zero` or `one`."""
+    noisy = [
+        (o.outside, a.inside, b.inside, o.grid.scale)
+        for o, a, b in zip(seen, zero, one, strict=True)
+        if o.grid is not None
+    ]
+    if not noisy:
+        return {"likelihood ratio": 0.0}
+    scores = {"likelihood ratio": math.fsum(_ratio(norm, *values) for values in noisy)}
+    errors = [(out - a) / s for out, a, _, s in noisy]
+    moves = [(b - a) / s for _, a, b, s in noisy]
+    if len(noisy) > 1 and len({e.size for e in errors}) == 1:
+        E, M = np.array(errors), np.array(moves)
+        scores["contrast of rounds"] = float(np.sum((E - E.mean(axis=0)) * (M - M.mean(axis=0))))
+    for index, others in enumerate(rest):
+        theirs = [(o.outside - o.inside) / o.grid.scale for o in others if o.grid is not None]
+        if [e.size for e in theirs] == [e.size for e in errors]:
+            pairs = zip(errors, theirs, moves, strict=True)
+            scores[f"contrast with agent {index}"] = math.fsum(
+                float((e - f) @ m) for e, f, m in pairs
+            )
+    return scores
+
+
+def _ratio(norm: int, out: Array, a: Array, b: Array, scale: float) -> float:
+    """Log-likelihood ratio of b against a."""
+    if norm == 1:
+        return float(np.sum(np.abs(out - a) - np.abs(out - b)) / scale)
+    return float(np.sum((out - (a + b) / 2) * (b - a)) / scale**2)
+
+
+def _bounds(zero: Array, one: Array, delta: float, risk: float) -> tuple[float, float]:
+    """Lower bounds of epsilon and of the Gaussian parameter mu, each wrong with probability `risk`.
+
+    A threshold is chosen on one half of the runs and tested on the other, where one-sided
+    Clopper-Pearson bounds of both error rates hold together with probability 1 - risk.
+    """
+    half = zero.size // 2
+    best_epsilon, best_mu = 0.0, 0.0
+    for pick, better in ((_epsilon_of, 0), (_mu_of, 1)):
+        train = zero[:half], one[:half]
+        options = np.unique(np.concatenate(train))
+        thresholds = (options[1:] + options[:-1]) / 2 if options.size > 1 else options
+        if thresholds.size > 200:
+            thresholds = np.quantile(thresholds, np.linspace(0, 1, 200))
+        rated = [
+            (pick(*_rates(*train, t, flip, risk), delta), t, flip)
+            for t in thresholds
+            for flip in (False, True)
+        ]
+        _, t, flip = max(rated)
+        found = pick(*_rates(zero[half:], one[half:], t, flip, risk), delta)
+        if better == 0:
+            best_epsilon = max(0.0, found)
+        else:
+            best_mu = max(0.0, found)
+    return best_epsilon, best_mu
+
+
+def _rates(
+    zero: Array, one: Array, threshold: float, flip: bool, risk: float
+) -> tuple[float, float]:
+    """Lower bound of the true positive rate, upper bound of the false positive rate."""
+    if flip:  # the test for the other data
+        zero, one, threshold = -one, -zero, -threshold
+    hits, false = int((one > threshold).sum()), int((zero > threshold).sum())
+    low = float(stats.beta.ppf(risk / 2, hits, one.size - hits + 1)) if hits else 0.0
+    high = 1.0
+    if false < zero.size:
+        high = float(stats.beta.ppf(1 - risk / 2, false + 1, zero.size - false))
+    return low, high
+
+
+def _epsilon_of(low: float, high: float, delta: float) -> float:
+    return math.log((low - delta) / high) if low > delta else -math.inf
+
+
+def _mu_of(low: float, high: float, delta: float) -> float:
+    return float(stats.norm.ppf(low) - stats.norm.ppf(high)) if 0 < low and high < 1 else -math.inf
+
+
+def _epsilon(mu: float, delta: float) -> float:
+    return Composition(mu2=mu**2).price(delta).epsilon if mu > 0 else 0.0

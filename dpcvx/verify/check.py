@@ -1,0 +1,400 @@
+"""Record and replay: two runs on neighbouring data with frozen noise, compared release by release.
+
+The first run is an ordinary one. The second runs on the neighbour's data, but every release of the
+first is handed out again in place of its own. If the boundary holds, everything outside the agents
+is then equal bit for bit, and inside the two differ, release by release, by at most the sensitivity
+that the ledger was charged. No statistics are involved, so two runs suffice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import DataError, ModelError, PrivacyError
+from ..guard import discreet
+from ..model.private import Private, PrivateSpec, Rows, Sealed, seal, seal_all
+from ..plan.terms import Terms
+from ..privacy.accounts import Account
+from ..privacy.entries import Entry
+from ..privacy.mechanism import Calibrated
+from ..privacy.noise import Grid, Source, source_for
+from ..run.loop import DataSource, drive_silently, matching, oracle_for, sources_of
+from ..run.oracle import Release, ReleaseGate, read
+from ..run.result import Result
+from .worst_neighbour import gradient_gap, worst_neighbour
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Observation:
+    """What a release was computed from. Not private.
+
+    Attributes
+    ----------
+    place : (int, int)
+        Round and step.
+    entry : Entry or None
+        As charged.
+    inside : ndarray
+        The exact value that noise is added to, scaled as the entry says and rounded to the grid.
+    outside : ndarray
+        What left instead, scaled in the same way.
+    grid : Grid or None
+    """
+
+    place: tuple[int, int]
+    entry: Entry | None
+    inside: Array
+    outside: Array
+    grid: Grid | None
+
+
+class ObservedExit(ReleaseGate):
+    """An exit that keeps the exact values. Not private: for tests on made-up data.
+
+    Parameters
+    ----------
+    frozen : iterable of Release or None
+        Handed out in place of the agent's own values; None for the agent's own, with noise.
+    """
+
+    def __init__(
+        self,
+        agent: int,
+        calibrated: Calibrated | None,
+        account: Account,
+        source: Source,
+        frozen: Iterable[Release] | None = None,
+        prepaid: bool = False,
+    ) -> None:
+        super().__init__(agent, calibrated, account, source, record=True, prepaid=prepaid)
+        self.seen: list[Observation] = []
+        self._frozen: dict[tuple[int, int], Array] | None = None
+        if frozen is not None:
+            self._frozen = {(r.round, r.step): r.value for r in frozen if r.agent == agent}
+
+    def __call__(
+        self,
+        place: tuple[int, int],
+        what: Entry | None,
+        compute: Callable[[], Array],
+        grid: Grid | None,
+        scale: Array | None = None,
+    ) -> Array:
+        """See `ReleaseGate`."""
+        value = compute()
+        shape = 1.0 if scale is None else scale
+        inside = shape * value if grid is None else grid.rounded(shape * value)
+        if self._frozen is None:
+            out = super().__call__(place, what, lambda: value, grid, scale)
+        else:
+            if what is not None:
+                self._charge(what)
+            out = self._frozen.get(place, value)
+        self.seen.append(Observation(place, what, np.asarray(inside), shape * out, grid))
+        return out
+
+
+@dataclass(frozen=True)
+class AgentCheck:
+    """What `check` found for one agent.
+
+    Attributes
+    ----------
+    agent : str
+    releases : int
+        Number of releases compared.
+    ratio : float
+        Largest distance between neighbours over the charged sensitivity; at most 1 if the
+        sensitivity holds, close to 1 if it is tight for these neighbours.
+    moved : bool
+        Whether anything differed between the neighbours. If not, nothing was tested.
+    independent : bool
+        Whether the plan says that the agent's gradient does not depend on its data.
+    """
+
+    agent: str
+    releases: int
+    ratio: float
+    moved: bool = True
+    independent: bool = False
+
+    def __str__(self) -> str:
+        if self.independent:
+            return f"{self.agent}: its gradient does not depend on its data, nothing to compare"
+        if not self.releases:
+            return f"{self.agent}: it released nothing in this run, nothing to compare"
+        compared = f"{self.agent}: {self.releases} releases compared"
+        if not self.moved:
+            return f"{compared}, VACUOUS: none differs between the neighbours"
+        return f"{compared}, largest distance {self.ratio:.4f} of the charged sensitivity"
+
+
+@dataclass(frozen=True)
+class Check:
+    """Outcome of `check`. Not private: computed on both data. True if it passed.
+
+    Attributes
+    ----------
+    agents : tuple of AgentCheck
+        The agents with private data.
+    faults : tuple of str
+        What was wrong; empty if nothing was.
+    """
+
+    agents: tuple[AgentCheck, ...]
+    faults: tuple[str, ...] = field(default=())
+
+    @property
+    def vacuous(self) -> tuple[str, ...]:
+        """Agents of which nothing differed between the neighbours, so that nothing was tested.
+
+        Those that had nothing to release are not among them, unless there are no others.
+        """
+        tested = [a for a in self.agents if a.releases and not a.independent]
+        return tuple(a.agent for a in tested or self.agents if not a.moved)
+
+    @property
+    def status(self) -> Literal["passed", "failed", "vacuous"]:
+        """Failed if there are faults; vacuous if something was not tested."""
+        if self.faults:
+            return "failed"
+        return "vacuous" if self.vacuous or not self.agents else "passed"
+
+    @property
+    def passed(self) -> bool:
+        """Whether every agent was tested and nothing was wrong."""
+        return self.status == "passed"
+
+    def __bool__(self) -> bool:
+        return self.passed
+
+    def __str__(self) -> str:
+        head = self.status if self.passed else self.status.upper()
+        lines = [
+            f"record and replay: {head} (not private: computed on both neighbours' data)",
+            *(f"  {agent}" for agent in self.agents),
+            *(f"  fault: {fault}" for fault in self.faults),
+        ]
+        if self.status == "vacuous":
+            lines.append("  to test something, pass neighbours={...} that move what is released")
+        return "\n".join(lines)
+
+
+@discreet
+def check(
+    plan: Terms,
+    neighbours: Mapping[Private | str, DataSource] | None = None,
+    *,
+    data: Mapping[Private | str, DataSource] | None = None,
+    seed: int = 0,
+) -> Check:
+    """Compare a run with its replay on neighbouring data; see the module. Not private.
+
+    Every agent with private data gets a neighbour, and is compared with it; data of different
+    agents compose in parallel.
+
+    Parameters
+    ----------
+    plan : Terms
+    neighbours : mapping of Private or its name to array_like or callable, optional
+        The neighbour's data, one object per agent changed. For agents without an entry, the
+        neighbour that moves the gradient far.
+    data : mapping, optional
+        As in `Plan.run`.
+    seed : int
+        Of the first run's noise.
+
+    Returns
+    -------
+    Check
+
+    Raises
+    ------
+    DataError
+        If data and neighbours are not neighbours under the declared adjacency, or do not fit
+        their declaration.
+    """
+    if not isinstance(plan, Terms):
+        raise ModelError(
+            f"dp.check takes a plan, got {type(plan).__name__}; write dp.check(problem.plan(...))."
+        )
+    own, other = neighbouring_sources(plan, seal_all(neighbours, "neighbours"), seal_all(data))
+    first, live = _observed(plan, own, seed, None)
+    releases = [r for exit in live for r in exit.releases]
+    second, frozen = _observed(plan, other, seed, releases)
+    faults = list(_outside(plan, first, second))
+    agents = []
+    for k, (local, one, two) in enumerate(zip(plan.program.agents, live, frozen, strict=True)):
+        if not local.form.private:
+            continue
+        independent = _independent(plan, k, own[k], other[k], faults)
+        agents.append(_compare(local.name, one, two, faults, plan.hidden, independent))
+    return Check(tuple(agents), tuple(faults))
+
+
+def _independent(
+    plan: Terms,
+    k: int,
+    own: list[Sealed],
+    other: list[Sealed],
+    faults: list[str],
+) -> bool:
+    """Whether the plan says that the gradient does not depend on the data; held against it."""
+    local, sensitivity = plan.program.agents[k], plan.sensitivities[k]
+    if sensitivity is None or sensitivity.l2 > 0:
+        return False
+    specs = local.form.private
+    gap = gradient_gap(local.form, sensitivity, read(specs, own), read(specs, other), 2)
+    if gap > 0:
+        faults.append(
+            f"the plan says that the gradient of agent '{local.name}' does not depend on its data, "
+            f"but it moves by {gap:.6g} between the neighbours"
+        )
+    return True
+
+
+def neighbouring_sources(
+    plan: Terms,
+    neighbours: Mapping[Private | str, Sealed],
+    data: Mapping[Private | str, Sealed],
+) -> tuple[list[list[Sealed]], list[list[Sealed]]]:
+    """Per agent, functions that fetch its data and a neighbour's.
+
+    Raises
+    ------
+    DataError
+        If these are not neighbours.
+    """
+    own = sources_of(plan.problem, data)
+    changed = matching(plan.problem, neighbours, "neighbours")
+    given: dict[Private | str, Sealed] = {p: value for p, value in matching(plan.problem, data)}
+    other = sources_of(plan.problem, {**given, **dict(changed)})
+    for k, agent in enumerate(plan.problem.agents):
+        specs = plan.program.agents[k].form.private
+        if any(p is q for p in agent.private for q, _ in changed):
+            _require_neighbours(specs, read(specs, own[k]), read(specs, other[k]))
+        elif specs:
+            other[k] = _worst(plan, k, read(specs, own[k]))
+    return own, other
+
+
+def _worst(plan: Terms, k: int, data: list[Array]) -> list[Sealed]:
+    """Sources of a neighbour's data on which the agent's certificate should be nearly tight."""
+    sensitivity, noise = plan.sensitivities[k], plan.calibrated[k]
+    if sensitivity is None or noise is None:
+        raise PrivacyError(
+            "A plan without noise has no certificate to find neighbours by. Pass neighbours={...}."
+        )
+    form = plan.program.agents[k].form
+    worst = worst_neighbour(form, sensitivity, data, noise.mechanism.norm)
+    pairs = zip(worst, sensitivity.private, strict=True)
+    return [seal(spec.shaped(flat)) for flat, spec in pairs]
+
+
+def _observed(
+    plan: Terms,
+    sources: list[list[Sealed]],
+    seed: int,
+    frozen: list[Release] | None,
+) -> tuple[Result, list[ObservedExit]]:
+    accounts = plan.accounts()
+    plan.prepay(accounts)
+    exits = [
+        ObservedExit(
+            k, plan.calibrated[k], account, source_for(seed, (k,)), frozen, plan.last is not None
+        )
+        for k, account in enumerate(accounts)
+    ]
+    oracles = [oracle_for(plan, k, sources[k], exit) for k, exit in enumerate(exits)]
+    return drive_silently(plan, oracles, plan.rounds, seed), exits
+
+
+def _outside(plan: Terms, one: Result, two: Result) -> Iterable[str]:
+    pairs = zip(
+        (*one.last.vectors, *one.average.vectors),
+        (*two.last.vectors, *two.average.vectors),
+        strict=True,
+    )
+    if not all(np.array_equal(a, b, equal_nan=True) for a, b in pairs):
+        yield "with the same releases, the agents' iterates differ: private data reach them"
+    histories = (
+        (h.primal, h.dual, h.rho, h.inaccurate, h.failed) for h in (one.history, two.history)
+    )
+    a, b = histories
+    if one.status is not two.status or not all(
+        np.array_equal(x, y, equal_nan=True) for x, y in zip(a, b, strict=True)
+    ):
+        yield "with the same releases, residuals or status differ: private data reach them"
+    if one.ledger.to_json() != two.ledger.to_json():
+        yield "the ledgers differ: what is charged depends on private data"
+
+
+def _compare(
+    name: str,
+    one: ObservedExit,
+    two: ObservedExit,
+    faults: list[str],
+    hidden: bool,
+    independent: bool,
+) -> AgentCheck:
+    largest, differs = 0.0, False
+    if [s.place for s in one.seen] != [s.place for s in two.seen]:
+        faults.append(f"agent '{name}' is asked at other places on the neighbour's data")
+    # Hidden runs are charged as a whole, whoever has a turn.
+    charged = sum(s.entry is not None for s in one.seen)
+    if not hidden and len(one.account.entries) != charged:
+        faults.append(f"agent '{name}' has releases that are not in its ledger")
+    for a, b in zip(one.seen, two.seen, strict=False):
+        moved = a.inside - b.inside
+        differs |= bool(np.any(moved != 0))
+        if a.entry is None or one.calibrated is None:
+            if np.any(moved != 0):
+                faults.append(
+                    f"agent '{name}', round {a.place[0]}, step {a.place[1]}: released without "
+                    "noise, and different on the neighbour's data"
+                )
+            continue
+        distance = float(np.linalg.norm(moved, one.calibrated.mechanism.norm))
+        largest = max(largest, distance / a.entry.sensitivity)
+        if distance > a.entry.sensitivity:
+            faults.append(
+                f"agent '{name}', round {a.place[0]}, step {a.place[1]}: neighbours differ by "
+                f"{distance:.6g}, the ledger was charged a sensitivity of "
+                f"{a.entry.sensitivity:.6g}"
+            )
+    return AgentCheck(name, len(one.seen), largest, differs, independent)
+
+
+def _require_neighbours(
+    specs: tuple[PrivateSpec, ...], data: list[Array], other: list[Array]
+) -> None:
+    moved = [s for s, a, b in zip(specs, data, other, strict=True) if np.any(a != b)]
+    for spec, a, b in zip(specs, data, other, strict=True):
+        if not spec.adjacency.allows(spec.shaped(a), spec.shaped(b)):
+            raise DataError(
+                f"neighbours= for private '{spec.name}' is further from the data than its "
+                f"adjacency allows ({spec.adjacency}). Pass data that differ by one such change."
+            )
+    labels = {
+        ("row", s.adjacency.label) if isinstance(s.adjacency, Rows) else ("object", s.name)
+        for s in moved
+    }
+    rows = {
+        int(i)
+        for s, a, b in zip(specs, data, other, strict=True)
+        if isinstance(s.adjacency, Rows)
+        for i in np.flatnonzero(a != b) % s.shape[0]
+    }
+    if len(labels) > 1 or len(rows) > 1:
+        names = ", ".join(f"'{spec.name}'" for spec in moved)
+        raise DataError(
+            f"neighbours= changes {names} at once, but one change touches one private object, "
+            "or one record. Change one of them."
+        )

@@ -1,0 +1,276 @@
+"""Which mechanism for this model and budget? Tried on public stand-in data, before any are read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, Literal, TypeVar
+
+import cvxpy as cp
+import numpy as np
+from rich.progress import track
+
+from .._arguments import check_flag, countable, is_int, show
+from ..algorithms.admm import ADMM
+from ..algorithms.base import Algorithm
+from ..algorithms.linearized_admm import LinearizedADMM
+from ..errors import DpcvxError, ModelError
+from ..model.declaration import Declaration
+from ..model.private import Private, Sealed, specs_of
+from ..plan.terms import Terms
+from ..privacy.accounting import check_delta, check_epsilon
+from ..run.loop import matching, run_plan
+from ..run.report import screen, wanted
+from ..run.result import Status
+from . import not_private
+
+P = TypeVar("P", bound=Terms)
+
+
+@dataclass(frozen=True)
+class Candidate(Generic[P]):
+    """A way to spend a budget.
+
+    Attributes
+    ----------
+    name : str
+    plan : Plan or None
+        None if the model does not allow it.
+    gap : float
+        Median over the runs of the true objective minus the optimum, on the stand-in data;
+        infinite for runs that diverge.
+    quartiles : tuple of float
+        25 and 75 % of the same.
+    mismatch : float
+        Median of the largest deviation of a shared component.
+    violation : float
+        Largest violation of an agent's own set.
+    reason : str
+        Why the model does not allow it.
+    """
+
+    name: str
+    plan: P | None = field(repr=False)
+    gap: float = math.nan
+    quartiles: tuple[float, float] = (math.nan, math.nan)
+    mismatch: float = math.nan
+    violation: float = math.nan
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Comparison(Generic[P]):
+    """Candidates in order of their gap on stand-in data; the choice stays with the user.
+
+    Attributes
+    ----------
+    candidates : tuple of Candidate
+        Those that the model does not allow come last.
+    optimum : float
+        Of the stand-in problem.
+    epsilon, delta : float
+        Total budget of each.
+    runs : int
+    """
+
+    candidates: tuple[Candidate[P], ...]
+    optimum: float
+    epsilon: float
+    delta: float
+    runs: int
+
+    @property
+    def recommended(self) -> Candidate[P]:
+        """The smallest median gap among those whose agents keep their sets and agree.
+
+        Agents that do not agree can be far below the common optimum.
+
+        Raises
+        ------
+        ModelError
+            If no candidate ends with finite values.
+        """
+        found = self._recommended
+        if found is None:
+            raise ModelError(
+                "No mechanism can be recommended: each of them is refused for this model, or half "
+                "of its runs diverged. print(comparison) shows which; try another rho=, more "
+                "epsilon, or bounds on the variables."
+            )
+        return found
+
+    @property
+    def _recommended(self) -> Candidate[P] | None:
+        slack = 1e-3 * (1.0 + abs(self.optimum))
+        tried = [c for c in self.candidates if c.plan is not None and math.isfinite(c.gap)]
+        usable = [c for c in tried if c.violation < 1e-4 and c.gap > -slack]
+        return next(iter(usable or sorted(tried, key=lambda c: abs(c.gap))), None)
+
+    def __repr__(self) -> str:
+        best = self._recommended
+        tried = f"{len(self.candidates)} candidates at ({self.epsilon:g}, {self.delta:g})"
+        found = "none" if best is None else f"{best.name}, median gap {best.gap:.4g}"
+        return f"<Comparison: {tried}; recommended: {found}>"
+
+    def __str__(self) -> str:
+        width = max(len(c.name) for c in self.candidates)
+        lines = [
+            f"total budget ({self.epsilon:g}, {self.delta:g}), {self.runs} runs each on stand-in "
+            f"data with optimum {self.optimum:.6g}; no private data were read",
+            f"  {'':<{width}}  {'median gap':>11} {'25 %':>11} {'75 %':>11} {'mismatch':>10} "
+            f"{'violation':>10}",
+        ]
+        for c in self.candidates:
+            if c.plan is None:
+                lines.append(f"  {c.name:<{width}}  not applicable: {c.reason}")
+                continue
+            mark = "  <- recommended" if c is self._recommended else ""
+            lines.append(
+                f"  {c.name:<{width}}  {c.gap:>11.4g} {c.quartiles[0]:>11.4g} "
+                f"{c.quartiles[1]:>11.4g} {c.mismatch:>10.2e} {c.violation:>10.2e}{mark}"
+            )
+        return "\n".join(lines)
+
+
+def compare(
+    problem: Declaration,
+    planned: Callable[..., P],
+    *,
+    epsilon: float,
+    delta: float,
+    proxy: Mapping[Private | str, Sealed],
+    rounds: int,
+    rho: float,
+    runs: int,
+    seed: int,
+    verbose: bool | None,
+) -> Comparison[P]:
+    """See `Problem.compare`; `planned` makes its plans."""
+    for name, value, least in (("runs", runs, 1), ("rounds", rounds, 1), ("seed", seed, 0)):
+        if not (countable(value, least) or (name == "seed" and is_int(value, least))):
+            raise ModelError(
+                f"{name}={show(value)} must be an int of at least {least}, to count to."
+            )
+    check_flag("verbose", verbose, optional=True)
+    check_epsilon(epsilon)
+    check_delta(delta)
+    given = {private.id for private, _ in matching(problem, proxy, "proxy")}
+    missing = [
+        spec.name
+        for name, agent in zip(problem.names, problem.agents, strict=True)
+        for private, spec in zip(agent.private, specs_of(agent.private, name), strict=True)
+        if private.id not in given
+    ]
+    if missing:
+        raise ModelError(
+            f"proxy= has no stand-in for private '{missing[0]}'. A comparison may not look at the "
+            "data: pass public values of the same kind, such as nominal loads or last year's "
+            "published figures, for every private object."
+        )
+    before = [(variable, variable.value) for variable in problem.variables()]
+    shown = wanted(verbose)
+    try:
+        central = not_private.central(problem, proxy)
+        if not central.is_dcp():
+            raise ModelError(
+                "A comparison needs the optimum on the stand-in data, and cvxpy does not find that "
+                "all objectives are convex there (the DCP rules). Write objectives that follow "
+                "them, or try single plans on the stand-in data: plan.run(data=proxy)."
+            )
+        central.solve(solver=cp.CLARABEL)
+        if central.status not in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE):
+            raise ModelError(
+                f"On the stand-in data the problem is {central.status}, so there is no gap to "
+                "compare. Check the constraints of the agents together, or bound the variables."
+            )
+        optimum = float(np.asarray(central.value))
+        trial = _Trial(problem, planned, epsilon, delta, rounds, proxy, optimum, runs, seed)
+        progress = track(options(rho), "comparing", console=screen(shown), disable=not shown)
+        found = [trial(option) for option in progress]
+    finally:
+        for variable, value in before:
+            variable.save_value(value)
+    order = sorted(found, key=lambda c: (c.plan is None, 0.0 if c.plan is None else c.gap))
+    return Comparison(tuple(order), optimum, epsilon, delta, runs)
+
+
+@dataclass(frozen=True)
+class Option:
+    """A way to spend a budget; it is judged by the iterate that its algorithm reports."""
+
+    name: str
+    algorithm: Algorithm[Any, Any]
+    mechanism: str = "gaussian"
+    release: Literal["each step", "once"] = "each step"
+
+
+def options(rho: float) -> list[Option]:
+    """The mechanisms that are compared."""
+    linearized, exact = LinearizedADMM(rho=rho), ADMM(rho=rho)
+    last = LinearizedADMM(rho=rho, output="last")
+    output = LinearizedADMM(rho=rho, perturb="output")
+    projected = LinearizedADMM(rho=rho, perturb="projected output")
+    return [
+        Option("noisy gradients, last iterate", last),
+        Option("noisy gradients, average", linearized),
+        Option("noisy gradients (Laplace), last iterate", last, "laplace"),
+        Option("noisy gradients (Laplace), average", linearized, "laplace"),
+        Option("noisy output, average", output),
+        Option("projected noisy output, average", projected),
+        Option("exact steps, noisy slopes, average", exact),
+        Option("release once, exact steps", exact, release="once"),
+        Option("release once, gradient steps", linearized, release="once"),
+    ]
+
+
+@dataclass(frozen=True, eq=False)
+class _Trial(Generic[P]):
+    problem: Declaration
+    planned: Callable[..., P]
+    epsilon: float
+    delta: float
+    rounds: int
+    proxy: Mapping[Private | str, Sealed]
+    optimum: float
+    runs: int
+    seed: int
+
+    def __call__(self, option: Option) -> Candidate[P]:
+        try:
+            plan = self.planned(
+                option.algorithm,
+                mechanism=option.mechanism,
+                rounds=self.rounds,
+                epsilon=self.epsilon,
+                delta=self.delta,
+                release=option.release,
+            )
+        except DpcvxError as refusal:
+            return Candidate(option.name, None, reason=str(refusal).split(". ")[0])
+        gaps, mismatches, violations = [], [], []
+        for run in range(self.runs):
+            result = run_plan(
+                plan,
+                data=self.proxy,
+                seed=self.seed + run,
+                tolerance=None,
+                record=False,
+                iterates=False,
+                ledger=None,
+                executor=None,
+                verbose=False,
+            )
+            if result.status is Status.DIVERGED:
+                gaps.append(math.inf)
+            else:
+                value = not_private.objective(self.problem, result.solution, self.proxy)
+                gaps.append(value - self.optimum)
+            mismatches.append(result.consensus_residual)
+            violations.append(result.max_violation)
+        with np.errstate(invalid="ignore"):  # between infinite gaps
+            found = np.quantile(gaps, (0.25, 0.5, 0.75))
+        low, middle, high = (float(q) for q in np.where(np.isnan(found), math.inf, found))
+        mismatch = float(np.median(mismatches))
+        violation = float(np.max(violations))  # nan if one is unknown
+        return Candidate(option.name, plan, middle, (low, high), mismatch, violation)

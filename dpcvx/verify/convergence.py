@@ -1,0 +1,265 @@
+r"""The convergence theorems of Ryu and Kim, evaluated for a plan before any data are read.
+
+All three bound the expectation over the noise of
+
+.. math:: F(z^{(T)}) - F(z^*) + \gamma \, \| A w^{(T)} - z^{(T)} \|
+
+at the averaged iterate after T rounds, for any :math:`\gamma \ge 0` (their assumption
+:math:`\gamma \ge 2 \|\lambda^*\|` is needed only to conclude that both parts vanish). With
+:math:`\|\cdot\|` over all agents together,
+
+.. math::
+    \frac{N \bar\epsilon + D^2 / (2 E \bar\epsilon)}{\sqrt T}
+        + \frac{R^2 \rho_T + D^2 L / E + \gamma^2 / \rho_1}{2 T} && (25b) \\
+    \frac{N + G^2 + D^2 / (2 E)}{\sqrt T}
+        + \frac{R^2 \rho_T + \gamma^2 / \rho_1 + 2 \gamma R}{2 T} && (26b) \\
+    \frac{2 \gamma R + R^2 \rho_T + 4 \gamma^2 / \rho_1 + \alpha D^2 / (2 E)
+        + 2 (N + G^2) / \alpha}{T + 1} && (27b)
+
+where D is the diameter of the product of the agents' sets, R that of their shared components, N
+the expected squared norm of the noise of one step and G bounds the norm of the gradient. The paper
+writes the largest diameter of a single agent, :math:`U_2`, in place of D and R; its proof sums over
+agents, and `claimed_by_paper` shows how far off that can be.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._arguments import finite, positive_finite, show
+from ..algorithms.linearized_admm import LinearizedADMM
+from ..algorithms.penalty import ConstantPenalty, GrowingPenalty, as_penalty
+from ..algorithms.step_size import SmoothStep, SqrtStep, StronglyConvexStep, smooth_constant
+from ..errors import ModelError
+from ..model.curvature import strong_convexity
+from ..plan.terms import Terms
+from ..solvers.projector import Projector
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class ConvergenceBound:
+    """An upper bound of the expected gap at the averaged iterate, per number of rounds.
+
+    Attributes
+    ----------
+    equation : str
+        Of Ryu and Kim.
+    rounds : ndarray of int, shape (T,)
+    values : ndarray, shape (T,)
+        In the unit of the objective.
+    claimed_by_paper : ndarray, shape (T,)
+        With the paper's U_2, the largest diameter of one agent's set: not a bound in general.
+    constants : mapping
+        What the values were computed from, by the names of the module's formulas.
+    asserted : tuple of str
+        Constants that are the user's word: the bound is as good as they are.
+    """
+
+    equation: str
+    rounds: NDArray[np.int64]
+    values: Array = field(repr=False)
+    claimed_by_paper: Array = field(repr=False)
+    constants: Mapping[str, float]
+    asserted: tuple[str, ...] = ()
+
+    def plot(self, measured: Mapping[int, Array] | None = None) -> Figure:
+        """Draw the bound, and measured gaps under it.
+
+        Parameters
+        ----------
+        measured : mapping of int to ndarray, optional
+            Gaps over several seeds by number of rounds. Not private.
+        """
+        return envelope(self, measured or {})
+
+    def __str__(self) -> str:
+        facts = ", ".join(f"{name} = {value:.4g}" for name, value in self.constants.items())
+        return (
+            f"({self.equation}): expected gap at most {self.values[-1]:.6g} after "
+            f"{self.rounds[-1]} rounds ({facts})"
+            + (f"; asserted: {', '.join(self.asserted)}" if self.asserted else "")
+        )
+
+
+def convergence_bound(
+    plan: Terms, *, gamma: float, gradient_norm: float | Mapping[str, float] | None
+) -> ConvergenceBound:
+    """See `Plan.convergence_bound`."""
+    method = plan.algorithm
+    if not isinstance(method, LinearizedADMM) or method.perturb != "objective":
+        raise ModelError(
+            "The convergence theorems are about dp.LinearizedADMM with noise in the gradient; this "
+            f"plan runs {method}."
+        )
+    if plan.published:
+        raise ModelError(
+            "release='once' replaces the objective by a noisy one, and the theorems bound the gap "
+            "of the objective that is minimised. Use release='each step'."
+        )
+    step = method.step
+    if not isinstance(step, (SmoothStep, SqrtStep, StronglyConvexStep)):
+        raise ModelError(
+            f"There is no convergence theorem for the step size '{step}'. The paper's are about "
+            "dp.SmoothStep (25a), dp.SqrtStep (26a) and dp.StronglyConvexStep (27a)."
+        )
+    if not (finite(gamma) and 0 <= float(gamma) <= 1e150):  # it is squared
+        raise ModelError(f"gamma={show(gamma)} must be a number of at least 0 and at most 1e150.")
+    T = np.arange(1, plan.rounds + 1)
+    E = method.local_updates
+    rho = _penalties(method, plan.rounds)
+    agents = range(len(plan.program.agents))
+    diameters = np.array([_diameters(plan, k) for k in agents])
+    N = math.fsum(_noise(plan, k) for k in agents)
+    D, R = np.sqrt((diameters**2).sum(axis=0))
+    known = {"D": D, "R": R, "N": N, "gamma": gamma, "rho_1": rho[0], "rho_T": rho[-1]}
+    if isinstance(step, SmoothStep):
+        assert step.L is not None and step.epsilon is not None
+        L, eps = step.L, step.epsilon
+        derived = smooth_constant(plan.program)
+        if derived is not None and derived * (1 - 1e-9) > L:
+            raise ModelError(
+                f"The step size was given L = {L:g}, but the objectives have smoothness constants "
+                f"up to {derived:g}, so (25b) says nothing. Leave out L=, or write a larger one."
+            )
+        word = () if derived is not None else ("L",)
+        noisy = 0.0 if N == 0 else N * eps
+
+        def smooth(D: float, R: float) -> Array:
+            first = (noisy + D**2 / (2 * E * eps)) / np.sqrt(T)
+            return first + (R**2 * rho + D**2 * L / E + gamma**2 / rho[0]) / (2 * T)
+
+        return _both("25b", T, smooth, diameters, {**known, "L": L, "eps": eps}, word)
+    G = math.hypot(*_gradient_norms(plan, gradient_norm))
+    constants = {**known, "G": G}
+    if isinstance(step, SqrtStep):
+
+        def nonsmooth(D: float, R: float) -> Array:
+            first = (N + G**2 + D**2 / (2 * E)) / np.sqrt(T)
+            return first + (R**2 * rho + gamma**2 / rho[0] + 2 * gamma * R) / (2 * T)
+
+        return _both("26b", T, nonsmooth, diameters, constants, ("G",))
+    if gamma == 0:
+        raise ModelError(
+            "(27b) assumes that no multiplier ever exceeds gamma, which only you can assert: write "
+            "plan.convergence_bound(gamma=...) with a positive number."
+        )
+    if (T[1:] * rho[:-1] < (T[1:] - 1) * rho[1:] * (1 - 1e-12)).any():
+        raise ModelError(
+            "(27b) needs rho_t <= t / (t - 1) rho_(t-1) in every round, which this penalty "
+            "violates. Use a constant rho."
+        )
+    alpha = step.alpha
+    assert alpha is not None
+
+    def strongly(D: float, R: float) -> Array:
+        fixed = 2 * gamma * R + 4 * gamma**2 / rho[0] + alpha * D**2 / (2 * E)
+        return (fixed + R**2 * rho + 2 * (N + G**2) / alpha) / (T + 1)
+
+    proved = min(strong_convexity(local.form) for local in plan.program.agents)
+    word = ("G", "gamma") if alpha <= proved * (1 + 1e-9) else ("G", "gamma", "alpha")
+    return _both("27b", T, strongly, diameters, {**constants, "alpha": alpha}, word)
+
+
+def _both(
+    equation: str,
+    T: NDArray[np.int64],
+    bound: Callable[[float, float], Array],
+    diameters: Array,
+    constants: Mapping[str, float],
+    asserted: tuple[str, ...],
+) -> ConvergenceBound:
+    """The bound, and what the paper writes with the largest diameter of one agent."""
+    U2 = float(diameters[:, 0].max())
+    constants = {name: float(value) for name, value in constants.items()}
+    values = bound(constants["D"], constants["R"])
+    return ConvergenceBound(equation, T, values, bound(U2, U2), constants, asserted)
+
+
+def _penalties(method: LinearizedADMM, rounds: int) -> Array:
+    """rho_1 to rho_T."""
+    rule = as_penalty(method.rho)
+    if not isinstance(rule, (ConstantPenalty, GrowingPenalty)):
+        raise ModelError(
+            f"The convergence theorems need a penalty that never falls, known in advance; '{rule}' "
+            "is not. Use a number or dp.GrowingPenalty."
+        )
+    return np.array([rule.next(t, None, 0.0, 0.0) for t in range(1, rounds + 1)])
+
+
+def _diameters(plan: Terms, k: int) -> tuple[float, float]:
+    """Bounds of the diameter of an agent's set, and of its shared components."""
+    local = plan.program.agents[k]
+    extent = Projector(local.constraints, local.name).extent()
+    D, R = (extent.diameter(columns) for columns in (np.arange(local.n), local.shared))
+    if math.isinf(D):
+        open_ends = np.isinf(extent.lower) | np.isinf(extent.upper)
+        first = local.layout.labels()[int(np.flatnonzero(open_ends)[0])]
+        raise ModelError(
+            f"The set of agent '{local.name}' is not bounded, or not known to be, in "
+            f"{int(open_ends.sum())} of its {local.n} components, {first} for example, so its "
+            "diameter, and with it the bound of Ryu and Kim, is infinite. Give all its variables "
+            "bounds."
+        )
+    return D, R
+
+
+def _noise(plan: Terms, k: int) -> float:
+    """Expected squared norm of an agent's noise in one local step."""
+    sensitivity, calibrated = plan.sensitivities[k], plan.calibrated[k]
+    if sensitivity is None or calibrated is None:
+        return 0.0
+    local = plan.program.agents[k]
+    bound = sensitivity.bound(calibrated.mechanism.norm).value
+    if bound == 0:
+        return 0.0
+    if math.isinf(bound):
+        raise ModelError(
+            f"The noise of agent '{local.name}' is scaled to the point of each step, and not "
+            "bounded over its set, so no convergence bound is known in advance."
+        )
+    return local.n * calibrated.variance(calibrated.grid(bound, local.n))
+
+
+def _gradient_norms(plan: Terms, given: float | Mapping[str, float] | None) -> list[float]:
+    names = [local.name for local in plan.program.agents]
+    found = given if isinstance(given, Mapping) else dict.fromkeys(names, given)
+    values = [found.get(name) for name in names]
+    if not all(positive_finite(v) or v == 0 for v in values):
+        raise ModelError(
+            "(26b) and (27b) need a bound of every agent's gradient norm over its set, for all "
+            "admissible data, which the model does not state: write "
+            "plan.convergence_bound(gradient_norm=...) with a number, or one for each of the "
+            f"agents {', '.join(names)}. dp.not_private.gradient_norms computes one from the data."
+        )
+    return [float(v) for v in values if v is not None]
+
+
+def envelope(bound: ConvergenceBound, measured: Mapping[int, NDArray[np.float64]]) -> Figure:
+    """A convergence bound, and measured gaps: mean, and quartiles over seeds."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.subplots()
+    axes.loglog(bound.rounds, bound.values, color="C3", label=f"bound ({bound.equation})")
+    if measured:
+        T = sorted(measured)
+        low, high = (np.array([np.quantile(measured[t], q) for t in T]) for q in (0.25, 0.75))
+        axes.loglog(T, [np.mean(measured[t]) for t in T], "o-", ms=4, label="measured, mean")
+        axes.fill_between(T, low, high, alpha=0.25, label="quartiles over seeds")
+        axes.set_title("measured gaps are computed on the data: not private")
+    axes.set(xlabel="rounds", ylabel="gap of the averaged iterate")
+    axes.grid(alpha=0.3, which="both")
+    axes.legend()
+    return figure

@@ -1,0 +1,395 @@
+r"""What one output revealed: the ex-post loss of random aggregators. Not a guarantee.
+
+Xiao, Ye and Devadas, "Local differential privacy in decentralized optimization", Section 2. A
+coordinate of a round is released as :math:`U - \alpha g + \Delta`, with g a coordinate of the
+private gradient, known up to B, U uniform on an interval of length omega and Laplace noise of
+density :math:`\tfrac\beta2 e^{-\beta |y|}`. On the output X, measured from the lower end of the
+interval :math:`[0, \omega]` that U has after the shift by g, the loss is
+
+.. math::
+    \epsilon(X) = \max_{|t| \le \alpha B} |\log h(X, 0) - \log h(X, t)|, \qquad
+    h(X, t) = \int_t^{t + \omega} e^{-\beta |X - y|} \, dy. \qquad (10)
+
+In the worst case it is :math:`\alpha \beta B`, which every X outside :math:`(0, \omega)` attains:
+the guarantee is that of Laplace noise alone, the random U being post-processing. Inside it is
+smaller. As it depends on the output, and on where the private gradient put the interval, it must
+neither be published as if it were free nor be added to a worst-case epsilon. omega is known to
+everyone who sees the earlier outputs, and counts as fixed here.
+
+In units of :math:`1 / \beta`, with w and s for omega and alpha B, let
+:math:`G(x) = \int_0^w e^{-|x - y|} dy`, so that :math:`h(X, t) = G(\beta (X - t)) / \beta`. log G
+is concave, being the logarithm of a convolution of log-concave functions, and symmetric about
+w / 2. For x on the lower half, the largest |log G(x) - log G(x - t)| is attained at t = s, farthest
+from the middle:
+
+* the least value of a concave symmetric function on [x - s, x + s] is that at x - s;
+* its largest is at :math:`x^* = \min(x + s, w / 2)`, and since increments of a concave function
+  fall, :math:`\log G(x^*) - \log G(x) \le \log G(x) - \log G(2 x - x^*)`, which is at most
+  :math:`\log G(x) - \log G(x - s)`.
+
+The upper half mirrors it, with t = -s. So the loss falls from s at x = 0 to its least value in the
+middle. X has density :math:`G / 2 w`, which gives the expectation gamma of loss over alpha beta B;
+with s to 0 it falls to :math:`2 (1 - e^{-w / 2}) / w`.
+
+Errata of the paper, beside the gradient missing in its definition of sensitivity:
+
+* (11) does not bound gamma. Its proof takes :math:`t = -\alpha B` as maximiser on
+  :math:`[0, (\omega - \alpha B) / 2]` and :math:`\alpha B` on the mirror image, where the maximum
+  is at the other end. At :math:`\beta \omega = 1` and :math:`\beta \alpha B = 0.3` it says 0.8354,
+  gamma is 0.8810, and it is too small at most points of Figure 1. `claimed_amplification` shows it.
+* (27), from which (11) follows, prints :math:`e^{\omega \alpha B}` where
+  :math:`e^{\alpha \beta B}` is meant.
+* On the ends of the interval the loss is not smaller than :math:`\alpha \beta B`, as Theorem 2.2
+  says, but equal.
+* The footnote of Theorem 2.2 sums over K + 1 rounds of K, and rests on a theorem about losses that
+  are fixed beforehand. Here they depend on the same outputs. Its formula holds all the same for one
+  round: given the absolute values of :math:`L_t = \log G(x) - \log G(x - t)` in all coordinates,
+  their signs are independent with odds :math:`e^{|L_t|}`, because :math:`x \mapsto w + t - x`
+  swaps G(x) and G(x - t), and Hoeffding's bound gives the rest. Over several rounds omega and the
+  differences t of the gradients depend on earlier outputs, and hence later absolute values on
+  earlier signs: a term is missing, see `Losses.adaptive`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..errors import ModelError, PrivacyError
+from ..privacy.accounting import check_delta
+
+Array = NDArray[np.float64]
+Kind = Literal["observed", "expected"]
+
+LABEL = "ex-post (depends on the output; not a guarantee)"
+# Panels of the quadrature, in units of 1 / beta from the places where the integrand bends. They
+# grow like the distance from its singularities, all at least ln 2 away; past the last one it is
+# linear up to e^-64. Twenty nodes each leave rounding errors only.
+_EDGES = np.array([0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, math.inf])
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(20)
+
+
+@dataclass(frozen=True)
+class ExPost:
+    """A loss that depends on the output. It cannot stand in for an epsilon.
+
+    Attributes
+    ----------
+    loss : float
+        Bound of the logarithm of the likelihood ratio of two neighbouring functions.
+    delta : float
+        Probability with which the outputs may have been such that the bound fails.
+    worst_case : float
+        The sum of alpha beta B over the same releases: the guarantee at delta = 0.
+    kind : {"observed", "expected"}
+        At the outputs, or in expectation over them.
+    rule : str
+        How the losses of single coordinates were composed.
+    """
+
+    loss: float
+    delta: float
+    worst_case: float
+    kind: Kind
+    rule: str
+
+    def __str__(self) -> str:
+        delta = f" at delta = {self.delta:g}" if self.delta > 0 else ""
+        return (
+            f"{self.kind} loss {self.loss:.6g}{delta}, {LABEL}; {self.rule}; "
+            f"worst case {self.worst_case:.6g}"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Losses:
+    """Ex-post losses of single coordinates; those of several rounds add up by ``+``.
+
+    Attributes
+    ----------
+    values : ndarray, shape (n,)
+        Not to be published: they tell where the private gradient put the interval.
+    worst : ndarray, shape (n,)
+        alpha beta B of the same coordinates.
+    kind : {"observed", "expected"}
+    """
+
+    values: Array = field(repr=False)
+    worst: Array = field(repr=False)
+    kind: Kind
+
+    def __add__(self, other: Losses) -> Losses:
+        if not isinstance(other, Losses):
+            return NotImplemented
+        if other.kind != self.kind:
+            raise PrivacyError(
+                f"{self.kind} losses cannot be added to {other.kind} ones: the sum would be "
+                "neither. Compute both from outputs, or both from interval lengths."
+            )
+        return _losses(
+            np.concatenate([self.values, other.values]),
+            np.concatenate([self.worst, other.worst]),
+            self.kind,
+        )
+
+    @property
+    def worst_case(self) -> float:
+        """The guarantee of the same releases at delta = 0."""
+        return math.fsum(self.worst)
+
+    def total(self) -> ExPost:
+        """The sum over coordinates and rounds (Theorem 2.2)."""
+        return ExPost(math.fsum(self.values), 0.0, self.worst_case, self.kind, "sum")
+
+    def strong(self, delta: float) -> ExPost:
+        r"""The footnote of Theorem 2.2, or the sum if that is smaller.
+
+        .. math:: \sum \epsilon \tanh(\epsilon / 2) + \sqrt{2 \log(1 / \delta) \sum \epsilon^2}
+
+        Proved for the coordinates of one round, and for several if neither omega nor the
+        differences of gradients depend on earlier outputs. Otherwise a claim: use `adaptive`.
+
+        Raises
+        ------
+        PrivacyError
+            If delta is outside (0, 1), or the losses are expectations.
+        """
+        drift, square = self._moments(delta)
+        bound = drift + math.sqrt(2 * math.log(1 / delta) * square)
+        return self._smaller(bound, delta, "strong composition of one round")
+
+    def adaptive(self, delta: float) -> ExPost:
+        r"""Strong composition for iterations, or the sum if that is smaller.
+
+        .. math::
+            \sum \epsilon \tanh(\epsilon / 2)
+                + \sqrt{(V + V_0) (2 \log(1 / \delta) + \log(1 + V / V_0))}
+
+        with :math:`V = \sum \epsilon^2`, and :math:`V_0` the same for the losses in the worst case.
+        Given the past and its own absolute value, each :math:`L_t` has a sign of odds
+        :math:`e^{|L_t|}`, and epsilon is at least that value. By Hoeffding's lemma
+        :math:`\exp(\lambda \sum (L - \epsilon \tanh(\epsilon / 2)) - \lambda^2 V / 2)` is a
+        supermartingale for every :math:`\lambda \ge 0`; so is its mean over lambda, the absolute
+        value of a normal variable of variance :math:`1 / V_0`, and Ville's inequality gives the
+        bound. alpha, beta and B have to be fixed beforehand; omega may depend on earlier outputs.
+
+        Raises
+        ------
+        PrivacyError
+            If delta is outside (0, 1), or the losses are expectations.
+        """
+        drift, square = self._moments(delta)
+        ceiling = math.fsum(self.worst**2)
+        bound = drift
+        if ceiling > 0:
+            scale = 2 * math.log(1 / delta) + math.log1p(square / ceiling)
+            bound += math.sqrt((square + ceiling) * scale)
+        return self._smaller(bound, delta, "strong composition for adaptive rounds")
+
+    def _moments(self, delta: float) -> tuple[float, float]:
+        check_delta(delta)
+        if delta == 0:
+            raise PrivacyError("Strong composition needs delta > 0; at delta = 0 use total().")
+        if self.kind != "observed":
+            raise PrivacyError(
+                "Strong composition holds for losses at an output, not for their expectations. "
+                "Compute them from outputs with `observed`, or use total()."
+            )
+        drift = math.fsum(self.values * np.tanh(self.values / 2))
+        return drift, math.fsum(self.values**2)
+
+    def _smaller(self, bound: float, delta: float, rule: str) -> ExPost:
+        total = self.total()
+        return (
+            total if total.loss <= bound else ExPost(bound, delta, self.worst_case, self.kind, rule)
+        )
+
+    def __str__(self) -> str:
+        return f"{self.values.size} coordinates: {self.total()}"
+
+
+def observed(x: ArrayLike, *, omega: ArrayLike, beta: ArrayLike, shift: ArrayLike) -> Losses:
+    """The losses (10) at an output.
+
+    Parameters
+    ----------
+    x : array
+        Outputs minus the lower ends of the intervals: x_i minus the mean that the smallest U
+        would give it. Only the agent itself can compute them, and only it may see the result.
+    omega : array
+        Lengths of the intervals; 0 if there was nothing to average, which costs the full loss.
+    beta : array
+        Rates of the Laplace noise: one over its scale.
+    shift : array
+        alpha B: 1 / D_i or eta_k, times the l-infinity sensitivity of the gradient.
+
+    Returns
+    -------
+    Losses
+        One per entry of the arrays, broadcast against each other.
+    """
+    w, s = _scaled(omega, beta, shift)
+    with np.errstate(over="ignore"):  # far outside, as it should be
+        z, w, s = np.broadcast_arrays(_positions(x) * _array(beta), w, s)
+    return _losses(_loss(z, w, s), s, "observed")
+
+
+def expected(*, omega: ArrayLike, beta: ArrayLike, shift: ArrayLike) -> Losses:
+    """The expectations of the losses over the output, gamma alpha beta B; see `observed`.
+
+    They hold before the outputs of the same round are seen; omega depends on earlier ones.
+    """
+    w, s = _scaled(omega, beta, shift)
+    return _losses(s * _gamma(w, s), s, "expected")
+
+
+def amplification(*, omega: ArrayLike, beta: ArrayLike, shift: ArrayLike) -> Array:
+    """gamma, the expected part of alpha beta B that an output costs; see `observed`.
+
+    Returns
+    -------
+    ndarray
+        In (0, 1], to about 1e-13. The guarantee is not multiplied by it.
+    """
+    return _gamma(*_scaled(omega, beta, shift))
+
+
+def claimed_amplification(*, omega: ArrayLike, beta: ArrayLike, shift: ArrayLike) -> Array:
+    r"""The paper's bound (11) of gamma, which is none: see the module.
+
+    .. math::
+        1 + \tfrac1s \log\Bigl(1 - \frac{1 - e^{-s}}{w}
+            \bigl[w - s - (1 - e^{-(w - s) / 2}) (1 + e^{-s})\bigr]\Bigr).
+
+    Raises
+    ------
+    ModelError
+        Unless omega > alpha B > 0, as the theorem assumes.
+    """
+    w, s = _scaled(omega, beta, shift)
+    if not ((w > s) & (s > 0)).all():
+        raise ModelError(
+            "Theorem 2.3 is stated for intervals longer than the shift, omega > alpha B > 0, and "
+            "some are not. `amplification` has no such condition."
+        )
+    bracket = w - s + np.expm1((s - w) / 2) * (1 + np.exp(-s))
+    return 1 + np.log1p(np.expm1(-s) * bracket / w) / s
+
+
+def log_h(x: ArrayLike, t: ArrayLike = 0.0, *, omega: ArrayLike, beta: ArrayLike) -> Array:
+    """Logarithm of h(X, t), the density at X up to a constant if the interval is moved by t.
+
+    Parameters
+    ----------
+    x, t : array
+        Output and shift, both measured from the lower end of the interval.
+    omega, beta : array
+        Positive length of the interval; rate of the noise.
+    """
+    w, _ = _scaled(omega, beta, 0.0)
+    if not (w > 0).all():
+        raise ModelError(
+            "omega=0 leaves no interval to integrate over: h is 0 and has no logarithm. Its loss "
+            "is the worst case, as `observed` says."
+        )
+    with np.errstate(over="ignore"):
+        z, w = np.broadcast_arrays((_positions(x) - _positions(t)) * _array(beta), w)
+    near = np.minimum(z, w - z)
+    # G(x) is e^x (1 - e^-w) below the interval and 2 - e^-x - e^-(w - x) on it.
+    inner = np.maximum(near, 0.0)
+    mass = np.where(near > 0, -np.expm1(-inner) - np.expm1(inner - w), -np.expm1(-w))
+    return np.minimum(near, 0.0) + np.log(mass) - np.log(_array(beta))
+
+
+def worst_shift(x: ArrayLike, *, omega: ArrayLike, shift: ArrayLike) -> Array:
+    """The shift t of the interval at which the maximum (10) is attained; see `observed`."""
+    reach = _checked(shift, "shift", "alpha B", positive=False)
+    return np.where(2 * _positions(x) <= _checked(omega, "omega", "length", False), reach, -reach)
+
+
+def _losses(values: Array, worst: Array, kind: Kind) -> Losses:
+    kept = [np.array(a, dtype=np.float64).ravel() for a in (values, worst)]
+    for array in kept:
+        array.flags.writeable = False
+    return Losses(kept[0], kept[1], kind)
+
+
+def _loss(z: Array, w: Array, s: Array) -> Array:
+    """Loss in units of 1 / beta, to a relative accuracy of rounding errors wherever it is.
+
+    With n the distance from the nearer end, positive inside, it is s for n <= 0 and otherwise
+    log G(n) - log G(n - s), written without differences of nearly equal numbers.
+    """
+    n = np.minimum(z, w - z)
+    inner = np.maximum(n, 0.0)
+    far = np.maximum(w - inner, inner)
+    with np.errstate(all="ignore"):  # of the branches that are not taken
+        # n <= s: G(n - s) = e^(n - s) (1 - e^-w).
+        ratio = -np.expm1(-inner) * np.expm1(-far) / np.expm1(-w)
+        outside = (s - inner) + np.log1p(ratio)
+        # n > s: G(n) - G(n - s) = (1 - e^-s) (e^-(n - s) - e^-(w - n)).
+        left = np.maximum(inner - s, 0.0)
+        rise = np.expm1(-s) * np.exp(-left) * np.expm1(-(np.abs(w - 2 * z) + s))
+        inside = np.log1p(rise / (-np.expm1(-left) - np.expm1(-(far + s))))
+    return np.where(n <= 0, s, np.where(n <= s, np.minimum(outside, s), inside))
+
+
+def _gamma(w: Array, s: Array) -> Array:
+    """(1 - e^-w) / w from outputs outside, and twice the integral over the lower half."""
+    w, s = np.broadcast_arrays(w, s)
+    wide = np.where(w > 0, w, 1.0)[..., np.newaxis]
+    reach = np.where(s > 0, s, 1.0)[..., np.newaxis]
+    bend = np.minimum(reach, wide / 2)
+    total = np.zeros(wide.shape[:-1])
+    for low, high in ((0.0, bend), (bend, wide / 2)):
+        # Panels are cut off at the end of the piece; those beyond it have no width.
+        edges = low + np.minimum(_EDGES, high - low)
+        half = np.diff(edges)[..., np.newaxis] / 2
+        x = edges[..., :-1, np.newaxis] + half * (1 + _NODES)
+        w_, s_ = wide[..., np.newaxis], reach[..., np.newaxis]
+        density = (-np.expm1(-x) - np.expm1(x - w_)) / w_
+        total += (_loss(x, w_, s_) / s_ * density * half * _WEIGHTS).sum(axis=(-1, -2))
+    wide = wide[..., 0]
+    found = np.where(s > 0, total - np.expm1(-wide) / wide, -2 * np.expm1(-wide / 2) / wide)
+    return np.where(w > 0, np.minimum(found, 1.0), 1.0)
+
+
+def _scaled(omega: ArrayLike, beta: ArrayLike, shift: ArrayLike) -> tuple[Array, Array]:
+    rate = _checked(beta, "beta", "rate of Laplace noise", positive=True)
+    length = _checked(omega, "omega", "length of an interval", positive=False)
+    reach = _checked(shift, "shift", "change of a mean, alpha B", positive=False)
+    with np.errstate(over="ignore"):
+        w, s = np.broadcast_arrays(length * rate, reach * rate)
+    if not (np.isfinite(w).all() and np.isfinite(s).all()):
+        raise ModelError("beta times omega or shift leaves floating point: rescale the variables.")
+    return w, s
+
+
+def _checked(value: ArrayLike, name: str, meaning: str, positive: bool) -> Array:
+    array = _array(value)
+    if not (np.isfinite(array) & ((array > 0) if positive else (array >= 0))).all():
+        sort = "positive" if positive else "nonnegative"
+        raise ModelError(
+            f"{name} must be a {sort} finite {meaning} for each coordinate, and one is not: the "
+            "loss would have no meaning. Write numbers, or arrays that broadcast against each "
+            "other."
+        )
+    return array
+
+
+def _positions(x: ArrayLike) -> Array:
+    array = _array(x)
+    if not np.isfinite(array).all():
+        raise ModelError(
+            "Outputs must be finite numbers to have a loss, and one is not (values are not shown, "
+            "they depend on private data). An iteration that diverged has the worst-case loss."
+        )
+    return array
+
+
+def _array(value: ArrayLike) -> Array:
+    return np.asarray(value, dtype=np.float64)

@@ -1,0 +1,41 @@
+"""Matrices do not change under the feet of those who share their arrays."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from dpcvx.model.matrices import without_zeros
+from dpcvx.model.normal_form import Combination, _key
+
+
+def arrays(M):
+    return M.data, M.indices, M.indptr
+
+
+@pytest.mark.parametrize("kind", [sp.csr_array, sp.csc_array, sp.csr_matrix, np.asarray])
+def test_zeros_are_removed_from_a_copy(kind):
+    dense = np.array([[0.0, 2.0, 0.0], [1.0, 0.0, 3.0]])
+    M = kind(dense)
+    if sp.issparse(M):
+        M.data[0] = 0.0
+        dense = M.toarray()
+        before = [part.copy() for part in arrays(M)]
+    found = without_zeros(M)
+    np.testing.assert_array_equal(found.toarray(), dense)
+    assert found.nnz == np.count_nonzero(dense)
+    if sp.issparse(M):
+        assert all(np.array_equal(*pair) for pair in zip(arrays(M), before, strict=True))
+        assert not any(np.shares_memory(a, b) for a in arrays(M) for b in arrays(found))
+
+
+def test_a_digest_leaves_repeated_entries_alone():
+    index = np.array([1, 0, 1, 1], np.int32), np.array([0, 2, 4], np.int32)
+    M = sp.csr_array((np.array([1.0, 2.0, 3.0, 4.0]), *index), shape=(2, 2))
+    before = M.copy()
+    same = sp.csr_array(M.toarray())
+    assert _key(Combination((2,), M, (), np.zeros(2))) == _key(
+        Combination((2,), same, (), np.zeros(2))
+    )
+    # Sorting may move entries within a row; their number and the values they stand for stay.
+    assert M.nnz == before.nnz == M.data.size
+    np.testing.assert_array_equal(M.toarray(), before.toarray())

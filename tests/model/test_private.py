@@ -1,0 +1,547 @@
+"""Private objects: what is refused, and that values show nowhere."""
+
+import copy
+import math
+import pickle
+import struct
+import traceback
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import dpcvx as dp
+from dpcvx.model.private import PrivateSpec, source_of, unseal
+from tests.helpers import contains
+
+WITHIN = dp.Within(0.01)
+SECRETS = [31415.92653, 27182.81828]
+x = cp.Variable(2, name="x")
+
+
+def load(data=None, **kwargs):
+    return dp.Private(data, **{"adjacency": WITHIN, "name": "load", **kwargs})
+
+
+def shows(thing):
+    """Whether text or pickled bytes contain a secret, in decimal or as eight bytes."""
+    raw = b"".join(
+        [
+            repr(thing).encode(),
+            str(thing).encode(),
+            f"{thing}".encode(),
+            pickle.dumps(thing),
+            pickle.dumps(thing, protocol=0),
+        ]
+    )
+    marks = [m for s in SECRETS for m in (b"%d" % s, struct.pack("<d", s), struct.pack(">d", s))]
+    return any(mark in raw for mark in marks)
+
+
+def told(error):
+    """Everything that a traceback with its whole chain prints, and the arguments."""
+    lines = traceback.format_exception(error)
+    chain = [error]
+    while chain[-1].__cause__ or chain[-1].__context__:
+        chain.append(chain[-1].__cause__ or chain[-1].__context__)
+    return "".join(lines) + "".join(f"{e}{e.args}" for e in chain)
+
+
+def test_the_search_finds_secrets():
+    assert shows(SECRETS) and shows(np.array(SECRETS)) and shows(cp.Constant(SECRETS))
+    assert shows(str(SECRETS)) and not shows([1.0, 2.0])
+
+
+SECRET = load(SECRETS)
+MODELS = {
+    "private": SECRET,
+    "sum": x + SECRET,
+    "square": cp.sum_squares(x - SECRET),
+    "product": SECRET @ x,
+    "index": SECRET[0] * x,
+    "objective": cp.Minimize(cp.sum_squares(x - SECRET)),
+    "cvxpy problem": cp.Problem(cp.Minimize(cp.norm(x - SECRET)), [x >= 0]),
+    "agent": dp.Agent(cp.Minimize(cp.sum_squares(x - SECRET)), [x >= 0], name="north"),
+    "problem": dp.Problem([dp.Agent(cp.Minimize(cp.sum_squares(x - SECRET)))]),
+    "spec": SECRET.spec,
+}
+
+
+@pytest.mark.parametrize("case", MODELS)
+def test_values_show_in_no_text_and_no_pickle(case):
+    assert not shows(MODELS[case])
+
+
+@pytest.mark.parametrize("case", MODELS)
+def test_deep_copies_carry_no_values(case):
+    twin = copy.deepcopy(MODELS[case])
+    assert not shows(twin)
+    objects = [twin] if isinstance(twin, dp.Private) else getattr(twin, "parameters", list)()
+    assert all(p.value is None and not p.bound for p in objects)
+
+
+def test_an_unpickled_private_keeps_its_declaration_and_loses_its_data():
+    twin = pickle.loads(pickle.dumps(SECRET))
+    assert SECRET.bound and not twin.bound
+    assert twin.spec == SECRET.spec and twin.id == SECRET.id
+    with pytest.raises(dp.DataError, match=r"'load' has no data.*plan\.run\(data="):
+        source_of(twin)
+
+
+def test_a_function_that_fetches_is_not_pickled():
+    held = list(SECRETS)
+    private = load(lambda: held, shape=2)
+    assert private.bound and not shows(private)
+    assert not pickle.loads(pickle.dumps(private)).bound
+
+
+def test_expressions_have_no_value():
+    x.value = np.zeros(2)
+    expressions = [SECRET, SECRET + 1, SECRET.T, cp.sum(SECRET), cp.sum_squares(x - SECRET)]
+    assert [e.value for e in expressions] == [None] * 5
+
+
+def test_cvxpy_never_solves_with_private_values():
+    problem = cp.Problem(cp.Minimize(cp.sum_squares(x - SECRET)))
+    with pytest.raises(cp.error.ParameterError) as caught:
+        problem.solve()
+    assert not shows(told(caught.value)) and not shows(problem)
+
+
+def test_dcp_errors_show_no_values():
+    problem = cp.Problem(cp.Minimize(cp.sqrt(cp.norm(x - SECRET))))
+    with pytest.raises(cp.error.DCPError) as caught:
+        problem.get_problem_data(cp.CLARABEL)
+    assert "load" in str(caught.value)
+    assert not shows(told(caught.value))
+
+
+def test_cvxpy_rules_see_shape_and_sign_only():
+    assert SECRET.is_constant() and SECRET.is_affine() and SECRET.shape == (2,)
+    assert load([1.0], nonneg=True).is_nonneg() and load([-1.0], nonpos=True).is_nonpos()
+    assert not SECRET.is_nonneg() and not SECRET.is_nonpos()
+    assert cp.sum(cp.multiply(load([1.0, 2.0], nonneg=True), cp.square(x))).is_dpp()
+
+
+def test_value_cannot_be_set():
+    with pytest.raises(dp.PrivacyError, match=r"'load' takes no value.*plan\.run\(data="):
+        SECRET.value = np.ones(2)
+    SECRET.value = None
+    assert SECRET.value is None
+
+
+def test_repr_is_the_declaration():
+    assert repr(SECRET) == (
+        "Private(shape=(2,), name='load', adjacency=Within(radius=0.01, norm='entry'))"
+    )
+
+
+def test_spec_is_what_is_public():
+    spec = load([[1.0, 2.0], [3.0, 4.0]], nonneg=True).spec
+    assert spec == PrivateSpec("load", (2, 2), WITHIN, "nonneg")
+    assert spec.size == 4 and load([-1.0], nonpos=True).spec.sign == "nonpos"
+
+
+def test_later_changes_of_the_array_do_not_reach_the_object():
+    array = np.ones(2)
+    private = load(array)
+    array[:] = 7.0
+    assert unseal(source_of(private), private.spec).tolist() == [1, 1]
+
+
+def test_changes_of_the_fetched_array_do_not_reach_the_object():
+    private = load([1.0, 1.0])
+    with pytest.raises(ValueError, match="read-only"):
+        unseal(source_of(private), private.spec)[:] = 7.0
+    assert unseal(source_of(private), private.spec).tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("data", "flat"),
+    [
+        ([[1, 2], [3, 4]], [1, 3, 2, 4]),
+        (5, [5]),
+        (np.arange(6.0).reshape(1, 2, 3), [0, 3, 1, 4, 2, 5]),
+        (np.array([1, 2], dtype=np.int8), [1, 2]),
+    ],
+)
+def test_data_are_read_column_major(data, flat):
+    private = load(data)
+    values = unseal(source_of(private), private.spec)
+    assert values.dtype == np.float64 and values.tolist() == flat
+
+
+def test_functions_are_called_only_when_the_data_are_read():
+    calls = []
+
+    def fetch():
+        calls.append(1)
+        return [1.0, 2.0]
+
+    private = load(fetch, shape=2)
+    source = source_of(private)
+    assert calls == []
+    assert unseal(source, private.spec).tolist() == [1, 2]
+    assert calls == [1]
+
+
+def test_an_override_takes_the_place_of_the_data():
+    assert unseal(source_of(SECRET, [1, 2]), SECRET.spec).tolist() == [1, 2]
+    assert unseal(source_of(SECRET, lambda: [3, 4]), SECRET.spec).tolist() == [3, 4]
+    assert unseal(source_of(load(shape=1), np.zeros(1)), load(shape=1).spec).tolist() == [0]
+
+
+class Ragged:
+    """Not an array, and its text is a secret."""
+
+    def __float__(self):
+        raise ValueError(str(SECRETS))
+
+    def __repr__(self):
+        return str(SECRETS)
+
+
+WRONG = {
+    "shape": (SECRETS * 2, {}, r"shape \(4,\).*declared with shape \(2,\)"),
+    "matrix": ([SECRETS], {}, r"shape \(1, 2\).*bind an array of that shape"),
+    "scalar": (SECRETS[0], {}, r"shape \(\)"),
+    "NaN": ([SECRETS[0], np.nan], {}, "NaN or infinite.*clean the data"),
+    "None": ([SECRETS[0], None], {}, "NaN or infinite"),
+    "infinite": ([SECRETS[0], -np.inf], {}, "NaN or infinite"),
+    "sign": ([SECRETS[0], -1.0], {"nonneg": True}, "nonneg=True.*drop the attribute"),
+    "other sign": ([-1.0, SECRETS[0]], {"nonpos": True}, "nonpos=True.*drop the attribute"),
+    "text": (str(SECRETS[0]) + " W", {}, "not an array of real numbers.*Pass a numeric"),
+    "texts": ([f"{s} W" for s in SECRETS], {}, "not an array of real numbers"),
+    "bytes": (str(SECRETS).encode(), {}, "not an array of real numbers"),
+    "mapping": ({"a": SECRETS}, {}, "not an array of real numbers"),
+    "nested": ([SECRETS, SECRETS[:1]], {}, "not an array of real numbers"),
+    "complex": ([1j * SECRETS[0], 0], {}, "not an array of real numbers"),
+    "object": ([Ragged(), Ragged()], {}, "not an array of real numbers"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+@pytest.mark.parametrize("way", ["override", "function"])
+def test_wrong_data_are_refused_when_read(case, way):
+    data, attributes, message = WRONG[case]
+    private = load((lambda: data) if way == "function" else None, shape=2, **attributes)
+    source = source_of(private) if way == "function" else source_of(private, data)
+    with pytest.raises(dp.DataError, match=message) as caught:
+        unseal(source, private.spec)
+    assert "'load'" in str(caught.value)
+    assert not shows(str(caught.value)) and "31415" not in told(caught.value)
+    assert caught.value.__cause__ is None and caught.value.__context__ is None
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_data_are_refused_when_declared(case):
+    data, attributes, message = WRONG[case]
+    with pytest.raises(dp.DataError, match=message) as caught:
+        load(data, shape=2, **attributes)
+    assert "'load'" in str(caught.value) and "31415" not in told(caught.value)
+    assert caught.value.__cause__ is None and caught.value.__context__ is None
+
+
+@pytest.mark.parametrize("kind", [ValueError, KeyError, ZeroDivisionError, AssertionError])
+def test_the_message_of_a_failing_function_is_withheld(kind):
+    def fetch():
+        raise kind(f"line 3: {SECRETS}")
+
+    with pytest.raises(dp.DataError) as caught:
+        unseal(fetch, SECRET.spec)
+    text = str(caught.value)
+    assert "'load'" in text and kind.__name__ in text and "Call the function by itself" in text
+    assert "31415" not in told(caught.value)
+    assert caught.value.__cause__ is None and caught.value.__context__ is None
+
+
+DECLARED = {
+    "no shape": ((), {}, r"'load' has no shape.*shape=\(n,\)"),
+    "function without shape": ((lambda: [1.0],), {}, r"'load' has no shape.*shape=\(n,\)"),
+    "tuple": (((31415.92653, 1.0),), {}, r"'load' was given a tuple.*shape=\(\.\.\.\).*list or"),
+    "empty": (([],), {}, r"'load' has shape \(0,\).*nothing to protect"),
+    "empty shape": ((), {"shape": (3, 0)}, r"'load' has shape \(3, 0\).*nothing to protect"),
+    "shape of words": ((), {"shape": "many"}, r"'load' has shape='many'; write an int or a tuple"),
+    "shape list": ((), {"shape": [3]}, r"'load' has shape=<list of length 1>; write an int"),
+    "two signs": (([1.0],), {"nonneg": True, "nonpos": True}, "'load' cannot be nonneg and nonpos"),
+    "bare number": (([1.0],), {"adjacency": 0.1}, r"'load' has adjacency float.*dp\.Within\(0"),
+    "no adjacency": (([1.0],), {"adjacency": None}, r"'load' has adjacency NoneType.*dp\.Within"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", DECLARED)
+def test_unclear_declarations_are_refused(case):
+    args, kwargs, message = DECLARED[case]
+    with pytest.raises(dp.ModelError, match=message) as caught:
+        load(*args, **kwargs)
+    assert "31415" not in told(caught.value)
+
+
+def test_objects_without_a_name_are_called_unnamed():
+    with pytest.raises(dp.ModelError, match="'unnamed'"):
+        dp.Private(adjacency=WITHIN)
+
+
+def test_shapes_are_taken_as_numbers_or_tuples():
+    assert [load(shape=s).shape for s in (3, (2, 3), ())] == [(3,), (2, 3), ()]
+
+
+@pytest.mark.parametrize("radius", [0, -1.0, math.nan, math.inf, "0.1", None, [1.0]], ids=str)
+def test_radius_is_a_positive_number(radius):
+    with pytest.raises(dp.ModelError, match=r"radius.*positive finite.*dp\.Within\(0\.01\)"):
+        dp.Within(radius)
+
+
+@pytest.mark.parametrize("norm", [0, 3, "l1", None, -math.inf, math.nan, "inf"], ids=str)
+def test_norm_is_one_of_four(norm):
+    with pytest.raises(dp.ModelError, match=r"norm=.*is unknown.*'entry' \(one entry\), 1, 2 or"):
+        dp.Within(1.0, norm)
+
+
+@pytest.mark.parametrize(
+    ("norm", "text"),
+    [
+        ("entry", "one entry changes by at most 0.5"),
+        (1, "the difference has l1 norm at most 0.5"),
+        (2.0, "the difference has l2 norm at most 0.5"),
+        (np.inf, "the difference has linf norm at most 0.5"),
+    ],
+)
+def test_adjacency_in_words(norm, text):
+    assert str(dp.Within(np.float32(0.5), norm)) == text
+
+
+class Quoting:
+    """Conversion fails with a message that quotes the data."""
+
+    shape = (2,)
+
+    def __array__(self, dtype=None, copy=None):
+        raise RuntimeError(str(SECRETS))
+
+
+@pytest.mark.parametrize("data", [Quoting(), [10**400, 0]], ids=["quoting", "too large"])
+def test_any_failing_conversion_is_withheld(data):
+    private = load(shape=2)
+    with pytest.raises(dp.DataError) as caught:
+        unseal(source_of(private, data), private.spec)
+    assert "31415" not in told(caught.value)
+
+
+def test_complex_arrays_are_refused():
+    with pytest.raises(dp.DataError):
+        load(np.array([1j, 2.0]))
+
+
+def test_nested_lists_of_unequal_length_are_refused():
+    with pytest.raises(dp.DataError, match="'load'"):
+        load([SECRETS, SECRETS[:1]])
+
+
+@pytest.mark.parametrize("shape", [2.7, -2, "3", (True, 2)], ids=str)
+def test_shapes_are_positive_integers(shape):
+    with pytest.raises(dp.ModelError, match="'load'"):
+        load(shape=shape)
+
+
+def test_masked_arrays_are_refused():
+    with pytest.raises(dp.DataError):
+        load(np.ma.array([1.0, 2.0], mask=[False, True]))
+
+
+def test_an_enormous_radius_is_refused():
+    with pytest.raises(dp.ModelError):
+        dp.Within(10**400)
+
+
+def test_cvxpy_cannot_store_a_value():
+    private = load(shape=2)
+    try:
+        private.save_value(np.array(SECRETS))
+    except dp.PrivacyError:
+        return
+    assert not shows(private)
+
+
+def rows(data=None, *, bound=1.0, norm=2, change="replace", clip=False, records="record", **kwargs):
+    adjacency = dp.Rows(bound, norm, change, clip, records)
+    return dp.Private(data, adjacency=adjacency, name="load", **kwargs)
+
+
+def stored(private):
+    return private.spec.shaped(unseal(source_of(private), private.spec))
+
+
+LENGTHS = pytest.mark.parametrize("norm", [1, 2, math.inf], ids=str)
+
+
+@LENGTHS
+def test_rows_within_the_bound_are_kept_bit_for_bit(norm):
+    data = np.random.default_rng(1).normal(size=(500, 3))
+    data *= (3.7 / np.linalg.norm(data, norm, axis=1))[:, None]  # at the bound, up to rounding
+    data[::7] = 0.0
+    data[::11] *= 1e-290
+    assert np.array_equal(stored(rows(data, bound=3.7, norm=norm)), data)
+    assert np.array_equal(stored(rows(data, bound=3.7, norm=norm, clip=True)), data)
+
+
+@LENGTHS
+@pytest.mark.parametrize("size", [1.001, 3.0, 1e150, 1e300])
+def test_clipping_scales_long_rows_to_the_bound_and_keeps_their_direction(norm, size):
+    rng = np.random.default_rng(2)
+    data = rng.normal(size=(40, 5))
+    data /= np.linalg.norm(data, norm, axis=1)[:, None]
+    data *= np.where(np.arange(40) % 2, 0.9, size)[:, None]
+    found = stored(rows(data, norm=norm, clip=True))
+    assert np.array_equal(found[1::2], data[1::2])
+    assert np.linalg.norm(found[::2], norm, axis=1) == pytest.approx(np.ones(20), rel=1e-14)
+    assert found[::2] * size == pytest.approx(data[::2], rel=1e-12)
+
+
+@LENGTHS
+@pytest.mark.parametrize("bound", [1e-300, 1e-3, 1.0, 1e10, 1e300])
+@pytest.mark.parametrize("entry", [5e-324, 1e-300, 1.0, 1e300, 1.7e308])
+def test_rows_of_extreme_magnitude_are_clipped_without_overflow(norm, bound, entry):
+    found = stored(rows([[entry, -entry], [0.0, 0.0]], bound=bound, norm=norm, clip=True))
+    assert np.isfinite(found).all() and not found[1].any()
+    assert found[0, 0] == -found[0, 1] > 0
+    stretch = {1: 2.0, 2: math.sqrt(2), math.inf: 1.0}[norm]
+    assert found[0, 0] == pytest.approx(min(entry, bound / stretch), rel=1e-12)
+
+
+@LENGTHS
+@pytest.mark.parametrize("data", [[31415.92653, 0.1], [[31415.92653, 2.0], [0.0, 0.1]]], ids=str)
+@pytest.mark.parametrize("way", ["declared", "override", "function"])
+def test_long_rows_are_refused_without_saying_how_long_or_how_many(norm, data, way):
+    shape = np.shape(data)
+    with pytest.raises(dp.DataError) as caught:
+        if way == "declared":
+            rows(data, norm=norm)
+        elif way == "override":
+            unseal(source_of(rows(shape=shape, norm=norm), data), rows(shape=shape, norm=norm).spec)
+        else:
+            stored(rows(lambda: data, shape=shape, norm=norm))
+    several = [[2.0] * 2] * 2 if len(shape) == 2 else [2.0] * 2
+    with pytest.raises(dp.DataError) as other:
+        rows(several, norm=norm)
+    text = str(caught.value)
+    assert text == str(other.value)  # one long row or all of them, far off or not
+    assert "'load'" in text and "declared bound 1" in text and "clip=True" in text
+    assert "31415" not in told(caught.value)
+    assert caught.value.__cause__ is None and caught.value.__context__ is None
+
+
+@pytest.mark.parametrize("clip", [False, True])
+def test_entries_of_a_vector_are_rows(clip):
+    assert stored(rows([0.5, -1.0, 0.0], clip=clip)).tolist() == [0.5, -1.0, 0.0]
+    assert stored(rows([2.0, -3.0, 0.25], clip=True)).tolist() == [1.0, -1.0, 0.25]
+    with pytest.raises(dp.DataError, match="exceeds the declared bound"):
+        rows([0.5, -1.5])
+
+
+def test_rows_of_a_matrix_are_not_its_columns():
+    data = [[0.8, 0.6], [0.8, 0.6], [0.8, 0.6]]
+    assert stored(rows(data)).tolist() == data
+    with pytest.raises(dp.DataError):
+        rows(np.transpose(data))
+    assert unseal(source_of(rows(data)), rows(data).spec).tolist() == [0.8] * 3 + [0.6] * 3
+
+
+def test_rows_keep_the_checks_of_values():
+    for data, message in [
+        ([[np.nan, 0]], "NaN"),
+        ([[0.1], [0.1]], "shape"),
+        ([[-0.1, 0]], "nonneg"),
+    ]:
+        with pytest.raises(dp.DataError, match=message):
+            rows(data, shape=(1, 2), nonneg=True, clip=True)
+
+
+def test_clipping_keeps_signs():
+    assert stored(rows([[3.0, 4.0]], nonneg=True, clip=True))[0] == pytest.approx([0.6, 0.8])
+
+
+@pytest.mark.parametrize("shape", [(), (2, 2, 2)], ids=str)
+def test_only_vectors_and_matrices_have_rows(shape):
+    with pytest.raises(dp.ModelError, match=r"'load' has shape .* and no rows: dp\.Rows needs"):
+        rows(shape=shape)
+
+
+BAD_ROWS = {
+    "zero": ({"bound": 0}, r"bound=0\).*positive finite number"),
+    "negative": ({"bound": -1.0}, "bound=-1"),
+    "NaN": ({"bound": math.nan}, "bound=nan"),
+    "infinite": ({"bound": math.inf}, "bound=inf"),
+    "enormous": ({"bound": 10**400}, "positive finite"),
+    "text": ({"bound": "1"}, "bound='1'"),
+    "flag": ({"bound": True}, "bound=True"),
+    "entry": ({"norm": "entry"}, "norm='entry'.*1, 2 or numpy.inf"),
+    "third norm": ({"norm": 3}, "norm=3"),
+    "no norm": ({"norm": None}, "norm=None"),
+    "norm flag": ({"norm": True}, "norm=True"),
+    "norm NaN": ({"norm": math.nan}, "norm=nan"),
+    "norm list": ({"norm": [2]}, "norm="),
+    "norm array": ({"norm": np.array([1, 2])}, "norm="),
+    "change": ({"change": "add"}, "change='add'.*'replace' or 'add or remove'"),
+    "no change": ({"change": None}, "change=None"),
+    "clip": ({"clip": 1}, "clip= as True or False"),
+    "clip text": ({"clip": "no"}, "clip= as True or False"),
+    "records": ({"records": 3}, "records= as text"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_ROWS)
+def test_rows_that_bound_nothing_are_refused(case):
+    arguments, message = BAD_ROWS[case]
+    with pytest.raises(dp.ModelError, match=message):
+        dp.Rows(**{"bound": 1.0, **arguments})
+
+
+@pytest.mark.parametrize(
+    ("adjacency", "text"),
+    [
+        (dp.Rows(0.5), "one record (a row of l2 norm at most 0.5) is replaced"),
+        (dp.Rows(1, 2.0), "one record (a row of l2 norm at most 1) is replaced"),
+        (
+            dp.Rows(2.0, 1, "add or remove", records="patient"),
+            "one patient (a row of l1 norm at most 2) is added or removed",
+        ),
+        (
+            dp.Rows(1.0, np.inf, clip=True),
+            "one record (a row of linf norm at most 1) is replaced",
+        ),
+    ],
+)
+def test_rows_in_words(adjacency, text):
+    assert str(adjacency) == text
+
+
+def test_rows_show_their_declaration_and_no_data():
+    private = rows(0.01 * np.array([SECRETS]) / SECRETS[0], records="patient")
+    assert repr(private.adjacency) == (
+        "Rows(bound=1.0, norm=2, change='replace', clip=False, records='patient')"
+    )
+    assert repr(private) == (f"Private(shape=(1, 2), name='load', adjacency={private.adjacency!r})")
+    assert not contains(private, stored(private))
+
+
+def test_neighbouring_rows_differ_in_one_row_that_is_absent_in_one_of_them_if_added():
+    replaced, added = dp.Rows(1.0), dp.Rows(1.0, change="add or remove")
+    assert (replaced.radius, added.radius) == (2.0, 1.0)
+    none, one, other, two = (np.zeros((3, 2)) for _ in range(4))
+    one[1], other[1] = [0.6, -0.8], [-0.6, 0.8]
+    two[:2] = 0.1
+    assert replaced.allows(one, other) and not added.allows(one, other)
+    assert added.allows(one, none) and added.allows(none, one)
+    assert replaced.allows(one, one) and added.allows(one, one)
+    assert not replaced.allows(none, two) and not added.allows(none, two)
+    assert replaced.allows(np.zeros(2), np.array([0.0, 1.0]))
+    assert not replaced.allows(np.zeros(2), np.ones(2))
+
+
+@LENGTHS
+@pytest.mark.parametrize("p", [1, 2])
+def test_stretch_is_the_largest_norm_of_a_unit_row(norm, p):
+    corners = {1: np.eye(4)[:1], 2: np.ones((1, 4)) / 2, math.inf: np.ones((1, 4))}
+    largest = max(np.linalg.norm(row, p) for row in [*np.eye(4), *corners[norm]])
+    assert float(dp.Rows(1.0, norm).stretch(p, 4)) == pytest.approx(largest)

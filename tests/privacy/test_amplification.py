@@ -1,0 +1,773 @@
+"""Amplification by iteration: the formulas, the lemmas, and exact losses on quadratic problems.
+
+With quadratic f and g the final iterate is Gaussian with the same covariance for neighbouring
+inputs, so its loss is computed here without any theorem: from plain matrices of one iteration,
+written from the paper's update equations.
+"""
+
+import itertools
+import math
+from dataclasses import replace
+
+import mpmath as mp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.integrate import quad
+from scipy.special import logsumexp
+
+import dpcvx as dp
+from dpcvx.privacy.accounting import Composition
+from dpcvx.privacy.amplification import (
+    Mixture,
+    TwoBlock,
+    amplified,
+    concentrated_epsilon,
+    convex_zcdp,
+    corollary_6_2,
+    corollary_7_3,
+    local_zcdp,
+    permuted,
+    profile,
+    refusal,
+    sampled,
+    step_interval,
+    stopped,
+    strongly_convex_zcdp,
+)
+
+seeds = st.integers(0, 2**32 - 1)
+random_instances = settings(deadline=None, max_examples=150, derandomize=True)
+
+
+def loguniform(rng, low, high):
+    return float(10 ** rng.uniform(low, high))
+
+
+def quadratic(rng, n, low, high):
+    """A symmetric matrix with eigenvalues from low to high, often at the ends."""
+    Q = np.linalg.qr(rng.standard_normal((n, n)))[0]
+    ends = [rng.uniform(low, high, n), rng.choice([low, high], n), np.full(n, low)]
+    return (Q * ends[rng.integers(3)]) @ Q.T
+
+
+class Instance:
+    """A random problem: matrices, Hessians for each iteration, and its certified constants."""
+
+    def __init__(self, seed, strong, iterations=1):
+        rng = np.random.default_rng(seed)
+        n = int(rng.integers(1, 4))
+        m = int(rng.integers(1, n + 1))
+        D = rng.standard_normal((m, n - m))
+        self.reduced = bool(rng.random() < 0.5)
+        self.A = np.hstack([np.eye(m), D]) if self.reduced else rng.standard_normal((m, n))
+        k = int(rng.integers(1, 4))
+        self.B = rng.standard_normal((m, k)) * loguniform(rng, -2, 1)
+        if rng.random() < 0.4:
+            self.B, k = -np.eye(m), m
+        nu, self.beta = loguniform(rng, -1, 1), loguniform(rng, -2, 2)
+        mu = nu * rng.choice([1, rng.uniform(0.05, 1)]) if strong else 0.0
+        mu_g = loguniform(rng, -2, 2) if strong else 0.0
+        if strong:
+            low, high = step_interval(nu, mu, mu_g, self.beta, np.linalg.norm(self.A.T @ self.B, 2))
+            self.eta = low + (high - low) * rng.uniform(0.01, 0.99)
+        else:
+            self.eta = rng.choice([1, 2, rng.uniform(0.01, 2)]) / nu
+        self.G = quadratic(rng, k, mu_g, mu_g * rng.choice([1, 30]) if strong else 1.0)
+        self.H = [quadratic(rng, n, mu, nu) for _ in range(iterations)]
+        if rng.random() < 0.5:
+            self.H = [self.H[0]] * iterations
+        self.n, self.m, self.rng = n, m, rng
+        self.block = TwoBlock.of(
+            self.A, self.B, nu=nu, beta=self.beta, eta=self.eta, mu=mu, mu_g=mu_g
+        )
+
+    def step(self, x, lam, gradient, y_of=None):
+        """One iteration from the paper's equations (5) to (7) with c = 0 and no noise."""
+        A, B, beta, eta = self.A, self.B, self.beta, self.eta
+        if y_of is None:
+            y = np.linalg.lstsq(self.G + beta * B.T @ B, B.T @ (lam - beta * A @ x))[0]
+        else:
+            y = y_of(lam - beta * A @ x)
+        after = lam - beta * (A @ x + B @ y)
+        right = x - eta * (gradient(x) + A.T @ (beta * B @ y - after))
+        return np.linalg.solve(np.eye(self.n) + eta * beta * A.T @ A, right), after
+
+    def norm2(self, x, lam, R=1.0):
+        return R * x @ x + self.eta / self.beta * np.sum((lam - self.beta * self.A @ x) ** 2)
+
+    def matrices(self):
+        """One iteration as a matrix on (x, lambda / beta - A x), for each Hessian."""
+        start = np.eye(self.n + self.m)
+        x, w = start[: self.n], start[self.n :]
+        found = []
+        for H in self.H:
+            after = self.step(x, self.beta * (w + self.A @ x), lambda z, H=H: H @ z)
+            found.append(np.vstack([after[0], after[1] / self.beta - self.A @ after[0]]))
+        return found
+
+    def loss(self, uses):
+        """Exact loss of the final iterate for Delta = sigma = 1, worst direction of the change.
+
+        The smallest noise that explains the shift, squared and halved.
+        """
+        A, n = self.A, self.n
+        shift = np.vstack([np.eye(n), -A])
+        own = self.eta * np.linalg.inv(np.eye(n) + self.eta * self.beta * A.T @ A)
+        mean, noise = np.zeros((n + self.m, n)), np.zeros((n + self.m, 0))
+        for t, M in enumerate(self.matrices()):
+            mean, noise = M @ mean, np.hstack([M @ noise, shift])
+            if t in uses:
+                mean = mean + shift @ own
+        explained = np.linalg.lstsq(noise, mean, rcond=1e-13)[0]
+        assert np.abs(noise @ explained - mean).max() <= 1e-8 * np.abs(mean).max()
+        return np.linalg.norm(explained, 2) ** 2 / 2
+
+
+def flat(iterations):
+    """One row of A and f = 0: in the second coordinate, x adds up noises and shifts."""
+    instance = Instance(0, strong=False)
+    instance.n, instance.m, instance.A, instance.B = 2, 1, np.array([[1.0, 0.0]]), -np.eye(1)
+    instance.G, instance.H = np.eye(1), [np.zeros((2, 2))] * iterations
+    instance.eta, instance.beta = 1.0, 1e4
+    instance.block = TwoBlock.of(instance.A, instance.B, nu=1.0, beta=1e4, eta=1.0)
+    return instance
+
+
+# Exact losses -------------------------------------------------------------------------------
+
+
+@random_instances
+@given(seeds, st.integers(0, 40))
+def test_the_convex_bound_is_above_the_exact_loss(seed, after):
+    instance = Instance(seed, strong=False, iterations=after + 1)
+    exact = instance.loss({0}) / (1 + 1e-7)
+    assert exact <= convex_zcdp(instance.block, 1.0, 1.0, after)
+    assert exact <= local_zcdp(instance.block, 1.0, 1.0)
+    if instance.reduced and after > 1:
+        assert exact <= corollary_6_2(instance.block, 1.0, 1.0, after)
+
+
+@random_instances
+@given(seeds, st.integers(0, 40))
+def test_the_strongly_convex_bound_is_above_the_exact_loss(seed, after):
+    instance = Instance(seed, strong=True, iterations=after + 1)
+    exact = instance.loss({0}) / (1 + 1e-7)
+    assert exact <= strongly_convex_zcdp(instance.block, 1.0, 1.0, after)
+    assert exact <= convex_zcdp(instance.block, 1.0, 1.0, after)
+    assert exact <= amplified(instance.block, 1.0, 1.0, after).rho
+
+
+@random_instances
+@given(seeds, st.booleans(), st.integers(1, 5), st.integers(1, 20))
+def test_profiles_are_above_the_exact_loss_at_every_position(seed, strong, users, iterations):
+    instance = Instance(seed, strong, iterations)
+    found = profile(instance.block, 1.0, 1.0, users=users, iterations=iterations)
+    for i in range(users):
+        exact = instance.loss(set(range(i, iterations, users)))
+        assert exact / (1 + 1e-7) <= found.rho[i] <= found.local[i]
+
+
+def gaussian_delta(epsilon, rho):
+    mu = math.sqrt(2 * rho)
+    above, below = mp.ncdf(mu / 2 - epsilon / mu), mp.ncdf(-mu / 2 - epsilon / mu)
+    return float(above - mp.exp(epsilon) * below)
+
+
+@settings(random_instances, max_examples=40)
+@given(seeds, st.booleans(), st.integers(1, 5), st.integers(1, 3), st.floats(0.01, 3))
+def test_permutations_lose_at_most_the_mean_profile(seed, strong, users, passes, epsilon):
+    instance = Instance(seed, strong, users * passes)
+    found = permuted(instance.block, 1.0, 0.7, users=users, iterations=users * passes)
+    exact = [instance.loss(set(range(i, users * passes, users))) / 0.7**2 for i in range(users)]
+    mean = math.fsum(gaussian_delta(epsilon, rho) for rho in exact if rho > 0) / users
+    assert mean <= found.delta(epsilon) * (1 + 1e-6)
+
+
+# How far from tight: within two and four on these instances
+
+
+@pytest.mark.parametrize("after", [1, 3, 11, 60, 201])
+def test_a_quarter_of_the_convex_constant_is_violated(after):
+    instance = flat(after + 1)
+    exact = instance.loss({0})
+    assert exact == pytest.approx(1 / (2 * (after + 1)), rel=1e-6)
+    bound = convex_zcdp(instance.block, 1.0, 1.0, after)
+    assert 0.45 * bound < exact < 0.51 * bound
+    assert bound / 4 < exact
+
+
+def strong_scalar(iterations):
+    instance = flat(iterations)
+    instance.n, instance.A, instance.beta = 1, np.eye(1), 200.0
+    instance.G, low, high = np.eye(1), *step_interval(1.0, 1.0, 1.0, 200.0, 1.0)
+    instance.eta = low + 0.9 * (high - low)
+    instance.H = [np.eye(1)] * iterations
+    arguments = {"nu": 1.0, "mu": 1.0, "mu_g": 1.0, "beta": 200.0, "eta": instance.eta}
+    instance.block = TwoBlock.of(np.eye(1), -np.eye(1), **arguments)
+    return instance
+
+
+@pytest.mark.parametrize("after", [1, 11, 61])
+def test_a_quarter_of_the_strongly_convex_constant_is_violated(after):
+    instance = strong_scalar(after + 1)
+    exact, bound = instance.loss({0}), strongly_convex_zcdp(instance.block, 1.0, 1.0, after)
+    assert bound / 4 < exact < bound
+
+
+def test_losing_a_factor_in_the_bound_is_noticed_by_random_instances():
+    ratios = []
+    for seed in range(300):
+        instance = Instance(seed, strong=False, iterations=4)
+        ratios.append(instance.loss({0}) / convex_zcdp(instance.block, 1.0, 1.0, 3))
+    assert 0.25 < max(ratios) < 1
+
+
+def test_uses_amplified_to_the_end_do_not_add_up():
+    users, passes = 3, 20
+    instance = flat(users * passes)
+    exact = instance.loss(set(range(0, users * passes, users)))
+    assert exact == pytest.approx(passes / (2 * users), rel=1e-6)
+    # With the exact loss of each use in place of a bound:
+    each = [flat(users * passes - t).loss({0}) for t in range(0, users * passes, users)]
+    assert sum(each) == pytest.approx(0.6, abs=0.01) and sum(each) < 0.2 * exact
+    bound = profile(instance.block, 1.0, 1.0, users=users, iterations=users * passes)
+    assert exact <= bound.rho[0]
+
+
+# Lemmas -------------------------------------------------------------------------------------
+
+
+def nonlinear(instance, strong):
+    """A gradient and a y-step of which no quadratic is behind."""
+    block, rng = instance.block, instance.rng
+    a = rng.standard_normal(instance.n)
+    a /= np.linalg.norm(a)
+    slope = block.nu - block.mu
+    instance.B = -np.eye(instance.m)
+    norm = np.linalg.norm(instance.A.T @ instance.B, 2)
+    mu_g = block.mu_g if strong else 0.0
+    threshold = loguniform(rng, -2, 1)
+
+    def gradient(x):  # mu/2 |x|^2 + (nu - mu) huber(<a, x>)
+        return block.mu * x + slope * np.clip(a @ x, -1, 1) * a
+
+    def y_of(v):  # g = threshold |y|_1 + mu_g/2 |y|^2, B = -I
+        return -np.sign(v) * np.maximum(np.abs(v) - threshold, 0) / (mu_g + instance.beta)
+
+    instance.block = replace(block, AB_norm=norm)
+    if strong:
+        low, high = step_interval(block.nu, block.mu, mu_g, instance.beta, norm)
+        instance.eta = low + (high - low) * rng.uniform(0.01, 0.99)
+        instance.block = replace(instance.block, eta=instance.eta)
+    return gradient, y_of
+
+
+def two_runs(seed, strong, linear):
+    instance = Instance(seed, strong)
+    gradient, y_of = (lambda x: instance.H[0] @ x), None
+    if not linear:
+        gradient, y_of = nonlinear(instance, strong)
+    rng = instance.rng
+    scale = loguniform(rng, -1, 1)
+    pairs = [
+        (scale * rng.standard_normal(instance.n), scale * instance.beta * rng.standard_normal(m))
+        for m in (instance.m, instance.m)
+    ]
+    before = [u - v for u, v in zip(*pairs, strict=True)]
+    after = [
+        u - v for u, v in zip(*(instance.step(*p, gradient, y_of) for p in pairs), strict=True)
+    ]
+    return instance, before, after
+
+
+@random_instances
+@given(seeds, st.booleans())
+def test_iterations_do_not_expand_up_to_two_over_nu(seed, linear):
+    instance, before, after = two_runs(seed, strong=False, linear=linear)
+    assert instance.eta <= 2 / instance.block.nu
+    assert instance.norm2(*after) <= instance.norm2(*before) * (1 + 1e-9)
+
+
+@random_instances
+@given(seeds, st.booleans())
+def test_iterations_contract_in_the_strongly_convex_case(seed, linear):
+    instance, before, after = two_runs(seed, strong=True, linear=linear)
+    R, L = instance.block.R, instance.block.contraction
+    assert instance.norm2(*after, R) <= L * instance.norm2(*before, R) * (1 + 1e-9)
+
+
+def test_iterations_can_expand_beyond_two_over_nu():
+    instance = flat(1)
+    instance.eta, instance.H = 2.1, [np.eye(2)]
+    after = instance.step(np.array([0.0, 1.0]), np.zeros(1), lambda x: x)
+    assert instance.norm2(*after) > 1.2
+    with pytest.raises(dp.PrivacyError, match=r"above 2 / nu = 2.*Choose a smaller eta"):
+        convex_zcdp(replace(instance.block, eta=2.1), 1.0, 1.0, 10)
+    assert amplified(replace(instance.block, eta=2.1), 1.0, 1.0, 10).rule == "local"
+
+
+# Constants ----------------------------------------------------------------------------------
+
+TABLE_1 = [
+    (0.25, 0.9, 1.753, 0.9474),
+    (0.09, 0.5, 4.811, 0.9149),
+    (0.0225, 0.3, 20.00, 0.8571),
+    (0.01, 0.15, 43.30, 0.7992),
+]
+
+
+def table_1(mu, beta):
+    low, high = step_interval(2 * mu, 2 * mu, 0.2, beta, 1.0)
+    nu = 2 * mu
+    return TwoBlock(nu=nu, mu=nu, mu_g=0.2, beta=beta, eta=(low + high) / 2, AB_norm=1.0)
+
+
+@pytest.mark.parametrize(("mu", "beta", "eta", "contraction"), TABLE_1)
+def test_table_1_with_its_erratum(mu, beta, eta, contraction):
+    block = table_1(mu, beta)
+    assert block.eta == pytest.approx(eta, rel=2.5e-4)
+    assert block.contraction == pytest.approx(contraction, abs=5e-5)
+
+
+def test_the_first_eta_of_table_1_is_divided_by_beta():
+    block = table_1(0.25, 0.9)
+    assert block.eta == pytest.approx(1.7530864, rel=1e-7)
+    assert block.eta / block.beta == pytest.approx(1.948, abs=5e-4)
+    assert block.contraction == pytest.approx(18 / 19)
+
+
+# By hand for Table 1's third row with A = B = I: eta = 20, h = 6, d = 20/9, R = 19/90, P = 8/9,
+# S = 200/3, Q = 700/9, L = 6/7, 1 - eta mu = 1/10. Local 200 / (1 + 6)^2 if A is known to be
+# square; the trace of c(q, R) is 9/190 + 101/600 and its determinant 3/380; c(1, 1) has trace 4/3
+# and determinant 1/6. In both cases the maximum of (R + s) / (1 + s)^2 is at its lower end s = 6 in
+# the square case, and at s = 1 - 2R, where it is 1 / (4 (1 - R)), otherwise.
+def test_golden_values():
+    block = table_1(0.0225, 0.3)
+    assert (block.d, block.R, block.P) == pytest.approx((20 / 9, 19 / 90, 8 / 9))
+    assert (block.S, block.Q) == pytest.approx((200 / 3, 700 / 9))
+    with mp.workdps(40):
+
+        def larger(trace, determinant):
+            return (trace + mp.sqrt(trace**2 - 4 * determinant)) / 2
+
+        weak = larger(mp.mpf(4) / 3, mp.mpf(1) / 6)
+        strong = larger(mp.mpf(9) / 190 + mp.mpf(101) / 600, mp.mpf(3) / 380)
+        start = {False: 90 / mp.mpf(284), True: (mp.mpf(19) / 90 + 6) / 49}
+        L = mp.mpf(6) / 7
+        sums = {after: sum(L ** (-2 * j) for j in range((after + 1) // 2)) for after in (7, 8)}
+        for square in (False, True):
+            some = replace(block, square=square)
+            local = 200 / mp.mpf(49 if square else 1)
+            assert local_zcdp(some, 0.5, 0.5) == pytest.approx(float(local), rel=1e-10)
+            for after in (7, 8):
+                convex = 200 * weak / 4 / (7 if square else 1)
+                assert convex_zcdp(some, 0.5, 0.5, after) == pytest.approx(float(convex), rel=1e-10)
+                first = L if after == 8 else 1
+                expected = 200 * start[square] * strong * first / sums[after]
+                found = strongly_convex_zcdp(some, 0.5, 0.5, after)
+                assert found == pytest.approx(float(expected), rel=1e-10)
+                assert found >= float(expected)
+    assert local_zcdp(block, 0.1, 0.7) == pytest.approx(20**2 * 0.01 / (2 * 0.49))
+    assert corollary_6_2(block, 0.1, 0.7, 9) == pytest.approx(2 * 7 / 4 * 400 * 0.01 / (2 * 0.49))
+    printed = 180 / 19 * (19 / 90 + 6) * (6 / 7) ** 7 / 4 * 400 * 0.01 / (2 * 0.49)
+    assert corollary_7_3(block, 0.1, 0.7, 9) == pytest.approx(printed)
+
+
+@random_instances
+@given(seeds)
+def test_the_constants_are_the_least_with_which_the_inequalities_hold(seed):
+    rng = np.random.default_rng(seed)
+    h, q, R = loguniform(rng, -3, 3), rng.uniform(0, 1), rng.uniform(0.1, 2)
+    angle = np.linspace(0, np.pi / 2, 20001)
+    x, b = np.cos(angle), np.sin(angle)
+    ratio = ((b**2 + q**2 * (x + b) ** 2) / (R * x**2 + h * b**2)).max()
+    from dpcvx.privacy.amplification import _pair, _start
+
+    block = TwoBlock(nu=1.0, beta=h, eta=1.0, A_norm=3.0)
+    assert ratio <= _pair(block, q, R) * (1 + 1e-12) <= ratio * (1 + 1e-4)
+    if q == R == 1:
+        assert _pair(block, 1, 1) <= max(2, 3 / h)
+    for some in (block, replace(block, square=True)):
+        s = np.append(0.0 if not some.square else h, np.geomspace(min(1e-3, h), 9 * h, 20001))
+        s = s[s >= (h if some.square else 0)]
+        largest = ((R + s) / (1 + s) ** 2).max()
+        assert largest <= _start(some, R) * (1 + 1e-12) <= largest * (1 + 1e-3)
+
+
+@random_instances
+@given(seeds, st.integers(1, 100))
+def test_sharper_than_the_paper_and_than_its_corrected_figure(seed, pairs):
+    instance = Instance(seed, strong=True)
+    block = replace(instance.block, A_least=1.0, A_norm=1 + instance.rng.exponential())
+    assert convex_zcdp(block, 1.0, 1.0, 2 * pairs) <= corollary_6_2(block, 1.0, 1.0, 2 * pairs)
+    if refusal(block) is None:
+        L = block.contraction
+        missing = pairs * (1 - L**2) / (1 - L ** (2 * pairs))
+        assert missing >= 1 - 1e-9
+        printed = corollary_7_3(block, 1.0, 1.0, 2 * pairs)
+        found = strongly_convex_zcdp(block, 1.0, 1.0, 2 * pairs)
+        assert found <= max(printed * missing, 1e-280) * (1 + 1e-9)
+
+
+def test_what_theorem_7_2_lacks():
+    L = table_1(0.25, 0.9).contraction
+    assert 500 * (1 - L**2) / (1 - L**1000) == pytest.approx(51.25, abs=0.01)
+    # Theorem 5.2 with the square in place of the contraction, on x <- x / 2 + N(0, 1) twice.
+    exact, one = (1 / 4) ** 2 / (2 * (1 + 1 / 4)), (1 / 2) ** 2 / 2
+    assert one * (1 / 4) ** (2 - 1) / 2 == 1 / 64 < exact == 1 / 40
+    assert exact <= one * (1 / 2) ** (2 - 1) / 2
+    assert exact == pytest.approx(one / (1 + 4))
+
+
+@random_instances
+@given(seeds, st.booleans(), st.integers(0, 60))
+def test_bounds_fall_with_the_iterations_after_a_user(seed, strong, after):
+    block = Instance(seed, strong).block
+    now, later = (amplified(block, 1.0, 1.0, after + k) for k in (0, 1))
+    assert 0 < later.rho <= now.rho * (1 + 1e-12) <= now.local * (1 + 1e-12)
+    bounds = {"local": local_zcdp(block, 1.0, 1.0), "convex": convex_zcdp(block, 1.0, 1.0, after)}
+    if strong:
+        bounds["strongly convex"] = strongly_convex_zcdp(block, 1.0, 1.0, after)
+    assert now.rho == min(bounds.values()) == bounds[now.rule]
+    assert now.after == after and now.local == bounds["local"]
+
+
+def test_each_rule_wins_somewhere():
+    block = table_1(0.25, 0.9)
+    assert [amplified(block, 1.0, 1.0, k).rule for k in (0, 60)] == ["local", "strongly convex"]
+    assert convex_zcdp(block, 1.0, 1.0, 0) == math.inf
+    assert amplified(replace(block, mu=0.0), 1.0, 1.0, 1000).rule == "convex"
+    assert amplified(block, 0.0, 1.0, 5).rho == 0
+    far = strongly_convex_zcdp(block, 1.0, 1.0, 10**6)
+    assert 0 < far < 1e-250
+
+
+def test_small_penalties_are_noisy_gradient_descent_and_gain_nothing_here():
+    # x alone has the loss 1 / (k + 1) of noisy gradient descent with f = 0; the bound, which is
+    # about x and the multipliers, grows like 1 / beta, and the local one takes its place.
+    instance = flat(11)
+    instance.beta, instance.B = 1e-9, np.zeros((1, 1))
+    for M in instance.matrices():
+        assert M[:2, :2] == pytest.approx(np.eye(2), abs=1e-8)
+        assert M[:2, 2:] == pytest.approx(0, abs=1e-8)
+    mean, noise = np.eye(2), np.hstack([np.eye(2)] * 11)
+    assert np.linalg.norm(np.linalg.pinv(noise) @ mean, 2) ** 2 == pytest.approx(1 / 11)
+    # In the row of A the multipliers reveal the sum of all iterates: shifts (1, 10) under noises
+    # (1, k), k = 0..10, cost 0.3182 instead of 1 / 11.
+    pairs = np.vstack([np.ones(11), np.arange(11)])
+    seen = np.linalg.norm(np.linalg.pinv(pairs) @ np.array([1.0, 10.0])) ** 2
+    assert seen == pytest.approx(7 / 22)
+    assert 2 * instance.loss({0}) == pytest.approx(7 / 22, rel=1e-5)
+    for beta in (1e-3, 1e-9):
+        block = replace(instance.block, beta=beta)
+        assert convex_zcdp(block, 1.0, 1.0, 10) == pytest.approx(0.2 / beta, rel=1e-2)
+        assert amplified(block, 1.0, 1.0, 10).rule == "local"
+
+
+# The interval -------------------------------------------------------------------------------
+
+
+def test_the_interval_of_equation_23():
+    low, high = step_interval(1.0, 1.0, 0.2, 0.1, 1.0)
+    assert (low, high) == pytest.approx((4 / (2 + math.sqrt(12)), 1))
+    assert step_interval(1.0, 1.0, 0.1, 1.0, 1.0) == pytest.approx((0.8, 1))
+    assert step_interval(1.0, 1.0, 0.1, 1.0, 0.0) == pytest.approx((4 / (2 + math.sqrt(12)), 1))
+    for mu, mu_g in ((0.0, 1.0), (0.5, 0.0)):
+        low, high = step_interval(1.0, mu, mu_g, 1.0, 1.0)
+        assert low == high
+    # Section 7 uses a lemma for eta <= 1 / nu; below mu = nu / 2 no eta of the interval is.
+    assert step_interval(1.0, 0.5, 1e9, 1.0, 1.0)[0] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"mu": 0.0}, "every f_i strongly convex"),
+        ({"mu_g": 0.0}, "needs g strongly convex"),
+        ({"AB_norm": None}, "write AB_norm="),
+        ({"eta": 1.1}, "not below 2 / .*Q > S"),
+        ({"eta": 0.7}, "P > R.*Choose eta between 0.8 and 1 "),
+        ({"eta": 0.78}, "g is not convex enough.*smaller beta"),
+    ],
+)
+def test_refusals_name_the_condition(change, match):
+    block = TwoBlock(nu=1.0, mu=1.0, mu_g=0.1, beta=1.0, eta=0.9, AB_norm=1.0)
+    assert refusal(block) is None and 0 < block.contraction < 1
+    block = replace(block, **change)
+    with pytest.raises(dp.PrivacyError, match=match):
+        strongly_convex_zcdp(block, 1.0, 1.0, 10)
+    with pytest.raises(dp.PrivacyError, match=match):
+        _ = block.contraction
+    assert amplified(block, 1.0, 1.0, 100).rule in {"local", "convex"}
+
+
+@random_instances
+@given(seeds)
+def test_iterations_contract_exactly_inside_the_interval(seed):
+    rng = np.random.default_rng(seed)
+    nu, beta, norm, mu_g = (loguniform(rng, -1, 1) for _ in range(4))
+    block = TwoBlock(nu=nu, mu=nu * rng.uniform(0, 1), mu_g=mu_g, beta=beta, eta=1.0, AB_norm=norm)
+    low, high = step_interval(nu, block.mu, mu_g, beta, norm)
+    for eta in (low * (1 + 1e-6), (low + high) / 2, high * (1 - 1e-6)):
+        some = replace(block, eta=eta)
+        assert some.P > some.R and some.Q > some.S
+        assert 2 * mu_g >= (beta * norm) ** 2 * some.d
+    for eta in (low * (1 - 1e-6), high * (1 + 1e-6)):
+        some = replace(block, eta=eta)
+        inside = some.P > some.R and some.Q > some.S and 2 * mu_g >= (beta * norm) ** 2 * some.d
+        assert not inside and refusal(some) is not None
+
+
+# Profiles, prices, random orders --------------------------------------------------------------
+
+
+def test_a_profile_composes_up_to_the_next_use():
+    block = TwoBlock(nu=1.0, beta=100.0, eta=1.0)
+    found = profile(block, 0.3, 1.5, users=10, iterations=34)
+
+    def one(after):
+        return amplified(block, 0.3, 1.5, after).rho
+
+    for i in range(10):
+        uses, last = (4, 3 - i) if i < 4 else (3, 13 - i)
+        assert found.rho[i] == pytest.approx((uses - 1) * one(9) + one(last), rel=1e-9)
+        assert found.local[i] == pytest.approx(uses * local_zcdp(block, 0.3, 1.5))
+        assert found.rules[i] == amplified(block, 0.3, 1.5, last).rule
+    assert found.rho[found.worst] == found.rho.max() == found.rho[3] and found.iterations == 34
+    assert not found.rho.flags.writeable
+
+
+def test_strong_convexity_forgets_the_first_passes():
+    # The chain over neighbours: roots of bounds that fall geometrically add up to little more than
+    # the last one.
+    block = table_1(0.25, 0.9)
+    one, many = (profile(block, 1.0, 1.0, users=100, iterations=100 * passes) for passes in (1, 50))
+    assert many.rho[0] < 1.2 * one.rho[0]
+    assert many.rho[0] < 0.1 * 50 * one.rho[0]
+    assert many.rho[99] == pytest.approx(one.rho[99] + 49 * amplified(block, 1, 1, 99).rho, rel=0.2)
+
+
+def test_users_without_a_turn_lose_nothing():
+    found = profile(TwoBlock(nu=1.0, beta=1.0, eta=1.0), 1.0, 1.0, users=5, iterations=2)
+    assert list(found.rho[2:]) == [0, 0, 0] and found.rho[found.worst] > 0
+    assert found.price(1e-6, user=4).epsilon == 0
+    assert found.epsilons(1e-6)[2:] == pytest.approx(0)
+
+
+def precise(rho, delta):
+    with mp.workdps(30):
+        m = mp.sqrt(2 * mp.mpf(rho))
+
+        def excess(e):
+            return mp.ncdf(-e / m + m / 2) - mp.exp(e) * mp.ncdf(-e / m - m / 2) - delta
+
+        if excess(mp.mpf(0)) <= 0:
+            return 0.0
+        return float(mp.findroot(excess, (0, 50), solver="bisect", tol=1e-25))
+
+
+@pytest.mark.parametrize("delta", [1e-3, 1e-6])
+def test_prices_are_those_of_a_gaussian_mechanism(delta):
+    found = profile(table_1(0.25, 0.9), 0.5, 1.0, users=20)
+    for i in (0, 10, 19):
+        price = found.price(delta, user=i)
+        assert price.epsilon == pytest.approx(precise(found.rho[i], delta), rel=1e-6, abs=1e-9)
+        assert price.epsilon <= concentrated_epsilon(found.rho[i], delta).epsilon + 1e-12
+    assert found.price(delta) == Composition(mu2=2 * found.rho[19]).price(delta)
+    assert found.price(delta, user=0).accountant == "Gaussian bound, amplified by iteration"
+    assert found.epsilons(delta)[[0, 19]] == pytest.approx(
+        [found.price(delta, user=i).epsilon for i in (0, 19)]
+    )
+
+
+@pytest.mark.parametrize("rho", [1e-4, 0.01, 0.5, 10.0])
+@pytest.mark.parametrize("delta", [1e-2, 1e-6, 1e-12])
+def test_concentrated_losses_are_converted_at_the_best_order(rho, delta):
+    orders = 1 + np.geomspace(0.02, 1e6, 200_001)
+    curve = orders * rho + np.log1p(-1 / orders) - np.log(delta * orders) / (orders - 1)
+    found = concentrated_epsilon(rho, delta)
+    assert max(curve.min(), 0) == pytest.approx(found.epsilon, rel=1e-6)
+    assert found.epsilon >= Composition(mu2=2 * rho).price(delta).epsilon
+    assert concentrated_epsilon(0.0, delta).epsilon == 0
+    assert concentrated_epsilon(rho, 0.0).epsilon == math.inf
+
+
+def test_random_orders_have_the_papers_harmonic_mean():
+    block = TwoBlock(nu=1.0, beta=1e4, eta=1.0)
+    N, sigma = 1000, 10.0
+    found = permuted(block, 1.0, sigma, users=N)
+    mean = math.fsum(amplified(block, 1.0, sigma, k).rho for k in range(N)) / N
+    assert found.corollary_8_3([2.0, 5.0]) == pytest.approx({2.0: 4 * mean, 5.0: 10 * mean})
+    # With C / L for L iterations from the user's own on, as the paper: C = 2 here, H_N / N.
+    harmonic = math.fsum(1 / j for j in range(1, N + 1)) / N
+    assert mean <= 2 * harmonic * local_zcdp(block, 1.0, sigma)
+    # Stopping wastes half of the users, and the worst position has half of the iterations.
+    half = stopped(block, 1.0, sigma, users=N)
+    assert len(half.rho) == 500 and half.rho == pytest.approx(np.sort(found.rho)[500:][::-1])
+    assert half.price(1e-6).epsilon > found.price(1e-6).epsilon
+
+
+def test_random_stopping_is_bounded_by_the_user_in_the_middle():
+    block = TwoBlock(nu=1.0, beta=1e4, eta=1.0)
+    for N in (1, 2, 7, 10):
+        bound = stopped(block, 1.0, 2.0, users=N)
+        ends = range(N // 2 + 1, N + 1)
+        for user in range(1, N + 1):
+            some = [amplified(block, 1.0, 2.0, T - user).rho if T >= user else 0.0 for T in ends]
+            assert len(some) == len(bound.rho)
+            assert (np.sort(some) <= np.sort(bound.rho) * (1 + 1e-12)).all()
+
+
+def test_corollary_8_3_refuses_orders_outside_its_condition():
+    block = TwoBlock(nu=1.0, beta=10.0, eta=1.0)
+    found = permuted(block, 1.0, 1.0, users=10)
+    largest = found.largest_order
+    assert largest * (largest - 1) * found.rho.max() == pytest.approx(1)
+    assert found.corollary_8_3([largest * 0.999])
+    with pytest.raises(dp.PrivacyError, match=r"alpha <= 2\b.*not all orders.*at alpha = 3, 9"):
+        found.corollary_8_3([1.5, 3.0, 9.0])
+    with pytest.raises(dp.PrivacyError, match="none of the orders"):
+        found.corollary_8_3([3.0])
+    with pytest.raises(dp.PrivacyError, match="no order"):
+        found.corollary_8_3([1.0])
+
+
+def mixture_renyi(rho, weight, alpha):
+    """Divergence of two mixtures of Gaussians whose means differ by sqrt(2 rho)."""
+    places, shifts = 0.7 * np.arange(len(rho)), np.sqrt(2 * np.asarray(rho))
+
+    def log_density(x, means):
+        return logsumexp(-((x - means) ** 2) / 2, b=weight) - math.log(2 * math.pi) / 2
+
+    def integrand(x):
+        p, q = log_density(x, places + shifts), log_density(x, places)
+        return math.exp(alpha * p + (1 - alpha) * q)
+
+    return math.log(quad(integrand, -10, 20, limit=200)[0]) / (alpha - 1)
+
+
+@pytest.mark.parametrize("alpha", [1.5, 3.0, 8.0])
+def test_renyi_divergences_of_mixtures(alpha):
+    rho, weight = np.array([0.001, 0.004, 0.015]), np.array([0.5, 0.3, 0.2])
+    mixture = Mixture(rho, weight, "test")
+    known = math.log(weight @ np.exp(alpha * (alpha - 1) * rho)) / (alpha - 1)
+    assert mixture.renyi(alpha) == pytest.approx(known, rel=1e-9)
+    assert mixture_renyi(rho, weight, alpha) <= known
+    paper = mixture.corollary_8_3([alpha])[alpha]
+    mean = alpha * (weight @ rho)
+    assert mean <= known <= (math.e - 1) * mean < paper == pytest.approx(2 * mean)
+
+
+@pytest.mark.parametrize("delta", [1e-3, 1e-6])
+def test_the_price_of_a_permutation_is_below_what_its_divergences_give(delta):
+    from dp_accounting.rdp import compute_epsilon
+
+    block = TwoBlock(nu=1.0, beta=100.0, eta=1.0)
+    found = permuted(block, 1.0, 6.0, users=200)
+    orders = list(np.linspace(1.05, found.largest_order * 0.999, 300))
+    price = found.price(delta)
+    assert found.delta(price.epsilon) <= delta < found.delta(price.epsilon * (1 - 1e-6))
+    mean = np.mean([gaussian_delta(price.epsilon, rho) for rho in found.rho])
+    assert mean == pytest.approx(delta, rel=1e-6)
+    renyi = compute_epsilon(orders, [found.renyi(a) for a in orders], delta)[0]
+    paper = compute_epsilon(orders, list(found.corollary_8_3(orders).values()), delta)[0]
+    worst = profile(block, 1.0, 6.0, users=200).price(delta).epsilon
+    assert price.epsilon < renyi < paper
+    assert price.epsilon < worst
+    assert found.price(0.0).epsilon == math.inf
+    assert permuted(block, 0.0, 6.0, users=3).price(delta).epsilon == 0
+
+
+def test_sampling_with_replacement_sums_over_all_draws():
+    block = TwoBlock(nu=1.0, beta=20.0, eta=1.0)
+    users, N, alphas = 3, 6, [1.5, 4.0]
+    found = sampled(block, 1.0, 3.0, users=users, iterations=N)
+    for alpha, bound in zip(alphas, found.renyi(alphas), strict=True):
+        total = 0.0
+        for draws in itertools.product([True, False], repeat=N):
+            at = [t for t in range(N) if draws[t]]
+            gaps = [b - a - 1 for a, b in itertools.pairwise([*at, N])]
+            loss = math.fsum(amplified(block, 1.0, 3.0, gap).rho for gap in gaps)
+            weight = (1 / users) ** len(at) * (1 - 1 / users) ** (N - len(at))
+            total += weight * math.exp(alpha * (alpha - 1) * loss)
+        assert bound == pytest.approx(math.log(total) / (alpha - 1), rel=1e-7)
+    price = found.price(1e-6)
+    assert 0 < price.epsilon < math.inf and "sampling" in price.accountant
+    assert sampled(block, 0.0, 3.0, users=2, iterations=3).price(1e-6).epsilon == 0
+    hopeless = sampled(block, 1e4, 1.0, users=2, iterations=3)
+    assert hopeless.price(1e-6).epsilon == math.inf
+
+
+@settings(random_instances, max_examples=40)
+@given(seeds, st.floats(1.1, 8))
+def test_sampling_is_above_the_exact_loss_of_revealed_draws(seed, alpha):
+    instance = Instance(seed, strong=bool(seed % 2), iterations=5)
+    users, sigma = 2, 2 * instance.eta
+    bound = sampled(instance.block, 1.0, sigma, users=users, iterations=5).renyi([alpha])[0]
+    total = 0.0
+    for draws in itertools.product([True, False], repeat=5):
+        exact = instance.loss({t for t in range(5) if draws[t]}) / sigma**2
+        total += math.exp(alpha * (alpha - 1) * exact) / 32
+    assert math.log(total) / (alpha - 1) <= bound * (1 + 1e-6)
+
+
+# What is refused ------------------------------------------------------------------------------
+
+VALID = {"nu": 1.0, "beta": 1.0, "eta": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"nu": 0.0}, "nu=0.0.*smoothness"),
+        ({"nu": math.inf}, "nu=inf"),
+        ({"beta": -1.0}, "beta=-1.0.*penalty"),
+        ({"eta": math.nan}, "eta=nan.*step size"),
+        ({"A_norm": 0.0}, "A_norm=0.0"),
+        ({"mu": 2.0}, "mu=2.0.*smoothness nu=1"),
+        ({"mu": -0.1}, "mu=-0.1"),
+        ({"mu_g": -1.0}, "mu_g=-1.0"),
+        ({"A_least": 0.0}, "eliminate rows"),
+        ({"A_least": 2.0}, "at most A_norm=1"),
+        ({"AB_norm": -1.0}, "AB_norm=-1.0"),
+    ],
+)
+def test_constants_are_checked(change, match):
+    with pytest.raises(dp.ModelError, match=match):
+        TwoBlock(**{**VALID, **change})
+
+
+@pytest.mark.parametrize("A", [np.ones((2, 2)), np.ones((3, 2)), np.zeros((1, 2))])
+def test_matrices_without_full_row_rank_are_refused(A):
+    with pytest.raises(dp.ModelError, match="full row rank.*Eliminate rows"):
+        TwoBlock.of(A, np.ones((len(A), 1)), **VALID)
+
+
+def test_constants_of_matrices():
+    D = np.array([[2.0], [1.0]])
+    block = TwoBlock.of(np.hstack([np.eye(2), D]), -np.eye(2), **VALID)
+    assert block.A_norm == pytest.approx(math.sqrt(6)) == block.AB_norm
+    assert block.A_least == pytest.approx(1.0) and block.A_least <= 1 and not block.square
+    assert TwoBlock.of(2 * np.eye(3), np.eye(3), **VALID).square
+
+
+@pytest.mark.parametrize(
+    ("call", "match"),
+    [
+        (lambda b: local_zcdp(b, -1.0, 1.0), "sensitivity=-1.0.*Clip"),
+        (lambda b: local_zcdp(b, math.inf, 1.0), "sensitivity=inf"),
+        (lambda b: local_zcdp(b, 1.0, 0.0), "sigma=0.0 gives no privacy"),
+        (lambda b: amplified(b, 1.0, 1.0, -1), "after=-1"),
+        (lambda b: profile(b, 1.0, 1.0, users=0), "users=0"),
+        (lambda b: profile(b, 1.0, 1.0, users=2, iterations=0), "iterations=0"),
+        (lambda b: profile(b, 1.0, 1.0, users=2).price(1.5), "delta=1.5"),
+        (lambda b: permuted(b, 1.0, 1.0, users=2).price(-1.0), "delta=-1.0"),
+        (lambda b: permuted(b, 1.0, 1.0, users=2).renyi(0.5), "alpha=0.5"),
+        (lambda b: concentrated_epsilon(1.0, 1.0), "delta=1.0"),
+    ],
+)
+def test_arguments_are_checked(call, match):
+    with pytest.raises(dp.DpcvxError, match=match):
+        call(TwoBlock(**VALID))

@@ -1,0 +1,233 @@
+"""Runs that leave all bounds end so, whatever the method, noise and executor; and stop early."""
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import dpcvx as dp
+from dpcvx.algorithms.base import Residuals
+from dpcvx.run.divergence import Growth, of_residuals
+from tests.run.test_resume import killed, same
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
+
+LONG = {
+    "linearised": dp.LinearizedADMM(rho=1.0, step=10.0),
+    "linearised, output": dp.LinearizedADMM(rho=1.0, step=10.0, perturb="output"),
+    "linearised, projected": dp.LinearizedADMM(rho=1.0, step=10.0, perturb="projected output"),
+    "decentralised ADMM": dp.DecentralizedADMM("ring", D=0.1, zeta=10.0),
+    "decentralised ADMM, exact": dp.DecentralizedADMM("ring", D=1.0, zeta=100.0, exact=True),
+    "DPP2": dp.DPP2("ring", 3.0, 1.0),
+    "gradient tracking": dp.GradientTracking("ring", 3.0),
+    "primal-dual": dp.PrimalDual("ring", 3.0),
+    "mean gradient": dp.MeanGradient(3.0),
+    "resource ADMM": dp.ResourceADMM(rho=1.0, D=0.1),
+    "resource ADMM, exact": dp.ResourceADMM(rho=1.0, D=0.1, exact=True),
+    "gradient ADMM": dp.GradientADMM(beta=0.01, eta=10.0),
+} | {
+    f"decentralised gradient, {aggregate}": dp.DecentralizedGradient("complete", 3.0, aggregate)
+    for aggregate in ("mixing", "mean", "pair", "range")
+}
+ROUNDS = 2000
+
+
+def problem(coupled=False, public=False, sets=lambda x, k: []):
+    """Three agents that pull x, or the sum of their own, to different points."""
+    shared = cp.Variable(2, name="x")
+    own = [cp.Variable(2, name=f"x{k}") if coupled else shared for k in range(3)]
+    agents = []
+    for k, x in enumerate(own):
+        d = dp.Private(np.array([float(k), -1.0]), name=f"d{k}", adjacency=dp.Within(0.1))
+        agents.append(dp.Agent(cp.Minimize(cp.sum_squares(x - d)), sets(x, k), name=f"a{k}"))
+    return dp.Problem(agents, coupling=[sum(own) == 1.0] if coupled else [])
+
+
+def of(name):
+    """The problem that a method takes."""
+    if name != "gradient ADMM":
+        return problem(coupled=name.startswith("resource"))
+    x, y = cp.Variable(2, name="x"), cp.Variable(2, name="y")
+    d = dp.Private(np.ones(2), name="d", adjacency=dp.Within(0.1))
+    user = dp.Agent(cp.Minimize(cp.sum_squares(x - d)), name="user")
+    other = dp.Agent(cp.Minimize(cp.norm1(y)), name="public")
+    return dp.Problem([user, other], coupling=[x == y])
+
+
+def planned(name, noise, rounds=ROUNDS):
+    if noise == "none":
+        return of(name).plan(LONG[name], mechanism=None, rounds=rounds)
+    return of(name).plan(LONG[name], rounds=rounds, epsilon=1.0, delta=1e-6, release=noise)
+
+
+@pytest.mark.parametrize("noise", ["none", "each step", "once"])
+@pytest.mark.parametrize("name", LONG)
+def test_a_run_that_diverges_says_so_and_stops(name, noise):
+    if noise == "once" and name in ("linearised, output", "linearised, projected"):
+        with pytest.raises(dp.ModelError, match="no output to perturb"):
+            planned(name, noise)
+        return
+    plan = planned(name, noise)
+    result = plan.run(seed=0, record=True)
+    assert result.status is dp.Status.DIVERGED
+    assert result.rounds < 100
+    assert "Take shorter steps" in " ".join(str(result).split())
+    assert all(v.value is None for v in plan.problem.variables())
+    if noise == "each step":
+        assert 0 < result.ledger.spent() < 0.5 * plan.guarantee.epsilon
+    again = plan.replay(result.transcript)
+    assert again.status is dp.Status.DIVERGED and again.rounds == result.rounds
+    same(again, result)
+
+
+@pytest.mark.parametrize("name", ["linearised", "gradient tracking"])
+def test_executors_and_ledger_files_stop_in_the_same_round(tmp_path, name):
+    plan = planned(name, "each step")
+    serial = plan.run(seed=0, executor=dp.Serial(), ledger=tmp_path / "spent.jsonl")
+    for executor in (dp.Threads(2), dp.Processes(2)):
+        other = plan.run(seed=0, executor=executor)
+        assert other.status is serial.status is dp.Status.DIVERGED
+        assert other.rounds == serial.rounds
+        same(other, serial)
+    again = plan.replay(tmp_path / "spent.jsonl")
+    assert again.status is dp.Status.DIVERGED and again.rounds == serial.rounds
+    same(again, serial)
+
+
+@pytest.mark.parametrize("name", ["linearised", "resource ADMM"])
+def test_two_runs_on_neighbours_stop_in_the_same_round(name):
+    assert dp.check(planned(name, "each step", rounds=60)).passed
+
+
+def test_values_of_one_agent_alone_are_enough():
+    """The shared entry is all right; a local one, which is never sent, goes to infinity."""
+    x, y = cp.Variable(name="x"), cp.Variable(name="y")
+    one = dp.Agent(cp.Minimize(cp.square(x - 1) + 10 * cp.square(y - 1)), name="one")
+    two = dp.Agent(cp.Minimize(cp.square(x - 2)), name="two")
+    method = dp.LinearizedADMM(rho=1.0, step=0.2)
+    result = dp.Problem([one, two]).plan(method, mechanism=None, rounds=3000).run(tolerance=1e-300)
+    assert result.history.mismatch[-1] < 1.0
+    assert result.status is dp.Status.DIVERGED
+
+
+def test_large_numbers_are_no_divergence():
+    """A solution at 1e40 that short steps take a thousand rounds to reach."""
+    x = cp.Variable(2, name="x")
+    agents = [dp.Agent(cp.Minimize(cp.sum_squares(x - 1e40)), name=name) for name in "ab"]
+    for method in (dp.LinearizedADMM(rho=1.0, step=1e-3), dp.DPP2("complete", 1e-2, 1e-3)):
+        result = dp.Problem(agents).plan(method, mechanism=None, rounds=2000).run()
+        assert result.status is dp.Status.COMPLETED
+        assert result.solution[x] == pytest.approx(1e40, rel=0.2)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1.01e100])
+def test_what_is_no_ordinary_number_has_diverged_in_any_round(bad):
+    assert Growth().after(1, np.array([0.0, bad])).diverged
+    assert (
+        Growth().after(1, np.array([3.0])).after(2, np.zeros(0)).after(9, np.array([bad])).diverged
+    )
+
+
+def test_growth_is_measured_by_the_first_two_rounds():
+    start = Growth().after(1, np.zeros(2)).after(2, np.array([-1e20]))
+    assert start == Growth(1e20, False)
+    assert not start.after(3, np.array([0.9e32])).diverged
+    assert start.after(3, np.array([1.1e32])).diverged
+    assert start.after(3, np.array([1.1e32])).after(4, np.zeros(1)).diverged
+
+
+def test_residuals_are_unknown_in_round_one_alone():
+    ordinary = Residuals(primal=1.0, dual=np.nan, mismatch=1.0, rho=0.0)
+    assert not of_residuals(Growth(), 1, ordinary).diverged
+    assert of_residuals(Growth(), 2, ordinary).diverged
+    for field in ("primal", "dual", "mismatch", "rho"):
+        given = dict(primal=1.0, dual=1.0, mismatch=1.0, rho=1.0) | {field: np.inf}
+        assert of_residuals(Growth(), 2, Residuals(**given)).diverged
+
+
+# Runs that cannot agree.
+
+AGREEING = {
+    "ADMM": dp.ADMM(rho=1.0),
+    "linearised": dp.LinearizedADMM(rho=1.0, step=0.1),
+    "decentralised ADMM": dp.DecentralizedADMM("ring", D=20.0, zeta=1.0),
+    "decentralised gradient": dp.DecentralizedGradient("ring", dp.GeometricStep(0.5, 0.1)),
+    "mean": dp.DecentralizedGradient("complete", dp.GeometricStep(0.5, 0.1), "mean"),
+    "primal-dual": dp.PrimalDual("ring", 0.05),
+    "mean gradient": dp.MeanGradient(dp.GeometricStep(0.5, 0.1)),
+}
+
+
+@pytest.mark.parametrize("name", AGREEING)
+def test_agents_whose_sets_do_not_meet_never_converge(name):
+    """x = -1, 0 and 1: the mean does not move and is 0, where each residual might vanish."""
+    apart = problem(sets=lambda x, k: [x == k - 1.0])
+    result = apart.plan(AGREEING[name], mechanism=None, rounds=60).run(tolerance=0.1)
+    assert result.status is not dp.Status.CONVERGED
+    assert result.consensus_residual == pytest.approx(1.0, abs=1e-6)
+    assert result.history.mismatch[-1] >= 0.99
+
+
+def test_the_mean_alone_tells_nothing_of_agreement():
+    method = dp.MeanGradient(0.1, sharing=dp.SecretSharing(limit=100.0))
+    plan = problem().plan(method, mechanism=None, rounds=3)
+    with pytest.raises(dp.ModelError, match="with sums by secret sharing nobody knows"):
+        plan.run(tolerance=1e-3)
+    assert np.isfinite(plan.run().history.primal).all()
+
+
+# The coupling, by the values that are returned.
+
+
+@pytest.mark.parametrize("release", ["none", "each step"])
+def test_a_violated_coupling_is_reported(release):
+    arguments = {"mechanism": None}
+    if release != "none":
+        arguments = {"epsilon": 1.0, "delta": 1e-6, "release": release}
+    for name in ("resource ADMM", "gradient ADMM"):
+        method = {
+            "resource ADMM": dp.ResourceADMM(rho=0.01),
+            "gradient ADMM": dp.GradientADMM(eta=0.01),
+        }
+        plan = of(name).plan(method[name], rounds=3, **arguments)
+        result = plan.run(seed=0, record=True)
+        for solution in (result.last, result.average):
+            for variable in plan.problem.variables():
+                variable.save_value(solution[variable])
+            true = max(
+                np.abs(c.args[0].value - c.args[1].value).max() for c in plan.problem.coupling
+            )
+            assert true > 1e-3
+            assert solution.coupling_residual == pytest.approx(true, rel=1e-12)
+            assert solution.mismatch == solution.coupling_residual
+        assert result.consensus_residual == result.coupling_residual > 0
+        assert f"largest violation of an equality {result.coupling_residual:.3e}" in str(result)
+        assert "deviation of a shared component" not in str(result)
+        assert plan.replay(result.transcript).coupling_residual == result.coupling_residual
+
+
+def test_without_a_coupling_none_is_shown():
+    result = problem().plan(dp.ADMM(), mechanism=None, rounds=3).run()
+    assert result.coupling_residual == 0
+    assert "equality" not in str(result)
+
+
+@pytest.mark.parametrize("seed", [0, None], ids=["seed", "no seed"])
+@pytest.mark.parametrize("name", ["linearised", "resource ADMM"])
+def test_an_interrupted_run_that_diverges_goes_on_to_the_same_end(tmp_path, name, seed):
+    plan = planned(name, "each step")
+    path = tmp_path / "spent.jsonl"
+    killed(plan, path, lines=20, seed=seed)
+    middle = path.read_bytes()
+    result = plan.run(ledger=path, seed=seed)
+    assert result.status is dp.Status.DIVERGED and result.rounds > 4
+    assert all(v.value is None for v in plan.problem.variables())
+    again = plan.replay(path)
+    assert again.status is dp.Status.DIVERGED and again.rounds == result.rounds
+    same(again, result)
+    if seed is not None:
+        whole = plan.run(seed=seed)
+        assert (whole.status, whole.rounds) == (result.status, result.rounds)
+        same(result, whole)
+    # Interrupted once more, before its last line: what left decides the same.
+    path.write_bytes(middle)
+    assert plan.run(ledger=path, seed=seed).status is dp.Status.DIVERGED

@@ -1,0 +1,122 @@
+"""Nothing private leaves by the way: prints, logs, pickles, errors, objects that are kept."""
+
+import logging
+import pickle
+import traceback
+import weakref
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import dpcvx as dp
+from tests.helpers import contains
+from tests.instances import power_line
+
+releases = pytest.mark.parametrize("release", ["each step", "once"])
+
+
+@releases
+def test_planning_reads_no_data(release):
+    def explode():
+        raise AssertionError("read")
+
+    x = cp.Variable(2, name="x")
+    secret = dp.Private(explode, shape=2, name="d", adjacency=dp.Within(1.0))
+    problem = dp.Problem([dp.Agent(cp.Minimize(cp.sum_squares(x - secret)))])
+    plan = problem.plan(rounds=3, epsilon=1.0, delta=1e-6, release=release)
+    assert "no data have been read" in str(plan)
+    with pytest.raises(dp.DataError, match="raised AssertionError"):
+        plan.run()
+
+
+@releases
+def test_a_verbose_run_prints_nothing_private(capsys, caplog, release):
+    given = power_line()
+    plan = given.problem.plan(dp.ADMM(), rounds=5, epsilon=1.0, delta=1e-6, release=release)
+    with caplog.at_level(logging.DEBUG):
+        plan.run(verbose=True)
+    printed = capsys.readouterr()
+    text = printed.out + printed.err + caplog.text
+    assert "guarantee" in text
+    for value in np.concatenate(given.secrets):
+        assert f"{value:.6f}" not in text
+        assert repr(float(value)) not in text
+
+
+def test_objects_behind_the_door_neither_print_nor_pickle_data():
+    from dpcvx.run.executors.serial import Serial
+
+    given = power_line()
+    plan = given.problem.plan(dp.ADMM(), rounds=1, epsilon=1.0, delta=1e-6)
+    kept = []
+
+    class Peek(Serial):
+        def close(self):
+            kept.extend(self._agents)
+            super().close()
+
+    plan.run(executor=Peek())
+    for worker in kept:
+        for inner in (worker, worker._oracle, worker._oracle._objective):
+            shown = repr(inner) + str(inner)
+            assert all(f"{v:.6f}" not in shown for s in given.secrets for v in s)
+            with pytest.raises(TypeError, match="private data"):
+                pickle.dumps(inner)
+
+
+def test_data_that_were_released_once_are_let_go(monkeypatch):
+    from dpcvx.run import oracle
+    from dpcvx.run.executors.serial import Serial
+
+    given = power_line()
+    plan = given.problem.plan(dp.ADMM(), rounds=1, epsilon=1.0, delta=1e-6, release="once")
+    unseal, read, left = oracle.unseal, [], []
+
+    def watched(source, spec):
+        values = unseal(source, spec).copy()
+        read.append(weakref.ref(values))
+        return values
+
+    class Peek(Serial):
+        def close(self):
+            left.extend(ref() for ref in read)
+            super().close()
+
+    monkeypatch.setattr(oracle, "unseal", watched)
+    plan.run(executor=Peek())
+    assert left == [None, None]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        np.array([31415.92653, np.nan]),
+        np.array([31415.92653, 1.0, 2.0]),
+        np.array([-31415.92653, 1.0]),
+        ["31415.92653", "secret words"],
+        lambda: 1 / (31415.92653 - 31415.92653),
+        lambda: [][31415],
+    ],
+    ids=["nan", "shape", "sign", "text", "raises", "index"],
+)
+@releases
+def test_bad_data_spend_nothing_and_show_nothing(bad, release):
+    x = cp.Variable(2, name="x")
+    secret = dp.Private(shape=2, name="d", adjacency=dp.Within(1.0), nonneg=True)
+    problem = dp.Problem([dp.Agent(cp.Minimize(cp.sum_squares(x - secret)), name="a")])
+    plan = problem.plan(rounds=3, epsilon=1.0, delta=1e-6, release=release)
+    with pytest.raises(dp.DataError, match="'d'") as caught:
+        plan.run(data={secret: bad})
+    trace = "".join(traceback.format_exception(caught.value))
+    chain = [caught.value.__cause__, caught.value.__context__]
+    assert chain == [None, None]
+    assert "31415.9" not in str(caught.value)
+    assert "secret words" not in trace
+
+
+def test_the_check_for_leaks_can_find_one():
+    values = np.array([0.123456789])
+    assert contains({"leak": 0.123456789}, values)
+    assert contains(np.array([0.123456789]), values)
+    assert not contains({"leak": 0.5}, values)

@@ -1,0 +1,124 @@
+"""Sensitivities that made-up data contradict are refused, and no others."""
+
+import cvxpy as cp
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import dpcvx as dp
+import dpcvx.model.curvature
+from dpcvx.sensitivity.certificate import Sensitivity
+
+GAUSS = dp.Gaussian()
+
+
+def planned(objective, *, mechanism=GAUSS, **agent):
+    agent = dp.Agent(cp.Minimize(objective), [cp.norm(x, np.inf) <= 1], name="north", **agent)
+    return dp.Problem([agent]).plan(mechanism=mechanism, epsilon=1.0, delta=1e-6, rounds=2)
+
+
+x = cp.Variable(3, name="x")
+
+
+def usage():
+    return dp.Private(np.ones(3), adjacency=dp.Within(0.1), name="usage")
+
+
+def people(change="replace"):
+    return dp.Private(np.eye(3), adjacency=dp.Rows(1.0, change=change), name="people")
+
+
+MODELS = {
+    "affine": lambda: cp.sum_squares(x - usage()),
+    "records": lambda: cp.sum(cp.logistic(people() @ x)),
+    "both": lambda: cp.sum(cp.logistic(people("add or remove") @ x)) + cp.sum_squares(x - usage()),
+}
+models = pytest.mark.parametrize("name", MODELS)
+noise = pytest.mark.parametrize("mechanism", [GAUSS, dp.Laplace()])
+
+
+@models
+@noise
+def test_right_sensitivities_pass(name, mechanism):
+    assert planned(MODELS[name](), mechanism=mechanism).sensitivities[0].l2 > 0
+
+
+@noise
+@pytest.mark.parametrize("name", ["affine", "both"])
+def test_a_wrong_jacobian_is_refused(name, mechanism, monkeypatch):
+    """One of three columns is lost."""
+    cross = dpcvx.model.curvature.cross
+
+    def lossy(form, parts, k):
+        return sp.csr_array(cross(form, parts, k) @ np.diag([1.0, 1.0, 0.0]))
+
+    monkeypatch.setattr("dpcvx.sensitivity.certificate.cross", lossy)
+    with pytest.raises(dp.PrivacyError, match="Internal error: the sensitivity .* 'usage'"):
+        planned(MODELS[name](), mechanism=mechanism)
+
+
+@noise
+@pytest.mark.parametrize("name", ["records", "both"])
+def test_a_bound_of_records_that_is_too_small_is_refused(name, mechanism, monkeypatch):
+    bound = Sensitivity._contribution
+
+    def fifty_times_smaller(self, *arguments):
+        return bound(self, *arguments) / 50
+
+    monkeypatch.setattr(Sensitivity, "_contribution", fifty_times_smaller)
+    with pytest.raises(dp.PrivacyError, match="wrong. On made-up data its gradient moves by"):
+        planned(MODELS[name](), mechanism=mechanism)
+
+
+def shared(choose):
+    """How scipy before 1.16 forms the part of one sign: with the matrix's own index arrays."""
+
+    def part(self, other):
+        self.sum_duplicates()
+        return type(self)((choose(self.data, other), self.indices, self.indptr), shape=self.shape)
+
+    return part
+
+
+def in_place(M):
+    M = sp.csr_array(M)
+    M.eliminate_zeros()
+    return M
+
+
+@pytest.mark.parametrize("name", ["records", "both"])
+def test_a_derivation_that_empties_the_model_is_refused(name, monkeypatch):
+    """What such a scipy did to a derivation that removed zeros in place."""
+    monkeypatch.setattr(sp.csr_array, "maximum", shared(np.maximum))
+    monkeypatch.setattr(sp.csr_array, "minimum", shared(np.minimum))
+    monkeypatch.setattr("dpcvx.sensitivity.records.without_zeros", in_place)
+    with pytest.raises(dp.PrivacyError, match=r"derived sensitivity is 0|Internal error"):
+        planned(MODELS[name]())
+
+
+def test_claims_are_not_rehearsed():
+    small = dp.Asserted(l2=1e-9)
+    assert planned(MODELS["both"](), sensitivity=small).guarantee.kind == "asserted"
+
+
+def test_clipped_records_with_public_columns_pass():
+    """Records of zeros contribute as well there, and are clipped on both sides."""
+    features = cp.hstack([people(), np.full((3, 1), 5.0)])
+    w = cp.Variable(4)
+    agent = dp.Agent(cp.Minimize(cp.sum(cp.logistic(features @ w))), [cp.abs(w) <= 1], clip=0.1)
+    plan = dp.Problem([agent]).plan(epsilon=1.0, delta=1e-6, rounds=2)
+    assert plan.sensitivities[0].l2 == pytest.approx(0.2)
+
+
+def test_terms_without_a_gradient_away_from_the_start_pass():
+    """The point that is tried first lies outside the logarithm's domain."""
+    t = cp.Variable(name="t")
+    d = dp.Private(1.0, adjacency=dp.Within(0.1), name="d")
+    agent = dp.Agent(cp.Minimize(cp.square(t - d) - cp.log(0.5 - t)), [t <= 0.4], name="north")
+    assert dp.Problem([agent]).plan(epsilon=1.0, delta=1e-6, rounds=2).noisy
+
+
+@pytest.mark.parametrize("offset", [1e9, 1e17])
+def test_large_public_numbers_are_no_contradiction(offset):
+    objective = cp.sum_squares(x - usage() - offset) + 2 * offset * cp.sum(x)
+    assert planned(objective).sensitivities[0].l2 == pytest.approx(0.2)

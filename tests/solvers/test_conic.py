@@ -1,0 +1,540 @@
+"""Compiled conic programs: accuracy over scales, verdicts, fallbacks, boundedness."""
+
+from types import SimpleNamespace
+
+import cvxpy as cp
+import numpy as np
+import pytest
+from scipy.optimize import brentq
+
+import dpcvx as dp
+from dpcvx.model.canonical import cone_data
+from dpcvx.solvers import conic
+from dpcvx.solvers.conic import ConicProgram, Outcome, bounded_for_slopes
+from tests import sets
+from tests.campaigns.solvers import KINDS, Faults, Panic, faulty
+from tests.sets import CONIC, MATRIX
+
+rng = np.random.default_rng(0)
+ROOT = rng.normal(size=(3, 3))
+Q = ROOT @ ROOT.T + 0.1 * np.eye(3)
+SLOPE = rng.normal(size=3)
+
+
+def data_of(cost, constraints=()):
+    agent = dp.Agent(cp.Minimize(cost), constraints, name="bob")
+    return cone_data(agent.cost, list(agent.constraints), agent.variables, agent.layout)
+
+
+def set_of(x, constraints):
+    agent = dp.Agent(cp.Minimize(cp.sum(x)), constraints, name="bob")
+    return cone_data(None, list(agent.constraints), agent.variables, agent.layout)
+
+
+def quadratic(x):
+    return 0.5 * cp.quad_form(x, cp.psd_wrap(Q)) + SLOPE @ x
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_exact_step_without_constraints_solves_the_normal_equations(seed):
+    r = np.random.default_rng(seed)
+    D, c = r.uniform(0.1, 3, 3), r.normal(size=3)
+    answer = ConicProgram(data_of(quadratic(cp.Variable(3)))).solve(D, c, np.zeros(len(c)))
+    assert answer.outcome is Outcome.SOLVED
+    assert answer.x == pytest.approx(np.linalg.solve(Q + np.diag(D), -SLOPE - c), abs=1e-8)
+
+
+COSTS = {
+    "quadratic, box": lambda x: (quadratic(x), [cp.abs(x) <= 0.2]),
+    "least squares": lambda x: (cp.sum_squares(ROOT @ x - 1), [x >= 0]),
+    "quadratic and norm": lambda x: (quadratic(x) + 0.3 * cp.norm1(x), []),
+    "huber": lambda x: (cp.sum(cp.huber(x - 1, 0.5)), [cp.sum(x) == 0.5]),
+    "logistic": lambda x: (cp.sum(cp.logistic(ROOT @ x)), [cp.norm(x) <= 1]),
+}
+
+
+@pytest.mark.parametrize("name", COSTS)
+@pytest.mark.parametrize("weight", [0.0, 2.0])
+def test_exact_step_agrees_with_cvxpy(name, weight):
+    x = cp.Variable(3)
+    cost, constraints = COSTS[name](x)
+    D, c = weight * np.array([1.0, 0.5, 2.0]), np.array([0.1, -0.2, 0.3])
+    answer = ConicProgram(data_of(cost, constraints)).solve(D, c, np.zeros(len(c)))
+    step = cost + cp.sum(cp.multiply(D, cp.square(x))) / 2 + c @ x
+    cp.Problem(cp.Minimize(step), constraints).solve(
+        cp.CLARABEL, tol_gap_abs=1e-11, tol_gap_rel=1e-11, tol_feas=1e-11
+    )
+    assert answer.x == pytest.approx(x.value, abs=3e-5)
+
+
+@pytest.mark.parametrize("scale", 10.0 ** np.arange(-3, 10, 2))
+@pytest.mark.parametrize("name", ["l1 ball", "polyhedron", "PSD attribute", "exp", "entropy"])
+def test_a_common_factor_of_the_weights_changes_nothing(name, scale):
+    P = sets.projector(CONIC[name].agent())
+    v = np.random.default_rng(1).normal(size=P.n)
+    D = np.random.default_rng(2).uniform(0.5, 2, P.n)
+    found = P(v, scale * D)
+    assert found.x == pytest.approx(P(v, D).x, abs=2e-5)
+    reach = np.linalg.norm(np.sqrt(D) * (v - found.x))
+    assert found.error <= sets.accuracy(scale * D, np.sqrt(scale) * reach)
+
+
+@pytest.mark.parametrize("scale", 10.0 ** np.arange(-3, 10, 3))
+def test_exact_steps_stay_accurate_over_scales(scale):
+    D, c = scale * np.array([1.0, 2.0, 0.5]), scale * np.array([0.3, -1.0, 0.5])
+    answer = ConicProgram(data_of(quadratic(cp.Variable(3)))).solve(D, c, np.zeros(len(c)))
+    expected = np.linalg.solve(Q + np.diag(D), -SLOPE - c)
+    assert answer.outcome in (Outcome.SOLVED, Outcome.INACCURATE)
+    assert answer.x == pytest.approx(expected, rel=1e-5, abs=1e-6)
+
+
+def test_unequal_weights_are_kept_apart():
+    P = sets.projector(CONIC["l1 ball"].agent())
+    D = np.array([1e-3, 1e3, 1.0, 1e6])
+    v = np.array([0.4, 0.4, 0.4, 0.4])
+    tau = brentq(lambda t: np.maximum(v - t / D, 0).sum() - 0.6, 0, 1e7, xtol=1e-14)
+    assert P(v, D).x == pytest.approx(np.maximum(v - tau / D, 0), abs=1e-3)
+
+
+def test_the_answer_to_one_call_does_not_depend_on_the_others():
+    data = data_of(quadratic(cp.Variable(3)), [])
+    calls = [(s * np.ones(3), s * SLOPE, s * SLOPE[::-1]) for s in (1.0, 1e-3, 1e6, 7.0)]
+    one, two = ConicProgram(data), ConicProgram(data)
+    first = [one.solve(*call).x for call in calls]
+    second = [two.solve(*call).x for call in calls[::-1]][::-1]
+    assert all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+@pytest.mark.parametrize("name", [n for n in CONIC if n != "power nd"])
+@pytest.mark.parametrize("seed", range(2))
+def test_the_fallback_solver_agrees_on_every_cone(name, seed):
+    data = sets.compiled(CONIC[name].agent())
+    program = ConicProgram(data)
+    r = np.random.default_rng(seed)
+    v, D = r.normal(size=data.n), r.uniform(0.5, 2, data.n)
+    values = program._base.copy()
+    values[program._slots] += D
+    q = np.concatenate([-D * v, np.zeros(data.A.shape[1] - data.n)])
+    fallback = conic._first_order(program._with(values), q, data.b, data)
+    assert fallback[: data.n] == pytest.approx(program.solve(D, -D * v, v).x, abs=1e-4)
+
+
+def test_the_fallback_solver_agrees_on_exact_steps_with_all_cones_at_once():
+    X, y = cp.Variable((3, 3), symmetric=True), cp.Variable(3)
+    cost = cp.sum_squares(X - np.diag([1.0, -1, 0.5])) + quadratic(y)
+    constraints = [
+        X >> 0, X[0, 1] + y[0] == 0.2, cp.exp(y[1]) <= X[2, 2] + 1, cp.norm(y) <= 1,
+        cp.PowCone3D(X[0, 0], X[1, 1] + 1, y[2], 0.3), y <= 0.9,
+    ]  # fmt: skip
+    data = data_of(cost, constraints)
+    assert min(data.cones.zero, data.cones.nonneg, data.cones.exp) > 0
+    assert data.cones.soc and data.cones.psd and data.cones.power
+    program = ConicProgram(data)
+    values = program._base.copy()
+    values[program._slots] += 0.5
+    fallback = conic._first_order(program._with(values), data.q, data.b, data)
+    answer = program.solve(np.full(data.n, 0.5), np.zeros(data.n), np.ones(data.n))
+    assert fallback[: data.n] == pytest.approx(answer.x, abs=1e-4)
+
+
+def test_the_fallback_solver_declines_generalised_power_cones():
+    data = sets.compiled(CONIC["power nd"].agent())
+    program = ConicProgram(data)
+    assert conic._first_order(program._with(program._base), data.q, data.b, data) is None
+
+
+x = cp.Variable(2, name="x")
+
+
+@pytest.mark.parametrize(
+    ("cost", "constraints"),
+    [(cp.sum(x), []), (cp.sum(x), [x <= 1]), (cp.exp(x[0]) + x[1], [])],
+)
+def test_an_objective_without_a_minimiser_is_unbounded(cost, constraints):
+    data = data_of(cost, constraints)
+    answer = ConicProgram(data).solve(np.zeros(data.n), np.zeros(data.n), np.zeros(data.n))
+    assert answer.x is None
+    assert answer.outcome is Outcome.UNBOUNDED
+
+
+def test_contradicting_constraints_are_infeasible():
+    data = data_of(cp.sum_squares(x), [cp.sum(x) >= 3, cp.norm(x) <= 1])
+    answer = ConicProgram(data).solve(np.ones(2), np.zeros(2), np.zeros(2))
+    assert answer.x is None
+    assert answer.outcome is Outcome.INFEASIBLE
+
+
+class Doctored:
+    """A solver whose answers are made to look worse."""
+
+    def __init__(self, solver, gap=0.0, residual=0.0, broken=False):
+        self._solver, self._gap, self._residual, self._broken = solver, gap, residual, broken
+
+    def update(self, **changes):
+        self._solver.update(**changes)
+
+    def solve(self):
+        true = self._solver.solve()
+        size = max(1.0, abs(true.obj_val))
+        return SimpleNamespace(
+            x=np.full(len(true.x), np.nan) if self._broken else true.x,
+            obj_val=true.obj_val,
+            obj_val_dual=true.obj_val + self._gap * size,
+            s=true.s,
+            r_prim=true.r_prim + self._residual,
+            r_dual=true.r_dual,
+            status="NumericalError",
+        )
+
+
+@pytest.fixture
+def program():
+    data = sets.compiled(CONIC["l1 ball"].agent())
+    return ConicProgram(data)
+
+
+D, C = np.ones(4), -np.array([1.0, -0.5, 0.2, 0.1])
+BUILD = ConicProgram._build
+
+
+def ladder(monkeypatch, program, first, later):
+    """Doctor the standing solver and those built after it; count the latter."""
+    built = []
+
+    def build(self, tolerance, values, equilibrate=True):
+        built.append((tolerance, equilibrate))
+        return Doctored(BUILD(self, tolerance, values, equilibrate), **later)
+
+    program._solver = Doctored(program._solver, **first)
+    monkeypatch.setattr(ConicProgram, "_build", build)
+    return built
+
+
+BAD = {"gap": 1e-3}
+
+
+@pytest.mark.parametrize("flaw", [{"gap": 1e-9}, {"residual": 5e-8}])
+def test_a_slightly_inaccurate_answer_is_kept_and_named(monkeypatch, program, flaw):
+    exact = program.solve(D, C, np.zeros(4)).x
+    built = ladder(monkeypatch, program, flaw, BAD)
+    answer = program.solve(D, C, np.zeros(4))
+    assert answer.outcome is Outcome.INACCURATE
+    assert answer.x == pytest.approx(exact, abs=1e-6)
+    assert len(built) == 2
+
+
+@pytest.mark.parametrize("flaw", [BAD, {"residual": 1e-3}, {"broken": True}, {"gap": np.nan}])
+def test_a_bad_answer_is_tried_again_with_a_fresh_solver(monkeypatch, program, flaw):
+    exact = program.solve(D, C, np.zeros(4)).x
+    built = ladder(monkeypatch, program, flaw, {})
+    answer = program.solve(D, C, np.zeros(4))
+    assert answer.outcome is Outcome.SOLVED
+    assert answer.x == pytest.approx(exact, abs=1e-6)
+    assert len(built) == 1
+
+
+def test_the_second_solver_takes_over_after_five_bad_answers(monkeypatch, program):
+    exact = program.solve(D, C, np.zeros(4)).x
+    built = ladder(monkeypatch, program, BAD, BAD)
+    answer = program.solve(D, C, np.zeros(4))
+    assert answer.outcome is Outcome.FALLBACK
+    assert answer.x == pytest.approx(exact, abs=1e-4)
+    assert [equilibrate for _, equilibrate in built] == [True, True, True, False]
+    assert built[0][0] == built[1][0] < built[2][0] == built[3][0]
+    assert answer.error == np.inf
+
+
+def test_when_every_attempt_fails_there_is_no_answer(monkeypatch, program):
+    ladder(monkeypatch, program, BAD, BAD)
+    monkeypatch.setattr(conic, "_first_order", lambda *_: None)
+    answer = program.solve(D, C, np.zeros(4))
+    assert answer.x is None
+    assert answer.outcome is Outcome.FAILED
+    assert answer.error == np.inf
+
+
+def test_a_failure_leaves_the_next_call_alone(monkeypatch, program):
+    exact = program.solve(D, C, np.zeros(4)).x
+    standing = program._solver
+    ladder(monkeypatch, program, BAD, BAD)
+    program.solve(D, 3 * C, np.zeros(4))
+    program._solver = standing
+    assert np.array_equal(program.solve(D, C, np.zeros(4)).x, exact)
+
+
+BOUNDED = {
+    "box": ([cp.abs(x) <= 1], 0, True),
+    "simplex": ([x >= 0, cp.sum(x) == 1], 0, True),
+    "free": ([], cp.sum(x), False),
+    "half-space": ([cp.sum(x) <= 1], 0, False),
+    "quadrant": ([x >= 0], 0, False),
+    "line": ([cp.sum(x) == 1], 0, False),
+    "curved": ([], cp.sum_squares(x), True),
+    "curved in one direction": ([], cp.square(x[0]) + 0 * x[1], False),
+    "curved where unbounded": ([cp.abs(x[1]) <= 1], cp.square(x[0]), True),
+    "curved along a line": ([x[0] - x[1] == 0], cp.square(x[0]), True),
+    "flat along a line": ([x[0] - x[1] == 0], cp.square(x[0] - x[1]), False),
+    "norm1": ([], cp.norm1(x), False),
+    "norm1 on a box": ([cp.abs(x) <= 1], cp.norm1(x), True),
+    "norm": ([], cp.norm(x), False),
+    "huber": ([], cp.sum(cp.huber(x)), False),
+    "quartic": ([], cp.sum(cp.power(x, 4)), True),
+    "cosh": ([], cp.sum(cp.exp(x) + cp.exp(-x)), True),
+    "exponential": ([], cp.sum(cp.exp(x)), False),
+    "second-order cone": ([cp.SOC(x[0], x[1:])], 0, False),
+    "ball": ([cp.norm(x) <= 1e3], 0, True),
+    "entropy": ([cp.sum(cp.entr(x)) >= 0.1], 0, True),
+}
+
+
+NONE = np.zeros(0, dtype=int)
+
+
+def generic(n):
+    """No component is 0, and no two have a simple ratio: an element of the whole space."""
+    return np.sin(1.0 + np.arange(n))
+
+
+@pytest.mark.parametrize("name", BOUNDED)
+def test_boundedness_for_every_slope(name):
+    constraints, cost, expected = BOUNDED[name]
+    data = data_of(cp.Constant(0) + cost, constraints)
+    assert bounded_for_slopes(data, NONE, generic(data.n)) is expected
+
+
+def test_a_positive_diagonal_bounds_the_components_it_covers():
+    data = data_of(cp.norm1(x))
+    assert bounded_for_slopes(data, np.array([0, 1]), generic(2))
+    assert not bounded_for_slopes(data, np.array([0]), generic(2))
+
+
+def test_semidefinite_sets_are_bounded_by_their_trace():
+    X = cp.Variable((3, 3), PSD=True)
+    assert bounded_for_slopes(data_of(cp.Constant(0), [cp.trace(X) <= 2]), NONE, generic(9))
+    assert not bounded_for_slopes(data_of(cp.Constant(0), [X[0, 0] <= 2]), NONE, generic(9))
+
+
+# Slopes of the directions given, and whether the program is bounded for all their multiples.
+SLOPES = {
+    "curved along the slope": (cp.square(x[0] + 2 * x[1]), [], [1, 2], True),
+    "flat along the slope": (cp.square(x[0] + 2 * x[1]), [], [2, -1], False),
+    "flat along a part of the slope": (cp.square(x[0] + 2 * x[1]), [], [1, 2.01], False),
+    "unbounded off the slope": (cp.Constant(0), [cp.abs(x[0]) <= 1, x[1] >= 0], [1, 0], True),
+    "unbounded along the slope": (cp.Constant(0), [cp.abs(x[0]) <= 1, x[1] >= 0], [0, 1], False),
+    "a quadrant from below": (cp.Constant(0), [x >= 0], [1, 1], False),
+    "a quadrant from above": (cp.Constant(0), [x >= 0], [-1, -1], False),
+    "no slope": (cp.Constant(0), [x >= 0], [0, 0], True),
+    "a tiny slope": (cp.Constant(0), [x >= 0], [1e-9, 0], False),
+    "a huge slope": (cp.Constant(0), [x >= 0], [1e12, 0], False),
+    "held on a line": (cp.Constant(0), [x[0] == x[1]], [1, -1], True),
+    "free on a line": (cp.Constant(0), [x[0] == x[1]], [1, 1], False),
+    "growing linearly": (cp.norm1(x[0]) + 0 * x[1], [], [1, 0], False),
+    "a cone's axis": (cp.Constant(0), [cp.SOC(x[0], x[1:])], [1, 0], False),
+}
+
+
+@pytest.mark.parametrize("name", SLOPES)
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_boundedness_for_the_multiples_of_one_slope(name, sign):
+    cost, constraints, slope, expected = SLOPES[name]
+    data = data_of(cost + 0 * cp.sum(x), constraints)
+    assert bounded_for_slopes(data, NONE, sign * np.array(slope, dtype=float)) is expected
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_least_squares_are_bounded_for_the_slopes_of_their_data_and_no_others(seed):
+    r = np.random.default_rng(seed)
+    wide = r.normal(size=(2, 5))
+    y = cp.Variable(5, name="y")
+    data = data_of(cp.sum_squares(wide @ y - 1))
+    own = wide.T @ r.normal(size=2)
+    assert bounded_for_slopes(data, NONE, own)
+    assert not bounded_for_slopes(data, NONE, r.normal(size=5))
+    assert not bounded_for_slopes(data, NONE, own + 1e-3 * r.normal(size=5))
+
+
+def test_violation_of_rows_is_measured_without_a_solver():
+    data = data_of(cp.Constant(0), [MATRIX[:, :2] @ x <= 0.5, x[0] == 1])
+    assert ConicProgram(data).violation(np.array([0.5, 2.0])) == pytest.approx(4.0)
+
+
+def test_violation_is_unknown_where_a_cone_has_no_simple_test():
+    data = data_of(cp.Constant(0), [cp.exp(x[0]) <= x[1]])
+    assert ConicProgram(data).violation(np.zeros(2)) is None
+
+
+def test_extents_of_cones_are_those_of_the_set_and_a_little_wider():
+    x = cp.Variable(3)
+    lower, upper = ConicProgram(data_of(0 * x[0], [cp.norm1(x - SLOPE) <= 0.5])).extent()
+    for found, exact, sign in ((lower, SLOPE - 0.5, 1), (upper, SLOPE + 0.5, -1)):
+        assert (sign * (exact - found) >= 0).all()
+        assert found == pytest.approx(exact, abs=1e-4)
+
+
+def test_extents_of_cones_are_infinite_where_the_set_is():
+    x = cp.Variable(3)
+    cone = [cp.SOC(x[0], x[1:]), x[0] <= 2 + x[1]]
+    lower, upper = ConicProgram(data_of(0 * x[0], cone)).extent()
+    assert -1e-3 <= lower[0] <= 0 and upper[0] == np.inf
+    assert (lower[2], upper[2]) == (-np.inf, np.inf)
+    assert -1.001 <= lower[1] <= -1 and upper[1] == np.inf
+
+
+def test_large_conic_sets_are_not_searched_for_their_extent():
+    x = cp.Variable(301)
+    lower, upper = ConicProgram(data_of(0 * x[0], [cp.norm1(x) <= 1])).extent()
+    assert np.isneginf(lower).all() and np.isposinf(upper).all()
+
+
+def test_an_extent_that_no_solve_reaches_is_infinite(monkeypatch):
+    x = cp.Variable(2)
+    program = ConicProgram(data_of(0 * x[0], [cp.norm1(x) <= 1]))
+    failed = conic.Answer(np.zeros(2), Outcome.INACCURATE)
+    monkeypatch.setattr(program, "solve", lambda *a: failed)
+    lower, upper = program.extent()
+    assert np.isneginf(lower).all() and np.isposinf(upper).all()
+
+
+@pytest.mark.parametrize("name", ["SOC", "polyhedron"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_solver_that_fails_in_any_way_is_a_failed_solve(kind, name):
+    faults = Faults(kind, 0, rate=0.0)
+    with faulty(faults):
+        P = sets.projector(CONIC[name].agent())
+        v, D = np.array([3.0, -2.0, 1.0, 2.0]), np.ones(4)
+        usual = P(v, D).x
+        assert faults.made == 0
+        faults._rate = 1.0
+        broken = P(v, D)
+        assert faults.made > 0
+        assert broken.x is None or np.isfinite(broken.x).all()
+        if kind not in ("inaccurate", "limit", "infeasible", "raises in update"):
+            assert broken.x is None
+        faults._rate = 0.0
+        assert np.array_equal(P(v, D).x, usual)
+
+
+def test_interrupts_are_not_the_solvers(monkeypatch, program):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ConicProgram, "_updated", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        program.solve(D, C, np.zeros(4))
+
+
+def test_panics_are_no_exceptions():
+    assert not issubclass(Panic, Exception)
+
+
+@pytest.mark.parametrize("size", [1e120, 1e160, 1e250])
+@pytest.mark.parametrize("name", ["SOC", "polyhedron", "l1 ball", "PSD constraint"])
+def test_numbers_whose_squares_overflow_are_a_failed_solve(name, size):
+    P = sets.projector(CONIC[name].agent())
+    found = P(size * np.where(np.arange(P.n) % 2, 1.0, -1.0), np.ones(P.n))
+    assert found.x is None and found.outcome is Outcome.FAILED
+
+
+SHARES = [0.17026082, 0.13020481, 0.54524546]  # their sum and the last one's round
+
+
+@pytest.mark.parametrize("point", [np.zeros(5), np.array([1.0, 2.0, 3.0, 2.0, -0.5])], ids=str)
+def test_points_of_a_general_power_cone_are_their_own_projections(point):
+    """Clarabel stalls at the tip, and asserts that exponents add up to 1 to the last digit."""
+    x = cp.Variable(5)
+    shares = np.array([*SHARES, 1 - sum(SHARES)])
+    program = ConicProgram(set_of(x, [cp.PowConeND(x[:4], x[4], shares)]))
+    answer = program.solve(np.ones(5), None, point)
+    assert answer.outcome is Outcome.SOLVED
+    assert answer.x == pytest.approx(point, abs=1e-7)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_exponents_add_up_as_the_solver_asserts(seed):
+    rng = np.random.default_rng(seed)
+    given = rng.dirichlet(np.full(rng.integers(2, 9), 0.5)) * (1 + 1e-9)
+    found = conic._exponents(given.tolist())
+    total = 0.0
+    for a in found:
+        total += a
+    assert abs(1 - total) < np.finfo(float).eps * len(found) / 2
+    assert found == pytest.approx(given, rel=1e-6, abs=1e-8) and min(found) > 0
+
+
+@pytest.mark.parametrize(
+    ("constraints", "point", "inside"),
+    [
+        (lambda x: [cp.PowCone3D(x[0], x[1], x[2], 0.3)], [1.0, 1.0, -0.9], True),
+        (lambda x: [cp.PowCone3D(x[0], x[1], x[2], 0.3)], [1.0, 1.0, -1.1], False),
+        (lambda x: [cp.PowCone3D(x[0], x[1], x[2], 0.3)], [-1.0, 1.0, 0.0], False),
+        (lambda x: [cp.PowCone3D(x[0], x[1], x[2], 0.3), x[0] <= 2], [3.0, 1.0, 0.0], False),
+        (lambda x: [cp.ExpCone(x[0], x[1], x[2])], [0.0, 0.0, 0.0], True),
+        (lambda x: [cp.ExpCone(x[0], x[1], x[2])], [9.0, 1.0, 1.0], False),
+        (lambda x: [cp.SOC(x[0], x[1:])], [1.0, 0.6, 0.7], True),
+        (lambda x: [cp.SOC(x[0], x[1:])], [1.0, 0.6, 0.9], False),
+        (lambda x: [cp.norm1(x) <= 1], [0.0, 0.0, 0.0], False),  # columns of its own hide it
+    ],
+)
+def test_what_rows_alone_show_of_a_point(constraints, point, inside):
+    x = cp.Variable(3)
+    program = ConicProgram(set_of(x, constraints(x)))
+    assert program._inside(np.array(point)) is inside
+
+
+def test_objectives_that_bend_down_are_not_handed_to_a_solver_that_prints_on_them(capfd):
+    x = cp.Variable(2)
+    bent = cp.quad_form(x, -np.eye(2), assume_PSD=True)
+    program = ConicProgram(data_of(bent, [cp.exp(x[0]) <= 3, cp.exp(x[1]) <= 3]))
+    answer = program.solve(np.full(2, 0.1), np.ones(2), np.zeros(2))
+    assert answer.x is None
+    assert capfd.readouterr() == ("", "")
+
+
+# Bounds that are far away
+
+
+def cone(x, bound):
+    return [cp.norm(x) <= x[0] + 1, x[1] <= bound, x[0] + x[1] <= 1]
+
+
+def exponential(x, bound):
+    return [cp.exp(x[0]) <= x[1], x[1] <= bound]
+
+
+@pytest.mark.parametrize("bound", [1e10, 1e12, 1e18, 1e20, 1e30])
+@pytest.mark.parametrize("made", [cone, exponential])
+def test_a_distant_bound_does_not_change_a_projection(made, bound):
+    point, ones = np.array([5.0, -7.0]), np.ones(2)
+    x, z = cp.Variable(2), cp.Variable(2)
+    near = sets.projector(dp.Agent(cp.Minimize(cp.sum(x)), made(x, 1e3), name="near"))
+    far = sets.projector(dp.Agent(cp.Minimize(cp.sum(z)), made(z, bound), name="far"))
+    assert far(point, ones).outcome is Outcome.SOLVED
+    assert far(point, ones).x == pytest.approx(near(point, ones).x, abs=1e-5)
+    assert far.violation(point) > 0.5
+
+
+def test_a_distant_bound_that_matters_is_kept():
+    """An answer beyond it is none."""
+    x = cp.Variable(2)
+    P = sets.projector(dp.Agent(cp.Minimize(cp.sum(x)), cone(x, 1e10), name="a"))
+    Q = sets.projector(
+        dp.Agent(cp.Minimize(cp.sum(x)), [cp.norm(x) <= x[0] + 1, x[0] <= 1e10], name="a")
+    )
+    inside = P(np.array([-1e13, 1e11]), np.ones(2))
+    found = Q(np.array([1e11, 0.0]), np.ones(2))
+    assert inside.x is None or inside.x[1] <= 1e10 * (1 + 1e-6)
+    assert found.x is None or found.x[0] <= 1e10 * (1 + 1e-6)
+    assert Q.violation(np.array([1e11, 0.0])) == pytest.approx(9e10)
+
+
+@pytest.mark.parametrize("large", [1e12, 1e16, 1e20])
+def test_rows_are_not_neglected_beside_a_large_one(large):
+    """They are held against their own terms, not against the largest number of all."""
+    x = cp.Variable(2)
+    constraints = [cp.norm(x) <= x[0] + 1, x[0] - x[1] <= 1, x[0] + x[1] <= large]
+    program = ConicProgram(set_of(x, constraints))
+    far = np.array([-5.0, -7.0])
+    answer = program.solve(np.ones(2), None, far)
+    if answer.x is not None:
+        assert np.linalg.norm(answer.x) <= answer.x[0] + 1 + 1e-5
+        assert answer.x[0] - answer.x[1] <= 1 + 1e-5
