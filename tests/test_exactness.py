@@ -6,7 +6,8 @@ import cvxpy as cp
 import numpy as np
 import pytest
 
-from dpcvx.solvers.projector import Ball, Minimisation, ProximalStep, Simplex
+from dpcvx.solvers.closed_forms import Ball, Simplex
+from dpcvx.solvers.steps import Minimisation, ProximalStep
 from tests import sets
 from tests.steps import Setting
 

@@ -11,7 +11,8 @@ from .._arguments import show
 from ..errors import ModelError
 from ..model.curvature import SLACK, convex, round_down, smoothness, strong_convexity
 from ..solvers.conic import Outcome
-from ..solvers.projector import Descent, Minimisation, Projector
+from ..solvers.projector import Projector
+from ..solvers.steps import Descent, Minimisation
 from .base import Answer, Local, Oracle
 from .program import Program
 
@@ -101,7 +102,7 @@ def minimisation(program: Program, D: float, owner: str) -> Minimisation:
                 f"by {owner}(exact=True) may end anywhere. Look for a quadratic with a negative "
                 "denominator or eigenvalue, or leave exact= out."
             )
-        if not Projector(local.constraints, local.name).exact:
+        if not Projector(local.constraints, local.name).closed_form:
             raise ModelError(
                 f"The set of {name} has no closed form, and {owner}(exact=True) projects onto it "
                 "in every step of a search. Keep to bounds, a sum, a ball or equations, or leave "

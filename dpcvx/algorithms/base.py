@@ -21,7 +21,8 @@ from ..errors import ModelError, PrivacyError
 from ..privacy.last_iterate import LastIterate
 from ..sensitivity.kept_vectors import LinearCombination
 from ..solvers.conic import ConicProgram, Outcome
-from ..solvers.projector import Contraction, Descent, Minimisation, Projector, ProximalStep
+from ..solvers.projector import Projector
+from ..solvers.steps import Contraction, Descent, Minimisation, ProximalStep
 from .program import LocalProgram, Program
 
 Array = NDArray[np.float64]

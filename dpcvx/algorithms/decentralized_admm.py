@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from .._arguments import check_positive, finite, show
 from ..errors import ModelError
 from ..guard import frameless
-from ..solvers.projector import Descent, Minimisation
+from ..solvers.steps import Descent, Minimisation
 from .agent_state import AgentState, check_exact, minimisation
 from .base import Local, Oracle, Requirements
 from .on_networks import Graph, Inbox, NeighbourMethod, shared, spread

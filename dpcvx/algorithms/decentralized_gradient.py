@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from .._arguments import is_int, one_of, show
 from ..errors import ModelError
 from ..guard import frameless
-from ..solvers.projector import Descent
+from ..solvers.steps import Descent
 from .agent_state import AgentState
 from .base import Local, Oracle, Requirements
 from .on_networks import Graph, Inbox, NeighbourMethod, shared, spread

@@ -36,8 +36,8 @@ from ..model.curvature import SLACK, convex, round_down, smoothness, strong_conv
 from ..privacy.amplification import TwoBlock, step_interval
 from ..privacy.last_iterate import ORDERS, LastIterate, Order
 from ..solvers.conic import ConicProgram, Outcome
-from ..solvers.projector import Contraction, Descent
 from ..solvers.separable import separable
+from ..solvers.steps import Contraction, Descent
 from .base import Algorithm, Answer, Coins, Local, Oracle, Requirements, Residuals
 from .program import LocalProgram, Program
 

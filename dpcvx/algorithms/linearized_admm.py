@@ -23,7 +23,7 @@ from .._arguments import countable, one_of, positive_finite, show
 from ..errors import ModelError
 from ..guard import frameless
 from ..solvers.conic import Outcome
-from ..solvers.projector import ProximalStep
+from ..solvers.steps import ProximalStep
 from .base import Answer, Local, Oracle, Requirements
 from .consensus import Broadcast, ConsensusMethod
 from .penalty import PenaltyRule, as_penalty

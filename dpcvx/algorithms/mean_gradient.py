@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..guard import frameless
-from ..solvers.projector import Descent
+from ..solvers.steps import Descent
 from .agent_state import AgentState, projected_step
 from .base import Local, Oracle, Requirements, Residuals
 from .on_networks import require_whole, shared, spread

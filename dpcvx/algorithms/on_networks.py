@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ..errors import ModelError
 from ..solvers.conic import Outcome
-from ..solvers.projector import Descent, Minimisation
+from ..solvers.steps import Descent, Minimisation
 from .agent_state import AgentState, initial, projected_step
 from .base import Algorithm, Answer, Local, Oracle, Residuals
 from .network import Network, network

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from .._arguments import check_positive
 from ..guard import frameless
-from ..solvers.projector import Descent
+from ..solvers.steps import Descent
 from .agent_state import AgentState
 from .base import Local, Oracle, Requirements
 from .on_networks import Graph, Inbox, NeighbourMethod, mixed

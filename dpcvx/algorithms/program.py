@@ -19,8 +19,9 @@ from ..model.declaration import Agent, Declaration
 from ..model.layout import Layout, gather
 from ..model.normal_form import LARGEST, NormalForm, normal_form
 from ..sensitivity.certificate import Asserted, Sensitivity, derive
+from ..solvers.blocks import empty_set
 from ..solvers.conic import Outcome
-from ..solvers.projector import Projector, empty_set
+from ..solvers.projector import Projector
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]

@@ -25,7 +25,7 @@ from .._arguments import check_positive, finite, show
 from ..errors import ModelError
 from ..guard import frameless
 from ..model.curvature import smoothness, strong_convexity
-from ..solvers.projector import Descent, Minimisation
+from ..solvers.steps import Descent, Minimisation
 from .agent_state import AgentState, check_exact, minimisation, projected_step
 from .base import Local, Oracle, Requirements
 from .program import LocalProgram, Program

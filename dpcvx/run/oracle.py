@@ -29,7 +29,8 @@ from ..sensitivity.certificate import Sensitivity
 from ..sensitivity.kept_vectors import UNKNOWN, LinearCombination, SecretState, Smoothness
 from ..sensitivity.reach import Shift, fixed_shift, varying_shift
 from ..sensitivity.release_once import Statistic
-from ..solvers.projector import Contraction, Descent, Minimisation, Projector, ProximalStep
+from ..solvers.projector import Projector
+from ..solvers.steps import Contraction, Descent, Minimisation, ProximalStep
 
 Array = NDArray[np.float64]
 # Least width of the grid of a point, relative to its largest component.
@@ -414,7 +415,7 @@ class PrivateOracle(_Numbered):
             floor, secret,
         )  # fmt: skip
         # Closed forms need no limit; an l2 limit would not keep an l1 bound of a box.
-        limited = bound > 0 and not step.projector.exact
+        limited = bound > 0 and not step.projector.closed_form
 
         def local(g: Array) -> Array | None:
             if limited and step.asserted is None:

@@ -35,7 +35,8 @@ from ..run.loop import DataSource, drive_silently, oracle_for
 from ..run.oracle import read
 from ..run.worker import AgentOracle
 from ..sensitivity.kept_vectors import LinearCombination
-from ..solvers.projector import Contraction, Descent, Minimisation, Projector, ProximalStep
+from ..solvers.projector import Projector
+from ..solvers.steps import Contraction, Descent, Minimisation, ProximalStep
 from .check import Observation, ObservedExit, neighbouring_sources
 
 Array = NDArray[np.float64]

@@ -32,7 +32,7 @@ from ..privacy.mechanism import Laplace
 from ..run.loop import drive_silently
 from ..run.oracle import Release, ReplayOracle
 from ..run.result import Transcript
-from ..solvers.projector import Descent
+from ..solvers.steps import Descent
 from .ex_post import Kind, Losses, expected, observed
 
 Array = NDArray[np.float64]

@@ -9,7 +9,7 @@ import cvxpy as cp
 import numpy as np
 
 import dpcvx as dp
-from dpcvx.solvers.projector import ProximalStep
+from dpcvx.solvers.steps import ProximalStep
 from tests.campaigns.tally import Tally
 from tests.steps import Setting
 

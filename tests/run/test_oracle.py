@@ -19,7 +19,8 @@ from dpcvx.privacy.noise import Seeded
 from dpcvx.run.oracle import PrivateOracle, PublicOracle, Release, ReleaseGate, ReplayOracle
 from dpcvx.sensitivity.certificate import Sensitivity
 from dpcvx.solvers.conic import Outcome
-from dpcvx.solvers.projector import Descent, Minimisation, Projection, ProximalStep
+from dpcvx.solvers.projector import Projection
+from dpcvx.solvers.steps import Descent, Minimisation, ProximalStep
 from tests import sets
 from tests.helpers import Words, contains
 
@@ -521,7 +522,7 @@ def test_a_failing_local_step_is_reported_without_its_text(monkeypatch):
 
     agent = Agent(BOX)
     step = agent.step()
-    monkeypatch.setattr("dpcvx.solvers.projector.Box.__call__", fail)
+    monkeypatch.setattr("dpcvx.solvers.closed_forms.Box.__call__", fail)
     with pytest.raises(dp.PrivacyError) as caught:
         agent.oracle().solution(X, step)
     assert str(SECRET) not in str(caught.value)

@@ -11,7 +11,8 @@ from scipy.optimize import brentq
 
 import dpcvx as dp
 from dpcvx.solvers.conic import Answer, ConicProgram, Outcome
-from dpcvx.solvers.projector import Extent, Minimisation, ProximalStep
+from dpcvx.solvers.projector import Extent
+from dpcvx.solvers.steps import Minimisation, ProximalStep
 from tests import sets
 from tests.sets import ALL, CLOSED, CONIC, MATRIX, WEIGHTS
 

@@ -7,8 +7,8 @@ import pytest
 import dpcvx as dp
 from dpcvx.solvers import splitting
 from dpcvx.solvers.conic import Answer, ConicProgram, Outcome
-from dpcvx.solvers.projector import ProximalStep
 from dpcvx.solvers.splitting import STRETCH, Splitting
+from dpcvx.solvers.steps import ProximalStep
 from tests import sets
 from tests.sets import CONIC
 from tests.steps import Setting

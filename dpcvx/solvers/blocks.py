@@ -1,0 +1,371 @@
+"""The cone form of a constraint set, taken apart into blocks of columns that share no row.
+
+Blocks that are boxes, simplices (one linear constraint over a box), balls and ellipsoids along the
+axes, or affine sets have closed forms; what is left is a smaller cone program.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, replace
+from itertools import compress
+
+import numpy as np
+import scipy.linalg as la
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from scipy.sparse.csgraph import connected_components
+
+from ..errors import ModelError
+from ..model.canonical import ConeData, Cones
+from ..model.matrices import without_zeros
+from .closed_forms import ROUNDING, Affine, Ball, Box, ClosedForm, Simplex, slack_of_rounding
+from .conic import ConeTest
+
+Array = NDArray[np.float64]
+Index = NDArray[np.intp]
+
+# Rows closer than this to dependence, relative to the largest, go to the conic program.
+_DEPENDENT = 1e-6
+# Affine blocks with more equations than this go to the conic program, which keeps them sparse.
+_AFFINE_LIMIT = 300
+_EMPTY = np.zeros(0, dtype=np.intp)
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """A constraint set W in parts.
+
+    Attributes
+    ----------
+    box : Box or None
+        Bounds of all components; None if no component has one.
+    closed_forms : tuple of (columns, ClosedForm)
+        The other blocks with closed forms.
+    conic : ConeData or None
+        All blocks without one, as one program; None if there are none.
+    conic_columns : ndarray of int
+        Its components.
+    kinds : Counter
+        Number of components per kind of block.
+    """
+
+    box: Box | None
+    closed_forms: tuple[tuple[Index, ClosedForm], ...]
+    conic: ConeData | None
+    conic_columns: Index
+    kinds: Counter[str]
+
+
+def blocks_of(data: ConeData, owner: str) -> Blocks:
+    """Take a constraint set apart.
+
+    Parameters
+    ----------
+    data : ConeData
+        Constraints of the set; its objective is ignored.
+    owner : str
+        Name of the agent, for messages.
+
+    Raises
+    ------
+    ModelError
+        If rows without columns, bounds or simplices show that the set is empty.
+    """
+    data = _without_epigraphs(data)
+    kinds: Counter[str] = Counter()
+    lower, upper = np.full(data.n, -np.inf), np.full(data.n, np.inf)
+    closed_forms: list[tuple[Index, ClosedForm]] = []
+    conic_columns: list[Index] = []
+    A = without_zeros(data.A)
+    row_kinds, starts = _row_kinds(data.cones)
+    if _contradicts(A, data):
+        raise empty_set(owner)
+    apart, low, high = _intervals(A, data, row_kinds, starts)
+    own = np.flatnonzero(apart)
+    lower[own], upper[own] = low[own], high[own]
+    free = int(np.count_nonzero(apart & np.isinf(lower) & np.isinf(upper)))
+    kinds += Counter(free=free, box=own.size - free)
+    for columns, cones in _components(A, row_kinds, starts):
+        if columns.size == 1 and columns[0] < data.n and apart[columns[0]]:
+            continue
+        rows = np.concatenate([np.arange(starts[c], starts[c + 1]) for c in cones] or [_EMPTY])
+        block = _Block(A, data.b, [row_kinds[c] for c in cones], rows, columns, data.n)
+        own = columns[columns < data.n]
+        found = _simplex(block) or _ball(block) or _affine(block)
+        if found is None:
+            conic_columns.append(columns)
+            kinds["conic"] += own.size
+            continue
+        kind, closed_form = found
+        if isinstance(closed_form, Simplex) and not closed_form.reachable:
+            raise empty_set(owner)
+        closed_forms.append((own, closed_form))
+        kinds[kind] += own.size
+    crossed = lower > upper
+    for low, high in zip(lower[crossed], upper[crossed], strict=True):
+        size = max(abs(low), abs(high))
+        if math.isinf(size) or low - high > slack_of_rounding(size, 1.0 + size, 1.0):
+            raise empty_set(owner)
+    lower[crossed] = upper[crossed] = (lower[crossed] + upper[crossed]) / 2
+    bounded = bool((lower > -np.inf).any() or (upper < np.inf).any())
+    box = Box(lower, upper) if bounded else None
+    if not conic_columns:
+        return Blocks(box, tuple(closed_forms), None, _EMPTY, kinds)
+    columns = np.sort(np.concatenate(conic_columns))
+    tied = _restricted(data, columns)
+    return Blocks(box, tuple(closed_forms), tied, columns[columns < data.n], kinds)
+
+
+def empty_set(owner: str) -> ModelError:
+    """The error for a constraint set without points."""
+    return ModelError(
+        f"The constraints of agent '{owner}' admit no point, so it has no local decision to make. "
+        "Solve cp.Problem(cp.Minimize(0), constraints) with them to find the conflict."
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Block:
+    """Rows and columns of one connected part of W: ``s = b - A y`` in the cones."""
+
+    matrix: sp.csr_array
+    offset: Array
+    kinds: list[str]
+    rows: Index
+    columns: Index
+    n: int
+
+    @property
+    def auxiliary(self) -> Index:
+        return self.columns[self.columns >= self.n]
+
+    def row(self, i: int) -> tuple[Index, Array, float]:
+        """Columns, coefficients of s and constant of s in row i."""
+        span = slice(self.matrix.indptr[i], self.matrix.indptr[i + 1])
+        return self.matrix.indices[span], -self.matrix.data[span], float(self.offset[i])
+
+
+def _without_epigraphs(data: ConeData) -> ConeData:
+    """Fix auxiliary columns whose increase loosens every row but their own upper bounds.
+
+    ``cp.abs(x) <= r`` and ``cp.norm(x) <= r`` introduce such a column t with t <= r: the set of x
+    is largest at t = r. Fixing it separates the components and uncovers boxes and balls.
+    """
+    A, b = sp.csc_array(data.A), data.b.copy()
+    by_row = sp.csr_array(A)
+    single = np.diff(by_row.indptr) == 1
+    kinds, starts = _row_kinds(data.cones)
+    loosened = np.zeros(b.size, dtype=bool)  # rows in which a larger s is always allowed
+    inequality = np.zeros(b.size, dtype=bool)
+    for kind, start in zip(kinds, starts, strict=False):
+        loosened[start] = kind in ("nonneg", "soc")
+        inequality[start] = kind == "nonneg"
+    auxiliary = A[:, data.n :].tocoo()
+    rows, columns, effect = auxiliary.row, auxiliary.col, -auxiliary.data
+    bounds = single[rows] & inequality[rows] & (effect < 0)
+    tops = np.full(A.shape[1] - data.n, np.inf)
+    np.minimum.at(tops, columns[bounds], b[rows[bounds]] / -effect[bounds])
+    fixed = np.isfinite(tops)
+    fixed[columns[~bounds & ~(loosened[rows] & (effect > 0))]] = False
+    if not fixed.any():
+        return data
+    held = fixed[columns]
+    np.add.at(b, rows[held], effect[held] * tops[columns[held]])
+    dropped = np.zeros(b.size, dtype=bool)
+    dropped[rows[held & bounds]] = True
+    keep = np.concatenate([np.arange(data.n), data.n + np.flatnonzero(~fixed)])
+    return _restricted(replace(data, b=b), keep, ~dropped)
+
+
+def _row_kinds(cones: Cones) -> tuple[list[str], Index]:
+    blocks = cones.blocks()
+    starts = np.concatenate([[0], np.cumsum([size for _, size in blocks])]).astype(np.intp)
+    return [kind for kind, _ in blocks], starts
+
+
+def _any_row(flags: NDArray[np.bool_], starts: Index) -> NDArray[np.bool_]:
+    """Per cone, whether one of its rows is flagged."""
+    if starts.size == 1:
+        return np.zeros(0, dtype=bool)
+    return np.logical_or.reduceat(flags, starts[:-1])
+
+
+def _contradicts(A: sp.csr_array, data: ConeData) -> bool:
+    """Whether a cone without columns, such as the row ``0 <= -1``, can never hold."""
+    _, starts = _row_kinds(data.cones)
+    constant = ~_any_row(np.diff(A.indptr) > 0, starts)
+    if not constant.any():
+        return False
+    alone = _restricted(data, _EMPTY, np.repeat(constant, np.diff(starts)))
+    # Exponential and power cones without columns do not occur: cvxpy folds their constants.
+    violated = ConeTest(alone.cones)(alone.b) or 0.0
+    return violated > ROUNDING * (1.0 + float(np.abs(alone.b).max()))
+
+
+def _components(A: sp.csr_array, kinds: list[str], starts: Index) -> list[tuple[Index, list[int]]]:
+    """Columns and cones of every connected component of the column-cone graph."""
+    cone_of_row = np.repeat(np.arange(len(kinds)), np.diff(starts))
+    coo = A.tocoo()
+    links = sp.coo_array(
+        (np.ones(coo.nnz), (cone_of_row[coo.row], coo.col)), shape=(len(kinds), A.shape[1])
+    )
+    m, n = links.shape
+    graph = sp.block_array([[None, links], [links.T, None]]) if m else sp.coo_array((n, n))
+    _, label = connected_components(graph, directed=False)
+    cones_by: dict[int, list[int]] = {}
+    for c in range(m):
+        cones_by.setdefault(int(label[c]), []).append(c)
+    columns_by: dict[int, list[int]] = {}
+    for j in range(n):
+        columns_by.setdefault(int(label[m + j]), []).append(j)
+    # Rows without columns belong to no block; cvxpy emits them for constant constraints.
+    return [
+        (np.array(columns, dtype=np.intp), cones_by.get(key, []))
+        for key, columns in columns_by.items()
+    ]
+
+
+def _intervals(
+    A: sp.csr_array, data: ConeData, kinds: list[str], starts: Index
+) -> tuple[NDArray[np.bool_], Array, Array]:
+    """Which own columns are bounded by rows of their own only, or not at all, and the bounds."""
+    simple = np.isin(np.repeat(kinds, np.diff(starts)), ("zero", "nonneg"))
+    equality = np.repeat(np.array(kinds) == "zero", np.diff(starts))
+    coo = A.tocoo()
+    alone = simple[coo.row] & (np.diff(A.indptr)[coo.row] == 1)
+    apart = np.ones(A.shape[1], dtype=bool)
+    apart[coo.col[~alone]] = False
+    rows, columns, slope = coo.row[alone], coo.col[alone], -coo.data[alone]
+    roots = -data.b[rows] / slope
+    lower, upper = np.full(A.shape[1], -np.inf), np.full(A.shape[1], np.inf)
+    low, high = equality[rows] | (slope > 0), equality[rows] | (slope < 0)
+    np.maximum.at(lower, columns[low], roots[low])
+    np.minimum.at(upper, columns[high], roots[high])
+    return apart[: data.n], lower[: data.n], upper[: data.n]
+
+
+def _simplex(block: _Block) -> tuple[str, ClosedForm] | None:
+    if block.auxiliary.size or set(block.kinds) - {"zero", "nonneg"}:
+        return None
+    n = block.columns.size
+    lower, upper = np.full(n, -np.inf), np.full(n, np.inf)
+    linking: list[tuple[int, str]] = []
+    for r, kind in zip(block.rows, block.kinds, strict=True):
+        columns, coefficients, constant = block.row(int(r))
+        if columns.size > 1:
+            linking.append((int(r), kind))
+            continue
+        j, root = int(np.searchsorted(block.columns, columns[0])), -constant / coefficients[0]
+        if kind == "zero" or coefficients[0] > 0:
+            lower[j] = max(lower[j], root)
+        if kind == "zero" or coefficients[0] < 0:
+            upper[j] = min(upper[j], root)
+    if len(linking) != 1:
+        return None
+    row, kind = linking[0]
+    columns, coefficients, constant = block.row(row)
+    if columns.size != n or (lower > upper).any():
+        return None
+    a = np.empty(n)
+    a[np.searchsorted(block.columns, columns)] = -coefficients  # s = constant - a'x
+    return "simplex", Simplex(a, constant, lower, upper, kind == "zero")
+
+
+def _ball(block: _Block) -> tuple[str, ClosedForm] | None:
+    """One second-order cone whose entries are single components, with a fixed radius.
+
+    Two forms occur: a constant radius, and the cone of ``cp.sum_squares(x) <= r``, where the first
+    two rows hold a bounded auxiliary t and their squares differ by a linear function of t.
+    """
+    if block.kinds.count("soc") != 1 or set(block.kinds) - {"soc", "nonneg"}:
+        return None
+    bounds = len(block.kinds) - 1
+    single = block.kinds.index("soc")
+    soc = [int(r) for r in block.rows[single : block.rows.size - (bounds - single)]]
+    others = [int(r) for r in block.rows if int(r) not in soc]
+    head, *tail = soc
+    columns, coefficients, constant = block.row(head)
+    if not block.auxiliary.size:
+        if columns.size or others:
+            return None
+        squared = constant * abs(constant)
+    else:
+        limit = _auxiliary_limit(block, others)
+        twin = [r for r in tail if block.auxiliary[0] in block.row(r)[0]]
+        if limit is None or columns.size != 1 or len(twin) != 1 or block.row(twin[0])[0].size != 1:
+            return None
+        _, second, offset = block.row(twin[0])
+        slope = 2 * (constant * coefficients[0] - offset * second[0])
+        if not np.isclose(abs(second[0]), abs(coefficients[0]), rtol=1e-14) or slope <= 0:
+            return None
+        squared = constant**2 - offset**2 + slope * limit
+        tail = [r for r in tail if r != twin[0]]
+    own = block.columns[block.columns < block.n]
+    a, c = np.zeros(own.size), np.zeros(own.size)
+    for r in tail:
+        columns, coefficients, constant = block.row(r)
+        if columns.size != 1 or columns[0] >= block.n:
+            return None
+        j = int(np.searchsorted(own, columns[0]))
+        if a[j] != 0:
+            return None
+        a[j], c[j] = coefficients[0], constant
+    if (a == 0).any() or squared < 0:
+        return None
+    return "ball", Ball(a, c, float(np.sqrt(squared)))
+
+
+def _auxiliary_limit(block: _Block, rows: list[int]) -> float | None:
+    """Upper bound of the only auxiliary column from the one-row cones of the block."""
+    if block.auxiliary.size != 1 or len(rows) != 1:
+        return None
+    columns, coefficients, constant = block.row(rows[0])
+    if columns.tolist() != [int(block.auxiliary[0])] or coefficients[0] >= 0:
+        return None
+    return -constant / coefficients[0]
+
+
+def _affine(block: _Block) -> tuple[str, ClosedForm] | None:
+    if block.auxiliary.size or set(block.kinds) - {"zero"} or block.rows.size > _AFFINE_LIMIT:
+        return None
+    A = block.matrix[block.rows][:, block.columns].toarray()
+    # Pivoted QR finds independent rows; dependent ones leave the set to the conic program.
+    diagonal = np.abs(np.diag(la.qr(A.T, mode="r", pivoting=True)[0]))
+    if diagonal.size < A.shape[0] or diagonal.min() <= _DEPENDENT * diagonal.max():
+        return None
+    return "affine", Affine(A, block.offset[block.rows])
+
+
+def _restricted(data: ConeData, columns: Index, rows: NDArray[np.bool_] | None = None) -> ConeData:
+    """The constraints on some columns, without an objective.
+
+    Kept are the cones with a row among `rows` (those that touch the columns if omitted).
+    """
+    A = sp.csr_array(sp.csc_array(data.A)[:, columns])
+    _, starts = _row_kinds(data.cones)
+    used = np.diff(A.indptr) > 0 if rows is None else rows
+    keep = _any_row(used, starts)
+    held = np.repeat(keep, np.diff(starts))
+    cones = data.cones
+    sizes = np.cumsum([cones.zero, cones.nonneg, len(cones.soc), len(cones.psd), cones.exp])
+    flags = np.split(keep, [*sizes, sizes[-1] + len(cones.power)])
+    reduced = Cones(
+        zero=int(flags[0].sum()),
+        nonneg=int(flags[1].sum()),
+        soc=tuple(compress(cones.soc, flags[2])),
+        psd=tuple(compress(cones.psd, flags[3])),
+        exp=int(flags[4].sum()),
+        power=tuple(compress(cones.power, flags[5])),
+        power_nd=tuple(compress(cones.power_nd, flags[6])),
+    )
+    N = columns.size
+    return ConeData(
+        P=sp.csc_array((N, N)),
+        q=np.zeros(N),
+        A=sp.csc_array(A[np.flatnonzero(held)]),
+        b=data.b[held],
+        cones=reduced,
+        n=int(np.count_nonzero(columns < data.n)),
+    )

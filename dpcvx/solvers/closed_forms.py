@@ -1,0 +1,207 @@
+"""Projections in closed form, in the norm of weights D: boxes, simplices, balls, affine sets."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.linalg as la
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+# The projection of v with weights D, both of shape (n,).
+ClosedForm = Callable[[Array, Array], Array]
+
+# Bounds that contradict each other by no more than this, relative to their size, are rounding.
+ROUNDING = 1e-9
+# What rounding leaves of a difference of numbers of size one.
+_LAST_DIGITS = 1e-15
+
+
+@dataclass(frozen=True, eq=False)
+class Box:
+    """Bounds of single components; infinite where there is none."""
+
+    lower: Array
+    upper: Array
+
+    def __call__(self, v: Array, D: Array) -> Array:
+        """Clip: the weights play no role."""
+        return np.minimum(np.maximum(v, self.lower), self.upper)  # `numpy.clip` is slower
+
+
+@dataclass(frozen=True, eq=False)
+class Simplex:
+    """``a'x = b`` or ``a'x <= b`` over a box; the probability simplex is a = 1, b = 1, x >= 0."""
+
+    a: Array
+    b: float
+    lower: Array
+    upper: Array
+    equality: bool
+
+    @property
+    def reachable(self) -> bool:
+        """Whether the box holds a point of the constraint."""
+        least = np.where(self.a > 0, self.a * self.lower, self.a * self.upper)
+        most = np.where(self.a > 0, self.a * self.upper, self.a * self.lower)
+        unit = float(np.abs(self.a).max())
+        under, over = (
+            slack_of_rounding(float(np.abs(ends).sum()) + abs(self.b), 1.0 + abs(self.b), unit)
+            for ends in (least, most)
+        )
+        if least.sum() > self.b + under:
+            return False
+        return not self.equality or bool(self.b <= most.sum() + over)
+
+    def bounds(self) -> tuple[Array, Array]:
+        """The smallest box around the set: what the others leave to each component."""
+        least = np.where(self.a > 0, self.a * self.lower, self.a * self.upper)
+        most = np.where(self.a > 0, self.a * self.upper, self.a * self.lower)
+        lower, upper = self.lower.copy(), self.upper.copy()
+        for j in range(self.a.size):
+            ends = [(self.b - np.delete(least, j).sum()) / self.a[j], None]
+            if self.equality:
+                ends[1] = (self.b - np.delete(most, j).sum()) / self.a[j]
+            above, below = ends if self.a[j] > 0 else ends[::-1]
+            if above is not None and above == above:
+                upper[j] = min(upper[j], above)
+            if below is not None and below == below:
+                lower[j] = max(lower[j], below)
+        return lower, upper
+
+    def __call__(self, v: Array, D: Array) -> Array:
+        """``x(tau) = clip(v - tau a / D)`` at the root of ``a'x(tau) = b``.
+
+        a'x(tau) falls in tau, and is linear between the breakpoints at which a component reaches
+        or leaves a bound. Errors of components between their bounds move the answer by no more
+        than themselves. Those of components at their bounds do not: a large one would be made up
+        for by components with small coefficients. Sums are therefore exact where it matters.
+        """
+        inside = np.minimum(np.maximum(v, self.lower), self.upper)
+        if not self.equality and self._excess(inside) <= 0:
+            return inside
+        slope = self.a / D
+        one, other = (v - self.lower) / slope, (v - self.upper) / slope
+        ends = np.concatenate([one, other])
+        first, last = np.minimum(one, other), np.maximum(one, other)  # free in between
+        breaks = np.sort(ends[np.isfinite(ends)])
+
+        def at(before: float, after: float, tau: float) -> Array:
+            free = (first <= before) & (last >= after)
+            early = (slope > 0) == (first >= after)
+            bounds = np.where(early, self.upper, self.lower)
+            x = np.where(free, v - tau * slope, bounds)
+            return np.minimum(np.maximum(x, self.lower), self.upper)
+
+        low, high = -1, breaks.size  # b lies between breakpoints low and high
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self._excess(at(*[float(breaks[middle])] * 3)) >= 0:
+                low = middle
+            else:
+                high = middle
+        left = float(breaks[low]) if low >= 0 else -math.inf
+        right = float(breaks[high]) if high < breaks.size else math.inf
+        free = (first <= left) & (last >= right)
+        if not free.any():
+            return at(left, left, left) if low >= 0 else at(right, right, right)
+        origin = at(left, right, 0.0)
+        origin[free] = v[free]
+        tau = self._excess(origin, 0.1) / math.fsum((self.a * slope)[free].tolist())
+        return at(left, right, min(max(tau, left), right))
+
+    def _excess(self, x: Array, clear: float = 1e-9) -> float:
+        """``a'x - b`` with its sign; with all digits too unless `clear` of its terms are left."""
+        terms = self.a * x
+        total = float(terms.sum()) - self.b
+        if abs(total) > clear * (float(np.abs(terms).sum()) + abs(self.b)):
+            return total
+        rest = _lost(self.a, x)
+        if not math.isfinite(total + float(rest.sum())):  # beyond 1e300
+            return total
+        return math.fsum([*terms.tolist(), *rest.tolist(), -self.b])
+
+
+@dataclass(frozen=True, eq=False)
+class Ball:
+    """``sum_i (a_i x_i + c_i)^2 <= r^2``: a ball if all a_i agree, else an ellipsoid."""
+
+    a: Array
+    c: Array
+    r: float
+
+    def __call__(self, v: Array, D: Array) -> Array:
+        """``y_i = w_i u_i / (w_i + tau)`` with w = D / a^2, tau at the root of ``||y|| = r``."""
+        u = self.a * v + self.c
+        if np.linalg.norm(u) <= self.r:
+            return v.copy()
+        if self.r == 0:
+            return -self.c / self.a
+        w = D / self.a**2
+        tau, y = 0.0, u
+        for _ in range(100):  # Newton on 1/||y|| - 1/r: monotone and quadratically convergent
+            size = float(np.linalg.norm(y))
+            if abs(size - self.r) <= 1e-15 * self.r:
+                break
+            drop = float(np.sum(y * y / (w + tau))) / size
+            following = tau + (size / self.r - 1.0) * size / drop
+            if following == tau:
+                break
+            tau = following
+            y = w * u / (w + tau)
+        y = y * min(1.0, self.r / float(np.linalg.norm(y)))
+        return (y - self.c) / self.a
+
+
+class Affine:
+    """``A x = b`` with independent rows.
+
+    With ``(A D^(-1/2))' = Q R``, in the coordinates y = D^(1/2) x: the part of y in the range of Q
+    becomes ``Q R'^-1 b``. The factors are kept for the last weights, which the answer does not
+    depend on.
+    """
+
+    def __init__(self, A: Array, b: Array) -> None:
+        self._A, self._b = A, b
+        self._weights: Array | None = None
+        self._factors: tuple[Array, Array] | None = None
+
+    def __call__(self, v: Array, D: Array) -> Array:
+        """Replace one part of the vector."""
+        root = np.sqrt(D)
+        if self._weights is None or not np.array_equal(self._weights, D):
+            Q, R = la.qr((self._A / root).T, mode="economic")
+            self._factors = Q, Q @ la.solve_triangular(R, self._b, trans="T")
+            self._weights = D.copy()
+        assert self._factors is not None
+        Q, fixed = self._factors
+        y = root * v
+        return (y - Q @ (Q.T @ y) + fixed) / root
+
+
+def slack_of_rounding(size: float, most: float, unit: float) -> float:
+    """By how much bounds may contradict each other and still do so by rounding.
+
+    Relative to their `size`, since sets may be written in small units, and to `most` where larger
+    terms cancel, of which the last digits are lost. Bounds of 0 may themselves be what is left of
+    ordinary numbers, times `unit`.
+    """
+    return ROUNDING * min(size, most) + _LAST_DIGITS * (size + unit)
+
+
+def _lost(a: Array, x: Array) -> Array:
+    """What rounding takes from the products ``a * x`` (Dekker, 1971)."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        high_a, high_x = _upper_half(a), _upper_half(x)
+        low_a, low_x = a - high_a, x - high_x
+        missing = high_a * high_x - a * x + high_a * low_x + low_a * high_x
+        return missing + low_a * low_x
+
+
+def _upper_half(a: Array) -> Array:
+    """The first 26 bits of every number."""
+    c = 134217729.0 * a
+    return c - (c - a)

@@ -1,0 +1,228 @@
+"""Local steps: what a method asks of an agent's set, as functions of the gradient."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from ..errors import ModelError
+from .projector import Projection, Projector
+
+Array = NDArray[np.float64]
+Index = NDArray[np.intp]
+
+# Gradient steps of a search inside an agent.
+_MOST = 100_000
+
+
+@dataclass(frozen=True, eq=False)
+class Contraction:
+    """A public linear map; in l2 it lengthens no vector.
+
+    Attributes
+    ----------
+    apply : callable
+    norm1, norm2 : float
+        Bounds of its operator norm in l1 and l2.
+    """
+
+    apply: Callable[[Array], Array]
+    norm1: float
+    norm2: float
+
+    def __call__(self, v: Array) -> Array:
+        """The image of v."""
+        return self.apply(v)
+
+
+@dataclass(frozen=True, eq=False)
+class Descent:
+    """A step along a gradient, ``center - size through(g)``.
+
+    Attributes
+    ----------
+    center : ndarray, shape (n,)
+        Public, or else the point is to leave `whole`.
+    size : float
+    through : Contraction, optional
+    whole : bool
+        Whether the new point leaves, with noise of its own, in place of the gradient.
+    only : ndarray of int, optional
+        The components that move, and leave, of a whole point.
+    """
+
+    center: Array
+    size: float
+    through: Contraction | None = None
+    whole: bool = False
+    only: Index | None = None
+
+    @property
+    def moving(self) -> Array | None:
+        """1 for components that move and 0 for others, shape (n,); None if all do."""
+        if self.only is None:
+            return None
+        out = np.zeros(self.center.size)
+        out[self.only] = 1.0
+        return out
+
+    def __call__(self, g: Array) -> Array:
+        """The new point for gradient g, shape (n,)."""
+        return self.center - self.size * (g if self.through is None else self.through(g))
+
+
+@dataclass(frozen=True)
+class Minimisation:
+    r"""Gradient steps towards ``argmin_{x in W} f(x) + D/2 ||x - v||^2``, in a fixed number.
+
+    For m-strongly convex f with an L-smooth gradient, a step of length 1 / (L + D), and the
+    projection after it, shrink the distance of two points by :math:`q = (L - m) / (L + D)`. If the
+    gradients of two such functions are nowhere farther apart than :math:`\Delta`, the ends of both
+    searches are at most
+
+    .. math:: \frac{\Delta}{L + D} (1 + q + \dots + q^{K - 1}) = \Delta \frac{1 - q^K}{m + D}
+
+    apart, however far both are from the minimisers. No solver's accuracy is relied upon.
+
+    In l1, projections onto products of intervals do not expand either. A step takes second
+    derivatives G to :math:`(L I - G) / (L + D)`, whose norm in l1 is at most
+    :math:`q_1 = (\|L I - H\|_1 + \sqrt n\, \varrho) / (L + D)` for G within :math:`\varrho` of H:
+    the same holds with q_1, and :math:`\Delta` in l1.
+
+    Attributes
+    ----------
+    D : float
+    L : float
+    m : float
+        At most L.
+    steps : int
+        K.
+    """
+
+    D: float
+    L: float
+    m: float
+    steps: int
+
+    @classmethod
+    def close(cls, D: float, L: float, m: float) -> Minimisation:
+        """As many steps as leave 1e-12 of the distance at the beginning.
+
+        Raises
+        ------
+        ModelError
+            If that takes more than 100,000.
+        """
+        gain = (m + D) / (L + D)
+        steps = math.inf if gain == 0 else math.log(1e-12) / math.log1p(-min(gain, 1 - 1e-12))
+        if not steps <= _MOST:
+            raise ModelError(
+                f"A local minimiser takes {steps:.3g} gradient steps with D = {D:g} and the "
+                f"smoothness constant {L:g}, about 28 (L + D) / (m + D): too many. Write a larger "
+                "D, or leave exact= out."
+            )
+        return cls(D, L, m, math.ceil(steps))
+
+    @property
+    def stretch(self) -> float:
+        """How far the end moves per unit that the gradient moves."""
+        q = (self.L - self.m) / (self.L + self.D)
+        return (1 - q**self.steps) / (self.m + self.D)
+
+    @property
+    def repeats(self) -> float:
+        """Rounding errors of one step that the end has at most, in units of 64 of them.
+
+        Every step adds its own, and shrinks those before it.
+        """
+        return max(1.0, (self.L + self.D) / (self.m + self.D) / 64)
+
+    def stretch_in_l1(self, center: sp.csr_array, spread: float) -> float:
+        """The same in l1, on products of intervals.
+
+        Parameters
+        ----------
+        center : csr_array, shape (n, n)
+            H.
+        spread : float
+            How far second derivatives are from it, in the spectral norm.
+        """
+        n = center.shape[0]
+        rest = abs(self.L * sp.eye_array(n, format="csr") - center).sum(axis=0).max()
+        q = (float(rest) + math.sqrt(n) * spread) / (self.L + self.D)
+        if q >= 1:
+            return math.inf
+        return (1 - q**self.steps) / ((1 - q) * (self.L + self.D))
+
+    def __call__(
+        self, v: Array, gradient: Callable[[Array], Array], project: Callable[[Array], Array]
+    ) -> Array:
+        """The end of the search that begins at v, shape (n,)."""
+        x = project(v)
+        for _ in range(self.steps):
+            x = project(x - (gradient(x) + self.D * (x - v)) / (self.L + self.D))
+        return x
+
+
+@dataclass(frozen=True, eq=False)
+class ProximalStep:
+    r"""The constrained local step of a linearised method as a function of the gradient.
+
+    .. math:: x^+ = \operatorname{argmin}_{x \in W} \langle g, x \rangle
+              + \tfrac12 \| x - c \|_D^2 = \Pi_W^D(c - g / D)
+
+    Attributes
+    ----------
+    projector : Projector
+    center : ndarray, shape (n,)
+        c, public.
+    D : ndarray, shape (n,)
+        Positive weights, public.
+    anchor : ndarray, shape (n,)
+        A public point of W, near which the step is expected.
+    asserted : float or None
+        Sensitivity of the step that is claimed instead of derived.
+    """
+
+    projector: Projector
+    center: Array
+    D: Array
+    anchor: Array
+    asserted: float | None = None
+
+    def __call__(self, g: Array) -> Projection:
+        """The step for gradient g, shape (n,)."""
+        return self.projector(self.center - g / self.D, self.D)
+
+    def within(self, g: Array, reach: float) -> Projection:
+        """The step for gradient g, with the projected point kept within `reach` of the anchor."""
+        return self.projector(self._near(g, reach), self.D)
+
+    def steady(self, g: Array, reach: float) -> Array:
+        """A point near `within` that provably moves little with g; see `Projector.steady`."""
+        return self.projector.steady(self._near(g, reach), self.D, self.anchor)
+
+    def _near(self, g: Array, reach: float) -> Array:
+        """Moving a point onto a ball around another is nonexpansive in the D-norm.
+
+        So a bound of how far a step moves with g survives, and numbers cannot grow.
+        """
+        away = self.center - g / self.D - self.anchor
+        length = float(np.linalg.norm(np.sqrt(self.D) * away))
+        return self.anchor + min(1.0, reach / max(length, reach)) * away
+
+    @property
+    def reach(self) -> float:
+        """A generous length of a step, in the D-norm: the anchor's, and at least one unit."""
+        return max(
+            math.sqrt(float(self.D.max())), float(np.linalg.norm(np.sqrt(self.D) * self.anchor))
+        )
+
+    def rounding(self, reach: float) -> float:
+        """Bound of what rounding adds to conic answers of `steady`, in the D-norm."""
+        return self.projector.rounding(self.D, self.anchor, reach)
