@@ -61,7 +61,6 @@ class Bilinear:
     derivative; a square contributes u = v and half of its Hessian.
     """
 
-    name: str
     u: Combination
     B: sp.csr_array
     v: Combination
@@ -104,20 +103,20 @@ def bilinear(form: NormalForm, term: Term) -> Bilinear | None:
     v = args[1] if len(args) > 1 else None
     assert u is not None
     if _squares(atom):
-        return Bilinear("square", u, diagonal(w), u)
+        return Bilinear(u, diagonal(w), u)
     if atom.rule is QUAD_OVER_LIN and v is not None and v.constant:
         axis, keepdims = atom.data
         scale = (w / v.h.item()).reshape(atom.shape, order="F")
         wide = scale if axis is None or keepdims else np.expand_dims(scale, axis)
         spread = np.ravel(np.broadcast_to(wide, u.shape), order="F")
-        return Bilinear("sum_squares", u, diagonal(spread), u)
+        return Bilinear(u, diagonal(spread), u)
     if atom.rule is QUAD_FORM and v is not None and v.constant:
         P = v.h.reshape(v.shape, order="F")
-        return Bilinear("quad_form", u, sp.csr_array(w.item() * (P + P.T) / 2), u)
+        return Bilinear(u, sp.csr_array(w.item() * (P + P.T) / 2), u)
     if atom.rule is MULTIPLY and v is not None and u.shape == v.shape:
-        return Bilinear("multiply", u, diagonal(w), v)
+        return Bilinear(u, diagonal(w), v)
     if atom.rule is MATMUL and v is not None:
-        return Bilinear("@", u, _matmul_weights(w, u, v), v)
+        return Bilinear(u, _matmul_weights(w, u, v), v)
     return None
 
 

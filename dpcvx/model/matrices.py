@@ -71,12 +71,13 @@ def csr(M: Any) -> sp.csr_array:
 
 
 def without_zeros(M: Any) -> sp.csr_array:
-    """Any matrix as CSR without stored zeros, in arrays of its own.
+    """Any matrix as CSR without stored zeros or repeated entries, in arrays of its own.
 
     Entries are removed in place, and before scipy 1.16 ``maximum`` and ``minimum`` share index
     arrays with their argument: without the copy this would remove entries of other matrices.
     """
     own = sp.csr_array(csr(M), copy=True)
+    own.sum_duplicates()
     own.eliminate_zeros()
     return own
 

@@ -24,7 +24,17 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from ..errors import ModelError
-from .atoms import Rule, rule_of, supported
+from .atoms import (
+    DIVIDE,
+    MATMUL,
+    MAXIMUM,
+    PNORM,
+    POWER,
+    QUAD_OVER_LIN,
+    Rule,
+    rule_of,
+    supported,
+)
 from .canonical import affine_map
 from .layout import Layout
 from .matrices import (
@@ -94,6 +104,22 @@ class Atom:
     data: tuple[Any, ...]
     args: tuple[Combination, ...]
     shape: tuple[int, ...]
+
+    @property
+    def written(self) -> str:
+        """How users write it, for messages: cvxpy turns ``cp.sum_squares`` into other atoms."""
+        rule, number = self.rule, self.args[-1].h if self.args[-1].constant else None
+        if rule in (MATMUL, DIVIDE):
+            return "@" if rule is MATMUL else "/"
+        if rule is POWER:
+            return {2: "cp.square", 0.5: "cp.sqrt", -1: "cp.inv_pos"}.get(self.data[0], "cp.power")
+        if rule is PNORM and self.data[0] == 2:
+            return "cp.norm"
+        if number is not None and rule is QUAD_OVER_LIN and (number == 1).all():
+            return "cp.sum_squares"
+        if number is not None and rule is MAXIMUM and len(self.args) == 2 and not number.any():
+            return "cp.pos"
+        return f"cp.{rule.name}"
 
 
 @dataclass(frozen=True)

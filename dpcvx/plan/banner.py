@@ -6,6 +6,7 @@ import math
 import textwrap
 from importlib.metadata import version
 
+from ..sensitivity.argument import argument, figures
 from .guarantee import AgentGuarantee, Guarantee
 from .terms import Terms
 
@@ -58,7 +59,7 @@ def _coupling_rows(plan: Terms) -> list[str]:
 def _sensitivity_rows(plan: Terms) -> list[str]:
     if not plan.noisy:
         return []
-    arguments = dict.fromkeys(s.argument for s in plan.sensitivities if s is not None)
+    known = [s for s in plan.sensitivities if s is not None]
     entries = {entry.agent: entry for entry in plan.guarantee.agents}
     rows: list[str] = []
     for agent, sensitivity in zip(plan.program.agents, plan.sensitivities, strict=True):
@@ -70,16 +71,16 @@ def _sensitivity_rows(plan: Terms) -> list[str]:
             row(
                 "",
                 f"{agent.name}: gradient {_bounded(entry)}; noise: {entry.noise}"
-                f"{f' ({sensitivity.figures})' if sensitivity.figures else ''}",
+                f"{f' ({bounds})' if (bounds := figures(sensitivity)) else ''}",
             )
         )
-    return [*(row("sensitivity", text) for text in arguments), *_shortened(rows)]
+    return [*([row("sensitivity", argument(known))] if known else []), *_shortened(rows)]
 
 
 def _bounded(entry: AgentGuarantee) -> str:
     if math.isinf(entry.sensitivity):
         return f"l{entry.norm} bounded at each point, not over the whole set"
-    return f"l{entry.norm} {'=' if entry.exact else '<='} {entry.sensitivity:.6g}"
+    return f"l{entry.norm} {'=' if entry.tight else '<='} {entry.sensitivity:.6g}"
 
 
 def _shortened(rows: list[str]) -> list[str]:

@@ -139,7 +139,7 @@ class AgentGuarantee:
     sensitivity : float
         Of the gradient, in this norm.
         Infinite if it is bounded at each point only.
-    exact : bool
+    tight : bool
         Whether some neighbouring pair attains the sensitivity.
     certificate : {"derived", "asserted"}
     scale : float
@@ -158,7 +158,7 @@ class AgentGuarantee:
     epsilon: float
     norm: int
     sensitivity: float
-    exact: bool
+    tight: bool
     certificate: Literal["derived", "asserted"]
     scale: float
     noise: str
@@ -389,7 +389,7 @@ def make_guarantee(
                 ),
                 norm=chosen.mechanism.norm,
                 sensitivity=bound.value,
-                exact=bound.exact,
+                tight=bound.tight,
                 certificate=(
                     "asserted"
                     if claimed is not None or M.asserted or (last is not None and last.asserted)

@@ -6,6 +6,7 @@ A term :math:`\sum_e u_e(d)\, \varphi_e(x)` with u affine has a gradient that is
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -34,7 +35,7 @@ class Weights:
     members : frozenset of int
         Indices of the private parameters that occur in them.
     names : tuple of str
-        Atoms, for messages.
+        Atoms, as users write them.
     """
 
     form: NormalForm
@@ -75,14 +76,14 @@ def _reach(form: NormalForm, u: Combination) -> tuple[bool, bool]:
     return on_x, on_d
 
 
-def weights(form: NormalForm, found: list[tuple[Term, frozenset[int]]]) -> Weights:
+def weights(form: NormalForm, found: Sequence[Term]) -> Weights:
     """The given terms, all of which weigh, as a form of their own."""
-    own = {id(term.atom) for term, _ in found}
+    own = {id(term.atom) for term in found}
     kept = tuple((j, M) for j, M in form.root.terms if id(form.atoms[j]) in own)
     root = replace(form.root, F=None, G=(), h=np.zeros_like(form.root.h), terms=kept)
     atoms = tuple(_linear(form, atom) if id(atom) in own else atom for atom in form.atoms)
-    members = frozenset[int]().union(*(on_d for _, on_d in found))
-    names = tuple(dict.fromkeys(term.atom.rule.name for term, _ in found))
+    members = frozenset[int]().union(*(form.reach(term.atom)[1] for term in found))
+    names = tuple(dict.fromkeys(term.atom.written for term in found))
     return Weights(replace(form, atoms=atoms, root=root), members, names)
 
 

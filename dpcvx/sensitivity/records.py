@@ -149,6 +149,11 @@ class Contributions:
     members: tuple[int, ...]
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """Atoms of the terms, as users write them."""
+        return tuple(dict.fromkeys(term.atom.written for term in self.terms))
+
+    @property
     def count(self) -> int:
         """Number of records."""
         return self.form.private[self.members[0]].shape[0]
@@ -323,7 +328,7 @@ class _Pass:
     def _spec(self, k: int) -> PrivateSpec:
         if k not in self.members:
             raise Unbounded(
-                f"'{self.form.private[k].name}'", "meets records that it is not a part of"
+                f"a term with '{self.form.private[k].name}'", "is not part of the same records"
             )
         return self.form.private[k]
 
@@ -524,7 +529,7 @@ class _Pass:
 
     def _one_record(self, owner: Index, atom: Atom) -> Index:
         if (owner == MIXED).any():
-            raise Unbounded(atom.rule.name, "reads several records at once")
+            raise Unbounded(atom.written, "reads several records at once")
         return owner
 
     def _back(self, atom: Atom, g: _Range) -> None:
@@ -556,7 +561,7 @@ class _Pass:
         elif self.sites is not None and all(a.lo.size == g.lo.size for a in args):
             self._unknown_back(atom, g, args)
         else:
-            raise Unbounded(rule.name, "has no rule for records")
+            raise Unbounded(atom.written, "has no rule for records")
 
     def _unknown_back(self, atom: Atom, g: _Range, args: Sequence[_Range]) -> None:
         """An elementwise atom of which only is known which record each entry reads."""
@@ -585,7 +590,7 @@ class _Pass:
                 return np.ones_like(lo), np.ones_like(lo)
             whole = float(p).is_integer() and p > 1
             if not whole and (lo < 0).any():
-                raise Unbounded(atom.rule.name, "is evaluated where it may leave its domain")
+                raise Unbounded(atom.written, "is evaluated where it may leave its domain")
             if whole and int(p) % 2 == 1:  # an odd power: the derivative is even
                 ends = np.stack([at(lo), at(hi)])
                 return np.where((lo < 0) & (hi > 0), 0.0, ends.min(axis=0)), ends.max(axis=0)
@@ -628,7 +633,7 @@ class _Pass:
         groups = _groups(atom, u.lo.size)
         curved = atom.rule is PNORM and atom.data[0] != 2
         if groups is None or curved or (len(args) > 1 and not atom.args[1].constant):
-            raise Unbounded(atom.rule.name, "has no rule for records")
+            raise Unbounded(atom.written, "has no rule for records")
         wide = _Range(g.lo[groups], g.hi[groups], g.owner[groups])
         ones = np.ones(u.lo.size)
         if atom.rule is NORM1:
@@ -638,7 +643,7 @@ class _Pass:
         if atom.rule is QUAD_OVER_LIN:
             y = args[1].lo.item()
             if not y > 0:
-                raise Unbounded(atom.rule.name, "divides by a number that is not positive")
+                raise Unbounded(atom.written, "divides by a number that is not positive")
             low, high = 2 * u.lo / y, 2 * u.hi / y
             self._into(atom.args[0], self._scaled(wide, _Range(low, high, u.owner), atom), atom)
             return
@@ -708,7 +713,7 @@ class _Pass:
         own = g.owner >= 0
         if u.F is not None and own.any():
             if self.sites is not None:
-                raise Unbounded(atom.rule.name, "records reach without a product X @ w")
+                raise Unbounded(atom.written, "records reach without a product X @ w")
             F = sp.csr_array(csr(u.F) @ sp.diags_array(self.scale))
             rows = _row_sizes(F, self.p)
             single = np.bincount(g.owner[own], _bounded_times(g.size[own], rows[own]), self.count)

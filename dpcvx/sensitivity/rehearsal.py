@@ -1,6 +1,6 @@
 """A derived sensitivity against gradients on made-up neighbours, before a plan rests on it.
 
-The proof is in `dpcvx.sensitivity.certificate`. This finds what a proof cannot: an implementation,
+The proof is in `dpcvx.sensitivity.derivation`. This finds what a proof cannot: an implementation,
 or a version XX
 """
 

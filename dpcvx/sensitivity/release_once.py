@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from ..errors import PrivacyError
 from ..model.normal_form import LARGEST
 from ..model.private import PrivateSpec, Rows
-from .certificate import Sensitivity, ball_norm
+from .certificate import Sensitivity
+from .norms import ball_norm
 from .second_moments import moments
 
 Array = NDArray[np.float64]

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from ..model.normal_form import NormalForm
 from ..model.private import Rows, Within
-from ..sensitivity.certificate import Sensitivity, row_norms
+from ..sensitivity.certificate import Sensitivity
+from ..sensitivity.norms import row_norms
 
 Array = NDArray[np.float64]
 

@@ -10,7 +10,7 @@ import numpy as np
 import dpcvx as dp
 from dpcvx.model.curvature import curvature, record_smoothness, smoothness
 from dpcvx.run.oracle import _shift
-from dpcvx.sensitivity.certificate import derive
+from dpcvx.sensitivity.derivation import derive
 from dpcvx.sensitivity.kept_vectors import LinearCombination, SecretState, Smoothness
 from dpcvx.solvers.projector import Extent
 from tests.campaigns.tally import Tally

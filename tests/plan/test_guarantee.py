@@ -75,7 +75,7 @@ def test_the_parameters_of_a_guarantee_agree():
     assert [a.releases for a in stated.agents] == [7, 7]
     for agent in stated.agents:
         assert agent.sensitivity == pytest.approx(0.02, rel=1e-8)
-        assert agent.exact
+        assert agent.tight
         assert agent.scale == pytest.approx(4 * 0.02, rel=1e-4)
 
 

@@ -131,13 +131,13 @@ def test_the_exact_method_refuses_a_set_on_which_noise_has_no_minimiser(x, d):
 def test_the_exact_method_refuses_data_in_the_curvature_even_without_noise(x):
     weight = dp.Private(shape=3, name="weight", adjacency=dp.Within(0.1), nonneg=True)
     problem = problem_with(cp.sum(cp.multiply(weight, cp.square(x))))
-    with pytest.raises(dp.PrivacyError, match="'weight'.*'multiply'"):
+    with pytest.raises(dp.PrivacyError, match="'weight'.*cp.multiply"):
         problem.plan(dp.ADMM(), mechanism=None)
 
 
 def test_an_unknown_sensitivity_is_refused_but_runs_without_noise(x, d):
     problem = problem_with(cp.sum(cp.logistic(x - d)), cp.abs(x) <= 2)
-    with pytest.raises(dp.PrivacyError, match="agent 'solo'.*'d'.*'logistic'"):
+    with pytest.raises(dp.PrivacyError, match="agent 'solo'.*'d'.*cp.logistic"):
         problem.plan(epsilon=1.0, delta=1e-6)
     result = problem.plan(dp.LinearizedADMM(step=4.0), mechanism=None, rounds=200).run()
     assert np.allclose(result.last[x], -2.0, atol=1e-6)

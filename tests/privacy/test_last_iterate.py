@@ -27,7 +27,8 @@ from dpcvx.privacy.mechanism import Calibrated
 from dpcvx.privacy.noise import Coins, source_for
 from dpcvx.run import report as display
 from dpcvx.run.oracle import PrivateOracle, ReleaseGate
-from dpcvx.sensitivity.certificate import Bound, Sensitivity
+from dpcvx.sensitivity.certificate import Sensitivity
+from dpcvx.sensitivity.norms import Bound
 from dpcvx.verify.audit import _bounds, _last_scores
 from dpcvx.verify.check import neighbouring_sources
 from tests.algorithms.test_gradient_admm import (
@@ -1003,7 +1004,7 @@ def test_half_the_sensitivity_is_a_fault(order, monkeypatch):
 
     def halved(self, p, scale=None, x=None):
         found = honest(self, p, scale, x)
-        return Bound(found.value / 2.1, found.exact)
+        return Bound(found.value / 2.1, found.tight)
 
     monkeypatch.setattr(Sensitivity, "bound", halved)
     rounds = 9 if order == "sampling" else 3

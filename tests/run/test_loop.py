@@ -253,7 +253,7 @@ def test_data_that_cancel_up_to_rounding_are_refused():
     a, b = 0.1, 0.7
     products = [cp.multiply(d, a * x), cp.multiply(d, b * x), -cp.multiply(d, (a + b) * x)]
     cost = cp.sum_squares(x) + sum(cp.sum(p) for p in products)
-    with pytest.raises(dp.PrivacyError, match="meet in 'multiply', yet the derived sensitivity"):
+    with pytest.raises(dp.PrivacyError, match="meet in cp.multiply, yet the derived sensitivity"):
         dp.Problem([dp.Agent(cp.Minimize(cost))]).plan(rounds=1, epsilon=1.0, delta=1e-6)
 
 

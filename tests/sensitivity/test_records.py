@@ -4,6 +4,7 @@ import functools
 import itertools
 import json
 import math
+import re
 from dataclasses import dataclass
 
 import cvxpy as cp
@@ -14,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dpcvx as dp
-from dpcvx.sensitivity.certificate import derive
+from dpcvx.sensitivity.argument import argument
+from dpcvx.sensitivity.derivation import derive
 from dpcvx.solvers.projector import Extent
 from tests.forms import form_of
 
@@ -605,7 +607,7 @@ def test_usual_losses_have_their_known_sensitivities(case, change):
     times = (2 if change == "replace" else 1) / part.count
     assert found.l2 == pytest.approx(times * l2, rel=1e-8)
     assert found.l1 == pytest.approx(times * (math.sqrt(2) * l2 if l1 is None else l1), rel=1e-8)
-    assert not found.bound(2).exact and found.certificate == "derived"
+    assert not found.bound(2).tight and found.certificate == "derived"
 
 
 def test_softmax_of_rows_in_l1_has_its_known_sensitivity():
@@ -706,7 +708,7 @@ DOMAINS = {
     "log": (lambda X: -cp.sum(cp.log(X @ w + 0.5)), SHIFT),
     "log1p": (lambda X: -cp.sum(cp.log1p(X @ w - 0.5)), SHIFT),
     "entr": (lambda X: -cp.sum(cp.entr(X @ w + 0.5)), SHIFT),
-    "power": (lambda X: cp.sum(cp.inv_pos(X @ w + 0.5)), SHIFT),
+    "inv_pos": (lambda X: cp.sum(cp.inv_pos(X @ w + 0.5)), SHIFT),
     "sqrt": (lambda X: -cp.sum(cp.sqrt(X @ w + 0.5)), SHIFT),
 }
 
@@ -718,7 +720,7 @@ def test_a_set_on_which_records_leave_the_domain_of_a_loss_is_refused(case):
     try:
         bound = certificate(f, size=1.0).l2
     except dp.PrivacyError as error:
-        assert all(word in str(error) for word in (case.replace("sqrt", "power"), "clip="))
+        assert all(word in str(error) for word in (f"cp.{case}", "clip="))
         return
     assert moved(f, [shift], [[[0, 0]]], x) <= bound
 
@@ -767,7 +769,7 @@ def test_a_loss_that_is_bounded_nowhere_is_refused():
         dp.Problem([dp.Agent(cp.Minimize(f), [cp.norm(W, "fro") <= 1])]).plan(
             dp.LinearizedADMM(step=0.1), epsilon=1.0, delta=1e-6
         )
-    assert "power" in str(caught.value) and "clip=" in str(caught.value)
+    assert "cp.square" in str(caught.value) and "clip=" in str(caught.value)
 
 
 @pytest.mark.parametrize("size", [1e-170, 1e-9, 1e9, 1e170])
@@ -785,29 +787,29 @@ def refused_cases():
     b, v = cp.Variable(), cp.Variable((2, 2))
     scores = X @ w
     return {
-        "sum of scores": (cp.logistic(cp.sum(scores)), "logistic"),
-        "square of a sum": (cp.square(cp.sum(scores)), "power"),
-        "norm of residuals": (cp.norm2(scores - y), "pnorm"),
-        "largest residual": (cp.norm_inf(scores - y), "norm_inf"),
-        "largest score": (cp.max(scores), "max"),
-        "log_sum_exp of scores": (cp.log_sum_exp(scores), "log_sum_exp"),
-        "square of squares": (cp.square(cp.sum_squares(scores - y)), "power"),
-        "columns": (cp.sum(cp.log_sum_exp(X @ W, axis=0)), "log_sum_exp"),
-        "differences of scores": (cp.norm1(cp.diff(scores)), "norm1"),
-        "running sums": (cp.sum(cp.abs(cp.cumsum(scores))), "abs"),
-        "moments": (cp.norm1((X.T @ X) @ w), "norm1"),
-        "shifted by one": (cp.sum(cp.logistic(X[::-1] @ w + y)), "logistic"),
-        "pairs of records": (cp.sum(cp.maximum(scores[1:], scores[:-1])), "maximum"),
-        "sum_largest": (cp.sum_largest(scores, 2), "sum_largest"),
-        "two kinds of records": (cp.sum(cp.logistic(scores - bill)), "logistic"),
-        "product of two kinds": (cp.sum(cp.multiply(bill, scores)), "multiply"),
-        "other private data": (cp.sum(cp.logistic(X @ (w - d))), "logistic"),
-        "no records at all": (cp.sum(cp.logistic(w - d)), "logistic"),
-        "division by data": (cp.sum(scores / (2 + y)), "division"),
-        "division by variables": (cp.quad_over_lin(scores - y, b), "quad_over_lin"),
+        "sum of scores": (cp.logistic(cp.sum(scores)), "cp.logistic"),
+        "square of a sum": (cp.square(cp.sum(scores)), "cp.square"),
+        "norm of residuals": (cp.norm2(scores - y), "cp.norm"),
+        "largest residual": (cp.norm_inf(scores - y), "cp.norm_inf"),
+        "largest score": (cp.max(scores), "cp.max"),
+        "log_sum_exp of scores": (cp.log_sum_exp(scores), "cp.log_sum_exp"),
+        "square of squares": (cp.square(cp.sum_squares(scores - y)), "cp.square"),
+        "columns": (cp.sum(cp.log_sum_exp(X @ W, axis=0)), "cp.log_sum_exp"),
+        "differences of scores": (cp.norm1(cp.diff(scores)), "cp.norm1"),
+        "running sums": (cp.sum(cp.abs(cp.cumsum(scores))), "cp.abs"),
+        "moments": (cp.norm1((X.T @ X) @ w), "cp.norm1"),
+        "shifted by one": (cp.sum(cp.logistic(X[::-1] @ w + y)), "cp.logistic"),
+        "pairs of records": (cp.sum(cp.maximum(scores[1:], scores[:-1])), "cp.maximum"),
+        "sum_largest": (cp.sum_largest(scores, 2), "cp.sum_largest"),
+        "two kinds of records": (cp.sum(cp.logistic(scores - bill)), "cp.logistic"),
+        "product of two kinds": (cp.sum(cp.multiply(bill, scores)), "cp.multiply"),
+        "other private data": (cp.sum(cp.logistic(X @ (w - d))), "cp.logistic"),
+        "no records at all": (cp.sum(cp.logistic(w - d)), "cp.logistic"),
+        "division by data": (cp.sum(scores / (2 + y)), "/"),
+        "division by variables": (cp.quad_over_lin(scores - y, b), "cp.quad_over_lin"),
         "products of variables": (cp.sum(cp.abs(X @ v @ w)), "@"),
         "squared weights": (cp.sum(cp.abs(X @ cp.square(w))), "@"),
-        "atom without a rule": (cp.sum(cp.kl_div(scores, 1 + y)), "kl_div"),
+        "atom without a rule": (cp.sum(cp.kl_div(scores, 1 + y)), "cp.kl_div"),
     }
 
 
@@ -817,10 +819,12 @@ def test_losses_that_are_not_sums_over_records_are_refused_by_name(case):
     with pytest.raises(dp.PrivacyError) as caught:
         certificate(f, size=1.0)
     text = str(caught.value)
-    assert "'north'" in text and atom in text
+    assert "'north'" in text and re.search(rf"meet (variables )?in {re.escape(atom)},", text)
     assert "dp.Asserted(l2=...)" in text
     apart = case in ("two kinds of records", "product of two kinds", "other private data")
-    assert ("the same records= label" if apart else "dp.Agent(..., clip=1.0)") in text
+    assert ("the same records= label" in text) == apart
+    clippable = not apart and case != "no records at all"
+    assert ("dp.Agent(..., clip=1.0)" in text) == clippable
 
 
 @pytest.mark.parametrize(
@@ -990,7 +994,9 @@ def test_sensitivities_of_clipped_records_are_the_clip_once_or_twice(case, chang
     assert sensitivity.bound(2, scale).value == pytest.approx(times * 0.3 * 4.0)
     assert sensitivity.bound(2, None, 1e6 * x).value == sensitivity.l2
     assert not sensitivity.varies and sensitivity.certificate == "derived"
-    assert "0.3, the l2 norm to which its contribution is clipped" in sensitivity.derivation
+    words = argument([sensitivity])
+    assert "contribution to the gradient is clipped to l2 norm 0.3" in words
+    assert ("at most twice that" in words) == (times == 2)
 
 
 @clipped
@@ -1063,7 +1069,9 @@ def test_records_that_reach_the_gradient_otherwise_are_not_clipped(case):
 def test_a_clip_without_records_to_clip_is_refused():
     d = dp.Private(shape=2, adjacency=dp.Within(1.0), name="d")
     for f in (cp.sum_squares(w - d), cp.sum_squares(w - Parts(count=2)())):
-        with pytest.raises(dp.PrivacyError, match="'north' has clip=1, but no losses of records"):
+        with pytest.raises(
+            dp.PrivacyError, match="'north' has clip=1, but its objective holds no loss of records"
+        ):
             certificate(f, clip=1.0)
 
 
@@ -1117,8 +1125,8 @@ def test_an_asserted_bound_is_taken_as_it_is():
     assert certificate(cp.norm(Parts()(2) @ w), asserted=dp.Asserted(3.0, 3.5)).l1 == 3.5
     assert found.bound(2, np.array([2.0, 5.0])).value == 15.0
     assert found.bound(1, np.array([2.0, 5.0]), np.ones(2)).value == math.sqrt(2) * 15.0
-    assert not found.bound(2).exact and not found.constant and not found.varies
-    assert found.certificate == "asserted" and "asserted by the user" in found.derivation
+    assert not found.bound(2).tight and not found.constant and not found.varies
+    assert found.certificate == "asserted" and "asserted by the user" in argument([found])
     # Also where one could be derived.
     small = certificate(cp.sum(cp.logistic(Parts()(2) @ w)), asserted=dp.Asserted(l2=0.1))
     assert small.l2 == 0.1
@@ -1143,7 +1151,7 @@ def test_guarantee_and_ledger_say_what_was_asserted():
     guarantee = plan.guarantee
     assert guarantee.kind == guarantee.certificate == "asserted"
     assert [a.certificate for a in guarantee.agents] == ["asserted", "derived"]
-    assert guarantee.agents[0].sensitivity == 3.0 and not guarantee.agents[0].exact
+    assert guarantee.agents[0].sensitivity == 3.0 and not guarantee.agents[0].tight
     text = " ".join(str(guarantee).split())
     assert "ASSERTED, not proved" in text and "worst case" not in text
     assert "asserted by the user" in text and "nothing in the package proves them" in text
@@ -1210,4 +1218,4 @@ def test_points_outside_the_domain_of_a_loss_end_in_an_error_of_the_package():
     try:
         plan.run(seed=0, verbose=False)
     except dp.DpcvxError as error:
-        assert "power" in str(error)
+        assert "cp.sqrt" in str(error)

@@ -52,7 +52,7 @@ def test_a_wrong_jacobian_is_refused(name, mechanism, monkeypatch):
     def lossy(form, parts, k):
         return sp.csr_array(cross(form, parts, k) @ np.diag([1.0, 1.0, 0.0]))
 
-    monkeypatch.setattr("dpcvx.sensitivity.certificate.cross", lossy)
+    monkeypatch.setattr("dpcvx.sensitivity.derivation.cross", lossy)
     with pytest.raises(dp.PrivacyError, match="Internal error: the sensitivity .* 'usage'"):
         planned(MODELS[name](), mechanism=mechanism)
 
@@ -60,12 +60,12 @@ def test_a_wrong_jacobian_is_refused(name, mechanism, monkeypatch):
 @noise
 @pytest.mark.parametrize("name", ["records", "both"])
 def test_a_bound_of_records_that_is_too_small_is_refused(name, mechanism, monkeypatch):
-    bound = Sensitivity._contribution
+    bound = Sensitivity.record_change
 
-    def fifty_times_smaller(self, *arguments):
-        return bound(self, *arguments) / 50
+    def fifty_times_smaller(self, *arguments, **named):
+        return bound(self, *arguments, **named) / 50
 
-    monkeypatch.setattr(Sensitivity, "_contribution", fifty_times_smaller)
+    monkeypatch.setattr(Sensitivity, "record_change", fifty_times_smaller)
     with pytest.raises(dp.PrivacyError, match="wrong. On made-up data its gradient moves by"):
         planned(MODELS[name](), mechanism=mechanism)
 

@@ -21,7 +21,8 @@ from dpcvx.privacy.mechanism import Calibrated
 from dpcvx.privacy.noise import Seeded
 from dpcvx.run import report as display
 from dpcvx.run.oracle import ReleaseGate
-from dpcvx.sensitivity.certificate import Bound, Sensitivity
+from dpcvx.sensitivity.certificate import Sensitivity
+from dpcvx.sensitivity.norms import Bound
 from dpcvx.verify.audit import _bounds, _rates
 
 DELTA = 1e-5
@@ -273,7 +274,7 @@ def halve_the_sensitivity(monkeypatch):
 
     def half(self, p, scale=None, x=None):
         found = bound(self, p, scale, x)
-        return Bound(found.value / 2, found.exact)
+        return Bound(found.value / 2, found.tight)
 
     monkeypatch.setattr(Sensitivity, "bound", half)
 

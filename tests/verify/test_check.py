@@ -11,7 +11,8 @@ import pytest
 import dpcvx as dp
 from dpcvx.run.oracle import ReleaseGate
 from dpcvx.run.worker import Worker
-from dpcvx.sensitivity.certificate import Bound, Sensitivity
+from dpcvx.sensitivity.certificate import Sensitivity
+from dpcvx.sensitivity.norms import Bound
 
 checking = importlib.import_module("dpcvx.verify.check")  # the package has a function of that name
 ROUNDS = 3
@@ -273,7 +274,7 @@ def test_a_plan_without_noise_needs_neighbours_and_fails():
 
 def halved(self, p, scale=None, x=None, honest=Sensitivity.bound):
     found = honest(self, p, scale, x)
-    return Bound(found.value / 2.1, found.exact)
+    return Bound(found.value / 2.1, found.tight)
 
 
 @pytest.mark.parametrize("method", ["ADMM", "gradient"])
@@ -448,7 +449,7 @@ def test_a_check_of_such_agents_alone_tests_nothing():
 def test_a_gradient_that_moves_against_the_plan_is_a_fault(monkeypatch):
     """As if the derivation had lost the data, and the gradient had not."""
     with monkeypatch.context() as patch:
-        patch.setattr("dpcvx.sensitivity.certificate.terms", lambda form: [])
+        patch.setattr("dpcvx.sensitivity.derivation.terms", lambda form: [])
         made = plan(dp.Problem(apart()[1:]))
     assert made.sensitivities[0].l2 == 0
     found = dp.check(made)

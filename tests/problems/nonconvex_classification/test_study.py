@@ -8,7 +8,7 @@ from scipy.optimize import minimize
 
 from dpcvx.algorithms.dpp2_theory import Parameters
 from dpcvx.model.curvature import convex, smoothness, strong_convexity
-from dpcvx.sensitivity.certificate import derive
+from dpcvx.sensitivity.derivation import derive
 from dpcvx.solvers.projector import Extent
 from problems.nonconvex_classification import (
     ClassificationError,

@@ -1,0 +1,117 @@
+"""Why one change of the data moves a gradient so far and no farther, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from ..model.private import Rows, Within
+from .certificate import Sensitivity
+from .norms import ball_norm, row_norms
+
+
+def argument(sensitivities: Sequence[Sensitivity]) -> str:
+    """Why these gradients' changes are bounded: every reason once, for all terms it covers."""
+    parts = []
+    derived = [found for found in sensitivities if found.asserted is None]
+    if len(derived) < len(sensitivities):
+        parts.append(
+            "The bound is asserted by the user, not derived: the guarantee is as good as that "
+            "claim."
+        )
+    if terms := _listed(name for found in derived for name in found.terms):
+        parts.append(
+            f"Private data and variables meet in {terms} of affine arguments, so the gradient "
+            "depends linearly on the data: grad = h(x) + J d. Changing the data moves it by J "
+            "times the change, at every x."
+        )
+    weighing = (found.weights for found in derived if found.weights is not None)
+    if terms := _listed(name for weights in weighing for name in weights.names):
+        parts.append(
+            f"Private data weigh public functions of x ({terms}), so the gradient depends linearly "
+            "on them: grad = h(x) + J(x) d. Changing them moves it by J(x) times the change, with "
+            "J at the point of each step."
+        )
+    enters: dict[str, tuple[list[str], list[str]]] = {}  # what bounds a change: records, atoms
+    for found in derived:
+        for k, task in enumerate(found.records):
+            labels, atoms = enters.setdefault(_bounded_by(found, k), ([], []))
+            labels.append(f"each {found.adjacency_of(task).label}")
+            atoms.extend(task.names)
+    for reason, (labels, atoms) in enters.items():
+        who = _listed(labels)
+        parts.append(f"E{who[1:]} enters {_listed(atoms)} by itself. {reason}")
+    if names := _listed((f"'{n}'" for found in derived for n in found.independent), "or"):
+        parts.append(
+            f"The gradient does not depend on {names}: no term of the objective holds it together "
+            "with a variable."
+        )
+    return " ".join(parts) or "The objective holds nothing private."
+
+
+def _bounded_by(found: Sensitivity, k: int) -> str:
+    replaced = found.adjacency_of(found.records[k]).change == "replace"
+    verb = "Replacing" if replaced else "Adding or removing"
+    if found.clips:
+        clip = found.clips[k]
+        twice = replaced or clip.absent > 0
+        return (
+            f"Its contribution to the gradient is clipped to l2 norm {clip.bound:.6g}. {verb} one "
+            f"moves the gradient by at most {'twice ' if twice else ''}that."
+        )
+    other = "another" if replaced else "a row of zeros"
+    return (
+        f"{verb} one moves the gradient by the difference between its contribution and that of "
+        f"{other}; intervals through the objective bound it for all admissible data."
+    )
+
+
+def figures(sensitivity: Sensitivity) -> str:
+    """The bounds for each private object, in words."""
+    if sensitivity.asserted is not None:
+        return f"claimed: {sensitivity.asserted}"
+    lines = []
+    for spec, J in zip(sensitivity.private, sensitivity.jacobians, strict=True):
+        if J.nnz == 0:
+            continue
+        adjacency = spec.adjacency
+        words = (
+            f"'{spec.name}', {adjacency}: J is {J.shape[0]} x {J.shape[1]} with {J.nnz} non-zeros"
+        )
+        if isinstance(adjacency, Rows):
+            l1, l2 = (float(row_norms(J, spec, p).max()) for p in (1, 2))
+            lines.append(
+                f"{words}, its norm over the change of one row is at most {l1:.6g} in l1 and "
+                f"{l2:.6g} in l2"
+            )
+            continue
+        values = [ball_norm(J, adjacency.norm, p) for p in (1, 2)]
+        l1, l2 = (
+            f"{found.value * adjacency.radius:.6g} in l{p}{'' if found.tight else ' (upper bound)'}"
+            for p, found in zip((1, 2), values, strict=True)
+        )
+        lines.append(f"{words}, {_norm_in_words(adjacency)} times the radius is {l1} and {l2}")
+    for task in sensitivity.records:
+        names = _listed(f"'{sensitivity.private[k].name}'" for k in task.members)
+        l1, l2 = (float(sensitivity.record_change(task, p).max()) for p in (1, 2))
+        where = "over the agent's set" if np.isfinite([l1, l2]).all() else "over the whole set"
+        lines.append(
+            f"{names}, {sensitivity.adjacency_of(task)}: {task.count} records, at most {l1:.6g} in "
+            f"l1 and {l2:.6g} in l2 {where}"
+        )
+    return "; ".join(lines)
+
+
+def _norm_in_words(adjacency: Within) -> str:
+    if adjacency.norm in ("entry", 1):
+        return "its largest column norm"
+    if adjacency.norm == 2:
+        return "its norm over the l2 ball"
+    return "its norm over the box of worst signs"
+
+
+def _listed(names: Iterable[str], last: str = "and") -> str:
+    """Each once, as in ``a, b and c``."""
+    *others, end = dict.fromkeys(names) or [""]
+    return f"{', '.join(others)} {last} {end}" if others else end

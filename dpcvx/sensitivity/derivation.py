@@ -1,0 +1,257 @@
+r"""Deriving a gradient's sensitivity from the normal form, or saying why it cannot be derived.
+
+Terms whose gradient is affine in the private data, with a Jacobian that depends on neither the data
+nor the point,
+
+.. math:: \nabla f(x; d) = h(x) + \sum_k J_k d_k ,
+
+are bounded exactly: for neighbours that differ in private parameter k the change is
+:math:`J_k (d_k - d_k')`, and the sensitivity is a norm of :math:`J_k` over the adjacency ball.
+Other terms are covered where the data are records: see `dpcvx.sensitivity.records`. Whatever is not
+covered is refused with the atom that stands in the way, unless the agent clips the contributions of
+its records or asserts a bound of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..errors import PrivacyError
+from ..model.curvature import Term, bilinear, cross, terms
+from ..model.matrices import without_zeros
+from ..model.normal_form import NormalForm
+from ..model.private import Asserted, PrivateSpec, Rows
+from ..solvers.projector import Extent
+from .certificate import Sensitivity
+from .private_weights import LARGEST, weighs, weights
+from .records import Contributions, Unbounded
+
+
+def derive(
+    form: NormalForm,
+    owner: str,
+    extent: Callable[[], Extent],
+    *,
+    clip: float | None = None,
+    asserted: Asserted | None = None,
+) -> Sensitivity:
+    """Certify the gradient sensitivity of an agent's objective.
+
+    Parameters
+    ----------
+    form : NormalForm
+    owner : str
+        Name of the agent, for messages.
+    extent : callable
+        Returns the extent of its set; called if it is needed.
+    clip : float, optional
+        Contributions of single records are clipped to this l2 norm.
+    asserted : Asserted, optional
+        Taken instead of a derivation.
+
+    Raises
+    ------
+    PrivacyError
+        If no bound can be derived.
+    """
+    _check_records(form, owner)
+    if clip is not None and asserted is not None:
+        raise PrivacyError(
+            f"Agent '{owner}' has both clip= and sensitivity=, but clipping already gives a proved "
+            "bound, which the asserted one would replace. Keep one of the two."
+        )
+    private, names = form.private, [spec.name for spec in form.private]
+    free = np.full(form.n, np.inf)
+    anywhere = Extent(-free, free)
+    found = _sorted(form, owner) if asserted is None else _Sorted.nothing(form)
+    records = tuple(
+        Contributions(form, tuple(kept), _parts_of(form, label))
+        for label, kept in found.records.items()
+    )
+    if clip is not None and not records:
+        raise PrivacyError(
+            f"Agent '{owner}' has clip={clip:g}, but its objective holds no loss of records whose "
+            "contributions could be clipped; its gradient is bounded without. Drop clip=."
+        )
+    where = extent() if records and clip is None else anywhere
+    try:
+        clips = () if clip is None else tuple(task.clipping(clip) for task in records)
+        for task in records if clip is None else ():
+            if not task.bound(2, where).any():
+                read = {k for term in task.terms for k in form.reach(term.atom)[1]}
+                raise _vanished(owner, [names[k] for k in sorted(read)], task.names)
+            task.bound(2, where, absent=True)
+    except Unbounded as reason:
+        raise PrivacyError(
+            f"No sensitivity can be derived for agent '{owner}': records of {_quoted(names)} meet "
+            f"variables in {reason.atom}, which {reason.why}. Write a sum of losses of each "
+            "record's scores X @ w, such as cp.sum_squares(X @ w - y) or cp.norm1(X @ w - y); "
+            "cp.logistic, cp.log_sum_exp, cp.pos, cp.huber, cp.abs, cp.square and other convex or "
+            f"concave functions of one argument are covered. {_CLIP if clip is None else _UNCLIP}"
+        ) from None
+    return Sensitivity(
+        private,
+        found.jacobians,
+        found.names,
+        weights(form, found.weighing) if found.weighing else None,
+        records,
+        where,
+        clips,
+        asserted,
+        tuple(names[k] for k in range(len(names)) if k not in found.met and asserted is None),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Sorted:
+    """Terms in which private data and variables meet, by what bounds them.
+
+    Attributes
+    ----------
+    jacobians : tuple of csr_array
+        Of the terms with a constant Jacobian, one per private parameter.
+    names : tuple of str
+        Their atoms.
+    weighing : list of Term
+        Private weights of functions of x.
+    records : dict
+        Losses of records, by label.
+    met : set of int
+        Private parameters that stand next to variables.
+    """
+
+    jacobians: tuple[sp.csr_array, ...]
+    names: tuple[str, ...]
+    weighing: list[Term]
+    records: dict[str, list[Term]]
+    met: set[int]
+
+    @staticmethod
+    def nothing(form: NormalForm) -> _Sorted:
+        """No term at all."""
+        zero = tuple(sp.csr_array((form.n, spec.size)) for spec in form.private)
+        return _Sorted(zero, (), [], {}, set())
+
+
+def _sorted(form: NormalForm, owner: str) -> _Sorted:
+    jacobians = list(_Sorted.nothing(form).jacobians)
+    constant: list[tuple[int, str]] = []  # private parameters with a constant Jacobian, and atoms
+    weighing: list[Term] = []
+    records: dict[str, list[Term]] = {}
+    met: set[int] = set()
+    for term in terms(form):
+        on_x, on_d = form.reach(term.atom)
+        if not on_x or not on_d:
+            continue
+        met |= on_d
+        parts = bilinear(form, term)
+        if parts is not None:
+            for k in sorted(on_d):
+                constant.append((k, term.atom.written))
+                jacobians[k] = sp.csr_array(jacobians[k] + cross(form, parts, k))
+        elif weighs(form, term):
+            weighing.append(term)
+        else:
+            records.setdefault(_record_label(form, term, on_d, owner), []).append(term)
+    kept = tuple(without_zeros(J) for J in jacobians)
+    for k in dict.fromkeys(k for k, _ in constant):
+        if kept[k].nnz == 0:
+            atoms = dict.fromkeys(atom for j, atom in constant if j == k)
+            raise _vanished(owner, [form.private[k].name], tuple(atoms))
+    _require_few(form, weighing, owner)
+    names = tuple(dict.fromkeys(atom for _, atom in constant))
+    return _Sorted(kept, names, weighing, records, met)
+
+
+def _parts_of(form: NormalForm, label: str) -> tuple[int, ...]:
+    """The private parameters that hold parts of the same records."""
+    return tuple(
+        k
+        for k, spec in enumerate(form.private)
+        if isinstance(spec.adjacency, Rows) and spec.adjacency.label == label
+    )
+
+
+def _quoted(names: Sequence[str]) -> str:
+    return ", ".join(f"'{name}'" for name in names)
+
+
+def _vanished(owner: str, names: Sequence[str], atoms: Sequence[str]) -> PrivacyError:
+    """Data that stand next to variables and seem not to matter: a model's mistake, or ours."""
+    return PrivacyError(
+        f"Private {_quoted(names)} of agent '{owner}' and variables meet in {', '.join(atoms)}, "
+        "yet the derived sensitivity is 0, so the gradient would leave without noise. Remove the "
+        "data from terms in which they cancel, are multiplied by 0, or can never count on the "
+        "agent's set, and give parts that hold data alone a term of their own, such as "
+        "cp.sum_squares(x) + cp.sum_squares(data). If the data do count, this is an error of dpcvx."
+    )
+
+
+def _require_few(form: NormalForm, weighing: Sequence[Term], owner: str) -> None:
+    members = frozenset[int]().union(*(form.reach(term.atom)[1] for term in weighing))
+    count = sum(form.private[k].size for k in members)
+    if count > LARGEST:
+        raise PrivacyError(
+            f"Agent '{owner}' has {count} private weights, each of which costs a gradient in every "
+            f"step to bound what one change does; dpcvx tries at most {LARGEST}. Aggregate the "
+            f"weights, or {_ASSERT}"
+        )
+
+
+def _record_label(form: NormalForm, term: Term, on_d: frozenset[int], owner: str) -> str:
+    labels = {
+        spec.adjacency.label if isinstance(spec.adjacency, Rows) else None
+        for spec in (form.private[k] for k in on_d)
+    }
+    label = labels.pop()
+    inside = _quoted([form.private[k].name for k in sorted(on_d)])
+    start = (
+        f"No sensitivity can be derived for agent '{owner}': private {inside} and variables meet "
+        f"in {term.atom.written}, "
+    )
+    if labels:
+        raise PrivacyError(
+            f"{start}but are not declared as parts of the same records, so several of them could "
+            "change at once in a loss that allows for one. Declare each with dp.Rows and the same "
+            "records= label, with features and target of one record in rows of the same number; or "
+            f"{_ASSERT}"
+        )
+    if label is None:
+        raise PrivacyError(
+            f"{start}whose gradient does not depend linearly on the data, so nothing here bounds "
+            "what one change does to it. Write the term with cp.sum_squares, cp.quad_form or "
+            "products of affine expressions, such as cp.sum_squares(A @ x - data) in place of "
+            "cp.norm(A @ x - data), or data @ x. If each row of the data is one record, declare "
+            "dp.Private(X, adjacency=dp.Rows(1.0)), which covers cp.logistic, cp.norm1 and other "
+            f"losses of records. Otherwise {_ASSERT}"
+        )
+    return label
+
+
+_ASSERT = "assert a bound that you can prove: dp.Agent(..., sensitivity=dp.Asserted(l2=...))."
+_CLIP = f"Otherwise clip each record's contribution, dp.Agent(..., clip=1.0), or {_ASSERT}"
+_UNCLIP = (
+    "Contributions that cannot be told apart cannot be clipped either: drop clip=, or drop it and "
+    f"{_ASSERT}"
+)
+
+
+def _check_records(form: NormalForm, owner: str) -> None:
+    """Refuse parts of the same records that disagree."""
+    known: dict[str, PrivateSpec] = {}
+    for spec in form.private:
+        if not isinstance(spec.adjacency, Rows):
+            continue
+        first = known.setdefault(spec.adjacency.label, spec)
+        assert isinstance(first.adjacency, Rows)
+        if first.shape[0] != spec.shape[0] or first.adjacency.change != spec.adjacency.change:
+            raise PrivacyError(
+                f"Private '{first.name}' and '{spec.name}' of agent '{owner}' hold parts of the "
+                f"same records ('{spec.adjacency.label}'), but differ in their number of rows or "
+                "in change=. Make them agree, or give them different records= labels if they "
+                "describe different things."
+            )

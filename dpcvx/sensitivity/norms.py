@@ -1,0 +1,181 @@
+"""The largest norm of ``J delta`` over the changes delta of private data: balls, and rows."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from scipy.sparse.csgraph import connected_components
+from scipy.spatial.distance import pdist
+
+from ..errors import PrivacyError
+from ..model.matrices import without_zeros
+from ..model.private import PrivateSpec, Rows
+
+Array = NDArray[np.float64]
+
+# Sign patterns are enumerated up to this many free signs per connected block of the Jacobian.
+_ENUMERATE = 14
+# Differences of all pairs of columns are tried up to this many.
+_CORNERS = 300
+
+
+@dataclass(frozen=True)
+class Bound:
+    """An upper bound of what one change does.
+
+    Attributes
+    ----------
+    value : float
+    tight : bool
+        Whether some change attains it.
+    """
+
+    value: float
+    tight: bool
+
+
+def row_norms(J: sp.csr_array, spec: PrivateSpec, p: int) -> Array:
+    """Per row of the data, the largest ``||J delta||_p`` over changes of that row."""
+    assert isinstance(spec.adjacency, Rows)
+    m = spec.shape[0]
+    if len(spec.shape) == 1 or spec.shape[1] == 1:
+        # A number of known sign cannot change by more than its bound.
+        reach = spec.adjacency.bound if spec.half else spec.adjacency.radius
+        peak = float(np.abs(J.data).max(initial=0.0)) or 1.0
+        unit = sp.csr_array(J / peak)
+        columns = np.asarray((abs(unit) if p == 1 else unit.power(2)).sum(axis=0)).ravel()
+        return reach * peak * (columns if p == 1 else np.sqrt(columns))
+    by_column = sp.csc_array(J)
+    out = np.zeros(m)
+    for i in range(m):
+        own = by_column[:, np.arange(i, spec.size, m)]
+        if own.nnz:
+            out[i] = _row_norm(sp.csr_array(own), spec, p)
+    return out
+
+
+def _row_norm(J: sp.csr_array, spec: PrivateSpec, p: int) -> float:
+    r"""The largest ``||J (r' - r)||_p`` over two rows.
+
+    For rows of one sign: entries differ by at most the bound in the largest-entry norm. In l2,
+    :math:`\|r' - r\|^2 \le \|r'\|^2 + \|r\|^2`, as the inner product is at least 0. In l1, the
+    largest value is attained where both are corners of their set, 0 or one entry at the bound.
+    """
+    adjacency = spec.adjacency
+    assert isinstance(adjacency, Rows)
+    if spec.half and adjacency.norm == 1 and J.shape[1] <= _CORNERS:
+        # Squares stay inside floating point if the largest entry is one.
+        peak = float(np.abs(J.data).max())
+        corners = np.vstack([np.zeros(J.shape[0]), J.T.toarray() / peak])
+        apart = pdist(corners, ("cityblock", "euclidean")[p - 1])
+        return adjacency.bound * peak * float(apart.max())
+    reach = adjacency.radius
+    if spec.half and adjacency.norm != 1:
+        reach = adjacency.bound * (1.0 if adjacency.norm == math.inf else math.sqrt(2))
+    return reach * ball_norm(J, adjacency.norm, p).value
+
+
+def ball_norm(J: sp.csr_array, norm: str | float, p: int) -> Bound:
+    """The largest ``||J delta||_p`` over the unit ball of `norm`.
+
+    One entry and l1: the largest column norm (the ball's corners). l2 with p = 2: the largest
+    singular value. The other combinations are sign problems, NP-hard in general: they are solved
+    exactly where the signs of J can be aligned or a connected block of J has few signs, else
+    bounded from above.
+    """
+    J = without_zeros(J)
+    if J.nnz == 0:
+        return Bound(0.0, True)
+    # Squares stay inside floating point if the largest entry is one.
+    peak = float(np.max(np.abs(J.data)))
+    if not math.isfinite(peak):
+        raise PrivacyError(
+            "The derivative of a gradient with respect to private data is not finite, so it bounds "
+            "nothing. Rescale the model's constants."
+        )
+    unit = _unit_ball_norm(sp.csr_array(J / peak), norm, p)
+    return Bound(peak * unit.value, unit.tight)
+
+
+def _unit_ball_norm(J: sp.csr_array, norm: str | float, p: int) -> Bound:
+    if norm in ("entry", 1):
+        powered = np.abs(J.data) if p == 1 else J.data**2
+        largest = float(np.bincount(J.indices, powered).max())
+        return Bound(largest if p == 1 else math.sqrt(largest), True)
+    blocks = _blocks(J)
+    if norm == 2 and p == 2:
+        return Bound(max(float(np.linalg.norm(block, 2)) for block in blocks), True)
+    if norm == 2:  # max over ||delta||_2 <= 1 of ||J delta||_1 = max over signs s of ||J's||_2
+        found = [_inf_to_2(block.T) for block in blocks]
+    elif p == 2:
+        found = [_inf_to_2(block) for block in blocks]
+    else:
+        found = [_inf_to_1(block) for block in blocks]
+    values = [f.value for f in found]
+    total = math.fsum(values) if (norm, p) == (math.inf, 1) else math.hypot(*values)
+    return Bound(total, all(f.tight for f in found))
+
+
+def _blocks(J: sp.csr_array) -> list[Array]:
+    """Dense blocks of the connected components of the bipartite graph of J."""
+    m, n = J.shape
+    graph = sp.block_array([[sp.csr_array((m, m)), J], [J.T, sp.csr_array((n, n))]])
+    _, label = connected_components(graph != 0, directed=False)
+    blocks = []
+    for c in np.unique(label):
+        rows, columns = np.flatnonzero(label[:m] == c), np.flatnonzero(label[m:] == c)
+        if rows.size and columns.size:
+            blocks.append(J[rows][:, columns].toarray())
+    return blocks
+
+
+def _aligned(J: Array) -> bool:
+    """Whether signs of rows and columns can be flipped so that J becomes nonnegative."""
+    rows = np.zeros(J.shape[0])
+    columns = np.zeros(J.shape[1])
+    rows[0] = 1.0
+    queue: list[tuple[str, int]] = [("row", 0)]
+    while queue:
+        side, i = queue.pop()
+        line, known = (J[i], columns) if side == "row" else (J[:, i], rows)
+        sign = rows[i] if side == "row" else columns[i]
+        for j in np.flatnonzero(line):
+            wanted = np.sign(line[j]) * sign
+            if known[j] == 0:
+                known[j] = wanted
+                queue.append(("column" if side == "row" else "row", int(j)))
+            elif known[j] != wanted:
+                return False
+    return True
+
+
+def _signs(count: int) -> Array:
+    # The first sign is fixed: flipping all signs changes no norm.
+    rest = np.array(list(itertools.product((1.0, -1.0), repeat=count - 1))).reshape(-1, count - 1)
+    return np.hstack([np.ones((rest.shape[0], 1)), rest])
+
+
+def _inf_to_2(J: Array) -> Bound:
+    """Largest ``||J s||_2`` over s with entries in [-1, 1]."""
+    if _aligned(J):
+        return Bound(float(np.linalg.norm(np.abs(J).sum(axis=1))), True)
+    if J.shape[1] <= _ENUMERATE:
+        return Bound(float(np.linalg.norm(_signs(J.shape[1]) @ J.T, axis=1).max()), True)
+    spectral = math.sqrt(J.shape[1]) * float(np.linalg.norm(J, 2))
+    return Bound(min(float(np.linalg.norm(np.abs(J).sum(axis=1))), spectral), False)
+
+
+def _inf_to_1(J: Array) -> Bound:
+    """Largest ``||J s||_1`` over s with entries in [-1, 1]."""
+    if _aligned(J):
+        return Bound(float(np.abs(J).sum()), True)
+    short = J if J.shape[1] <= J.shape[0] else J.T  # ||J s||_1 = max over t of t'J s
+    if short.shape[1] <= _ENUMERATE:
+        return Bound(float(np.abs(_signs(short.shape[1]) @ short.T).sum(axis=1).max()), True)
+    spectral = math.sqrt(J.size) * float(np.linalg.norm(J, 2))
+    return Bound(min(float(np.abs(J).sum()), spectral), False)
