@@ -1,0 +1,64 @@
+"""The rooms of the package: their order, their number, and their picture."""
+
+import pytest
+
+from tests.rooms import PACKAGE, ROOMS, faults, picture
+
+
+def test_rooms_import_only_what_stands_below_and_no_files_form_a_circle():
+    assert faults() == []
+
+
+def test_there_are_at_most_nine_rooms():
+    assert len(ROOMS) <= 9
+    assert {p.name for p in PACKAGE.iterdir() if p.is_dir() and p.name != "__pycache__"} < {*ROOMS}
+
+
+@pytest.fixture
+def house(tmp_path):
+    """A package of two rooms in order."""
+    files = {
+        "__init__": "from .run import loop",
+        "run/__init__": '"""Above."""',
+        "run/loop": "from ..model import layout",
+        "run/report": "",
+        "model/__init__": '"""Below."""',
+        "model/layout": "import numpy",
+    }
+
+    def build(changes):
+        for name, text in {**files, **changes}.items():
+            path = tmp_path / "dpcvx" / f"{name}.py"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        return tmp_path / "dpcvx"
+
+    return build
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "fault"),
+    [
+        ("run/report", "", None),
+        ("model/layout", "from ..run import loop", "model.layout imports run.loop, which"),
+        ("model/layout", "from ..run.loop import f", "model.layout imports run.loop, which"),
+        ("model/layout", "def f():\n    import dpcvx.run.loop", "model.layout imports run.loop"),
+        (
+            "model/layout",
+            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from ..run.loop import f",
+            "model.layout imports run.loop, which",
+        ),
+        ("model/layout", "from ..run import word", "model.layout imports run, which"),
+        ("model/layout", "from .. import run", "model.layout imports run, which"),
+        ("attic/box", "", "attic is no room"),
+        ("model/layout", "from . import other", "model.layout, model.other import each other"),
+    ],
+)
+def test_the_check_of_rooms_finds_what_breaks_their_order(house, file, text, fault):
+    found = faults(house({file: text, "model/other": "from . import layout"}))
+    assert found == [] if fault is None else any(line.startswith(fault) for line in found)
+
+
+def test_contributing_draws_the_rooms_as_they_are():
+    drawn = (PACKAGE.parent / "CONTRIBUTING.md").read_text()
+    assert picture() in drawn, "python -m tests.rooms prints the picture that belongs there"
