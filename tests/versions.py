@@ -35,6 +35,7 @@ ENVIRONMENTS = {
 # What guarantees rest on, and what touches numpy, scipy, cvxpy and solvers most.
 QUICK = [
     "tests/test_boundary.py",
+    "tests/test_rooms.py",
     *(f"tests/{room}" for room in ("model", "solvers", "sensitivity", "privacy")),
     "tests/algorithms/test_network.py",
 ]

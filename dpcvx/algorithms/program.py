@@ -18,8 +18,7 @@ from ..model.coupling import Coupling, coupling_of
 from ..model.declaration import Agent, Declaration
 from ..model.layout import Layout, gather
 from ..model.normal_form import LARGEST, NormalForm, normal_form
-from ..model.private import Asserted
-from ..sensitivity.certificate import Sensitivity
+from ..sensitivity.certificate import Asserted, Sensitivity
 from ..sensitivity.derivation import derive
 from ..solvers.blocks import empty_set
 from ..solvers.conic import Outcome
