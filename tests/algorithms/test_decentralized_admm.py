@@ -11,11 +11,21 @@ from scipy.special import expit
 import dpcvx as dp
 from dpcvx.algorithms.agent_state import AgentState
 from dpcvx.algorithms.base import Local
-from dpcvx.algorithms.network import network, random_network
+from dpcvx.algorithms.network import random_network
 from dpcvx.algorithms.on_networks import Inbox
 from dpcvx.solvers.projector import Projector
+from tests.algorithms.networks import (
+    GRAPH,
+    MODELS,
+    NAMES,
+    NEAR,
+    ROUNDS,
+    followed,
+    overheard,
+    planned,
+)
+from tests.algorithms.networks import study as uneven
 from tests.algorithms.test_on_networks import noiseless, noisy, points, study
-from tests.algorithms.test_on_networks import weights as weights
 
 GRAPHS = {
     "ring": nx.cycle_graph(6),
@@ -27,60 +37,69 @@ GRAPHS = {
 graphs = pytest.mark.parametrize("graph", GRAPHS)
 
 
-def printed(gradient, neighbours, start, rounds, D, zeta, weight, sign=1, project=lambda k, x: x):
-    """Algorithm 1, line by line; the paper's sign is -1. Iterates, shape (rounds, agents, n)."""
-    x, path = np.array(start), []
-    lam = np.zeros_like(x)
-    for t in range(1, rounds + 1):
-        before, x = x, np.empty_like(x)
-        for i, around in enumerate(neighbours):
-            share = weight(i, t)  # Gamma / D
-            mean = sum(before[j] for j in around) / len(around)
-            x[i] = share * before[i] + (1 - share) * mean
-            x[i] = project(i, x[i] - gradient(i, before[i]) / D + lam[i] / D)
-        for i, around in enumerate(neighbours):
-            lam[i] += sign * zeta * sum(x[j] - x[i] for j in around)
-        path.append(x)
-    return np.array(path)
-
-
 # -- the printed algorithm -------------------------------------------------------------------------
 
 
-@graphs
-@pytest.mark.parametrize("randomness", [1.0, 0.4])
-def test_rounds_are_those_of_the_paper_with_the_weights_that_were_drawn(weights, graph, randomness):
-    given = study(6)
-    algorithm = dp.DecentralizedADMM(GRAPHS[graph], D=7.0, zeta=0.6, randomness=randomness)
-    result = noiseless(given, algorithm, 8).run(seed=2, iterates=True)
-    net = network(GRAPHS[graph], list("abcdef"))
-    expected = printed(
-        given.gradient, net.neighbours, np.zeros((6, 3)), 8, 7.0, 0.6,
-        lambda i, t: 0.5 + randomness * (weights[i, t] - 0.5),
-    )  # fmt: skip
-    assert points(result) == pytest.approx(expected, abs=1e-12)
-    averages = np.array([iterate.average.vectors for iterate in result.iterates])
-    counts = np.arange(1, 9)[:, None, None]
-    assert averages == pytest.approx(expected.cumsum(axis=0) / counts, abs=1e-12)
-    gaps = expected - expected.mean(axis=1, keepdims=True)
-    assert result.history.primal == pytest.approx(np.linalg.norm(gaps, axis=(1, 2)), abs=1e-12)
-    moves = np.diff(expected, axis=0, prepend=np.zeros((1, 6, 3)))
-    assert result.history.dual == pytest.approx(np.linalg.norm(moves, axis=(1, 2)), abs=1e-12)
+def by_hand(given, D, zeta, weight, exact, left):
+    """Algorithm 1 with the sign that converges, and D of every round; agents' points.
+
+    Gamma / D is ``weight(i, t)``. The order is the paper's: x, then the multipliers with the new x.
+    """
+    x, S = given.start, given.shared
+    lam = np.zeros_like(x)
+    for t in range(1, ROUNDS + 1):
+        v = x.copy()
+        for i, around in enumerate(NEAR):
+            share = weight(i, t)
+            v[i, S] = share * x[i, S] + (1 - share) * x[around, S].mean(axis=0)
+        v += lam / D(t)
+        if exact:  # (3)
+            step = np.array([given.minimiser(i, v[i], D(t)) for i in range(len(x))])
+        else:  # (6)
+            step = v - given.gradients(x) / D(t)
+        x = given.projected(left(t, 1, step))
+        yield x
+        for i, around in enumerate(NEAR):
+            lam[i, S] += zeta * (x[around, S] - x[i, S]).sum(axis=0)
 
 
-def test_points_are_projected_onto_the_set_of_each_agent(weights):
-    limits = [0.1, 0.2, 0.3, np.inf, 0.15, 0.4]
+@pytest.mark.parametrize("model", ["squares", "boxes", "bent boxes"])
+@pytest.mark.parametrize(
+    ("randomness", "growth", "exact"),
+    [(0.0, 1.0, False), (1.0, 1.1, False), (0.4, 1.0, False), (0.0, 1.0, True), (1.0, 1.1, True)],
+)
+@pytest.mark.parametrize("private", [False, True])
+def test_a_run_is_algorithm_1(private, randomness, growth, exact, model):
+    given = uneven(**MODELS[model])
+    method, drawn, _ = overheard(
+        dp.DecentralizedADMM(
+            GRAPH, D=7.0, zeta=0.6, randomness=randomness, growth=growth, exact=exact
+        )
+    )
 
-    def sets(k, x):
-        return [cp.abs(x) <= limits[k]] if np.isfinite(limits[k]) else []
+    def weight(i, t):
+        return 0.5 + randomness * (drawn[NAMES[i], t, 0] - 0.5)
 
-    given = study(6, sets=sets)
-    result = noiseless(given, dp.DecentralizedADMM("ring", 7.0, 0.6), 8).run(seed=2, iterates=True)
-    expected = printed(
-        given.gradient, network("ring", list("abcdef")).neighbours, np.zeros((6, 3)), 8, 7.0, 0.6,
-        lambda i, t: weights[i, t], project=lambda k, x: np.clip(x, -limits[k], limits[k]),
-    )  # fmt: skip
-    assert points(result) == pytest.approx(expected, abs=1e-12)
+    result = followed(
+        given,
+        planned(given, method, private),
+        lambda left: by_hand(given, lambda t: 7 * growth ** (t - 1), 0.6, weight, exact, left),
+        1e-10 if exact else 1e-11,
+    )
+    if randomness:  # fresh ones for every agent, round and entry
+        assert len({u for numbers in drawn.values() for u in numbers}) == ROUNDS * 4 * 3
+    spread_like(given, result)
+
+
+def spread_like(given, result):
+    """The history is that of the points: how far from their mean, how far from the last ones."""
+    path = [given.points(iterate.last)[:, given.shared] for iterate in result.iterates]
+    gaps = [X - X.mean(axis=0) for X in path]
+    moves = np.diff(path, axis=0, prepend=np.zeros_like(path[:1]))
+    history = result.history
+    assert history.primal == pytest.approx(np.linalg.norm(gaps, axis=(1, 2)), abs=1e-12)
+    assert history.mismatch == pytest.approx(np.abs(gaps).max(axis=(1, 2)), abs=1e-12)
+    assert history.dual == pytest.approx(np.linalg.norm(moves, axis=(1, 2)), abs=1e-12)
 
 
 class Stub:
@@ -169,17 +188,34 @@ def logistic(agents=10, records=20, n=3):
     return dp.Problem(made), gradient
 
 
-def test_with_the_printed_sign_of_the_multipliers_iterates_diverge(weights):
+def printed(gradient, neighbours, start, rounds, D, zeta, weight, sign):
+    """Algorithm 1, where the paper's sign is -1. Iterates, shape (rounds, agents, n)."""
+    x, path = np.array(start), []
+    lam = np.zeros_like(x)
+    for t in range(1, rounds + 1):
+        before, x = x, np.empty_like(x)
+        for i, around in enumerate(neighbours):
+            share = weight(i, t)  # Gamma / D
+            mean = sum(before[j] for j in around) / len(around)
+            x[i] = share * before[i] + (1 - share) * mean
+            x[i] += (lam[i] - gradient(i, before[i])) / D
+        for i, around in enumerate(neighbours):
+            lam[i] += sign * zeta * sum(x[j] - x[i] for j in around)
+        path.append(x)
+    return np.array(path)
+
+
+def test_with_the_printed_sign_of_the_multipliers_iterates_diverge():
     """10 agents, 20 edges, D = 10, zeta = 1/2, as in the paper's Appendix E."""
     problem, gradient = logistic()
     net = random_network([f"a{k}" for k in range(10)], 20, seed=4)
-    algorithm = dp.DecentralizedADMM(net, D=10.0, zeta=0.5)
+    algorithm, drawn, _ = overheard(dp.DecentralizedADMM(net, D=10.0, zeta=0.5))
     plan = problem.plan(algorithm, mechanism=None, rounds=170)
     result = plan.run(seed=1, iterates=True)
     wrong, right = (
         printed(
             gradient, net.neighbours, np.zeros((10, 3)), 170, 10.0, 0.5,
-            lambda i, t: weights[i, t], sign,
+            lambda i, t: drawn[f"a{i}", t, 0], sign,
         )
         for sign in (-1, 1)
     )  # fmt: skip
@@ -339,29 +375,6 @@ def test_texts_name_the_method_its_network_and_its_constants():
 
 
 # -- exact steps, steps that become shorter --------------------------------------------------------
-
-
-@pytest.mark.parametrize("growth", [1.0, 1.05])
-@pytest.mark.parametrize("bounded", [False, True])
-def test_exact_steps_are_those_of_the_paper(growth, bounded):
-    """Equation (3): the gradient of the printed step is taken at the new point."""
-    sets = (lambda k, x: [cp.abs(x) <= 0.2]) if bounded else None
-    given = study(6, sets=sets)
-    algorithm = dp.DecentralizedADMM("ring", 7.0, 0.6, 0.0, growth=growth, exact=True)
-    result = noiseless(given, algorithm, 8).run(seed=2, iterates=True)
-    around = network("ring", list("abcdef")).neighbours
-    x, lam = np.zeros((6, 3)), np.zeros((6, 3))
-    for t, found in enumerate(points(result)):
-        D = 7.0 * growth**t
-        for i in range(6):
-            v = (x[i] + x[list(around[i])].mean(axis=0)) / 2 + lam[i] / D
-            slope = given.gradient(i, found[i]) + D * (found[i] - v)
-            step = found[i] - slope / (D + 2)
-            assert found[i] == pytest.approx(
-                np.clip(step, -0.2, 0.2) if bounded else step, abs=1e-10
-            )
-        x = found
-        lam = lam + 0.6 * np.array([(x[list(around[i])] - x[i]).sum(axis=0) for i in range(6)])
 
 
 @graphs

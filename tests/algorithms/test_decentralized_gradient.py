@@ -15,14 +15,20 @@ from dpcvx.algorithms.decentralized_gradient import AGGREGATES, drawn
 from dpcvx.algorithms.network import WEIGHTS, network, random_network
 from dpcvx.algorithms.on_networks import Inbox
 from dpcvx.solvers.projector import Projector
+from tests.algorithms.networks import (
+    GRAPH,
+    MODELS,
+    NAMES,
+    NEAR,
+    ROUNDS,
+    followed,
+    mixing,
+    overheard,
+    planned,
+)
+from tests.algorithms.networks import study as uneven
 from tests.algorithms.test_on_networks import noiseless, noisy, points, study
-from tests.algorithms.test_on_networks import weights as weights
 
-RULES = {
-    "constant": dp.ConstantStep(0.1),
-    "geometric": dp.GeometricStep(0.9, 0.2),
-    "square root": dp.SqrtStep(),
-}
 GRAPHS = {
     "ring": nx.cycle_graph(6),
     "star": nx.star_graph(5),
@@ -31,98 +37,77 @@ GRAPHS = {
 }
 
 
-def mixing(net, X, i, w):
-    return sum(net.weights[i, j] * X[j] for j in (*net.neighbours[i], i)), X[i]
-
-
-def mean(net, X, i, w):
-    return X.mean(axis=0), X.mean(axis=0)
-
-
 def farthest(X):
-    """Every pair in turn."""
+    """The two rows that are farthest apart in l1."""
     pairs = [(a, b) for a in range(len(X)) for b in range(a)]
     return max(pairs, key=lambda p: np.abs(X[p[0]] - X[p[1]]).sum())
 
 
-def pair(net, X, i, w):
-    """(7), where the weight belongs to either of the two."""
-    a, b = farthest(X)
-    others = sum(X[j] for j in range(len(X)) if j not in (a, b))
-    return (2 * w * X[a] + 2 * (1 - w) * X[b] + others) / len(X), X.mean(axis=0)
+def by_hand(given, aggregate, near, W, eta, weight, left):
+    """The line of each algorithm; random weights of agent i in round t are ``weight(i, t)``."""
+    x, S = given.start, given.shared
+    for t in range(1, ROUNDS + 1):
+        v, at, Z = x.copy(), x.copy(), x[:, S]
+        for i, around in enumerate(near):
+            if aggregate == "mixing":
+                v[i, S] = W[i] @ Z
+            elif aggregate == "range":  # Algorithm 2*, (28)
+                w, closed = weight(i, t), Z[[*around, i]]
+                v[i, S] = w * closed.min(axis=0) + (1 - w) * closed.max(axis=0)
+            else:  # the gradient is taken at the mean: Appendix J, (7)
+                v[i, S] = at[i, S] = Z.mean(axis=0)
+            if aggregate == "pair":  # Algorithm 2, (7), where either may be the first of the two
+                a, b = sorted(farthest(Z), key=[*around, i].index)
+                w = weight(i, t)
+                others = [j for j in range(len(x)) if j not in (a, b)]
+                v[i, S] = (2 * w * Z[a] + 2 * (1 - w) * Z[b] + Z[others].sum(axis=0)) / len(x)
+        x = given.projected(left(t, 1, v - eta(t) * given.gradients(at)))
+        yield x
 
 
-def anywhere(net, X, i, w):
-    """(28)."""
-    near = X[[*net.neighbours[i], i]]
-    return w * near.min(axis=0) + (1 - w) * near.max(axis=0), X[i]
+EVERYONE = [[j for j in range(4) if j != i] for i in range(4)]
+RULES = {
+    "geometric": (dp.GeometricStep(0.9, 0.2), lambda t: 0.2 * 0.9 ** (t - 1)),
+    "square root": (dp.SqrtStep(), lambda t: 1 / np.sqrt(t)),
+}
+# Two aggregates need everyone's point.
+PLACES = [("mixing", rule) for rule in WEIGHTS]
+PLACES += [("range", "metropolis"), ("range", None), ("mean", None), ("pair", None)]
 
 
-PRINTED = {"mixing": mixing, "mean": mean, "pair": pair, "range": anywhere}
-
-
-def printed(given, net, aggregate, eta, weights, start, rounds, flipped=None):
-    """The iteration, line by line; `flipped` may turn the weights of an agent around."""
-    X, path = np.array(start), []
-    for t in range(1, rounds + 1):
-        after = np.empty_like(X)
-        for i in range(len(X)):
-            w = weights.get((i, t))
-            w = 1 - w if flipped is not None and flipped(X, i) else w
-            center, at = PRINTED[aggregate](net, X, i, w)
-            after[i] = center - eta(t) * given.gradient(i, at)
-        X = after
-        path.append(X)
-    return np.array(path)
-
-
-def orientation(X, i):
-    """Agents list their neighbours first and themselves last; the earlier of the two is w's."""
-    rows = [*(j for j in range(len(X)) if j != i), i]
-    a, b = farthest(X)
-    return rows.index(a) > rows.index(b)
-
-
-# Two need everyone's point.
-PLACES = [(a, g) for a in AGGREGATES for g in GRAPHS if a in ("mixing", "range") or g == "complete"]
-
-
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize(("aggregate", "graph"), PLACES)
-def test_rounds_are_those_of_the_paper_with_the_weights_that_were_drawn(
-    weights, aggregate, graph, rule
-):
-    given = study(6)
-    algorithm = dp.DecentralizedGradient(GRAPHS[graph], RULES[rule], aggregate)
-    result = noiseless(given, algorithm, 6).run(seed=2, iterates=True)
-    net = network(GRAPHS[graph], list("abcdef"))
-    expected = printed(
-        given, net, aggregate, RULES[rule].eta, weights, np.zeros((6, 3)), 6,
-        orientation if aggregate == "pair" else None,
-    )  # fmt: skip
-    assert points(result) == pytest.approx(expected, abs=1e-12)
-    assert bool(weights) == (aggregate in ("pair", "range"))
-    averages = np.array([iterate.average.vectors for iterate in result.iterates])
-    assert averages[-1] == pytest.approx(expected.mean(axis=0), abs=1e-12)
-
-
-@pytest.mark.parametrize("rule", WEIGHTS)
-def test_mixing_has_the_weights_of_the_network(rule):
-    given = study(6)
-    algorithm = dp.DecentralizedGradient(GRAPHS["random"], 0.1, weights=rule)
-    result = noiseless(given, algorithm, 4).run(iterates=True)
-    net = network(GRAPHS["random"], list("abcdef"), rule)
-    expected = printed(given, net, "mixing", lambda t: 0.1, {}, np.zeros((6, 3)), 4)
-    assert points(result) == pytest.approx(expected, abs=1e-12)
+@pytest.mark.parametrize(
+    ("model", "rule"), [("boxes", "geometric"), ("nonconvex boxes", "square root")]
+)
+@pytest.mark.parametrize(("aggregate", "mixed"), PLACES)
+@pytest.mark.parametrize("private", [False, True])
+def test_a_run_is_the_printed_algorithm(private, aggregate, mixed, rule, model):
+    given, (step, eta) = uneven(**MODELS[model]), RULES[rule]
+    graph, near = (GRAPH, NEAR) if mixed else ("complete", EVERYONE)
+    arguments = {"weights": mixed} if mixed else {}
+    method, drawn, _ = overheard(dp.DecentralizedGradient(graph, step, aggregate, **arguments))
+    W = mixing(mixed or "metropolis", near)
+    followed(
+        given,
+        planned(given, method, private),
+        lambda left: by_hand(
+            given, aggregate, near, W, eta, lambda i, t: drawn[NAMES[i], t, 0], left
+        ),
+    )
+    numbers = {u for numbers in drawn.values() for u in numbers}
+    assert len(numbers) == (ROUNDS * 4 * 3 if aggregate in ("pair", "range") else 0)
 
 
 def test_a_network_brings_its_own_weights():
-    W = np.array([[0.5, 0.5, 0.0], [0.5, 0.1, 0.4], [0.0, 0.4, 0.6]])
-    net = network("path", list("abc"), W)
-    given = study(3)
-    result = noiseless(given, dp.DecentralizedGradient(net, 0.1), 4).run(iterates=True)
-    expected = printed(given, net, "mixing", lambda t: 0.1, {}, np.zeros((3, 3)), 4)
-    assert points(result) == pytest.approx(expected, abs=1e-12)
+    W = np.array(
+        [[0.5, 0.5, 0.0, 0.0], [0.5, 0.1, 0.4, 0.0], [0.0, 0.4, 0.3, 0.3], [0.0, 0.0, 0.3, 0.7]]
+    )
+    given, method = uneven(), dp.DecentralizedGradient(network("path", NAMES, W), 0.1)
+    near = [[1], [0, 2], [1, 3], [2]]
+    followed(
+        given,
+        planned(given, method, False),
+        lambda left: by_hand(given, "mixing", near, W, lambda t: 0.1, None, left),
+    )
 
 
 # -- one turn --------------------------------------------------------------------------------------
@@ -358,7 +343,7 @@ def test_texts_name_the_aggregate_the_network_and_the_steps():
 # -- random coordinates ----------------------------------------------------------------------------
 
 
-def test_of_a_point_the_drawn_entries_move_and_no_others(weights):
+def test_of_a_point_the_drawn_entries_move_and_no_others():
     given = study(6)
     algorithm = dp.DecentralizedGradient("ring", 0.1, coordinates=2)
     plan = given.problem.plan(algorithm, mechanism=None, rounds=12)
@@ -367,9 +352,9 @@ def test_of_a_point_the_drawn_entries_move_and_no_others(weights):
     for t, X in enumerate(path, start=1):
         only = drawn(t, 3, 2)
         for i in range(6):
-            center, at = mixing(net, before, i, None)
+            center = net.weights[i] @ before
             expected = before[i].copy()
-            expected[only] = (center - 0.1 * given.gradient(i, at))[only]
+            expected[only] = (center - 0.1 * given.gradient(i, before[i]))[only]
             assert X[i] == pytest.approx(expected, abs=1e-12)
         before = X
 

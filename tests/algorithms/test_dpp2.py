@@ -8,8 +8,18 @@ import pytest
 import dpcvx as dp
 from dpcvx.algorithms.dpp2 import DPP2
 from dpcvx.algorithms.dpp2_theory import Schedule, log_changes
-from dpcvx.algorithms.network import network, random_network
-from dpcvx.algorithms.on_networks import NetworkMethod
+from dpcvx.algorithms.network import random_network
+from tests.algorithms.networks import (
+    GRAPH,
+    MODELS,
+    NAMES,
+    ROUNDS,
+    followed,
+    mixing,
+    overheard,
+    planned,
+)
+from tests.algorithms.networks import study as uneven
 from tests.algorithms.test_decentralized_admm import linear
 from tests.algorithms.test_on_networks import noiseless, points, study
 from tests.run.test_resume import cut, ends, full, put, same
@@ -31,92 +41,43 @@ def noisy(given, algorithm, rounds=6, mechanism=LAPLACE, **arguments):
     )
 
 
-def printed(gradient, P, n, rounds, alpha, beta, rho, etas, w, e):
-    """Algorithm 1, line by line, for all agents at once: x + w, y, z, d and q of every round."""
-    N = len(P)
-    x, d, q = (np.zeros((N, n)) for _ in range(3))
-    for k in range(rounds):
-        eta = etas(k)
-        y = x + (1 - eta) * d + w[k]
-        g = np.array([gradient(i, x[i]) for i in range(N)])
-        z = g + eta * q + rho * P @ y + e[k]
-        yield x + w[k], y, z, d, q
-        x = x + w[k] - alpha * (z - e[k]) + beta * P @ z
-        d, q = eta * d + y, eta * q + rho * P @ y
-
-
-def matrix(graph, names="abcdef"):
-    return np.eye(len(names)) - network(graph, list(names)).weights
-
-
 # -- the printed algorithm -------------------------------------------------------------------------
 
 
-@graphs
-@pytest.mark.parametrize("eta", [0.2, 0.9])
-def test_rounds_are_those_of_the_paper(graph, eta):
-    given = study(6)
-    algorithm = DPP2(GRAPHS[graph], 0.2, 0.05, 1.5, eta)
-    result = noiseless(given, algorithm, 12).run(iterates=True)
-    zero = np.zeros((12, 6, 3))
-    expected = [
-        x for x, *_ in printed(
-            given.gradient, matrix(GRAPHS[graph]), 3, 12, 0.2, 0.05, 1.5, lambda k: eta, zero, zero
-        )
-    ]  # fmt: skip
-    assert points(result) == pytest.approx(np.array(expected), abs=1e-12)
-    averages = np.array([iterate.average.vectors for iterate in result.iterates])
-    counts = np.arange(1, 13)[:, None, None]
-    assert averages == pytest.approx(np.cumsum(expected, axis=0) / counts, abs=1e-12)
-    gaps = expected - np.mean(expected, axis=1, keepdims=True)
-    assert result.history.primal == pytest.approx(np.linalg.norm(gaps, axis=(1, 2)), abs=1e-12)
+def by_hand(given, alpha, beta, rho, eta, damping, left, said):
+    """Lines 5 to 10 of Algorithm 1, which are (16) to (19); x is secret, what left is not.
+
+    The damping is not the paper's. y and z of round t become ``said[t]``.
+    """
+    P, x = np.eye(4) - mixing(), given.start
+    d, q = np.zeros_like(x), np.zeros_like(x)
+    for t in range(1, ROUNDS + 1):
+        g = given.gradients(x)
+        w, e = left(t, 1, x) - x, left(t, 2, g) - g
+        y = x + (1 - eta) * d + w  # (16)
+        z = g + eta * q + rho * P @ y + e + damping * P @ (x + w)  # (17)
+        said[t] = y, z
+        yield x + w
+        x = x + w - alpha * (z - e) + beta * P @ z  # (18)
+        d, q = eta * d + y, eta * q + rho * P @ y  # (19)
 
 
-@pytest.fixture
-def heard(monkeypatch):
-    """What neighbours hear: y and z of every round, each of shape (agents, n)."""
-    found, honest = [], NetworkMethod.receive
-
-    def receive(self, server, t, k, replies):
-        found.append(np.array(replies))
-        return honest(self, server, t, k, replies)
-
-    monkeypatch.setattr(NetworkMethod, "receive", receive)
-    return found
-
-
-def test_noise_enters_where_the_paper_puts_it(heard):
-    """From what is heard, w and e follow; the printed iteration with these says the same."""
-    given, eta = study(6), 0.3
-    plan = noisy(given, DPP2("ring", 0.2, 0.05, 1.5, eta), rounds=8)
-    noisy_points = points(plan.run(seed=3, iterates=True))
-    P = matrix("ring")
-    x, d, q = (np.zeros((6, 3)) for _ in range(3))
-    for k in range(8):
-        y, z = heard[2 * k], heard[2 * k + 1]
-        w = y - x - (1 - eta) * d
-        pull = eta * q + 1.5 * P @ y
-        g = np.array([given.gradient(i, x[i]) for i in range(6)])
-        assert noisy_points[k] == pytest.approx(x + w, abs=1e-10)
-        assert (k == 0) == (np.abs(w).max() < 1e-10)  # the first point is public
-        assert np.abs(z - g - pull).max() > 1e-3
-        x = x + w - 0.2 * (g + pull) + 0.05 * P @ z
-        d, q = eta * d + y, eta * q + 1.5 * P @ y
-    assert len(heard) == 16
-
-
-@pytest.mark.parametrize("etas", [lambda k: 0.1, lambda k: 0.9, lambda k: 1 / (k + 2)])
-def test_eta_has_no_influence_and_q_follows_from_d(etas):
-    """(19) to (21): the trajectory of x is the same, and q = rho P d."""
-    given, P, rng = study(6), matrix("ring"), np.random.default_rng(0)
-    w, e = rng.normal(size=(2, 15, 6, 3))
-    run = [
-        list(printed(given.gradient, P, 3, 15, 0.2, 0.05, 1.5, rule, w, e))
-        for rule in (lambda k: 0.5, etas)
-    ]
-    for (x, _, _, d, q), (other, *_) in zip(*run, strict=True):
-        assert other == pytest.approx(x, abs=1e-9)
-        assert q == pytest.approx(1.5 * P @ d, abs=1e-9)
+@pytest.mark.parametrize("model", [m for m in MODELS if m.startswith("open")])
+@pytest.mark.parametrize(("eta", "damping"), [(0.2, 0.0), (0.9, 0.0), (0.5, 0.7)])
+@pytest.mark.parametrize("private", [False, True])
+def test_a_run_is_algorithm_1(private, eta, damping, model):
+    given, expected = uneven(**MODELS[model]), {}
+    numbers = dict(alpha=0.2, beta=0.1, rho=1.5, eta=eta, damping=damping)
+    method, _, said = overheard(DPP2(GRAPH, ratio=0.5, **numbers))
+    followed(
+        given,
+        planned(given, method, private),
+        lambda left: by_hand(given, left=left, said=expected, **numbers),
+    )
+    for t, messages in expected.items():
+        for k, message in enumerate(messages):
+            found = np.array([said[name, t, k] for name in NAMES])
+            assert found == pytest.approx(message, abs=1e-11)
 
 
 def test_points_do_not_depend_on_eta():
@@ -129,12 +90,12 @@ def test_points_do_not_depend_on_eta():
     assert runs[2] == pytest.approx(runs[0], abs=1e-10)
 
 
-def test_the_merged_variable_hides_nothing_from_who_knows_eta(heard):
+def test_the_merged_variable_hides_nothing_from_who_knows_eta():
     """x + w from two messages in a row: the paper's first tier is no privacy."""
     eta = 0.3
-    plan = noisy(study(6), DPP2("ring", 0.2, 0.05, 1.5, eta), rounds=8)
-    x = points(plan.run(seed=3, iterates=True))
-    ys = heard[::2]
+    method, _, said = overheard(DPP2("ring", 0.2, 0.05, 1.5, eta))
+    x = points(noisy(study(6), method, rounds=8).run(seed=3, iterates=True))
+    ys = [np.array([said[name, t, 0] for name in "abcdef"]) for t in range(1, 9)]
     guess = ys[0]
     for k in range(1, 8):
         guess = eta * guess + ys[k] - ys[k - 1]
@@ -394,6 +355,22 @@ def test_conditions_that_parameters_violate_are_named():
     plan = noiseless(study(6), DPP2("ring", 0.2, 0.05, 1.5), 5)
     broken = plan.algorithm.violated(plan.program)
     assert any("(27)" in line for line in broken)
+
+
+def test_theory_asks_for_a_smoothness_that_cannot_be_derived():
+    x = cp.Variable(2, name="x")
+    agents = [
+        dp.Agent(cp.Minimize(cp.norm(cp.hstack([x, [1.0]])) + k * cp.sum_squares(x)), name=name)
+        for k, name in enumerate("abc")
+    ]
+    problem = dp.Problem(agents)
+    with pytest.raises(dp.ModelError, match=r"smoothness constant.*dp\.DPP2\(smoothness=\.\.\."):
+        problem.plan(DPP2("path", "theory"), mechanism=None, rounds=2)
+    claimed = [
+        problem.plan(DPP2("path", "theory", smoothness=M), mechanism=None, rounds=2).algorithm
+        for M in (5.0, 50.0)
+    ]
+    assert claimed[1].alpha < claimed[0].alpha
 
 
 def test_weights_of_the_noise_follow_from_the_step_that_theory_chooses():

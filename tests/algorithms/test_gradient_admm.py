@@ -16,6 +16,7 @@ from dpcvx.algorithms.gradient_admm import eliminated
 from dpcvx.algorithms.program import compile_problem
 from dpcvx.privacy.accounting import gaussian_multiplier
 from dpcvx.solvers.conic import Answer, ConicProgram, Outcome
+from tests.algorithms.networks import laplace, overheard
 from tests.privacy.test_ledger_file import cut, ends, put
 from tests.run.test_resume import book, full, killed, same
 
@@ -106,11 +107,6 @@ def noisy(given, rounds=7, multiplier=None, parameters=(), **arguments):
 # -- the printed algorithm -------------------------------------------------------------------------
 
 
-def soft_thresholding(beta):
-    """Minimises ``0.3 |y|_1 + 0.2 |y|^2 + beta/2 |y - r|^2``."""
-    return lambda r: np.sign(r) * np.maximum(beta * np.abs(r) - 0.3, 0.0) / (0.4 + beta)
-
-
 def by_cvxpy(public, rows, beta):
     """The y step as it is printed, by cvxpy."""
 
@@ -126,22 +122,20 @@ def by_cvxpy(public, rows, beta):
     return solve
 
 
-def printed(gradient, users, A, B, c, minimise, beta, eta, rounds, x, lam=None):
-    """Algorithm 1, line by line: iterates ``(x, y, lam)`` after each round."""
-    n, lam, path = x.size, np.zeros(c.size) if lam is None else lam, []
-    for t in range(rounds):
-        y = minimise(x, lam)
-        lam = lam - beta * (A @ x + B @ y - c)
-        g = users * gradient(t % users, x)
-        x = np.linalg.solve(
-            np.eye(n) + eta * beta * A.T @ A, x - eta * (g + A.T @ (beta * (B @ y - c) - lam))
-        )
+def printed(gradient, turns, users, A, B, c, minimise, beta, eta, x, left=lambda t, x: x):
+    """Algorithm 1, line by line, with the users' turns: ``(x, y, lam)`` after each round."""
+    lam, path = np.zeros(c.size), []
+    for t, k in enumerate(turns, 1):
+        y = minimise(x, lam)  # line 1, Lemma 3.1
+        lam = lam - beta * (A @ x + B @ y - c)  # line 2
+        step = x - eta * (users * gradient(k, x) + A.T @ (beta * (B @ y - c) - lam))
+        # Line 3, Lemma 3.2; noise on x is all that is added to it.
+        x = left(t, np.linalg.solve(np.eye(x.size) + eta * beta * A.T @ A, step))
         path.append((x, y, lam))
     return path
 
 
-def followed(given, plan, expected, tolerance):
-    result = plan.run(iterates=True)
+def followed(given, result, expected, tolerance):
     assert len(result.iterates) == len(expected)
     for k, iterate in enumerate(result.iterates):
         xs, ys, _ = (np.array(part) for part in zip(*expected[: k + 1], strict=True))
@@ -150,19 +144,101 @@ def followed(given, plan, expected, tolerance):
         assert iterate.average[given.y] == pytest.approx(ys.mean(axis=0), abs=tolerance)
         if k + 1 < len(expected):  # y follows from x and the multipliers: it opens the next round
             assert iterate.last[given.y] == pytest.approx(expected[k + 1][1], abs=tolerance)
-    return result
 
 
-@pytest.mark.parametrize("users", [1, 2, 3])
-def test_rounds_are_those_of_the_paper_with_an_identity_and_soft_thresholding(users):
-    given = model(users)
-    beta, eta, shrink = 1.3, 0.05, soft_thresholding(1.3)
-    plan = noiseless(given, rounds=7, beta=beta, eta=eta)
-    expected = printed(
-        given.gradient, users, np.eye(3), -np.eye(3), np.zeros(3),
-        lambda x, lam: shrink(x - lam / beta), beta, eta, 7, np.zeros(3),
-    )  # fmt: skip
-    followed(given, plan, expected, 1e-12)
+PROX = {  # of the public objectives, with a step of length s
+    elastic_net: lambda v, s: np.sign(v) * np.maximum(np.abs(v) - 0.3 * s, 0) / (1 + 0.4 * s),
+    boxed: lambda v, s: np.clip(v - 0.1 * s, -0.2, 0.3),
+}
+# In the form of Remark 3.4, [I, D] x + B y = c, as A, B and c.
+SHAPES = {
+    "identity": (np.eye(3), -np.eye(3), np.zeros(3)),
+    "shifted": (np.eye(3), np.diag([1.0, -2.0, 0.5]), np.array([0.1, -0.2, 0.3])),
+    "wide": (np.array([[1, 0, 0.5, -0.3], [0, 1, 0.2, 0.4]]), MIX, np.array([0.5, -0.3])),
+}
+
+
+def by_steps(public, A, B, c, beta):
+    """The y step by proximal gradient steps, to the last digit."""
+    s = 1 / (beta * np.linalg.norm(B, 2) ** 2)
+
+    def minimise(x, lam):
+        y = np.zeros(B.shape[1])
+        for _ in range(500):
+            y = PROX[public](y - s * B.T @ (beta * (A @ x + B @ y - c) - lam), s)
+        return y
+
+    return minimise
+
+
+def written(shape, public, users):
+    """A model with one of these couplings, and the matrices."""
+    A, B, c = SHAPES[shape]
+    tie = lambda x, y: [A @ x + B @ y == c]  # noqa: E731
+    return model(users, A.shape[1], B.shape[1], tie, public), A, B, c
+
+
+CLOSED = [(shape, public) for shape in SHAPES for public in PROX]
+CLOSED.remove(("wide", boxed))  # whose y step is a conic program, which ends at 1e-8
+
+
+@pytest.mark.parametrize("users", [1, 3])
+@pytest.mark.parametrize(("shape", "public"), CLOSED)
+@pytest.mark.parametrize("private", [False, True])
+def test_a_run_is_algorithm_1(private, shape, public, users):
+    given, A, B, c = written(shape, public, users)
+    beta, eta, noise = 1.3, 0.05, []
+    mechanism = dp.Laplace(multiplier=0.01) if private else None
+    plan = given.problem.plan(dp.GradientADMM(beta=beta, eta=eta), mechanism=mechanism, rounds=7)
+    result = plan.run(seed=2, record=True, iterates=True)
+    releases = {r.round: r for r in result.transcript.releases}
+    turns = [releases[t].agent for t in range(1, 8)]
+    assert turns == [t % users for t in range(7)]
+    scales = {
+        e.round: e.multiplier * e.sensitivity for a in result.ledger.values() for e in a.entries
+    }
+
+    def left(t, x):
+        if not private:
+            return x
+        # Of the gradient, the part with data in it leaves, as the map of line 3 takes it to x.
+        k = turns[t - 1]
+        exact = np.linalg.solve(np.eye(x.size) + eta * beta * A.T @ A, -given.H[k].T @ given.b[k])
+        rest = releases[t].value - exact
+        noise.extend(rest / scales[t])
+        return x - eta * users * rest
+
+    minimise = by_steps(public, A, B, c, beta)
+    start = np.zeros(A.shape[1])
+    path = printed(given.gradient, turns, users, A, B, c, minimise, beta, eta, start, left)
+    followed(given, result, path, 1e-6 if shape == "wide" else 1e-11)
+    assert not private or laplace(noise)
+
+
+@pytest.mark.parametrize("order", ["permutation", "stopping", "sampling"])
+def test_random_orders_are_algorithm_1_with_other_turns(order):
+    given, A, B, c = written("shifted", elastic_net, 5)
+    beta, eta, users = 1.3, 0.05, 5
+    method, _, said = overheard(dp.GradientADMM(beta=beta, eta=eta, order=order))
+    rounds = 5 if order == "stopping" else 10
+    plan = given.problem.plan(method, mechanism=None, rounds=rounds, observer="last iterate")
+    taken = []
+    for seed in range(6):
+        said.clear()
+        result = plan.run(seed=seed)
+        who = {t: int(name[-1]) for name, t, _ in said}
+        turns = [who[t] for t in range(1, result.rounds + 1)]
+        minimise = by_steps(elastic_net, A, B, c, beta)
+        path = printed(given.gradient, turns, users, A, B, c, minimise, beta, eta, np.zeros(3))
+        for t, (k, (x, _, _)) in enumerate(zip(turns, path, strict=True), 1):
+            assert said[f"user{k}", t, 0] == pytest.approx(x, abs=1e-11)
+        assert result.last[given.x] == pytest.approx(path[-1][0], abs=1e-11)
+        if order == "permutation":
+            assert sorted(turns[:5]) == list(range(5)) and turns[5:] == turns[:5]
+        elif order == "stopping":
+            assert turns == list(range(len(turns))) and len(turns) in (3, 4, 5)
+        taken.append(tuple(turns))
+    assert len(set(taken)) > 1
 
 
 PUBLIC = {"closed form": elastic_net, "box": boxed, "conic": largest_entry}
@@ -186,9 +262,10 @@ def test_rounds_are_those_of_the_paper_for_any_coupling(public, shape):
     assert rows.c_alone.size == (1 if shape == "tall" else 0)
     minimise = by_cvxpy(PUBLIC[public], rows, 0.7)
     expected = printed(
-        given.gradient, 2, rows.A, rows.B, rows.c, minimise, 0.7, 0.04, 5, np.zeros(n)
+        given.gradient, [0, 1, 0, 1, 0], 2, rows.A, rows.B, rows.c, minimise, 0.7, 0.04, np.zeros(n)
     )
-    result = followed(given, plan, expected, 1e-6)
+    result = plan.run(iterates=True)
+    followed(given, result, expected, 1e-6)
     exact = public != "conic" and shape in ("identity", "shifted")
     assert plan.algorithm.start_server(plan.program).blocks.exact is exact
     assert result.history.failed == 0
@@ -200,7 +277,9 @@ def test_residuals_are_those_of_the_optimality_conditions():
     plan = noiseless(given, rounds=4, beta=0.7, eta=0.04)
     rows = eliminated(plan.program)
     minimise = by_cvxpy(elastic_net, rows, 0.7)
-    path = printed(given.gradient, 2, rows.A, rows.B, rows.c, minimise, 0.7, 0.04, 4, np.zeros(4))
+    path = printed(
+        given.gradient, [0, 1, 0, 1], 2, rows.A, rows.B, rows.c, minimise, 0.7, 0.04, np.zeros(4)
+    )
     xs = [np.zeros(4), *(x for x, _, _ in path)]
     gaps = [rows.A @ x + rows.B @ y - rows.c for x, (_, y, _) in zip(xs, path, strict=False)]
     slopes = [2 * given.gradient(t % 2, xs[t]) - rows.A.T @ path[t][2] for t in range(4)]
@@ -224,11 +303,9 @@ def test_rounds_start_at_the_public_start():
     given = model(2)
     problem = replace(given.problem, start={given.x: [1.0, -2.0, 3.0]})
     plan = noiseless(replace(given, problem=problem), rounds=1, beta=1.0, eta=0.05)
-    start, shrink = np.array([1.0, -2.0, 3.0]), soft_thresholding(1.0)
-    expected = printed(
-        given.gradient, 2, np.eye(3), -np.eye(3), np.zeros(3),
-        lambda x, lam: shrink(x - lam), 1.0, 0.05, 1, start,
-    )  # fmt: skip
+    start, (A, B, c) = np.array([1.0, -2.0, 3.0]), SHAPES["identity"]
+    minimise = by_steps(elastic_net, A, B, c, 1.0)
+    expected = printed(given.gradient, [0], 2, A, B, c, minimise, 1.0, 0.05, start)
     assert plan.run().last[given.x] == pytest.approx(expected[0][0], abs=1e-12)
 
 

@@ -1,11 +1,13 @@
-"""Gradient tracking with secret points and directions; the primal-dual method beside it."""
+"""Gradient tracking, round by round against its equations; secret points and directions."""
 
 import networkx as nx
 import numpy as np
 import pytest
 
 import dpcvx as dp
-from dpcvx.algorithms.network import network, random_network
+from dpcvx.algorithms.network import random_network
+from tests.algorithms.networks import GRAPH, MODELS, ROUNDS, followed, mixing, planned
+from tests.algorithms.networks import study as uneven
 from tests.algorithms.test_decentralized_admm import linear
 from tests.algorithms.test_on_networks import noiseless, points, study
 
@@ -19,52 +21,36 @@ graphs = pytest.mark.parametrize("graph", GRAPHS)
 LAPLACE = dp.Laplace(multiplier=3.0, decay=0.95)
 
 
-def gradients(given, X):
-    return np.array([given.gradient(i, x) for i, x in enumerate(X)])
-
-
-def weights_of(graph):
-    return network(graph, list("abcdef")).weights
-
-
 # -- the iterations --------------------------------------------------------------------------------
 
 
-@graphs
-def test_tracking_is_what_the_module_says(graph):
-    given, W = study(6), weights_of(GRAPHS[graph])
-    plan = noiseless(given, dp.GradientTracking(GRAPHS[graph], 0.15), 12)
-    X = np.zeros((6, 3))
-    S = gradients(given, X)
-    for found in points(plan.run(iterates=True)):
-        assert found == pytest.approx(X, abs=1e-12)
-        after = W @ X - 0.15 * S
-        S = W @ S + gradients(given, after) - gradients(given, X)
-        X = after
+def by_hand(given, W, alpha, left):
+    """The module's equations, of DiaDSP's form; x and s are secret, what left is not.
+
+    ``x <- W x~ - alpha s``, ``s <- W s~ + grad f(x) - grad f(x_old)``, and s = grad f(x) at first.
+    """
+    x = given.start
+    s = given.gradients(x)
+    for t in range(1, ROUNDS + 1):
+        heard = left(t, 1, x), left(t, 2, s)
+        yield heard[0]
+        old, x = x, W @ heard[0] - alpha * s
+        s = W @ heard[1] + given.gradients(x) - given.gradients(old)
+
+
+@pytest.mark.parametrize("model", [m for m in MODELS if m.startswith("open")])
+@pytest.mark.parametrize("rule", ["metropolis", "lazy metropolis"])
+@pytest.mark.parametrize("noisy", [False, True])
+def test_a_run_is_the_printed_iteration(noisy, rule, model):
+    given, W = uneven(**MODELS[model]), mixing(rule)
+    plan = planned(given, dp.GradientTracking(GRAPH, 0.15, ratio=0.5, weights=rule), noisy)
+    followed(given, plan, lambda left: by_hand(given, W, 0.15, left))
 
 
 @graphs
-def test_the_primal_dual_method_is_what_the_module_says(graph):
-    given, P = study(6), np.eye(6) - weights_of(GRAPHS[graph])
-    plan = noiseless(given, dp.PrimalDual(GRAPHS[graph], 0.1, 4.0, 2.0), 12)
-    X, V = np.zeros((6, 3)), np.zeros((6, 3))
-    for found in points(plan.run(iterates=True)):
-        X, V = X - 0.1 * (gradients(given, X) + 4.0 * P @ X + 2.0 * V), V + 0.1 * 2.0 * P @ X
-        assert found == pytest.approx(X, abs=1e-12)
-
-
-@graphs
-@pytest.mark.parametrize(
-    ("method", "rounds"),
-    [
-        (lambda g: dp.GradientTracking(g, 0.15), 500),
-        (lambda g: dp.PrimalDual(g, 0.3, 2.0, 2.0), 250),
-    ],
-    ids=["tracking", "primal-dual"],
-)
-def test_both_converge_linearly_to_the_optimum(graph, method, rounds):
+def test_it_converges_linearly_to_the_optimum(graph):
     given = study(6)
-    plan = noiseless(given, method(GRAPHS[graph]), rounds)
+    plan = noiseless(given, dp.GradientTracking(GRAPHS[graph], 0.15), 500)
     errors = np.abs(points(plan.run(iterates=True)) - given.optimum).max(axis=(1, 2))
     assert linear(errors, 1e-9)
 
@@ -94,9 +80,8 @@ def test_noise_follows_what_one_change_does_to_points_and_directions(ratio):
     assert [e.sensitivity for e in found] == pytest.approx([r for *_, r in expected], rel=1e-3)
 
 
-@pytest.mark.parametrize("method", [dp.GradientTracking("ring"), dp.PrimalDual("ring")], ids=str)
-def test_replay_and_neighbours(method):
-    plan = study(6).problem.plan(method, mechanism=LAPLACE, rounds=5)
+def test_replay_and_neighbours():
+    plan = study(6).problem.plan(dp.GradientTracking("ring"), mechanism=LAPLACE, rounds=5)
     result = plan.run(seed=1, record=True)
     again = plan.replay(result.transcript)
     for a, b in zip(result.last.vectors, again.last.vectors, strict=True):
@@ -106,9 +91,8 @@ def test_replay_and_neighbours(method):
     assert result.ledger.spent() == pytest.approx(plan.guarantee.epsilon, rel=1e-9)
 
 
-@pytest.mark.parametrize("method", [dp.GradientTracking, dp.PrimalDual])
+@pytest.mark.parametrize("name", ["alpha", "ratio", "smoothness"])
 @pytest.mark.parametrize("value", [0.0, -1.0, np.inf, "fast"])
-def test_parameters_are_checked(method, value):
-    name = "alpha" if method is dp.GradientTracking else "eta"
-    with pytest.raises(dp.ModelError, match=rf"dp\.{method.__name__}\({name}=.*positive finite"):
-        method(**{name: value})
+def test_parameters_are_checked(name, value):
+    with pytest.raises(dp.ModelError, match=rf"dp\.GradientTracking\({name}=.*positive finite"):
+        dp.GradientTracking(**{name: value})

@@ -5,6 +5,7 @@ import pytest
 
 import dpcvx as dp
 from tests.algorithms.consensus import HELD, study
+from tests.algorithms.networks import laplace
 
 ROUNDS = 6
 STEPS = {
@@ -15,8 +16,11 @@ GROWING = dp.GrowingPenalty(2.0, 0.0, 2)
 PENALTIES = {"constant": (1.5, lambda t: 1.5), "growing": (GROWING, lambda t: 2 * 1.2 ** (t // 2))}
 
 
-def by_hand(given, gradient, eta, rho, E):
-    """Algorithm 1 in plain numpy; yields all agents' last iterates after each round."""
+def by_hand(given, gradient, eta, rho, E, left=lambda p, t, e, x, D: x):
+    """Algorithm 1 in plain numpy; yields all agents' last iterates after each round.
+
+    With noise on the output (12), ``left`` is what a local step with weights D became.
+    """
     x = [np.zeros(2 + len(held)) for held in HELD]
     z = [np.zeros(len(held)) for held in HELD]
     lam = [np.zeros(len(held)) for held in HELD]
@@ -30,7 +34,7 @@ def by_hand(given, gradient, eta, rho, E):
                 # The minimiser of (10) over a box: its objective separates.
                 D = 1 / eta(t) + rho(t) * S.sum(axis=0)
                 pull = x[p] / eta(t) + S.T @ (rho(t) * w[held] + lam[p]) - gradient(p, t, e, x[p])
-                x[p] = np.clip(pull / D, -given.limit, given.limit)
+                x[p] = left(p, t, e, np.clip(pull / D, -given.limit, given.limit), D)
                 iterates.append(S @ x[p])
             z[p] = np.mean(iterates, axis=0)  # line 20
             lam[p] = lam[p] + rho(t) * (w[held] - z[p])  # line 22
@@ -67,6 +71,31 @@ def test_a_private_run_is_algorithm_1_at_the_released_gradients(E):
             assert one == pytest.approx(other, abs=1e-10)
 
 
+@pytest.mark.parametrize("E", [1, 2])
+@pytest.mark.parametrize("perturb", ["output", "projected output"])
+def test_a_private_run_with_noise_on_the_output_is_equation_12(perturb, E):
+    given, eta, rho = study(0.3), STEPS["sqrt"][1], PENALTIES["growing"][1]
+    method = dp.LinearizedADMM(GROWING, dp.SqrtStep(), local_updates=E, perturb=perturb)
+    mechanism = dp.Laplace(multiplier=0.01)
+    plan = given.problem.plan(method, rounds=ROUNDS, mechanism=mechanism)
+    result = plan.run(seed=4, record=True, iterates=True)
+    released = [given.released(result, p) for p in range(3)]
+    entries, noise = [a.entries for a in result.ledger.values()], []
+
+    def left(p, t, e, x, D):
+        place = (t - 1) * E + e
+        entry, out = entries[p][place], released[p][place]
+        # Shaped like the step: of one scale in the coordinates sqrt(D) x.
+        noise.extend(np.sqrt(D) * (out - x) / (entry.multiplier * entry.sensitivity))
+        return out if perturb == "output" else np.clip(out, -given.limit, given.limit)
+
+    hand = by_hand(given, lambda p, t, e, x: given.gradient(p, x), eta, rho, E, left)
+    for found, expected in zip(result.iterates, hand, strict=True):
+        for one, other in zip(given.points(found.last), expected, strict=True):
+            assert one == pytest.approx(other, abs=1e-10)
+    assert len(noise) == ROUNDS * E * 14 and laplace(noise)
+
+
 def test_the_average_is_that_of_the_theorem():
     given = study(0.3)
     method = dp.LinearizedADMM(1.5, dp.ConstantStep(0.03), local_updates=2)
@@ -82,3 +111,18 @@ def test_the_average_is_that_of_the_theorem():
         # Of the iterates after the updates: those before, but for the start, and the last.
         iterates = [*[x for q, x in rows if q == p][1:], last[p]]
         assert found == pytest.approx(np.mean(iterates, axis=0), abs=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        ({"local_updates": 0}, r"local_updates=0\) must be an int of at least 1"),
+        ({"local_updates": 1.5}, r"local_updates=1\.5\) must be an int"),
+        ({"perturb": "gradient"}, r"perturb='gradient'\) is unknown.*'projected output'"),
+        ({"output_sensitivity": 1.0}, r"output_sensitivity=1\.0\).*perturb='output'"),
+        ({"perturb": "output", "output_sensitivity": -1.0}, r"=-1\.0\) must be a positive finite"),
+    ],
+)
+def test_parameters_are_checked(arguments, match):
+    with pytest.raises(dp.ModelError, match=match):
+        dp.LinearizedADMM(**arguments)

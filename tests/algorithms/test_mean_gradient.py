@@ -5,6 +5,8 @@ import pytest
 
 import dpcvx as dp
 from dpcvx.algorithms.summed import SummedMethod
+from tests.algorithms.networks import MODELS, ROUNDS, followed, planned
+from tests.algorithms.networks import study as uneven
 from tests.algorithms.test_on_networks import points, study
 from tests.helpers import contains
 
@@ -16,15 +18,36 @@ def run(given, rounds=8, **arguments):
     return points(plan.run(iterates=True))
 
 
+def by_hand(given, eta, left):
+    """Appendix J, the redefined step; entries of their own stay with the agents."""
+    x, S = given.start, given.shared
+    for t in range(1, ROUNDS + 1):
+        mean = x.copy()
+        mean[:, S] = x[:, S].mean(axis=0)
+        x = given.projected(left(t, 1, mean - eta(t) * given.gradients(mean)))
+        yield x
+
+
 @pytest.mark.parametrize("sharing", [None, SHARING], ids=["open", "secret"])
-def test_rounds_are_those_of_appendix_J(sharing):
-    given = study(5)
-    X = np.zeros((5, 3))
-    for t, found in enumerate(run(given, step=dp.GeometricStep(0.9, 0.3), sharing=sharing)):
-        mean = X.mean(axis=0)
-        X = np.array([mean - 0.3 * 0.9**t * given.gradient(i, mean) for i in range(5)])
-        # Five roundings by half a resolution each.
-        assert found == pytest.approx(X, abs=1e-12 if sharing is None else 1e-10)
+@pytest.mark.parametrize("model", ["squares", "boxes", "nonconvex boxes"])
+@pytest.mark.parametrize("private", [False, True])
+def test_a_run_is_that_of_appendix_J(private, model, sharing):
+    given = uneven(**MODELS[model])
+    plan = planned(given, dp.MeanGradient(dp.GeometricStep(0.9, 0.3), sharing), private)
+    result = followed(
+        given,
+        plan,
+        lambda left: by_hand(given, lambda t: 0.3 * 0.9 ** (t - 1), left),
+        # Four roundings by half a resolution each.
+        1e-11 if sharing is None else 1e-10,
+    )
+    path = np.array([given.points(r.last)[:, given.shared] for r in result.iterates])
+    sums = path.sum(axis=1)
+    moves = np.linalg.norm(np.diff(sums, axis=0, prepend=np.zeros((1, 3))), axis=1)
+    gaps = path - path.mean(axis=1, keepdims=True)
+    assert result.history.dual == pytest.approx(moves, abs=1e-10)
+    primal = np.linalg.norm(gaps, axis=(1, 2)) if sharing is None else moves / 4
+    assert result.history.primal == pytest.approx(primal, abs=1e-10)
 
 
 def test_it_is_the_network_method_with_everyone_s_points():

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 import dpcvx as dp
-from dpcvx.algorithms.resource_admm import ResourceADMM, matrices
+from dpcvx.algorithms.resource_admm import ResourceADMM
 from dpcvx.algorithms.summed import SummedMethod
 from dpcvx.privacy.secret_sharing import Share
+from tests.algorithms.networks import MODELS, NAMES, ROUNDS, Study, followed, overheard, planned
 from tests.helpers import contains
 
 DEMAND = np.array([3.0, 4.0])
@@ -67,48 +68,84 @@ def test_without_noise_it_converges_linearly_to_the_central_optimum(bounded, ran
     assert result.history.primal[-1] < 1e-8
 
 
-def test_the_iterates_are_those_of_equation_13():
-    problem, variables = market(3, bounded=False)
-    plan = problem.plan(
-        dp.ResourceADMM(rho=0.7, zeta=0.4, D=9.0, randomness=0.0), mechanism=None, rounds=6
+def tied(limits=None, bend=0.0):
+    """Four agents with three entries each, in two equalities; their matrices and right side."""
+    rng = np.random.default_rng(8)
+    variables, agents, As, bs = [], [], [], []
+    bounds = np.full(4, np.inf) if limits is None else limits
+    for name, bound in zip(NAMES, bounds, strict=True):
+        x = cp.Variable(3, name=f"x{name}")
+        A, b = rng.normal(size=(4, 3)) / 2, rng.normal(size=4)
+        d = dp.Private(b, name=f"d{name}", adjacency=dp.Within(0.1))
+        cost = cp.sum_squares(A @ x - d) / 2 + (bend * cp.sum(cp.logistic(x)) if bend else 0)
+        box = [cp.abs(x) <= bound] if np.isfinite(bound) else []
+        agents.append(dp.Agent(cp.Minimize(cost), box, name=name))
+        variables.append(x), As.append(A), bs.append(b)
+    C, c = rng.normal(size=(4, 2, 3)), np.array([0.4, -0.3])
+    supplied = sum(B @ x for B, x in zip(C, variables, strict=True))
+    problem = dp.Problem(agents, coupling=[supplied == c])
+    limits = bounds[:, np.newaxis]
+    return Study(problem, tuple(variables), (), tuple(As), tuple(bs), bend, limits), C, c
+
+
+def by_hand(given, C, c, numbers, penalties, exact, left, residuals):
+    """(13), or (12) for exact steps, with Gamma = D I - C' rho C; then the multipliers."""
+    rho, zeta, D = numbers
+    x, lam = given.start, np.zeros(c.size)
+    for t in range(1, ROUNDS + 1):
+        step = np.empty_like(x)
+        for i in range(len(x)):
+            own = np.diag(rho * penalties(i, t))
+            others = sum(C[j] @ x[j] for j in range(len(x)) if j != i)
+            gamma = D * np.eye(3) - C[i].T @ own @ C[i]
+            pull = C[i].T @ (lam - own @ (others - c)) + gamma @ x[i]
+            # C' rho C + Gamma = D I, so (12) has one quadratic term, D/2 |x - pull / D|^2.
+            step[i] = (
+                given.minimiser(i, pull / D, D) if exact else (pull - given.gradient(i, x[i])) / D
+            )
+        x = given.projected(left(t, 1, step))
+        yield x
+        residual = sum(C[i] @ x[i] for i in range(len(x))) - c
+        residuals.append(residual)
+        lam = lam - zeta * residual
+
+
+SECRET = dp.SecretSharing(limit=100.0, resolution=2.0**-40)
+
+
+@pytest.mark.parametrize("model", ["squares", "boxes", "bent boxes"])
+@pytest.mark.parametrize(
+    ("randomness", "exact", "sharing"),
+    [(0.0, False, None), (1.5, False, SECRET), (0.0, True, SECRET), (1.5, True, None)],
+    ids=str,
+)
+@pytest.mark.parametrize("private", [False, True])
+def test_a_run_is_that_of_equations_13_and_12(private, randomness, exact, sharing, model):
+    given, C, c = tied(**MODELS[model])
+    rho, zeta, D = numbers = 0.7, 0.4, 9.0
+    method, drawn, _ = overheard(
+        dp.ResourceADMM(
+            rho=rho, zeta=zeta, D=D, randomness=randomness, exact=exact, sharing=sharing
+        )
     )
-    result = plan.run(iterates=True)
-    prices = np.random.default_rng(0).uniform(1, 3, size=(3, 2))
-    A, x, lam = matrices(plan.program), np.zeros((3, 2)), np.zeros(2)
-    for t, iterate in enumerate(result.iterates):
-        residual = sum(B @ v for B, v in zip(A, x, strict=True)) - DEMAND
-        if t > 0:
-            lam = lam - 0.4 * residual
-        new = []
-        for k, (B, v) in enumerate(zip(A, x, strict=True)):
-            others = residual - B @ v  # sum over the others, less c
-            gamma = 9.0 * np.eye(2) - 0.7 * B.T @ B
-            slope = 2 * (0.5 + k / 5) * v + prices[k]
-            new.append((B.T @ (lam - 0.7 * others) + gamma @ v - slope) / 9.0)
-        x = np.array(new)
-        assert values(iterate.last, variables) == pytest.approx(x.ravel(), abs=1e-12)
 
+    def penalties(i, t):
+        return 1 + randomness * (drawn[NAMES[i], t, 0] - 0.5)
 
-@pytest.mark.parametrize("bounded", [True, False])
-def test_exact_steps_are_those_of_equation_12(bounded):
-    """The gradient of (13) is taken at the new point."""
-    problem, variables = market(3, bounded=bounded)
-    method = dp.ResourceADMM(rho=0.7, zeta=0.4, D=9.0, randomness=0.0, exact=True)
-    result = problem.plan(method, mechanism=None, rounds=6).run(iterates=True)
-    prices = np.random.default_rng(0).uniform(1, 3, size=(3, 2))
-    A, x, lam = matrices(problem.plan(method, mechanism=None).program), np.zeros((3, 2)), 0.0
-    for t, iterate in enumerate(result.iterates):
-        r = sum(B @ v for B, v in zip(A, x, strict=True)) - DEMAND
-        lam = lam - 0.4 * r if t > 0 else np.zeros(2)
-        found = values(iterate.last, variables).reshape(3, 2)
-        for k, (B, v) in enumerate(zip(A, x, strict=True)):
-            slope = 2 * (0.5 + k / 5) * found[k] + prices[k]
-            # (12) with sum_j A_j x_j = r + c and Gamma = 9 I - 0.7 B'B.
-            gamma = 9.0 * np.eye(2) - 0.7 * B.T @ B
-            slope += -B.T @ lam + 0.7 * B.T @ (B @ found[k] + r - B @ v) + gamma @ (found[k] - v)
-            step = found[k] - slope / 20
-            assert found[k] == pytest.approx(np.clip(step, 0, 1.5) if bounded else step, abs=1e-10)
-        x = found
+    residuals = []
+    result = followed(
+        given,
+        planned(given, method, private),
+        lambda left: by_hand(given, C, c, numbers, penalties, exact, left, residuals),
+        1e-10 if exact or sharing else 1e-11,
+    )
+    if randomness:  # fresh ones for every agent, round and equality
+        assert len({u for numbers in drawn.values() for u in numbers}) == ROUNDS * 4 * 2
+    history = result.history
+    assert history.primal == pytest.approx(np.linalg.norm(residuals, axis=1), abs=1e-9)
+    assert history.mismatch == pytest.approx(np.abs(residuals).max(axis=1), abs=1e-9)
+    moves = np.diff(residuals, axis=0, prepend=[-c])
+    assert history.dual == pytest.approx(np.linalg.norm(moves, axis=1), abs=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -240,6 +277,27 @@ def test_the_banner_says_which_conditions_of_48_fail():
     )
     assert fine.algorithm.violated(fine.program) == []
     assert "(48) promises a linear rate" in " ".join(str(fine).split())
+
+
+@pytest.mark.parametrize(
+    ("cost", "limits", "right", "reason"),
+    [
+        (lambda x: cp.sum(cp.logistic(x)), [], 1.0, "not known to be strongly convex and smooth"),
+        (cp.sum_squares, [0.0, 2.0], 1.0, "some agent has constraints"),
+        (cp.sum_squares, [], [1.0, 3.0], "no values of the variables satisfy the equalities"),
+    ],
+    ids=["flat", "bounded", "contradictory"],
+)
+def test_the_banner_says_where_48_has_nothing_to_say(cost, limits, right, reason):
+    x, y = cp.Variable(name="x"), cp.Variable(name="y")
+    box = [x >= limits[0], x <= limits[1]] if limits else []
+    agents = [dp.Agent(cp.Minimize(cost(x)), box, name="a")]
+    agents.append(dp.Agent(cp.Minimize(cp.sum_squares(y)), name="b"))
+    coupling = [x + y == c for c in np.atleast_1d(right)]
+    method = dp.ResourceADMM(rho=1.0, D=50.0)
+    plan = dp.Problem(agents, coupling=coupling).plan(method, mechanism=None, rounds=1)
+    text = " ".join(str(plan).split())
+    assert "(48) fails: " in text and reason in text
 
 
 def test_48_promises_nothing_for_a_flat_objective_with_steps_that_lead_to_infinity():
