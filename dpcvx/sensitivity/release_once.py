@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -22,7 +22,7 @@ from ..model.normal_form import LARGEST
 from ..model.private import PrivateSpec, Rows
 from .certificate import Sensitivity
 from .norms import ball_norm
-from .second_moments import moments
+from .second_moments import Moments, moments
 
 Array = NDArray[np.float64]
 
@@ -82,40 +82,8 @@ class Publication:
         )
 
 
-class Statistic(Protocol):
-    """What is released once in place of an agent's data."""
-
-    @property
-    def private(self) -> tuple[PrivateSpec, ...]:
-        """The private objects that it replaces."""
-        ...
-
-    @property
-    def kind(self) -> str:
-        """Its name in the ledger."""
-        ...
-
-    @property
-    def size(self) -> int:
-        """Number of components that are released."""
-        ...
-
-    @property
-    def sensitivity(self) -> float:
-        """In the mechanism's norm."""
-        ...
-
-    def statistic(self, data: Sequence[Array]) -> Array:
-        """What is released, but for the noise."""
-        ...
-
-    def restore(self, released: Array) -> list[Array]:
-        """Surrogate data: one flat array per private object."""
-        ...
-
-    def noise(self, scale: float) -> str:
-        """What noise of this scale means, in words."""
-        ...
+# What is released once in place of an agent's data.
+Statistic = Publication | Moments
 
 
 def publication(sensitivity: Sensitivity, p: int, owner: str) -> Statistic | None:

@@ -69,7 +69,7 @@ def obstacle(data: ConeData) -> str | None:
     if cones.exp:
         return "exponential cones (cp.exp, cp.log, cp.entr, cp.logistic and the like)"
     if cones.power or cones.power_nd:
-        return "power cones (cp.power, cp.geo_mean, cp.pnorm and the like)"
+        return "power cones (cp.PowCone3D, cp.PowConeND, and atoms with approx=False)"
     if data.A.shape[1] > _LARGEST:
         return f"more than {_LARGEST} variables that conic constraints tie together"
     return None
