@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import fields, is_dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
 from numbers import Integral, Real
 from typing import Any, TypeVar
 
 import numpy as np
 
-from .errors import ModelError
+from .errors import DpcvxError, ModelError
 
 T = TypeVar("T")
 
@@ -43,7 +43,7 @@ def as_python_number(value: T) -> T:
 
 
 def store_python_numbers(declared: object, *names: str) -> None:
-    """`plain` for fields of a frozen dataclass that is being made."""
+    """`as_python_number` for fields of a frozen dataclass that is being made."""
     for name in names:
         object.__setattr__(declared, name, as_python_number(getattr(declared, name)))
 
@@ -148,6 +148,75 @@ def is_text(value: object) -> bool:
 def one_of(value: object, *choices: str) -> bool:
     """Whether a value is one of these texts; arrays and cvxpy objects answer ``in`` otherwise."""
     return isinstance(value, str) and value in choices
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What an argument may be: a test, and the words that follow "must be" where it fails."""
+
+    fits: Callable[[object], bool]
+    words: str
+
+    def because(self, reason: str) -> Kind:
+        """The same; messages go on with this reason, and with what to write instead."""
+        return replace(self, words=f"{self.words}: {reason}")
+
+
+FLAG = Kind(lambda value: isinstance(value, (bool, np.bool_)), "True or False")
+TEXT = Kind(is_text, "text that can be written down")
+POSITIVE = Kind(positive_finite, "a positive finite number")
+
+
+def optional(kind: Kind) -> Kind:
+    """What fits, or None."""
+    return replace(kind, fits=lambda value: value is None or kind.fits(value))
+
+
+def count(least: int = 1) -> Kind:
+    """Integers that one could count up to."""
+    return Kind(lambda value: countable(value, least), f"an int of at least {least}")
+
+
+def number(fits: Callable[[Any], bool], where: str) -> Kind:
+    """Finite numbers in a range, such as ``number(lambda v: 0 <= v <= 1, "from 0 to 1")``."""
+    return Kind(lambda value: finite(value) and fits(value), f"a number {where}")
+
+
+def choice(*texts: str) -> Kind:
+    """One of these texts."""
+    *others, last = (repr(text) for text in texts)
+    words = f"{', '.join(others)} or {last}" if others else last
+    return Kind(lambda value: one_of(value, *texts), words)
+
+
+def check(
+    owner: str, name: str, value: object, kind: Kind, error: type[DpcvxError] = ModelError
+) -> None:
+    """Raise unless an argument is what it must be.
+
+    Parameters
+    ----------
+    owner : str
+        Who takes it, as users write it; empty where the name says enough.
+    name : str
+    value : object
+    kind : Kind
+    error : type
+        ModelError if omitted.
+    """
+    if not kind.fits(value):
+        given = f"{name}={show(value)}"
+        raise error(f"{f'{owner}({given})' if owner else given} must be {kind.words}.")
+
+
+def check_fields(
+    declared: object, owner: str, error: type[DpcvxError] = ModelError, **kinds: Kind
+) -> None:
+    """`check` fields of a frozen dataclass that is being made; numbers become Python's own."""
+    for name, kind in kinds.items():
+        value = getattr(declared, name)
+        check(owner, name, value, kind, error)
+        object.__setattr__(declared, name, as_python_number(value))
 
 
 def check_flag(name: str, value: object, *, optional: bool = False) -> None:

@@ -1,5 +1,6 @@
 """Numbers of other types than Python's."""
 
+from dataclasses import dataclass
 from fractions import Fraction
 
 import cvxpy as cp
@@ -7,7 +8,19 @@ import numpy as np
 import pytest
 
 import dpcvx as dp
-from dpcvx._arguments import as_python_number, show
+from dpcvx._arguments import (
+    FLAG,
+    POSITIVE,
+    TEXT,
+    as_python_number,
+    check,
+    check_fields,
+    choice,
+    count,
+    number,
+    optional,
+    show,
+)
 from dpcvx.algorithms.network import network
 from dpcvx.privacy.accounting import Composition
 from dpcvx.privacy.amplification import TwoBlock
@@ -74,6 +87,48 @@ def test_narrow_multipliers_are_charged_as_what_they_are():
 def test_constants_of_bounds_are_not_narrow():
     block = TwoBlock(nu=np.float16(2), beta=np.float32(1), eta=np.float16(0.1), A_norm=1)
     assert {type(v) for v in (block.nu, block.beta, block.eta)} == {float}
+
+
+SHARE = number(lambda v: 0 <= v <= 1, "from 0 to 1")
+
+
+@pytest.mark.parametrize(
+    ("kind", "fits", "refused", "words"),
+    [
+        (POSITIVE, [1, 0.5, np.float16(2)], [0, -1, np.inf, np.nan, True, "1", None, 10**400],
+         "a positive finite number"),
+        (SHARE, [0, 1, 0.5], [-0.1, 1.1, np.nan, True, "0"], "a number from 0 to 1"),
+        (count(), [1, np.int8(3)], [0, 1.0, True, None, 10**10], "an int of at least 1"),
+        (FLAG, [True, np.bool_(False)], [0, 1, None, "yes"], "True or False"),
+        (TEXT, ["", "name"], [3, None, "\ud800"], "text that can be written down"),
+        (choice("a", "b", "c"), ["a", "c"], ["d", None, ["a"], np.array("a")], "'a', 'b' or 'c'"),
+        (optional(choice("a")), ["a", None], ["b"], "'a'"),
+        (POSITIVE.because("a size"), [1], [0], "a positive finite number: a size"),
+    ],
+)  # fmt: skip
+def test_kinds_take_what_fits_and_refuse_the_rest_in_words(kind, fits, refused, words):
+    for value in fits:
+        check("dp.Thing", "size", value, kind)
+    for value in refused:
+        with pytest.raises(dp.ModelError) as caught:
+            check("dp.Thing", "size", value, kind)
+        assert str(caught.value) == f"dp.Thing(size={show(value)}) must be {words}."
+    with pytest.raises(dp.PrivacyError, match=r"^size=.* must be"):
+        check("", "size", refused[0], kind, dp.PrivacyError)
+
+
+@pytest.mark.parametrize("kind", NARROW)
+def test_fields_that_are_checked_become_pythons(kind):
+    @dataclass(frozen=True)
+    class Thing:
+        size: object
+
+        def __post_init__(self):
+            check_fields(self, "Thing", size=optional(POSITIVE))
+
+    assert type(Thing(kind(3)).size) in (int, float) and Thing(None).size is None
+    with pytest.raises(dp.ModelError, match=r"Thing\(size=0"):
+        Thing(kind(0))
 
 
 CANARY = 31415.92653

@@ -12,7 +12,7 @@ import numpy as np
 from cvxpy.constraints.zero import Equality, Zero
 from numpy.typing import ArrayLike, NDArray
 
-from .._arguments import is_text, listed, pairs, positive_finite, show, store_python_numbers
+from .._arguments import POSITIVE, TEXT, check_fields, listed, optional, pairs, show
 from ..errors import ModelError, PrivacyError
 from ..guard import frameless, understood
 from .layout import Layout, layout_of
@@ -70,18 +70,13 @@ class Agent:
     private: tuple[Private, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if self.name is not None and not is_text(self.name):
-            raise ModelError(
-                f"dp.Agent(name={show(self.name)}) has no name that can be written down; write "
-                "text such as name='north'."
-            )
+        check_fields(
+            self,
+            "dp.Agent",
+            name=optional(TEXT.because("such as name='north'")),
+            clip=optional(POSITIVE.because("the l2 norm that no record's contribution may exceed")),
+        )
         label = self.name or "unnamed"
-        if self.clip is not None and not positive_finite(self.clip):
-            raise ModelError(
-                f"dp.Agent(clip={show(self.clip)}) is no norm to clip to; write a positive "
-                "finite number."
-            )
-        store_python_numbers(self, "clip")
         if self.sensitivity is not None and not isinstance(self.sensitivity, Asserted):
             raise ModelError(
                 f"The sensitivity of agent '{label}' is a {type(self.sensitivity).__name__}; write "

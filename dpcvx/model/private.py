@@ -16,7 +16,18 @@ import cvxpy as cp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .._arguments import is_int, is_text, one_of, positive_finite, show, store_python_numbers
+from .._arguments import (
+    FLAG,
+    POSITIVE,
+    TEXT,
+    check,
+    check_fields,
+    choice,
+    is_int,
+    optional,
+    show,
+    store_python_numbers,
+)
 from ..errors import DataError, ModelError, PrivacyError
 from ..guard import failed, fetched, frameless, guarded
 
@@ -27,6 +38,14 @@ _BLOCK = 1 << 18
 _UNREAL = (
     "are not an array of real numbers. Pass a numeric numpy array without masked entries (a sparse "
     "matrix: call .toarray() first)."
+)
+_RADIUS = POSITIVE.because(
+    "how far the data of one neighbour may lie from the other's, in their own unit. Write for "
+    "example dp.Within(0.01)"
+)
+_BOUND = POSITIVE.because(
+    "the largest norm of a row, which limits what one row can do to a gradient. Write for example "
+    "dp.Rows(1.0)"
 )
 _KEPT = "Sealed data are never copied or pickled."
 # Name of objects that have none.
@@ -56,14 +75,8 @@ class Within:
     norm: Norm = "entry"
 
     def __post_init__(self) -> None:
-        if not positive_finite(self.radius):
-            raise ModelError(
-                f"dp.Within(radius={show(self.radius)}) is not an adjacency: the radius says how "
-                "far "
-                "the data of one neighbour may lie from the other's and must be a positive finite "
-                "number. Write for example dp.Within(0.01)."
-            )
-        store_python_numbers(self, "radius", "norm")
+        check_fields(self, "dp.Within", radius=_RADIUS)
+        store_python_numbers(self, "norm")
         if not isinstance(self.norm, (str, int, float)) or self.norm not in _NORMS:
             raise ModelError(
                 f"dp.Within(norm={show(self.norm)}) is unknown: the norm says what may change at "
@@ -132,26 +145,20 @@ class Rows:
     records: str | None = None
 
     def __post_init__(self) -> None:
-        if not positive_finite(self.bound):
-            raise ModelError(
-                f"dp.Rows(bound={show(self.bound)}) bounds nothing: what one row can do to a "
-                "gradient "
-                "grows with its norm. Write a positive finite number, for example dp.Rows(1.0)."
-            )
-        store_python_numbers(self, "bound", "norm", "clip")
+        check_fields(
+            self,
+            "dp.Rows",
+            bound=_BOUND,
+            change=choice("replace", "add or remove"),
+            clip=FLAG,
+            records=optional(TEXT),
+        )
+        store_python_numbers(self, "norm")
         number = isinstance(self.norm, (int, float)) and not isinstance(self.norm, bool)
         if not number or self.norm not in (1, 2, math.inf):
             raise ModelError(
                 f"dp.Rows(norm={show(self.norm)}) is unknown; write 1, 2 or numpy.inf."
             )
-        if not one_of(self.change, "replace", "add or remove"):
-            raise ModelError(
-                f"dp.Rows(change={show(self.change)}) is unknown; write 'replace' or 'add or "
-                "remove'."
-            )
-        labelled = self.records is None or is_text(self.records)
-        if not labelled or not isinstance(self.clip, bool):
-            raise ModelError("dp.Rows takes records= as text and clip= as True or False.")
 
     @property
     def label(self) -> str:
@@ -459,11 +466,7 @@ class Private(cp.Parameter):
         tupled, fetches = issubclass(type(data), tuple), callable(data)
         source = None if data is None else seal(data)
         del data  # before anything can fail
-        if name is not None and not is_text(name):
-            raise ModelError(
-                f"dp.Private(name={show(name)}) has no name that can be written down; write text "
-                "such as name='load'."
-            )
+        check("dp.Private", "name", name, optional(TEXT.because("such as name='load'")))
         self._called = label = name or _UNNAMED
         if not isinstance(adjacency, (Within, Rows)):
             raise ModelError(
@@ -471,11 +474,8 @@ class Private(cp.Parameter):
                 "The adjacency is the unit of the guarantee: write adjacency=dp.Within(0.01) with "
                 "the change of the data that must stay hidden, or dp.Rows(1.0) for records."
             )
-        for attribute, sign in (("nonneg", nonneg), ("nonpos", nonpos)):
-            if not isinstance(sign, (bool, np.bool_)):
-                raise ModelError(
-                    f"Private '{label}' has {attribute}={show(sign)}; write True or False."
-                )
+        check("dp.Private", "nonneg", nonneg, FLAG)
+        check("dp.Private", "nonpos", nonpos, FLAG)
         if nonneg and nonpos:
             raise ModelError(f"Private '{label}' cannot be nonneg and nonpos at once; keep one.")
         if tupled:
@@ -682,14 +682,7 @@ class Asserted:
     l1: float | None = None
 
     def __post_init__(self) -> None:
-        for name, value in (("l2", self.l2), ("l1", self.l1)):
-            if not positive_finite(value) and (name == "l2" or value is not None):
-                raise PrivacyError(
-                    f"dp.Asserted({name}={show(value)}) is not a sensitivity: write a positive "
-                    "finite "
-                    "number."
-                )
-        store_python_numbers(self, "l2", "l1")
+        check_fields(self, "dp.Asserted", PrivacyError, l2=POSITIVE, l1=optional(POSITIVE))
 
     def bound(self, p: int, scale: NDArray[np.float64]) -> float:
         """Bound of the weighted change in lp."""

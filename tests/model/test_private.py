@@ -484,9 +484,9 @@ BAD_ROWS = {
     "norm array": ({"norm": np.array([1, 2])}, "norm="),
     "change": ({"change": "add"}, "change='add'.*'replace' or 'add or remove'"),
     "no change": ({"change": None}, "change=None"),
-    "clip": ({"clip": 1}, "clip= as True or False"),
-    "clip text": ({"clip": "no"}, "clip= as True or False"),
-    "records": ({"records": 3}, "records= as text"),
+    "clip": ({"clip": 1}, "clip=.* must be True or False"),
+    "clip text": ({"clip": "no"}, "clip=.* must be True or False"),
+    "records": ({"records": 3}, "records=3.* must be text"),
 }
 
 
