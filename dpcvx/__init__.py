@@ -57,6 +57,5 @@ from .verify.audit import audit as audit
 from .verify.check import Check as Check
 from .verify.check import check as check
 from .verify.compare import Comparison as Comparison
-from .verify.convergence import ConvergenceBound as ConvergenceBound
 
 __version__ = version("dpcvx")

@@ -22,7 +22,6 @@ from .run.executors.base import Executor
 from .run.loop import DataSource, replay_plan, run_plan
 from .run.result import Result, Transcript
 from .verify.compare import Comparison, compare
-from .verify.convergence import ConvergenceBound, convergence_bound
 
 
 class Plan(Terms):
@@ -152,30 +151,6 @@ class Plan(Terms):
             If the file is no intact ledger, or holds no finished run of this plan.
         """
         return replay_plan(self, transcript)
-
-    @frameless
-    def convergence_bound(
-        self, *, gamma: float = 0.0, gradient_norm: float | Mapping[str, float] | None = None
-    ) -> ConvergenceBound:
-        """Ryu and Kim's (25b), (26b) or (27b), whichever belongs to the plan's step size.
-
-        Computed from public facts; nothing is read.
-
-        Parameters
-        ----------
-        gamma : float
-            Weight of the disagreement in what is bounded; 0 for the objective alone. (27b) needs a
-            positive one that no multiplier exceeds.
-        gradient_norm : float or mapping of agent to float, optional
-            For (26b) and (27b): a bound of each agent's gradient norm over its set and over all
-            admissible data.
-
-        Raises
-        ------
-        ModelError
-            If the theorem does not cover the plan, or one of its constants is not known.
-        """
-        return convergence_bound(self, gamma=gamma, gradient_norm=gradient_norm)
 
     def __str__(self) -> str:
         return banner(self, self.guarantee)

@@ -42,7 +42,7 @@ What the paper prints that is not so:
   B = 2/b. But the coordinates cannot all move by B, as rows have norm 1: the l1 norm of the change
   is at most 2 sqrt(d) / b, and Laplace noise has to cover no more. The sum of alpha beta B over the
   coordinates (Theorem 2.2) is sqrt(d) = 3.7 times that; the reductions are reductions of this sum.
-* The bound (11) of gamma is none: see `dpcvx.verify.ex_post` and Figure 1. And gamma is an
+* The bound (11) of gamma is none: see `problems.census.ex_post` and Figure 1. And gamma is an
   expectation of what depends on the output: the worst case is that of fixed weights.
 * "The privacy loss of Algorithm 2* is only 30 % of [45]": with the printed step sizes its worst
   case is the larger one (printed below).

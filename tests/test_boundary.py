@@ -22,7 +22,6 @@ IMPORTERS = {
     "dpcvx.model.private.unseal": {"run.oracle"},
     "dpcvx.model.private.source_of": {"run.loop", "verify.not_private"},
     "dpcvx.verify": {"", "problem", "verify"},
-    "dpcvx.verify.exposure": {"verify.not_private"},  # replays along private gradients
     "dpcvx.verify.not_private": {"", "verify.compare"},  # compare: on stand-in data
     "dpcvx.verify.worst_neighbour": {"verify.check"},
     # algorithms.network: seeded random graphs, which are public.

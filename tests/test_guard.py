@@ -205,7 +205,6 @@ REFERENCES = {
     "objective": lambda source: dp.not_private.objective(
         model(), plan().run(data={"load": np.zeros(2)}).solution, {"load": source}
     ),
-    "gradient_norms": lambda source: dp.not_private.gradient_norms(model(), {"load": source}),
 }
 
 

@@ -13,28 +13,26 @@ The paper calls y, which merges x and d, a first tier of privacy. It is none: :m
 public, so that x + w follows from what neighbours hear, and d and q drop out of the way that x
 takes. What protects are w and e.
 
-As printed, disagreement is damped by nothing but the curvature of the objectives (see
-`dpcvx.algorithms.dpp2_theory`). ``damping`` adds :math:`\sigma \sum_j P_{ij} (x_j + w_j)` to z,
-which agents can compute from y and q.
+As printed, only the curvature of the objectives damps disagreement: if all agents have curvature h,
+a round is a matrix of determinant :math:`1 - g h` on each of its modes, with eigenvalues
+:math:`\lambda` of P and :math:`g = \alpha - \beta \lambda`. ``damping`` adds
+:math:`\sigma \sum_j P_{ij} (x_j + w_j)` to z, which agents can compute from y and q, and makes it
+:math:`1 - g (h + \sigma \lambda)`.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .._arguments import check_positive, finite, one_of, show
+from .._arguments import check_positive, finite, show
 from ..errors import ModelError
 from ..guard import frameless
-from ..model.curvature import smoothness
 from ..sensitivity.kept_vectors import LinearCombination
 from .base import Local, Oracle
-from .dpp2_theory import Parameters, theory_parameters, violations
-from .network import Network
 from .on_networks import Graph, Inbox, NetworkState, mixed, shared
 from .program import Program
 from .secret_points import SecretPointMethod, require_open
@@ -76,9 +74,8 @@ class DPP2(SecretPointMethod[Memory]):
     ----------
     graph : networkx.Graph, Network or {"complete", "ring", "star", "path", "grid"}
         Who talks to whom; see `dpcvx.algorithms.network.network`.
-    alpha : float or "theory"
-        Step size; with "theory", `alpha`, `beta` and `rho` (which are then left out) satisfy the
-        paper's (24) to (27), which makes steps of 1e-4 or less of common problems.
+    alpha : float
+        Step size.
     beta : float
         Weight of the differences of z; below alpha over the largest eigenvalue of P.
     rho : float
@@ -106,7 +103,7 @@ class DPP2(SecretPointMethod[Memory]):
     """
 
     graph: Graph = "complete"
-    alpha: float | Literal["theory"] = 0.1
+    alpha: float = 0.1
     beta: float = 0.05
     rho: float = 1.0
     eta: float = 0.5
@@ -119,14 +116,7 @@ class DPP2(SecretPointMethod[Memory]):
     def __post_init__(self) -> None:
         self.check_output("dp.DPP2")
         for name in ("alpha", "beta", "rho", "ratio"):
-            value = getattr(self, name)
-            if name != "alpha" or not one_of(value, "theory"):
-                check_positive("dp.DPP2", name, value, optional=False)
-        if self.alpha == "theory" and (self.beta, self.rho) != (DPP2.beta, DPP2.rho):
-            raise ModelError(
-                "dp.DPP2(alpha='theory') chooses beta and rho as well. Leave them out, or give "
-                "alpha as a number."
-            )
+            check_positive("dp.DPP2", name, getattr(self, name), optional=False)
         check_positive("dp.DPP2", "smoothness", self.smoothness)
         if not (finite(self.eta) and 0 < self.eta < 1):
             raise ModelError(f"dp.DPP2(eta={show(self.eta)}) must be a number between 0 and 1.")
@@ -137,13 +127,9 @@ class DPP2(SecretPointMethod[Memory]):
             )
 
     def resolved(self, program: Program, step_epsilon: float) -> DPP2:
-        """Fill in the network and the steps, and check the form of the problem."""
+        """Fill in the network, and check the steps and the form of the problem."""
         graph = self.network_of(program, self.weights)
         require_open(program, "dp.DPP2")
-        resolved = replace(self, graph=graph)
-        if self.alpha == "theory":
-            found = theory_parameters(_P(graph), self._smoothness(program) or 1.0)
-            return replace(resolved, alpha=found.alpha, beta=found.beta, rho=found.rho)
         largest = 1 - graph.lowest_eigenvalue
         if not self.beta * largest < self.alpha:
             raise ModelError(
@@ -151,33 +137,7 @@ class DPP2(SecretPointMethod[Memory]):
                 f"P = I - W, {self.alpha / largest:.6g}, or the steps of some differences between "
                 "agents point the wrong way."
             )
-        return resolved
-
-    @property
-    def _alpha(self) -> float:
-        assert self.alpha != "theory"  # resolved
-        return self.alpha
-
-    def violated(self, program: Program) -> list[str]:
-        """Conditions (24) to (27) that the parameters violate, in words.
-
-        They are neither necessary nor, as `dpcvx.algorithms.dpp2_theory` shows, sufficient.
-        """
-        resolved = self.resolved(program, math.inf)
-        assert isinstance(resolved.graph, Network)
-        parameters = Parameters(resolved._alpha, resolved.beta, resolved.rho)
-        M = self._smoothness(program)
-        return violations(_P(resolved.graph), M, parameters, resolved.graph)
-
-    def _smoothness(self, program: Program) -> float:
-        """M, the largest of all agents."""
-        constants = [smoothness(local.form) for local in program.agents]
-        if None in constants and self.smoothness is None:
-            raise ModelError(
-                "(24) to (27) need a smoothness constant of every agent, and none can be derived "
-                "for some. Write dp.DPP2(smoothness=...)."
-            )
-        return max(self.smoothness or 0.0 if M is None else M for M in constants)
+        return replace(self, graph=graph)
 
     def points(self, server: NetworkState, sent: Array, t: int) -> Array:
         """x + w, which y hides from nobody who knows eta and the y before."""
@@ -198,8 +158,8 @@ class DPP2(SecretPointMethod[Memory]):
             recipe = LinearCombination(state.x)
             if t > 1:
                 Pz = state.z - mixed(program, state.z, message)
-                center = state.x - self._alpha * state.pull + self.beta * Pz
-                recipe = LinearCombination(center, slopes={_POINT: -self._alpha})
+                center = state.x - self.alpha * state.pull + self.beta * Pz
+                recipe = LinearCombination(center, slopes={_POINT: -self.alpha})
             oracle.keep(_POINT, recipe)
             x = oracle.vector(_POINT)
             n = state.turns + 1
@@ -217,12 +177,7 @@ class DPP2(SecretPointMethod[Memory]):
         return replace(state, q=q, z=z, pull=pull), shared(z, program)
 
     def __str__(self) -> str:
-        names = ("eta",) if self.alpha == "theory" else ("alpha", "beta", "rho", "eta")
+        names = ("alpha", "beta", "rho", "eta")
         values = ", ".join(f"{name} = {getattr(self, name):.6g}" for name in names)
         how = f", damping = {self.damping:.6g}" if self.damping else ""
         return f"DPP2 over {self.graph}, {values}{how}"
-
-
-def _P(graph: Network) -> Array:
-    """I - W, shape (agents, agents)."""
-    return np.eye(len(graph.agents)) - graph.weights

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Generic, Literal, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,7 +49,7 @@ class SecretPointMethod(NetworkMethod[A], Generic[A]):
         The user's claim, for agents for which none is derived.
     """
 
-    alpha: float | Literal["theory"]
+    alpha: float
     ratio: float
     smoothness: float | None
 
@@ -65,7 +65,7 @@ class SecretPointMethod(NetworkMethod[A], Generic[A]):
             keeps=True,
             smoothness=self.smoothness,
             # One change moves a new point alpha times as far as the vector before.
-            weights=(1.0 if self.alpha == "theory" else self.ratio / self.alpha, 1.0),
+            weights=(self.ratio / self.alpha, 1.0),
             free=1,
         )
 

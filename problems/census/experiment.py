@@ -9,14 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 import dpcvx as dp
-from dpcvx.algorithms.decentralized_gradient import drawn
 from problems.census.exposure import Exposure, exposure
+from problems.census.intervals import moving
 from problems.census.measures import Measures
 from problems.census.methods import Budget, Method
 from problems.census.study import Census, data_of
 
 Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,8 +110,7 @@ def run(
     start = measures.gap(X[0, 0])
     shown = None
     if budget is not None and budget.noise == "Laplace" and method.measured:
-        assert result.transcript is not None  # recorded
-        shown = exposure(plan, parts, result.transcript)
+        shown = exposure(plan, parts, X, result.ledger)
     return Trace(
         guarantee=plan.guarantee,
         distance=measures.distance(X),
@@ -132,13 +130,6 @@ def iterates(plan: dp.Plan, result: dp.Result) -> Floats:
         X[t, i] = X[t - 1, i]
         X[t, i, moving(plan, t)] = release.value
     return X
-
-
-def moving(plan: dp.Plan, t: int) -> Ints:
-    """The entries that move in round t."""
-    method, d = plan.algorithm, plan.program.size
-    some = method.coordinates if isinstance(method, dp.DecentralizedGradient) else None
-    return np.arange(d) if some is None else drawn(t, d, some)
 
 
 def spread(values: Floats | Sequence[Floats]) -> tuple[Floats, Floats, Floats]:

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import dpcvx as dp
-from dpcvx.verify.ex_post import Kind
+from problems.census.ex_post import Losses, expected, observed
+from problems.census.intervals import intervals, step_of
 from problems.census.records import Records
-from problems.census.study import data_of
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -40,24 +40,35 @@ class Exposure:
     expected: Floats
 
 
-def exposure(plan: dp.Plan, parts: Sequence[Records], transcript: dp.Transcript) -> Exposure:
+def exposure(plan: dp.Plan, parts: Sequence[Records], X: Floats, ledger: dp.Ledger) -> Exposure:
     """Of a run with Laplace noise, random weights and linearised steps.
+
+    B is 2 over the number of an agent's records: what replacing one may do to an entry of its
+    gradient. Noise counts as continuous, without its grid.
 
     Parameters
     ----------
     plan : dp.Plan
     parts : sequence of Records
-        What the agents hold.
-    transcript : dp.Transcript
-        Of the run.
+        What the agents hold, of equal size.
+    X : ndarray, shape (K + 1, N, d)
+        What everyone sent, from the public start on.
+    ledger : dp.Ledger
+        Of this run alone.
     """
-    K = transcript.rounds
+    low, omega = intervals(plan, parts, X)
+    K = len(omega)
+    scale = [[e.multiplier * e.sensitivity for e in own.entries] for own in ledger.values()]
+    alpha = np.array([step_of(plan, t) for t in range(1, K + 1)])
+    shift = (2 / parts[0].count * alpha)[:, None, None]
+    beta = 1 / np.array(scale).T[:, :, None]
 
-    def shares(kind: Kind) -> Floats:
-        found = dp.not_private.ex_post(plan, transcript, data_of(parts), kind=kind).values()
-        return np.mean(
-            [(own.values / own.worst).reshape(K, -1).mean(axis=1) for own in found], axis=0
-        )
+    def shares(losses: Losses) -> Floats:
+        return (losses.values / losses.worst).reshape(K, -1).mean(axis=1)
 
     rounds = np.unique(np.rint(np.linspace(1, K, min(_POINTS, K))).astype(np.int64))
-    return Exposure(shares("observed"), rounds, shares("expected")[rounds - 1])
+    return Exposure(
+        shares(observed(X[1:] - low, omega=omega, beta=beta, shift=shift)),
+        rounds,
+        shares(expected(omega=omega, beta=beta, shift=shift))[rounds - 1],
+    )

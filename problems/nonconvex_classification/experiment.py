@@ -10,13 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 import dpcvx as dp
-from dpcvx.algorithms.dpp2_theory import Parameters, Schedule, claimed_epsilon, disagreement_rate
-from dpcvx.algorithms.dpp2_theory import epsilon as corrected_epsilon
 from dpcvx.algorithms.network import Network
 from dpcvx.algorithms.on_networks import NetworkState
 from problems.nonconvex_classification.measures import Measures
 from problems.nonconvex_classification.methods import Algorithm, Choice, Method
-from problems.nonconvex_classification.networks import geometric_network
+from problems.nonconvex_classification.networks import geometric_network, matrix_of
 from problems.nonconvex_classification.quadratics import made_quadratics, quadratics
 from problems.nonconvex_classification.records import made_shares
 from problems.nonconvex_classification.study import (
@@ -25,12 +23,21 @@ from problems.nonconvex_classification.study import (
     data_of,
     gradients,
 )
+from problems.nonconvex_classification.theory import (
+    Parameters,
+    Schedule,
+    claimed_epsilon,
+    disagreement_rate,
+    violations,
+)
+from problems.nonconvex_classification.theory import epsilon as corrected_epsilon
 from problems.nonconvex_classification.tuning import SEEDS, Arrays, tuned
 
 Floats = NDArray[np.float64]
 
 # Of the paper.
 ALPHA, BETA, RHO = 0.1, 0.05, 10.0
+PARAMETERS = Parameters(ALPHA, BETA, RHO)
 # How much agents differ, from 0 to 1: the paper does not say.
 HETEROGENEITY = 0.5
 # The paper's decay where scales differ.
@@ -184,6 +191,11 @@ def paper_method(network: Network, damping: float = 0.0, eta: float = 0.5) -> dp
     return dp.DPP2(network, ALPHA, BETA, RHO, eta, damping, output="last")
 
 
+def violated(own: Setting) -> list[str]:
+    """Conditions (24) to (27) that the paper's parameters violate on a network, in words."""
+    return violations(matrix_of(own.network), own.study.smoothness, PARAMETERS, own.network)
+
+
 # Figure 3 -----------------------------------------------------------------------------------------
 
 
@@ -290,7 +302,7 @@ def eavesdrop(curve: Curve, size: Size, seed: int, eta: float = 0.5) -> Eavesdro
 
 def _secret_points(own: Setting, sent: Floats) -> Floats:
     """x of every round, with the records at hand."""
-    P = np.eye(len(own.network.agents)) - own.network.weights
+    P = matrix_of(own.network)
     x = np.zeros_like(sent[0, :, 0])
     q, found = x, []
     for shown, slope in zip(sent[:, :, 0], sent[:, :, 1], strict=True):
@@ -329,11 +341,11 @@ def damping_of(size: Size, rounds: int, strength: float = 5.0) -> Damping:
     Curvatures are 0, and the least and largest that the study's objectives may have.
     """
     network = geometric_network(size.agents, size.radius, edges=size.edges)
-    P = np.eye(size.agents) - network.weights
+    P = matrix_of(network)
     penalty = setting(size, 0).study.penalty
     dampings = (0.0, strength)
     rates = {
-        (h, sigma): disagreement_rate(P, Parameters(ALPHA, BETA, RHO), h, sigma)
+        (h, sigma): disagreement_rate(P, PARAMETERS, h, sigma)
         for h in (-penalty.concavity, 0.0, setting(size, 0).study.smoothness)
         for sigma in dampings
     }

@@ -4,7 +4,7 @@
 name               what it is
 =================  =================================================================================
 DPP2               As printed: alpha = 2 beta = 1 / rho in the paper.
-DPP2, damped       With alpha damping = 1 / 2, see `dpcvx.algorithms.dpp2_theory`.
+DPP2, damped       With alpha damping = 1 / 2, see `problems.nonconvex_classification.theory`.
 DiaDSP             Ding et al.: gradient tracking with noise on states and directions.
 PPDC               Xie et al.: the primal-dual method that they compress, not compressed;
                    eta gamma = 0.65 and eta omega = 0.05 in the paper.

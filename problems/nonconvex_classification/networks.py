@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import networkx as nx
 import numpy as np
+from numpy.typing import NDArray
 
 from dpcvx._arguments import is_int, positive_finite
 from dpcvx.algorithms.network import Network, network
@@ -55,3 +56,8 @@ def geometric_network(
         f"None of {_DRAWS} random networks of {agents} agents with radius={radius:g} was {asked}. "
         "Use a larger radius" + (", or leave edges= out." if edges is not None else ".")
     )
+
+
+def matrix_of(network: Network) -> NDArray[np.float64]:
+    """P = I - W, with which DPP2 takes differences between neighbours, shape (N, N)."""
+    return np.eye(len(network.agents)) - network.weights

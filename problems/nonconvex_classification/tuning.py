@@ -20,6 +20,7 @@ from scipy.special import expit
 
 from dpcvx.algorithms.network import Network
 from problems.nonconvex_classification.methods import GAMMA, OMEGA, Choice, Method
+from problems.nonconvex_classification.networks import matrix_of
 from problems.nonconvex_classification.records import Records
 from problems.nonconvex_classification.study import Classification
 
@@ -56,8 +57,7 @@ class Arrays:
     @classmethod
     def of(cls, study: Classification, parts: Sequence[Records], network: Network) -> Arrays:
         """Stack the records."""
-        P = np.eye(len(network.agents)) - network.weights
-        return cls(study, np.array([part.signed for part in parts]), P)
+        return cls(study, np.array([part.signed for part in parts]), matrix_of(network))
 
     def gradients(self, X: Floats) -> Floats:
         """Of every f_i at the row i of X, shape (N, d)."""

@@ -302,9 +302,6 @@ CALLS: dict[str, Case] = {
         lambda **given: a_plan().run(**given), lambda: {"seed": 1, "verbose": False}, nothing,
     ),
     "Plan.replay": (lambda **given: a_plan().replay(**given), dict, nothing),
-    "Plan.convergence_bound": (
-        lambda **given: a_plan(False).convergence_bound(**given), dict, nothing,
-    ),
     "check": (dp.check, lambda: {"plan": a_plan()}, nothing),
     "audit": (dp.audit, lambda: {"target": a_plan(), "runs": 20}, nothing),
     "audit mechanism": (dp.audit, lambda: {"target": dp.Laplace(1.0), "runs": 20}, nothing),
@@ -312,12 +309,6 @@ CALLS: dict[str, Case] = {
     "objective": (
         dp.not_private.objective,
         lambda: {"problem": a_plan().problem, "solution": a_result().last},
-        nothing,
-    ),
-    "gradient_norms": (dp.not_private.gradient_norms, lambda: {"problem": two_agents()}, nothing),
-    "ex_post": (
-        dp.not_private.ex_post,
-        lambda: {"plan": a_plan(), "transcript": a_result().transcript},
         nothing,
     ),
     "too_long": (
@@ -341,7 +332,6 @@ SIGNED = {
     "Problem.compare": dp.Problem.compare,
     "Plan.run": dp.Plan.run,
     "Plan.replay": dp.Plan.replay,
-    "Plan.convergence_bound": dp.Plan.convergence_bound,
     "Ledger.spent": dp.Ledger.spent,
     "Solution.of": dp.Solution.of,
 }

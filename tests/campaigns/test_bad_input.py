@@ -61,7 +61,7 @@ def test_the_campaign_sees_what_it_looks_for(monkeypatch):
 
 def test_right_arguments_work():
     """A trial whose other arguments are wrong as well would find nothing."""
-    needs_more = {"GradientADMM", "ResourceADMM", "Plan.replay", "Ledger.load", "ex_post"}
+    needs_more = {"GradientADMM", "ResourceADMM", "Plan.replay", "Ledger.load"}
     for name, (function, right, use) in CALLS.items():
         if name not in needs_more:
             kind, text = outcome(lambda f=function, r=right, u=use: u(f(**r())))
@@ -103,7 +103,6 @@ def test_constants_without_a_square_are_refused(size):
         ("audit", "runs", "huge int"),
         ("Problem.compare", "runs", "huge int"),
         ("Problem.plan once", "rounds", "huge int"),
-        ("Plan.convergence_bound", "gamma", "large"),
     ],
 )
 def test_numbers_that_nobody_can_compute_with_are_refused(name, argument, value):

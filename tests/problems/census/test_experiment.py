@@ -6,14 +6,14 @@ from scipy import stats
 
 import dpcvx as dp
 from dpcvx.privacy.accounting import Composition
-from dpcvx.verify.ex_post import amplification, observed
+from problems.census.ex_post import amplification
 from problems.census.experiment import Traces, iterates, run, spread
 from problems.census.exposure import exposure
+from problems.census.intervals import intervals, step_of
 from problems.census.measures import Measures
 from problems.census.methods import DELTA, METHODS, NOISELESS, RATE, Budget, D, named
 from problems.census.records import made_records, shared_out
 from problems.census.study import census, data_of
-from tests.problems.census.by_hand import intervals, step_of
 
 N, EDGES, ROUNDS = 4, 4, 6
 MEASURES = Measures.of(shared_out(made_records(120, seed=3), N, 20, seed=1))
@@ -116,39 +116,18 @@ def test_without_noise_iterates_lie_in_the_intervals(study, method):
 @pytest.mark.parametrize("kind", ["Laplace", "falling Laplace"])
 def test_ex_post_losses_are_shares_of_the_worst_case(study, kind):
     plan, result = ran(study, METHODS[0], ROUNDS, KINDS[kind])
-    found = exposure(plan, MEASURES.shares.parts, result.transcript)
+    X = iterates(plan, result)
+    found = exposure(plan, MEASURES.shares.parts, X, result.ledger)
     # All start at one point: nothing to average in round 1.
     assert found.observed[0] == found.expected[0] == 1
     assert (found.observed[1:] < 1).all() and (found.expected > 0).all()
     np.testing.assert_array_equal(found.rounds, np.arange(1, ROUNDS + 1))
     # By hand: D = 10, 20 records per agent.
-    _, length = intervals(plan, MEASURES.shares.parts, iterates(plan, result))
+    _, length = intervals(plan, MEASURES.shares.parts, X)
     multiplier = KINDS[kind].multiplier / (RATE**3 if kind == "falling Laplace" else 1)
     scale = multiplier * 2 * np.sqrt(14) / 20 / 10
     gamma = amplification(omega=length[3], beta=1 / scale, shift=2 / 20 / 10)
     assert found.expected[3] == pytest.approx(gamma.mean(), rel=1e-3)
-
-
-@pytest.mark.parametrize("kind", ["Laplace", "falling Laplace"])
-@pytest.mark.parametrize("name", [method.name for method in METHODS if method.measured])
-def test_losses_are_those_of_the_intervals_by_hand(study, name, kind):
-    """The replays know no formula of the method; growing noise and all rules included."""
-    plan, result = ran(study, one(name), ROUNDS, KINDS[kind])
-    data = data_of(MEASURES.shares.parts)
-    X = iterates(plan, result)
-    low, omega = intervals(plan, MEASURES.shares.parts, X)
-    scale = np.array(
-        [[e.multiplier * e.sensitivity for e in a.entries] for a in result.ledger.values()]
-    )
-    alpha = np.array([step_of(plan, t) for t in range(1, ROUNDS + 1)])
-    for i, own in enumerate(dp.not_private.ex_post(plan, result.transcript, data).values()):
-        by_hand = observed(
-            X[1:, i] - low[:, i],
-            omega=omega[:, i],
-            beta=1 / scale[i][:, None],
-            shift=alpha[:, None] * 2 / 20,
-        )
-        np.testing.assert_allclose(own.values, by_hand.values, rtol=1e-8, atol=1e-12)
 
 
 def test_observed_losses_have_the_expected_mean(study):

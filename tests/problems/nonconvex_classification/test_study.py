@@ -6,7 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from dpcvx.algorithms.dpp2_theory import Parameters
 from dpcvx.model.curvature import convex, smoothness, strong_convexity
 from dpcvx.sensitivity.derivation import derive
 from dpcvx.solvers.projector import Extent
@@ -26,6 +25,7 @@ from problems.nonconvex_classification import (
     stationary_point,
 )
 from problems.nonconvex_classification.study import hessian
+from problems.nonconvex_classification.theory import Parameters
 from tests.forms import difference_quotients, form_of
 
 N, EACH, SIZE = 4, 12, 3
@@ -248,7 +248,7 @@ def test_locally_strongly_convex_problems_are_solved_at_a_linear_rate():
 
 
 def test_a_strongly_convex_sum_of_others_is_not_solved_as_printed_but_with_damping():
-    """Theorem 2 of the paper claims a linear rate, see `dpcvx.algorithms.dpp2_theory`."""
+    """Theorem 2 of the paper claims a linear rate; `theory.py` says why there is none."""
     net = geometric_network(8, 2.0)
     values = np.r_[np.full(6, -0.2), 2.0, 2.0]
     model = quadratics(values[:, None, None] * np.eye(2))

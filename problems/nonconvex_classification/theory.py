@@ -64,10 +64,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from .._arguments import check_positive, finite, is_int, show, store_python_numbers
-from ..errors import ModelError
-from ..guard import frameless
-from .network import Network
+from dpcvx._arguments import check_positive, finite, is_int, show, store_python_numbers
+from dpcvx.algorithms.network import Network
+from dpcvx.errors import ModelError
 
 Array = NDArray[np.float64]
 
@@ -81,7 +80,6 @@ _SMALL_SHARES = np.geomspace(1e-3, 0.98, 40)
 # Step sizes ---------------------------------------------------------------------------------------
 
 
-@frameless
 @dataclass(frozen=True)
 class Parameters:
     """What conditions (24) to (27) are about.
@@ -417,7 +415,6 @@ def _check_smoothness(M: object) -> None:
 # Privacy ------------------------------------------------------------------------------------------
 
 
-@frameless
 @dataclass(frozen=True)
 class Schedule:
     """What one agent sends over a run, and the noise on it.

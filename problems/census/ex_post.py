@@ -59,8 +59,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..errors import ModelError, PrivacyError
-from ..privacy.accounting import check_delta
+from dpcvx.errors import ModelError, PrivacyError
+from dpcvx.privacy.accounting import check_delta
 
 Array = NDArray[np.float64]
 Kind = Literal["observed", "expected"]

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dpcvx as dp
-from dpcvx.algorithms.dpp2_theory import (
+from dpcvx.algorithms.network import WEIGHTS, network
+from problems.nonconvex_classification.theory import (
     Parameters,
     Schedule,
     calibrated,
@@ -25,7 +26,6 @@ from dpcvx.algorithms.dpp2_theory import (
     violations,
     violations_of_matrix,
 )
-from dpcvx.algorithms.network import WEIGHTS, network
 
 # Smoothness, step, weight and penalty of the paper's experiment.
 M_PAPER = 5.03

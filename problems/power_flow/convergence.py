@@ -27,23 +27,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .._arguments import finite, positive_finite, show
-from ..algorithms.linearized_admm import LinearizedADMM
-from ..algorithms.penalty import ConstantPenalty, GrowingPenalty, as_penalty
-from ..algorithms.step_size import SmoothStep, SqrtStep, StronglyConvexStep, smooth_constant
-from ..errors import ModelError
-from ..model.curvature import strong_convexity
-from ..plan.terms import Terms
-from ..solvers.projector import Projector
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
+import dpcvx as dp
+from dpcvx._arguments import finite, positive_finite, show
+from dpcvx.algorithms.penalty import ConstantPenalty, GrowingPenalty, as_penalty
+from dpcvx.algorithms.step_size import SmoothStep, SqrtStep, StronglyConvexStep, smooth_constant
+from dpcvx.model.curvature import strong_convexity
+from dpcvx.solvers.projector import Projector
 
 Array = NDArray[np.float64]
 
@@ -74,16 +67,6 @@ class ConvergenceBound:
     constants: Mapping[str, float]
     asserted: tuple[str, ...] = ()
 
-    def plot(self, measured: Mapping[int, Array] | None = None) -> Figure:
-        """Draw the bound, and measured gaps under it.
-
-        Parameters
-        ----------
-        measured : mapping of int to ndarray, optional
-            Gaps over several seeds by number of rounds. Not private.
-        """
-        return envelope(self, measured or {})
-
     def __str__(self) -> str:
         facts = ", ".join(f"{name} = {value:.4g}" for name, value in self.constants.items())
         return (
@@ -94,28 +77,48 @@ class ConvergenceBound:
 
 
 def convergence_bound(
-    plan: Terms, *, gamma: float, gradient_norm: float | Mapping[str, float] | None
+    plan: dp.Plan, *, gamma: float = 0.0, gradient_norm: float | Mapping[str, float] | None = None
 ) -> ConvergenceBound:
-    """See `Plan.convergence_bound`."""
+    """Ryu and Kim's (25b), (26b) or (27b), whichever belongs to the plan's step size.
+
+    Computed from public facts; nothing is read.
+
+    Parameters
+    ----------
+    plan : dp.Plan
+    gamma : float
+        Weight of the disagreement in what is bounded; 0 for the objective alone. (27b) needs a
+        positive one that no multiplier exceeds.
+    gradient_norm : float or mapping of agent to float, optional
+        For (26b) and (27b): a bound of each agent's gradient norm over its set and over all
+        admissible data.
+
+    Raises
+    ------
+    dp.ModelError
+        If the theorem does not cover the plan, or one of its constants is not known.
+    """
     method = plan.algorithm
-    if not isinstance(method, LinearizedADMM) or method.perturb != "objective":
-        raise ModelError(
+    if not isinstance(method, dp.LinearizedADMM) or method.perturb != "objective":
+        raise dp.ModelError(
             "The convergence theorems are about dp.LinearizedADMM with noise in the gradient; this "
             f"plan runs {method}."
         )
     if plan.published:
-        raise ModelError(
+        raise dp.ModelError(
             "release='once' replaces the objective by a noisy one, and the theorems bound the gap "
             "of the objective that is minimised. Use release='each step'."
         )
     step = method.step
     if not isinstance(step, (SmoothStep, SqrtStep, StronglyConvexStep)):
-        raise ModelError(
+        raise dp.ModelError(
             f"There is no convergence theorem for the step size '{step}'. The paper's are about "
             "dp.SmoothStep (25a), dp.SqrtStep (26a) and dp.StronglyConvexStep (27a)."
         )
     if not (finite(gamma) and 0 <= float(gamma) <= 1e150):  # it is squared
-        raise ModelError(f"gamma={show(gamma)} must be a number of at least 0 and at most 1e150.")
+        raise dp.ModelError(
+            f"gamma={show(gamma)} must be a number of at least 0 and at most 1e150."
+        )
     T = np.arange(1, plan.rounds + 1)
     E = method.local_updates
     rho = _penalties(method, plan.rounds)
@@ -129,7 +132,7 @@ def convergence_bound(
         L, eps = step.L, step.epsilon
         derived = smooth_constant(plan.program)
         if derived is not None and derived * (1 - 1e-9) > L:
-            raise ModelError(
+            raise dp.ModelError(
                 f"The step size was given L = {L:g}, but the objectives have smoothness constants "
                 f"up to {derived:g}, so (25b) says nothing. Leave out L=, or write a larger one."
             )
@@ -151,12 +154,12 @@ def convergence_bound(
 
         return _both("26b", T, nonsmooth, diameters, constants, ("G",))
     if gamma == 0:
-        raise ModelError(
+        raise dp.ModelError(
             "(27b) assumes that no multiplier ever exceeds gamma, which only you can assert: write "
-            "plan.convergence_bound(gamma=...) with a positive number."
+            "convergence_bound(plan, gamma=...) with a positive number."
         )
     if (T[1:] * rho[:-1] < (T[1:] - 1) * rho[1:] * (1 - 1e-12)).any():
-        raise ModelError(
+        raise dp.ModelError(
             "(27b) needs rho_t <= t / (t - 1) rho_(t-1) in every round, which this penalty "
             "violates. Use a constant rho."
         )
@@ -187,18 +190,18 @@ def _both(
     return ConvergenceBound(equation, T, values, bound(U2, U2), constants, asserted)
 
 
-def _penalties(method: LinearizedADMM, rounds: int) -> Array:
+def _penalties(method: dp.LinearizedADMM, rounds: int) -> Array:
     """rho_1 to rho_T."""
     rule = as_penalty(method.rho)
     if not isinstance(rule, (ConstantPenalty, GrowingPenalty)):
-        raise ModelError(
+        raise dp.ModelError(
             f"The convergence theorems need a penalty that never falls, known in advance; '{rule}' "
             "is not. Use a number or dp.GrowingPenalty."
         )
     return np.array([rule.next(t, None, 0.0, 0.0) for t in range(1, rounds + 1)])
 
 
-def _diameters(plan: Terms, k: int) -> tuple[float, float]:
+def _diameters(plan: dp.Plan, k: int) -> tuple[float, float]:
     """Bounds of the diameter of an agent's set, and of its shared components."""
     local = plan.program.agents[k]
     extent = Projector(local.constraints, local.name).extent()
@@ -206,7 +209,7 @@ def _diameters(plan: Terms, k: int) -> tuple[float, float]:
     if math.isinf(D):
         open_ends = np.isinf(extent.lower) | np.isinf(extent.upper)
         first = local.layout.labels()[int(np.flatnonzero(open_ends)[0])]
-        raise ModelError(
+        raise dp.ModelError(
             f"The set of agent '{local.name}' is not bounded, or not known to be, in "
             f"{int(open_ends.sum())} of its {local.n} components, {first} for example, so its "
             "diameter, and with it the bound of Ryu and Kim, is infinite. Give all its variables "
@@ -215,7 +218,7 @@ def _diameters(plan: Terms, k: int) -> tuple[float, float]:
     return D, R
 
 
-def _noise(plan: Terms, k: int) -> float:
+def _noise(plan: dp.Plan, k: int) -> float:
     """Expected squared norm of an agent's noise in one local step."""
     sensitivity, calibrated = plan.sensitivities[k], plan.calibrated[k]
     if sensitivity is None or calibrated is None:
@@ -225,41 +228,22 @@ def _noise(plan: Terms, k: int) -> float:
     if bound == 0:
         return 0.0
     if math.isinf(bound):
-        raise ModelError(
+        raise dp.ModelError(
             f"The noise of agent '{local.name}' is scaled to the point of each step, and not "
             "bounded over its set, so no convergence bound is known in advance."
         )
     return local.n * calibrated.variance(calibrated.grid(bound, local.n))
 
 
-def _gradient_norms(plan: Terms, given: float | Mapping[str, float] | None) -> list[float]:
+def _gradient_norms(plan: dp.Plan, given: float | Mapping[str, float] | None) -> list[float]:
     names = [local.name for local in plan.program.agents]
     found = given if isinstance(given, Mapping) else dict.fromkeys(names, given)
     values = [found.get(name) for name in names]
     if not all(positive_finite(v) or v == 0 for v in values):
-        raise ModelError(
+        raise dp.ModelError(
             "(26b) and (27b) need a bound of every agent's gradient norm over its set, for all "
             "admissible data, which the model does not state: write "
-            "plan.convergence_bound(gradient_norm=...) with a number, or one for each of the "
-            f"agents {', '.join(names)}. dp.not_private.gradient_norms computes one from the data."
+            "convergence_bound(plan, gradient_norm=...) with a number, or one for each of the "
+            f"agents {', '.join(names)}."
         )
     return [float(v) for v in values if v is not None]
-
-
-def envelope(bound: ConvergenceBound, measured: Mapping[int, NDArray[np.float64]]) -> Figure:
-    """A convergence bound, and measured gaps: mean, and quartiles over seeds."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7, 4), layout="constrained")
-    axes = figure.subplots()
-    axes.loglog(bound.rounds, bound.values, color="C3", label=f"bound ({bound.equation})")
-    if measured:
-        T = sorted(measured)
-        low, high = (np.array([np.quantile(measured[t], q) for t in T]) for q in (0.25, 0.75))
-        axes.loglog(T, [np.mean(measured[t]) for t in T], "o-", ms=4, label="measured, mean")
-        axes.fill_between(T, low, high, alpha=0.25, label="quartiles over seeds")
-        axes.set_title("measured gaps are computed on the data: not private")
-    axes.set(xlabel="rounds", ylabel="gap of the averaged iterate")
-    axes.grid(alpha=0.3, which="both")
-    axes.legend()
-    return figure

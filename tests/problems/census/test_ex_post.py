@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import dpcvx as dp
 from dpcvx.privacy.accounting import Composition
-from dpcvx.verify.ex_post import (
+from problems.census.ex_post import (
     LABEL,
     ExPost,
     Losses,

@@ -1,4 +1,4 @@
-r"""Where noise-free steps end, by hand: the formulas that the package's replays are held against.
+r"""Where steps would have ended without noise: the interval that random weights leave open.
 
 A coordinate of what agent i sends in round k is uniform on an interval, plus noise. The ends of the
 interval are known to everyone but for the private gradient:
@@ -12,7 +12,7 @@ rule           middle                                                length
 ``range``      between smallest and largest of the neighbourhood     their distance
 =============  ====================================================  ============================
 
-all minus alpha times the gradient. Exact steps have the gradient at the new point.
+all minus alpha times the gradient. Exact steps have the gradient at the new point. Not private.
 """
 
 from __future__ import annotations
@@ -23,17 +23,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 import dpcvx as dp
+from dpcvx.algorithms.decentralized_gradient import drawn
 from dpcvx.algorithms.network import Network
 from dpcvx.algorithms.step_size import as_step
-from problems.census.experiment import moving
 from problems.census.records import Records
 from problems.census.study import gradients
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 
 def intervals(plan: dp.Plan, parts: Sequence[Records], X: Floats) -> tuple[Floats, Floats]:
-    """Lower ends and lengths, shape (K, N, d); lengths are zero for fixed weights."""
+    """Lower ends and lengths, shape (K, N, d); lengths are zero for fixed weights.
+
+    Parameters
+    ----------
+    plan : dp.Plan
+    parts : sequence of Records
+        What the agents hold.
+    X : ndarray, shape (K + 1, N, d)
+        What everyone sent, from the public start on.
+    """
     method = plan.algorithm
     lows, lengths = [], []
     lam = np.zeros_like(X[0])
@@ -67,6 +77,13 @@ def step_of(plan: dp.Plan, t: int) -> float:
     rule = as_step(method.step)
     assert rule is not None  # resolved
     return rule.eta(t)
+
+
+def moving(plan: dp.Plan, t: int) -> Ints:
+    """The entries that move in round t."""
+    method, d = plan.algorithm, plan.program.size
+    some = method.coordinates if isinstance(method, dp.DecentralizedGradient) else None
+    return np.arange(d) if some is None else drawn(t, d, some)
 
 
 def _network(method: dp.DecentralizedADMM | dp.DecentralizedGradient) -> Network:
