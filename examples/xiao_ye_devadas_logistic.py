@@ -294,7 +294,8 @@ def _kinds(kinds: Sequence[Kind]) -> Iterator[str]:
     )
     yield "   root mean square of the noise of an entry of a gradient, first to last round:"
     for own, budget, traces in kinds:
-        scale = np.sqrt(budget.mechanism.spread) * traces[0].guarantee.agents[0].sensitivity
+        spread = np.sqrt(2) if budget.noise == "Laplace" else 1.0
+        scale = spread * traces[0].guarantee.agents[0].sensitivity
         first, last = budget.multiplier * scale * np.array([1, own.decay ** (own.rounds - 1)])
         yield f"      {own.kind:<31}{first:.3g} to {last:.3g}"
     for where, of in (("last round", _last), ("mean over rounds", _averaged)):

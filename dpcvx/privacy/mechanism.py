@@ -65,8 +65,6 @@ class Gaussian:
     decay: float = 1.0
 
     norm = 2
-    # Variance over the squared scale.
-    spread = 1.0
 
     def __post_init__(self) -> None:
         if (self.step_epsilon is None) != (self.step_delta is None):
@@ -139,7 +137,6 @@ class Laplace:
     decay: float = 1.0
 
     norm = 1
-    spread = 2.0
 
     def __post_init__(self) -> None:
         _check_exclusive(self.step_epsilon, self.multiplier, "dp.Laplace")
@@ -242,10 +239,6 @@ class Calibrated:
     def hidden_grid(self, sensitivity: float, size: int) -> Grid:
         """The same for iterates of which only the last one leaves."""
         return finest_grid(sensitivity, size, self.multiplier)
-
-    def variance(self, grid: Grid) -> float:
-        """Variance of one component's noise, rounding to the grid included."""
-        return self.mechanism.spread * grid.scale**2 + grid.width**2
 
     def release(self, value: Array, grid: Grid, stream: Randomness) -> Array:
         """The mechanism itself: the value on the grid, plus noise.

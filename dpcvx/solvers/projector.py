@@ -59,14 +59,6 @@ class Extent:
         inside = [r for own, r in self.balls if np.isin(columns, own).all()]
         return min([float(np.linalg.norm(size)), *inside])
 
-    def diameter(self, columns: Index) -> float:
-        """Bound of the largest distance of two points in these components."""
-        squares = (self.upper - self.lower) ** 2
-        for own, r in self.balls:
-            if np.isin(own, columns).all() and squares[own].sum() > (2 * r) ** 2:
-                squares[own] = (2 * r) ** 2 / own.size
-        return math.sqrt(float(squares[columns].sum()))
-
     def contains(self, x: Array) -> bool:
         """Whether a point lies within."""
         inside = bool((self.lower <= x).all() and (x <= self.upper).all())

@@ -36,7 +36,7 @@ from dpcvx._arguments import finite, positive_finite, show
 from dpcvx.algorithms.penalty import ConstantPenalty, GrowingPenalty, as_penalty
 from dpcvx.algorithms.step_size import SmoothStep, SqrtStep, StronglyConvexStep, smooth_constant
 from dpcvx.model.curvature import strong_convexity
-from dpcvx.solvers.projector import Projector
+from dpcvx.solvers.projector import Extent, Projector
 
 Array = NDArray[np.float64]
 
@@ -205,7 +205,7 @@ def _diameters(plan: dp.Plan, k: int) -> tuple[float, float]:
     """Bounds of the diameter of an agent's set, and of its shared components."""
     local = plan.program.agents[k]
     extent = Projector(local.constraints, local.name).extent()
-    D, R = (extent.diameter(columns) for columns in (np.arange(local.n), local.shared))
+    D, R = (_diameter(extent, columns) for columns in (np.arange(local.n), local.shared))
     if math.isinf(D):
         open_ends = np.isinf(extent.lower) | np.isinf(extent.upper)
         first = local.layout.labels()[int(np.flatnonzero(open_ends)[0])]
@@ -216,6 +216,15 @@ def _diameters(plan: dp.Plan, k: int) -> tuple[float, float]:
             "bounds."
         )
     return D, R
+
+
+def _diameter(extent: Extent, columns: NDArray[np.int64]) -> float:
+    """Bound of the largest distance of two points in these components."""
+    squares = (extent.upper - extent.lower) ** 2
+    for own, r in extent.balls:
+        if np.isin(own, columns).all() and squares[own].sum() > (2 * r) ** 2:
+            squares[own] = (2 * r) ** 2 / own.size
+    return math.sqrt(float(squares[columns].sum()))
 
 
 def _noise(plan: dp.Plan, k: int) -> float:
@@ -232,7 +241,9 @@ def _noise(plan: dp.Plan, k: int) -> float:
             f"The noise of agent '{local.name}' is scaled to the point of each step, and not "
             "bounded over its set, so no convergence bound is known in advance."
         )
-    return local.n * calibrated.variance(calibrated.grid(bound, local.n))
+    grid = calibrated.grid(bound, local.n)
+    variance = (1 if isinstance(calibrated.mechanism, dp.Gaussian) else 2) * grid.scale**2
+    return local.n * (variance + grid.width**2)
 
 
 def _gradient_norms(plan: dp.Plan, given: float | Mapping[str, float] | None) -> list[float]:
