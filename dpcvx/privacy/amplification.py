@@ -59,23 +59,8 @@ noises, p / n in the unit above, while the sum of 1 / (np - jn) grows like log(p
 * the chain over neighbours that differ in one use, all amplified up to the end, in which the roots
   of the bounds add up; and the former for the first uses with the latter for the rest.
 
-The paper has one use per user only. Its errata:
-
-* Theorem 7.2 has :math:`L^{2T-1} / T` where its proof gives :math:`L / \sum_{j<T} L^{-2j}`: it
-  uses :math:`L^2` as contraction of the norm, which is that of the square. The printed bound is
-  smaller by the factor :math:`T (1 - L^2) / (1 - L^{2T})`, 51 for Table 1's L = 0.9474 and
-  T = 500. Theorem 5.2 fails with this substitution: for the scalar x <- x / 2 + N(0, 1) and T = 2
-  the loss is 1 / 40, the substituted bound 1 / 64 times :math:`\|z - z'\|^2`.
-* Section 7 uses Lemma 6.5 with :math:`\eta > 1 / \nu`, outside its assumption, whenever
-  :math:`\mu \le \nu / 2`. It holds up to :math:`2 / \nu`.
-* Equations (18) to (20) drop a factor beta: :math:`\lambda - A x` for
-  :math:`\lambda - \beta A x`. Lemma 6.12 misses a square.
-* Section 8: with random stopping user t is not used with probability (t - 1 - N/2) / (N/2), not
-  (t - N/2) / (N/2), and L is uniform on 1 to N - t + 1.
-* Table 1 prints 1.95 for eta in its first row, which is eta / beta. The formula gives, by rows, eta
-  = 1.753, 4.811, 20.00, 43.30 and L = 0.9474, 0.9149, 0.8571, 0.7992.
-* The experiment's functions are not strongly convex, having Hessians of rank one, and sample users
-  with replacement, which Corollary 8.3 does not cover.
+The paper has one use per user only. `problems/elastic_net/printed.py` says what it prints that is
+not so.
 """
 
 from __future__ import annotations
@@ -87,8 +72,6 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import minimize_scalar
-from scipy.special import logsumexp
 
 from .._arguments import finite, is_int, positive_finite, show, store_python_numbers
 from ..errors import ModelError, PrivacyError
@@ -325,28 +308,6 @@ def refusal(block: TwoBlock) -> str | None:
     return None
 
 
-@dataclass(frozen=True)
-class Amplified:
-    """The loss of one use of a user: the smallest of the bounds that hold.
-
-    Attributes
-    ----------
-    rho : float
-        Parameter of zero-concentrated differential privacy; also that of a Gaussian mechanism.
-    rule : {"local", "convex", "strongly convex"}
-        Which bound won.
-    local : float
-        If every iterate is visible.
-    after : int
-        Number of iterations after the use.
-    """
-
-    rho: float
-    rule: Rule
-    local: float
-    after: int
-
-
 def local_zcdp(block: TwoBlock, sensitivity: float, sigma: float) -> float:
     """Loss of one use if every iterate is visible: an exact Gaussian mechanism.
 
@@ -356,58 +317,39 @@ def local_zcdp(block: TwoBlock, sensitivity: float, sigma: float) -> float:
     return _unit(block, sensitivity, sigma) / (1 + block._low) ** 2 * _UP
 
 
-def convex_zcdp(block: TwoBlock, sensitivity: float, sigma: float, after: int) -> float:
-    """Theorem 6.1 and Corollary 6.2 with sharper constants; infinite if `after` is 0.
+def bounds(block: TwoBlock, sensitivity: float, sigma: float, after: NDArray[np.int64]) -> Array:
+    """Losses of single uses of a user, by every rule.
 
-    Raises
-    ------
-    PrivacyError
-        If ``eta > 2 / nu``.
+    Theorems 6.1 and 7.2, the latter corrected, both with sharper constants.
+
+    Parameters
+    ----------
+    block : TwoBlock
+    sensitivity : float
+        Bound of the change of a user's gradient between neighbouring data.
+    sigma : float
+        Standard deviation of the noise in each component of x.
+    after : ndarray of int, shape (K,)
+        Number of iterations after the use.
+
+    Returns
+    -------
+    ndarray, shape (3, K)
+        Parameters of zero-concentrated differential privacy, and of Gaussian mechanisms, in the
+        order of `RULES`; infinite where a rule does not apply.
     """
-    if not _not_expanding(block):
-        raise PrivacyError(
-            f"eta={block.eta:.6g} is above 2 / nu = {2 / block.nu:.6g}, so that a gradient step "
-            "can expand and later noise need not amplify anything. Choose a smaller eta; the "
-            "paper's is 1 / nu."
-        )
-    return _unit(block, sensitivity, sigma) * float(_convex(block, _one(after)).item())
+    unit = _unit(block, sensitivity, sigma)
+    found = np.full((len(RULES), len(after)), np.inf)
+    found[0] = local_zcdp(block, sensitivity, sigma)
+    if unit > 0 and block.eta * block.nu <= 2 * (1 + 1e-15):
+        found[1] = unit * _convex(block, after)
+    if unit > 0 and refusal(block) is None:
+        found[2] = unit * _strong(block, after)
+    return found
 
 
-def strongly_convex_zcdp(block: TwoBlock, sensitivity: float, sigma: float, after: int) -> float:
-    """Theorem 7.2 and Corollary 7.3, corrected and sharper; infinite if `after` is 0.
-
-    Raises
-    ------
-    PrivacyError
-        If the theorem does not cover the constants; see `refusal`.
-    """
-    if (why := refusal(block)) is not None:
-        raise PrivacyError(why)
-    return _unit(block, sensitivity, sigma) * float(_strong(block, _one(after)).item())
-
-
-def amplified(block: TwoBlock, sensitivity: float, sigma: float, after: int) -> Amplified:
-    """The smallest of the bounds that hold for one use followed by `after` iterations."""
-    bounds = _bounds(block, sensitivity, sigma, _one(after))[:, 0]
-    best = int(np.argmin(bounds))
-    return Amplified(float(bounds[best]), RULES[best], float(bounds[0]), after)
-
-
-def corollary_6_2(block: TwoBlock, sensitivity: float, sigma: float, after: int) -> float:
-    """The paper's convex bound as printed, for A = [I, D]; it holds, `convex_zcdp` is smaller."""
-    T, h = after // 2, block.eta * block.beta
-    constant = max(2, 3 / h) * (1 + h * block.A_norm**2)
-    return _unit(block, sensitivity, sigma) * constant / T if T else math.inf
-
-
-def corollary_7_3(block: TwoBlock, sensitivity: float, sigma: float, after: int) -> float:
-    """The paper's strongly convex figure as printed, for A = [I, D]. A claim, not a proved bound.
-
-    The proof gives ``T (1 - L^2) / (1 - L^(2T))`` times as much.
-    """
-    T, h, L = after // 2, block.eta * block.beta, block.contraction
-    constant = max(2 / block.R, 3 / h) * (block.R + h * block.A_norm**2)
-    return _unit(block, sensitivity, sigma) * constant * L ** (2 * T - 1) / T if T else math.inf
+def _least(block: TwoBlock, sensitivity: float, sigma: float, after: NDArray[np.int64]) -> Array:
+    return bounds(block, sensitivity, sigma, after).min(axis=0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -420,15 +362,10 @@ class Profile:
         By position; users that had no turn lose nothing.
     local : ndarray, shape (users,)
         If every iterate is visible.
-    iterations : int
-    rules : tuple of str
-        The bound that won for each user's last use.
     """
 
     rho: Array = field(repr=False)
     local: Array = field(repr=False)
-    iterations: int
-    rules: tuple[Rule, ...] = field(repr=False)
 
     @property
     def worst(self) -> int:
@@ -466,7 +403,6 @@ def profile(
     uses = np.maximum(0, (total - 1 - position) // users + 1)
     last = np.maximum(0, total - 1 - position - (uses - 1) * users)
     between = _least(block, sensitivity, sigma, np.array([users - 1])).item()
-    bounds = _bounds(block, sensitivity, sigma, last)
     # The chain over the last m uses, all amplified up to the end, after composition of the rest.
     rho = np.where(uses > 0, np.inf, 0.0)
     roots = np.zeros(users)
@@ -476,10 +412,9 @@ def profile(
         rho[here] = np.minimum(rho, (uses - m) * between + roots**2)[here]
     local = uses * local_zcdp(block, sensitivity, sigma)
     rho = np.minimum(rho * _UP, local)
-    rules = tuple(RULES[j] for j in bounds.argmin(axis=0))
     for values in (rho, local):
         values.setflags(write=False)
-    return Profile(rho, local, total, rules)
+    return Profile(rho, local)
 
 
 @dataclass(frozen=True, eq=False)
@@ -501,45 +436,6 @@ class Mixture:
     rho: Array = field(repr=False)
     weight: Array = field(repr=False)
     how: str
-
-    def renyi(self, alpha: float) -> float:
-        """Bound of the Renyi divergence: ``ln E exp((alpha - 1) alpha rho) / (alpha - 1)``.
-
-        By joint convexity of the integral of ``P^alpha Q^(1 - alpha)``. No condition is needed, and
-        where Corollary 8.3 holds, its 2 becomes e - 1.
-        """
-        _check_order(alpha)
-        exponent = (alpha - 1) * alpha * self.rho
-        return float(logsumexp(exponent, b=self.weight)) / (alpha - 1) * _UP
-
-    def corollary_8_3(self, alphas: Sequence[float]) -> dict[float, float]:
-        """``2 alpha E[rho]`` at each order, if ``alpha rho <= 1 / (alpha - 1)`` for all outcomes.
-
-        Raises
-        ------
-        PrivacyError
-            If the condition fails at one of the orders.
-        """
-        for alpha in alphas:
-            _check_order(alpha)
-        largest = self.largest_order
-        refused = [alpha for alpha in alphas if alpha > largest]
-        if refused:
-            left = "none of the orders is" if len(refused) == len(alphas) else "not all orders are"
-            raise PrivacyError(
-                "Corollary 8.3 needs a divergence of at most 1 / (alpha - 1) whatever the position "
-                f"of the user, here alpha <= {largest:.6g}, and {left}: it says nothing at alpha = "
-                f"{', '.join(f'{alpha:g}' for alpha in refused)}. Use smaller orders, more noise, "
-                "or Mixture.renyi, which needs no condition."
-            )
-        mean = float(self.weight @ self.rho)
-        return {alpha: 2 * alpha * mean * _UP for alpha in alphas}
-
-    @property
-    def largest_order(self) -> float:
-        """The largest order at which Corollary 8.3 applies."""
-        worst = float(self.rho.max())
-        return (1 + math.sqrt(1 + 4 / worst)) / 2 if worst > 0 else math.inf
 
     def delta(self, epsilon: float) -> float:
         """The delta that goes with an epsilon: the mean of the Gaussian profiles."""
@@ -644,24 +540,6 @@ def sampled(
     return Sampled(_least(block, sensitivity, sigma, np.arange(total)), users)
 
 
-def concentrated_epsilon(rho: float, delta: float) -> Price:
-    """Epsilon of rho-zCDP at `delta`, by the best order of ``dp_accounting``'s conversion."""
-    check_delta(delta)
-    name = "zero-concentrated differential privacy"
-    if rho == 0 or delta == 0:
-        return Price(0.0 if rho == 0 else math.inf, delta, name)
-
-    def epsilon(log_order: float) -> float:
-        less = math.exp(log_order)
-        alpha = 1 + less
-        return alpha * rho + math.log(less / alpha) - math.log(delta * alpha) / less
-
-    guess = math.log(max(math.sqrt(math.log(1 / delta) / rho), 1.0))
-    found = minimize_scalar(epsilon, bounds=(guess - 5, guess + 5), method="bounded")
-    alpha = max(1 + math.exp(float(found.x)), 1.02)
-    return Price(_converted([1.0, alpha], [rho, alpha * rho], delta), delta, name)
-
-
 def _converted(
     orders: Sequence[float], divergences: Sequence[float] | Array, delta: float
 ) -> float:
@@ -694,12 +572,6 @@ def _unit(block: TwoBlock, sensitivity: float, sigma: float) -> float:
     return (block.eta * sensitivity / sigma) ** 2 / 2
 
 
-def _one(after: int) -> NDArray[np.int64]:
-    if not is_int(after, 0):
-        raise ModelError(f"after={show(after)} must be a number of iterations, 0 or more.")
-    return np.array([after])
-
-
 def _turns(users: int, iterations: int | None) -> int:
     if not is_int(users, 1):
         raise ModelError(f"users={show(users)} must be a positive number of users.")
@@ -715,10 +587,6 @@ def _check_order(alpha: float) -> None:
         raise PrivacyError(
             f"alpha={show(alpha)} is no order of a Renyi divergence: write one above 1."
         )
-
-
-def _not_expanding(block: TwoBlock) -> bool:
-    return block.eta * block.nu <= 2 * (1 + 1e-15)
 
 
 def _start(block: TwoBlock, R: float) -> float:
@@ -756,19 +624,3 @@ def _strong(block: TwoBlock, after: NDArray[np.int64]) -> Array:
     constant = _start(block, block.R) * _pair(block, 1 - block.eta * block.mu, block.R)
     bound[some] = np.maximum(constant * first * harmonic, _TINY) * _UP
     return bound
-
-
-def _bounds(block: TwoBlock, sensitivity: float, sigma: float, after: NDArray[np.int64]) -> Array:
-    """Bounds in the order of `RULES`, infinite where a theorem does not apply."""
-    unit = _unit(block, sensitivity, sigma)
-    bounds = np.full((len(RULES), len(after)), np.inf)
-    bounds[0] = local_zcdp(block, sensitivity, sigma)
-    if unit > 0 and _not_expanding(block):
-        bounds[1] = unit * _convex(block, after)
-    if unit > 0 and refusal(block) is None:
-        bounds[2] = unit * _strong(block, after)
-    return bounds
-
-
-def _least(block: TwoBlock, sensitivity: float, sigma: float, after: NDArray[np.int64]) -> Array:
-    return _bounds(block, sensitivity, sigma, after).min(axis=0)

@@ -13,15 +13,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+import numpy as np
+
 from ..errors import PrivacyError
 from ..guard import frameless
 from .accounting import Composition, Price
 from .amplification import (
+    RULES,
     Mixture,
     Profile,
     Sampled,
     TwoBlock,
-    amplified,
+    bounds,
     permuted,
     profile,
     refusal,
@@ -190,11 +193,12 @@ class LastIterate:
         visible = None
         if self.order != "sampling":
             visible = Composition(mu2=2 * float(in_turn.local.max())).price(delta).epsilon
+        best = bounds(self.block, self.sensitivity, sigma, np.array([self.rounds - 1]))
         amplification = Amplification(
             order=self.order,
             by_agent=dict(zip(self.users, values, strict=True)),
             visible=visible,
-            rule=amplified(self.block, self.sensitivity, sigma, self.rounds - 1).rule,
+            rule=RULES[int(best.argmin())],
             refused=self._why(),
         )
         return Statement(price, dict(zip(self.users, losses, strict=True)), amplification)

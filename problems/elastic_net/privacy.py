@@ -14,14 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcvx.privacy.accounting import Composition
-from dpcvx.privacy.amplification import (
-    corollary_6_2,
-    corollary_7_3,
-    permuted,
-    profile,
-    sampled,
-    stopped,
-)
+from dpcvx.privacy.amplification import permuted, profile, sampled, stopped
+from problems.elastic_net.printed import corollary_6_2, corollary_7_3
 from problems.elastic_net.setting import Setting
 
 Floats = NDArray[np.float64]

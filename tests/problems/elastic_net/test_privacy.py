@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dpcvx.privacy.accounting import Composition
-from dpcvx.privacy.amplification import convex_zcdp, local_zcdp, permuted
+from dpcvx.privacy.amplification import bounds, local_zcdp, permuted
 from problems.elastic_net.privacy import by_iterations, by_position, epsilon_of
 from problems.elastic_net.setting import Setting
 
@@ -16,8 +16,8 @@ def test_positions_have_the_smaller_of_the_convex_and_the_plain_bound():
     assert {0, 100, 199} <= set(found.positions) and (np.diff(found.positions) > 0).all()
     plain = local_zcdp(SETTING.block, 2 * RADIUS, SETTING.sigma)
     assert found.visible == pytest.approx(Composition(mu2=2 * plain).price(DELTA).epsilon)
-    for k, epsilon in zip(found.positions, found.last_only, strict=True):
-        convex = convex_zcdp(SETTING.block, 2 * RADIUS, SETTING.sigma, 199 - int(k))
+    _, later, _ = bounds(SETTING.block, 2 * RADIUS, SETTING.sigma, 199 - found.positions)
+    for convex, epsilon in zip(later, found.last_only, strict=True):
         assert epsilon == pytest.approx(epsilon_of(min(plain, convex), DELTA), rel=1e-6)
     assert (np.diff(found.last_only) >= -1e-9).all()
     assert found.at(199) == pytest.approx(found.visible, rel=1e-6)
