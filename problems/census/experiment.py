@@ -13,7 +13,8 @@ from problems.census.exposure import Exposure, exposure
 from problems.census.intervals import moving
 from problems.census.measures import Measures
 from problems.census.methods import Budget, Method
-from problems.census.study import Census, data_of
+from problems.census.study import Census
+from problems.labelled import data_of
 
 Floats = NDArray[np.float64]
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 import dpcvx as dp
 from problems.census.ex_post import Losses, expected, observed
 from problems.census.intervals import intervals, step_of
-from problems.census.records import Records
+from problems.labelled import Records
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -26,8 +26,8 @@ import dpcvx as dp
 from dpcvx.algorithms.decentralized_gradient import drawn
 from dpcvx.algorithms.network import Network
 from dpcvx.algorithms.step_size import as_step
-from problems.census.records import Records
 from problems.census.study import gradients
+from problems.labelled import Records
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

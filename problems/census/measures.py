@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from problems.census.records import Records, Shares
+from problems.census.records import Shares
 from problems.census.study import objective, optimum
+from problems.labelled import Records
 
 Floats = NDArray[np.float64]
 

@@ -5,63 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import expit
 
 from dpcvx._arguments import is_int
 from problems.census.columns import COLUMNS, NAMES, normalised
 from problems.census.errors import CensusError
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from problems.labelled import Records as Labelled
 
 
 @dataclass(frozen=True, eq=False)
-class Records:
-    """People.
-
-    Attributes
-    ----------
-    features : ndarray, shape (records, d)
-        Rows of l2 norm at most 1.
-    labels : ndarray, shape (records,)
-        1 for an income above the limit, -1 for others.
-    """
-
-    features: Floats
-    labels: Floats
+class Records(Labelled):
+    """People, with 1 for an income above the limit and rows of l2 norm at most 1."""
 
     def __post_init__(self) -> None:
-        if self.features.ndim != 2 or 0 in self.features.shape:
-            raise CensusError(
-                f"Features have shape {self.features.shape}; give one row per record, and at least "
-                "one record and one feature."
-            )
-        if self.labels.shape != (self.count,) or not np.isin(self.labels, (-1, 1)).all():
-            raise CensusError(
-                f"There are {self.count} records, and labels of shape {self.labels.shape} that "
-                "must all be -1 or 1: with another coding the loss is not that of a logistic "
-                "regression."
-            )
+        super().__post_init__()
         if not (np.linalg.norm(self.features, axis=1) <= 1 + 1e-9).all():
             raise CensusError(
-                "Some rows of features are longer than 1 or are no numbers, and the sensitivity "
-                "rests on that bound. Use `columns.normalised`, or divide rows by a public bound."
+                "Some rows of features are longer than 1, and the sensitivity rests on that bound. "
+                "Use `columns.normalised`, or divide rows by a public bound."
             )
-
-    @property
-    def count(self) -> int:
-        """Number of records."""
-        return self.features.shape[0]
-
-    @property
-    def size(self) -> int:
-        """d."""
-        return self.features.shape[1]
-
-    def take(self, which: Ints) -> Records:
-        """Some of the records, in the given order."""
-        return Records(self.features[which], self.labels[which])
 
 
 @dataclass(frozen=True, eq=False)

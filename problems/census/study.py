@@ -17,7 +17,7 @@ from scipy.special import expit
 
 import dpcvx as dp
 from problems.census.errors import CensusError
-from problems.census.records import Records
+from problems.labelled import Records, losses, slopes
 
 Floats = NDArray[np.float64]
 
@@ -66,30 +66,14 @@ def census(agents: int, each: int, size: int) -> Census:
     return Census(x, each, dp.Problem(members))
 
 
-def data_of(parts: Sequence[Records]) -> dict[dp.Private | str, Floats]:
-    """Shares as ``plan.run(data=...)`` takes them."""
-    data: dict[dp.Private | str, Floats] = {}
-    for k, part in enumerate(parts):
-        data[f"features {k}"], data[f"labels {k}"] = part.features, part.labels
-    return data
-
-
 def objective(parts: Sequence[Records], X: Floats) -> Floats:
     """Sum of all agents' f_i at points ``X[..., :]``. Not private."""
-    total = len(parts) / 2 * (X**2).sum(axis=-1)
-    for part in parts:
-        scores = X @ (part.labels[:, None] * part.features).T
-        total = total + np.logaddexp(0, -scores).mean(axis=-1)
-    return total
+    return len(parts) / 2 * (X**2).sum(axis=-1) + losses(parts, X)
 
 
 def gradients(parts: Sequence[Records], X: Floats) -> Floats:
     """Gradient of f_i at ``X[i]``, shape (N, d). Not private."""
-    found = X.copy()
-    for i, part in enumerate(parts):
-        Z = part.labels[:, None] * part.features
-        found[i] -= expit(-Z @ X[i]) @ Z / part.count
-    return found
+    return X + slopes(parts, X)
 
 
 def optimum(parts: Sequence[Records], labels: Sequence[Floats] | None = None) -> Floats:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 import dpcvx as dp
 from dpcvx.algorithms.network import Network
 from dpcvx.algorithms.on_networks import NetworkState
+from problems.labelled import data_of
 from problems.nonconvex_classification.measures import Measures
 from problems.nonconvex_classification.methods import Algorithm, Choice, Method
 from problems.nonconvex_classification.networks import geometric_network, matrix_of
@@ -20,7 +21,6 @@ from problems.nonconvex_classification.records import made_shares
 from problems.nonconvex_classification.study import (
     Classification,
     classification,
-    data_of,
     gradients,
 )
 from problems.nonconvex_classification.theory import (

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from problems.nonconvex_classification.records import Records
+from problems.labelled import Records
 from problems.nonconvex_classification.study import (
     Classification,
     gradients,

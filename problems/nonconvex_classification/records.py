@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from dpcvx._arguments import finite, is_int, positive_finite
+from problems.labelled import Records
 from problems.nonconvex_classification.errors import ClassificationError
 from problems.nonconvex_classification.penalty import Penalty
 
@@ -22,50 +23,6 @@ SMOOTHNESS = 5.03
 _COMMON = 0.5
 # Slope of the odds of a label against the score of a row of length 1.
 _CLARITY = 8.0
-
-
-@dataclass(frozen=True, eq=False)
-class Records:
-    """What an agent holds.
-
-    Attributes
-    ----------
-    features : ndarray, shape (m, d)
-    labels : ndarray, shape (m,)
-        -1 or 1.
-    """
-
-    features: Floats
-    labels: Floats
-
-    def __post_init__(self) -> None:
-        shape = self.features.shape
-        if len(shape) != 2 or 0 in shape or not np.isfinite(self.features).all():
-            raise ClassificationError(
-                f"Features of shape {shape} must be finite, with one row per record, at least one "
-                "record and one feature."
-            )
-        if self.labels.shape != shape[:1] or not np.isin(self.labels, (-1, 1)).all():
-            raise ClassificationError(
-                f"There are {shape[0]} records, and labels of shape {self.labels.shape} that must "
-                "all be -1 or 1: with another coding the loss is not the logistic one. Write "
-                "2 * labels - 1 if they are 0 and 1."
-            )
-
-    @property
-    def count(self) -> int:
-        """m."""
-        return self.features.shape[0]
-
-    @property
-    def signed(self) -> Floats:
-        """Rows times labels, all that the loss depends on."""
-        return self.labels[:, None] * self.features
-
-    @property
-    def curvature(self) -> float:
-        """Smoothness constant of these records' mean loss. Not private."""
-        return _largest(self.features) / 4
 
 
 @dataclass(frozen=True, eq=False)

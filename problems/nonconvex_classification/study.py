@@ -21,9 +21,9 @@ from scipy.special import expit
 
 import dpcvx as dp
 from dpcvx._arguments import finite, is_int, positive_finite
+from problems.labelled import Records, losses, slopes
 from problems.nonconvex_classification.errors import ClassificationError
 from problems.nonconvex_classification.penalty import Penalty
-from problems.nonconvex_classification.records import Records
 
 Floats = NDArray[np.float64]
 # Norm of the gradient of the sum at a stationary point, per agent.
@@ -128,29 +128,15 @@ def classification(
     return Classification(x, each, bound, penalty, ridge, dp.Problem(members))
 
 
-def data_of(parts: Sequence[Records]) -> dict[dp.Private | str, Floats]:
-    """Records as ``plan.run(data=...)`` takes them."""
-    data: dict[dp.Private | str, Floats] = {}
-    for k, part in enumerate(parts):
-        data[f"features {k}"], data[f"labels {k}"] = part.features, part.labels
-    return data
-
-
 def objective(study: Classification, parts: Sequence[Records], X: Floats) -> Floats:
     """Sum of all agents' f_i at points ``X[..., :]``. Not private."""
     total = len(parts) * (study.penalty.value(X) + study.ridge / 2 * (X**2).sum(axis=-1))
-    for part in parts:
-        total = total + np.logaddexp(0, -X @ part.signed.T).mean(axis=-1)
-    return total
+    return total + losses(parts, X)
 
 
 def gradients(study: Classification, parts: Sequence[Records], X: Floats) -> Floats:
     """Gradient of f_i at ``X[..., i, :]``, shape (..., N, d). Not private."""
-    found = study.penalty.gradient(X) + study.ridge * X
-    for i, part in enumerate(parts):
-        Z = part.signed
-        found[..., i, :] -= expit(-X[..., i, :] @ Z.T) @ Z / part.count
-    return found
+    return study.penalty.gradient(X) + study.ridge * X + slopes(parts, X)
 
 
 def hessian(study: Classification, parts: Sequence[Records], x: Floats) -> Floats:

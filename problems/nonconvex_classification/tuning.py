@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from dpcvx.algorithms.network import Network
+from problems.labelled import Records
 from problems.nonconvex_classification.methods import GAMMA, OMEGA, Choice, Method
 from problems.nonconvex_classification.networks import matrix_of
-from problems.nonconvex_classification.records import Records
 from problems.nonconvex_classification.study import Classification
 
 Floats = NDArray[np.float64]

@@ -13,7 +13,8 @@ from problems.census.intervals import intervals, step_of
 from problems.census.measures import Measures
 from problems.census.methods import DELTA, METHODS, NOISELESS, RATE, Budget, D, named
 from problems.census.records import made_records, shared_out
-from problems.census.study import census, data_of
+from problems.census.study import census
+from problems.labelled import data_of
 
 N, EDGES, ROUNDS = 4, 4, 6
 MEASURES = Measures.of(shared_out(made_records(120, seed=3), N, 20, seed=1))

@@ -9,7 +9,8 @@ from problems.census.errors import CensusError
 from problems.census.measures import Measures, right
 from problems.census.methods import METHODS, Budget, named
 from problems.census.records import Records, made_records, shared_out
-from problems.census.study import census, data_of, gradients, objective, optimum
+from problems.census.study import census, gradients, objective, optimum
+from problems.labelled import data_of
 
 SHARES = shared_out(made_records(120, seed=3), 4, 20, seed=1)
 
