@@ -8,7 +8,6 @@ conic program, or, where v is private, by a fixed number of steps whose sensitiv
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
