@@ -18,8 +18,10 @@ from .plan.banner import banner
 from .plan.calibration import Asked
 from .plan.terms import Terms, make_terms
 from .privacy.ledger import Ledger
+from .run.data import DataSource
 from .run.executors.base import Executor
-from .run.loop import DataSource, replay_plan, run_plan
+from .run.live import run_plan
+from .run.replay import replay_plan
 from .run.result import Result, Transcript
 from .verify.compare import Comparison, compare
 
@@ -32,29 +34,16 @@ class Plan(Terms):
     problem : Problem
     algorithm : Algorithm
         With every default replaced by a number.
-    calibrated : tuple of (Calibrated or None)
-        Per agent, its mechanism with the multiplier; None without noise.
     rounds : int
     release : {"each step", "once"}
     observer : {"everyone", "last iterate"}
     program : Program
         The problem as plain arrays.
-    sensitivities : tuple of (Sensitivity or None)
-        Per agent; None where nothing had to be derived.
-    publications : tuple of (Statistic or None)
-        Per agent, with ``release="once"``: what is released.
-    smoothness : tuple of Smoothness
-        Per agent, for methods whose agents keep vectors or minimise; zero where nothing follows
-        from it.
+    agents : tuple of AgentTerms
+        What is fixed for each agent: sensitivity, noise, price, budget; ``plan.agent("north")``
+        is the one of that name.
     last : LastIterate or None
         With ``observer="last iterate"`` and noise: what the guarantee follows from.
-    prices : mapping of str to Price
-        Per agent, what its releases cost together; empty without noise.
-    budgets : mapping of str to float
-        Per agent, the epsilon that its ledger may hold in the end: its price, or ``epsilon=`` next
-        to a noise level of its own; empty without noise.
-    losses : mapping of str to Composition
-        Per agent, what the planned releases add to its ledger; empty without noise.
     guarantee : Guarantee
         Of a run without a seed.
     fingerprint : str

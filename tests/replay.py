@@ -6,7 +6,9 @@ import numpy as np
 
 from dpcvx.privacy.entries import Entry
 from dpcvx.privacy.noise import source_for
-from dpcvx.run.loop import drive_silently, oracle_for, sources_of
+from dpcvx.run.data import sources_of
+from dpcvx.run.live import oracle_for
+from dpcvx.run.loop import drive_silently
 from dpcvx.run.oracle import Release, ReleaseGate
 
 
@@ -53,7 +55,7 @@ class Compared:
 def observed(plan, data, seed=0, frozen=None):
     """Exits of a run on these data, by agent."""
     exits = [
-        Forced(k, plan.calibrated[k], account, source_for(seed, (k,)), frozen=frozen)
+        Forced(k, plan.agents[k].noise, account, source_for(seed, (k,)), frozen=frozen)
         for k, account in enumerate(plan.accounts())
     ]
     sources = sources_of(plan.problem, data)
@@ -78,7 +80,7 @@ def compared(plan, data, others, agent=0, seed=0):
         one, two = first[agent], second[agent]
         assert one.seen.keys() == two.seen.keys()
         yield [
-            Compared(entry, value - two.seen[place][1], plan.calibrated[agent].mechanism.norm)
+            Compared(entry, value - two.seen[place][1], plan.agents[agent].noise.mechanism.norm)
             for place, (entry, value) in one.seen.items()
             if entry is not None
         ]

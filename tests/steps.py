@@ -26,7 +26,7 @@ class Setting:
         plan = dp.Problem([agent]).plan(
             dp.LinearizedADMM(rho=1.0, step=1.0), mechanism=GAUSS, rounds=1, delta=1e-6
         )
-        self.form, self.sensitivity = plan.program.agents[0].form, plan.sensitivities[0]
+        self.form, self.sensitivity = plan.program.agents[0].form, plan.agents[0].sensitivity
 
     def oracle(self, data):
         """An oracle whose noise is 0."""

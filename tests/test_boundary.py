@@ -11,16 +11,16 @@ from tests.rooms import imported, imports, modules
 # What is guarded -> rooms and files that may import it, each of which does.
 IMPORTERS = {
     "dpcvx.run.oracle": {"run", "verify"},
-    "dpcvx.run.oracle.PrivateOracle": {"run.loop"},
+    "dpcvx.run.oracle.PrivateOracle": {"run.live"},
     "dpcvx.run.oracle.ReleaseGate": {
-        "run.loop",
+        "run.live",
         "verify.check",
     },  # check: its own, for made-up data
-    "dpcvx.run.oracle.publish": {"run.loop"},
-    "dpcvx.run.oracle.published": {"run.loop"},
+    "dpcvx.run.oracle.publish": {"run.live"},
+    "dpcvx.run.oracle.published": {"run.replay"},
     "dpcvx.run.oracle.read": {"verify"},
     "dpcvx.model.private.unseal": {"run.oracle"},
-    "dpcvx.model.private.source_of": {"run.loop", "verify.not_private"},
+    "dpcvx.model.private.source_of": {"run.data", "verify.not_private"},
     "dpcvx.verify": {"", "problem", "verify"},
     "dpcvx.verify.not_private": {"", "verify.compare"},  # compare: on stand-in data
     "dpcvx.verify.worst_neighbour": {"verify.check"},
@@ -28,7 +28,7 @@ IMPORTERS = {
     "dpcvx.privacy.noise": {"privacy", "run", "verify", "algorithms.network"},
     "dpcvx.privacy.noise.rounded_normal": {"privacy.mechanism"},
     "dpcvx.privacy.noise.rounded_laplace": {"privacy.mechanism"},
-    "dpcvx.privacy.noise.source_for": {"run.loop", "verify"},
+    "dpcvx.privacy.noise.source_for": {"run.live", "run.loop", "verify"},
     "numpy.random": set(),
     "random": set(),
     "secrets": set(),

@@ -80,7 +80,7 @@ def costs(plan):
     for names in read(adjacency(stated)):
         with mp.workdps(50):
             moved = {owner[name] for name in names}
-            mu = mp.sqrt(sum(ROUNDS / mp.mpf(plan.calibrated[k].multiplier) ** 2 for k in moved))
+            mu = mp.sqrt(sum(ROUNDS / mp.mpf(plan.agents[k].noise.multiplier) ** 2 for k in moved))
             e = mp.mpf(stated.epsilon)
             delta = mp.ncdf(mu / 2 - e / mu) - mp.exp(e) * mp.ncdf(-mu / 2 - e / mu)
             deltas.append(float(delta / mp.mpf(stated.delta)))
@@ -141,7 +141,7 @@ def test_assumptions_say_of_whose_data():
 def test_what_a_person_with_data_in_all_agents_loses(count, epsilon):
     """The figures of docs/privacy.md: without a group they are not what is stated."""
     plan = planned(problem(count))
-    total = plan.losses["c1"].repeated(count)
+    total = plan.agent("c1").loss.repeated(count)
     assert total.price(1e-6).epsilon == pytest.approx(epsilon, rel=1e-3)
 
 

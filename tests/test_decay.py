@@ -167,12 +167,12 @@ def test_laplace_calibration_is_the_smallest_wherever(steps, log_epsilon, log_de
 def test_the_ledger_of_a_run_adds_up_to_the_plan(kind, method):
     plan = fading(kind, method)
     result = plan.run(seed=1, record=True)
-    m, each = plan.calibrated[0].multiplier, plan.algorithm.requirements.releases
+    m, each = plan.agents[0].noise.multiplier, plan.algorithm.requirements.releases
     for account in result.ledger.values():
         assert len(account.entries) == 4 * each == plan.releases(4)
         for entry in account.entries:
             assert entry.multiplier == m * 0.8 ** (entry.round - 1)
-            noise = plan.calibrated[0].at(entry.round).grid(1.0, 2)
+            noise = plan.agents[0].noise.at(entry.round).grid(1.0, 2)
             assert noise.scale == pytest.approx(entry.multiplier, rel=1e-4)
         assert account.spent() == plan.price
     for loss in plan.composed(4).values():
@@ -227,8 +227,8 @@ def test_a_level_per_step_is_that_of_the_first_round(kind):
     level = {"step_epsilon": 0.2} | ({"step_delta": 1e-3} if kind == "gaussian" else {})
     plan = fading(kind, noise=level)
     constant = fading(kind, decay=1.0, noise=level)
-    assert plan.calibrated[0].multiplier == constant.calibrated[0].multiplier
-    assert plan.calibrated[0].step_epsilon == 0.2
+    assert plan.agents[0].noise.multiplier == constant.agents[0].noise.multiplier
+    assert plan.agents[0].noise.step_epsilon == 0.2
     assert plan.guarantee.epsilon > constant.guarantee.epsilon
     assert plan.composed(1) == constant.composed(1)
 
@@ -250,7 +250,7 @@ def test_the_odometer_shows_what_the_rounds_so_far_cost(capsys):
 
 def test_steps_that_follow_the_budget_follow_that_of_the_first_round():
     plan = fading(noise={"multiplier": 20.0})
-    assert plan.calibrated[0].step_epsilon == 1 / 20 == plan.algorithm.step.epsilon
+    assert plan.agents[0].noise.step_epsilon == 1 / 20 == plan.algorithm.step.epsilon
 
 
 # -- the noise itself ------------------------------------------------------------------------------
@@ -330,7 +330,7 @@ def test_a_killed_run_without_a_seed_spends_what_was_planned(path):
         put(path, cut(raw, size))
         again = plan.run(ledger=path)
         for account in again.ledger.values():
-            expected = [plan.calibrated[0].multiplier * 0.8**t for t in range(3)]
+            expected = [plan.agents[0].noise.multiplier * 0.8**t for t in range(3)]
             assert [e.multiplier for e in account.entries] == expected
         assert again.ledger.spent() == pytest.approx(plan.guarantee.epsilon, rel=1e-12)
         same(again, plan.replay(path))
@@ -395,7 +395,7 @@ def test_a_budget_without_room_for_a_round_is_refused_with_its_numbers():
         plan.run(ledger=ledger, seed=2)
     error = caught.value
     assert error.spent == pytest.approx(1.0)
-    assert error.requested == pytest.approx(1 + 1 / plan.calibrated[0].multiplier)
+    assert error.requested == pytest.approx(1 + 1 / plan.agents[0].noise.multiplier)
     assert error.affordable == 0
 
 
@@ -405,7 +405,7 @@ def test_a_budget_without_room_for_a_round_is_refused_with_its_numbers():
 @kinds
 def test_the_guarantee_says_how_the_noise_falls(kind):
     plan = fading(kind, "E = 2", noise={"multiplier": 20.0})
-    norm = plan.calibrated[0].mechanism.norm
+    norm = plan.agents[0].noise.mechanism.norm
     name = kind.capitalize()
     assert plan.guarantee.mechanism == (
         f"{name} noise, scale 20 times the l{norm} sensitivity in the first round and 0.8 times "
@@ -429,13 +429,13 @@ def test_the_papers_claim_is_not_about_noise_that_falls():
 def test_data_that_are_released_once_have_no_later_rounds(kind):
     once = fading(kind, release="once", rounds=6)
     constant = fading(kind, release="once", rounds=6, decay=1.0)
-    assert once.calibrated[0].multiplier == constant.calibrated[0].multiplier
+    assert once.agents[0].noise.multiplier == constant.agents[0].noise.multiplier
     assert once.guarantee.epsilon == constant.guarantee.epsilon
     assert once.guarantee.mechanism == constant.guarantee.mechanism
     one, other = (plan.run(seed=2, record=True) for plan in (once, constant))
     for account in one.ledger.values():
         (entry,) = account.entries
-        assert (entry.round, entry.multiplier) == (0, once.calibrated[0].multiplier)
+        assert (entry.round, entry.multiplier) == (0, once.agents[0].noise.multiplier)
     assert one.ledger.spent() == pytest.approx(once.guarantee.epsilon, rel=1e-12)
     assert [dataclasses.asdict(e) for a in one.ledger.values() for e in a.entries] == [
         dataclasses.asdict(e) for a in other.ledger.values() for e in a.entries

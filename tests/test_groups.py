@@ -10,7 +10,9 @@ import dpcvx as dp
 from dpcvx.privacy.accounting import gaussian_multiplier, laplace_multiplier
 from dpcvx.privacy.accounts import Account, Budget
 from dpcvx.privacy.noise import source_for
-from dpcvx.run.loop import drive_silently, oracle_for, sources_of
+from dpcvx.run.data import sources_of
+from dpcvx.run.live import oracle_for
+from dpcvx.run.loop import drive_silently
 from dpcvx.verify.check import ObservedExit
 
 NAMES = ("north", "south", "east")
@@ -106,15 +108,15 @@ def test_an_agent_named_twice_by_object_and_name_is_noticed():
 
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_gaussian_noise_grows_with_the_root_of_the_size(size):
-    alone = planned(problem()).calibrated[0].multiplier
-    grouped = planned(problem([list(NAMES[:size])])).calibrated[0].multiplier
+    alone = planned(problem()).agents[0].noise.multiplier
+    grouped = planned(problem([list(NAMES[:size])])).agents[0].noise.multiplier
     assert grouped == pytest.approx(math.sqrt(size) * alone, rel=1e-9)
     assert grouped == pytest.approx(gaussian_multiplier(size * ROUNDS, 1.0, 1e-6), rel=1e-12)
 
 
 def test_laplace_noise_grows_with_the_size():
     alone, grouped = (
-        planned(problem(g), mechanism="laplace", delta=0.0).calibrated[0].multiplier
+        planned(problem(g), mechanism="laplace", delta=0.0).agents[0].noise.multiplier
         for g in ((), PAIR)
     )
     assert grouped == pytest.approx(2 * alone, rel=1e-9)
@@ -133,8 +135,8 @@ def test_with_the_noise_given_the_price_grows_instead(noise):
 
 def test_release_once_composes_over_the_group_too():
     alone, grouped = (planned(problem(g), release="once") for g in ((), [list(NAMES)]))
-    assert grouped.calibrated[0].multiplier == pytest.approx(
-        math.sqrt(3) * alone.calibrated[0].multiplier, rel=1e-9
+    assert grouped.agents[0].noise.multiplier == pytest.approx(
+        math.sqrt(3) * alone.agents[0].noise.multiplier, rel=1e-9
     )
     assert grouped.run(seed=0).ledger.spent() == pytest.approx(1.0, rel=1e-9)
 
@@ -143,23 +145,25 @@ def test_agents_without_private_data_do_not_count():
     model = problem([list(NAMES)], private=("north", "east"))
     assert model.shares() == [2, 2, 2]
     two = planned(problem([["north", "east"]], private=("north", "east")))
-    assert planned(model).calibrated[0].multiplier == two.calibrated[0].multiplier
+    assert planned(model).agents[0].noise.multiplier == two.agents[0].noise.multiplier
     single = problem([["north", "south"]], private=("north", "east"))
     assert single.shares() == [1, 1, 1]
-    assert planned(single).calibrated[0].multiplier == planned(problem()).calibrated[0].multiplier
+    assert (
+        planned(single).agents[0].noise.multiplier == planned(problem()).agents[0].noise.multiplier
+    )
 
 
 @pytest.mark.parametrize("release", ["each step", "once"])
 def test_every_group_sets_the_noise_of_its_own_agents(release):
     """Agents outside the group spend the same budget with the noise of a single agent."""
     plan, alone = (planned(problem(g), release=release) for g in (PAIR, ()))
-    north, south, east = (noise.multiplier for noise in plan.calibrated)
+    north, south, east = (agent.noise.multiplier for agent in plan.agents)
     assert north == south == pytest.approx(math.sqrt(2) * east, rel=1e-9)
-    assert east == alone.calibrated[0].multiplier
+    assert east == alone.agents[0].noise.multiplier
     ledger = plan.run(seed=0).ledger
     for account in ledger.values():
         assert account.spent().epsilon == pytest.approx(1.0, rel=1e-9)
-        assert account.spent().epsilon <= plan.prices[account.agent].epsilon * (1 + 1e-12)
+        assert account.spent().epsilon <= plan.agent(account.agent).price.epsilon * (1 + 1e-12)
     assert [a.epsilon for a in plan.guarantee.agents] == pytest.approx([1.0] * 3, rel=1e-9)
     assert plan.guarantee.epsilon <= 1.0 and plan.guarantee.rho == pytest.approx(
         max(account.rho for account in ledger.values()), rel=1e-9
@@ -171,7 +175,7 @@ def test_groups_of_different_sizes_are_calibrated_one_by_one():
     names = ("a", "b", "c", "d", "e", "f")
     model = dp.Problem(agents(names, names), groups=[["a", "b", "c"], ["d", "e"]])
     plan = planned(model)
-    found = np.array([noise.multiplier for noise in plan.calibrated])
+    found = np.array([agent.noise.multiplier for agent in plan.agents])
     assert found / found[-1] == pytest.approx(np.sqrt([3, 3, 3, 2, 2, 1]), rel=1e-9)
     assert dp.check(plan).passed
 
@@ -179,8 +183,8 @@ def test_groups_of_different_sizes_are_calibrated_one_by_one():
 def test_laplace_noise_with_decay_is_calibrated_group_by_group():
     model, noise = problem(PAIR), dp.Laplace(decay=0.9)
     plan = model.plan(dp.LinearizedADMM(rho=1.0), rounds=ROUNDS, mechanism=noise, epsilon=1.0)
-    for noise, share in zip(plan.calibrated, (2, 2, 1), strict=True):
-        total = share * sum(1 / (noise.multiplier * 0.9**t) for t in range(ROUNDS))
+    for agent, share in zip(plan.agents, (2, 2, 1), strict=True):
+        total = share * sum(1 / (agent.noise.multiplier * 0.9**t) for t in range(ROUNDS))
         assert total == pytest.approx(1.0, rel=1e-9)
 
 
@@ -228,12 +232,12 @@ def test_a_shared_account_stops_at_its_budget_and_counts_what_it_affords():
     plan = planned(problem(PAIR), mechanism=dp.Laplace(multiplier=10.0), delta=None)
     entries = plan.run(seed=0).ledger["north"].entries
     book = Account("north", {}, Budget(1.0, 0.0, plan.accounts()[0].budget.planned), share=2)
-    assert book.affordable(plan.calibrated[0], 99) == 5
+    assert book.affordable(plan.agents[0].noise, 99) == 5
     for _ in range(5):
-        book.charge(entries[0], plan.calibrated[0])
+        book.charge(entries[0], plan.agents[0].noise)
     assert book.spent().epsilon == pytest.approx(1.0)
     with pytest.raises(dp.BudgetError) as refused:
-        book.charge(entries[0], plan.calibrated[0])
+        book.charge(entries[0], plan.agents[0].noise)
     assert refused.value.requested == pytest.approx(1.2)
     assert len(book.entries) == 5
 
@@ -269,7 +273,7 @@ def test_a_ledger_file_remembers_the_share(tmp_path):
 
 def observed(plan, data, frozen):
     exits = [
-        ObservedExit(k, plan.calibrated[k], account, source_for(0, (k,)), frozen)
+        ObservedExit(k, plan.agents[k].noise, account, source_for(0, (k,)), frozen)
         for k, account in enumerate(plan.accounts())
     ]
     sources = sources_of(plan.problem, data)

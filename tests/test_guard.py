@@ -20,8 +20,7 @@ from rich.console import Console
 import dpcvx as dp
 from dpcvx.model.private import seal, source_of
 from dpcvx.privacy.ledger_file import Journal
-from dpcvx.run import loop as run
-from dpcvx.run import oracle
+from dpcvx.run import oracle, watch
 from tests.frames import CANARY, leaks
 
 DATA = np.array([CANARY, -CANARY])
@@ -110,8 +109,8 @@ STOPS = [KeyboardInterrupt, MemoryError, OSError]
         (oracle.BoundObjective, "gradient"),
         (Journal, "charge"),
         (Journal, "release"),
-        (run, "_below"),
-        (run.display.Reporter, "round"),
+        (watch, "_below"),
+        (watch.Reporter, "round"),
     ],
     ids=lambda pair: pair[1],
 )

@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._arguments import one_of, show
-from ..errors import ModelError, PrivacyError
-from ..privacy.last_iterate import LastIterate
+from ..errors import ModelError
 from ..sensitivity.kept_vectors import LinearCombination
 from ..solvers.conic import ConicProgram, Outcome
 from ..solvers.projector import Projector
@@ -192,7 +191,6 @@ class Algorithm(abc.ABC, Generic[S, A]):
     """Abstract; concrete algorithms are frozen dataclasses of their parameters."""
 
     exchanges: ClassVar[int] = 1
-    needs_last_iterate = False
     output: Literal["average", "last"] | None
 
     def check_output(self, name: str) -> None:
@@ -238,31 +236,6 @@ class Algorithm(abc.ABC, Generic[S, A]):
         """Number of releases of an agent in so many rounds, at most."""
         return rounds * self.requirements.releases
 
-    def amplification(
-        self, program: Program, sensitivities: Sequence[float], clipped: bool, rounds: int
-    ) -> LastIterate:
-        """Constants of the guarantee against an observer who learns the last iterate only.
-
-        Parameters
-        ----------
-        program : Program
-        sensitivities : sequence of float
-            Of the agents' gradients in l2.
-        clipped : bool
-            Whether gradients are clipped in a way that may leave those of convex functions.
-        rounds : int
-
-        Raises
-        ------
-        PrivacyError
-            If no theorem covers the algorithm and the problem.
-        """
-        raise PrivacyError(
-            f"observer='last iterate' promises less loss where steps do not expand, which is "
-            f"proved here for dp.GradientADMM and not for dp.{type(self).__name__}. Write "
-            "observer='everyone'."
-        )
-
     def drawn(self, server: S, rounds: int, coins: Coins) -> tuple[S, int]:
         """What is random besides noise, and does not depend on data: an order, a last round."""
         return server, rounds
@@ -293,11 +266,8 @@ class Algorithm(abc.ABC, Generic[S, A]):
     def residuals(self, server: S) -> Residuals:
         """Residuals after a round."""
 
-    def conclude(self, server: S, last_only: bool = False) -> list[Answer] | None:
-        """The agents' results as the server side knows them; None if they know themselves.
-
-        With `last_only`, functions of the last iterate alone.
-        """
+    def conclude(self, server: S) -> list[Answer] | None:
+        """The agents' results as the server side knows them; None if they know themselves."""
         return None
 
     @abc.abstractmethod

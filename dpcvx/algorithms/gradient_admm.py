@@ -38,7 +38,8 @@ from ..privacy.last_iterate import ORDERS, LastIterate, Order
 from ..solvers.conic import ConicProgram, Outcome
 from ..solvers.separable import separable
 from ..solvers.steps import Contraction, Descent
-from .base import Algorithm, Answer, Coins, Local, Oracle, Requirements, Residuals
+from .base import Answer, Coins, Local, Oracle, Requirements, Residuals
+from .hidden_iterates import HiddenIterates
 from .program import LocalProgram, Program
 
 Array = NDArray[np.float64]
@@ -238,7 +239,7 @@ class Server:
 
 @frameless
 @dataclass(frozen=True)
-class GradientADMM(Algorithm[Server, Outcome]):
+class GradientADMM(HiddenIterates[Server, Outcome]):
     """Gradient ADMM with noise on x, one user per round.
 
     For users who hold x and a public agent that holds y, tied by ``coupling=``.
@@ -522,21 +523,21 @@ class GradientADMM(Algorithm[Server, Outcome]):
         """Violation of the coupling and slope of the Lagrangian in x, where y was computed."""
         return Residuals(server.primal, server.dual, server.mismatch, self.beta)
 
-    def conclude(self, server: Server, last_only: bool = False) -> list[Answer]:
-        """Last and averaged x for every user; y follows from the last x and multipliers.
+    def conclude(self, server: Server) -> list[Answer]:
+        """Last and averaged x for every user; y follows from the last x and multipliers."""
+        y, _ = server.blocks.y(server.x, server.lam, server.y)
+        return self._answers(server, Answer(server.x, server.mean_x), Answer(y, server.mean_y))
 
-        Where the last x alone may be seen, y is the one that comes closest to the coupling.
-        """
+    def conclude_hidden(self, server: Server) -> list[Answer]:
+        """The last x for every user, and the y that comes closest to the coupling with it."""
         blocks, x = server.blocks, server.x
-        if last_only:
-            users = [Answer(x, x)] * len(blocks.users)
-            y = blocks.feasible(x) if blocks.exact else blocks.y(x, 0 * server.lam, server.y)[0]
-            users.insert(blocks.public, Answer(y, y))
-            return users
-        y, _ = blocks.y(x, server.lam, server.y)
-        users = [Answer(x, server.mean_x)] * len(blocks.users)
-        users.insert(blocks.public, Answer(y, server.mean_y))
-        return users
+        y = blocks.feasible(x) if blocks.exact else blocks.y(x, 0 * server.lam, server.y)[0]
+        return self._answers(server, Answer(x, x), Answer(y, y))
+
+    def _answers(self, server: Server, user: Answer, public: Answer) -> list[Answer]:
+        answers = [user] * len(server.blocks.users)
+        answers.insert(server.blocks.public, public)
+        return answers
 
     def answer(self, state: Outcome) -> None:
         """Users know no result by themselves."""

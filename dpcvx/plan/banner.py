@@ -59,21 +59,17 @@ def _coupling_rows(plan: Terms) -> list[str]:
 def _sensitivity_rows(plan: Terms) -> list[str]:
     if not plan.noisy:
         return []
-    known = [s for s in plan.sensitivities if s is not None]
+    derived = [(a.name, a.sensitivity) for a in plan.agents]
+    known = [sensitivity for _, sensitivity in derived if sensitivity is not None]
     entries = {entry.agent: entry for entry in plan.guarantee.agents}
     rows: list[str] = []
-    for agent, sensitivity in zip(plan.program.agents, plan.sensitivities, strict=True):
+    for name, sensitivity in derived:
         if sensitivity is None:
-            rows.append(row("", f"{agent.name}: nothing private"))
+            rows.append(row("", f"{name}: nothing private"))
             continue
-        entry = entries[agent.name]
-        rows.append(
-            row(
-                "",
-                f"{agent.name}: gradient {_bounded(entry)}; noise: {entry.noise}"
-                f"{f' ({bounds})' if (bounds := figures(sensitivity)) else ''}",
-            )
-        )
+        entry = entries[name]
+        bounds = f" ({text})" if (text := figures(sensitivity)) else ""
+        rows.append(row("", f"{name}: gradient {_bounded(entry)}; noise: {entry.noise}{bounds}"))
     return [*([row("sensitivity", argument(known))] if known else []), *_shortened(rows)]
 
 

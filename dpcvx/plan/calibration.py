@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import cast
+from dataclasses import replace
+from typing import TypeVar, cast
 
-from .._arguments import show
+from .._arguments import pairs, show
+from ..algorithms.base import Requirements
 from ..errors import ModelError, PrivacyError
+from ..model.declaration import Agent, Declaration
 from ..privacy.accounting import Price, check_delta, check_epsilon
 from ..privacy.last_iterate import LastIterate
 from ..privacy.mechanism import Calibrated, Gaussian, Laplace, Mechanism
+from .agent_terms import Agents, Declared
+from .checks import check_long
 
+T = TypeVar("T")
 Asked = Mechanism | str | None
 # Relative, so that the price of a plan is a budget for it.
 _SLACK = 1e-9
@@ -19,35 +26,23 @@ _SLACK = 1e-9
 _NAMES = 12
 
 
-@dataclass(frozen=True)
-class Declared:
-    """What was asked for one agent.
-
-    Attributes
-    ----------
-    mechanism : Gaussian or Laplace
-    epsilon : float or None
-        In total. If the mechanism has a level of its own, what the ledger may hold in the end; None
-        for no more than the plan's price.
-    """
-
-    mechanism: Mechanism
-    epsilon: float | None
-
-
-def declared(
-    agents: Mapping[str, bool],
-    mechanism: Asked | Mapping[str, Asked],
-    epsilon: float | Mapping[str, float | None] | None,
-) -> tuple[Declared | None, ...]:
-    """What is asked for each agent; None for all without noise.
+def asked_of(
+    problem: Declaration,
+    mechanism: Asked | Mapping[Agent | str, Asked],
+    epsilon: float | Mapping[Agent | str, float] | None,
+) -> dict[str, Declared | None]:
+    """What noise and what budget is asked for, by agent.
 
     Parameters
     ----------
-    agents : mapping of str to bool
-        Names, and whether there is something private.
+    problem : Declaration
     mechanism, epsilon
-        As given to the plan: for all agents alike, or by name for those with private data.
+        As given to the plan: for all agents alike, or by agent or its name.
+
+    Returns
+    -------
+    dict of str to (Declared or None)
+        None for all without noise.
 
     Raises
     ------
@@ -57,6 +52,52 @@ def declared(
         If a mechanism is unknown, or switched off for some agents only, or if a budget is missing
         or given twice.
     """
+    private = {n: bool(a.private) for n, a in zip(problem.names, problem.agents, strict=True)}
+    found = _declared(
+        private,
+        _by_name(problem, "mechanism", mechanism),
+        _by_name(problem, "epsilon", epsilon),
+    )
+    return dict(zip(problem.names, found, strict=True))
+
+
+def _by_name(
+    problem: Declaration, argument: str, given: T | Mapping[Agent | str, T]
+) -> T | Mapping[str, T]:
+    """A mapping with names of agents in place of agents."""
+    if not isinstance(given, Mapping):
+        return given
+    names = {id(agent): name for name, agent in zip(problem.names, problem.agents, strict=True)}
+    values = pairs(given)
+    if values is None:
+        raise ModelError(
+            f"{argument}= is {show(given)}, which cannot be read. Write a dict, such as "
+            f"{argument}={{'north': ...}}."
+        )
+    found: dict[str, T] = {}
+    for key, value in values:
+        name = names.get(id(key), key)
+        if not isinstance(name, str):
+            raise ModelError(
+                f"{argument}= takes one value for all agents, or a mapping by agents of the "
+                f"problem or their names, and has a key of type {type(key).__name__} that is none "
+                "of these."
+            )
+        if name in found:
+            raise ModelError(
+                f"{argument}= has two values for agent {show(name)}, by itself and by its name. "
+                "Keep one."
+            )
+        found[name] = value
+    return found
+
+
+def _declared(
+    agents: Mapping[str, bool],
+    mechanism: Asked | Mapping[str, Asked],
+    epsilon: float | Mapping[str, float | None] | None,
+) -> tuple[Declared | None, ...]:
+    """The same, from names of agents and whether they have private data."""
     private = [name for name, has in agents.items() if has]
     if isinstance(mechanism, Mapping):
         _check_names("mechanism", mechanism, private, private)
@@ -83,7 +124,7 @@ def declared(
         )
     budgets = epsilon if isinstance(epsilon, Mapping) else dict.fromkeys(kinds, epsilon)
     found = {
-        name: _declared(name, kind, budgets.get(name))
+        name: _one(name, kind, budgets.get(name))
         for name, kind in kinds.items()
         if kind is not None
     }
@@ -94,14 +135,14 @@ def declared(
     return tuple(found.get(name) for name in agents)
 
 
-def _declared(agent: str, mechanism: Mechanism, epsilon: float | None) -> Declared:
+def _one(agent: str, mechanism: Mechanism, epsilon: float | None) -> Declared:
     fixed = mechanism.per_step() is not None
     if epsilon is None and not fixed:
         raise PrivacyError(
-            f"The plan has no privacy budget for agent '{agent}'. Write plan(..., epsilon=1.0, "
-            "delta=1e-6) for a total "
-            "budget, give the mechanism a level per release (step_epsilon=...), or pass "
-            "mechanism=None for a run without noise and without guarantee."
+            f"The plan has no privacy budget for agent '{agent}'. Write problem.plan(..., "
+            "epsilon=1.0, delta=1e-6) for a total budget, give the mechanism a level per release "
+            "such as mechanism=dp.Laplace(step_epsilon=0.1), or pass mechanism=None for a run "
+            "without noise and without guarantee."
         )
     if epsilon is None:
         return Declared(mechanism, None)
@@ -144,26 +185,62 @@ def _mechanism(mechanism: Asked) -> Mechanism | None:
     )
 
 
-def budget(agent: str, asked: Declared | None, price: Price) -> float:
-    """The epsilon that an agent's ledger may hold after the plan.
+def calibrated(
+    agents: Agents,
+    needs: Requirements,
+    rounds: int,
+    steps: int,
+    delta: float | None,
+    once: bool,
+    last: LastIterate | None,
+) -> Agents:
+    """The agents with their noise: as little of it as every budget allows.
+
+    Parameters
+    ----------
+    agents : tuple of AgentTerms
+    needs : Requirements
+        Of the algorithm.
+    rounds : int
+    steps : int
+        Releases of an agent in these rounds.
+    delta : float or None
+    once : bool
+        Whether the data are released once, instead of a value in every step.
+    last : LastIterate or None
+        What the loss follows from if only the last iterate leaves.
 
     Raises
     ------
     PrivacyError
-        If noise of a level of its own costs more than the total that was asked for.
+        If the mechanism needs a delta, or too many releases differ in their noise.
     """
-    if asked is None or asked.epsilon is None or asked.mechanism.per_step() is None:
-        return price.epsilon
-    if asked.epsilon * (1 + _SLACK) < price.epsilon:
-        raise PrivacyError(
-            f"{asked.mechanism} noise of agent '{agent}' has a level of its own, at which the plan "
-            f"costs epsilon {price.epsilon:.6g}, more than epsilon={asked.epsilon:g}. Raise "
-            "epsilon=, add noise, or drop the mechanism's level, which is then fixed by epsilon=."
-        )
-    return max(asked.epsilon, price.epsilon)
+    uneven = len(needs.weights) > 1 and not once
+
+    @functools.cache
+    def noise(asked: Declared, share: int) -> Calibrated:
+        # One person is exposed to the releases of all agents that may hold data of theirs.
+        decay, ratios, exposed = asked.mechanism.decay, [1.0], steps * share
+        if uneven or (decay < 1 and not once):
+            check_long(rounds, len(needs.weights))
+            ratios = [decay**t * w for t in range(rounds) for w in needs.weights][needs.free :]
+            exposed = needs.releases // len(needs.weights) * share
+        found = _multiplied(asked, exposed, ratios, delta, last)
+        return replace(found, weights=needs.weights, free=needs.free) if uneven else found
+
+    return tuple(
+        agent if agent.asked is None else replace(agent, noise=noise(agent.asked, agent.share))
+        for agent in agents
+    )
 
 
-def calibrate(
+def step_epsilon(agents: Agents) -> float:
+    """The budget per release that step sizes follow: the smallest one; infinite without noise."""
+    noises = [agent.noise for agent in agents if agent.noise is not None]
+    return min((noise.step_epsilon for noise in noises), default=math.inf)
+
+
+def _multiplied(
     asked: Declared,
     steps: int,
     ratios: Sequence[float],
@@ -183,8 +260,8 @@ def calibrate(
     if isinstance(mechanism, Gaussian) and not delta:
         raise PrivacyError(
             f"Gaussian noise has no guarantee at delta={show(delta)}: its privacy loss is "
-            "unbounded. "
-            "Write plan(..., delta=1e-6), or use mechanism=dp.Laplace() for pure epsilon."
+            "unbounded. Write problem.plan(..., delta=1e-6), or use mechanism=dp.Laplace() for "
+            "pure epsilon."
         )
     fixed = mechanism.per_step()
     if fixed is not None:
@@ -193,3 +270,37 @@ def calibrate(
     if last is not None:
         return Calibrated(mechanism, last.multiplier(epsilon, delta or 0.0))
     return Calibrated(mechanism, mechanism.for_total(steps, epsilon, delta or 0.0, ratios))
+
+
+def budgeted(agents: Agents) -> Agents:
+    """How much every ledger may hold in the end."""
+    return tuple(
+        agent
+        if agent.price is None
+        else replace(
+            agent,
+            budget=_budget(agent.name, agent.asked, agent.price)
+            if agent.program.form.private
+            else agent.price.epsilon,
+        )
+        for agent in agents
+    )
+
+
+def _budget(agent: str, asked: Declared | None, price: Price) -> float:
+    """The epsilon that an agent's ledger may hold after the plan.
+
+    Raises
+    ------
+    PrivacyError
+        If noise of a level of its own costs more than the total that was asked for.
+    """
+    if asked is None or asked.epsilon is None or asked.mechanism.per_step() is None:
+        return price.epsilon
+    if asked.epsilon * (1 + _SLACK) < price.epsilon:
+        raise PrivacyError(
+            f"{asked.mechanism} noise of agent '{agent}' has a level of its own, at which the plan "
+            f"costs epsilon {price.epsilon:.6g}, more than epsilon={asked.epsilon:g}. Raise "
+            "epsilon=, add noise, or drop the mechanism's level, which is then fixed by epsilon=."
+        )
+    return max(asked.epsilon, price.epsilon)

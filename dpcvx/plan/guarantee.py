@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..algorithms.base import Requirements
-from ..algorithms.program import LocalProgram, Program
+from ..algorithms.program import LocalProgram
 from ..model.private import PrivateSpec, Rows
-from ..privacy.accounting import Price, ryu_kim_claim
+from ..privacy.accounting import ryu_kim_claim
 from ..privacy.last_iterate import Amplification, LastIterate
 from ..privacy.mechanism import Calibrated, Gaussian
-from ..sensitivity.certificate import Sensitivity
-from ..sensitivity.kept_vectors import Smoothness
 from ..sensitivity.release_once import Statistic
+from .agent_terms import AgentTerms
 
 # Two less than the banner's, which indents the text.
 _WIDTH = 94
@@ -318,17 +317,12 @@ def no_guarantee(reason: str) -> Guarantee:
 
 
 def make_guarantee(
-    program: Program,
-    sensitivities: Sequence[Sensitivity | None],
-    publications: Sequence[Statistic | None] | None,
-    calibrated: Sequence[Calibrated | None],
-    prices: Mapping[str, Price],
+    agents: Sequence[AgentTerms],
+    needs: Requirements,
     *,
     releases: int,
-    rho: float,
+    once: bool,
     groups: Sequence[tuple[str, ...]],
-    needs: Requirements,
-    smoothness: Sequence[Smoothness],
     last: LastIterate | None,
     amplification: Amplification | None,
 ) -> Guarantee:
@@ -336,89 +330,47 @@ def make_guarantee(
 
     Parameters
     ----------
-    program : Program
-    sensitivities : sequence of (Sensitivity or None)
-        Per agent.
-    publications : sequence of (Statistic or None), or None
-        Per agent, if the data are released once.
-    calibrated : sequence of (Calibrated or None)
-        Per agent.
-    prices : mapping of str to Price
-        By agent, of everything that one person is exposed to.
-    releases : int
-        Per agent.
-    rho : float
-        zCDP parameter of the same.
-    groups : sequence of tuple of str
+    agents : sequence of AgentTerms
+        With noise and prices.
     needs : Requirements
         Of the algorithm: what it releases.
-    smoothness : sequence of Smoothness
+    releases : int
         Per agent.
+    once : bool
+        Whether the data are released once.
+    groups : sequence of tuple of str
     last : LastIterate or None
         If only the last iterate leaves.
     amplification : Amplification or None
         What it costs then.
     """
-    worst = max(prices.values(), key=lambda price: price.epsilon)
-    claimed = needs.asserted
-    agents = []
+    worst = max((a.price for a in agents if a.price), key=lambda price: price.epsilon)
+    noises = list(dict.fromkeys(a.noise for a in agents if a.noise is not None))
     # What is known before the first round tells nothing and is not charged.
-    count = releases - max(one.free for one in calibrated if one is not None)
-    own = len({one for one in calibrated if one is not None}) > 1
-    for k, (local, sensitivity) in enumerate(zip(program.agents, sensitivities, strict=True)):
-        chosen = calibrated[k]
-        if sensitivity is None or chosen is None:
-            continue
-        bound = sensitivity.bound(chosen.mechanism.norm)
-        published = None if publications is None else publications[k]
-        M = smoothness[k]
-        scale, noise = _noise(chosen, local, bound.value, published, needs, last)
-        if needs.keeps and published is None and bound.value > 0:
-            noise += f" (smoothness {M.value:.6g}, {'asserted' if M.asserted else 'derived'})"
-        if own and bound.value > 0:
-            noise = f"{chosen.mechanism}, {noise}{_fading(chosen, publications)}"
-        agents.append(
-            AgentGuarantee(
-                agent=local.name,
-                adjacency={s.name: str(s.adjacency) for s in sensitivity.private},
-                changes=changes(sensitivity.private),
-                epsilon=(
-                    prices[local.name].epsilon
-                    if amplification is None
-                    else amplification.by_agent[local.name]
-                ),
-                norm=chosen.mechanism.norm,
-                sensitivity=bound.value,
-                tight=bound.tight,
-                certificate=(
-                    "asserted"
-                    if claimed is not None or M.asserted or (last is not None and last.asserted)
-                    else sensitivity.certificate
-                ),
-                scale=scale,
-                noise=noise,
-                releases=1 if last is not None else count if bound.value > 0 else 0,
-                independent=sensitivity.independent,
-            )
-        )
+    count = releases - max(noise.free for noise in noises)
+    stated = [
+        _of_agent(a, needs, count, once, len(noises) > 1, last, amplification)
+        for a in agents
+        if a.sensitivity is not None and a.noise is not None
+    ]
     released = "1 release per agent, before the first round"
-    if publications is None:
+    if not once:
         released = f"{count} release{'' if count == 1 else 's'} per agent"
-    first, *others = dict.fromkeys(one for one in calibrated if one is not None)
+    first, *others = noises
     if others:
-        kinds = dict.fromkeys(str(one.mechanism) for one in (first, *others))
+        kinds = dict.fromkeys(str(noise.mechanism) for noise in noises)
         mechanism = f"{' or '.join(kinds)} noise of each agent's own, {released}"
     else:
         scales = " and ".join(f"{first.multiplier * w:.6g}" for w in first.weights)
-        fading = _fading(first, publications)
+        fading = _fading(first, once)
         mechanism = (
             f"{first.mechanism} noise, scale {scales} times the l{first.mechanism.norm} "
             f"sensitivity{fading}, {released}"
         )
-    if all(agent.noise == _NO_NOISE for agent in agents):
+    if all(agent.noise == _NO_NOISE for agent in stated):
         mechanism = f"{_NO_NOISE}, nothing that leaves depends on private data"
-    claims = claimed is not None or any(
-        s is not None and s.asserted is not None for s in sensitivities
+    claims = needs.asserted is not None or any(
+        a.sensitivity is not None and a.sensitivity.asserted is not None for a in agents
     )
     assumptions = [*ASSUMPTIONS, UNGROUPED if not groups else GROUPED]
     if last is not None:
@@ -433,7 +385,7 @@ def make_guarantee(
             assumptions.insert(0, CONSTANTS)
     if claims:
         assumptions.insert(0, CLAIMED)
-    bent = any(M.asserted for M in smoothness)
+    bent = any(a.smoothness.asserted for a in agents)
     if bent:
         assumptions.insert(0, BENT)
     asserted = claims or bent or (last is not None and last.asserted)
@@ -442,20 +394,58 @@ def make_guarantee(
     claim = None
     if not others and isinstance(first.mechanism, Gaussian) and first.steady:
         claim = _claim(first.mechanism, releases)
+    named = {agent.agent for agent in stated}
+    accountants = [a.price.accountant for a in agents if a.price and a.name in named]
     return Guarantee(
         kind="asserted" if asserted else "worst-case",
         epsilon=worst.epsilon,
         delta=worst.delta,
-        rho=rho,
+        rho=max(a.loss.rho for a in agents),
         mechanism=mechanism,
-        accountant=" or ".join(dict.fromkeys(prices[a.agent].accountant for a in agents)),
+        accountant=" or ".join(dict.fromkeys(accountants)),
         observer=OBSERVER if last is None else LAST_OBSERVER,
         certificate="asserted" if asserted else "derived",
-        agents=tuple(agents),
+        agents=tuple(stated),
         groups=tuple(groups),
         assumptions=tuple(assumptions),
         claimed_by_paper=claim,
         amplification=amplification,
+    )
+
+
+def _of_agent(
+    agent: AgentTerms,
+    needs: Requirements,
+    count: int,
+    once: bool,
+    own: bool,
+    last: LastIterate | None,
+    amplification: Amplification | None,
+) -> AgentGuarantee:
+    """What one agent's data are protected by; `own`: other agents have other noise."""
+    chosen, known, price = agent.noise, agent.sensitivity, agent.price
+    assert chosen is not None and known is not None and price is not None
+    bound = known.bound(chosen.mechanism.norm)
+    M = agent.smoothness
+    scale, noise = _noise(chosen, agent.program, bound.value, agent.publication, needs, last)
+    if needs.keeps and agent.publication is None and bound.value > 0:
+        noise += f" (smoothness {M.value:.6g}, {'asserted' if M.asserted else 'derived'})"
+    if own and bound.value > 0:
+        noise = f"{chosen.mechanism}, {noise}{_fading(chosen, once)}"
+    claimed = needs.asserted is not None or M.asserted or (last is not None and last.asserted)
+    return AgentGuarantee(
+        agent=agent.name,
+        adjacency={s.name: str(s.adjacency) for s in known.private},
+        changes=changes(known.private),
+        epsilon=(price.epsilon if amplification is None else amplification.by_agent[agent.name]),
+        norm=chosen.mechanism.norm,
+        sensitivity=bound.value,
+        tight=bound.tight,
+        certificate="asserted" if claimed else known.certificate,
+        scale=scale,
+        noise=noise,
+        releases=1 if last is not None else count if bound.value > 0 else 0,
+        independent=known.independent,
     )
 
 
@@ -508,9 +498,9 @@ def _noise(
     return scale, f"scale {scale:.6g} per component of the gradient"
 
 
-def _fading(calibrated: Calibrated, published: object) -> str:
+def _fading(calibrated: Calibrated, once: bool) -> str:
     decay = calibrated.mechanism.decay
-    if decay == 1 or published is not None:
+    if decay == 1 or once:
         return ""
     return f" in the first round and {decay:.6g} times that of the round before in all others"
 

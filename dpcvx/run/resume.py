@@ -5,16 +5,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from ..errors import BudgetError, LedgerError, ModelError
+from ..plan.terms import Terms
 from ..privacy.accounts import Account, Accounts
 from ..privacy.entries import Entry
 from ..privacy.ledger_file import Journal, Recorded
 from .oracle import Release
-
-if TYPE_CHECKING:
-    from ..plan.terms import Terms
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +59,7 @@ def begin(plan: Terms, ledger: Accounts | Journal | None, seeded: bool) -> Start
         return start
     run = ledger.interrupted
     same = run is not None and run.fingerprint == plan.fingerprint
-    if run is not None and same and plan.noisy and not plan.hidden:
+    if run is not None and same and plan.noisy and not plan.prepaid:
         _accounts(plan, ledger.ledger)  # refuses a ledger of other changes or other groups
         return _again(plan, _accounts(plan, ledger.before), run, seeded)
     accounts = _accounts(plan, ledger.ledger)
@@ -70,12 +67,12 @@ def begin(plan: Terms, ledger: Accounts | Journal | None, seeded: bool) -> Start
         start = _fresh(plan, accounts)
         prepaid = plan.prepay(start.accounts)
     except BudgetError as error:
-        if same and plan.hidden:
+        if same and plan.prepaid:
             error.add_note(
                 "The ledger holds an interrupted run of this plan, which kept no iterates to go on "
                 "from: it counts in full."
             )
-        if ledger.has_finished(plan.fingerprint) and not plan.hidden:
+        if ledger.has_finished(plan.fingerprint) and not plan.prepaid:
             error.add_note(
                 "The ledger holds a finished run of this plan: "
                 f"plan.replay({ledger.path.name!r}) gives its result again, at no cost."
@@ -182,15 +179,14 @@ def _accounts(plan: Terms, ledger: Accounts | None) -> list[Account]:
 
 def _affordable_rounds(plan: Terms, accounts: Sequence[Account]) -> int:
     """Rounds that every budget covers; asks for the first refusal if it is none."""
-    if not plan.noisy or plan.hidden:  # the last iterate alone is not offered to groups
+    if not plan.noisy or plan.prepaid:  # charged as a whole, and not offered to groups
         return plan.rounds
     for account in accounts:
         account.require_group()
     least = plan.releases(1)
     rounds = plan.rounds
-    for account, noise, sensitivity in zip(
-        accounts, plan.calibrated, plan.sensitivities, strict=True
-    ):
+    for account, agent in zip(accounts, plan.agents, strict=True):
+        noise, sensitivity = agent.noise, agent.sensitivity
         if noise is None or sensitivity is None:
             continue
         begun = bool(account.entries) or account.committed is not None

@@ -31,7 +31,9 @@ from ..plan.terms import Terms
 from ..privacy.accounting import Composition, check_delta
 from ..privacy.mechanism import Calibrated, Gaussian, Laplace
 from ..privacy.noise import source_for
-from ..run.loop import DataSource, drive_silently, oracle_for
+from ..run.data import DataSource
+from ..run.live import oracle_for
+from ..run.loop import drive_silently
 from ..run.oracle import read
 from ..run.worker import AgentOracle
 from ..sensitivity.kept_vectors import LinearCombination
@@ -166,7 +168,7 @@ def audit(
                 f"The ledger states no finite epsilon at delta={delta:g}: a random order of users "
                 "is known at the plan's delta only. Leave delta= out."
             )
-        noise = target.calibrated[k]
+        noise = target.agents[k].noise
         assert noise is not None  # private
         kind = noise.mechanism
     else:
@@ -252,7 +254,7 @@ def _plan_scores(
         scores, claimed = _last_scores(plan, own, others, target, runs, delta, seed)
         # Along a direction in which nothing moves, all scores are 0.
         return scores, claimed, any(np.any(pair) for pair in scores.values())
-    noise = plan.calibrated[target]
+    noise = plan.agents[target].noise
     assert noise is not None
     norm = noise.mechanism.norm
     table: dict[str, list[list[float]]] = {}
@@ -264,10 +266,10 @@ def _plan_scores(
             oracles = []
             for k, account in enumerate(plan.accounts()):
                 source = source_for(seed, (world, run, k))
-                exits.append(ObservedExit(k, plan.calibrated[k], account, source))
+                exits.append(ObservedExit(k, plan.agents[k].noise, account, source))
                 oracle = oracle_for(plan, k, real[k], exits[k])
                 if k == target:
-                    shadow = ObservedExit(k, plan.calibrated[k], plan.accounts()[k], source, ())
+                    shadow = ObservedExit(k, plan.agents[k].noise, plan.accounts()[k], source, ())
                     blind.append(shadow)
                     oracle = functools.partial(
                         _Twins, oracle, oracle_for(plan, k, unreal[k], shadow)
@@ -308,8 +310,8 @@ def _last_scores(
         sources: Sequence[Sequence[Callable[[], object]]], key: tuple[int, int]
     ) -> list[Array]:
         exits = [
-            ObservedExit(k, plan.calibrated[k], account, source_for(seed, (*key, k)), prepaid=True)
-            for k, account in enumerate(accounts)
+            ObservedExit(k, agent.noise, account, source_for(seed, (*key, k)), prepaid=True)
+            for k, (agent, account) in enumerate(zip(plan.agents, accounts, strict=True))
         ]
         oracles = [oracle_for(plan, k, sources[k], exit) for k, exit in enumerate(exits)]
         result = drive_silently(plan, oracles, plan.rounds, seed, key)

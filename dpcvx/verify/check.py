@@ -23,7 +23,9 @@ from ..privacy.accounts import Account
 from ..privacy.entries import Entry
 from ..privacy.mechanism import Calibrated
 from ..privacy.noise import Grid, Source, source_for
-from ..run.loop import DataSource, drive_silently, matching, oracle_for, sources_of
+from ..run.data import DataSource, matching, sources_of
+from ..run.live import oracle_for
+from ..run.loop import drive_silently
 from ..run.oracle import Release, ReleaseGate, read
 from ..run.result import Result
 from .worst_neighbour import gradient_gap, worst_neighbour
@@ -235,7 +237,7 @@ def check(
         if not local.form.private:
             continue
         independent = _independent(plan, k, own[k], other[k], faults)
-        agents.append(_compare(local.name, one, two, faults, plan.hidden, independent))
+        agents.append(_compare(local.name, one, two, faults, plan.prepaid, independent))
     return Check(tuple(agents), tuple(faults))
 
 
@@ -247,7 +249,7 @@ def _independent(
     faults: list[str],
 ) -> bool:
     """Whether the plan says that the gradient does not depend on the data; held against it."""
-    local, sensitivity = plan.program.agents[k], plan.sensitivities[k]
+    local, sensitivity = plan.program.agents[k], plan.agents[k].sensitivity
     if sensitivity is None or sensitivity.l2 > 0:
         return False
     specs = local.form.private
@@ -287,7 +289,7 @@ def neighbouring_sources(
 
 def _worst(plan: Terms, k: int, data: list[Array]) -> list[Sealed]:
     """Sources of a neighbour's data on which the agent's certificate should be nearly tight."""
-    sensitivity, noise = plan.sensitivities[k], plan.calibrated[k]
+    sensitivity, noise = plan.agents[k].sensitivity, plan.agents[k].noise
     if sensitivity is None or noise is None:
         raise PrivacyError(
             "A plan without noise has no certificate to find neighbours by. Pass neighbours={...}."
@@ -307,9 +309,7 @@ def _observed(
     accounts = plan.accounts()
     plan.prepay(accounts)
     exits = [
-        ObservedExit(
-            k, plan.calibrated[k], account, source_for(seed, (k,)), frozen, plan.last is not None
-        )
+        ObservedExit(k, plan.agents[k].noise, account, source_for(seed, (k,)), frozen, plan.prepaid)
         for k, account in enumerate(accounts)
     ]
     oracles = [oracle_for(plan, k, sources[k], exit) for k, exit in enumerate(exits)]
@@ -341,15 +341,15 @@ def _compare(
     one: ObservedExit,
     two: ObservedExit,
     faults: list[str],
-    hidden: bool,
+    prepaid: bool,
     independent: bool,
 ) -> AgentCheck:
     largest, differs = 0.0, False
     if [s.place for s in one.seen] != [s.place for s in two.seen]:
         faults.append(f"agent '{name}' is asked at other places on the neighbour's data")
-    # Hidden runs are charged as a whole, whoever has a turn.
+    # A prepaid run is charged as a whole, whoever has a turn.
     charged = sum(s.entry is not None for s in one.seen)
-    if not hidden and len(one.account.entries) != charged:
+    if not prepaid and len(one.account.entries) != charged:
         faults.append(f"agent '{name}' has releases that are not in its ledger")
     for a, b in zip(one.seen, two.seen, strict=False):
         moved = a.inside - b.inside

@@ -20,7 +20,8 @@ from ..model.declaration import Declaration
 from ..model.private import Private, Sealed, specs_of
 from ..plan.terms import Terms
 from ..privacy.accounting import check_delta, check_epsilon
-from ..run.loop import matching, run_plan
+from ..run.data import matching
+from ..run.live import run_plan
 from ..run.report import screen, wanted
 from ..run.result import Status
 from . import not_private

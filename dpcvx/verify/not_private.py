@@ -15,7 +15,7 @@ from ..errors import DataError, ModelError
 from ..guard import discreet
 from ..model.declaration import Declaration
 from ..model.private import Private, Rows, raw_array, source_of, specs_of
-from ..run.loop import DataSource, sources_of
+from ..run.data import DataSource, sources_of
 from ..run.oracle import read
 from ..run.solution import Solution
 

@@ -270,7 +270,7 @@ def noise_magnitude(plan: dp.Plan, study: LogisticRegression, rounds: Ints) -> F
     ndarray, shape of `rounds`
         Zeros without noise.
     """
-    algorithm, noise = plan.algorithm, plan.calibrated[0]
+    algorithm, noise = plan.algorithm, plan.agents[0].noise
     if noise is None or not isinstance(algorithm, dp.LinearizedADMM):
         return np.zeros(rounds.size)
     penalty, step = as_penalty(algorithm.rho), as_step(algorithm.step)

@@ -51,7 +51,7 @@ def loads_from_releases(plan: dp.Plan, result: dp.Result) -> list[Floats]:
     assert result.transcript is not None
     estimates = []
     for k, local in enumerate(plan.program.agents):
-        sensitivity = plan.sensitivities[k]
+        sensitivity = plan.agents[k].sensitivity
         assert sensitivity is not None
         (J,) = sensitivity.jacobians
         (spec,) = local.form.private
@@ -83,7 +83,7 @@ def loads_from_once(plan: dp.Plan, result: dp.Result) -> list[Floats]:
     assert result.transcript is not None
     estimates = []
     for release in result.transcript.releases:
-        publication = plan.publications[release.agent]
+        publication = plan.agents[release.agent].publication
         assert publication is not None
         (spec,) = plan.program.agents[release.agent].form.private
         (found,) = publication.restore(release.value)

@@ -229,11 +229,11 @@ def _diameter(extent: Extent, columns: NDArray[np.int64]) -> float:
 
 def _noise(plan: dp.Plan, k: int) -> float:
     """Expected squared norm of an agent's noise in one local step."""
-    sensitivity, calibrated = plan.sensitivities[k], plan.calibrated[k]
-    if sensitivity is None or calibrated is None:
+    sensitivity, noise = plan.agents[k].sensitivity, plan.agents[k].noise
+    if sensitivity is None or noise is None:
         return 0.0
     local = plan.program.agents[k]
-    bound = sensitivity.bound(calibrated.mechanism.norm).value
+    bound = sensitivity.bound(noise.mechanism.norm).value
     if bound == 0:
         return 0.0
     if math.isinf(bound):
@@ -241,8 +241,8 @@ def _noise(plan: dp.Plan, k: int) -> float:
             f"The noise of agent '{local.name}' is scaled to the point of each step, and not "
             "bounded over its set, so no convergence bound is known in advance."
         )
-    grid = calibrated.grid(bound, local.n)
-    variance = (1 if isinstance(calibrated.mechanism, dp.Gaussian) else 2) * grid.scale**2
+    grid = noise.grid(bound, local.n)
+    variance = (1 if isinstance(noise.mechanism, dp.Gaussian) else 2) * grid.scale**2
     return local.n * (variance + grid.width**2)
 
 

@@ -183,7 +183,7 @@ def test_a_total_is_attained_and_huge_ones_are_shown():
         DPP2("ring", 0.2, 0.05), mechanism=dp.Laplace(decay=0.9), epsilon=2.0, rounds=40
     )
     # Both releases of a round, the first point is public.
-    m = plan.calibrated[0].multiplier
+    m = plan.agents[0].noise.multiplier
     total = sum((1 + 0.2) / (m * 0.9**t) for t in range(40)) - 0.2 / m
     assert plan.guarantee.epsilon == pytest.approx(total, rel=1e-9) == 2.0
     assert plan.run(seed=0).ledger.spent() == pytest.approx(total, rel=1e-9)
@@ -212,7 +212,7 @@ def test_a_claimed_smoothness_marks_the_guarantee():
     # What is derived holds, whatever is claimed.
     derived = noisy(study(3), DPP2("ring", smoothness=100.0))
     assert derived.guarantee.kind == "worst-case"
-    assert all(0 < M.value < 3 and not M.asserted for M in derived.smoothness)
+    assert all(0 < M.value < 3 and not M.asserted for M in (a.smoothness for a in derived.agents))
     # In the ledger as well, and only for agents that need the claim.
     found = plan.run(seed=0).ledger
     assert {e.certificate for account in found.values() for e in account.entries} == {"asserted"}
@@ -231,7 +231,7 @@ def test_a_claim_stands_for_nothing_that_is_derived():
         dp.GradientTracking("path", smoothness=0.01),
     ):
         plan = dp.Problem(agents).plan(method, mechanism=LAPLACE, rounds=4)
-        assert plan.smoothness[0].value == pytest.approx(100)
+        assert plan.agents[0].smoothness.value == pytest.approx(100)
         assert plan.guarantee.kind == "worst-case"
         assert dp.check(plan).passed
     # Nothing follows from the smoothness of agents without private data.
@@ -402,7 +402,7 @@ def test_every_agent_has_a_decay_and_a_scale_of_its_own():
             above.append(np.sqrt(3) * theory[entry.round - 1][entry.step - 1] / u)
         assert np.sum(losses) == pytest.approx(budgets[name], rel=1e-3)
         assert np.sum(losses) < np.sum(above)
-        assert np.sum(losses) <= plan.prices[name].epsilon == pytest.approx(budgets[name])
+        assert np.sum(losses) <= plan.agent(name).price.epsilon == pytest.approx(budgets[name])
         assert losses[-1] / losses[0] == pytest.approx(r**-8, rel=1e-3)
     assert plan.guarantee.epsilon == pytest.approx(50)
     found = dp.check(plan)

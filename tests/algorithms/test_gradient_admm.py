@@ -719,8 +719,8 @@ def test_users_release_in_turns(rounds, expected):
         ]
         assert {e.released for e in entries} <= {"gradient"}
         # The coupling x = y makes A square: the map leaves 1 / (1 + eta beta) of the gradient's.
-        left = plan.sensitivities[k].l2 / (1 + plan.algorithm.eta * plan.algorithm.beta)
-        charged = plan.calibrated[0].grid(left, 3).sensitivity
+        left = plan.agents[k].sensitivity.l2 / (1 + plan.algorithm.eta * plan.algorithm.beta)
+        charged = plan.agents[0].noise.grid(left, 3).sensitivity
         assert all(e.sensitivity == pytest.approx(charged, rel=1e-9) for e in entries)
     assert [
         (r.round, r.agent) for r in sorted(result.transcript.releases, key=lambda r: r.round)
@@ -742,16 +742,16 @@ def test_the_user_with_the_most_turns_spends_the_whole_budget(rounds, mechanism)
 
 def test_noise_is_calibrated_for_the_turns_of_one_user():
     plan = noisy(model(3), 7, epsilon=0.8)
-    assert plan.calibrated[0].multiplier == pytest.approx(gaussian_multiplier(3, 0.8, 1e-6))
+    assert plan.agents[0].noise.multiplier == pytest.approx(gaussian_multiplier(3, 0.8, 1e-6))
     more = noisy(model(7), 7, epsilon=0.8)
-    assert more.calibrated[0].multiplier == pytest.approx(gaussian_multiplier(1, 0.8, 1e-6))
+    assert more.agents[0].noise.multiplier == pytest.approx(gaussian_multiplier(1, 0.8, 1e-6))
 
 
 def test_users_who_may_be_the_same_people_share_a_budget():
     given = model(3)
     problem = replace(given.problem, groups=[["user0", "user1"]])
     plan = problem.plan(dp.GradientADMM(), epsilon=0.8, delta=1e-6, rounds=7)
-    assert plan.calibrated[0].multiplier == pytest.approx(gaussian_multiplier(6, 0.8, 1e-6))
+    assert plan.agents[0].noise.multiplier == pytest.approx(gaussian_multiplier(6, 0.8, 1e-6))
     assert plan.run(seed=0).ledger.spent() == pytest.approx(0.8, rel=1e-6)
 
 

@@ -41,9 +41,9 @@ def mixed(**arguments):
 def test_each_agent_has_the_noise_of_a_plan_with_its_budget_for_all(budgets):
     wanted = dict(zip(NAMES, budgets, strict=True))
     plan = planned("laplace", wanted, delta=0.0)
-    for name, noise, agent in zip(NAMES, plan.calibrated, plan.guarantee.agents, strict=True):
-        assert noise == planned("laplace", wanted[name], delta=0.0).calibrated[0]
-        assert plan.prices[name].epsilon == agent.epsilon <= wanted[name]
+    for name, agent in zip(NAMES, plan.guarantee.agents, strict=True):
+        assert plan.agent(name).noise == planned("laplace", wanted[name], delta=0.0).agents[0].noise
+        assert plan.agent(name).price.epsilon == agent.epsilon <= wanted[name]
         assert agent.epsilon == pytest.approx(wanted[name], rel=1e-4)
     assert plan.guarantee.epsilon == max(agent.epsilon for agent in plan.guarantee.agents)
 
@@ -54,9 +54,9 @@ def test_each_ledger_counts_its_own_budget():
     for name, account in result.ledger.items():
         assert account.budget.epsilon == pytest.approx(BUDGETS[name], rel=1e-6)
         # The sum of squares is rounded release by release here, and at once in the plan.
-        assert account.spent().epsilon == pytest.approx(plan.prices[name].epsilon, rel=1e-13)
+        assert account.spent().epsilon == pytest.approx(plan.agent(name).price.epsilon, rel=1e-13)
     assert plan.guarantee.epsilon == pytest.approx(2.0, rel=1e-6)
-    assert plan.composed(ROUNDS) == plan.losses
+    assert plan.composed(ROUNDS) == {agent.name: agent.loss for agent in plan.agents}
     same(result, plan.replay(result.transcript))
     # Noise that is written into the ledger is noise that was drawn.
     scales = {n: result.ledger[n].entries[0].multiplier for n in NAMES}
@@ -78,9 +78,9 @@ def test_mechanisms_may_differ(release):
     assert kinds == {"north": {"Laplace"}, "south": {"Gaussian"}, "east": {"Gaussian"}}
     for name in NAMES:
         spent = result.ledger[name].spent()
-        assert spent.epsilon == pytest.approx(plan.prices[name].epsilon, rel=1e-9)
-    assert plan.prices["north"].epsilon == pytest.approx(0.5, rel=1e-4)
-    assert plan.prices["south"].epsilon == pytest.approx(2.0, rel=1e-6)
+        assert spent.epsilon == pytest.approx(plan.agent(name).price.epsilon, rel=1e-9)
+    assert plan.agent("north").price.epsilon == pytest.approx(0.5, rel=1e-4)
+    assert plan.agent("south").price.epsilon == pytest.approx(2.0, rel=1e-6)
     assert [agent.norm for agent in plan.guarantee.agents] == [1, 2, 2]
     same(result, plan.replay(result.transcript))
 
@@ -104,7 +104,7 @@ def test_an_audit_claims_what_the_agent_was_promised():
     plan = planned(KINDS | {"east": dp.Laplace(multiplier=3.0)}, {"north": 0.5, "south": 2.0})
     for name in ("north", "south"):
         found = dp.audit(plan, agent=name, runs=20)
-        assert found.claimed == pytest.approx(plan.prices[name].epsilon, rel=1e-9)
+        assert found.claimed == pytest.approx(plan.agent(name).price.epsilon, rel=1e-9)
         assert found.lower <= found.claimed
 
 
@@ -143,7 +143,7 @@ def test_what_tells_nothing_has_no_noise_in_the_banner_either():
 def test_public_agents_have_no_noise_and_need_no_name(release):
     model = problem(private=NAMES[:2])
     plan = planned("laplace", {"north": 0.5, "south": 2.0}, model, release=release)
-    assert plan.calibrated[2] is None
+    assert plan.agents[2].noise is None
     result = plan.run(seed=1, record=True)
     assert result.ledger["east"].spent().epsilon == 0 and not result.ledger["east"].entries
     same(result, plan.replay(result.transcript))
@@ -156,7 +156,7 @@ def test_noise_for_all_is_that_of_public_agents_too():
     model = problem(private=NAMES[:2])
     named = planned(epsilon={"north": 1.0, "south": 1.0}, model=model)
     assert named.fingerprint == planned(epsilon=1.0, model=model).fingerprint
-    assert named.calibrated[2] == named.calibrated[0]
+    assert named.agents[2].noise == named.agents[0].noise
 
 
 @pytest.mark.parametrize("other", [np.float16, np.float32, np.int8, np.longdouble, Fraction])

@@ -49,7 +49,7 @@ def test_pure_laplace_needs_no_delta():
     plan = power_line().problem.plan(mechanism=dp.Laplace(), rounds=10, epsilon=2.0)
     assert plan.guarantee.delta == 0.0
     assert plan.guarantee.epsilon == pytest.approx(2.0)
-    assert plan.calibrated[0].multiplier == pytest.approx(5.0)
+    assert plan.agents[0].noise.multiplier == pytest.approx(5.0)
 
 
 @pytest.mark.parametrize(
@@ -150,9 +150,9 @@ def test_a_public_parameter_needs_a_value_and_is_frozen_by_the_plan(x, d):
         problem.plan(epsilon=1.0, delta=1e-6)
     weight.value = 2.0
     plan = problem.plan(epsilon=1.0, delta=1e-6)
-    assert plan.sensitivities[0].l2 == pytest.approx(0.4)
+    assert plan.agents[0].sensitivity.l2 == pytest.approx(0.4)
     weight.value = 3.0
-    assert plan.sensitivities[0].l2 == pytest.approx(0.4)
+    assert plan.agents[0].sensitivity.l2 == pytest.approx(0.4)
 
 
 def test_step_sizes_that_the_model_cannot_supply_are_refused(x, d):
@@ -168,7 +168,7 @@ def test_defaults_are_resolved_into_numbers(x, d):
     plan = problem_with(cp.sum_squares(x - d)).plan(epsilon=1.0, delta=1e-6)
     step = plan.algorithm.step
     assert step.L == pytest.approx(2.0)
-    assert step.epsilon == pytest.approx(1 / plan.calibrated[0].multiplier)
+    assert step.epsilon == pytest.approx(1 / plan.agents[0].noise.multiplier)
     nonsmooth = problem_with(cp.sum_squares(x - d) + cp.norm1(x)).plan(epsilon=1.0, delta=1e-6)
     assert nonsmooth.algorithm.step == dp.SqrtStep()
 

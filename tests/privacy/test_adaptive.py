@@ -223,12 +223,12 @@ def test_ledger_files_and_results_agree_on_what_two_runs_cost(tmp_path):
     _, second = plans(2.0, path, 0, "gaussian")
     account = dp.Ledger.load(path)["a"]
     assert second.status is dp.Status.BUDGET and len(account.entries) > 40
-    total = plan.losses["a"].joined(
+    total = plan.agent("a").loss.joined(
         Composition().with_gaussian(account.entries[-1].multiplier, len(account.entries) - 40)
     )
     cost = gaussian_epsilon(math.sqrt(total.mu2_bound), 1e-5)
     for book in (second.ledger["a"], account):
-        assert book.committed == pytest.approx(plan.losses["a"].mu2_bound, rel=1e-12)
+        assert book.committed == pytest.approx(plan.agent("a").loss.mu2_bound, rel=1e-12)
         assert book.spent().epsilon == pytest.approx(cost, rel=1e-9)
         assert book.spent().epsilon <= 2 * (1 + 1e-9)
     assert "planned one after the other" in str(second.ledger)

@@ -201,7 +201,7 @@ def test_the_multiplier_meets_epsilon_and_is_no_larger_than_needed(order):
     rounds = 3 if order == "stopping" else 6
     plan = planned(order=order, rounds=rounds, beta=30.0)
     constants = by_hand(small(), "equal", 30.0, None)
-    least = plan.calibrated[0].multiplier
+    least = plan.agents[0].noise.multiplier
     at, below = (
         loss_of(order, constants, least * share, 3, rounds).price(DELTA).epsilon
         for share in (1, 1 - 1e-5)
@@ -473,15 +473,15 @@ REFUSED = {
     ),
     "permutation for everyone": (
         lambda: planned(order="permutation", observer="everyone"),
-        r"the last iterate only.*Write plan\(..., observer='last iterate'\)",
+        r"the last iterate only.*Write problem.plan\(..., observer='last iterate'\)",
     ),
     "stopping for everyone": (
         lambda: planned(order="stopping", observer="everyone", eta="contraction"),
-        r"Write plan\(..., observer='last iterate'\)",
+        r"Write problem.plan\(..., observer='last iterate'\)",
     ),
     "sampling for everyone": (
         lambda: planned(order="sampling", observer="everyone"),
-        r"Write plan\(..., observer='last iterate'\)",
+        r"Write problem.plan\(..., observer='last iterate'\)",
     ),
 }
 
@@ -692,7 +692,7 @@ def test_a_seed_repeats_a_run_wherever_agents_live(order):
 @pytest.mark.parametrize("multiplier", [0.3, 40.0, 1e4])
 def test_the_last_x_lies_on_a_grid_that_does_not_depend_on_where(multiplier):
     plan = planned(multiplier=multiplier, rounds=5)
-    grid = plan.calibrated[0].hidden_grid(plan.last.level, 2)
+    grid = plan.agents[0].noise.hidden_grid(plan.last.level, 2)
     assert math.log2(grid.width).is_integer()
     assert grid.width <= 2.0**-24 * grid.scale
     for seed in range(3):
@@ -722,9 +722,9 @@ def test_noise_is_drawn_by_the_level_of_all_users(monkeypatch):
     plan.run()
     assert len(grids) == 4 and len(set(grids)) == 1
     assert grids[0].scale == pytest.approx(
-        plan.calibrated[0].multiplier * plan.last.level, rel=1e-6
+        plan.agents[0].noise.multiplier * plan.last.level, rel=1e-6
     )
-    assert len({s.l2 for s in plan.sensitivities if s is not None}) == 3
+    assert len({a.sensitivity.l2 for a in plan.agents if a.sensitivity is not None}) == 3
 
 
 # -- orders ----------------------------------------------------------------------------------------
@@ -857,8 +857,9 @@ def test_a_file_stays_readable_however_little_a_user_loses(path):
     plan = tight(3)
     names = tuple(f"user{k}" for k in range(120))
     last = replace(plan.last, users=names, rounds=120)
-    losses = last.stated(plan.calibrated[0].multiplier, DELTA).losses
-    plan = replace(plan, last=last, losses=losses)
+    losses = last.stated(plan.agents[0].noise.multiplier, DELTA).losses
+    agents = (replace(agent, loss=losses.get(agent.name, agent.loss)) for agent in plan.agents)
+    plan = replace(plan, last=last, agents=tuple(agents))
     # Ledgers hold multipliers up to 1e100.
     assert 1e-200 < losses["user0"].mu2 < 1e-180
     plan.run(ledger=path)

@@ -243,7 +243,7 @@ def test_data_that_cannot_matter_are_not_even_rounded_into_a_release():
     cost = cp.sum_squares(x) + cp.sum_squares(d)
     plan = dp.Problem([dp.Agent(cp.Minimize(cost))]).plan(rounds=1, epsilon=1.0, delta=1e-6)
     (only,) = plan.run(record=True).transcript.releases
-    assert plan.sensitivities[0].l2 == 0.0
+    assert plan.agents[0].sensitivity.l2 == 0.0
     assert only.value[0] == 0.0
 
 

@@ -50,7 +50,7 @@ class Agent:
             dp.LinearizedADMM(rho=1.0, step=1.0), mechanism=GAUSS, rounds=1, delta=1e-6
         )
         self.form = plan.program.agents[0].form
-        self.sensitivity = plan.sensitivities[0]
+        self.sensitivity = plan.agents[0].sensitivity
 
     def exit(self, mechanism=GAUSS, *, source=None, budget=AMPLE, record=False, past=()):
         return ReleaseGate(

@@ -634,7 +634,7 @@ def test_in_l1_few_entries_of_a_records_gradient_count_as_few(count):
     )
     scale = np.zeros(3)
     scale[:count] = 1.0
-    sensitivity = plan.sensitivities[0]
+    sensitivity = plan.agents[0].sensitivity
     few, l2 = (sensitivity.bound(p, scale).value for p in (1, 2))
     assert few <= np.sqrt(count) * l2 * (1 + 1e-8)
     assert few <= sensitivity.l1 * (1 + 1e-8)

@@ -40,7 +40,7 @@ noise = pytest.mark.parametrize("mechanism", [GAUSS, dp.Laplace()])
 @models
 @noise
 def test_right_sensitivities_pass(name, mechanism):
-    assert planned(MODELS[name](), mechanism=mechanism).sensitivities[0].l2 > 0
+    assert planned(MODELS[name](), mechanism=mechanism).agents[0].sensitivity.l2 > 0
 
 
 @noise
@@ -107,7 +107,7 @@ def test_clipped_records_with_public_columns_pass():
     w = cp.Variable(4)
     agent = dp.Agent(cp.Minimize(cp.sum(cp.logistic(features @ w))), [cp.abs(w) <= 1], clip=0.1)
     plan = dp.Problem([agent]).plan(epsilon=1.0, delta=1e-6, rounds=2)
-    assert plan.sensitivities[0].l2 == pytest.approx(0.2)
+    assert plan.agents[0].sensitivity.l2 == pytest.approx(0.2)
 
 
 def test_terms_without_a_gradient_away_from_the_start_pass():
@@ -121,4 +121,4 @@ def test_terms_without_a_gradient_away_from_the_start_pass():
 @pytest.mark.parametrize("offset", [1e9, 1e17])
 def test_large_public_numbers_are_no_contradiction(offset):
     objective = cp.sum_squares(x - usage() - offset) + 2 * offset * cp.sum(x)
-    assert planned(objective).sensitivities[0].l2 == pytest.approx(0.2)
+    assert planned(objective).agents[0].sensitivity.l2 == pytest.approx(0.2)

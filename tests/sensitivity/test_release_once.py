@@ -102,7 +102,7 @@ def plan_for(name, mechanism):
 def planned(name, mechanism):
     """Publication, specification of the data, the Jacobian as a dense matrix, the sensitivity."""
     plan = plan_for(name, mechanism)
-    (publication,), (sensitivity,) = plan.publications, plan.sensitivities
+    publication, sensitivity = plan.agents[0].publication, plan.agents[0].sensitivity
     J = np.hstack([part.toarray() for part in sensitivity.jacobians])
     return publication, plan.program.agents[0].form.private, J, sensitivity
 
@@ -194,7 +194,7 @@ def test_slopes_of_very_different_sizes_are_restored(n, size, smallest):
     M = U @ np.diag(np.geomspace(1.0, smallest, n)) @ V.T
     problem = squares(M, private("d", size, 0.1))
     plan = problem.plan(mechanism=GAUSS, rounds=1, delta=1e-6, release="once")
-    (publication,) = plan.publications
+    publication = plan.agents[0].publication
     assert publication.kind == "slope"
     exact = publication.statistic([r.normal(size=size)])
     for released in (exact, exact + r.normal(size=n)):
@@ -259,18 +259,18 @@ def test_surrogates_of_data_have_the_declared_sign_and_no_other_change(mechanism
 @pytest.mark.parametrize("name", ["l2", "linf", "matrix", "several, more components"])
 def test_the_stated_noise_of_data_is_that_of_their_surrogates(name, mechanism):
     plan = plan_for(name, mechanism)
-    (publication,), (agent,) = plan.publications, plan.guarantee.agents
+    publication, (agent,) = plan.agents[0].publication, plan.guarantee.agents
     assert publication.kind == "data"
     stated = re.findall(r"scale ([\d.e+-]+) per entry of '(\w+)'", agent.noise)
     specs = plan.program.agents[0].form.private
     assert [found for _, found in stated] == [spec.name for spec in specs]
     # Far from 0, so that no sign is in the way.
     data = [of_sign(np.full(spec.size, 1e4), spec) for spec in specs]
-    grid = plan.calibrated[0].grid(publication.sensitivity, publication.size)
+    grid = plan.agents[0].noise.grid(publication.sensitivity, publication.size)
     source = Seeded(2, (0,))
     drawn = [
         publication.restore(
-            plan.calibrated[0].release(publication.statistic(data), grid, source.at(t, 1))
+            plan.agents[0].noise.release(publication.statistic(data), grid, source.at(t, 1))
         )
         for t in range(2000)
     ]
@@ -287,7 +287,7 @@ def test_the_stated_noise_of_data_is_that_of_their_surrogates(name, mechanism):
 def test_the_stated_noise_of_a_slope_is_per_component(mechanism):
     name = "more data than components"
     plan = plan_for(name, mechanism)
-    (publication,), (agent,) = plan.publications, plan.guarantee.agents
+    publication, (agent,) = plan.agents[0].publication, plan.guarantee.agents
     assert publication.kind == "slope"
     (stated,) = re.findall(r"scale ([\d.e+-]+) per component of the slope", agent.noise)
     assert float(stated) == pytest.approx(2.0 * publication.sensitivity, rel=1e-4)
@@ -299,7 +299,7 @@ def test_a_gradient_that_is_public_needs_no_release():
     d = dp.Private(lambda: pytest.fail("read"), shape=2, name="d", adjacency=dp.Within(0.1))
     problem = dp.Problem([dp.Agent(cp.Minimize(cp.sum_squares(x - 1) + cp.sum(d)), name="a")])
     plan = problem.plan(rounds=200, epsilon=1.0, delta=1e-6, release="once")
-    assert plan.publications == (None,)
+    assert [agent.publication for agent in plan.agents] == [None]
     result = plan.run(seed=1, record=True)
     assert not result.ledger["a"].entries and not result.transcript.releases
     assert result.last[x] == pytest.approx(np.ones(2), abs=1e-3)
@@ -317,12 +317,12 @@ class Door:
 
     def __init__(self, mechanism=GAUSS, name="l2", **arguments):
         plan = plan_for(name, mechanism)
-        self.form, self.publication = plan.program.agents[0].form, plan.publications[0]
+        self.form, self.publication = plan.program.agents[0].form, plan.agents[0].publication
         settings = {"record": True, "budget": Budget(1e9, 1e-6, PLANNED)} | arguments
         self.source = settings.pop("source", Words())
         self.account = settings.pop("account", None) or Account("solo", {}, settings["budget"])
         del settings["budget"]
-        self.exit = ReleaseGate(0, plan.calibrated[0], self.account, self.source, **settings)
+        self.exit = ReleaseGate(0, plan.agents[0].noise, self.account, self.source, **settings)
 
     def open(self, *data):
         sources = [lambda d=d: d for d in data or (DATA,)]
@@ -444,9 +444,9 @@ def surrogates(plan, transcript):
     """The data that a published run went on with, in the shape of the private objects."""
     found = {}
     for k, agent in enumerate(plan.problem.agents):
-        if plan.publications[k] is not None:
+        if plan.agents[k].publication is not None:
             (value,) = [r.value for r in transcript.releases if r.agent == k]
-            parts = plan.publications[k].restore(value)
+            parts = plan.agents[k].publication.restore(value)
             for d, part in zip(agent.private, parts, strict=True):
                 found[d] = part.reshape(d.shape, order="F")
     return found
@@ -472,7 +472,7 @@ def test_one_release_per_private_agent_spends_the_budget_whatever_the_rounds(
         assert [a.releases for a in plan.guarantee.agents] == [1] * len(plan.guarantee.agents)
         assert 1.0 - 1e-5 <= plan.guarantee.epsilon <= 1.0
         assert result.ledger.spent() == pytest.approx(plan.guarantee.epsilon, rel=1e-9)
-        multipliers.add(plan.calibrated[0].multiplier)
+        multipliers.add(plan.agents[0].noise.multiplier)
     assert len(multipliers) == 1
 
 
@@ -567,7 +567,7 @@ def test_an_earlier_release_counts_against_the_budget():
     with pytest.raises(dp.BudgetError):
         plan.run(seed=1, ledger=first.ledger)
     wider = given.problem.plan(
-        dp.ADMM(), mechanism=dp.Gaussian(multiplier=plan.calibrated[0].multiplier),
+        dp.ADMM(), mechanism=dp.Gaussian(multiplier=plan.agents[0].noise.multiplier),
         rounds=50, delta=1e-6, release="once",
     )  # fmt: skip
     with pytest.raises(dp.BudgetError):
@@ -576,7 +576,7 @@ def test_an_earlier_release_counts_against_the_budget():
 
 def with_budget(plan, epsilon):
     """Of every agent, more than the plan needs."""
-    return replace(plan, budgets=dict.fromkeys(plan.budgets, epsilon))
+    return replace(plan, agents=tuple(replace(a, budget=epsilon) for a in plan.agents))
 
 
 def test_a_second_release_draws_other_noise_and_both_are_counted():
@@ -588,7 +588,7 @@ def test_a_second_release_draws_other_noise_and_both_are_counted():
     assert second.rounds == 50
     assert [len(account.entries) for account in first.ledger.accounts] == [1, 1]
     assert [len(account.entries) for account in second.ledger.accounts] == [2, 2]
-    spent = Composition().with_gaussian(plan.calibrated[0].multiplier, 2).price(1e-6).epsilon
+    spent = Composition().with_gaussian(plan.agents[0].noise.multiplier, 2).price(1e-6).epsilon
     assert second.ledger.spent() == pytest.approx(spent)
     pairs = zip(first.transcript.releases, second.transcript.releases, strict=True)
     assert not any(np.isin(a.value, b.value).any() for a, b in pairs)

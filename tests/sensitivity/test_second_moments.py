@@ -43,7 +43,7 @@ def planned(problem, mechanism=None, rounds=2):
 @cache
 def statistics(norm, change, p, m=RECORDS, k=COLUMNS):
     noise = dp.Gaussian(multiplier=2.0) if p == 2 else dp.Laplace(multiplier=2.0)
-    (found,) = planned(regression(rows(norm, change), m=m, k=k), noise).publications
+    found = planned(regression(rows(norm, change), m=m, k=k), noise).agents[0].publication
     assert isinstance(found, Moments)
     return found
 
@@ -55,7 +55,7 @@ def of_one_part(norm, p, k=2):
     X = dp.Private(shape=(RECORDS, k), name="X", adjacency=dp.Rows(2.0, norm=norm))
     agent = dp.Agent(cp.Minimize(cp.sum_squares(X @ w)), [cp.abs(w) <= 1])
     noise = dp.Gaussian(multiplier=2.0) if p == 2 else dp.Laplace(multiplier=2.0)
-    (found,) = planned(dp.Problem([agent]), noise).publications
+    found = planned(dp.Problem([agent]), noise).agents[0].publication
     return found
 
 
@@ -234,7 +234,7 @@ def test_exact_moments_give_the_exact_gradient_with_few_and_many_records(cost, m
     # The order of the moments is 4: X has three columns, y one.
     problem = regression(rows(), m=m, cost=COSTS[cost])
     plan = planned(problem)
-    (found,), form = plan.publications, plan.program.agents[0].form
+    found, form = plan.agents[0].publication, plan.program.agents[0].form
     data = flat(data_for(found, m))
     restored = found.restore(found.statistic(data))
     assert [part.size for part in restored] == [spec.size for spec in found.private]
@@ -252,7 +252,7 @@ def test_exact_moments_of_matrix_targets_give_the_exact_gradient():
     Y = dp.Private(shape=(5, 3), name="Y", adjacency=dp.Rows(2.0, norm=1))
     agent = dp.Agent(cp.Minimize(cp.sum_squares(X @ W - Y)), [cp.abs(W) <= 1])
     plan = planned(dp.Problem([agent]))
-    (found,), form = plan.publications, plan.program.agents[0].form
+    found, form = plan.agents[0].publication, plan.program.agents[0].form
     data = flat(data_for(found, 6))
     restored = found.restore(found.statistic(data))
     x = np.random.default_rng(7).normal(size=6)
@@ -478,5 +478,5 @@ def test_other_agents_may_release_what_is_theirs():
         dp.Agent(cp.Minimize(cp.sum_squares(w - d)), [cp.abs(w) <= 1], name="b"),
     ]
     plan = planned(dp.Problem(agents))
-    assert [p.kind for p in plan.publications] == ["second moments", "data"]
+    assert [agent.publication.kind for agent in plan.agents] == ["second moments", "data"]
     assert dp.check(plan).passed

@@ -302,8 +302,9 @@ def test_half_the_noise_or_sensitivity_of_a_method_is_caught_in_150_runs(monkeyp
 def test_the_sensitivity_of_data_released_once_halved_is_caught_in_150_runs(wrong):
     plan = planned(means(), 1.5, 1, release="once")
     if wrong:
-        (once,) = plan.publications
-        plan = replace(plan, publications=(replace(once, sensitivity=once.sensitivity / 2),))
+        (agent,) = plan.agents
+        half = replace(agent.publication, sensitivity=agent.publication.sensitivity / 2)
+        plan = replace(plan, agents=(replace(agent, publication=half),))
     assert dp.audit(plan, runs=150).passed != wrong
 
 

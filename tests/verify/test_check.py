@@ -305,7 +305,7 @@ def test_half_the_sensitivity_of_a_single_release_is_a_fault(monkeypatch):
 def test_half_the_sensitivity_of_records_is_a_fault(monkeypatch):
     monkeypatch.setattr(Sensitivity, "bound", halved)
     # Made-up data would tell before.
-    monkeypatch.setattr("dpcvx.plan.terms.rehearse", lambda *arguments: None)
+    monkeypatch.setattr("dpcvx.plan.checks.rehearse", lambda *arguments: None)
     x = cp.Variable(2)
     X = dp.Private(np.eye(2), adjacency=dp.Rows(1.0), name="X")
     made = plan(dp.Problem([dp.Agent(cp.Minimize(cp.sum(cp.pos(3 - X @ x))), [cp.norm(x) <= 1])]))
@@ -451,7 +451,7 @@ def test_a_gradient_that_moves_against_the_plan_is_a_fault(monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr("dpcvx.sensitivity.derivation.terms", lambda form: [])
         made = plan(dp.Problem(apart()[1:]))
-    assert made.sensitivities[0].l2 == 0
+    assert made.agents[0].sensitivity.l2 == 0
     found = dp.check(made)
     assert found.status == "failed" and "does not depend on its data, but it moves" in str(found)
 

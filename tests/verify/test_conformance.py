@@ -211,7 +211,7 @@ def test_the_ledger_agrees_with_the_plan(method, instance):
     for local in plan.program.agents:
         account = result.ledger[local.name]
         assert len(account.entries) == (steps if local.form.private else 0)
-        multipliers = {plan.calibrated[0].multiplier * w for w in needs.weights}
+        multipliers = {plan.agents[0].noise.multiplier * w for w in needs.weights}
         assert {e.multiplier for e in account.entries} <= multipliers
         places = [(e.round, e.step) for e in account.entries]
         assert places == sorted(set(places))

@@ -49,7 +49,7 @@ def test_the_agents_objective_is_the_one_that_is_measured(study):
 
 def test_a_replaced_record_moves_the_gradient_as_far_as_derived(study):
     plan = METHODS[0].plan(study, 4, 0, 3, Budget.of(1, 3))
-    (sensitivity, *_) = plan.sensitivities
+    sensitivity = plan.agents[0].sensitivity
     assert sensitivity.bound(2).value == pytest.approx(2 / 20)
     assert sensitivity.bound(1).value == pytest.approx(2 * np.sqrt(14) / 20, rel=1e-3)
     # Twice 1/b is no exaggeration: two people about whom the model is quite wrong.

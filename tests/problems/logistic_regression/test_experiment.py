@@ -34,8 +34,8 @@ def study():
 def test_budgets_per_update_are_the_papers_noise_and_totals_are_exact(study, noise):
     plan = Method(noise, rounds=20, local_updates=5, step_epsilon=0.5).plan(study)
     multiplier = math.sqrt(2 * math.log(1.25 / DELTA)) / 0.5
-    assert plan.calibrated[0] is not None
-    assert plan.calibrated[0].multiplier == pytest.approx(multiplier)
+    assert plan.agents[0].noise is not None
+    assert plan.agents[0].noise.multiplier == pytest.approx(multiplier)
     # 100 Gaussian releases are one with a tenth of the multiplier.
     same = study.problem.plan(
         dp.LinearizedADMM(rho=1.0),

@@ -54,7 +54,7 @@ def test_with_noise_the_error_is_what_the_budget_says(study, epsilon):
     true = [1.5 * study.case.load[buses] for buses in study.zones.buses]
     residual = np.concatenate([(e - d).ravel() for e, d in zip(estimates, true, strict=True)])
     # 28 normal variables: their root mean square is within 40 % but with probability 3e-3.
-    level = RADIUS * plan.calibrated[0].multiplier
+    level = RADIUS * plan.agents[0].noise.multiplier
     assert np.sqrt(np.mean(residual**2)) == pytest.approx(level, rel=0.4)
 
 
@@ -64,6 +64,6 @@ def test_noise_in_every_gradient_hides_as_much_as_noise_once(study):
     true = [1.5 * study.case.load[buses] for buses in study.zones.buses]
     residual = np.concatenate([(e - d).ravel() for e, d in zip(estimates, true, strict=True)])
     once = study.problem.plan(dp.ADMM(), rounds=1, epsilon=1.0, delta=1e-6, release="once")
-    level = RADIUS * once.calibrated[0].multiplier
+    level = RADIUS * once.agents[0].noise.multiplier
     # The gradient carries a load's noise in several components: never better than half.
     assert 0.5 * level < np.sqrt(np.mean(residual**2)) < 3 * level

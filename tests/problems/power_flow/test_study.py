@@ -110,7 +110,7 @@ def test_a_hundred_steps_of_the_papers_noise_cost_11_918(case):
 
 def test_the_sensitivity_is_that_of_the_busiest_bus():
     plan = power_flow(14, radius=0.01).problem.plan(epsilon=1.0, delta=1e-6)
-    l2 = [sensitivity.l2 for sensitivity in plan.sensitivities]
+    l2 = [agent.sensitivity.l2 for agent in plan.agents]
     # 2 * radius * ||a_i||_2, with a_i in {-1, 0, 1} but for the shunt at bus 9 in zone 3.
     assert l2[:2] == pytest.approx([0.02 * np.sqrt(5), 0.02 * np.sqrt(5)])
     assert l2[2] == pytest.approx(0.02 * np.sqrt(4 + 0.19**2))

@@ -1,0 +1,86 @@
+"""What a plan fixes for one agent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ..algorithms.program import LocalProgram
+from ..privacy.accounting import Composition, Price
+from ..privacy.mechanism import Calibrated, Mechanism
+from ..sensitivity.certificate import Sensitivity
+from ..sensitivity.kept_vectors import UNKNOWN, Smoothness
+from ..sensitivity.release_once import Statistic
+
+
+@dataclass(frozen=True)
+class Declared:
+    """What was asked for one agent.
+
+    Attributes
+    ----------
+    mechanism : Gaussian or Laplace
+    epsilon : float or None
+        In total. If the mechanism has a level of its own, what the ledger may hold in the end; None
+        for no more than the plan's price.
+    """
+
+    mechanism: Mechanism
+    epsilon: float | None
+
+
+@dataclass(frozen=True, eq=False)
+class AgentTerms:
+    """What a plan fixes for one agent.
+
+    Attributes
+    ----------
+    name : str
+    program : LocalProgram
+        The agent's part of the problem as plain arrays.
+    share : int
+        Among how many agents with private data one person's data may be spread: 1 without a group.
+    asked : Declared or None
+        The mechanism and the budget that the user asked for; None without noise.
+    sensitivity : Sensitivity or None
+        Of the gradient; None where nothing had to be derived.
+    smoothness : Smoothness
+        Of the objective, for methods whose agents keep vectors or minimise; zero where nothing
+        follows from it.
+    noise : Calibrated or None
+        The mechanism with its multiplier; None without noise.
+    publication : Statistic or None
+        What the agent releases, with ``release="once"``.
+    loss : Composition
+        What the planned releases add to the agent's ledger.
+    price : Price or None
+        What they cost together; None without noise.
+    budget : float or None
+        Epsilon that the agent's ledger may hold in the end: the price, or ``epsilon=`` next to a
+        mechanism with a noise level of its own; None without noise.
+    """
+
+    name: str
+    program: LocalProgram = field(repr=False)
+    share: int
+    asked: Declared | None = field(repr=False)
+    sensitivity: Sensitivity | None = field(default=None, repr=False)
+    smoothness: Smoothness = field(default=UNKNOWN, repr=False)
+    noise: Calibrated | None = None
+    publication: Statistic | None = field(default=None, repr=False)
+    loss: Composition = field(default=Composition(), repr=False)
+    price: Price | None = None
+    budget: float | None = None
+
+    @property
+    def bound(self) -> float:
+        """Sensitivity of the gradient in l2; 0 where nothing had to be derived."""
+        return 0.0 if self.sensitivity is None else self.sensitivity.bound(2).value
+
+    @property
+    def clips_keep_convexity(self) -> bool:
+        """Whether clipped gradients are still those of a convex function."""
+        known = self.sensitivity
+        return known is None or known.clips_keep_convexity(self.program.form)
+
+
+Agents = tuple[AgentTerms, ...]

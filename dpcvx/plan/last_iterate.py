@@ -1,0 +1,136 @@
+"""Plans whose observer learns the last iterate and nothing else: refusals, costs, charges.
+
+`dpcvx.privacy.last_iterate` has what is proved. The rest of the plan asks here where such a plan
+differs from one whose observer sees every release.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+from .._arguments import one_of, show
+from ..algorithms.base import Algorithm
+from ..algorithms.hidden_iterates import HiddenIterates
+from ..algorithms.program import Program
+from ..errors import ModelError, PrivacyError
+from ..model.declaration import Declaration
+from ..privacy.accounting import Composition
+from ..privacy.entries import Entry
+from ..privacy.last_iterate import Amplification, LastIterate
+from ..privacy.mechanism import Laplace
+from .agent_terms import AgentTerms, Declared
+
+Observer = Literal["everyone", "last iterate"]
+
+
+def check_observer(
+    observer: object,
+    problem: Declaration,
+    algorithm: Algorithm[Any, Any],
+    asked: Collection[Declared | None],
+    release: str,
+) -> None:
+    """Refuse an observer for whom nothing is proved."""
+    if not one_of(observer, "everyone", "last iterate"):
+        raise ModelError(
+            f"observer={show(observer)} is unknown. Write 'everyone' for an observer who sees "
+            "every released value, or 'last iterate' for one who sees the result and nothing else "
+            "of the run."
+        )
+    if observer == "everyone":
+        if isinstance(algorithm, HiddenIterates) and algorithm.needs_last_iterate:
+            raise PrivacyError(
+                f"{algorithm} has a guarantee for who sees the last iterate only: whoever sees "
+                "all of them knows whose turn it was. Write problem.plan(..., observer='last "
+                "iterate')."
+            )
+        return
+    if any(one is not None and isinstance(one.mechanism, Laplace) for one in asked):
+        raise PrivacyError(
+            "Amplification by iteration is proved for Gaussian noise. Drop mechanism=, or write "
+            "observer='everyone'."
+        )
+    if release == "once":
+        raise PrivacyError(
+            "With release='once' everything after the release is public, so there is nothing to "
+            "hide from an observer. Drop observer=."
+        )
+    if problem.group_names:
+        raise PrivacyError(
+            "groups= spread one person's data over several users, and amplification by iteration "
+            "is proved for a change of one user's data. Drop groups=, or write "
+            "observer='everyone'."
+        )
+    if algorithm.output == "average":
+        raise PrivacyError(
+            "output='average' reports a mean over iterates of which only the last may be seen. "
+            "Drop output=, or write observer='everyone'."
+        )
+    if len({one for one in asked if one is not None}) > 1:
+        raise PrivacyError(
+            "Amplification by iteration is proved for one noise in all turns. Give one mechanism= "
+            "and one epsilon= for all agents, or write observer='everyone'."
+        )
+
+
+def constants(
+    algorithm: Algorithm[Any, Any], program: Program, agents: Sequence[AgentTerms], rounds: int
+) -> LastIterate:
+    """What the loss of the users depends on besides the noise.
+
+    Raises
+    ------
+    PrivacyError
+        If no theorem covers the method and the problem.
+    """
+    if not isinstance(algorithm, HiddenIterates):
+        raise PrivacyError(
+            "observer='last iterate' promises less loss where steps do not expand, which is "
+            f"proved here for dp.GradientADMM and not for dp.{type(algorithm).__name__}. Write "
+            "observer='everyone'."
+        )
+    clipped = any(not agent.clips_keep_convexity for agent in agents)
+    return algorithm.amplification(program, [agent.bound for agent in agents], clipped, rounds)
+
+
+def priced(
+    agents: Sequence[AgentTerms], last: LastIterate, delta: float
+) -> tuple[tuple[AgentTerms, ...], Amplification]:
+    """The agents with what a run costs them, and how that came about."""
+    multiplier = next(agent.noise.multiplier for agent in agents if agent.noise is not None)
+    stated = last.stated(multiplier, delta)
+    losses = stated.losses
+    return (
+        tuple(
+            replace(a, loss=losses.get(a.name, Composition()), price=stated.price) for a in agents
+        ),
+        stated.amplification,
+    )
+
+
+def entries(
+    agents: Sequence[AgentTerms], last: LastIterate, rounds: int, asserted: bool
+) -> dict[str, Entry]:
+    """The one ledger entry of a run, by agent that loses something."""
+    size = max(agent.program.n for agent in agents if agent.program.form.private)
+    found = {}
+    for agent in agents:
+        loss = agent.loss
+        if agent.noise is None or loss == Composition():
+            continue
+        grid = agent.noise.hidden_grid(last.level, size)
+        found[agent.name] = Entry(
+            round=0,
+            step=1,
+            mechanism=str(agent.noise.mechanism),
+            multiplier=1 / math.sqrt(loss.mu2) if loss.mu2 > 0 else 0.0,
+            sensitivity=grid.sensitivity,
+            grid=grid.width,
+            certificate="asserted" if asserted else "derived",
+            released=f"last iterate of {rounds} rounds",
+            stated=loss.stated[0] if loss.stated else None,
+        )
+    return found

@@ -1,0 +1,53 @@
+"""Whose data are whose: values for private objects, by the object or its name; none are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from numpy.typing import ArrayLike
+
+from .._arguments import show
+from ..errors import ModelError
+from ..model.declaration import Declaration
+from ..model.private import Private, Sealed, seal_all, source_of, specs_of
+
+DataSource = ArrayLike | Callable[[], ArrayLike]
+
+
+def sources_of(
+    problem: Declaration, data: Mapping[Private | str, DataSource | Sealed] | None
+) -> list[list[Sealed]]:
+    """Per agent and private object, a function that fetches its values; nothing is read yet."""
+    data = seal_all(data)
+    given = {private.id: value for private, value in matching(problem, data)}
+    return [[source_of(p, given.get(p.id)) for p in agent.private] for agent in problem.agents]
+
+
+def matching(
+    problem: Declaration, data: Mapping[Private | str, Sealed], argument: str = "data"
+) -> list[tuple[Private, Sealed]]:
+    """The private objects that a mapping by object or name is about; see `seal_all`.
+
+    Raises
+    ------
+    ModelError
+        If a key names none or several.
+    """
+    known = {
+        private: spec.name
+        for name, agent in zip(problem.names, problem.agents, strict=True)
+        for private, spec in zip(agent.private, specs_of(agent.private, name), strict=True)
+    }
+    found: list[tuple[Private, Sealed]] = []
+    for key, value in data.items():
+        named = isinstance(key, str)
+        matches = [p for p in known if (known[p] == key if named else p is key)]
+        if len(matches) != 1:
+            label = show(key if isinstance(key, str) else key.spec.name)
+            raise ModelError(
+                f"{argument}= has a value for {label}, which names {len(matches)} private "
+                f"objects of the problem. They are: {', '.join(known.values()) or 'none'};"
+                " use the dp.Private object itself as key where it has no name."
+            )
+        found.append((matches[0], value))
+    return found

@@ -1,0 +1,159 @@
+"""A run on private data: where it starts, what it is charged to, and the way to the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from .._arguments import check_flag, is_int, positive_finite, show
+from ..errors import ModelError, PrivacyError
+from ..model.private import Private, Sealed
+from ..plan.terms import Terms
+from ..privacy.ledger import Ledger
+from ..privacy.ledger_file import Journal
+from ..privacy.noise import Coins, source_for
+from .data import sources_of
+from .executors.automatic import Automatic
+from .executors.base import Executor
+from .loop import drive, whole_start
+from .oracle import PrivateOracle, ReleaseGate, publish
+from .report import Reporter, wanted
+from .result import Result, Status
+from .resume import begin
+from .solution import assign
+from .watch import Watch
+from .worker import AgentOracle
+
+# What an executor does.
+_DUTIES = ("writer", "start", "map", "close")
+
+
+def run_plan(
+    plan: Terms,
+    *,
+    data: Mapping[Private | str, Sealed],
+    seed: int | None,
+    tolerance: float | None,
+    record: bool,
+    iterates: bool,
+    ledger: Ledger | str | Path | None,
+    executor: Executor | None,
+    verbose: bool | None,
+) -> Result:
+    """See `Plan.run`."""
+    _check_arguments(seed=seed, record=record, iterates=iterates, verbose=verbose)
+    _check_tolerance(plan, tolerance)
+    _check_hidden(plan, tolerance=tolerance, record=record, iterates=iterates)
+    executor = _given_executor(executor)
+    sources = sources_of(plan.problem, data)
+    # Before anything is charged: what fails in the model fails here.
+    initial = whole_start(plan.problem)
+    with Journal(ledger) if isinstance(ledger, (str, Path)) else nullcontext() as journal:
+        start = begin(plan, _given_ledger(ledger) if journal is None else journal, seed is not None)
+        guarantee = plan.guarantee_for(seeded=seed is not None)
+        shown = Reporter(plan, wanted(verbose), guarantee, start.notes)
+        stream = int(plan.fingerprint[:16], 16)
+        written = None if journal is None else executor.writer(journal)
+        oracles = []
+        for k, account in enumerate(start.accounts):
+            exit = ReleaseGate(
+                k,
+                plan.agents[k].noise,
+                account,
+                source_for(seed, (stream, k, start.earlier[k])),
+                record=record,
+                past=start.past,
+                paid=start.paid[k],
+                journal=written,
+                prepaid=plan.prepaid,
+            )
+            oracles.append(oracle_for(plan, k, sources[k], exit))
+        result = drive(
+            plan,
+            initial,
+            oracles,
+            start.rounds,
+            executor,
+            Watch(plan, shown, tolerance=tolerance, iterates=iterates),
+            guarantee,
+            Coins(source_for(seed, (stream, len(oracles), 0)).at(0, 0)),
+            record=record,
+        )
+        unended = "" if journal is None else journal.end(result.status.name.lower(), result.rounds)
+        result = replace(result, notes=(*start.notes, unended) if unended else start.notes)
+    assign(None if result.status is Status.DIVERGED else result.solution, plan.problem.variables())
+    shown.finish(result)
+    return result
+
+
+def oracle_for(
+    plan: Terms, k: int, sources: Sequence[Callable[[], Any]], exit: ReleaseGate
+) -> Callable[[], AgentOracle]:
+    """Makes the oracle of agent k, where it lives."""
+    agent = plan.agents[k]
+    form = agent.program.form
+    if plan.published:
+        return partial(publish, form, sources, agent.publication, exit)
+    level = None if plan.last is None else plan.last.level
+    return partial(PrivateOracle, form, sources, agent.sensitivity, exit, level, agent.smoothness)
+
+
+def _check_arguments(*, seed: object, record: object, iterates: object, verbose: object) -> None:
+    if seed is not None and not is_int(seed, 0):
+        raise ModelError(f"seed={show(seed)} must be a non-negative int, or None for fresh noise.")
+    check_flag("record", record)
+    check_flag("iterates", iterates)
+    check_flag("verbose", verbose, optional=True)
+
+
+def _given_executor(executor: Executor | None) -> Executor:
+    if executor is None:
+        return Automatic()
+    if not all(callable(getattr(type(executor), name, None)) for name in _DUTIES):
+        raise ModelError(
+            f"executor={show(executor)} runs no agents: write executor=dp.Serial(), dp.Threads() "
+            "or dp.Processes(), or leave it out."
+        )
+    return executor
+
+
+def _given_ledger(ledger: Ledger | str | Path | None) -> Ledger | None:
+    if ledger is None or isinstance(ledger, Ledger):
+        return ledger
+    raise ModelError(
+        f"ledger= is a {type(ledger).__name__}; pass the ledger of an earlier result, or the path "
+        "of a ledger file."
+    )
+
+
+def _check_hidden(plan: Terms, *, tolerance: float | None, record: bool, iterates: bool) -> None:
+    """Refuse what would show more than the last iterate."""
+    asked = {"tolerance=": tolerance is not None, "record=True": record, "iterates=True": iterates}
+    for argument, given in asked.items():
+        if plan.hidden and given:
+            raise PrivacyError(
+                f"run({argument}) would show more than the last iterate, which is all that this "
+                "plan's guarantee covers. Leave it out, or plan with observer='everyone'."
+            )
+
+
+def _check_tolerance(plan: Terms, tolerance: float | None) -> None:
+    if tolerance is None:
+        return
+    if not positive_finite(tolerance):
+        raise ModelError(f"tolerance={show(tolerance)} must be a positive finite number.")
+    if plan.program.size == 0 and plan.program.coupling is None:
+        raise ModelError(
+            "tolerance= measures how far agents agree, and this problem's only agent shares "
+            "nothing. Leave it out and choose the number of rounds."
+        )
+    if not plan.algorithm.tells_agreement:
+        raise ModelError(
+            "tolerance= measures how far agents agree, and with sums by secret sharing nobody "
+            "knows that: all that is heard is the mean. Leave it out and choose the number of "
+            "rounds, or leave out sharing=."
+        )

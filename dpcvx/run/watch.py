@@ -1,0 +1,104 @@
+"""What is seen of a run while it goes on, and when it ends early."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..algorithms.base import Answer, Residuals
+from ..algorithms.hidden_iterates import HiddenIterates
+from ..plan.terms import Terms
+from .divergence import Growth, of_residuals
+from .executors.base import Executor
+from .history import History, Round
+from .report import Reporter
+from .result import Status
+from .worker import Reply
+
+
+class Watch:
+    """Keeps what may be seen of every round, shows it, and ends runs that converge or diverge.
+
+    Where nothing but the last iterate may be seen, it keeps and shows nothing, and ends no run.
+
+    Parameters
+    ----------
+    plan : Terms
+    reporter : Reporter
+    tolerance : float, optional
+        The run has converged once both residuals are below it.
+    iterates : bool
+        Keep every round's iterates, and all residuals.
+    """
+
+    def __init__(
+        self,
+        plan: Terms,
+        reporter: Reporter,
+        *,
+        tolerance: float | None = None,
+        iterates: bool = False,
+    ) -> None:
+        self.history = History(None) if iterates else History()
+        self.path: list[list[Answer]] = []
+        self._plan, self._reporter = plan, reporter
+        self._tolerance, self._iterates = tolerance, iterates
+        self._last: Round | None = None
+        self._growth = Growth()
+        self._diverged = self._converged = False
+
+    def start(self) -> None:
+        """Before the first round."""
+        self._reporter.start()
+
+    def stop(self) -> None:
+        """After the last one, however it ended."""
+        self._reporter.stop()
+
+    def ends(self, t: int, replies: Sequence[Reply], server: Any, executor: Executor) -> bool:
+        """Take a round's replies and the server's state after it; whether the run ends here."""
+        self._diverged |= any(reply.diverged for reply in replies)
+        if self._plan.hidden:
+            self._reporter.passed(t)
+            return False
+        algorithm = self._plan.algorithm
+        residuals = algorithm.residuals(server)
+        self._last = self.history.append(residuals, [reply.outcome for reply in replies])
+        self._reporter.round(self._last)
+        if self._iterates:
+            self.path.append(algorithm.conclude(server) or executor.map("answer"))
+        self._growth = of_residuals(self._growth, t, residuals)
+        self._diverged |= self._growth.diverged
+        if not self._diverged and self._tolerance is not None:
+            self._converged = _below(residuals, self._tolerance)
+        return self._diverged or self._converged
+
+    def conclude(self, server: Any) -> list[Answer] | None:
+        """The agents' results as the server knows them, from what may be seen."""
+        algorithm = self._plan.algorithm
+        if self._plan.hidden and isinstance(algorithm, HiddenIterates):
+            return algorithm.conclude_hidden(server)
+        return algorithm.conclude(server)
+
+    def status(self, whole: bool, finite: bool) -> Status:
+        """How the run ended.
+
+        Parameters
+        ----------
+        whole : bool
+            Whether the ledger had room for all planned rounds.
+        finite : bool
+            Whether the results are.
+        """
+        if self._diverged or not finite:
+            return Status.DIVERGED
+        if self._last is not None and self._last.failed > 0:
+            return Status.STALLED
+        if self._converged:
+            return Status.CONVERGED
+        return Status.COMPLETED if whole else Status.BUDGET
+
+
+def _below(residuals: Residuals, tolerance: float) -> bool:
+    # Not max(): the dual residual of round 1 is nan, which compares as False.
+    return residuals.primal < tolerance and residuals.dual < tolerance
