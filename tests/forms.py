@@ -3,8 +3,8 @@
 import numpy as np
 
 import dpcvx as dp
+from dpcvx.model.collapse import normal_form
 from dpcvx.model.layout import layout_of
-from dpcvx.model.normal_form import normal_form
 
 
 def form_of(expression, owner="north"):

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from .._arguments import show
 from ..errors import ModelError
-from ..model.curvature import SLACK, convex, round_down, smoothness, strong_convexity
+from ..model.curvature import convex, smoothness, strong_convexity
+from ..model.eigenvalues import SLACK, round_down
 from ..solvers.conic import Outcome
 from ..solvers.projector import Projector
 from ..solvers.steps import Descent, Minimisation

@@ -32,7 +32,8 @@ from ..errors import ModelError, PrivacyError
 from ..guard import frameless
 from ..model.canonical import ConeData
 from ..model.coupling import Eliminated, eliminate
-from ..model.curvature import SLACK, convex, round_down, smoothness, strong_convexity
+from ..model.curvature import convex, smoothness, strong_convexity
+from ..model.eigenvalues import SLACK, round_down
 from ..privacy.amplification import TwoBlock, step_interval
 from ..privacy.last_iterate import ORDERS, LastIterate, Order
 from ..solvers.conic import ConicProgram, Outcome

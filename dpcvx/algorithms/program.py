@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 from ..errors import ModelError
 from ..guard import understood
 from ..model.canonical import ConeData, cone_data, public_copy
+from ..model.collapse import normal_form
 from ..model.coupling import Coupling, coupling_of
 from ..model.declaration import Agent, Declaration
 from ..model.layout import Layout, gather
-from ..model.normal_form import LARGEST, NormalForm, normal_form
+from ..model.normal_form import LARGEST, NormalForm
 from ..sensitivity.certificate import Asserted, Sensitivity
 from ..sensitivity.derivation import derive
 from ..solvers.blocks import empty_set

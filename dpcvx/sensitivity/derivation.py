@@ -21,10 +21,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..errors import PrivacyError
-from ..model.curvature import Term, bilinear, cross, terms
 from ..model.matrices import without_zeros
 from ..model.normal_form import NormalForm
 from ..model.private import Asserted, PrivateSpec, Rows
+from ..model.quadratic import Term, bilinear, cross, terms
 from ..solvers.projector import Extent
 from .certificate import Sensitivity
 from .private_weights import LARGEST, weighs, weights

@@ -14,9 +14,9 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from ..model.atoms import MATMUL, MULTIPLY
-from ..model.curvature import Term
 from ..model.matrices import zeros
 from ..model.normal_form import Atom, Combination, NormalForm
+from ..model.quadratic import Term
 
 Array = NDArray[np.float64]
 

@@ -44,7 +44,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from ..model.curvature import SLACK, Curvature
+from ..model.curvature import Curvature
+from ..model.eigenvalues import SLACK
 
 Array = NDArray[np.float64]
 

@@ -51,10 +51,10 @@ from ..model.atoms import (
     QUAD_OVER_LIN,
     Rule,
 )
-from ..model.curvature import Term
 from ..model.matrices import Identity, Matrix, csr, has_entries, without_zeros
 from ..model.normal_form import Atom, Clip, Combination, NormalForm, row_lengths
 from ..model.private import PrivateSpec, Rows
+from ..model.quadratic import Term
 from ..solvers.projector import Extent
 
 Array = NDArray[np.float64]

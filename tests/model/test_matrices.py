@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 from dpcvx.model.matrices import without_zeros
-from dpcvx.model.normal_form import Combination, _key
+from dpcvx.model.normal_form import Combination, digest_of
 
 
 def arrays(M):
@@ -33,7 +33,7 @@ def test_a_digest_leaves_repeated_entries_alone():
     M = sp.csr_array((np.array([1.0, 2.0, 3.0, 4.0]), *index), shape=(2, 2))
     before = M.copy()
     same = sp.csr_array(M.toarray())
-    assert _key(Combination((2,), M, (), np.zeros(2))) == _key(
+    assert digest_of(Combination((2,), M, (), np.zeros(2))) == digest_of(
         Combination((2,), same, (), np.zeros(2))
     )
     # Sorting may move entries within a row; their number and the values they stand for stay.

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.special import expit, softmax
 
 import dpcvx as dp
-from dpcvx.model import normal_form as module
+from dpcvx.model import collapse
 from dpcvx.model.atoms import MATMUL
 from tests.forms import assign, difference_quotients, form_of
 
@@ -167,7 +167,7 @@ def products():
 def test_structured_products_equal_collapsed_ones(case, monkeypatch):
     f = products()[case]
     layout, collapsed = form_of(f)
-    monkeypatch.setattr(module, "_KRON_LIMIT", 0)
+    monkeypatch.setattr(collapse, "_KRON_LIMIT", 0)
     _, structured = form_of(f)
     assert MATMUL not in {a.rule for a in collapsed.atoms}
     assert MATMUL in {a.rule for a in structured.atoms}

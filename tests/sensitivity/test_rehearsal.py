@@ -6,7 +6,7 @@ import pytest
 import scipy.sparse as sp
 
 import dpcvx as dp
-import dpcvx.model.curvature
+import dpcvx.model.quadratic
 from dpcvx.sensitivity.certificate import Sensitivity
 
 GAUSS = dp.Gaussian()
@@ -47,7 +47,7 @@ def test_right_sensitivities_pass(name, mechanism):
 @pytest.mark.parametrize("name", ["affine", "both"])
 def test_a_wrong_jacobian_is_refused(name, mechanism, monkeypatch):
     """One of three columns is lost."""
-    cross = dpcvx.model.curvature.cross
+    cross = dpcvx.model.quadratic.cross
 
     def lossy(form, parts, k):
         return sp.csr_array(cross(form, parts, k) @ np.diag([1.0, 1.0, 0.0]))

@@ -1,0 +1,289 @@
+"""From a cvxpy expression to the normal form: what is affine in an objective is collapsed once."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from ..errors import ModelError
+from .atoms import rule_of, supported
+from .canonical import affine_map
+from .layout import Layout
+from .matrices import Array, Identity, Matrix, as_array, compact, csr, diagonal, zeros
+from .normal_form import Atom, Combination, NormalForm, digest_of
+from .private import Private, specs_of
+
+# Atoms that only move entries about; where each output entry comes from is read off by running
+# the atom on entry numbers.
+_MOVES = frozenset(
+    [
+        "index", "special_index", "reshape", "transpose", "Hstack", "Vstack", "Concatenate",
+        "Promote", "broadcast_to", "diag_vec", "diag_mat", "upper_tri", "real", "conj",
+    ]
+)  # fmt: skip
+# Above this many entries, a dense constant times a matrix of variables keeps its own rule: its
+# collapsed form repeats the constant once per column.
+_KRON_LIMIT = 50_000
+
+
+def normal_form(
+    objective: cp.Expression,
+    layout: Layout,
+    private: Sequence[Private],
+    owner: str,
+    *,
+    largest: float = math.inf,
+) -> NormalForm:
+    """Collapse a scalar cvxpy expression, to be minimised, into its normal form.
+
+    Parameters
+    ----------
+    objective : cvxpy expression
+        Scalar; need not be convex. Public parameters enter with their current value.
+    layout : Layout
+        The agent's vector.
+    private : sequence of Private
+        The private parameters of the objective.
+    owner : str
+        Name of the agent, for messages.
+    largest : float
+        The absolute value that constants may have: a form whose functions are evaluated needs their
+        squares, one that is only derived from does not.
+
+    Raises
+    ------
+    ModelError
+        If an atom has no gradient rule, or a public parameter no value, or a constant is too large.
+    """
+    builder = _Builder(layout, private, owner, largest)
+    root = builder.visit(objective)
+    return NormalForm(layout.size, specs_of(private, owner), tuple(builder.atoms), root)
+
+
+class _Builder:
+    def __init__(
+        self, layout: Layout, private: Sequence[Private], owner: str, largest: float
+    ) -> None:
+        self.layout = layout
+        self.largest = largest
+        self.private = {p.id: k for k, p in enumerate(private)}
+        self.owner = owner
+        self.atoms: list[Atom] = []
+        self._seen: dict[int, Combination] = {}
+        self._known: dict[tuple[Any, ...], int] = {}
+
+    def visit(self, expr: Any) -> Combination:
+        # One cvxpy object that occurs twice is one node; the tree keeps it alive, so id is safe.
+        if id(expr) not in self._seen:
+            self._seen[id(expr)] = self._visit(expr)
+        return self._seen[id(expr)]
+
+    def _visit(self, expr: Any) -> Combination:
+        if isinstance(expr, Private):
+            G = ((self.private[expr.id], Identity(expr.size)),)
+            return Combination(expr.shape, None, G, zeros(expr.size))
+        if isinstance(expr, cp.Variable):
+            return Combination(expr.shape, self._selection(expr), (), np.zeros(expr.size))
+        if not expr.variables() and not any(isinstance(p, Private) for p in expr.parameters()):
+            return self._constant(expr)
+        args = [self.visit(arg) for arg in expr.args]
+        linear = self._linear(expr, args)
+        return self._outer(expr, args) if linear is None else linear
+
+    def _selection(self, variable: cp.Variable) -> sp.csr_array:
+        piece = self.layout[variable.id]
+        columns = piece.offset + np.arange(piece.entries.size)
+        entry = (np.ones(columns.size), (piece.entries, columns))
+        return sp.csr_array(entry, shape=(variable.size, self.layout.size))
+
+    def _constant(self, expr: cp.Expression) -> Combination:
+        value = expr.value
+        if value is None:
+            missing = [p.name() for p in expr.parameters() if p.value is None]
+            raise ModelError(
+                f"The objective of agent '{self.owner}' uses public parameter(s) {missing} without "
+                f"a value. Set {missing[0] if missing else 'parameter'}.value = ... before "
+                "problem.plan(...)."
+            )
+        h = np.ravel(as_array(value), order="F").astype(float)
+        if not np.isfinite(h).all():
+            raise ModelError(
+                f"The objective of agent '{self.owner}' uses a constant with NaN or infinite "
+                "entries, so neither its gradient nor its sensitivity is defined. Clean the data "
+                "the expression is built from."
+            )
+        if np.abs(h).max(initial=0.0) > self.largest:
+            raise ModelError(
+                f"The objective of agent '{self.owner}' uses a constant beyond {self.largest:g}, "
+                "whose square is no number any more, so nothing could be computed from it. Scale "
+                "the problem."
+            )
+        return Combination(expr.shape, None, (), h)
+
+    def _linear(self, expr: Any, args: list[Combination]) -> Combination | None:
+        """The combination of an atom that is linear in its non-constant arguments, else None."""
+        kind = type(expr).__name__
+        m = expr.size
+        if kind == "AddExpression":
+            return _total(expr.shape, args)
+        if kind == "NegExpression":
+            return _image(expr.shape, np.zeros(m), [(-sp.eye_array(m, format="csr"), args[0])])
+        if kind in _MOVES:
+            return _image(expr.shape, np.zeros(m), _moves(expr, args))
+        if kind == "Sum":
+            return _image(expr.shape, np.zeros(m), [(_summation(expr), args[0])])
+        if kind in ("multiply", "MulExpression", "DivExpression"):
+            return _scaled(expr, args)
+        if kind == "cumsum":  # cvxpy would canonicalise it with an auxiliary variable
+            return _image(expr.shape, np.zeros(m), [(_running_sum(expr), args[0])])
+        fresh = [cp.Variable(a.shape) for a in args]
+        mixed = [
+            arg if combination.constant else variable
+            for arg, combination, variable in zip(expr.args, args, fresh, strict=True)
+        ]
+        try:
+            copy = expr.copy(mixed)
+        except ValueError:  # the atom insists on a constant where private data stand
+            return None
+        if not copy.is_affine():
+            return None
+        moving = [(c, v) for c, v in zip(args, fresh, strict=True) if not c.constant]
+        M, offset = affine_map(copy, [v for _, v in moving])
+        pieces: list[tuple[Matrix, Combination]] = []
+        start = 0
+        for combination, variable in moving:
+            pieces.append((M[:, start : start + variable.size], combination))
+            start += variable.size
+        return _image(expr.shape, offset, pieces)
+
+    def _outer(self, expr: cp.Expression, args: list[Combination]) -> Combination:
+        found = rule_of(expr)
+        if found is None:
+            raise ModelError(
+                f"The objective of agent '{self.owner}' uses the atom "
+                f"'{type(expr).__name__}', for which no gradient is known. Supported are: "
+                f"{', '.join(supported())}. Rewrite the term with these, or move it into a "
+                "constraint with an epigraph variable if it is public."
+            )
+        rule, data = found
+        # Users write X @ w twice; one node is faster, and lets contributions cancel.
+        key = (rule.name, data, expr.shape, tuple(digest_of(a) for a in args))
+        if key not in self._known:
+            self._known[key] = len(self.atoms)
+            self.atoms.append(Atom(rule, data, tuple(args), expr.shape))
+        term = ((self._known[key], Identity(expr.size)),)
+        return Combination(expr.shape, None, (), zeros(expr.size), term)
+
+
+def _plus(a: Matrix | None, b: Matrix | None) -> Matrix | None:
+    if a is None or b is None:
+        return b if a is None else a
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        return as_array(a) + as_array(b)
+    return compact(csr(a) + csr(b))
+
+
+def _merge(
+    left: Sequence[tuple[int, Matrix]], right: Sequence[tuple[int, Matrix]]
+) -> tuple[tuple[int, Matrix], ...]:
+    merged = dict(left)
+    for key, M in right:
+        total = _plus(merged.get(key), M)
+        if total is not None:
+            merged[key] = total
+    return tuple(merged.items())
+
+
+def _total(shape: tuple[int, ...], args: Sequence[Combination]) -> Combination:
+    def add(a: Combination, b: Combination) -> Combination:
+        G, terms = _merge(a.G, b.G), _merge(a.terms, b.terms)
+        return Combination(shape, _plus(a.F, b.F), G, a.h + b.h, terms)
+
+    return functools.reduce(add, args)
+
+
+def _image(
+    shape: tuple[int, ...], offset: Array, pieces: Sequence[tuple[Matrix, Combination]]
+) -> Combination:
+    """``offset + sum_i M_i u_i`` as a combination."""
+    images = [
+        Combination(
+            shape,
+            None if u.F is None else compact(M @ u.F),
+            tuple((k, compact(M @ G)) for k, G in u.G),
+            M @ u.h,
+            tuple((j, compact(M @ T)) for j, T in u.terms),
+        )
+        for M, u in pieces
+    ]
+    return _total(shape, [Combination(shape, None, (), offset), *images])
+
+
+def _moves(expr: Any, args: Sequence[Combination]) -> list[tuple[Matrix, Combination]]:
+    """Selection matrices of an atom that only moves entries (number 0 stands for a zero)."""
+    numbers: list[NDArray[np.intp]] = []
+    start = 1
+    for a in args:
+        size = a.h.size
+        numbers.append(np.arange(start, start + size).reshape(a.shape, order="F"))
+        start += size
+    source = np.ravel(as_array(expr.numeric(numbers)), order="F").astype(int)
+    pieces: list[tuple[Matrix, Combination]] = []
+    start = 1
+    for a in args:
+        rows = np.flatnonzero((source >= start) & (source < start + a.h.size))
+        entry = (np.ones(rows.size), (rows, source[rows] - start))
+        pieces.append((sp.csr_array(entry, shape=(expr.size, a.h.size)), a))
+        start += a.h.size
+    return pieces
+
+
+def _summation(expr: Any) -> sp.csr_array:
+    shape = expr.args[0].shape
+    target = np.arange(expr.size).reshape(expr.shape, order="F")
+    if expr.axis is not None and not expr.keepdims:
+        target = np.expand_dims(target, expr.axis)
+    rows = np.ravel(np.broadcast_to(target, shape), order="F")
+    return sp.csr_array((np.ones(rows.size), (rows, np.arange(rows.size))), (expr.size, rows.size))
+
+
+def _running_sum(expr: Any) -> Matrix:
+    units = np.eye(expr.size).reshape((*expr.shape, expr.size), order="F")
+    summed = np.cumsum(units, axis=expr.axis)
+    return compact(sp.csr_array(summed.reshape((expr.size, expr.size), order="F")))
+
+
+def _scaled(expr: Any, args: Sequence[Combination]) -> Combination | None:
+    """Products and quotients with one constant side, unless collapsing would blow them up."""
+    left, right = args
+    kind = type(expr).__name__
+    zero = np.zeros(expr.size)
+    if kind == "DivExpression":
+        if not right.constant:
+            return None
+        return _image(expr.shape, zero, [(diagonal(1.0 / right.h, expr.size), left)])
+    if not (left.constant or right.constant):
+        return None
+    c, u = (left, right) if left.constant else (right, left)
+    if kind == "multiply":
+        return _image(expr.shape, zero, [(diagonal(c.h, expr.size), u)])
+    value = (expr.args[0] if left.constant else expr.args[1]).value
+    C = value if sp.issparse(value) else np.asarray(value, dtype=float).reshape(c.shape)
+    copies = u.h.size // C.shape[0 if right.constant else -1]
+    if C.ndim > 2 or (copies > 1 and not sp.issparse(C) and C.size * copies > _KRON_LIMIT):
+        return None
+    if C.ndim == 1:
+        C = C[None, :] if left.constant else C[:, None]
+    eye = sp.eye_array(copies)
+    if copies == 1:
+        M = C if left.constant else C.T
+    else:
+        M = sp.kron(eye, C) if left.constant else sp.kron(C.T, eye)
+    return _image(expr.shape, zero, [(compact(M), u)])

@@ -1,0 +1,81 @@
+"""Eigenvalues of sparse symmetric matrices, block by block, and what rounding does to them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.sparse.csgraph import connected_components
+from scipy.sparse.linalg import eigsh
+
+from .matrices import Array
+
+# Covers the rounding of largest eigenvalues and norms, wherever a proof rests on them.
+SLACK = 1 + 1e-10
+# Up to this order eigenvalues are computed densely.
+_DENSE_ORDER = 1500
+# Entries of blocks of one size whose eigenvalues are computed together.
+_BATCH = 2_000_000
+
+
+def round_down(lowest: float, highest: float) -> float:
+    """What rounding, relative to the highest eigenvalue, cannot have made of a lower lowest one."""
+    return min(lowest / SLACK, lowest - 1e-13 * highest)
+
+
+def spectral_norm(H: sp.csr_array) -> float:
+    """The largest absolute eigenvalue; of large blocks an upper bound."""
+    return float(np.abs(eigenvalues(H, gershgorin)).max(initial=0.0))
+
+
+def eigenvalues(H: sp.csr_array, large: Callable[[sp.csr_array], Array]) -> Array:
+    """Eigenvalues of a symmetric matrix, block by block; of large blocks what `large` gives."""
+    _, label = connected_components(H, directed=False)
+    order = np.argsort(label, kind="stable")
+    sizes = np.bincount(label)
+    found = [H.diagonal()[sizes[label] == 1]]
+    ordered = sp.coo_array(sp.csr_array(H[order][:, order]))
+    row, column = ordered.coords
+    starts = np.cumsum(sizes) - sizes
+    block = label[order][row]
+    for size in np.unique(sizes[sizes > 1]):
+        alike = np.flatnonzero(sizes == size)
+        dense = size <= _DENSE_ORDER
+        parts = math.ceil(alike.size * int(size) ** 2 / _BATCH) if dense else alike.size
+        for some in np.array_split(alike, min(parts, alike.size)):
+            entries = np.flatnonzero(np.isin(block, some))
+            own, first = block[entries], starts[block[entries]]
+            place = np.searchsorted(some, own), row[entries] - first, column[entries] - first
+            values = ordered.data[entries]
+            if dense:
+                stack = np.zeros((some.size, size, size))
+                np.add.at(stack, place, values)
+                found.append(np.linalg.eigvalsh(stack).ravel())
+            else:
+                part = sp.csr_array((values, place[1:]), shape=(size, size))
+                found.append(large(part))
+    return np.concatenate(found)
+
+
+def dense(H: sp.csr_array) -> Array:
+    """All eigenvalues, at the cost of a full matrix."""
+    return np.asarray(np.linalg.eigvalsh(H.toarray()), dtype=np.float64)
+
+
+def smallest(H: sp.csr_array) -> Array:
+    """The smallest eigenvalue."""
+    start = np.sin(1.0 + np.arange(H.shape[0]))  # or a random one: equal models would differ
+    return np.asarray(eigsh(H, k=1, which="SA", v0=start, return_eigenvectors=False))
+
+
+def gershgorin(H: sp.csr_array) -> Array:
+    """An upper bound of the norm at any size."""
+    return np.abs(H).sum(axis=1).max(keepdims=True)
+
+
+def both_ends(H: sp.csr_array) -> Array:
+    """Numbers between which all eigenvalues lie."""
+    largest = gershgorin(H)
+    return np.concatenate([-largest, largest])

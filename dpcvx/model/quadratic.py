@@ -1,0 +1,173 @@
+r"""The quadratic part of a normal form: atoms whose second derivatives are constant matrices.
+
+An atom that the objective reaches through linear operations only has a constant weight; if it is
+quadratic in affine arguments, its second derivatives are constant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from .atoms import MATMUL, MULTIPLY, POWER, QUAD_FORM, QUAD_OVER_LIN
+from .matrices import Array, Matrix, as_array, csr, diagonal
+from .normal_form import Atom, Combination, NormalForm
+
+
+@dataclass(frozen=True, eq=False)
+class Term:
+    """An outer atom of the root with its constant weight, one number per entry of its value."""
+
+    atom: Atom
+    weight: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Bilinear:
+    """``1/2 z'B z`` or ``u'B v`` of affine arguments, whose second derivative is constant.
+
+    ``d2(term)[p, q] = sum over (u, B, v) of D_p u' B D_q v + D_p v' B' D_q u`` with D the
+    derivative; a square contributes u = v and half of its Hessian.
+    """
+
+    u: Combination
+    B: sp.csr_array
+    v: Combination
+
+
+def terms(form: NormalForm) -> list[Term]:
+    """Atoms of the root with their weights."""
+    return [Term(form.atoms[j], np.ravel(as_array(M))) for j, M in form.root.terms]
+
+
+def bilinear(form: NormalForm, term: Term) -> Bilinear | None:
+    """The term as a bilinear form of affine arguments with a data-free matrix, or None."""
+    atom, w = term.atom, term.weight
+    args = [affine_view(form, a) for a in atom.args]
+    if any(a is None for a in args):
+        return None
+    u = args[0]
+    v = args[1] if len(args) > 1 else None
+    assert u is not None
+    if is_square(atom):
+        return Bilinear(u, diagonal(w), u)
+    if atom.rule is QUAD_OVER_LIN and v is not None and v.constant:
+        axis, keepdims = atom.data
+        scale = (w / v.h.item()).reshape(atom.shape, order="F")
+        wide = scale if axis is None or keepdims else np.expand_dims(scale, axis)
+        spread = np.ravel(np.broadcast_to(wide, u.shape), order="F")
+        return Bilinear(u, diagonal(spread), u)
+    if atom.rule is QUAD_FORM and v is not None and v.constant:
+        P = v.h.reshape(v.shape, order="F")
+        return Bilinear(u, sp.csr_array(w.item() * (P + P.T) / 2), u)
+    if atom.rule is MULTIPLY and v is not None and u.shape == v.shape:
+        return Bilinear(u, diagonal(w), v)
+    if atom.rule is MATMUL and v is not None:
+        return Bilinear(u, _matmul_weights(w, u, v), v)
+    return None
+
+
+def hessian(form: NormalForm) -> tuple[sp.csr_array, list[Term]]:
+    """Hessian in x of the quadratic part, and the terms in x that are not quadratic."""
+    H = sp.csr_array((form.n, form.n))
+    rest: list[Term] = []
+    for term in terms(form):
+        if not form.reach(term.atom)[0]:
+            continue
+        parts = bilinear(form, term)
+        if parts is None:
+            rest.append(term)
+        else:
+            H = H + _second(parts, lambda c: c.F, lambda c: c.F, (form.n, form.n))
+    return sp.csr_array(H), rest
+
+
+def cross(form: NormalForm, parts: Bilinear, k: int) -> sp.csr_array:
+    """Derivative of the term's gradient in x with respect to private parameter k, (n, size)."""
+    shape = (form.n, form.private[k].size)
+    return _second(parts, lambda c: c.F, lambda c: dict(c.G).get(k), shape)
+
+
+def is_square(atom: Atom) -> bool:
+    """Whether an atom squares its argument entry by entry."""
+    return atom.rule is POWER and atom.data[0] == 2
+
+
+def _second(
+    parts: Bilinear,
+    rows: Callable[[Combination], Matrix | None],
+    columns: Callable[[Combination], Matrix | None],
+    shape: tuple[int, int],
+) -> sp.csr_array:
+    total = sp.csr_array(shape)
+    pairs = ((parts.u, parts.B, parts.v), (parts.v, parts.B.T, parts.u))
+    for left, B, right in pairs:
+        R, C = rows(left), columns(right)
+        if R is not None and C is not None:
+            total = total + sp.csr_array(R.T @ (B @ C))
+    return sp.csr_array(total)
+
+
+def affine_view(form: NormalForm, combination: Combination) -> Combination | None:
+    """The combination with structured linear products expanded, or None if it is not affine."""
+    if combination.affine:
+        return combination
+    F, G, h = combination.F, dict(combination.G), combination.h.copy()
+    for j, M in combination.terms:
+        expanded = _expand(form, form.atoms[j])
+        if expanded is None:
+            return None
+        own = csr(M @ expanded.F) if expanded.F is not None else None
+        F = own if F is None else F if own is None else csr(F) + own
+        for k, part in expanded.G:
+            image = csr(M @ part)
+            G[k] = csr(G[k]) + image if k in G else image
+        h = h + M @ expanded.h
+    return Combination(combination.shape, F, tuple(G.items()), h)
+
+
+def _expand(form: NormalForm, atom: Atom) -> Combination | None:
+    """A product with one constant side as an affine combination."""
+    if atom.rule is not MATMUL or not any(a.constant for a in atom.args):
+        return None
+    left, right = (affine_view(form, a) for a in atom.args)
+    if left is None or right is None:
+        return None
+    L = left.h.reshape(left.shape, order="F")
+    R = right.h.reshape(right.shape, order="F")
+    if left.constant:
+        copies = right.h.size // R.shape[0]
+        M, u = sp.kron(sp.eye_array(copies), np.atleast_2d(L), format="csr"), right
+    else:
+        copies = left.h.size // L.shape[-1]
+        R = R if R.ndim == 2 else R[:, None]
+        M, u = sp.kron(R.T, sp.eye_array(copies), format="csr"), left
+    F = None if u.F is None else csr(M @ u.F)
+    return Combination(atom.shape, F, tuple((k, csr(M @ g)) for k, g in u.G), M @ u.h)
+
+
+def _matmul_weights(w: Array, u: Combination, v: Combination) -> sp.csr_array:
+    """B with ``sum(W * (L @ R)) = vec(L)' B vec(R)``."""
+    inner = u.shape[-1]
+    rows = u.h.size // inner
+    W = w.reshape((rows, v.h.size // inner), order="F")
+    # Column-major: entry (i, k) of L is i + rows * k, entry (k, j) of R is k + inner * j.
+    k, j = np.meshgrid(np.arange(inner), np.arange(W.shape[1]), indexing="ij")
+    blocks = [
+        sp.coo_array(
+            (
+                np.broadcast_to(W[i], k.shape).ravel(),
+                ((i + rows * k).ravel(), (k + inner * j).ravel()),
+            ),
+            shape=(u.h.size, v.h.size),
+        )
+        for i in range(rows)
+    ]
+    total: Any = blocks[0].tocsr()
+    for block in blocks[1:]:
+        total = total + block.tocsr()
+    return sp.csr_array(total)
