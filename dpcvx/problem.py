@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import numpy as np
 
 from .algorithms.base import Algorithm
 from .algorithms.linearized_admm import LinearizedADMM
-from .errors import ModelError
+from .errors import ModelError, PrivacyError
 from .guard import frameless
 from .model.declaration import Agent, Declaration
 from .model.private import Private, seal_all
 from .plan.banner import banner
 from .plan.calibration import Asked
-from .plan.terms import Terms, make_terms
+from .plan.last_iterate import Observer
+from .plan.terms import Release, Terms, make_terms
 from .privacy.ledger import Ledger
 from .run.data import DataSource
 from .run.executors.base import Executor
 from .run.live import run_plan
 from .run.replay import replay_plan
-from .run.result import Result, Transcript
+from .run.result import Result, Status, Transcript
 from .verify.compare import Comparison, compare
 
 
@@ -49,6 +51,8 @@ class Plan(Terms):
     fingerprint : str
         Hash of the program, the algorithm, the mechanism and the rounds: transcripts carry it.
     """
+
+    problem: Problem
 
     @frameless
     def run(
@@ -81,9 +85,8 @@ class Plan(Terms):
         ledger : Ledger, str or Path, optional
             Of earlier runs on the same data: their spending counts against the budget. A path
             names a file that keeps the ledger, created for its owner alone if it does not exist:
-            every charge and
-            every release is written to it before it takes effect, and an interrupted run of this
-            plan goes on where it stopped, without spending anything twice.
+            every charge and every release is written to it before it takes effect, and an
+            interrupted run of this plan goes on where it stopped, without spending anything twice.
         executor : Executor, optional
             Where agents live: ``dp.Serial()``, ``dp.Threads()`` or ``dp.Processes()``. If omitted,
             in this process, one after the other, and in threads once their turns take longer than
@@ -94,8 +97,8 @@ class Plan(Terms):
         Returns
         -------
         Result
-            Also sets ``variable.value`` of the problem's variables: to None if the run diverged,
-            which ends it early (``Status.DIVERGED``).
+            Also sets ``problem.status``, and ``variable.value`` of the problem's variables: to None
+            if the run diverged, which ends it early (``Status.DIVERGED``).
 
         Raises
         ------
@@ -109,8 +112,7 @@ class Plan(Terms):
             If the ledger's file is not intact, in use by another run, or cannot be written.
         """
         data = seal_all(data)  # first, so that no frame of the run holds the data themselves
-
-        return run_plan(
+        result = run_plan(
             self,
             data=data,
             seed=seed,
@@ -121,6 +123,8 @@ class Plan(Terms):
             executor=executor,
             verbose=verbose,
         )
+        self.problem._last.status = result.status
+        return result
 
     @frameless
     def replay(self, transcript: Transcript | str | Path) -> Result:
@@ -149,6 +153,21 @@ class Plan(Terms):
         return f"<Plan: {what}, {self.rounds} rounds; {self.guarantee!r}>"
 
 
+@dataclass
+class LastRun:
+    """What a problem knows of its last run; nothing else about a problem changes.
+
+    Attributes
+    ----------
+    status : Status or None
+        None before the first run.
+    """
+
+    status: Status | None = None
+
+
+@frameless
+@dataclass(frozen=True, eq=False, repr=False)
 class Problem(Declaration):
     """Agents that agree on the variables they share: ``minimize sum_p f_p`` under all constraints.
 
@@ -170,8 +189,8 @@ class Problem(Declaration):
 
     Notes
     -----
-    A deep copy has the same variables and public parameters, and private objects without their
-    data: hand these to ``run(data={...})`` by name.
+    A deep copy has the same variables and public parameters, a status of its own, and private
+    objects without their data: hand these to ``run(data={...})`` by name.
 
     Raises
     ------
@@ -184,6 +203,42 @@ class Problem(Declaration):
         given in agents that are not in one group.
     """
 
+    _last: LastRun = field(init=False, default_factory=LastRun)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Problem:
+        twin = super().__deepcopy__(memo)
+        assert isinstance(twin, Problem)
+        object.__setattr__(twin, "_last", replace(self._last))
+        return twin
+
+    @property
+    def status(self) -> Status | None:
+        """How the last run of one of the problem's plans ended; None before the first."""
+        return self._last.status
+
+    @property
+    @frameless
+    def value(self) -> float | None:
+        """The sum of the agents' objectives (to be minimised) at ``variable.value``, if public.
+
+        None before the first run.
+
+        Raises
+        ------
+        PrivacyError
+            If an objective has private data.
+        """
+        for name, agent in zip(self.names, self.agents, strict=True):
+            if agent.private:
+                raise PrivacyError(
+                    "problem.value would show the objective without noise, and that of agent "
+                    f"'{name}' depends on private data. In tests and studies write "
+                    "dp.not_private.objective(problem, result.solution), which has no guarantee."
+                )
+        values = [agent.cost.value for agent in self.agents]
+        known = [float(value) for value in values if value is not None]
+        return sum(known) if len(known) == len(values) else None
+
     @frameless
     def plan(
         self,
@@ -193,8 +248,8 @@ class Problem(Declaration):
         rounds: int = 100,
         epsilon: float | Mapping[Agent | str, float] | None = None,
         delta: float | None = None,
-        release: Literal["each step", "once"] = "each step",
-        observer: Literal["everyone", "last iterate"] = "everyone",
+        release: Release = "each step",
+        observer: Observer = "everyone",
     ) -> Plan:
         """Fix everything that the guarantee depends on; reads no private data.
 
@@ -258,19 +313,41 @@ class Problem(Declaration):
     @frameless
     def solve(
         self,
-        *,
-        epsilon: float | Mapping[Agent | str, float] | None = None,
-        delta: float | None = None,
         algorithm: Algorithm | None = None,
+        *,
         mechanism: Asked | Mapping[Agent | str, Asked] = "gaussian",
         rounds: int = 100,
-        release: Literal["each step", "once"] = "each step",
-        observer: Literal["everyone", "last iterate"] = "everyone",
+        epsilon: float | Mapping[Agent | str, float] | None = None,
+        delta: float | None = None,
+        release: Release = "each step",
+        observer: Observer = "everyone",
         data: Mapping[Private | str, DataSource] | None = None,
         seed: int | None = None,
+        tolerance: float | None = None,
+        record: bool = False,
+        iterates: bool = False,
+        ledger: Ledger | str | Path | None = None,
+        executor: Executor | None = None,
         verbose: bool | None = None,
     ) -> Result:
-        """Plan and run in one call; see `plan` and `Plan.run` for the arguments."""
+        """Plan and run in one call: ``problem.plan(...).run(...)``.
+
+        Parameters
+        ----------
+        algorithm, mechanism, rounds, epsilon, delta, release, observer
+            Fix the guarantee; see `plan`.
+        data, seed, tolerance, record, iterates, ledger, executor, verbose
+            Of this run; see `Plan.run`.
+
+        Returns
+        -------
+        Result
+
+        Raises
+        ------
+        DpcvxError
+            As `plan` and `Plan.run` do.
+        """
         data = seal_all(data)
         plan = self.plan(
             algorithm,
@@ -281,7 +358,16 @@ class Problem(Declaration):
             release=release,
             observer=observer,
         )
-        return plan.run(data=data, seed=seed, verbose=verbose)
+        return plan.run(
+            data=data,
+            seed=seed,
+            tolerance=tolerance,
+            record=record,
+            iterates=iterates,
+            ledger=ledger,
+            executor=executor,
+            verbose=verbose,
+        )
 
     @frameless
     def compare(
