@@ -2,7 +2,8 @@ r"""Consensus ADMM with the exact local objective (Boyd et al. 2011, section 7; 
 
 .. math::
     x_p \leftarrow \operatorname{argmin}_{x \in W_p} f_p(x) - \langle \lambda_p, S_p x \rangle
-        + \tfrac{\rho_t}{2} \| w - S_p x \|^2
+        + \tfrac{\rho_t}{2} \| w - S_p x \|^2, \qquad
+    \lambda_p \leftarrow \lambda_p + \rho_t (w - S_p x_p)
 
 Private where the data enter the gradient through a constant term only,
 :math:`f_p(x; d) = f_p(x; 0) + \langle J d, x \rangle` up to a number: each round the oracle
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 from ..guard import frameless
 from ..solvers.conic import Outcome
 from .base import Answer, Local, Oracle, Requirements
-from .consensus import Broadcast, ConsensusMethod
+from .consensus import Broadcast, ConsensusMethod, LocalCopy
 from .penalty import PenaltyRule, as_penalty
 from .program import Program
 
@@ -80,7 +81,7 @@ class ADMM(ConsensusMethod[AgentState]):
 
     def act(
         self, local: Local, state: AgentState, t: int, k: int, message: Broadcast, oracle: Oracle
-    ) -> tuple[AgentState, Array]:
+    ) -> tuple[AgentState, LocalCopy]:
         """The exact local step at a noisy linear term, then the multipliers."""
         assert local.exact is not None
         w, rho, S = message.w, message.rho, local.program.shared
@@ -94,7 +95,7 @@ class ADMM(ConsensusMethod[AgentState]):
         z = x[S]
         lam = state.lam + rho * (w - z)
         average = state.average + (x - state.average) / t
-        return AgentState(x, lam, average, found.outcome), z
+        return AgentState(x, lam, average, found.outcome), LocalCopy(z, lam)
 
     def answer(self, state: AgentState) -> Answer:
         """Last and averaged iterate."""

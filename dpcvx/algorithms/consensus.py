@@ -1,6 +1,7 @@
-"""The server side that the consensus ADMM methods share (Ryu and Kim, lines 5 and 22).
+"""The server side that the consensus ADMM methods share (Ryu and Kim, line 5).
 
-Multipliers are never sent: server and agents compute the same update from the same values.
+Agents keep their multipliers and send them along with their copies: where an agent's multipliers
+move is up to its method, in `act`, and in no other place.
 """
 
 from __future__ import annotations
@@ -38,6 +39,22 @@ class Broadcast:
 
 
 @dataclass(frozen=True, eq=False)
+class LocalCopy:
+    """What an agent sends to the server; both follow from released values.
+
+    Attributes
+    ----------
+    z : ndarray, shape (s,)
+        Its copy of its shared components.
+    lam : ndarray, shape (s,)
+        Their multipliers.
+    """
+
+    z: Array
+    lam: Array
+
+
+@dataclass(frozen=True, eq=False)
 class Server:
     """State of the server.
 
@@ -46,9 +63,9 @@ class Server:
     program : Program
     w : ndarray, shape (m,)
     z : tuple of ndarray
-        Each agent's released copy of its shared components.
+        Each agent's copy of its shared components.
     lam : tuple of ndarray
-        Multipliers of the same shape.
+        Each agent's multipliers, of the same shape.
     rho : float or None
         Penalty of the last round; None before round 1.
     primal, dual, mismatch : float
@@ -66,7 +83,10 @@ class Server:
 
 
 class ConsensusMethod(Algorithm[Server, A]):
-    """Abstract: a method whose server side is the averaging above."""
+    """Abstract: a method whose server averages; `act` sees a `Broadcast`, answers a `LocalCopy`.
+
+    A frozen dataclass with the fields `rho` and `output`.
+    """
 
     rho: float | PenaltyRule
 
@@ -92,18 +112,17 @@ class ConsensusMethod(Algorithm[Server, A]):
         state = Server(program, w, server.z, server.lam, rho, dual=dual)
         return state, [Broadcast(w[local.slots], rho) for local in program.agents]
 
-    def receive(self, server: Server, t: int, k: int, replies: Sequence[Array]) -> Server:
-        """lam <- lam + rho (w - z) (line 22) and the residuals."""
+    def receive(self, server: Server, t: int, k: int, replies: Sequence[LocalCopy]) -> Server:
+        """Keep what the agents sent, and compute the residuals."""
         assert server.rho is not None
         agents = server.program.agents
-        gaps = [server.w[a.slots] - z for a, z in zip(agents, replies, strict=True)]
-        lam = tuple(old + server.rho * gap for old, gap in zip(server.lam, gaps, strict=True))
+        gaps = [server.w[a.slots] - copy.z for a, copy in zip(agents, replies, strict=True)]
         together = np.concatenate(gaps)
         return Server(
             server.program,
             server.w,
-            tuple(replies),
-            lam,
+            tuple(copy.z for copy in replies),
+            tuple(copy.lam for copy in replies),
             server.rho,
             primal=float(np.linalg.norm(together)),
             dual=server.dual,

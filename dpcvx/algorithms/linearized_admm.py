@@ -25,7 +25,7 @@ from ..guard import frameless
 from ..solvers.conic import Outcome
 from ..solvers.steps import ProximalStep
 from .base import Answer, Local, Oracle, Requirements
-from .consensus import Broadcast, ConsensusMethod
+from .consensus import Broadcast, ConsensusMethod, LocalCopy
 from .penalty import PenaltyRule, as_penalty
 from .program import Program
 from .step_size import SmoothStep, SqrtStep, StepRule, as_step, smooth_constant
@@ -136,7 +136,7 @@ class LinearizedADMM(ConsensusMethod[AgentState]):
 
     def act(
         self, local: Local, state: AgentState, t: int, k: int, message: Broadcast, oracle: Oracle
-    ) -> tuple[AgentState, Array]:
+    ) -> tuple[AgentState, LocalCopy]:
         """Lines 8 to 22: E local updates, their mean, the multipliers."""
         rule = as_step(self.step)
         assert rule is not None
@@ -162,7 +162,7 @@ class LinearizedADMM(ConsensusMethod[AgentState]):
             average = average + (share / weight) * (iterate - average)
         z = mean[S]
         lam = lam + rho * (w - z)
-        return AgentState(x, lam, average, weight, outcome), z
+        return AgentState(x, lam, average, weight, outcome), LocalCopy(z, lam)
 
     def _anchor(self, local: Local, x: Array, D: Array) -> Array:
         """A public point of W near x; x itself unless noise on the output has carried it away."""

@@ -15,7 +15,7 @@ from scipy.optimize import OptimizeResult, least_squares
 
 import dpcvx as dp
 from dpcvx.algorithms.base import Local
-from dpcvx.algorithms.consensus import Broadcast
+from dpcvx.algorithms.consensus import Broadcast, LocalCopy
 from dpcvx.privacy.accounts import Account
 from dpcvx.run.oracle import PublicOracle
 from dpcvx.solvers.projector import Projector
@@ -159,7 +159,10 @@ def _broadcasts(plan: dp.Plan, messages: Sequence[Sequence[Floats]]) -> list[lis
     heard = []
     for t, message in enumerate(messages, 1):
         server, broadcast = plan.algorithm.send(server, t, 0)
-        server = plan.algorithm.receive(server, t, 0, message)
+        # Multipliers follow from what is heard.
+        moved = zip(server.lam, broadcast, message, strict=True)
+        copies = [LocalCopy(z, lam + b.rho * (b.w - z)) for lam, b, z in moved]
+        server = plan.algorithm.receive(server, t, 0, copies)
         heard.append(broadcast)
     return heard
 
@@ -176,8 +179,8 @@ def _answers(plan: dp.Plan, k: int, heard: Sequence[Broadcast]) -> Callable[[Flo
         sent = []
         for t, broadcast in enumerate(heard, 1):
             oracle.begin(t)
-            state, z = plan.algorithm.act(local, state, t, 0, broadcast, oracle)
-            sent.append(z)
+            state, copy = plan.algorithm.act(local, state, t, 0, broadcast, oracle)
+            sent.append(copy.z)
         return np.concatenate(sent)
 
     return answers

@@ -187,7 +187,7 @@ def test_the_reported_average_is_the_weighted_mean_of_the_iterates(rule, updates
     supply = iter(gradients)
     for t in range(1, rounds + 1):
         w, eta = broadcasts[t - 1], rule.eta(t)
-        state, z = method.act(tools, state, t, 0, Broadcast(w, rho), oracle)
+        state, copy = method.act(tools, state, t, 0, Broadcast(w, rho), oracle)
         mean = np.zeros(2)
         for _ in range(updates):
             old.append(x)
@@ -197,8 +197,9 @@ def test_the_reported_average_is_the_weighted_mean_of_the_iterates(rule, updates
             weights.append(t if isinstance(rule, dp.StronglyConvexStep) else 1)
             mean = mean + x / updates
         lam = lam + rho * (w - mean)
-        assert z == pytest.approx(mean)
-        assert state.lam == pytest.approx(lam)
+        assert copy.z == pytest.approx(mean)
+        assert state.lam is copy.lam
+        assert copy.lam == pytest.approx(lam)
     iterates = old if isinstance(rule, (dp.SqrtStep, dp.StronglyConvexStep)) else new
     assert method.answer(state).last == pytest.approx(x)
     assert method.answer(state).average == pytest.approx(
