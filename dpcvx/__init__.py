@@ -57,5 +57,6 @@ from .verify.audit import audit as audit
 from .verify.check import Check as Check
 from .verify.check import check as check
 from .verify.compare import Comparison as Comparison
+from .verify.conformance import conformance as conformance
 
 __version__ = version("dpcvx")

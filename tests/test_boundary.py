@@ -22,7 +22,8 @@ IMPORTERS = {
     "dpcvx.model.private.unseal": {"run.oracle"},
     "dpcvx.model.private.source_of": {"run.data", "verify.not_private"},
     "dpcvx.verify": {"", "problem", "verify"},
-    "dpcvx.verify.not_private": {"", "verify.compare"},  # compare: on stand-in data
+    # On stand-in data, and on made-up data.
+    "dpcvx.verify.not_private": {"", "verify.compare", "verify.conformance"},
     "dpcvx.verify.worst_neighbour": {"verify.check"},
     # algorithms.network: seeded random graphs, which are public.
     "dpcvx.privacy.noise": {"privacy", "run", "verify", "algorithms.network"},

@@ -415,8 +415,8 @@ def _given(weights: object, neighbours: Around, names: tuple[str, ...]) -> Array
         ) from None
     if matrix.shape != (n, n) or not np.isfinite(matrix).all():
         raise ModelError(
-            f"The mixing matrix must be {n} by {n}, rows in the order of `agents`, with finite "
-            f"entries; its shape is {matrix.shape}."
+            f"weights= must be one of {_listed(WEIGHTS)}, or a matrix of {n} by {n} with finite "
+            f"entries, rows in the order of `agents`; it has shape {matrix.shape}."
         )
 
     def pair(where: Array) -> str:

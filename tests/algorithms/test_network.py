@@ -174,7 +174,7 @@ def test_a_given_matrix_is_kept():
 @pytest.mark.parametrize(
     ("matrix", "match"),
     [
-        (np.eye(2), "must be 3 by 3.*shape is \\(2, 2\\)"),
+        (np.eye(2), "matrix of 3 by 3.*has shape \\(2, 2\\)"),
         (np.full((3, 3), np.nan), "finite entries"),
         ("best", "no weights called 'best'.*'metropolis'"),
         (object(), "not a object"),

@@ -205,7 +205,7 @@ def test_a_plan_pickles_and_runs_with_data_given_anew():
     copy = pickle.loads(pickle.dumps(plan))
     with pytest.raises(dp.DataError, match="'load0' has no data"):
         copy.run(seed=1)
-    data = {"load0": given.secrets[0], "load1": given.secrets[1]}
+    data = given.data
     one, two = plan.run(seed=1), copy.run(seed=1, data=data)
     pairs = zip(one.last.vectors, two.last.vectors, strict=True)
     assert all(np.array_equal(a, b) for a, b in pairs)

@@ -242,7 +242,7 @@ def test_messages_replies_and_reports_travel_and_no_data(tmp_path, monkeypatch, 
     result = plan.run(
         seed=1, record=True, iterates=True, ledger=tmp_path / "a", executor=dp.Processes(2)
     )
-    secrets = np.concatenate(given.secrets)
+    secrets = np.concatenate([*given.data.values()])
     kinds = set()
     for raw in received:
         said = pickle.loads(raw)

@@ -1027,7 +1027,7 @@ def test_data_and_seeds_are_not_in_the_file(path, instance, release):
     plan.run(ledger=path, seed=seed)
     raw = path.read_bytes()
     assert len(charged(raw)) > 1
-    for secret in given.secrets:
+    for secret in given.data.values():
         assert not shows(raw, secret)
         assert not shows(raw, 2 * secret)
     for mark in (str(seed), f"{seed:x}"):
@@ -1054,7 +1054,7 @@ def test_data_of_a_torn_file_are_not_in_it(path):
     start, _, _ = values_of(raw)[1]
     put(path, cut(raw, start + 40))
     plan.run(ledger=path)
-    assert not any(shows(path.read_bytes(), secret) for secret in given.secrets)
+    assert not any(shows(path.read_bytes(), secret) for secret in given.data.values())
 
 
 # -- what a user is told ---------------------------------------------------------------------------

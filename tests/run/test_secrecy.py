@@ -39,7 +39,7 @@ def test_a_verbose_run_prints_nothing_private(capsys, caplog, release):
     printed = capsys.readouterr()
     text = printed.out + printed.err + caplog.text
     assert "guarantee" in text
-    for value in np.concatenate(given.secrets):
+    for value in np.concatenate([*given.data.values()]):
         assert f"{value:.6f}" not in text
         assert repr(float(value)) not in text
 
@@ -60,7 +60,7 @@ def test_objects_behind_the_door_neither_print_nor_pickle_data():
     for worker in kept:
         for inner in (worker, worker._oracle, worker._oracle._objective):
             shown = repr(inner) + str(inner)
-            assert all(f"{v:.6f}" not in shown for s in given.secrets for v in s)
+            assert all(f"{v:.6f}" not in shown for s in given.data.values() for v in s)
             with pytest.raises(TypeError, match="private data"):
                 pickle.dumps(inner)
 
