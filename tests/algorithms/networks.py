@@ -5,15 +5,27 @@ leaves an agent, less what the printed equations say of what left before, is noi
 scale, or the equations were not followed.
 """
 
+import itertools
 from dataclasses import dataclass, fields
 
 import cvxpy as cp
 import networkx as nx
 import numpy as np
 import pytest
+from hypothesis import strategies as st
 from scipy import stats
 
 import dpcvx as dp
+from dpcvx.algorithms.network import random_network
+
+# Of six agents.
+GRAPHS = {
+    "ring": nx.cycle_graph(6),
+    "star": nx.star_graph(5),
+    "random": random_network(list("abcdef"), 8, seed=1).graph(),
+    "complete": nx.complete_graph(6),
+}
+graphs = pytest.mark.parametrize("graph", GRAPHS)
 
 ROUNDS = 6
 NAMES = ("a", "b", "c", "d")
@@ -22,6 +34,18 @@ GRAPH = nx.Graph([(0, 1), (1, 2), (1, 3), (2, 3)])
 NEAR = ([1], [0, 2, 3], [1, 3], [1, 2])
 LIMITS = np.array([0.3, 0.5, 0.2, 0.4])
 NOISE = dp.Laplace(multiplier=0.01, decay=0.9)
+
+
+@st.composite
+def connected_graphs(draw):
+    """Connected graphs of 2 to 9 nodes: a tree and any further edges."""
+    n = draw(st.integers(2, 9))
+    graph = nx.Graph()
+    graph.add_nodes_from(range(n))
+    graph.add_edges_from((i, draw(st.integers(0, i - 1))) for i in range(1, n))
+    pairs = list(itertools.combinations(range(n), 2))
+    graph.add_edges_from(draw(st.lists(st.sampled_from(pairs), max_size=12)))
+    return graph
 
 
 def mixing(rule="metropolis", near=NEAR):

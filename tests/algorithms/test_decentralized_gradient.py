@@ -12,29 +12,24 @@ import dpcvx as dp
 from dpcvx.algorithms.agent_state import AgentState
 from dpcvx.algorithms.base import Local
 from dpcvx.algorithms.decentralized_gradient import AGGREGATES, drawn
-from dpcvx.algorithms.network import WEIGHTS, network, random_network
+from dpcvx.algorithms.network import WEIGHTS, network
 from dpcvx.algorithms.on_networks import Inbox
 from dpcvx.solvers.projector import Projector
 from tests.algorithms.networks import (
     GRAPH,
+    GRAPHS,
     MODELS,
     NAMES,
     NEAR,
     ROUNDS,
     followed,
+    graphs,
     mixing,
     overheard,
     planned,
 )
 from tests.algorithms.networks import study as uneven
 from tests.algorithms.test_on_networks import noiseless, noisy, points, study
-
-GRAPHS = {
-    "ring": nx.cycle_graph(6),
-    "star": nx.star_graph(5),
-    "random": random_network(list("abcdef"), 8, seed=1).graph(),
-    "complete": nx.complete_graph(6),
-}
 
 
 def farthest(X):
@@ -182,7 +177,7 @@ def test_points_that_agree_stay_where_they_are():
             assert center == pytest.approx(X[0]) and at == pytest.approx(X[0])
 
 
-@pytest.mark.parametrize("graph", GRAPHS)
+@graphs
 def test_the_range_is_that_of_the_closed_neighbourhood(graph):
     X = np.random.default_rng(3).normal(size=(6, 4))
     net = network(GRAPHS[graph], list("abcdef"))

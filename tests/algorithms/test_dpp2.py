@@ -1,19 +1,19 @@
 """DPP2 against the printed iteration, its secret points and their charge, its damping."""
 
 import cvxpy as cp
-import networkx as nx
 import numpy as np
 import pytest
 
 import dpcvx as dp
 from dpcvx.algorithms.dpp2 import DPP2
-from dpcvx.algorithms.network import random_network
 from tests.algorithms.networks import (
     GRAPH,
+    GRAPHS,
     MODELS,
     NAMES,
     ROUNDS,
     followed,
+    graphs,
     mixing,
     overheard,
     planned,
@@ -23,13 +23,6 @@ from tests.algorithms.test_decentralized_admm import linear
 from tests.algorithms.test_on_networks import noiseless, points, study
 from tests.run.test_resume import cut, ends, full, put, same
 
-GRAPHS = {
-    "ring": nx.cycle_graph(6),
-    "star": nx.star_graph(5),
-    "random": random_network(list("abcdef"), 8, seed=1).graph(),
-    "complete": nx.complete_graph(6),
-}
-graphs = pytest.mark.parametrize("graph", GRAPHS)
 LAPLACE = dp.Laplace(multiplier=3.0, decay=0.95)
 
 

@@ -1,23 +1,23 @@
 """Gradient tracking, round by round against its equations; secret points and directions."""
 
-import networkx as nx
 import numpy as np
 import pytest
 
 import dpcvx as dp
-from dpcvx.algorithms.network import random_network
-from tests.algorithms.networks import GRAPH, MODELS, ROUNDS, followed, mixing, planned
+from tests.algorithms.networks import (
+    GRAPH,
+    GRAPHS,
+    MODELS,
+    ROUNDS,
+    followed,
+    graphs,
+    mixing,
+    planned,
+)
 from tests.algorithms.networks import study as uneven
 from tests.algorithms.test_decentralized_admm import linear
 from tests.algorithms.test_on_networks import noiseless, points, study
 
-GRAPHS = {
-    "ring": nx.cycle_graph(6),
-    "star": nx.star_graph(5),
-    "random": random_network(list("abcdef"), 8, seed=1).graph(),
-    "complete": nx.complete_graph(6),
-}
-graphs = pytest.mark.parametrize("graph", GRAPHS)
 LAPLACE = dp.Laplace(multiplier=3.0, decay=0.95)
 
 

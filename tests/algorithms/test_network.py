@@ -14,6 +14,7 @@ from scipy.sparse.linalg import ArpackNoConvergence
 
 import dpcvx as dp
 from dpcvx.algorithms.network import SHAPES, WEIGHTS, Network, network, random_network
+from tests.algorithms.networks import connected_graphs
 
 rules = pytest.mark.parametrize("rule", WEIGHTS)
 
@@ -22,23 +23,11 @@ def names(n):
     return [f"agent {i}" for i in range(n)]
 
 
-@st.composite
-def graphs(draw):
-    """Connected graphs of 2 to 9 agents: a tree and any further edges."""
-    n = draw(st.integers(2, 9))
-    graph = nx.Graph()
-    graph.add_nodes_from(range(n))
-    graph.add_edges_from((i, draw(st.integers(0, i - 1))) for i in range(1, n))
-    pairs = list(itertools.combinations(range(n), 2))
-    graph.add_edges_from(draw(st.lists(st.sampled_from(pairs), max_size=12)))
-    return graph
-
-
 # Laws ---------------------------------------------------------------------------------------
 
 
 @rules
-@given(graph=graphs())
+@given(graph=connected_graphs())
 def test_mixing_matrices_keep_their_laws(rule, graph):
     n = len(graph)
     net = network(graph, names(n), rule)
@@ -60,7 +49,7 @@ def test_mixing_matrices_keep_their_laws(rule, graph):
     assert not W.flags.writeable
 
 
-@given(graph=graphs(), data=st.data())
+@given(graph=connected_graphs(), data=st.data())
 def test_averaging_contracts_by_the_second_eigenvalue(graph, data):
     n = len(graph)
     net = network(graph, names(n), data.draw(st.sampled_from(WEIGHTS)))
@@ -71,7 +60,7 @@ def test_averaging_contracts_by_the_second_eigenvalue(graph, data):
     )
 
 
-@given(graph=graphs(), data=st.data())
+@given(graph=connected_graphs(), data=st.data())
 def test_the_best_constant_beats_other_constants(graph, data):
     n = len(graph)
     best = network(graph, names(n), "laplacian")
@@ -82,7 +71,7 @@ def test_the_best_constant_beats_other_constants(graph, data):
 
 
 @rules
-@given(graph=graphs(), data=st.data())
+@given(graph=connected_graphs(), data=st.data())
 def test_relabelling_permutes_and_nothing_else(rule, graph, data):
     n = len(graph)
     order = data.draw(st.permutations(range(n)))

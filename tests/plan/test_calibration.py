@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dpcvx as dp
+from tests.plan.test_terms_groups import NAMES, PAIR, ROUNDS, problem
 from tests.privacy.test_ledger_file import cut, ends, put
 from tests.run.test_resume import same
-from tests.test_groups import NAMES, PAIR, ROUNDS, problem
 
 BUDGETS = {"north": 0.5, "south": 2.0, "east": 1.0}
 KINDS = {

@@ -464,3 +464,52 @@ def test_a_release_that_differs_nowhere_is_vacuous():
     found = dp.check(plan(dp.Problem([dp.Agent(cp.Minimize(far), [cp.abs(x) <= 100])])))
     assert found.status == "vacuous" and not found.passed
     assert "VACUOUS: none differs between the neighbours" in str(found)
+
+
+# A bound that was asserted too small
+
+
+REACH = {"entry": 1.0, 1: 1.0, 2: 1.0, math.inf: math.sqrt(9)}
+
+
+def asserted(norm, claimed, cost=None, perturb="objective"):
+    x = cp.Variable(9, name="x")
+    d = dp.Private(np.linspace(-1, 1, 9), adjacency=dp.Within(0.5, norm), name="d")
+    loss = cp.sum_squares(x - d) if cost is None else cost(x, d)
+    bound = dp.Asserted(l2=claimed)
+    agent = dp.Agent(cp.Minimize(loss), [cp.abs(x) <= 2], name="north", sensitivity=bound)
+    algorithm = dp.LinearizedADMM(rho=1.0, step=0.1, perturb=perturb)
+    return dp.Problem([agent]).plan(algorithm, mechanism=GAUSS, rounds=2, delta=1e-6)
+
+
+@pytest.mark.parametrize("norm", REACH, ids=str)
+@pytest.mark.parametrize("perturb", ["objective", "output"])
+def test_an_asserted_bound_that_is_too_small_fails_a_check(norm, perturb):
+    found = dp.check(asserted(norm, 0.9 * REACH[norm], perturb=perturb))
+    assert not found.passed
+    assert all("the ledger was charged a sensitivity" in fault for fault in found.faults)
+    assert found.agents[0].ratio == pytest.approx(1 / 0.9, rel=1e-3)
+
+
+@pytest.mark.parametrize("norm", REACH, ids=str)
+@pytest.mark.parametrize("perturb", ["objective", "output"])
+def test_one_that_is_large_enough_passes_and_is_marked(norm, perturb):
+    plan = asserted(norm, REACH[norm], perturb=perturb)
+    assert dp.check(plan).passed and plan.guarantee.kind == "asserted"
+
+
+UNPROVED = {
+    "norm1": (lambda x, d: cp.norm1(x - d), 2.0, 5, -0.25),
+    "huber": (lambda x, d: cp.sum(cp.huber(x - d, 5)), 1.0, 5, -0.25),
+    "steep huber": (lambda x, d: cp.sum(cp.huber(5 * (x - d), 1)), 20.0, 5, -0.25),
+    "maximum": (lambda x, d: 3 * cp.max(cp.abs(x - d)), math.sqrt(18), 0, -0.5),
+}
+
+
+@pytest.mark.parametrize("case", UNPROVED)
+def test_also_where_nothing_could_be_derived(case):
+    loss, true, i, value = UNPROVED[case]
+    other = np.linspace(-1, 1, 9)
+    other[i] = value
+    found = dp.check(asserted("entry", 0.9 * true, loss), {"d": other})
+    assert not found.passed and found.agents[0].ratio == pytest.approx(1 / 0.9, rel=1e-3)

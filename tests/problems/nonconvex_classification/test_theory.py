@@ -26,6 +26,7 @@ from problems.nonconvex_classification.theory import (
     violations,
     violations_of_matrix,
 )
+from tests.algorithms.networks import connected_graphs
 
 # Smoothness, step, weight and penalty of the paper's experiment.
 M_PAPER = 5.03
@@ -39,14 +40,9 @@ def names(n):
 
 @st.composite
 def networks(draw):
-    """Connected networks of 2 to 9 agents: a tree and any further edges."""
-    n = draw(st.integers(2, 9))
-    graph = nx.Graph()
-    graph.add_nodes_from(range(n))
-    graph.add_edges_from((i, draw(st.integers(0, i - 1))) for i in range(1, n))
-    pairs = list(itertools.combinations(range(n), 2))
-    graph.add_edges_from(draw(st.lists(st.sampled_from(pairs), max_size=12)))
-    return network(graph, names(n), draw(st.sampled_from(WEIGHTS)))
+    """Connected networks of 2 to 9 agents."""
+    graph = draw(connected_graphs())
+    return network(graph, names(len(graph)), draw(st.sampled_from(WEIGHTS)))
 
 
 @st.composite
