@@ -4,51 +4,54 @@ from __future__ import annotations
 
 import math
 import textwrap
+from collections.abc import Iterable, Sequence
 from importlib.metadata import version
 
+from .._words import count, number, together
 from ..sensitivity.argument import argument, figures
 from .guarantee import AgentGuarantee, Guarantee
 from .terms import Terms
 
-WIDTH = 96
+WIDTH = 80
 _LABEL = 13
-# Agents listed one by one.
+# Agents or groups of like agents that are listed one by one.
 LISTED = 12
+# Stands around the number of a private object's name: no text holds it.
+_NAME = "\0"
 
 
 def banner(plan: Terms, guarantee: Guarantee) -> str:
     """The plan in words: problem, algorithm, sensitivity and its derivation, noise, guarantee."""
     versions = f"cvxpy {version('cvxpy')}, clarabel {version('clarabel')}"
-    lines = [
-        "=" * WIDTH,
-        f"dpcvx {version('dpcvx')}  ({versions})".center(WIDTH).rstrip(),
-        "=" * WIDTH,
-        *_problem_rows(plan),
-        *_coupling_rows(plan),
-        row("algorithm", str(plan.algorithm)),
-        row("rounds", str(plan.rounds)),
-        *_sensitivity_rows(plan),
-        "guarantee:",
-        textwrap.indent(str(guarantee), "  "),
-    ]
-    if plan.noisy:
-        lines.append("  fixed by the plan; no data have been read")
-    return "\n".join([*lines, "=" * WIDTH])
+    unread = " (fixed by the plan; no data have been read)" if plan.noisy else ""
+    return "\n".join(
+        [
+            f"== dpcvx {version('dpcvx')} ({versions}) ".ljust(WIDTH, "="),
+            *_problem_rows(plan),
+            *_coupling_rows(plan),
+            row("algorithm", f"{plan.algorithm}; {count(plan.rounds, 'round')}"),
+            *_sensitivity_rows(plan),
+            f"guarantee:{unread}",
+            textwrap.indent(str(guarantee), "  "),
+            "=" * WIDTH,
+        ]
+    )
 
 
 def _problem_rows(plan: Terms) -> list[str]:
     program = plan.program
     local = sum(a.n - a.shared.size for a in program.agents)
     agents, shared = count(len(program.agents), "agent"), count(program.size, "shared component")
-    rows = [
-        row(
-            "",
-            f"{agent.name}: {agent.n} variables ({agent.shared.size} shared), "
+    sets = [
+        (
+            agent.name,
+            f"{count(agent.n, 'variable')} ({agent.shared.size} shared), "
             f"set: {agent.set_description}",
+            (),
         )
         for agent in program.agents
     ]
-    return [row("problem", f"{agents}, {shared}, {local} local"), *_shortened(rows)]
+    return [row("problem", f"{agents}, {shared}, {local} local"), *_by_agent(sets)]
 
 
 def _coupling_rows(plan: Terms) -> list[str]:
@@ -59,38 +62,54 @@ def _coupling_rows(plan: Terms) -> list[str]:
 def _sensitivity_rows(plan: Terms) -> list[str]:
     if not plan.noisy:
         return []
-    derived = [(a.name, a.sensitivity) for a in plan.agents]
-    known = [sensitivity for _, sensitivity in derived if sensitivity is not None]
+    known = [agent.sensitivity for agent in plan.agents if agent.sensitivity is not None]
     entries = {entry.agent: entry for entry in plan.guarantee.agents}
-    rows: list[str] = []
-    for name, sensitivity in derived:
-        if sensitivity is None:
-            rows.append(row("", f"{name}: nothing private"))
+    bounds: list[tuple[str, str, Sequence[str]]] = []
+    for agent in plan.agents:
+        if agent.sensitivity is None:
+            bounds.append((agent.name, "nothing private", ()))
             continue
-        entry = entries[name]
-        bounds = f" ({text})" if (text := figures(sensitivity)) else ""
-        rows.append(row("", f"{name}: gradient {_bounded(entry)}; noise: {entry.noise}{bounds}"))
-    return [*([row("sensitivity", argument(known))] if known else []), *_shortened(rows)]
+        entry = entries[agent.name]
+        derived = f" ({why})" if (why := figures(agent.sensitivity)) else ""
+        text = f"{_bounded(entry)}; noise: {entry.noise}{derived}"
+        bounds.append((agent.name, text, [spec.name for spec in agent.sensitivity.private]))
+    return [*([row("sensitivity", argument(known))] if known else []), *_by_agent(bounds)]
 
 
 def _bounded(entry: AgentGuarantee) -> str:
     if math.isinf(entry.sensitivity):
-        return f"l{entry.norm} bounded at each point, not over the whole set"
-    return f"l{entry.norm} {'=' if entry.tight else '<='} {entry.sensitivity:.6g}"
+        return f"one change moves the gradient by a bounded l{entry.norm} distance at each point"
+    attained = " (attained)" if entry.tight else ""
+    return (
+        f"one change moves the gradient by at most {number(entry.sensitivity)} in l{entry.norm}"
+        f"{attained}"
+    )
 
 
-def _shortened(rows: list[str]) -> list[str]:
+def _by_agent(said: Iterable[tuple[str, str, Sequence[str]]]) -> list[str]:
+    """What is said of each agent, once for all of whom the same is true.
+
+    Of each: its name, the text, and names in quotes in it that may differ between agents.
+    """
+    alike: dict[str, tuple[list[str], list[Sequence[str]]]] = {}
+    for agent, text, names in said:
+        for k, name in enumerate(names):
+            text = text.replace(f"'{name}'", f"{_NAME}{k}{_NAME}")
+        agents, named = alike.setdefault(text, ([], []))
+        agents.append(agent)
+        named.append(names)
+    rows = []
+    for text, (agents, named) in alike.items():
+        for k, others in enumerate(zip(*named, strict=True)):
+            text = text.replace(f"{_NAME}{k}{_NAME}", together([f"'{name}'" for name in others]))
+        rows.append(row("", f"{together(agents)}{', each' if len(agents) > 1 else ''}: {text}"))
     if len(rows) <= LISTED:
         return rows
-    return [*rows[:LISTED], row("", f"... and {len(rows) - LISTED} more agents")]
+    more = sum(len(agents) for agents, _ in list(alike.values())[LISTED:])
+    return [*rows[:LISTED], row("", f"... and {count(more, 'more agent')}")]
 
 
 def row(label: str, text: str) -> str:
     """A labelled paragraph; lines below the first are indented."""
     first = f"{label + ':' if label else '':<{_LABEL}}"
     return textwrap.fill(text, WIDTH, initial_indent=first, subsequent_indent=" " * _LABEL)
-
-
-def count(number: int, noun: str) -> str:
-    """Such as ``1 agent`` or ``2 agents``."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from .._words import number, together
 from ..algorithms.base import Requirements
 from ..algorithms.program import LocalProgram
 from ..model.private import PrivateSpec, Rows
@@ -18,49 +19,58 @@ from ..sensitivity.release_once import Statistic
 from .agent_terms import AgentTerms
 
 # Two less than the banner's, which indents the text.
-_WIDTH = 94
-# Private objects that are listed by name.
-_NAMES = 12
+_WIDTH = 78
+_LABEL = 13
 
 Kind = Literal["worst-case", "asserted", "none"]
 
 OBSERVER = (
-    "everyone but the agent itself, the server and all other agents together; sees every "
-    "released value of every round"
+    "everyone but the agent itself: the server and all other agents, even if they collude and see "
+    "every value it releases"
 )
 LAST_OBSERVER = (
     "whoever learns the last x and nothing else of the run: server and users keep messages and all "
     "other iterates to themselves"
 )
-HIDDEN = "hidden iterates and steps are real numbers (their rounding is not accounted for)"
+HIDDEN = "Rounding errors in hidden iterates and steps are not counted."
+TURNS = "Whose turn it was, and how many turns there were, may become known."
 CONSTANTS = (
-    "the smoothness and strong convexity that the user asserted are true: nothing in the package "
-    "proves them"
+    "The smoothness and strong convexity that the user asserted are true: nothing in the package "
+    "proves them."
 )
-BENT = "the smoothness that the user asserted is true: nothing in the package proves it"
+BENT = "The smoothness that the user asserted is true: nothing in the package proves it."
+# Where the run was passed no ledger, and where it was.
+ALONE = (
+    "This total is for this run alone. Earlier and later runs on the same data add to it; pass "
+    "ledger= to have them counted."
+)
+COUNTED = (
+    "This total is for this run alone. The ledger adds up the runs that it was passed to, and "
+    "knows of no others on the same data."
+)
 ASSUMPTIONS = (
-    "agents follow the protocol and keep their noise to themselves",
-    "what the model declares public is independent of the private data",
-    "earlier runs on the same data count only if their ledger is passed on",
-    "gradients are computed as real numbers (their rounding errors are not accounted for; the "
-    "noise is exact, on a grid whose width the sensitivity includes)",
+    "Every agent follows the protocol and keeps its noise secret.",
+    "What the model declares public does not depend on private data.",
+    ALONE,
+    "Rounding errors of private computations are not counted. The noise is exact, on a grid whose "
+    "width the sensitivity includes.",
 )
 SEEDED = (
-    "reproducible: not for release (whoever knows the seed can subtract the noise, and runs of "
-    "one plan with one seed share it)"
+    "Reproducible: not for release. Whoever knows the seed can subtract the noise, and all runs of "
+    "this plan with this seed have the same noise."
 )
 UNGROUPED = (
-    "each person's data sit with one agent, in one private object or in one row of its objects "
-    "that share a records= label"
+    "Each person's data sit with one agent: in one of its private objects, or in one row of those "
+    "that share a records= label."
 )
 GROUPED = (
-    "each person's data sit with the agents of one group, in each of them in one private object or "
-    "in one row of its objects that share a records= label"
+    "Each person's data sit with the agents of one group: with each of them in one private object, "
+    "or in one row of those that share a records= label."
 )
-CLAIMED = "the sensitivities that the user asserted are true: nothing in the package proves them"
+CLAIMED = "The sensitivities that the user asserted are true: nothing in the package proves them."
 STATED_ACCURACY = (
-    "local solves on private data succeed and reach the solver's accuracy: what they return "
-    "otherwise may move farther than the asserted sensitivity"
+    "Local solves on private data succeed and reach the solver's accuracy. If one does not, its "
+    "result may move farther than the asserted sensitivity."
 )
 
 
@@ -112,7 +122,7 @@ def _together(members: Sequence[PrivateSpec]) -> Change:
             else f"'{s.name}', {s.adjacency.row}"
             for s in others
         ]
-        where += f" (with {_listed(with_, ' and ')})"
+        where += f" (with {together(with_)})"
     return Change(what, tuple(s.name for s in members), where)
 
 
@@ -210,11 +220,14 @@ class Guarantee:
     def headline(self) -> str:
         """The numbers with every reservation that belongs next to them, in one line."""
         if self.kind == "none":
-            return f"none: {self.mechanism}"
-        whose = "one person's data in all agents of a group" if self.groups else "each agent's data"
+            return f"no guarantee: {self.mechanism}"
+        whose = "one agent's data"
+        if self.groups:
+            whose += ", or in that of all agents of a group at once"
         sort = "worst case" if self.kind == "worst-case" else "ASSERTED, not proved"
         seeded = ", if the seed stays secret: not for release" if SEEDED in self.assumptions else ""
-        return f"({self.epsilon:.6g}, {self.delta:g})-DP for {whose}, {sort}{seeded}"
+        budget = f"({number(self.epsilon)}, {number(self.delta)})-DP"
+        return f"{budget} for one change in {whose}, {sort}{seeded}"
 
     def __repr__(self) -> str:
         return f"<Guarantee: {self.headline}>"
@@ -223,12 +236,11 @@ class Guarantee:
         if self.kind == "none":
             return self.headline
         rows = [
-            ("adjacency", self._units),
-            ("observer", self.observer),
-            ("mechanism", self.mechanism),
-            ("accountant", self.accountant + self._concentrated),
+            ("one change", self._units),
+            ("protects", f"against {self.observer}"),
+            ("noise", self.mechanism),
+            ("accounting", self.accountant + self._concentrated),
             ("sensitivity", _CERTIFICATES[self.certificate] + self._independent),
-            ("assumptions", "; ".join(self.assumptions)),
         ]
         budgets = {f"{agent.epsilon:.5g}" for agent in self.agents}
         if self.amplification is None and len(budgets) > 1:
@@ -236,18 +248,22 @@ class Guarantee:
         if self.amplification is not None:
             rows.insert(4, ("amplified", str(self.amplification)))
         if self.groups:
-            members = "; ".join(" and ".join(group) for group in self.groups)
+            members = "; ".join(together(group) for group in self.groups)
             rows.insert(1, ("groups", members))
         if self.claimed_by_paper is not None:
             claim = self.claimed_by_paper
             rows.append(
                 (
                     "claim",
-                    f"{claim.source} claims ({claim.epsilon:.6g}, {claim.delta:g}); that is not a "
-                    "bound (docs/privacy.md)",
+                    f"{claim.source} claims ({number(claim.epsilon)}, {number(claim.delta)}); that "
+                    "is not a bound (docs/privacy.md)",
                 )
             )
-        return "\n".join([self.headline, *(_row(label, text) for label, text in rows)])
+        lines = [textwrap.fill(self.headline, _WIDTH), *(_row(label, text) for label, text in rows)]
+        labels = ["assumptions", *([""] * (len(self.assumptions) - 1))]
+        for label, text in zip(labels, self.assumptions, strict=True):
+            lines.append(_row(f"{label:<{_LABEL}}- ", text))
+        return "\n".join(lines)
 
     @property
     def _units(self) -> str:
@@ -264,22 +280,24 @@ class Guarantee:
 
     @property
     def _by_agent(self) -> str:
-        most = sorted(self.agents, key=lambda agent: -agent.epsilon)
-        return _listed([f"epsilon {a.epsilon:.6g} for '{a.agent}'" for a in most], ", ")
+        alike: dict[str, list[str]] = {}
+        for agent in sorted(self.agents, key=lambda agent: -agent.epsilon):
+            alike.setdefault(number(agent.epsilon), []).append(f"'{agent.agent}'")
+        return together([f"epsilon {most} for {together(who)}" for most, who in alike.items()])
 
     @property
     def _independent(self) -> str:
         parts = [
-            f"the gradient of '{agent.agent}' does not depend on "
-            + _listed([f"'{name}'" for name in agent.independent], " or ")
+            f"; the gradient of '{agent.agent}' does not depend on "
+            + together([f"'{name}'" for name in agent.independent], "or")
             for agent in self.agents
             if agent.independent
         ]
-        return f"; {_listed(parts, '; ')}" if parts else ""
+        return "".join(parts)
 
     @property
     def _concentrated(self) -> str:
-        return f"; {self.rho:.6g}-zCDP" if math.isfinite(self.rho) else ""
+        return f"; {number(self.rho)}-zCDP" if math.isfinite(self.rho) else ""
 
 
 _CERTIFICATES = {
@@ -294,19 +312,15 @@ def _merged(kinds: Sequence[Change]) -> list[str]:
     places: dict[str, list[str]] = {}
     for change in kinds:
         places.setdefault(change.what, []).append(change.where)
-    return [f"{what} in {_listed(where, ', or in ')}" for what, where in places.items()]
+    return [
+        f"{what} in {'one of ' if len(where) > 1 else ''}{together(where)}"
+        for what, where in places.items()
+    ]
 
 
 def _one_of(kinds: Sequence[Change]) -> str:
     merged = _merged(kinds)
     return merged[0] if len(kinds) == 1 else f"[{'; or '.join(merged)}]"
-
-
-def _listed(names: Sequence[str], word: str) -> str:
-    shown = list(names[:_NAMES])
-    if len(names) > _NAMES:
-        shown.append(f"{len(names) - _NAMES} more")
-    return word.join(shown)
 
 
 def no_guarantee(reason: str) -> Guarantee:
@@ -376,7 +390,7 @@ def make_guarantee(
     if last is not None:
         assumptions.append(HIDDEN)
         if last.order != "fixed":
-            assumptions.append("whose turn it was, and how many there were, may become known")
+            assumptions.append(TURNS)
         mechanism = (
             f"{first.mechanism} noise, scale {first.multiplier:.6g} times the largest l2 "
             "sensitivity of x, in every round; the last x is released"
@@ -513,5 +527,6 @@ def _claim(declared: Gaussian, releases: int) -> Claim | None:
 
 
 def _row(label: str, text: str) -> str:
-    indent = " " * 13
-    return textwrap.fill(text, _WIDTH, initial_indent=f"{label:<13}", subsequent_indent=indent)
+    """A labelled paragraph, or a point of a list; lines below the first are indented."""
+    first = f"{label:<{_LABEL}}"
+    return textwrap.fill(text, _WIDTH, initial_indent=first, subsequent_indent=" " * len(first))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .._arguments import show
+from .._words import count, number, together
 from ..errors import BudgetError, ModelError, PrivacyError
 from ..guard import frameless
 from . import adaptive
@@ -70,7 +72,7 @@ class Account:
     _total: Composition = field(default_factory=Composition, repr=False)
 
     def __repr__(self) -> str:
-        return f"<Account of {show(self.agent)}: {len(self.entries)} releases>"
+        return f"<Account of {show(self.agent)}: {count(len(self.entries), 'release')}>"
 
     def charge(self, entry: Entry, calibrated: Calibrated) -> None:
         """Record a release that is about to happen.
@@ -276,7 +278,8 @@ class Accounts(Mapping[str, Account]):
 
     def __repr__(self) -> str:
         releases = sum(len(account.entries) for account in self.accounts)
-        return f"<{type(self).__name__}: {len(self.accounts)} agents, {releases} releases>"
+        agents = count(len(self.accounts), "agent")
+        return f"<{type(self).__name__}: {agents}, {count(releases, 'release')}>"
 
     @frameless
     def __getitem__(self, agent: str) -> Account:
@@ -341,16 +344,28 @@ class Accounts(Mapping[str, Account]):
         return json.dumps(book, indent=1)
 
     def __str__(self) -> str:
-        lines = []
+        alike: dict[str, list[str]] = {}
         for account, price in zip(self.accounts, self.prices().values(), strict=True):
-            allowed = "no budget" if account.budget is None else f"of {account.budget.epsilon:.6g}"
-            asserted = sum(entry.certificate == "asserted" for entry in account.entries)
-            mark = f"; {asserted} with asserted sensitivity, NOT proved" if asserted else ""
-            lines.append(
-                f"{account.agent}: {len(account.entries)} releases, epsilon {price.epsilon:.6g} "
-                f"{allowed} at delta {price.delta:g} ({price.accountant}){mark}"
-            )
-        return "\n".join(lines)
+            alike.setdefault(_spent(account, price), []).append(account.agent)
+        return "\n".join(
+            f"{together(agents)}{', each' if len(agents) > 1 else ''}: {text}"
+            for text, agents in alike.items()
+        )
+
+
+def _spent(account: Account, price: Price) -> str:
+    """What an account holds and what it may hold, in words."""
+    if not account.entries:
+        return "nothing private was released"
+    allowed = "" if account.budget is None else f" of {number(account.budget.epsilon)}"
+    if math.isinf(price.epsilon):
+        allowed += " (no guarantee is left)"
+    asserted = sum(entry.certificate == "asserted" for entry in account.entries)
+    mark = f"; {asserted} with asserted sensitivity, NOT proved" if asserted else ""
+    return (
+        f"spent epsilon {number(price.epsilon)}{allowed} at delta {number(price.delta)} in "
+        f"{count(len(account.entries), 'release')} ({price.accountant}){mark}"
+    )
 
 
 def _within(composition: Composition, planned: Composition) -> bool:

@@ -10,14 +10,15 @@ from typing import IO, Any, cast
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from ..plan.banner import WIDTH, banner, row
+from .._words import count
+from ..plan.banner import banner, row
 from ..plan.guarantee import Guarantee
 from ..plan.terms import Terms
 from .history import Round
 from .result import Result, outcome_rows, spent_rows
 
 # About this many lines of progress, whatever the number of rounds.
-_ROWS = 12
+_ROWS = 7
 
 
 def wanted(verbose: bool | None) -> bool:
@@ -109,15 +110,13 @@ class Reporter:
         for note in self._notes:
             self._print(row("note", note))
         if self._plan.hidden:
-            self._print("only the last iterate may be seen: no residuals are shown")
-            self._print("-" * WIDTH)
-            self._progress.start()
-            return
-        spent = "   eps spent" if self._plan.noisy else ""
-        self._print(
-            f"{'round':>7}{'primal res':>13}{'dual res':>13}{'max gap':>12}{'rho':>11}{spent}"
-        )
-        self._print("-" * WIDTH)
+            self._print("No residuals are shown: only the last iterate may be seen.")
+        else:
+            spent = f"{'epsilon spent':>15}" if self._plan.noisy else ""
+            self._print(
+                f"{'round':>7}{'primal res':>12}{'dual res':>12}{'mismatch':>12}{'penalty':>10}"
+                f"{spent}"
+            )
         self._progress.start()
 
     def round(self, last: Round) -> None:
@@ -126,12 +125,13 @@ class Reporter:
         self._progress.update(self._task, completed=t)
         if self._console.quiet or not (t <= 1 or t % self._every == 0 or t == self._plan.rounds):
             return
-        rho = "-" if residuals.rho == 0 else f"{residuals.rho:.3g}"
+        penalty = "-" if residuals.rho == 0 else f"{residuals.rho:.3g}"
+        dual = "-" if math.isnan(residuals.dual) else f"{residuals.dual:.3e}"
         row = (
-            f"{t:>7}{residuals.primal:>13.3e}{residuals.dual:>13.3e}"
-            f"{residuals.mismatch:>12.2e}{rho:>11}{self._spent(t)}"
+            f"{t:>7}{residuals.primal:>12.3e}{dual:>12}{residuals.mismatch:>12.3e}{penalty:>10}"
+            f"{self._spent(t)}"
         )
-        note = f"  {last.failed} failed solve(s)" if last.failed else ""
+        note = f"  {count(last.failed, 'failed solve')}" if last.failed else ""
         self._print(row + note)
 
     def passed(self, t: int) -> None:
@@ -146,7 +146,6 @@ class Reporter:
         """Print the outcome; the guarantee stands in the banner."""
         if self._console.quiet:
             return
-        self._print("-" * WIDTH)
         self._print("\n".join([*outcome_rows(result), *spent_rows(result)]))
 
     def _spent(self, t: int) -> str:
@@ -154,7 +153,7 @@ class Reporter:
         if plan.price is None:
             return ""
         losses = set(plan.composed(t).values())
-        return f"{max(loss.price(plan.price.delta).epsilon for loss in losses):>12.4g}"
+        return f"{max(loss.price(plan.price.delta).epsilon for loss in losses):>15.4g}"
 
     def _print(self, text: str) -> None:
         self._console.print(text, markup=False)

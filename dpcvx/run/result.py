@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-import textwrap
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from .._words import count, number
 from ..errors import ModelError
 from ..plan.banner import LISTED, row
 from ..plan.guarantee import Guarantee
@@ -27,16 +28,20 @@ Array = NDArray[np.float64]
 
 
 class Status(enum.Enum):
-    """How a run ended; the value is the message."""
+    """How a run ended; the value says it in words."""
 
-    COMPLETED = "all planned rounds were run"
-    CONVERGED = "stopped: the released residuals fell below the tolerance"
-    BUDGET = "stopped: the ledger's budget covers no further round"
-    STALLED = "a local solve of the last round failed: its agent's values are of an earlier round"
+    COMPLETED = "completed: every planned round was run"
+    CONVERGED = "converged: the released residuals fell below the tolerance"
+    BUDGET = "stopped early: the ledger's budget covers no further round"
+    STALLED = (
+        "stalled: a local solve failed in the last round, so its agent's values are of an earlier "
+        "round"
+    )
     DIVERGED = (
-        "no solution: values became infinite or undefined, or grew out of all proportion. Take "
-        "shorter steps (a smaller step, eta or alpha; a larger D), and check that the problem has "
-        "a solution: that no objective falls without end and that the agents' sets meet"
+        "diverged: values became infinite or undefined, or grew out of all proportion, so there is "
+        "no solution. Take shorter steps (a smaller step, eta or alpha; a larger D), and check "
+        "that the problem has a solution: that no objective falls without end, and that the "
+        "agents' sets meet"
     )
 
 
@@ -66,7 +71,8 @@ class Transcript:
 
     def __repr__(self) -> str:
         return (
-            f"<Transcript: {len(self.releases)} releases in {self.rounds} rounds, "
+            f"<Transcript: {count(len(self.releases), 'release')} in "
+            f"{count(self.rounds, 'round')}, "
             f"{self.status.name.lower()}>"
         )
 
@@ -156,39 +162,40 @@ class Result:
             [
                 *outcome_rows(self),
                 *(row("note", note) for note in self.notes),
-                "guarantee:",
-                textwrap.indent(str(self.guarantee), "  "),
+                row("guarantee", f"{self.guarantee.headline}{_more(self.guarantee)}"),
                 *spent_rows(self),
             ]
         )
 
     def __repr__(self) -> str:
-        ended = f"{self.status.name.lower()} after {self.rounds} rounds"
+        ended = f"{self.status.name.lower()} after {count(self.rounds, 'round')}"
         return f"<Result: {ended}, mismatch {self.consensus_residual:.3g}; {self.guarantee!r}>"
+
+
+def _more(guarantee: Guarantee) -> str:
+    """Where the rest of the guarantee stands; its headline has all reservations."""
+    if guarantee.kind == "none":
+        return ""
+    return " (in full: result.guarantee)"
 
 
 def outcome_rows(result: Result) -> list[str]:
     """How the run ended, and how far its values are from agreeing and from the agents' sets."""
     failed, inaccurate = result.history.failed, result.history.inaccurate
     took = "" if result.seconds is None else f", {result.seconds:.2f} s"
-    lines = [
-        row(
-            "status",
-            f"{result.status.name.lower()}: {result.status.value} ({result.rounds} rounds{took})",
-        ),
-        row("reported", f"the {result.reported} iterate"),
-        *_agreement_rows(result),
-        row(
-            "feasibility",
-            f"largest violation of an agent's own set {result.max_violation:.3e} (last iterate)",
-        ),
-    ]
+    ended = f"{result.status.value} ({count(result.rounds, 'round')}{took})"
+    lines = [row("status", ended)]
+    if result.status is Status.DIVERGED:
+        lines.append(row("reported", "nothing; every variable's value is None"))
+    else:
+        which = "average of the iterates" if result.reported == "average" else "last iterate"
+        lines += [row("reported", f"the {which}"), *_agreement_rows(result), _feasibility(result)]
     if failed or inaccurate:
         lines.append(
             row(
                 "solver",
-                f"{inaccurate} local solve(s) of reduced accuracy, {failed} that failed and kept "
-                "the previous point",
+                f"{count(inaccurate, 'local solve')} reached reduced accuracy only; {failed} "
+                "failed, and the agent kept its previous point",
             )
         )
     return lines
@@ -198,9 +205,24 @@ def _agreement_rows(result: Result) -> list[str]:
     """How far agents agree, in what ties them."""
     program = result.solution.program
     if program.coupling is not None:
-        return [row("coupling", f"largest violation of an equality {result.coupling_residual:.3e}")]
-    residual = f"largest deviation of a shared component {result.consensus_residual:.3e}"
+        residual = f"largest violation of an equality {result.coupling_residual:.3e}"
+        return [row("coupling", residual)]
+    if program.size == 0:
+        return []
+    residual = (
+        f"the agents' copies differ from their mean by at most {result.consensus_residual:.3e}"
+    )
     return [row("consensus", residual)]
+
+
+def _feasibility(result: Result) -> str:
+    violation = result.max_violation
+    text = f"the last iterate violates an agent's own constraints by at most {violation:.3e}"
+    if violation == 0:
+        text = "the last iterate satisfies every agent's own constraints"
+    elif math.isnan(violation):
+        text = "how far the last iterate violates an agent's own constraints is not known"
+    return row("feasibility", text)
 
 
 def spent_rows(result: Result) -> list[str]:
@@ -210,7 +232,6 @@ def spent_rows(result: Result) -> list[str]:
     lines = str(result.ledger).splitlines()
     if len(lines) > LISTED:
         # The agent that spent most stands for the rest.
-        most = result.ledger.spent()
-        rest = f"... and {len(lines) - LISTED} more agents, none above epsilon {most:.6g}"
-        lines = [*lines[:LISTED], rest]
-    return ["spent:", textwrap.indent("\n".join(lines), "  ")]
+        most = number(result.ledger.spent())
+        lines[LISTED:] = [f"... and {len(lines) - LISTED} more lines, none above epsilon {most}"]
+    return [row("ledger" if k == 0 else "", line) for k, line in enumerate(lines)]

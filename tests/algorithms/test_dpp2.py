@@ -201,7 +201,7 @@ def test_a_claimed_smoothness_marks_the_guarantee():
         problem.plan(DPP2(), mechanism=LAPLACE)
     plan = problem.plan(DPP2(smoothness=1.0), mechanism=LAPLACE, rounds=4)
     assert plan.guarantee.kind == "asserted"
-    assert "the smoothness that the user asserted is true" in " ".join(str(plan).split())
+    assert "The smoothness that the user asserted is true" in " ".join(str(plan).split())
     # What is derived holds, whatever is claimed.
     derived = noisy(study(3), DPP2("ring", smoothness=100.0))
     assert derived.guarantee.kind == "worst-case"

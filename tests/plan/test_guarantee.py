@@ -37,6 +37,11 @@ def flat(text):
     return re.sub(r"\s+", " ", str(text))
 
 
+def exponent(delta):
+    """As texts write it: without Python's zero in 1e-06."""
+    return f"{delta:g}".replace("e-0", "e-")
+
+
 def planned(problem=None, algorithm=None, **arguments):
     settings = {"rounds": 3, "epsilon": 1.0, "delta": 1e-6} | arguments
     if "mechanism" in settings and not isinstance(settings["mechanism"], str):
@@ -55,9 +60,10 @@ def test_a_derived_guarantee_is_worst_case():
     assert stated.delta == 1e-6
     assert CLAIMED not in stated.assumptions
     text = flat(stated)
-    assert text.startswith("(1, 1e-06)-DP for each agent's data, worst case adjacency")
-    assert "one entry changes by at most 0.01 in 'load a', or in 'load b'" in text
-    assert "everyone but the agent itself" in text
+    assert text.startswith("(1, 1e-6)-DP for one change in one agent's data, worst case one change")
+    assert "one entry changes by at most 0.01 in one of 'load a' and 'load b'" in text
+    assert "protects against everyone but the agent itself: the server and all other agents" in text
+    assert "even if they collude and see every value it releases" in text
     assert f"exact Gaussian composition; {stated.rho:.6g}-zCDP" in text
     assert "Gaussian noise" in text and "3 releases per agent" in text
     assert "derived from the model" in text
@@ -81,7 +87,7 @@ def test_the_parameters_of_a_guarantee_agree():
 
 def test_pure_noise_has_a_pure_guarantee():
     stated = planned(mechanism="laplace", delta=None).guarantee
-    assert flat(stated).startswith("(1, 0)-DP for each agent's data, worst case")
+    assert flat(stated).startswith("(1, 0)-DP for one change in one agent's data, worst case")
     assert stated.accountant == "sum of pure epsilons"
     assert "times the l1 sensitivity" in stated.mechanism
 
@@ -91,13 +97,13 @@ def test_without_noise_there_is_no_guarantee():
     assert stated.kind == stated.certificate == "none"
     assert stated.epsilon == stated.rho == math.inf
     assert stated.agents == () and stated.claimed_by_paper is None
-    assert str(stated) == "none: noise is off"
+    assert str(stated) == "no guarantee: noise is off"
 
 
 def test_without_private_data_there_is_nothing_to_guarantee():
     x = cp.Variable(name="x")
     stated = dp.Problem([dp.Agent(cp.Minimize(cp.square(x - 1)))]).plan(rounds=1).guarantee
-    assert str(stated) == "none: the model declares nothing private"
+    assert str(stated) == "no guarantee: the model declares nothing private"
 
 
 def test_one_asserted_sensitivity_makes_the_guarantee_asserted():
@@ -210,10 +216,10 @@ def test_a_claim_stands_next_to_the_truth_under_its_own_name(case):
     assert stated.claimed_by_paper.delta == delta
     assert (claim < truth) == (epsilon == 1.0)
     text = flat(stated)
-    assert text.startswith(f"({truth:.6g}, {delta:g})-DP")
+    assert text.startswith(f"({truth:.6g}, {exponent(delta)})-DP")
     assert (
-        f"claim Ryu and Kim, Theorem 4.9 claims ({claim:.6g}, {delta:g}); that is not a bound "
-        "(docs/privacy.md)"
+        f"claim Ryu and Kim, Theorem 4.9 claims ({claim:.6g}, {exponent(delta)}); that is not a "
+        "bound (docs/privacy.md)"
     ) in text
 
 
@@ -246,9 +252,10 @@ def test_a_seed_makes_a_run_not_for_release():
     seeded, earnest = plan.run(seed=5).guarantee, plan.run().guarantee
     assert seeded.assumptions[0] == SEEDED
     assert flat(seeded).startswith(
-        "(1, 1e-06)-DP for each agent's data, worst case, if the seed stays secret: not for release"
+        "(1, 1e-6)-DP for one change in one agent's data, worst case, if the seed stays secret: "
+        "not for release"
     )
-    assert "whoever knows the seed can subtract the noise" in flat(seeded)
+    assert "Whoever knows the seed can subtract the noise" in flat(seeded)
     assert earnest == plan.guarantee
     assert "seed" not in str(earnest) and "not for release" not in str(earnest)
     assert (seeded.epsilon, seeded.kind) == (earnest.epsilon, earnest.kind)
@@ -256,7 +263,7 @@ def test_a_seed_makes_a_run_not_for_release():
 
 def test_a_seed_changes_nothing_where_there_is_no_guarantee():
     plan = planned(mechanism=None, epsilon=None, delta=None)
-    assert str(plan.run(seed=0).guarantee) == "none: noise is off"
+    assert str(plan.run(seed=0).guarantee) == "no guarantee: noise is off"
 
 
 def test_a_seed_is_named_for_asserted_guarantees_too():
@@ -310,8 +317,8 @@ def test_every_text_stays_within_its_width_under_the_banner():
         planned(means(dp.Asserted(l2=0.5))),
         planned(power_line().problem, release="once"),
     ):
-        assert max(len(line) for line in str(plan.guarantee).splitlines()) <= 94
-        assert max(len(line) for line in str(plan).splitlines()) <= 96
+        assert max(len(line) for line in str(plan.guarantee).splitlines()) <= 78
+        assert max(len(line) for line in str(plan).splitlines()) <= 80
 
 
 def test_releases_are_counted_as_they_are_charged():

@@ -41,8 +41,8 @@ def planned(model, **arguments):
 def adjacency(guarantee):
     """The row of the text, in one line."""
     rows = re.split(r"\n(?=\S)", str(guarantee))
-    (row,) = [row for row in rows if row.startswith("adjacency")]
-    return re.sub(r"\s+", " ", row.removeprefix("adjacency")).strip()
+    (row,) = [row for row in rows if row.startswith("one change")]
+    return re.sub(r"\s+", " ", row.removeprefix("one change")).strip()
 
 
 def split(text, word):
@@ -56,6 +56,17 @@ def split(text, word):
     return [*parts, text[start:]]
 
 
+def named(text):
+    """Names in quotes, those of ranges such as 'X1' to 'X3' included."""
+    for first, last in re.findall(r"'([^']+)'(?: to '([^']+)')?", text):
+        stem, start, end = first.rstrip("0123456789"), first, last or first
+        if not last:
+            yield first
+            continue
+        start, end = (int(name.removeprefix(stem)) for name in (first, last))
+        yield from (f"{stem}{k}" for k in range(start, end + 1))
+
+
 def read(text):
     """What may change at once, as the text says: sets of names of private objects."""
     found = []
@@ -66,8 +77,9 @@ def read(text):
             found += [set().union(*one) for one in itertools.product(*map(read, inner))]
             continue
         _, places = part.split(" in ", 1)
+        places = places.removeprefix("one of ")
         found += [
-            set(re.findall(r"'([^']+)'", place)) for place in re.split(r",? or (?:in )?", places)
+            set(named(place)) for some in split(places, " and ") for place in split(some, ", ")
         ]
     return found
 
@@ -125,13 +137,13 @@ def test_every_object_is_in_the_text_and_records_change_as_a_whole(case):
 
 def test_the_text_names_the_change_by_agent():
     assert adjacency(planned(problem(2)).guarantee) == (
-        "one record (a row of l2 norm at most 1) is replaced in 'y1' (with 'X1'), or in 'y2' (with "
-        "'X2')"
+        "one record (a row of l2 norm at most 1) is replaced in one of 'y1' (with 'X1') and 'y2' "
+        "(with 'X2')"
     )
 
 
 def test_assumptions_say_of_whose_data():
-    assert "sit with one agent" in UNGROUPED and "in each of them" in GROUPED
+    assert "sit with one agent" in UNGROUPED and "with each of them" in GROUPED
     alone, grouped = (planned(problem(2, g)).guarantee.assumptions for g in ((), [["c1", "c2"]]))
     assert UNGROUPED in alone and GROUPED not in alone
     assert GROUPED in grouped and UNGROUPED not in grouped

@@ -177,15 +177,15 @@ def test_a_plan_states_adjacency_observer_mechanism_accountant_and_assumptions()
     plan = overlapping_slices().problem.plan(rounds=7, epsilon=1.0, delta=1e-6)
     text = " ".join(str(plan).split())
     for part in (
-        "(1, 1e-06)-DP for each agent's data, worst case",
+        "(1, 1e-6)-DP for one change in one agent's data, worst case",
         "the difference has l2 norm at most 0.05 in 'left'",
         "the difference has linf norm at most 0.05 in 'right'",
-        "sees every released value of every round",
+        "even if they collude and see every value it releases",
         "Gaussian noise, scale",
         "7 releases per agent",
         "exact Gaussian composition",
         "derived from the model",
-        "rounding errors are not accounted for",
+        "are not counted. The noise is exact",
         "c: nothing private",
         "a: 4 variables (2 shared), set: 4 simplex",
     ):

@@ -206,7 +206,10 @@ def test_the_guarantee_names_the_groups_and_who_is_protected():
     stated = planned(problem(PAIR)).guarantee
     assert stated.groups == (("north", "south"),)
     text = " ".join(str(stated).split())
-    assert text.startswith("(1, 1e-06)-DP for one person's data in all agents of a group")
+    assert text.startswith(
+        "(1, 1e-6)-DP for one change in one agent's data, or in that of all agents of a group at "
+        "once"
+    )
     assert "groups north and south" in text
     assert "sit with the agents of one group" in text
     alone = planned(problem()).guarantee

@@ -142,7 +142,7 @@ def test_a_failing_solver_keeps_the_previous_point_and_ends_no_run(monkeypatch):
     result = plan.run(seed=0)
     assert result.status is dp.Status.COMPLETED
     assert result.history.failed > 0
-    assert "that failed and kept the previous point" in " ".join(str(result).split())
+    assert "failed, and the agent kept its previous point" in " ".join(str(result).split())
     assert len(result.ledger["site0"].entries) == 10
 
 

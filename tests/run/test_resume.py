@@ -941,7 +941,10 @@ def test_a_problem_without_data_may_have_a_ledger(path):
 def test_a_loaded_ledger_prints(path):
     planned().run(ledger=path)
     noiseless().run(ledger=path)
-    assert "a: 4 releases, epsilon inf no budget" in str(dp.Ledger.load(path))
+    assert (
+        "a and b, each: spent epsilon inf (no guarantee is left) at delta 0 in 4 releases"
+        in str(dp.Ledger.load(path))
+    )
 
 
 # -- without noise ---------------------------------------------------------------------------------

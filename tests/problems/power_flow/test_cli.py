@@ -38,7 +38,7 @@ def test_central_reproduces_the_published_optima(tmp_path, case, optimum):
 def test_the_default_run_is_private_with_three_zones(capsys):
     assert run("--case", 14, "--rounds", 20) == 0
     out = capsys.readouterr().out
-    for part in ("(1, 1e-06)-DP", "eps spent", "consensus:", "feasibility:", "not private"):
+    for part in ("(1, 1e-6)-DP", "epsilon spent", "consensus:", "feasibility:", "not private"):
         assert part in out
     assert len(re.findall(r"^  zone \d +\d+ .*MVA\)$", out, flags=re.M)) == 3
 

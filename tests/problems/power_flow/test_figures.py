@@ -38,8 +38,8 @@ def test_one_line_per_method_one_band_per_repeated_one(results):
     np.testing.assert_allclose(axes.lines[0].get_ydata(), middle)
     (legend,) = figure.legends
     private, plain = (text.get_text() for text in legend.get_texts())
-    assert private.startswith("private\n3 runs, each: (1, 1e-06)-DP")
-    assert "not for release" in private
+    assert private.startswith("private\n3 runs, each: (1, 1e-6)-DP")
+    assert "not for release" in " ".join(private.split())
     assert plain == "plain\n1 run: none: noise is off"
 
 

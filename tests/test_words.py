@@ -1,0 +1,46 @@
+"""How numbers, counts and lists are written."""
+
+import math
+
+import pytest
+
+from dpcvx._words import count, number, together
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (1e-6, "1e-6"), (1.5e-100, "1.5e-100"), (1e6, "1e6"), (2e20, "2e20"),
+        (0.28284271, "0.282843"), (0.0, "0"), (100.0, "100"), (math.inf, "inf"),
+    ],
+)  # fmt: skip
+def test_numbers_have_six_digits_and_no_zeros_in_exponents(value, text):
+    assert number(value) == text and float(text) == pytest.approx(value, rel=2e-6)
+
+
+def test_one_is_singular():
+    assert [count(k, "round") for k in (0, 1, 2)] == ["0 rounds", "1 round", "2 rounds"]
+
+
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        (["a"], "a"),
+        (["a", "b"], "a and b"),
+        (["a0", "a1"], "a0 and a1"),
+        (["a0", "a1", "a2", "b"], "a0 to a2 and b"),
+        (["agent 9", "agent 10", "agent 11"], "agent 9 to agent 11"),
+        (["'d1'", "'d2'", "'d3'"], "'d1' to 'd3'"),
+        (["a1", "a3", "a5"], "a1, a3 and a5"),
+        (["a1", "b2", "c3"], "a1, b2 and c3"),
+        (["a3", "a2", "a1"], "a3, a2 and a1"),
+        (["9" * 5000, "8" * 5000], f"{'9' * 5000} and {'8' * 5000}"),
+    ],
+)
+def test_names_that_count_on_become_a_range(names, text):
+    assert together(names) == text
+
+
+def test_long_lists_are_cut_and_say_so():
+    text = together([chr(ord("a") + k) for k in range(26)], "or")
+    assert text == "a, b, c, d, e, f, g, h, i, j, k, l or 14 more"
