@@ -20,7 +20,8 @@ from ..model.private import Asserted, PrivateSpec, Rows, Within
 from ..solvers.projector import Extent
 from .norms import Bound, ball_norm, row_norms
 from .private_weights import Weights
-from .records import Contributions, Unbounded
+from .record_pass import Unbounded
+from .records import Contributions
 
 Array = NDArray[np.float64]
 

@@ -28,7 +28,8 @@ from ..model.quadratic import Term, bilinear, cross, terms
 from ..solvers.projector import Extent
 from .certificate import Sensitivity
 from .private_weights import LARGEST, weighs, weights
-from .records import Contributions, Unbounded
+from .record_pass import Unbounded
+from .records import Contributions
 
 
 def derive(

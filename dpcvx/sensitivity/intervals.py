@@ -1,0 +1,95 @@
+"""Intervals of the entries of vectors, each with the record that the entry reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from ..model.matrices import Matrix, csr, without_zeros
+
+Array = NDArray[np.float64]
+Index = NDArray[np.intp]
+
+# In place of a record: an entry that reads none, and one that reads several.
+PUBLIC, MIXED = -1, -2
+
+
+@dataclass(frozen=True, eq=False)
+class Range:
+    """Intervals of entries, and the record that each reads (or `PUBLIC`, or `MIXED`).
+
+    `norms`, where known, bounds the l1 and l2 norms of the entries of each record.
+    """
+
+    lo: Array
+    hi: Array
+    owner: Index
+    norms: tuple[Array, Array] | None = None
+
+    @property
+    def size(self) -> Array:
+        """Largest magnitudes."""
+        return np.maximum(np.abs(self.lo), np.abs(self.hi))
+
+
+def known_signs(g: Range) -> NDArray[np.bool_]:
+    """Which entries have a sign that nothing can turn."""
+    return (g.lo >= 0) | (g.hi <= 0)
+
+
+def product(M: Matrix, lo: Array, hi: Array) -> tuple[Array, Array]:
+    """Interval of ``M v`` for v in [lo, hi]."""
+    sparse: sp.csr_array = csr(M)
+    up, down = without_zeros(sparse.maximum(0)), without_zeros(sparse.minimum(0))
+    with np.errstate(invalid="ignore"):
+        low, high = up @ lo + down @ hi, up @ hi + down @ lo
+    return np.where(np.isnan(low), -np.inf, low), np.where(np.isnan(high), np.inf, high)
+
+
+def bounded_times(a: Array, b: Array | float) -> Array:
+    """A product of bounds; of zero and infinity nothing is known."""
+    with np.errstate(all="ignore"):
+        out = np.asarray(a * b)
+    return np.where(np.isnan(out), np.inf, out)
+
+
+def times(a: Array, b: Array, c: Array, d: Array) -> tuple[Array, Array]:
+    """Interval product; of zero and infinity nothing is known."""
+    with np.errstate(all="ignore"):
+        corners = np.stack([s * t for s in (a, b) for t in (c, d)])
+    lost = np.isnan(corners).any(axis=0)
+    low, high = corners.min(axis=0, initial=np.inf), corners.max(axis=0, initial=-np.inf)
+    return np.where(lost, -np.inf, low), np.where(lost, np.inf, high)
+
+
+def joined(a: Index, b: Index) -> Index:
+    """The record that both read, `PUBLIC` counting as any."""
+    out = np.where(a == PUBLIC, b, a)
+    clash = (a != PUBLIC) & (b != PUBLIC) & (a != b)
+    return np.where(clash, MIXED, out)
+
+
+def owners(M: sp.csr_array, owner: Index) -> Index:
+    """The record that each entry of ``M v`` reads, given those of v."""
+    coo = without_zeros(M).tocoo()
+    read = owner[coo.col]
+    rows, read = coo.row[read != PUBLIC], read[read != PUBLIC]
+    out = np.full(M.shape[0], PUBLIC)
+    high = np.full(M.shape[0], -10)
+    low = np.full(M.shape[0], np.iinfo(np.intp).max)
+    np.maximum.at(high, rows, read)
+    np.minimum.at(low, rows, read)
+    touched = high > -10
+    out[touched] = np.where(high == low, high, MIXED)[touched]
+    return out
+
+
+def row_owner(owner: NDArray[np.intp]) -> Index:
+    """The record that each row of a matrix reads."""
+    out = np.full(owner.shape[0], PUBLIC)
+    for column in owner.T:
+        out = joined(out, column)
+    return out
