@@ -102,16 +102,7 @@ class Agent:
                     "it out or write it with a variable."
                 )
             used = understood(constraint.parameters, label)
-            hidden = [p.name() for p in used if isinstance(p, Private)]
-            if hidden:
-                raise PrivacyError(
-                    f"Constraint {position} of agent '{label}' depends on the private parameter "
-                    f"'{hidden[0]}'. Only objectives may be private: the projection onto the "
-                    "constraint set is computed in the open, so the set must be public. Move the "
-                    "term into the objective as a penalty, for example "
-                    f"cp.sum_squares(A @ x - {hidden[0]}), or declare the data public with "
-                    "cp.Parameter."
-                )
+            _require_public(used, f"Constraint {position} of agent '{label}'")
         for tree in (self.objective, *constraints):
             leaves = understood(lambda t=tree: _leaves(t), label)
             if any(leaf.is_complex() for leaf in leaves):
@@ -135,13 +126,8 @@ class Agent:
                     )
             bounds = variable.attributes.get("bounds") or ()
             for bound in (b for b in bounds if isinstance(b, cp.Expression)):
-                hidden = [p.name() for p in bound.parameters() if isinstance(p, Private)]
-                if hidden:
-                    raise PrivacyError(
-                        f"The bounds of variable '{variable.name()}' of agent '{label}' contain "
-                        f"the private parameter '{hidden[0]}'. Bounds are constraints, and "
-                        "constraints are public: move the term into the objective as a penalty."
-                    )
+                of = f"of variable '{variable.name()}' of agent '{label}'"
+                _require_public(bound.parameters(), f"A bound {of}")
         private = tuple(p for p in self.objective.parameters() if isinstance(p, Private))
         object.__setattr__(self, "private", private)
 
@@ -318,8 +304,7 @@ class Declaration:
                 label = getattr(unknown[0], "name", None) or unknown[0]
                 raise ModelError(
                     f"groups= names {show(label)}, which is no agent of the problem. The agents "
-                    "are: "
-                    f"{', '.join(self.names)}."
+                    f"are: {', '.join(self.names)}."
                 )
             found.append(tuple(str(n) for n in names))
         members = [name for group in found for name in group]
@@ -366,16 +351,11 @@ class Declaration:
             tied = isinstance(constraint, (Equality, Zero)) and constraint.is_dcp()
             if not tied or any(leaf.is_complex() for leaf in _leaves(constraint)):
                 raise ModelError(
-                    f"Element {position} of coupling= is no affine equality. Only public "
-                    "equalities such as A @ x + B @ y == c tie agents; other constraints belong "
-                    "to one agent: dp.Agent(objective, [constraint])."
+                    f"Element {position} of coupling= must be an affine equality of real numbers, "
+                    "such as A @ x + B @ y == c. Give other constraints to one agent: "
+                    "dp.Agent(objective, [constraint])."
                 )
-            hidden = [p.name() for p in constraint.parameters() if isinstance(p, Private)]
-            if hidden:
-                raise PrivacyError(
-                    f"Element {position} of coupling= contains the private parameter "
-                    f"'{hidden[0]}'. Constraints are public: move the term into an objective."
-                )
+            _require_public(constraint.parameters(), f"Element {position} of coupling=")
             for piece in layout_of([constraint]).pieces:
                 if piece.variable not in held or not held[piece.variable][piece.entries].all():
                     raise ModelError(
@@ -410,6 +390,19 @@ class Declaration:
                     "nothing to agree on; variables are shared by identity of the cvxpy object."
                     f"{hint} Otherwise solve the agent's problem by itself."
                 )
+
+
+def _require_public(parameters: Iterable[cp.Parameter], what: str) -> None:
+    """Refuse private data where the model is public."""
+    for parameter in parameters:
+        if isinstance(parameter, Private):
+            name = parameter.name()
+            raise PrivacyError(
+                f"{what} contains the private parameter '{name}'. Constraints are public: agents "
+                "project onto them in the open, so only objectives may hold private data. Move the "
+                f"term into an objective as a penalty, such as cp.sum_squares(A @ x - {name}), or "
+                "declare the data public with cp.Parameter."
+            )
 
 
 def _leaves(tree: cp.Minimize | cp.Maximize | cp.Constraint) -> list[Any]:

@@ -96,8 +96,8 @@ class Within:
         return self._said(f"{self.radius:g}")
 
     @property
-    def exact(self) -> str:
-        """The same in words with every digit: adjacencies are alike where these are."""
+    def in_full(self) -> str:
+        """The same with every digit: adjacencies are alike where these are."""
         return self._said(repr(self.radius))
 
     def _said(self, radius: str) -> str:
@@ -228,8 +228,8 @@ class Rows:
         return f"one {self.label} ({self.row}) is {self._verb}"
 
     @property
-    def exact(self) -> str:
-        """The same in words with every digit: adjacencies are alike where these are."""
+    def in_full(self) -> str:
+        """The same with every digit: adjacencies are alike where these are."""
         return f"one {self.label} ({self._row(repr(self.bound))}) is {self._verb}"
 
     @property

@@ -127,7 +127,7 @@ class Terms:
         return [
             Account(
                 agent.name,
-                {s.name: s.adjacency.exact for s in agent.program.form.private},
+                {s.name: s.adjacency.in_full for s in agent.program.form.private},
                 None
                 if agent.price is None or agent.budget is None
                 else Budget(agent.budget, agent.price.delta, agent.loss),

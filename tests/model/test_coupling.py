@@ -378,7 +378,7 @@ def test_what_is_no_affine_equality_is_refused(case):
     def coupling(x, y):
         return [x == y, NO_EQUALITIES[case](x, y)]
 
-    expected = ["Element 1 of coupling= is no affine equality", "A @ x + B @ y == c"]
+    expected = ["Element 1 of coupling= must be an affine equality", "A @ x + B @ y == c"]
     refused(dp.ModelError, [*expected, "dp.Agent(objective, [constraint])"], coupling)
 
 

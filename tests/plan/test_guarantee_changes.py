@@ -252,5 +252,5 @@ def test_a_ledger_goes_on_under_exactly_the_same_change(first, second):
 def test_displays_of_changes_stay_short():
     third = dp.Within(1 / 3)
     assert str(third) == "one entry changes by at most 0.333333"
-    assert third.exact == f"one entry changes by at most {1 / 3!r}"
-    assert math.isclose(float(third.exact.split()[-1]), 1 / 3, rel_tol=0)
+    assert third.in_full == f"one entry changes by at most {1 / 3!r}"
+    assert math.isclose(float(third.in_full.split()[-1]), 1 / 3, rel_tol=0)
