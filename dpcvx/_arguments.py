@@ -48,6 +48,8 @@ def store_python_numbers(declared: object, *names: str) -> None:
         object.__setattr__(declared, name, as_python_number(getattr(declared, name)))
 
 
+# Smallest number that methods divide by: squares of its inverse are still finite.
+LEAST_DIVISOR = 1e-100
 # Largest number of rounds, runs and the like that is taken for one.
 COUNTED = 10**9
 # Longest text that a message repeats.
@@ -229,3 +231,13 @@ def check_positive(owner: str, name: str, value: object, *, optional: bool = Tru
     """Raise ModelError unless ``owner(name=value)`` is a positive finite number, or left out."""
     if not (optional and value is None) and not positive_finite(value):
         raise ModelError(f"{owner}({name}={show(value)}) must be a positive finite number.")
+
+
+def check_divisor(owner: str, name: str, value: float | None) -> None:
+    """Raise ModelError unless ``owner(name=value)`` is positive and can be divided by."""
+    check_positive(owner, name, value)
+    if value is not None and value < LEAST_DIVISOR:
+        raise ModelError(
+            f"{owner}({name}={show(value)}) must be at least {LEAST_DIVISOR:g}: the method divides "
+            "by it."
+        )

@@ -377,7 +377,7 @@ class Problem(Declaration):
         delta: float,
         proxy: Mapping[Private | str, DataSource],
         rounds: int = 100,
-        rho: float = 10.0,
+        penalty: float = 10.0,
         runs: int = 5,
         seed: int = 0,
         verbose: bool | None = None,
@@ -394,7 +394,7 @@ class Problem(Declaration):
         proxy : mapping of Private or its name to array_like or callable
             Public values in place of all private ones.
         rounds : int
-        rho : float
+        penalty : float
             Penalty of every candidate.
         runs : int
             Seeds per candidate.
@@ -421,7 +421,7 @@ class Problem(Declaration):
             delta=delta,
             proxy=proxy,
             rounds=rounds,
-            rho=rho,
+            penalty=penalty,
             runs=runs,
             seed=seed,
             verbose=verbose,

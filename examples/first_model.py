@@ -46,7 +46,7 @@ def main() -> None:
     # The plan fixes how often North answers and how much noise each answer gets, so that all of
     # them together are (epsilon, delta)-differentially private. How strongly North's gradient
     # reacts to one customer is derived from the model above. No data have been read so far.
-    plan = problem.plan(dp.LinearizedADMM(rho=1.0), rounds=60, epsilon=2.0, delta=1e-6)
+    plan = problem.plan(dp.LinearizedADMM(penalty=1.0), rounds=60, epsilon=2.0, delta=1e-6)
     print(plan)
 
     # Now the data are read. The seed makes this example print the same numbers every time; whoever

@@ -29,7 +29,7 @@ from problems.power_flow.study import PowerFlow, power_flow
 
 RADIUS, DELTA, SCALE = 0.01, 1e-6, 1.5
 EPSILONS = (0.1, 1.0, 10.0, 100.0)
-METHOD = dp.LinearizedADMM(rho=100.0, step=dp.SqrtStep())
+METHOD = dp.LinearizedADMM(penalty=100.0, step=dp.steps.Sqrt())
 
 
 def error(study: PowerFlow, estimates: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
@@ -54,7 +54,7 @@ def protected(study: PowerFlow, epsilon: float, rounds: int, seed: int) -> tuple
     result = plan.run(seed=seed, iterates=True, record=True)
     each = error(study, loads_from_releases(plan, result))
     plan = study.problem.plan(
-        dp.ADMM(rho=10.0), rounds=1, epsilon=epsilon, delta=DELTA, release="once"
+        dp.ADMM(penalty=10.0), rounds=1, epsilon=epsilon, delta=DELTA, release="once"
     )
     once = error(study, loads_from_once(plan, plan.run(seed=seed, record=True)))
     return float(np.sqrt(np.mean(each**2))), float(np.sqrt(np.mean(once**2)))

@@ -71,14 +71,14 @@ class Row:
 
 def methods(rho: float, beta: float) -> list[Method]:
     """The mechanisms of the table; the paper's first."""
-    step = dp.SqrtStep()
-    gradients = dp.LinearizedADMM(rho=rho, step=step)
+    step = dp.steps.Sqrt()
+    gradients = dp.LinearizedADMM(penalty=rho, step=step)
     asserted, derived = (
-        dp.LinearizedADMM(rho=rho, step=step, perturb="output", output_sensitivity=s)
+        dp.LinearizedADMM(penalty=rho, step=step, perturb="output", output_sensitivity=s)
         for s in (beta, None)
     )
     back_asserted, back_derived = (
-        dp.LinearizedADMM(rho=rho, step=step, perturb="projected output", output_sensitivity=s)
+        dp.LinearizedADMM(penalty=rho, step=step, perturb="projected output", output_sensitivity=s)
         for s in (beta, None)
     )
     return [
@@ -90,7 +90,7 @@ def methods(rho: float, beta: float) -> list[Method]:
         Method("OutG, paper's, projected, average", back_asserted, "average"),
         Method("OutG, derived sensitivity, average", derived, "average"),
         Method("OutG, derived, projected, average", back_derived, "average"),
-        Method("release once, exact steps", dp.ADMM(rho=10.0), release="once"),
+        Method("release once, exact steps", dp.ADMM(penalty=10.0), release="once"),
     ]
 
 

@@ -64,10 +64,10 @@ FULL = Scope((0.05, 0.1, 0.5, 1.0), (1, 5, 10), rounds=50, agents=10, seeds=3, t
 
 @dataclass(frozen=True)
 class Setting:
-    """What Ryu and Kim fix for a data set: the box and the schedule of rho, and the division."""
+    """What Ryu and Kim fix for a data set: box, schedule of the penalty, and division."""
 
     box: float
-    rho: dp.GrowingPenalty
+    penalty: dp.penalties.Growing
     base: Partition
 
 
@@ -92,19 +92,19 @@ def setting(dataset: Dataset, agents: int) -> Setting:
     return Setting(1.0, FEMNIST_PENALTY, Partition("iid", agents))
 
 
-def methods(scope: Scope, rho: dp.GrowingPenalty) -> Iterator[Method]:
+def methods(scope: Scope, penalty: dp.penalties.Growing) -> Iterator[Method]:
     """The lines of the paper's figures."""
     for epsilon in scope.epsilons:
         for noise in NOISES:
             for e in scope.updates:
-                yield Method(noise, scope.rounds, e, step_epsilon=epsilon, rho=rho)
+                yield Method(noise, scope.rounds, e, step_epsilon=epsilon, penalty=penalty)
 
 
-def spendings(scope: Scope, rho: dp.GrowingPenalty) -> list[Method]:
+def spendings(scope: Scope, penalty: dp.penalties.Growing) -> list[Method]:
     """Ways to spend one total budget; the paper's choice of T and E first."""
     T, E = scope.rounds, max(scope.updates)
-    paper = Method("ObjG", T, E, total_epsilon=scope.total, rho=rho)
-    added = Method("ObjG", T, E, scope.total / (T * E), rho=rho, note="budgets added up")
+    paper = Method("ObjG", T, E, total_epsilon=scope.total, penalty=penalty)
+    added = Method("ObjG", T, E, scope.total / (T * E), penalty=penalty, note="budgets added up")
     few = max(1, T // 5)
     return [
         added,
@@ -112,7 +112,7 @@ def spendings(scope: Scope, rho: dp.GrowingPenalty) -> list[Method]:
         replace(paper, noise="OutG, paper"),
         replace(paper, local_updates=1),
         replace(paper, local_updates=1, rounds=few, step=3.0, note="eta = 3"),
-        replace(paper, local_updates=1, step=3.0, rho=1.0, note="eta = 3, rho = 1"),
+        replace(paper, local_updates=1, step=3.0, penalty=1.0, note="eta = 3, rho = 1"),
     ]
 
 
@@ -121,10 +121,10 @@ def tasks(source: str, dataset: Dataset, scope: Scope) -> list[Task]:
     own = setting(dataset, scope.agents)
     T, E = scope.rounds, max(scope.updates)
     # The same penalty as the runs that it is compared with.
-    exact = Method("ObjG", T, E, rho=replace(own.rho, epsilon=scope.epsilons[-1]))
+    exact = Method("ObjG", T, E, penalty=replace(own.penalty, c=scope.epsilons[-1]))
     agents = len(own.base.of(dataset))
     divisions = (own.base, Partition("imbalanced", agents), Partition("dirichlet", agents))
-    shown = list(methods(scope, own.rho))
+    shown = list(methods(scope, own.penalty))
     middle = [
         replace(m, noise=noise)
         for m in shown
@@ -133,7 +133,7 @@ def tasks(source: str, dataset: Dataset, scope: Scope) -> list[Task]:
     ]
     planned = [("figure", own.base, m) for m in (*shown, exact)]
     planned += [("division", d, m) for d in divisions[1:] for m in (*middle, exact)]
-    planned += [("total", own.base, m) for m in spendings(scope, own.rho)]
+    planned += [("total", own.base, m) for m in spendings(scope, own.penalty)]
     return [Task(panel, source, own.box, d, m, scope.seeds) for panel, d, m in planned]
 
 

@@ -97,8 +97,8 @@ def planned(study: PowerFlow, setting: Setting, rounds: int) -> dp.Plan:
         agents = [replace(agent, sensitivity=claim) for agent in problem.agents]
         problem = dp.Problem(agents, start=problem.start)
     method = dp.LinearizedADMM(
-        rho=RHO,
-        step=dp.SqrtStep(),
+        penalty=RHO,
+        step=dp.steps.Sqrt(),
         local_updates=setting.local_updates,
         perturb="output" if output else "objective",
         output_sensitivity=BETA if asserted and output else None,
@@ -135,7 +135,7 @@ def measured(study: PowerFlow, setting: Setting, rounds: int, seeds: int) -> Out
 def noise_scales(plan: dp.Plan, result: dp.Result) -> NDArray[np.float64]:
     """Noise scale of every component of every release, from the ledger."""
     method = plan.algorithm
-    assert isinstance(method, dp.LinearizedADMM) and isinstance(method.step, dp.SqrtStep)
+    assert isinstance(method, dp.LinearizedADMM) and isinstance(method.step, dp.steps.Sqrt)
     scales = []
     for local in plan.program.agents:
         for entry in result.ledger[local.name].entries:
@@ -151,7 +151,7 @@ def noise_scales(plan: dp.Plan, result: dp.Result) -> NDArray[np.float64]:
 def release_once(study: PowerFlow, total: dp.Guarantee, seeds: int) -> float:
     """Median objective of one noisy release of the loads at the same total. Not private."""
     plan = study.problem.plan(
-        dp.ADMM(rho=10.0), rounds=ROUNDS, epsilon=total.epsilon, delta=DELTA, release="once"
+        dp.ADMM(penalty=10.0), rounds=ROUNDS, epsilon=total.epsilon, delta=DELTA, release="once"
     )
     results = [plan.run(seed=seed) for seed in range(seeds)]
     return float(np.median([dp.not_private.objective(study.problem, r.last) for r in results]))

@@ -32,7 +32,7 @@ def rows(name: str, shared: Shared, rounds: int) -> Iterator[str]:
     yield f"{name}: {len(shared.variables)} agents, optimal cost {least:.4g}"
     yield f"   {'guarantee':>22}{'cost, excess':>14}{'balance missed':>16}{'distance':>12}"
     penalty = 0.2 if best.ndim == 1 else 0.5
-    method = dp.ResourceADMM(rho=penalty, sharing=SHARING if len(best) > 2 else None)
+    method = dp.ResourceADMM(penalty=penalty, sharing=SHARING if len(best) > 2 else None)
     plans = [("none, no noise", shared.problem.plan(method, mechanism=None, rounds=20 * rounds))]
     plans += [
         (f"({e:g}, 1e-6)", shared.problem.plan(method, rounds=rounds, epsilon=e, delta=1e-6))

@@ -24,7 +24,7 @@ class Setting:
         agent = dp.Agent(cp.Minimize(cost(x, d)), constraints(x), name="bob")
         self.projector = sets.projector(agent)
         plan = dp.Problem([agent]).plan(
-            dp.LinearizedADMM(rho=1.0, step=1.0), mechanism=GAUSS, rounds=1, delta=1e-6
+            dp.LinearizedADMM(penalty=1.0, step=1.0), mechanism=GAUSS, rounds=1, delta=1e-6
         )
         self.form, self.sensitivity = plan.program.agents[0].form, plan.agents[0].sensitivity
 

@@ -21,7 +21,6 @@ from dpcvx._arguments import (
     optional,
     show,
 )
-from dpcvx.algorithms.network import network
 from dpcvx.privacy.accounting import Composition
 from dpcvx.privacy.amplification import TwoBlock
 
@@ -37,17 +36,21 @@ def test_numbers_become_pythons(kind):
 def test_everything_else_stays_what_it_is():
     for value in (True, None, "text", 2, 0.5, np.ones(2), dp.Gaussian, dp.Gaussian(multiplier=3.0)):
         assert as_python_number(value) is value
-    graph = network("ring", list("abc"))
+    graph = dp.networks.build("ring", list("abc"))
     assert as_python_number(graph) is graph
 
 
 @pytest.mark.parametrize("kind", NARROW)
 def test_fields_are_converted_at_any_depth(kind):
-    method = dp.LinearizedADMM(rho=dp.ConstantPenalty(kind(3)), step=dp.ConstantStep(kind(2)))
+    method = dp.LinearizedADMM(
+        penalty=dp.penalties.Constant(kind(3)), step=dp.steps.Constant(kind(2))
+    )
     converted = as_python_number(method)
-    assert converted == dp.LinearizedADMM(rho=dp.ConstantPenalty(3), step=dp.ConstantStep(2))
+    assert converted == dp.LinearizedADMM(
+        penalty=dp.penalties.Constant(3), step=dp.steps.Constant(2)
+    )
     assert "np." not in repr(converted) and "Fraction" not in repr(converted)
-    assert type(method.step.value) is kind  # a copy
+    assert type(method.step.step) is kind  # a copy
 
 
 @pytest.mark.parametrize("kind", NARROW)
@@ -192,7 +195,7 @@ def test_messages_show_numbers_short_text_and_types(value, text):
         lambda value: dp.Gaussian(multiplier=value),
         lambda value: dp.Private(shape=value, adjacency=dp.Within(1.0)),
         lambda value: dp.Agent(cp.Minimize(cp.square(cp.Variable())), clip=value),
-        lambda value: dp.LinearizedADMM(rho=value),
+        lambda value: dp.LinearizedADMM(penalty=value),
         lambda value: dp.LinearizedADMM(step=value),
         dp.Threads,
     ],

@@ -25,8 +25,8 @@ IMPORTERS = {
     # On stand-in data, and on made-up data.
     "dpcvx.verify.not_private": {"", "verify.compare", "verify.conformance"},
     "dpcvx.verify.worst_neighbour": {"verify.check"},
-    # algorithms.network: seeded random graphs, which are public.
-    "dpcvx.privacy.noise": {"privacy", "run", "verify", "algorithms.network"},
+    # algorithms.networks: seeded random graphs, which are public.
+    "dpcvx.privacy.noise": {"privacy", "run", "verify", "algorithms.networks"},
     "dpcvx.privacy.noise.rounded_normal": {"privacy.mechanism"},
     "dpcvx.privacy.noise.rounded_laplace": {"privacy.mechanism"},
     "dpcvx.privacy.noise.source_for": {"run.live", "run.loop", "verify"},

@@ -23,7 +23,7 @@ from ..guard import frameless
 from ..solvers.conic import Outcome
 from .base import Answer, Local, Oracle, Requirements
 from .consensus import Broadcast, ConsensusMethod, LocalCopy
-from .penalty import PenaltyRule, as_penalty
+from .penalties import PenaltyRule, as_penalty
 from .program import Program
 
 Array = NDArray[np.float64]
@@ -46,8 +46,9 @@ class ADMM(ConsensusMethod[AgentState]):
 
     Parameters
     ----------
-    rho : float or penalty rule
-        Weight of disagreement: a number, `GrowingPenalty` or `ResidualBalancing`.
+    penalty : float or penalty rule
+        The paper's rho, the weight of disagreement: a number, `dp.penalties.Growing` or
+        `dp.penalties.ResidualBalancing`.
     output : {"average", "last", None}
         Which iterate the result reports first: None takes the average under noise, the last
         iterate without.
@@ -55,10 +56,10 @@ class ADMM(ConsensusMethod[AgentState]):
     Raises
     ------
     ModelError
-        If rho is not positive.
+        If the penalty is not positive, or `output` is unknown.
     """
 
-    rho: float | PenaltyRule = 10.0
+    penalty: float | PenaltyRule = 10.0
     output: Literal["average", "last"] | None = None
 
     def __post_init__(self) -> None:
@@ -70,8 +71,8 @@ class ADMM(ConsensusMethod[AgentState]):
         return Requirements(convex=True, exact=True, releases=1)
 
     def resolved(self, program: Program, step_epsilon: float) -> ADMM:
-        """Fill in epsilon in the penalty rule."""
-        return replace(self, rho=as_penalty(self.rho).resolved(step_epsilon))
+        """Fill in the constants of the penalty rule."""
+        return replace(self, penalty=as_penalty(self.penalty).resolved(step_epsilon))
 
     def start_agent(self, local: Local) -> AgentState:
         """x at the public start, zero multipliers."""
@@ -106,4 +107,4 @@ class ADMM(ConsensusMethod[AgentState]):
         return state.outcome
 
     def __str__(self) -> str:
-        return f"ADMM with exact local steps, {as_penalty(self.rho)}"
+        return f"ADMM with exact local steps, {as_penalty(self.penalty)}"

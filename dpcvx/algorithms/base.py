@@ -125,14 +125,14 @@ class Residuals:
         ``rho ||w - w_previous||`` over the same components; nan in round 1.
     mismatch : float
         Largest ``|w - z|``.
-    rho : float
+    penalty : float
         Penalty of the round; 0 in methods without.
     """
 
     primal: float
     dual: float
     mismatch: float
-    rho: float
+    penalty: float
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .base import Algorithm, Residuals
-from .penalty import PenaltyRule, as_penalty
+from .penalties import PenaltyRule, as_penalty
 from .program import Program
 
 Array = NDArray[np.float64]
@@ -88,11 +88,11 @@ class ConsensusMethod(Algorithm[Server, A]):
     A frozen dataclass with the fields `rho` and `output`.
     """
 
-    rho: float | PenaltyRule
+    penalty: float | PenaltyRule
 
     def check(self) -> None:
         """Refuse parameters that are no penalty and no kind of output."""
-        as_penalty(self.rho)
+        as_penalty(self.penalty)
         self.check_output(f"dp.{type(self).__name__}")
 
     def start_server(self, program: Program) -> Server:
@@ -104,7 +104,7 @@ class ConsensusMethod(Algorithm[Server, A]):
     def send(self, server: Server, t: int, k: int) -> tuple[Server, list[Broadcast]]:
         """w <- mean over holders of z - lam / rho (line 5)."""
         program = server.program
-        rho = as_penalty(self.rho).next(t, server.rho, server.primal, server.dual)
+        rho = as_penalty(self.penalty).next(t, server.rho, server.primal, server.dual)
         w = _mean(program, [z - lam / rho for z, lam in zip(server.z, server.lam, strict=True)])
         change = np.sqrt(program.holders) * (w - server.w)
         # Before round 1 there is no earlier w to compare with.

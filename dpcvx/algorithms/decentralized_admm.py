@@ -31,7 +31,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from .._arguments import check_positive, finite, show
+from .._arguments import LEAST_DIVISOR, check_divisor, check_positive, finite, show
 from ..errors import ModelError
 from ..guard import frameless
 from ..solvers.steps import Descent, Minimisation
@@ -39,7 +39,7 @@ from .agent_state import AgentState, check_exact, minimisation
 from .base import Local, Oracle, Requirements
 from .on_networks import Graph, Inbox, NeighbourMethod, shared, spread
 from .program import Program
-from .step_size import required_smoothness
+from .steps import required_smoothness
 
 Array = NDArray[np.float64]
 # Power of ten by which D may grow.
@@ -54,17 +54,18 @@ class DecentralizedADMM(NeighbourMethod):
     Parameters
     ----------
     graph : networkx.Graph, Network or {"complete", "ring", "star", "path", "grid"}
-        Who talks to whom; see `dpcvx.algorithms.network.network`.
-    D : float, optional
-        Inverse step size; four times the largest smoothness constant if omitted.
-    zeta : float, optional
-        Step of the multipliers; if omitted, a third of D over the largest eigenvalue of the
-        network's Laplacian, or over a bound of it (`Network.laplacian_norm`).
+        Who talks to whom; see `dp.networks.build`.
+    step : float, optional
+        1/D with the paper's D; if omitted, D is four times the largest smoothness constant.
+    penalty : float, optional
+        The paper's zeta, by which disagreement moves the multipliers; if omitted, a third of D over
+        the largest eigenvalue of the network's Laplacian, or over a bound of it
+        (`Network.laplacian_norm`).
     randomness : float
         Width of the interval around 1/2 from which Gamma / D is drawn: 1 for the paper's, 0 for
         fixed weights.
     growth : float
-        D of a round over that of the round before.
+        D of a round over that of the round before, of at least 1: steps become shorter by it.
     exact : bool
         Minimise in local steps, to 1e-12, instead of linearising; objectives need a smoothness
         constant L, and a step takes about 28 (L + D) / D gradients.
@@ -79,8 +80,8 @@ class DecentralizedADMM(NeighbourMethod):
     """
 
     graph: Graph = "complete"
-    D: float | None = None
-    zeta: float | None = None
+    step: float | None = None
+    penalty: float | None = None
     randomness: float = 1.0
     growth: float = 1.0
     exact: bool | Minimisation = False
@@ -88,8 +89,8 @@ class DecentralizedADMM(NeighbourMethod):
 
     def __post_init__(self) -> None:
         self.check_output("dp.DecentralizedADMM")
-        for name in ("D", "zeta"):
-            check_positive("dp.DecentralizedADMM", name, getattr(self, name))
+        check_divisor("dp.DecentralizedADMM", "step", self.step)
+        check_positive("dp.DecentralizedADMM", "penalty", self.penalty)
         if not (finite(self.randomness) and 0 <= self.randomness <= 1):
             raise ModelError(
                 f"dp.DecentralizedADMM(randomness={show(self.randomness)}) must be a number from 0 "
@@ -112,39 +113,42 @@ class DecentralizedADMM(NeighbourMethod):
         """One per round; a D that leaves no room for another step is refused here."""
         if (rounds - 1) * math.log10(self.growth) > _LONGEST:
             raise ModelError(
-                f"dp.DecentralizedADMM(growth={self.growth:g}) makes D more than 1e{_LONGEST} "
-                f"times as large within {rounds} rounds, so that the last ones move nothing. Write "
+                f"dp.DecentralizedADMM(growth={self.growth:g}) makes steps more than 1e{_LONGEST} "
+                f"times as short within {rounds} rounds, so that the last ones move nothing. Write "
                 "a growth closer to 1."
             )
         return super().releases(rounds, program)
 
     def resolved(self, program: Program, step_epsilon: float) -> DecentralizedADMM:
-        """Fill in the network, D and zeta."""
+        """Fill in the network, the step size and the penalty."""
         graph = self.network_of(program)
-        D = self.D
-        if D is None:
+        step = self.step
+        if step is None:
             L = required_smoothness(
-                program, "Write dp.DecentralizedADMM(D=...) with four times a bound for all data."
+                program,
+                "Write dp.DecentralizedADMM(step=1 / (4 * L)) with a bound L for all data.",
             )
-            D = 4 * L if L > 0 else 1.0
-        zeta = self.zeta
-        if zeta is None:
-            zeta = D / (3 * graph.laplacian_norm)
+            step = 1 / (4 * L) if L > LEAST_DIVISOR else 1.0
+            check_divisor("dp.DecentralizedADMM", "step", step)
+        D = 1 / step
+        penalty = self.penalty
+        if penalty is None:
+            penalty = D / (3 * graph.laplacian_norm)
         exact = minimisation(program, D, "dp.DecentralizedADMM") if self.exact else False
-        return replace(self, graph=graph, D=D, zeta=zeta, exact=exact)
+        return replace(self, graph=graph, step=step, penalty=penalty, exact=exact)
 
     def act(
         self, local: Local, state: AgentState, t: int, k: int, message: Inbox, oracle: Oracle
     ) -> tuple[AgentState, Array]:
         """The multipliers, now that all values of the last round are known; then x."""
-        assert self.D is not None and self.zeta is not None
+        assert self.step is not None and self.penalty is not None
         own = shared(state.x, local.program)
         lam = state.lam
         if t > 1:
-            lam = lam + self.zeta * (message.values - own).sum(axis=0)
+            lam = lam + self.penalty * (message.values - own).sum(axis=0)
         weight = 0.5 + self.randomness * (oracle.uniform(own.size) - 0.5)
         aggregate = weight * own + (1 - weight) * message.values.mean(axis=0)
-        D = self.D * self.growth ** (t - 1)
+        D = 1 / self.step * self.growth ** (t - 1)
         center = spread(local, state.x, aggregate + lam / D)
         state = replace(state, lam=lam)
         if isinstance(self.exact, Minimisation):
@@ -155,8 +159,10 @@ class DecentralizedADMM(NeighbourMethod):
 
     def __str__(self) -> str:
         values = ", ".join(
-            f"{name} = {value:.6g}" for name, value in (("D", self.D), ("zeta", self.zeta)) if value
+            f"{name} = {value:.6g}"
+            for name, value in (("step", self.step), ("penalty", self.penalty))
+            if value
         )
         how = ", exact steps" if self.exact else ""
-        how += f", D growing by {self.growth:.6g}" if self.growth > 1 else ""
+        how += f", steps shorter by {self.growth:.6g} each round" if self.growth > 1 else ""
         return f"decentralised ADMM over {self.graph}" + (f", {values}" if values else "") + how

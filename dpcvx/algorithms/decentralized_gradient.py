@@ -36,7 +36,7 @@ from .agent_state import AgentState
 from .base import Local, Oracle, Requirements
 from .on_networks import Graph, Inbox, NeighbourMethod, shared, spread
 from .program import Program
-from .step_size import SqrtStep, StepRule, as_step
+from .steps import Sqrt, StepRule, as_step
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -54,11 +54,11 @@ class DecentralizedGradient(NeighbourMethod):
     graph : networkx.Graph, Network or {"complete", "ring", "star", "path", "grid"}
         Who talks to whom. ``mean`` and ``pair`` need everyone to hear everyone.
     step : float or step rule
-        eta_t; ``1 / sqrt(t)`` if omitted, `GeometricStep` for the paper's experiments.
+        The paper's eta_t; ``1 / sqrt(t)`` if omitted. Its experiments use `dp.steps.Geometric`.
     aggregate : {"mixing", "mean", "pair", "range"}
         How neighbours' points enter; see the module.
     weights : str
-        Of ``mixing``; see `dpcvx.algorithms.network.network`.
+        Of ``mixing``; see `dp.networks.build`.
     coordinates : int, optional
         Number of entries that move in a round, drawn anew for every round and public (72); all of
         them if omitted. Noise covers what these can tell.
@@ -110,7 +110,7 @@ class DecentralizedGradient(NeighbourMethod):
                 "and in this network not everyone hears everyone. Use graph='complete', or "
                 "aggregate='mixing' or 'range'."
             )
-        step = as_step(self.step) or SqrtStep()
+        step = as_step(self.step) or Sqrt()
         return replace(self, graph=graph, step=step.resolved(program, step_epsilon))
 
     def act(
@@ -145,7 +145,7 @@ class DecentralizedGradient(NeighbourMethod):
         return X.mean(axis=0) + ((2 * w - 1) * X[a] + (1 - 2 * w) * X[b]) / len(X)
 
     def __str__(self) -> str:
-        step = as_step(self.step) or SqrtStep()
+        step = as_step(self.step) or Sqrt()
         part = "" if self.coordinates is None else f", {self.coordinates} random entries a round"
         return f"decentralised gradient descent ({self.aggregate}) over {self.graph}, {step}{part}"
 

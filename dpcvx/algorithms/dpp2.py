@@ -73,25 +73,25 @@ class DPP2(SecretPointMethod[Memory]):
     Parameters
     ----------
     graph : networkx.Graph, Network or {"complete", "ring", "star", "path", "grid"}
-        Who talks to whom; see `dpcvx.algorithms.network.network`.
-    alpha : float
-        Step size.
+        Who talks to whom; see `dp.networks.build`.
+    step : float
+        The paper's alpha, the step size.
     beta : float
-        Weight of the differences of z; below alpha over the largest eigenvalue of P.
-    rho : float
-        Weight of the sum of the differences of x.
+        Weight of the differences of z; below the step size over the largest eigenvalue of P.
+    penalty : float
+        The paper's rho, the weight of the sum of the differences of x.
     eta : float
         Between 0 and 1; public, and without influence on the points.
     damping : float
         Weight of the differences of x; 0 for the printed method.
     ratio : float
-        Scale of w over that of e; 1 as in the paper. alpha charges both releases alike, and leaves
+        Scale of w over that of e; 1 as in the paper. step charges both releases alike, and leaves
         less of the gap under small totals.
     smoothness : float, optional
         Of agents' objectives for which none can be derived, for all admissible data; the guarantee
         then says that it is asserted.
     weights : str
-        W; see `dpcvx.algorithms.network.network`.
+        W; see `dp.networks.build`.
     output : {"average", "last", None}
         Which iterate the result reports first: None takes the average under noise, the last
         iterate without. Both are of points with their noise.
@@ -103,9 +103,9 @@ class DPP2(SecretPointMethod[Memory]):
     """
 
     graph: Graph = "complete"
-    alpha: float = 0.1
+    step: float = 0.1
     beta: float = 0.05
-    rho: float = 1.0
+    penalty: float = 1.0
     eta: float = 0.5
     damping: float = 0.0
     ratio: float = 1.0
@@ -115,7 +115,7 @@ class DPP2(SecretPointMethod[Memory]):
 
     def __post_init__(self) -> None:
         self.check_output("dp.DPP2")
-        for name in ("alpha", "beta", "rho", "ratio"):
+        for name in ("step", "beta", "penalty", "ratio"):
             check_positive("dp.DPP2", name, getattr(self, name), optional=False)
         check_positive("dp.DPP2", "smoothness", self.smoothness)
         if not (finite(self.eta) and 0 < self.eta < 1):
@@ -131,10 +131,10 @@ class DPP2(SecretPointMethod[Memory]):
         graph = self.network_of(program, self.weights)
         require_open(program, "dp.DPP2")
         largest = 1 - graph.lowest_eigenvalue
-        if not self.beta * largest < self.alpha:
+        if not self.beta * largest < self.step:
             raise ModelError(
-                f"dp.DPP2(beta={self.beta:g}) must be below alpha over the largest eigenvalue of "
-                f"P = I - W, {self.alpha / largest:.6g}, or the steps of some differences between "
+                f"dp.DPP2(beta={self.beta:g}) must be below step over the largest eigenvalue of "
+                f"P = I - W, {self.step / largest:.6g}, or the steps of some differences between "
                 "agents point the wrong way."
             )
         return replace(self, graph=graph)
@@ -158,8 +158,8 @@ class DPP2(SecretPointMethod[Memory]):
             recipe = LinearCombination(state.x)
             if t > 1:
                 Pz = state.z - mixed(program, state.z, message)
-                center = state.x - self.alpha * state.pull + self.beta * Pz
-                recipe = LinearCombination(center, slopes={_POINT: -self.alpha})
+                center = state.x - self.step * state.pull + self.beta * Pz
+                recipe = LinearCombination(center, slopes={_POINT: -self.step})
             oracle.keep(_POINT, recipe)
             x = oracle.vector(_POINT)
             n = state.turns + 1
@@ -170,14 +170,14 @@ class DPP2(SecretPointMethod[Memory]):
         # Half of the round is over: d has the new y in it already.
         y = state.x + (1 - self.eta) * (state.d - state.x)
         Py = y - mixed(program, y, message)
-        q = self.eta * state.q + self.rho * Py
-        Px = Py - (1 - self.eta) * state.q / self.rho
+        q = self.eta * state.q + self.penalty * Py
+        Px = Py - (1 - self.eta) * state.q / self.penalty
         pull = q + self.damping * Px
         z = oracle.slope(_POINT) + pull
         return replace(state, q=q, z=z, pull=pull), shared(z, program)
 
     def __str__(self) -> str:
-        names = ("alpha", "beta", "rho", "eta")
+        names = ("step", "beta", "penalty", "eta")
         values = ", ".join(f"{name} = {getattr(self, name):.6g}" for name in names)
         how = f", damping = {self.damping:.6g}" if self.damping else ""
         return f"DPP2 over {self.graph}, {values}{how}"

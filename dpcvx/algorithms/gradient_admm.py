@@ -247,12 +247,12 @@ class GradientADMM(HiddenIterates[Server, Outcome]):
 
     Parameters
     ----------
-    beta : float
-        Penalty of the coupling.
-    eta : float or "contraction", optional
-        Step size; 1 / smoothness if omitted, the middle of the paper's interval (23) if
-        "contraction": iterations then contract, and loss against an observer of the last iterate
-        decays geometrically. Both for users' objectives times the number of users.
+    penalty : float
+        The paper's beta, the penalty of the coupling.
+    step : float or "contraction", optional
+        The paper's eta, the step size; 1 / smoothness if omitted, the middle of the paper's
+        interval (23) if "contraction": iterations then contract, and loss against an observer of
+        the last iterate decays geometrically. Both for users' objectives times the number of users.
     smoothness : float, optional
         Largest smoothness constant of a user's objective, for all admissible data; derived where
         private data do not change the curvature, or are records of a bounded size.
@@ -274,18 +274,18 @@ class GradientADMM(HiddenIterates[Server, Outcome]):
         If a parameter is outside its range.
     """
 
-    beta: float = 1.0
-    eta: float | Literal["contraction"] | None = None
+    penalty: float = 1.0
+    step: float | Literal["contraction"] | None = None
     smoothness: float | None = None
     strong_convexity: float | None = None
     order: Order = "fixed"
     output: Literal["average", "last"] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("beta", "eta", "smoothness", "strong_convexity"):
+        for name in ("penalty", "step", "smoothness", "strong_convexity"):
             value = getattr(self, name)
-            if name != "eta" or not one_of(value, "contraction"):
-                check_positive("dp.GradientADMM", name, value, optional=name != "beta")
+            if name != "step" or not one_of(value, "contraction"):
+                check_positive("dp.GradientADMM", name, value, optional=name != "penalty")
         if not one_of(self.order, *ORDERS):
             raise ModelError(
                 f"dp.GradientADMM(order={show(self.order)}) is unknown: write "
@@ -321,10 +321,10 @@ class GradientADMM(HiddenIterates[Server, Outcome]):
         return -(-rounds // len(blocks_of(program)[0]))
 
     def resolved(self, program: Program, step_epsilon: float) -> GradientADMM:
-        """Fill in the smoothness of the users and eta, and check the form of the problem."""
+        """Fill in the users' smoothness and the step size, and check the form of the problem."""
         users, _ = blocks_of(program)
         eliminated(program)
-        nu, eta = self.smoothness, self.eta
+        nu, eta = self.smoothness, self.step
         if nu is None and (eta is None or eta == "contraction"):
             nu = max(_smoothness(program.agents[k]) for k in users)
         if eta == "contraction":
@@ -332,27 +332,27 @@ class GradientADMM(HiddenIterates[Server, Outcome]):
         if eta is None:
             # One turn stands for all users.
             eta = 1.0 / (len(users) * nu) if nu else 1.0
-        return replace(self, smoothness=nu or None, eta=eta)
+        return replace(self, smoothness=nu or None, step=eta)
 
     @property
     def _eta(self) -> float:
-        assert self.eta is not None and self.eta != "contraction"  # resolved
-        return self.eta
+        assert self.step is not None and self.step != "contraction"  # resolved
+        return self.step
 
     def _contracting(self, program: Program, nu: float) -> float:
         """The middle of interval (23)."""
         users, _ = blocks_of(program)
-        blocks = Blocks(program, self.beta, 1.0)
+        blocks = Blocks(program, self.penalty, 1.0)
         mu = self._convexity(program)
         AB = float(np.linalg.norm(blocks.rows.A.T @ blocks.rows.B, 2))
         times = len(users)
-        low, high = step_interval(times * nu, times * mu, blocks.convexity, self.beta, AB)
+        low, high = step_interval(times * nu, times * mu, blocks.convexity, self.penalty, AB)
         if not (mu > 0 and blocks.convexity > 0 and blocks.exact and low < high):
             raise ModelError(
-                "dp.GradientADMM(eta='contraction') needs strongly convex objectives of users (the "
-                f"modulus found is {mu:.6g}) and of the public agent, whose y step has a closed "
-                f"form (found: {blocks.convexity:.6g}); interval (23) is then not empty. Add a "
-                "multiple of cp.sum_squares to each, or leave eta= out."
+                "dp.GradientADMM(step='contraction') needs strongly convex objectives of users "
+                f"(the modulus found is {mu:.6g}) and of the public agent, whose y step has a "
+                f"closed form (found: {blocks.convexity:.6g}); interval (23) is then not empty. "
+                "Add a multiple of cp.sum_squares to each, or leave step= out."
             )
         return (low + high) / 2
 
@@ -376,7 +376,7 @@ class GradientADMM(HiddenIterates[Server, Outcome]):
     ) -> LastIterate:
         """By `dpcvx.privacy.amplification`, for users' objectives times their number."""
         users, public = blocks_of(program)
-        blocks = Blocks(program, self.beta, self._eta)
+        blocks = Blocks(program, self.penalty, self._eta)
         if not blocks.exact:
             raise PrivacyError(
                 f"The y step of agent '{program.agents[public].name}' has no closed form and is "
@@ -423,7 +423,7 @@ class GradientADMM(HiddenIterates[Server, Outcome]):
             nu=times * nu * SLACK,
             mu=times * min(max(round_down(mu, nu), 0.0), nu),
             mu_g=blocks.convexity,
-            beta=self.beta,
+            beta=self.penalty,
             eta=self._eta,
         )
         return LastIterate(
@@ -453,7 +453,7 @@ class GradientADMM(HiddenIterates[Server, Outcome]):
 
     def start_server(self, program: Program) -> Server:
         """x and y at the public start, zero multipliers."""
-        blocks = Blocks(program, self.beta, self._eta)
+        blocks = Blocks(program, self.penalty, self._eta)
         x, y = program.agents[blocks.users[0]].start, program.agents[blocks.public].start
         lam = np.zeros(blocks.rows.c.size)
         order = tuple(range(len(blocks.users)))
@@ -476,7 +476,7 @@ class GradientADMM(HiddenIterates[Server, Outcome]):
 
     def send(self, server: Server, t: int, k: int) -> tuple[Server, list[Turn | None]]:
         """The y step and the multipliers; then one user's turn."""
-        blocks, beta, x = server.blocks, self.beta, server.x
+        blocks, beta, x = server.blocks, self.penalty, server.x
         rows = blocks.rows
         y, outcome = blocks.y(x, server.lam, server.y)
         gap = rows.A @ x + rows.B @ y - rows.c
@@ -509,7 +509,7 @@ class GradientADMM(HiddenIterates[Server, Outcome]):
         n = server.turns + 1
         rows, old = server.blocks.rows, server.x
         # The equation that x solves, for the gradient at the old x less A' lambda (Lemma 2.2).
-        pull = self.beta * rows.A.T @ (rows.A @ x + rows.B @ server.y - rows.c)
+        pull = self.penalty * rows.A.T @ (rows.A @ x + rows.B @ server.y - rows.c)
         slope = (old - x) / self._eta - pull
         return replace(
             server,
@@ -522,7 +522,7 @@ class GradientADMM(HiddenIterates[Server, Outcome]):
 
     def residuals(self, server: Server) -> Residuals:
         """Violation of the coupling and slope of the Lagrangian in x, where y was computed."""
-        return Residuals(server.primal, server.dual, server.mismatch, self.beta)
+        return Residuals(server.primal, server.dual, server.mismatch, self.penalty)
 
     def conclude(self, server: Server) -> list[Answer]:
         """Last and averaged x for every user; y follows from the last x and multipliers."""
@@ -549,9 +549,11 @@ class GradientADMM(HiddenIterates[Server, Outcome]):
 
     def __str__(self) -> str:
         named = {None: "1/smoothness", "contraction": "for contraction"}
-        eta = named.get(self.eta) or f"{self._eta:.6g}"
+        eta = named.get(self.step) or f"{self._eta:.6g}"
         turns = "" if self.order == "fixed" else f" (random {self.order})"
-        return f"gradient ADMM, one user per round{turns}, beta = {self.beta:.6g}, eta = {eta}"
+        return (
+            f"gradient ADMM, one user per round{turns}, penalty = {self.penalty:.6g}, step = {eta}"
+        )
 
 
 def _smoothness(local: LocalProgram) -> float:
@@ -561,6 +563,6 @@ def _smoothness(local: LocalProgram) -> float:
             f"No smoothness constant can be derived for the objective of agent '{local.name}' "
             "(nonsmooth, or its curvature depends on private data), and the step size of "
             "dp.GradientADMM follows from it. Write dp.GradientADMM(smoothness=...) with a bound "
-            "for all admissible data, or eta=..."
+            "for all admissible data, or step=..."
         )
     return nu

@@ -62,16 +62,16 @@ class GradientTracking(SecretPointMethod[Tracker]):
     Parameters
     ----------
     graph : networkx.Graph, Network or {"complete", "ring", "star", "path", "grid"}
-        Who talks to whom; see `dpcvx.algorithms.network.network`.
-    alpha : float
-        Step size.
+        Who talks to whom; see `dp.networks.build`.
+    step : float
+        The paper's alpha, the step size.
     ratio : float
         Scale of the points' noise over that of the directions'.
     smoothness : float, optional
         Of agents' objectives for which none can be derived, for all admissible data; the guarantee
         then says that it is asserted.
     weights : str
-        W; see `dpcvx.algorithms.network.network`.
+        W; see `dp.networks.build`.
     output : {"average", "last", None}
         Which iterate the result reports first: None takes the average under noise, the last
         iterate without. Both are of points with their noise.
@@ -83,7 +83,7 @@ class GradientTracking(SecretPointMethod[Tracker]):
     """
 
     graph: Graph = "complete"
-    alpha: float = 0.1
+    step: float = 0.1
     ratio: float = 1.0
     smoothness: float | None = None
     weights: str = "metropolis"
@@ -91,7 +91,7 @@ class GradientTracking(SecretPointMethod[Tracker]):
 
     def __post_init__(self) -> None:
         self.check_output("dp.GradientTracking")
-        for name in ("alpha", "ratio"):
+        for name in ("step", "ratio"):
             check_positive("dp.GradientTracking", name, getattr(self, name), optional=False)
         check_positive("dp.GradientTracking", "smoothness", self.smoothness)
 
@@ -120,7 +120,7 @@ class GradientTracking(SecretPointMethod[Tracker]):
             oracle.keep(_DIRECTION, LinearCombination(state.s, slopes={_POINT: 1.0}))
         else:
             oracle.keep(_OLD, LinearCombination(np.zeros_like(state.x), {_POINT: 1.0}))
-            oracle.keep(_POINT, LinearCombination(state.mean, {_DIRECTION: -self.alpha}))
+            oracle.keep(_POINT, LinearCombination(state.mean, {_DIRECTION: -self.step}))
             heard = mixed(program, state.s, message)
             oracle.keep(_DIRECTION, LinearCombination(heard, slopes={_POINT: 1.0, _OLD: -1.0}))
         x = oracle.vector(_POINT)
@@ -129,4 +129,4 @@ class GradientTracking(SecretPointMethod[Tracker]):
         return replace(state, x=x, average=average, turns=n), shared(x, program)
 
     def __str__(self) -> str:
-        return f"gradient tracking over {self.graph}, alpha = {self.alpha:.6g}"
+        return f"gradient tracking over {self.graph}, step = {self.step:.6g}"

@@ -26,9 +26,9 @@ from ..solvers.conic import Outcome
 from ..solvers.steps import ProximalStep
 from .base import Answer, Local, Oracle, Requirements
 from .consensus import Broadcast, ConsensusMethod, LocalCopy
-from .penalty import PenaltyRule, as_penalty
+from .penalties import PenaltyRule, as_penalty
 from .program import Program
-from .step_size import SmoothStep, SqrtStep, StepRule, as_step, smooth_constant
+from .steps import Smooth, Sqrt, StepRule, as_step, smooth_constant
 
 Array = NDArray[np.float64]
 
@@ -51,11 +51,12 @@ class LinearizedADMM(ConsensusMethod[AgentState]):
 
     Parameters
     ----------
-    rho : float or penalty rule
-        Weight of disagreement: a number, `GrowingPenalty` or `ResidualBalancing`.
+    penalty : float or penalty rule
+        The paper's rho, the weight of disagreement: a number, `dp.penalties.Growing` or
+        `dp.penalties.ResidualBalancing`.
     step : float, step rule or None
-        eta_t: a number, `ConstantStep`, `SmoothStep`, `SqrtStep` or `StronglyConvexStep`. None
-        takes `SmoothStep` where a smoothness constant can be derived, else `SqrtStep`.
+        The paper's eta_t: a number or a rule of `dp.steps`. None takes `dp.steps.Smooth` where a
+        smoothness constant can be derived, else `dp.steps.Sqrt`.
     local_updates : int
         E, noisy gradients (and releases) per agent and round.
     perturb : {"objective", "output", "projected output"}
@@ -76,7 +77,7 @@ class LinearizedADMM(ConsensusMethod[AgentState]):
         If a parameter is outside its range.
     """
 
-    rho: float | PenaltyRule = 10.0
+    penalty: float | PenaltyRule = 10.0
     step: float | StepRule | None = None
     local_updates: int = 1
     perturb: Literal["objective", "output", "projected output"] = "objective"
@@ -118,13 +119,13 @@ class LinearizedADMM(ConsensusMethod[AgentState]):
         )
 
     def resolved(self, program: Program, step_epsilon: float) -> LinearizedADMM:
-        """Fill in eta, L, alpha and epsilon."""
+        """Fill in the constants of both rules."""
         step = as_step(self.step)
         if step is None:
-            step = SqrtStep() if smooth_constant(program) is None else SmoothStep()
+            step = Sqrt() if smooth_constant(program) is None else Smooth()
         return replace(
             self,
-            rho=as_penalty(self.rho).resolved(step_epsilon),
+            penalty=as_penalty(self.penalty).resolved(step_epsilon),
             step=step.resolved(program, step_epsilon),
         )
 
@@ -193,5 +194,5 @@ class LinearizedADMM(ConsensusMethod[AgentState]):
     def __str__(self) -> str:
         return (
             f"linearised ADMM, E = {self.local_updates} local update(s), {self.perturb} "
-            f"perturbation, {as_penalty(self.rho)}, {self.step or 'default step size'}"
+            f"perturbation, {as_penalty(self.penalty)}, {self.step or 'default step size'}"
         )

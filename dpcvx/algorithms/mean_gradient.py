@@ -22,7 +22,7 @@ from .agent_state import AgentState, projected_step
 from .base import Local, Oracle, Requirements, Residuals
 from .on_networks import require_whole, shared, spread
 from .program import LocalProgram, Program
-from .step_size import SqrtStep, StepRule, as_step
+from .steps import Sqrt, StepRule, as_step
 from .summed import Heard, SecretSharing, ServerState, SummedMethod
 
 Array = NDArray[np.float64]
@@ -36,7 +36,8 @@ class MeanGradient(SummedMethod):
     Parameters
     ----------
     step : float or step rule
-        eta_t; ``1 / sqrt(t)`` if omitted. The paper's is 1 / smoothness, ``dp.ConstantStep()``.
+        The paper's eta_t; ``1 / sqrt(t)`` if omitted. The paper takes 1 / smoothness, which is
+        ``dp.steps.Constant()``.
     sharing : SecretSharing, optional
         Form the sums without showing their terms to anybody.
     output : {"average", "last", None}
@@ -66,7 +67,7 @@ class MeanGradient(SummedMethod):
         """Fill in the step sizes, and check that agents have all variables in common."""
         require_whole(program)
         self.sums(program)  # refused before any data are read, if it is
-        step = as_step(self.step) or SqrtStep()
+        step = as_step(self.step) or Sqrt()
         return replace(self, step=step.resolved(program, step_epsilon))
 
     @property
@@ -102,4 +103,4 @@ class MeanGradient(SummedMethod):
 
     def __str__(self) -> str:
         how = "" if self.sharing is None else ", sums by secret sharing"
-        return f"gradient descent at the mean of all, {as_step(self.step) or SqrtStep()}{how}"
+        return f"gradient descent at the mean of all, {as_step(self.step) or Sqrt()}{how}"

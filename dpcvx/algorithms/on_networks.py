@@ -19,7 +19,7 @@ from ..solvers.conic import Outcome
 from ..solvers.steps import Descent, Minimisation
 from .agent_state import AgentState, initial, projected_step
 from .base import Algorithm, Answer, Local, Oracle, Residuals
-from .network import Network, network
+from .networks import Network, build
 from .program import LocalProgram, Program
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class NetworkMethod(Algorithm[NetworkState, A], Generic[A]):
                     f"problem's are {', '.join(names)}, in this order."
                 )
             return self.graph
-        return network(self.graph, names, weights)
+        return build(self.graph, names, weights)
 
     def start_server(self, program: Program) -> NetworkState:
         """Everyone has heard the public starting points."""

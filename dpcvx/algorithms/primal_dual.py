@@ -40,13 +40,13 @@ class PrimalDual(NeighbourMethod):
     Parameters
     ----------
     graph : networkx.Graph, Network or {"complete", "ring", "star", "path", "grid"}
-        Who talks to whom; see `dpcvx.algorithms.network.network`.
-    eta : float
-        Step size.
+        Who talks to whom; see `dp.networks.build`.
+    step : float
+        The paper's eta, the step size.
     gamma, omega : float
         Weights of the differences between neighbours, and of the sum of these over the rounds.
     weights : str
-        W; see `dpcvx.algorithms.network.network`.
+        W; see `dp.networks.build`.
     output : {"average", "last", None}
         Which iterate the result reports first: None takes the average under noise, the last
         iterate without.
@@ -58,7 +58,7 @@ class PrimalDual(NeighbourMethod):
     """
 
     graph: Graph = "complete"
-    eta: float = 0.1
+    step: float = 0.1
     gamma: float = 5.0
     omega: float = 1.0
     weights: str = "metropolis"
@@ -66,7 +66,7 @@ class PrimalDual(NeighbourMethod):
 
     def __post_init__(self) -> None:
         self.check_output("dp.PrimalDual")
-        for name in ("eta", "gamma", "omega"):
+        for name in ("step", "gamma", "omega"):
             check_positive("dp.PrimalDual", name, getattr(self, name), optional=False)
 
     @property
@@ -85,12 +85,12 @@ class PrimalDual(NeighbourMethod):
         at = local.program.shared
         Px = (state.x - mixed(local.program, state.x, message))[at]
         center = state.x.copy()
-        center[at] -= self.eta * (self.gamma * Px + self.omega * state.lam)
-        state = replace(state, lam=state.lam + self.eta * self.omega * Px)
+        center[at] -= self.step * (self.gamma * Px + self.omega * state.lam)
+        state = replace(state, lam=state.lam + self.step * self.omega * Px)
         return self.projected_step(
-            local, state, Descent(center, self.eta, whole=True), state.x, oracle
+            local, state, Descent(center, self.step, whole=True), state.x, oracle
         )
 
     def __str__(self) -> str:
-        values = ", ".join(f"{n} = {getattr(self, n):.6g}" for n in ("eta", "gamma", "omega"))
+        values = ", ".join(f"{n} = {getattr(self, n):.6g}" for n in ("step", "gamma", "omega"))
         return f"primal-dual gradient method over {self.graph}, {values}"

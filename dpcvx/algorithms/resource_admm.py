@@ -21,7 +21,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from .._arguments import check_positive, finite, show
+from .._arguments import LEAST_DIVISOR, check_divisor, check_positive, finite, show
 from ..errors import ModelError
 from ..guard import frameless
 from ..model.curvature import smoothness, strong_convexity
@@ -29,7 +29,7 @@ from ..solvers.steps import Descent, Minimisation
 from .agent_state import AgentState, check_exact, minimisation, projected_step
 from .base import Local, Oracle, Requirements
 from .program import LocalProgram, Program
-from .step_size import required_smoothness
+from .steps import required_smoothness
 from .summed import Heard, SecretSharing, SummedMethod
 
 Array = NDArray[np.float64]
@@ -44,15 +44,16 @@ class ResourceADMM(SummedMethod):
 
     Parameters
     ----------
-    rho : float
-        Mean penalty of the coupling's violation.
+    penalty : float
+        The paper's rho, the mean penalty of the coupling's violation.
     zeta : float, optional
-        Step of the multipliers; rho if omitted.
-    D : float, optional
-        Inverse step size; if omitted, smoothness plus ``rho (1 + randomness / 2) N ||A||^2``.
+        Step of the multipliers; the penalty if omitted.
+    step : float, optional
+        1/D with the paper's D; if omitted, D is the smoothness constant plus
+        ``penalty (1 + randomness / 2) N ||A||^2``.
     randomness : float
-        Width of the interval around rho, relative to it, from which penalties are drawn; 0 for
-        fixed ones.
+        Width of the interval around the penalty, relative to it, from which penalties are drawn;
+        0 for fixed ones.
     exact : bool
         Minimise in local steps, to 1e-12, instead of linearising; objectives need a smoothness
         constant.
@@ -68,9 +69,9 @@ class ResourceADMM(SummedMethod):
         If a parameter is outside its range.
     """
 
-    rho: float = 1.0
+    penalty: float = 1.0
     zeta: float | None = None
-    D: float | None = None
+    step: float | None = None
     randomness: float = 0.2
     exact: bool | Minimisation = False
     sharing: SecretSharing | None = None
@@ -79,14 +80,13 @@ class ResourceADMM(SummedMethod):
     def __post_init__(self) -> None:
         self.check("dp.ResourceADMM")
         check_exact("dp.ResourceADMM", self.exact)
-        for name in ("rho", "zeta", "D"):
-            optional = name != "rho"
-            check_positive("dp.ResourceADMM", name, getattr(self, name), optional=optional)
+        check_positive("dp.ResourceADMM", "penalty", self.penalty, optional=False)
+        check_positive("dp.ResourceADMM", "zeta", self.zeta)
+        check_divisor("dp.ResourceADMM", "step", self.step)
         if not (finite(self.randomness) and 0 <= self.randomness < 2):
             raise ModelError(
                 f"dp.ResourceADMM(randomness={show(self.randomness)}) must be a number from 0 "
-                "(fixed "
-                "penalties) to below 2 (anywhere between 0 and twice rho)."
+                "(fixed penalties) to below 2 (anywhere between 0 and twice the penalty)."
             )
 
     @property
@@ -98,7 +98,7 @@ class ResourceADMM(SummedMethod):
         )
 
     def resolved(self, program: Program, step_epsilon: float) -> ResourceADMM:
-        """Fill in D and zeta, and check the form of the problem."""
+        """Fill in the step size and zeta, and check the form of the problem."""
         if program.size:
             holders = [a.name for a in program.agents if a.shared.size]
             raise ModelError(
@@ -107,15 +107,16 @@ class ResourceADMM(SummedMethod):
                 "tie them by coupling=[x == y]."
             )
         self.sums(program)  # refused before any data are read, if it is
-        D = self.D
-        if D is None:
-            L = required_smoothness(program, "Write dp.ResourceADMM(D=...).")
+        step = self.step
+        if step is None:
+            L = required_smoothness(program, "Write dp.ResourceADMM(step=...).")
             largest = max(float(np.linalg.norm(A, 2)) for A in matrices(program))
-            rho = self.rho * (1 + self.randomness / 2)
-            D = L + rho * len(program.agents) * largest**2
-        zeta = self.rho if self.zeta is None else self.zeta
-        exact = minimisation(program, D, "dp.ResourceADMM") if self.exact else False
-        return replace(self, D=D, zeta=zeta, exact=exact)
+            rho = self.penalty * (1 + self.randomness / 2)
+            step = 1 / max(L + rho * len(program.agents) * largest**2, LEAST_DIVISOR)
+            check_divisor("dp.ResourceADMM", "step", step)
+        zeta = self.penalty if self.zeta is None else self.zeta
+        exact = minimisation(program, 1 / step, "dp.ResourceADMM") if self.exact else False
+        return replace(self, step=step, zeta=zeta, exact=exact)
 
     def violated(self, program: Program) -> list[str]:
         """Conditions for a linear rate that do not hold, in words: (48), or (43) of exact steps.
@@ -130,7 +131,7 @@ class ResourceADMM(SummedMethod):
         program : Program
             Of a plan of the resolved algorithm.
         """
-        assert self.D is not None and self.zeta is not None
+        assert self.step is not None and self.zeta is not None
         agents, N = program.agents, len(program.agents)
         moduli = [strong_convexity(a.form) for a in agents]
         constants = [smoothness(a.form) for a in agents]
@@ -143,7 +144,7 @@ class ResourceADMM(SummedMethod):
         best = np.linalg.lstsq(A, c, rcond=None)[0]
         if np.abs(A @ best - c).max(initial=0.0) > _SOLVED * (1.0 + np.abs(c).max(initial=0.0)):
             return ["no values of the variables satisfy the equalities"]
-        most, off = self.rho * (1 + self.randomness / 2), self.rho * self.randomness / 2
+        most, off = self.penalty * (1 + self.randomness / 2), self.penalty * self.randomness / 2
         squares = [float(np.linalg.norm(A, 2)) ** 2 for A in matrices(program)]
         # A linearised step needs half of the convexity, and of D the smoothness, for itself.
         share = 2 if self.exact else 1
@@ -157,14 +158,16 @@ class ResourceADMM(SummedMethod):
             for s, L in zip(squares, constants, strict=True)
         )
         found = []
-        if not self.D > need:
-            found.append(f"D = {self.D:.6g} is not above {need:.6g}")
-        if not self.rho > N / (2 * alpha):
-            found.append(f"rho = {self.rho:.6g} is not above N / (2 alpha) = {N / (2 * alpha):.6g}")
-        if not self.zeta < 2 * self.rho - N / alpha:
+        if not 1 / self.step > need:
+            found.append(f"step = {self.step:.6g} is not below 1/D = {1 / need:.6g}")
+        if not self.penalty > N / (2 * alpha):
             found.append(
-                f"zeta = {self.zeta:.6g} is not below 2 rho - N / alpha = "
-                f"{2 * self.rho - N / alpha:.6g}"
+                f"penalty = {self.penalty:.6g} is not above N / (2 alpha) = {N / (2 * alpha):.6g}"
+            )
+        if not self.zeta < 2 * self.penalty - N / alpha:
+            found.append(
+                f"zeta = {self.zeta:.6g} is not below 2 penalty - N / alpha = "
+                f"{2 * self.penalty - N / alpha:.6g}"
             )
         return found
 
@@ -193,25 +196,24 @@ class ResourceADMM(SummedMethod):
         self, local: Local, state: AgentState, t: int, heard: Heard, oracle: Oracle
     ) -> AgentState:
         """The multipliers, now that the sum of the last round is known; then x."""
-        assert self.D is not None and self.zeta is not None
+        assert self.step is not None and self.zeta is not None
         A, r, lam = _columns(local.program), heard.residual, state.lam
         if t > 1:
             lam = lam - self.zeta * r
-        rho = self.rho * (1 + self.randomness * (oracle.uniform(r.size) - 0.5))
-        center = state.x + A.T @ (lam - rho * r) / self.D
+        D = 1 / self.step
+        rho = self.penalty * (1 + self.randomness * (oracle.uniform(r.size) - 0.5))
+        center = state.x + A.T @ (lam - rho * r) / D
         state = replace(state, lam=lam)
         if isinstance(self.exact, Minimisation):
             return projected_step(local, state, self.exact, center, oracle)
-        return projected_step(
-            local, state, Descent(center, 1 / self.D, whole=True), state.x, oracle
-        )
+        return projected_step(local, state, Descent(center, self.step, whole=True), state.x, oracle)
 
     def __str__(self) -> str:
         how = ", exact steps" if self.exact else ""
         how += "" if self.sharing is None else ", sums by secret sharing"
         values = ", ".join(
             f"{name} = {value:.6g}"
-            for name, value in (("rho", self.rho), ("zeta", self.zeta), ("D", self.D))
+            for name, value in (("penalty", self.penalty), ("zeta", self.zeta), ("step", self.step))
             if value
         )
         return f"ADMM of coupled agents, {values}{how}"

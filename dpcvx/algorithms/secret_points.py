@@ -41,7 +41,7 @@ class SecretPointMethod(NetworkMethod[A], Generic[A]):
 
     Attributes
     ----------
-    alpha : float
+    step : float
         How far a point moves per unit of the vector.
     ratio : float
         Scale of the points' noise over that of the vectors'.
@@ -49,7 +49,7 @@ class SecretPointMethod(NetworkMethod[A], Generic[A]):
         The user's claim, for agents for which none is derived.
     """
 
-    alpha: float
+    step: float
     ratio: float
     smoothness: float | None
 
@@ -64,8 +64,8 @@ class SecretPointMethod(NetworkMethod[A], Generic[A]):
             releases=2,
             keeps=True,
             smoothness=self.smoothness,
-            # One change moves a new point alpha times as far as the vector before.
-            weights=(self.ratio / self.alpha, 1.0),
+            # One change moves a new point by the step size times as far as the vector before.
+            weights=(self.ratio / self.step, 1.0),
             free=1,
         )
 

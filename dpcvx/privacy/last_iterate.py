@@ -135,9 +135,9 @@ class LastIterate:
             )
         if self.block.eta * self.block.nu > 2 * (1 + 1e-15):
             raise PrivacyError(
-                f"eta={self.block.eta:.6g} is above 2 / smoothness = {2 / self.block.nu:.6g} (of "
+                f"step={self.block.eta:.6g} is above 2 / smoothness = {2 / self.block.nu:.6g} (of "
                 "the users' objectives times the number of users): a step can then expand what "
-                "came before, and hiding iterates promises nothing. Leave eta= out, or write "
+                "came before, and hiding iterates promises nothing. Leave step= out, or write "
                 "observer='everyone'."
             )
 
@@ -212,13 +212,13 @@ class LastIterate:
             whose = "each user" if block.mu == 0 else "the public agent"
             return (
                 f"A geometric bound needs strongly convex objectives: add a multiple of "
-                f"cp.sum_squares to that of {whose}, and write eta='contraction'"
+                f"cp.sum_squares to that of {whose}, and write step='contraction'"
             )
         assert block.AB_norm is not None
         low, high = step_interval(block.nu, block.mu, block.mu_g, block.beta, block.AB_norm)
         if low < high:
             return (
-                f"A geometric bound needs eta between {low:.6g} and {high:.6g}: write "
-                "eta='contraction'"
+                f"A geometric bound needs step= between {low:.6g} and {high:.6g}: write "
+                "step='contraction'"
             )
         return "A geometric bound needs a smaller beta: no step size contracts with this one"

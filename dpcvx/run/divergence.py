@@ -49,5 +49,5 @@ class Growth:
 def of_residuals(growth: Growth, t: int, residuals: Residuals) -> Growth:
     """The same for residuals; the dual one is unknown in round 1, and finite after it."""
     after = growth.after(t, np.array([residuals.primal, residuals.mismatch]))
-    known = (residuals.rho, residuals.dual)[: 1 if t == 1 else 2]
+    known = (residuals.penalty, residuals.dual)[: 1 if t == 1 else 2]
     return after if all(map(math.isfinite, known)) else Growth(after.ordinary, True)

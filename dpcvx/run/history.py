@@ -111,9 +111,9 @@ class History(Sequence[Round]):
         return [r.residuals.mismatch for r in self._kept]
 
     @property
-    def rho(self) -> list[float]:
+    def penalty(self) -> list[float]:
         """See `Residuals`."""
-        return [r.residuals.rho for r in self._kept]
+        return [r.residuals.penalty for r in self._kept]
 
     @property
     def inaccurate(self) -> int:

@@ -125,7 +125,7 @@ class Reporter:
         self._progress.update(self._task, completed=t)
         if self._console.quiet or not (t <= 1 or t % self._every == 0 or t == self._plan.rounds):
             return
-        penalty = "-" if residuals.rho == 0 else f"{residuals.rho:.3g}"
+        penalty = "-" if residuals.penalty == 0 else f"{residuals.penalty:.3g}"
         dual = "-" if math.isnan(residuals.dual) else f"{residuals.dual:.3e}"
         row = (
             f"{t:>7}{residuals.primal:>12.3e}{dual:>12}{residuals.mismatch:>12.3e}{penalty:>10}"

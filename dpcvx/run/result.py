@@ -39,7 +39,7 @@ class Status(enum.Enum):
     )
     DIVERGED = (
         "diverged: values became infinite or undefined, or grew out of all proportion, so there is "
-        "no solution. Take shorter steps (a smaller step, eta or alpha; a larger D), and check "
+        "no solution. Take shorter steps (a smaller step=), and check "
         "that the problem has a solution: that no objective falls without end, and that the "
         "agents' sets meet"
     )

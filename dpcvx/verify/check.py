@@ -325,7 +325,7 @@ def _outside(plan: Terms, one: Result, two: Result) -> Iterable[str]:
     if not all(np.array_equal(a, b, equal_nan=True) for a, b in pairs):
         yield "with the same releases, the agents' iterates differ: private data reach them"
     histories = (
-        (h.primal, h.dual, h.rho, h.inaccurate, h.failed) for h in (one.history, two.history)
+        (h.primal, h.dual, h.penalty, h.inaccurate, h.failed) for h in (one.history, two.history)
     )
     a, b = histories
     if one.status is not two.status or not all(

@@ -96,7 +96,7 @@ class Comparison(Generic[P]):
         if found is None:
             raise ModelError(
                 "No mechanism can be recommended: each of them is refused for this model, or half "
-                "of its runs diverged. print(comparison) shows which; try another rho=, more "
+                "of its runs diverged. print(comparison) shows which; try another penalty=, more "
                 "epsilon, or bounds on the variables."
             )
         return found
@@ -142,7 +142,7 @@ def compare(
     delta: float,
     proxy: Mapping[Private | str, Sealed],
     rounds: int,
-    rho: float,
+    penalty: float,
     runs: int,
     seed: int,
     verbose: bool | None,
@@ -187,7 +187,7 @@ def compare(
             )
         optimum = float(np.asarray(central.value))
         trial = _Trial(problem, planned, epsilon, delta, rounds, proxy, optimum, runs, seed)
-        progress = track(options(rho), "comparing", console=screen(shown), disable=not shown)
+        progress = track(options(penalty), "comparing", console=screen(shown), disable=not shown)
         found = [trial(option) for option in progress]
     finally:
         for variable, value in before:
@@ -206,12 +206,12 @@ class Option:
     release: Literal["each step", "once"] = "each step"
 
 
-def options(rho: float) -> list[Option]:
+def options(penalty: float) -> list[Option]:
     """The mechanisms that are compared."""
-    linearized, exact = LinearizedADMM(rho=rho), ADMM(rho=rho)
-    last = LinearizedADMM(rho=rho, output="last")
-    output = LinearizedADMM(rho=rho, perturb="output")
-    projected = LinearizedADMM(rho=rho, perturb="projected output")
+    linearized, exact = LinearizedADMM(penalty=penalty), ADMM(penalty=penalty)
+    last = LinearizedADMM(penalty=penalty, output="last")
+    output = LinearizedADMM(penalty=penalty, perturb="output")
+    projected = LinearizedADMM(penalty=penalty, perturb="projected output")
     return [
         Option("noisy gradients, last iterate", last),
         Option("noisy gradients, average", linearized),

@@ -554,7 +554,7 @@ def _require(kept: bool, broken: str) -> None:
 def _numbers(result: Result) -> Iterator[Any]:
     yield from (*result.last.vectors, *result.average.vectors)
     history = result.history
-    yield from (history.primal, history.dual, history.rho)
+    yield from (history.primal, history.dual, history.penalty)
 
 
 def _differ(one: Result, other: Result) -> bool:

@@ -24,8 +24,7 @@ from numpy.typing import NDArray
 
 import dpcvx as dp
 from dpcvx.algorithms.decentralized_gradient import drawn
-from dpcvx.algorithms.network import Network
-from dpcvx.algorithms.step_size import as_step
+from dpcvx.algorithms.steps import as_step
 from problems.census.study import gradients
 from problems.labelled import Records
 
@@ -50,9 +49,9 @@ def intervals(plan: dp.Plan, parts: Sequence[Records], X: Floats) -> tuple[Float
     for t in range(1, len(X)):
         own, alpha = X[t - 1], step_of(plan, t)
         if isinstance(method, dp.DecentralizedADMM):
-            assert method.zeta is not None
+            assert method.penalty is not None
             net = _network(method)
-            lam = lam - method.zeta * net.laplacian @ own
+            lam = lam - method.penalty * net.laplacian @ own
             means = own - net.laplacian @ own / np.array(net.degrees)[:, None]
             length = method.randomness * np.abs(own - means)
             low = (own + means) / 2 + alpha * lam - length / 2
@@ -71,8 +70,8 @@ def step_of(plan: dp.Plan, t: int) -> float:
     """alpha: what a gradient is multiplied by in round t."""
     method = plan.algorithm
     if isinstance(method, dp.DecentralizedADMM):
-        assert method.D is not None
-        return 1 / (method.D * method.growth ** (t - 1))
+        assert method.step is not None
+        return method.step / method.growth ** (t - 1)
     assert isinstance(method, (dp.DecentralizedGradient, dp.MeanGradient))
     rule = as_step(method.step)
     assert rule is not None  # resolved
@@ -86,8 +85,8 @@ def moving(plan: dp.Plan, t: int) -> Ints:
     return np.arange(d) if some is None else drawn(t, d, some)
 
 
-def _network(method: dp.DecentralizedADMM | dp.DecentralizedGradient) -> Network:
-    assert isinstance(method.graph, Network)  # resolved
+def _network(method: dp.DecentralizedADMM | dp.DecentralizedGradient) -> dp.networks.Network:
+    assert isinstance(method.graph, dp.networks.Network)  # resolved
     return method.graph
 
 

@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import dpcvx as dp
-from dpcvx.algorithms.network import random_network
 from dpcvx.privacy.accounting import Composition, gaussian_multiplier, laplace_multiplier
 from dpcvx.privacy.mechanism import Calibrated
 from problems.census.study import Census
@@ -150,16 +149,16 @@ class Method:
     def _algorithm(
         self, study: Census, edges: int, seed: int
     ) -> dp.DecentralizedADMM | dp.DecentralizedGradient | dp.MeanGradient:
-        step = dp.ConstantStep(1 / SMOOTHNESS)
+        step = dp.steps.Constant(1 / SMOOTHNESS)
         if self.ratio is not None:
-            step = dp.GeometricStep(self.ratio, 1.0)
+            step = dp.steps.Geometric(self.ratio, 1.0)
         if self.rule == "mean" and self.coordinates is None:
             return dp.MeanGradient(step)
         names = study.problem.names
-        graph = "complete" if self.everyone else random_network(names, edges, seed)
+        graph = "complete" if self.everyone else dp.networks.random(names, edges, seed)
         if self.rule == "admm":
             return dp.DecentralizedADMM(
-                graph, D=D, zeta=ZETA, randomness=self.randomness, growth=self.growth,
+                graph, step=1 / D, penalty=ZETA, randomness=self.randomness, growth=self.growth,
                 exact=self.exact,
             )  # fmt: skip
         return dp.DecentralizedGradient(

@@ -55,7 +55,7 @@ class ElasticNet:
         order: Order = "fixed",
     ) -> dp.Plan:
         """Users take turns; noise of `Setting.sigma` in x, none for 0."""
-        method = dp.GradientADMM(beta=setting.beta, eta=setting.eta, order=order, output="last")
+        method = dp.GradientADMM(penalty=setting.beta, step=setting.eta, order=order, output="last")
         if setting.sigma == 0:
             return self.problem.plan(method, mechanism=None, rounds=rounds)
         # The x step leaves 1 / (1 + eta beta) of a change of the gradient.

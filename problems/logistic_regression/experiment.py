@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import dpcvx as dp
-from dpcvx.algorithms.penalty import PenaltyRule, as_penalty
-from dpcvx.algorithms.step_size import StepRule, as_step
+from dpcvx.algorithms.penalties import PenaltyRule, as_penalty
+from dpcvx.algorithms.steps import StepRule, as_step
 from dpcvx.run.executors.serial import Serial
 from problems.logistic_regression.metrics import Metrics
 from problems.logistic_regression.sensitivity import worst_case
@@ -28,10 +28,10 @@ Noise = Literal["ObjG", "OutG", "OutG, paper"]
 
 DELTA = 1e-6
 # Of both data sets: 1 / sqrt(t).
-SQRT_STEP = dp.SqrtStep()
+SQRT_STEP = dp.steps.Sqrt()
 # Schedule (73) of the paper.
-MNIST_PENALTY = dp.GrowingPenalty(c1=2, c2=5, Tc=10_000)
-FEMNIST_PENALTY = dp.GrowingPenalty(c1=0.005, c2=0.05, Tc=2000)
+MNIST_PENALTY = dp.penalties.Growing(c1=2, c2=5, Tc=10_000)
+FEMNIST_PENALTY = dp.penalties.Growing(c1=0.005, c2=0.05, Tc=2000)
 
 
 @dataclass(frozen=True)
@@ -43,15 +43,15 @@ class Method:
     noise : {"ObjG", "OutG", "OutG, paper"}
         ``ObjG``: noisy gradients. ``OutG``: noise on the result of the local step, sensitivity
         derived, otherwise the same method. ``OutG, paper``: as in the code of Ryu and Kim, who
-        assert twice the gradient's sensitivity over ``rho + 1 / eta`` and follow Huang and Gong in
-        the step size ``1 / n`` for n entries of W.
+        assert twice the gradient's sensitivity over ``penalty + 1 / step`` and follow Huang and
+        Gong in the step size ``1 / n`` for n entries of W.
     rounds, local_updates : int
         T and E.
     step_epsilon : float, optional
         Budget per local update, at `DELTA`, by the classical calibration: the paper's noise.
     total_epsilon : float, optional
         Total budget at `DELTA` instead, calibrated exactly. None of the two: no noise.
-    rho : float or penalty rule
+    penalty : float or penalty rule
     step : float or step rule
         Not used by ``OutG, paper``.
     note : str
@@ -63,7 +63,7 @@ class Method:
     local_updates: int = 1
     step_epsilon: float | None = None
     total_epsilon: float | None = None
-    rho: float | PenaltyRule = FEMNIST_PENALTY
+    penalty: float | PenaltyRule = FEMNIST_PENALTY
     step: float | StepRule = SQRT_STEP
     note: str = ""
 
@@ -78,14 +78,14 @@ class Method:
         mechanism, budget = self._budget()
         step, asserted = self.step, None
         if self.noise == "OutG, paper":
-            step = dp.ConstantStep(1 / study.W.size)
+            step = dp.steps.Constant(1 / study.W.size)
             # rho_t does not decrease and eta is constant, so round 1 has the largest.
             epsilon = math.inf if self.step_epsilon is None else self.step_epsilon
-            rho = as_penalty(self.rho).resolved(epsilon).next(1, None, math.nan, math.nan)
+            rho = as_penalty(self.penalty).resolved(epsilon).next(1, None, math.nan, math.nan)
             delta2 = worst_case(study.dataset, study.total, 2)
             asserted = 2 * delta2 / (rho + study.W.size)
         algorithm = dp.LinearizedADMM(
-            rho=self.rho,
+            penalty=self.penalty,
             step=step,
             local_updates=self.local_updates,
             perturb="objective" if self.noise == "ObjG" else "output",
@@ -273,7 +273,7 @@ def noise_magnitude(plan: dp.Plan, study: LogisticRegression, rounds: Ints) -> F
     algorithm, noise = plan.algorithm, plan.agents[0].noise
     if noise is None or not isinstance(algorithm, dp.LinearizedADMM):
         return np.zeros(rounds.size)
-    penalty, step = as_penalty(algorithm.rho), as_step(algorithm.step)
+    penalty, step = as_penalty(algorithm.penalty), as_step(algorithm.step)
     assert step is not None  # the plan has resolved it
     delta2 = worst_case(study.dataset, study.total, 2)
     spread = np.full(rounds.size, delta2)

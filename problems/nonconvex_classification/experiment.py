@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 import dpcvx as dp
-from dpcvx.algorithms.network import Network
 from dpcvx.algorithms.on_networks import NetworkState
 from problems.labelled import data_of
 from problems.nonconvex_classification.measures import Measures
@@ -72,12 +71,12 @@ class Setting:
     Attributes
     ----------
     study : Classification
-    network : Network
+    network : dp.networks.Network
     measures : Measures
     """
 
     study: Classification
-    network: Network
+    network: dp.networks.Network
     measures: Measures
 
 
@@ -186,7 +185,7 @@ class Curve:
         return claimed_epsilon(own), corrected_epsilon(own)
 
 
-def paper_method(network: Network, damping: float = 0.0, eta: float = 0.5) -> dp.DPP2:
+def paper_method(network: dp.networks.Network, damping: float = 0.0, eta: float = 0.5) -> dp.DPP2:
     """DPP2 with the parameters of the paper's Figures 1 and 2."""
     return dp.DPP2(network, ALPHA, BETA, RHO, eta, damping, output="last")
 

@@ -3,7 +3,7 @@
 =================  =================================================================================
 name               what it is
 =================  =================================================================================
-DPP2               As printed: alpha = 2 beta = 1 / rho in the paper.
+DPP2               As printed: step = 2 beta = 1 / penalty in the paper.
 DPP2, damped       With alpha damping = 1 / 2, see `problems.nonconvex_classification.theory`.
 DiaDSP             Ding et al.: gradient tracking with noise on states and directions.
 PPDC               Xie et al.: the primal-dual method that they compress, not compressed;
@@ -23,7 +23,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import dpcvx as dp
-from dpcvx.algorithms.network import Network
 from dpcvx.privacy.accounting import gaussian_multiplier, laplace_multiplier
 
 Rule = Literal["dpp2", "tracking", "primal-dual", "gradient"]
@@ -89,19 +88,19 @@ class Method:
         """Whether points and gradients leave, with noise of two scales."""
         return self.rule in ("dpp2", "tracking")
 
-    def algorithm(self, network: Network, choice: Choice) -> Algorithm:
+    def algorithm(self, network: dp.networks.Network, choice: Choice) -> Algorithm:
         """As a plan takes it."""
         s = choice.step
         if self.rule == "dpp2":
             return dp.DPP2(
-                network, alpha=s, beta=s / 2, rho=1 / s, damping=self.damping / s,
+                network, step=s, beta=s / 2, penalty=1 / s, damping=self.damping / s,
                 ratio=choice.ratio, output=choice.report,
             )  # fmt: skip
         if self.rule == "tracking":
-            return dp.GradientTracking(network, alpha=s, ratio=choice.ratio, output=choice.report)
+            return dp.GradientTracking(network, step=s, ratio=choice.ratio, output=choice.report)
         if self.rule == "primal-dual":
             return dp.PrimalDual(
-                network, eta=s, gamma=GAMMA / s, omega=OMEGA / s, output=choice.report
+                network, step=s, gamma=GAMMA / s, omega=OMEGA / s, output=choice.report
             )
         return dp.DecentralizedGradient(network, step=s, output=choice.report)
 

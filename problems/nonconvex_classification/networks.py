@@ -6,8 +6,8 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
+import dpcvx as dp
 from dpcvx._arguments import is_int, positive_finite
-from dpcvx.algorithms.network import Network, network
 from problems.nonconvex_classification.errors import ClassificationError
 
 # Number of graphs that are drawn before giving up.
@@ -21,7 +21,7 @@ def geometric_network(
     edges: int | None = None,
     weights: str = "metropolis",
     seed: int = 0,
-) -> Network:
+) -> dp.networks.Network:
     """The first connected network among random ones, the same for the same seed.
 
     Parameters
@@ -33,7 +33,7 @@ def geometric_network(
     edges : int, optional
         Draw on until there are as many: 255 in the paper.
     weights : str
-        See `dpcvx.algorithms.network.network`.
+        See `dp.networks.build`.
     seed : int
 
     Raises
@@ -50,7 +50,7 @@ def geometric_network(
     for each in np.random.default_rng(seed).integers(2**31, size=_DRAWS):
         graph = nx.random_geometric_graph(agents, radius, seed=int(each))
         if edges in (None, graph.number_of_edges()) and nx.is_connected(graph):
-            return network(graph, names, weights)
+            return dp.networks.build(graph, names, weights)
     asked = "connected" if edges is None else f"connected with {edges!r} edges"
     raise ClassificationError(
         f"None of {_DRAWS} random networks of {agents} agents with radius={radius:g} was {asked}. "
@@ -58,6 +58,6 @@ def geometric_network(
     )
 
 
-def matrix_of(network: Network) -> NDArray[np.float64]:
+def matrix_of(network: dp.networks.Network) -> NDArray[np.float64]:
     """P = I - W, with which DPP2 takes differences between neighbours, shape (N, N)."""
     return np.eye(len(network.agents)) - network.weights

@@ -64,8 +64,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
+import dpcvx as dp
 from dpcvx._arguments import check_positive, finite, is_int, show, store_python_numbers
-from dpcvx.algorithms.network import Network
 from dpcvx.errors import ModelError
 
 Array = NDArray[np.float64]
@@ -111,14 +111,14 @@ class Parameters:
         store_python_numbers(self, "alpha", "beta", "rho", "c_theta", "gamma")
 
 
-def violations_of_matrix(P: Array, network: Network | None = None) -> list[str]:
+def violations_of_matrix(P: Array, network: dp.networks.Network | None = None) -> list[str]:
     """What keeps P from being a matrix of Assumption 3, in words; empty if nothing does.
 
     Parameters
     ----------
     P : ndarray, shape (N, N)
         To be symmetric, positive semidefinite, with multiples of the vector of ones as null space.
-    network : Network, optional
+    network : dp.networks.Network, optional
         Off whose edges and diagonal P must be zero.
     """
     P = np.asarray(P, dtype=np.float64)
@@ -148,7 +148,7 @@ def violations_of_matrix(P: Array, network: Network | None = None) -> list[str]:
     return found
 
 
-def _off_the_graph(P: Array, network: Network) -> list[str]:
+def _off_the_graph(P: Array, network: dp.networks.Network) -> list[str]:
     if len(P) != len(network.agents):
         return [f"P has {len(P)} rows, and the network {len(network.agents)} agents"]
     far = P != 0
@@ -183,7 +183,7 @@ def spectrum(P: Array) -> tuple[float, float]:
 
 
 def violations(
-    P: Array, smoothness: float, parameters: Parameters, network: Network | None = None
+    P: Array, smoothness: float, parameters: Parameters, network: dp.networks.Network | None = None
 ) -> list[str]:
     """Conditions of the paper that do not hold, in words with numbers; empty if all hold.
 
@@ -198,7 +198,7 @@ def violations(
         M, the largest smoothness constant of an agent.
     parameters : Parameters
         If c_theta or gamma are left out, (25) and (26) are judged with the best of a fine grid.
-    network : Network, optional
+    network : dp.networks.Network, optional
     """
     _check_smoothness(smoothness)
     found = violations_of_matrix(P, network)

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from dpcvx.algorithms.network import Network
+import dpcvx as dp
 from problems.labelled import Records
 from problems.nonconvex_classification.methods import GAMMA, OMEGA, Choice, Method
 from problems.nonconvex_classification.networks import matrix_of
@@ -55,7 +55,9 @@ class Arrays:
     P: Floats
 
     @classmethod
-    def of(cls, study: Classification, parts: Sequence[Records], network: Network) -> Arrays:
+    def of(
+        cls, study: Classification, parts: Sequence[Records], network: dp.networks.Network
+    ) -> Arrays:
         """Stack the records."""
         return cls(study, np.array([part.signed for part in parts]), matrix_of(network))
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 import dpcvx as dp
-from dpcvx.algorithms.step_size import StepRule
+from dpcvx.algorithms.steps import StepRule
 from problems.commands import MOST, sentence
 from problems.files import check_folder
 from problems.power_flow.options import DELTA, EPSILON, PERTURB, STEP_DELTA, parser
@@ -257,11 +257,11 @@ def _plan(study: PowerFlow, options: argparse.Namespace) -> dp.Plan:
             raise dp.ModelError(
                 f"--perturb {options.perturb} needs the linearised method; drop --algorithm admm."
             )
-        algorithm: dp.Algorithm = dp.ADMM(rho=options.rho)
+        algorithm: dp.Algorithm = dp.ADMM(penalty=options.penalty)
     else:
         perturb = PERTURB[options.perturb]
         algorithm = dp.LinearizedADMM(
-            rho=options.rho,
+            penalty=options.penalty,
             step=_step(options.step),
             local_updates=options.local_updates,
             perturb=perturb,
@@ -311,11 +311,11 @@ def _privacy(
 
 def _step(text: str) -> StepRule | float:
     if text == "sqrt":
-        return dp.SqrtStep()
+        return dp.steps.Sqrt()
     if text == "smooth":
-        return dp.SmoothStep()
+        return dp.steps.Smooth()
     if text == "1/L":
-        return dp.ConstantStep()
+        return dp.steps.Constant()
     try:
         return float(text)
     except ValueError:

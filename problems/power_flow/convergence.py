@@ -33,8 +33,8 @@ from numpy.typing import NDArray
 
 import dpcvx as dp
 from dpcvx._arguments import finite, positive_finite, show
-from dpcvx.algorithms.penalty import ConstantPenalty, GrowingPenalty, as_penalty
-from dpcvx.algorithms.step_size import SmoothStep, SqrtStep, StronglyConvexStep, smooth_constant
+from dpcvx.algorithms.penalties import as_penalty
+from dpcvx.algorithms.steps import smooth_constant
 from dpcvx.model.curvature import strong_convexity
 from dpcvx.solvers.projector import Extent, Projector
 
@@ -110,10 +110,10 @@ def convergence_bound(
             "of the objective that is minimised. Use release='each step'."
         )
     step = method.step
-    if not isinstance(step, (SmoothStep, SqrtStep, StronglyConvexStep)):
+    if not isinstance(step, (dp.steps.Smooth, dp.steps.Sqrt, dp.steps.StronglyConvex)):
         raise dp.ModelError(
             f"There is no convergence theorem for the step size '{step}'. The paper's are about "
-            "dp.SmoothStep (25a), dp.SqrtStep (26a) and dp.StronglyConvexStep (27a)."
+            "dp.steps.Smooth (25a), dp.steps.Sqrt (26a) and dp.steps.StronglyConvex (27a)."
         )
     if not (finite(gamma) and 0 <= float(gamma) <= 1e150):  # it is squared
         raise dp.ModelError(
@@ -127,9 +127,9 @@ def convergence_bound(
     N = math.fsum(_noise(plan, k) for k in agents)
     D, R = np.sqrt((diameters**2).sum(axis=0))
     known = {"D": D, "R": R, "N": N, "gamma": gamma, "rho_1": rho[0], "rho_T": rho[-1]}
-    if isinstance(step, SmoothStep):
-        assert step.L is not None and step.epsilon is not None
-        L, eps = step.L, step.epsilon
+    if isinstance(step, dp.steps.Smooth):
+        assert step.L is not None and step.c is not None
+        L, c = step.L, step.c
         derived = smooth_constant(plan.program)
         if derived is not None and derived * (1 - 1e-9) > L:
             raise dp.ModelError(
@@ -137,16 +137,16 @@ def convergence_bound(
                 f"up to {derived:g}, so (25b) says nothing. Leave out L=, or write a larger one."
             )
         word = () if derived is not None else ("L",)
-        noisy = 0.0 if N == 0 else N * eps
+        noisy = 0.0 if N == 0 else N * c
 
         def smooth(D: float, R: float) -> Array:
-            first = (noisy + D**2 / (2 * E * eps)) / np.sqrt(T)
+            first = (noisy + D**2 / (2 * E * c)) / np.sqrt(T)
             return first + (R**2 * rho + D**2 * L / E + gamma**2 / rho[0]) / (2 * T)
 
-        return _both("25b", T, smooth, diameters, {**known, "L": L, "eps": eps}, word)
+        return _both("25b", T, smooth, diameters, {**known, "L": L, "c": c}, word)
     G = math.hypot(*_gradient_norms(plan, gradient_norm))
     constants = {**known, "G": G}
-    if isinstance(step, SqrtStep):
+    if isinstance(step, dp.steps.Sqrt):
 
         def nonsmooth(D: float, R: float) -> Array:
             first = (N + G**2 + D**2 / (2 * E)) / np.sqrt(T)
@@ -161,7 +161,7 @@ def convergence_bound(
     if (T[1:] * rho[:-1] < (T[1:] - 1) * rho[1:] * (1 - 1e-12)).any():
         raise dp.ModelError(
             "(27b) needs rho_t <= t / (t - 1) rho_(t-1) in every round, which this penalty "
-            "violates. Use a constant rho."
+            "violates. Use a constant penalty."
         )
     alpha = step.alpha
     assert alpha is not None
@@ -192,11 +192,11 @@ def _both(
 
 def _penalties(method: dp.LinearizedADMM, rounds: int) -> Array:
     """rho_1 to rho_T."""
-    rule = as_penalty(method.rho)
-    if not isinstance(rule, (ConstantPenalty, GrowingPenalty)):
+    rule = as_penalty(method.penalty)
+    if not isinstance(rule, (dp.penalties.Constant, dp.penalties.Growing)):
         raise dp.ModelError(
             f"The convergence theorems need a penalty that never falls, known in advance; '{rule}' "
-            "is not. Use a number or dp.GrowingPenalty."
+            "is not. Use a number or dp.penalties.Growing."
         )
     return np.array([rule.next(t, None, 0.0, 0.0) for t in range(1, rounds + 1)])
 

@@ -77,7 +77,7 @@ def _method(group: argparse._ArgumentGroup) -> None:
         default=1,
         help="steps E of every zone between two exchanges, linearised method only (default 1)",
     )
-    add("--rho", type=float, default=100.0, help="penalty on disagreement (default 100)")
+    add("--penalty", type=float, default=100.0, help="penalty on disagreement (default 100)")
     add("--step", default="sqrt", help="eta: sqrt (1/sqrt(t)), smooth, 1/L, or a number")
 
 

@@ -16,13 +16,12 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import dpcvx as dp
-from dpcvx.algorithms.network import random_network
 
 # Of six agents.
 GRAPHS = {
     "ring": nx.cycle_graph(6),
     "star": nx.star_graph(5),
-    "random": random_network(list("abcdef"), 8, seed=1).graph(),
+    "random": dp.networks.random(list("abcdef"), 8, seed=1).graph(),
     "complete": nx.complete_graph(6),
 }
 graphs = pytest.mark.parametrize("graph", GRAPHS)

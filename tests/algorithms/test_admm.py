@@ -32,7 +32,7 @@ def by_hand(given, linear, rho):
 
 @pytest.mark.parametrize(
     ("penalty", "rho"),
-    [(1.5, lambda t: 1.5), (dp.GrowingPenalty(2.0, 0.0, 2), lambda t: 2 * 1.2 ** (t // 2))],
+    [(1.5, lambda t: 1.5), (dp.penalties.Growing(2.0, 0.0, 2), lambda t: 2 * 1.2 ** (t // 2))],
     ids=["constant", "growing"],
 )
 @pytest.mark.parametrize("noisy", [False, True])

@@ -11,7 +11,6 @@ from scipy.special import expit
 import dpcvx as dp
 from dpcvx.algorithms.agent_state import AgentState
 from dpcvx.algorithms.base import Local
-from dpcvx.algorithms.network import random_network
 from dpcvx.algorithms.on_networks import Inbox
 from dpcvx.solvers.projector import Projector
 from tests.algorithms.networks import (
@@ -32,7 +31,7 @@ GRAPHS = {
     "star": nx.star_graph(5),
     "path": nx.path_graph(6),
     "complete": nx.complete_graph(6),
-    "random": random_network(list("abcdef"), 8, seed=1).graph(),
+    "random": dp.networks.random(list("abcdef"), 8, seed=1).graph(),
 }
 graphs = pytest.mark.parametrize("graph", GRAPHS)
 
@@ -73,7 +72,7 @@ def test_a_run_is_algorithm_1(private, randomness, growth, exact, model):
     given = uneven(**MODELS[model])
     method, drawn, _ = overheard(
         dp.DecentralizedADMM(
-            GRAPH, D=7.0, zeta=0.6, randomness=randomness, growth=growth, exact=exact
+            GRAPH, step=1 / 7, penalty=0.6, randomness=randomness, growth=growth, exact=exact
         )
     )
 
@@ -123,7 +122,7 @@ def turn(t, w, randomness=1.0, noise=0.0, lam=(0.2, -0.1)):
     """One turn of agent 0, with two neighbours."""
     x = cp.Variable(2, name="x")
     agents = [dp.Agent(cp.Minimize(cp.sum_squares(x)), name=name) for name in "abc"]
-    method = dp.DecentralizedADMM("complete", 5.0, 0.5, randomness)
+    method = dp.DecentralizedADMM("complete", 1 / 5, 0.5, randomness)
     plan = dp.Problem(agents).plan(method, mechanism=None, rounds=1)
     agent = plan.program.agents[0]
     tools = Local(agent, Projector(agent.constraints, agent.name), None, lambda x: x)
@@ -208,8 +207,8 @@ def printed(gradient, neighbours, start, rounds, D, zeta, weight, sign):
 def test_with_the_printed_sign_of_the_multipliers_iterates_diverge():
     """10 agents, 20 edges, D = 10, zeta = 1/2, as in the paper's Appendix E."""
     problem, gradient = logistic()
-    net = random_network([f"a{k}" for k in range(10)], 20, seed=4)
-    algorithm, drawn, _ = overheard(dp.DecentralizedADMM(net, D=10.0, zeta=0.5))
+    net = dp.networks.random([f"a{k}" for k in range(10)], 20, seed=4)
+    algorithm, drawn, _ = overheard(dp.DecentralizedADMM(net, step=1 / 10, penalty=0.5))
     plan = problem.plan(algorithm, mechanism=None, rounds=170)
     result = plan.run(seed=1, iterates=True)
     wrong, right = (
@@ -303,14 +302,14 @@ def test_less_noise_brings_the_result_closer():
 def test_constants_follow_from_the_smoothness_and_the_network(graph):
     given = study(6)
     algorithm = noiseless(given, dp.DecentralizedADMM(GRAPHS[graph])).algorithm
-    assert algorithm.D == pytest.approx(4 * given.smoothness)
+    assert 1 / algorithm.step == pytest.approx(4 * given.smoothness)
     largest = np.linalg.eigvalsh(nx.laplacian_matrix(GRAPHS[graph]).toarray().astype(float))[-1]
-    assert algorithm.zeta == pytest.approx(algorithm.D / (3 * largest))
+    assert algorithm.penalty == pytest.approx(1 / (algorithm.step * 3 * largest))
     assert algorithm.graph.agents == tuple("abcdef")
-    chosen = noiseless(given, dp.DecentralizedADMM(GRAPHS[graph], D=20.0)).algorithm
-    assert (chosen.D, chosen.zeta) == (20.0, pytest.approx(20 / (3 * largest)))
-    both = noiseless(given, dp.DecentralizedADMM(GRAPHS[graph], 20.0, 0.1)).algorithm
-    assert (both.D, both.zeta, both.randomness) == (20.0, 0.1, 1.0)
+    chosen = noiseless(given, dp.DecentralizedADMM(GRAPHS[graph], step=1 / 20)).algorithm
+    assert (chosen.step, chosen.penalty) == (1 / 20, pytest.approx(20 / (3 * largest)))
+    both = noiseless(given, dp.DecentralizedADMM(GRAPHS[graph], 1 / 20, 0.1)).algorithm
+    assert (both.step, both.penalty, both.randomness) == (1 / 20, 0.1, 1.0)
 
 
 def test_linear_objectives_have_a_D_of_one():
@@ -318,7 +317,7 @@ def test_linear_objectives_have_a_D_of_one():
     d = dp.Private([1.0, 2.0], name="d", adjacency=dp.Within(0.1))
     agents = [dp.Agent(cp.Minimize(d @ x), name="a"), dp.Agent(cp.Minimize(x[0]), name="b")]
     plan = dp.Problem(agents).plan(dp.DecentralizedADMM(), mechanism=None, rounds=300)
-    assert plan.algorithm.D == 1.0
+    assert plan.algorithm.step == 1.0
     assert plan.run(seed=0).last[x] == pytest.approx([-1.0, -1.0], abs=1e-9)
 
 
@@ -330,13 +329,13 @@ def test_without_a_smoothness_constant_D_is_asked_for():
         dp.Agent(cp.Minimize(cp.sum_squares(x)), name="b"),
     ]
     problem = dp.Problem(agents)
-    with pytest.raises(dp.ModelError, match=r"No smoothness constant.*DecentralizedADMM\(D=\.\.\."):
+    with pytest.raises(dp.ModelError, match=r"No smoothness constant.*step=1 / \(4 \* L\)"):
         problem.plan(dp.DecentralizedADMM(), epsilon=1.0, delta=1e-6, rounds=2)
-    plan = problem.plan(dp.DecentralizedADMM(D=5.0), epsilon=1.0, delta=1e-6, rounds=2)
+    plan = problem.plan(dp.DecentralizedADMM(step=1 / 5), epsilon=1.0, delta=1e-6, rounds=2)
     assert plan.run(seed=0).rounds == 2
 
 
-@pytest.mark.parametrize("name", ["D", "zeta"])
+@pytest.mark.parametrize("name", ["step", "penalty"])
 @pytest.mark.parametrize("value", [0.0, -1.0, np.inf, np.nan, "1", True])
 def test_constants_are_positive_finite_numbers(name, value):
     message = f"dp.DecentralizedADMM({name}={value!r}) must be a positive finite number"
@@ -360,15 +359,15 @@ def test_a_nonconvex_objective_is_refused():
         dp.Agent(cp.Minimize(cp.sum_squares(x)), name="b"),
     ]
     with pytest.raises(dp.ModelError, match="DecentralizedADMM"):
-        dp.Problem(agents).plan(dp.DecentralizedADMM(D=5.0), mechanism=None, rounds=2)
+        dp.Problem(agents).plan(dp.DecentralizedADMM(step=1 / 5), mechanism=None, rounds=2)
 
 
 def test_texts_name_the_method_its_network_and_its_constants():
     assert str(dp.DecentralizedADMM()) == "decentralised ADMM over complete"
-    plan = noisy(study(), dp.DecentralizedADMM("ring", D=8.0, zeta=0.5))
+    plan = noisy(study(), dp.DecentralizedADMM("ring", step=1 / 8, penalty=0.5))
     text = str(plan.algorithm)
     assert text.startswith("decentralised ADMM over 5 agents, 5 edges, metropolis weights")
-    assert text.endswith("D = 8, zeta = 0.5")
+    assert text.endswith("step = 0.125, penalty = 0.5")
     assert "decentralised ADMM over 5 agents" in str(plan)
     (noise,) = {a.noise for a in plan.guarantee.agents}
     assert "3 times the sensitivity of the new point" in noise
@@ -389,7 +388,8 @@ def test_noise_on_exact_steps_is_smaller_than_that_on_first_order_steps():
     """They move by the change of the gradient over D plus the modulus of convexity."""
     given = study(5)
     plans = [
-        noisy(given, dp.DecentralizedADMM("ring", 5.0, 0.5, exact=exact)) for exact in (False, True)
+        noisy(given, dp.DecentralizedADMM("ring", 1 / 5, 0.5, exact=exact))
+        for exact in (False, True)
     ]
     first, exact = (plan.run(seed=0).ledger["a"].entries[0].sensitivity for plan in plans)
     search = plans[1].algorithm.exact
@@ -401,7 +401,7 @@ def test_noise_on_exact_steps_is_smaller_than_that_on_first_order_steps():
 
 
 def test_a_D_that_grows_makes_less_of_later_noise():
-    plan = noisy(study(5), dp.DecentralizedADMM("ring", 5.0, 0.5, growth=1.1))
+    plan = noisy(study(5), dp.DecentralizedADMM("ring", 1 / 5, 0.5, growth=1.1))
     sensitivities = [e.sensitivity for e in plan.run(seed=0).ledger["a"].entries]
     ratios = np.array(sensitivities[1:]) / sensitivities[:-1]
     assert ratios == pytest.approx(np.full(4, 1 / 1.1), rel=1e-4)
@@ -416,7 +416,7 @@ def test_exact_steps_ask_for_what_their_proof_needs():
         agents = [dp.Agent(cp.Minimize(cost), list(limits), name="a", **arguments)]
         agents.append(dp.Agent(cp.Minimize(cp.sum_squares(x)), name="b"))
         with pytest.raises(error, match=match):
-            noisy(Given(dp.Problem(agents)), dp.DecentralizedADMM("path", D=4.0, exact=True))
+            noisy(Given(dp.Problem(agents)), dp.DecentralizedADMM("path", step=1 / 4, exact=True))
 
     smooth = cp.sum_squares(x - d)
     refused(smooth + cp.norm1(x), dp.ModelError, "No smoothness constant.*agent 'a'")
@@ -436,7 +436,9 @@ def test_exact_steps_ask_for_what_their_proof_needs():
     ):
         agents = [dp.Agent(cp.Minimize(cost), limits, name="a", **arguments)]
         agents.append(dp.Agent(cp.Minimize(cp.sum_squares(x)), name="b"))
-        plan = noisy(Given(dp.Problem(agents)), dp.DecentralizedADMM("path", D=4.0, exact=True))
+        plan = noisy(
+            Given(dp.Problem(agents)), dp.DecentralizedADMM("path", step=1 / 4, exact=True)
+        )
         assert dp.check(plan).passed
 
 
@@ -459,7 +461,7 @@ def test_a_D_that_outgrows_the_steps_is_refused():
     noisy(study(3), dp.DecentralizedADMM("path", growth=10.0), 10)
 
 
-@pytest.mark.parametrize("D", [1e-7, 5e-324])
+@pytest.mark.parametrize("D", [1e-7, 1e-308])
 def test_searches_without_end_are_refused(D):
     x = cp.Variable(2, name="x")
     d = dp.Private(np.zeros(2), name="d", adjacency=dp.Within(0.1))
@@ -469,7 +471,7 @@ def test_searches_without_end_are_refused(D):
         + [dp.Agent(cp.Minimize(cp.sum(cp.logistic(x))), name="b")]
     )
     with pytest.raises(dp.ModelError, match="gradient steps with D = .*too many"):
-        problem.plan(dp.DecentralizedADMM("path", D=D, exact=True), mechanism=None)
+        problem.plan(dp.DecentralizedADMM("path", step=1 / D, exact=True), mechanism=None)
 
 
 def test_exact_is_yes_or_no():

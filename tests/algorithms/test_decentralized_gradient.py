@@ -12,7 +12,6 @@ import dpcvx as dp
 from dpcvx.algorithms.agent_state import AgentState
 from dpcvx.algorithms.base import Local
 from dpcvx.algorithms.decentralized_gradient import AGGREGATES, drawn
-from dpcvx.algorithms.network import WEIGHTS, network
 from dpcvx.algorithms.on_networks import Inbox
 from dpcvx.solvers.projector import Projector
 from tests.algorithms.networks import (
@@ -62,11 +61,11 @@ def by_hand(given, aggregate, near, W, eta, weight, left):
 
 EVERYONE = [[j for j in range(4) if j != i] for i in range(4)]
 RULES = {
-    "geometric": (dp.GeometricStep(0.9, 0.2), lambda t: 0.2 * 0.9 ** (t - 1)),
-    "square root": (dp.SqrtStep(), lambda t: 1 / np.sqrt(t)),
+    "geometric": (dp.steps.Geometric(0.9, 0.2), lambda t: 0.2 * 0.9 ** (t - 1)),
+    "square root": (dp.steps.Sqrt(), lambda t: 1 / np.sqrt(t)),
 }
 # Two aggregates need everyone's point.
-PLACES = [("mixing", rule) for rule in WEIGHTS]
+PLACES = [("mixing", rule) for rule in dp.networks.WEIGHTS]
 PLACES += [("range", "metropolis"), ("range", None), ("mean", None), ("pair", None)]
 
 
@@ -96,7 +95,7 @@ def test_a_network_brings_its_own_weights():
     W = np.array(
         [[0.5, 0.5, 0.0, 0.0], [0.5, 0.1, 0.4, 0.0], [0.0, 0.4, 0.3, 0.3], [0.0, 0.0, 0.3, 0.7]]
     )
-    given, method = uneven(), dp.DecentralizedGradient(network("path", NAMES, W), 0.1)
+    given, method = uneven(), dp.DecentralizedGradient(dp.networks.build("path", NAMES, W), 0.1)
     near = [[1], [0, 2], [1, 3], [2]]
     followed(
         given,
@@ -180,7 +179,7 @@ def test_points_that_agree_stay_where_they_are():
 @graphs
 def test_the_range_is_that_of_the_closed_neighbourhood(graph):
     X = np.random.default_rng(3).normal(size=(6, 4))
-    net = network(GRAPHS[graph], list("abcdef"))
+    net = dp.networks.build(GRAPHS[graph], list("abcdef"))
     shape = nx.Graph(net.edges)
     for i in range(6):
         near = X[[i, *net.neighbours[i]]]
@@ -228,7 +227,7 @@ def test_with_constant_steps_mixing_ends_near_the_optimum_and_nearer_with_smalle
 def test_with_falling_steps_every_aggregate_comes_near_the_optimum(aggregate):
     given = study(6)
     graph = "complete" if aggregate in ("mean", "pair") else "ring"
-    algorithm = dp.DecentralizedGradient(graph, dp.SqrtStep(), aggregate)
+    algorithm = dp.DecentralizedGradient(graph, dp.steps.Sqrt(), aggregate)
     plan = noiseless(given, algorithm, 250)
     # Of runs with random weights, a sixth end farther than 0.1 away; means of 6 were 0.051 to 0.094
     # away in 24 trials.
@@ -241,7 +240,7 @@ def test_with_falling_steps_every_aggregate_comes_near_the_optimum(aggregate):
 
 def test_geometric_steps_stop_a_run_short():
     given = study(6)
-    rule = dp.GeometricStep(0.5, 0.3)
+    rule = dp.steps.Geometric(0.5, 0.3)
     result = noiseless(given, dp.DecentralizedGradient("ring", rule), 150).run()
     xs = np.array(result.last.vectors)
     assert result.consensus_residual < 1e-12
@@ -250,14 +249,14 @@ def test_geometric_steps_stop_a_run_short():
 
 def test_points_stay_where_they_are_when_steps_and_noise_are_small():
     given = study(3)
-    rule = dp.GeometricStep(0.5, 0.3)
+    rule = dp.steps.Geometric(0.5, 0.3)
     xs = points(noisy(given, dp.DecentralizedGradient("path", rule), 80).run(seed=1, iterates=True))
     # Mixing keeps the mean, and steps and noise after round 40 are below 1e-10.
     assert xs[79].mean(axis=0) == pytest.approx(xs[39].mean(axis=0), abs=1e-6)
 
 
 def test_neighbours_do_not_differ_by_more_when_steps_are_small():
-    rule = dp.GeometricStep(0.5, 0.1)
+    rule = dp.steps.Geometric(0.5, 0.1)
     rng = np.random.default_rng(0)
     x, agents = cp.Variable(2, name="x"), []
     for k in range(3):
@@ -306,20 +305,20 @@ def test_unknown_weights_are_refused():
 
 def test_steps_fall_like_a_square_root_unless_told_otherwise():
     given = study()
-    assert noiseless(given, dp.DecentralizedGradient()).algorithm.step == dp.SqrtStep()
-    assert noiseless(given, dp.DecentralizedGradient(step=0.2)).algorithm.step == dp.ConstantStep(
+    assert noiseless(given, dp.DecentralizedGradient()).algorithm.step == dp.steps.Sqrt()
+    assert noiseless(given, dp.DecentralizedGradient(step=0.2)).algorithm.step == dp.steps.Constant(
         0.2
     )
-    rule = noiseless(given, dp.DecentralizedGradient(step=dp.GeometricStep(0.9))).algorithm.step
+    rule = noiseless(given, dp.DecentralizedGradient(step=dp.steps.Geometric(0.9))).algorithm.step
     assert rule.ratio == 0.9 and rule.first == pytest.approx(1 / given.smoothness)
 
 
-@pytest.mark.parametrize("rule", [dp.ConstantStep(), dp.GeometricStep(0.9)])
+@pytest.mark.parametrize("rule", [dp.steps.Constant(), dp.steps.Geometric(0.9)])
 def test_a_step_size_without_a_smoothness_constant_is_refused(rule):
     x = cp.Variable(2, name="x")
     agents = [dp.Agent(cp.Minimize(cp.norm1(x)), name="a"), dp.Agent(cp.Minimize(x[0]), name="b")]
     name = type(rule).__name__
-    with pytest.raises(dp.ModelError, match=f"agent 'a'.*dp.{name}.*dp.SqrtStep"):
+    with pytest.raises(dp.ModelError, match=f"agent 'a'.*dp.{name}.*dp.steps.Sqrt"):
         dp.Problem(agents).plan(dp.DecentralizedGradient(step=rule), mechanism=None, rounds=2)
     plan = dp.Problem(agents).plan(dp.DecentralizedGradient(), mechanism=None, rounds=2)
     assert plan.run().rounds == 2
@@ -332,7 +331,7 @@ def test_texts_name_the_aggregate_the_network_and_the_steps():
     plan = noisy(study(), dp.DecentralizedGradient("ring", 0.1, "range"))
     text = str(plan.algorithm)
     assert text.startswith("decentralised gradient descent (range) over 5 agents, 5 edges")
-    assert text.endswith("eta = 0.1")
+    assert text.endswith("step = 0.1")
 
 
 # -- random coordinates ----------------------------------------------------------------------------

@@ -60,7 +60,7 @@ def by_hand(given, alpha, beta, rho, eta, damping, left, said):
 def test_a_run_is_algorithm_1(private, eta, damping, model):
     given, expected = uneven(**MODELS[model]), {}
     numbers = dict(alpha=0.2, beta=0.1, rho=1.5, eta=eta, damping=damping)
-    method, _, said = overheard(DPP2(GRAPH, ratio=0.5, **numbers))
+    method, _, said = overheard(DPP2(GRAPH, 0.2, 0.1, 1.5, eta, damping, ratio=0.5))
     followed(
         given,
         planned(given, method, private),
@@ -284,9 +284,9 @@ def test_as_printed_nothing_damps_disagreement_without_curvature():
 @pytest.mark.parametrize(
     ("arguments", "match"),
     [
-        ({"alpha": 0.0}, r"alpha=0\.0.*positive"),
+        ({"step": 0.0}, r"step=0\.0.*positive"),
         ({"beta": -1.0}, "beta=-1.0"),
-        ({"rho": np.inf}, "rho=inf"),
+        ({"penalty": np.inf}, "penalty=inf"),
         ({"ratio": None}, "ratio=None"),
         ({"eta": 1.0}, "eta=1.0.*between 0 and 1"),
         ({"eta": 0}, "eta=0"),
@@ -301,7 +301,7 @@ def test_parameters_are_checked(arguments, match):
 
 
 def test_steps_that_point_the_wrong_way_are_refused():
-    with pytest.raises(dp.ModelError, match=r"beta=0\.2\) must be below alpha over the largest"):
+    with pytest.raises(dp.ModelError, match=r"beta=0\.2\) must be below step over the largest"):
         noisy(study(6), DPP2("star", 0.1, 0.2))
 
 
@@ -333,8 +333,8 @@ def test_problems_of_another_form_are_refused():
     [
         dp.DecentralizedGradient(step=5e-324),
         dp.MeanGradient(step=5e-324),
-        dp.PrimalDual(eta=5e-324),
-        dp.GradientTracking(alpha=5e-324, ratio=5e-324),
+        dp.PrimalDual(step=5e-324),
+        dp.GradientTracking(step=5e-324, ratio=5e-324),
     ],
     ids=str,
 )
@@ -353,7 +353,7 @@ def test_what_underflows_is_not_taken_for_public(method):
     [
         dp.DecentralizedGradient("complete", 1.0),
         dp.MeanGradient(1.0),
-        dp.DecentralizedADMM("complete", D=2.0, exact=True),
+        dp.DecentralizedADMM("complete", step=1 / 2, exact=True),
         DPP2("complete", 0.5, 0.1),
         dp.GradientTracking("complete", 0.5),
     ],

@@ -189,7 +189,9 @@ def test_a_run_is_algorithm_1(private, shape, public, users):
     given, A, B, c = written(shape, public, users)
     beta, eta, noise = 1.3, 0.05, []
     mechanism = dp.Laplace(multiplier=0.01) if private else None
-    plan = given.problem.plan(dp.GradientADMM(beta=beta, eta=eta), mechanism=mechanism, rounds=7)
+    plan = given.problem.plan(
+        dp.GradientADMM(penalty=beta, step=eta), mechanism=mechanism, rounds=7
+    )
     result = plan.run(seed=2, record=True, iterates=True)
     releases = {r.round: r for r in result.transcript.releases}
     turns = [releases[t].agent for t in range(1, 8)]
@@ -219,7 +221,7 @@ def test_a_run_is_algorithm_1(private, shape, public, users):
 def test_random_orders_are_algorithm_1_with_other_turns(order):
     given, A, B, c = written("shifted", elastic_net, 5)
     beta, eta, users = 1.3, 0.05, 5
-    method, _, said = overheard(dp.GradientADMM(beta=beta, eta=eta, order=order))
+    method, _, said = overheard(dp.GradientADMM(penalty=beta, step=eta, order=order))
     rounds = 5 if order == "stopping" else 10
     plan = given.problem.plan(method, mechanism=None, rounds=rounds, observer="last iterate")
     taken = []
@@ -257,7 +259,7 @@ def test_rounds_are_those_of_the_paper_for_any_coupling(public, shape):
     if shape == "tall":
         coupling = lambda x, y: [MIX[:, :2].T @ x == y[:2], x[0] - x[1] + 0.5 * y[2] == 0.1]  # noqa: E731
     given = model(2, n, length, coupling, PUBLIC[public])
-    plan = noiseless(given, beta=0.7, eta=0.04)
+    plan = noiseless(given, penalty=0.7, step=0.04)
     rows = eliminated(plan.program)
     assert rows.c_alone.size == (1 if shape == "tall" else 0)
     minimise = by_cvxpy(PUBLIC[public], rows, 0.7)
@@ -274,7 +276,7 @@ def test_rounds_are_those_of_the_paper_for_any_coupling(public, shape):
 def test_residuals_are_those_of_the_optimality_conditions():
     """Of the coupling and of f, where y and the multipliers were computed; g has none there."""
     given = model(2, 4, 3, wide)
-    plan = noiseless(given, rounds=4, beta=0.7, eta=0.04)
+    plan = noiseless(given, rounds=4, penalty=0.7, step=0.04)
     rows = eliminated(plan.program)
     minimise = by_cvxpy(elastic_net, rows, 0.7)
     path = printed(
@@ -287,13 +289,13 @@ def test_residuals_are_those_of_the_optimality_conditions():
     assert history.primal == pytest.approx([np.linalg.norm(g) for g in gaps], abs=1e-6)
     assert history.mismatch == pytest.approx([np.abs(g).max() for g in gaps], abs=1e-6)
     assert history.dual == pytest.approx([np.linalg.norm(s) for s in slopes], abs=1e-5)
-    assert history.rho == [0.7] * 4
+    assert history.penalty == [0.7] * 4
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_the_public_agent_may_stand_anywhere(place):
     given, last = model(2, place=place), model(2)
-    one, other = (noiseless(m, rounds=5, eta=0.05).run().last for m in (given, last))
+    one, other = (noiseless(m, rounds=5, step=0.05).run().last for m in (given, last))
     assert np.array_equal(one[given.x], other[last.x])
     assert np.array_equal(one[given.y], other[last.y])
     assert np.array_equal(one.of("g", given.y), other.of("g", last.y))
@@ -302,7 +304,7 @@ def test_the_public_agent_may_stand_anywhere(place):
 def test_rounds_start_at_the_public_start():
     given = model(2)
     problem = replace(given.problem, start={given.x: [1.0, -2.0, 3.0]})
-    plan = noiseless(replace(given, problem=problem), rounds=1, beta=1.0, eta=0.05)
+    plan = noiseless(replace(given, problem=problem), rounds=1, penalty=1.0, step=0.05)
     start, (A, B, c) = np.array([1.0, -2.0, 3.0]), SHAPES["identity"]
     minimise = by_steps(elastic_net, A, B, c, 1.0)
     expected = printed(given.gradient, [0], 2, A, B, c, minimise, 1.0, 0.05, start)
@@ -327,7 +329,7 @@ def test_matrix_variables_and_several_variables_are_columns_of_A():
             dp.Agent(cp.Minimize(cp.norm1(y)), name="g"),
         ]
         problem = dp.Problem(agents, coupling=[A @ x + B @ y == 1])
-        result = problem.plan(dp.GradientADMM(eta=0.02), mechanism=None, rounds=6).run()
+        result = problem.plan(dp.GradientADMM(step=0.02), mechanism=None, rounds=6).run()
         x_last = (
             result.last[x] if not split else np.append(result.last[X].ravel("F"), result.last[z])
         )
@@ -338,7 +340,7 @@ def test_matrix_variables_and_several_variables_are_columns_of_A():
 
 def test_a_failing_solver_keeps_y_and_ends_no_run(monkeypatch):
     given = model(2, public=largest_entry)
-    plan = noiseless(given, rounds=6, eta=0.05)
+    plan = noiseless(given, rounds=6, step=0.05)
     honest, calls = ConicProgram.solve, []
 
     def fails_once(self, D, c, center):
@@ -402,12 +404,12 @@ def test_with_many_users_the_average_comes_near_the_optimum():
     distance = []
     for share in (1.0, 0.1):
         eta = share / (10 * given.smoothness)
-        averages = noiseless(given, rounds=3000, eta=eta, output="average").run()
+        averages = noiseless(given, rounds=3000, step=eta, output="average").run()
         assert averages.reported == "average"
         distance.append(np.linalg.norm(averages.solution[given.x] - x))
     assert distance[1] < 0.05 * np.linalg.norm(x)
     # One user at a time is a gradient with an error of its own, which the step size scales.
-    last = noiseless(given, rounds=3000, eta=1 / (10 * given.smoothness)).run().last[given.x]
+    last = noiseless(given, rounds=3000, step=1 / (10 * given.smoothness)).run().last[given.x]
     assert 1e-4 < np.linalg.norm(last - x)
     assert min(distance) < np.linalg.norm(last - x)
 
@@ -427,7 +429,7 @@ def test_users_of_equal_data_are_one_user():
         for k in range(4)
     ]
     problem = dp.Problem([*agents, dp.Agent(cp.Minimize(cp.norm1(y)), name="g")], coupling=[x == y])
-    result = problem.plan(dp.GradientADMM(beta=10.0), mechanism=None, rounds=2000).run()
+    result = problem.plan(dp.GradientADMM(penalty=10.0), mechanism=None, rounds=2000).run()
     dp.not_private.central(problem).solve(cp.CLARABEL, **STRICT)
     assert result.last[x] == pytest.approx(x.value, abs=1e-6)
 
@@ -443,7 +445,7 @@ def test_a_tolerance_stops_a_run_of_one_user():
 def test_a_start_at_which_y_rests_is_no_end():
     """At x = y = 0 the coupling holds and y does not move; f is far from its minimum."""
     given = model(2)
-    plan = noiseless(given, rounds=5, eta=0.05)
+    plan = noiseless(given, rounds=5, step=0.05)
     history = plan.run().history
     assert history.primal[0] == 0
     assert history.dual[0] > 1
@@ -457,7 +459,7 @@ def test_the_step_size_is_one_over_the_smoothness_of_all_users():
     given = model(3)
     algorithm = noisy(given).algorithm
     assert algorithm.smoothness == pytest.approx(given.smoothness)
-    assert algorithm.eta == pytest.approx(1 / (3 * given.smoothness))
+    assert algorithm.step == pytest.approx(1 / (3 * given.smoothness))
 
 
 def records(users=2, clip=None):
@@ -480,7 +482,7 @@ def test_the_curvature_of_records_follows_from_their_bound():
     # Five records of length one, each with a factor of at most one: 5 / 4.
     derived = records().plan(dp.GradientADMM(), epsilon=1.0, delta=1e-6)
     assert derived.algorithm.smoothness == pytest.approx(1.25)
-    assert derived.algorithm.eta == pytest.approx(1 / (2 * 1.25))
+    assert derived.algorithm.step == pytest.approx(1 / (2 * 1.25))
 
 
 def test_a_curvature_that_private_data_do_not_bound_needs_a_constant():
@@ -488,19 +490,21 @@ def test_a_curvature_that_private_data_do_not_bound_needs_a_constant():
     weight = dp.Private(np.ones(2), name="d", nonneg=True, adjacency=dp.Within(0.1))
     user = dp.Agent(cp.Minimize(weight @ cp.square(w)), name="user0", clip=None)
     problem = dp.Problem([user, dp.Agent(cp.Minimize(cp.norm1(y)), name="g")], coupling=[w == y])
-    with pytest.raises(dp.ModelError, match=r"'user0'.*dp.GradientADMM\(smoothness=...\).*eta=..."):
+    with pytest.raises(
+        dp.ModelError, match=r"'user0'.*dp.GradientADMM\(smoothness=...\).*step=..."
+    ):
         problem.plan(dp.GradientADMM(), mechanism=None)
     given = problem.plan(dp.GradientADMM(smoothness=2.5), mechanism=None)
-    assert given.algorithm.eta == pytest.approx(1 / 2.5)
-    chosen = problem.plan(dp.GradientADMM(eta=0.2), mechanism=None)
-    assert (chosen.algorithm.eta, chosen.algorithm.smoothness) == (0.2, None)
+    assert given.algorithm.step == pytest.approx(1 / 2.5)
+    chosen = problem.plan(dp.GradientADMM(step=0.2), mechanism=None)
+    assert (chosen.algorithm.step, chosen.algorithm.smoothness) == (0.2, None)
 
 
 def test_a_given_constant_takes_the_place_of_the_derived_one():
     given = model(3)
-    assert noisy(given, parameters={"smoothness": 100.0}).algorithm.eta == pytest.approx(1 / 300)
-    both = noisy(given, parameters={"smoothness": 100.0, "eta": 0.01}).algorithm
-    assert (both.smoothness, both.eta) == (100.0, 0.01)
+    assert noisy(given, parameters={"smoothness": 100.0}).algorithm.step == pytest.approx(1 / 300)
+    both = noisy(given, parameters={"smoothness": 100.0, "step": 0.01}).algorithm
+    assert (both.smoothness, both.step) == (100.0, 0.01)
 
 
 def test_linear_objectives_have_a_step_size_of_one():
@@ -511,10 +515,10 @@ def test_linear_objectives_have_a_step_size_of_one():
         dp.Agent(cp.Minimize(cp.sum_squares(y)), name="g"),
     ]
     plan = dp.Problem(agents, coupling=[x == y]).plan(dp.GradientADMM(), epsilon=1.0, delta=1e-6)
-    assert (plan.algorithm.smoothness, plan.algorithm.eta) == (None, 1.0)
+    assert (plan.algorithm.smoothness, plan.algorithm.step) == (None, 1.0)
 
 
-@pytest.mark.parametrize("name", ["beta", "eta", "smoothness"])
+@pytest.mark.parametrize("name", ["penalty", "step", "smoothness"])
 @pytest.mark.parametrize("value", [0.0, -1.0, np.inf, np.nan, "1", True])
 def test_constants_are_positive_finite_numbers(name, value):
     with pytest.raises(dp.ModelError, match=re.escape(f"dp.GradientADMM({name}={value!r}) must")):
@@ -522,9 +526,9 @@ def test_constants_are_positive_finite_numbers(name, value):
 
 
 def test_beta_has_to_be_a_number_and_the_others_need_not():
-    with pytest.raises(dp.ModelError, match=r"beta=None"):
-        dp.GradientADMM(beta=None)
-    assert dp.GradientADMM(eta=None, smoothness=None) == dp.GradientADMM()
+    with pytest.raises(dp.ModelError, match=r"penalty=None"):
+        dp.GradientADMM(penalty=None)
+    assert dp.GradientADMM(step=None, smoothness=None) == dp.GradientADMM()
 
 
 @pytest.mark.parametrize("output", ["mean", "", 1])
@@ -543,7 +547,7 @@ def test_texts_name_the_method_and_its_constants():
     assert str(dp.GradientADMM()) == (
         "gradient ADMM, one user per round, beta = 1, eta = 1/smoothness"
     )
-    assert "beta = 2, eta = 0.05" in str(dp.GradientADMM(beta=2.0, eta=0.05))
+    assert "penalty = 2, step = 0.05" in str(dp.GradientADMM(penalty=2.0, step=0.05))
     assert "gradient ADMM, one user per round" in str(noisy(model(2)))
 
 
@@ -564,7 +568,7 @@ def refused(agents, coupling, *message, algorithm=None):
         delta = None if mechanism is None else 1e-6
         with pytest.raises(dp.ModelError) as caught:
             problem.plan(
-                algorithm or dp.GradientADMM(eta=0.1), mechanism=mechanism, delta=delta, rounds=2
+                algorithm or dp.GradientADMM(step=0.1), mechanism=mechanism, delta=delta, rounds=2
             )
         text = str(caught.value)
         assert all(part in text for part in message), text
@@ -719,7 +723,7 @@ def test_users_release_in_turns(rounds, expected):
         ]
         assert {e.released for e in entries} <= {"gradient"}
         # The coupling x = y makes A square: the map leaves 1 / (1 + eta beta) of the gradient's.
-        left = plan.agents[k].sensitivity.l2 / (1 + plan.algorithm.eta * plan.algorithm.beta)
+        left = plan.agents[k].sensitivity.l2 / (1 + plan.algorithm.step * plan.algorithm.penalty)
         charged = plan.agents[0].noise.grid(left, 3).sensitivity
         assert all(e.sensitivity == pytest.approx(charged, rel=1e-9) for e in entries)
     assert [
@@ -872,7 +876,7 @@ def test_x_has_isotropic_noise_of_the_stated_size_given_everything_before():
     """At an error rate of 1e-6, were seeds drawn anew."""
     given, rounds, users = model(2, 4, 3, wide), 800, 2
     beta, eta, multiplier = 10.0, 0.1, 50.0
-    plan = noisy(given, rounds, multiplier, {"beta": beta, "eta": eta})
+    plan = noisy(given, rounds, multiplier, {"penalty": beta, "step": eta})
     result = plan.run(seed=4, iterates=True)
     blocks = plan.algorithm.start_server(plan.program).blocks
     rows = blocks.rows
@@ -901,7 +905,7 @@ def test_x_has_isotropic_noise_of_the_stated_size_given_everything_before():
 def test_neighbours_differ_by_what_the_map_leaves_of_the_sensitivity(users):
     given = model(users)
     beta, eta = 1.5, 0.2
-    found = dp.check(noisy(given, 6, 5.0, {"beta": beta, "eta": eta}))
+    found = dp.check(noisy(given, 6, 5.0, {"penalty": beta, "step": eta}))
     assert found.passed, str(found)
     assert [a.releases for a in found.agents] == [6 // users] * users
     for agent in found.agents:
@@ -909,7 +913,7 @@ def test_neighbours_differ_by_what_the_map_leaves_of_the_sensitivity(users):
 
 
 @pytest.mark.parametrize("public", PUBLIC)
-@pytest.mark.parametrize("parameters", [{"beta": 0.5}, {"beta": 200.0, "eta": 0.5}], ids=str)
+@pytest.mark.parametrize("parameters", [{"penalty": 0.5}, {"penalty": 200.0, "step": 0.5}], ids=str)
 @pytest.mark.parametrize(
     "mechanism", [dp.Gaussian(multiplier=5.0), dp.Laplace(multiplier=5.0)], ids=str
 )
@@ -953,7 +957,7 @@ def l1_lengthening(n):
 )
 def test_the_map_lengthens_the_norm_of_no_mechanism(mechanism):
     plan = l1_lengthening(8).plan(
-        dp.GradientADMM(beta=10.0, eta=1.0), mechanism=mechanism, rounds=3, delta=1e-6
+        dp.GradientADMM(penalty=10.0, step=1.0), mechanism=mechanism, rounds=3, delta=1e-6
     )
     found = dp.check(plan)
     assert found.passed, str(found)
@@ -974,7 +978,7 @@ def longer(move):
 
 def test_a_map_that_lengthens_is_reported():
     plan = model(2).problem.plan(
-        Lengthening(beta=0.5), mechanism=dp.Gaussian(multiplier=5.0), rounds=3, delta=1e-6
+        Lengthening(penalty=0.5), mechanism=dp.Gaussian(multiplier=5.0), rounds=3, delta=1e-6
     )
     found = dp.check(plan)
     assert not found.passed
@@ -1033,7 +1037,7 @@ def grown(rng, public, beta, excess=1.0, usual=False):
     given = model(1, n, length, lambda x, y: [A @ x + B @ y == c], public)
     root = rng.normal(size=(n, n))
     H = root.T @ root
-    algorithm = dp.GradientADMM(beta=beta, eta=excess / np.linalg.norm(H, 2))
+    algorithm = dp.GradientADMM(penalty=beta, step=excess / np.linalg.norm(H, 2))
     program = compile_problem(given.problem, exact=False)
     server = algorithm.start_server(program)
     first, other = ((2 * rng.normal(size=n), 2 * beta * rng.normal(size=2)) for _ in range(2))
@@ -1046,7 +1050,7 @@ def grown(rng, public, beta, excess=1.0, usual=False):
         dx, dlam = (a - b for a, b in zip(*pair, strict=True))
         if usual:
             return dx @ dx + dlam @ dlam
-        return dx @ dx + algorithm.eta / beta * np.sum(
+        return dx @ dx + algorithm.step / beta * np.sum(
             (dlam - beta * server.blocks.rows.A @ dx) ** 2
         )
 
@@ -1073,7 +1077,7 @@ def test_inputs_come_apart_beyond_the_largest_step_and_in_the_usual_norm():
 def test_a_fixed_point_of_a_round_is_the_optimum(public):
     given = model(1, 4, 3, wide, PUBLIC[public])
     x, _ = given.optimum()
-    plan = noiseless(given, beta=0.8)
+    plan = noiseless(given, penalty=0.8)
     server = plan.algorithm.start_server(plan.program)
     rows = server.blocks.rows
     # At the optimum, the gradient of f is A' lam.

@@ -91,7 +91,7 @@ def test_replay_and_neighbours():
     assert result.ledger.spent() == pytest.approx(plan.guarantee.epsilon, rel=1e-9)
 
 
-@pytest.mark.parametrize("name", ["alpha", "ratio", "smoothness"])
+@pytest.mark.parametrize("name", ["step", "ratio", "smoothness"])
 @pytest.mark.parametrize("value", [0.0, -1.0, np.inf, "fast"])
 def test_parameters_are_checked(name, value):
     with pytest.raises(dp.ModelError, match=rf"dp\.GradientTracking\({name}=.*positive finite"):

@@ -9,10 +9,10 @@ from tests.algorithms.networks import laplace
 
 ROUNDS = 6
 STEPS = {
-    "constant": (dp.ConstantStep(0.03), lambda t: 0.03),
-    "sqrt": (dp.SqrtStep(), lambda t: 1 / np.sqrt(t)),
+    "constant": (dp.steps.Constant(0.03), lambda t: 0.03),
+    "sqrt": (dp.steps.Sqrt(), lambda t: 1 / np.sqrt(t)),
 }
-GROWING = dp.GrowingPenalty(2.0, 0.0, 2)
+GROWING = dp.penalties.Growing(2.0, 0.0, 2)
 PENALTIES = {"constant": (1.5, lambda t: 1.5), "growing": (GROWING, lambda t: 2 * 1.2 ** (t // 2))}
 
 
@@ -58,7 +58,7 @@ def test_a_run_without_noise_is_algorithm_1(limit, step, penalty, E):
 @pytest.mark.parametrize("E", [1, 2])
 def test_a_private_run_is_algorithm_1_at_the_released_gradients(E):
     given, eta, rho = study(0.3), STEPS["sqrt"][1], PENALTIES["growing"][1]
-    method = dp.LinearizedADMM(GROWING, dp.SqrtStep(), local_updates=E)
+    method = dp.LinearizedADMM(GROWING, dp.steps.Sqrt(), local_updates=E)
     plan = given.problem.plan(method, rounds=ROUNDS, epsilon=1.0, delta=1e-6)
     result = plan.run(seed=4, record=True, iterates=True)
     released = [given.released(result, p) for p in range(3)]
@@ -75,7 +75,7 @@ def test_a_private_run_is_algorithm_1_at_the_released_gradients(E):
 @pytest.mark.parametrize("perturb", ["output", "projected output"])
 def test_a_private_run_with_noise_on_the_output_is_equation_12(perturb, E):
     given, eta, rho = study(0.3), STEPS["sqrt"][1], PENALTIES["growing"][1]
-    method = dp.LinearizedADMM(GROWING, dp.SqrtStep(), local_updates=E, perturb=perturb)
+    method = dp.LinearizedADMM(GROWING, dp.steps.Sqrt(), local_updates=E, perturb=perturb)
     mechanism = dp.Laplace(multiplier=0.01)
     plan = given.problem.plan(method, rounds=ROUNDS, mechanism=mechanism)
     result = plan.run(seed=4, record=True, iterates=True)
@@ -98,7 +98,7 @@ def test_a_private_run_with_noise_on_the_output_is_equation_12(perturb, E):
 
 def test_the_average_is_that_of_the_theorem():
     given = study(0.3)
-    method = dp.LinearizedADMM(1.5, dp.ConstantStep(0.03), local_updates=2)
+    method = dp.LinearizedADMM(1.5, dp.steps.Constant(0.03), local_updates=2)
     result = given.problem.plan(method, mechanism=None, rounds=ROUNDS).run(iterates=True)
     rows = []
 

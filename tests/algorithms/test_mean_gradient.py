@@ -33,7 +33,7 @@ def by_hand(given, eta, left):
 @pytest.mark.parametrize("private", [False, True])
 def test_a_run_is_that_of_appendix_J(private, model, sharing):
     given = uneven(**MODELS[model])
-    plan = planned(given, dp.MeanGradient(dp.GeometricStep(0.9, 0.3), sharing), private)
+    plan = planned(given, dp.MeanGradient(dp.steps.Geometric(0.9, 0.3), sharing), private)
     result = followed(
         given,
         plan,

@@ -14,7 +14,6 @@ import pytest
 import dpcvx as dp
 from dpcvx.algorithms.agent_state import AgentState
 from dpcvx.algorithms.base import Local
-from dpcvx.algorithms.network import network, random_network
 from dpcvx.algorithms.on_networks import Inbox, NeighbourMethod, NetworkState, spread
 from dpcvx.privacy.noise import Seeded
 from dpcvx.run.oracle import PrivateOracle, ReleaseGate
@@ -135,7 +134,7 @@ GRAPHS = {
     "ring": nx.cycle_graph(5),
     "star": nx.star_graph(4),
     "path": nx.path_graph(5),
-    "random": random_network(list("abcde"), 6, seed=3).graph(),
+    "random": dp.networks.random(list("abcde"), 6, seed=3).graph(),
 }
 
 
@@ -144,7 +143,7 @@ GRAPHS = {
 def test_an_inbox_holds_the_messages_of_the_neighbours_and_of_nobody_else(heard, name, graph):
     given = study()
     noisy(given, METHODS[name](GRAPHS[graph]), rounds=3).run(seed=1)
-    net = network(GRAPHS[graph], list("abcde"))
+    net = dp.networks.build(GRAPHS[graph], list("abcde"))
     assert len(heard) == 15
     for (agent, t), (copy, inbox) in heard.items():
         assert inbox.own == agent
@@ -192,7 +191,7 @@ def test_no_method_makes_its_own_mail():
 
 
 def test_mail_is_made_from_the_last_values_alone():
-    net = network("path", list("abc"))
+    net = dp.networks.build("path", list("abc"))
     sent = tuple(np.array([k, 10.0 * k]) for k in range(3))
     method = dp.DecentralizedADMM(graph=net)
     server, boxes = method.send(NetworkState(net, sent, sent, np.array(sent)), 7, 0)
@@ -205,7 +204,7 @@ def test_mail_is_made_from_the_last_values_alone():
     gaps = np.array(replies) - [1.0, 1.0]
     assert found.primal == pytest.approx(np.sqrt(np.sum(gaps**2)))
     assert found.dual == pytest.approx(np.linalg.norm(np.array(replies) - np.array(sent)))
-    assert (found.mismatch, found.rho) == (2.0, 0.0)
+    assert (found.mismatch, found.penalty) == (2.0, 0.0)
 
 
 # -- slots -----------------------------------------------------------------------------------------
@@ -363,7 +362,7 @@ def test_the_new_point_leaves_with_its_noise_and_is_then_projected(name):
 def test_what_is_charged_is_the_step_size_times_the_gradients_sensitivity(name):
     given, plan = study(), usual(name)
     result = plan.run(seed=2)
-    size = 0.05 if name != "ADMM" else 1 / plan.algorithm.D
+    size = 0.05 if name != "ADMM" else plan.algorithm.step
     for k, account in enumerate(result.ledger.values()):
         change = 0.1 * np.linalg.norm(given.A[k].T, axis=0).max()
         assert [e.sensitivity for e in account.entries] == pytest.approx(
@@ -510,9 +509,9 @@ def test_a_network_in_parts_is_refused():
 
 def test_a_network_of_other_agents_or_another_order_is_refused():
     for names in ("abcd", "edcba", "vwxyz"):
-        algorithm = dp.DecentralizedADMM(graph=network("path", list(names)))
+        algorithm = dp.DecentralizedADMM(graph=dp.networks.build("path", list(names)))
         refused(lambda a=algorithm: noiseless(study(), a), "a, b, c, d, e", "in this order")
-    right = network("path", list("abcde"), "laplacian")
+    right = dp.networks.build("path", list("abcde"), "laplacian")
     plan = noiseless(study(), dp.DecentralizedGradient(right, 0.05))
     assert plan.algorithm.graph is right
 
@@ -537,7 +536,10 @@ def test_an_unknown_output_is_refused(output):
 
 def test_another_network_is_another_plan():
     given = study()
-    plans = [noisy(given, dp.DecentralizedADMM(graph=g, D=8.0, zeta=0.5)) for g in ("ring", "path")]
+    plans = [
+        noisy(given, dp.DecentralizedADMM(graph=g, step=1 / 8, penalty=0.5))
+        for g in ("ring", "path")
+    ]
     plans += [noisy(given, dp.DecentralizedGradient("ring", 0.1, weights=w))
               for w in ("metropolis", "laplacian")]  # fmt: skip
     assert len({plan.fingerprint for plan in plans}) == 4
@@ -574,7 +576,7 @@ def test_an_oracle_is_asked_for_whole_points_only(monkeypatch):
 
 
 def test_an_inbox_is_made_anew_for_every_agent():
-    net = network("complete", list("abc"))
+    net = dp.networks.build("complete", list("abc"))
     zeros = tuple(np.zeros(2) for _ in range(3))
     server = NetworkState(net, zeros, zeros, np.array(zeros))
     _, boxes = dp.DecentralizedADMM(graph=net).send(server, 1, 0)

@@ -66,7 +66,7 @@ def test_a_run_is_recomputed_from_its_releases():
     assert result.ledger.spent() == pytest.approx(plan.guarantee.epsilon, rel=1e-9)
 
 
-@pytest.mark.parametrize("name", ["eta", "gamma", "omega"])
+@pytest.mark.parametrize("name", ["step", "gamma", "omega"])
 @pytest.mark.parametrize("value", [0.0, -1.0, np.inf, "fast"])
 def test_parameters_are_checked(name, value):
     with pytest.raises(dp.ModelError, match=rf"dp\.PrimalDual\({name}=.*positive finite"):

@@ -125,7 +125,7 @@ def test_a_run_is_that_of_equations_13_and_12(private, randomness, exact, sharin
     rho, zeta, D = numbers = 0.7, 0.4, 9.0
     method, drawn, _ = overheard(
         dp.ResourceADMM(
-            rho=rho, zeta=zeta, D=D, randomness=randomness, exact=exact, sharing=sharing
+            penalty=rho, zeta=zeta, step=1 / D, randomness=randomness, exact=exact, sharing=sharing
         )
     )
 
@@ -149,11 +149,11 @@ def test_a_run_is_that_of_equations_13_and_12(private, randomness, exact, sharin
 
 
 @pytest.mark.parametrize(
-    ("randomness", "D", "rounds"), [(0.0, None, 250), (0.2, 4.0, 100), (1.5, 4.0, 100)]
+    ("randomness", "step", "rounds"), [(0.0, None, 250), (0.2, 0.25, 100), (1.5, 0.25, 100)]
 )
-def test_exact_steps_converge_to_the_central_optimum(randomness, D, rounds):
+def test_exact_steps_converge_to_the_central_optimum(randomness, step, rounds):
     problem, variables = market()
-    result = noiseless(problem, rounds, randomness=randomness, exact=True, D=D)
+    result = noiseless(problem, rounds, randomness=randomness, exact=True, step=step)
     assert values(result.last, variables) == pytest.approx(optimum(problem, variables), abs=1e-9)
 
 
@@ -218,7 +218,9 @@ def test_a_run_with_secret_sums_that_diverges_says_so_at_the_limit(method):
     sharing = dp.SecretSharing(limit=1e4)
     if method == "resource":
         problem, _ = market(bounded=False)
-        plan = problem.plan(dp.ResourceADMM(D=0.1, sharing=sharing), mechanism=None, rounds=200)
+        plan = problem.plan(
+            dp.ResourceADMM(step=1 / 0.1, sharing=sharing), mechanism=None, rounds=200
+        )
     else:
         x = cp.Variable(name="x")
         agents = [dp.Agent(cp.Minimize(cp.square(x - k)), name=f"a{k}") for k in range(3)]
@@ -266,14 +268,16 @@ def test_the_banner_says_which_conditions_of_48_fail():
     problem, _ = market(bounded=False)
     plan = problem.plan(dp.ResourceADMM(), mechanism=None, rounds=1)
     broken = plan.algorithm.violated(plan.program)
-    assert [line.split(" ")[0] for line in broken] == ["D", "rho", "zeta"]
+    assert [line.split(" ")[0] for line in broken] == ["step", "penalty", "zeta"]
     assert "(48) fails: D =" in " ".join(str(plan).split())
     # One agent alone has admissible parameters: m = M = 2 * 5, A = 1.
     x, y = cp.Variable(name="x"), cp.Variable(name="y")
     strong = [dp.Agent(cp.Minimize(50 * cp.square(v)), name=v.name()) for v in (x, y)]
     pair = dp.Problem(strong, coupling=[0.01 * x + 0.01 * y == 1.0])
     fine = pair.plan(
-        dp.ResourceADMM(rho=1.0, zeta=0.5, D=2e4, randomness=0.0), mechanism=None, rounds=1
+        dp.ResourceADMM(penalty=1.0, zeta=0.5, step=1 / 2e4, randomness=0.0),
+        mechanism=None,
+        rounds=1,
     )
     assert fine.algorithm.violated(fine.program) == []
     assert "(48) promises a linear rate" in " ".join(str(fine).split())
@@ -294,7 +298,7 @@ def test_the_banner_says_where_48_has_nothing_to_say(cost, limits, right, reason
     agents = [dp.Agent(cp.Minimize(cost(x)), box, name="a")]
     agents.append(dp.Agent(cp.Minimize(cp.sum_squares(y)), name="b"))
     coupling = [x + y == c for c in np.atleast_1d(right)]
-    method = dp.ResourceADMM(rho=1.0, D=50.0)
+    method = dp.ResourceADMM(penalty=1.0, step=1 / 50)
     plan = dp.Problem(agents, coupling=coupling).plan(method, mechanism=None, rounds=1)
     text = " ".join(str(plan).split())
     assert "(48) fails: " in text and reason in text
@@ -307,12 +311,12 @@ def test_48_promises_nothing_for_a_flat_objective_with_steps_that_lead_to_infini
     pair = dp.Problem(flat, coupling=[0.01 * x + 0.01 * y == 0.1])
 
     def planned(D):
-        method = dp.ResourceADMM(rho=1.0, zeta=0.5, D=D, randomness=0.0)
+        method = dp.ResourceADMM(penalty=1.0, zeta=0.5, step=1 / D, randomness=0.0)
         return pair.plan(method, mechanism=None, rounds=4000)
 
     plan = planned(0.0027)
     (broken,) = plan.algorithm.violated(plan.program)
-    assert broken == "D = 0.0027 is not above 0.0500008"
+    assert broken == "step = 370.37 is not below 1/D = 19.9997"
     assert "(48) promises" not in " ".join(str(plan).split())
     assert plan.run().status is dp.Status.DIVERGED
     # Where it promises, runs keep the promise: here the optimum is x = y = 5.
@@ -338,12 +342,12 @@ def test_exact_steps_have_conditions_of_their_own():
         return [line.split(" ")[0] for line in plan.algorithm.violated(plan.program)]
 
     # alpha = 2 * 100 / (2 rho^2 1e-4): N / (2 alpha) = 1e-6 rho^2, D > max(1e-4 rho, 2e-10 rho^2).
-    assert broken(rho=1.0, zeta=0.5, D=1.0, exact=True) == []
-    assert broken(rho=1.0, zeta=0.5, D=1.0) == ["D"]
-    assert broken(rho=1.0, zeta=0.5, D=0.9e-4, exact=True) == ["D"]
-    assert broken(rho=1.0, zeta=2.0, D=1.0, exact=True) == ["zeta"]
-    assert broken(rho=1.1e6, zeta=1.0, D=500.0, exact=True) == ["rho", "zeta"]
-    assert broken(rho=0.9e6, zeta=1.0, D=500.0, exact=True) == []
+    assert broken(penalty=1.0, zeta=0.5, step=1.0, exact=True) == []
+    assert broken(penalty=1.0, zeta=0.5, step=1.0) == ["step"]
+    assert broken(penalty=1.0, zeta=0.5, step=1 / 0.9e-4, exact=True) == ["step"]
+    assert broken(penalty=1.0, zeta=2.0, step=1.0, exact=True) == ["zeta"]
+    assert broken(penalty=1.1e6, zeta=1.0, step=1 / 500, exact=True) == ["penalty", "zeta"]
+    assert broken(penalty=0.9e6, zeta=1.0, step=1 / 500, exact=True) == []
 
 
 def test_what_it_cannot_solve_is_refused():
@@ -358,7 +362,13 @@ def test_what_it_cannot_solve_is_refused():
     alone = dp.Problem(both)
     with pytest.raises(dp.ModelError, match="needs the equalities that tie its agents"):
         alone.plan(dp.ResourceADMM(), mechanism=None)
-    for wrong in ({"rho": 0.0}, {"zeta": -1.0}, {"D": np.inf}, {"randomness": 2.0}):
+    for wrong in (
+        {"penalty": 0.0},
+        {"zeta": -1.0},
+        {"step": np.inf},
+        {"step": 1e-101},
+        {"randomness": 2.0},
+    ):
         with pytest.raises(dp.ModelError, match=next(iter(wrong))):
             dp.ResourceADMM(**wrong)
     with pytest.raises(dp.ModelError, match="dp.SecretSharing"):

@@ -34,7 +34,7 @@ from tests.benchmarks.test_gradient import declared, made_up
 
 def solved(n):
     X, Y = made_up(n)
-    method = dp.LinearizedADMM(rho=1.0, step=0.1)
+    method = dp.LinearizedADMM(penalty=1.0, step=0.1)
     plan = declared(X, Y).plan(method, rounds=3, epsilon=1.0, delta=1e-6)
     plan.run(seed=0, verbose=False)
     return X.nbytes + Y.nbytes

@@ -33,7 +33,6 @@ from cvxpy.transforms.partial_optimize import partial_optimize
 from cvxpy.transforms.suppfunc import SuppFunc as suppfunc
 
 import dpcvx as dp
-from dpcvx.algorithms import network
 from tests.campaigns.tally import Tally
 from tests.frames import CANARY, PACKAGE, leaks
 
@@ -156,7 +155,7 @@ ZOO: dict[str, Callable[[], object]] = {
     "mechanism": lambda: dp.Laplace(step_epsilon=1.0),
     "adjacency": lambda: dp.Rows(1.0),
     "algorithm": lambda: dp.ADMM(),
-    "step": lambda: dp.ConstantStep(0.1),
+    "step": lambda: dp.steps.Constant(0.1),
     "path": lambda: Path("/no/such/folder/file.jsonl"),
     "null": lambda: "nu\0ll",
     "folder": lambda: tempfile.gettempdir(),
@@ -179,7 +178,7 @@ def stepped(rule):
 
 
 def weighted(rule):
-    return used(dp.LinearizedADMM(rho=rule))
+    return used(dp.LinearizedADMM(penalty=rule))
 
 
 def noised(mechanism):
@@ -255,25 +254,29 @@ CALLS: dict[str, Case] = {
     ),
     "DPP2": (dp.DPP2, lambda: {"graph": "complete"}, used),
     "GradientTracking": (
-        dp.GradientTracking, lambda: {"graph": "complete", "alpha": 0.1}, used,
+        dp.GradientTracking, lambda: {"graph": "complete", "step": 0.1}, used,
     ),
     "PrimalDual": (dp.PrimalDual, lambda: {"graph": "complete"}, used),
     "MeanGradient": (dp.MeanGradient, dict, used),
     "ResourceADMM": (dp.ResourceADMM, dict, used),
-    "ConstantStep": (dp.ConstantStep, lambda: {"value": 0.1}, stepped),
-    "GeometricStep": (dp.GeometricStep, lambda: {"first": 0.1, "ratio": 0.9}, stepped),
-    "SmoothStep": (dp.SmoothStep, dict, stepped),
-    "SqrtStep": (dp.SqrtStep, dict, stepped),
-    "StronglyConvexStep": (dp.StronglyConvexStep, dict, stepped),
-    "ConstantPenalty": (dp.ConstantPenalty, lambda: {"rho": 1.0}, weighted),
-    "GrowingPenalty": (dp.GrowingPenalty, lambda: {"c1": 1.0, "c2": 1.0, "Tc": 10}, weighted),
-    "ResidualBalancing": (dp.ResidualBalancing, lambda: {"rho": 1.0}, weighted),
+    "steps.Constant": (dp.steps.Constant, lambda: {"step": 0.1}, stepped),
+    "steps.Geometric": (dp.steps.Geometric, lambda: {"first": 0.1, "ratio": 0.9}, stepped),
+    "steps.Smooth": (dp.steps.Smooth, dict, stepped),
+    "steps.Sqrt": (dp.steps.Sqrt, dict, stepped),
+    "steps.StronglyConvex": (dp.steps.StronglyConvex, dict, stepped),
+    "penalties.Constant": (dp.penalties.Constant, lambda: {"penalty": 1.0}, weighted),
+    "penalties.Growing": (dp.penalties.Growing, lambda: {"c1": 1.0, "c2": 1.0, "Tc": 10}, weighted),
+    "penalties.ResidualBalancing": (
+        dp.penalties.ResidualBalancing, lambda: {"penalty": 1.0}, weighted,
+    ),
     "SecretSharing": (dp.SecretSharing, lambda: {"limit": 1e3}, nothing),
     "Threads": (dp.Threads, dict, nothing),
     "Processes": (dp.Processes, dict, nothing),
-    "network": (network.network, lambda: {"graph": "path", "agents": ["a", "b"]}, connected),
-    "random_network": (
-        network.random_network, lambda: {"agents": ["a", "b"], "edges": 1, "seed": 1}, connected,
+    "networks.build": (
+        dp.networks.build, lambda: {"graph": "path", "agents": ["a", "b"]}, connected,
+    ),
+    "networks.random": (
+        dp.networks.random, lambda: {"agents": ["a", "b"], "edges": 1, "seed": 1}, connected,
     ),
     "Problem.plan": (
         lambda **given: two_agents().plan(**given),

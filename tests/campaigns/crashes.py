@@ -32,11 +32,11 @@ _PATIENCE = 120
 _OVER = "over before the signal"
 
 METHODS = {
-    "gradients": lambda: (dp.LinearizedADMM(rho=1.0, local_updates=2), {}),
-    "exact steps": lambda: (dp.ADMM(rho=2.0), {}),
-    "Laplace": lambda: (dp.LinearizedADMM(rho=1.0), {"mechanism": dp.Laplace(), "delta": 0.0}),
-    "output": lambda: (dp.LinearizedADMM(rho=1.0, perturb="output"), {}),
-    "once": lambda: (dp.ADMM(rho=1.0), {"release": "once"}),
+    "gradients": lambda: (dp.LinearizedADMM(penalty=1.0, local_updates=2), {}),
+    "exact steps": lambda: (dp.ADMM(penalty=2.0), {}),
+    "Laplace": lambda: (dp.LinearizedADMM(penalty=1.0), {"mechanism": dp.Laplace(), "delta": 0.0}),
+    "output": lambda: (dp.LinearizedADMM(penalty=1.0, perturb="output"), {}),
+    "once": lambda: (dp.ADMM(penalty=1.0), {"release": "once"}),
 }
 EXECUTORS = {
     "default": lambda: None,

@@ -54,10 +54,12 @@ def _method(rng, trial):
             for p in perturb
         },
         "ADMM": lambda: dp.ADMM(around(1)),
-        "ADMM, balanced": lambda: dp.ADMM(dp.ResidualBalancing(around(1))),
-        "decentralised ADMM": lambda: dp.DecentralizedADMM("ring", D=around(10), zeta=around(1)),
+        "ADMM, balanced": lambda: dp.ADMM(dp.penalties.ResidualBalancing(around(1))),
+        "decentralised ADMM": lambda: dp.DecentralizedADMM(
+            "ring", step=1 / around(10), penalty=around(1)
+        ),
         "decentralised ADMM, exact": lambda: dp.DecentralizedADMM(
-            "ring", D=around(10), zeta=around(1), exact=True
+            "ring", step=1 / around(10), penalty=around(1), exact=True
         ),
         **{
             f"decentralised gradient, {a}": lambda a=a: dp.DecentralizedGradient(
@@ -70,8 +72,8 @@ def _method(rng, trial):
         "primal-dual": lambda: dp.PrimalDual("ring", around(0.1), around(1), around(1)),
         "mean gradient": lambda: dp.MeanGradient(around(0.1)),
         "mean gradient, secret": lambda: dp.MeanGradient(around(0.1), dp.SecretSharing(1e4)),
-        "resource ADMM": lambda: dp.ResourceADMM(around(1), around(1), around(10)),
-        "resource ADMM, exact": lambda: dp.ResourceADMM(around(1), D=around(10), exact=True),
+        "resource ADMM": lambda: dp.ResourceADMM(around(1), around(1), 1 / around(10)),
+        "resource ADMM, exact": lambda: dp.ResourceADMM(around(1), step=1 / around(10), exact=True),
         "gradient ADMM": lambda: dp.GradientADMM(around(1), around(0.1)),
     }
     name = sorted(make)[trial % len(make)]

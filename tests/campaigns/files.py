@@ -148,7 +148,7 @@ def network(rng: np.random.Generator, folder: Path) -> None:
             raise Nonsense("a cost that is not finite")
     study = power_flow(path, zones=min(2, case.bus.id.size))
     plan = study.problem.plan(
-        dp.LinearizedADMM(rho=100.0, step=dp.SqrtStep()), rounds=1, epsilon=1.0, delta=1e-6
+        dp.LinearizedADMM(penalty=100.0, step=dp.steps.Sqrt()), rounds=1, epsilon=1.0, delta=1e-6
     )
     plan.run(seed=0)
     state = network_state(study.case, study.zones, study.variables)
@@ -620,9 +620,9 @@ EXAMPLES = {
     "xiao_ye_devadas_logistic": ("--rounds", "--runs", "--adult", "--plot"),
     "power_flow": (
         "--case", "--zones", "--objective", "--load-scale", "--shared", "--algorithm", "--rounds",
-        "--local-updates", "--rho", "--step", "--perturb", "--mechanism", "--radius", "--epsilon",
-        "--delta", "--step-epsilon", "--step-delta", "--ledger", "--seed", "--seeds", "--json",
-        "--plot", "--tables",
+        "--local-updates", "--penalty", "--step", "--perturb", "--mechanism", "--radius",
+        "--epsilon", "--delta", "--step-epsilon", "--step-delta", "--ledger", "--seed",
+        "--seeds", "--json", "--plot", "--tables",
     ),
 }  # fmt: skip
 # None of these is a good value of any option above, or a path that can be used.

@@ -64,7 +64,9 @@ def _plan() -> dp.Plan:
     for k in range(3):
         d = dp.Private(np.full(2, 0.1 * k), name=f"d{k}", adjacency=dp.Within(0.1))
         agents.append(dp.Agent(cp.Minimize(cp.sum_squares(x - d)), [cp.abs(x) <= 1], name=f"a{k}"))
-    return dp.Problem(agents).plan(dp.LinearizedADMM(rho=1.0), rounds=3, epsilon=1.0, delta=1e-6)
+    return dp.Problem(agents).plan(
+        dp.LinearizedADMM(penalty=1.0), rounds=3, epsilon=1.0, delta=1e-6
+    )
 
 
 class Failing:

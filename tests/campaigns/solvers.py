@@ -174,11 +174,11 @@ def plans() -> dict[str, dp.Plan]:
     """Methods that solve in every way, made by solvers without faults."""
     total = {"rounds": 5, "epsilon": 1.0, "delta": 1e-6}
     methods = {
-        "objective": (dp.LinearizedADMM(rho=1.0), {}),
-        "output": (dp.LinearizedADMM(rho=1.0, perturb="output"), {}),
-        "projected": (dp.LinearizedADMM(rho=1.0, perturb="projected output"), {}),
-        "asserted": (dp.LinearizedADMM(rho=1.0, perturb="output", output_sensitivity=0.1), {}),
-        "once": (dp.ADMM(rho=1.0), {"release": "once"}),
+        "objective": (dp.LinearizedADMM(penalty=1.0), {}),
+        "output": (dp.LinearizedADMM(penalty=1.0, perturb="output"), {}),
+        "projected": (dp.LinearizedADMM(penalty=1.0, perturb="projected output"), {}),
+        "asserted": (dp.LinearizedADMM(penalty=1.0, perturb="output", output_sensitivity=0.1), {}),
+        "once": (dp.ADMM(penalty=1.0), {"release": "once"}),
     }
     return {
         f"{name}, {kind}": _problem(kind).plan(method, **total, **more)

@@ -20,7 +20,7 @@ KINDS = {
     "south": dp.Gaussian(decay=0.9),
     "east": dp.Gaussian(multiplier=12.0),
 }
-LINEARISED = dp.LinearizedADMM(rho=1.0)
+LINEARISED = dp.LinearizedADMM(penalty=1.0)
 
 
 def planned(mechanism="gaussian", epsilon=None, model=None, **arguments):
@@ -173,7 +173,7 @@ def test_equal_numbers_of_other_types_are_the_same_noise(other):
 def test_steps_that_follow_the_budget_follow_the_noisiest_agent():
     plan = planned(dp.Laplace(), {"north": 0.5, "south": 2.0, "east": 1.0})
     alike = planned(dp.Laplace(), 0.5)
-    assert plan.algorithm.step.epsilon == alike.algorithm.step.epsilon < math.inf
+    assert plan.algorithm.step.c == alike.algorithm.step.c < math.inf
 
 
 # -- what is shown ---------------------------------------------------------------------------------

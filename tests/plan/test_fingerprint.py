@@ -8,7 +8,7 @@ import pytest
 
 import dpcvx as dp
 
-METHOD = dp.LinearizedADMM(rho=1.0, step=0.1)
+METHOD = dp.LinearizedADMM(penalty=1.0, step=0.1)
 
 
 def hinge(margin, groups=(), rounds=3):

@@ -125,7 +125,7 @@ def test_one_asserted_sensitivity_makes_the_guarantee_asserted():
 
 
 OUTPUT = [
-    dp.LinearizedADMM(rho=1.0, perturb=kind, output_sensitivity=0.005)
+    dp.LinearizedADMM(penalty=1.0, perturb=kind, output_sensitivity=0.005)
     for kind in ("output", "projected output")
 ]
 outputs = pytest.mark.parametrize("algorithm", OUTPUT, ids=lambda a: a.perturb)
@@ -150,7 +150,7 @@ def test_an_output_sensitivity_is_marked_as_asserted_in_guarantee_and_ledger(alg
 
 @pytest.mark.parametrize("kind", ["output", "projected output"])
 def test_without_it_the_output_is_derived_and_no_solver_is_relied_on(kind):
-    plan = planned(algorithm=dp.LinearizedADMM(rho=1.0, perturb=kind))
+    plan = planned(algorithm=dp.LinearizedADMM(penalty=1.0, perturb=kind))
     assert plan.guarantee.kind == "worst-case"
     assert STATED_ACCURACY not in plan.guarantee.assumptions
     assert STATED_ACCURACY not in planned().guarantee.assumptions
@@ -162,7 +162,7 @@ def test_an_asserted_output_sensitivity_sets_the_noise():
     moved = []
     for asserted in (1e-6, 10.0):
         plan = planned(
-            algorithm=dp.LinearizedADMM(rho=1.0, perturb="output", output_sensitivity=asserted),
+            algorithm=dp.LinearizedADMM(penalty=1.0, perturb="output", output_sensitivity=asserted),
             mechanism=dp.Gaussian(multiplier=3.0),
             rounds=1,
         )
@@ -185,7 +185,7 @@ def test_an_output_sensitivity_goes_with_noise_on_the_output():
 
 @pytest.mark.parametrize("asserted", [None, 0.005])
 def test_the_scale_of_noise_on_the_output_is_that_of_the_output(asserted):
-    algorithm = dp.LinearizedADMM(rho=1.0, perturb="output", output_sensitivity=asserted)
+    algorithm = dp.LinearizedADMM(penalty=1.0, perturb="output", output_sensitivity=asserted)
     plan = planned(algorithm=algorithm, mechanism=dp.Gaussian(multiplier=3.0), rounds=1)
     (stated, _), (entry,) = plan.guarantee.agents, plan.run(seed=0).ledger["a"].entries
     assert "of the gradient" not in stated.noise
@@ -225,7 +225,7 @@ def test_a_claim_stands_next_to_the_truth_under_its_own_name(case):
 
 def test_the_claim_counts_local_updates_as_the_theorem_does():
     stated = planned(
-        algorithm=dp.LinearizedADMM(rho=1.0, local_updates=5),
+        algorithm=dp.LinearizedADMM(penalty=1.0, local_updates=5),
         rounds=20,
         mechanism=classical(1.0, 1e-2),
         delta=1e-2,

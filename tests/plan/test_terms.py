@@ -157,20 +157,20 @@ def test_a_public_parameter_needs_a_value_and_is_frozen_by_the_plan(x, d):
 
 def test_step_sizes_that_the_model_cannot_supply_are_refused(x, d):
     nonsmooth = problem_with(cp.sum_squares(x - d) + cp.norm1(x))
-    with pytest.raises(dp.ModelError, match=r"'solo'.*dp\.SmoothStep\(L=\.\.\.\)"):
-        nonsmooth.plan(dp.LinearizedADMM(step=dp.SmoothStep()), epsilon=1.0, delta=1e-6)
+    with pytest.raises(dp.ModelError, match=r"'solo'.*dp\.steps\.Smooth\(L=\.\.\.\)"):
+        nonsmooth.plan(dp.LinearizedADMM(step=dp.steps.Smooth()), epsilon=1.0, delta=1e-6)
     flat = problem_with(cp.square(cp.sum(x - d)))
     with pytest.raises(dp.ModelError, match=r"'solo' is not strongly convex"):
-        flat.plan(dp.LinearizedADMM(step=dp.StronglyConvexStep()), epsilon=1.0, delta=1e-6)
+        flat.plan(dp.LinearizedADMM(step=dp.steps.StronglyConvex()), epsilon=1.0, delta=1e-6)
 
 
 def test_defaults_are_resolved_into_numbers(x, d):
     plan = problem_with(cp.sum_squares(x - d)).plan(epsilon=1.0, delta=1e-6)
     step = plan.algorithm.step
     assert step.L == pytest.approx(2.0)
-    assert step.epsilon == pytest.approx(1 / plan.agents[0].noise.multiplier)
+    assert step.c == pytest.approx(1 / plan.agents[0].noise.multiplier)
     nonsmooth = problem_with(cp.sum_squares(x - d) + cp.norm1(x)).plan(epsilon=1.0, delta=1e-6)
-    assert nonsmooth.algorithm.step == dp.SqrtStep()
+    assert nonsmooth.algorithm.step == dp.steps.Sqrt()
 
 
 def test_a_plan_states_adjacency_observer_mechanism_accountant_and_assumptions():

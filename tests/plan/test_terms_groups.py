@@ -43,7 +43,7 @@ def planned(model, algorithm=None, **arguments):
     settings = {"rounds": ROUNDS, "epsilon": 1.0, "delta": 1e-6} | arguments
     if isinstance(settings.get("mechanism", ""), dp.Gaussian | dp.Laplace):
         del settings["epsilon"]
-    return model.plan(algorithm or dp.LinearizedADMM(rho=1.0), **settings)
+    return model.plan(algorithm or dp.LinearizedADMM(penalty=1.0), **settings)
 
 
 PAIR = [["north", "south"]]
@@ -182,7 +182,7 @@ def test_groups_of_different_sizes_are_calibrated_one_by_one():
 
 def test_laplace_noise_with_decay_is_calibrated_group_by_group():
     model, noise = problem(PAIR), dp.Laplace(decay=0.9)
-    plan = model.plan(dp.LinearizedADMM(rho=1.0), rounds=ROUNDS, mechanism=noise, epsilon=1.0)
+    plan = model.plan(dp.LinearizedADMM(penalty=1.0), rounds=ROUNDS, mechanism=noise, epsilon=1.0)
     for agent, share in zip(plan.agents, (2, 2, 1), strict=True):
         total = share * sum(1 / (agent.noise.multiplier * 0.9**t) for t in range(ROUNDS))
         assert total == pytest.approx(1.0, rel=1e-9)
@@ -190,7 +190,7 @@ def test_laplace_noise_with_decay_is_calibrated_group_by_group():
 
 def planned_by_agent(epsilons, groups):
     return problem(groups).plan(
-        dp.LinearizedADMM(rho=1.0), rounds=ROUNDS, epsilon=epsilons, delta=1e-6
+        dp.LinearizedADMM(penalty=1.0), rounds=ROUNDS, epsilon=epsilons, delta=1e-6
     )
 
 
@@ -286,8 +286,8 @@ def observed(plan, data, frozen):
 
 METHODS = {
     "gradients": {},
-    "exact steps": {"algorithm": dp.ADMM(rho=1.0)},
-    "output": {"algorithm": dp.LinearizedADMM(rho=1.0, perturb="output")},
+    "exact steps": {"algorithm": dp.ADMM(penalty=1.0)},
+    "output": {"algorithm": dp.LinearizedADMM(penalty=1.0, perturb="output")},
     "once": {"release": "once"},
 }
 

@@ -565,7 +565,7 @@ def test_a_mixed_account_stops_at_its_budget():
 def test_the_odometer_of_a_run_rises_to_the_price_of_its_plan(monkeypatch, mechanism):
     delta = 1e-6 if isinstance(mechanism, dp.Gaussian) else 0.0
     plan = power_line().problem.plan(
-        dp.LinearizedADMM(rho=1.0, local_updates=2),
+        dp.LinearizedADMM(penalty=1.0, local_updates=2),
         mechanism=mechanism,
         rounds=6,
         epsilon=1.5,

@@ -84,7 +84,7 @@ def small(users=3, coupling="equal"):
 
 def planned(given=None, order="fixed", multiplier=None, observer="last iterate", **arguments):
     """A plan of 3 users and 3 rounds, with a total of epsilon 1 or a multiplier."""
-    names = ("beta", "eta", "smoothness", "strong_convexity", "output")
+    names = ("penalty", "step", "smoothness", "strong_convexity", "output")
     parameters = {k: arguments.pop(k) for k in names if k in arguments}
     settings = {"rounds": 3, "delta": DELTA} | arguments
     if multiplier is not None:
@@ -113,14 +113,14 @@ def means(users, n=1, radius=1.0, mu_g=1.0, coupling=equal):
 def slow(users, order="fixed"):
     """Losses that fall like one over the number of iterations after the user."""
     given = means(users, 3, coupling=partly)
-    return planned(given, order, 1.0, rounds=users, beta=1000.0)
+    return planned(given, order, 1.0, rounds=users, penalty=1000.0)
 
 
 def tight(users, multiplier=1 / 6, order="fixed"):
     """Iterations that forget all but a thousandth, so that the first users lose next to nothing."""
     return planned(
-        means(users, mu_g=2.1e9 * users), order, multiplier, rounds=users, beta=2e6 * users,
-        eta=(1 - 1e-3) / users,
+        means(users, mu_g=2.1e9 * users), order, multiplier, rounds=users, penalty=2e6 * users,
+        step=(1 - 1e-3) / users,
     )  # fmt: skip
 
 
@@ -168,7 +168,7 @@ def test_epsilons_are_those_of_the_bounds_with_constants_of_the_sum(order, coupl
         eta = None  # the interval needs a Hessian of full rank, which is tested with the other
     rounds = 3 if order == "stopping" else 7
     beta, multiplier = 30.0, 2.0
-    plan = planned(given, order, multiplier, rounds=rounds, beta=beta, eta=eta)
+    plan = planned(given, order, multiplier, rounds=rounds, penalty=beta, step=eta)
     constants = by_hand(given, coupling, beta, eta)
     loss = loss_of(order, constants, multiplier, 3, rounds)
     assert plan.last.level == pytest.approx(constants[2], rel=1e-8)
@@ -188,7 +188,7 @@ def test_epsilons_are_those_of_the_bounds_with_constants_of_the_sum(order, coupl
 
 def test_some_of_these_cases_are_amplified_by_each_bound():
     rules = {
-        planned(small(3, c), o, 2.0, beta=30.0, eta=e).guarantee.amplification.rule
+        planned(small(3, c), o, 2.0, penalty=30.0, step=e).guarantee.amplification.rule
         for o, c, e in [("fixed", "equal", 0.004), ("fixed", "equal", "contraction")]
     }
     rules |= {tight(5).guarantee.amplification.rule}
@@ -199,7 +199,7 @@ def test_some_of_these_cases_are_amplified_by_each_bound():
 @orders
 def test_the_multiplier_meets_epsilon_and_is_no_larger_than_needed(order):
     rounds = 3 if order == "stopping" else 6
-    plan = planned(order=order, rounds=rounds, beta=30.0)
+    plan = planned(order=order, rounds=rounds, penalty=30.0)
     constants = by_hand(small(), "equal", 30.0, None)
     least = plan.agents[0].noise.multiplier
     at, below = (
@@ -208,7 +208,7 @@ def test_the_multiplier_meets_epsilon_and_is_no_larger_than_needed(order):
     )
     assert plan.price.epsilon <= 1.0
     assert at <= 1.0 + 1e-8 and below > 1.0
-    calibrated = planned(order=order, rounds=rounds, beta=30.0, multiplier=least)
+    calibrated = planned(order=order, rounds=rounds, penalty=30.0, multiplier=least)
     assert calibrated.price.epsilon == plan.price.epsilon
 
 
@@ -216,8 +216,8 @@ def test_the_multiplier_meets_epsilon_and_is_no_larger_than_needed(order):
 @pytest.mark.parametrize("rounds", [2, 3, 7, 12])
 @pytest.mark.parametrize("eta", [None, "contraction"])
 def test_it_is_never_above_the_guarantee_for_who_sees_everything(order, rounds, eta):
-    hidden = planned(order=order, multiplier=2.0, rounds=rounds, eta=eta, beta=30.0)
-    seen = planned(observer="everyone", multiplier=2.0, rounds=rounds, eta=eta, beta=30.0)
+    hidden = planned(order=order, multiplier=2.0, rounds=rounds, step=eta, penalty=30.0)
+    seen = planned(observer="everyone", multiplier=2.0, rounds=rounds, step=eta, penalty=30.0)
     assert hidden.price.epsilon <= seen.price.epsilon * (1 + 1e-9)
     assert max(hidden.guarantee.amplification.by_agent.values()) <= seen.price.epsilon * (1 + 1e-9)
 
@@ -246,7 +246,7 @@ def test_a_random_order_gives_every_user_the_same_and_less_than_the_worst(order)
 
 def test_zero_concentrated_privacy_is_stated_for_what_is_proved():
     """Never below what users lose: of random draws a user may have every one."""
-    fixed = planned(means(4, 3, coupling=partly), multiplier=1.0, rounds=8, beta=1000.0)
+    fixed = planned(means(4, 3, coupling=partly), multiplier=1.0, rounds=8, penalty=1000.0)
     assert fixed.guarantee.rho == pytest.approx(fixed.last.loss(1.0).rho.max(), rel=1e-6)
     worst = 5 / (2 * 1.0**2)
     drawn = planned(order="sampling", multiplier=1.0, rounds=5)
@@ -284,9 +284,9 @@ def test_the_guarantee_says_whom_it_is_about_and_why_it_is_no_smaller():
 REASONS = {
     "users are not strongly convex": ({}, "partly", "cp.sum_squares to that of each user"),
     "g is not": ({"public": boxed}, "equal", "cp.sum_squares to that of the public agent"),
-    "too large": ({"eta": "high"}, "equal", "needs eta between"),
-    "too small": ({"eta": "low"}, "equal", "needs eta between"),
-    "g is too flat": ({"beta": 500.0, "eta": "middle"}, "equal", "write eta='contraction'"),
+    "too large": ({"step": "high"}, "equal", "needs step= between"),
+    "too small": ({"step": "low"}, "equal", "needs step= between"),
+    "g is too flat": ({"penalty": 500.0, "step": "middle"}, "equal", "write step='contraction'"),
 }
 
 
@@ -313,14 +313,14 @@ def test_the_guarantee_says_why_iterations_are_not_known_to_contract(case):
         block, _, _ = by_hand(given, coupling, 1.0, None)
         low, high = step_interval(block.nu, block.mu, 0.4, 1e-6, 1.0)
         named = {"high": 1.999 / block.nu, "low": 0.9 * low, "middle": (low + high) / 2}
-        eta = named.get(changes.get("eta"))
-    plan = planned(given, multiplier=2.0, eta=eta, beta=changes.get("beta", 1e-3))
+        eta = named.get(changes.get("step"))
+    plan = planned(given, multiplier=2.0, step=eta, penalty=changes.get("penalty", 1e-3))
     assert reason in words(plan.guarantee), words(plan.guarantee.amplification)
     assert plan.guarantee.amplification.refused is not None
 
 
 def test_without_a_reason_none_is_shown():
-    plan = planned(multiplier=2.0, eta="contraction")
+    plan = planned(multiplier=2.0, step="contraction")
     assert plan.guarantee.amplification.refused is None
     assert "strongly convex bound needs" not in words(plan.guarantee)
 
@@ -367,7 +367,7 @@ def test_clipped_losses_of_one_score_are_covered():
 
 def test_an_asserted_smoothness_does_not_take_the_place_of_a_derived_one():
     block, _, _ = by_hand(small(), "equal", 1.0, None)
-    plan = planned(multiplier=2.0, smoothness=1e-3 * block.nu, eta=1 / block.nu)
+    plan = planned(multiplier=2.0, smoothness=1e-3 * block.nu, step=1 / block.nu)
     assert plan.guarantee.kind == "worst-case"
     assert plan.last.block.nu == pytest.approx(block.nu, rel=1e-8)
     with pytest.raises(dp.PrivacyError, match="above 2 / smoothness"):
@@ -439,12 +439,12 @@ REFUSED = {
         r"bounded at each point only.*bounded slopes.*or write observer='everyone'",
     ),
     "smoothness unknown": (
-        lambda: planned(nonsmooth(), eta=0.1),
+        lambda: planned(nonsmooth(), step=0.1),
         r"'user'.*Write dp.GradientADMM\(smoothness=...\).*call asserted",
     ),
     "eta too large": (
-        lambda: planned(eta=0.9),
-        r"eta=0.9 is above 2 / smoothness.*Leave eta= out, or write observer='everyone'",
+        lambda: planned(step=0.9),
+        r"step=0.9 is above 2 / smoothness.*Leave step= out, or write observer='everyone'",
     ),
     "Laplace": (
         lambda: planned(mechanism="laplace", epsilon=1.0),
@@ -464,11 +464,11 @@ REFUSED = {
         r"one pass.*rounds=6 for 3 users. Write plan\(..., rounds=3\)",
     ),
     "linearised ADMM": (
-        lambda: with_algorithm(dp.LinearizedADMM(rho=1.0)),
+        lambda: with_algorithm(dp.LinearizedADMM(penalty=1.0)),
         r"dp.GradientADMM and not for dp.LinearizedADMM. Write observer='everyone'",
     ),
     "ADMM": (
-        lambda: with_algorithm(dp.ADMM(rho=1.0)),
+        lambda: with_algorithm(dp.ADMM(penalty=1.0)),
         r"dp.GradientADMM and not for dp.ADMM. Write observer='everyone'",
     ),
     "permutation for everyone": (
@@ -476,7 +476,7 @@ REFUSED = {
         r"the last iterate only.*Write problem.plan\(..., observer='last iterate'\)",
     ),
     "stopping for everyone": (
-        lambda: planned(order="stopping", observer="everyone", eta="contraction"),
+        lambda: planned(order="stopping", observer="everyone", step="contraction"),
         r"Write problem.plan\(..., observer='last iterate'\)",
     ),
     "sampling for everyone": (
@@ -503,18 +503,18 @@ MISSPELT = {
         r"order='shuffled'\) is unknown: write 'fixed', 'permutation', 'stopping', 'sampling'",
     ),
     "contraction, linear g": (
-        lambda: planned(model(2, public=boxed), eta="contraction"),
-        r"eta='contraction'\) needs strongly convex.*Add a multiple of cp.sum_squares.*leave eta=",
+        lambda: planned(model(2, public=boxed), step="contraction"),
+        r"step='contraction'\) needs strongly convex.*Add a multiple of cp.sum_squares.*leave step",
     ),
     "contraction, conic g": (
-        lambda: planned(model(2, public=largest_entry), eta="contraction"),
-        r"eta='contraction'\) needs strongly convex",
+        lambda: planned(model(2, public=largest_entry), step="contraction"),
+        r"step='contraction'\) needs strongly convex",
     ),
     "contraction, logistic loss": (
-        lambda: planned(records(), eta="contraction", smoothness=1.25),
-        r"eta='contraction'\) needs strongly convex.*the modulus found is 0\)",
+        lambda: planned(records(), step="contraction", smoothness=1.25),
+        r"step='contraction'\) needs strongly convex.*the modulus found is 0\)",
     ),
-    "eta": (lambda: GradientADMM(eta="contract"), r"eta='contract'\) must be a positive"),
+    "step": (lambda: GradientADMM(step="contract"), r"step='contract'\) must be a positive"),
 }
 
 
@@ -526,7 +526,7 @@ def test_what_means_nothing_is_refused_with_what_to_write(case):
 
 
 def test_a_contracting_step_can_be_printed_before_it_is_known():
-    assert "contraction" in str(GradientADMM(eta="contraction"))
+    assert "contraction" in str(GradientADMM(step="contraction"))
 
 
 @pytest.mark.parametrize("asked", ["tolerance", "record", "iterates"])
@@ -665,7 +665,8 @@ def test_a_plot_of_a_run_without_residuals_is_refused_or_empty():
 def test_without_noise_the_last_x_is_that_of_a_run_for_everyone(coupling):
     given = small(3, coupling)
     hidden, seen = (
-        noiseless(given, rounds=7, beta=2.0, observer=who) for who in ("last iterate", "everyone")
+        noiseless(given, rounds=7, penalty=2.0, observer=who)
+        for who in ("last iterate", "everyone")
     )
     one, other = hidden.run(), seen.run()
     assert hidden.guarantee.kind == "none"
@@ -867,11 +868,11 @@ def test_a_file_stays_readable_however_little_a_user_loses(path):
 
 def test_a_run_for_everyone_composes_with_a_fixed_order_as_gaussian_noise(path):
     given = small()
-    first = planned(given, multiplier=20.0, beta=30.0)
+    first = planned(given, multiplier=20.0, penalty=30.0)
     begun = first.run(ledger=path)
     rho = first.last.loss(20.0).rho
     # A budget for five releases of each, of which the earlier run leaves four.
-    later = planned(given, observer="everyone", multiplier=20.0, rounds=15, beta=30.0)
+    later = planned(given, observer="everyone", multiplier=20.0, rounds=15, penalty=30.0)
     for ledger in (begun.ledger, path):
         result = later.run(ledger=ledger)
         assert (result.status, result.rounds) == (dp.Status.BUDGET, 12)
@@ -1101,7 +1102,7 @@ def test_random_orders_are_audited(order, faster):
 def test_without_a_penalty_it_is_noisy_stochastic_gradient_descent():
     given, eta = small(), 0.01
     plan = planned(
-        given, observer="everyone", rounds=7, beta=1e-9, eta=eta, multiplier=5.0, output="last"
+        given, observer="everyone", rounds=7, penalty=1e-9, step=eta, multiplier=5.0, output="last"
     )
     result = plan.run(seed=2, record=True, iterates=True)
     releases = sorted(result.transcript.releases, key=lambda r: r.round)
@@ -1122,7 +1123,7 @@ def test_without_a_penalty_and_noise_it_is_stochastic_gradient_descent(observer)
     x = np.zeros(2)
     for t in range(8):
         x = x - eta * 3 * given.gradient(t % 3, x)
-    result = noiseless(given, rounds=8, beta=1e-9, eta=eta, observer=observer).run()
+    result = noiseless(given, rounds=8, penalty=1e-9, step=eta, observer=observer).run()
     assert result.last[given.x] == pytest.approx(x, abs=1e-6)
 
 
@@ -1130,7 +1131,7 @@ def test_the_hidden_iterates_are_those_of_noisy_gradient_descent(watched):
     """x less the step along the exact gradient is independent noise of the stated scale."""
     left, _ = watched
     given = model(40, n=1, seed=3)
-    plan = planned(given, rounds=120, beta=1e-9, multiplier=3.0)
+    plan = planned(given, rounds=120, penalty=1e-9, multiplier=3.0)
     plan.run(seed=0)
     eta, scale = plan.algorithm.eta, 3.0 * plan.last.level
     xs = [np.zeros(1), *(x for _, _, x in left)]
@@ -1200,7 +1201,7 @@ def test_an_asserted_smoothness_does_not_make_an_objective_convex():
 @pytest.mark.parametrize("name", ["assumed", "one direction"])
 def test_a_public_agent_that_is_not_convex_gives_no_certificate(name):
     with pytest.raises(dp.PrivacyError, match="y step of agent 'g' has no closed form"):
-        hidden(linear_users(cp.sum_squares, public=CONCAVE[name]), beta=5.0)
+        hidden(linear_users(cp.sum_squares, public=CONCAVE[name]), penalty=5.0)
 
 
 def test_clipped_records_with_several_scores_get_no_certificate_whatever_their_number():

@@ -22,10 +22,10 @@ from tests.run.test_resume import book, full, planned, problem, same, same_ledge
 KINDS = {"gaussian": dp.Gaussian, "laplace": dp.Laplace}
 kinds = pytest.mark.parametrize("kind", KINDS)
 METHODS = {
-    "ADMM": dp.ADMM(rho=2.0),
-    "linearised": dp.LinearizedADMM(rho=1.0),
-    "E = 2": dp.LinearizedADMM(rho=1.0, local_updates=2),
-    "output": dp.LinearizedADMM(rho=1.0, perturb="output"),
+    "ADMM": dp.ADMM(penalty=2.0),
+    "linearised": dp.LinearizedADMM(penalty=1.0),
+    "E = 2": dp.LinearizedADMM(penalty=1.0, local_updates=2),
+    "output": dp.LinearizedADMM(penalty=1.0, perturb="output"),
     "decentralised ADMM": dp.DecentralizedADMM(graph="path"),
     "mixing": dp.DecentralizedGradient("path", 0.05),
     "mean": dp.DecentralizedGradient("complete", 0.05, "mean"),
@@ -250,7 +250,7 @@ def test_the_odometer_shows_what_the_rounds_so_far_cost(capsys):
 
 def test_steps_that_follow_the_budget_follow_that_of_the_first_round():
     plan = fading(noise={"multiplier": 20.0})
-    assert plan.agents[0].noise.step_epsilon == 1 / 20 == plan.algorithm.step.epsilon
+    assert plan.agents[0].noise.step_epsilon == 1 / 20 == plan.algorithm.step.c
 
 
 # -- the noise itself ------------------------------------------------------------------------------

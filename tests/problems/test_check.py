@@ -6,9 +6,15 @@ import dpcvx as dp
 from problems.power_flow.study import power_flow
 
 METHODS = {
-    "gradients": (dp.LinearizedADMM(rho=100.0, step=dp.SqrtStep(), local_updates=2), "each step"),
-    "output": (dp.LinearizedADMM(rho=100.0, step=dp.SqrtStep(), perturb="output"), "each step"),
-    "once": (dp.ADMM(rho=10.0), "once"),
+    "gradients": (
+        dp.LinearizedADMM(penalty=100.0, step=dp.steps.Sqrt(), local_updates=2),
+        "each step",
+    ),
+    "output": (
+        dp.LinearizedADMM(penalty=100.0, step=dp.steps.Sqrt(), perturb="output"),
+        "each step",
+    ),
+    "once": (dp.ADMM(penalty=10.0), "once"),
 }
 
 
@@ -27,7 +33,7 @@ def test_power_flow_keeps_its_boundary_and_its_sensitivity(name, shared):
 
 def test_the_papers_sensitivity_of_outputs_is_not_one():
     algorithm = dp.LinearizedADMM(
-        rho=100.0, step=dp.SqrtStep(), perturb="output", output_sensitivity=0.01
+        penalty=100.0, step=dp.steps.Sqrt(), perturb="output", output_sensitivity=0.01
     )
     problem = power_flow(14, load_scale=1.5, radius=0.01).problem
     found = dp.check(problem.plan(algorithm, rounds=1, epsilon=1.0, delta=1e-6))

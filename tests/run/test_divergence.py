@@ -12,18 +12,20 @@ from tests.run.test_resume import killed, same
 pytestmark = pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
 
 LONG = {
-    "linearised": dp.LinearizedADMM(rho=1.0, step=10.0),
-    "linearised, output": dp.LinearizedADMM(rho=1.0, step=10.0, perturb="output"),
-    "linearised, projected": dp.LinearizedADMM(rho=1.0, step=10.0, perturb="projected output"),
-    "decentralised ADMM": dp.DecentralizedADMM("ring", D=0.1, zeta=10.0),
-    "decentralised ADMM, exact": dp.DecentralizedADMM("ring", D=1.0, zeta=100.0, exact=True),
+    "linearised": dp.LinearizedADMM(penalty=1.0, step=10.0),
+    "linearised, output": dp.LinearizedADMM(penalty=1.0, step=10.0, perturb="output"),
+    "linearised, projected": dp.LinearizedADMM(penalty=1.0, step=10.0, perturb="projected output"),
+    "decentralised ADMM": dp.DecentralizedADMM("ring", step=1 / 0.1, penalty=10.0),
+    "decentralised ADMM, exact": dp.DecentralizedADMM(
+        "ring", step=1 / 1, penalty=100.0, exact=True
+    ),
     "DPP2": dp.DPP2("ring", 3.0, 1.0),
     "gradient tracking": dp.GradientTracking("ring", 3.0),
     "primal-dual": dp.PrimalDual("ring", 3.0),
     "mean gradient": dp.MeanGradient(3.0),
-    "resource ADMM": dp.ResourceADMM(rho=1.0, D=0.1),
-    "resource ADMM, exact": dp.ResourceADMM(rho=1.0, D=0.1, exact=True),
-    "gradient ADMM": dp.GradientADMM(beta=0.01, eta=10.0),
+    "resource ADMM": dp.ResourceADMM(penalty=1.0, step=1 / 0.1),
+    "resource ADMM, exact": dp.ResourceADMM(penalty=1.0, step=1 / 0.1, exact=True),
+    "gradient ADMM": dp.GradientADMM(penalty=0.01, step=10.0),
 } | {
     f"decentralised gradient, {aggregate}": dp.DecentralizedGradient("complete", 3.0, aggregate)
     for aggregate in ("mixing", "mean", "pair", "range")
@@ -103,7 +105,7 @@ def test_values_of_one_agent_alone_are_enough():
     x, y = cp.Variable(name="x"), cp.Variable(name="y")
     one = dp.Agent(cp.Minimize(cp.square(x - 1) + 10 * cp.square(y - 1)), name="one")
     two = dp.Agent(cp.Minimize(cp.square(x - 2)), name="two")
-    method = dp.LinearizedADMM(rho=1.0, step=0.2)
+    method = dp.LinearizedADMM(penalty=1.0, step=0.2)
     result = dp.Problem([one, two]).plan(method, mechanism=None, rounds=3000).run(tolerance=1e-300)
     assert result.history.mismatch[-1] < 1.0
     assert result.status is dp.Status.DIVERGED
@@ -113,7 +115,7 @@ def test_large_numbers_are_no_divergence():
     """A solution at 1e40 that short steps take a thousand rounds to reach."""
     x = cp.Variable(2, name="x")
     agents = [dp.Agent(cp.Minimize(cp.sum_squares(x - 1e40)), name=name) for name in "ab"]
-    for method in (dp.LinearizedADMM(rho=1.0, step=1e-3), dp.DPP2("complete", 1e-2, 1e-3)):
+    for method in (dp.LinearizedADMM(penalty=1.0, step=1e-3), dp.DPP2("complete", 1e-2, 1e-3)):
         result = dp.Problem(agents).plan(method, mechanism=None, rounds=2000).run()
         assert result.status is dp.Status.COMPLETED
         assert result.solution[x] == pytest.approx(1e40, rel=0.2)
@@ -136,24 +138,24 @@ def test_growth_is_measured_by_the_first_two_rounds():
 
 
 def test_residuals_are_unknown_in_round_one_alone():
-    ordinary = Residuals(primal=1.0, dual=np.nan, mismatch=1.0, rho=0.0)
+    ordinary = Residuals(primal=1.0, dual=np.nan, mismatch=1.0, penalty=0.0)
     assert not of_residuals(Growth(), 1, ordinary).diverged
     assert of_residuals(Growth(), 2, ordinary).diverged
-    for field in ("primal", "dual", "mismatch", "rho"):
-        given = dict(primal=1.0, dual=1.0, mismatch=1.0, rho=1.0) | {field: np.inf}
+    for field in ("primal", "dual", "mismatch", "penalty"):
+        given = dict(primal=1.0, dual=1.0, mismatch=1.0, penalty=1.0) | {field: np.inf}
         assert of_residuals(Growth(), 2, Residuals(**given)).diverged
 
 
 # Runs that cannot agree.
 
 AGREEING = {
-    "ADMM": dp.ADMM(rho=1.0),
-    "linearised": dp.LinearizedADMM(rho=1.0, step=0.1),
-    "decentralised ADMM": dp.DecentralizedADMM("ring", D=20.0, zeta=1.0),
-    "decentralised gradient": dp.DecentralizedGradient("ring", dp.GeometricStep(0.5, 0.1)),
-    "mean": dp.DecentralizedGradient("complete", dp.GeometricStep(0.5, 0.1), "mean"),
+    "ADMM": dp.ADMM(penalty=1.0),
+    "linearised": dp.LinearizedADMM(penalty=1.0, step=0.1),
+    "decentralised ADMM": dp.DecentralizedADMM("ring", step=1 / 20, penalty=1.0),
+    "decentralised gradient": dp.DecentralizedGradient("ring", dp.steps.Geometric(0.5, 0.1)),
+    "mean": dp.DecentralizedGradient("complete", dp.steps.Geometric(0.5, 0.1), "mean"),
     "primal-dual": dp.PrimalDual("ring", 0.05),
-    "mean gradient": dp.MeanGradient(dp.GeometricStep(0.5, 0.1)),
+    "mean gradient": dp.MeanGradient(dp.steps.Geometric(0.5, 0.1)),
 }
 
 
@@ -185,8 +187,8 @@ def test_a_violated_coupling_is_reported(release):
         arguments = {"epsilon": 1.0, "delta": 1e-6, "release": release}
     for name in ("resource ADMM", "gradient ADMM"):
         method = {
-            "resource ADMM": dp.ResourceADMM(rho=0.01),
-            "gradient ADMM": dp.GradientADMM(eta=0.01),
+            "resource ADMM": dp.ResourceADMM(penalty=0.01),
+            "gradient ADMM": dp.GradientADMM(step=0.01),
         }
         plan = of(name).plan(method[name], rounds=3, **arguments)
         result = plan.run(seed=0, record=True)

@@ -33,9 +33,9 @@ from tests.privacy.test_ledger_file import ROOT, written
 from tests.run.test_resume import same
 
 METHODS = {
-    "gradients": (dp.LinearizedADMM(rho=2.0, local_updates=2), "each step"),
-    "outputs": (dp.LinearizedADMM(rho=2.0, perturb="output"), "each step"),
-    "once": (dp.ADMM(rho=2.0), "once"),
+    "gradients": (dp.LinearizedADMM(penalty=2.0, local_updates=2), "each step"),
+    "outputs": (dp.LinearizedADMM(penalty=2.0, perturb="output"), "each step"),
+    "once": (dp.ADMM(penalty=2.0), "once"),
 }
 CONCURRENT = {"threads": dp.Threads, "processes": dp.Processes}
 SECRET = 31415.92653
@@ -694,7 +694,9 @@ def test_blas_has_one_thread_where_agents_work(tmp_path, monkeypatch, make):
 @pytest.mark.parametrize("make", [dp.Serial, dp.Threads, dp.Processes])
 def test_results_do_not_depend_on_the_threads_of_blas(make):
     # Large enough that BLAS, left alone, divides sums among its threads.
-    plan = many_records(50_000).plan(dp.LinearizedADMM(rho=1.0, step=0.1), rounds=5, mechanism=None)
+    plan = many_records(50_000).plan(
+        dp.LinearizedADMM(penalty=1.0, step=0.1), rounds=5, mechanism=None
+    )
     with threadpool_limits(1, user_api="blas"):
         expected = plan.run(executor=dp.Serial())
     with threadpool_limits(2, user_api="blas"):

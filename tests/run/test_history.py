@@ -17,7 +17,7 @@ from dpcvx.solvers.conic import Answer, ConicProgram, Outcome
 from tests.benchmarks.speed.instances import BUDGET, boxes
 from tests.benchmarks.speed.memory import held
 
-FIELDS = ("primal", "dual", "mismatch", "rho")
+FIELDS = ("primal", "dual", "mismatch", "penalty")
 GOOD, BAD, REDUCED = (
     (Outcome.SOLVED,),
     (Outcome.FAILED, Outcome.INFEASIBLE, Outcome.UNBOUNDED),
@@ -27,7 +27,7 @@ GOOD, BAD, REDUCED = (
 
 def residuals(t):
     """Numbers that tell the round and the field."""
-    return Residuals(primal=t + 0.1, dual=t + 0.2, mismatch=t + 0.3, rho=t + 0.4)
+    return Residuals(primal=t + 0.1, dual=t + 0.2, mismatch=t + 0.3, penalty=t + 0.4)
 
 
 def history_of(rounds, limit, outcomes=None):

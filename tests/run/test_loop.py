@@ -177,7 +177,7 @@ def test_the_agents_are_released_even_if_one_fails():
     [
         {"rounds": 9},
         {"epsilon": 0.5},
-        {"algorithm": dp.ADMM(rho=3.0)},
+        {"algorithm": dp.ADMM(penalty=3.0)},
         {"mechanism": None, "epsilon": None, "delta": None},
     ],
     ids=lambda o: next(iter(o)),
@@ -274,7 +274,7 @@ def test_a_run_in_which_everything_fails_says_so(monkeypatch):
 
 def test_numpy_scalars_are_numbers():
     algorithm = dp.LinearizedADMM(
-        rho=np.float32(2), step=np.float64(0.1), local_updates=np.int64(2)
+        penalty=np.float32(2), step=np.float64(0.1), local_updates=np.int64(2)
     )
     plan = plan_of(
         power_line(), algorithm=algorithm, rounds=np.int64(4), epsilon=np.float32(1.0), delta=1e-6
@@ -302,7 +302,9 @@ def test_plans_that_differ_in_the_pattern_of_a_constraint_are_different():
 
 @pytest.mark.parametrize("scale", [1e-6, 1e-3, 1.0, 1e3, 1e6])
 @pytest.mark.parametrize(
-    "algorithm", [dp.ADMM(rho=2.0), dp.LinearizedADMM(rho=2.0, step=0.3)], ids=["exact", "linear"]
+    "algorithm",
+    [dp.ADMM(penalty=2.0), dp.LinearizedADMM(penalty=2.0, step=0.3)],
+    ids=["exact", "linear"],
 )
 def test_the_unit_of_the_variables_does_not_matter(scale, algorithm):
     x = cp.Variable(3, name="x")
@@ -325,7 +327,7 @@ def test_sets_far_from_the_origin_are_not_empty():
 
 @pytest.mark.parametrize("perturb", ["objective", "output", "projected output"])
 def test_iterates_are_kept_on_request_and_end_in_the_result(perturb):
-    method = dp.LinearizedADMM(rho=1.0, perturb=perturb)
+    method = dp.LinearizedADMM(penalty=1.0, perturb=perturb)
     plan = power_line().problem.plan(method, rounds=4, epsilon=1.0, delta=1e-6)
     result = plan.run(seed=0, iterates=True)
     assert len(result.iterates) == 4

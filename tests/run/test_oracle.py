@@ -47,7 +47,7 @@ class Agent:
         agent = dp.Agent(cp.Minimize(cost(x, d)), constraints(x), name="bob")
         self.projector = sets.projector(agent)
         plan = dp.Problem([agent]).plan(
-            dp.LinearizedADMM(rho=1.0, step=1.0), mechanism=GAUSS, rounds=1, delta=1e-6
+            dp.LinearizedADMM(penalty=1.0, step=1.0), mechanism=GAUSS, rounds=1, delta=1e-6
         )
         self.form = plan.program.agents[0].form
         self.sensitivity = plan.agents[0].sensitivity
@@ -227,7 +227,7 @@ def test_laplace_outputs_on_a_box_stay_within_their_l1_bound_far_away():
     cost = cp.sum_squares(box - d)
     problem = dp.Problem([dp.Agent(cp.Minimize(cost), [cp.abs(box) <= 100])])
     plan = problem.plan(
-        dp.LinearizedADMM(rho=1.0, perturb="output"), mechanism="laplace", rounds=1, epsilon=1.0
+        dp.LinearizedADMM(penalty=1.0, perturb="output"), mechanism="laplace", rounds=1, epsilon=1.0
     )
     values = np.ones(n)
     values[0] = np.sqrt(59 / 3)
@@ -835,7 +835,7 @@ def weighted(perturb, constraints=lambda x: [cp.abs(x) <= 1], start=0.0, radius=
     agent = dp.Agent(cp.Minimize(w @ cp.square(x) + cp.sum(x)), constraints(x), name="a")
     other = dp.Agent(cp.Minimize(cp.sum_squares(x)), name="b")
     problem = dp.Problem([agent, other], start={x: np.full(2, start)})
-    method = dp.LinearizedADMM(rho=1.0, step=0.1, perturb=perturb)
+    method = dp.LinearizedADMM(penalty=1.0, step=0.1, perturb=perturb)
     return problem.plan(method, rounds=4, epsilon=1.0, delta=1e-6)
 
 

@@ -57,7 +57,7 @@ def problem(data=DATA, radius=0.1, names="ab", groups=()):
 def planned(given=None, algorithm=None, **arguments):
     """Two agents, two rounds, a budget that is spent to the last release."""
     settings = {"rounds": 2, "epsilon": 1.0, "delta": 1e-6} | arguments
-    return (given or problem()).plan(algorithm or dp.LinearizedADMM(rho=1.0), **settings)
+    return (given or problem()).plan(algorithm or dp.LinearizedADMM(penalty=1.0), **settings)
 
 
 def unpriced(given=None, multiplier=30.0, **arguments):
@@ -74,9 +74,9 @@ PLANS = {
     "each step": planned,
     "once": lambda: planned(release="once"),
     "Laplace": lambda: planned(mechanism=dp.Laplace(), delta=0.0),
-    "exact steps": lambda: planned(algorithm=dp.ADMM(rho=2.0)),
-    "two steps a round": lambda: planned(algorithm=dp.LinearizedADMM(rho=1.0, local_updates=2)),
-    "output": lambda: planned(algorithm=dp.LinearizedADMM(rho=1.0, perturb="output")),
+    "exact steps": lambda: planned(algorithm=dp.ADMM(penalty=2.0)),
+    "two steps a round": lambda: planned(algorithm=dp.LinearizedADMM(penalty=1.0, local_updates=2)),
+    "output": lambda: planned(algorithm=dp.LinearizedADMM(penalty=1.0, perturb="output")),
     "groups": lambda: planned(problem(groups=[["a", "b"]])),
     "an agent without data": lambda: planned(overlapping_slices().problem),
 }
@@ -89,7 +89,7 @@ def same(one, other):
     for mine, yours in ((one.last, other.last), (one.average, other.average)):
         for x, y in zip(mine.vectors, yours.vectors, strict=True):
             assert x.tobytes() == y.tobytes()
-    for name in ("rounds", "primal", "dual", "mismatch", "rho", "inaccurate", "failed"):
+    for name in ("rounds", "primal", "dual", "mismatch", "penalty", "inaccurate", "failed"):
         mine, yours = getattr(one.history, name), getattr(other.history, name)
         assert np.array_equal(mine, yours, equal_nan=True)
     assert one.violation == other.violation
@@ -1180,7 +1180,7 @@ def last_iterate():
     user = dp.Agent(cp.Minimize(cp.sum_squares(x - d)), name="a")
     other = dp.Agent(cp.Minimize(cp.norm1(y)), name="b")
     problem = dp.Problem([user, other], coupling=[x == y])
-    method = dp.GradientADMM(beta=1.0, eta=0.1)
+    method = dp.GradientADMM(penalty=1.0, step=0.1)
     return problem.plan(method, rounds=3, epsilon=1.0, delta=1e-6, observer="last iterate")
 
 

@@ -630,7 +630,7 @@ def test_a_clip_and_an_asserted_bound_exclude_each_other():
 def test_in_l1_few_entries_of_a_records_gradient_count_as_few(count):
     """Random coordinates: noise covers the entries that move, not the dimension."""
     plan = clinics().problem.plan(
-        dp.LinearizedADMM(rho=1.0), mechanism=dp.Laplace(multiplier=3.0), rounds=1
+        dp.LinearizedADMM(penalty=1.0), mechanism=dp.Laplace(multiplier=3.0), rounds=1
     )
     scale = np.zeros(3)
     scale[:count] = 1.0

@@ -7,7 +7,7 @@ import pytest
 import dpcvx as dp
 
 ANGLES = np.linspace(0, 2 * np.pi, 73)
-STEP = dp.LinearizedADMM(rho=1.0, step=0.1)
+STEP = dp.LinearizedADMM(penalty=1.0, step=0.1)
 GAUSS, LAPLACE = dp.Gaussian(multiplier=2.0), dp.Laplace(multiplier=2.0)
 mechanisms = pytest.mark.parametrize("mechanism", [GAUSS, LAPLACE], ids=str)
 changes = pytest.mark.parametrize("change", ["replace", "add or remove"])
@@ -244,7 +244,9 @@ def test_a_clip_is_not_bypassed_where_products_of_norms_leave_floating_point():
     w = cp.Variable(2, name="w")
     loss = cp.sum(cp.exp(X @ (1e100 * w) + 250))
     agent = dp.Agent(cp.Minimize(loss), [cp.abs(w) <= 1], name="a", clip=1.0)
-    plan = dp.Problem([agent]).plan(dp.LinearizedADMM(rho=1.0), rounds=2, epsilon=1.0, delta=1e-6)
+    plan = dp.Problem([agent]).plan(
+        dp.LinearizedADMM(penalty=1.0), rounds=2, epsilon=1.0, delta=1e-6
+    )
     for size in (1.5e-162, 1e-200, 1e-30, 5e-324, 1.0):
         rows = np.zeros((3, 2))
         rows[0, 0] = size

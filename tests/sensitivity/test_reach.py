@@ -226,7 +226,7 @@ def exact_steps(objective, limit, D, mechanism=LAPLACE):
     agents += [
         dp.Agent(cp.Minimize(cp.sum_squares(x - k)), limit(x), name=f"other{k}") for k in range(2)
     ]
-    method = dp.DecentralizedADMM("complete", D=D, exact=True)
+    method = dp.DecentralizedADMM("complete", step=1 / D, exact=True)
     return dp.Problem(agents).plan(method, mechanism=mechanism, rounds=3)
 
 

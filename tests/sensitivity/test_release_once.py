@@ -437,7 +437,7 @@ def test_overflow_in_private_data_does_not_show(name, size):
 
 def plan_of(given, algorithm=None, **arguments):
     settings = {"rounds": 10, "epsilon": 1.0, "delta": 1e-6, "release": "once"} | arguments
-    return given.problem.plan(dp.ADMM(rho=2.0) if algorithm is None else algorithm, **settings)
+    return given.problem.plan(dp.ADMM(penalty=2.0) if algorithm is None else algorithm, **settings)
 
 
 def surrogates(plan, transcript):
@@ -483,8 +483,8 @@ def test_a_plan_says_that_the_data_leave_once():
 
 
 CONVERGING = {
-    "exact": (dp.ADMM(rho=2.0), 300),
-    "linearised": (dp.LinearizedADMM(rho=1.0, step=dp.ConstantStep(0.05)), 3000),
+    "exact": (dp.ADMM(penalty=2.0), 300),
+    "linearised": (dp.LinearizedADMM(penalty=1.0, step=dp.steps.Constant(0.05)), 3000),
 }
 
 

@@ -32,7 +32,7 @@ def rows(norm=2, change="replace"):
 
 def planned(problem, mechanism=None, rounds=2):
     return problem.plan(
-        dp.LinearizedADMM(rho=1.0),
+        dp.LinearizedADMM(penalty=1.0),
         mechanism=mechanism or dp.Gaussian(multiplier=2.0),
         rounds=rounds,
         delta=1e-6,

@@ -167,7 +167,7 @@ def planned(name, **method):
     d = dp.Private(np.zeros(x.size), name="d", adjacency=dp.Within(0.1))
     cost = cp.sum_squares(cp.vec(x, order="F") - d)
     problem = dp.Problem([dp.Agent(cp.Minimize(cost), agent.constraints, name="ann")])
-    return problem.plan(dp.LinearizedADMM(rho=1.0, **method), rounds=2, epsilon=1.0, delta=1e-6)
+    return problem.plan(dp.LinearizedADMM(penalty=1.0, **method), rounds=2, epsilon=1.0, delta=1e-6)
 
 
 @pytest.mark.parametrize("perturb", ["output", "projected output"])

@@ -57,7 +57,7 @@ def classifier():
 def planned(problem, mu, rounds, *, algorithm=None, noise=dp.Gaussian, **arguments):
     """A plan whose releases are together a Gaussian mechanism of parameter mu."""
     return problem.plan(
-        dp.LinearizedADMM(rho=1.0) if algorithm is None else algorithm,
+        dp.LinearizedADMM(penalty=1.0) if algorithm is None else algorithm,
         mechanism=noise(multiplier=math.sqrt(rounds) / mu),
         rounds=rounds,
         delta=DELTA,
@@ -73,9 +73,9 @@ def healthy(name):
 WHOLE = {
     "gradients": lambda: planned(means(), 3.0, 2),
     "records": lambda: planned(classifier(), 6.0, 2),
-    "exact steps": lambda: planned(means(), 3.0, 2, algorithm=dp.ADMM(rho=1.0)),
+    "exact steps": lambda: planned(means(), 3.0, 2, algorithm=dp.ADMM(penalty=1.0)),
     "output": lambda: planned(
-        means(), 3.0, 2, algorithm=dp.LinearizedADMM(rho=1.0, perturb="output")
+        means(), 3.0, 2, algorithm=dp.LinearizedADMM(penalty=1.0, perturb="output")
     ),
     "data once": lambda: planned(means(), 3.0, 1, release="once"),
     "two agents": lambda: planned(means(2), 3.0, 2),
@@ -231,7 +231,9 @@ def test_whole_methods_stay_below_their_ledger_and_not_far(name):
 
 def test_a_method_with_laplace_noise_stays_below_its_pure_ledger():
     # Fails on correct code with probability at most 0.05.
-    plan = means().plan(dp.LinearizedADMM(rho=1.0), mechanism=dp.Laplace(multiplier=0.5), rounds=1)
+    plan = means().plan(
+        dp.LinearizedADMM(penalty=1.0), mechanism=dp.Laplace(multiplier=0.5), rounds=1
+    )
     found = dp.audit(plan, runs=150)
     assert found.passed
     assert found.claimed == pytest.approx(2.0)
@@ -366,7 +368,7 @@ def test_noise_shared_between_agents_is_caught_in_40_runs(monkeypatch, wrong):
 @pytest.mark.parametrize("wrong", [False, True])
 def test_one_release_of_two_left_out_of_the_ledger_is_caught_in_500_runs(monkeypatch, wrong):
     plan = means().plan(
-        dp.LinearizedADMM(rho=1.0, local_updates=2),
+        dp.LinearizedADMM(penalty=1.0, local_updates=2),
         mechanism=dp.Gaussian(multiplier=math.sqrt(2) / 3),
         rounds=1,
         delta=DELTA,

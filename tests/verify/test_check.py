@@ -19,14 +19,14 @@ ROUNDS = 3
 GAUSS, LAPLACE = dp.Gaussian(multiplier=3.0), dp.Laplace(multiplier=3.0)
 mechanisms = pytest.mark.parametrize("mechanism", [GAUSS, LAPLACE], ids=str)
 METHODS = {
-    "ADMM": (dp.ADMM(rho=2.0), "each step"),
-    "gradient": (dp.LinearizedADMM(rho=2.0, step=0.1, local_updates=2), "each step"),
-    "output": (dp.LinearizedADMM(rho=2.0, step=0.1, perturb="output"), "each step"),
+    "ADMM": (dp.ADMM(penalty=2.0), "each step"),
+    "gradient": (dp.LinearizedADMM(penalty=2.0, step=0.1, local_updates=2), "each step"),
+    "output": (dp.LinearizedADMM(penalty=2.0, step=0.1, perturb="output"), "each step"),
     "projected output": (
-        dp.LinearizedADMM(rho=2.0, step=0.1, perturb="projected output"),
+        dp.LinearizedADMM(penalty=2.0, step=0.1, perturb="projected output"),
         "each step",
     ),
-    "once": (dp.LinearizedADMM(rho=2.0, step=0.1), "once"),
+    "once": (dp.LinearizedADMM(penalty=2.0, step=0.1), "once"),
 }
 methods = pytest.mark.parametrize("method", METHODS)
 LINEARISED = pytest.mark.parametrize("method", [m for m in METHODS if m not in ("ADMM", "once")])
@@ -478,7 +478,7 @@ def asserted(norm, claimed, cost=None, perturb="objective"):
     loss = cp.sum_squares(x - d) if cost is None else cost(x, d)
     bound = dp.Asserted(l2=claimed)
     agent = dp.Agent(cp.Minimize(loss), [cp.abs(x) <= 2], name="north", sensitivity=bound)
-    algorithm = dp.LinearizedADMM(rho=1.0, step=0.1, perturb=perturb)
+    algorithm = dp.LinearizedADMM(penalty=1.0, step=0.1, perturb=perturb)
     return dp.Problem([agent]).plan(algorithm, mechanism=GAUSS, rounds=2, delta=1e-6)
 
 

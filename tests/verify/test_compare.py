@@ -40,7 +40,7 @@ def classifier():
 
 
 def compared(problem=None, **arguments):
-    given = {"epsilon": 1.0, "delta": 1e-6, "proxy": PROXY, "rounds": 4, "runs": 2, "rho": 2.0}
+    given = {"epsilon": 1.0, "delta": 1e-6, "proxy": PROXY, "rounds": 4, "runs": 2, "penalty": 2.0}
     return (network() if problem is None else problem).compare(**given | arguments)
 
 
@@ -145,7 +145,7 @@ def test_the_optimum_and_the_gap_are_those_of_the_stand_in():
     assert usual().optimum == pytest.approx(optimum, abs=1e-6)
     problem = network()
     by_name = {c.name: c for c in usual().candidates}
-    plan = problem.plan(dp.ADMM(rho=2.0), rounds=4, epsilon=1.0, delta=1e-6, release="once")
+    plan = problem.plan(dp.ADMM(penalty=2.0), rounds=4, epsilon=1.0, delta=1e-6, release="once")
     gaps, mismatches = [], []
     for seed in (0, 1):
         last = plan.run(data=PROXY, seed=seed).last
@@ -213,7 +213,7 @@ def test_the_smallest_gap_within_the_constraints_is_recommended():
 
 def test_agents_that_ignore_each_other_are_not_recommended(few):
     # A tiny penalty: each agent minimises on its own, far below the common optimum.
-    found = compared(rho=1e-3, rounds=3, runs=1).recommended
+    found = compared(penalty=1e-3, rounds=3, runs=1).recommended
     assert found.gap > -0.01
 
 
@@ -306,7 +306,10 @@ def test_a_comparison_is_quiet_unless_asked_or_on_a_terminal(few, capsys):
 
 def steep(monkeypatch, *names):
     """Unbounded agents, and candidates of which those named take steps that lead to infinity."""
-    long, short = dp.LinearizedADMM(rho=1.0, step=10.0), dp.LinearizedADMM(rho=1.0, step=0.1)
+    long, short = (
+        dp.LinearizedADMM(penalty=1.0, step=10.0),
+        dp.LinearizedADMM(penalty=1.0, step=0.1),
+    )
     given = [compare.Option(n, long if n in names else short) for n in ("first", "second")]
     monkeypatch.setattr(compare, "options", lambda rho: given)
     return compared(network(constraints=lambda x, k: []), rounds=100, runs=1, epsilon=20.0)

@@ -43,37 +43,39 @@ class Method:
 
 AFFINE = ["power line", "overlapping slices", "covariance"]
 RECORDS = [*AFFINE, "clinics"]
-BALANCED = dp.ADMM(rho=dp.ResidualBalancing(50.0))
+BALANCED = dp.ADMM(penalty=dp.penalties.ResidualBalancing(50.0))
 
 
 def linearized(perturb="objective", local_updates=1):
     """With a constant step, for runs without noise."""
-    step = dp.ConstantStep(0.05)
-    return dp.LinearizedADMM(rho=1.0, step=step, perturb=perturb, local_updates=local_updates)
+    step = dp.steps.Constant(0.05)
+    return dp.LinearizedADMM(penalty=1.0, step=step, perturb=perturb, local_updates=local_updates)
 
 
 METHODS = {
-    "ADMM": Method(dp.ADMM(rho=2.0), dp.ADMM(rho=2.0), 300, AFFINE),
+    "ADMM": Method(dp.ADMM(penalty=2.0), dp.ADMM(penalty=2.0), 300, AFFINE),
     "ADMM, balanced": Method(BALANCED, BALANCED, 300, AFFINE),
-    "ADMM, once": Method(dp.ADMM(rho=2.0), dp.ADMM(rho=2.0), 300, AFFINE, "once"),
-    "linearised": Method(dp.LinearizedADMM(rho=1.0), linearized(), 3000, RECORDS),
+    "ADMM, once": Method(dp.ADMM(penalty=2.0), dp.ADMM(penalty=2.0), 300, AFFINE, "once"),
+    "linearised": Method(dp.LinearizedADMM(penalty=1.0), linearized(), 3000, RECORDS),
     "linearised, E = 3": Method(
-        dp.LinearizedADMM(rho=5.0, step=dp.SqrtStep(), local_updates=3),
+        dp.LinearizedADMM(penalty=5.0, step=dp.steps.Sqrt(), local_updates=3),
         linearized(local_updates=3), 3000, RECORDS,
     ),
     "linearised, once": Method(
-        dp.LinearizedADMM(rho=5.0, local_updates=2), linearized(), 3000, AFFINE, "once"
+        dp.LinearizedADMM(penalty=5.0, local_updates=2), linearized(), 3000, AFFINE, "once"
     ),
     "linearised, output": Method(
-        dp.LinearizedADMM(rho=dp.GrowingPenalty(2, 5, 5), perturb="output"),
+        dp.LinearizedADMM(penalty=dp.penalties.Growing(2, 5, 5), perturb="output"),
         linearized("output"), 3000, RECORDS,
     ),
     "linearised, projected output": Method(
-        dp.LinearizedADMM(rho=5.0, step=dp.StronglyConvexStep(0.1), perturb="projected output"),
+        dp.LinearizedADMM(
+            penalty=5.0, step=dp.steps.StronglyConvex(0.1), perturb="projected output"
+        ),
         linearized("projected output"), 3000, RECORDS,
     ),
 }  # fmt: skip
-COUPLED = dp.GradientADMM(beta=2.0, eta=0.02)
+COUPLED = dp.GradientADMM(penalty=2.0, step=0.02)
 ROUGH = dp.GradientADMM(smoothness=20.0, output="last")
 # One user per round: with several, the rounds do not come to rest.
 METHODS |= {
@@ -92,14 +94,14 @@ METHODS |= {
     ),
 }
 # Without noise, ADMM alone converges to the optimum with a constant step.
-OVER_PATH = dp.DecentralizedADMM("path", D=60.0, zeta=10.0)
+OVER_PATH = dp.DecentralizedADMM("path", step=1 / 60, penalty=10.0)
 EXACT = replace(OVER_PATH, exact=True, growth=1.001)
 SECRET = dp.MeanGradient(0.03, dp.SecretSharing(limit=1e4, resolution=2.0**-30))
 ENTRIES = dp.DecentralizedGradient("ring", 0.03, coordinates=2)
-MIXING = dp.DecentralizedGradient("ring", dp.GeometricStep(0.9, 0.05))
+MIXING = dp.DecentralizedGradient("ring", dp.steps.Geometric(0.9, 0.05))
 MEAN = dp.DecentralizedGradient("complete", 0.03, "mean")
 PAIR = dp.DecentralizedGradient("complete", 0.03, "pair")
-RANGE = dp.DecentralizedGradient("star", dp.SqrtStep(), "range")
+RANGE = dp.DecentralizedGradient("star", dp.steps.Sqrt(), "range")
 DAMPED = dp.DPP2("ring", 0.3, 0.1, damping=1.0)
 NETWORKS = {
     "decentralised ADMM": Method(OVER_PATH, OVER_PATH, 3000, ["sensors", "power line"]),
@@ -133,7 +135,7 @@ SUITES = {
 }
 # For observers of the last iterate alone.
 HIDDEN_METHODS = {
-    order: dp.GradientADMM(beta=2.0, order=order)
+    order: dp.GradientADMM(penalty=2.0, order=order)
     for order in ("fixed", "permutation", "stopping", "sampling")
 }
 ROUNDS = 12
@@ -381,7 +383,9 @@ def test_a_method_that_breaks_a_promise_is_found(method, promise):
     (check,) = [c for c in dp.conformance(method, instances=LINE) if c.name == promise]
     with pytest.raises(AssertionError):
         check()
-    (right,) = [c for c in dp.conformance(dp.ADMM(rho=2.0), instances=LINE) if c.name == promise]
+    (right,) = [
+        c for c in dp.conformance(dp.ADMM(penalty=2.0), instances=LINE) if c.name == promise
+    ]
     right()
 
 
@@ -418,7 +422,7 @@ def test_a_report_says_what_was_tried_and_what_was_not():
     suite = dp.conformance(dp.PrimalDual("ring"), rounds=None)
     assert suite.refused and set(suite.refused) < set(shipped.INSTANCES)
     assert str(suite) == f"{len(suite)} checks of PrimalDual; .run() performs them"
-    report = suite[:1] and dp.conformance(dp.ADMM(rho=2.0), instances=LINE).run()
+    report = suite[:1] and dp.conformance(dp.ADMM(penalty=2.0), instances=LINE).run()
     assert report.conforms and len(report.passed) == 13
     assert str(report) == "ADMM keeps all 13 promises"
     assert "not tried on household tariff: dp.PrimalDual" in str(
@@ -428,7 +432,7 @@ def test_a_report_says_what_was_tried_and_what_was_not():
 
 def test_a_method_that_takes_no_instance_is_not_passed():
     with pytest.raises(dp.ModelError, match="takes none of the instances.*power line"):
-        dp.conformance(dp.DPP2(alpha="theory", graph="grid", smoothness=1e-9, weights="no"))
+        dp.conformance(dp.DPP2(step="theory", graph="grid", smoothness=1e-9, weights="no"))
 
 
 @pytest.mark.parametrize(

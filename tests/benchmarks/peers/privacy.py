@@ -220,14 +220,14 @@ def schemes(inst: Instance) -> Iterator[Scheme]:
     problem, x = declared(inst)
 
     def noisy_gradients(s: Settings, epsilon: float, seed: int) -> tuple[Array, Array]:
-        method = dp.LinearizedADMM(rho=s.rho or 1.0, step=s.step)
+        method = dp.LinearizedADMM(penalty=s.rho or 1.0, step=s.step)
         plan = problem.plan(method, rounds=s.rounds, epsilon=epsilon, delta=DELTA)
         result = plan.run(seed=seed, verbose=False)
         return result.last[x], result.average[x]
 
     def once(s: Settings, epsilon: float, seed: int) -> tuple[Array, Array]:
         plan = problem.plan(
-            dp.ADMM(rho=s.rho or 1.0),
+            dp.ADMM(penalty=s.rho or 1.0),
             rounds=s.rounds,
             epsilon=epsilon,
             delta=DELTA,

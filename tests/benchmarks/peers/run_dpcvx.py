@@ -14,7 +14,7 @@ def main() -> None:
     trace = Trace()
     problem, x = declared(inst)
     kind = dp.ADMM if options.method == "exact steps" else dp.LinearizedADMM
-    plan = problem.plan(kind(rho=options.rho), mechanism=None, rounds=options.rounds)
+    plan = problem.plan(kind(penalty=options.rho), mechanism=None, rounds=options.rounds)
     planned = trace.now
     result = plan.run(iterates=True, verbose=False)
     ended = trace.now

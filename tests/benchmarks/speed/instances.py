@@ -22,7 +22,7 @@ from problems.power_flow.study import power_flow
 from .measure import Array
 
 # The method and the constants of the study in problems/power_flow.
-METHOD = dp.LinearizedADMM(rho=100.0, local_updates=5)
+METHOD = dp.LinearizedADMM(penalty=100.0, local_updates=5)
 BUDGET = dict(epsilon=1.0, delta=1e-6)
 _SOLVER = clarabel.DefaultSolver
 

@@ -154,7 +154,9 @@ def test_comparators_are_what_they_are_named_for(study):
     """Weights of dual, penalty and output perturbation are fixed; minimisers are exact or not."""
     found = {m.name: m.plan(study, EDGES, 0, 3, None).algorithm for m in METHODS[:5]}
     assert all(isinstance(own, dp.DecentralizedADMM) for own in found.values())
-    seen = {k: (a.randomness, bool(a.exact), a.growth, a.D, a.zeta) for k, a in found.items()}
+    seen = {
+        k: (a.randomness, bool(a.exact), a.growth, 1 / a.step, a.penalty) for k, a in found.items()
+    }
     assert seen == {
         "Algorithm 1": (1, False, 1, 10, 0.5),
         "Algorithm 1, exact steps": (1, True, 1, 10, 0.5),

@@ -33,7 +33,7 @@ def test_an_allocation_gives_everyone_the_same_less_than_was_wished():
     supply = wishes.sum(axis=0) - np.array([1.2, 0.6])
     shared = resource_allocation(wishes, supply)
     assert shared.optimum() == pytest.approx(wishes - np.array([0.2, 0.1]), abs=1e-5)
-    plan = shared.problem.plan(dp.ResourceADMM(rho=0.5), mechanism=None, rounds=400)
+    plan = shared.problem.plan(dp.ResourceADMM(penalty=0.5), mechanism=None, rounds=400)
     assert shared.values(plan.run()) == pytest.approx(wishes - np.array([0.2, 0.1]), abs=1e-7)
 
 

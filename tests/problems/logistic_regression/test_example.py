@@ -75,16 +75,16 @@ def test_data_sets_have_the_papers_settings(tmp_path):
     )
     femnist = example.read_dataset(tmp_path / "femnist")
     own = example.setting(femnist, 10)
-    assert (own.box, own.rho, own.base.kind, own.base.agents) == (
+    assert (own.box, own.penalty, own.base.kind, own.base.agents) == (
         1.0, FEMNIST_PENALTY, "writer", None,
     )  # fmt: skip
     mnist = replace(femnist, train=replace(femnist.train, writer=None))
     own = example.setting(mnist, 10)
-    assert (own.box, own.rho, own.base.kind, own.base.agents) == (0.1, MNIST_PENALTY, "iid", 10)
+    assert (own.box, own.penalty, own.base.kind, own.base.agents) == (0.1, MNIST_PENALTY, "iid", 10)
     (tmp_path / "other").mkdir()
     write_mnist(tmp_path / "other")
     other = example.setting(example.read_dataset(tmp_path / "other"), 10)
-    assert (other.box, other.rho) == (1.0, FEMNIST_PENALTY)
+    assert (other.box, other.penalty) == (1.0, FEMNIST_PENALTY)
 
 
 def test_a_broken_source_is_an_error_of_usage(capsys):

@@ -38,7 +38,7 @@ def test_budgets_per_update_are_the_papers_noise_and_totals_are_exact(study, noi
     assert plan.agents[0].noise.multiplier == pytest.approx(multiplier)
     # 100 Gaussian releases are one with a tenth of the multiplier.
     same = study.problem.plan(
-        dp.LinearizedADMM(rho=1.0),
+        dp.LinearizedADMM(penalty=1.0),
         mechanism=dp.Gaussian(multiplier=multiplier / 10),
         rounds=1,
         delta=DELTA,
@@ -60,10 +60,10 @@ def test_two_budgets_are_one_too_many(study):
 
 
 def test_the_papers_output_noise_is_asserted_for_its_step(study):
-    plan = Method("OutG, paper", step_epsilon=0.5, rho=MNIST_PENALTY).plan(study)
+    plan = Method("OutG, paper", step_epsilon=0.5, penalty=MNIST_PENALTY).plan(study)
     algorithm = plan.algorithm
     assert isinstance(algorithm, dp.LinearizedADMM)
-    assert algorithm.step == dp.ConstantStep(1 / 18)
+    assert algorithm.step == dp.steps.Constant(1 / 18)
     expected = 2 * worst_case(study.dataset, study.total, 2) / (2 + 5 / 0.5 + 18)
     assert algorithm.output_sensitivity == pytest.approx(expected)
 
@@ -73,7 +73,7 @@ def test_the_schedules_are_those_of_the_paper(study):
         assert (rule.c1, rule.c2, rule.Tc) == numbers
     plan = Method(step_epsilon=0.1, rounds=2).plan(study)
     result = plan.run(seed=0, verbose=False)
-    assert result.history.rho == pytest.approx([0.505, 0.505])
+    assert result.history.penalty == pytest.approx([0.505, 0.505])
 
 
 def test_labels_state_the_total_guarantee(study):
@@ -121,7 +121,7 @@ def test_noise_magnitudes_are_those_that_are_drawn(study, noise):
     scale = np.array([entry.multiplier * entry.sensitivity for entry in entries])
     per_entry = scale[[0, -1]]
     if noise == "OutG":  # its noise is drawn in the norm of the step, sqrt(rho + 1 / eta)
-        root = np.sqrt(result.history.rho[0] + np.sqrt(rounds))
+        root = np.sqrt(result.history.penalty[0] + np.sqrt(rounds))
         per_entry = per_entry / root
     np.testing.assert_allclose(expected, 3 * math.sqrt(2 / math.pi) * per_entry, rtol=1e-3)
     assert not noise_magnitude(Method(rounds=2).plan(study), study, rounds).any()

@@ -17,7 +17,7 @@ from tests.problems.logistic_regression.instances import blobs
 )
 def test_the_package_derives_the_closed_form(dataset):
     study = logistic_regression(dataset, Partition("iid", 2).of(dataset), regulariser=0.1)
-    plan = study.problem.plan(dp.LinearizedADMM(rho=1.0), rounds=1, epsilon=1.0, delta=1e-6)
+    plan = study.problem.plan(dp.LinearizedADMM(penalty=1.0), rounds=1, epsilon=1.0, delta=1e-6)
     for sensitivity in [agent.sensitivity for agent in plan.agents]:
         assert sensitivity is not None and sensitivity.certificate == "derived"
         for p, value in ((1, sensitivity.l1), (2, sensitivity.l2)):

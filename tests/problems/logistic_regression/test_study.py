@@ -33,7 +33,7 @@ def test_the_objective_is_the_mean_loss_over_all_records():
 
 def test_without_noise_the_agents_find_the_central_optimum():
     found = study(2, regulariser=0.02, box=0.8)
-    method = dp.LinearizedADMM(rho=0.3, step=1.0, local_updates=2)
+    method = dp.LinearizedADMM(penalty=0.3, step=1.0, local_updates=2)
     result = found.problem.plan(method, mechanism=None, rounds=300).run(verbose=False)
     W = result.solution[found.W]
     central = dp.not_private.central(found.problem)
@@ -44,7 +44,7 @@ def test_without_noise_the_agents_find_the_central_optimum():
 
 def test_with_a_wide_box_the_optimum_is_scikit_learns():
     found = study(2, regulariser=0.02, box=100.0)
-    method = dp.LinearizedADMM(rho=0.3, step=1.0, local_updates=2)
+    method = dp.LinearizedADMM(penalty=0.3, step=1.0, local_updates=2)
     result = found.problem.plan(method, mechanism=None, rounds=300).run(verbose=False)
     used = found.dataset.clipped(found.dataset.train)
     # Its objective is the sum of the losses times C, plus half the squared norm.
@@ -58,7 +58,7 @@ def test_with_a_wide_box_the_optimum_is_scikit_learns():
 def test_record_and_replay_on_neighbouring_records(perturb, kind):
     dataset = blobs()
     found = logistic_regression(dataset, Partition(kind, 3).of(dataset))
-    method = dp.LinearizedADMM(rho=1.0, step=dp.SqrtStep(), local_updates=2, perturb=perturb)
+    method = dp.LinearizedADMM(penalty=1.0, step=dp.steps.Sqrt(), local_updates=2, perturb=perturb)
     plan = found.problem.plan(method, rounds=3, epsilon=1.0, delta=1e-6)
     checked = dp.check(plan)
     assert checked.passed, str(checked)
@@ -68,7 +68,7 @@ def test_record_and_replay_on_neighbouring_records(perturb, kind):
 
 def test_record_and_replay_without_one_record():
     found = study()
-    plan = found.problem.plan(dp.LinearizedADMM(rho=1.0), rounds=3, epsilon=1.0, delta=1e-6)
+    plan = found.problem.plan(dp.LinearizedADMM(penalty=1.0), rounds=3, epsilon=1.0, delta=1e-6)
     own = found.dataset.clipped(found.dataset.train.take(found.parts[1]))
     X, Y = own.features.copy(), found.dataset.one_hot(own.labels)
     X[4], Y[4] = 0.0, 0.0
@@ -82,7 +82,7 @@ def test_record_and_replay_without_one_record():
 
 def test_the_guarantee_names_the_record_and_its_bound():
     found = study()
-    plan = found.problem.plan(dp.LinearizedADMM(rho=1.0), rounds=3, epsilon=1.0, delta=1e-6)
+    plan = found.problem.plan(dp.LinearizedADMM(penalty=1.0), rounds=3, epsilon=1.0, delta=1e-6)
     assert plan.guarantee.kind == "worst-case"
     text = " ".join(str(plan.guarantee).split())
     owned = ", or in ".join(

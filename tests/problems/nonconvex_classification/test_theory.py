@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dpcvx as dp
-from dpcvx.algorithms.network import WEIGHTS, network
 from problems.nonconvex_classification.theory import (
     Parameters,
     Schedule,
@@ -42,7 +41,7 @@ def names(n):
 def networks(draw):
     """Connected networks of 2 to 9 agents."""
     graph = draw(connected_graphs())
-    return network(graph, names(len(graph)), draw(st.sampled_from(WEIGHTS)))
+    return dp.networks.build(graph, names(len(graph)), draw(st.sampled_from(dp.networks.WEIGHTS)))
 
 
 @st.composite
@@ -68,7 +67,7 @@ def test_matrices_of_networks_are_usable(net):
     assert spectrum(mixing) == pytest.approx((values[1], values[-1]))
 
 
-RING = network("ring", names(5))
+RING = dp.networks.build("ring", names(5))
 LAPLACIAN = RING.laplacian
 
 
@@ -216,7 +215,7 @@ def test_every_broken_condition_is_named():
 def test_the_papers_experiment_breaks_its_own_conditions():
     # The first connected geometric graph of networkx with the paper's numbers of nodes and edges.
     graph = nx.random_geometric_graph(50, 0.3, seed=69)
-    net = network(graph, names(50))
+    net = dp.networks.build(graph, names(50))
     assert len(net.edges) == 255
     told = "; ".join(violations(net.laplacian, M_PAPER, PAPER, net))
     assert "G = alpha I - beta L is not positive definite" in told

@@ -12,7 +12,7 @@ from problems.power_flow.attack import (
 )
 from problems.power_flow.study import power_flow
 
-METHOD = dp.LinearizedADMM(rho=100.0, step=dp.SqrtStep())
+METHOD = dp.LinearizedADMM(penalty=100.0, step=dp.steps.Sqrt())
 RADIUS = 0.01
 
 
@@ -48,7 +48,7 @@ def test_gradients_without_noise_give_the_loads_away_at_once(study):
 @pytest.mark.parametrize("epsilon", [0.5, 5.0])
 def test_with_noise_the_error_is_what_the_budget_says(study, epsilon):
     plan = study.problem.plan(
-        dp.ADMM(rho=10.0), rounds=1, epsilon=epsilon, delta=1e-6, release="once"
+        dp.ADMM(penalty=10.0), rounds=1, epsilon=epsilon, delta=1e-6, release="once"
     )
     estimates = loads_from_once(plan, plan.run(seed=0, record=True))
     true = [1.5 * study.case.load[buses] for buses in study.zones.buses]

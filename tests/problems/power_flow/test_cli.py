@@ -93,10 +93,10 @@ def test_the_papers_form_states_the_total(tmp_path):
         ("--mechanism", "laplace", "--step-epsilon", 0.1),
         ("--perturb", "output"),
         ("--perturb", "projected", "--shared", "flow"),
-        ("--algorithm", "admm", "--rho", 10),
+        ("--algorithm", "admm", "--penalty", 10),
         ("--zones", 2, "--step", "1/L", "--local-updates", 2),
         ("--case", 5, "--zones", "area"),
-        ("--objective", "cost", "--algorithm", "admm", "--rho", 10),
+        ("--objective", "cost", "--algorithm", "admm", "--penalty", 10),
     ],
     ids=lambda o: " ".join(map(str, o)),
 )
@@ -161,7 +161,7 @@ def test_help_explains_every_option():
     [
         (("--case", "nowhere.m"), "nowhere.m"),
         (("--case", "7"), "5, 14"),
-        (("--rho", "-1"), "rho"),
+        (("--penalty", "-1"), "penalty"),
         (("--epsilon", "0"), "epsilon"),
         (("--epsilon", "1", "--step-epsilon", "1"), "fix the noise twice"),
         (("--step-delta", "0.1"), "--step-epsilon"),

@@ -33,7 +33,7 @@ def problem(curvature=1.0, start=None, local=False):
 
 def planned(step, rho=2.0, E=1, rounds=20, mechanism=None, given=None, **arguments):
     return (given or problem()).plan(
-        dp.LinearizedADMM(rho=rho, step=step, local_updates=E),
+        dp.LinearizedADMM(penalty=rho, step=step, local_updates=E),
         mechanism=mechanism,
         rounds=rounds,
         delta=None if mechanism is None else 1e-6,
@@ -55,7 +55,7 @@ VARIANCE = {"Gaussian": 0.15**2, "Laplace": 2 * 0.05**2}
 @pytest.mark.parametrize("E", [1, 3])
 @pytest.mark.parametrize("noise", NOISE)
 def test_the_smooth_bound_is_the_papers_with_the_diameter_of_all_agents(noise, E):
-    plan = planned(dp.SmoothStep(epsilon=0.5), E=E, mechanism=NOISE[noise])
+    plan = planned(dp.steps.Smooth(c=0.5), E=E, mechanism=NOISE[noise])
     bound = convergence_bound(plan, gamma=3.0)
     T, DD, total = np.arange(1, 21), P * N * 4.0, P * N * VARIANCE[noise]
     first = (total * 0.5 + DD / (2 * E * 0.5)) / np.sqrt(T)
@@ -71,11 +71,11 @@ def test_the_other_two_bounds_are_the_papers_with_the_diameter_of_all_agents():
     T, DD, total = np.arange(1, 21), P * N * 4.0, P * N * VARIANCE["Gaussian"]
     norms = {f"a{k}": 1.0 + k for k in range(P)}
     GG = sum(g**2 for g in norms.values())
-    plan = planned(dp.SqrtStep(), E=2, mechanism=NOISE["Gaussian"])
+    plan = planned(dp.steps.Sqrt(), E=2, mechanism=NOISE["Gaussian"])
     bound = convergence_bound(plan, gamma=3.0, gradient_norm=norms)
     expected = (total + GG + DD / 4) / np.sqrt(T) + (DD * 2 + 9 / 2 + 6 * np.sqrt(DD)) / (2 * T)
     assert bound.values == pytest.approx(expected, rel=1e-3)
-    plan = planned(dp.StronglyConvexStep(), E=2, mechanism=NOISE["Gaussian"])
+    plan = planned(dp.steps.StronglyConvex(), E=2, mechanism=NOISE["Gaussian"])
     bound = convergence_bound(plan, gamma=3.0, gradient_norm=norms)
     fixed = 6 * np.sqrt(DD) + DD * 2 + 4 * 9 / 2 + DD / 4 + 2 * (GG + total)
     assert bound.values == pytest.approx(fixed / (T + 1), rel=1e-3)
@@ -83,7 +83,7 @@ def test_the_other_two_bounds_are_the_papers_with_the_diameter_of_all_agents():
 
 
 def test_only_shared_components_count_for_the_penalty():
-    plan = planned(dp.SmoothStep(epsilon=1.0), given=problem(local=True))
+    plan = planned(dp.steps.Smooth(c=1.0), given=problem(local=True))
     bound = convergence_bound(plan)
     assert bound.constants["R"] ** 2 == pytest.approx(P * N * 4.0)
     assert bound.constants["D"] ** 2 == pytest.approx(P * (N * 4.0 + 16.0))
@@ -93,7 +93,9 @@ def test_only_shared_components_count_for_the_penalty():
 @pytest.mark.parametrize("noise", [None, *NOISE])
 @pytest.mark.parametrize("rule", ["25b", "26b", "27b"])
 def test_measured_gaps_keep_to_the_bounds(rule, noise, E):
-    step = {"25b": dp.SmoothStep(), "26b": dp.SqrtStep(), "27b": dp.StronglyConvexStep()}[rule]
+    step = {"25b": dp.steps.Smooth(), "26b": dp.steps.Sqrt(), "27b": dp.steps.StronglyConvex()}[
+        rule
+    ]
     given = problem(start=-np.ones(N))
     norms = {f"a{k}": np.linalg.norm(1 + np.abs(target(k))) for k in range(P)}  # on the box
     for rounds in (1, 15):
@@ -112,7 +114,7 @@ def test_the_papers_own_bound_is_none():
     cost, box = cp.Minimize(cp.sum_squares(x) / 2), [x >= 0, x <= 1]
     agents = [dp.Agent(cost, box, name=f"a{k}") for k in range(20)]
     given = dp.Problem(agents, start={x: np.ones(N)})
-    plan = planned(dp.SmoothStep(), 1.0, 1, 1, None, given)
+    plan = planned(dp.steps.Smooth(), 1.0, 1, 1, None, given)
     bound = convergence_bound(plan)
     (measured,) = gaps(plan)
     assert measured == pytest.approx(20 * N / 8, rel=1e-6)
@@ -128,7 +130,7 @@ def test_nothing_is_read():
     x = cp.Variable(2, name="x")
     d = dp.Private(fails, shape=2, name="d", adjacency=dp.Within(0.1))
     agent = dp.Agent(cp.Minimize(cp.sum_squares(x - d)), [cp.abs(x) <= 1])
-    plan = planned(dp.SmoothStep(), mechanism=NOISE["Gaussian"], given=dp.Problem([agent]))
+    plan = planned(dp.steps.Smooth(), mechanism=NOISE["Gaussian"], given=dp.Problem([agent]))
     assert np.isfinite(convergence_bound(plan).values).all()
 
 
@@ -141,18 +143,22 @@ def unbounded():
 @pytest.mark.parametrize(
     ("plan", "arguments", "match"),
     [
-        (lambda: planned(dp.SmoothStep(), given=unbounded()), {}, "set of agent 'open'"),
+        (lambda: planned(dp.steps.Smooth(), given=unbounded()), {}, "set of agent 'open'"),
         (lambda: planned(0.1), {}, "no convergence theorem for the step size"),
-        (lambda: planned(dp.SmoothStep(L=1e-3)), {}, "smoothness constants up to 1"),
-        (lambda: planned(dp.SmoothStep(), dp.ResidualBalancing(1.0)), {}, "never falls"),
-        (lambda: planned(dp.SqrtStep()), {}, r"gradient_norm=\.\.\."),
-        (lambda: planned(dp.SqrtStep()), {"gradient_norm": {"a0": 1.0}}, "a0, a1, a2, a3"),
-        (lambda: planned(dp.SmoothStep()), {"gamma": -1.0}, "gamma=-1.0"),
-        (lambda: planned(dp.StronglyConvexStep()), {"gradient_norm": 1.0}, "no multiplier"),
+        (lambda: planned(dp.steps.Smooth(L=1e-3)), {}, "smoothness constants up to 1"),
         (
-            lambda: planned(dp.StronglyConvexStep(), dp.GrowingPenalty(1.0, 0.0, 10)),
+            lambda: planned(dp.steps.Smooth(), dp.penalties.ResidualBalancing(1.0)),
+            {},
+            "never falls",
+        ),
+        (lambda: planned(dp.steps.Sqrt()), {}, r"gradient_norm=\.\.\."),
+        (lambda: planned(dp.steps.Sqrt()), {"gradient_norm": {"a0": 1.0}}, "a0, a1, a2, a3"),
+        (lambda: planned(dp.steps.Smooth()), {"gamma": -1.0}, "gamma=-1.0"),
+        (lambda: planned(dp.steps.StronglyConvex()), {"gradient_norm": 1.0}, "no multiplier"),
+        (
+            lambda: planned(dp.steps.StronglyConvex(), dp.penalties.Growing(1.0, 0.0, 10)),
             {"gradient_norm": 1.0, "gamma": 1.0},
-            "constant rho",
+            "constant penalty",
         ),
         (
             lambda: problem().plan(dp.ADMM(), mechanism=None, rounds=2),
@@ -161,13 +167,13 @@ def unbounded():
         ),
         (
             lambda: problem().plan(
-                dp.LinearizedADMM(step=dp.SmoothStep(), perturb="output"), mechanism=None
+                dp.LinearizedADMM(step=dp.steps.Smooth(), perturb="output"), mechanism=None
             ),
             {},
             "about dp.LinearizedADMM with noise in the gradient",
         ),
         (
-            lambda: planned(dp.SmoothStep(), mechanism=NOISE["Gaussian"], release="once"),
+            lambda: planned(dp.steps.Smooth(), mechanism=NOISE["Gaussian"], release="once"),
             {},
             "release='each step'",
         ),
@@ -179,15 +185,15 @@ def test_what_the_theorems_do_not_cover_is_refused(plan, arguments, match):
 
 
 def test_a_penalty_that_grows_slowly_enough_is_covered():
-    plan = planned(dp.StronglyConvexStep(), dp.GrowingPenalty(1.0, 0.0, 1000))
+    plan = planned(dp.steps.StronglyConvex(), dp.penalties.Growing(1.0, 0.0, 1000))
     assert convergence_bound(plan, gamma=1.0, gradient_norm=1.0).values[-1] > 0
 
 
 def test_constants_that_are_the_users_word_are_named():
-    assert convergence_bound(planned(dp.SmoothStep())).asserted == ()
-    assert "asserted" not in str(convergence_bound(planned(dp.SmoothStep())))
-    bound = convergence_bound(planned(dp.SqrtStep()), gradient_norm=1.0)
+    assert convergence_bound(planned(dp.steps.Smooth())).asserted == ()
+    assert "asserted" not in str(convergence_bound(planned(dp.steps.Smooth())))
+    bound = convergence_bound(planned(dp.steps.Sqrt()), gradient_norm=1.0)
     assert bound.asserted == ("G",) and "asserted: G" in str(bound)
     for alpha, names in ((1.0, ("G", "gamma")), (2.0, ("G", "gamma", "alpha"))):
-        plan = planned(dp.StronglyConvexStep(alpha=alpha))
+        plan = planned(dp.steps.StronglyConvex(alpha=alpha))
         assert convergence_bound(plan, gamma=1.0, gradient_norm=1.0).asserted == names

@@ -16,7 +16,7 @@ def results() -> dict[str, list[dp.Result]]:
     found = {}
     for name, options in (("private", {"epsilon": 1.0, "delta": 1e-6}), ("plain", {})):
         options = options or {"mechanism": None}
-        plan = study.problem.plan(dp.LinearizedADMM(rho=100.0), rounds=4, **options)
+        plan = study.problem.plan(dp.LinearizedADMM(penalty=100.0), rounds=4, **options)
         found[name] = [plan.run(seed=seed) for seed in range(3)]
     return found
 

@@ -94,7 +94,7 @@ def test_the_published_gap(name: str, buses: int, nonconvex: str, gap: float):
 @pytest.mark.parametrize("name", SMALL)
 def test_three_zones_run_with_and_without_noise(name: str):
     study = power_flow(f"pglib_opf_case{name}", zones=3, objective="shed")
-    algorithm = dp.LinearizedADMM(rho=100.0, step=dp.SqrtStep())
+    algorithm = dp.LinearizedADMM(penalty=100.0, step=dp.steps.Sqrt())
     for options in ({"mechanism": None}, {"epsilon": 1.0, "delta": 1e-6}):
         plan = study.problem.plan(algorithm, rounds=3, **options)
         result = plan.run(seed=0)

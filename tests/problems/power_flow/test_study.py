@@ -44,7 +44,7 @@ def violation(study, vectors):
 @pytest.mark.parametrize("case", [14, 118])
 def test_admm_reaches_the_cost_optimum_within_forty_rounds(case, shared):
     study = power_flow(case, objective="cost", shared=shared)
-    result = study.problem.plan(dp.ADMM(rho=10.0), mechanism=None, rounds=40).run()
+    result = study.problem.plan(dp.ADMM(penalty=10.0), mechanism=None, rounds=40).run()
     value = dp.not_private.objective(study.problem, result.last) / cost_scale(study.case)
     assert value == pytest.approx(COST[case], rel=1e-2)
     assert result.history.mismatch[-1] < 1e-2
@@ -54,8 +54,8 @@ def test_admm_reaches_the_cost_optimum_within_forty_rounds(case, shared):
 @pytest.mark.parametrize(
     ("algorithm", "rounds"),
     [
-        (dp.ADMM(rho=1.0), 300),
-        (dp.LinearizedADMM(rho=10.0, step=dp.ConstantStep()), 3000),
+        (dp.ADMM(penalty=1.0), 300),
+        (dp.LinearizedADMM(penalty=10.0, step=dp.steps.Constant()), 3000),
     ],
     ids=["exact", "linearised"],
 )
@@ -67,7 +67,7 @@ def test_both_methods_reach_the_shed_optimum_of_case_14(algorithm, rounds):
     assert value == pytest.approx(SHED[14], rel=1e-3)
     assert result.last.mismatch < 1e-4
     if isinstance(algorithm, dp.LinearizedADMM):
-        assert plan.algorithm.step.value == pytest.approx(0.1)
+        assert plan.algorithm.step.step == pytest.approx(0.1)
 
 
 def test_the_zones_of_case_14_are_those_of_the_specification():
@@ -81,7 +81,7 @@ def test_private_iterates_are_feasible_and_plainly_perturbed_outputs_are_not(cas
     study = power_flow(case, load_scale=1.5)
     worst = {}
     for perturb in ("objective", "output"):
-        algorithm = dp.LinearizedADMM(rho=100.0, step=dp.SqrtStep(), perturb=perturb)
+        algorithm = dp.LinearizedADMM(penalty=100.0, step=dp.steps.Sqrt(), perturb=perturb)
         plan = study.problem.plan(algorithm, rounds=20, epsilon=1.0, delta=1e-6)
         executor = Recording()
         result = plan.run(seed=1, executor=executor)
@@ -97,7 +97,7 @@ def test_private_iterates_are_feasible_and_plainly_perturbed_outputs_are_not(cas
 @pytest.mark.parametrize("case", [14, 118])
 def test_a_hundred_steps_of_the_papers_noise_cost_11_918(case):
     plan = power_flow(case).problem.plan(
-        dp.LinearizedADMM(rho=100.0, step=dp.SqrtStep(), local_updates=5),
+        dp.LinearizedADMM(penalty=100.0, step=dp.steps.Sqrt(), local_updates=5),
         mechanism=dp.Gaussian(step_epsilon=1.0, step_delta=1e-2, calibration="classical"),
         rounds=20,
         delta=1e-2,

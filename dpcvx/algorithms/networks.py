@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 Around = tuple[tuple[int, ...], ...]
 
+__all__ = ["SHAPES", "WEIGHTS", "Network", "build", "random"]
+
 WEIGHTS = ("metropolis", "max degree", "lazy metropolis", "laplacian")
 SHAPES = ("complete", "ring", "star", "path", "grid")
 # Rounding errors that a given mixing matrix may have.
@@ -64,6 +66,10 @@ _RESTARTS = 40
 _DIGITS = 9
 # Names that are listed in messages.
 _NAMES = 8
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,7 +175,7 @@ class Network:
 
 
 @frameless
-def network(
+def build(
     graph: nx.Graph | str, agents: Sequence[str], weights: str | Array = "metropolis"
 ) -> Network:
     """A network of agents.
@@ -207,7 +213,7 @@ def network(
 
 
 @frameless
-def random_network(
+def random(
     agents: Sequence[str], edges: int, seed: int, weights: str | Array = "metropolis"
 ) -> Network:
     """A random connected network with a given number of edges, the same for the same seed.
@@ -243,7 +249,7 @@ def random_network(
         other = k + coins.below(len(left) - k)
         left[k], left[other] = left[other], left[k]
         tree.add_edge(*left[k])
-    return network(tree, names, weights)
+    return build(tree, names, weights)
 
 
 def _random_tree(n: int, coins: Coins) -> nx.Graph:

@@ -5,13 +5,13 @@ import math
 import pytest
 
 import dpcvx as dp
-from dpcvx.algorithms.penalty import as_penalty
+from dpcvx.algorithms.penalties import as_penalty
 
 NAN = float("nan")
 
 
 def test_constant_penalty_ignores_rounds_and_residuals():
-    rule = dp.ConstantPenalty(3.0)
+    rule = dp.penalties.Constant(3.0)
     assert [rule.next(t, 7.0, 1e9, 0.0) for t in (1, 100)] == [3.0, 3.0]
     assert rule.resolved(0.1) is rule
 
@@ -27,24 +27,24 @@ def test_constant_penalty_ignores_rounds_and_residuals():
     ],
 )
 def test_growing_penalty_is_equation_73(t, expected):
-    rule = dp.GrowingPenalty(2, 5, 10_000, epsilon=0.5)
+    rule = dp.penalties.Growing(2, 5, 10_000, c=0.5)
     assert rule.next(t, None, NAN, NAN) == pytest.approx(expected, rel=1e-14)
 
 
 def test_growing_penalty_takes_the_budget_per_release_from_the_plan():
-    assert dp.GrowingPenalty(2, 5, 10).resolved(0.25).next(1, None, NAN, NAN) == 22.0
+    assert dp.penalties.Growing(2, 5, 10).resolved(0.25).next(1, None, NAN, NAN) == 22.0
 
 
 def test_growing_penalty_keeps_its_own_epsilon():
-    assert dp.GrowingPenalty(2, 5, 10, epsilon=0.5).resolved(0.25).epsilon == 0.5
+    assert dp.penalties.Growing(2, 5, 10, c=0.5).resolved(0.25).c == 0.5
 
 
 def test_growing_penalty_without_noise_has_no_second_term():
-    assert dp.GrowingPenalty(2, 5, 10).resolved(math.inf).next(1, None, NAN, NAN) == 2.0
+    assert dp.penalties.Growing(2, 5, 10).resolved(math.inf).next(1, None, NAN, NAN) == 2.0
 
 
 def test_balancing_starts_at_rho():
-    assert dp.ResidualBalancing(4.0).next(1, None, NAN, NAN) == 4.0
+    assert dp.penalties.ResidualBalancing(4.0).next(1, None, NAN, NAN) == 4.0
 
 
 @pytest.mark.parametrize(
@@ -61,29 +61,29 @@ def test_balancing_starts_at_rho():
     ],
 )
 def test_balancing_moves_rho_towards_the_larger_residual(primal, dual, expected):
-    assert dp.ResidualBalancing(4.0).next(2, 4.0, primal, dual) == expected
+    assert dp.penalties.ResidualBalancing(4.0).next(2, 4.0, primal, dual) == expected
 
 
 @pytest.mark.parametrize("primal", [0.0, 1.0, 1e9])
 def test_the_missing_dual_residual_of_round_one_changes_nothing(primal):
-    assert dp.ResidualBalancing(4.0).next(2, 4.0, primal, NAN) == 4.0
+    assert dp.penalties.ResidualBalancing(4.0).next(2, 4.0, primal, NAN) == 4.0
 
 
 def test_balancing_uses_its_threshold_and_factor():
-    rule = dp.ResidualBalancing(1.0, threshold=2.0, factor=3.0)
+    rule = dp.penalties.ResidualBalancing(1.0, threshold=2.0, factor=3.0)
     assert rule.next(5, 6.0, 2.1, 1.0) == 18.0
     assert rule.next(5, 6.0, 1.0, 2.1) == 2.0
 
 
 def test_balancing_stays_in_range():
-    rule = dp.ResidualBalancing(1.0)
+    rule = dp.penalties.ResidualBalancing(1.0)
     assert rule.next(2, 9e8, 1.0, 0.0) == 1e9
     assert rule.next(2, 1.5e-9, 0.0, 1.0) == 1e-9
 
 
 def test_numbers_become_constant_rules_and_rules_stay():
-    rule = dp.ResidualBalancing(1.0)
-    assert as_penalty(2) == dp.ConstantPenalty(2)
+    rule = dp.penalties.ResidualBalancing(1.0)
+    assert as_penalty(2) == dp.penalties.Constant(2)
     assert as_penalty(rule) is rule
 
 
@@ -91,15 +91,15 @@ def test_numbers_become_constant_rules_and_rules_stay():
 @pytest.mark.parametrize(
     "build",
     [
-        dp.ConstantPenalty,
+        dp.penalties.Constant,
         as_penalty,
-        dp.ResidualBalancing,
-        lambda v: dp.GrowingPenalty(v, 1, 1),
-        lambda v: dp.GrowingPenalty(1, 1, v),
-        lambda v: dp.ResidualBalancing(1, threshold=v),
-        lambda v: dp.ResidualBalancing(1, factor=v),
-        lambda v: dp.LinearizedADMM(rho=v),
-        lambda v: dp.ADMM(rho=v),
+        dp.penalties.ResidualBalancing,
+        lambda v: dp.penalties.Growing(v, 1, 1),
+        lambda v: dp.penalties.Growing(1, 1, v),
+        lambda v: dp.penalties.ResidualBalancing(1, threshold=v),
+        lambda v: dp.penalties.ResidualBalancing(1, factor=v),
+        lambda v: dp.LinearizedADMM(penalty=v),
+        lambda v: dp.ADMM(penalty=v),
     ],
 )
 def test_parameters_outside_their_range_are_refused(build, value):
@@ -110,16 +110,16 @@ def test_parameters_outside_their_range_are_refused(build, value):
 @pytest.mark.parametrize("value", [-1.0, NAN, math.inf])
 def test_a_negative_second_constant_is_refused(value):
     with pytest.raises(dp.ModelError, match="c2"):
-        dp.GrowingPenalty(1, value, 1)
+        dp.penalties.Growing(1, value, 1)
 
 
 @pytest.mark.parametrize("name", ["threshold", "factor"])
 def test_balancing_needs_ratios_above_one(name):
     with pytest.raises(dp.ModelError, match=name):
-        dp.ResidualBalancing(1.0, **{name: 1.0})
+        dp.penalties.ResidualBalancing(1.0, **{name: 1.0})
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, NAN])
 def test_growing_penalty_refuses_an_epsilon_that_is_none(value):
     with pytest.raises(dp.ModelError, match="epsilon"):
-        dp.GrowingPenalty(1, 1, 1, epsilon=value)
+        dp.penalties.Growing(1, 1, 1, c=value)

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from scipy.sparse.linalg import ArpackNoConvergence
 
 import dpcvx as dp
-from dpcvx.algorithms.network import SHAPES, WEIGHTS, Network, network, random_network
 from tests.algorithms.networks import connected_graphs
 
-rules = pytest.mark.parametrize("rule", WEIGHTS)
+rules = pytest.mark.parametrize("rule", dp.networks.WEIGHTS)
 
 
 def names(n):
@@ -30,7 +29,7 @@ def names(n):
 @given(graph=connected_graphs())
 def test_mixing_matrices_keep_their_laws(rule, graph):
     n = len(graph)
-    net = network(graph, names(n), rule)
+    net = dp.networks.build(graph, names(n), rule)
     W = net.weights
     assert np.array_equal(W, W.T)
     assert W.sum(axis=1) == pytest.approx(np.ones(n), abs=1e-14)
@@ -52,7 +51,7 @@ def test_mixing_matrices_keep_their_laws(rule, graph):
 @given(graph=connected_graphs(), data=st.data())
 def test_averaging_contracts_by_the_second_eigenvalue(graph, data):
     n = len(graph)
-    net = network(graph, names(n), data.draw(st.sampled_from(WEIGHTS)))
+    net = dp.networks.build(graph, names(n), data.draw(st.sampled_from(dp.networks.WEIGHTS)))
     x = np.array(data.draw(st.lists(st.floats(-1, 1), min_size=n, max_size=n)))
     away = x - x.mean()
     assert np.linalg.norm(net.weights @ x - x.mean()) <= (
@@ -63,11 +62,14 @@ def test_averaging_contracts_by_the_second_eigenvalue(graph, data):
 @given(graph=connected_graphs(), data=st.data())
 def test_the_best_constant_beats_other_constants(graph, data):
     n = len(graph)
-    best = network(graph, names(n), "laplacian")
+    best = dp.networks.build(graph, names(n), "laplacian")
     other = data.draw(st.floats(0.01, 2)) * best.laplacian / n
     moduli = np.abs(np.linalg.eigvalsh(np.eye(n) - other - np.full((n, n), 1 / n)))
     assert best.second_eigenvalue <= moduli.max() + 1e-12
-    assert best.second_eigenvalue <= network(graph, names(n), "max degree").second_eigenvalue + 1e-9
+    assert (
+        best.second_eigenvalue
+        <= dp.networks.build(graph, names(n), "max degree").second_eigenvalue + 1e-9
+    )
 
 
 @rules
@@ -77,8 +79,8 @@ def test_relabelling_permutes_and_nothing_else(rule, graph, data):
     order = data.draw(st.permutations(range(n)))
     labels = names(n)
     named = nx.relabel_nodes(graph, dict(enumerate(labels)))
-    here = network(named, labels, rule)
-    there = network(named, [labels[i] for i in order], rule)
+    here = dp.networks.build(named, labels, rule)
+    there = dp.networks.build(named, [labels[i] for i in order], rule)
     permuted = here.weights[np.ix_(order, order)]
     if rule == "laplacian":  # eigenvalues are rounded differently
         assert there.weights == pytest.approx(permuted, abs=1e-13)
@@ -88,14 +90,14 @@ def test_relabelling_permutes_and_nothing_else(rule, graph, data):
     place = {i: k for k, i in enumerate(order)}
     for k, i in enumerate(order):
         assert there.neighbours[k] == tuple(sorted(place[j] for j in here.neighbours[i]))
-    by_position = network(graph, labels, rule)
+    by_position = dp.networks.build(graph, labels, rule)
     assert np.array_equal(by_position.weights, here.weights)
     assert by_position.neighbours == here.neighbours
     # Nor does the order in which a graph was written down matter.
     shuffled = nx.Graph()
     shuffled.add_nodes_from(labels[i] for i in order)
     shuffled.add_edges_from(reversed([(v, u) for u, v in named.edges]))
-    assert np.array_equal(network(shuffled, labels, rule).weights, here.weights)
+    assert np.array_equal(dp.networks.build(shuffled, labels, rule).weights, here.weights)
 
 
 # Known networks -----------------------------------------------------------------------------
@@ -109,40 +111,42 @@ def test_weights_of_a_path_by_hand():
         "laplacian": [[1 / 2, 1 / 2, 0], [1 / 2, 0, 1 / 2], [0, 1 / 2, 1 / 2]],  # l = 3, 1
     }
     for rule, matrix in expected.items():
-        assert network("path", names(3), rule).weights == pytest.approx(np.array(matrix))
-    star = network("star", names(5)).weights
+        assert dp.networks.build("path", names(3), rule).weights == pytest.approx(np.array(matrix))
+    star = dp.networks.build("star", names(5)).weights
     assert star[0] == pytest.approx(np.full(5, 1 / 5))
     assert np.diag(star)[1:] == pytest.approx(np.full(4, 4 / 5))
     # Largest eigenvalues 5 and 1: the centre's own weight is negative.
-    assert network("star", names(5), "laplacian").weights[0, 0] == pytest.approx(1 - 4 / 3)
+    assert dp.networks.build("star", names(5), "laplacian").weights[0, 0] == pytest.approx(
+        1 - 4 / 3
+    )
 
 
 def test_spectra_of_known_networks():
     n = 12
-    ring = network("ring", names(n))
+    ring = dp.networks.build("ring", names(n))
     assert ring.second_eigenvalue == pytest.approx(1 / 3 + 2 / 3 * math.cos(2 * math.pi / n))
-    lazy = network("ring", names(n), "lazy metropolis")
+    lazy = dp.networks.build("ring", names(n), "lazy metropolis")
     assert lazy.spectral_gap == pytest.approx(ring.spectral_gap / 2)
-    everyone = network("complete", names(n), "laplacian")
+    everyone = dp.networks.build("complete", names(n), "laplacian")
     assert everyone.weights == pytest.approx(np.full((n, n), 1 / n))
     assert everyone.second_eigenvalue == pytest.approx(0, abs=1e-12)
-    assert network("complete", names(2)).weights == pytest.approx(np.full((2, 2), 1 / 2))
+    assert dp.networks.build("complete", names(2)).weights == pytest.approx(np.full((2, 2), 1 / 2))
 
 
 def test_shapes():
     counts = {"complete": 66, "ring": 12, "star": 11, "path": 11, "grid": 17}  # grid: 3 by 4
-    assert set(counts) == set(SHAPES)
+    assert set(counts) == set(dp.networks.SHAPES)
     for shape, count in counts.items():
-        net = network(shape, names(12))
+        net = dp.networks.build(shape, names(12))
         assert len(net.edges) == count and sum(net.degrees) == 2 * count
         assert net.complete == (shape == "complete")
         assert nx.is_connected(net.graph()) and list(net.graph()) == names(12)
         assert np.array_equal(net.laplacian, nx.laplacian_matrix(net.graph()).toarray())
         assert str(net).startswith(f"12 agents, {count} edges, metropolis weights, spectral gap ")
         for n in (2, 3):
-            assert nx.is_connected(network(shape, names(n)).graph())
-    assert network("star", names(4)).degrees == (3, 1, 1, 1)
-    assert network("ring", names(4)).neighbours == ((1, 3), (0, 2), (1, 3), (0, 2))
+            assert nx.is_connected(dp.networks.build(shape, names(n)).graph())
+    assert dp.networks.build("star", names(4)).degrees == (3, 1, 1, 1)
+    assert dp.networks.build("ring", names(4)).neighbours == ((1, 3), (0, 2), (1, 3), (0, 2))
 
 
 # Given matrices -----------------------------------------------------------------------------
@@ -150,14 +154,14 @@ def test_shapes():
 
 def test_a_given_matrix_is_kept():
     matrix = np.array([[0.5, 0.5, 0.0], [0.5, 0.2, 0.3], [0.0, 0.3, 0.7]])
-    net = network("path", names(3), matrix)
+    net = dp.networks.build("path", names(3), matrix)
     assert np.array_equal(net.weights, matrix) and net.rule.startswith("given")
     matrix[0, 0] = 7
     assert net.weights[0, 0] == 0.5
-    swap = network("path", names(2), np.array([[0.0, 1.0], [1.0, 0.0]]))
+    swap = dp.networks.build("path", names(2), np.array([[0.0, 1.0], [1.0, 0.0]]))
     assert swap.spectral_gap == pytest.approx(0)
     missing_edge = np.array([[0.5, 0.5, 0.0], [0.5, 0.0, 0.5], [0.0, 0.5, 0.5]])
-    assert network("ring", names(3), missing_edge).weights[0, 2] == 0
+    assert dp.networks.build("ring", names(3), missing_edge).weights[0, 2] == 0
 
 
 @pytest.mark.parametrize(
@@ -180,7 +184,7 @@ def test_a_given_matrix_is_kept():
 )
 def test_given_matrices_are_checked(matrix, match):
     with pytest.raises(dp.ModelError, match=match):
-        network("path", names(3), matrix)
+        dp.networks.build("path", names(3), matrix)
 
 
 # What is refused ----------------------------------------------------------------------------
@@ -204,14 +208,14 @@ def test_given_matrices_are_checked(matrix, match):
 )
 def test_graphs_are_checked(graph, match):
     with pytest.raises(dp.ModelError, match=match):
-        network(graph, names(4))
+        dp.networks.build(graph, names(4))
 
 
 def test_long_lists_are_cut():
     with pytest.raises(dp.ModelError, match="20 parts: .*; and 12 more"):
-        network(nx.empty_graph(20), names(20))
+        dp.networks.build(nx.empty_graph(20), names(20))
     with pytest.raises(dp.ModelError, match="'agent 7' and 12 more"):
-        network(nx.Graph([("x", "y")]), names(20))
+        dp.networks.build(nx.Graph([("x", "y")]), names(20))
 
 
 @pytest.mark.parametrize(
@@ -226,14 +230,14 @@ def test_long_lists_are_cut():
 )
 def test_names_are_checked(agents, match):
     with pytest.raises(dp.ModelError, match=match):
-        network("complete", agents)
+        dp.networks.build("complete", agents)
     with pytest.raises(dp.ModelError, match=match):
-        random_network(agents, 2, 0)
+        dp.networks.random(agents, 2, 0)
 
 
 def test_a_prime_number_of_agents_fills_no_grid():
     with pytest.raises(dp.ModelError, match="7 agents do not fill a grid"):
-        network("grid", names(7))
+        dp.networks.build("grid", names(7))
 
 
 # Random networks ----------------------------------------------------------------------------
@@ -242,18 +246,18 @@ def test_a_prime_number_of_agents_fills_no_grid():
 @given(n=st.integers(2, 12), seed=st.integers(0, 2**40), share=st.floats(0, 1))
 def test_random_networks_are_connected_with_the_edges_asked_for(n, seed, share):
     edges = n - 1 + round(share * (n * (n - 1) // 2 - n + 1))
-    net = random_network(names(n), edges, seed)
+    net = dp.networks.random(names(n), edges, seed)
     assert len(net.edges) == edges and nx.is_connected(net.graph())
-    again = random_network(names(n), edges, seed)
+    again = dp.networks.random(names(n), edges, seed)
     assert again.neighbours == net.neighbours and np.array_equal(again.weights, net.weights)
 
 
 def test_random_networks_do_not_change_between_versions():
-    net = random_network(names(6), 8, seed=3)
+    net = dp.networks.random(names(6), 8, seed=3)
     edges = ((0, 1), (0, 3), (0, 4), (0, 5), (1, 3), (1, 4), (2, 5), (4, 5))
     assert net.edges == edges
-    assert random_network(names(6), 8, seed=4).edges != edges
-    paper = random_network(names(100), 200, seed=0, weights="laplacian")
+    assert dp.networks.random(names(6), 8, seed=4).edges != edges
+    paper = dp.networks.random(names(100), 200, seed=0, weights="laplacian")
     assert len(paper.edges) == 200 and paper.rule == "laplacian"
 
 
@@ -262,7 +266,7 @@ def test_random_trees_are_uniform():
     # exceeds 52.2 with probability 5e-6. The seeds are fixed.
     counts = {}
     for seed in range(3200):
-        edges = random_network(names(4), 3, seed).edges
+        edges = dp.networks.random(names(4), 3, seed).edges
         counts[edges] = counts.get(edges, 0) + 1
     assert len(counts) == 16
     assert sum((count - 200) ** 2 / 200 for count in counts.values()) < 52.2
@@ -274,7 +278,7 @@ def test_further_edges_are_uniform():
     # degrees of freedom exceeds 50.5 with probability 5e-6. The seeds are fixed.
     seen = {}
     for seed in range(3000):
-        edges = random_network(names(4), 4, seed).edges
+        edges = dp.networks.random(names(4), 4, seed).edges
         seen[edges] = seen.get(edges, 0) + 1
     trees = {}
     for edges in itertools.combinations(itertools.combinations(range(4), 2), 4):
@@ -300,7 +304,7 @@ def test_further_edges_are_uniform():
 )
 def test_random_networks_check_their_arguments(edges, seed, match):
     with pytest.raises(dp.ModelError, match=match):
-        random_network(names(5), edges, seed)
+        dp.networks.random(names(5), edges, seed)
 
 
 # Large networks -----------------------------------------------------------------------------
@@ -312,7 +316,7 @@ def test_a_large_network_takes_no_memory_of_dense_matrices():
     agents = names(n)
     tracemalloc.start()
     try:
-        net = network("ring", agents)
+        net = dp.networks.build("ring", agents)
         shown = str(net)
         assert net.laplacian_norm == 4.0
         assert net.lowest_eigenvalue == pytest.approx(-1 / 3)
@@ -326,7 +330,9 @@ def test_a_large_network_takes_no_memory_of_dense_matrices():
 
 @rules
 def test_a_plan_of_a_network_method_never_asks_for_dense_weights(rule, monkeypatch):
-    monkeypatch.setattr(Network, "weights", property(lambda net: pytest.fail("dense weights")))
+    monkeypatch.setattr(
+        dp.networks.Network, "weights", property(lambda net: pytest.fail("dense weights"))
+    )
     x = cp.Variable(name="x")
     agents = [
         dp.Agent(
@@ -336,10 +342,10 @@ def test_a_plan_of_a_network_method_never_asks_for_dense_weights(rule, monkeypat
         )
         for name in "abcde"
     ]
-    method = dp.DecentralizedGradient(graph=network("ring", list("abcde"), rule))
+    method = dp.DecentralizedGradient(graph=dp.networks.build("ring", list("abcde"), rule))
     plan = dp.Problem(agents).plan(method, rounds=2, epsilon=1.0, delta=1e-6)
-    monkeypatch.setattr("dpcvx.algorithms.network._DENSE", 4)
-    monkeypatch.setattr("dpcvx.algorithms.network._SPARSE", 1)
+    monkeypatch.setattr("dpcvx.algorithms.networks._DENSE", 4)
+    monkeypatch.setattr("dpcvx.algorithms.networks._SPARSE", 1)
     assert "spectral gap" in str(plan)
     assert plan.run(seed=1, verbose=False).rounds == 2
 
@@ -368,24 +374,24 @@ def test_eigenvalues_of_large_networks_are_those_of_their_matrices(name):
         values = np.linalg.eigvalsh(nx.laplacian_matrix(graph).toarray().astype(float))
     values = np.sort(values)
     largest = max(degrees.values())
-    flat = network(graph, names(n), "max degree")  # I - L / (1 + largest)
+    flat = dp.networks.build(graph, names(n), "max degree")  # I - L / (1 + largest)
     of_weights = 1 - values / (1 + largest)
     assert flat.lowest_eigenvalue == pytest.approx(of_weights[-1], abs=1e-9)
     gap = 1 - max(of_weights[1], -of_weights[-1])
     assert flat.spectral_gap == pytest.approx(gap, rel=1e-6)
     assert values[-1] * (1 - 1e-12) <= flat.laplacian_norm < 2 * values[-1]
-    best = network(graph, names(n), "laplacian")
+    best = dp.networks.build(graph, names(n), "laplacian")
     step = best.rows[0][0]
     assert step == pytest.approx(2 / (values[-1] + values[1]), rel=1e-8)
     left = np.abs(1 - step * values[1:]).max()
     assert best.spectral_gap == pytest.approx(1 - left, rel=1e-6)
-    again = network(graph, names(n), "laplacian")
+    again = dp.networks.build(graph, names(n), "laplacian")
     assert all(np.array_equal(a, b) for a, b in zip(best.rows, again.rows, strict=True))
 
 
 def test_large_networks_that_are_not_sparse_are_computed_densely(monkeypatch):
-    monkeypatch.setattr("dpcvx.algorithms.network.eigsh", lambda *_, **__: pytest.fail("sparse"))
-    net = network(nx.complete_graph(520), names(520), "laplacian")
+    monkeypatch.setattr("dpcvx.algorithms.networks.eigsh", lambda *_, **__: pytest.fail("sparse"))
+    net = dp.networks.build(nx.complete_graph(520), names(520), "laplacian")
     assert net.second_eigenvalue == pytest.approx(0, abs=1e-12)
     assert net.laplacian_norm == pytest.approx(520)
 
@@ -395,8 +401,8 @@ def test_eigenvalues_that_no_iteration_finds_are_computed_densely(monkeypatch):
         raise ArpackNoConvergence("no convergence", np.empty(0), np.empty((0, 0)))
 
     graph, _ = LARGE["path"]
-    sparse = network(graph, names(700), "laplacian")
-    monkeypatch.setattr("dpcvx.algorithms.network.eigsh", tired)
-    net = network(graph, names(700), "laplacian")
+    sparse = dp.networks.build(graph, names(700), "laplacian")
+    monkeypatch.setattr("dpcvx.algorithms.networks.eigsh", tired)
+    net = dp.networks.build(graph, names(700), "laplacian")
     assert net.second_eigenvalue == pytest.approx(sparse.second_eigenvalue, abs=1e-10)
     assert net.lowest_eigenvalue == pytest.approx(sparse.lowest_eigenvalue, abs=1e-9)

@@ -10,12 +10,18 @@ from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Protocol, Self
 
-from .._arguments import check_positive, finite, positive_finite, show
+from .._arguments import LEAST_DIVISOR, check_positive, finite, positive_finite, show
 from ..errors import ModelError
 from ..guard import frameless
 from ..model.curvature import smoothness, strong_convexity
-from .penalty import check_step_epsilon
+from .penalties import check_step_budget
 from .program import Program
+
+__all__ = ["Constant", "Geometric", "Smooth", "Sqrt", "StronglyConvex"]
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 class StepRule(Protocol):
@@ -41,44 +47,44 @@ class StepRule(Protocol):
 
 @frameless
 @dataclass(frozen=True)
-class ConstantStep:
-    """``eta_t = eta``.
+class Constant:
+    """``eta_t = eta``, the same step size in every round.
 
     Parameters
     ----------
-    eta : float, optional
-        1/L with the derived smoothness constant L if omitted.
+    step : float, optional
+        The paper's eta; 1/L with the derived smoothness constant L if omitted.
     """
 
-    value: float | None = None
+    step: float | None = None
 
     averages_new = True
 
     def __post_init__(self) -> None:
-        check_positive("dp.ConstantStep", "value", self.value)
+        check_positive("dp.steps.Constant", "step", self.step)
 
-    def resolved(self, program: Program, step_epsilon: float) -> ConstantStep:
+    def resolved(self, program: Program, step_epsilon: float) -> Constant:
         """Fill in 1/L."""
-        if self.value is not None:
+        if self.step is not None:
             return self
-        return ConstantStep(1.0 / _largest_smoothness(program, "dp.ConstantStep(eta)"))
+        return Constant(1.0 / _largest_smoothness(program, "dp.steps.Constant(step)"))
 
     def eta(self, t: int) -> float:
         """The constant."""
-        assert self.value is not None
-        return self.value
+        assert self.step is not None
+        return self.step
 
     def weight(self, t: int) -> float:
         """Uniform."""
         return 1.0
 
     def __str__(self) -> str:
-        return "eta = 1/L" if self.value is None else f"eta = {self.value:.6g}"
+        return "step = 1/L" if self.step is None else f"step = {self.step:.6g}"
 
 
 @frameless
 @dataclass(frozen=True)
-class GeometricStep:
+class Geometric:
     """``eta_t = first * ratio^(t - 1)``: what a run moves in all is bounded.
 
     Parameters
@@ -95,20 +101,20 @@ class GeometricStep:
     averages_new = True
 
     def __post_init__(self) -> None:
-        check_positive("dp.GeometricStep", "first", self.first)
-        if not (positive_finite(self.ratio) and 1e-100 <= float(self.ratio) < 1):
+        check_positive("dp.steps.Geometric", "first", self.first)
+        if not (positive_finite(self.ratio) and LEAST_DIVISOR <= float(self.ratio) < 1):
             raise ModelError(
-                f"dp.GeometricStep(ratio={show(self.ratio)}) must lie between 0 and 1: by it the "
-                "step "
-                "size falls from round to round. Write dp.ConstantStep for steps that do not fall."
+                f"dp.steps.Geometric(ratio={show(self.ratio)}) must lie between 0 and 1: each "
+                "step size is that fraction of the one before. For steps that do not fall write "
+                "dp.steps.Constant."
             )
 
-    def resolved(self, program: Program, step_epsilon: float) -> GeometricStep:
+    def resolved(self, program: Program, step_epsilon: float) -> Geometric:
         """Fill in the first step size."""
         if self.first is not None:
             return self
-        L = _largest_smoothness(program, "dp.GeometricStep(ratio, first)")
-        return GeometricStep(self.ratio, 1.0 / L)
+        L = _largest_smoothness(program, "dp.steps.Geometric(ratio, first)")
+        return Geometric(self.ratio, 1.0 / L)
 
     def eta(self, t: int) -> float:
         """The step of round t."""
@@ -121,57 +127,57 @@ class GeometricStep:
 
     def __str__(self) -> str:
         first = "1/L" if self.first is None else f"{self.first:.6g}"
-        return f"eta_t = {first} * {self.ratio:.6g}^(t - 1)"
+        return f"step = {first} * {self.ratio:.6g}^(t - 1)"
 
 
 @frameless
 @dataclass(frozen=True)
-class SmoothStep:
-    """``eta_t = 1 / (L + sqrt(t) / epsilon)`` for L-smooth objectives (25a).
+class Smooth:
+    """``eta_t = 1 / (L + sqrt(t) / c)`` for L-smooth objectives (25a).
 
     Parameters
     ----------
     L : float, optional
         Smoothness constant; derived from the model if omitted.
-    epsilon : float, optional
-        Budget per release; the plan's if omitted.
+    c : float, optional
+        The paper's epsilon, the budget per release; the plan's if omitted.
     """
 
     L: float | None = None
-    epsilon: float | None = None
+    c: float | None = None
 
     averages_new = True
 
     def __post_init__(self) -> None:
-        check_positive("dp.SmoothStep", "L", self.L)
-        check_step_epsilon("dp.SmoothStep", self.epsilon)
+        check_positive("dp.steps.Smooth", "L", self.L)
+        check_step_budget("dp.steps.Smooth", self.c)
 
-    def resolved(self, program: Program, step_epsilon: float) -> SmoothStep:
-        """Fill in L and epsilon."""
-        L = _largest_smoothness(program, "dp.SmoothStep(L=...)") if self.L is None else self.L
-        return SmoothStep(L, step_epsilon if self.epsilon is None else self.epsilon)
+    def resolved(self, program: Program, step_epsilon: float) -> Smooth:
+        """Fill in L and c."""
+        L = _largest_smoothness(program, "dp.steps.Smooth(L=...)") if self.L is None else self.L
+        return Smooth(L, step_epsilon if self.c is None else self.c)
 
     def eta(self, t: int) -> float:
         """The step of round t."""
-        assert self.L is not None and self.epsilon is not None
-        return 1.0 / (self.L + math.sqrt(t) / self.epsilon)
+        assert self.L is not None and self.c is not None
+        return 1.0 / (self.L + math.sqrt(t) / self.c)
 
     def weight(self, t: int) -> float:
         """Uniform."""
         return 1.0
 
     def __str__(self) -> str:
-        values = [f"{n} = {v:.6g}" for n, v in (("L", self.L), ("eps", self.epsilon)) if v]
-        return ", ".join(["eta_t = 1 / (L + sqrt(t) / eps)", *values])
+        values = [f"{n} = {v:.6g}" for n, v in (("L", self.L), ("c", self.c)) if v]
+        return ", ".join(["step = 1 / (L + sqrt(t) / c)", *values])
 
 
 @dataclass(frozen=True)
-class SqrtStep:
+class Sqrt:
     """``eta_t = 1 / sqrt(t)`` for objectives that need not be smooth (26a)."""
 
     averages_new = False
 
-    def resolved(self, program: Program, step_epsilon: float) -> SqrtStep:
+    def resolved(self, program: Program, step_epsilon: float) -> Sqrt:
         """Nothing to fill in."""
         return self
 
@@ -184,12 +190,12 @@ class SqrtStep:
         return 1.0
 
     def __str__(self) -> str:
-        return "eta_t = 1 / sqrt(t)"
+        return "step = 1 / sqrt(t)"
 
 
 @frameless
 @dataclass(frozen=True)
-class StronglyConvexStep:
+class StronglyConvex:
     """``eta_t = 2 / (alpha (t + 2))`` for alpha-strongly convex objectives (27a).
 
     Parameters
@@ -203,9 +209,9 @@ class StronglyConvexStep:
     averages_new = False
 
     def __post_init__(self) -> None:
-        check_positive("dp.StronglyConvexStep", "alpha", self.alpha)
+        check_positive("dp.steps.StronglyConvex", "alpha", self.alpha)
 
-    def resolved(self, program: Program, step_epsilon: float) -> StronglyConvexStep:
+    def resolved(self, program: Program, step_epsilon: float) -> StronglyConvex:
         """Fill in alpha, the smallest over the agents."""
         if self.alpha is not None:
             return self
@@ -214,8 +220,8 @@ class StronglyConvexStep:
         if moduli[weakest] == 0:
             raise ModelError(
                 f"The quadratic part of the objective of agent '{weakest}' is not strongly convex, "
-                "so dp.StronglyConvexStep() has no modulus. Write "
-                "dp.StronglyConvexStep(alpha=...) if you know one, or step=dp.SmoothStep()."
+                "so dp.steps.StronglyConvex() has no modulus. Write "
+                "dp.steps.StronglyConvex(alpha=...) if you know one, or step=dp.steps.Smooth()."
             )
         return replace(self, alpha=moduli[weakest])
 
@@ -230,10 +236,10 @@ class StronglyConvexStep:
 
     def __str__(self) -> str:
         value = "" if self.alpha is None else f", alpha = {self.alpha:.6g}"
-        return f"eta_t = 2 / (alpha (t + 2)){value}"
+        return f"step = 2 / (alpha (t + 2)){value}"
 
 
-RULES = (ConstantStep, GeometricStep, SmoothStep, SqrtStep, StronglyConvexStep)
+RULES = (Constant, Geometric, Smooth, Sqrt, StronglyConvex)
 
 
 def as_step(step: float | StepRule | None) -> StepRule | None:
@@ -245,13 +251,13 @@ def as_step(step: float | StepRule | None) -> StepRule | None:
         If it is neither a number nor a rule.
     """
     if finite(step) and isinstance(step, Real):
-        return ConstantStep(float(step))
+        return Constant(float(step))
     if step is None or isinstance(step, RULES):
         return step
     raise ModelError(
         f"step={show(step)} is neither a number nor a step-size rule. Write for example step=0.1, "
         "or "
-        "step=dp.SqrtStep()."
+        "step=dp.steps.Sqrt()."
     )
 
 
@@ -282,7 +288,7 @@ def required_smoothness(program: Program, remedy: str) -> float:
 
 def _largest_smoothness(program: Program, remedy: str) -> float:
     L = required_smoothness(
-        program, f"Write {remedy} if you know one, or step=dp.SqrtStep(), which needs none."
+        program, f"Write {remedy} if you know one, or step=dp.steps.Sqrt(), which needs none."
     )
     # A linear objective has L = 0: any step is admissible, one is as good as another.
     return L if L > 0 else 1.0

@@ -1,0 +1,188 @@
+"""Penalty rules: rho_t as a constant, a schedule, or a function of released residuals."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from numbers import Real
+from typing import Protocol, Self
+
+from .._arguments import LEAST_DIVISOR, finite, is_int, positive_finite, show
+from ..errors import ModelError
+from ..guard import frameless
+
+__all__ = ["Constant", "Growing", "ResidualBalancing"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+class PenaltyRule(Protocol):
+    """rho_t, known to server and agents before round t."""
+
+    def resolved(self, step_epsilon: float) -> Self:
+        """The rule with its constants filled in."""
+        ...
+
+    def next(self, t: int, rho: float | None, primal: float, dual: float) -> float:
+        """rho of round t from the previous one (None before round 1) and its residuals."""
+        ...
+
+
+@frameless
+@dataclass(frozen=True)
+class Constant:
+    """``rho_t = rho``, the same penalty in every round.
+
+    Parameters
+    ----------
+    penalty : float
+        The paper's rho.
+    """
+
+    penalty: float
+
+    def __post_init__(self) -> None:
+        _positive("dp.penalties.Constant", "penalty", self.penalty)
+
+    def resolved(self, step_epsilon: float) -> Constant:
+        """Nothing to fill in."""
+        return self
+
+    def next(self, t: int, rho: float | None, primal: float, dual: float) -> float:
+        """The constant."""
+        return self.penalty
+
+    def __str__(self) -> str:
+        return f"penalty = {self.penalty:g}"
+
+
+@frameless
+@dataclass(frozen=True)
+class Growing:
+    """``rho_t = min(1e9, c1 * 1.2^floor(t / Tc) + c2 / c)``, Ryu and Kim (73).
+
+    Parameters
+    ----------
+    c1, c2, Tc : float
+        MNIST in the paper: (2, 5, 10000); FEMNIST: (0.005, 0.05, 2000).
+    c : float, optional
+        The paper's epsilon, the budget per release; the plan's if omitted.
+    """
+
+    c1: float
+    c2: float
+    Tc: int
+    c: float | None = None
+
+    def __post_init__(self) -> None:
+        _positive("dp.penalties.Growing", "c1", self.c1)
+        if not is_int(self.Tc, 1):
+            raise ModelError(
+                f"dp.penalties.Growing(Tc={show(self.Tc)}) must be an int of at least 1."
+            )
+        check_step_budget("dp.penalties.Growing", self.c)
+        if not (finite(self.c2) and self.c2 >= 0):
+            raise ModelError(
+                f"dp.penalties.Growing(c2={show(self.c2)}) must be finite and at least 0."
+            )
+
+    def resolved(self, step_epsilon: float) -> Growing:
+        """Fill in c."""
+        return replace(self, c=step_epsilon) if self.c is None else self
+
+    def next(self, t: int, rho: float | None, primal: float, dual: float) -> float:
+        """The schedule."""
+        assert self.c is not None
+        return min(1e9, self.c1 * 1.2 ** (t // self.Tc) + self.c2 / self.c)
+
+    def __str__(self) -> str:
+        c = "c" if self.c is None else f"{self.c:.4g}"
+        return f"penalty = {self.c1:g} * 1.2^floor(t / {self.Tc}) + {self.c2:g} / {c}"
+
+
+@frameless
+@dataclass(frozen=True)
+class ResidualBalancing:
+    """Double or halve rho where primal and dual residual differ by more than a factor.
+
+    Residuals of released values only, so the adaptation costs no privacy (Boyd et al., 2011,
+    section 3.4.1).
+
+    Parameters
+    ----------
+    penalty : float
+        rho of round 1.
+    threshold : float
+        Ratio of the residuals that triggers a change.
+    factor : float
+        By which rho changes.
+    """
+
+    penalty: float
+    threshold: float = 10.0
+    factor: float = 2.0
+
+    def __post_init__(self) -> None:
+        _positive("dp.penalties.ResidualBalancing", "penalty", self.penalty)
+        for name, value in (("threshold", self.threshold), ("factor", self.factor)):
+            if not (finite(value) and value > 1):
+                raise ModelError(
+                    f"dp.penalties.ResidualBalancing({name}={show(value)}) must be finite and "
+                    "above 1."
+                )
+
+    def resolved(self, step_epsilon: float) -> ResidualBalancing:
+        """Nothing to fill in."""
+        return self
+
+    def next(self, t: int, rho: float | None, primal: float, dual: float) -> float:
+        """Rho for round t."""
+        if rho is None:
+            return self.penalty
+        if primal > self.threshold * dual:
+            return min(1e9, rho * self.factor)
+        if dual > self.threshold * primal:
+            return max(1e-9, rho / self.factor)
+        return rho
+
+    def __str__(self) -> str:
+        return f"penalty from {self.penalty:g} by residual balancing"
+
+
+def as_penalty(penalty: float | PenaltyRule) -> PenaltyRule:
+    """A number as a constant rule.
+
+    Raises
+    ------
+    ModelError
+        If it is neither a number nor a rule.
+    """
+    if finite(penalty) and isinstance(penalty, Real):
+        return Constant(float(penalty))
+    if isinstance(penalty, (Constant, Growing, ResidualBalancing)):
+        return penalty
+    raise ModelError(
+        f"penalty={show(penalty)} is neither a number nor a penalty rule. Write for example "
+        "penalty=10, or penalty=dp.penalties.ResidualBalancing(10)."
+    )
+
+
+def check_step_budget(name: str, c: float | None) -> None:
+    """Refuse the c of a rule where it is neither positive nor infinite (no noise)."""
+    infinite = isinstance(c, float) and c == math.inf
+    usable = positive_finite(c) and float(c or 0.0) >= LEAST_DIVISOR
+    if c is not None and not infinite and not usable:
+        raise ModelError(
+            f"{name}(c={show(c)}) must be positive, and large enough to divide by. Leave it out to "
+            "take the plan's epsilon per release."
+        )
+
+
+def _positive(rule: str, name: str, value: float) -> None:
+    if not positive_finite(value):
+        raise ModelError(
+            f"{rule}({name}={show(value)}) must be a positive finite number: it weighs "
+            "disagreement between agents. Write for example penalty=10."
+        )
