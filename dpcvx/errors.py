@@ -47,6 +47,9 @@ class BudgetError(PrivacyError):
         How many further releases of the same kind the budget still covers.
     accountant : str
         The rule that gave what is spent.
+    idle : bool
+        Whether nothing more was asked of this agent: another one of its group was to release, and
+        what this one spent before is too much for the group already. `requested` is then `spent`.
     """
 
     def __init__(
@@ -59,6 +62,7 @@ class BudgetError(PrivacyError):
         delta: float,
         affordable: int,
         accountant: str = "",
+        idle: bool = False,
     ) -> None:
         self.agent = agent
         self.spent = spent
@@ -67,6 +71,7 @@ class BudgetError(PrivacyError):
         self.delta = delta
         self.affordable = affordable
         self.accountant = accountant
+        self.idle = idle
         if math.isinf(spent) and delta == 0 and accountant != "released without noise":
             advice = (
                 "The ledger holds Gaussian noise, which has no guarantee at delta=0: plan with the "
@@ -88,11 +93,20 @@ class BudgetError(PrivacyError):
                 f"It still covers {affordable} release(s) of this kind: lower `rounds` or "
                 "`local_updates`, or plan with a larger `epsilon`."
             )
-        super().__init__(
-            f"The next release would bring agent '{agent}' to ({requested:.6g}, {delta:.3g})-DP; "
-            f"its budget is ({allowed:.6g}, {delta:.3g}), and epsilon {spent:.6g} is already "
-            f"spent{f' ({accountant})' if accountant else ''}. Nothing was released. {advice}"
-        )
+        budget = f"its budget is ({allowed:.6g}, {delta:.3g})"
+        rule = f" ({accountant})" if accountant else ""
+        if idle:
+            what = (
+                f"Agent '{agent}' may hold data of the same people as others of its group, and "
+                f"earlier releases brought it to ({spent:.6g}, {delta:.3g})-DP{rule}; {budget}, so "
+                "no agent of the group may release more."
+            )
+        else:
+            what = (
+                f"The next release would bring agent '{agent}' to ({requested:.6g}, "
+                f"{delta:.3g})-DP; {budget}, and epsilon {spent:.6g} is already spent{rule}."
+            )
+        super().__init__(f"{what} Nothing was released. {advice}")
 
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuild_budget_error, (
@@ -103,6 +117,7 @@ class BudgetError(PrivacyError):
             self.delta,
             self.affordable,
             self.accountant,
+            self.idle,
         )
 
 
@@ -114,6 +129,7 @@ def _rebuild_budget_error(
     delta: float,
     affordable: int,
     accountant: str,
+    idle: bool,
 ) -> BudgetError:
     return BudgetError(
         agent,
@@ -123,6 +139,7 @@ def _rebuild_budget_error(
         delta=delta,
         affordable=affordable,
         accountant=accountant,
+        idle=idle,
     )
 
 

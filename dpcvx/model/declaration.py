@@ -16,7 +16,7 @@ from .._arguments import POSITIVE, TEXT, check_fields, listed, optional, pairs, 
 from ..errors import ModelError, PrivacyError
 from ..guard import frameless, understood
 from .layout import Layout, layout_of
-from .private import Asserted, Private, Rows, real_array
+from .private import Asserted, Private, Rows, real_array, specs_of
 
 Array = NDArray[np.float64]
 
@@ -235,22 +235,22 @@ class Declaration:
         owner: dict[int, str] = {}
         seen: set[str] = set()
         for name, agent in zip(names, agents, strict=True):
-            for private in agent.private:
+            for private, spec in zip(agent.private, specs_of(agent.private, name), strict=True):
                 if private.id in owner:
                     raise PrivacyError(
-                        f"Private '{private.spec.name}' is used by agents "
+                        f"Private '{spec.name}' is used by agents "
                         f"'{owner[private.id]}' and '{name}'. A guarantee per agent would not "
                         "cover one change that moves both: give each agent its own dp.Private, "
-                        "with its own data (and "
-                        "write dp.Problem(..., groups=[[...]]) if they describe the same people)."
+                        "with its own data (and write dp.Problem(..., groups=[[...]]) if they "
+                        "describe the same people)."
                     )
-                if private.name() in seen:
+                if spec.name in seen:
                     raise ModelError(
-                        f"Two private objects are called '{private.name()}', so the guarantee and "
+                        f"Two private objects are called '{spec.name}', so the guarantee and "
                         "data={...} could not tell them apart. Give each dp.Private its own name=."
                     )
                 owner[private.id] = name
-                seen.add(private.name())
+                seen.add(spec.name)
         self._check_labels()
         self._check_sharing()
 

@@ -467,7 +467,8 @@ class Private(cp.Parameter):
         source = None if data is None else seal(data)
         del data  # before anything can fail
         check("dp.Private", "name", name, optional(TEXT.because("such as name='load'")))
-        self._called = label = name or _UNNAMED
+        self._named, self._called = bool(name), name or _UNNAMED
+        label = self._called
         if not isinstance(adjacency, (Within, Rows)):
             raise ModelError(
                 f"Private '{label}' has adjacency {type(adjacency).__name__}, which is unknown. "
@@ -544,7 +545,8 @@ class Private(cp.Parameter):
     def __repr__(self) -> str:
         if not hasattr(self, "_adjacency"):  # its declaration was refused
             return "Private(not declared)"
-        return f"Private(shape={self.shape}, name={self._called!r}, adjacency={self.adjacency!r})"
+        name = self._called if self._named else None
+        return f"Private(shape={self.shape}, name={name!r}, adjacency={self.adjacency!r})"
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_seal": None}
@@ -562,15 +564,23 @@ def specs_of(private: Sequence[Private], owner: str) -> tuple[PrivateSpec, ...]:
     cvxpy's own number of such an object counts on when the same lines are run again, so a ledger
     that was kept under it could not be gone on with.
     """
-    unnamed = [p.id for p in private if p.spec.name == _UNNAMED]
+    unnamed = [p.id for p in private if not p._named]
     names = {key: f"{_UNNAMED} data {k} of {owner}" for k, key in enumerate(unnamed, 1)}
     if len(unnamed) == 1:
         names = {unnamed[0]: f"{_UNNAMED} data of {owner}"}
     return tuple(replace(p.spec, name=names.get(p.id, p.spec.name)) for p in private)
 
 
-def source_of(private: Private, override: object = None) -> Sealed:
+def source_of(private: Private, override: object = None, *, name: str | None = None) -> Sealed:
     """A function that fetches the private values; nothing is read yet.
+
+    Parameters
+    ----------
+    private : Private
+    override : Sealed, array_like or callable, optional
+        In place of its own data.
+    name : str, optional
+        What the problem calls it, for messages; see `specs_of`.
 
     Raises
     ------
@@ -581,9 +591,9 @@ def source_of(private: Private, override: object = None) -> Sealed:
         return seal(override)
     if private._seal is None:
         raise DataError(
-            f"Private '{private.spec.name}' has no data: it was declared by shape, or copied or "
-            "unpickled, which drops values. Pass them with "
-            "plan.run(data={private: array}), by the dp.Private object or its name."
+            f"Private '{name or private.spec.name}' has no data: it was declared by shape, or "
+            "copied or unpickled, which drops values. Pass them with plan.run(data={private: "
+            "array}), by the dp.Private object or its name."
         )
     return private._seal
 

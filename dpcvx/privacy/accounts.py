@@ -244,7 +244,7 @@ class Account:
         if self.share == 1 or self.committed is None or self.budget is None:
             return
         if not self._covers(self._total):
-            raise self._refused(self._total, 0)
+            raise self._refused(self._total, 0, idle=True)
 
     def copy(self) -> Account:
         """The same, to go on from independently."""
@@ -255,7 +255,7 @@ class Account:
         affordable = self.affordable(calibrated, count, each)
         return self._refused(self._after(calibrated, count, each), affordable)
 
-    def _refused(self, after: Composition, affordable: int) -> BudgetError:
+    def _refused(self, after: Composition, affordable: int, *, idle: bool = False) -> BudgetError:
         assert self.budget is not None
         delta = self.budget.delta
         spent = self._price(self._total, delta)
@@ -267,6 +267,7 @@ class Account:
             delta=delta,
             affordable=affordable,
             accountant=spent.accountant,
+            idle=idle,
         )
 
 

@@ -20,7 +20,13 @@ def sources_of(
     """Per agent and private object, a function that fetches its values; nothing is read yet."""
     data = seal_all(data)
     given = {private.id: value for private, value in matching(problem, data)}
-    return [[source_of(p, given.get(p.id)) for p in agent.private] for agent in problem.agents]
+    return [
+        [
+            source_of(private, given.get(private.id), name=spec.name)
+            for private, spec in zip(agent.private, specs_of(agent.private, name), strict=True)
+        ]
+        for name, agent in zip(problem.names, problem.agents, strict=True)
+    ]
 
 
 def matching(

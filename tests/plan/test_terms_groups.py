@@ -347,8 +347,10 @@ def test_a_run_goes_not_past_what_a_silent_member_of_its_group_has_released(firs
     """One rule has to cover all accounts, or the exact delta exceeds the stated one."""
     before = pulled("north").plan(rounds=1, epsilon=1.0, **first).run(seed=1)
     after = pulled("south").plan(rounds=1, epsilon=1.0, **second)
-    with pytest.raises(dp.BudgetError, match="'north'"):
+    with pytest.raises(dp.BudgetError, match="Agent 'north' may hold data of the same") as caught:
         after.run(seed=2, ledger=before.ledger)
+    assert caught.value.idle and caught.value.requested == caught.value.spent
+    assert "next release" not in str(caught.value)
     assert not before.ledger["south"].entries
 
 

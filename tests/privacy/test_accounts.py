@@ -408,7 +408,9 @@ def test_json_of_a_seeded_run_does_not_name_the_seed():
 
 
 def test_budget_errors_pickle():
-    error = dp.BudgetError("bob", spent=1, requested=1.1, allowed=1.0, delta=0.0, affordable=3)
+    error = dp.BudgetError(
+        "bob", spent=1, requested=1, allowed=0.9, delta=0.0, affordable=0, idle=True
+    )
     copy = pickle.loads(pickle.dumps(error))
     assert type(copy) is dp.BudgetError
     assert str(copy) == str(error)

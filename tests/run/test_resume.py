@@ -864,6 +864,27 @@ def test_data_without_a_name_are_called_by_their_place():
         assert "param" not in str(caught.value).replace("'param1'", "")
 
 
+def named(*names):
+    """One agent with a private vector per name."""
+    x = cp.Variable(2, name="x")
+    held = [dp.Private(shape=2, name=name, adjacency=dp.Within(0.1)) for name in names]
+    cost = sum(cp.sum_squares(x - d) for d in held)
+    return dp.Problem([dp.Agent(cp.Minimize(cost), name="a")])
+
+
+def test_data_that_are_called_unnamed_have_that_name():
+    plan = unpriced(named("unnamed", None))
+    assert set(plan.accounts()[0].adjacency) == {"unnamed", "unnamed data of a"}
+    with pytest.raises(dp.DataError, match="'unnamed data of a' has no data"):
+        plan.run(data={"unnamed": DATA[0]})
+    plan.run(data={"unnamed": DATA[0], "unnamed data of a": DATA[0]})
+
+
+def test_a_name_that_stands_for_another_object_is_refused():
+    with pytest.raises(dp.ModelError, match="Two private objects are called 'unnamed data of a'"):
+        named("unnamed data of a", None)
+
+
 @pytest.mark.parametrize("interrupted", [False, True])
 def test_another_adjacency_is_refused(path, interrupted):
     if interrupted:
