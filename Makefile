@@ -32,9 +32,10 @@ examples: $(READY)  ## every script in examples/
 	ls examples/*.py | grep -v __init__ | xargs -n 1 basename -s .py \
 		| xargs -P 2 -I MODULE $(BIN)/python -W error -m examples.MODULE
 
-check: test lint types examples
+check: test lowest lint types examples
 
 bench: $(READY)  ## speed next to solvers, cvxpy and numpy; see docs/speed.md for options
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -m timed tests/benchmarks
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.benchmarks.speed $(BENCH)
 
 campaigns: $(READY)  ## attacks and injected faults, in full; the tests run short forms

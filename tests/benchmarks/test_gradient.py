@@ -71,6 +71,7 @@ def declared(X, Y):
     return dp.Problem([dp.Agent(cp.Minimize(loss / X.shape[0]), [cp.abs(W) <= 1], name="all")])
 
 
+@pytest.mark.timed
 def test_a_gradient_takes_at_most_one_and_a_half_times_numpys_time():
     X, Y = made_up(RECORDS)
     plan = declared(X, Y).plan(mechanism=None, rounds=1)

@@ -23,6 +23,7 @@ def best(*calls):
     return shortest
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize("mechanism", [dp.Gaussian(multiplier=4.0), dp.Laplace(multiplier=4.0)])
 def test_a_release_from_the_default_source_takes_less_than_two_milliseconds(mechanism):
     calibrated = Calibrated(mechanism, mechanism.multiplier)

@@ -17,6 +17,7 @@ def within(rows, room=ROOM):
         assert row.required is None or row.measured <= room * row.required, row.name
 
 
+@pytest.mark.timed
 def test_a_conic_step_costs_little_more_than_its_solve():
     found = instances.recorded_steps(14, None, 4, 6)
     for agent in found:
@@ -32,10 +33,12 @@ def test_a_conic_step_costs_little_more_than_its_solve():
         assert ours <= ROOM * theirs
 
 
+@pytest.mark.timed
 def test_a_gradient_costs_little_more_than_numpys():
     within(steps.gradient(EFFORT))
 
 
+@pytest.mark.timed
 def test_a_private_run_is_mostly_solver_and_gradient():
     plan = instances.network(14, None).plan(
         instances.METHOD, mechanism=instances.dp.Gaussian(), rounds=5, **instances.BUDGET
@@ -47,6 +50,7 @@ def test_a_private_run_is_mostly_solver_and_gradient():
     assert whole <= 2 * ROOM * (clock.solver + clock.gradient)
 
 
+@pytest.mark.timed
 def test_the_import_is_mostly_cvxpys():
     within(imports.importing(Effort(repeats=1)), room=1.5)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import dpcvx as dp
-from dpcvx import executors
+from dpcvx.run import executors
 
 from .instances import BUDGET, METHOD, network, recorded_steps
 from .measure import Effort, Row, shortest, shown
