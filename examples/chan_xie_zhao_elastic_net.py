@@ -30,15 +30,13 @@ Where the paper differs from what is computed here:
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
-from rich.progress import track
 
 import dpcvx as dp
 from dpcvx.privacy.amplification import refusal
@@ -60,6 +58,7 @@ from problems.elastic_net.study import (
 )
 from problems.elastic_net.users import Users, made_users
 from problems.elastic_net.utility import Utility, utility
+from problems.progress import with_bar
 
 Floats = NDArray[np.float64]
 # Of Figure 1(a), by the paper's code; its text does not say.
@@ -191,18 +190,16 @@ def utilities(scope: Scope) -> Iterator[tuple[str, Utility]]:
 
 def experiment(scope: Scope) -> Found:
     """Everything, with a progress bar."""
-    silent = not sys.stdout.isatty()
     planned = settings(scope.package)
     runs = [
-        measured(*each, scope, seed=100 * k)
-        for k, each in enumerate(track(planned, "runs", transient=True, disable=silent))
+        measured(*each, scope, seed=100 * k) for k, each in enumerate(with_bar(planned, "runs"))
     ]
     levels = [replace(BASE, sigma=sigma) for sigma in (FAINT, *SIGMAS)]
     positions = {
         level.sigma: by_position(
             level, level.radius, USERS, DELTA, count=60 if level.sigma == SHOWN else 2
         )
-        for level in track(levels, "epsilons", transient=True, disable=silent)
+        for level in with_bar(levels, "epsilons")
     }
     shown = replace(BASE, sigma=SHOWN)
     # Also before and after every turn of the users that are shown.
@@ -220,7 +217,7 @@ def experiment(scope: Scope) -> Found:
         None if scope.package else runs[-1],
         positions,
         by_iterations(shown, shown.radius, USERS, counts.tolist(), DELTA),
-        dict(track(utilities(scope), "Theorem 9.1", 3, transient=True, disable=silent)),
+        dict(with_bar(utilities(scope), "Theorem 9.1", 3)),
         large,
         list(plans(made_users(scope.users), shown)),
     )
@@ -336,14 +333,14 @@ def _theorem_9_1(found: Found) -> Iterator[str]:
         yield f"   {label:>14}" + "".join(f"{cell:>18}" for cell in cells)
 
 
-def draw(found: Found, folder: Path) -> list[Path]:
-    """Write the three figures as PNG files."""
+def draw(found: Found) -> dict[str, Figure]:
+    """The three figures by file name."""
     scope = found.scope
     users = f"{scope.users} users, {scope.repetitions} repetitions (mean, middle 80 %)"
     plain = {run.name: run.gaps for run in found.noises if not run.clipped}
     if found.coded is not None:
         plain[found.coded.name] = found.coded.gaps
-    drawn_ones = {
+    return {
         "figure_1.png": figures.convergence(
             {
                 f"{run.name}, L = {run.gaps.setting.claimed.contraction:.3f}": run.gaps
@@ -360,7 +357,6 @@ def draw(found: Found, folder: Path) -> list[Path]:
         ),
         "theorem_9_1.png": figures.bound(found.utility, f"Theorem 9.1, {scope.users} users"),
     }
-    return pictures.write(drawn_ones, folder)
 
 
 def main(arguments: Sequence[str] | None = None) -> Found:
@@ -383,8 +379,7 @@ def main(arguments: Sequence[str] | None = None) -> Found:
         found = experiment(scope)
         print(table(found))
         if options.plot:
-            for path in draw(found, options.plot):
-                print(f"wrote {path}")
+            pictures.announce(draw(found), options.plot)
     return found
 
 

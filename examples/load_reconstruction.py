@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 import dpcvx as dp
+from problems import pictures
 from problems.commands import count, folder, in_words
 from problems.power_flow.attack import (
     loads_from_messages,
@@ -26,6 +27,9 @@ from problems.power_flow.attack import (
     shared_messages,
 )
 from problems.power_flow.study import PowerFlow, power_flow
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 RADIUS, DELTA, SCALE = 0.01, 1e-6, 1.5
 EPSILONS = (0.1, 1.0, 10.0, 100.0)
@@ -64,8 +68,7 @@ def draw(
     study: PowerFlow,
     open_run: dict[int, NDArray[np.float64]],
     errors: dict[float, NDArray[np.float64]],
-    path: Path,
-) -> None:
+) -> Figure:
     """Error of the attacks against rounds overheard, and against the budget."""
     from matplotlib.figure import Figure
 
@@ -87,7 +90,7 @@ def draw(
         axes.legend(fontsize=8)
     right.set(xlabel=f"total epsilon at delta {DELTA:g}", title="noise: everything that leaves")
     figure.suptitle(f"{study.case.name}: errors are computed on the true loads, not private")
-    figure.savefig(path, dpi=130)
+    return figure
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -117,9 +120,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             each, once = np.median(errors[epsilon], axis=0)
             print(f"  {epsilon:>14g}{each:>16.3g}{once:>10.3g}")
         if options.plot:
-            path = options.plot / "load_reconstruction.png"
-            draw(study, open_run, errors, path)
-            print(f"wrote {path}")
+            drawn = draw(study, open_run, errors)
+            pictures.announce({"load_reconstruction.png": drawn}, options.plot)
 
 
 if __name__ == "__main__":

@@ -37,16 +37,11 @@ Differences from the paper, and what it prints that is not so (`theory.py` of th
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
-from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
-from rich.progress import track
+from matplotlib.figure import Figure
 
 from problems import pictures
 from problems.commands import count, folder, in_words
@@ -74,9 +69,7 @@ from problems.nonconvex_classification.methods import DELTA, EPSILONS, METHODS, 
 from problems.nonconvex_classification.study import Classification
 from problems.nonconvex_classification.tuned import CHOICES
 from problems.nonconvex_classification.tuning import SEEDS
-
-Job = TypeVar("Job")
-Out = TypeVar("Out")
+from problems.progress import done
 
 # Of the paper.
 DECAYS = (0.0, 0.5, 0.9, 0.95, 0.97, 0.98, 0.99)
@@ -162,7 +155,7 @@ def experiment(mode: Mode, workers: int = 1) -> Found:
     # One run without noise, and one where both figures meet.
     curves = dict.fromkeys(_same(curve) for curve in (*by_decay, *by_scale))
     everything = [(curve, mode.size, 0) for curve in curves] + jobs
-    made = dict(zip(everything, _done(run_one, everything, workers, "runs"), strict=True))
+    made = dict(zip(everything, done(run_one, everything, workers, "runs"), strict=True))
     contests: dict[Method, dict[float, list[Trace]]] = {m: {} for m in mode.methods}
     for match, size, seed in jobs:
         contests[match.method].setdefault(match.epsilon, []).append(made[match, size, seed])
@@ -187,16 +180,6 @@ def limited(choice: Choice, most: int) -> Choice:
 
 def _same(curve: Curve) -> Curve:
     return replace(curve, decay=0.0, scale=0.0) if curve.silent else curve
-
-
-def _done(do: Callable[[Job], Out], jobs: Sequence[Job], workers: int, name: str) -> list[Out]:
-    bar = partial(
-        track, description=name, total=len(jobs), transient=True, disable=not sys.stdout.isatty()
-    )
-    if workers == 1:
-        return list(bar(map(do, jobs)))
-    with ProcessPoolExecutor(workers) as pool:
-        return list(bar(pool.map(do, jobs)))
 
 
 def table(found: Found) -> str:
@@ -319,8 +302,8 @@ def _violated(found: Found) -> Iterator[str]:
         yield f"   {words}"
 
 
-def draw(found: Found, folder: Path) -> list[Path]:
-    """Write the figures as PNG files."""
+def draw(found: Found) -> dict[str, Figure]:
+    """The figures by file name."""
     mode = found.mode
     title = f"N = {mode.size.agents}, m = {mode.size.each}, d = {mode.size.size}"
     panels = {
@@ -328,7 +311,7 @@ def draw(found: Found, folder: Path) -> list[Path]:
         f"Figure 2: decay r = {DECAY:g}": {f"u = {c.scale:g}": t for c, t in found.scales.items()},
     }
     runs = f"{mode.seeds} run{'' if mode.seeds == 1 else 's'}"
-    drawn = {
+    return {
         "rounds.png": figures.rounds(panels, f"DPP2 with the paper's parameters, {title}, 1 run"),
         "epsilon.png": figures.contests(
             found.contests, found.start,
@@ -337,7 +320,6 @@ def draw(found: Found, folder: Path) -> list[Path]:
         "messages.png": figures.messages(found.eavesdropping, f"r = {DECAY:g}, u = 1, {title}"),
         "damping.png": figures.damping(found.damping),
     }  # fmt: skip
-    return pictures.write(drawn, folder)
 
 
 def tune(mode: Mode, workers: int = 1) -> dict[tuple[str, float], Choice]:
@@ -345,7 +327,7 @@ def tune(mode: Mode, workers: int = 1) -> dict[tuple[str, float], Choice]:
     jobs = [(method, epsilon, mode.size) for method in mode.methods for epsilon in mode.epsilons]
     found = {}
     for (method, epsilon, _), (choice, gap) in zip(
-        jobs, _done(_chosen, jobs, workers, "methods"), strict=True
+        jobs, done(_chosen, jobs, workers, "methods"), strict=True
     ):
         found[method.name, epsilon] = choice
         values = f"{choice.step:g}, {choice.rounds}, {choice.decay}, {choice.ratio}"
@@ -377,8 +359,7 @@ def main(arguments: Sequence[str] | None = None) -> Found | None:
         found = experiment(mode, options.workers)
         print(table(found))
         if options.plot:
-            for path in draw(found, options.plot):
-                print(f"wrote {path}")
+            pictures.announce(draw(found), options.plot)
     return found
 
 

@@ -13,21 +13,23 @@ made-up records. Everything printed here is computed on the data in the open: no
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
-from rich.progress import track
 
 import dpcvx as dp
+from problems import pictures
 from problems.commands import count, folder, in_words
 from problems.power_flow.study import power_flow
+from problems.progress import with_bar
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 EPSILON, DELTA, ROUNDS, BETA = 1.0, 1e-6, 100, 0.01
 
@@ -178,16 +180,15 @@ def table(found: Sequence[Row], seeds: int) -> str:
     return "\n".join(lines)
 
 
-def draw(found: Sequence[Row], path: Path) -> None:
+def draw(found: Sequence[Row]) -> Figure:
     """Gaps of all seeds on a logarithmic scale, one panel per model."""
-    import matplotlib.pyplot as plt
+    from matplotlib.figure import Figure
     from matplotlib.ticker import LogLocator, NullFormatter
 
     names = list(dict.fromkeys(row.model for row in found))
     labels = list(dict.fromkeys(row.method for row in found))
-    figure, panels = plt.subplots(
-        1, len(names), figsize=(4 * len(names) + 2, 4.2), sharey=True, squeeze=False
-    )
+    figure = Figure(figsize=(4 * len(names) + 2, 4.2), layout="constrained")
+    panels = figure.subplots(1, len(names), sharey=True, squeeze=False)
     for panel, name in zip(panels[0], names, strict=True):
         own = [row for row in found if row.model == name]
         for height, row in enumerate(own):
@@ -207,9 +208,7 @@ def draw(found: Sequence[Row], path: Path) -> None:
     panels[0][0].set_yticks(range(len(labels)), labels)
     panels[0][0].invert_yaxis()
     figure.suptitle(f"Total budget ({EPSILON:g}, {DELTA:g}); dots: seeds, bars: medians")
-    figure.tight_layout()
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
+    return figure
 
 
 def main(arguments: Sequence[str] | None = None) -> list[Row]:
@@ -226,15 +225,10 @@ def main(arguments: Sequence[str] | None = None) -> list[Row]:
         for model in list(models(options.cases)):
             total = len(methods(model.rho, model.beta))
             runs = rows(model, options.seeds, options.rounds)
-            silent = not sys.stdout.isatty()
-            found += track(
-                runs, description=model.name, total=total, transient=True, disable=silent
-            )
+            found += with_bar(runs, model.name, total)
         print(table(found, options.seeds))
         if options.plot:
-            path = options.plot / "privacy_table.png"
-            draw(found, path)
-            print(f"wrote {path}")
+            pictures.announce({"privacy_table.png": draw(found)}, options.plot)
     return found
 
 

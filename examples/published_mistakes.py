@@ -18,7 +18,7 @@ import argparse
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,11 @@ from dpcvx.privacy.accounting import (
     gaussian_multiplier,
     ryu_kim_claim,
 )
+from problems import pictures
 from problems.commands import count, folder, in_words
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Floats = NDArray[np.float64]
 AGENTS, SIZE, CLIP, RHO = 5, 10, 1.0, 10.0
@@ -229,7 +233,7 @@ def table(found: Found) -> str:
     return "\n".join(lines)
 
 
-def draw(found: Found, path: Path) -> None:
+def draw(found: Found) -> Figure:
     """One panel for each."""
     from matplotlib.figure import Figure
 
@@ -262,7 +266,7 @@ def draw(found: Found, path: Path) -> None:
         axes.grid(alpha=0.3)
         if axes is not four:
             axes.legend(fontsize=8)
-    figure.savefig(path, dpi=120)
+    return figure
 
 
 def main(arguments: Sequence[str] | None = None) -> Found:
@@ -277,9 +281,7 @@ def main(arguments: Sequence[str] | None = None) -> Found:
         found = experiment(options.runs)
         print(table(found))
         if options.plot:
-            path = options.plot / "published_mistakes.png"
-            draw(found, path)
-            print(f"wrote {path}")
+            pictures.announce({"published_mistakes.png": draw(found)}, options.plot)
     return found
 
 

@@ -15,15 +15,11 @@ Everything printed here is computed on the records in the open: not private.
 from __future__ import annotations
 
 import argparse
-import multiprocessing
-import sys
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
-from rich.progress import track
+from matplotlib.figure import Figure
 
 import dpcvx as dp
 from problems import pictures
@@ -42,6 +38,7 @@ from problems.logistic_regression.experiment import (
 from problems.logistic_regression.partition import Partition
 from problems.logistic_regression.sources import read_dataset
 from problems.logistic_regression.study import logistic_regression
+from problems.progress import done
 
 NOISES: tuple[Noise, ...] = ("ObjG", "OutG", "OutG, paper")
 
@@ -145,16 +142,8 @@ def measure(task: Task) -> list[Trace]:
 
 
 def measured(planned: Sequence[Task], jobs: int) -> list[list[Trace]]:
-    """All tasks with a progress bar, in the given order."""
-    silent = not sys.stdout.isatty()
-    count = len(planned)
-    if jobs == 1:
-        found = map(measure, planned)
-        return list(track(found, "runs", count, transient=True, disable=silent))
-    spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, mp_context=spawn) as pool:
-        found = pool.map(measure, planned)
-        return list(track(found, "runs", count, transient=True, disable=silent))
+    """All tasks, in the given order."""
+    return done(measure, planned, jobs, "runs")
 
 
 def table(dataset: Dataset, planned: Sequence[Task], found: Sequence[list[Trace]]) -> str:
@@ -191,9 +180,8 @@ def draw(
     planned: Sequence[Task],
     found: Sequence[list[Trace]],
     scope: Scope,
-    folder: Path,
-) -> list[Path]:
-    """Write the three figures as PNG files."""
+) -> dict[str, Figure]:
+    """The three figures by file name."""
     both = list(zip(planned, found, strict=True))
     own = [(t.method, traces) for t, traces in both if t.panel == "figure"]
     exact = next(traces for method, traces in own if method.step_epsilon is None)
@@ -210,7 +198,7 @@ def draw(
                 divided.setdefault(str(task.partition), []).append(traces)
     spent = [traces for task, traces in both if task.panel == "total"]
     agents = f"{dataset.name}, {len(planned[0].partition.of(dataset))} agents"
-    drawn = {
+    return {
         "comparison.png": figures.comparison(columns, agents),
         "divisions.png": figures.divisions(
             divided, f"{agents}, {scope.epsilons[-1]:g} per local update, E = {largest}"
@@ -219,7 +207,6 @@ def draw(
             spent, f"{agents}: total budget ({scope.total:g}, 1e-6)"
         ),
     }
-    return pictures.write(drawn, folder)
 
 
 def main(arguments: Sequence[str] | None = None) -> list[list[Trace]]:
@@ -246,8 +233,7 @@ def main(arguments: Sequence[str] | None = None) -> list[list[Trace]]:
         found = measured(planned, options.jobs or (2 if options.full else 1))
         print(table(dataset, planned, found))
         if options.plot:
-            for path in draw(dataset, planned, found, scope, options.plot):
-                print(f"wrote {path}")
+            pictures.announce(draw(dataset, planned, found, scope), options.plot)
     return found
 
 

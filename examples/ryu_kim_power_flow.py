@@ -19,7 +19,6 @@ import math
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -27,12 +26,14 @@ from numpy.typing import NDArray
 from rich.progress import Progress
 
 import dpcvx as dp
+from problems import pictures
 from problems.commands import count, folder, in_words, positive
 from problems.power_flow.bands import quartiles
 from problems.power_flow.study import PowerFlow, power_flow
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 Sensitivity = Literal["paper", "derived"]
 BETA, DELTA, RHO, ROUNDS = 0.01, 1e-2, 100.0, 100
@@ -262,7 +263,7 @@ def printed_variance(algorithm: str, epsilon: float) -> float:
     return factor * (sensitivity / epsilon) ** 2
 
 
-def draw(study: Study, sensitivity: Sensitivity, path: Path) -> None:
+def draw(study: Study, sensitivity: Sensitivity) -> Figure:
     """Noise, objectives and disagreement against the round: Figure 3 or 4."""
     from matplotlib.figure import Figure
 
@@ -288,7 +289,7 @@ def draw(study: Study, sensitivity: Sensitivity, path: Path) -> None:
         f"case {study.case}, {words[sensitivity]}\n"
         "median and quartiles over seeds; objectives see the true loads: not private"
     )
-    figure.savefig(path, dpi=110)
+    return figure
 
 
 def _draw_noise(axes: Axes, study: Study, epsilon: float, kind: Sensitivity) -> None:
@@ -365,10 +366,11 @@ def main(arguments: Sequence[str] | None = None) -> list[Study]:
         for study in found:
             print(table(study))
             if options.plot:
-                for kind in ("paper", "derived"):
-                    path = options.plot / f"ryu_kim_case_{study.case}_{kind}.png"
-                    draw(study, kind, path)
-                    print(f"wrote {path}")
+                kinds: tuple[Sensitivity, ...] = ("paper", "derived")
+                drawn = {
+                    f"ryu_kim_case_{study.case}_{kind}.png": draw(study, kind) for kind in kinds
+                }
+                pictures.announce(drawn, options.plot)
     return found
 
 

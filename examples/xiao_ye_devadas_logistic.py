@@ -57,13 +57,11 @@ What the paper prints that is not so:
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
-from rich.progress import track
+from matplotlib.figure import Figure
 
 from dpcvx.privacy.accounting import Composition
 from problems import pictures
@@ -86,6 +84,7 @@ from problems.census.methods import (
 from problems.census.records import Records, made_records, shared_out
 from problems.census.study import Census, census, optimum
 from problems.commands import count, folder, in_words
+from problems.progress import with_bar
 
 # b, and K of the paper.
 EACH, ROUNDS = 100, 100
@@ -195,7 +194,7 @@ def experiment(cases: Sequence[Case], records: Records) -> Found:
     }
     jobs = [(c, method, seed) for c in cases for method in c.methods for seed in range(c.runs)]
     kept: dict[tuple[Case, Method], list[Trace]] = {}
-    for case, method, seed in track(jobs, "runs", transient=True, disable=not sys.stdout.isatty()):
+    for case, method, seed in with_bar(jobs, "runs"):
         if case.agents not in studies:
             studies[case.agents] = census(case.agents, EACH, records.size)
         measures = Measures.of(shared_out(records, case.agents, EACH, seed=seed))
@@ -391,8 +390,8 @@ def _printed(found: Found) -> Iterator[str]:
     )
 
 
-def draw(found: Found, folder: Path) -> list[Path]:
-    """Write the figures as PNG files."""
+def draw(found: Found) -> dict[str, Figure]:
+    """The figures by file name."""
     noisy = [(case, budget, traces) for case, budget, traces in found.cases if budget is not None]
     silent = {case.name: traces for case, budget, traces in found.cases if budget is None}
     counts = sorted({case.runs for case, _, _ in noisy})
@@ -435,7 +434,7 @@ def draw(found: Found, folder: Path) -> list[Path]:
         "figure_1.png": figures.surfaces(found.surface),
         "figure_d.png": figures.noiseless(silent, "Figure D: random weights beside fixed ones"),
     }
-    return pictures.write(drawn, folder)
+    return drawn
 
 
 def main(arguments: Sequence[str] | None = None) -> Found:
@@ -459,8 +458,7 @@ def main(arguments: Sequence[str] | None = None) -> Found:
         found = experiment(cases, records)
         print(table(found))
         if options.plot:
-            for path in draw(found, options.plot):
-                print(f"wrote {path}")
+            pictures.announce(draw(found), options.plot)
     return found
 
 

@@ -1,0 +1,40 @@
+"""Bars on a terminal, and jobs in this process or in others."""
+
+from __future__ import annotations
+
+import multiprocessing
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from typing import TypeVar
+
+from rich.progress import track
+
+Job = TypeVar("Job")
+Out = TypeVar("Out")
+
+
+def with_bar(each: Iterable[Out], name: str, total: int | None = None) -> Iterator[Out]:
+    """The same in the same order, with a bar where output goes to a terminal."""
+    silent = not sys.stdout.isatty()
+    yield from track(each, name, total, transient=True, disable=silent)
+
+
+def done(do: Callable[[Job], Out], jobs: Sequence[Job], workers: int, name: str) -> list[Out]:
+    """What the jobs return, in their order, with a bar.
+
+    Parameters
+    ----------
+    do : callable
+        Of a module's first level, if there are several workers: processes import it.
+    jobs : sequence
+    workers : int
+        Processes; with 1, everything stays in this one.
+    name : str
+        Of the bar.
+    """
+    if workers == 1:
+        return list(with_bar(map(do, jobs), name, len(jobs)))
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, mp_context=spawn) as pool:
+        return list(with_bar(pool.map(do, jobs), name, len(jobs)))
