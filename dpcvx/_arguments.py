@@ -163,6 +163,10 @@ class Kind:
         """The same; messages go on with this reason, and with what to write instead."""
         return replace(self, words=f"{self.words}: {reason}")
 
+    def otherwise(self, remedy: str) -> Kind:
+        """The same; messages go on with what else may be written."""
+        return replace(self, words=f"{self.words}, {remedy}")
+
 
 FLAG = Kind(lambda value: isinstance(value, (bool, np.bool_)), "True or False")
 TEXT = Kind(is_text, "text that can be written down")
@@ -174,9 +178,15 @@ def optional(kind: Kind) -> Kind:
     return replace(kind, fits=lambda value: value is None or kind.fits(value))
 
 
+def integer(least: int) -> Kind:
+    """Integers of at least this."""
+    return Kind(lambda value: is_int(value, least), f"an int of at least {least}")
+
+
 def count(least: int = 1) -> Kind:
     """Integers that one could count up to."""
-    return Kind(lambda value: countable(value, least), f"an int of at least {least}")
+    words = f"an int of at least {least} and at most {COUNTED:.0e}"
+    return Kind(lambda value: countable(value, least), words)
 
 
 def number(fits: Callable[[Any], bool], where: str) -> Kind:
@@ -191,7 +201,7 @@ def choice(*texts: str) -> Kind:
     return Kind(lambda value: one_of(value, *texts), words)
 
 
-def check(
+def check_argument(
     owner: str, name: str, value: object, kind: Kind, error: type[DpcvxError] = ModelError
 ) -> None:
     """Raise unless an argument is what it must be.
@@ -214,10 +224,10 @@ def check(
 def check_fields(
     declared: object, owner: str, error: type[DpcvxError] = ModelError, **kinds: Kind
 ) -> None:
-    """`check` fields of a frozen dataclass that is being made; numbers become Python's own."""
+    """Check fields of a frozen dataclass that is being made; their numbers become Python's own."""
     for name, kind in kinds.items():
         value = getattr(declared, name)
-        check(owner, name, value, kind, error)
+        check_argument(owner, name, value, kind, error)
         object.__setattr__(declared, name, as_python_number(value))
 
 

@@ -13,7 +13,7 @@ from dpcvx._arguments import (
     POSITIVE,
     TEXT,
     as_python_number,
-    check,
+    check_argument,
     check_fields,
     choice,
     count,
@@ -101,7 +101,8 @@ SHARE = number(lambda v: 0 <= v <= 1, "from 0 to 1")
         (POSITIVE, [1, 0.5, np.float16(2)], [0, -1, np.inf, np.nan, True, "1", None, 10**400],
          "a positive finite number"),
         (SHARE, [0, 1, 0.5], [-0.1, 1.1, np.nan, True, "0"], "a number from 0 to 1"),
-        (count(), [1, np.int8(3)], [0, 1.0, True, None, 10**10], "an int of at least 1"),
+        (count(), [1, np.int8(3)], [0, 1.0, True, None, 10**10],
+         "an int of at least 1 and at most 1e+09"),
         (FLAG, [True, np.bool_(False)], [0, 1, None, "yes"], "True or False"),
         (TEXT, ["", "name"], [3, None, "\ud800"], "text that can be written down"),
         (choice("a", "b", "c"), ["a", "c"], ["d", None, ["a"], np.array("a")], "'a', 'b' or 'c'"),
@@ -111,13 +112,13 @@ SHARE = number(lambda v: 0 <= v <= 1, "from 0 to 1")
 )  # fmt: skip
 def test_kinds_take_what_fits_and_refuse_the_rest_in_words(kind, fits, refused, words):
     for value in fits:
-        check("dp.Thing", "size", value, kind)
+        check_argument("dp.Thing", "size", value, kind)
     for value in refused:
         with pytest.raises(dp.ModelError) as caught:
-            check("dp.Thing", "size", value, kind)
+            check_argument("dp.Thing", "size", value, kind)
         assert str(caught.value) == f"dp.Thing(size={show(value)}) must be {words}."
     with pytest.raises(dp.PrivacyError, match=r"^size=.* must be"):
-        check("", "size", refused[0], kind, dp.PrivacyError)
+        check_argument("", "size", refused[0], kind, dp.PrivacyError)
 
 
 @pytest.mark.parametrize("kind", NARROW)

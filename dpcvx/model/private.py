@@ -20,7 +20,7 @@ from .._arguments import (
     FLAG,
     POSITIVE,
     TEXT,
-    check,
+    check_argument,
     check_fields,
     choice,
     is_int,
@@ -466,7 +466,7 @@ class Private(cp.Parameter):
         tupled, fetches = issubclass(type(data), tuple), callable(data)
         source = None if data is None else seal(data)
         del data  # before anything can fail
-        check("dp.Private", "name", name, optional(TEXT.because("such as name='load'")))
+        check_argument("dp.Private", "name", name, optional(TEXT.because("such as name='load'")))
         self._named, self._called = bool(name), name or _UNNAMED
         label = self._called
         if not isinstance(adjacency, (Within, Rows)):
@@ -475,8 +475,8 @@ class Private(cp.Parameter):
                 "The adjacency is the unit of the guarantee: write adjacency=dp.Within(0.01) with "
                 "the change of the data that must stay hidden, or dp.Rows(1.0) for records."
             )
-        check("dp.Private", "nonneg", nonneg, FLAG)
-        check("dp.Private", "nonpos", nonpos, FLAG)
+        check_argument("dp.Private", "nonneg", nonneg, FLAG)
+        check_argument("dp.Private", "nonpos", nonpos, FLAG)
         if nonneg and nonpos:
             raise ModelError(f"Private '{label}' cannot be nonneg and nonpos at once; keep one.")
         if tupled:

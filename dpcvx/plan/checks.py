@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._arguments import countable, one_of, show
+from .._arguments import check_argument, choice, count
 from ..algorithms.base import Algorithm, Requirements
 from ..algorithms.program import LocalProgram
 from ..errors import ModelError, PrivacyError
@@ -32,20 +32,21 @@ _KEPT = " release='once' stays possible with it where the data are second moment
 
 def check_request(algorithm: object, rounds: object, release: object) -> None:
     """Refuse arguments that are of another kind than the plan takes."""
-    if not countable(rounds, 1):
-        raise ModelError(
-            f"rounds={show(rounds)} must be an int of at least 1, and one to count to."
-        )
+    check_argument("", "rounds", rounds, count())
     if not isinstance(algorithm, Algorithm):
         raise ModelError(
             f"problem.plan(...) takes an algorithm object first, got {type(algorithm).__name__}. "
             "Write for example problem.plan(dp.LinearizedADMM(), epsilon=1.0, delta=1e-6)."
         )
-    if not one_of(release, "each step", "once"):
-        raise ModelError(
-            f"release={show(release)} is unknown. Write 'each step' for noise in every local step, "
-            "or 'once' to release the data once, with noise, and run any number of rounds on that."
-        )
+    check_argument(
+        "",
+        "release",
+        release,
+        choice("each step", "once").because(
+            "noise in every local step, or the data once, with noise, and any number of rounds on "
+            "that"
+        ),
+    )
 
 
 def check_output_noise(release: str, needs: Requirements) -> None:

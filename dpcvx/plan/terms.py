@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
-from .._arguments import as_python_number, check_flag, countable, listed, one_of, show
+from .._arguments import FLAG, as_python_number, check_argument, count, listed, one_of, show
 from ..algorithms.base import Algorithm, Requirements
 from ..algorithms.program import Program, compile_problem, require_convex
 from ..errors import ModelError
@@ -56,7 +56,7 @@ class Terms:
     @frameless
     def guarantee_for(self, *, seeded: bool) -> Guarantee:
         """The guarantee of a run with or without a seed."""
-        check_flag("seeded", seeded)
+        check_argument("", "seeded", seeded, FLAG)
         if not seeded or self.guarantee.kind == "none":
             return self.guarantee
         return replace(self.guarantee, assumptions=(SEEDED, *self.guarantee.assumptions))
@@ -113,8 +113,7 @@ class Terms:
     @frameless
     def releases(self, rounds: int) -> int:
         """Number of releases of an agent in so many rounds."""
-        if not countable(rounds, 0):
-            raise ModelError(f"rounds={show(rounds)} must be an int of at least 0.")
+        check_argument("", "rounds", rounds, count(0))
         return _releases(self.algorithm, self.release, int(rounds), self.program)
 
     @frameless

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from .._arguments import check_flag, is_int, positive_finite, show
+from .._arguments import FLAG, POSITIVE, check_argument, integer, optional, show
 from ..errors import ModelError, PrivacyError
 from ..model.private import Private, Sealed
 from ..plan.terms import Terms
@@ -103,11 +103,10 @@ def oracle_for(
 
 
 def _check_arguments(*, seed: object, record: object, iterates: object, verbose: object) -> None:
-    if seed is not None and not is_int(seed, 0):
-        raise ModelError(f"seed={show(seed)} must be a non-negative int, or None for fresh noise.")
-    check_flag("record", record)
-    check_flag("iterates", iterates)
-    check_flag("verbose", verbose, optional=True)
+    check_argument("", "seed", seed, optional(integer(0).otherwise("or None for fresh noise")))
+    check_argument("", "record", record, FLAG)
+    check_argument("", "iterates", iterates, FLAG)
+    check_argument("", "verbose", verbose, optional(FLAG))
 
 
 def _given_executor(executor: Executor | None) -> Executor:
@@ -144,8 +143,7 @@ def _check_hidden(plan: Terms, *, tolerance: float | None, record: bool, iterate
 def _check_tolerance(plan: Terms, tolerance: float | None) -> None:
     if tolerance is None:
         return
-    if not positive_finite(tolerance):
-        raise ModelError(f"tolerance={show(tolerance)} must be a positive finite number.")
+    check_argument("", "tolerance", tolerance, POSITIVE)
     if plan.program.size == 0 and plan.program.coupling is None:
         raise ModelError(
             "tolerance= measures how far agents agree, and this problem's only agent shares "

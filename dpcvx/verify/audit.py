@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from .._arguments import countable, finite, is_int, one_of, show
+from .._arguments import check_argument, count, integer, number, one_of, show
 from ..errors import DataError, ModelError, PrivacyError
 from ..guard import discreet
 from ..model.private import Private, seal_all
@@ -41,6 +41,7 @@ from ..solvers.projector import Projector
 from ..solvers.steps import Contraction, Descent, Minimisation, ProximalStep
 from .check import Observation, ObservedExit, neighbouring_sources
 
+_CONFIDENCE = number(lambda v: 0 < v < 1, "between 0 and 1, such as 0.95")
 Array = NDArray[np.float64]
 
 
@@ -145,12 +146,9 @@ def audit(
     ModelError, PrivacyError, DataError
         If an argument cannot be used.
     """
-    if not countable(runs, 20):
-        raise ModelError(f"runs={show(runs)} must be an int of at least 20, and one to count to.")
-    if not is_int(seed, 0):
-        raise ModelError(f"seed={show(seed)} must be a non-negative int.")
-    if not (finite(confidence) and 0 < float(confidence) < 1):
-        raise ModelError(f"confidence={show(confidence)} must lie between 0 and 1, such as 0.95.")
+    check_argument("", "runs", runs, count(20))
+    check_argument("", "seed", seed, integer(0))
+    check_argument("", "confidence", confidence, _CONFIDENCE)
     if not isinstance(target, (Terms, Gaussian, Laplace)):
         raise ModelError(
             f"dp.audit takes a plan or a mechanism, got {type(target).__name__}; write "

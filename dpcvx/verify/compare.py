@@ -11,7 +11,7 @@ import cvxpy as cp
 import numpy as np
 from rich.progress import track
 
-from .._arguments import check_flag, countable, is_int, show
+from .._arguments import FLAG, check_argument, count, integer, optional
 from ..algorithms.admm import ADMM
 from ..algorithms.base import Algorithm
 from ..algorithms.linearized_admm import LinearizedADMM
@@ -148,12 +148,10 @@ def compare(
     verbose: bool | None,
 ) -> Comparison[P]:
     """See `Problem.compare`; `planned` makes its plans."""
-    for name, value, least in (("runs", runs, 1), ("rounds", rounds, 1), ("seed", seed, 0)):
-        if not (countable(value, least) or (name == "seed" and is_int(value, least))):
-            raise ModelError(
-                f"{name}={show(value)} must be an int of at least {least}, to count to."
-            )
-    check_flag("verbose", verbose, optional=True)
+    check_argument("", "runs", runs, count())
+    check_argument("", "rounds", rounds, count())
+    check_argument("", "seed", seed, integer(0))
+    check_argument("", "verbose", verbose, optional(FLAG))
     check_epsilon(epsilon)
     check_delta(delta)
     given = {private.id for private, _ in matching(problem, proxy, "proxy")}

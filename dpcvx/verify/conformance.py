@@ -24,7 +24,7 @@ import cvxpy as cp
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .._arguments import is_int, show
+from .._arguments import check_argument, count, optional, show
 from ..algorithms.base import Algorithm
 from ..errors import DpcvxError, ModelError, PrivacyError
 from ..guard import frameless
@@ -212,11 +212,8 @@ def conformance(
             raise ModelError(
                 f"dp.conformance takes a method, such as dp.ADMM(), and got {show(given)}."
             )
-    if rounds is not None and not is_int(rounds, 1):
-        raise ModelError(
-            f"rounds={show(rounds)} must be a whole number of at least 1, or None for a method "
-            "that ends near an optimum only."
-        )
+    ends_near = "or None for a method that ends near an optimum only"
+    check_argument("", "rounds", rounds, optional(count().otherwise(ends_near)))
     made = partial(Trial, method, method if exact is None else exact, rounds, release)
     refused: dict[str, str] = {}
     if instances is None:

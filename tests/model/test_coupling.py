@@ -428,7 +428,9 @@ def test_what_the_refusals_advise_works():
 @pytest.mark.parametrize("method", [dp.LinearizedADMM(), dp.ADMM()], ids=["linearised", "ADMM"])
 def test_methods_that_agree_on_shared_variables_take_no_coupling(method):
     x, y = cp.Variable(2, name="x"), cp.Variable(2, name="y")
-    with pytest.raises(dp.ModelError, match=f"dp.{type(method).__name__} agrees.*dp.GradientADMM"):
+    with pytest.raises(
+        dp.ModelError, match=f"dp.{type(method).__name__} lets agents agree.*Use dp.ResourceADMM"
+    ):
         tied([x == y], x, y).plan(method, epsilon=1.0, delta=1e-6)
 
 

@@ -633,7 +633,7 @@ def test_there_is_no_output_to_perturb(perturb):
 
 @pytest.mark.parametrize("release", ["twice", "Once", "", None, 1, True])
 def test_an_unknown_kind_of_release_is_refused(release):
-    with pytest.raises(dp.ModelError, match="release=.*is unknown.*'each step'.*'once'"):
+    with pytest.raises(dp.ModelError, match="release=.*must be.*'each step'.*'once'"):
         plan_of(power_line(), release=release)
 
 

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import errors
-from ..._arguments import is_int, show
+from ..._arguments import check_argument, count, optional
 from ...errors import DpcvxError, ModelError, PrivacyError
 from ...guard import frameless
 from ...privacy.entries import Entry
@@ -58,8 +58,7 @@ class Processes:
 
     @frameless
     def __init__(self, workers: int | None = None) -> None:
-        if workers is not None and not is_int(workers, 1):
-            raise ModelError(f"dp.Processes(workers={show(workers)}) must be an int of at least 1.")
+        check_argument("dp.Processes", "workers", workers, optional(count()))
         if "fork" not in multiprocessing.get_all_start_methods():
             raise ModelError(
                 "dp.Processes needs to fork, which this platform cannot; compiled problems and "

@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from ..._arguments import is_int, show
-from ...errors import ModelError
+from ..._arguments import check_argument, count, optional
 from ...guard import frameless
 from ...privacy.ledger_file import Journal
 
@@ -32,8 +31,7 @@ class Threads:
 
     @frameless
     def __init__(self, workers: int | None = None) -> None:
-        if workers is not None and not is_int(workers, 1):
-            raise ModelError(f"dp.Threads(workers={show(workers)}) must be an int of at least 1.")
+        check_argument("dp.Threads", "workers", workers, optional(count()))
         self._workers = available_cores() if workers is None else int(workers)
         self._pool: ThreadPoolExecutor | None = None
         self._agents: list[Any] = []
