@@ -137,34 +137,33 @@ class TwoBlock:
             value = getattr(self, name)
             if not positive_finite(value):
                 raise ModelError(
-                    f"{name}={show(value)} cannot be the {meaning}: the bounds need a positive "
-                    "finite "
-                    "number."
+                    f"{name} must be a positive finite number, got {show(value)}. It is the "
+                    f"{meaning}."
                 )
         if not (finite(self.mu) and 0 <= self.mu <= self.nu):
             raise ModelError(
-                f"mu={show(self.mu)} cannot be the strong convexity of functions with smoothness "
-                f"nu={self.nu:g}: write a number from 0 (convex) to nu."
+                f"mu must be a number from 0 to nu={self.nu:g}, got {show(self.mu)}. No "
+                "function is more strongly convex than it is smooth; write 0 if the f_i are convex "
+                "only."
             )
         if not (finite(self.mu_g) and self.mu_g >= 0):
             raise ModelError(
-                f"mu_g={show(self.mu_g)} cannot be the strong convexity of g: write a finite "
-                "number, 0 "
-                "if g is convex only."
+                f"mu_g must be a finite number of at least 0, got {show(self.mu_g)}. It is the "
+                "strong convexity of g; write 0 if g is convex only."
             )
         if not positive_finite(self.A_least) or self.A_least > self.A_norm:
             raise ModelError(
-                f"A_least={show(self.A_least)} must be the smallest singular value of A, positive "
-                "and "
-                f"at most A_norm={self.A_norm:g}. If it is 0, rows of A depend on each other, and "
-                "the noise in x does not reach all multipliers: eliminate rows until those left "
-                "are independent, which turns the others into constraints of y."
+                f"A_least must be positive and at most A_norm={self.A_norm:g}, got "
+                f"{show(self.A_least)}. It is the smallest singular value of A. If that is 0, rows "
+                "of A depend on each other, and the noise in x does not reach all multipliers: "
+                "eliminate rows until those left are independent. The others become constraints "
+                "of y."
             )
         if self.AB_norm is not None and not (finite(self.AB_norm) and self.AB_norm >= 0):
             raise ModelError(
-                f"AB_norm={show(self.AB_norm)} must be the largest singular value of A'B, or None "
-                "if "
-                "the strongly convex bound is not wanted."
+                f"AB_norm must be a finite number of at least 0, got {show(self.AB_norm)}. It is "
+                "the largest singular value of A'B; leave it out if you do without the strongly "
+                "convex bound."
             )
         store_python_numbers(
             self, "nu", "beta", "eta", "A_norm", "mu", "mu_g", "A_least", "AB_norm"
@@ -182,16 +181,30 @@ class TwoBlock:
         mu: float = 0.0,
         mu_g: float = 0.0,
     ) -> TwoBlock:
-        """The constants with the singular values of the matrices, rounded to the safe side."""
+        """The constants with the singular values of the matrices, rounded to the safe side.
+
+        Parameters
+        ----------
+        A : array_like, shape (m, n)
+            Of full row rank.
+        B : array_like, shape (m, k)
+        nu, beta, eta, mu, mu_g : float
+            As attributes.
+
+        Raises
+        ------
+        ModelError
+            If rows of A depend on each other, or a number is outside its range.
+        """
         left, right = np.atleast_2d(np.asarray(A, float)), np.atleast_2d(np.asarray(B, float))
         m, n = left.shape
         values = np.linalg.svd(left, compute_uv=False)
         if m > n or not values.min() > 1e-10 * values.max():
             raise ModelError(
                 f"A is {m} by {n} without full row rank (singular values from {values.min():.3g} "
-                f"to {values.max():.3g}), so that the noise in x does not reach all multipliers. "
-                "Eliminate rows until those left are independent, which turns the others into "
-                "constraints of y."
+                f"to {values.max():.3g}), so the noise in x does not reach all multipliers. "
+                "Eliminate rows until those left are independent. The others become constraints "
+                "of y."
             )
         return cls(
             nu=nu,
@@ -256,9 +269,20 @@ class TwoBlock:
 def step_interval(
     nu: float, mu: float, mu_g: float, beta: float, AB_norm: float
 ) -> tuple[float, float]:
-    """Equation (23): the open interval of step sizes with which iterations contract.
+    """Equation (23): the open interval of step sizes eta with which iterations contract.
 
     It is empty, its ends being equal, if one of mu and mu_g is 0.
+
+    Parameters
+    ----------
+    nu, mu : float
+        Smoothness and strong convexity of the f_i.
+    mu_g : float
+        Strong convexity of g.
+    beta : float
+        Penalty.
+    AB_norm : float
+        Largest singular value of A'B.
     """
     high = 2 / (nu + mu)
     x = 4 / (nu + mu + math.sqrt((nu + mu) ** 2 + 8 * nu * mu))
@@ -390,6 +414,7 @@ def profile(
 
     Parameters
     ----------
+    block : TwoBlock
     sensitivity : float
         Bound of the change of every user's gradient between neighbouring data.
     sigma : float
@@ -397,6 +422,11 @@ def profile(
     users : int
     iterations : int, optional
         One pass by default; several passes are multiples of `users`.
+
+    Raises
+    ------
+    PrivacyError
+        If the sensitivity is not finite, or sigma not positive.
     """
     total = _turns(users, iterations)
     position = np.arange(users)
@@ -466,7 +496,7 @@ def permuted(
 ) -> Mixture:
     """Every user's loss if one uniform permutation, kept for all passes, fixes the order.
 
-    Permutations drawn anew for each pass are not covered.
+    Permutations drawn anew for each pass are not covered. Arguments as in `profile`.
     """
     found = profile(block, sensitivity, sigma, users=users, iterations=iterations)
     return Mixture(found.rho, np.full(users, 1 / users), "random permutation")
@@ -476,7 +506,7 @@ def stopped(block: TwoBlock, sensitivity: float, sigma: float, *, users: int) ->
     """Every user's loss in one pass that stops at a uniform number of N // 2 + 1 to N iterations.
 
     The bound is that of user N // 2 + 1: those before have more iterations after them whatever the
-    number, and those after are left out more often.
+    number, and those after are left out more often. Arguments as in `profile`.
     """
     _turns(users, None)
     outcomes = users - users // 2
@@ -535,7 +565,10 @@ class Sampled:
 def sampled(
     block: TwoBlock, sensitivity: float, sigma: float, *, users: int, iterations: int
 ) -> Sampled:
-    """Every user's loss if each iteration draws its user uniformly, with replacement."""
+    """Every user's loss if each iteration draws its user uniformly, with replacement.
+
+    Arguments as in `profile`.
+    """
     total = _turns(users, iterations)
     return Sampled(_least(block, sensitivity, sigma, np.arange(total)), users)
 
@@ -560,32 +593,34 @@ def _gaussian_price(rho: float, delta: float, amplified: bool = True) -> Price:
 def _unit(block: TwoBlock, sensitivity: float, sigma: float) -> float:
     if not (finite(sensitivity) and sensitivity >= 0):
         raise PrivacyError(
-            f"sensitivity={show(sensitivity)} must be a finite bound of the change of a user's "
-            "gradient between neighbouring data, everywhere. Clip the gradients, or bound the data "
-            "and x."
+            f"sensitivity must be a finite number of at least 0, got {show(sensitivity)}. It "
+            "bounds how far one change moves a user's gradient, at every x. Clip the gradients, or "
+            "bound the data and x."
         )
     if not positive_finite(sigma):
         raise PrivacyError(
-            f"sigma={show(sigma)} gives no privacy: write a positive standard deviation of the "
-            "noise."
+            f"sigma must be a positive finite number, got {show(sigma)}. It is the standard "
+            "deviation of the noise, and without noise there is no privacy."
         )
     return (block.eta * sensitivity / sigma) ** 2 / 2
 
 
 def _turns(users: int, iterations: int | None) -> int:
     if not is_int(users, 1):
-        raise ModelError(f"users={show(users)} must be a positive number of users.")
+        raise ModelError(f"users must be a whole number of at least 1, got {show(users)}.")
     if iterations is None:
         return users
     if not is_int(iterations, 1):
-        raise ModelError(f"iterations={show(iterations)} must be a positive number of iterations.")
+        raise ModelError(
+            f"iterations must be a whole number of at least 1, got {show(iterations)}."
+        )
     return int(iterations)
 
 
 def _check_order(alpha: float) -> None:
     if not (finite(alpha) and alpha > 1):
         raise PrivacyError(
-            f"alpha={show(alpha)} is no order of a Renyi divergence: write one above 1."
+            f"The order alpha of a Renyi divergence must be above 1, got {show(alpha)}."
         )
 
 

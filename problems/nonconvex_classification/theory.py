@@ -328,8 +328,7 @@ def disagreement_rate(
     if not (finite(curvature) and finite(damping)):
         raise ModelError(
             f"curvature={show(curvature)} and damping={show(damping)} must be finite numbers: they "
-            "are "
-            "entries of a matrix."
+            "are entries of a matrix."
         )
     spectrum(P)
     lam = np.linalg.eigvalsh((P + P.T) / 2)[1:]
@@ -465,8 +464,7 @@ class Schedule:
         if self.decay > 1:
             raise ModelError(
                 f"Schedule(decay={show(self.decay)}) would let the noise grow, and the iterates "
-                "with "
-                "it. Write a number of at most 1."
+                "with it. Write a number of at most 1."
             )
 
 

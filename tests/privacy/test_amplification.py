@@ -620,17 +620,17 @@ VALID = {"nu": 1.0, "beta": 1.0, "eta": 1.0}
 @pytest.mark.parametrize(
     ("change", "match"),
     [
-        ({"nu": 0.0}, "nu=0.0.*smoothness"),
-        ({"nu": math.inf}, "nu=inf"),
-        ({"beta": -1.0}, "beta=-1.0.*penalty"),
-        ({"eta": math.nan}, "eta=nan.*step size"),
-        ({"A_norm": 0.0}, "A_norm=0.0"),
-        ({"mu": 2.0}, "mu=2.0.*smoothness nu=1"),
-        ({"mu": -0.1}, "mu=-0.1"),
-        ({"mu_g": -1.0}, "mu_g=-1.0"),
+        ({"nu": 0.0}, "nu must be a positive.*got 0.0.*smoothness"),
+        ({"nu": math.inf}, "nu must be.*got inf"),
+        ({"beta": -1.0}, "beta must be.*got -1.0.*penalty"),
+        ({"eta": math.nan}, "eta must be.*got nan.*step size"),
+        ({"A_norm": 0.0}, "A_norm must be.*got 0.0"),
+        ({"mu": 2.0}, "mu must be a number from 0 to nu=1, got 2.0"),
+        ({"mu": -0.1}, "mu must be.*got -0.1"),
+        ({"mu_g": -1.0}, "mu_g must be.*got -1.0"),
         ({"A_least": 0.0}, "eliminate rows"),
         ({"A_least": 2.0}, "at most A_norm=1"),
-        ({"AB_norm": -1.0}, "AB_norm=-1.0"),
+        ({"AB_norm": -1.0}, "AB_norm must be.*got -1.0"),
     ],
 )
 def test_constants_are_checked(change, match):
@@ -655,14 +655,17 @@ def test_constants_of_matrices():
 @pytest.mark.parametrize(
     ("call", "match"),
     [
-        (lambda b: local_zcdp(b, -1.0, 1.0), "sensitivity=-1.0.*Clip"),
-        (lambda b: local_zcdp(b, math.inf, 1.0), "sensitivity=inf"),
-        (lambda b: local_zcdp(b, 1.0, 0.0), "sigma=0.0 gives no privacy"),
-        (lambda b: profile(b, 1.0, 1.0, users=0), "users=0"),
-        (lambda b: profile(b, 1.0, 1.0, users=2, iterations=0), "iterations=0"),
+        (lambda b: local_zcdp(b, -1.0, 1.0), "sensitivity must be.*got -1.0.*Clip"),
+        (lambda b: local_zcdp(b, math.inf, 1.0), "sensitivity must be.*got inf"),
+        (lambda b: local_zcdp(b, 1.0, 0.0), "sigma must be.*got 0.0.*no privacy"),
+        (lambda b: profile(b, 1.0, 1.0, users=0), "users must be.*got 0"),
+        (lambda b: profile(b, 1.0, 1.0, users=2, iterations=0), "iterations must be.*got 0"),
         (lambda b: profile(b, 1.0, 1.0, users=2).price(1.5), "delta=1.5"),
         (lambda b: permuted(b, 1.0, 1.0, users=2).price(-1.0), "delta=-1.0"),
-        (lambda b: sampled(b, 1.0, 1.0, users=2, iterations=2).renyi([0.5]), "alpha=0.5"),
+        (
+            lambda b: sampled(b, 1.0, 1.0, users=2, iterations=2).renyi([0.5]),
+            "above 1, got 0.5",
+        ),
     ],
 )
 def test_arguments_are_checked(call, match):
