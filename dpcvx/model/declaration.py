@@ -166,38 +166,14 @@ class Agent:
 @frameless
 @dataclass(frozen=True, eq=False)
 class Declaration:
-    """Agents that agree on the variables they share: ``minimize sum_p f_p`` under all constraints.
+    """What a `Problem` states, without the verbs on it; its docstring has arguments and errors.
 
-    Entries of cvxpy variables that several agents use are shared, found by identity; entries that
-    one agent uses are local and never sent.
-
-    Parameters
+    Attributes
     ----------
-    agents : sequence of Agent
-    start : mapping of cvxpy.Variable to array_like, optional
-        Public starting values; zero where omitted.
-    groups : sequence of sequences of Agent or its name, optional
-        Agents whose private data may describe the same person or thing, such as hospitals with
-        common patients. One change then touches the data of all agents of a group at once, and
-        the guarantee composes over them. Data of agents in no common group compose in parallel.
-    coupling : sequence of cvxpy equalities, optional
-        Public affine equalities between variables of several agents, such as
-        ``[A @ x + B @ y == c]``, for methods that take them.
-
-    Notes
-    -----
-    A deep copy has the same variables and public parameters, and private objects without their
-    data: hand these to ``run(data={...})`` by name.
-
-    Raises
-    ------
-    ModelError
-        If a coupling is no affine equality of the agents' variables, names repeat, a group names
-        no agent or shares one with another, an agent shares nothing with the others, or a start
-        has a wrong shape.
-    PrivacyError
-        If two agents use the same private object, a coupling uses one, or a `records` label is
-        given in agents that are not in one group.
+    names : tuple of str
+        Of the agents.
+    group_names : tuple of tuple of str
+        Of the agents of every group.
     """
 
     agents: Sequence[Agent]

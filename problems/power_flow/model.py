@@ -109,7 +109,6 @@ def cost_scale(case: Case) -> float:
     Parameters
     ----------
     case : Case
-        Network in per unit.
 
     Returns
     -------
@@ -220,7 +219,6 @@ def cone_scale(case: Case) -> NDArray[np.float64]:
     Parameters
     ----------
     case : Case
-        Network in per unit.
 
     Returns
     -------

@@ -45,7 +45,6 @@ def flow_maps(case: Case) -> dict[str, FlowMap]:
     Parameters
     ----------
     case : Case
-        Network in per unit.
 
     Returns
     -------

@@ -27,9 +27,7 @@ def imbalance(case: Case, state: State, load: Floats) -> dict[int, tuple[float, 
     Parameters
     ----------
     case : Case
-        Network in per unit.
     state : State
-        Point of the network.
     load : ndarray, shape (buses, 2)
         Loads in per unit, columns P and Q, for example ``1.5 * case.load``.
 
@@ -56,9 +54,7 @@ def cone_slack(case: Case, state: State) -> dict[tuple[int, int], float]:
     Parameters
     ----------
     case : Case
-        Network in per unit.
     state : State
-        Point of the network.
 
     Returns
     -------
@@ -79,9 +75,7 @@ def thermal_loading(case: Case, state: State) -> dict[tuple[int, int, int], floa
     Parameters
     ----------
     case : Case
-        Network in per unit.
     state : State
-        Point of the network.
 
     Returns
     -------
@@ -105,9 +99,7 @@ def violations(case: Case, state: State) -> dict[str, float]:
     Parameters
     ----------
     case : Case
-        Network in per unit.
     state : State
-        Point of the network.
 
     Returns
     -------

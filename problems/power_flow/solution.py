@@ -117,7 +117,6 @@ def central(case: Case, objective: Objective, load_scale: float = 1.0) -> Centra
     Parameters
     ----------
     case : Case
-        Network in per unit.
     objective : {"shed", "cost"}
         See `model.zone_model`.
     load_scale : float

@@ -111,9 +111,7 @@ def result_tables(
     Parameters
     ----------
     case : Case
-        Network in per unit.
     state : State
-        Point of the network.
     load : ndarray, shape (buses, 2)
         True loads in per unit. Only the imbalance depends on them beyond `state`.
     private : bool
@@ -142,9 +140,7 @@ def voltage_angles(case: Case, state: State) -> Floats:
     Parameters
     ----------
     case : Case
-        Network in per unit.
     state : State
-        Point of the network.
 
     Returns
     -------
