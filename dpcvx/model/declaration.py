@@ -251,6 +251,12 @@ class Declaration:
         """All variables, in order of appearance."""
         return list({v.id: v for agent in self.agents for v in agent.variables}.values())
 
+    @property
+    def constraints(self) -> list[cp.Constraint]:
+        """All constraints, as in cvxpy: each agent's own, and the coupling."""
+        own = [constraint for agent in self.agents for constraint in agent.constraints]
+        return [*own, *self.coupling]
+
     def is_dcp(self) -> bool:
         """Whether every agent's part follows cvxpy's convexity rules."""
         return all(agent.is_dcp() for agent in self.agents)

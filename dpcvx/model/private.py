@@ -31,7 +31,7 @@ from .._arguments import (
 from ..errors import DataError, ModelError, PrivacyError
 from ..guard import failed, fetched, frameless, guarded
 
-Norm = Literal["entry", 1, 2] | float
+Norm = Literal["entry", 1, 2, "inf"] | float
 _NORMS = ("entry", 1, 2, math.inf)
 # Entries that are checked at once: large data are not copied as a whole.
 _BLOCK = 1 << 18
@@ -52,6 +52,13 @@ _KEPT = "Sealed data are never copied or pickled."
 _UNNAMED = "unnamed"
 
 
+def _store_norm(declared: Within | Rows) -> None:
+    """The norm as a number, or "entry"; written as text it may be "inf", as in cvxpy."""
+    store_python_numbers(declared, "norm")
+    if isinstance(declared.norm, str) and declared.norm == "inf":
+        object.__setattr__(declared, "norm", math.inf)
+
+
 @frameless
 @dataclass(frozen=True)
 class Within:
@@ -61,9 +68,10 @@ class Within:
     ----------
     radius : float
         Positive, in the unit of the data.
-    norm : {"entry", 1, 2, inf}
+    norm : {"entry", 1, 2, "inf"}
         ``"entry"`` (default): one entry changes by at most `radius`, the others not at all.
-        1, 2 or ``numpy.inf``: the whole difference has that norm at most `radius`.
+        1, 2 or ``"inf"``, as in cvxpy: the whole difference has that norm at most `radius`.
+        ``numpy.inf`` is ``"inf"``.
 
     Raises
     ------
@@ -76,11 +84,11 @@ class Within:
 
     def __post_init__(self) -> None:
         check_fields(self, "dp.Within", radius=_RADIUS)
-        store_python_numbers(self, "norm")
+        _store_norm(self)
         if not isinstance(self.norm, (str, int, float)) or self.norm not in _NORMS:
             raise ModelError(
                 f"dp.Within(norm={show(self.norm)}) is unknown: the norm says what may change at "
-                "once. Write norm='entry' (one entry), 1, 2 or numpy.inf."
+                "once. Write norm='entry' (one entry), 1, 2 or 'inf'."
             )
 
     def allows(self, one: NDArray[np.float64], other: NDArray[np.float64]) -> bool:
@@ -121,8 +129,8 @@ class Rows:
     ----------
     bound : float
         Largest norm of a row, enforced when the data are read. Of a vector, each entry is a row.
-    norm : {2, 1, inf}
-        Norm of the rows.
+    norm : {2, 1, "inf"}
+        Norm of the rows; ``numpy.inf`` is ``"inf"``.
     change : {"replace", "add or remove"}
         A row is replaced by any other admissible one, or it is added or removed, an absent row
         counting as zeros; the number of rows is public either way.
@@ -139,7 +147,7 @@ class Rows:
     """
 
     bound: float
-    norm: Literal[1, 2] | float = 2
+    norm: Literal[1, 2, "inf"] | float = 2
     change: Literal["replace", "add or remove"] = "replace"
     clip: bool = False
     records: str | None = None
@@ -153,12 +161,15 @@ class Rows:
             clip=FLAG,
             records=optional(TEXT),
         )
-        store_python_numbers(self, "norm")
+        _store_norm(self)
         number = isinstance(self.norm, (int, float)) and not isinstance(self.norm, bool)
         if not number or self.norm not in (1, 2, math.inf):
-            raise ModelError(
-                f"dp.Rows(norm={show(self.norm)}) is unknown; write 1, 2 or numpy.inf."
-            )
+            raise ModelError(f"dp.Rows(norm={show(self.norm)}) is unknown; write 1, 2 or 'inf'.")
+
+    @property
+    def order(self) -> float:
+        """The norm as a number: 1, 2 or infinity."""
+        return float(self.norm)
 
     @property
     def label(self) -> str:
@@ -172,7 +183,7 @@ class Rows:
 
     def stretch(self, p: int, entries: NDArray[np.intp] | int) -> NDArray[np.float64]:
         """Largest lp norm among rows of so many entries whose own norm is one."""
-        power = max(0.0, 1 / p - 1 / self.norm)
+        power = max(0.0, 1 / p - 1 / self.order)
         return np.asarray(np.maximum(entries, 1) ** power, dtype=np.float64)
 
     def too_long(self, rows: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -213,7 +224,7 @@ class Rows:
         """Norms of rows as a product of two factors, neither of which overflows; zeros as ones."""
         peak = np.abs(rows).max(axis=1, initial=0.0)
         peak = np.where(peak > 0, peak, 1.0)
-        norms = np.linalg.norm(rows / peak[:, None], self.norm, axis=1)
+        norms = np.linalg.norm(rows / peak[:, None], self.order, axis=1)
         return peak, np.where(norms > 0, norms, 1.0)
 
     def allows(self, one: NDArray[np.float64], other: NDArray[np.float64]) -> bool:

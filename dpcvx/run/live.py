@@ -85,7 +85,8 @@ def run_plan(
         )
         unended = "" if journal is None else journal.end(result.status.name.lower(), result.rounds)
         result = replace(result, notes=(*start.notes, unended) if unended else start.notes)
-    assign(None if result.status is Status.DIVERGED else result.solution, plan.problem.variables())
+    solution = None if result.status is Status.DIVERGED else result.solution
+    assign(solution, plan.problem.variables(), plan.problem.constraints)
     shown.finish(result)
     return result
 

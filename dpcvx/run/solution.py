@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 import cvxpy as cp
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from .._arguments import show
 from ..algorithms.program import Program
-from ..errors import ModelError
+from ..errors import ModelError, PrivacyError
 from ..guard import frameless
 
 Array = NDArray[np.float64]
@@ -40,43 +41,99 @@ class Solution:
         return f"<Solution: {len(self.vectors)} agents, {entries} entries>"
 
     @frameless
-    def of(self, agent: str, variable: cp.Variable) -> Array:
+    def of(self, agent: str, variable: cp.Variable | str) -> Array:
         """One agent's copy of a variable.
+
+        Parameters
+        ----------
+        agent : str
+            Its name.
+        variable : cvxpy.Variable or str
+            The variable, or its name.
+
+        Returns
+        -------
+        ndarray of the variable's shape
+            With the public start in entries that the agent does not hold.
 
         Raises
         ------
         ModelError
-            If there is no such agent or it does not hold the variable.
+            If there is no such agent, it does not hold the variable, or the name stands for several
+            variables.
         """
-        if not isinstance(variable, cp.Variable) or not isinstance(agent, str):
+        if not isinstance(agent, str):
             raise ModelError(
-                f"solution.of({show(agent)}, {show(variable)}) takes the name of an agent and one "
-                "of its cvxpy variables."
+                f"solution.of({show(agent)}, ...) takes the name of an agent first, then one of "
+                "its cvxpy variables."
             )
+        number, name = self._found(variable, "solution.of(agent, x)")
         for local, x in zip(self.program.agents, self.vectors, strict=True):
-            if local.name == agent and any(
-                piece.variable == variable.id for piece in local.layout.pieces
-            ):
-                piece = local.layout[variable.id]
-                flat = np.ravel(self.start[variable.id], order="F").copy()
+            if local.name == agent and any(p.variable == number for p in local.layout.pieces):
+                piece = local.layout[number]
+                flat = np.ravel(self.start[number], order="F").copy()
                 flat[piece.entries] = x[piece.offset : piece.stop]
                 return flat.reshape(piece.shape, order="F")
         names = ", ".join(local.name for local in self.program.agents)
         raise ModelError(
-            f"No agent {show(agent)} holds a variable '{variable.name()}'; the agents are {names}."
+            f"No agent {show(agent)} holds a variable '{name}'; the agents are {names}."
         )
 
     @frameless
-    def __getitem__(self, variable: cp.Variable) -> Array:
-        """The mean over the agents that hold each entry."""
-        if not isinstance(variable, cp.Variable):
+    def __getitem__(self, variable: cp.Variable | str) -> Array:
+        """The mean over the agents that hold each entry.
+
+        Parameters
+        ----------
+        variable : cvxpy.Variable or str
+            The variable, or its name.
+
+        Returns
+        -------
+        ndarray of the variable's shape
+
+        Raises
+        ------
+        ModelError
+            If no agent holds the variable, or the name stands for several variables.
+        """
+        return self._mean(self._found(variable, "solution[x]")[0])
+
+    def dual(self, constraint: cp.Constraint) -> NoReturn:
+        """Refused: a run has no dual values of constraints. ``constraint.dual_value`` is None.
+
+        Raises
+        ------
+        PrivacyError
+            Always.
+        """
+        raise PrivacyError(
+            "A run has no dual values, so constraint.dual_value is None. Agents solve perturbed "
+            "problems: the prices of those say nothing reliable about yours, and exact ones would "
+            "reveal private data. For tests, solve the problem with public data in cvxpy."
+        )
+
+    def _found(self, variable: cp.Variable | str, written: str) -> tuple[int, str]:
+        """cvxpy id and name of a variable that some agent holds."""
+        known = {p.variable: p.name for local in self.program.agents for p in local.layout.pieces}
+        if isinstance(variable, cp.Variable):
+            if variable.id not in known:
+                raise ModelError(f"No agent holds a variable '{variable.name()}'.")
+            return variable.id, variable.name()
+        if not isinstance(variable, str):
             raise ModelError(
-                f"solution[{show(variable)}] is no value: write solution[x] with a cvxpy variable."
+                f"{written} takes a cvxpy variable x or its name, and got {show(variable)}."
             )
-        held = (p.variable for local in self.program.agents for p in local.layout.pieces)
-        if variable.id not in held:
-            raise ModelError(f"No agent holds a variable '{variable.name()}'.")
-        return self._mean(variable.id)
+        numbers = [number for number, name in known.items() if name == variable]
+        if not numbers:
+            names = ", ".join(repr(name) for name in sorted(set(known.values())))
+            raise ModelError(f"No agent holds a variable {show(variable)}; there are {names}.")
+        if len(numbers) > 1:
+            raise ModelError(
+                f"{len(numbers)} variables are called {show(variable)}, so the name does not tell "
+                f"which is meant. Write {written} with the cvxpy variable x itself."
+            )
+        return numbers[0], variable
 
     def _mean(self, variable: int) -> Array:
         """The mean over the agents that hold each entry of a variable, by its cvxpy id."""
@@ -140,8 +197,18 @@ class Iterate:
     last: Solution
 
 
-def assign(solution: Solution | None, variables: Sequence[cp.Variable]) -> None:
-    """Set ``variable.value`` of the problem's variables; None, as in cvxpy, without a solution."""
+def assign(
+    solution: Solution | None,
+    variables: Sequence[cp.Variable],
+    constraints: Sequence[cp.Constraint],
+) -> None:
+    """Set ``variable.value`` of the problem's variables; None, as in cvxpy, without a solution.
+
+    Dual values of an earlier solve in cvxpy belong to other values: they become None.
+    """
     for variable in variables:
         # save_value stores without the attribute checks, which rounding can fail.
         variable.save_value(None if solution is None else solution[variable])
+    for constraint in constraints:
+        for dual in constraint.dual_variables:
+            dual.save_value(None)

@@ -129,7 +129,7 @@ def _trials(
             assert isinstance(spec.adjacency, Rows)
             own = np.arange(0, spec.size, spec.shape[0])  # the first record
             row = np.sin(1.0 + np.arange(own.size))
-            row *= spec.adjacency.bound / float(np.linalg.norm(row, spec.adjacency.norm))
+            row *= spec.adjacency.bound / float(np.linalg.norm(row, spec.adjacency.order))
             if spec.sign is not None:
                 row = np.abs(row) if spec.sign == "nonneg" else -np.abs(row)
             data[k] = np.zeros(spec.size)

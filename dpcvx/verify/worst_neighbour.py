@@ -145,7 +145,7 @@ def _other_record(sensitivity: Sensitivity, data: Sequence[Array], k: int, i: in
         other[k][own[0]] = adjacency.bound * (-1.0 if spec.sign == "nonpos" else 1.0)
     elif adjacency.change == "replace" and spec.sign is None:
         # As long as it may be, in the opposite direction.
-        other[k][own] = -row * (adjacency.bound / np.linalg.norm(row, adjacency.norm))
+        other[k][own] = -row * (adjacency.bound / np.linalg.norm(row, adjacency.order))
     elif adjacency.change == "replace":
         rolled = np.roll(row, 1)
         other[k][own] = rolled if (rolled != row).any() else 0.0

@@ -1,0 +1,73 @@
+"""What a solution answers: by variable, by name, and what it does not have."""
+
+import copy
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import dpcvx as dp
+
+
+@pytest.fixture
+def solved():
+    """Two agents that share x; `south` has y to itself; both have another variable named own."""
+    x, y = cp.Variable(2, name="x"), cp.Variable(name="y")
+    first, second = cp.Variable(name="own"), cp.Variable(name="own")
+    d = dp.Private(np.ones(2), name="d", adjacency=dp.Within(0.1))
+    limits = [cp.abs(x) <= 3]
+    north = dp.Agent(cp.Minimize(cp.sum_squares(x - d) + cp.square(first)), limits, name="north")
+    south = dp.Agent(
+        cp.Minimize(cp.sum_squares(x) + cp.square(y - 1) + cp.square(second)), name="south"
+    )
+    problem = dp.Problem([north, south])
+    plan = problem.plan(dp.LinearizedADMM(penalty=1.0), rounds=5, epsilon=1.0, delta=1e-6)
+    return problem, plan.run(seed=0), {"x": x, "y": y, "first": first, "limits": limits}
+
+
+def test_a_name_stands_for_its_variable(solved):
+    _, result, made = solved
+    for solution in (result.solution, result.last):
+        for name in ("x", "y"):
+            assert np.array_equal(solution[name], solution[made[name]])
+            assert np.array_equal(solution.of("south", name), solution.of("south", made[name]))
+    assert result.solution["x"].shape == (2,)
+
+
+def test_ambiguous_names_are_refused(solved):
+    _, result, made = solved
+    for ask in (lambda: result.solution["own"], lambda: result.solution.of("north", "own")):
+        with pytest.raises(dp.ModelError, match="2 variables are called 'own'.*x itself"):
+            ask()
+    assert result.solution[made["first"]].shape == ()
+
+
+def test_unknown_names_and_other_things_are_refused(solved):
+    _, result, _ = solved
+    with pytest.raises(dp.ModelError, match="No agent holds a variable 'z'; there are 'own', 'x'"):
+        result.solution["z"]
+    with pytest.raises(dp.ModelError, match=r"solution\[x\] takes a cvxpy variable x or its name"):
+        result.solution[0]
+    with pytest.raises(dp.ModelError, match="No agent 'north' holds a variable 'y'"):
+        result.solution.of("north", "y")
+    with pytest.raises(dp.ModelError, match="takes the name of an agent first"):
+        result.solution.of(0, "y")
+
+
+def test_names_work_where_the_variable_is_another_object(solved):
+    _, result, _ = solved
+    twin = copy.deepcopy(result)
+    assert np.array_equal(twin.solution["x"], result.solution["x"])
+    assert twin.solution["x"] is not result.solution["x"]
+
+
+def test_a_run_has_no_dual_values_and_says_so(solved):
+    problem, result, made = solved
+    (limit,) = made["limits"]
+    with pytest.raises(dp.PrivacyError, match="no dual values, so constraint.dual_value is None"):
+        result.solution.dual(limit)
+    assert limit.dual_value is None
+    cp.Problem(cp.Minimize(cp.sum(made["x"])), made["limits"]).solve(solver=cp.CLARABEL)
+    assert limit.dual_value is not None
+    problem.solve(epsilon=1.0, delta=1e-6, rounds=2, seed=0)
+    assert limit.dual_value is None
