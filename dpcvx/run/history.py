@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import overload
 
 from ..algorithms.base import Residuals
@@ -24,8 +24,7 @@ class Round:
     residuals : Residuals
         Of released values.
     inaccurate : int
-        Agents whose last local solve of the round reached reduced accuracy only. In a history,
-        these and failures include those of rounds left out just before.
+        Agents whose last local solve of the round reached reduced accuracy only.
     failed : int
         Agents whose last local solve of the round failed, so that they kept the previous point.
     """
@@ -35,20 +34,12 @@ class Round:
     inaccurate: int
     failed: int
 
-    def after(self, earlier: Round) -> Round:
-        """The same, with what went wrong in an earlier round that is left out."""
-        return replace(
-            self,
-            inaccurate=self.inaccurate + earlier.inaccurate,
-            failed=self.failed + earlier.failed,
-        )
-
 
 class History(Sequence[Round]):
     """Residuals of released values, and failed local solves, round by round.
 
-    Memory does not grow with the rounds: of a long run, an even selection and the last round are
-    kept. ``plan.run(iterates=True)`` keeps every round.
+    Memory does not grow with the rounds: a long run keeps every second round, every fourth, and so
+    on, and the last one. ``plan.run(iterates=True)`` keeps every round.
 
     Parameters
     ----------
@@ -60,9 +51,21 @@ class History(Sequence[Round]):
         self._limit = limit
         self._stride = 1
         self._kept: list[Round] = []
+        self._inaccurate = self._failed = 0
 
     def append(self, residuals: Residuals, outcomes: Sequence[Outcome]) -> Round:
-        """Add a round."""
+        """Add a round.
+
+        Parameters
+        ----------
+        residuals : Residuals
+        outcomes : sequence of Outcome
+            How each agent's last local solve of the round ended.
+
+        Returns
+        -------
+        Round
+        """
         answered = (Outcome.SOLVED, Outcome.INACCURATE, Outcome.FALLBACK)
         new = Round(
             t=self._kept[-1].t + 1 if self._kept else 1,
@@ -70,60 +73,52 @@ class History(Sequence[Round]):
             inaccurate=sum(o in answered[1:] for o in outcomes),
             failed=sum(o not in answered for o in outcomes),
         )
-        kept = self._thinned([*self._kept[-1:], new])
-        self._kept[-1:] = kept
+        self._inaccurate += new.inaccurate
+        self._failed += new.failed
+        # Whatever its number, the last round is kept as long as it is the last.
+        self._kept[-1:] = [*filter(self._stays, self._kept[-1:]), new]
         if self._limit is not None and len(self._kept) > self._limit:
             self._stride *= 2
-            self._kept = self._thinned(self._kept)
+            self._kept = [*filter(self._stays, self._kept[:-1]), new]
         return new
 
-    def _thinned(self, rounds: Sequence[Round]) -> list[Round]:
-        """Every so many rounds, and the last one."""
-        kept: list[Round] = []
-        pending: Round | None = None
-        for each in rounds:
-            merged = each if pending is None else each.after(pending)
-            if (each.t - 1) % self._stride == 0 or each is rounds[-1]:
-                kept.append(merged)
-                pending = None
-            else:
-                pending = merged
-        return kept
+    def _stays(self, round: Round) -> bool:
+        return (round.t - 1) % self._stride == 0
 
     @property
     def rounds(self) -> list[int]:
-        """The rounds that the other lists are about."""
+        """Numbers of the kept rounds, which the other lists are about."""
         return [r.t for r in self._kept]
 
     @property
     def primal(self) -> list[float]:
-        """See `Residuals`."""
+        """``||w - z||`` after each kept round; see `Residuals`."""
         return [r.residuals.primal for r in self._kept]
 
     @property
     def dual(self) -> list[float]:
-        """See `Residuals`."""
+        """``penalty ||w - w_previous||`` after each kept round; nan in round 1."""
         return [r.residuals.dual for r in self._kept]
 
     @property
     def mismatch(self) -> list[float]:
-        """See `Residuals`."""
+        """Largest ``|w - z|`` after each kept round."""
         return [r.residuals.mismatch for r in self._kept]
 
     @property
     def penalty(self) -> list[float]:
-        """See `Residuals`."""
+        """Penalty of each kept round; 0 in methods without."""
         return [r.residuals.penalty for r in self._kept]
 
     @property
     def inaccurate(self) -> int:
         """Local solves that ended a round of the run with reduced accuracy only."""
-        return sum(r.inaccurate for r in self._kept)
+        return self._inaccurate
 
     @property
     def failed(self) -> int:
         """Local solves that ended a round of the run without an answer."""
-        return sum(r.failed for r in self._kept)
+        return self._failed
 
     def __repr__(self) -> str:
         if not self._kept:
