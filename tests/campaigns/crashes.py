@@ -18,11 +18,9 @@ import time
 import traceback
 from pathlib import Path
 
-import cvxpy as cp
-import numpy as np
-
 import dpcvx as dp
 from dpcvx.run.oracle import ReleaseGate
+from tests.campaigns.runs import EXECUTORS, left, opened, problem, watched
 from tests.campaigns.tally import Tally
 
 FULL = 400
@@ -37,12 +35,6 @@ METHODS = {
     "Laplace": lambda: (dp.LinearizedADMM(penalty=1.0), {"mechanism": dp.Laplace(), "delta": 0.0}),
     "output": lambda: (dp.LinearizedADMM(penalty=1.0, perturb="output"), {}),
     "once": lambda: (dp.ADMM(penalty=1.0), {"release": "once"}),
-}
-EXECUTORS = {
-    "default": lambda: None,
-    "Serial": dp.Serial,
-    "Threads": lambda: dp.Threads(2),
-    "Processes": lambda: dp.Processes(2),
 }
 
 
@@ -74,32 +66,16 @@ def campaign(size: int, seed: int) -> Tally:
 
 
 def _plan_of(method: str) -> dp.Plan:
-    """Three agents with private data, eight rounds."""
-    x = cp.Variable(2, name="x")
-    agents = []
-    for k in range(3):
-        d = dp.Private(np.array([0.3, -0.1]) * k, name=f"d{k}", adjacency=dp.Within(0.1))
-        agents.append(dp.Agent(cp.Minimize(cp.sum_squares(x - d)), [cp.abs(x) <= 1], name=f"a{k}"))
+    """A method over eight rounds."""
     algorithm, arguments = METHODS[method]()
     settings = {"rounds": 8, "epsilon": 1.0, "delta": 1e-6} | arguments
-    return dp.Problem(agents).plan(algorithm, **settings)
+    return problem().plan(algorithm, **settings)
 
 
 def _victim(path: Path, plan: dp.Plan, executor: str, seed: int | None, at_work: int) -> None:
     """One process of a run; writes down what leaves."""
-    left = os.open(path.with_suffix(".left"), os.O_CREAT | os.O_WRONLY | os.O_APPEND)
-    honest = ReleaseGate.__call__
-
-    def leaves(self, place, what, *arguments):
-        time.sleep(0.002)  # so that most signals arrive at work
-        value = honest(self, place, what, *arguments)
-        if what is not None:
-            data = base64.b64encode(value.tobytes()).decode()
-            line = json.dumps([self.account.agent, *place, data])
-            os.write(left, f"{line}\n".encode())
-        return value
-
-    ReleaseGate.__call__ = leaves
+    # A pause, so that most signals arrive at work.
+    ReleaseGate.__call__ = watched(opened(path.with_suffix(".left")), 0.002)
     os.write(at_work, b".")
     plan.run(ledger=path, seed=seed, executor=EXECUTORS[executor]())
 
@@ -203,14 +179,11 @@ def _signal(pid: int, sent: signal.Signals, whom: str) -> str:
 
 def _faults(path: Path) -> str | None:
     """What is not as it must be between two processes of a run, and after the last one."""
-    left: dict[tuple, str] = {}
-    log = path.with_suffix(".left")
-    lines = log.read_text().splitlines() if log.exists() else []
-    for agent, t, step, value in map(json.loads, lines):
-        if left.setdefault((agent, t, step), value) != value:
-            return f"{agent} released two values in round {t}"
+    known, fault = left(path.with_suffix(".left"))
+    if fault:
+        return fault
     if not path.exists():
-        return "values left, and there is no file" if left else None
+        return "values left, and there is no file" if known else None
     kept: dict[tuple, str] = {}
     charged, torn = [], 0
     for line in path.read_bytes().splitlines()[1:]:
@@ -225,8 +198,8 @@ def _faults(path: Path) -> str | None:
             place = found["value"], found["round"], found["step"]
             if place in kept:
                 return f"two values of {place} are in the file"
-            kept[place] = found["data"]
-    for place, value in left.items():
+            kept[place] = base64.b64decode(found["data"]).hex()
+    for place, value in known.items():
         if kept.get(place) != value:
             return f"{place} left and is not in the file"
     if not set(kept) <= set(charged):

@@ -20,7 +20,6 @@ from functools import partial
 from pathlib import Path
 from unittest import mock
 
-import cvxpy as cp
 import numpy as np
 
 import dpcvx as dp
@@ -31,16 +30,11 @@ from dpcvx.privacy.accounts import Account, Budget
 from dpcvx.privacy.entries import Entry
 from dpcvx.privacy.ledger_file import Journal
 from dpcvx.run.oracle import ReleaseGate
+from tests.campaigns.runs import EXECUTORS, left, opened, problem, watched
 from tests.campaigns.tally import Tally
 
 FULL = 2000
 _SECTOR = 512
-EXECUTORS = {
-    "default": lambda: None,
-    "Serial": dp.Serial,
-    "Threads": lambda: dp.Threads(2),
-    "Processes": lambda: dp.Processes(2),
-}
 
 
 def campaign(size: int, seed: int) -> Tally:
@@ -59,14 +53,7 @@ def campaign(size: int, seed: int) -> Tally:
 
 
 def _plan() -> dp.Plan:
-    x = cp.Variable(2, name="x")
-    agents = []
-    for k in range(3):
-        d = dp.Private(np.full(2, 0.1 * k), name=f"d{k}", adjacency=dp.Within(0.1))
-        agents.append(dp.Agent(cp.Minimize(cp.sum_squares(x - d)), [cp.abs(x) <= 1], name=f"a{k}"))
-    return dp.Problem(agents).plan(
-        dp.LinearizedADMM(penalty=1.0), rounds=3, epsilon=1.0, delta=1e-6
-    )
+    return problem().plan(dp.LinearizedADMM(penalty=1.0), rounds=3, epsilon=1.0, delta=1e-6)
 
 
 class Failing:
@@ -131,27 +118,14 @@ class Failing:
         return failing
 
 
-def _watched(report: int):
-    """`Exit.__call__` that tells, from whatever process, what it lets out."""
-    honest = ReleaseGate.__call__
-
-    def leaves(self, place, *arguments):
-        value = honest(self, place, *arguments)
-        line = f"{self.account.agent} {place[0]} {place[1]} {value.tobytes().hex()}\n"
-        os.write(report, line.encode())
-        return value
-
-    return leaves
-
-
 def _error(plan: dp.Plan, path: Path, draw: random.Random) -> tuple[str, str | None]:
     """A run of which one call fails, and the one that goes on from there."""
     seed, name = draw.choice([None, 3]), draw.choice(list(EXECUTORS))
     number = draw.choice([errno.ENOSPC, errno.EIO, errno.EDQUOT])
     failing = Failing(draw.randint(1, 130), number, draw.choice([-1, 0, 0.3, 0.9, 1]))
     log = path.with_suffix(".left")
-    report, fault = os.open(log, os.O_CREAT | os.O_WRONLY | os.O_APPEND), None
-    with mock.patch.object(ReleaseGate, "__call__", _watched(report)):
+    report, fault = opened(log), None
+    with mock.patch.object(ReleaseGate, "__call__", watched(report)):
         with (
             mock.patch.object(journal, "os", failing),
             mock.patch.object(journal, "FileIO", failing.file()),
@@ -179,17 +153,15 @@ def _error(plan: dp.Plan, path: Path, draw: random.Random) -> tuple[str, str | N
 
 def _missing(path: Path, log: Path) -> str | None:
     """What of all that left is not in the ledger, or not paid for."""
-    left = {}
-    for line in log.read_text().splitlines():
-        agent, t, step, value = line.split(" ")
-        if left.setdefault((agent, int(t), int(step)), value) != value:
-            return f"{agent} released two values in round {t}"
+    known, fault = left(log)
+    if fault:
+        return fault
     if not path.exists():
-        return "the file is gone, and values left" if left else None
-    return _covers(path, left)
+        return "the file is gone, and values left" if known else None
+    return _covers(path, known)
 
 
-def _covers(path: Path, left: dict[tuple[str, int, int], str]) -> str | None:
+def _covers(path: Path, known: dict[tuple[str, int, int], str]) -> str | None:
     try:
         past = journal._past(path)
     except dp.LedgerError as error:
@@ -199,10 +171,10 @@ def _covers(path: Path, left: dict[tuple[str, int, int], str]) -> str | None:
     kept = {
         (agent, *place): value.tobytes().hex()
         for run in runs
-        for agent, known in run.values.items()
-        for place, value in known.items()
+        for agent, values in run.values.items()
+        for place, value in values.items()
     }
-    for place, value in left.items():
+    for place, value in known.items():
         if kept.get(place) != value:
             return f"{place} left and is not in the file"
         entries = past.ledger[place[0]].entries

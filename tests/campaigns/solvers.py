@@ -52,6 +52,10 @@ class Faults:
             if (self.kind == "raises in update") == (place == "update") and self.due():
                 raise Panic("panicked") if self.kind == "panics" else RuntimeError("failed")
 
+    def bends(self) -> bool:
+        """Whether an answer that was found is to have a fault."""
+        return not self.kind.startswith(("raises", "panics")) and self.due()
+
     def bent(self, x: np.ndarray) -> np.ndarray:
         """An answer with this fault."""
         x = np.array(x)
@@ -76,9 +80,9 @@ class Clarabel:
     def solve(self):
         self._faults.raised("solve")
         found = self._solver.solve()
-        kind = self._faults.kind
-        if kind.startswith(("raises", "panics")) or not self._faults.due():
+        if not self._faults.bends():
             return found
+        kind = self._faults.kind
         status = {"infeasible": "PrimalInfeasible", "limit": "MaxIterations"}.get(kind, "Solved")
         off = {"limit": 1e-2, "infeasible": 1.0, "failed": 1.0, "inaccurate": 1e-8}.get(kind, 0.0)
         return SimpleNamespace(
@@ -111,9 +115,9 @@ class Daqp:
     def solve(self):
         self._faults.raised("solve")
         z, value, flag, info = self._model.solve()
-        kind = self._faults.kind
-        if kind.startswith(("raises", "panics")) or not self._faults.due():
+        if not self._faults.bends():
             return z, value, flag, info
+        kind = self._faults.kind
         flag = {"failed": -2, "limit": -4, "infeasible": -1}.get(kind, flag)
         z = z + 1e-4 if kind == "inaccurate" else self._faults.bent(z)
         return z, value, flag, info
@@ -128,9 +132,9 @@ class Scs:
     def solve(self):
         self._faults.raised("solve")
         found = self._solver.solve()
-        kind = self._faults.kind
-        if kind.startswith(("raises", "panics")) or not self._faults.due():
+        if not self._faults.bends():
             return found
+        kind = self._faults.kind
         failed = kind in ("failed", "limit", "infeasible", "inaccurate")
         status = "failure" if failed else found["info"]["status"]
         return found | {"x": self._faults.bent(found["x"]), "info": {"status": status}}
