@@ -7,9 +7,9 @@ import numpy as np
 from dpcvx.privacy.entries import Entry
 from dpcvx.privacy.noise import source_for
 from dpcvx.run.data import sources_of
+from dpcvx.run.gate import Release, ReleaseGate
 from dpcvx.run.live import oracle_for
 from dpcvx.run.loop import drive_silently
-from dpcvx.run.oracle import Release, ReleaseGate
 
 
 class Forced(ReleaseGate):

@@ -1,5 +1,7 @@
 """Private local steps: what leaves before the noise, next to what was charged."""
 
+from dataclasses import replace
+
 import cvxpy as cp
 import numpy as np
 
@@ -7,12 +9,19 @@ import dpcvx as dp
 from dpcvx.privacy.accounting import Composition
 from dpcvx.privacy.accounts import Account, Budget
 from dpcvx.privacy.mechanism import Calibrated
-from dpcvx.run.oracle import PrivateOracle, ReleaseGate
+from dpcvx.run.gate import ReleaseGate
+from dpcvx.run.private_oracle import PrivateOracle
+from dpcvx.sensitivity.queries import LocalSolution, Minimiser
 from tests import sets
 from tests.helpers import Words
 
 GAUSS = dp.Gaussian(multiplier=2.0)
 AMPLE = Budget(1e9, 1e-6, Composition().with_gaussian(2.0, 10**6))
+
+
+def solution(x, step):
+    """The question for the result of a local step."""
+    return LocalSolution(x, step.center, step.D, step.anchor)
 
 
 class Setting:
@@ -26,18 +35,18 @@ class Setting:
         plan = dp.Problem([agent]).plan(
             dp.LinearizedADMM(penalty=1.0, step=1.0), mechanism=GAUSS, rounds=1, delta=1e-6
         )
-        self.form, self.sensitivity = plan.program.agents[0].form, plan.agents[0].sensitivity
+        self.facts = replace(plan.agents[0].facts, queries=(LocalSolution, Minimiser))
 
     def oracle(self, data):
         """An oracle whose noise is 0."""
         account = Account("bob", {}, AMPLE)
         exit = ReleaseGate(0, Calibrated(GAUSS, 2.0), account, Words(), record=False)
-        oracle = PrivateOracle(self.form, [lambda: data], self.sensitivity, exit)
+        oracle = PrivateOracle(self.facts, [lambda: data], exit)
         oracle.begin(1)
         return oracle
 
-    def ratio(self, ask, d, other, root=1.0):
+    def ratio(self, query, d, other, root=1.0):
         """How far a change of the data moves what leaves, over what was charged."""
         one, two = self.oracle(d), self.oracle(other)
-        moved = np.linalg.norm(root * (ask(one) - ask(two)))
+        moved = np.linalg.norm(root * (one.release(query) - two.release(query)))
         return moved / one.account.entries[0].sensitivity

@@ -10,16 +10,28 @@ from tests.rooms import imported, imports, modules
 
 # What is guarded -> rooms and files that may import it, each of which does.
 IMPORTERS = {
-    "dpcvx.run.oracle": {"run", "verify"},
-    "dpcvx.run.oracle.PrivateOracle": {"run.live"},
-    "dpcvx.run.oracle.ReleaseGate": {
+    "dpcvx.run.gate": {"run", "verify"},
+    "dpcvx.run.gate.ReleaseGate": {
         "run.live",
-        "verify.check",
-    },  # check: its own, for made-up data
-    "dpcvx.run.oracle.publish": {"run.live"},
-    "dpcvx.run.oracle.published": {"run.replay"},
-    "dpcvx.run.oracle.read": {"verify"},
-    "dpcvx.model.private.unseal": {"run.oracle"},
+        "run.private_oracle",
+        "run.public_oracle",  # publishes data once
+        "verify.check",  # its own, for made-up data
+    },
+    "dpcvx.run.gate.read": {"run.private_oracle", "run.public_oracle", "verify"},
+    "dpcvx.run.oracle": {"run", "verify.audit"},
+    "dpcvx.run.private_oracle": {"run.live"},
+    "dpcvx.run.public_oracle": {"run.live", "run.replay", "run.replay_oracle"},
+    "dpcvx.sensitivity.known.Objective": {
+        "run.private_oracle",
+        "run.public_oracle",
+        "sensitivity.queries",  # computes exact answers, behind the door
+    },
+    "dpcvx.sensitivity.stored_vectors.StoredVectors": {
+        "run.private_oracle",
+        "run.public_oracle",
+        "sensitivity.known",
+    },
+    "dpcvx.model.private.unseal": {"run.gate"},
     "dpcvx.model.private.source_of": {"run.data", "verify.not_private"},
     "dpcvx.verify": {"", "problem", "verify"},
     # On stand-in data, and on made-up data.
@@ -45,7 +57,8 @@ IMPORTERS = {
 TOUCHERS = {
     "_seal": {"model.private"},
     "bind": {
-        "run.oracle",
+        "run.private_oracle",
+        "run.public_oracle",  # what a release restores
         "model.normal_form",
         "verify.not_private",
         "verify.worst_neighbour",  # for check and audit only

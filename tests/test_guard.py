@@ -18,9 +18,11 @@ from rich import inspect as rich_inspect
 from rich.console import Console
 
 import dpcvx as dp
+from dpcvx.model.normal_form import BoundObjective, NormalForm
 from dpcvx.model.private import seal, source_of
 from dpcvx.privacy.ledger_file import Journal
-from dpcvx.run import oracle, watch
+from dpcvx.run import gate, private_oracle, watch
+from dpcvx.sensitivity.certificate import Sensitivity
 from tests.frames import CANARY, leaks
 
 DATA = np.array([CANARY, -CANARY])
@@ -103,10 +105,10 @@ STOPS = [KeyboardInterrupt, MemoryError, OSError]
 @pytest.mark.parametrize(
     "where",
     [
-        (oracle, "read"),
-        (oracle.Calibrated, "release"),
-        (oracle.NormalForm, "bind"),
-        (oracle.BoundObjective, "gradient"),
+        (gate, "unseal"),
+        (gate.Calibrated, "release"),
+        (NormalForm, "bind"),
+        (BoundObjective, "gradient"),
         (Journal, "charge"),
         (Journal, "release"),
         (watch, "_below"),
@@ -176,8 +178,8 @@ def test_panics_of_a_solver_in_private_steps_are_withheld(monkeypatch):
         raise PanicException(f"index {CANARY}")
 
     made = plan()
-    monkeypatch.setattr(oracle.BoundObjective, "gradient", panic)
-    monkeypatch.setattr(oracle.Sensitivity, "slope", panic)
+    monkeypatch.setattr(BoundObjective, "gradient", panic)
+    monkeypatch.setattr(Sensitivity, "slope", panic)
     with pytest.raises(dp.PrivacyError, match="failed with PanicException") as caught:
         made.run(data={"load": DATA})
     assert not leaks(caught.value)
@@ -302,7 +304,8 @@ def test_questions_with_misplaced_data_are_refused_without_them(question, given)
 def test_objects_whose_making_was_refused_have_a_text():
     half = dp.Private.__new__(dp.Private)
     assert repr(half) == "Private(not declared)"
-    assert repr(oracle.PrivateOracle.__new__(oracle.PrivateOracle)) == "PrivateOracle(agent=?)"
+    half = private_oracle.PrivateOracle.__new__(private_oracle.PrivateOracle)
+    assert repr(half) == "PrivateOracle(agent=?)"
 
 
 def test_refusals_of_calls_with_wrong_arguments_are_pythons():

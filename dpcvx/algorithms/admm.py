@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..guard import frameless
+from ..sensitivity.queries import Gradient
 from ..solvers.conic import Outcome
 from .base import Answer, Local, Oracle, Requirements
 from .consensus import Broadcast, ConsensusMethod, LocalCopy
@@ -68,7 +69,7 @@ class ADMM(ConsensusMethod[AgentState]):
     @property
     def requirements(self) -> Requirements:
         """Convex objectives, compiled; one release per agent and round."""
-        return Requirements(convex=True, exact=True, releases=1)
+        return Requirements(convex=True, exact=True, releases=1, queries=(Gradient,))
 
     def resolved(self, program: Program, step_epsilon: float) -> ADMM:
         """Fill in the constants of the penalty rule."""
@@ -86,7 +87,7 @@ class ADMM(ConsensusMethod[AgentState]):
         """The exact local step at a noisy linear term, then the multipliers."""
         assert local.exact is not None
         w, rho, S = message.w, message.rho, local.program.shared
-        linear = oracle.gradient(state.x) - local.public_gradient(state.x)
+        linear = oracle.release(Gradient(state.x)) - local.public_gradient(state.x)
         D = np.zeros(state.x.size)
         D[S] = rho
         linear[S] -= state.lam + rho * w

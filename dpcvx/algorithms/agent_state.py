@@ -11,9 +11,10 @@ from .._arguments import show
 from ..errors import ModelError
 from ..model.curvature import convex, smoothness, strong_convexity
 from ..model.eigenvalues import SLACK, round_down
+from ..sensitivity.queries import Minimiser, Step
 from ..solvers.conic import Outcome
 from ..solvers.projector import Projector
-from ..solvers.steps import Descent, Minimisation
+from ..solvers.steps import Minimisation
 from .base import Answer, Local, Oracle
 from .program import Program
 
@@ -53,16 +54,13 @@ def initial(x: Array, multipliers: int) -> AgentState:
 
 
 def projected_step(
-    local: Local, state: AgentState, move: Descent | Minimisation, at: Array, oracle: Oracle
+    local: Local, state: AgentState, query: Step | Minimiser, oracle: Oracle
 ) -> AgentState:
-    """After a step along the gradient at a point, or a search near it, with noise, back in W.
+    """After a step along a gradient, or a search near a point, with noise, back in W.
 
     The point before if the projection fails.
     """
-    if isinstance(move, Descent):
-        noisy = oracle.step(at, move)
-    else:
-        noisy = oracle.minimiser(at, move, local.projector)
+    noisy = oracle.release(query)
     found = local.projector(noisy, np.ones(noisy.size))
     x = state.x if found.x is None else found.x
     n = state.turns + 1

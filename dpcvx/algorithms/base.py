@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from .._arguments import one_of, show
 from ..errors import ModelError
-from ..sensitivity.kept_vectors import LinearCombination
+from ..sensitivity.queries import Query
+from ..sensitivity.stored_vectors import LinearCombination
 from ..solvers.conic import ConicProgram, Outcome
 from ..solvers.projector import Projector
-from ..solvers.steps import Contraction, Descent, Minimisation, ProximalStep
 from .program import LocalProgram, Program
 
 Array = NDArray[np.float64]
@@ -30,45 +30,21 @@ A = TypeVar("A")
 
 
 class Oracle(Protocol):
-    """What an algorithm's agent side may ask for; answered by `dpcvx.run.oracle`."""
+    """What an agent's turn may ask for; answered by `dpcvx.run`."""
 
-    def gradient(self, x: Array, through: Contraction | None = None) -> Array:
-        """A (noisy) gradient of the agent's objective at x, both of shape (n,).
+    def release(self, query: Query) -> Array:
+        """The (noisy) answer to a question, of which the requirements name the type."""
+        ...
 
-        With `through`, the gradient's image plus noise that is scaled by the map's norm as well.
+    def store(self, name: str, combination: LinearCombination) -> None:
+        """Make a vector that stays with the agent, from what is known and from exact gradients.
+
+        `Stored` and `StoredGradient` ask for it by its name.
         """
-        ...
-
-    def step(self, x: Array, move: Descent) -> Array:
-        """The new point for a (noisy) gradient at x, shape (n,).
-
-        The gradient is what leaves, or the whole point: then the center may be secret. Where only
-        the last iterate leaves, the noise is the same for all agents.
-        """
-        ...
-
-    def keep(self, name: str, recipe: LinearCombination) -> None:
-        """Make a vector that stays with the agent, from what is known and from exact gradients."""
-        ...
-
-    def vector(self, name: str) -> Array:
-        """A (noisy) vector that was kept, shape (n,)."""
-        ...
-
-    def slope(self, name: str) -> Array:
-        """The (noisy) gradient at a vector that was kept, shape (n,)."""
-        ...
-
-    def minimiser(self, v: Array, search: Minimisation, projector: Projector) -> Array:
-        """The (noisy) end of a search near v, shape (n,)."""
         ...
 
     def uniform(self, size: int) -> Array:
         """Numbers between 0 and 1 that the agent draws in this round and keeps to itself."""
-        ...
-
-    def solution(self, x: Array, step: ProximalStep) -> Array:
-        """The (noisy) result of a local step at the exact gradient at x, shape (n,)."""
         ...
 
 
@@ -148,19 +124,8 @@ class Requirements:
         gradient only through a term that does not depend on the point.
     releases : int
         Releases per agent and round.
-    solves_privately : bool
-        Local steps are solved at exact gradients, behind the door.
-    asserted : float or None
-        A sensitivity of their results that is claimed instead of derived.
-    moves : bool
-        The new point leaves, with its noise: the step size times the gradient's sensitivity.
-    minimises : bool
-        It is the end of a `Minimisation` inside the agent.
-    keeps : bool
-        Agents keep vectors that depend on exact gradients. How far one change moves these follows
-        from the smoothness of the objectives.
-    smoothness : float or None
-        The user's claim for agents whose objective has no derived one.
+    queries : tuple of type
+        The types of `Query` that agents are asked; no others are answered.
     weights : tuple of float
         Of the noise in the releases of a round, one after the other.
     free : int
@@ -169,22 +134,23 @@ class Requirements:
         Takes problems with ``coupling=``, and no others; objectives without private data are then
         compiled.
     in_turn : bool
-        One agent per round releases the image of its gradient under a public map.
+        One agent is asked per round.
+    smoothness : float or None
+        The user's claim for agents whose objective has no derived one.
+    sensitivity : float or None
+        The user's claim for answers, in place of a derived bound.
     """
 
     convex: bool
     exact: bool
     releases: int
-    solves_privately: bool = False
-    asserted: float | None = None
-    moves: bool = False
-    minimises: bool = False
-    keeps: bool = False
-    smoothness: float | None = None
+    queries: tuple[type[Query], ...]
     weights: tuple[float, ...] = (1.0,)
     free: int = 0
     coupled: bool = False
     in_turn: bool = False
+    smoothness: float | None = None
+    sensitivity: float | None = None
 
 
 class Algorithm(abc.ABC, Generic[S, A]):

@@ -34,7 +34,8 @@ from numpy.typing import NDArray
 from .._arguments import LEAST_DIVISOR, check_divisor, check_positive, finite, show
 from ..errors import ModelError
 from ..guard import frameless
-from ..solvers.steps import Descent, Minimisation
+from ..sensitivity.queries import Minimiser, Step
+from ..solvers.steps import Minimisation
 from .agent_state import AgentState, check_exact, minimisation
 from .base import Local, Oracle, Requirements
 from .on_networks import Graph, Inbox, NeighbourMethod, shared, spread
@@ -106,8 +107,8 @@ class DecentralizedADMM(NeighbourMethod):
     @property
     def requirements(self) -> Requirements:
         """Convex objectives; one release per agent and round."""
-        exact = bool(self.exact)
-        return Requirements(convex=True, exact=False, releases=1, moves=True, minimises=exact)
+        query = Minimiser if self.exact else Step
+        return Requirements(convex=True, exact=False, releases=1, queries=(query,))
 
     def releases(self, rounds: int, program: Program) -> int:
         """One per round; a D that leaves no room for another step is refused here."""
@@ -151,11 +152,10 @@ class DecentralizedADMM(NeighbourMethod):
         D = 1 / self.step * self.growth ** (t - 1)
         center = spread(local, state.x, aggregate + lam / D)
         state = replace(state, lam=lam)
+        query = Step(state.x, center, 1 / D)
         if isinstance(self.exact, Minimisation):
-            return self.projected_step(local, state, replace(self.exact, D=D), center, oracle)
-        return self.projected_step(
-            local, state, Descent(center, 1 / D, whole=True), state.x, oracle
-        )
+            query = Minimiser(center, replace(self.exact, D=D))
+        return self.projected_step(local, state, query, oracle)
 
     def __str__(self) -> str:
         values = ", ".join(

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from .._arguments import is_int, one_of, show
 from ..errors import ModelError
 from ..guard import frameless
-from ..solvers.steps import Descent
+from ..sensitivity.queries import Step
 from .agent_state import AgentState
 from .base import Local, Oracle, Requirements
 from .on_networks import Graph, Inbox, NeighbourMethod, shared, spread
@@ -98,7 +98,7 @@ class DecentralizedGradient(NeighbourMethod):
     @property
     def requirements(self) -> Requirements:
         """One release per agent and round."""
-        return Requirements(convex=False, exact=False, releases=1, moves=True)
+        return Requirements(convex=False, exact=False, releases=1, queries=(Step,))
 
     def resolved(self, program: Program, step_epsilon: float) -> DecentralizedGradient:
         """Fill in the network and the step sizes."""
@@ -124,13 +124,13 @@ class DecentralizedGradient(NeighbourMethod):
         if self.aggregate in ("mean", "pair"):
             at = spread(local, state.x, everyone.mean(axis=0))
         center = spread(local, state.x, center)
-        move = Descent(center, rule.eta(t), whole=True)
+        only = None
         if self.coordinates is not None and self.coordinates < center.size:
             only = drawn(t, center.size, self.coordinates)
             others = np.delete(np.arange(center.size), only)
             center[others] = state.x[others]
-            move = replace(move, only=only)
-        return self.projected_step(local, state, move, at, oracle)
+        query = Step(at, center, rule.eta(t), only)
+        return self.projected_step(local, state, query, oracle)
 
     def _aggregated(self, message: Inbox, X: Array, oracle: Oracle) -> Array:
         """The aggregate of the rows of X, of which the last one is the agent's own."""

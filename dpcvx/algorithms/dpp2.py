@@ -31,7 +31,8 @@ from numpy.typing import NDArray
 from .._arguments import check_positive, finite, show
 from ..errors import ModelError
 from ..guard import frameless
-from ..sensitivity.kept_vectors import LinearCombination
+from ..sensitivity.queries import Stored, StoredGradient
+from ..sensitivity.stored_vectors import LinearCombination
 from .base import Local, Oracle
 from .on_networks import Graph, Inbox, NetworkState, mixed, shared
 from .program import Program
@@ -155,13 +156,13 @@ class DPP2(SecretPointMethod[Memory]):
         """The new point, of which y leaves; then the gradient there, of which z leaves."""
         program = local.program
         if k == 0:
-            recipe = LinearCombination(state.x)
+            point = LinearCombination(state.x)
             if t > 1:
                 Pz = state.z - mixed(program, state.z, message)
                 center = state.x - self.step * state.pull + self.beta * Pz
-                recipe = LinearCombination(center, slopes={_POINT: -self.step})
-            oracle.keep(_POINT, recipe)
-            x = oracle.vector(_POINT)
+                point = LinearCombination(center, gradients={_POINT: -self.step})
+            oracle.store(_POINT, point)
+            x = oracle.release(Stored(_POINT))
             n = state.turns + 1
             average = state.average + (x - state.average) / n
             y = x + (1 - self.eta) * state.d
@@ -173,7 +174,7 @@ class DPP2(SecretPointMethod[Memory]):
         q = self.eta * state.q + self.penalty * Py
         Px = Py - (1 - self.eta) * state.q / self.penalty
         pull = q + self.damping * Px
-        z = oracle.slope(_POINT) + pull
+        z = oracle.release(StoredGradient(_POINT)) + pull
         return replace(state, q=q, z=z, pull=pull), shared(z, program)
 
     def __str__(self) -> str:

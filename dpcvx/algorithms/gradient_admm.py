@@ -36,9 +36,10 @@ from ..model.curvature import convex, smoothness, strong_convexity
 from ..model.eigenvalues import SLACK, round_down
 from ..privacy.amplification import TwoBlock, step_interval
 from ..privacy.last_iterate import ORDERS, LastIterate, Order
+from ..sensitivity.queries import GradientStep
 from ..solvers.conic import ConicProgram, Outcome
 from ..solvers.separable import separable
-from ..solvers.steps import Contraction, Descent
+from ..solvers.steps import Contraction
 from .base import Answer, Coins, Local, Oracle, Requirements, Residuals
 from .hidden_iterates import HiddenIterates
 from .program import LocalProgram, Program
@@ -52,16 +53,14 @@ class Turn:
 
     Attributes
     ----------
-    x : ndarray, shape (n,)
-    move : Descent
+    step : GradientStep
         From the new x for a gradient of 0, by eta times the number of users, through
         ``v -> (I + eta beta A'A)^-1 v``.
     outcome : Outcome
         Of the y step.
     """
 
-    x: Array
-    move: Descent
+    step: GradientStep
     outcome: Outcome
 
 
@@ -296,7 +295,14 @@ class GradientADMM(HiddenIterates[Server, Outcome]):
     @property
     def requirements(self) -> Requirements:
         """Convex objectives and a coupling; one release of one user per round."""
-        return Requirements(convex=True, exact=False, releases=1, coupled=True, in_turn=True)
+        return Requirements(
+            convex=True,
+            exact=False,
+            releases=1,
+            queries=(GradientStep,),
+            coupled=True,
+            in_turn=True,
+        )
 
     @property
     def needs_last_iterate(self) -> bool:
@@ -486,8 +492,8 @@ class GradientADMM(HiddenIterates[Server, Outcome]):
         users = len(blocks.users)
         messages: list[Turn | None] = [None] * (users + 1)
         turn = server.order[(t - 1) % len(server.order)]
-        move = Descent(center, self._eta * users, blocks.inverse)
-        messages[blocks.users[turn]] = Turn(x, move, outcome)
+        step = GradientStep(x, center, self._eta * users, blocks.inverse)
+        messages[blocks.users[turn]] = Turn(step, outcome)
         state = replace(
             server,
             y=y,
@@ -501,7 +507,7 @@ class GradientADMM(HiddenIterates[Server, Outcome]):
         self, local: Local, state: Outcome, t: int, k: int, message: Turn, oracle: Oracle
     ) -> tuple[Outcome, Array]:
         """The new x."""
-        return message.outcome, oracle.step(message.x, message.move)
+        return message.outcome, oracle.release(message.step)
 
     def receive(self, server: Server, t: int, k: int, replies: Sequence[Array | None]) -> Server:
         """Pass x on."""

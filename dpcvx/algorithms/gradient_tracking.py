@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 
 from .._arguments import check_positive
 from ..guard import frameless
-from ..sensitivity.kept_vectors import LinearCombination
+from ..sensitivity.queries import Stored
+from ..sensitivity.stored_vectors import LinearCombination
 from .base import Local, Oracle
 from .on_networks import Graph, Inbox, mixed, shared
 from .program import Program
@@ -89,6 +90,8 @@ class GradientTracking(SecretPointMethod[Tracker]):
     weights: str = "metropolis"
     output: Literal["average", "last"] | None = None
 
+    queries = (Stored,)
+
     def __post_init__(self) -> None:
         self.check_output("dp.GradientTracking")
         for name in ("step", "ratio"):
@@ -113,17 +116,17 @@ class GradientTracking(SecretPointMethod[Tracker]):
         """The new point; then the direction."""
         program = local.program
         if k == 1:
-            s = oracle.vector(_DIRECTION)
+            s = oracle.release(Stored(_DIRECTION))
             return replace(state, s=s, mean=mixed(program, state.x, message)), shared(s, program)
         if t == 1:
-            oracle.keep(_POINT, LinearCombination(state.x))
-            oracle.keep(_DIRECTION, LinearCombination(state.s, slopes={_POINT: 1.0}))
+            oracle.store(_POINT, LinearCombination(state.x))
+            oracle.store(_DIRECTION, LinearCombination(state.s, gradients={_POINT: 1.0}))
         else:
-            oracle.keep(_OLD, LinearCombination(np.zeros_like(state.x), {_POINT: 1.0}))
-            oracle.keep(_POINT, LinearCombination(state.mean, {_DIRECTION: -self.step}))
+            oracle.store(_OLD, LinearCombination(np.zeros_like(state.x), {_POINT: 1.0}))
+            oracle.store(_POINT, LinearCombination(state.mean, {_DIRECTION: -self.step}))
             heard = mixed(program, state.s, message)
-            oracle.keep(_DIRECTION, LinearCombination(heard, slopes={_POINT: 1.0, _OLD: -1.0}))
-        x = oracle.vector(_POINT)
+            oracle.store(_DIRECTION, LinearCombination(heard, gradients={_POINT: 1.0, _OLD: -1.0}))
+        x = oracle.release(Stored(_POINT))
         n = state.turns + 1
         average = state.average + (x - state.average) / n
         return replace(state, x=x, average=average, turns=n), shared(x, program)

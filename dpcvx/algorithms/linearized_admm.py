@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from .._arguments import countable, one_of, positive_finite, show
 from ..errors import ModelError
 from ..guard import frameless
+from ..sensitivity.queries import Gradient, LocalSolution
 from ..solvers.conic import Outcome
 from ..solvers.steps import ProximalStep
 from .base import Answer, Local, Oracle, Requirements
@@ -114,8 +115,8 @@ class LinearizedADMM(ConsensusMethod[AgentState]):
             convex=True,
             exact=False,
             releases=self.local_updates,
-            solves_privately=self.perturb != "objective",
-            asserted=self.output_sensitivity,
+            queries=(Gradient if self.perturb == "objective" else LocalSolution,),
+            sensitivity=self.output_sensitivity,
         )
 
     def resolved(self, program: Program, step_epsilon: float) -> LinearizedADMM:
@@ -153,7 +154,7 @@ class LinearizedADMM(ConsensusMethod[AgentState]):
         for _ in range(self.local_updates):
             anchor = self._anchor(local, x, D)
             center = (x / eta + pull) / D
-            step = ProximalStep(local.projector, center, D, anchor, self.output_sensitivity)
+            step = ProximalStep(local.projector, center, D, anchor)
             before = x
             x, outcome = self._update(x, step, oracle)
             mean += x / self.local_updates
@@ -175,11 +176,12 @@ class LinearizedADMM(ConsensusMethod[AgentState]):
     def _update(self, x: Array, step: ProximalStep, oracle: Oracle) -> tuple[Array, Outcome]:
         """One local update (10), or the baseline (12) with noise on the solution."""
         if self.perturb == "objective":
-            found = step(oracle.gradient(x))
-        elif self.perturb == "output":
-            return oracle.solution(x, step), Outcome.SOLVED
+            found = step(oracle.release(Gradient(x)))
         else:
-            found = step.projector(oracle.solution(x, step), step.D)
+            x_plus = oracle.release(LocalSolution(x, step.center, step.D, step.anchor))
+            if self.perturb == "output":
+                return x_plus, Outcome.SOLVED
+            found = step.projector(x_plus, step.D)
         # The budget of a failed solve is spent: keep the previous point and go on.
         return (x if found.x is None else found.x), found.outcome
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..guard import frameless
-from ..solvers.steps import Descent
+from ..sensitivity.queries import Step
 from .agent_state import AgentState, projected_step
 from .base import Local, Oracle, Requirements, Residuals
 from .on_networks import require_whole, shared, spread
@@ -61,7 +61,7 @@ class MeanGradient(SummedMethod):
     @property
     def requirements(self) -> Requirements:
         """One release per agent and round."""
-        return Requirements(convex=False, exact=False, releases=1, moves=True)
+        return Requirements(convex=False, exact=False, releases=1, queries=(Step,))
 
     def resolved(self, program: Program, step_epsilon: float) -> MeanGradient:
         """Fill in the step sizes, and check that agents have all variables in common."""
@@ -99,7 +99,7 @@ class MeanGradient(SummedMethod):
         rule = as_step(self.step)
         assert rule is not None
         mean = spread(local, state.x, heard.residual / heard.agents)
-        return projected_step(local, state, Descent(mean, rule.eta(t), whole=True), mean, oracle)
+        return projected_step(local, state, Step(mean, mean, rule.eta(t)), oracle)
 
     def __str__(self) -> str:
         how = "" if self.sharing is None else ", sums by secret sharing"

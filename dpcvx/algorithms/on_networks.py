@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ModelError
+from ..sensitivity.queries import Minimiser, Step
 from ..solvers.conic import Outcome
-from ..solvers.steps import Descent, Minimisation
 from .agent_state import AgentState, initial, projected_step
 from .base import Algorithm, Answer, Local, Oracle, Residuals
 from .networks import Network, build
@@ -160,12 +160,11 @@ class NeighbourMethod(NetworkMethod[AgentState]):
         self,
         local: Local,
         state: AgentState,
-        move: Descent | Minimisation,
-        at: Array,
+        query: Step | Minimiser,
         oracle: Oracle,
     ) -> tuple[AgentState, Array]:
         """The agent after `agent_state.projected_step`, and what the neighbours hear of it."""
-        after = projected_step(local, state, move, at, oracle)
+        after = projected_step(local, state, query, oracle)
         return after, shared(after.x, local.program)
 
     def answer(self, state: AgentState) -> Answer:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from .._arguments import check_positive
 from ..guard import frameless
-from ..solvers.steps import Descent
+from ..sensitivity.queries import Step
 from .agent_state import AgentState
 from .base import Local, Oracle, Requirements
 from .on_networks import Graph, Inbox, NeighbourMethod, mixed
@@ -72,7 +72,7 @@ class PrimalDual(NeighbourMethod):
     @property
     def requirements(self) -> Requirements:
         """One release per agent and round."""
-        return Requirements(convex=False, exact=False, releases=1, moves=True)
+        return Requirements(convex=False, exact=False, releases=1, queries=(Step,))
 
     def resolved(self, program: Program, step_epsilon: float) -> PrimalDual:
         """Fill in the network, and check that agents have all variables in common."""
@@ -87,9 +87,7 @@ class PrimalDual(NeighbourMethod):
         center = state.x.copy()
         center[at] -= self.step * (self.gamma * Px + self.omega * state.lam)
         state = replace(state, lam=state.lam + self.step * self.omega * Px)
-        return self.projected_step(
-            local, state, Descent(center, self.step, whole=True), state.x, oracle
-        )
+        return self.projected_step(local, state, Step(state.x, center, self.step), oracle)
 
     def __str__(self) -> str:
         values = ", ".join(f"{n} = {getattr(self, n):.6g}" for n in ("step", "gamma", "omega"))

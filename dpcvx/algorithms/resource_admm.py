@@ -25,7 +25,8 @@ from .._arguments import LEAST_DIVISOR, check_divisor, check_positive, finite, s
 from ..errors import ModelError
 from ..guard import frameless
 from ..model.curvature import smoothness, strong_convexity
-from ..solvers.steps import Descent, Minimisation
+from ..sensitivity.queries import Minimiser, Step
+from ..solvers.steps import Minimisation
 from .agent_state import AgentState, check_exact, minimisation, projected_step
 from .base import Local, Oracle, Requirements
 from .program import LocalProgram, Program
@@ -92,10 +93,8 @@ class ResourceADMM(SummedMethod):
     @property
     def requirements(self) -> Requirements:
         """Convex objectives and a coupling; one release per agent and round."""
-        exact = bool(self.exact)
-        return Requirements(
-            convex=True, exact=False, releases=1, moves=True, minimises=exact, coupled=True
-        )
+        query = Minimiser if self.exact else Step
+        return Requirements(convex=True, exact=False, releases=1, queries=(query,), coupled=True)
 
     def resolved(self, program: Program, step_epsilon: float) -> ResourceADMM:
         """Fill in the step size and zeta, and check the form of the problem."""
@@ -204,9 +203,10 @@ class ResourceADMM(SummedMethod):
         rho = self.penalty * (1 + self.randomness * (oracle.uniform(r.size) - 0.5))
         center = state.x + A.T @ (lam - rho * r) / D
         state = replace(state, lam=lam)
+        query = Step(state.x, center, self.step)
         if isinstance(self.exact, Minimisation):
-            return projected_step(local, state, self.exact, center, oracle)
-        return projected_step(local, state, Descent(center, self.step, whole=True), state.x, oracle)
+            query = Minimiser(center, self.exact)
+        return projected_step(local, state, query, oracle)
 
     def __str__(self) -> str:
         how = ", exact steps" if self.exact else ""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Generic, Protocol, TypeVar
+from typing import ClassVar, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ModelError
+from ..sensitivity.queries import Query, Stored, StoredGradient
 from ..solvers.conic import Outcome
 from ..solvers.projector import Projector
 from .base import Answer, Requirements
@@ -54,6 +55,7 @@ class SecretPointMethod(NetworkMethod[A], Generic[A]):
     smoothness: float | None
 
     exchanges = 2
+    queries: ClassVar[tuple[type[Query], ...]] = (Stored, StoredGradient)
 
     @property
     def requirements(self) -> Requirements:
@@ -62,7 +64,7 @@ class SecretPointMethod(NetworkMethod[A], Generic[A]):
             convex=False,
             exact=False,
             releases=2,
-            keeps=True,
+            queries=self.queries,
             smoothness=self.smoothness,
             # One change moves a new point by the step size times as far as the vector before.
             weights=(self.ratio / self.step, 1.0),

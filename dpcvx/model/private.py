@@ -2,7 +2,7 @@
 
 A `Private` is a `cvxpy.Parameter` for every purpose of modelling, and never has a cvxpy value:
 cvxpy prints constants in problems and errors and keeps them in caches and pickles.
-Only `dpcvx.run.oracle` calls `unseal`.
+Only `dpcvx.run.gate` calls `unseal`.
 """
 
 from __future__ import annotations
@@ -610,7 +610,7 @@ def source_of(private: Private, override: object = None, *, name: str | None = N
 
 
 def unseal(source: Callable[[], Any], spec: PrivateSpec) -> NDArray[np.float64]:
-    """Fetch private values through `source` and check them. Called by `dpcvx.run.oracle` only.
+    """Fetch private values through `source` and check them. Called by `dpcvx.run.gate` only.
 
     Raises
     ------

@@ -8,7 +8,7 @@ from ..algorithms.program import LocalProgram
 from ..privacy.accounting import Composition, Price
 from ..privacy.mechanism import Calibrated, Mechanism
 from ..sensitivity.certificate import Sensitivity
-from ..sensitivity.kept_vectors import UNKNOWN, Smoothness
+from ..sensitivity.known import Facts
 from ..sensitivity.release_once import Statistic
 
 
@@ -41,11 +41,8 @@ class AgentTerms:
         Among how many agents with private data one person's data may be spread: 1 without a group.
     asked : Declared or None
         The mechanism and the budget that the user asked for; None without noise.
-    sensitivity : Sensitivity or None
-        Of the gradient; None where nothing had to be derived.
-    smoothness : Smoothness
-        Of the objective, for methods whose agents keep vectors or minimise; zero where nothing
-        follows from it.
+    facts : Facts
+        What charges follow from: sensitivity, smoothness, and the questions that are asked.
     noise : Calibrated or None
         The mechanism with its multiplier; None without noise.
     publication : Statistic or None
@@ -63,13 +60,17 @@ class AgentTerms:
     program: LocalProgram = field(repr=False)
     share: int
     asked: Declared | None = field(repr=False)
-    sensitivity: Sensitivity | None = field(default=None, repr=False)
-    smoothness: Smoothness = field(default=UNKNOWN, repr=False)
+    facts: Facts = field(repr=False)
     noise: Calibrated | None = None
     publication: Statistic | None = field(default=None, repr=False)
     loss: Composition = field(default=Composition(), repr=False)
     price: Price | None = None
     budget: float | None = None
+
+    @property
+    def sensitivity(self) -> Sensitivity | None:
+        """Of the gradient; None where nothing had to be derived."""
+        return self.facts.sensitivity
 
     @property
     def bound(self) -> float:

@@ -15,13 +15,11 @@ from numpy.typing import NDArray
 
 from .._arguments import check_argument, choice, count
 from ..algorithms.base import Algorithm, Requirements
-from ..algorithms.program import LocalProgram
 from ..errors import ModelError, PrivacyError
 from ..model.declaration import Declaration
 from ..sensitivity.certificate import Sensitivity
 from ..sensitivity.rehearsal import rehearse
 from ..solvers.conic import ConicProgram, Outcome, bounded_for_slopes
-from ..solvers.projector import Projector
 from .agent_terms import AgentTerms, Declared
 
 Array = NDArray[np.float64]
@@ -49,13 +47,11 @@ def check_request(algorithm: object, rounds: object, release: object) -> None:
     )
 
 
-def check_output_noise(release: str, needs: Requirements) -> None:
-    """Refuse noise on the output of steps that see nothing private any more."""
-    if release == "once" and needs.solves_privately:
-        raise ModelError(
-            "release='once' puts the noise on the data, so the local steps have nothing private "
-            "left and no output to perturb. Drop perturb=, or write release='each step'."
-        )
+def check_once(release: str, needs: Requirements) -> None:
+    """Refuse questions that are idle where the data leave once and before the first round."""
+    idle = next((query.once for query in needs.queries if query.once), "")
+    if release == "once" and idle:
+        raise ModelError(idle)
 
 
 def check_switched_off(
@@ -152,50 +148,11 @@ def check_long(rounds: int, weights: int) -> None:
         )
 
 
-def check_steps(agents: Sequence[AgentTerms], needs: Requirements) -> None:
-    """Refuse steps inside agents of which it is not known how far one change moves them."""
-    if needs.minimises or needs.keeps:
-        for agent in agents:
-            _check_uniform(agent, needs)
-    if needs.solves_privately and needs.asserted is None:
-        for agent in agents:
-            if agent.bound > 0:
-                _check_steady(agent.program)
-
-
-def _check_uniform(agent: AgentTerms, needs: Requirements) -> None:
-    """Refuse steps inside an agent that one change may move apart without limit."""
-    known = agent.sensitivity
-    if known is None:
-        return
-    what, remedy = "Its local steps take", "use dp.DecentralizedGradient"
-    if needs.minimises:
-        what, remedy = "exact=True takes", "leave exact= out"
-    if known.l2 == math.inf:
-        raise PrivacyError(
-            f"{what} gradients inside agent '{agent.name}', at points that nobody sees, and one "
-            "bound is needed of what a change of the data does to them at all points. None is "
-            f"known: {known.obstacle}. Bound its variables, choose a loss with bounded "
-            f"slopes, or {remedy}."
-        )
-    if not agent.clips_keep_convexity:
-        raise PrivacyError(
-            f"{what} gradients of one function, and clipped ones of records with several scores, "
-            f"as in agent '{agent.name}', belong to none. Bound the data so that the sensitivity "
-            f"is finite without clip=, or {remedy}."
-        )
-
-
-def _check_steady(local: LocalProgram) -> None:
-    """Refuse noise on the result of local steps that are not known to move little with the data."""
-    obstacle = Projector(local.constraints, local.name).obstacle
-    if obstacle is not None:
-        raise PrivacyError(
-            f"Noise on the output of agent '{local.name}' needs local steps that provably move "
-            f"little with its data. Its constraints have {obstacle}, for which no such steps are "
-            "known: a solver's last digits could tell its data. Write perturb='objective', which "
-            "works with any constraints, or state output_sensitivity= yourself."
-        )
+def check_queries(agents: Sequence[AgentTerms]) -> None:
+    """Refuse questions to agents of which it is not known how far one change moves the answer."""
+    for agent in agents:
+        for query in agent.facts.queries if agent.sensitivity is not None else ():
+            query.check(agent.facts)
 
 
 def check_start(agent: AgentTerms, once: bool) -> None:

@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from .._words import number, together
-from ..algorithms.base import Requirements
-from ..algorithms.program import LocalProgram
 from ..model.private import PrivateSpec, Rows
 from ..privacy.accounting import ryu_kim_claim
 from ..privacy.last_iterate import Amplification, LastIterate
 from ..privacy.mechanism import Calibrated, Gaussian
-from ..sensitivity.release_once import Statistic
+from ..sensitivity.known import Facts
+from ..sensitivity.queries import CLAIMED
 from .agent_terms import AgentTerms
 
 # Two less than the banner's, which indents the text.
@@ -38,7 +37,6 @@ CONSTANTS = (
     "The smoothness and strong convexity that the user asserted are true: nothing in the package "
     "proves them."
 )
-BENT = "The smoothness that the user asserted is true: nothing in the package proves it."
 # Where the run was passed no ledger, and where it was.
 ALONE = (
     "This total is for this run alone. Earlier and later runs on the same data add to it; pass "
@@ -66,11 +64,6 @@ UNGROUPED = (
 GROUPED = (
     "Each person's data sit with the agents of one group: with each of them in one private object, "
     "or in one row of those that share a records= label."
-)
-CLAIMED = "The sensitivities that the user asserted are true: nothing in the package proves them."
-STATED_ACCURACY = (
-    "Local solves on private data succeed and reach the solver's accuracy. If one does not, its "
-    "result may move farther than the asserted sensitivity."
 )
 
 
@@ -332,7 +325,6 @@ def no_guarantee(reason: str) -> Guarantee:
 
 def make_guarantee(
     agents: Sequence[AgentTerms],
-    needs: Requirements,
     *,
     releases: int,
     once: bool,
@@ -346,8 +338,6 @@ def make_guarantee(
     ----------
     agents : sequence of AgentTerms
         With noise and prices.
-    needs : Requirements
-        Of the algorithm: what it releases.
     releases : int
         Per agent.
     once : bool
@@ -363,7 +353,7 @@ def make_guarantee(
     # What is known before the first round tells nothing and is not charged.
     count = releases - max(noise.free for noise in noises)
     stated = [
-        _of_agent(a, needs, count, once, len(noises) > 1, last, amplification)
+        _of_agent(a, count, once, len(noises) > 1, last, amplification)
         for a in agents
         if a.sensitivity is not None and a.noise is not None
     ]
@@ -383,9 +373,10 @@ def make_guarantee(
         )
     if all(agent.noise == _NO_NOISE for agent in stated):
         mechanism = f"{_NO_NOISE}, nothing that leaves depends on private data"
-    claims = needs.asserted is not None or any(
-        a.sensitivity is not None and a.sensitivity.asserted is not None for a in agents
-    )
+    private = [a for a in agents if a.sensitivity is not None]
+    claims = [claim for a in private for claim in _claims(a.facts)]
+    if any(a.sensitivity is not None and a.sensitivity.asserted is not None for a in agents):
+        claims.append(CLAIMED)
     assumptions = [*ASSUMPTIONS, UNGROUPED if not groups else GROUPED]
     if last is not None:
         assumptions.append(HIDDEN)
@@ -397,14 +388,8 @@ def make_guarantee(
         )
         if last.asserted:
             assumptions.insert(0, CONSTANTS)
-    if claims:
-        assumptions.insert(0, CLAIMED)
-    bent = any(a.smoothness.asserted for a in agents)
-    if bent:
-        assumptions.insert(0, BENT)
-    asserted = claims or bent or (last is not None and last.asserted)
-    if needs.solves_privately and needs.asserted is not None:
-        assumptions.append(STATED_ACCURACY)
+    assumptions[:0] = dict.fromkeys(claims)
+    asserted = bool(claims) or (last is not None and last.asserted)
     claim = None
     if not others and isinstance(first.mechanism, Gaussian) and first.steady:
         claim = _claim(first.mechanism, releases)
@@ -429,7 +414,6 @@ def make_guarantee(
 
 def _of_agent(
     agent: AgentTerms,
-    needs: Requirements,
     count: int,
     once: bool,
     own: bool,
@@ -440,13 +424,10 @@ def _of_agent(
     chosen, known, price = agent.noise, agent.sensitivity, agent.price
     assert chosen is not None and known is not None and price is not None
     bound = known.bound(chosen.mechanism.norm)
-    M = agent.smoothness
-    scale, noise = _noise(chosen, agent.program, bound.value, agent.publication, needs, last)
-    if needs.keeps and agent.publication is None and bound.value > 0:
-        noise += f" (smoothness {M.value:.6g}, {'asserted' if M.asserted else 'derived'})"
+    scale, noise = _noise(chosen, agent, bound.value, last)
     if own and bound.value > 0:
         noise = f"{chosen.mechanism}, {noise}{_fading(chosen, once)}"
-    claimed = needs.asserted is not None or M.asserted or (last is not None and last.asserted)
+    claimed = _claims(agent.facts) or (last is not None and last.asserted)
     return AgentGuarantee(
         agent=agent.name,
         adjacency={s.name: str(s.adjacency) for s in known.private},
@@ -464,52 +445,31 @@ def _of_agent(
 
 
 def _noise(
-    calibrated: Calibrated,
-    local: LocalProgram,
-    bound: float,
-    published: Statistic | None,
-    needs: Requirements,
-    last: LastIterate | None,
+    calibrated: Calibrated, agent: AgentTerms, bound: float, last: LastIterate | None
 ) -> tuple[float, str]:
     """An agent's noise scale, infinite if it differs from step to step, and the same in words."""
-    times = f"scale {calibrated.multiplier:.6g} times"
+    times, n = f"scale {calibrated.multiplier:.6g} times", agent.program.n
+    published = agent.publication
     if published is not None:
         scale = calibrated.grid(published.sensitivity, published.size).scale
         return scale, f"{published.noise(scale)}, sensitivity {published.sensitivity:.6g}"
     if last is not None:
-        scale = calibrated.hidden_grid(last.level, local.n).scale
+        scale = calibrated.hidden_grid(last.level, n).scale
         return scale, f"scale {scale:.6g} per component of x, the same for all users"
     if bound == 0:
         return 0.0, _NO_NOISE
-    if needs.asserted is not None:
-        scale = calibrated.grid(needs.asserted, local.n).scale
-        return scale, f"asserted sensitivity {needs.asserted:g} of every result, scale {scale:.6g}"
-    if needs.solves_privately:
-        return math.inf, (
-            f"{times} the sensitivity of every result, which follows from the gradient's and the "
-            "step's weights"
-        )
-    if bound == math.inf:
-        return math.inf, f"{times} the sensitivity at the point of each step"
-    if needs.keeps:
-        return math.inf, (
-            "scales follow from what one change does to the secret point, and to the gradient there"
-        )
-    if needs.minimises:
-        return math.inf, (
-            f"{times} the sensitivity of the local minimiser, which is at most the gradient's over "
-            "D and the modulus of convexity"
-        )
-    if needs.moves:
-        return math.inf, (
-            f"{times} the sensitivity of the new point, which is the step size times the gradient's"
-        )
-    if needs.in_turn:
-        return math.inf, (
-            f"{times} what the public map of the x step leaves of the gradient's sensitivity"
-        )
-    scale = calibrated.grid(bound, local.n).scale
-    return scale, f"scale {scale:.6g} per component of the gradient"
+    norm = calibrated.mechanism.norm
+    found = dict.fromkeys(
+        query.noise(agent.facts, norm, times, lambda level: calibrated.grid(level, n).scale)
+        for query in agent.facts.queries
+    )
+    scales = {scale for scale, _ in found}
+    return scales.pop() if len(scales) == 1 else math.inf, "; ".join(words for _, words in found)
+
+
+def _claims(facts: Facts) -> list[str]:
+    """What charges take from the user without a proof."""
+    return [claim for query in facts.queries for claim in query.claims(facts)]
 
 
 def _fading(calibrated: Calibrated, once: bool) -> str:

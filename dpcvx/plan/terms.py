@@ -21,8 +21,9 @@ from ..privacy.accounts import Account, Budget
 from ..privacy.entries import Entry
 from ..privacy.last_iterate import LastIterate
 from ..privacy.mechanism import Calibrated
-from ..sensitivity.kept_vectors import UNKNOWN, Smoothness
+from ..sensitivity.known import Facts
 from ..sensitivity.release_once import publication
+from ..sensitivity.stored_vectors import Smoothness
 from . import checks, last_iterate
 from .agent_terms import Agents, AgentTerms, Declared
 from .calibration import Asked, asked_of, budgeted, calibrated, step_epsilon
@@ -185,7 +186,7 @@ def make_terms(
     needs = algorithm.requirements
     if needs.convex:
         require_convex(problem, type(algorithm).__name__)
-    checks.check_output_noise(release, needs)
+    checks.check_once(release, needs)
     asked = asked_of(problem, mechanism, epsilon)
     noisy = any(one is not None for one in asked.values())
     once = noisy and release == "once"
@@ -194,10 +195,10 @@ def make_terms(
     checks.check_switched_off(problem, noisy, epsilon, delta)
     checks.check_coupling(problem, algorithm)
     program = compile_problem(problem, exact=needs.exact)
-    agents = _certified(problem, program, asked, certify=noisy or needs.exact)
+    agents = _certified(problem, program, asked, needs, certify=noisy or needs.exact)
     if needs.exact:
         checks.check_affine(agents, type(algorithm).__name__, once)
-    early = observer == "last iterate" or needs.keeps
+    early = observer == "last iterate" or len(needs.weights) > 1
     if early:
         # The noise follows from the steps here, and nothing in the steps from the noise.
         algorithm = algorithm.resolved(program, math.inf)
@@ -205,8 +206,8 @@ def make_terms(
     steps = _releases(algorithm, release, rounds, program)
     checks.check_decay(agents, algorithm)
     if noisy and not once:
-        checks.check_steps(agents, needs)
         agents = _smooth(agents, needs)
+        checks.check_queries(agents)
     last = None
     if noisy and observer == "last iterate":
         last = last_iterate.constants(algorithm, program, agents, rounds)
@@ -234,7 +235,6 @@ def make_terms(
         agents = budgeted(agents)
         guarantee = make_guarantee(
             agents,
-            needs,
             releases=steps,
             once=once,
             groups=problem.group_names,
@@ -263,7 +263,12 @@ def make_terms(
 
 
 def _certified(
-    problem: Declaration, program: Program, asked: Mapping[str, Declared | None], *, certify: bool
+    problem: Declaration,
+    program: Program,
+    asked: Mapping[str, Declared | None],
+    needs: Requirements,
+    *,
+    certify: bool,
 ) -> Agents:
     """How far one change of an agent's data moves its gradient."""
     return tuple(
@@ -272,41 +277,41 @@ def _certified(
             program=local,
             share=share,
             asked=asked[local.name],
-            sensitivity=local.sensitivity()
-            if (certify or local.clip is not None) and local.form.private
-            else None,
+            facts=Facts(
+                name=local.name,
+                form=local.form,
+                constraints=local.constraints,
+                sensitivity=local.sensitivity()
+                if (certify or local.clip is not None) and local.form.private
+                else None,
+                claimed=needs.sensitivity,
+                queries=needs.queries,
+            ),
         )
         for local, share in zip(program.agents, problem.shares(), strict=True)
     )
 
 
 def _smooth(agents: Agents, needs: Requirements) -> Agents:
-    """How far it moves what an agent computes from gradients, for methods that keep it."""
-    if not (needs.keeps or needs.minimises):
+    """With the smoothness of objectives, where bounds follow from it."""
+    if not any(query.smooth for query in needs.queries):
         return agents
     return tuple(
-        replace(agent, smoothness=UNKNOWN if agent.sensitivity is None else _bent(agent, needs))
+        agent
+        if agent.sensitivity is None
+        else replace(agent, facts=replace(agent.facts, smoothness=_smoothness(agent, needs)))
         for agent in agents
     )
 
 
-def _bent(agent: AgentTerms, needs: Requirements) -> Smoothness:
-    """What is derived of the objective's smoothness, or else the user's claim."""
-    form = agent.program.form
-    value = smoothness(form)
-    if value is not None:
-        turn = record_smoothness(form)
-        return Smoothness(value, False, curvature(form), math.inf if turn is None else turn)
-    if needs.minimises:  # the method refuses such objectives
-        return UNKNOWN
-    if needs.smoothness is None:
-        raise ModelError(
-            f"No smoothness constant can be derived for the objective of agent '{agent.name}', and "
-            "how far one change moves what it keeps follows from it. Give the algorithm "
-            "smoothness=... with a bound for all admissible data, which the guarantee will call "
-            "asserted."
-        )
-    return Smoothness(needs.smoothness, asserted=True)
+def _smoothness(agent: AgentTerms, needs: Requirements) -> Smoothness | None:
+    """What is derived, or else the user's claim."""
+    form, claimed = agent.program.form, needs.smoothness
+    derived = smoothness(form)
+    if derived is None:
+        return None if claimed is None else Smoothness(claimed, asserted=True)
+    turn = record_smoothness(form)
+    return Smoothness(derived, False, curvature(form), math.inf if turn is None else turn)
 
 
 def _published(agents: Agents) -> Agents:

@@ -19,14 +19,16 @@ from ..privacy.noise import Coins, source_for
 from .data import sources_of
 from .executors.automatic import Automatic
 from .executors.base import Executor
+from .gate import ReleaseGate
 from .loop import drive, whole_start
-from .oracle import PrivateOracle, ReleaseGate, publish
+from .oracle import AgentOracle
+from .private_oracle import PrivateOracle
+from .public_oracle import publish
 from .report import Reporter, wanted
 from .result import Result, Status
 from .resume import begin
 from .solution import assign
 from .watch import Watch
-from .worker import AgentOracle
 
 # What an executor does.
 _DUTIES = ("writer", "start", "map", "close")
@@ -96,11 +98,10 @@ def oracle_for(
 ) -> Callable[[], AgentOracle]:
     """Makes the oracle of agent k, where it lives."""
     agent = plan.agents[k]
-    form = agent.program.form
     if plan.published:
-        return partial(publish, form, sources, agent.publication, exit)
+        return partial(publish, agent.facts, sources, agent.publication, exit)
     level = None if plan.last is None else plan.last.level
-    return partial(PrivateOracle, form, sources, agent.sensitivity, exit, level, agent.smoothness)
+    return partial(PrivateOracle, agent.facts, sources, exit, level)
 
 
 def _check_arguments(*, seed: object, record: object, iterates: object, verbose: object) -> None:

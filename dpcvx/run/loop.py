@@ -20,11 +20,12 @@ from ..privacy.ledger import Ledger
 from ..privacy.noise import Coins, source_for
 from .executors.base import Executor
 from .executors.serial import Serial
+from .oracle import AgentOracle
 from .report import Reporter
 from .result import Result, Transcript
 from .solution import Iterate, Solution
 from .watch import Watch
-from .worker import AgentOracle, Reply, Report, make_worker
+from .worker import Reply, Report, make_worker
 
 Array = NDArray[np.float64]
 # The libraries that numpy and scipy have loaded by now; finding them takes several milliseconds.

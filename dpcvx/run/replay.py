@@ -13,10 +13,12 @@ from ..plan.terms import Terms
 from ..privacy.accounts import Account
 from ..privacy.ledger import Ledger
 from ..privacy.ledger_file import finished
+from .gate import Release
 from .loop import drive_silently
-from .oracle import Release, ReplayOracle, published
+from .oracle import AgentOracle
+from .public_oracle import published
+from .replay_oracle import ReplayOracle
 from .result import Result, Status, Transcript
-from .worker import AgentOracle
 
 
 def replay_plan(plan: Terms, transcript: Transcript | str | Path) -> Result:
@@ -75,12 +77,18 @@ def _oracle(
 ) -> Callable[[], AgentOracle]:
     """Makes the oracle that gives agent k's releases out again; `kept`: from a ledger file."""
     agent = plan.agents[k]
-    form, known = agent.program.form, agent.sensitivity
+    facts = agent.facts
     if plan.published:
-        return partial(published, k, form, agent.publication, releases, account)
+        return partial(published, k, facts, agent.publication, releases, account)
     # A ledger file keeps what was charged; answers without private data are computed again.
-    public = form.at_zero()
+    public, known = facts.form.at_zero(), facts.sensitivity
     apart = plan.noisy and known is not None and known.splits
     return partial(
-        ReplayOracle, k, releases, account, public if kept else None, public if apart else None
+        ReplayOracle,
+        k,
+        facts,
+        releases,
+        account,
+        public=public if kept else None,
+        added=public if apart else None,
     )

@@ -16,8 +16,8 @@ from ..errors import ModelError
 from ..plan.banner import LISTED, row
 from ..plan.guarantee import Guarantee
 from ..privacy.ledger import Ledger
+from .gate import Release
 from .history import History
-from .oracle import Release
 from .plot import convergence
 from .solution import Iterate, Solution
 

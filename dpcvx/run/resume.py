@@ -11,7 +11,7 @@ from ..plan.terms import Terms
 from ..privacy.accounts import Account, Accounts
 from ..privacy.entries import Entry
 from ..privacy.ledger_file import Journal, Recorded
-from .oracle import Release
+from .gate import Release
 
 
 @dataclass(frozen=True, eq=False)

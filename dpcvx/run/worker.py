@@ -4,31 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..algorithms.base import Algorithm, Answer, Local, Oracle
+from ..algorithms.base import Algorithm, Answer, Local
 from ..algorithms.program import LocalProgram
 from ..privacy.accounts import Account
 from ..solvers.conic import ConicProgram, Outcome
 from ..solvers.projector import Projector
 from .divergence import Growth
-from .oracle import Release
+from .gate import Release
+from .oracle import AgentOracle
 
 Array = NDArray[np.float64]
-
-
-class AgentOracle(Oracle, Protocol):
-    """An oracle with what a worker needs beyond an algorithm's questions."""
-
-    account: Account
-    releases: list[Release]
-
-    def begin(self, t: int) -> None:
-        """Start round t."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)

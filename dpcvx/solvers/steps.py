@@ -40,42 +40,6 @@ class Contraction:
         return self.apply(v)
 
 
-@dataclass(frozen=True, eq=False)
-class Descent:
-    """A step along a gradient, ``center - size through(g)``.
-
-    Attributes
-    ----------
-    center : ndarray, shape (n,)
-        Public, or else the point is to leave `whole`.
-    size : float
-    through : Contraction, optional
-    whole : bool
-        Whether the new point leaves, with noise of its own, in place of the gradient.
-    only : ndarray of int, optional
-        The components that move, and leave, of a whole point.
-    """
-
-    center: Array
-    size: float
-    through: Contraction | None = None
-    whole: bool = False
-    only: Index | None = None
-
-    @property
-    def moving(self) -> Array | None:
-        """1 for components that move and 0 for others, shape (n,); None if all do."""
-        if self.only is None:
-            return None
-        out = np.zeros(self.center.size)
-        out[self.only] = 1.0
-        return out
-
-    def __call__(self, g: Array) -> Array:
-        """The new point for gradient g, shape (n,)."""
-        return self.center - self.size * (g if self.through is None else self.through(g))
-
-
 @dataclass(frozen=True)
 class Minimisation:
     r"""Gradient steps towards ``argmin_{x in W} f(x) + D/2 ||x - v||^2``, in a fixed number.
@@ -185,15 +149,12 @@ class ProximalStep:
         Positive weights, public.
     anchor : ndarray, shape (n,)
         A public point of W, near which the step is expected.
-    asserted : float or None
-        Sensitivity of the step that is claimed instead of derived.
     """
 
     projector: Projector
     center: Array
     D: Array
     anchor: Array
-    asserted: float | None = None
 
     def __call__(self, g: Array) -> Projection:
         """The step for gradient g, shape (n,)."""

@@ -32,13 +32,12 @@ from ..privacy.accounting import Composition, check_delta
 from ..privacy.mechanism import Calibrated, Gaussian, Laplace
 from ..privacy.noise import source_for
 from ..run.data import DataSource
+from ..run.gate import read
 from ..run.live import oracle_for
 from ..run.loop import drive_silently
-from ..run.oracle import read
-from ..run.worker import AgentOracle
-from ..sensitivity.kept_vectors import LinearCombination
-from ..solvers.projector import Projector
-from ..solvers.steps import Contraction, Descent, Minimisation, ProximalStep
+from ..run.oracle import AgentOracle
+from ..sensitivity.queries import Query
+from ..sensitivity.stored_vectors import LinearCombination
 from .check import Observation, ObservedExit, neighbouring_sources
 
 _CONFIDENCE = number(lambda v: 0 < v < 1, "between 0 and 1, such as 0.95")
@@ -328,47 +327,27 @@ def _last_scores(
     return table, claimed
 
 
-class _Twins:
+class _Twins(AgentOracle):
     """An oracle on one data set that also asks what the other would have answered."""
 
     def __init__(self, real: Callable[[], AgentOracle], other: Callable[[], AgentOracle]) -> None:
         self._real, self._other = real(), other()
-        self.account, self.releases = self._real.account, self._real.releases
+        super().__init__(self._real.account, self._real.releases)
 
     def begin(self, t: int) -> None:
         self._real.begin(t)
         self._other.begin(t)
 
-    def gradient(self, x: Array, through: Contraction | None = None) -> Array:
-        self._other.gradient(x, through)
-        return self._real.gradient(x, through)
+    def release(self, query: Query) -> Array:
+        self._other.release(query)
+        return self._real.release(query)
 
-    def step(self, x: Array, move: Descent) -> Array:
-        self._other.step(x, move)
-        return self._real.step(x, move)
+    def store(self, name: str, combination: LinearCombination) -> None:
+        self._other.store(name, combination)
+        self._real.store(name, combination)
 
     def uniform(self, size: int) -> Array:
         return self._real.uniform(size)
-
-    def keep(self, name: str, recipe: LinearCombination) -> None:
-        self._other.keep(name, recipe)
-        self._real.keep(name, recipe)
-
-    def vector(self, name: str) -> Array:
-        self._other.vector(name)
-        return self._real.vector(name)
-
-    def slope(self, name: str) -> Array:
-        self._other.slope(name)
-        return self._real.slope(name)
-
-    def minimiser(self, v: Array, search: Minimisation, projector: Projector) -> Array:
-        self._other.minimiser(v, search, projector)
-        return self._real.minimiser(v, search, projector)
-
-    def solution(self, x: Array, step: ProximalStep) -> Array:
-        self._other.solution(x, step)
-        return self._real.solution(x, step)
 
 
 def _scores(

@@ -24,9 +24,9 @@ from ..privacy.entries import Entry
 from ..privacy.mechanism import Calibrated
 from ..privacy.noise import Grid, Source, source_for
 from ..run.data import DataSource, matching, sources_of
+from ..run.gate import Release, ReleaseGate, read
 from ..run.live import oracle_for
 from ..run.loop import drive_silently
-from ..run.oracle import Release, ReleaseGate, read
 from ..run.result import Result
 from .worst_neighbour import gradient_gap, worst_neighbour
 

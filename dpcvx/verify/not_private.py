@@ -16,7 +16,7 @@ from ..guard import discreet
 from ..model.declaration import Declaration
 from ..model.private import Private, Rows, raw_array, source_of, specs_of
 from ..run.data import DataSource, sources_of
-from ..run.oracle import read
+from ..run.gate import read
 from ..run.solution import Solution
 
 

@@ -17,7 +17,7 @@ import dpcvx as dp
 from dpcvx.algorithms.base import Local
 from dpcvx.algorithms.consensus import Broadcast, LocalCopy
 from dpcvx.privacy.accounts import Account
-from dpcvx.run.oracle import PublicOracle
+from dpcvx.run.public_oracle import PublicOracle
 from dpcvx.solvers.projector import Projector
 
 Floats = NDArray[np.float64]
@@ -174,7 +174,8 @@ def _answers(plan: dp.Plan, k: int, heard: Sequence[Broadcast]) -> Callable[[Flo
     local = Local(program, projector, None, program.form.at_zero().gradient)
 
     def answers(d: Floats) -> Floats:
-        oracle = PublicOracle(program.form.bind([d]), Account(program.name, {}, None), [])
+        account = Account(program.name, {}, None)
+        oracle = PublicOracle(plan.agents[k].facts, program.form.bind([d]), account, [])
         state = plan.algorithm.start_agent(local)
         sent = []
         for t, broadcast in enumerate(heard, 1):

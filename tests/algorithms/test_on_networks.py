@@ -16,7 +16,9 @@ from dpcvx.algorithms.agent_state import AgentState
 from dpcvx.algorithms.base import Local
 from dpcvx.algorithms.on_networks import Inbox, NeighbourMethod, NetworkState, spread
 from dpcvx.privacy.noise import Seeded
-from dpcvx.run.oracle import PrivateOracle, ReleaseGate
+from dpcvx.run.gate import ReleaseGate
+from dpcvx.run.private_oracle import PrivateOracle
+from dpcvx.sensitivity.queries import Step
 from dpcvx.solvers.projector import Projector
 from tests.helpers import contains
 from tests.run.test_resume import cut, ends, full, put, same
@@ -562,17 +564,16 @@ def test_states_begin_at_zero():
 def test_an_oracle_is_asked_for_whole_points_only(monkeypatch):
     """A gradient on its own would leave the centre, and with it the weights, to be guessed."""
     asked = []
-    honest = PrivateOracle.step
+    honest = PrivateOracle.release
 
-    def step(self, x, move):
-        asked.append(move.whole)
-        return honest(self, x, move)
+    def release(self, query):
+        asked.append(type(query))
+        return honest(self, query)
 
-    monkeypatch.setattr(PrivateOracle, "step", step)
-    monkeypatch.setattr(PrivateOracle, "gradient", lambda *_: pytest.fail("a gradient left"))
+    monkeypatch.setattr(PrivateOracle, "release", release)
     for name in METHODS:
         usual(name).run(seed=1)
-    assert asked == [True] * 5 * 5 * 5
+    assert asked == [Step] * 5 * 5 * 5
 
 
 def test_an_inbox_is_made_anew_for_every_agent():

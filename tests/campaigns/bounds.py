@@ -1,7 +1,7 @@
 """What one change moves, against what is charged for it: random models, neighbours and methods.
 
-Half of the trials follow vectors that an agent keeps, by recipes of random numbers; the others
-compare full runs with their forced replay on neighbours' data. No trial may exceed its charge.
+Half of the trials follow random combinations that an agent stores; the others compare full runs
+with their forced replay on neighbours' data. No trial may exceed its charge.
 """
 
 import cvxpy as cp
@@ -9,9 +9,14 @@ import numpy as np
 
 import dpcvx as dp
 from dpcvx.model.curvature import curvature, record_smoothness, smoothness
-from dpcvx.run.oracle import _shift
 from dpcvx.sensitivity.derivation import derive
-from dpcvx.sensitivity.kept_vectors import LinearCombination, SecretState, Smoothness
+from dpcvx.sensitivity.stored_vectors import (
+    LinearCombination,
+    Smoothness,
+    StoredEffects,
+    StoredVectors,
+    shift_of,
+)
 from dpcvx.solvers.projector import Extent
 from tests.campaigns.tally import Tally
 from tests.forms import form_of
@@ -137,7 +142,7 @@ def neighbour(rng, specs, data):
 
 
 def followed(rng, kind):
-    """Largest distance over its bound, of vectors kept by random recipes, and their gradients."""
+    """Largest distance over its bound, of random combinations and the gradients at them."""
     form = form_of(KINDS[kind](rng, cp.Variable(rng.integers(1, 4))))[1]
     free = np.full(form.n, np.inf)
     sensitivity = derive(form, "north", lambda: Extent(-free, free))
@@ -146,39 +151,40 @@ def followed(rng, kind):
         turn = record_smoothness(form)
         turn = np.inf if turn is None else turn
         known = Smoothness(known.value, False, curvature(form), turn)
-    shift, M = _shift(sensitivity, known), known.value
+    M = known.value
+    moves = StoredEffects(form.at_zero().gradient, shift_of(sensitivity, known))
     data = drawn(rng, form.private)
     made = []
     for values in [data, *(neighbour(rng, form.private, data) for _ in range(6))]:
         flat = [values[spec.name].ravel(order="F") for spec in form.private]
-        made.append(SecretState(form.bind(flat).gradient, form.at_zero().gradient, shift))
+        made.append(StoredVectors(form.bind(flat).gradient))
     names = ["a", "b", "c"]
     far, worst = 10 ** rng.uniform(-2, 1), 0.0
 
-    def keep(name, *parts):
+    def store(name, *parts):
         center = far * rng.normal(size=form.n)
-        for state in made:
-            state.keep(name, LinearCombination(center, *parts))
+        for one in (moves, *made):
+            one.store(name, LinearCombination(center, *parts))
 
     for name in names:
-        keep(name)
+        store(name)
     tracking = rng.integers(2)
     alpha = rng.uniform(0.05, 1.2) / (M or 1.0)
     for t in range(8):
         if tracking:  # x, and the difference of the gradients there and at the point before
-            keep("c", {"a": 1.0})
-            keep("a", {}, {"b": 1.0}) if t == 0 else keep("a", {"b": -alpha})
-            keep("b", {}, {"a": 1.0, "c": -1.0})
+            store("c", {"a": 1.0})
+            store("a", {}, {"b": 1.0}) if t == 0 else store("a", {"b": -alpha})
+            store("b", {}, {"a": 1.0, "c": -1.0})
         else:
             one, two = rng.choice(names, 2, replace=False)
             vectors = {two: rng.normal()} if rng.integers(3) == 0 else {}
             slopes = {one: alpha * rng.choice([-1.0, 1.0])}
-            keep(names[rng.integers(3)], vectors, slopes | ({two: -alpha} if t % 2 else {}))
+            store(names[rng.integers(3)], vectors, slopes | ({two: -alpha} if t % 2 else {}))
         for name in names:
             for p in (1, 2):
-                for look in ("vector", "slope"):
-                    values = [getattr(state, look)(name) for state in made]
-                    reach = made[0].reach if look == "vector" else made[0].slope_reach
+                for look in ("vector", "gradient"):
+                    values = [getattr(one, look)(name) for one in made]
+                    reach = moves.reach if look == "vector" else moves.gradient_reach
                     apart = max(np.linalg.norm(v - values[0], p) for v in values)
                     rounding = 1e-12 * (1 + np.abs(values[0]).sum())
                     bound = reach(name, p)
@@ -188,7 +194,7 @@ def followed(rng, kind):
 
 
 def method(rng):
-    """A method whose agents keep vectors."""
+    """A method whose agents store vectors."""
     graph = ["ring", "complete"][rng.integers(2)]
     alpha, ratio = 10 ** rng.uniform(-2, 0), 10 ** rng.uniform(-1, 1)
     if rng.integers(2):

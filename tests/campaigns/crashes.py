@@ -19,7 +19,7 @@ import traceback
 from pathlib import Path
 
 import dpcvx as dp
-from dpcvx.run.oracle import ReleaseGate
+from dpcvx.run.gate import ReleaseGate
 from tests.campaigns.runs import EXECUTORS, left, opened, problem, watched
 from tests.campaigns.tally import Tally
 

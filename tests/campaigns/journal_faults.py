@@ -29,7 +29,7 @@ from dpcvx.privacy.accounting import Composition
 from dpcvx.privacy.accounts import Account, Budget
 from dpcvx.privacy.entries import Entry
 from dpcvx.privacy.ledger_file import Journal
-from dpcvx.run.oracle import ReleaseGate
+from dpcvx.run.gate import ReleaseGate
 from tests.campaigns.runs import EXECUTORS, left, opened, problem, watched
 from tests.campaigns.tally import Tally
 

@@ -11,7 +11,7 @@ import numpy as np
 import dpcvx as dp
 from dpcvx.solvers.steps import ProximalStep
 from tests.campaigns.tally import Tally
-from tests.steps import Setting
+from tests.steps import Setting, solution
 
 FULL = 20_000
 # Pairs per set.
@@ -110,7 +110,7 @@ def campaign(size: int, seed: int) -> Tally:
             d = rng.normal(size=n) * 10.0 ** rng.integers(-1, 3)
             other = d.copy()
             other[rng.integers(n)] += radius * rng.choice([-1.0, 1.0])
-            ratio = setting.ratio(lambda o: o.solution(start, step), d, other, np.sqrt(D))  # noqa: B023
+            ratio = setting.ratio(solution(start, step), d, other, np.sqrt(D))
             where = f"{kind}, set {number} of seed {seed}, pair {pair}: ratio {ratio:.6g}"
             tally.add(kind, None if ratio <= 1 else where)
     return tally

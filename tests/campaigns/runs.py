@@ -8,7 +8,7 @@ import cvxpy as cp
 import numpy as np
 
 import dpcvx as dp
-from dpcvx.run.oracle import ReleaseGate
+from dpcvx.run.gate import ReleaseGate
 
 EXECUTORS = {
     "default": lambda: None,

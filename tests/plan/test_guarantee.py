@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import dpcvx as dp
-from dpcvx.plan.guarantee import CLAIMED, SEEDED, STATED_ACCURACY, UNGROUPED
+from dpcvx.plan.guarantee import SEEDED, UNGROUPED
+from dpcvx.sensitivity.queries import CLAIMED, STATED_ACCURACY
 from tests.instances import power_line
 
 

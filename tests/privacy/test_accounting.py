@@ -21,7 +21,7 @@ from dpcvx.privacy.accounting import (
 from dpcvx.privacy.accounts import Account, Budget
 from dpcvx.privacy.entries import Entry
 from dpcvx.privacy.mechanism import Calibrated
-from dpcvx.run.oracle import ReleaseGate
+from dpcvx.run.gate import ReleaseGate
 from tests.instances import power_line
 
 multipliers = st.floats(0.5, 100)

@@ -26,7 +26,8 @@ from dpcvx.privacy.amplification import TwoBlock, permuted, profile, sampled, st
 from dpcvx.privacy.mechanism import Calibrated
 from dpcvx.privacy.noise import Coins, source_for
 from dpcvx.run import report as display
-from dpcvx.run.oracle import PrivateOracle, ReleaseGate
+from dpcvx.run.gate import ReleaseGate
+from dpcvx.run.private_oracle import PrivateOracle
 from dpcvx.sensitivity.certificate import Sensitivity
 from dpcvx.sensitivity.norms import Bound
 from dpcvx.verify.audit import _bounds, _last_scores
@@ -920,16 +921,16 @@ def test_a_random_order_comes_first_in_its_ledger(order):
 
 def killed(plan, path, after, monkeypatch):
     """What is left of a run whose process dies in the turn after so many."""
-    honest, calls = PrivateOracle.step, []
+    honest, calls = PrivateOracle.release, []
 
-    def step(self, *arguments):
+    def release(self, *arguments):
         calls.append(1)
         if len(calls) > after:
             raise Killed
         return honest(self, *arguments)
 
     with monkeypatch.context() as patched:
-        patched.setattr(PrivateOracle, "step", step)
+        patched.setattr(PrivateOracle, "release", release)
         with pytest.raises(Killed):
             plan.run(ledger=path)
 

@@ -24,7 +24,8 @@ from dpcvx.privacy.ledger_file import Journal
 from dpcvx.run import live
 from dpcvx.run.executors import automatic, processes
 from dpcvx.run.executors.automatic import Automatic
-from dpcvx.run.oracle import PrivateOracle, ReleaseGate
+from dpcvx.run.gate import ReleaseGate
+from dpcvx.run.private_oracle import PrivateOracle
 from dpcvx.run.worker import Reply, Report, Worker
 from problems.power_flow.study import power_flow
 from tests.helpers import contains
@@ -132,13 +133,13 @@ def test_a_ledger_file_is_written_and_replayed(tmp_path, make):
 def test_agents_work_at_the_same_time(monkeypatch):
     # Every agent waits for the others within its gradient: one after the other would time out.
     gate = threading.Barrier(2, timeout=20)
-    honest = PrivateOracle.gradient
+    honest = PrivateOracle.release
 
-    def meets(self, x):
+    def meets(self, query):
         gate.wait()
-        return honest(self, x)
+        return honest(self, query)
 
-    monkeypatch.setattr(PrivateOracle, "gradient", meets)
+    monkeypatch.setattr(PrivateOracle, "release", meets)
     plan = planned()
     assert plan.run(executor=dp.Threads(2)).rounds == 2
     gate = multiprocessing.get_context("fork").Barrier(2, timeout=20)
@@ -167,13 +168,13 @@ def planned(given=None, rounds=2, **arguments):
 
 def in_gradients(monkeypatch, does):
     """Have agents do something else before each gradient, wherever they live."""
-    honest = PrivateOracle.gradient
+    honest = PrivateOracle.release
 
-    def gradient(self, x):
+    def release(self, query):
         does(self._exit.agent)
-        return honest(self, x)
+        return honest(self, query)
 
-    monkeypatch.setattr(PrivateOracle, "gradient", gradient)
+    monkeypatch.setattr(PrivateOracle, "release", release)
 
 
 @concurrent
@@ -405,13 +406,18 @@ def test_after_a_worker_died_the_ledger_file_knows_what_left(tmp_path, monkeypat
 
 def test_lines_are_on_disk_before_they_take_effect(tmp_path, monkeypatch):
     path = tmp_path / "spent.jsonl"
-    honest = PrivateOracle._exact, ReleaseGate.__call__
+    honest = PrivateOracle._answer, ReleaseGate.__call__
 
     def computes(self, *arguments):
-        place = self._exit.account.agent, self._round, self._step
-        lines = written(path.read_bytes(), "charge")
-        assert place in [(c["charge"], c["round"], c["step"]) for c in lines]
-        return honest[0](self, *arguments)
+        answer = honest[0](self, *arguments)
+
+        def computed():
+            place = self._exit.account.agent, self._round, self._step
+            lines = written(path.read_bytes(), "charge")
+            assert place in [(c["charge"], c["round"], c["step"]) for c in lines]
+            return answer()
+
+        return computed
 
     def leaves(self, place, *arguments):
         value = honest[1](self, place, *arguments)
@@ -419,7 +425,7 @@ def test_lines_are_on_disk_before_they_take_effect(tmp_path, monkeypatch):
         assert (self.account.agent, *place) in [(c["value"], c["round"], c["step"]) for c in lines]
         return value
 
-    monkeypatch.setattr(PrivateOracle, "_exact", computes)
+    monkeypatch.setattr(PrivateOracle, "_answer", computes)
     monkeypatch.setattr(ReleaseGate, "__call__", leaves)
     assert planned().run(ledger=path, executor=dp.Processes(2)).rounds == 2
 
@@ -518,18 +524,18 @@ def test_an_interrupt_in_threads_leaves_out_turns_that_have_not_begun(tmp_path, 
 ORPHANS = """
 import os, signal, time
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from dpcvx.run.oracle import PrivateOracle
+from dpcvx.run.private_oracle import PrivateOracle
 from tests.run import test_executors
 import dpcvx as dp
 
-def waits(self, x):
+def waits(self, query):
     os.write(1, f"{os.getpid()} waits ".encode())
     time.sleep(600)
 
 def reads(k):
     os.write(1, f"{os.getpid()} ".encode())
 
-PrivateOracle.gradient = waits
+PrivateOracle.release = waits
 test_executors.planned(test_executors.problem(before=reads)).run(executor=dp.Processes(2))
 """
 

@@ -4,7 +4,7 @@ import copy
 import pickle
 import traceback
 import warnings
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import cvxpy as cp
 import numpy as np
@@ -16,13 +16,26 @@ from dpcvx.privacy.accounting import Composition
 from dpcvx.privacy.accounts import Account, Budget
 from dpcvx.privacy.mechanism import Calibrated
 from dpcvx.privacy.noise import Seeded
-from dpcvx.run.oracle import PrivateOracle, PublicOracle, Release, ReleaseGate, ReplayOracle
+from dpcvx.run.gate import Release, ReleaseGate
+from dpcvx.run.private_oracle import PrivateOracle
+from dpcvx.run.public_oracle import PublicOracle
+from dpcvx.run.replay_oracle import ReplayOracle
 from dpcvx.sensitivity.certificate import Sensitivity
+from dpcvx.sensitivity.queries import (
+    Gradient,
+    GradientStep,
+    LocalSolution,
+    Minimiser,
+    Step,
+    Stored,
+)
+from dpcvx.sensitivity.stored_vectors import LinearCombination
 from dpcvx.solvers.conic import Outcome
 from dpcvx.solvers.projector import Projection
-from dpcvx.solvers.steps import Descent, Minimisation, ProximalStep
+from dpcvx.solvers.steps import Minimisation, ProximalStep
 from tests import sets
 from tests.helpers import Words, contains
+from tests.steps import solution
 
 DATA = np.array([0.731234567, -0.298765432, 1.412345678])
 A = np.array([[1.0, 2.0, 0.0], [0.0, 1.0, -1.0], [0.5, 0.0, 3.0]])
@@ -34,6 +47,7 @@ FREE, BOX = (lambda x: [x <= np.array([1e9] * 3)]), (lambda x: [cp.abs(x) <= 0.4
 SIMPLEX, L1 = (lambda x: [x >= 0, cp.sum(x) == 1]), (lambda x: [cp.norm1(x) <= 0.6])
 
 
+QUERIES = (Gradient, GradientStep, LocalSolution, Minimiser, Step)
 PLANNED = Composition().with_gaussian(2.0, 10**6).with_laplace(2.0, 10**6)
 AMPLE = Budget(1e9, 1e-6, PLANNED)
 
@@ -49,8 +63,8 @@ class Agent:
         plan = dp.Problem([agent]).plan(
             dp.LinearizedADMM(penalty=1.0, step=1.0), mechanism=GAUSS, rounds=1, delta=1e-6
         )
-        self.form = plan.program.agents[0].form
-        self.sensitivity = plan.agents[0].sensitivity
+        self.facts = replace(plan.agents[0].facts, queries=QUERIES)
+        self.form, self.sensitivity = self.facts.form, self.facts.sensitivity
 
     def exit(self, mechanism=GAUSS, *, source=None, budget=AMPLE, record=False, past=()):
         return ReleaseGate(
@@ -65,15 +79,17 @@ class Agent:
     def oracle(self, mechanism=GAUSS, *, data=DATA, exit=None, **arguments):
         """An oracle whose noise is 0, unless a source is given."""
         exit = self.exit(mechanism, **arguments) if exit is None else exit
-        sensitivity = None if mechanism is None else self.sensitivity
-        oracle = PrivateOracle(
-            self.form, [data if callable(data) else lambda: data], sensitivity, exit
-        )
+        facts = self.facts if mechanism is not None else replace(self.facts, sensitivity=None)
+        oracle = PrivateOracle(facts, [data if callable(data) else lambda: data], exit)
         oracle.begin(1)
         return oracle
 
     def step(self, D=WEIGHTS):
         return ProximalStep(self.projector, X, D, self.projector(X, D).x)
+
+
+def asked(ask, oracle, agent):
+    return oracle.release(Gradient(X) if ask == "gradient" else solution(X, agent.step()))
 
 
 def exact(x, data=DATA):
@@ -94,12 +110,12 @@ def unrounded(entry, mechanism, size=3):
 
 def test_without_noise_the_gradient_is_exact():
     oracle = Agent().oracle(None)
-    assert oracle.gradient(X) == pytest.approx(exact(X))
+    assert oracle.release(Gradient(X)) == pytest.approx(exact(X))
 
 
 def test_a_release_without_noise_leaves_no_guarantee():
     oracle = Agent().oracle(None)
-    oracle.gradient(X)
+    oracle.release(Gradient(X))
     assert [(e.mechanism, e.grid) for e in oracle.account.entries] == [("none", 0.0)]
     assert oracle.account.spent(1e-6).epsilon == np.inf
     assert oracle.account.affordable(Calibrated(GAUSS, 1e6), 1) == 0
@@ -108,10 +124,10 @@ def test_a_release_without_noise_leaves_no_guarantee():
 @pytest.mark.parametrize(("mechanism", "bound"), [(GAUSS, L2), (LAPLACE, L1_NORM)])
 def test_the_entry_says_what_is_released(mechanism, bound):
     oracle = Agent().oracle(mechanism)
-    oracle.gradient(X)
-    oracle.gradient(X)
+    oracle.release(Gradient(X))
+    oracle.release(Gradient(X))
     oracle.begin(7)
-    oracle.gradient(X)
+    oracle.release(Gradient(X))
     entries = oracle.account.entries
     assert [(e.round, e.step) for e in entries] == [(1, 1), (1, 2), (7, 1)]
     assert {e.mechanism for e in entries} == {str(mechanism)}
@@ -145,7 +161,7 @@ def noise_of(draw):
 @pytest.mark.parametrize(("mechanism", "bound"), [(GAUSS, L2), (LAPLACE, L1_NORM)])
 def test_gradient_noise_has_scale_multiplier_times_sensitivity(mechanism, bound):
     oracle = Agent().oracle(mechanism, source=NOISE)
-    sample = noise_of(lambda: oracle.gradient(X) - exact(X)) / (2.0 * bound)
+    sample = noise_of(lambda: oracle.release(Gradient(X)) - exact(X)) / (2.0 * bound)
     assert fits(sample, mechanism)
     assert not fits(0.9 * sample, mechanism) and not fits(1.1 * sample, mechanism)
 
@@ -157,7 +173,7 @@ def test_solution_noise_has_the_shape_of_the_weights(mechanism):
     step = agent.step()
     target = step(exact(X)).x
     bound = np.linalg.norm(0.02 * A.T / np.sqrt(WEIGHTS)[:, None], mechanism.norm, axis=0).max()
-    plain = noise_of(lambda: oracle.solution(X, step) - target) / (2 * bound)
+    plain = noise_of(lambda: oracle.release(solution(X, step)) - target) / (2 * bound)
     sample = np.sqrt(WEIGHTS) * plain
     assert fits(sample, mechanism)
     assert not fits(0.9 * sample, mechanism) and not fits(1.1 * sample, mechanism)
@@ -167,7 +183,7 @@ def test_solution_noise_has_the_shape_of_the_weights(mechanism):
 
 def charged(agent, mechanism, D=WEIGHTS):
     oracle = agent.oracle(mechanism)
-    oracle.solution(X, agent.step(D))
+    oracle.release(solution(X, agent.step(D)))
     return oracle.account.entries[0]
 
 
@@ -213,7 +229,9 @@ def test_neighbouring_solutions_differ_by_no_more_than_the_entry_says(constraint
     largest = 0.0
     for seed in range(60):
         a, b = (agent.oracle(mechanism, data=d) for d in neighbours(seed, 1.0))
-        moved = np.sqrt(WEIGHTS) * (a.solution(X, agent.step()) - b.solution(X, agent.step()))
+        moved = np.sqrt(WEIGHTS) * (
+            a.release(solution(X, agent.step())) - b.release(solution(X, agent.step()))
+        )
         size = np.linalg.norm(moved, mechanism.norm)
         bound = a.account.entries[0].sensitivity
         assert size <= bound
@@ -246,7 +264,7 @@ def test_neighbouring_solutions_stay_close_where_solves_are_hard():
     step = ProximalStep(agent.projector, np.zeros(3), np.ones(3), np.zeros(3))
     for seed in range(100):
         a, b = (agent.oracle(data=d) for d in neighbours(seed, 5.0))
-        moved = np.linalg.norm(a.solution(0 * X, step) - b.solution(0 * X, step))
+        moved = np.linalg.norm(a.release(solution(0 * X, step)) - b.release(solution(0 * X, step)))
         assert moved <= a.account.entries[0].sensitivity
 
 
@@ -261,12 +279,13 @@ def test_neighbouring_solutions_stay_close_where_solves_are_hard():
 )
 def test_under_an_asserted_sensitivity_a_failed_solve_does_not_show(found, released, monkeypatch):
     agent = Agent(L1)
+    agent.facts = replace(agent.facts, claimed=0.1)
     oracle, usual = agent.oracle(record=True), agent.oracle(record=True)
-    step = replace(agent.step(), asserted=0.1)
-    usual.solution(X, step)
+    step = agent.step()
+    usual.release(solution(X, step))
     monkeypatch.setattr(ProximalStep, "within", lambda *_: found)
     expected = step.anchor if released is None else released
-    moved = oracle.solution(X, step) - expected
+    moved = oracle.release(solution(X, step)) - expected
     (entry,) = oracle.account.entries
     assert np.abs(moved).max() <= (0.5 + 1e-6) * entry.grid
     assert oracle.account.entries == usual.account.entries
@@ -303,7 +322,7 @@ def test_the_charge_comes_before_the_data_and_the_noise(ask, monkeypatch):
     exit.account = Log("bob", {}, exit.account.budget)
     oracle = agent.oracle(exit=exit)
     events.clear()
-    oracle.gradient(X) if ask == "gradient" else oracle.solution(X, agent.step())
+    asked(ask, oracle, agent)
     assert events == ["charge", "data", "noise"]
 
 
@@ -314,7 +333,7 @@ def test_a_refused_release_touches_neither_data_nor_noise(ask, monkeypatch):
     oracle = agent.oracle(source=source, budget=Budget(0.1, 1e-6, Composition()), record=True)
     monkeypatch.setattr(Sensitivity, "slope", lambda *_: pytest.fail("data were read"))
     with pytest.raises(dp.BudgetError):
-        oracle.gradient(X) if ask == "gradient" else oracle.solution(X, agent.step())
+        asked(ask, oracle, agent)
     assert source.drawn == 0
     assert not oracle.account.entries and not oracle.releases
 
@@ -327,8 +346,8 @@ def test_data_are_fetched_once_and_checked():
         return DATA
 
     oracle = Agent().oracle(data=source)
-    oracle.gradient(X)
-    oracle.gradient(X)
+    oracle.release(Gradient(X))
+    oracle.release(Gradient(X))
     assert len(reads) == 1
     with pytest.raises(dp.DataError):
         Agent().oracle(data=np.full(3, np.nan))
@@ -337,7 +356,7 @@ def test_data_are_fetched_once_and_checked():
 def test_releases_are_recorded_only_on_request_and_are_copies():
     agent = Agent()
     oracle = agent.oracle(record=True, source=NOISE)
-    value = oracle.gradient(X)
+    value = oracle.release(Gradient(X))
     kept = value.copy()
     value[:] = 0
     (release,) = oracle.releases
@@ -345,7 +364,7 @@ def test_releases_are_recorded_only_on_request_and_are_copies():
     # What left is the private part; the public part is added where it is known.
     assert np.array_equal(agent.form.at_zero().gradient(X) + release.value, kept)
     silent = agent.oracle()
-    silent.gradient(X)
+    silent.release(Gradient(X))
     assert not silent.releases
 
 
@@ -353,7 +372,7 @@ def test_an_objective_whose_gradient_is_public_is_neither_charged_nor_noised():
     agent = Agent(cost=lambda x, d: cp.sum_squares(x) + cp.sum_squares(d))
     source = Words()
     oracle = agent.oracle(source=source)
-    assert oracle.gradient(X) == pytest.approx(2 * X)
+    assert oracle.release(Gradient(X)) == pytest.approx(2 * X)
     assert not oracle.account.entries
     assert source.drawn == 0
 
@@ -367,12 +386,16 @@ def test_a_release_is_a_multiple_of_its_grid(mechanism, ask, source):
     oracle = agent.oracle(mechanism, source=source, record=True)
     for _ in range(20):
         if ask == "gradient":
-            oracle.gradient(X)
+            oracle.release(Gradient(X))
             units = oracle.releases[-1].value / oracle.account.entries[-1].grid
             assert np.array_equal(units, np.rint(units))
         else:
             step = agent.step()
-            units = np.sqrt(step.D) * oracle.solution(X, step) / oracle.account.entries[-1].grid
+            units = (
+                np.sqrt(step.D)
+                * oracle.release(solution(X, step))
+                / oracle.account.entries[-1].grid
+            )
             # Divided by the root and multiplied again: two roundings of the product each.
             assert units == pytest.approx(np.rint(units), rel=1e-15, abs=0)
             assert not np.array_equal(units, np.zeros(3))
@@ -384,9 +407,9 @@ def test_without_noise_drawn_the_release_is_the_nearest_point_of_the_grid(ask):
     oracle = agent.oracle()
     step = agent.step()
     if ask == "gradient":
-        moved = oracle.gradient(X) - exact(X)
+        moved = oracle.release(Gradient(X)) - exact(X)
     else:
-        moved = np.sqrt(step.D) * (oracle.solution(X, step) - step(exact(X)).x)
+        moved = np.sqrt(step.D) * (oracle.release(solution(X, step)) - step(exact(X)).x)
     (entry,) = oracle.account.entries
     assert 0 < np.abs(moved).max() <= (0.5 + 1e-6) * entry.grid
 
@@ -398,10 +421,6 @@ def answered(ask, agent):
     """The answer that `PAST` stands for."""
     public = agent.form.at_zero().gradient(X) if ask == "gradient" else 0.0
     return public + PAST.value
-
-
-def asked(ask, oracle, agent):
-    return oracle.gradient(X) if ask == "gradient" else oracle.solution(X, agent.step())
 
 
 @pytest.mark.parametrize("mechanism", [GAUSS, None], ids=str)
@@ -443,16 +462,16 @@ def test_what_has_left_is_given_out_even_if_no_budget_is_left(ask):
 def test_what_left_elsewhere_is_not_given_out(other):
     agent = Agent(BOX)
     plain, oracle = agent.oracle(), agent.oracle(past=[other])
-    assert np.array_equal(oracle.gradient(X), plain.gradient(X))
+    assert np.array_equal(oracle.release(Gradient(X)), plain.release(Gradient(X)))
     assert oracle.account.entries == plain.account.entries
 
 
 def test_a_run_goes_on_from_what_has_left_as_if_never_interrupted():
     agent = Agent(BOX)
     whole = agent.oracle(source=NOISE, record=True)
-    values = [whole.gradient(X) for _ in range(5)]
+    values = [whole.release(Gradient(X)) for _ in range(5)]
     resumed = agent.oracle(source=NOISE, past=whole.releases[:3], record=True)
-    again = [resumed.gradient(X) for _ in range(5)]
+    again = [resumed.release(Gradient(X)) for _ in range(5)]
     assert np.array_equal(values, again)
     assert [(e.round, e.step) for e in resumed.account.entries] == [(1, 4), (1, 5)]
     assert len(resumed.releases) == 5
@@ -470,13 +489,12 @@ def test_a_failing_computation_is_reported_without_its_text(where, ask, monkeypa
     agent = Agent()
     # With noise, the private part of this gradient is computed by itself.
     oracle = agent.oracle(GAUSS if where == "private part" else None)
-    step = agent.step()
     if where == "private part":
         monkeypatch.setattr(Sensitivity, "slope", fail)
     else:
         monkeypatch.setattr(BoundObjective, "gradient", fail)
     with pytest.raises(dp.PrivacyError, match="ValueError") as caught:
-        oracle.gradient(X) if ask == "gradient" else oracle.solution(X, step)
+        asked(ask, oracle, agent)
     assert SECRET not in "".join(traceback.format_exception(caught.value))
     assert caught.value.__cause__ is None and caught.value.__context__ is None
 
@@ -498,7 +516,7 @@ def test_overflow_in_private_data_does_not_show(size, ask):
     oracle = agent.oracle(data=np.full(3, size))
     with warnings.catch_warnings(record=True) as shown:
         warnings.simplefilter("always")
-        g = oracle.gradient(X) if ask == "gradient" else oracle.solution(X, agent.step())
+        g = asked(ask, oracle, agent)
     assert not shown
     assert np.isfinite(g).all()
     assert len(oracle.account.entries) == 1
@@ -513,7 +531,7 @@ def test_overflow_while_data_are_bound_does_not_show():
 @pytest.mark.parametrize("constraints", [BOX, SIMPLEX, L1], ids=["box", "simplex", "l1"])
 def test_overflow_in_the_local_step_does_not_show(constraints):
     agent = Agent(constraints, lambda x, d: cp.sum_squares(x - d))
-    agent.oracle(data=np.full(3, 5e306)).solution(X, agent.step(np.full(3, 1e-2)))
+    agent.oracle(data=np.full(3, 5e306)).release(solution(X, agent.step(np.full(3, 1e-2))))
 
 
 def test_a_failing_local_step_is_reported_without_its_text(monkeypatch):
@@ -524,7 +542,7 @@ def test_a_failing_local_step_is_reported_without_its_text(monkeypatch):
     step = agent.step()
     monkeypatch.setattr("dpcvx.solvers.closed_forms.Box.__call__", fail)
     with pytest.raises(dp.PrivacyError) as caught:
-        agent.oracle().solution(X, step)
+        agent.oracle().release(solution(X, step))
     assert str(SECRET) not in str(caught.value)
 
 
@@ -541,12 +559,12 @@ def test_nothing_that_holds_data_prints_or_pickles_them(bound):
 
 def test_the_account_of_a_release_holds_no_data():
     oracle = Agent().oracle()
-    oracle.gradient(X)
+    oracle.release(Gradient(X))
     assert not contains(oracle.account, DATA)
 
 
 def replay(*releases, agent=0):
-    oracle = ReplayOracle(agent, releases, Account("bob", {}, None))
+    oracle = ReplayOracle(agent, Agent().facts, releases, Account("bob", {}, None))
     oracle.begin(1)
     return oracle
 
@@ -554,22 +572,22 @@ def replay(*releases, agent=0):
 def test_replay_returns_recorded_values_in_order():
     agent = Agent(BOX)
     live = agent.oracle(record=True, source=NOISE)
-    values = [live.gradient(X), live.solution(X, agent.step())]
+    values = [live.release(Gradient(X)), live.release(solution(X, agent.step()))]
     live.begin(2)
-    values.append(live.gradient(X))
+    values.append(live.release(Gradient(X)))
     added = agent.form.at_zero()
-    again = ReplayOracle(0, live.releases, Account("bob", {}, None), added=added)
+    again = ReplayOracle(0, agent.facts, live.releases, Account("bob", {}, None), added=added)
     again.begin(1)
-    repeated = [again.gradient(X), again.solution(0 * X, agent.step())]
+    repeated = [again.release(Gradient(X)), again.release(solution(0 * X, agent.step()))]
     again.begin(2)
-    repeated.append(again.gradient(X))
+    repeated.append(again.release(Gradient(X)))
     assert all(np.array_equal(a, b) for a, b in zip(values, repeated, strict=True))
     assert not again.account.entries and not again.releases
 
 
 def test_replay_hands_out_copies():
     release = Release(0, 1, 1, np.ones(3))
-    replay(release).gradient(X)[:] = 0
+    replay(release).release(Gradient(X))[:] = 0
     assert np.array_equal(release.value, np.ones(3))
 
 
@@ -580,12 +598,12 @@ def test_replay_hands_out_copies():
 )
 def test_replay_refuses_a_foreign_transcript(release):
     with pytest.raises(dp.PrivacyError, match="round 1, step 1"):
-        replay(release).gradient(X)
+        replay(release).release(Gradient(X))
 
 
 def test_replay_refuses_a_release_of_another_length():
     with pytest.raises(dp.PrivacyError):
-        replay(Release(0, 1, 1, np.ones(5))).gradient(X)
+        replay(Release(0, 1, 1, np.ones(5))).release(Gradient(X))
 
 
 @pytest.mark.parametrize("offset", [1e9, 1e17])
@@ -595,7 +613,7 @@ def test_large_public_numbers_do_not_round_what_neighbours_differ_by(offset):
     values = []
     for change in (0.0, 0.009):
         oracle = agent.oracle(data=DATA + np.array([change, 0.0, 0.0]), record=True)
-        oracle.gradient(X)
+        oracle.release(Gradient(X))
         values.append(oracle.releases[-1].value)
     entry = oracle.account.entries[-1]
     assert np.abs(values[1] - values[0]).max() == pytest.approx(0.018, rel=1e-3)
@@ -608,7 +626,7 @@ CENTER = np.array([0.4, 0.2, -0.7])
 
 
 def whole(oracle, size=0.25):
-    return oracle.step(X, Descent(CENTER, size, whole=True))
+    return oracle.release(Step(X, CENTER, size))
 
 
 @pytest.mark.parametrize(("mechanism", "bound"), [(GAUSS, L2), (LAPLACE, L1_NORM)])
@@ -636,8 +654,8 @@ def test_noise_of_a_whole_point_has_scale_multiplier_times_that(mechanism, bound
 def test_a_step_that_is_not_whole_leaves_its_gradient():
     agent = Agent()
     oracle, other = (agent.oracle(source=NOISE, record=True) for _ in range(2))
-    value = oracle.step(X, Descent(CENTER, 0.25))
-    assert np.array_equal(value, CENTER - 0.25 * other.gradient(X))
+    value = oracle.release(GradientStep(X, CENTER, 0.25))
+    assert np.array_equal(value, CENTER - 0.25 * other.release(Gradient(X)))
     assert oracle.account.entries == other.account.entries
     assert oracle.account.entries[0].released == "gradient"
     assert np.array_equal(oracle.releases[0].value, other.releases[0].value)
@@ -681,7 +699,7 @@ def test_replay_returns_whole_points_whatever_the_centre():
     live = Agent().oracle(record=True, source=NOISE)
     value = whole(live)
     again = replay(*live.releases)
-    assert np.array_equal(again.step(0 * X, Descent(0 * X, 7.0, whole=True)), value)
+    assert np.array_equal(again.release(Step(0 * X, 0 * X, 7.0)), value)
     with pytest.raises(dp.PrivacyError, match="round 1, step 2"):
         whole(again)
 
@@ -727,7 +745,7 @@ def test_secret_weights_are_those_of_agent_and_round():
 
 def test_without_private_answers_weights_are_the_middle():
     agent = Agent()
-    public = PublicOracle(agent.form.at_zero(), Account("bob", {}, None), [])
+    public = PublicOracle(agent.facts, agent.form.at_zero(), Account("bob", {}, None), [])
     public.begin(1)
     for oracle in (public, replay()):
         assert np.array_equal(oracle.uniform(2), [0.5, 0.5])
@@ -741,7 +759,7 @@ SOME = np.array([0, 2])
 
 
 def part(oracle, only=SOME):
-    return oracle.step(X, Descent(CENTER, 0.25, whole=True, only=only))
+    return oracle.release(Step(X, CENTER, 0.25, only))
 
 
 @pytest.mark.parametrize("mechanism", [GAUSS, LAPLACE])
@@ -771,8 +789,8 @@ def test_noise_of_a_part_is_drawn_for_that_part():
 SEARCH = Minimisation.close(D=2.0, L=2 * np.linalg.norm(A, 2) ** 2, m=0.1)
 
 
-def minimised(oracle, agent, search=SEARCH):
-    return oracle.minimiser(CENTER, search, agent.projector)
+def minimised(oracle, search=SEARCH):
+    return oracle.release(Minimiser(CENTER, search))
 
 
 def minimum(data=DATA):
@@ -783,7 +801,7 @@ def minimum(data=DATA):
 def test_a_minimiser_is_charged_what_the_gradient_can_move_it(mechanism, spread):
     agent = Agent(lambda x: [])
     oracle = agent.oracle(mechanism)
-    value = minimised(oracle, agent)
+    value = minimised(oracle)
     (entry,) = oracle.account.entries
     assert unrounded(entry, mechanism) == pytest.approx(spread * SEARCH.stretch * L2, rel=1e-8)
     assert entry.released == "local minimiser" and entry.certificate == "derived"
@@ -798,8 +816,8 @@ def test_noise_of_a_minimiser_has_scale_multiplier_times_that():
     oracle = agent.oracle(GAUSS, source=NOISE)
     # Where the search ends does not matter here, so that few steps do.
     search = replace(SEARCH, steps=40)
-    end = minimised(agent.oracle(None), agent, search)
-    sample = noise_of(lambda: minimised(oracle, agent, search) - end) / (2.0 * search.stretch * L2)
+    end = minimised(agent.oracle(None), search)
+    sample = noise_of(lambda: minimised(oracle, search) - end) / (2.0 * search.stretch * L2)
     assert fits(sample, GAUSS)
     assert not fits(0.9 * sample, GAUSS) and not fits(1.1 * sample, GAUSS)
 
@@ -809,18 +827,18 @@ def test_minimisers_are_charged_before_data_and_noise_are_touched(monkeypatch):
     oracle = agent.oracle(source=source, budget=Budget(0.1, 1e-6, Composition()), record=True)
     monkeypatch.setattr(Sensitivity, "slope", lambda *_: pytest.fail("data were read"))
     with pytest.raises(dp.BudgetError):
-        minimised(oracle, agent)
+        minimised(oracle)
     assert source.drawn == 0 and not oracle.account.entries and not oracle.releases
 
 
 def test_replay_and_public_objectives_give_minimisers_as_well():
     agent = Agent(lambda x: [])
     live = agent.oracle(record=True, source=NOISE)
-    value = minimised(live, agent)
+    value = minimised(live)
     again = replay(*live.releases)
-    assert np.array_equal(again.minimiser(0 * X, SEARCH, agent.projector), value)
-    public = PublicOracle(agent.form.at_zero(), Account("bob", {}, AMPLE), [])
-    assert minimised(public, agent) == pytest.approx(minimum(np.zeros(3)), abs=1e-10)
+    assert np.array_equal(again.release(Minimiser(0 * X, SEARCH)), value)
+    public = PublicOracle(agent.facts, agent.form.at_zero(), Account("bob", {}, AMPLE), [])
+    assert minimised(public) == pytest.approx(minimum(np.zeros(3)), abs=1e-10)
     moved = part(public)
     expected = CENTER - 0.25 * exact(X, np.zeros(3))
     assert moved == pytest.approx(np.where(np.arange(3) == 1, CENTER, expected))
@@ -874,3 +892,52 @@ def test_an_effect_that_underflows_is_not_taken_for_none(perturb):
     plan = weighted(perturb, start=1e-150, radius=1e-200)
     with pytest.raises(dp.PrivacyError, match="too small for a number"):
         plan.run(seed=1)
+
+
+# Questions that the plan did not check
+
+
+def test_a_question_that_the_plan_did_not_check_is_refused_before_data_are_touched(monkeypatch):
+    agent = Agent()
+    agent.facts = replace(agent.facts, queries=(Gradient,))
+    for mechanism in (GAUSS, None):
+        oracle = agent.oracle(mechanism)
+        monkeypatch.setattr(Sensitivity, "slope", lambda *_: pytest.fail("data were read"))
+        with pytest.raises(
+            dp.PrivacyError, match=r"asked for a Step, which .* Requirements\(queries"
+        ):
+            oracle.release(Step(X, CENTER, 0.25))
+        assert not oracle.account.entries
+
+
+def test_vectors_are_not_stored_where_nothing_says_how_far_they_move():
+    agent = Agent()
+    agent.facts = replace(agent.facts, queries=(Stored,), smoothness=None)
+    with pytest.raises(dp.PrivacyError, match="how far one change of its data moves"):
+        agent.oracle().store("x", LinearCombination(X))
+
+
+@dataclass(frozen=True, eq=False)
+class TooLong(Gradient):
+    """Computes more numbers than its size, which noise is scaled to."""
+
+    def evaluate(self, objective):
+        g = super().evaluate(objective)
+        return np.concatenate([g, g])
+
+
+@pytest.mark.parametrize("mechanism", [GAUSS, None], ids=str)
+def test_an_answer_of_another_size_does_not_leave(mechanism):
+    agent = Agent()
+    agent.facts = replace(agent.facts, queries=(TooLong,))
+    oracle = agent.oracle(mechanism, record=True)
+    with pytest.raises(dp.PrivacyError, match=r"TooLong.evaluate returned .* shape \(6,\)"):
+        oracle.release(TooLong(X))
+    assert not oracle.releases
+
+
+def test_questions_print_what_they_ask():
+    for query in (Gradient(X), Step(X, CENTER, 0.25), Minimiser(CENTER, SEARCH), Stored("x")):
+        assert repr(query).startswith(f"{type(query).__name__}(")
+        with pytest.raises(AttributeError):
+            query.released = "nothing"

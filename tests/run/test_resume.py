@@ -20,7 +20,8 @@ import pytest
 import dpcvx as dp
 from dpcvx.privacy.ledger_file import Journal
 from dpcvx.run.executors.serial import Serial
-from dpcvx.run.oracle import PrivateOracle, ReleaseGate
+from dpcvx.run.gate import ReleaseGate
+from dpcvx.run.private_oracle import PrivateOracle
 from dpcvx.sensitivity.release_once import Publication
 from tests.instances import INSTANCES, overlapping_slices, power_line
 from tests.privacy.test_ledger_file import ROOT, TAMPERED, cut, ends, parts, put, written
@@ -456,18 +457,23 @@ def test_a_ledger_is_refused_while_a_run_of_the_same_process_has_it(path):
 
 def watch(monkeypatch, touch):
     """Have a function called whenever private data are computed with."""
-    exact, statistic = PrivateOracle._exact, Publication.statistic
+    honest, statistic = PrivateOracle._answer, Publication.statistic
 
-    def watched_exact(self, *arguments):
-        if self._private:
-            touch()
-        return exact(self, *arguments)
+    def watched_answer(self, *arguments):
+        answer = honest(self, *arguments)
+
+        def answered():
+            if self._facts.form.private:
+                touch()
+            return answer()
+
+        return answered
 
     def watched_statistic(self, data):
         touch()
         return statistic(self, data)
 
-    monkeypatch.setattr(PrivateOracle, "_exact", watched_exact)
+    monkeypatch.setattr(PrivateOracle, "_answer", watched_answer)
     monkeypatch.setattr(Publication, "statistic", watched_statistic)
 
 
@@ -530,10 +536,10 @@ def test_data_are_not_touched_again_for_what_has_left(path, name, monkeypatch):
 @pytest.mark.parametrize("line", range(1, 10))
 def test_no_value_leaves_when_the_disk_fails(path, line, monkeypatch):
     plan, answers, count = planned(), [], []
-    honest = PrivateOracle.gradient
+    honest = PrivateOracle.release
 
-    def answered(self, x):
-        value = honest(self, x)
+    def answered(self, query):
+        value = honest(self, query)
         answers.append(value)
         return value
 
@@ -543,7 +549,7 @@ def test_no_value_leaves_when_the_disk_fails(path, line, monkeypatch):
             raise OSError(errno.EIO, "gone")
 
     with monkeypatch.context() as patch:
-        patch.setattr(PrivateOracle, "gradient", answered)
+        patch.setattr(PrivateOracle, "release", answered)
         patch.setattr(os, "fsync", fails)
         with pytest.raises(dp.LedgerError, match="cannot be written: gone"):
             plan.run(ledger=path, seed=3)

@@ -14,7 +14,9 @@ import dpcvx as dp
 from dpcvx.privacy.accounting import Composition
 from dpcvx.privacy.accounts import Account, Budget
 from dpcvx.privacy.noise import Seeded
-from dpcvx.run.oracle import Release, ReleaseGate, publish
+from dpcvx.run.gate import Release, ReleaseGate
+from dpcvx.run.public_oracle import publish
+from dpcvx.sensitivity.queries import Gradient
 from dpcvx.sensitivity.release_once import Publication
 from tests.helpers import Words
 from tests.instances import INSTANCES, power_line
@@ -317,7 +319,8 @@ class Door:
 
     def __init__(self, mechanism=GAUSS, name="l2", **arguments):
         plan = plan_for(name, mechanism)
-        self.form, self.publication = plan.program.agents[0].form, plan.agents[0].publication
+        self.facts, self.publication = plan.agents[0].facts, plan.agents[0].publication
+        self.form = self.facts.form
         settings = {"record": True, "budget": Budget(1e9, 1e-6, PLANNED)} | arguments
         self.source = settings.pop("source", Words())
         self.account = settings.pop("account", None) or Account("solo", {}, settings["budget"])
@@ -326,7 +329,7 @@ class Door:
 
     def open(self, *data):
         sources = [lambda d=d: d for d in data or (DATA,)]
-        return publish(self.form, sources, self.publication, self.exit)
+        return publish(self.facts, sources, self.publication, self.exit)
 
 
 @both
@@ -353,10 +356,10 @@ def test_without_noise_drawn_the_surrogate_is_the_data_but_for_rounding():
     x = np.array([0.1, -0.2, 0.3, 0.4])
     wanted = door.form.bind([DATA]).gradient(x)
     # Rounded by half a width, in units of the radius 0.1, times entries of J of at most 6.
-    assert np.abs(oracle.gradient(x) - wanted).max() <= 0.5 * 0.1 * 6 * entry.grid
+    assert np.abs(oracle.release(Gradient(x)) - wanted).max() <= 0.5 * 0.1 * 6 * entry.grid
     for t in range(1, 20):
         oracle.begin(t)
-        assert np.array_equal(oracle.gradient(x), oracle.gradient(x))
+        assert np.array_equal(oracle.release(Gradient(x)), oracle.release(Gradient(x)))
     assert len(door.account.entries) == len(oracle.releases) == 1
 
 
@@ -399,7 +402,7 @@ def test_what_has_left_is_given_out_again_at_no_charge(monkeypatch):
     oracle = door.open()
     x = np.zeros(4)
     expected = door.form.bind(door.publication.restore(past.value)).gradient(x)
-    assert np.array_equal(oracle.gradient(x), expected)
+    assert np.array_equal(oracle.release(Gradient(x)), expected)
     assert not door.account.entries and door.source.drawn == 0
     (release,) = oracle.releases
     assert release.value.tobytes() == past.value.tobytes()

@@ -20,7 +20,7 @@ from dpcvx.privacy.accounting import Composition
 from dpcvx.privacy.mechanism import Calibrated
 from dpcvx.privacy.noise import Seeded
 from dpcvx.run import report as display
-from dpcvx.run.oracle import ReleaseGate
+from dpcvx.run.gate import ReleaseGate
 from dpcvx.sensitivity.certificate import Sensitivity
 from dpcvx.sensitivity.norms import Bound
 from dpcvx.verify.audit import _bounds, _rates

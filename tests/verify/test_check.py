@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 import dpcvx as dp
-from dpcvx.run.oracle import ReleaseGate
+from dpcvx.run.gate import ReleaseGate
 from dpcvx.run.worker import Worker
 from dpcvx.sensitivity.certificate import Sensitivity
 from dpcvx.sensitivity.norms import Bound
+from dpcvx.sensitivity.queries import Gradient
 
 checking = importlib.import_module("dpcvx.verify.check")  # the package has a function of that name
 ROUNDS = 3
@@ -350,7 +351,7 @@ class Shortcut(dp.LinearizedADMM):
     """Takes the exact gradient from the oracle's objective."""
 
     def _update(self, x, step, oracle):
-        oracle.gradient(x)
+        oracle.release(Gradient(x))
         found = step(oracle._objective.gradient(x))
         return found.x, found.outcome
 

@@ -278,9 +278,9 @@ class Noiseless(dp.ADMM):
 
     def act(self, local, state, t, k, message, oracle):
         class Still:
-            def gradient(self, x):
-                oracle.gradient(x)
-                return local.public_gradient(x)
+            def release(self, query):
+                oracle.release(query)
+                return local.public_gradient(query.x)
 
         return super().act(local, state, t, k, message, Still())
 
@@ -291,7 +291,8 @@ class Silent(dp.ADMM):
 
     def act(self, local, state, t, k, message, oracle):
         class Public:
-            def gradient(self, x):
+            def release(self, query):
+                x = query.x
                 return local.public_gradient(x) + np.sin(1.0 + np.arange(x.size))
 
         return super().act(local, state, t, k, message, Public())

@@ -1,0 +1,215 @@
+"""The gate: the only module that reads private values, and the only way out for what is computed.
+
+The ledger entry is written first, then the data are touched, then noise is added; nothing else
+comes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import PrivacyError
+from ..guard import guarded
+from ..model.private import PrivateSpec, unseal
+from ..privacy.accounts import Account
+from ..privacy.entries import Entry
+from ..privacy.ledger_file import Journal
+from ..privacy.mechanism import Calibrated
+from ..privacy.noise import Grid, Source, uniform
+
+Array = NDArray[np.float64]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, eq=False)
+class Release:
+    """A value that left an agent.
+
+    Attributes
+    ----------
+    agent : int
+    round, step : int
+        Counted from 1.
+    value : ndarray, shape (n,)
+    """
+
+    agent: int
+    round: int
+    step: int
+    value: Array
+
+
+class ReleaseGate:
+    """The only way out for values computed from private data: charge, compute, add noise, keep.
+
+    Parameters
+    ----------
+    agent : int
+        Position of the agent.
+    calibrated : Calibrated or None
+        None switches the noise off.
+    account : Account
+    source : Source
+        Of the noise.
+    record : bool
+        Keep the releases.
+    past : iterable of Release
+        What already left in an interrupted run: given out again, at no charge.
+    paid : collection of (round, step)
+        Releases that the interrupted run was charged for and did not make.
+    journal : Journal or None
+        Where charges and values are written before they take effect.
+    prepaid : bool
+        Whether the whole run was charged before it began. What it computes stays hidden, and is
+        not kept.
+    """
+
+    def __init__(
+        self,
+        agent: int,
+        calibrated: Calibrated | None,
+        account: Account,
+        source: Source,
+        *,
+        record: bool,
+        past: Iterable[Release] = (),
+        paid: Collection[tuple[int, int]] = (),
+        journal: Journal | None = None,
+        prepaid: bool = False,
+    ) -> None:
+        self.agent = agent
+        self.calibrated = calibrated
+        self.account = account
+        self.releases: list[Release] = []
+        self._source = source
+        self._record = record
+        self._past = {(r.round, r.step): r.value for r in past if r.agent == agent}
+        self._paid = paid
+        self._journal = None if prepaid else journal
+        self._prepaid = prepaid
+
+    def __call__(
+        self,
+        place: tuple[int, int],
+        what: Entry | None,
+        compute: Callable[[], Array],
+        grid: Grid | None,
+        scale: Array | None = None,
+    ) -> Array:
+        """Release ``compute()``.
+
+        Parameters
+        ----------
+        place : (int, int)
+            Round and step.
+        what : Entry or None
+            For the ledger; None for values that do not depend on private data.
+        compute : callable
+            Called after the ledger was written.
+        grid : Grid or None
+            Grid and noise of the (scaled) value; None for no noise.
+        scale : ndarray, shape (n,), optional
+            Public; divided out again.
+        """
+        value = self._past.get(place)
+        if value is None:
+            if what is not None and place not in self._paid:
+                self._charge(what)
+            noise = None if grid is None else self.calibrated
+            if noise is None or grid is None:
+                value = withheld(self.agent, compute)
+            else:
+                value = withheld(
+                    self.agent, lambda: self._noised(noise, place, compute, grid, scale)
+                )
+                if self._journal is not None:
+                    self._journal.release(self.account.agent, place, value)
+        if self._record:
+            self.releases.append(Release(self.agent, *place, value.copy()))
+        return value
+
+    def _noised(
+        self,
+        noise: Calibrated,
+        place: tuple[int, int],
+        compute: Callable[[], Array],
+        grid: Grid,
+        scale: Array | None,
+    ) -> Array:
+        value = compute() if scale is None else scale * compute()
+        value = noise.release(value, grid, self._source.at(*place))
+        return value if scale is None else value / scale
+
+    def uniform(self, t: int, size: int) -> Array:
+        """Secret uniform variables of round t; a release that is given out again has its own."""
+        return uniform(size, self._source.at(t, 0))
+
+    def made(self, place: tuple[int, int]) -> bool:
+        """Whether the release was made before an interruption."""
+        return place in self._past
+
+    def _charge(self, entry: Entry) -> None:
+        if self._prepaid:
+            return
+        if self.calibrated is None:
+            self.account.expose(entry)
+        else:
+            self.account.charge(entry, self.calibrated.at(entry.round, entry.step))
+        if self._journal is not None:
+            self._journal.charge(self.account.agent, entry)
+
+
+def entry_for(
+    calibrated: Calibrated,
+    place: tuple[int, int],
+    bound: float,
+    size: int,
+    released: str,
+    certificate: Literal["derived", "asserted"] = "derived",
+    floor: float = 0.0,
+) -> tuple[Grid, Entry]:
+    """Grid and ledger entry of a release of `size` components with a sensitivity bound."""
+    grid = calibrated.grid(bound, size, floor)
+    return grid, entry_on(calibrated, place, grid, released, certificate)
+
+
+def entry_on(
+    calibrated: Calibrated,
+    place: tuple[int, int],
+    grid: Grid,
+    released: str,
+    certificate: Literal["derived", "asserted"] = "derived",
+) -> Entry:
+    """Ledger entry of a release on a grid."""
+    return Entry(
+        round=place[0],
+        step=place[1],
+        mechanism=str(calibrated.mechanism),
+        multiplier=calibrated.multiplier,
+        sensitivity=grid.sensitivity,
+        grid=grid.width,
+        certificate=certificate,
+        released=released,
+    )
+
+
+def read(specs: Sequence[PrivateSpec], sources: Sequence[Callable[[], Any]]) -> list[Array]:
+    """Fetch and check private values: flat column-major arrays, one per private parameter."""
+    return [unseal(source, spec) for spec, source in zip(specs, sources, strict=True)]
+
+
+def withheld(agent: int, compute: Callable[[], T]) -> T:
+    """Compute on private data without warnings and without messages that could quote them."""
+
+    def refusal(kind: str) -> PrivacyError:
+        return PrivacyError(
+            f"A computation on the private data of agent {agent} failed with {kind}; the message "
+            "is withheld, because it may quote the data."
+        )
+
+    return guarded(compute, refusal)

@@ -1,0 +1,222 @@
+"""Answers from private data: what a question costs is charged, then its answer leaves with noise.
+
+An algorithm hands in a question and gets back a noisy answer. Everything that it does with the
+answer is post-processing.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import PrivacyError
+from ..privacy.entries import Entry
+from ..privacy.mechanism import Calibrated
+from ..privacy.noise import Grid
+from ..sensitivity.known import Facts, Known, Objective, finite_gradient
+from ..sensitivity.queries import Query
+from ..sensitivity.stored_vectors import (
+    LinearCombination,
+    StoredEffects,
+    StoredVectors,
+    shift_of,
+)
+from .gate import ReleaseGate, entry_for, entry_on, read, withheld
+from .oracle import AgentOracle
+
+Array = NDArray[np.float64]
+
+
+class PrivateOracle(AgentOracle):
+    """Answers from private data, each with noise of its own.
+
+    Parameters
+    ----------
+    facts : Facts
+        Without a sensitivity only if there is no noise.
+    sources : sequence of callables
+        One per private parameter; called here, once.
+    exit : ReleaseGate
+    level : float, optional
+        Sensitivity of every answer where only the last iterate leaves, at least this agent's own.
+        Answers stay hidden but for the last one, so they are rounded to a grid that does not
+        depend on where they are.
+    """
+
+    def __init__(
+        self,
+        facts: Facts,
+        sources: Sequence[Callable[[], Any]],
+        exit: ReleaseGate,
+        level: float | None = None,
+    ) -> None:
+        super().__init__(exit.account, exit.releases)
+        form, sensitivity = facts.form, facts.sensitivity
+        self._facts, self._exit, self._level = facts, exit, level
+        # Never in a variable of a frame: those show in tracebacks.
+        self._data = read(form.private, sources)
+        noisy = exit.calibrated is not None
+        clips = () if sensitivity is None else sensitivity.clips
+        self._objective = withheld(exit.agent, lambda: form.bind(self._data, clips, limited=noisy))
+        self._zero = form.at_zero()
+        self._certified = sensitivity if noisy else None
+        self._change = 0.0 if self._certified is None else self._certified.bound(2).value
+        # h(x) + J d: the private part is computed by itself.
+        self._splits = self._certified is not None and self._certified.splits
+        if not self._splits:
+            self._data = []
+        self._secret = bool(form.private) and (
+            sensitivity is None or sensitivity.bound(2).value > 0
+        )
+        self._added: Array | None = None
+        # What is stored is nobody's to see: the bound has to hold at all points.
+        stored = StoredVectors(self._view(public=noisy and self._change == 0)[0])
+        projector = functools.cache(facts.projector)
+        self._public, self._private = (
+            Objective(*self._view(public=only), projector, stored) for only in (True, False)
+        )
+        self._stored, self._effects = stored, None
+        if self._certified is not None and self._change > 0 and facts.smoothness is not None:
+            shift = shift_of(self._certified, facts.smoothness)
+            self._effects = StoredEffects(self._public_gradient, shift)
+        self._known: Known | None = None
+        if exit.calibrated is not None and self._certified is not None:
+            mechanism = exit.calibrated.mechanism
+            self._known = Known(
+                facts, mechanism.norm, np.nan, self._public_gradient, projector, self._effects
+            )
+
+    def release(self, query: Query) -> Array:
+        """The answer plus noise scaled to what one change of the data does to it.
+
+        Raises
+        ------
+        PrivacyError
+            If nothing bounds that, or noise cannot be scaled to it.
+        BudgetError
+            If the account cannot afford it.
+        """
+        if type(query) not in self._facts.queries:
+            raise PrivacyError(
+                f"Agent '{self._facts.name}' is asked for a {type(query).__name__}, which the "
+                "plan did not check. Name every type of question in the method's "
+                "Requirements(queries=...)."
+            )
+        place, noise = self._next(), None
+        if self._exit.calibrated is not None:
+            noise = self._exit.calibrated.at(*place)
+        if self._level is not None and noise is not None:
+            query = query.hidden()
+        known = None
+        if noise is not None and self._known is not None:
+            known = replace(self._known, multiplier=noise.multiplier)
+        bound = 0.0 if known is None else query.bound(known)
+        grid, entry = self._charged(place, query, noise, known, bound)
+        objective = self._private
+        if noise is not None:
+            # Where the answer is certified not to depend on the data, its rounding may not either.
+            objective = replace(self._private, known=known) if bound > 0 else self._public
+        answer = self._answer(query, objective)
+        left = self._exit(place, entry, answer, grid, query.scale(known))
+        apart = self._splits and bound > 0
+        return query.finish(left, self._public_gradient if apart else None)
+
+    def _charged(
+        self,
+        place: tuple[int, int],
+        query: Query,
+        noise: Calibrated | None,
+        known: Known | None,
+        bound: float,
+    ) -> tuple[Grid | None, Entry | None]:
+        """Grid and ledger entry; None for what leaves without noise, and for what is public."""
+        if noise is None:
+            exposed = Entry(*place, "none", 0.0, np.inf, 0.0, "none", query.released)
+            return None, exposed if self._facts.form.private else None
+        size = query.size(self._facts.form.n)
+        if self._level is not None:
+            grid = noise.hidden_grid(self._level, size)
+            return grid, entry_on(noise, place, grid, query.released)
+        if known is None or bound == 0:
+            if known is not None and query.matters(known):
+                raise PrivacyError(
+                    f"What one change does to the {query.released} of agent '{self._facts.name}' "
+                    "is too small for a number, so that no noise can be scaled to it. Scale the "
+                    "problem up, or take larger steps."
+                )
+            return None, None
+        claimed = query.claims(self._facts)
+        certificate = "asserted" if claimed else known.sensitivity.certificate
+        floor = query.floor(known)
+        return entry_for(noise, place, bound, size, query.released, certificate, floor)
+
+    def _answer(self, query: Query, objective: Objective) -> Callable[[], Array]:
+        def answer() -> Array:
+            value = withheld(self._exit.agent, lambda: query.evaluate(objective))
+            if value.shape != (query.size(self._facts.form.n),):
+                raise PrivacyError(
+                    f"{type(query).__name__}.evaluate returned an array of shape {value.shape}, "
+                    "and noise was scaled to one of size(n) numbers. Make the two agree."
+                )
+            return value
+
+        return answer
+
+    def store(self, name: str, combination: LinearCombination) -> None:
+        """Make a vector that stays with the agent, from stored ones and exact gradients."""
+        if self._change > 0 and self._effects is None:
+            raise PrivacyError(
+                f"Agent '{self._facts.name}' is told to store a vector, and how far one change "
+                "of its data moves that is not known: the plan did not ask for its smoothness. "
+                "Name Stored or StoredGradient in the method's Requirements(queries=...)."
+            )
+
+        def stored() -> None:
+            if self._effects is not None:
+                self._effects.store(name, combination)
+            self._stored.store(name, combination)
+
+        withheld(self._exit.agent, stored)
+
+    def uniform(self, size: int) -> Array:
+        """From the agent's own source, before the noise of the round.
+
+        An agent with nothing to hide needs no secrets, and its points are then known from messages.
+        """
+        return self._exit.uniform(self._round, size) if self._secret else super().uniform(size)
+
+    def _public_gradient(self, x: Array) -> Array:
+        return finite_gradient(self._zero, x)
+
+    def _view(self, *, public: bool) -> tuple[Callable[[Array], Array], Callable[[Array], Array]]:
+        """The gradient, and the part of it that leaves."""
+        if public:
+            return self._public_gradient, self._public_gradient
+        if self._splits:
+            return self._sum, self._private_part
+        return self._exact_gradient, self._exact_gradient
+
+    def _exact_gradient(self, x: Array) -> Array:
+        return finite_gradient(self._objective, x)
+
+    def _sum(self, x: Array) -> Array:
+        return self._public_gradient(x) + self._private_part(x)
+
+    def _private_part(self, x: Array) -> Array:
+        # Kept from the first release on, which was charged before.
+        if self._added is None and self._certified is not None:
+            self._added = self._certified.slope(self._data)
+        assert self._added is not None
+        return self._added
+
+    def __repr__(self) -> str:
+        exit = getattr(self, "_exit", None)  # None while it is being made
+        return f"PrivateOracle(agent={'?' if exit is None else exit.agent})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError("An oracle holds private data and is never pickled.")

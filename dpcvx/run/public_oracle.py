@@ -1,0 +1,114 @@
+"""Exact answers from a public objective: all private data were released once, with noise."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import PrivacyError
+from ..model.normal_form import BoundObjective
+from ..privacy.accounts import Account
+from ..sensitivity.known import Facts, Objective
+from ..sensitivity.queries import Query
+from ..sensitivity.release_once import Statistic
+from ..sensitivity.stored_vectors import LinearCombination, StoredVectors
+from .gate import Release, ReleaseGate, entry_for, read, withheld
+from .oracle import AgentOracle
+
+Array = NDArray[np.float64]
+
+
+class PublicOracle(AgentOracle):
+    """Exact answers from a public objective.
+
+    Parameters
+    ----------
+    facts : Facts
+        Of its agent.
+    objective : BoundObjective
+    account : Account
+    releases : list of Release
+    """
+
+    def __init__(
+        self, facts: Facts, objective: BoundObjective, account: Account, releases: list[Release]
+    ) -> None:
+        super().__init__(account, releases)
+        self._stored = StoredVectors(objective.gradient)
+        projector = functools.cache(facts.projector)
+        self._objective = Objective(objective.gradient, objective.gradient, projector, self._stored)
+
+    def release(self, query: Query) -> Array:
+        """The exact answer."""
+        return query.finish(query.evaluate(self._objective), None)
+
+    def store(self, name: str, combination: LinearCombination) -> None:
+        """Make a vector."""
+        self._stored.store(name, combination)
+
+
+def publish(
+    facts: Facts,
+    sources: Sequence[Callable[[], Any]],
+    publication: Statistic | None,
+    exit: ReleaseGate,
+) -> PublicOracle:
+    """Release an agent's data once, and answer from the surrogate for ever after.
+
+    Parameters
+    ----------
+    facts : Facts
+    sources : sequence of callables
+        One per private parameter; called here, once.
+    publication : Statistic or None
+        None where the gradient does not depend on the data: nothing is read then.
+    exit : ReleaseGate
+        With a calibrated mechanism, where something is released.
+    """
+    form = facts.form
+    if publication is None:
+        return PublicOracle(facts, form.at_zero(), exit.account, exit.releases)
+    assert exit.calibrated is not None
+    place = (0, 1)
+    # Before the charge: data that cannot be used cost nothing.
+    compute = _statistic(exit, place, facts, sources, publication)
+    grid, entry = entry_for(
+        exit.calibrated, place, publication.sensitivity, publication.size, publication.kind
+    )
+    released = exit(place, entry, compute, grid)
+    surrogate = form.bind(publication.restore(released))
+    return PublicOracle(facts, surrogate, exit.account, exit.releases)
+
+
+def _statistic(
+    exit: ReleaseGate,
+    place: tuple[int, int],
+    facts: Facts,
+    sources: Sequence[Callable[[], Any]],
+    publication: Statistic,
+) -> Callable[[], Array]:
+    """What computes the statistic from data that are read here, unless it has left already."""
+    data = [] if exit.made(place) else read(facts.form.private, sources)
+    return lambda: withheld(exit.agent, lambda: publication.statistic(data))
+
+
+def published(
+    agent: int,
+    facts: Facts,
+    publication: Statistic | None,
+    releases: Iterable[Release],
+    account: Account,
+) -> PublicOracle:
+    """The oracle that `publish` made, from its release."""
+    form = facts.form
+    if publication is None:
+        return PublicOracle(facts, form.at_zero(), account, [])
+    for release in releases:
+        if (release.agent, release.round, release.step) == (agent, 0, 1):
+            surrogate = form.bind(publication.restore(release.value))
+            return PublicOracle(facts, surrogate, account, [])
+    raise PrivacyError("The transcript has no release of the agent's data: it is of another plan.")

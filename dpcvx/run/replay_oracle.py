@@ -1,0 +1,70 @@
+"""Answers from a transcript: no data, no noise, nothing spent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import PrivacyError
+from ..model.normal_form import BoundObjective
+from ..privacy.accounts import Account
+from ..sensitivity.known import Facts, finite_gradient
+from ..sensitivity.queries import Query
+from ..sensitivity.stored_vectors import LinearCombination
+from .gate import Release
+from .oracle import AgentOracle
+from .public_oracle import PublicOracle
+
+Array = NDArray[np.float64]
+
+
+class ReplayOracle(AgentOracle):
+    """Answers from a transcript.
+
+    Parameters
+    ----------
+    agent : int
+    facts : Facts
+    releases : iterable of Release
+    account : Account
+    public : BoundObjective, optional
+        Answers where nothing was recorded, because no answer depended on private data.
+    added : BoundObjective, optional
+        Its gradient is added to recorded gradients: what left was the private part alone.
+    """
+
+    def __init__(
+        self,
+        agent: int,
+        facts: Facts,
+        releases: Iterable[Release],
+        account: Account,
+        public: BoundObjective | None = None,
+        added: BoundObjective | None = None,
+    ) -> None:
+        super().__init__(account, [])
+        self._size = facts.form.n
+        self._added = None if added is None else partial(finite_gradient, added)
+        self._values = {(r.round, r.step): r.value for r in releases if r.agent == agent}
+        self._public = None if public is None else PublicOracle(facts, public, account, [])
+
+    def release(self, query: Query) -> Array:
+        """The recorded answer."""
+        place = self._next()
+        if place not in self._values and self._public is not None:
+            return self._public.release(query)
+        value, size = self._values.get(place), query.size(self._size)
+        if value is None or value.shape != (size,):
+            raise PrivacyError(
+                f"The transcript has no release of {size} numbers for round {place[0]}, step "
+                f"{place[1]}: it belongs to another plan, or to a run that stopped earlier."
+            )
+        return query.finish(value.copy(), self._added)
+
+    def store(self, name: str, combination: LinearCombination) -> None:
+        """What was stored is not known; what is public is made again."""
+        if self._public is not None:
+            self._public.store(name, combination)

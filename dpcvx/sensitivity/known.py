@@ -1,0 +1,171 @@
+"""What a question is asked of: the public side of one agent, and its exact objective.
+
+`Facts` are fixed by the plan. `Known` is the same at the door, with the noise of one release. Both
+are public: what a release is charged follows from them alone. `Objective` is private: a question
+sees it behind the door, to compute its exact answer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import PrivacyError
+from ..model.canonical import ConeData
+from ..model.normal_form import BoundObjective, NormalForm
+from ..solvers.projector import Projector
+from .certificate import Sensitivity
+from .stored_vectors import Smoothness, StoredEffects, StoredVectors
+
+Array = NDArray[np.float64]
+
+# Bounds are scaled by this to tell 0 from what is below the least of numbers.
+_FAR_UP = 2.0**200
+
+
+@dataclass(frozen=True, eq=False)
+class Facts:
+    """What is public about one agent before it is asked anything.
+
+    Attributes
+    ----------
+    name : str
+    form : NormalForm
+        Its objective, without data.
+    constraints : ConeData
+        Its set.
+    sensitivity : Sensitivity or None
+        None where nothing is private, or nothing is charged.
+    smoothness : Smoothness or None
+        None if no question needs it, or none is known.
+    claimed : float or None
+        A sensitivity of answers that the user claims in place of a derived one.
+    queries : tuple of type
+        The questions that the plan was made for: no others are answered.
+    """
+
+    name: str
+    form: NormalForm
+    constraints: ConeData
+    sensitivity: Sensitivity | None = None
+    smoothness: Smoothness | None = None
+    claimed: float | None = None
+    queries: tuple[type, ...] = ()
+
+    def projector(self) -> Projector:
+        """A new one onto the agent's set: solvers keep what they were asked last."""
+        return Projector(self.constraints, self.name)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Known:
+    """What is public about one agent when one of its answers is charged.
+
+    Attributes
+    ----------
+    facts : Facts
+    norm : {1, 2}
+        In which the mechanism measures changes.
+    multiplier : float
+        Scale of the noise over the sensitivity, in this release.
+    public_gradient : callable
+        The gradient at zero data; 0 where that is not finite.
+    projector : callable
+        Onto the agent's set, compiled when it is first asked for.
+    stored : StoredEffects or None
+        None if no question is about stored vectors.
+    """
+
+    facts: Facts
+    norm: int
+    multiplier: float
+    public_gradient: Callable[[Array], Array]
+    projector: Callable[[], Projector]
+    stored: StoredEffects | None = None
+
+    @property
+    def sensitivity(self) -> Sensitivity:
+        """Of the gradient."""
+        assert self.facts.sensitivity is not None
+        return self.facts.sensitivity
+
+    @property
+    def change(self) -> float:
+        """What one change does to a gradient in l2, at all points of the agent's set."""
+        return self.sensitivity.bound(2).value
+
+    def spread(self, size: int) -> float:
+        """What l2 bounds of `size` numbers are multiplied by, for the mechanism's norm."""
+        return math.sqrt(size) if self.norm == 1 else 1.0
+
+    def gradient_bound(
+        self, x: Array, *, p: int | None = None, scale: Array | None = None
+    ) -> float:
+        """What one change does to the gradient at x.
+
+        Parameters
+        ----------
+        x : ndarray, shape (n,)
+        p : {1, 2}, optional
+            The mechanism's norm if omitted.
+        scale : ndarray, shape (n,), optional
+            Weights of the components; ones if omitted.
+
+        Raises
+        ------
+        PrivacyError
+            If it is not bounded.
+        """
+        value = self.sensitivity.near(self.norm if p is None else p, x, scale)
+        if value == math.inf:
+            raise PrivacyError(
+                f"Agent '{self.facts.name}' reached a point at which the effect of one change on "
+                f"the gradient is not bounded: {self.sensitivity.obstacle}, and a term leaves its "
+                "domain or has an infinite slope there for some admissible data. Keep its "
+                "variables away from there by constraints, or write dp.Agent(..., clip=1.0)."
+            )
+        return value
+
+    def matters(self, x: Array) -> bool:
+        """Whether data matter to the gradient at x, if only by less than a number can hold."""
+        scale = np.full(x.size, _FAR_UP)
+        return self.change > 0 and self.gradient_bound(x, p=2, scale=scale) > 0
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Objective:
+    """One agent's exact objective, as a question sees it behind the door. Private.
+
+    Attributes
+    ----------
+    gradient : callable
+        Exact; 0 where it is not finite.
+    apart : callable
+        The part of the gradient that leaves. Where the gradient is h(x) + J d, that is J d alone,
+        so that the rounding of large public numbers, which could differ between neighbours, stays
+        outside; else it is the whole gradient.
+    projector : callable
+        Onto the agent's set, with solvers that no public code holds.
+    stored : StoredVectors
+    known : Known or None
+        None where the answer leaves without noise.
+    """
+
+    gradient: Callable[[Array], Array]
+    apart: Callable[[Array], Array]
+    projector: Callable[[], Projector]
+    stored: StoredVectors
+    known: Known | None = None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        raise TypeError("An objective with private data is never pickled.")
+
+
+def finite_gradient(objective: BoundObjective, x: Array) -> Array:
+    """An objective's gradient, with 0 where it is not finite."""
+    g = objective.gradient(x)
+    return np.where(np.isfinite(g), g, 0.0)
