@@ -285,6 +285,7 @@ QUESTIONS = {
     "plan.releases": lambda given: plan().releases(given),
     "plan.composed": lambda given: plan().composed(given),
     "plan.guarantee_for": lambda given: plan().guarantee_for(seeded=given),
+    "plan.guarantee_for(counted)": lambda given: plan().guarantee_for(seeded=True, counted=given),
     "plan.prepay": lambda given: plan().prepay(given),
 }
 

@@ -28,7 +28,7 @@ from . import checks, last_iterate
 from .agent_terms import Agents, AgentTerms, Declared
 from .calibration import Asked, asked_of, budgeted, calibrated, step_epsilon
 from .fingerprint import fingerprint_of
-from .guarantee import SEEDED, Guarantee, make_guarantee, no_guarantee
+from .guarantee import ALONE, COUNTED, SEEDED, Guarantee, make_guarantee, no_guarantee
 from .last_iterate import Observer
 
 P = TypeVar("P", bound="Terms")
@@ -55,12 +55,24 @@ class Terms:
         return replace(self, problem=copy.deepcopy(self.problem, memo))
 
     @frameless
-    def guarantee_for(self, *, seeded: bool) -> Guarantee:
-        """The guarantee of a run with or without a seed."""
+    def guarantee_for(self, *, seeded: bool, counted: bool = False) -> Guarantee:
+        """The guarantee of a run.
+
+        Parameters
+        ----------
+        seeded : bool
+            Whether it has a seed.
+        counted : bool
+            Whether it has a ledger, which adds up all runs that it is passed to.
+        """
         check_argument("", "seeded", seeded, FLAG)
-        if not seeded or self.guarantee.kind == "none":
+        check_argument("", "counted", counted, FLAG)
+        if self.guarantee.kind == "none":
             return self.guarantee
-        return replace(self.guarantee, assumptions=(SEEDED, *self.guarantee.assumptions))
+        alone = (
+            COUNTED if counted and text == ALONE else text for text in self.guarantee.assumptions
+        )
+        return replace(self.guarantee, assumptions=(*([SEEDED] if seeded else []), *alone))
 
     @property
     def reported(self) -> str:

@@ -56,7 +56,7 @@ def run_plan(
     initial = whole_start(plan.problem)
     with Journal(ledger) if isinstance(ledger, (str, Path)) else nullcontext() as journal:
         start = begin(plan, _given_ledger(ledger) if journal is None else journal, seed is not None)
-        guarantee = plan.guarantee_for(seeded=seed is not None)
+        guarantee = plan.guarantee_for(seeded=seed is not None, counted=ledger is not None)
         shown = Reporter(plan, wanted(verbose), guarantee, start.notes)
         stream = int(plan.fingerprint[:16], 16)
         written = None if journal is None else executor.writer(journal)

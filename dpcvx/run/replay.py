@@ -67,7 +67,7 @@ def _transcript(plan: Terms, path: str | Path) -> Transcript:
         found.rounds,
         releases,
         Status[found.status.upper()],
-        plan.guarantee_for(seeded=found.run.seeded),
+        plan.guarantee_for(seeded=found.run.seeded, counted=True),
         Ledger(tuple(found.ledger[name] for name in places)),
     )
 

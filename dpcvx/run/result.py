@@ -32,7 +32,7 @@ class Status(enum.Enum):
 
     COMPLETED = "completed: every planned round was run"
     CONVERGED = "converged: the released residuals fell below the tolerance"
-    BUDGET = "stopped early: the ledger's budget covers no further round"
+    BUDGET = "stopped early by the ledger's budget"
     STALLED = (
         "stalled: a local solve failed in the last round, so its agent's values are of an earlier "
         "round"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import dpcvx as dp
-from dpcvx.plan.guarantee import SEEDED, UNGROUPED
+from dpcvx.plan.guarantee import ALONE, COUNTED, SEEDED, UNGROUPED
 from dpcvx.sensitivity.queries import CLAIMED, STATED_ACCURACY
 from tests.instances import power_line
 
@@ -270,6 +270,19 @@ def test_a_seed_changes_nothing_where_there_is_no_guarantee():
 def test_a_seed_is_named_for_asserted_guarantees_too():
     stated = flat(planned(means(dp.Asserted(l2=0.5))).run(seed=0).guarantee)
     assert "ASSERTED, not proved, if the seed stays secret: not for release" in stated
+
+
+# Earlier runs
+
+
+def test_whether_earlier_runs_are_counted_is_said_as_it_is(tmp_path):
+    plan, path = planned(), tmp_path / "spent.jsonl"
+    assert ALONE in plan.guarantee.assumptions and COUNTED not in plan.guarantee.assumptions
+    assert plan.run(seed=0).guarantee.assumptions == (SEEDED, *plan.guarantee.assumptions)
+    for result in (plan.run(seed=0, ledger=path), plan.replay(path)):
+        stated = result.guarantee.assumptions
+        assert COUNTED in stated and ALONE not in stated and stated[0] == SEEDED
+        assert len(stated) == 1 + len(plan.guarantee.assumptions)
 
 
 # What is released

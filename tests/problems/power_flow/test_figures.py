@@ -40,7 +40,7 @@ def test_one_line_per_method_one_band_per_repeated_one(results):
     private, plain = (text.get_text() for text in legend.get_texts())
     assert private.startswith("private\n3 runs, each: (1, 1e-6)-DP")
     assert "not for release" in " ".join(private.split())
-    assert plain == "plain\n1 run: none: noise is off"
+    assert plain == "plain\n1 run: no guarantee: noise is off"
 
 
 def test_a_zone_alone_never_disagrees(tmp_path):
