@@ -14,7 +14,7 @@ def number(value: float) -> str:
     return re.sub(r"e([+-])0*", lambda found: f"e{found[1].strip('+')}", f"{value:.6g}")
 
 
-def count(number: int, noun: str) -> str:
+def plural(number: int, noun: str) -> str:
     """Such as ``1 agent`` or ``2 agents``."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 

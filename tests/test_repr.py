@@ -64,6 +64,6 @@ def test_a_comparison_names_its_recommendation():
     made = objects(2, 2)["problem"]
     proxy = {"d0": np.zeros(3), "d1": np.ones(3)}
     found = made.compare(epsilon=1.0, delta=1e-6, proxy=proxy, rounds=2, runs=1, penalty=2.0)
-    assert repr(found).startswith("<Comparison: 9 candidates at (1, 1e-06); recommended: ")
+    assert repr(found).startswith("<Comparison: 9 candidates at (1, 1e-6); recommended: ")
     assert found.recommended.name in repr(found)
     assert len(repr(found)) < 200

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from dpcvx._words import count, number, together
+from dpcvx._words import number, plural, together
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ def test_numbers_have_six_digits_and_no_zeros_in_exponents(value, text):
 
 
 def test_one_is_singular():
-    assert [count(k, "round") for k in (0, 1, 2)] == ["0 rounds", "1 round", "2 rounds"]
+    assert [plural(k, "round") for k in (0, 1, 2)] == ["0 rounds", "1 round", "2 rounds"]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from importlib.metadata import version
 
-from .._words import count, number, together
+from .._words import number, plural, together
 from ..sensitivity.argument import argument, figures
 from .guarantee import AgentGuarantee, Guarantee
 from .terms import Terms
@@ -29,7 +29,7 @@ def banner(plan: Terms, guarantee: Guarantee) -> str:
             f"== dpcvx {version('dpcvx')} ({versions}) ".ljust(WIDTH, "="),
             *_problem_rows(plan),
             *_coupling_rows(plan),
-            row("algorithm", f"{plan.algorithm}; {count(plan.rounds, 'round')}"),
+            row("algorithm", f"{plan.algorithm}; {plural(plan.rounds, 'round')}"),
             *_sensitivity_rows(plan),
             f"guarantee:{unread}",
             textwrap.indent(str(guarantee), "  "),
@@ -41,11 +41,11 @@ def banner(plan: Terms, guarantee: Guarantee) -> str:
 def _problem_rows(plan: Terms) -> list[str]:
     program = plan.program
     local = sum(a.n - a.shared.size for a in program.agents)
-    agents, shared = count(len(program.agents), "agent"), count(program.size, "shared component")
+    agents, shared = plural(len(program.agents), "agent"), plural(program.size, "shared component")
     sets = [
         (
             agent.name,
-            f"{count(agent.n, 'variable')} ({agent.shared.size} shared), "
+            f"{plural(agent.n, 'variable')} ({agent.shared.size} shared), "
             f"set: {agent.set_description}",
             (),
         )
@@ -106,7 +106,7 @@ def _by_agent(said: Iterable[tuple[str, str, Sequence[str]]]) -> list[str]:
     if len(rows) <= LISTED:
         return rows
     more = sum(len(agents) for agents, _ in list(alike.values())[LISTED:])
-    return [*rows[:LISTED], row("", f"... and {count(more, 'more agent')}")]
+    return [*rows[:LISTED], row("", f"... and {plural(more, 'more agent')}")]
 
 
 def row(label: str, text: str) -> str:

@@ -120,8 +120,8 @@ def check_affine(agents: Sequence[AgentTerms], method: str, once: bool) -> None:
         if known is None or known.constant:
             continue
         raise PrivacyError(
-            f"dp.{method} minimises exactly, which is private where the gradient is affine in the "
-            f"private data with a constant Jacobian. That of agent '{agent.name}' is not: "
+            f"The exact steps of dp.{method} need a gradient J d + h(x) that is affine in the "
+            f"private data d, with a constant J; that of agent '{agent.name}' is not: "
             f"{known.obstacle}. Use dp.LinearizedADMM, which needs gradients only."
             f"{_KEPT if once else ''}"
         )

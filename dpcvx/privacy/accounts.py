@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .._arguments import show
-from .._words import count, number, together
+from .._words import number, plural, together
 from ..errors import BudgetError, ModelError, PrivacyError
 from ..guard import frameless
 from . import adaptive
@@ -72,7 +72,7 @@ class Account:
     _total: Composition = field(default_factory=Composition, repr=False)
 
     def __repr__(self) -> str:
-        return f"<Account of {show(self.agent)}: {count(len(self.entries), 'release')}>"
+        return f"<Account of {show(self.agent)}: {plural(len(self.entries), 'release')}>"
 
     def charge(self, entry: Entry, calibrated: Calibrated) -> None:
         """Record a release that is about to happen.
@@ -279,8 +279,8 @@ class Accounts(Mapping[str, Account]):
 
     def __repr__(self) -> str:
         releases = sum(len(account.entries) for account in self.accounts)
-        agents = count(len(self.accounts), "agent")
-        return f"<{type(self).__name__}: {agents}, {count(releases, 'release')}>"
+        agents = plural(len(self.accounts), "agent")
+        return f"<{type(self).__name__}: {agents}, {plural(releases, 'release')}>"
 
     @frameless
     def __getitem__(self, agent: str) -> Account:
@@ -365,7 +365,7 @@ def _spent(account: Account, price: Price) -> str:
     mark = f"; {asserted} with asserted sensitivity, NOT proved" if asserted else ""
     return (
         f"spent epsilon {number(price.epsilon)}{allowed} at delta {number(price.delta)} in "
-        f"{count(len(account.entries), 'release')} ({price.accountant}){mark}"
+        f"{plural(len(account.entries), 'release')} ({price.accountant}){mark}"
     )
 
 

@@ -10,7 +10,7 @@ from typing import IO, Any, cast
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from .._words import count
+from .._words import plural
 from ..plan.banner import banner, row
 from ..plan.guarantee import Guarantee
 from ..plan.terms import Terms
@@ -131,7 +131,7 @@ class Reporter:
             f"{t:>7}{residuals.primal:>12.3e}{dual:>12}{residuals.mismatch:>12.3e}{penalty:>10}"
             f"{self._spent(t)}"
         )
-        note = f"  {count(last.failed, 'failed solve')}" if last.failed else ""
+        note = f"  {plural(last.failed, 'failed solve')}" if last.failed else ""
         self._print(row + note)
 
     def passed(self, t: int) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from .._words import count, number
+from .._words import number, plural
 from ..errors import ModelError
 from ..plan.banner import LISTED, row
 from ..plan.guarantee import Guarantee
@@ -71,8 +71,8 @@ class Transcript:
 
     def __repr__(self) -> str:
         return (
-            f"<Transcript: {count(len(self.releases), 'release')} in "
-            f"{count(self.rounds, 'round')}, "
+            f"<Transcript: {plural(len(self.releases), 'release')} in "
+            f"{plural(self.rounds, 'round')}, "
             f"{self.status.name.lower()}>"
         )
 
@@ -168,7 +168,7 @@ class Result:
         )
 
     def __repr__(self) -> str:
-        ended = f"{self.status.name.lower()} after {count(self.rounds, 'round')}"
+        ended = f"{self.status.name.lower()} after {plural(self.rounds, 'round')}"
         return f"<Result: {ended}, mismatch {self.consensus_residual:.3g}; {self.guarantee!r}>"
 
 
@@ -183,7 +183,7 @@ def outcome_rows(result: Result) -> list[str]:
     """How the run ended, and how far its values are from agreeing and from the agents' sets."""
     failed, inaccurate = result.history.failed, result.history.inaccurate
     took = "" if result.seconds is None else f", {result.seconds:.2f} s"
-    ended = f"{result.status.value} ({count(result.rounds, 'round')}{took})"
+    ended = f"{result.status.value} ({plural(result.rounds, 'round')}{took})"
     lines = [row("status", ended)]
     if result.status is Status.DIVERGED:
         lines.append(row("reported", "nothing; every variable's value is None"))
@@ -194,7 +194,7 @@ def outcome_rows(result: Result) -> list[str]:
         lines.append(
             row(
                 "solver",
-                f"{count(inaccurate, 'local solve')} reached reduced accuracy only; {failed} "
+                f"{plural(inaccurate, 'local solve')} reached reduced accuracy only; {failed} "
                 "failed, and the agent kept its previous point",
             )
         )

@@ -115,11 +115,11 @@ def publication(sensitivity: Sensitivity, p: int, owner: str) -> Statistic | Non
         found = moments(sensitivity, p)
         if found is None:
             raise PrivacyError(
-                "release='once' puts noise on the data, or on second moments of records, and the "
-                f"objective of agent '{owner}' reads its data otherwise: {sensitivity.obstacle}. "
-                "Covered are gradients that are affine in the data with a constant Jacobian, and "
-                "cp.sum_squares(X @ w - y), which may be scaled, with whole private X and y and "
-                "without clip=. Write it like that, or use release='each step'."
+                "release='once' needs a gradient J d + h(x) that is affine in the private data d, "
+                "with a constant J, or second moments of records: cp.sum_squares(X @ w - y), "
+                "scaled or not, with whole private X and y and without clip=. The objective of "
+                f"agent '{owner}' has neither: {sensitivity.obstacle}. Write it like that, or use "
+                "release='each step'."
             )
         return found
     J = sp.csr_array(sp.hstack(sensitivity.jacobians))

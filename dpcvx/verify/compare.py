@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar
@@ -12,12 +13,14 @@ import numpy as np
 from rich.progress import track
 
 from .._arguments import FLAG, check_argument, count, integer, optional
+from .._words import number, plural
 from ..algorithms.admm import ADMM
 from ..algorithms.base import Algorithm
 from ..algorithms.linearized_admm import LinearizedADMM
 from ..errors import DpcvxError, ModelError
 from ..model.declaration import Declaration
 from ..model.private import Private, Sealed, specs_of
+from ..plan.banner import WIDTH
 from ..plan.terms import Terms
 from ..privacy.accounting import check_delta, check_epsilon
 from ..run.data import matching
@@ -48,7 +51,7 @@ class Candidate(Generic[P]):
     violation : float
         Largest violation of an agent's own set.
     reason : str
-        Why the model does not allow it.
+        Why the model does not allow it, and what would.
     """
 
     name: str
@@ -110,27 +113,40 @@ class Comparison(Generic[P]):
 
     def __repr__(self) -> str:
         best = self._recommended
-        tried = f"{len(self.candidates)} candidates at ({self.epsilon:g}, {self.delta:g})"
-        found = "none" if best is None else f"{best.name}, median gap {best.gap:.4g}"
+        budget = f"({number(self.epsilon)}, {number(self.delta)})"
+        tried = f"{plural(len(self.candidates), 'candidate')} at {budget}"
+        found = "none" if best is None else f"{best.name}, median gap {number(best.gap)}"
         return f"<Comparison: {tried}; recommended: {found}>"
 
     def __str__(self) -> str:
+        best = self._recommended
         width = max(len(c.name) for c in self.candidates)
+        runs = f"the median over {self.runs} runs" if self.runs > 1 else "one run"
+        head = (
+            f"Every mechanism spends ({number(self.epsilon)}, {number(self.delta)}) in total. Gap: "
+            f"objective minus the optimum {number(self.optimum)}, {runs}, on stand-in data; no "
+            "private data were read. Mismatch: how far agents are from agreeing. Violation: of an "
+            "agent's own constraints."
+        )
         lines = [
-            f"total budget ({self.epsilon:g}, {self.delta:g}), {self.runs} runs each on stand-in "
-            f"data with optimum {self.optimum:.6g}; no private data were read",
-            f"  {'':<{width}}  {'median gap':>11} {'25 %':>11} {'75 %':>11} {'mismatch':>10} "
-            f"{'violation':>10}",
+            textwrap.fill(head, WIDTH),
+            f"  {'':<{width}} {'gap':>8} {'25 %':>8} {'75 %':>8} {'mismatch':>8} {'violation':>9}",
         ]
+        refused: dict[str, list[str]] = {}
         for c in self.candidates:
             if c.plan is None:
-                lines.append(f"  {c.name:<{width}}  not applicable: {c.reason}")
+                refused.setdefault(c.reason, []).append(c.name)
                 continue
-            mark = "  <- recommended" if c is self._recommended else ""
             lines.append(
-                f"  {c.name:<{width}}  {c.gap:>11.4g} {c.quartiles[0]:>11.4g} "
-                f"{c.quartiles[1]:>11.4g} {c.mismatch:>10.2e} {c.violation:>10.2e}{mark}"
+                f"{'*' if c is best else ' '} {c.name:<{width}} {c.gap:>8.3g} "
+                f"{c.quartiles[0]:>8.3g} {c.quartiles[1]:>8.3g} {c.mismatch:>8.1e} "
+                f"{c.violation:>9.1e}"
             )
+        if best is not None:
+            lines.append(f"* recommended: plan = comparison.recommended.plan ({best.name})")
+        for reason, names in refused.items():
+            text = f"not applicable: {'; '.join(names)}. {reason}"
+            lines.append(textwrap.fill(text, WIDTH, subsequent_indent="  "))
         return "\n".join(lines)
 
 
@@ -213,11 +229,11 @@ def options(penalty: float) -> list[Option]:
     return [
         Option("noisy gradients, last iterate", last),
         Option("noisy gradients, average", linearized),
-        Option("noisy gradients (Laplace), last iterate", last, "laplace"),
-        Option("noisy gradients (Laplace), average", linearized, "laplace"),
+        Option("Laplace noise, last iterate", last, "laplace"),
+        Option("Laplace noise, average", linearized, "laplace"),
         Option("noisy output, average", output),
         Option("projected noisy output, average", projected),
-        Option("exact steps, noisy slopes, average", exact),
+        Option("noisy exact steps, average", exact),
         Option("release once, exact steps", exact, release="once"),
         Option("release once, gradient steps", linearized, release="once"),
     ]
@@ -246,7 +262,7 @@ class _Trial(Generic[P]):
                 release=option.release,
             )
         except DpcvxError as refusal:
-            return Candidate(option.name, None, reason=str(refusal).split(". ")[0])
+            return Candidate(option.name, None, reason=str(refusal))
         gaps, mismatches, violations = [], [], []
         for run in range(self.runs):
             result = run_plan(
