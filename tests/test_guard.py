@@ -286,7 +286,6 @@ QUESTIONS = {
     "plan.composed": lambda given: plan().composed(given),
     "plan.guarantee_for": lambda given: plan().guarantee_for(seeded=given),
     "plan.guarantee_for(counted)": lambda given: plan().guarantee_for(seeded=True, counted=given),
-    "plan.prepay": lambda given: plan().prepay(given),
 }
 
 

@@ -25,7 +25,7 @@ from .agent_terms import AgentTerms, Declared
 Array = NDArray[np.float64]
 # Releases of different noise that are priced one by one.
 _LISTED = 1_000_000
-_KEPT = " release='once' stays possible with it where the data are second moments of records."
+_KEPT = " It takes release='once' where the objective is least squares on records."
 
 
 def check_request(algorithm: object, rounds: object, release: object) -> None:
@@ -75,9 +75,9 @@ def check_groups(problem: Declaration, asked: Mapping[str, Declared | None]) -> 
         if len({asked[name] for name in group if name in private}) > 1:
             members = " and ".join(f"'{name}'" for name in group)
             raise PrivacyError(
-                "groups= spread one person's data over several agents, and what these lose "
-                f"together is counted for agents with the same noise. Give {members} the same "
-                "mechanism= and epsilon=, or drop groups=."
+                f"Agents {members} form a group, and what a group loses together is known only "
+                "if its agents have the same noise. Give them the same mechanism= and epsilon=, or "
+                "drop groups=."
             )
 
 
@@ -132,9 +132,8 @@ def check_decay(agents: Sequence[AgentTerms], algorithm: Algorithm[Any, Any]) ->
     fading = any(agent.asked is not None and agent.asked.mechanism.decay < 1 for agent in agents)
     if fading and algorithm.requirements.in_turn:
         raise ModelError(
-            f"In dp.{type(algorithm).__name__} one user acts per round, and noise that falls from "
-            "round to round would charge users differently, which is not accounted for. Drop "
-            "decay=."
+            f"dp.{type(algorithm).__name__} has one user per round, and with decay= early users "
+            "would lose less than late ones, which is not accounted for. Drop decay=."
         )
 
 
@@ -142,9 +141,9 @@ def check_long(rounds: int, weights: int) -> None:
     """Refuse so many releases of different noise that they cannot be listed."""
     if rounds * weights > _LISTED:
         raise PrivacyError(
-            f"rounds={rounds} is too many where noise differs from release to release, as with "
-            "decay= or with several values a round: the releases are priced one by one, and at "
-            f"most {_LISTED} are tried. Use fewer rounds, or constant noise."
+            f"rounds={rounds} is too many for noise that differs from release to release, as with "
+            "decay= or with several values a round: each release is priced by itself, and at most "
+            f"{_LISTED} are. Plan fewer rounds, or constant noise."
         )
 
 
@@ -161,8 +160,8 @@ def check_start(agent: AgentTerms, once: bool) -> None:
     public = local.form.at_zero()
     if not np.isfinite(public.gradient(local.start)).all():
         raise ModelError(
-            f"The objective of agent '{agent.name}' has no finite gradient at the starting point "
-            "(the point of its set closest to 0). Give one inside its domain, for example "
+            f"The objective of agent '{agent.name}' has no finite gradient at the starting point, "
+            "the point of its set closest to 0. Start inside its domain, for example with "
             "dp.Problem(agents, start={x: 1.0})."
         )
     if agent.noise is None or known is None:
@@ -174,10 +173,10 @@ def check_start(agent: AgentTerms, once: bool) -> None:
         if level == math.inf:
             raise PrivacyError(
                 f"No sensitivity can be derived for agent '{agent.name}': {known.obstacle}, and "
-                "what one change does to the gradient is bounded neither over the agent's set nor "
-                "at its starting point. A term may leave its domain for some admissible data (log "
-                "or sqrt of a negative number), or have an infinite slope. Bound the variables, "
-                "declare signs (nonneg=True), or write dp.Agent(..., clip=1.0)."
+                "one change can move the gradient arbitrarily far, even at the starting point. A "
+                "term may leave its domain for some admissible data (log or sqrt of a negative "
+                "number), or have an infinite slope. Bound the variables, declare signs "
+                "(nonneg=True), or write dp.Agent(..., clip=1.0)."
             )
     rehearse(local.form, public, known, p, level, local.start, agent.name)
 
@@ -217,7 +216,7 @@ def _slope(sensitivity: Sensitivity) -> Array:
 
 def _unbounded(name: str, what: str) -> str:
     return (
-        f"The exact local step of agent '{name}' {what}: its set is unbounded in a direction in "
-        "which its objective does not grow quadratically. Add bounds to its variables, or use "
-        "dp.LinearizedADMM, whose steps always have a minimiser."
+        f"The exact local step of agent '{name}' {what}: its set has a direction without end, "
+        "along which its objective does not grow quadratically. Add bounds to its variables, or "
+        "use dp.LinearizedADMM, whose steps always have a minimiser."
     )

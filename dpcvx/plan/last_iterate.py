@@ -11,11 +11,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from .._arguments import one_of, show
+from .._arguments import check_argument, choice
 from ..algorithms.base import Algorithm
 from ..algorithms.hidden_iterates import HiddenIterates
 from ..algorithms.program import Program
-from ..errors import ModelError, PrivacyError
+from ..errors import PrivacyError
 from ..model.declaration import Declaration
 from ..privacy.accounting import Composition
 from ..privacy.entries import Entry
@@ -24,6 +24,9 @@ from ..privacy.mechanism import Laplace
 from .agent_terms import AgentTerms, Declared
 
 Observer = Literal["everyone", "last iterate"]
+_OBSERVER = choice("everyone", "last iterate").because(
+    "who sees every released value, or who sees the result and nothing else of the run"
+)
 
 
 def check_observer(
@@ -34,45 +37,40 @@ def check_observer(
     release: str,
 ) -> None:
     """Refuse an observer for whom nothing is proved."""
-    if not one_of(observer, "everyone", "last iterate"):
-        raise ModelError(
-            f"observer={show(observer)} is unknown. Write 'everyone' for an observer who sees "
-            "every released value, or 'last iterate' for one who sees the result and nothing else "
-            "of the run."
-        )
+    check_argument("", "observer", observer, _OBSERVER)
     if observer == "everyone":
         if isinstance(algorithm, HiddenIterates) and algorithm.needs_last_iterate:
             raise PrivacyError(
-                f"{algorithm} has a guarantee for who sees the last iterate only: whoever sees "
-                "all of them knows whose turn it was. Write problem.plan(..., observer='last "
+                f"{algorithm} protects against an observer of the last iterate only: whoever sees "
+                "every iterate knows whose turn it was. Write problem.plan(..., observer='last "
                 "iterate')."
             )
         return
     if any(one is not None and isinstance(one.mechanism, Laplace) for one in asked):
         raise PrivacyError(
-            "Amplification by iteration is proved for Gaussian noise. Drop mechanism=, or write "
+            "observer='last iterate' is proved for Gaussian noise only. Drop mechanism=, or write "
             "observer='everyone'."
         )
     if release == "once":
         raise PrivacyError(
-            "With release='once' everything after the release is public, so there is nothing to "
-            "hide from an observer. Drop observer=."
+            "With release='once' everything after the release is public, so hiding iterates "
+            "protects nothing. Drop observer=."
         )
     if problem.group_names:
         raise PrivacyError(
-            "groups= spread one person's data over several users, and amplification by iteration "
-            "is proved for a change of one user's data. Drop groups=, or write "
+            "observer='last iterate' is proved for a change of one user's data, and groups= say "
+            "that one person's data may be with several users. Drop groups=, or write "
             "observer='everyone'."
         )
     if algorithm.output == "average":
         raise PrivacyError(
-            "output='average' reports a mean over iterates of which only the last may be seen. "
-            "Drop output=, or write observer='everyone'."
+            "output='average' shows a mean over all iterates, and observer='last iterate' lets "
+            "only the last one be seen. Drop output=, or write observer='everyone'."
         )
     if len({one for one in asked if one is not None}) > 1:
         raise PrivacyError(
-            "Amplification by iteration is proved for one noise in all turns. Give one mechanism= "
-            "and one epsilon= for all agents, or write observer='everyone'."
+            "observer='last iterate' is proved for the same noise in every turn. Give one "
+            "mechanism= and one epsilon= for all agents, or write observer='everyone'."
         )
 
 
@@ -88,9 +86,9 @@ def constants(
     """
     if not isinstance(algorithm, HiddenIterates):
         raise PrivacyError(
-            "observer='last iterate' promises less loss where steps do not expand, which is "
-            f"proved here for dp.GradientADMM and not for dp.{type(algorithm).__name__}. Write "
-            "observer='everyone'."
+            "observer='last iterate' promises less loss for methods whose steps bring neighbouring "
+            f"runs no further apart. That is proved for dp.GradientADMM and not for "
+            f"dp.{type(algorithm).__name__}. Write observer='everyone'."
         )
     clipped = any(not agent.clips_keep_convexity for agent in agents)
     return algorithm.amplification(program, [agent.bound for agent in agents], clipped, rounds)
@@ -111,7 +109,7 @@ def priced(
     )
 
 
-def entries(
+def run_entries(
     agents: Sequence[AgentTerms], last: LastIterate, rounds: int, asserted: bool
 ) -> dict[str, Entry]:
     """The one ledger entry of a run, by agent that loses something."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import copy
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
-from .._arguments import FLAG, as_python_number, check_argument, count, listed, one_of, show
+from .._arguments import FLAG, as_python_number, check_argument, count, one_of, show
 from ..algorithms.base import Algorithm, Requirements
 from ..algorithms.program import Program, compile_problem, require_convex
 from ..errors import ModelError
@@ -18,7 +18,6 @@ from ..model.curvature import curvature, record_smoothness, smoothness
 from ..model.declaration import Agent, Declaration
 from ..privacy.accounting import Composition, Price
 from ..privacy.accounts import Account, Budget
-from ..privacy.entries import Entry
 from ..privacy.last_iterate import LastIterate
 from ..privacy.mechanism import Calibrated
 from ..sensitivity.known import Facts
@@ -147,37 +146,6 @@ class Terms:
             )
             for agent in self.agents
         ]
-
-    @frameless
-    def prepay(self, accounts: Sequence[Account]) -> list[tuple[str, Entry]]:
-        """Charge what a run costs as a whole, before it begins, and list the charges.
-
-        Nothing where every release is charged by itself.
-
-        Parameters
-        ----------
-        accounts : sequence of Account
-            One per agent.
-
-        Raises
-        ------
-        BudgetError
-            If an account cannot afford it.
-        """
-        given = [a for a in listed(accounts) or () if isinstance(a, Account)]
-        if [account.agent for account in given] != [agent.name for agent in self.agents]:
-            raise ModelError(
-                f"plan.prepay({show(accounts)}) takes one account per agent, as plan.accounts() "
-                "gives them."
-            )
-        if self.last is None:
-            return []
-        asserted = self.guarantee.kind == "asserted"
-        entries = last_iterate.entries(self.agents, self.last, self.rounds, asserted)
-        for account, agent in zip(given, self.agents, strict=True):
-            if agent.name in entries:
-                account.charge_run(entries[agent.name], agent.loss)
-        return list(entries.items())
 
 
 def make_terms(

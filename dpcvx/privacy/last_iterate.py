@@ -131,7 +131,7 @@ class LastIterate:
             raise PrivacyError(
                 f"order='stopping' is one pass that stops at random in its second half, and the "
                 f"plan has rounds={self.rounds} for {len(self.users)} users. Write "
-                f"plan(..., rounds={len(self.users)})."
+                f"problem.plan(..., rounds={len(self.users)})."
             )
         if self.block.eta * self.block.nu > 2 * (1 + 1e-15):
             raise PrivacyError(

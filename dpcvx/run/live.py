@@ -137,8 +137,8 @@ def _check_hidden(plan: Terms, *, tolerance: float | None, record: bool, iterate
     for argument, given in asked.items():
         if plan.hidden and given:
             raise PrivacyError(
-                f"run({argument}) would show more than the last iterate, which is all that this "
-                "plan's guarantee covers. Leave it out, or plan with observer='everyone'."
+                f"plan.run({argument}) would show more than the last iterate, and this plan "
+                "guarantees nothing beyond that. Leave it out, or plan with observer='everyone'."
             )
 
 

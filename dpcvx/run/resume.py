@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..errors import BudgetError, LedgerError, ModelError
+from ..plan.last_iterate import run_entries
 from ..plan.terms import Terms
 from ..privacy.accounts import Account, Accounts
 from ..privacy.entries import Entry
@@ -55,7 +56,7 @@ def begin(plan: Terms, ledger: Accounts | Journal | None, seeded: bool) -> Start
     """
     if not isinstance(ledger, Journal):
         start = _fresh(plan, _accounts(plan, ledger))
-        plan.prepay(start.accounts)
+        _prepaid(plan, start.accounts)
         return start
     run = ledger.interrupted
     same = run is not None and run.fingerprint == plan.fingerprint
@@ -65,7 +66,7 @@ def begin(plan: Terms, ledger: Accounts | Journal | None, seeded: bool) -> Start
     accounts = _accounts(plan, ledger.ledger)
     try:
         start = _fresh(plan, accounts)
-        prepaid = plan.prepay(start.accounts)
+        prepaid = _prepaid(plan, start.accounts)
     except BudgetError as error:
         if same and plan.prepaid:
             error.add_note(
@@ -81,9 +82,27 @@ def begin(plan: Terms, ledger: Accounts | Journal | None, seeded: bool) -> Start
     if run is not None and not same:
         start = replace(start, notes=(_LEFT, *start.notes))
     ledger.begin(plan.fingerprint, seeded=seeded, accounts=start.accounts)
-    for agent, entry in prepaid:
+    for agent, entry in prepaid.items():
         ledger.charge(agent, entry)
     return start
+
+
+def _prepaid(plan: Terms, accounts: Sequence[Account]) -> Mapping[str, Entry]:
+    """Charge what a run costs as a whole, and list the charges; none where releases are charged.
+
+    Raises
+    ------
+    BudgetError
+        If an account cannot afford it.
+    """
+    if plan.last is None:
+        return {}
+    asserted = plan.guarantee.kind == "asserted"
+    charges = run_entries(plan.agents, plan.last, plan.rounds, asserted)
+    for account, agent in zip(accounts, plan.agents, strict=True):
+        if agent.name in charges:
+            account.charge_run(charges[agent.name], agent.loss)
+    return charges
 
 
 _LEFT = (
@@ -119,10 +138,10 @@ def _coverage(plan: Terms, rounds: int) -> tuple[str, ...]:
 def _again(plan: Terms, accounts: list[Account], run: Recorded, seeded: bool) -> Start:
     if run.seeded != seeded:
         raise LedgerError(
-            f"The ledger's last run of this plan was interrupted and had "
-            f"{'a' if run.seeded else 'no'} seed, this call has {'one' if seeded else 'none'}. To "
-            "go on, call run(...) as before; to start again on top of what is spent, use another "
-            "plan."
+            "The ledger's last run of this plan was interrupted and had "
+            f"{'a' if run.seeded else 'no'} seed; this call has {'one' if seeded else 'none'}. To "
+            "go on, call plan.run(...) as before; to start again on top of what is spent, use "
+            "another plan."
         )
     names = [account.agent for account in accounts]
     earlier = [len(account.entries) for account in accounts]

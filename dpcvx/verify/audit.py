@@ -36,6 +36,7 @@ from ..run.gate import read
 from ..run.live import oracle_for
 from ..run.loop import drive_silently
 from ..run.oracle import AgentOracle
+from ..run.resume import begin
 from ..sensitivity.queries import Query
 from ..sensitivity.stored_vectors import LinearCombination
 from .check import Observation, ObservedExit, neighbouring_sources
@@ -299,8 +300,7 @@ def _last_scores(
 ) -> tuple[dict[str, tuple[Array, Array]], float]:
     """Scores of the last iterate, and of those of the rounds that are `leaked` besides."""
     names = ["last iterate", *(f"iterate of round {t}" for t in leaked)]
-    accounts = plan.accounts()
-    plan.prepay(accounts)  # what all runs are charged alike
+    accounts = begin(plan, None, seeded=True).accounts  # with what all runs are charged alike
     claimed = accounts[target].spent(delta).epsilon
 
     def seen(

@@ -28,6 +28,7 @@ from ..run.gate import Release, ReleaseGate, read
 from ..run.live import oracle_for
 from ..run.loop import drive_silently
 from ..run.result import Result
+from ..run.resume import begin
 from .worst_neighbour import gradient_gap, worst_neighbour
 
 Array = NDArray[np.float64]
@@ -306,8 +307,7 @@ def _observed(
     seed: int,
     frozen: list[Release] | None,
 ) -> tuple[Result, list[ObservedExit]]:
-    accounts = plan.accounts()
-    plan.prepay(accounts)
+    accounts = begin(plan, None, seeded=True).accounts
     exits = [
         ObservedExit(k, plan.agents[k].noise, account, source_for(seed, (k,)), frozen, plan.prepaid)
         for k, account in enumerate(accounts)

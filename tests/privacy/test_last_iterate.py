@@ -449,12 +449,12 @@ REFUSED = {
     ),
     "Laplace": (
         lambda: planned(mechanism="laplace", epsilon=1.0),
-        r"Gaussian noise. Drop mechanism=, or write observer='everyone'",
+        r"Gaussian noise only. Drop mechanism=, or write observer='everyone'",
     ),
     "once": (lambda: planned(release="once"), r"release='once'.*Drop observer="),
     "groups": (
         lambda: planned(grouped()),
-        r"one user's data. Drop groups=, or write observer='everyone'",
+        r"several users. Drop groups=, or write observer='everyone'",
     ),
     "average": (
         lambda: planned(output="average"),
@@ -462,7 +462,7 @@ REFUSED = {
     ),
     "stopping in several passes": (
         lambda: planned(order="stopping", rounds=6),
-        r"one pass.*rounds=6 for 3 users. Write plan\(..., rounds=3\)",
+        r"one pass.*rounds=6 for 3 users. Write problem.plan\(..., rounds=3\)",
     ),
     "linearised ADMM": (
         lambda: with_algorithm(dp.LinearizedADMM(penalty=1.0)),
@@ -474,7 +474,7 @@ REFUSED = {
     ),
     "permutation for everyone": (
         lambda: planned(order="permutation", observer="everyone"),
-        r"the last iterate only.*Write problem.plan\(..., observer='last iterate'\)",
+        r"the last iterate only: whoever.*Write problem.plan\(..., observer='last iterate'\)",
     ),
     "stopping for everyone": (
         lambda: planned(order="stopping", observer="everyone", step="contraction"),
@@ -497,7 +497,7 @@ def test_what_no_theorem_covers_is_refused_with_what_to_write(case):
 MISSPELT = {
     "observer": (
         lambda: planned(observer="nobody"),
-        r"observer='nobody' is unknown: write 'everyone'.*or 'last iterate'",
+        r"observer='nobody' must be 'everyone' or 'last iterate': who sees",
     ),
     "order": (
         lambda: GradientADMM(order="shuffled"),
