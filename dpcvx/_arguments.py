@@ -171,6 +171,10 @@ class Kind:
 FLAG = Kind(lambda value: isinstance(value, (bool, np.bool_)), "True or False")
 TEXT = Kind(is_text, "text that can be written down")
 POSITIVE = Kind(positive_finite, "a positive finite number")
+DIVISOR = Kind(
+    lambda value: POSITIVE.fits(value) and float(value) >= LEAST_DIVISOR,  # type: ignore[arg-type]
+    f"a positive finite number of at least {LEAST_DIVISOR:g}: the method divides by it",
+)
 
 
 def optional(kind: Kind) -> Kind:
@@ -222,32 +226,10 @@ def check_argument(
 
 
 def check_fields(
-    declared: object, owner: str, error: type[DpcvxError] = ModelError, **kinds: Kind
+    declared: object, owner: str, error: type[DpcvxError] = ModelError, /, **kinds: Kind
 ) -> None:
     """Check fields of a frozen dataclass that is being made; their numbers become Python's own."""
     for name, kind in kinds.items():
         value = getattr(declared, name)
         check_argument(owner, name, value, kind, error)
         object.__setattr__(declared, name, as_python_number(value))
-
-
-def check_flag(name: str, value: object, *, optional: bool = False) -> None:
-    """Raise ModelError unless an argument is True or False, or left out."""
-    if not (optional and value is None) and not isinstance(value, (bool, np.bool_)):
-        raise ModelError(f"{name}={show(value)} must be True or False.")
-
-
-def check_positive(owner: str, name: str, value: object, *, optional: bool = True) -> None:
-    """Raise ModelError unless ``owner(name=value)`` is a positive finite number, or left out."""
-    if not (optional and value is None) and not positive_finite(value):
-        raise ModelError(f"{owner}({name}={show(value)}) must be a positive finite number.")
-
-
-def check_divisor(owner: str, name: str, value: float | None) -> None:
-    """Raise ModelError unless ``owner(name=value)`` is positive and can be divided by."""
-    check_positive(owner, name, value)
-    if value is not None and value < LEAST_DIVISOR:
-        raise ModelError(
-            f"{owner}({name}={show(value)}) must be at least {LEAST_DIVISOR:g}: the method divides "
-            "by it."
-        )

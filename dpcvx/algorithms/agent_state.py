@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from .._arguments import show
+from .._arguments import Kind
 from ..errors import ModelError
 from ..model.curvature import convex, smoothness, strong_convexity
 from ..model.eigenvalues import SLACK, round_down
@@ -68,14 +68,11 @@ def projected_step(
     return replace(state, x=x, average=average, turns=n, outcome=found.outcome)
 
 
-def check_exact(owner: str, exact: object) -> None:
-    """Refuse anything but True and False, and what a plan puts in their place."""
-    if not isinstance(exact, bool | Minimisation):
-        raise ModelError(
-            f"{owner}(exact={show(exact)}) must be True for local minimisers, or False for "
-            "linearised "
-            "steps."
-        )
+# True, False, and what a plan puts in the place of True.
+EXACT = Kind(
+    lambda value: isinstance(value, bool | Minimisation),
+    "True for local minimisers, or False for linearised steps",
+)
 
 
 def minimisation(program: Program, D: float, owner: str) -> Minimisation:

@@ -16,8 +16,7 @@ from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from .._arguments import one_of, show
-from ..errors import ModelError
+from .._arguments import Kind, check_fields, choice, optional
 from ..sensitivity.queries import Query
 from ..sensitivity.stored_vectors import LinearCombination
 from ..solvers.conic import ConicProgram, Outcome
@@ -153,20 +152,30 @@ class Requirements:
     sensitivity: float | None = None
 
 
+_OUTPUT = optional(choice("average", "last")).otherwise(
+    "or None for the average under noise and the last iterate without"
+)
+
+
 class Algorithm(abc.ABC, Generic[S, A]):
     """Abstract; concrete algorithms are frozen dataclasses of their parameters."""
 
     exchanges: ClassVar[int] = 1
     output: Literal["average", "last"] | None
 
-    def check_output(self, name: str) -> None:
-        """Refuse a kind of output that is none."""
-        if self.output is not None and not one_of(self.output, "average", "last"):
-            raise ModelError(
-                f"{name}(output={show(self.output)}) is unknown: write 'average', 'last', or None "
-                "for "
-                "the average under noise and the last iterate without."
-            )
+    def check_fields(self, **kinds: Kind) -> None:
+        """Refuse parameters that are not what they must be, `output` among them.
+
+        Parameters
+        ----------
+        **kinds : Kind
+            What a parameter may be, by its name.
+
+        Raises
+        ------
+        ModelError
+        """
+        check_fields(self, f"dp.{type(self).__name__}", output=_OUTPUT, **kinds)
 
     @property
     @abc.abstractmethod

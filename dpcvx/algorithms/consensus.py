@@ -93,7 +93,7 @@ class ConsensusMethod(Algorithm[Server, A]):
     def check(self) -> None:
         """Refuse parameters that are no penalty and no kind of output."""
         as_penalty(self.penalty)
-        self.check_output(f"dp.{type(self).__name__}")
+        self.check_fields()
 
     def start_server(self, program: Program) -> Server:
         """z from the agents' public starting points, zero multipliers."""

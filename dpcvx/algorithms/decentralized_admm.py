@@ -31,12 +31,12 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from .._arguments import LEAST_DIVISOR, check_divisor, check_positive, finite, show
+from .._arguments import DIVISOR, LEAST_DIVISOR, POSITIVE, check_argument, number, optional
 from ..errors import ModelError
 from ..guard import frameless
 from ..sensitivity.queries import Minimiser, Step
 from ..solvers.steps import Minimisation
-from .agent_state import AgentState, check_exact, minimisation
+from .agent_state import EXACT, AgentState, minimisation
 from .base import Local, Oracle, Requirements
 from .on_networks import Graph, Inbox, NeighbourMethod, shared, spread
 from .program import Program
@@ -45,6 +45,15 @@ from .steps import required_smoothness
 Array = NDArray[np.float64]
 # Power of ten by which D may grow.
 _LONGEST = 12
+
+
+_RANDOMNESS = number(
+    lambda v: 0 <= v <= 1,
+    "from 0 (fixed weights) to 1 (anywhere between own point and neighbours')",
+)
+_GROWTH = number(lambda v: v >= 1, "of at least 1").because(
+    "growing step sizes make the iterates diverge"
+)
 
 
 @frameless
@@ -89,20 +98,13 @@ class DecentralizedADMM(NeighbourMethod):
     output: Literal["average", "last"] | None = None
 
     def __post_init__(self) -> None:
-        self.check_output("dp.DecentralizedADMM")
-        check_divisor("dp.DecentralizedADMM", "step", self.step)
-        check_positive("dp.DecentralizedADMM", "penalty", self.penalty)
-        if not (finite(self.randomness) and 0 <= self.randomness <= 1):
-            raise ModelError(
-                f"dp.DecentralizedADMM(randomness={show(self.randomness)}) must be a number from 0 "
-                "(fixed weights) to 1 (anywhere between own point and neighbours')."
-            )
-        check_exact("dp.DecentralizedADMM", self.exact)
-        if not (finite(self.growth) and self.growth >= 1):
-            raise ModelError(
-                f"dp.DecentralizedADMM(growth={show(self.growth)}) must be a number of at least 1: "
-                "steps that become longer converge nowhere."
-            )
+        self.check_fields(
+            step=optional(DIVISOR),
+            penalty=optional(POSITIVE),
+            randomness=_RANDOMNESS,
+            exact=EXACT,
+            growth=_GROWTH,
+        )
 
     @property
     def requirements(self) -> Requirements:
@@ -130,7 +132,7 @@ class DecentralizedADMM(NeighbourMethod):
                 "Write dp.DecentralizedADMM(step=1 / (4 * L)) with a bound L for all data.",
             )
             step = 1 / (4 * L) if L > LEAST_DIVISOR else 1.0
-            check_divisor("dp.DecentralizedADMM", "step", step)
+            check_argument("dp.DecentralizedADMM", "step", step, optional(DIVISOR))
         D = 1 / step
         penalty = self.penalty
         if penalty is None:

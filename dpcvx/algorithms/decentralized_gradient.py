@@ -28,7 +28,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from .._arguments import is_int, one_of, show
+from .._arguments import choice, integer, optional, show
 from ..errors import ModelError
 from ..guard import frameless
 from ..sensitivity.queries import Step
@@ -80,20 +80,9 @@ class DecentralizedGradient(NeighbourMethod):
     output: Literal["average", "last"] | None = None
 
     def __post_init__(self) -> None:
-        self.check_output("dp.DecentralizedGradient")
         as_step(self.step)
-        if not one_of(self.aggregate, *AGGREGATES):
-            raise ModelError(
-                f"dp.DecentralizedGradient(aggregate={show(self.aggregate)}) is unknown: write "
-                f"{', '.join(repr(a) for a in AGGREGATES)}."
-            )
-
-        if self.coordinates is not None and not is_int(self.coordinates, 1):
-            raise ModelError(
-                f"dp.DecentralizedGradient(coordinates={show(self.coordinates)}) must be an int of "
-                "at "
-                "least 1: the number of entries that move in a round."
-            )
+        entries = integer(1).because("the number of entries that move in a round")
+        self.check_fields(aggregate=choice(*AGGREGATES), coordinates=optional(entries))
 
     @property
     def requirements(self) -> Requirements:

@@ -28,7 +28,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from .._arguments import check_positive, finite, show
+from .._arguments import POSITIVE, number, optional
 from ..errors import ModelError
 from ..guard import frameless
 from ..sensitivity.queries import Stored, StoredGradient
@@ -64,6 +64,11 @@ class Memory:
     z: Array
     pull: Array
     turns: int = 0
+
+
+_DAMPING = number(lambda v: v >= 0, "of at least 0").because(
+    "with a negative one disagreement grows"
+)
 
 
 @frameless
@@ -115,17 +120,15 @@ class DPP2(SecretPointMethod[Memory]):
     output: Literal["average", "last"] | None = None
 
     def __post_init__(self) -> None:
-        self.check_output("dp.DPP2")
-        for name in ("step", "beta", "penalty", "ratio"):
-            check_positive("dp.DPP2", name, getattr(self, name), optional=False)
-        check_positive("dp.DPP2", "smoothness", self.smoothness)
-        if not (finite(self.eta) and 0 < self.eta < 1):
-            raise ModelError(f"dp.DPP2(eta={show(self.eta)}) must be a number between 0 and 1.")
-        if not (finite(self.damping) and self.damping >= 0):
-            raise ModelError(
-                f"dp.DPP2(damping={show(self.damping)}) must be a number of at least 0: with a "
-                "negative one disagreement grows."
-            )
+        self.check_fields(
+            step=POSITIVE,
+            beta=POSITIVE,
+            penalty=POSITIVE,
+            ratio=POSITIVE,
+            smoothness=optional(POSITIVE),
+            eta=number(lambda v: 0 < v < 1, "between 0 and 1"),
+            damping=_DAMPING,
+        )
 
     def resolved(self, program: Program, step_epsilon: float) -> DPP2:
         """Fill in the network, and check the steps and the form of the problem."""

@@ -27,7 +27,7 @@ import scipy.linalg as la
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from .._arguments import check_positive, one_of, show
+from .._arguments import POSITIVE, choice, one_of, optional
 from ..errors import ModelError, PrivacyError
 from ..guard import frameless
 from ..model.canonical import ConeData
@@ -281,16 +281,14 @@ class GradientADMM(HiddenIterates[Server, Outcome]):
     output: Literal["average", "last"] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("penalty", "step", "smoothness", "strong_convexity"):
-            value = getattr(self, name)
-            if name != "step" or not one_of(value, "contraction"):
-                check_positive("dp.GradientADMM", name, value, optional=name != "penalty")
-        if not one_of(self.order, *ORDERS):
-            raise ModelError(
-                f"dp.GradientADMM(order={show(self.order)}) is unknown: write "
-                f"{', '.join(repr(order) for order in ORDERS)}."
-            )
-        self.check_output("dp.GradientADMM")
+        self.check_fields(
+            penalty=POSITIVE,
+            smoothness=optional(POSITIVE),
+            strong_convexity=optional(POSITIVE),
+            order=choice(*ORDERS),
+        )
+        if not one_of(self.step, "contraction"):
+            self.check_fields(step=optional(POSITIVE))
 
     @property
     def requirements(self) -> Requirements:

@@ -19,7 +19,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from .._arguments import check_positive
+from .._arguments import POSITIVE, optional
 from ..guard import frameless
 from ..sensitivity.queries import Stored
 from ..sensitivity.stored_vectors import LinearCombination
@@ -93,10 +93,7 @@ class GradientTracking(SecretPointMethod[Tracker]):
     queries = (Stored,)
 
     def __post_init__(self) -> None:
-        self.check_output("dp.GradientTracking")
-        for name in ("step", "ratio"):
-            check_positive("dp.GradientTracking", name, getattr(self, name), optional=False)
-        check_positive("dp.GradientTracking", "smoothness", self.smoothness)
+        self.check_fields(step=POSITIVE, ratio=POSITIVE, smoothness=optional(POSITIVE))
 
     def resolved(self, program: Program, step_epsilon: float) -> GradientTracking:
         """Fill in the network, and check the form of the problem."""

@@ -19,7 +19,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from .._arguments import countable, one_of, positive_finite, show
+from .._arguments import POSITIVE, choice, count, optional
 from ..errors import ModelError
 from ..guard import frameless
 from ..sensitivity.queries import Gradient, LocalSolution
@@ -43,6 +43,12 @@ class AgentState:
     average: Array
     weight: float
     outcome: Outcome
+
+
+_LOCAL_UPDATES = count().because("the number of noisy gradients per agent and round")
+_PERTURB = choice("objective", "output", "projected output").because(
+    "where the noise goes. For no noise, plan with mechanism=None"
+)
 
 
 @frameless
@@ -88,24 +94,16 @@ class LinearizedADMM(ConsensusMethod[AgentState]):
     def __post_init__(self) -> None:
         self.check()
         as_step(self.step)
-        if not countable(self.local_updates, 1):
+        self.check_fields(
+            local_updates=_LOCAL_UPDATES,
+            perturb=_PERTURB,
+            output_sensitivity=optional(POSITIVE),
+        )
+        if self.perturb == "objective" and self.output_sensitivity is not None:
             raise ModelError(
-                f"dp.LinearizedADMM(local_updates={show(self.local_updates)}) must be an int of at "
-                "least 1: the number of noisy gradients per agent and round."
-            )
-        if not one_of(self.perturb, "objective", "output", "projected output"):
-            raise ModelError(
-                f"dp.LinearizedADMM(perturb={show(self.perturb)}) is unknown; write 'objective', "
-                "'output' or 'projected output'. For no noise, plan with mechanism=None."
-            )
-
-        if self.output_sensitivity is None:
-            return
-        if self.perturb == "objective" or not positive_finite(self.output_sensitivity):
-            raise ModelError(
-                f"dp.LinearizedADMM(output_sensitivity={show(self.output_sensitivity)}) must be a "
-                "positive finite number, and goes with perturb='output' or 'projected output'. "
-                "Leave it out to have the sensitivity derived."
+                f"dp.LinearizedADMM(output_sensitivity={self.output_sensitivity:g}) goes with "
+                "perturb='output' or 'projected output'. Leave it out to have the sensitivity "
+                "derived."
             )
 
     @property

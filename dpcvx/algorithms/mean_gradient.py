@@ -23,7 +23,7 @@ from .base import Local, Oracle, Requirements, Residuals
 from .on_networks import require_whole, shared, spread
 from .program import LocalProgram, Program
 from .steps import Sqrt, StepRule, as_step
-from .summed import Heard, SecretSharing, ServerState, SummedMethod
+from .summed import SHARING, Heard, SecretSharing, ServerState, SummedMethod
 
 Array = NDArray[np.float64]
 
@@ -55,7 +55,7 @@ class MeanGradient(SummedMethod):
     output: Literal["average", "last"] | None = None
 
     def __post_init__(self) -> None:
-        self.check("dp.MeanGradient")
+        self.check_fields(sharing=SHARING)
         as_step(self.step)
 
     @property

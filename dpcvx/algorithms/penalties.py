@@ -7,7 +7,17 @@ from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Protocol, Self
 
-from .._arguments import LEAST_DIVISOR, finite, is_int, positive_finite, show
+from .._arguments import (
+    DIVISOR,
+    POSITIVE,
+    Kind,
+    check_fields,
+    finite,
+    integer,
+    number,
+    optional,
+    show,
+)
 from ..errors import ModelError
 from ..guard import frameless
 
@@ -16,6 +26,14 @@ __all__ = ["Constant", "Growing", "ResidualBalancing"]
 
 def __dir__() -> list[str]:
     return __all__
+
+
+_PENALTY = POSITIVE.because("it weighs disagreement between agents. Write for example penalty=10")
+# Infinite without noise.
+STEP_BUDGET = Kind(
+    lambda value: (isinstance(value, float) and value == math.inf) or DIVISOR.fits(value),
+    "positive, and large enough to divide by. Leave it out to take the plan's epsilon per release",
+)
 
 
 class PenaltyRule(Protocol):
@@ -44,7 +62,7 @@ class Constant:
     penalty: float
 
     def __post_init__(self) -> None:
-        _positive("dp.penalties.Constant", "penalty", self.penalty)
+        check_fields(self, "dp.penalties.Constant", penalty=_PENALTY)
 
     def resolved(self, step_epsilon: float) -> Constant:
         """Nothing to fill in."""
@@ -77,16 +95,14 @@ class Growing:
     c: float | None = None
 
     def __post_init__(self) -> None:
-        _positive("dp.penalties.Growing", "c1", self.c1)
-        if not is_int(self.Tc, 1):
-            raise ModelError(
-                f"dp.penalties.Growing(Tc={show(self.Tc)}) must be an int of at least 1."
-            )
-        check_step_budget("dp.penalties.Growing", self.c)
-        if not (finite(self.c2) and self.c2 >= 0):
-            raise ModelError(
-                f"dp.penalties.Growing(c2={show(self.c2)}) must be finite and at least 0."
-            )
+        check_fields(
+            self,
+            "dp.penalties.Growing",
+            c1=_PENALTY,
+            c2=number(lambda v: v >= 0, "of at least 0"),
+            Tc=integer(1),
+            c=optional(STEP_BUDGET),
+        )
 
     def resolved(self, step_epsilon: float) -> Growing:
         """Fill in c."""
@@ -125,13 +141,14 @@ class ResidualBalancing:
     factor: float = 2.0
 
     def __post_init__(self) -> None:
-        _positive("dp.penalties.ResidualBalancing", "penalty", self.penalty)
-        for name, value in (("threshold", self.threshold), ("factor", self.factor)):
-            if not (finite(value) and value > 1):
-                raise ModelError(
-                    f"dp.penalties.ResidualBalancing({name}={show(value)}) must be finite and "
-                    "above 1."
-                )
+        above_one = number(lambda v: v > 1, "above 1")
+        check_fields(
+            self,
+            "dp.penalties.ResidualBalancing",
+            penalty=_PENALTY,
+            threshold=above_one,
+            factor=above_one,
+        )
 
     def resolved(self, step_epsilon: float) -> ResidualBalancing:
         """Nothing to fill in."""
@@ -167,22 +184,3 @@ def as_penalty(penalty: float | PenaltyRule) -> PenaltyRule:
         f"penalty={show(penalty)} is neither a number nor a penalty rule. Write for example "
         "penalty=10, or penalty=dp.penalties.ResidualBalancing(10)."
     )
-
-
-def check_step_budget(name: str, c: float | None) -> None:
-    """Refuse the c of a rule where it is neither positive nor infinite (no noise)."""
-    infinite = isinstance(c, float) and c == math.inf
-    usable = positive_finite(c) and float(c or 0.0) >= LEAST_DIVISOR
-    if c is not None and not infinite and not usable:
-        raise ModelError(
-            f"{name}(c={show(c)}) must be positive, and large enough to divide by. Leave it out to "
-            "take the plan's epsilon per release."
-        )
-
-
-def _positive(rule: str, name: str, value: float) -> None:
-    if not positive_finite(value):
-        raise ModelError(
-            f"{rule}({name}={show(value)}) must be a positive finite number: it weighs "
-            "disagreement between agents. Write for example penalty=10."
-        )

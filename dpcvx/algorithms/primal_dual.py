@@ -21,7 +21,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from .._arguments import check_positive
+from .._arguments import POSITIVE
 from ..guard import frameless
 from ..sensitivity.queries import Step
 from .agent_state import AgentState
@@ -65,9 +65,7 @@ class PrimalDual(NeighbourMethod):
     output: Literal["average", "last"] | None = None
 
     def __post_init__(self) -> None:
-        self.check_output("dp.PrimalDual")
-        for name in ("step", "gamma", "omega"):
-            check_positive("dp.PrimalDual", name, getattr(self, name), optional=False)
+        self.check_fields(step=POSITIVE, gamma=POSITIVE, omega=POSITIVE)
 
     @property
     def requirements(self) -> Requirements:

@@ -21,21 +21,27 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from .._arguments import LEAST_DIVISOR, check_divisor, check_positive, finite, show
+from .._arguments import DIVISOR, LEAST_DIVISOR, POSITIVE, check_argument, number, optional
 from ..errors import ModelError
 from ..guard import frameless
 from ..model.curvature import smoothness, strong_convexity
 from ..sensitivity.queries import Minimiser, Step
 from ..solvers.steps import Minimisation
-from .agent_state import AgentState, check_exact, minimisation, projected_step
+from .agent_state import EXACT, AgentState, minimisation, projected_step
 from .base import Local, Oracle, Requirements
 from .program import LocalProgram, Program
 from .steps import required_smoothness
-from .summed import Heard, SecretSharing, SummedMethod
+from .summed import SHARING, Heard, SecretSharing, SummedMethod
 
 Array = NDArray[np.float64]
 # Equalities that are missed by no more than this have a solution.
 _SOLVED = 1e-9
+
+
+_RANDOMNESS = number(
+    lambda v: 0 <= v < 2,
+    "from 0 (fixed penalties) to below 2 (anywhere between 0 and twice the penalty)",
+)
 
 
 @frameless
@@ -79,16 +85,14 @@ class ResourceADMM(SummedMethod):
     output: Literal["average", "last"] | None = None
 
     def __post_init__(self) -> None:
-        self.check("dp.ResourceADMM")
-        check_exact("dp.ResourceADMM", self.exact)
-        check_positive("dp.ResourceADMM", "penalty", self.penalty, optional=False)
-        check_positive("dp.ResourceADMM", "zeta", self.zeta)
-        check_divisor("dp.ResourceADMM", "step", self.step)
-        if not (finite(self.randomness) and 0 <= self.randomness < 2):
-            raise ModelError(
-                f"dp.ResourceADMM(randomness={show(self.randomness)}) must be a number from 0 "
-                "(fixed penalties) to below 2 (anywhere between 0 and twice the penalty)."
-            )
+        self.check_fields(
+            sharing=SHARING,
+            exact=EXACT,
+            penalty=POSITIVE,
+            zeta=optional(POSITIVE),
+            step=optional(DIVISOR),
+            randomness=_RANDOMNESS,
+        )
 
     @property
     def requirements(self) -> Requirements:
@@ -112,7 +116,7 @@ class ResourceADMM(SummedMethod):
             largest = max(float(np.linalg.norm(A, 2)) for A in matrices(program))
             rho = self.penalty * (1 + self.randomness / 2)
             step = 1 / max(L + rho * len(program.agents) * largest**2, LEAST_DIVISOR)
-            check_divisor("dp.ResourceADMM", "step", step)
+            check_argument("dp.ResourceADMM", "step", step, optional(DIVISOR))
         zeta = self.penalty if self.zeta is None else self.zeta
         exact = minimisation(program, 1 / step, "dp.ResourceADMM") if self.exact else False
         return replace(self, step=step, zeta=zeta, exact=exact)

@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Protocol, Self
 
-from .._arguments import LEAST_DIVISOR, check_positive, finite, positive_finite, show
+from .._arguments import LEAST_DIVISOR, POSITIVE, check_fields, finite, number, optional, show
 from ..errors import ModelError
 from ..guard import frameless
 from ..model.curvature import smoothness, strong_convexity
-from .penalties import check_step_budget
+from .penalties import STEP_BUDGET
 from .program import Program
 
 __all__ = ["Constant", "Geometric", "Smooth", "Sqrt", "StronglyConvex"]
@@ -61,7 +61,7 @@ class Constant:
     averages_new = True
 
     def __post_init__(self) -> None:
-        check_positive("dp.steps.Constant", "step", self.step)
+        check_fields(self, "dp.steps.Constant", step=optional(POSITIVE))
 
     def resolved(self, program: Program, step_epsilon: float) -> Constant:
         """Fill in 1/L."""
@@ -80,6 +80,12 @@ class Constant:
 
     def __str__(self) -> str:
         return "step = 1/L" if self.step is None else f"step = {self.step:.6g}"
+
+
+_RATIO = number(lambda v: LEAST_DIVISOR <= v < 1, "between 0 and 1").because(
+    "each step size is that fraction of the one before. For steps that do not fall write "
+    "dp.steps.Constant"
+)
 
 
 @frameless
@@ -101,13 +107,7 @@ class Geometric:
     averages_new = True
 
     def __post_init__(self) -> None:
-        check_positive("dp.steps.Geometric", "first", self.first)
-        if not (positive_finite(self.ratio) and LEAST_DIVISOR <= float(self.ratio) < 1):
-            raise ModelError(
-                f"dp.steps.Geometric(ratio={show(self.ratio)}) must lie between 0 and 1: each "
-                "step size is that fraction of the one before. For steps that do not fall write "
-                "dp.steps.Constant."
-            )
+        check_fields(self, "dp.steps.Geometric", ratio=_RATIO, first=optional(POSITIVE))
 
     def resolved(self, program: Program, step_epsilon: float) -> Geometric:
         """Fill in the first step size."""
@@ -149,8 +149,7 @@ class Smooth:
     averages_new = True
 
     def __post_init__(self) -> None:
-        check_positive("dp.steps.Smooth", "L", self.L)
-        check_step_budget("dp.steps.Smooth", self.c)
+        check_fields(self, "dp.steps.Smooth", L=optional(POSITIVE), c=optional(STEP_BUDGET))
 
     def resolved(self, program: Program, step_epsilon: float) -> Smooth:
         """Fill in L and c."""
@@ -209,7 +208,7 @@ class StronglyConvex:
     averages_new = False
 
     def __post_init__(self) -> None:
-        check_positive("dp.steps.StronglyConvex", "alpha", self.alpha)
+        check_fields(self, "dp.steps.StronglyConvex", alpha=optional(POSITIVE))
 
     def resolved(self, program: Program, step_epsilon: float) -> StronglyConvex:
         """Fill in alpha, the smallest over the agents."""

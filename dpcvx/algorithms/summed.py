@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._arguments import show
+from .._arguments import Kind, optional
 from ..errors import DataError, ModelError
 from ..privacy.secret_sharing import Encoding, SecretSum, Share
 from ..solvers.conic import Outcome
@@ -103,6 +103,14 @@ class Member:
     kept: Share | None = None
 
 
+SHARING = optional(
+    Kind(
+        lambda value: isinstance(value, SecretSharing),
+        "dp.SecretSharing(limit=...), or None for sums that the server forms",
+    )
+)
+
+
 class SummedMethod(Algorithm[ServerState, Member]):
     """Abstract: a frozen dataclass with the fields `sharing` and `output`."""
 
@@ -126,16 +134,6 @@ class SummedMethod(Algorithm[ServerState, Member]):
         self, local: Local, state: AgentState, t: int, heard: Heard, oracle: Oracle
     ) -> AgentState:
         """One local step, given the sum less its target."""
-
-    def check(self, name: str) -> None:
-        """Refuse a kind of output, or of sharing, that is none."""
-        self.check_output(name)
-        if not (self.sharing is None or isinstance(self.sharing, SecretSharing)):
-            raise ModelError(
-                f"{name}(sharing={show(self.sharing)}) must be dp.SecretSharing(limit=...), or "
-                "None "
-                "for sums that the server forms."
-            )
 
     def sums(self, program: Program) -> SecretSum | None:
         """How agents form a sum; None if the server side does.

@@ -12,7 +12,7 @@ import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcvx._arguments import check_positive
+from dpcvx._arguments import POSITIVE, check_fields
 
 Floats = NDArray[np.float64]
 
@@ -37,8 +37,7 @@ class Penalty:
     omega: float = 1.0
 
     def __post_init__(self) -> None:
-        for name in ("weight", "omega"):
-            check_positive("Penalty", name, getattr(self, name), optional=False)
+        check_fields(self, "Penalty", weight=POSITIVE, omega=POSITIVE)
 
     @property
     def smoothness(self) -> float:

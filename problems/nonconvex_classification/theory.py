@@ -65,7 +65,17 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 import dpcvx as dp
-from dpcvx._arguments import check_positive, finite, is_int, show, store_python_numbers
+from dpcvx._arguments import (
+    POSITIVE,
+    check_argument,
+    check_fields,
+    finite,
+    integer,
+    number,
+    optional,
+    show,
+    store_python_numbers,
+)
 from dpcvx.errors import ModelError
 
 Array = NDArray[np.float64]
@@ -104,11 +114,15 @@ class Parameters:
     gamma: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("alpha", "beta", "rho"):
-            check_positive("Parameters", name, getattr(self, name), optional=False)
-        for name in ("c_theta", "gamma"):
-            check_positive("Parameters", name, getattr(self, name))
-        store_python_numbers(self, "alpha", "beta", "rho", "c_theta", "gamma")
+        check_fields(
+            self,
+            "Parameters",
+            alpha=POSITIVE,
+            beta=POSITIVE,
+            rho=POSITIVE,
+            c_theta=optional(POSITIVE),
+            gamma=optional(POSITIVE),
+        )
 
 
 def violations_of_matrix(P: Array, network: dp.networks.Network | None = None) -> list[str]:
@@ -414,6 +428,11 @@ def _check_smoothness(M: object) -> None:
 # Privacy ------------------------------------------------------------------------------------------
 
 
+_DECAY = number(lambda v: 0 < v <= 1, "above 0 and at most 1").because(
+    "otherwise the noise grows, and the iterates with it"
+)
+
+
 @dataclass(frozen=True)
 class Schedule:
     """What one agent sends over a run, and the noise on it.
@@ -451,21 +470,19 @@ class Schedule:
     u_e: float = 1.0
 
     def __post_init__(self) -> None:
-        for name in ("rounds", "size"):
-            if not is_int(getattr(self, name), 1):
-                raise ModelError(
-                    f"Schedule({name}={show(getattr(self, name))}) must be a whole number of at "
-                    "least 1."
-                )
-        for name in ("alpha", "sensitivity", "decay", "u_w", "u_e"):
-            check_positive("Schedule", name, getattr(self, name), optional=False)
+        check_fields(
+            self,
+            "Schedule",
+            rounds=integer(1),
+            size=integer(1),
+            alpha=POSITIVE,
+            sensitivity=POSITIVE,
+            decay=_DECAY,
+            u_w=POSITIVE,
+            u_e=POSITIVE,
+        )
         _check_smoothness(self.smoothness)
-        store_python_numbers(self, "alpha", "smoothness", "sensitivity", "decay", "u_w", "u_e")
-        if self.decay > 1:
-            raise ModelError(
-                f"Schedule(decay={show(self.decay)}) would let the noise grow, and the iterates "
-                "with it. Write a number of at most 1."
-            )
+        store_python_numbers(self, "smoothness")
 
 
 def log_changes(schedule: Schedule) -> tuple[Array, Array]:
@@ -539,7 +556,7 @@ def calibrated(schedule: Schedule, epsilon: float) -> Schedule:
     ModelError
         If the target is no positive number, or the scales would leave floating point.
     """
-    check_positive("calibrated", "epsilon", epsilon, optional=False)
+    check_argument("calibrated", "epsilon", epsilon, POSITIVE)
     factor = log_epsilon(schedule) - math.log(epsilon)
     scales = [_exp(math.log(u) + factor) for u in (schedule.u_w, schedule.u_e)]
     if not all(0 < u < math.inf for u in scales):

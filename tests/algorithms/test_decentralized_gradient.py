@@ -287,7 +287,7 @@ def test_aggregates_of_everyone_need_everyone(aggregate, graph):
 
 @pytest.mark.parametrize("aggregate", ["median", "", None, 1])
 def test_an_unknown_aggregate_is_refused(aggregate):
-    message = f"aggregate={aggregate!r}) is unknown: write 'mixing', 'mean', 'pair', 'range'"
+    message = f"aggregate={aggregate!r}) must be 'mixing', 'mean', 'pair' or 'range'"
     with pytest.raises(dp.ModelError, match=re.escape(message)):
         dp.DecentralizedGradient(aggregate=aggregate)
 
@@ -318,7 +318,7 @@ def test_a_step_size_without_a_smoothness_constant_is_refused(rule):
     x = cp.Variable(2, name="x")
     agents = [dp.Agent(cp.Minimize(cp.norm1(x)), name="a"), dp.Agent(cp.Minimize(x[0]), name="b")]
     name = type(rule).__name__
-    with pytest.raises(dp.ModelError, match=f"agent 'a'.*dp.{name}.*dp.steps.Sqrt"):
+    with pytest.raises(dp.ModelError, match=f"agent 'a'.*dp.steps.{name}.*dp.steps.Sqrt"):
         dp.Problem(agents).plan(dp.DecentralizedGradient(step=rule), mechanism=None, rounds=2)
     plan = dp.Problem(agents).plan(dp.DecentralizedGradient(), mechanism=None, rounds=2)
     assert plan.run().rounds == 2

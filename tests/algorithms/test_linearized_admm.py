@@ -118,8 +118,8 @@ def test_the_average_is_that_of_the_theorem():
     [
         ({"local_updates": 0}, r"local_updates=0\) must be an int of at least 1"),
         ({"local_updates": 1.5}, r"local_updates=1\.5\) must be an int"),
-        ({"perturb": "gradient"}, r"perturb='gradient'\) is unknown.*'projected output'"),
-        ({"output_sensitivity": 1.0}, r"output_sensitivity=1\.0\).*perturb='output'"),
+        ({"perturb": "gradient"}, r"perturb='gradient'\) must be.*'projected output'"),
+        ({"output_sensitivity": 1.0}, r"output_sensitivity=1\).*perturb='output'"),
         ({"perturb": "output", "output_sensitivity": -1.0}, r"=-1\.0\) must be a positive finite"),
     ],
 )

@@ -61,7 +61,7 @@ def test_geometric_steps_are_for_all_methods():
 
 @pytest.mark.parametrize("ratio", [0.0, 1.0, 1.5, -0.5, NAN, math.inf, "1/2", True])
 def test_a_geometric_ratio_lies_between_0_and_1(ratio):
-    with pytest.raises(dp.ModelError, match=r"must lie between 0 and 1.*dp.steps.Constant"):
+    with pytest.raises(dp.ModelError, match=r"must be a number between 0 and 1.*dp.steps.Constant"):
         dp.steps.Geometric(ratio)
 
 

@@ -501,7 +501,7 @@ MISSPELT = {
     ),
     "order": (
         lambda: GradientADMM(order="shuffled"),
-        r"order='shuffled'\) is unknown: write 'fixed', 'permutation', 'stopping', 'sampling'",
+        r"order='shuffled'\) must be 'fixed', 'permutation', 'stopping' or 'sampling'",
     ),
     "contraction, linear g": (
         lambda: planned(model(2, public=boxed), step="contraction"),

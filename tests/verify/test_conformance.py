@@ -441,7 +441,7 @@ def test_a_method_that_takes_no_instance_is_not_passed():
     [
         ({"method": dp.ADMM}, "takes a method"),
         ({"exact": 3}, "takes a method"),
-        ({"rounds": 0}, "rounds=0 must be a whole number"),
+        ({"rounds": 0}, "rounds=0 must be an int"),
         (
             {"instances": ["no such"]},
             "no instance called 'no such'; the package's are 'power line'",
