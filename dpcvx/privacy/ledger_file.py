@@ -1,9 +1,10 @@
 """A ledger on disk: charges are written before values are computed, values before they leave.
 
-`chain` has the bytes of the file: its lines can be neither changed, removed nor added without
-notice. A process that is killed loses at most the line it was writing; the next one goes on from
-there. (Whoever can write the file can write another with valid hashes, or put back an old copy: the
-chain guards against accidents, not against the owner of the data.)
+`ledger_chain` has the bytes of the file, `ledger_lines` what they say. Lines can be neither
+changed, removed nor added without notice. A process that is killed loses at most the line it was
+writing; the next one goes on from there. (Whoever can write the file can write another with valid
+hashes, or put back an old copy: the chain guards against accidents, not against the owner of the
+data.)
 
 A run locks the file itself, so that no other run has it under whatever name. After an error the
 journal takes no further line, so that nothing is written behind a part of one.
@@ -14,9 +15,7 @@ after a crash without releasing anything twice. Seeds and data never do.
 
 from __future__ import annotations
 
-import base64
 import errno
-import math
 import os
 import stat
 import tempfile
@@ -24,7 +23,6 @@ import threading
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
 from io import FileIO
 from pathlib import Path
 from types import TracebackType
@@ -34,11 +32,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import LedgerError
-from .accounting import Composition
-from .accounts import Account, Accounts, Budget
-from .adaptive import noise_of
+from .accounts import Account, Accounts
 from .entries import Entry
 from .ledger_chain import Chain, head, linked, read
+from .ledger_lines import (
+    TORN,
+    Finished,
+    Past,
+    Recorded,
+    charge_line,
+    end_line,
+    run_line,
+    value_line,
+)
 
 try:
     import fcntl
@@ -47,58 +53,8 @@ except ImportError:  # pragma: no cover - Windows
 
 Array = NDArray[np.float64]
 
-_TORN: dict[str, Any] = {"data": None, "torn": True}
 # How often a file may be replaced while it is being opened, or change while it is being read.
 _PATIENCE = 100
-
-
-@dataclass
-class Recorded:
-    """A run as the file has it, perhaps interrupted.
-
-    Attributes
-    ----------
-    fingerprint : str
-        Of its plan.
-    seeded : bool
-    charged : dict of str to list of Entry
-        Per agent, what it was charged.
-    values : dict of str to dict of (round, step) to ndarray
-        Per agent, what left it.
-    lost : dict of str to list of Entry
-        Per agent, charges for values of which a part was on disk when the process died.
-    """
-
-    fingerprint: str
-    seeded: bool
-    charged: dict[str, list[Entry]] = field(default_factory=dict)
-    values: dict[str, dict[tuple[int, int], Array]] = field(default_factory=dict)
-    lost: dict[str, list[Entry]] = field(default_factory=dict)
-
-    @property
-    def reached(self) -> int:
-        """The last round in which a value left."""
-        return max((t for known in self.values.values() for t, _ in known), default=0)
-
-
-@dataclass(frozen=True, eq=False)
-class Finished:
-    """A run that ended.
-
-    Attributes
-    ----------
-    run : Recorded
-    status : str
-    rounds : int
-        Rounds that were run.
-    ledger : Accounts
-        As the run left it.
-    """
-
-    run: Recorded
-    status: str
-    rounds: int
-    ledger: Accounts
 
 
 class Journal:
@@ -130,8 +86,8 @@ class Journal:
             self._place = os.path.abspath(self.path)  # a run may change the working directory
             if self.path.is_dir():
                 raise LedgerError(
-                    f"ledger='{_short(self.path)}' is a folder. Name a file in it, such as "
-                    f"'{_short(self.path)}/spent.jsonl'."
+                    f"ledger= needs a file, and '{_short(self.path)}' is a folder. Name a file in "
+                    "that folder, for example spent.jsonl."
                 )
             if not self.path.parent.is_dir():
                 raise LedgerError(
@@ -198,7 +154,7 @@ class Journal:
         """Read the file, and remove what a process that died has left."""
         assert self._file is not None
         found = read(self._file.readall(), _short(self.path))
-        past = _Past(self.path, found.lines)
+        past = Past(_short(self.path), found.lines)
         self._link, self._count, self._end = found.link, len(found.lines), found.end
         torn = found.torn and past.interrupted is not None
         if not torn and found.head != head(self._count, self._link):
@@ -218,8 +174,8 @@ class Journal:
             _sync_folder(self._place)
         self._refusal = ""
         if torn:
-            self._append(_TORN)
-            past.take(_TORN)
+            self._append(TORN)
+            past.take(TORN)
         self._past = past
 
     def _close(self, refusal: str = "", *, unlock: bool = True) -> None:
@@ -270,28 +226,15 @@ class Journal:
 
     def begin(self, fingerprint: str, *, seeded: bool, accounts: Iterable[Account]) -> None:
         """A run starts."""
-        agents = {
-            a.agent: {
-                "adjacency": dict(a.adjacency),
-                "share": a.share,
-                "budget": None if a.budget is None else [a.budget.epsilon, a.budget.delta],
-                "planned": 0.0 if a.budget is None else noise_of(a.budget.planned).mu2_bound,
-            }
-            for a in accounts
-        }
-        self._append({"run": fingerprint, "seeded": seeded, "agents": agents})
+        self._append(run_line(fingerprint, seeded, accounts))
 
     def charge(self, agent: str, entry: Entry) -> None:
         """A release is about to be computed."""
-        # Without noise the sensitivity is infinite, which JSON cannot say.
-        bound = entry.sensitivity if math.isfinite(entry.sensitivity) else None
-        self._append({"charge": agent, **asdict(entry), "sensitivity": bound})
+        self._append(charge_line(agent, entry))
 
     def release(self, agent: str, place: tuple[int, int], value: Array) -> None:
         """A value is about to leave."""
-        data = base64.b64encode(np.ascontiguousarray(value, dtype="<f8").tobytes())
-        where = {"round": place[0], "step": place[1]}
-        self._append({"value": agent, **where, "data": data.decode()})
+        self._append(value_line(agent, place, value))
 
     def end(self, status: str, rounds: int) -> str:
         """The run is over.
@@ -303,7 +246,7 @@ class Journal:
             file already, so that nothing is wrong with the result. Empty if it was.
         """
         try:
-            self._append({"end": status, "rounds": rounds})
+            self._append(end_line(status, rounds))
         except _Unwritten:
             return (
                 f"all that this run released is in the ledger '{_short(self.path)}', but not that "
@@ -460,13 +403,13 @@ def _reason(error: OSError) -> str:
 
 
 def _short(path: Path) -> str:
-    name = path.name
+    name = path.name or str(path)  # of a root, or of the working directory
     return name if len(name) <= 80 else f"{name[:77]}..."
 
 
 def load(path: str | Path) -> Accounts:
-    """See `Ledger.load`."""
-    found = _past(path).ledger
+    """The accounts in a ledger file, none in a new one; see `Ledger.load`."""
+    found = past_of(path).ledger
     return Accounts(()) if found is None else found
 
 
@@ -478,7 +421,7 @@ def finished(path: str | Path, fingerprint: str) -> Finished:
     LedgerError
         If there is none, or the file is not an intact ledger.
     """
-    past, name = _past(path), Path(path).name
+    past, name = past_of(path), Path(path).name
     if fingerprint in past.finished:
         return past.finished[fingerprint]
     run = past.interrupted
@@ -493,14 +436,21 @@ def finished(path: str | Path, fingerprint: str) -> Finished:
     )
 
 
-def _past(path: str | Path) -> _Past:
+def past_of(path: str | Path) -> Past:
+    """What a ledger file holds.
+
+    Raises
+    ------
+    LedgerError
+        If there is none, it cannot be read, or it is not an intact ledger.
+    """
     path = Path(path)
     with _in_words(path, "read"):
         try:
             found = _settled(path)
         except FileNotFoundError:
             raise LedgerError(f"There is no ledger '{_short(path)}'.") from None
-    return _Past(path, found.lines)
+    return Past(_short(path), found.lines)
 
 
 def _settled(path: Path) -> Chain:
@@ -516,70 +466,3 @@ def _settled(path: Path) -> Chain:
                 raise
         before = raw
     raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
-
-
-class _Past:
-    """The lines of a ledger file as accounts."""
-
-    def __init__(self, path: Path, lines: list[dict[str, Any]]) -> None:
-        self.ledger: Accounts | None = None
-        self.before: Accounts | None = None
-        self.interrupted: Recorded | None = None
-        self.finished: dict[str, Finished] = {}
-        try:
-            for line in lines:
-                self.take(line)
-        except (KeyError, TypeError, ValueError, AttributeError):
-            raise LedgerError(
-                f"The ledger '{_short(path)}' holds lines that this version does not understand; "
-                "use the version that wrote it."
-            ) from None
-
-    def take(self, line: Mapping[str, Any]) -> None:
-        """Account for one line."""
-        if "run" in line:
-            self.before = None if self.ledger is None else _copy(self.ledger)
-            known = {} if self.ledger is None else dict(self.ledger)
-            for name, facts in line["agents"].items():
-                budget = facts["budget"]
-                # By its bound, which is all that later runs need to know of a plan.
-                planned = Composition(mu2=facts["planned"])
-                limit = None if budget is None else Budget(budget[0], budget[1], planned)
-                fresh = Account(name, facts["adjacency"], limit, share=facts["share"])
-                known[name] = known[name].continued(fresh) if name in known else fresh
-            self.ledger = Accounts(tuple(known.values()))
-            self.interrupted = Recorded(line["run"], line["seeded"])
-        elif "end" in line:
-            if self.interrupted is not None and self.ledger is not None:
-                left = Finished(self.interrupted, line["end"], line["rounds"], _copy(self.ledger))
-                self.finished[self.interrupted.fingerprint] = left
-            self.interrupted = None
-        elif self.interrupted is None or self.ledger is None:
-            raise KeyError("run")
-        elif "charge" in line:
-            bound = math.inf if line["sensitivity"] is None else line["sensitivity"]
-            facts = {k: v for k, v in line.items() if k != "charge"}
-            stated = facts.get("stated")
-            pair = None if stated is None else (float(stated[0]), float(stated[1]))
-            entry = Entry(**{**facts, "sensitivity": bound, "stated": pair})
-            self.ledger[line["charge"]].recall(entry)
-            self.interrupted.charged.setdefault(line["charge"], []).append(entry)
-        elif "torn" in line:
-            self._lose(self.interrupted)
-        elif "value" in line:
-            data = np.frombuffer(base64.b64decode(line["data"]), dtype="<f8").astype(float)
-            place = line["round"], line["step"]
-            self.interrupted.values.setdefault(line["value"], {})[place] = data
-        else:
-            raise KeyError("kind")
-
-    def _lose(self, run: Recorded) -> None:
-        for agent, entries in run.charged.items():
-            known = run.values.get(agent, {})
-            gone = [e for e in entries if (e.round, e.step) not in known]
-            run.lost.setdefault(agent, []).extend(gone)
-            run.charged[agent] = [e for e in entries if (e.round, e.step) in known]
-
-
-def _copy(ledger: Accounts) -> Accounts:
-    return Accounts(tuple(account.copy() for account in ledger.values()))

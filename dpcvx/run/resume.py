@@ -11,7 +11,8 @@ from ..plan.last_iterate import run_entries
 from ..plan.terms import Terms
 from ..privacy.accounts import Account, Accounts
 from ..privacy.entries import Entry
-from ..privacy.ledger_file import Journal, Recorded
+from ..privacy.ledger_file import Journal
+from ..privacy.ledger_lines import Recorded
 from .gate import Release
 
 

@@ -163,7 +163,7 @@ def _missing(path: Path, log: Path) -> str | None:
 
 def _covers(path: Path, known: dict[tuple[str, int, int], str]) -> str | None:
     try:
-        past = journal._past(path)
+        past = journal.past_of(path)
     except dp.LedgerError as error:
         return f"refused: {error}"
     runs = [run for run in (past.interrupted,) if run is not None]

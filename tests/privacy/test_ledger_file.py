@@ -127,8 +127,13 @@ def test_no_folder_is_created_for_a_path_that_may_be_mistyped(path):
     with pytest.raises(dp.LedgerError, match="folder of the ledger 'a.jsonl' does not exist"):
         Journal(path.parent / "nowhere" / "a.jsonl")
     assert not (path.parent / "nowhere").exists()
-    with pytest.raises(dp.LedgerError, match="is a folder"):
-        Journal(path.parent)
+    assert not list(path.parent.iterdir())
+
+
+def test_a_folder_is_no_ledger_and_its_own_folders_stay_untold(path):
+    for folder, told in ((path.parent, path.parent.name), ("/", "/"), (".", ".")):
+        with pytest.raises(dp.LedgerError, match=f"needs a file, and '{told}' is a folder"):
+            Journal(folder)
     assert not list(path.parent.iterdir())
 
 

@@ -1,0 +1,194 @@
+"""The lines of a ledger file: what each one says, and the runs and accounts they add up to."""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import LedgerError
+from .accounting import Composition
+from .accounts import Account, Accounts, Budget
+from .adaptive import noise_of
+from .entries import Entry
+
+Array = NDArray[np.float64]
+
+# A part of a value was on disk when a process died. The line begins as that of a value does.
+TORN: dict[str, Any] = {"data": None, "torn": True}
+
+
+def run_line(fingerprint: str, seeded: bool, accounts: Iterable[Account]) -> dict[str, Any]:
+    """A run of the plan with this fingerprint starts, under these budgets."""
+    agents = {
+        a.agent: {
+            "adjacency": dict(a.adjacency),
+            "share": a.share,
+            "budget": None if a.budget is None else [a.budget.epsilon, a.budget.delta],
+            "planned": 0.0 if a.budget is None else noise_of(a.budget.planned).mu2_bound,
+        }
+        for a in accounts
+    }
+    return {"run": fingerprint, "seeded": seeded, "agents": agents}
+
+
+def charge_line(agent: str, entry: Entry) -> dict[str, Any]:
+    """A release is about to be computed."""
+    # Without noise the sensitivity is infinite, which JSON cannot say.
+    bound = entry.sensitivity if math.isfinite(entry.sensitivity) else None
+    return {"charge": agent, **asdict(entry), "sensitivity": bound}
+
+
+def value_line(agent: str, place: tuple[int, int], value: Array) -> dict[str, Any]:
+    """A value is about to leave, in a round and step."""
+    data = base64.b64encode(np.ascontiguousarray(value, dtype="<f8").tobytes())
+    return {"value": agent, "round": place[0], "step": place[1], "data": data.decode()}
+
+
+def end_line(status: str, rounds: int) -> dict[str, Any]:
+    """The run is over."""
+    return {"end": status, "rounds": rounds}
+
+
+@dataclass
+class Recorded:
+    """A run as the file has it, perhaps interrupted.
+
+    Attributes
+    ----------
+    fingerprint : str
+        Of its plan.
+    seeded : bool
+    charged : dict of str to list of Entry
+        Per agent, what it was charged.
+    values : dict of str to dict of (round, step) to ndarray
+        Per agent, what left it.
+    lost : dict of str to list of Entry
+        Per agent, charges for values of which a part was on disk when the process died.
+    """
+
+    fingerprint: str
+    seeded: bool
+    charged: dict[str, list[Entry]] = field(default_factory=dict)
+    values: dict[str, dict[tuple[int, int], Array]] = field(default_factory=dict)
+    lost: dict[str, list[Entry]] = field(default_factory=dict)
+
+    @property
+    def reached(self) -> int:
+        """The last round in which a value left."""
+        return max((t for known in self.values.values() for t, _ in known), default=0)
+
+
+@dataclass(frozen=True, eq=False)
+class Finished:
+    """A run that ended.
+
+    Attributes
+    ----------
+    run : Recorded
+    status : str
+    rounds : int
+        Rounds that were run.
+    ledger : Accounts
+        As the run left it.
+    """
+
+    run: Recorded
+    status: str
+    rounds: int
+    ledger: Accounts
+
+
+class Past:
+    """What the lines of a ledger file add up to.
+
+    Parameters
+    ----------
+    name : str
+        Of the file, for errors.
+    lines : iterable of dict
+
+    Attributes
+    ----------
+    ledger : Accounts or None
+        What was spent so far, the interrupted run included; None in a new file.
+    before : Accounts or None
+        What was spent before the last run.
+    interrupted : Recorded or None
+        The last run, if it did not end.
+    finished : dict of str to Finished
+        The runs that ended, by the fingerprint of their plan; the last one of each.
+
+    Raises
+    ------
+    LedgerError
+        If a line is of no known kind.
+    """
+
+    def __init__(self, name: str, lines: Iterable[Mapping[str, Any]]) -> None:
+        self.ledger: Accounts | None = None
+        self.before: Accounts | None = None
+        self.interrupted: Recorded | None = None
+        self.finished: dict[str, Finished] = {}
+        try:
+            for line in lines:
+                self.take(line)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise LedgerError(
+                f"The ledger '{name}' holds lines that this version does not understand; "
+                "use the version that wrote it."
+            ) from None
+
+    def take(self, line: Mapping[str, Any]) -> None:
+        """Account for one line."""
+        if "run" in line:
+            self.before = None if self.ledger is None else _copied(self.ledger)
+            known = {} if self.ledger is None else dict(self.ledger)
+            for name, facts in line["agents"].items():
+                budget = facts["budget"]
+                # By its bound, which is all that later runs need to know of a plan.
+                planned = Composition(mu2=facts["planned"])
+                limit = None if budget is None else Budget(budget[0], budget[1], planned)
+                fresh = Account(name, facts["adjacency"], limit, share=facts["share"])
+                known[name] = known[name].continued(fresh) if name in known else fresh
+            self.ledger = Accounts(tuple(known.values()))
+            self.interrupted = Recorded(line["run"], line["seeded"])
+        elif "end" in line:
+            if self.interrupted is not None and self.ledger is not None:
+                left = Finished(self.interrupted, line["end"], line["rounds"], _copied(self.ledger))
+                self.finished[self.interrupted.fingerprint] = left
+            self.interrupted = None
+        elif self.interrupted is None or self.ledger is None:
+            raise KeyError("run")
+        elif "charge" in line:
+            bound = math.inf if line["sensitivity"] is None else line["sensitivity"]
+            facts = {k: v for k, v in line.items() if k != "charge"}
+            stated = facts.get("stated")
+            pair = None if stated is None else (float(stated[0]), float(stated[1]))
+            entry = Entry(**{**facts, "sensitivity": bound, "stated": pair})
+            self.ledger[line["charge"]].recall(entry)
+            self.interrupted.charged.setdefault(line["charge"], []).append(entry)
+        elif "torn" in line:
+            self._lose(self.interrupted)
+        elif "value" in line:
+            data = np.frombuffer(base64.b64decode(line["data"]), dtype="<f8").astype(float)
+            place = line["round"], line["step"]
+            self.interrupted.values.setdefault(line["value"], {})[place] = data
+        else:
+            raise KeyError("kind")
+
+    def _lose(self, run: Recorded) -> None:
+        for agent, entries in run.charged.items():
+            known = run.values.get(agent, {})
+            gone = [e for e in entries if (e.round, e.step) not in known]
+            run.lost.setdefault(agent, []).extend(gone)
+            run.charged[agent] = [e for e in entries if (e.round, e.step) in known]
+
+
+def _copied(ledger: Accounts) -> Accounts:
+    return Accounts(tuple(account.copy() for account in ledger.values()))
