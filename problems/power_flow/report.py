@@ -69,8 +69,8 @@ def cone_slack(case: Case, state: State) -> dict[tuple[int, int], float]:
     return dict(zip(keys, slack.tolist(), strict=True))
 
 
-def thermal_loading(case: Case, state: State) -> dict[tuple[int, int, int], float]:
-    """Apparent power of each limited branch, at its more loaded end, in percent of its limit.
+def thermal_loading(case: Case, state: State) -> Floats:
+    """Apparent power of each branch, at its more loaded end, in percent of its limit.
 
     Parameters
     ----------
@@ -79,18 +79,11 @@ def thermal_loading(case: Case, state: State) -> dict[tuple[int, int, int], floa
 
     Returns
     -------
-    dict
-        (from bus id, to bus id, row in the file's branch matrix) to percent of RATE_A; the row
-        tells parallel branches apart. Branches without limit are left out.
+    ndarray, shape (branches,)
+        NaN where a branch has no limit.
     """
-    branch, ids = case.branch, case.bus.id
-    percent = 100 * _apparent(state) / branch.rate
-    return {
-        (int(ids[branch.from_bus[k]]), int(ids[branch.to_bus[k]]), int(branch.row[k])): float(
-            percent[k]
-        )
-        for k in np.flatnonzero(np.isfinite(branch.rate))
-    }
+    rate = case.branch.rate
+    return np.where(np.isfinite(rate), 100 * _apparent(state) / rate, np.nan)
 
 
 def violations(case: Case, state: State) -> dict[str, float]:

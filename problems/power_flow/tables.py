@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dpcvx.errors import ModelError
 from problems.power_flow.case import Case
-from problems.power_flow.report import cone_slack, imbalance
+from problems.power_flow.report import cone_slack, imbalance, thermal_loading
 from problems.power_flow.solution import State
 
 Floats = NDArray[np.float64]
@@ -187,8 +187,6 @@ def _buses(case: Case, state: State, load: Floats, private: bool) -> Table:
 
 def _branches(case: Case, state: State, private: bool) -> Table:
     branch, ids = case.branch, case.bus.id
-    apparent = np.maximum(np.hypot(state.pf, state.qf), np.hypot(state.pt, state.qt))
-    loading = np.where(np.isfinite(branch.rate), 100 * apparent / branch.rate, np.nan)
     slack = np.array(list(cone_slack(case, state).values()))
     flows = (
         Column(f"{power} {end}", unit, case.base_mva * value, private)
@@ -205,7 +203,7 @@ def _branches(case: Case, state: State, private: bool) -> Table:
             Column("to", "", ids[branch.to_bus]),
             Column("row", "", branch.row),
             *flows,
-            Column("loading", "%", loading, private),
+            Column("loading", "%", thermal_loading(case, state), private),
             Column("cone slack", "p.u.", slack[case.pairs.of_branch], private),
         ),
     )

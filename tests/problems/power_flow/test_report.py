@@ -72,15 +72,14 @@ def test_cone_slack(case: Case):
     np.testing.assert_allclose(raised[20, 30], 0, atol=1e-12)
 
 
-def test_thermal_loading_tells_parallel_branches_apart(case: Case):
+def test_thermal_loading_is_that_of_the_more_loaded_end(case: Case):
     state = voltage_state(case, np.ones(4, dtype=complex))
     flows = {"pf": 0.6, "qf": 0.0, "pt": 0.3, "qt": -0.9}
     state = replace(state, **{end: np.full(6, value) for end, value in flows.items()})
     found = thermal_loading(case, state)
-    assert list(found) == [(10, 20, 1), (40, 10, 4), (10, 40, 5), (30, 40, 6)]
-    apparent = np.hypot(0.3, 0.9)
-    np.testing.assert_allclose(found[10, 20, 1], 100 * apparent / 2)
-    np.testing.assert_allclose(found[40, 10, 4], 100 * apparent / 1.2)
+    assert case.branch.row.tolist() == [1, 2, 3, 4, 5, 6]
+    assert np.flatnonzero(np.isnan(found)).tolist() == [1, 2]  # without limits
+    np.testing.assert_allclose(found[[0, 3]], 100 * np.hypot(0.3, 0.9) / [2, 1.2])
 
 
 def test_no_violation_at_true_voltages(case: Case):
