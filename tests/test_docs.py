@@ -17,6 +17,7 @@ def test_the_readmes_examples_run_one_after_the_other():
     assert scope["flow"].value is not None
     assert scope["gen"].value.shape == (2,)
     assert scope["result"].guarantee.epsilon == pytest.approx(1.0)
+    assert f"```\n{scope['result'].guarantee}\n```" in README
 
 
 def test_the_readme_names_every_example_and_command():

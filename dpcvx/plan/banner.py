@@ -112,4 +112,10 @@ def _by_agent(said: Iterable[tuple[str, str, Sequence[str]]]) -> list[str]:
 def row(label: str, text: str) -> str:
     """A labelled paragraph; lines below the first are indented."""
     first = f"{label + ':' if label else '':<{_LABEL}}"
-    return textwrap.fill(text, WIDTH, initial_indent=first, subsequent_indent=" " * _LABEL)
+    return textwrap.fill(
+        text,
+        WIDTH,
+        initial_indent=first,
+        subsequent_indent=" " * _LABEL,
+        break_on_hyphens=False,
+    )

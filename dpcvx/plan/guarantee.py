@@ -489,4 +489,10 @@ def _claim(declared: Gaussian, releases: int) -> Claim | None:
 def _row(label: str, text: str) -> str:
     """A labelled paragraph, or a point of a list; lines below the first are indented."""
     first = f"{label:<{_LABEL}}"
-    return textwrap.fill(text, _WIDTH, initial_indent=first, subsequent_indent=" " * len(first))
+    return textwrap.fill(
+        text,
+        _WIDTH,
+        initial_indent=first,
+        subsequent_indent=" " * len(first),
+        break_on_hyphens=False,
+    )
