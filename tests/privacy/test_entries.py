@@ -126,43 +126,53 @@ def test_places_that_do_not_follow_on_each_other_are_kept(places):
     assert [(e.round, e.step) for e in Entries(book)] == places
 
 
-def test_a_ledger_that_goes_on_amid_a_round_keeps_its_places_in_one_span():
-    book = run(5, 5, first=3)[3:]
-    entries = Entries(book)
-    assert [(e.round, e.step) for e in entries[:3]] == [(3, 4), (3, 5), (4, 1)]
-    assert list(entries) == book
-    assert len(entries._spans) == 1
-
-
-def kept(rounds, steps):
-    """Bytes that a run's entries keep, each made when it is released."""
+def kept(entries, places, entry=FIRST):
+    """Bytes that entries keep of releases, each made when it is released."""
     tracemalloc.start()
-    entries = Entries()
-    for t, step in itertools.product(range(1, rounds + 1), range(1, steps + 1)):
-        entries.append(at(t, step))
+    for t, step in places:
+        entries.append(at(t, step, entry))
     size, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert (entries[-1].round, entries[-1].step) == (rounds, steps)
     return size
 
 
+def places(first, last, steps=5):
+    """Releases of these rounds."""
+    return itertools.product(range(first, last + 1), range(1, steps + 1))
+
+
 def test_ten_thousand_rounds_of_five_steps_take_less_than_a_kilobyte():
-    assert kept(10_000, 5) < 1000
+    entries = Entries()
+    assert kept(entries, places(1, 10_000)) < 1000
+    assert len(entries) == 50_000 and (entries[-1].round, entries[-1].step) == (10_000, 5)
 
 
-def test_releases_of_one_kind_are_one_span_and_every_change_begins_another():
-    book = run(1000, 5)
-    assert len(Entries(book)._spans) == 1
-    halves = [*book[:2502], *(dataclasses.replace(e, sensitivity=0.25) for e in book[2502:])]
-    # The rest of a round, and the rounds after it, whose length shows in the rest.
-    assert len(Entries(halves)._spans) == 2
-    assert list(Entries(halves)) == halves
+def test_so_do_those_of_a_ledger_that_goes_on_amid_a_round():
+    entries = Entries()
+    assert kept(entries, itertools.islice(places(3, 1000), 3, None)) < 1000
+    assert [(e.round, e.step) for e in entries[:3]] == [(3, 4), (3, 5), (4, 1)]
+
+
+def test_a_release_of_another_kind_costs_memory_once():
+    entries = Entries()
+    kept(entries, places(1, 500))
+    assert kept(entries, places(501, 1000), dataclasses.replace(FIRST, sensitivity=0.25)) < 1000
+    assert (entries[2499].sensitivity, entries[2500].sensitivity) == (0.5, 0.25)
 
 
 def test_accounts_keep_their_entries_in_little_memory():
     account = Account("bob", {}, None)
+    tracemalloc.start()
+    for t, step in places(1, 1000, 3):
+        account.expose(at(t, step))
+    size, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert size < 2000 and len(account.entries) == 3000
+
+
+def test_every_entry_is_written_as_json():
+    account = Account("bob", {}, None)
     for entry in run(50, 3):
         account.expose(entry)
-    assert isinstance(account.entries, Entries) and len(account.entries._spans) == 1
     lines = json.loads(Ledger((account,)).to_json())["bob"]
     assert lines == [dataclasses.asdict(entry) for entry in run(50, 3)]

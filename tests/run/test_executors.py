@@ -43,6 +43,11 @@ SECRET = 31415.92653
 concurrent = pytest.mark.parametrize("make", CONCURRENT.values(), ids=CONCURRENT)
 
 
+def moved():
+    """The automatic executor, whose agents move into threads after two exchanges."""
+    return Automatic(worth=0.0, cores=2)
+
+
 @pytest.fixture(autouse=True)
 def nobody_is_left():
     """Whatever a test does, its workers have ended, and were waited for."""
@@ -80,10 +85,9 @@ def test_results_are_those_of_one_agent_after_the_other(serial, name, method, ma
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", INSTANCES)
-def test_results_are_the_same_with_agents_that_move_into_threads(serial, name, method, monkeypatch):
-    monkeypatch.setattr(automatic, "_WORTH_A_THREAD", 0.0)
+def test_results_are_the_same_with_agents_that_move_into_threads(serial, name, method):
     plan, expected = serial(name, method)
-    same(expected, plan.run(seed=3, record=True))
+    same(expected, plan.run(seed=3, record=True, executor=moved()))
 
 
 @concurrent
@@ -485,7 +489,7 @@ def test_an_interrupt_ends_workers_that_are_busy(tmp_path, monkeypatch):
     assert not multiprocessing.active_children() and not (tmp_path / "done").exists()
 
 
-@pytest.mark.parametrize("make", [dp.Threads, Automatic], ids=["threads", "moved into threads"])
+@pytest.mark.parametrize("make", [dp.Threads, moved], ids=["threads", "moved into threads"])
 def test_an_interrupt_in_threads_leaves_out_turns_that_have_not_begun(tmp_path, monkeypatch, make):
     """One of 40 turns sends Control-C; those that are queued behind it never begin or cost."""
     agents, began, queued, path = 40, [], [], tmp_path / "spent.jsonl"
@@ -493,8 +497,6 @@ def test_an_interrupt_in_threads_leaves_out_turns_that_have_not_begun(tmp_path, 
     monkeypatch.setattr(
         ThreadPoolExecutor, "submit", lambda *given: (submit(*given), queued.append(1))[0]
     )
-    monkeypatch.setattr(automatic, "available_cores", lambda: 2)
-    monkeypatch.setattr(automatic, "_WORTH_A_THREAD", 0.0)
     rounds = 1 if make is dp.Threads else 3
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -623,20 +625,6 @@ def test_an_executor_can_be_used_again():
     same(plan.run(seed=1, executor=executor), plan.run(seed=1, executor=executor))
 
 
-def watched(monkeypatch):
-    """The automatic executor of the next run, as it is closed."""
-    seen = []
-
-    class Watched(Automatic):
-        def close(self):
-            seen.append(type(self._place))
-            super().close()
-            assert self._agents == []
-
-    monkeypatch.setattr(live, "Automatic", Watched)
-    return seen
-
-
 @pytest.mark.parametrize(
     ("worth", "agents", "cores", "place"),
     [
@@ -647,15 +635,10 @@ def watched(monkeypatch):
     ],
     ids=["long turns", "short turns", "one agent", "one core"],
 )
-def test_agents_move_into_threads_where_that_pays(monkeypatch, worth, agents, cores, place):
-    seen = watched(monkeypatch)
-    monkeypatch.setattr(automatic, "_WORTH_A_THREAD", worth)
-    monkeypatch.setattr(automatic, "available_cores", lambda: cores)
-    plan = planned(problem([(1.0, 2.0)] * agents), rounds=4)
-    expected = plan.run(seed=1, executor=dp.Serial())
-    assert seen == []
-    same(expected, plan.run(seed=1))
-    assert seen == [place]
+def test_agents_move_into_threads_where_that_pays(worth, agents, cores, place):
+    plan, executor = planned(problem([(1.0, 2.0)] * agents), rounds=4), Automatic(worth, cores)
+    same(plan.run(seed=1, executor=dp.Serial()), plan.run(seed=1, executor=executor))
+    assert type(executor.place) is place
 
 
 @pytest.mark.parametrize(
@@ -664,25 +647,30 @@ def test_agents_move_into_threads_where_that_pays(monkeypatch, worth, agents, co
     ids=["apart", "in a row"],
 )
 def test_one_long_exchange_is_no_reason_to_move(monkeypatch, pauses, place):
-    monkeypatch.setattr(automatic, "_WORTH_A_THREAD", 0.2)
-    monkeypatch.setattr(automatic, "available_cores", lambda: 2)
     turns = []
+    in_gradients(monkeypatch, turns.append)
+    executor = Automatic(0.9, 2, lambda: float(len(pauses & {*range(1, len(turns) + 1)})))
+    planned(rounds=4).run(executor=executor)
+    assert len(turns) == 8 and type(executor.place) is place
 
-    def long(agent):
-        turns.append(agent)
-        time.sleep(0.25 if len(turns) in pauses else 0.0)
 
-    in_gradients(monkeypatch, long)
-    seen = watched(monkeypatch)
+def test_a_run_that_names_no_executor_moves_by_itself(monkeypatch):
+    monkeypatch.setattr(automatic, "available_cores", lambda: 2)
+    threads = []
+
+    def turn(agent):
+        time.sleep(0.01)
+        threads.append(threading.current_thread() is threading.main_thread())
+
+    in_gradients(monkeypatch, turn)
     planned(rounds=4).run()
-    assert seen == [place]
+    assert threads == [True] * 4 + [False] * 4
 
 
-def test_agents_are_built_once_and_stay_the_same_when_they_move(monkeypatch):
-    monkeypatch.setattr(automatic, "_WORTH_A_THREAD", 0.0)
+def test_agents_are_built_once_and_stay_the_same_when_they_move():
     built = []
     given = problem(before=built.append)
-    assert planned(given, rounds=4).run().rounds == 4
+    assert planned(given, rounds=4).run(executor=moved()).rounds == 4
     assert built == [0, 1]
 
 

@@ -22,11 +22,32 @@ class Automatic:
 
     Results do not depend on the choice. Threads take over the agents as they are, for these live in
     this process either way.
+
+    Parameters
+    ----------
+    worth : float
+        Seconds of a turn beyond which threads pay.
+    cores : int, optional
+        What this process has; counted if omitted.
+    clock : callable
+        Seconds since some moment.
+
+    Attributes
+    ----------
+    place : Serial or Threads
+        Where the agents are.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        worth: float = _WORTH_A_THREAD,
+        cores: int | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.place: Serial | Threads = Serial()
+        self._worth, self._clock = worth, clock
+        self._cores = available_cores() if cores is None else cores
         self._agents: list[Any] = []
-        self._place: Serial | Threads = Serial()
         self._open = True
         self._long = 0
 
@@ -37,29 +58,29 @@ class Automatic:
     def start(self, factories: Sequence[Callable[[], Any]]) -> None:
         """Build the agents."""
         self._agents = [factory() for factory in factories]
-        self._place, self._long = Serial(), 0
-        self._open = len(self._agents) > 1 and available_cores() > 1
+        self.place, self._long = Serial(), 0
+        self._open = len(self._agents) > 1 and self._cores > 1
         self._move()
 
     def map(self, method: str, *common: Any, each: Sequence[Any] | None = None) -> list[Any]:
         """Call the agents, and see how long their turns are as long as that is open."""
         if not self._open or method != "act":
-            return self._place.map(method, *common, each=each)
-        started = time.perf_counter()
-        replies = self._place.map(method, *common, each=each)
-        seconds = time.perf_counter() - started
+            return self.place.map(method, *common, each=each)
+        started = self._clock()
+        replies = self.place.map(method, *common, each=each)
+        seconds = self._clock() - started
         turns = sum(reply is not None for reply in replies)
         if turns:  # an exchange in which all are idle says nothing
-            self._long = self._long + 1 if seconds > turns * _WORTH_A_THREAD else 0
+            self._long = self._long + 1 if seconds > turns * self._worth else 0
         if self._long == _IN_A_ROW:
-            self._place, self._open = Threads(), False
+            self.place, self._open = Threads(), False
             self._move()
         return replies
 
     def close(self) -> None:
         """Drop the agents and with them their data."""
         self._agents = []
-        self._place.close()
+        self.place.close()
 
     def _move(self) -> None:
-        self._place.start([lambda agent=agent: agent for agent in self._agents])
+        self.place.start([lambda agent=agent: agent for agent in self._agents])
