@@ -51,8 +51,7 @@ class ADMM(ConsensusMethod[AgentState]):
         The paper's rho, the weight of disagreement: a number, `dp.penalties.Growing` or
         `dp.penalties.ResidualBalancing`.
     output : {"average", "last", None}
-        Which iterate the result reports first: None takes the average under noise, the last
-        iterate without.
+        Which iterate the result reports first; see `Algorithm`.
 
     Raises
     ------

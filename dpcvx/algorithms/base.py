@@ -158,7 +158,14 @@ _OUTPUT = optional(choice("average", "last")).otherwise(
 
 
 class Algorithm(abc.ABC, Generic[S, A]):
-    """Abstract; concrete algorithms are frozen dataclasses of their parameters."""
+    """Abstract; concrete algorithms are frozen dataclasses of their parameters.
+
+    Attributes
+    ----------
+    output : {"average", "last", None}
+        Which iterate the result reports first: None takes the average under noise, the last
+        iterate without. A result has both.
+    """
 
     exchanges: ClassVar[int] = 1
     output: Literal["average", "last"] | None

@@ -80,8 +80,7 @@ class DecentralizedADMM(NeighbourMethod):
         Minimise in local steps, to 1e-12, instead of linearising; objectives need a smoothness
         constant L, and a step takes about 28 (L + D) / D gradients.
     output : {"average", "last", None}
-        Which iterate the result reports first: None takes the average under noise, the last
-        iterate without.
+        Which iterate the result reports first; see `Algorithm`.
 
     Raises
     ------

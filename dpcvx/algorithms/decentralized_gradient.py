@@ -63,8 +63,7 @@ class DecentralizedGradient(NeighbourMethod):
         Number of entries that move in a round, drawn anew for every round and public (72); all of
         them if omitted. Noise covers what these can tell.
     output : {"average", "last", None}
-        Which iterate the result reports first: None takes the average under noise, the last
-        iterate without.
+        Which iterate the result reports first; see `Algorithm`.
 
     Raises
     ------

@@ -264,8 +264,7 @@ class GradientADMM(HiddenIterates[Server, Outcome]):
         anew each round. Random orders are for ``plan(..., observer="last iterate")``, where every
         user has the same guarantee with them.
     output : {"average", "last", None}
-        Which iterate the result reports first: None takes the average under noise, the last
-        iterate without.
+        Which iterate the result reports first; see `Algorithm`.
 
     Raises
     ------

@@ -74,8 +74,8 @@ class GradientTracking(SecretPointMethod[Tracker]):
     weights : str
         W; see `dp.networks.build`.
     output : {"average", "last", None}
-        Which iterate the result reports first: None takes the average under noise, the last
-        iterate without. Both are of points with their noise.
+        Which iterate the result reports first; see `Algorithm`. Both are of points with their
+        noise.
 
     Raises
     ------

@@ -75,8 +75,8 @@ class LinearizedADMM(ConsensusMethod[AgentState]):
         of derived, and noise of one scale on all components. Ryu and Kim use their beta. The
         guarantee is then marked as asserted, and with local components it need not hold.
     output : {"average", "last", None}
-        Which iterate the result reports first: None takes the average under noise, the last
-        iterate without. The convergence theorems are about the average.
+        Which iterate the result reports first; see `Algorithm`. The convergence theorems are about
+        the average.
 
     Raises
     ------

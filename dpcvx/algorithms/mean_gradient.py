@@ -41,8 +41,7 @@ class MeanGradient(SummedMethod):
     sharing : SecretSharing, optional
         Form the sums without showing their terms to anybody.
     output : {"average", "last", None}
-        Which iterate the result reports first: None takes the average under noise, the last
-        iterate without.
+        Which iterate the result reports first; see `Algorithm`.
 
     Raises
     ------

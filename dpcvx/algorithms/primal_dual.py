@@ -48,8 +48,7 @@ class PrimalDual(NeighbourMethod):
     weights : str
         W; see `dp.networks.build`.
     output : {"average", "last", None}
-        Which iterate the result reports first: None takes the average under noise, the last
-        iterate without.
+        Which iterate the result reports first; see `Algorithm`.
 
     Raises
     ------

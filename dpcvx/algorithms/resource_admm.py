@@ -67,8 +67,7 @@ class ResourceADMM(SummedMethod):
     sharing : SecretSharing, optional
         Form the sums without showing their terms to anybody.
     output : {"average", "last", None}
-        Which iterate the result reports first: None takes the average under noise, the last
-        iterate without.
+        Which iterate the result reports first; see `Algorithm`.
 
     Raises
     ------
