@@ -67,9 +67,17 @@ def rule_named(name: str) -> Rule:
     return _RULES[name]
 
 
+def written(atom: cp.Expression) -> str:
+    """How users write a cvxpy atom, whose class may have another name."""
+    name = type(atom).__name__.removesuffix("Approx")
+    if name == "MulExpression":
+        return "@"
+    return f"cp.{_FUNCTIONS.get(name, name)}"
+
+
 def supported() -> list[str]:
     """Names of the atoms that have a rule."""
-    return sorted(_NAMES)
+    return [*sorted(_NAMES), "@", "every affine atom"]
 
 
 def _reduced(value: Array, like: Array, axis: Any, keepdims: bool) -> Array:
@@ -345,9 +353,19 @@ _READERS: dict[str, Callable[[Any], tuple[Rule, tuple[Any, ...]] | None]] = {
     "kl_div": _plain(_KL_DIV),
     "rel_entr": _plain(_REL_ENTR),
 }
+# Functions that make atoms of other names.
+_FUNCTIONS = {
+    "GeoMean": "geo_mean",
+    "MatrixFrac": "matrix_frac",
+    "Pnorm": "pnorm",
+    "Power": "power",
+    "Prod": "prod",
+    "SymbolicQuadForm": "quad_form",
+    "Trace": "trace",
+}
 _NAMES = [
     "abs", "division", "entr", "exp", "huber", "kl_div", "log", "log1p", "log_sum_exp",
     "logistic", "max", "maximum", "min", "minimum", "multiply", "norm", "norm1", "norm_inf",
     "pos", "power", "quad_form", "quad_over_lin", "rel_entr", "square", "sum_largest",
-    "sum_squares", "xexp", "@", "and every affine atom",
+    "sum_squares", "xexp",
 ]  # fmt: skip

@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from ..errors import ModelError
-from .atoms import rule_of, supported
+from .atoms import rule_of, supported, written
 from .canonical import affine_map
 from .layout import Layout
 from .matrices import Array, Identity, Matrix, as_array, compact, csr, diagonal, zeros
@@ -166,11 +166,12 @@ class _Builder:
     def _outer(self, expr: cp.Expression, args: list[Combination]) -> Combination:
         found = rule_of(expr)
         if found is None:
+            *others, rest = supported()
             raise ModelError(
-                f"The objective of agent '{self.owner}' uses the atom "
-                f"'{type(expr).__name__}', for which no gradient is known. Supported are: "
-                f"{', '.join(supported())}. Rewrite the term with these, or move it into a "
-                "constraint with an epigraph variable if it is public."
+                f"The objective of agent '{self.owner}' uses {written(expr)}, for which dpcvx "
+                f"knows no gradient. Rewrite the term with {', '.join(others)} and {rest}; or, if "
+                "it is public, replace it by a variable t and add the constraint that the term is "
+                "at most t."
             )
         rule, data = found
         # Users write X @ w twice; one node is faster, and lets contributions cancel.

@@ -52,18 +52,19 @@ def argument(sensitivities: Sequence[Sensitivity]) -> str:
 
 def _bounded_by(found: Sensitivity, k: int) -> str:
     replaced = found.adjacency_of(found.records[k]).change == "replace"
-    verb = "Replacing" if replaced else "Adding or removing"
+    verb = "replacing" if replaced else "adding or removing"
     if found.clips:
         clip = found.clips[k]
         twice = replaced or clip.absent > 0
         return (
-            f"Its contribution to the gradient is clipped to l2 norm {clip.bound:.6g}. {verb} one "
-            f"moves the gradient by at most {'twice ' if twice else ''}that."
+            f"Its contribution to the gradient is clipped to l2 norm {clip.bound:.6g}, so {verb} "
+            f"one moves the gradient by at most {'twice ' if twice else ''}that."
         )
     other = "another" if replaced else "a row of zeros"
     return (
-        f"{verb} one moves the gradient by the difference between its contribution and that of "
-        f"{other}; intervals through the objective bound it for all admissible data."
+        f"{verb[0].upper()}{verb[1:]} one moves the gradient by the difference between its "
+        f"contribution and that of {other}, which interval arithmetic bounds for all admissible "
+        "data."
     )
 
 

@@ -223,7 +223,7 @@ def _record_label(form: NormalForm, term: Term, on_d: frozenset[int], owner: str
         )
     if label is None:
         raise PrivacyError(
-            f"{start}whose gradient does not depend linearly on the data, so nothing here bounds "
+            f"{start}whose gradient does not depend linearly on the data, so no bound is known of "
             "what one change does to it. Write the term with cp.sum_squares, cp.quad_form or "
             "products of affine expressions, such as cp.sum_squares(A @ x - data) in place of "
             "cp.norm(A @ x - data), or data @ x. If each row of the data is one record, declare "

@@ -91,7 +91,7 @@ def test_a_derivation_that_empties_the_model_is_refused(name, monkeypatch):
     """What such a scipy did to a derivation that removed zeros in place."""
     monkeypatch.setattr(sp.csr_array, "maximum", shared(np.maximum))
     monkeypatch.setattr(sp.csr_array, "minimum", shared(np.minimum))
-    monkeypatch.setattr("dpcvx.sensitivity.records.without_zeros", in_place)
+    monkeypatch.setattr("dpcvx.sensitivity.intervals.without_zeros", in_place)
     with pytest.raises(dp.PrivacyError, match=r"derived sensitivity is 0|Internal error"):
         planned(MODELS[name]())
 
