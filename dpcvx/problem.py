@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ._card import card
 from .algorithms.base import Algorithm
 from .algorithms.linearized_admm import LinearizedADMM
 from .errors import ModelError, PrivacyError
@@ -92,7 +93,8 @@ class Plan(Terms):
             in this process, one after the other, and in threads once their turns take longer than
             a millisecond. Results do not depend on it, bit for bit.
         verbose : bool, optional
-            Print banner, progress and result; by default only on a terminal.
+            True prints banner, progress and result, False nothing. By default a line of progress
+            stands on a terminal while the run goes on.
 
         Returns
         -------
@@ -151,6 +153,9 @@ class Plan(Terms):
     def __repr__(self) -> str:
         what = f"{type(self.algorithm).__name__}, {len(self.program.agents)} agents"
         return f"<Plan: {what}, {self.rounds} rounds; {self.guarantee!r}>"
+
+    def _repr_html_(self) -> str:
+        return card(self)
 
 
 @dataclass

@@ -18,7 +18,7 @@ ROOMS = (
     "problem", "verify", "run", "plan", "algorithms", "sensitivity", "solvers", "privacy", "model",
 )  # fmt: skip
 # Below all rooms.
-GROUND = ("_arguments", "_words", "guard", "errors")
+GROUND = ("_arguments", "_card", "_words", "guard", "errors")
 
 
 def room_of(name):

@@ -13,6 +13,7 @@ from cvxpy.constraints.zero import Equality, Zero
 from numpy.typing import ArrayLike, NDArray
 
 from .._arguments import POSITIVE, TEXT, check_fields, listed, optional, pairs, show
+from .._card import card
 from ..errors import ModelError, PrivacyError
 from ..guard import frameless, understood
 from .layout import Layout, layout_of
@@ -188,6 +189,9 @@ class Declaration:
         private = sum(len(agent.private) for agent in self.agents)
         held = f"{len(variables)} variables, {private} private objects"
         return f"<{type(self).__name__}: {len(self.agents)} agents, {held}>"
+
+    def _repr_html_(self) -> str:
+        return card(self)
 
     def __post_init__(self) -> None:
         agents = tuple(self.agents) if isinstance(self.agents, (list, tuple)) else ()

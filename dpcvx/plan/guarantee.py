@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from .._card import card
 from .._words import number, together
 from ..model.private import PrivateSpec, Rows
 from ..privacy.accounting import ryu_kim_claim
@@ -224,6 +225,9 @@ class Guarantee:
 
     def __repr__(self) -> str:
         return f"<Guarantee: {self.headline}>"
+
+    def _repr_html_(self) -> str:
+        return card(self)
 
     def __str__(self) -> str:
         if self.kind == "none":

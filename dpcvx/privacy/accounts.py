@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .._arguments import show
+from .._card import card
 from .._words import number, plural, together
 from ..errors import BudgetError, ModelError, PrivacyError
 from ..guard import frameless
@@ -281,6 +282,9 @@ class Accounts(Mapping[str, Account]):
         releases = sum(len(account.entries) for account in self.accounts)
         agents = plural(len(self.accounts), "agent")
         return f"<{type(self).__name__}: {agents}, {plural(releases, 'release')}>"
+
+    def _repr_html_(self) -> str:
+        return card(self)
 
     @frameless
     def __getitem__(self, agent: str) -> Account:

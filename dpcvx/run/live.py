@@ -24,7 +24,7 @@ from .loop import drive, whole_start
 from .oracle import AgentOracle
 from .private_oracle import PrivateOracle
 from .public_oracle import publish
-from .report import Reporter, wanted
+from .report import Reporter
 from .result import Result, Status
 from .resume import begin
 from .solution import assign
@@ -57,7 +57,7 @@ def run_plan(
     with Journal(ledger) if isinstance(ledger, (str, Path)) else nullcontext() as journal:
         start = begin(plan, _given_ledger(ledger) if journal is None else journal, seed is not None)
         guarantee = plan.guarantee_for(seeded=seed is not None, counted=ledger is not None)
-        shown = Reporter(plan, wanted(verbose), guarantee, start.notes)
+        shown = Reporter(plan, verbose, guarantee, start.notes)
         stream = int(plan.fingerprint[:16], 16)
         written = None if journal is None else executor.writer(journal)
         oracles = []

@@ -22,7 +22,7 @@ _ROWS = 7
 
 
 def wanted(verbose: bool | None) -> bool:
-    """Whether to print: as asked, else only on a terminal."""
+    """Whether to print anything: as asked, else a line of progress on a terminal."""
     if verbose is not None:
         return verbose
     try:
@@ -77,7 +77,9 @@ def screen(shown: bool) -> Console:
 
 
 class Reporter:
-    """Prints banner, progress table and summary of one run, or nothing.
+    """Prints banner, progress table and summary of one run, a line of progress, or nothing.
+
+    The line stands on a terminal while the run goes on, and then goes away.
 
     What cannot be written must not cost the run, which spends budget and cannot be repeated: after
     the first error (a full disk, a closed pipe, letters that a terminal does not have) it is
@@ -85,12 +87,13 @@ class Reporter:
     """
 
     def __init__(
-        self, plan: Terms, shown: bool, guarantee: Guarantee, notes: Sequence[str] = ()
+        self, plan: Terms, verbose: bool | None, guarantee: Guarantee, notes: Sequence[str] = ()
     ) -> None:
         self._plan = plan
         self._guarantee = guarantee
         self._notes = notes
-        self._console = screen(shown)
+        self._console = screen(wanted(verbose))
+        self._in_full = verbose is True and not self._console.quiet
         self._every = max(1, math.ceil(plan.rounds / _ROWS))
         self._progress = Progress(
             TextColumn("  round {task.completed}/{task.total}"),
@@ -103,27 +106,26 @@ class Reporter:
         self._task = self._progress.add_task("rounds", total=plan.rounds)
 
     def start(self) -> None:
-        """Print banner and table head."""
-        if self._console.quiet:
-            return
-        self._print(banner(self._plan, self._guarantee))
-        for note in self._notes:
-            self._print(row("note", note))
-        if self._plan.hidden:
-            self._print("No residuals are shown: only the last iterate may be seen.")
-        else:
-            spent = f"{'epsilon spent':>15}" if self._plan.noisy else ""
-            self._print(
-                f"{'round':>7}{'primal res':>12}{'dual res':>12}{'mismatch':>12}{'penalty':>10}"
-                f"{spent}"
-            )
+        """Print banner and table head, if in full; show the bar."""
+        if self._in_full:
+            self._print(banner(self._plan, self._guarantee))
+            for note in self._notes:
+                self._print(row("note", note))
+            if self._plan.hidden:
+                self._print("No residuals are shown: only the last iterate may be seen.")
+            else:
+                spent = f"{'epsilon spent':>15}" if self._plan.noisy else ""
+                self._print(
+                    f"{'round':>7}{'primal res':>12}{'dual res':>12}{'mismatch':>12}"
+                    f"{'penalty':>10}{spent}"
+                )
         self._progress.start()
 
     def round(self, last: Round) -> None:
         """Advance; print the round if it is one of the shown ones."""
         t, residuals = last.t, last.residuals
         self._progress.update(self._task, completed=t)
-        if self._console.quiet or not (t <= 1 or t % self._every == 0 or t == self._plan.rounds):
+        if not self._in_full or not (t <= 1 or t % self._every == 0 or t == self._plan.rounds):
             return
         penalty = "-" if residuals.penalty == 0 else f"{residuals.penalty:.3g}"
         dual = "-" if math.isnan(residuals.dual) else f"{residuals.dual:.3e}"
@@ -144,7 +146,7 @@ class Reporter:
 
     def finish(self, result: Result) -> None:
         """Print the outcome; the guarantee stands in the banner."""
-        if self._console.quiet:
+        if not self._in_full:
             return
         self._print("\n".join([*outcome_rows(result), *spent_rows(result)]))
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from .._card import card
 from .._words import number, plural
 from ..errors import ModelError
 from ..plan.banner import LISTED, row
@@ -170,6 +171,9 @@ class Result:
     def __repr__(self) -> str:
         ended = f"{self.status.name.lower()} after {plural(self.rounds, 'round')}"
         return f"<Result: {ended}, mismatch {self.consensus_residual:.3g}; {self.guarantee!r}>"
+
+    def _repr_html_(self) -> str:
+        return card(self)
 
 
 def _more(guarantee: Guarantee) -> str:

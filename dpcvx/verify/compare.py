@@ -13,6 +13,7 @@ import numpy as np
 from rich.progress import track
 
 from .._arguments import FLAG, check_argument, count, integer, optional
+from .._card import card
 from .._words import number, plural
 from ..algorithms.admm import ADMM
 from ..algorithms.base import Algorithm
@@ -117,6 +118,9 @@ class Comparison(Generic[P]):
         tried = f"{plural(len(self.candidates), 'candidate')} at {budget}"
         found = "none" if best is None else f"{best.name}, median gap {number(best.gap)}"
         return f"<Comparison: {tried}; recommended: {found}>"
+
+    def _repr_html_(self) -> str:
+        return card(self)
 
     def __str__(self) -> str:
         best = self._recommended

@@ -31,6 +31,20 @@ def test_a_quiet_run_prints_nothing(plan, capsys):
     assert capsys.readouterr().out == ""
 
 
+def test_on_a_terminal_a_run_shows_one_line_that_goes_away(plan, monkeypatch):
+
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    plan.run(seed=0)
+    shown = sys.stdout.getvalue()
+    assert "round 40/40" in shown and "guarantee" not in shown and "status" not in shown
+    assert shown.count("\n") == 1 and shown.endswith("\n\x1b[?25h\r\x1b[1A\x1b[2K")
+
+
 def test_a_verbose_run_prints_banner_table_and_summary(plan, capsys):
     result = plan.run(seed=0, verbose=True)
     out = capsys.readouterr().out
