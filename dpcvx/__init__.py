@@ -4,7 +4,7 @@ State each agent's objective and constraints in cvxpy, mark what is private, and
 solver whose differential-privacy guarantee is derived from the model before any data are read.
 """
 
-from importlib.metadata import version
+from importlib.metadata import version as _version
 
 from .algorithms import networks, penalties, steps
 from .algorithms.admm import ADMM
@@ -45,7 +45,7 @@ from .verify.check import Check, check
 from .verify.compare import Comparison
 from .verify.conformance import conformance
 
-__version__ = version("dpcvx")
+__version__ = _version("dpcvx")
 
 __all__ = [
     "ADMM",

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ._card import card
+from ._words import plural
 from .algorithms.base import Algorithm
 from .algorithms.linearized_admm import LinearizedADMM
 from .errors import ModelError, PrivacyError
@@ -151,8 +152,8 @@ class Plan(Terms):
         return banner(self, self.guarantee)
 
     def __repr__(self) -> str:
-        what = f"{type(self.algorithm).__name__}, {len(self.program.agents)} agents"
-        return f"<Plan: {what}, {self.rounds} rounds; {self.guarantee!r}>"
+        what = f"{type(self.algorithm).__name__}, {plural(len(self.program.agents), 'agent')}"
+        return f"<Plan: {what}, {plural(self.rounds, 'round')}; {self.guarantee.headline}>"
 
     def _repr_html_(self) -> str:
         return card(self)

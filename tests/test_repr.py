@@ -48,7 +48,7 @@ def test_representations_say_what_matters(large):
     assert repr(large["result"]).startswith("<Result: completed after 40 rounds, mismatch ")
     assert "(1, 1e-6)-DP" in repr(large["result"])
     assert "(1, 1e-6)-DP" in repr(large["plan"]) and "LinearizedADMM" in repr(large["plan"])
-    assert repr(large["problem"]) == "<Problem: 30 agents, 1 variables, 30 private objects>"
+    assert repr(large["problem"]) == "<Problem: 30 agents, 1 variable, 30 private objects>"
     assert repr(large["ledger"]) == "<Ledger: 30 agents, 1200 releases>"
     assert repr(large["account"]) == "<Account of 'a0': 40 releases>"
     assert repr(large["transcript"]) == "<Transcript: 1200 releases in 40 rounds, completed>"

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from .._arguments import POSITIVE, TEXT, check_fields, listed, optional, pairs, show
 from .._card import card
+from .._words import plural
 from ..errors import ModelError, PrivacyError
 from ..guard import frameless, understood
 from .layout import Layout, layout_of
@@ -187,8 +188,8 @@ class Declaration:
     def __repr__(self) -> str:
         variables = {piece.variable for agent in self.agents for piece in agent.layout.pieces}
         private = sum(len(agent.private) for agent in self.agents)
-        held = f"{len(variables)} variables, {private} private objects"
-        return f"<{type(self).__name__}: {len(self.agents)} agents, {held}>"
+        held = f"{plural(len(variables), 'variable')}, {plural(private, 'private object')}"
+        return f"<{type(self).__name__}: {plural(len(self.agents), 'agent')}, {held}>"
 
     def _repr_html_(self) -> str:
         return card(self)

@@ -170,7 +170,9 @@ class Result:
 
     def __repr__(self) -> str:
         ended = f"{self.status.name.lower()} after {plural(self.rounds, 'round')}"
-        return f"<Result: {ended}, mismatch {self.consensus_residual:.3g}; {self.guarantee!r}>"
+        return (
+            f"<Result: {ended}, mismatch {self.consensus_residual:.3g}; {self.guarantee.headline}>"
+        )
 
     def _repr_html_(self) -> str:
         return card(self)

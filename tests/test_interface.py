@@ -1,0 +1,143 @@
+"""What users find on the package: its names, copies of its objects, cards in notebooks."""
+
+import copy
+import inspect
+from html.parser import HTMLParser
+from importlib import import_module
+from importlib.resources import files
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import dpcvx as dp
+
+GROUPS = ("networks", "penalties", "steps")
+
+
+def test_tab_lists_the_public_names_and_nothing_else():
+    assert dir(dp) == sorted([*dp.__all__, "__version__"])
+    assert len(set(dp.__all__)) == len(dp.__all__)
+    # Rooms are attributes once they are imported; everything else of the package is public.
+    rooms = {name for name, thing in vars(dp).items() if inspect.ismodule(thing)}
+    assert {name for name in vars(dp) if not name.startswith("_")} - rooms == (
+        {*dp.__all__} - {*GROUPS, "not_private"}
+    )
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_groups_list_what_users_write(group):
+    module = getattr(dp, group)
+    assert dir(module) == sorted(module.__all__)
+    for name in module.__all__:
+        assert getattr(module, name).__doc__
+
+
+def test_every_public_name_says_what_it_is():
+    for name in dp.__all__:
+        thing = getattr(dp, name)
+        assert not name.startswith("_") and (inspect.getdoc(thing) or "").strip(), name
+
+
+@pytest.mark.parametrize("name", ["audit", "check"])
+def test_functions_hide_no_modules_of_their_name(name):
+    module = import_module(f"dpcvx.verify.{name}")
+    assert inspect.ismodule(module) and getattr(module, name) is getattr(dp, name)
+    assert callable(getattr(dp, name))
+
+
+def test_the_package_is_marked_as_typed():
+    assert files("dpcvx").joinpath("py.typed").is_file()
+
+
+@pytest.fixture(scope="module")
+def made():
+    """One of everything that users hold, with names that HTML would read as tags."""
+    x, y = cp.Variable(2, name="x"), cp.Variable(name="y<b>")
+    d = dp.Private(np.array([12345.5, 1.0]), name="d<i>", adjacency=dp.Within(0.1))
+    north = dp.Agent(cp.Minimize(cp.sum_squares(x - d)), [cp.abs(x) <= 2], name="<b>north</b>")
+    south = dp.Agent(cp.Minimize(cp.sum_squares(x) + cp.square(y)), name="south & co")
+    problem = dp.Problem([north, south])
+    plan = problem.plan(dp.LinearizedADMM(), epsilon=1.0, delta=1e-6, rounds=3)
+    result = plan.run(seed=0, record=True, iterates=True)
+    proxy = {"d<i>": np.zeros(2)}
+    comparison = problem.compare(epsilon=1.0, delta=1e-6, proxy=proxy, rounds=2, runs=1)
+    return {
+        "problem": problem,
+        "plan": plan,
+        "guarantee": plan.guarantee,
+        "result": result,
+        "ledger": result.ledger,
+        "comparison": comparison,
+        "agent": north,
+        "private": d,
+        "rows": dp.Rows(1.0),
+        "history": result.history,
+        "solution": result.solution,
+        "transcript": result.transcript,
+        "check": dp.check(plan),
+        "method": plan.algorithm,
+        "step": dp.steps.Geometric(0.9),
+        "penalty": dp.penalties.Growing(1, 2, 3),
+        "noise": dp.Laplace(decay=0.9),
+        "network": dp.networks.build("ring", list("abc")),
+        "executor": dp.Processes(),
+        "sharing": dp.SecretSharing(1.0),
+    }
+
+
+class Tags(HTMLParser):
+    """The tags of a text, each closed in its turn, and what stands between them."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.seen, self.text, self._open = [], "", []
+        self.feed(text)
+        self.close()
+        assert self._open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.seen.append(tag)
+        if tag != "br":
+            self._open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self._open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+
+@pytest.mark.parametrize("name", ["problem", "plan", "guarantee", "result", "ledger", "comparison"])
+def test_a_notebook_shows_a_card(made, name):
+    card = Tags(made[name]._repr_html_())
+    assert {*card.seen} <= {"div", "b", "br", "details", "summary", "pre"}
+    assert card.seen.count("b") == 1  # names that look like tags are text
+    first = card.text.split("in full")[0]
+    assert first.startswith(type(made[name]).__name__) and len(first) < 300
+    # No more than a prompt and print show: here the data would be seen by their digits.
+    assert "12345" not in card.text
+    if type(made[name]).__str__ is not object.__str__:
+        assert card.text.endswith(str(made[name]))
+
+
+@pytest.mark.parametrize("name", ["problem", "plan", "result", "ledger", "comparison"])
+def test_a_prompt_shows_five_lines_at_most(made, name):
+    assert len(repr(made[name]).splitlines()) <= 5
+
+
+def test_everything_can_be_copied_deeply(made):
+    for name, thing in made.items():
+        twin = copy.deepcopy(thing)
+        assert type(twin) is type(thing), name
+        if type(thing).__repr__ is not object.__repr__ and name not in ("agent", "private"):
+            assert str(twin) == str(thing), name
+
+
+def test_a_copied_plan_runs_as_the_plan_does_once_it_has_data(made):
+    twin = copy.deepcopy(made["plan"])
+    with pytest.raises(dp.DataError, match="copied or unpickled, which drops values"):
+        twin.run(seed=0)
+    again = twin.run(data={"d<i>": np.array([12345.5, 1.0])}, seed=0)
+    for one, other in zip(again.last.vectors, made["result"].last.vectors, strict=True):
+        assert np.array_equal(one, other)
