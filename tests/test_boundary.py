@@ -32,7 +32,8 @@ IMPORTERS = {
         "sensitivity.known",
     },
     "dpcvx.model.private.unseal": {"run.gate"},
-    "dpcvx.model.private.source_of": {"run.data", "verify.not_private"},
+    "dpcvx.model.private.raw_array": {"run.gate"},
+    "dpcvx.model.private.source_of": {"run.data"},
     "dpcvx.verify": {"", "problem", "verify"},
     # On stand-in data, and on made-up data.
     "dpcvx.verify.not_private": {"", "verify.compare", "verify.conformance"},

@@ -29,6 +29,11 @@ def sources_of(
     ]
 
 
+def source_for(private: Private, data: DataSource | None = None) -> Sealed:
+    """A function that fetches the values of one private object; nothing is read yet."""
+    return source_of(private, data)
+
+
 def matching(
     problem: Declaration, data: Mapping[Private | str, Sealed], argument: str = "data"
 ) -> list[tuple[Private, Sealed]]:

@@ -13,9 +13,9 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import PrivacyError
+from ..errors import DataError, PrivacyError
 from ..guard import guarded
-from ..model.private import PrivateSpec, unseal
+from ..model.private import PrivateSpec, Sealed, raw_array, unseal
 from ..privacy.accounts import Account
 from ..privacy.entries import Entry
 from ..privacy.ledger_file import Journal
@@ -201,6 +201,23 @@ def entry_on(
 def read(specs: Sequence[PrivateSpec], sources: Sequence[Callable[[], Any]]) -> list[Array]:
     """Fetch and check private values: flat column-major arrays, one per private parameter."""
     return [unseal(source, spec) for spec, source in zip(specs, sources, strict=True)]
+
+
+def read_as_they_are(spec: PrivateSpec, source: Sealed) -> Array:
+    """Fetch private values whose rows may be longer than declared.
+
+    Raises
+    ------
+    DataError
+        If they are no real numbers of that shape.
+    """
+    values = raw_array(source, spec.name)
+    if values is None or values.shape != spec.shape:
+        raise DataError(
+            f"The data of private '{spec.name}' are no array of real numbers of its shape "
+            f"{spec.shape}."
+        )
+    return values
 
 
 def withheld(agent: int, compute: Callable[[], T]) -> T:

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 import cvxpy as cp
 import numpy as np
 
-from ..errors import DataError, ModelError
+from ..errors import ModelError
 from ..guard import discreet
 from ..model.declaration import Declaration
-from ..model.private import Private, Rows, raw_array, source_of, specs_of
-from ..run.data import DataSource, sources_of
-from ..run.gate import read
+from ..model.private import Private, Rows, specs_of
+from ..run.data import DataSource, source_for, sources_of
+from ..run.gate import read, read_as_they_are
 from ..run.solution import Solution
 
 
@@ -72,12 +72,7 @@ def too_long(private: Private, data: DataSource | None = None) -> int:
     adjacency = private.adjacency
     if not isinstance(adjacency, Rows):
         return 0
-    rows = raw_array(source_of(private, data), private.spec.name)
-    if rows is None or rows.shape != private.shape:
-        raise DataError(
-            f"The data of private '{private.name()}' are no array of real numbers of its shape "
-            f"{private.shape}."
-        )
+    rows = read_as_they_are(private.spec, source_for(private, data))
     return int(adjacency.too_long(rows.reshape(rows.shape[0], -1)).sum())
 
 
