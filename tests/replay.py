@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpcvx.privacy.entries import Entry
-from dpcvx.privacy.noise import source_for
+from dpcvx.privacy.randomness import source_for
 from dpcvx.run.data import sources_of
 from dpcvx.run.gate import Release, ReleaseGate
 from dpcvx.run.live import oracle_for

@@ -38,11 +38,12 @@ IMPORTERS = {
     # On stand-in data, and on made-up data.
     "dpcvx.verify.not_private": {"", "verify.compare", "verify.conformance"},
     "dpcvx.verify.worst_neighbour": {"verify.check"},
-    # algorithms.networks: seeded random graphs, which are public.
-    "dpcvx.privacy.noise": {"privacy", "run", "verify", "algorithms.networks"},
+    "dpcvx.privacy.noise": {"privacy", "run.gate", "run.private_oracle", "verify.check"},
     "dpcvx.privacy.noise.rounded_normal": {"privacy.mechanism"},
     "dpcvx.privacy.noise.rounded_laplace": {"privacy.mechanism"},
-    "dpcvx.privacy.noise.source_for": {"run.live", "run.loop", "verify"},
+    # algorithms.networks: seeded random graphs, which are public.
+    "dpcvx.privacy.randomness": {"privacy", "run", "verify", "algorithms.networks"},
+    "dpcvx.privacy.randomness.source_for": {"run.live", "run.loop", "verify"},
     "numpy.random": set(),
     "random": set(),
     "secrets": set(),
@@ -67,11 +68,11 @@ TOUCHERS = {
         "sensitivity.rehearsal",  # made-up data, which it writes itself
     },
     "default_rng": set(),
-    "random": {"privacy.noise"},
-    "Philox": {"privacy.noise"},
-    "SeedSequence": {"privacy.noise"},
+    "random": {"privacy.randomness"},
+    "Philox": {"privacy.randomness"},
+    "SeedSequence": {"privacy.randomness"},
     "Generator": set(),
-    "urandom": {"privacy.noise"},
+    "urandom": {"privacy.randomness"},
     "get_problem_data": {"model.canonical"},
 }
 # Room -> what no file in it may import.

@@ -48,7 +48,7 @@ class Oracle(Protocol):
 
 
 class Coins(Protocol):
-    """Public randomness, independent of data and noise; answered by `dpcvx.privacy.noise`."""
+    """Public randomness, independent of data and noise; answered by `dpcvx.privacy.randomness`."""
 
     def below(self, limit: int) -> int:
         """A uniform integer from 0 to ``limit - 1``."""

@@ -37,7 +37,7 @@ from scipy.sparse.linalg import ArpackNoConvergence, eigsh
 from .._arguments import is_int, listed, show
 from ..errors import ModelError
 from ..guard import frameless
-from ..privacy.noise import Coins, Seeded
+from ..privacy.randomness import Coins, Seeded
 
 # Where it is used: it takes as long to import as a third of this package.
 if TYPE_CHECKING:

@@ -25,16 +25,8 @@ from .accounting import (
     gaussian_multiplier,
     laplace_multiplier,
 )
-from .noise import (
-    Grid,
-    Integers,
-    Randomness,
-    finest_grid,
-    grid_for,
-    on_grid,
-    rounded_laplace,
-    rounded_normal,
-)
+from .noise import Grid, Integers, finest_grid, grid_for, on_grid, rounded_laplace, rounded_normal
+from .randomness import Randomness
 
 Array = NDArray[np.float64]
 

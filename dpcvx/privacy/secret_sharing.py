@@ -38,7 +38,7 @@ from numpy.typing import ArrayLike, NDArray
 from .._arguments import is_int, positive_finite, show
 from ..errors import DataError, ModelError
 from ..guard import frameless
-from .noise import Randomness, Secure
+from .randomness import Randomness, Secure
 
 Array = NDArray[np.float64]
 Words = NDArray[np.uint64]

@@ -20,7 +20,8 @@ from ..privacy.accounts import Account
 from ..privacy.entries import Entry
 from ..privacy.ledger_file import Journal
 from ..privacy.mechanism import Calibrated
-from ..privacy.noise import Grid, Source, uniform
+from ..privacy.noise import Grid
+from ..privacy.randomness import Source, uniform
 
 Array = NDArray[np.float64]
 T = TypeVar("T")

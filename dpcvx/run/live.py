@@ -15,7 +15,7 @@ from ..model.private import Private, Sealed
 from ..plan.terms import Terms
 from ..privacy.ledger import Ledger
 from ..privacy.ledger_file import Journal
-from ..privacy.noise import Coins, source_for
+from ..privacy.randomness import Coins, source_for
 from .data import sources_of
 from .executors.automatic import Automatic
 from .executors.base import Executor

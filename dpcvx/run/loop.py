@@ -17,7 +17,7 @@ from ..model.declaration import Declaration
 from ..plan.guarantee import Guarantee
 from ..plan.terms import Terms
 from ..privacy.ledger import Ledger
-from ..privacy.noise import Coins, source_for
+from ..privacy.randomness import Coins, source_for
 from .executors.base import Executor
 from .executors.serial import Serial
 from .oracle import AgentOracle

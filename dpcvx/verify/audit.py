@@ -30,7 +30,7 @@ from ..model.private import Private, seal_all
 from ..plan.terms import Terms
 from ..privacy.accounting import Composition, check_delta
 from ..privacy.mechanism import Calibrated, Gaussian, Laplace
-from ..privacy.noise import source_for
+from ..privacy.randomness import source_for
 from ..run.data import DataSource
 from ..run.gate import read
 from ..run.live import oracle_for

@@ -22,7 +22,8 @@ from ..plan.terms import Terms
 from ..privacy.accounts import Account
 from ..privacy.entries import Entry
 from ..privacy.mechanism import Calibrated
-from ..privacy.noise import Grid, Source, source_for
+from ..privacy.noise import Grid
+from ..privacy.randomness import Source, source_for
 from ..run.data import DataSource, matching, sources_of
 from ..run.gate import Release, ReleaseGate, read
 from ..run.live import oracle_for

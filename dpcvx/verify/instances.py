@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..model.declaration import Agent, Declaration
 from ..model.private import Private, Rows, Within
-from ..privacy.noise import Randomness, source_for, uniform
+from ..privacy.randomness import Randomness, source_for, uniform
 
 Array = NDArray[np.float64]
 

@@ -15,7 +15,7 @@ import dpcvx as dp
 from dpcvx.algorithms.agent_state import AgentState
 from dpcvx.algorithms.base import Local
 from dpcvx.algorithms.on_networks import Inbox, NeighbourMethod, NetworkState, spread
-from dpcvx.privacy.noise import Seeded
+from dpcvx.privacy.randomness import Seeded
 from dpcvx.run.gate import ReleaseGate
 from dpcvx.run.private_oracle import PrivateOracle
 from dpcvx.sensitivity.queries import Step

@@ -7,7 +7,7 @@ import pytest
 
 import dpcvx as dp
 from dpcvx.privacy.mechanism import Calibrated
-from dpcvx.privacy.noise import source_for
+from dpcvx.privacy.randomness import source_for
 
 SIZE, REPEATS = 10_000, 200
 

@@ -9,7 +9,7 @@ import pytest
 import dpcvx as dp
 from dpcvx.privacy.accounting import gaussian_multiplier, laplace_multiplier
 from dpcvx.privacy.accounts import Account, Budget
-from dpcvx.privacy.noise import source_for
+from dpcvx.privacy.randomness import source_for
 from dpcvx.run.data import sources_of
 from dpcvx.run.live import oracle_for
 from dpcvx.run.loop import drive_silently

@@ -24,7 +24,7 @@ from dpcvx.algorithms.gradient_admm import GradientADMM
 from dpcvx.privacy.accounting import Composition
 from dpcvx.privacy.amplification import TwoBlock, permuted, profile, sampled, step_interval, stopped
 from dpcvx.privacy.mechanism import Calibrated
-from dpcvx.privacy.noise import Coins, source_for
+from dpcvx.privacy.randomness import Coins, source_for
 from dpcvx.run import report as display
 from dpcvx.run.gate import ReleaseGate
 from dpcvx.run.private_oracle import PrivateOracle

@@ -7,7 +7,8 @@ from scipy import stats
 import dpcvx as dp
 from dpcvx.privacy.accounting import Composition, classical_gaussian_multiplier, gaussian_multiplier
 from dpcvx.privacy.mechanism import Calibrated
-from dpcvx.privacy.noise import Seeded, grid_for, source_for
+from dpcvx.privacy.noise import grid_for
+from dpcvx.privacy.randomness import Seeded, source_for
 
 # Kolmogorov-Smirnov at level 1e-6 on 100 000 draws: a wrong scale of 10 % moves the distribution
 # function by 0.018 (Laplace) or 0.024 (normal), twice the critical distance 0.0085.

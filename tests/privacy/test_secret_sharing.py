@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dpcvx as dp
-from dpcvx.privacy.noise import Secure, Seeded
+from dpcvx.privacy.randomness import Secure, Seeded
 from dpcvx.privacy.secret_sharing import Encoding, Partial, SecretSum, Share, combine, split
 from tests.helpers import Words
 

@@ -15,7 +15,7 @@ from dpcvx.model.normal_form import BoundObjective
 from dpcvx.privacy.accounting import Composition
 from dpcvx.privacy.accounts import Account, Budget
 from dpcvx.privacy.mechanism import Calibrated
-from dpcvx.privacy.noise import Seeded
+from dpcvx.privacy.randomness import Seeded
 from dpcvx.run.gate import Release, ReleaseGate
 from dpcvx.run.private_oracle import PrivateOracle
 from dpcvx.run.public_oracle import PublicOracle

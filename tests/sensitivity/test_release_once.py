@@ -13,7 +13,7 @@ import pytest
 import dpcvx as dp
 from dpcvx.privacy.accounting import Composition
 from dpcvx.privacy.accounts import Account, Budget
-from dpcvx.privacy.noise import Seeded
+from dpcvx.privacy.randomness import Seeded
 from dpcvx.run.gate import Release, ReleaseGate
 from dpcvx.run.public_oracle import publish
 from dpcvx.sensitivity.queries import Gradient

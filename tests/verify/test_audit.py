@@ -18,7 +18,7 @@ import dpcvx as dp
 from dpcvx.privacy import mechanism
 from dpcvx.privacy.accounting import Composition
 from dpcvx.privacy.mechanism import Calibrated
-from dpcvx.privacy.noise import Seeded
+from dpcvx.privacy.randomness import Seeded
 from dpcvx.run import report as display
 from dpcvx.run.gate import ReleaseGate
 from dpcvx.sensitivity.certificate import Sensitivity

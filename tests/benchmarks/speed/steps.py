@@ -11,7 +11,8 @@ import numpy as np
 import scipy.sparse as sp
 
 import dpcvx as dp
-from dpcvx.privacy.noise import rounded_normal, source_for
+from dpcvx.privacy.noise import rounded_normal
+from dpcvx.privacy.randomness import source_for
 from dpcvx.solvers.projector import Projector
 
 from .instances import (
