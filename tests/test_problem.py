@@ -35,7 +35,7 @@ def test_solve_hands_over_every_argument(tmp_path):
         **BUDGET,
         "mechanism": "laplace",
         "release": "once",
-        "data": {"load0": given.secrets[0] + 1.0},
+        "data": {"load0": given.data["load0"] + 1.0},
         "seed": 3,
         "tolerance": 1e3,
         "record": True,
@@ -71,7 +71,7 @@ def test_a_problem_has_the_status_of_its_last_run():
 
 def test_trying_mechanisms_on_stand_in_data_is_no_run_of_the_problem():
     given = power_line()
-    proxy = {"load0": given.secrets[0], "load1": given.secrets[1]}
+    proxy = {"load0": given.data["load0"], "load1": given.data["load1"]}
     given.problem.compare(epsilon=1.0, delta=1e-6, proxy=proxy, rounds=2, runs=1, verbose=False)
     assert given.problem.status is None
 
@@ -80,7 +80,7 @@ def test_copies_of_a_problem_have_a_status_of_their_own():
     given = power_line()
     plan = given.problem.plan(**BUDGET)
     plan.run(seed=1)
-    data = {"load0": given.secrets[0], "load1": given.secrets[1]}
+    data = {"load0": given.data["load0"], "load1": given.data["load1"]}
     for twin in (copy.deepcopy(plan), pickle.loads(pickle.dumps(plan))):
         assert twin.problem.status is dp.Status.COMPLETED
         twin.run(seed=1, data=data, tolerance=1e3)
