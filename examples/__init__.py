@@ -1,1 +1,1 @@
-"""Short scripts that teach; each runs in seconds and is executed by a test."""
+"""Studies and demonstrations; `make examples` runs each in less than a minute."""
