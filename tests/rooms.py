@@ -13,9 +13,11 @@ import networkx as nx
 import dpcvx as dp
 
 PACKAGE = Path(dp.__file__).parent
-# Top to bottom: a room imports only what stands below it.
+# Top to bottom: what stands here imports only what stands below it. First the files that users and
+# authors of methods import, then the rooms.
+TOP = ("problem", "extend")
 ROOMS = (
-    "problem", "verify", "run", "plan", "algorithms", "sensitivity", "solvers", "privacy", "model",
+    "verify", "run", "plan", "algorithms", "sensitivity", "solvers", "privacy", "model",
 )  # fmt: skip
 # Below all rooms.
 GROUND = ("_arguments", "_card", "_words", "guard", "errors")
@@ -77,7 +79,7 @@ def graph(package=PACKAGE):
 def faults(package=PACKAGE):
     """What breaks the order of the rooms, in words."""
     edges = graph(package)
-    order = ["", *ROOMS, "ground"]
+    order = ["", *TOP, *ROOMS, "ground"]
     unknown = sorted({room_of(n) for n in edges} - set(order))
     found = [f"{name} is no room: add it to the order, or move it" for name in unknown]
     for name, target in sorted(edges.edges):
@@ -94,7 +96,7 @@ def picture(package=PACKAGE):
     """Rooms top to bottom, what each is for, and which rooms below it imports."""
     edges = graph(package)
     lines = []
-    for room in ROOMS:
+    for room in (*TOP, *ROOMS):
         tree = modules(package)[room][1]
         what = (ast.get_docstring(tree) or "").splitlines()[0].rstrip(".")
         used = {room_of(t) for n, t in edges.edges if room_of(n) == room} - {room, "ground"}

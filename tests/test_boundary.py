@@ -34,7 +34,7 @@ IMPORTERS = {
     "dpcvx.model.private.unseal": {"run.gate"},
     "dpcvx.model.private.raw_array": {"run.gate"},
     "dpcvx.model.private.source_of": {"run.data"},
-    "dpcvx.verify": {"", "problem", "verify"},
+    "dpcvx.verify": {"", "extend", "problem", "verify"},
     # On stand-in data, and on made-up data.
     "dpcvx.verify.not_private": {"", "verify.compare", "verify.conformance"},
     "dpcvx.verify.worst_neighbour": {"verify.check"},

@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 
 from ..guard import frameless
 from ..sensitivity.queries import Gradient
-from ..solvers.conic import Outcome
-from .base import Answer, Local, Oracle, Requirements
+from .base import Iterates, Local, Oracle, Requirements
 from .consensus import Broadcast, ConsensusMethod, LocalCopy
 from .penalties import PenaltyRule, as_penalty
 from .program import Program
@@ -31,13 +30,10 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class AgentState:
-    """x, the multipliers lam, and the running average of the iterates."""
+class AgentState(Iterates):
+    """An agent's points and its multipliers."""
 
-    x: Array
     lam: Array
-    average: Array
-    outcome: Outcome
 
 
 @frameless
@@ -77,8 +73,7 @@ class ADMM(ConsensusMethod[AgentState]):
     def start_agent(self, local: Local) -> AgentState:
         """x at the public start, zero multipliers."""
         x = local.program.start
-        lam = np.zeros(local.program.shared.size)
-        return AgentState(x, lam, np.zeros_like(x), Outcome.SOLVED)
+        return AgentState(x, np.zeros_like(x), np.zeros(local.program.shared.size))
 
     def act(
         self, local: Local, state: AgentState, t: int, k: int, message: Broadcast, oracle: Oracle
@@ -91,20 +86,10 @@ class ADMM(ConsensusMethod[AgentState]):
         D[S] = rho
         linear[S] -= state.lam + rho * w
         found = local.exact.solve(D, linear, state.x)
-        # The budget of a failed solve is spent: keep the previous point and go on.
-        x = state.x if found.x is None else found.x
-        z = x[S]
+        state = state.after(found.x, found.outcome)
+        z = state.x[S]
         lam = state.lam + rho * (w - z)
-        average = state.average + (x - state.average) / t
-        return AgentState(x, lam, average, found.outcome), LocalCopy(z, lam)
-
-    def answer(self, state: AgentState) -> Answer:
-        """Last and averaged iterate."""
-        return Answer(state.x, state.average)
-
-    def outcome(self, state: AgentState) -> Outcome:
-        """Of the last local step."""
-        return state.outcome
+        return replace(state, lam=lam), LocalCopy(z, lam)
 
     def __str__(self) -> str:
         return f"ADMM with exact local steps, {as_penalty(self.penalty)}"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,60 +13,32 @@ from ..errors import ModelError
 from ..model.curvature import convex, smoothness, strong_convexity
 from ..model.eigenvalues import SLACK, round_down
 from ..sensitivity.queries import Minimiser, Step
-from ..solvers.conic import Outcome
 from ..solvers.projector import Projector
 from ..solvers.steps import Minimisation
-from .base import Answer, Local, Oracle
+from .base import Iterates, Local, Oracle
 from .program import Program
 
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class AgentState:
-    """State of an agent.
+class AgentState(Iterates):
+    """An agent's points, and its multipliers, shape (m,): zero in methods that have none."""
 
-    Attributes
-    ----------
-    x, average : ndarray, shape (n,)
-    lam : ndarray, shape (m,)
-        Multipliers; zero in methods that have none.
-    turns : int
-        Rounds so far.
-    outcome : Outcome
-        Of the last projection onto the agent's set.
-    """
-
-    x: Array
-    average: Array
     lam: Array
-    turns: int = 0
-    outcome: Outcome = Outcome.SOLVED
-
-    @property
-    def answer(self) -> Answer:
-        """Last and averaged iterate."""
-        return Answer(self.x, self.average)
 
 
-def initial(x: Array, multipliers: int) -> AgentState:
-    """At a public point, with zero multipliers."""
-    return AgentState(x, np.zeros_like(x), np.zeros(multipliers))
+State = TypeVar("State", bound=AgentState)
 
 
-def projected_step(
-    local: Local, state: AgentState, query: Step | Minimiser, oracle: Oracle
-) -> AgentState:
+def projected_step(local: Local, state: State, query: Step | Minimiser, oracle: Oracle) -> State:
     """After a step along a gradient, or a search near a point, with noise, back in W.
 
     The point before if the projection fails.
     """
     noisy = oracle.release(query)
     found = local.projector(noisy, np.ones(noisy.size))
-    x = state.x if found.x is None else found.x
-    n = state.turns + 1
-    average = state.average + (x - state.average) / n
-    return replace(state, x=x, average=average, turns=n, outcome=found.outcome)
+    return state.after(found.x, found.outcome)
 
 
 # True, False, and what a plan puts in the place of True.

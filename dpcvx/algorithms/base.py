@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar
 
 import numpy as np
@@ -86,6 +86,34 @@ class Answer:
 
     last: Array
     average: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Iterates:
+    """What agents keep of their points; methods add what else they remember.
+
+    Attributes
+    ----------
+    x, average : ndarray, shape (n,)
+        The point, and the mean over the turns so far.
+    turns : int
+    outcome : Outcome
+        Of the last public solve.
+    """
+
+    x: Array
+    average: Array
+    turns: int = field(default=0, kw_only=True)
+    outcome: Outcome = field(default=Outcome.SOLVED, kw_only=True)
+
+    def after(self, x: Array | None, outcome: Outcome = Outcome.SOLVED) -> Self:
+        """The state after a turn that ended at x.
+
+        The budget of a failed solve (None) is spent: the point stays, and the run goes on.
+        """
+        x, n = self.x if x is None else x, self.turns + 1
+        average = self.average + (x - self.average) / n
+        return replace(self, x=x, average=average, turns=n, outcome=outcome)
 
 
 @dataclass(frozen=True)
@@ -182,16 +210,17 @@ class Algorithm(abc.ABC, Generic[S, A]):
         ------
         ModelError
         """
-        check_fields(self, f"dp.{type(self).__name__}", output=_OUTPUT, **kinds)
+        own = type(self).__module__.startswith("dpcvx.")
+        owner = f"dp.{type(self).__name__}" if own else type(self).__name__
+        check_fields(self, owner, output=_OUTPUT, **kinds)
 
     @property
     @abc.abstractmethod
     def requirements(self) -> Requirements:
         """What the plan has to check and to count."""
 
-    @abc.abstractmethod
     def resolved(self, program: Program, step_epsilon: float) -> Self:
-        """The algorithm with every default replaced by a number.
+        """The algorithm with every default replaced by a number; itself if it has none.
 
         Parameters
         ----------
@@ -204,6 +233,7 @@ class Algorithm(abc.ABC, Generic[S, A]):
         ModelError
             If a constant is neither given nor derivable.
         """
+        return self
 
     def coupling(self, program: Program) -> str | None:
         """How the method takes ``coupling=``, for the banner."""
@@ -252,10 +282,10 @@ class Algorithm(abc.ABC, Generic[S, A]):
         """The agents' results as the server side knows them; None if they know themselves."""
         return None
 
-    @abc.abstractmethod
     def answer(self, state: A) -> Answer | None:
-        """An agent's result so far; None where `conclude` knows it and agents do not."""
+        """An agent's result so far, from its `Iterates`; None where `conclude` alone knows it."""
+        return Answer(state.x, state.average) if isinstance(state, Iterates) else None
 
-    @abc.abstractmethod
     def outcome(self, state: A) -> Outcome:
-        """How the last public solve of an agent ended."""
+        """How the last public solve of an agent ended; solved where agents solve nothing."""
+        return state.outcome if isinstance(state, Iterates) else Outcome.SOLVED

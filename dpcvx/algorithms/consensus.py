@@ -85,7 +85,7 @@ class Server:
 class ConsensusMethod(Algorithm[Server, A]):
     """Abstract: a method whose server averages; `act` sees a `Broadcast`, answers a `LocalCopy`.
 
-    A frozen dataclass with the fields `rho` and `output`.
+    A frozen dataclass with the fields `penalty` and `output`.
     """
 
     penalty: float | PenaltyRule

@@ -33,7 +33,7 @@ from ..errors import ModelError
 from ..guard import frameless
 from ..sensitivity.queries import Stored, StoredGradient
 from ..sensitivity.stored_vectors import LinearCombination
-from .base import Local, Oracle
+from .base import Iterates, Local, Oracle
 from .on_networks import Graph, Inbox, NetworkState, mixed, shared
 from .program import Program
 from .secret_points import SecretPointMethod, require_open
@@ -44,7 +44,7 @@ _POINT = "x"
 
 
 @dataclass(frozen=True, eq=False)
-class Memory:
+class Memory(Iterates):
     """What an agent remembers besides its secret point; all of it follows from messages.
 
     Attributes
@@ -54,16 +54,12 @@ class Memory:
     d, q, z : ndarray, shape (n,)
     pull : ndarray, shape (n,)
         z less the gradient and its noise.
-    turns : int
     """
 
-    x: Array
-    average: Array
     d: Array
     q: Array
     z: Array
     pull: Array
-    turns: int = 0
 
 
 _DAMPING = number(lambda v: v >= 0, "of at least 0").because(
@@ -165,12 +161,9 @@ class DPP2(SecretPointMethod[Memory]):
                 center = state.x - self.step * state.pull + self.beta * Pz
                 point = LinearCombination(center, gradients={_POINT: -self.step})
             oracle.store(_POINT, point)
-            x = oracle.release(Stored(_POINT))
-            n = state.turns + 1
-            average = state.average + (x - state.average) / n
-            y = x + (1 - self.eta) * state.d
-            state = replace(state, x=x, average=average, d=self.eta * state.d + y, turns=n)
-            return state, shared(y, program)
+            state = state.after(oracle.release(Stored(_POINT)))
+            y = state.x + (1 - self.eta) * state.d
+            return replace(state, d=self.eta * state.d + y), shared(y, program)
         # Half of the round is over: d has the new y in it already.
         y = state.x + (1 - self.eta) * (state.d - state.x)
         Py = y - mixed(program, y, message)

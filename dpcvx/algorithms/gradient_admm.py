@@ -543,9 +543,6 @@ class GradientADMM(HiddenIterates[Server, Outcome]):
         answers.insert(server.blocks.public, public)
         return answers
 
-    def answer(self, state: Outcome) -> None:
-        """Users know no result by themselves."""
-
     def outcome(self, state: Outcome) -> Outcome:
         """Of the y step before the user's last turn."""
         return state

@@ -23,7 +23,7 @@ from .._arguments import POSITIVE, optional
 from ..guard import frameless
 from ..sensitivity.queries import Stored
 from ..sensitivity.stored_vectors import LinearCombination
-from .base import Local, Oracle
+from .base import Iterates, Local, Oracle
 from .on_networks import Graph, Inbox, mixed, shared
 from .program import Program
 from .secret_points import SecretPointMethod, require_open
@@ -34,25 +34,21 @@ _POINT, _OLD, _DIRECTION = "x", "old", "s"
 
 
 @dataclass(frozen=True, eq=False)
-class Tracker:
+class Tracker(Iterates):
     """What an agent remembers besides its secret vectors; all of it follows from messages.
 
     Attributes
     ----------
-    x, s : ndarray, shape (n,)
-        Point and direction, with noise.
-    average : ndarray, shape (n,)
-        Of the points over the rounds.
+    x, average : ndarray, shape (n,)
+        The point with its noise, and the mean of these over the rounds.
+    s : ndarray, shape (n,)
+        The direction, with its noise.
     mean : ndarray, shape (n,)
         Of the neighbours' points and its own, with the network's weights.
-    turns : int
     """
 
-    x: Array
     s: Array
-    average: Array
     mean: Array
-    turns: int = 0
 
 
 @frameless
@@ -123,10 +119,8 @@ class GradientTracking(SecretPointMethod[Tracker]):
             oracle.store(_POINT, LinearCombination(state.mean, {_DIRECTION: -self.step}))
             heard = mixed(program, state.s, message)
             oracle.store(_DIRECTION, LinearCombination(heard, gradients={_POINT: 1.0, _OLD: -1.0}))
-        x = oracle.release(Stored(_POINT))
-        n = state.turns + 1
-        average = state.average + (x - state.average) / n
-        return replace(state, x=x, average=average, turns=n), shared(x, program)
+        state = state.after(oracle.release(Stored(_POINT)))
+        return state, shared(state.x, program)
 
     def __str__(self) -> str:
         return f"gradient tracking over {self.graph}, step = {self.step:.6g}"

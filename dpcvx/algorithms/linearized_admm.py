@@ -25,7 +25,7 @@ from ..guard import frameless
 from ..sensitivity.queries import Gradient, LocalSolution
 from ..solvers.conic import Outcome
 from ..solvers.steps import ProximalStep
-from .base import Answer, Local, Oracle, Requirements
+from .base import Iterates, Local, Oracle, Requirements
 from .consensus import Broadcast, ConsensusMethod, LocalCopy
 from .penalties import PenaltyRule, as_penalty
 from .program import Program
@@ -35,14 +35,11 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class AgentState:
-    """x, the multipliers lam, and the running average of the iterates."""
+class AgentState(Iterates):
+    """An agent's points, its multipliers, and the weight of the points in its average."""
 
-    x: Array
     lam: Array
-    average: Array
-    weight: float
-    outcome: Outcome
+    weight: float = 0.0
 
 
 _LOCAL_UPDATES = count().because("the number of noisy gradients per agent and round")
@@ -131,8 +128,7 @@ class LinearizedADMM(ConsensusMethod[AgentState]):
     def start_agent(self, local: Local) -> AgentState:
         """x at the public start, zero multipliers."""
         x = local.program.start
-        lam = np.zeros(local.program.shared.size)
-        return AgentState(x, lam, np.zeros_like(x), 0.0, Outcome.SOLVED)
+        return AgentState(x, np.zeros_like(x), np.zeros(local.program.shared.size))
 
     def act(
         self, local: Local, state: AgentState, t: int, k: int, message: Broadcast, oracle: Oracle
@@ -162,7 +158,8 @@ class LinearizedADMM(ConsensusMethod[AgentState]):
             average = average + (share / weight) * (iterate - average)
         z = mean[S]
         lam = lam + rho * (w - z)
-        return AgentState(x, lam, average, weight, outcome), LocalCopy(z, lam)
+        state = AgentState(x, average, lam, weight, turns=t, outcome=outcome)
+        return state, LocalCopy(z, lam)
 
     def _anchor(self, local: Local, x: Array, D: Array) -> Array:
         """A public point of W near x; x itself unless noise on the output has carried it away."""
@@ -182,14 +179,6 @@ class LinearizedADMM(ConsensusMethod[AgentState]):
             found = step.projector(x_plus, step.D)
         # The budget of a failed solve is spent: keep the previous point and go on.
         return (x if found.x is None else found.x), found.outcome
-
-    def answer(self, state: AgentState) -> Answer:
-        """Last and averaged iterate."""
-        return Answer(state.x, state.average)
-
-    def outcome(self, state: AgentState) -> Outcome:
-        """Of the last local update."""
-        return state.outcome
 
     def __str__(self) -> str:
         return (

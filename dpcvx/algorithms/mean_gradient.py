@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 
 from ..guard import frameless
 from ..sensitivity.queries import Step
-from .agent_state import AgentState, projected_step
+from .agent_state import projected_step
 from .base import Local, Oracle, Requirements, Residuals
 from .on_networks import require_whole, shared, spread
 from .program import LocalProgram, Program
 from .steps import Sqrt, StepRule, as_step
-from .summed import SHARING, Heard, SecretSharing, ServerState, SummedMethod
+from .summed import SHARING, Heard, Member, SecretSharing, ServerState, SummedMethod
 
 Array = NDArray[np.float64]
 
@@ -91,9 +91,7 @@ class MeanGradient(SummedMethod):
         """The shared variables."""
         return shared(x, local)
 
-    def advance(
-        self, local: Local, state: AgentState, t: int, heard: Heard, oracle: Oracle
-    ) -> AgentState:
+    def advance(self, local: Local, state: Member, t: int, heard: Heard, oracle: Oracle) -> Member:
         """One step from the mean."""
         rule = as_step(self.step)
         assert rule is not None

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 
 from ..errors import ModelError
 from ..sensitivity.queries import Minimiser, Step
-from ..solvers.conic import Outcome
-from .agent_state import AgentState, initial, projected_step
-from .base import Algorithm, Answer, Local, Oracle, Residuals
+from .agent_state import AgentState, projected_step
+from .base import Algorithm, Local, Oracle, Residuals
 from .networks import Network, build
 from .program import LocalProgram, Program
 
@@ -154,7 +153,8 @@ class NeighbourMethod(NetworkMethod[AgentState]):
 
     def start_agent(self, local: Local) -> AgentState:
         """x at the public start, zero multipliers."""
-        return initial(local.program.start, local.program.shared.size)
+        x = local.program.start
+        return AgentState(x, np.zeros_like(x), np.zeros(local.program.shared.size))
 
     def projected_step(
         self,
@@ -166,14 +166,6 @@ class NeighbourMethod(NetworkMethod[AgentState]):
         """The agent after `agent_state.projected_step`, and what the neighbours hear of it."""
         after = projected_step(local, state, query, oracle)
         return after, shared(after.x, local.program)
-
-    def answer(self, state: AgentState) -> Answer:
-        """Last and averaged iterate."""
-        return state.answer
-
-    def outcome(self, state: AgentState) -> Outcome:
-        """Of the last projection."""
-        return state.outcome
 
 
 def require_whole(program: Program) -> None:

@@ -27,11 +27,19 @@ from ..guard import frameless
 from ..model.curvature import smoothness, strong_convexity
 from ..sensitivity.queries import Minimiser, Step
 from ..solvers.steps import Minimisation
+<<<<<<< HEAD
 from .agent_state import EXACT, AgentState, minimisation, projected_step
 from .base import Local, Oracle, Requirements
 from .program import LocalProgram, Program
 from .steps import required_smoothness
 from .summed import SHARING, Heard, SecretSharing, SummedMethod
+=======
+from .agent_state import check_exact, minimisation, projected_step
+from .base import Local, Oracle, Requirements
+from .program import LocalProgram, Program
+from .steps import required_smoothness
+from .summed import Heard, Member, SecretSharing, SummedMethod
+>>>>>>> 5660a2e (Authors of methods import from one place; two methods in one file each show it)
 
 Array = NDArray[np.float64]
 # Equalities that are missed by no more than this have a solution.
@@ -194,9 +202,7 @@ class ResourceADMM(SummedMethod):
         """``A_i x_i``."""
         return np.asarray(_columns(local) @ x)
 
-    def advance(
-        self, local: Local, state: AgentState, t: int, heard: Heard, oracle: Oracle
-    ) -> AgentState:
+    def advance(self, local: Local, state: Member, t: int, heard: Heard, oracle: Oracle) -> Member:
         """The multipliers, now that the sum of the last round is known; then x."""
         assert self.step is not None and self.zeta is not None
         A, r, lam = _columns(local.program), heard.residual, state.lam

@@ -2,37 +2,22 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Generic, Protocol, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ModelError
 from ..sensitivity.queries import Query, Stored, StoredGradient
-from ..solvers.conic import Outcome
 from ..solvers.projector import Projector
-from .base import Answer, Requirements
+from .base import Iterates, Requirements
 from .on_networks import NetworkMethod
 from .program import Program
 
 Array = NDArray[np.float64]
 
 
-class Shown(Protocol):
-    """An agent's state, as far as results need it: points with noise, shape (n,)."""
-
-    @property
-    def x(self) -> Array:
-        """The last one."""
-        ...
-
-    @property
-    def average(self) -> Array:
-        """Of all rounds."""
-        ...
-
-
-A = TypeVar("A", bound=Shown)
+A = TypeVar("A", bound=Iterates)
 
 
 class SecretPointMethod(NetworkMethod[A], Generic[A]):
@@ -70,14 +55,6 @@ class SecretPointMethod(NetworkMethod[A], Generic[A]):
             weights=(self.ratio / self.step, 1.0),
             free=1,
         )
-
-    def answer(self, state: A) -> Answer:
-        """Last and averaged point, with noise."""
-        return Answer(state.x, state.average)
-
-    def outcome(self, state: A) -> Outcome:
-        """Nothing is solved."""
-        return Outcome.SOLVED
 
 
 def require_open(program: Program, owner: str) -> None:

@@ -21,9 +21,8 @@ from numpy.typing import NDArray
 from .._arguments import Kind, optional
 from ..errors import DataError, ModelError
 from ..privacy.secret_sharing import Encoding, SecretSum, Share
-from ..solvers.conic import Outcome
-from .agent_state import AgentState, initial
-from .base import Algorithm, Answer, Local, Oracle, Residuals
+from .agent_state import AgentState
+from .base import Algorithm, Local, Oracle, Residuals
 from .program import LocalProgram, Program
 
 Array = NDArray[np.float64]
@@ -96,10 +95,9 @@ class ServerState:
 
 
 @dataclass(frozen=True, eq=False)
-class Member:
+class Member(AgentState):
     """State of an agent: its point, and the share it keeps until the next exchange."""
 
-    walker: AgentState
     kept: Share | None = None
 
 
@@ -130,9 +128,7 @@ class SummedMethod(Algorithm[ServerState, Member]):
         """What the sum should be, shape (m,)."""
 
     @abc.abstractmethod
-    def advance(
-        self, local: Local, state: AgentState, t: int, heard: Heard, oracle: Oracle
-    ) -> AgentState:
+    def advance(self, local: Local, state: Member, t: int, heard: Heard, oracle: Oracle) -> Member:
         """One local step, given the sum less its target."""
 
     def sums(self, program: Program) -> SecretSum | None:
@@ -164,7 +160,8 @@ class SummedMethod(Algorithm[ServerState, Member]):
     def start_agent(self, local: Local) -> Member:
         """x at the public start, zero multipliers."""
         start = local.program.start
-        return Member(initial(start, self.sent(local.program, start).size))
+        multipliers = np.zeros(self.sent(local.program, start).size)
+        return Member(start, np.zeros_like(start), multipliers)
 
     def send(self, server: ServerState, t: int, k: int) -> tuple[ServerState, list[Any]]:
         """The last sum; then, to each agent, the shares for it."""
@@ -185,10 +182,10 @@ class SummedMethod(Algorithm[ServerState, Member]):
         name = local.program.name
         if k == 1:
             return replace(state, kept=None), sums.partial(name, [*content, state.kept])
-        walker = self.advance(local, state.walker, t, content, oracle)
-        own = self.sent(local.program, walker.x)
+        state = self.advance(local, state, t, content, oracle)
+        own = self.sent(local.program, state.x)
         if sums is None:
-            return Member(walker), own
+            return state, own
         limit = sums.encoding.limit
         if not np.abs(own).max(initial=0.0) <= limit:  # neither does NaN pass
             raise DataError(
@@ -200,7 +197,7 @@ class SummedMethod(Algorithm[ServerState, Member]):
             )
         shares = sums.shares(name, own)
         kept = next(share for share in shares if share.receiver == name)
-        return Member(walker, kept), tuple(share for share in shares if share is not kept)
+        return replace(state, kept=kept), tuple(share for share in shares if share is not kept)
 
     def receive(self, server: ServerState, t: int, k: int, replies: Sequence[Any]) -> ServerState:
         """Add up, or pass the shares on."""
@@ -217,11 +214,3 @@ class SummedMethod(Algorithm[ServerState, Member]):
         gap = server.residual
         largest = float(np.abs(gap).max(initial=0.0))
         return Residuals(float(np.linalg.norm(gap)), server.dual, largest, 0.0)
-
-    def answer(self, state: Member) -> Answer:
-        """Last and averaged iterate."""
-        return state.walker.answer
-
-    def outcome(self, state: Member) -> Outcome:
-        """Of the last projection."""
-        return state.walker.outcome

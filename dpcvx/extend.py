@@ -1,0 +1,89 @@
+"""What authors of methods import, in one place; docs/methods.md shows how it fits together.
+
+A method is a frozen dataclass of its parameters that derives from `Algorithm`, from
+`ConsensusMethod` where a server averages, or from `NetworkMethod` where agents hear their
+neighbours only. Its `act` asks the oracle by queries; nothing else that it sees is private.
+"""
+
+from ._arguments import POSITIVE, Kind, choice, integer, number, optional
+from .algorithms.base import (
+    Algorithm,
+    Answer,
+    Array,
+    Coins,
+    Iterates,
+    Local,
+    Oracle,
+    Requirements,
+    Residuals,
+)
+from .algorithms.consensus import Broadcast, ConsensusMethod, LocalCopy
+from .algorithms.on_networks import Graph, Inbox, NetworkMethod, mixed, shared, spread
+from .algorithms.penalties import PenaltyRule, as_penalty
+from .algorithms.program import LocalProgram, Program
+from .algorithms.steps import StepRule, as_step
+from .model.curvature import smoothness, strong_convexity
+from .sensitivity.queries import (
+    Gradient,
+    GradientStep,
+    LocalSolution,
+    Minimiser,
+    Query,
+    Step,
+    Stored,
+    StoredGradient,
+)
+from .sensitivity.stored_vectors import LinearCombination
+from .solvers.conic import Outcome
+from .verify.conformance import Conformance, ConformanceReport, MethodCheck, conformance
+from .verify.instances import Instance
+
+__all__ = [
+    "POSITIVE",
+    "Algorithm",
+    "Answer",
+    "Array",
+    "Broadcast",
+    "Coins",
+    "Conformance",
+    "ConformanceReport",
+    "ConsensusMethod",
+    "Gradient",
+    "GradientStep",
+    "Graph",
+    "Inbox",
+    "Instance",
+    "Iterates",
+    "Kind",
+    "LinearCombination",
+    "Local",
+    "LocalCopy",
+    "LocalProgram",
+    "LocalSolution",
+    "MethodCheck",
+    "Minimiser",
+    "NetworkMethod",
+    "Oracle",
+    "Outcome",
+    "PenaltyRule",
+    "Program",
+    "Query",
+    "Requirements",
+    "Residuals",
+    "Step",
+    "StepRule",
+    "Stored",
+    "StoredGradient",
+    "as_penalty",
+    "as_step",
+    "choice",
+    "conformance",
+    "integer",
+    "mixed",
+    "number",
+    "optional",
+    "shared",
+    "smoothness",
+    "spread",
+    "strong_convexity",
+]
