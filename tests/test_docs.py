@@ -1,6 +1,8 @@
 """The README's examples run as printed, and it names every script; `make examples` runs them."""
 
 import re
+import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,19 @@ def test_the_readmes_examples_run_one_after_the_other():
     assert scope["gen"].value.shape == (2,)
     assert scope["result"].guarantee.epsilon == pytest.approx(1.0)
     assert f"```\n{scope['result'].guarantee}\n```" in README
+
+
+def test_the_method_in_the_docs_keeps_the_promises_of_methods(monkeypatch):
+    text = (ROOT / "docs" / "methods.md").read_text()
+    code, suite = re.findall(r"```python\n(.*?)```", text, flags=re.S)
+    page = types.ModuleType("page")
+    monkeypatch.setitem(sys.modules, "page", page)  # where pickle looks for its classes
+    for part in (code, suite.replace("MyADMM()", 'MyADMM(), instances=["power line"]')):
+        exec(compile(part, "methods.md", "exec"), vars(page))
+    (checks,) = [mark.args[1] for mark in page.test_my_method.pytestmark]
+    assert len(checks) == 13
+    for check in checks:
+        page.test_my_method(check)
 
 
 def test_the_readme_names_every_example_and_command():

@@ -27,19 +27,11 @@ from ..guard import frameless
 from ..model.curvature import smoothness, strong_convexity
 from ..sensitivity.queries import Minimiser, Step
 from ..solvers.steps import Minimisation
-<<<<<<< HEAD
-from .agent_state import EXACT, AgentState, minimisation, projected_step
+from .agent_state import EXACT, minimisation, projected_step
 from .base import Local, Oracle, Requirements
 from .program import LocalProgram, Program
 from .steps import required_smoothness
-from .summed import SHARING, Heard, SecretSharing, SummedMethod
-=======
-from .agent_state import check_exact, minimisation, projected_step
-from .base import Local, Oracle, Requirements
-from .program import LocalProgram, Program
-from .steps import required_smoothness
-from .summed import Heard, Member, SecretSharing, SummedMethod
->>>>>>> 5660a2e (Authors of methods import from one place; two methods in one file each show it)
+from .summed import SHARING, Heard, Member, SecretSharing, SummedMethod
 
 Array = NDArray[np.float64]
 # Equalities that are missed by no more than this have a solution.

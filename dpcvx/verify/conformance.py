@@ -233,7 +233,7 @@ def conformance(
         said = "; ".join(f"{name}: {text}" for name, text in refused.items())
         raise ModelError(
             f"{type(method).__name__} takes none of the instances, so nothing would be checked. "
-            "Pass instances={'mine': dp.extend.Instance(problem, data)} with a problem that it "
+            "Pass instances={'mine': dpcvx.extend.Instance(problem, data)} with a problem that it "
             f"takes. {said}"
         )
     checks = [
@@ -529,7 +529,7 @@ def _known(name: str) -> Callable[[], Instance]:
         raise ModelError(
             f"There is no instance called {show(name)}; the package's are "
             f"{', '.join(repr(known) for known in INSTANCES)}. Others go in as a mapping, "
-            "instances={'mine': dp.extend.Instance(problem, data)}."
+            "instances={'mine': dpcvx.extend.Instance(problem, data)}."
         )
     return INSTANCES[name]
 
@@ -538,7 +538,7 @@ def _given(name: str, own: Instance) -> Instance:
     if not isinstance(own, Instance):
         raise ModelError(
             f"instances= has {show(own)} for {show(name)}; it maps names to "
-            "dp.extend.Instance(problem, data)."
+            "dpcvx.extend.Instance(problem, data)."
         )
     return own
 
