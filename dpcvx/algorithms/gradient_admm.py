@@ -311,13 +311,15 @@ class GradientADMM(HiddenIterates[Server, Outcome]):
         rows, written = eliminated(program), program.coupling
         assert written is not None
         count, size = len(written.right), len(rows.c)
-        text = f"{count} equalities, as [I, D] x + B y = c with {size} rows" + (
-            "" if rows.A.shape[1] > size else " and no D"
+        alone, others = len(rows.c_alone), rows.A.shape[1] - size
+        text = (
+            f"{count} {'equality' if count == 1 else 'equalities'} of x and y, solved for "
+            f"{size} {'entry' if size == 1 else 'entries'} of x"
         )
-        alone = len(rows.c_alone)
+        text += f" given the other {others}" if others else ""
+        text += f"; {alone} without x constrain y alone" if alone else ""
         dropped = count - size - alone
-        text += f"; {alone} without x become constraints of y" if alone else ""
-        return text + (f"; {dropped} follow from the others" if dropped else "")
+        return text + (f"; {dropped} follow from the others and are dropped" if dropped else "")
 
     def releases(self, rounds: int, program: Program) -> int:
         """The first user has the most turns."""

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._arguments import POSITIVE, choice, count, optional
+from .._words import plural
 from ..errors import ModelError
 from ..guard import frameless
 from ..sensitivity.queries import Gradient, LocalSolution
@@ -182,6 +183,6 @@ class LinearizedADMM(ConsensusMethod[AgentState]):
 
     def __str__(self) -> str:
         return (
-            f"linearised ADMM, E = {self.local_updates} local update(s), {self.perturb} "
+            f"linearised ADMM, {plural(self.local_updates, 'local update')}, {self.perturb} "
             f"perturbation, {as_penalty(self.penalty)}, {self.step or 'default step size'}"
         )

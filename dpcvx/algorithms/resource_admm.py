@@ -178,12 +178,14 @@ class ResourceADMM(SummedMethod):
         assert program.coupling is not None
         broken = self.violated(program)
         number = "(43)" if self.exact else "(48)"
-        known = (
-            " promises a linear rate without noise"
-            if not broken
-            else f" fails: {'; '.join(broken)}"
-        )
-        return f"{program.coupling.right.size} equalities over all agents; {number}{known}"
+        size = program.coupling.right.size
+        written = f"{size} {'equality' if size == 1 else 'equalities'} over all agents"
+        condition = f"{number} of Xiao, Ye and Devadas"
+        if broken:
+            known = f"no linear rate is known, since {condition} fails: {'; '.join(broken)}"
+        else:
+            known = f"{condition} promises a linear rate without noise"
+        return f"{written}; {known}"
 
     def target(self, program: Program) -> Array:
         """c."""

@@ -290,7 +290,7 @@ class GradientStep(Query):
     through: Contraction | None = None
 
     released = "gradient"
-    charged = "what the public map of the x step leaves of the gradient's sensitivity"
+    charged = "the gradient's sensitivity after the public linear map of the x step"
 
     @property
     def _gradient(self) -> Gradient:
@@ -333,8 +333,8 @@ class Minimiser(Query):
 
     released = "local minimiser"
     charged = (
-        "the sensitivity of the local minimiser, which is at most the gradient's over D and the "
-        "modulus of convexity"
+        "the sensitivity of the local minimiser, which is at most the gradient's divided by 1/step "
+        "plus the modulus of strong convexity"
     )
     smooth = True
 
@@ -521,8 +521,9 @@ class _OfStored(Query):
         M = facts.smoothness
         assert M is not None  # checked
         return math.inf, (
-            "scales follow from what one change does to the secret point, and to the gradient "
-            f"there (smoothness {M.value:.6g}, {'asserted' if M.asserted else 'derived'})"
+            "each round's scale follows from how far one change can have moved the secret point, "
+            f"and the gradient there (smoothness {M.value:.6g}, "
+            f"{'asserted' if M.asserted else 'derived'})"
         )
 
     @classmethod

@@ -397,7 +397,10 @@ def test_noise_on_exact_steps_is_smaller_than_that_on_first_order_steps():
     assert exact / first == pytest.approx(5.0 / (5.0 + search.m), rel=1e-4)
     found = dp.check(plans[1])
     assert found.passed and min(agent.ratio for agent in found.agents) > 0.7
-    assert "over D and the modulus of convexity" in plans[1].guarantee.agents[0].noise
+    assert (
+        "divided by 1/step plus the modulus of strong convexity"
+        in plans[1].guarantee.agents[0].noise
+    )
 
 
 def test_a_D_that_grows_makes_less_of_later_noise():

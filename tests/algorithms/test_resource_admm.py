@@ -269,7 +269,7 @@ def test_the_banner_says_which_conditions_of_48_fail():
     plan = problem.plan(dp.ResourceADMM(), mechanism=None, rounds=1)
     broken = plan.algorithm.violated(plan.program)
     assert [line.split(" ")[0] for line in broken] == ["step", "penalty", "zeta"]
-    assert "(48) fails: D =" in " ".join(str(plan).split())
+    assert "(48) of Xiao, Ye and Devadas fails: step =" in " ".join(str(plan).split())
     # One agent alone has admissible parameters: m = M = 2 * 5, A = 1.
     x, y = cp.Variable(name="x"), cp.Variable(name="y")
     strong = [dp.Agent(cp.Minimize(50 * cp.square(v)), name=v.name()) for v in (x, y)]
@@ -280,7 +280,7 @@ def test_the_banner_says_which_conditions_of_48_fail():
         rounds=1,
     )
     assert fine.algorithm.violated(fine.program) == []
-    assert "(48) promises a linear rate" in " ".join(str(fine).split())
+    assert "(48) of Xiao, Ye and Devadas promises a linear rate" in " ".join(str(fine).split())
 
 
 @pytest.mark.parametrize(
@@ -301,7 +301,7 @@ def test_the_banner_says_where_48_has_nothing_to_say(cost, limits, right, reason
     method = dp.ResourceADMM(penalty=1.0, step=1 / 50)
     plan = dp.Problem(agents, coupling=coupling).plan(method, mechanism=None, rounds=1)
     text = " ".join(str(plan).split())
-    assert "(48) fails: " in text and reason in text
+    assert "(48) of Xiao, Ye and Devadas fails: " in text and reason in text
 
 
 def test_48_promises_nothing_for_a_flat_objective_with_steps_that_lead_to_infinity():
@@ -317,11 +317,11 @@ def test_48_promises_nothing_for_a_flat_objective_with_steps_that_lead_to_infini
     plan = planned(0.0027)
     (broken,) = plan.algorithm.violated(plan.program)
     assert broken == "step = 370.37 is not below 1/D = 19.9997"
-    assert "(48) promises" not in " ".join(str(plan).split())
+    assert "(48) of Xiao, Ye and Devadas promises" not in " ".join(str(plan).split())
     assert plan.run().status is dp.Status.DIVERGED
     # Where it promises, runs keep the promise: here the optimum is x = y = 5.
     fine = planned(0.051)
-    assert "(48) promises a linear rate" in " ".join(str(fine).split())
+    assert "(48) of Xiao, Ye and Devadas promises a linear rate" in " ".join(str(fine).split())
     result = fine.run()
     assert result.status is dp.Status.COMPLETED
     assert [result.last[v] for v in (x, y)] == pytest.approx([5.0, 5.0], abs=1e-2)
@@ -338,7 +338,9 @@ def test_exact_steps_have_conditions_of_their_own():
         plan = pair.plan(method, mechanism=None, rounds=1)
         text = " ".join(str(plan).split())
         number = "(43)" if method.exact else "(48)"
-        assert (f"{number} promises" in text) == (plan.algorithm.violated(plan.program) == [])
+        assert (f"{number} of Xiao, Ye and Devadas promises" in text) == (
+            plan.algorithm.violated(plan.program) == []
+        )
         return [line.split(" ")[0] for line in plan.algorithm.violated(plan.program)]
 
     # alpha = 2 * 100 / (2 rho^2 1e-4): N / (2 alpha) = 1e-6 rho^2, D > max(1e-4 rho, 2e-10 rho^2).
