@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from .._arguments import finite, one_of, positive_finite, show
+from .._arguments import POSITIVE, Kind, check_fields, choice, finite, optional, positive_finite
 from ..errors import PrivacyError
 from ..guard import frameless
 from .accounting import (
@@ -65,16 +65,9 @@ class Gaussian:
                 "epsilon without a delta. Write dp.Gaussian(step_epsilon=1, step_delta=1e-2), or "
                 "leave both out and give plan(..., epsilon=, delta=)."
             )
-        if not one_of(self.calibration, "analytic", "classical"):
-            raise PrivacyError(
-                f"dp.Gaussian(calibration={show(self.calibration)}) is unknown; write 'analytic' "
-                "or "
-                "'classical'."
-            )
-        _check_exclusive(self.step_epsilon, self.multiplier, "dp.Gaussian")
+        _check_level(self, calibration=choice("analytic", "classical"))
         if self.step_delta is not None:
             check_delta(self.step_delta)
-        _check_decay(self.decay, "dp.Gaussian")
         _make_floats(self, "step_epsilon", "step_delta", "multiplier", "decay")
         if self.calibration == "classical" and self.step_epsilon is None:
             raise PrivacyError(
@@ -131,8 +124,7 @@ class Laplace:
     norm = 1
 
     def __post_init__(self) -> None:
-        _check_exclusive(self.step_epsilon, self.multiplier, "dp.Laplace")
-        _check_decay(self.decay, "dp.Laplace")
+        _check_level(self)
         _make_floats(self, "step_epsilon", "multiplier", "decay")
 
     def per_step(self) -> float | None:
@@ -258,23 +250,22 @@ def _make_floats(mechanism: Mechanism, *names: str) -> None:
             object.__setattr__(mechanism, name, float(value))
 
 
-def _check_exclusive(level: float | None, multiplier: float | None, name: str) -> None:
-    if level is not None and multiplier is not None:
+_LEVEL = optional(
+    POSITIVE.because("a level of noise. To run without noise, plan with mechanism=None")
+)
+_DECAY = Kind(
+    lambda value: positive_finite(value) and float(value) <= 1,  # type: ignore[arg-type]
+    "above 0 and at most 1: by this factor the noise falls from round to round, and later rounds "
+    "cost more. 1 keeps it constant",
+)
+
+
+def _check_level(mechanism: Gaussian | Laplace, **kinds: Kind) -> None:
+    name = f"dp.{type(mechanism).__name__}"
+    if mechanism.step_epsilon is not None and mechanism.multiplier is not None:
         raise PrivacyError(f"{name} takes step_epsilon or multiplier, not both; drop one.")
-    for label, value in (("step_epsilon", level), ("multiplier", multiplier)):
-        if value is not None and not positive_finite(value):
-            raise PrivacyError(
-                f"{name}({label}={show(value)}) is not a level of noise: write a positive finite "
-                "number. To run without noise, plan with mechanism=None."
-            )
-
-
-def _check_decay(decay: float, name: str) -> None:
-    if not (positive_finite(decay) and float(decay) <= 1):
-        raise PrivacyError(
-            f"{name}(decay={show(decay)}) must be above 0 and at most 1: by this factor the noise "
-            "falls from round to round, and later rounds cost more. 1 keeps it constant."
-        )
+    levels = {"step_epsilon": _LEVEL, "multiplier": _LEVEL, "decay": _DECAY}
+    check_fields(mechanism, name, PrivacyError, **levels, **kinds)
 
 
 # By the name under which the ledger knows them.

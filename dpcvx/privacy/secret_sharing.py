@@ -35,7 +35,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .._arguments import is_int, positive_finite, show
+from .._arguments import POSITIVE, check_fields, integer, is_int, show
 from ..errors import DataError, ModelError
 from ..guard import frameless
 from .randomness import Randomness, Secure
@@ -73,18 +73,14 @@ class Encoding:
     parties: int
 
     def __post_init__(self) -> None:
-        if not positive_finite(self.limit):
-            raise ModelError(
-                f"limit={show(self.limit)} must be a positive finite number: the largest absolute "
-                "value that an entry of one agent can have."
-            )
-        if not is_int(self.parties, 1):
-            raise ModelError(f"parties={show(self.parties)} must be a whole number of at least 1.")
-        if not positive_finite(self.resolution):
-            raise ModelError(
-                f"resolution={show(self.resolution)} must be a positive finite number, for example "
-                "2.0**-20."
-            )
+        largest = "the largest absolute value that an entry of one agent can have"
+        check_fields(
+            self,
+            "",
+            limit=POSITIVE.because(largest),
+            parties=integer(1),
+            resolution=POSITIVE.because("a power of two, for example 2.0**-20"),
+        )
         mantissa, exponent = math.frexp(self.resolution)
         if mantissa != 0.5:
             raise ModelError(

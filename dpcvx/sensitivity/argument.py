@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from .._words import together
 from ..model.private import Rows, Within
 from .certificate import Sensitivity
 from .norms import ball_norm, row_norms
@@ -20,14 +21,14 @@ def argument(sensitivities: Sequence[Sensitivity]) -> str:
             "The bound is asserted by the user, not derived: the guarantee is as good as that "
             "claim."
         )
-    if terms := _listed(name for found in derived for name in found.terms):
+    if terms := _once(name for found in derived for name in found.terms):
         parts.append(
             f"Private data and variables meet in {terms} of affine arguments, so the gradient "
             "depends linearly on the data: grad = h(x) + J d. Changing the data moves it by J "
             "times the change, at every x."
         )
     weighing = (found.weights for found in derived if found.weights is not None)
-    if terms := _listed(name for weights in weighing for name in weights.names):
+    if terms := _once(name for weights in weighing for name in weights.names):
         parts.append(
             f"Private data weigh public functions of x ({terms}), so the gradient depends linearly "
             "on them: grad = h(x) + J(x) d. Changing them moves it by J(x) times the change, with "
@@ -40,9 +41,9 @@ def argument(sensitivities: Sequence[Sensitivity]) -> str:
             labels.append(f"each {found.adjacency_of(task).label}")
             atoms.extend(task.names)
     for reason, (labels, atoms) in enters.items():
-        who = _listed(labels)
-        parts.append(f"E{who[1:]} enters {_listed(atoms)} by itself. {reason}")
-    if names := _listed((f"'{n}'" for found in derived for n in found.independent), "or"):
+        who = _once(labels)
+        parts.append(f"E{who[1:]} enters {_once(atoms)} by itself. {reason}")
+    if names := _once((f"'{n}'" for found in derived for n in found.independent), "or"):
         parts.append(
             f"The gradient does not depend on {names}: no term of the objective holds it together "
             "with a variable."
@@ -94,7 +95,7 @@ def figures(sensitivity: Sensitivity) -> str:
         )
         lines.append(f"{words}, {_norm_in_words(adjacency)} times the radius is {l1} and {l2}")
     for task in sensitivity.records:
-        names = _listed(f"'{sensitivity.private[k].name}'" for k in task.members)
+        names = _once(f"'{sensitivity.private[k].name}'" for k in task.members)
         l1, l2 = (float(sensitivity.record_change(task, p).max()) for p in (1, 2))
         where = "over the agent's set" if np.isfinite([l1, l2]).all() else "over the whole set"
         lines.append(
@@ -112,7 +113,7 @@ def _norm_in_words(adjacency: Within) -> str:
     return "its norm over the box of worst signs"
 
 
-def _listed(names: Iterable[str], last: str = "and") -> str:
-    """Each once, as in ``a, b and c``."""
-    *others, end = dict.fromkeys(names) or [""]
-    return f"{', '.join(others)} {last} {end}" if others else end
+def _once(names: Iterable[str], word: str = "and") -> str:
+    """Each once, as in ``a, b and c``; empty where there are none."""
+    found = list(dict.fromkeys(names))
+    return together(found, word) if found else ""
