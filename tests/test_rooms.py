@@ -62,3 +62,28 @@ def test_the_check_of_rooms_finds_what_breaks_their_order(house, file, text, fau
 def test_contributing_draws_the_rooms_as_they_are():
     drawn = (PACKAGE.parent / "CONTRIBUTING.md").read_text()
     assert picture() in drawn, "python -m tests.rooms prints the picture that belongs there"
+
+
+def strays(package, tests):
+    """Tests of a room that begin with the name of no file in it."""
+    found = []
+    for room in ROOMS:
+        names = [path.stem.lstrip("_") for path in (package / room).glob("*") if path.stem]
+        found += [
+            f"{room}/{path.name}"
+            for path in (tests / room).glob("test_*.py")
+            if not any(f"{path.stem}_".startswith(f"test_{name}_") for name in names)
+        ]
+    return found
+
+
+def test_the_tests_of_a_file_stand_where_it_does():
+    assert strays(PACKAGE, PACKAGE.parent / "tests") == []
+
+
+def test_a_test_in_another_room_than_its_file_is_found(house, tmp_path):
+    package, tests = house({}), tmp_path / "tests" / "run"
+    tests.mkdir(parents=True)
+    for name in ("test_loop.py", "test_loop_twice.py", "test_layout.py", "test_loops.py"):
+        (tests / name).touch()
+    assert sorted(strays(package, tests.parent)) == ["run/test_layout.py", "run/test_loops.py"]
