@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar, cast
 
@@ -13,7 +13,6 @@ from ..algorithms.base import Requirements
 from ..errors import ModelError, PrivacyError
 from ..model.declaration import Agent, Declaration
 from ..privacy.accounting import Price, check_delta, check_epsilon
-from ..privacy.last_iterate import LastIterate
 from ..privacy.mechanism import Calibrated, Gaussian, Laplace, Mechanism
 from .agent_terms import Agents, Declared
 from .checks import check_long
@@ -192,7 +191,6 @@ def calibrated(
     steps: int,
     delta: float | None,
     once: bool,
-    last: LastIterate | None,
 ) -> Agents:
     """The agents with their noise: as little of it as every budget allows.
 
@@ -207,8 +205,6 @@ def calibrated(
     delta : float or None
     once : bool
         Whether the data are released once, instead of a value in every step.
-    last : LastIterate or None
-        What the loss follows from if only the last iterate leaves.
 
     Raises
     ------
@@ -225,7 +221,8 @@ def calibrated(
             check_long(rounds, len(needs.weights))
             ratios = [decay**t * w for t in range(rounds) for w in needs.weights][needs.free :]
             exposed = needs.releases // len(needs.weights) * share
-        found = _multiplied(asked, exposed, ratios, delta, last)
+        mechanism = asked.mechanism
+        found = multiplied(asked, delta, lambda e, d: mechanism.for_total(exposed, e, d, ratios))
         return replace(found, weights=needs.weights, free=needs.free) if uneven else found
 
     return tuple(
@@ -240,14 +237,10 @@ def step_epsilon(agents: Agents) -> float:
     return min((noise.step_epsilon for noise in noises), default=math.inf)
 
 
-def _multiplied(
-    asked: Declared,
-    steps: int,
-    ratios: Sequence[float],
-    delta: float | None,
-    last: LastIterate | None,
+def multiplied(
+    asked: Declared, delta: float | None, for_total: Callable[[float, float], float]
 ) -> Calibrated:
-    """The multiplier that spends the budget in so many releases at each of the ratios.
+    """A mechanism with its own multiplier, or that for a total budget of (epsilon, delta).
 
     Raises
     ------
@@ -267,9 +260,7 @@ def _multiplied(
     if fixed is not None:
         return Calibrated(mechanism, fixed)
     assert epsilon is not None  # or it would not have been declared
-    if last is not None:
-        return Calibrated(mechanism, last.multiplier(epsilon, delta or 0.0))
-    return Calibrated(mechanism, mechanism.for_total(steps, epsilon, delta or 0.0, ratios))
+    return Calibrated(mechanism, for_total(epsilon, delta or 0.0))
 
 
 def budgeted(agents: Agents) -> Agents:

@@ -12,7 +12,7 @@ from .._card import card
 from .._words import number, together
 from ..model.private import PrivateSpec, Rows
 from ..privacy.accounting import ryu_kim_claim
-from ..privacy.last_iterate import Amplification, LastIterate
+from ..privacy.last_iterate import Amplification
 from ..privacy.mechanism import Calibrated, Gaussian
 from ..sensitivity.known import Facts
 from ..sensitivity.queries import CLAIMED
@@ -27,16 +27,6 @@ Kind = Literal["worst-case", "asserted", "none"]
 OBSERVER = (
     "everyone but the agent itself: the server and all other agents, even if they collude and see "
     "every value it releases"
-)
-LAST_OBSERVER = (
-    "whoever learns the last x and nothing else of the run: server and users keep messages and all "
-    "other iterates to themselves"
-)
-HIDDEN = "Rounding errors in hidden iterates and steps are not counted."
-TURNS = "Whose turn it was, and how many turns there were, may become known."
-CONSTANTS = (
-    "The smoothness and strong convexity that the user asserted are true: nothing in the package "
-    "proves them."
 )
 # Where the run was passed no ledger, and where it was.
 ALONE = (
@@ -333,8 +323,6 @@ def make_guarantee(
     releases: int,
     once: bool,
     groups: Sequence[tuple[str, ...]],
-    last: LastIterate | None,
-    amplification: Amplification | None,
 ) -> Guarantee:
     """The guarantee of a plan with noise.
 
@@ -347,17 +335,13 @@ def make_guarantee(
     once : bool
         Whether the data are released once.
     groups : sequence of tuple of str
-    last : LastIterate or None
-        If only the last iterate leaves.
-    amplification : Amplification or None
-        What it costs then.
     """
     worst = max((a.price for a in agents if a.price), key=lambda price: price.epsilon)
     noises = list(dict.fromkeys(a.noise for a in agents if a.noise is not None))
     # What is known before the first round tells nothing and is not charged.
     count = releases - max(noise.free for noise in noises)
     stated = [
-        _of_agent(a, count, once, len(noises) > 1, last, amplification)
+        _of_agent(a, count, once, len(noises) > 1)
         for a in agents
         if a.sensitivity is not None and a.noise is not None
     ]
@@ -382,84 +366,59 @@ def make_guarantee(
     if any(a.sensitivity is not None and a.sensitivity.asserted is not None for a in agents):
         claims.append(CLAIMED)
     assumptions = [*ASSUMPTIONS, UNGROUPED if not groups else GROUPED]
-    if last is not None:
-        assumptions.append(HIDDEN)
-        if last.order != "fixed":
-            assumptions.append(TURNS)
-        mechanism = (
-            f"{first.mechanism} noise, scale {first.multiplier:.6g} times the largest l2 "
-            "sensitivity of x, in every round; the last x is released"
-        )
-        if last.asserted:
-            assumptions.insert(0, CONSTANTS)
     assumptions[:0] = dict.fromkeys(claims)
-    asserted = bool(claims) or (last is not None and last.asserted)
     claim = None
     if not others and isinstance(first.mechanism, Gaussian) and first.steady:
         claim = _claim(first.mechanism, releases)
     named = {agent.agent for agent in stated}
     accountants = [a.price.accountant for a in agents if a.price and a.name in named]
     return Guarantee(
-        kind="asserted" if asserted else "worst-case",
+        kind="asserted" if claims else "worst-case",
         epsilon=worst.epsilon,
         delta=worst.delta,
         rho=max(a.loss.rho for a in agents),
         mechanism=mechanism,
         accountant=" or ".join(dict.fromkeys(accountants)),
-        observer=OBSERVER if last is None else LAST_OBSERVER,
-        certificate="asserted" if asserted else "derived",
+        observer=OBSERVER,
+        certificate="asserted" if claims else "derived",
         agents=tuple(stated),
         groups=tuple(groups),
         assumptions=tuple(assumptions),
         claimed_by_paper=claim,
-        amplification=amplification,
     )
 
 
-def _of_agent(
-    agent: AgentTerms,
-    count: int,
-    once: bool,
-    own: bool,
-    last: LastIterate | None,
-    amplification: Amplification | None,
-) -> AgentGuarantee:
+def _of_agent(agent: AgentTerms, count: int, once: bool, own: bool) -> AgentGuarantee:
     """What one agent's data are protected by; `own`: other agents have other noise."""
     chosen, known, price = agent.noise, agent.sensitivity, agent.price
     assert chosen is not None and known is not None and price is not None
     bound = known.bound(chosen.mechanism.norm)
-    scale, noise = _noise(chosen, agent, bound.value, last)
+    scale, noise = _noise(chosen, agent, bound.value)
     if own and bound.value > 0:
         noise = f"{chosen.mechanism}, {noise}{_fading(chosen, once)}"
-    claimed = _claims(agent.facts) or (last is not None and last.asserted)
     return AgentGuarantee(
         agent=agent.name,
         adjacency={s.name: str(s.adjacency) for s in known.private},
         changes=changes(known.private),
-        epsilon=(price.epsilon if amplification is None else amplification.by_agent[agent.name]),
+        epsilon=price.epsilon,
         norm=chosen.mechanism.norm,
         sensitivity=bound.value,
         tight=bound.tight,
-        certificate="asserted" if claimed else known.certificate,
+        certificate="asserted" if _claims(agent.facts) else known.certificate,
         scale=scale,
         noise=noise,
-        releases=1 if last is not None else count if bound.value > 0 else 0,
+        releases=count if bound.value > 0 else 0,
         independent=known.independent,
     )
 
 
-def _noise(
-    calibrated: Calibrated, agent: AgentTerms, bound: float, last: LastIterate | None
-) -> tuple[float, str]:
+def _noise(calibrated: Calibrated, agent: AgentTerms, bound: float) -> tuple[float, str]:
     """An agent's noise scale, infinite if it differs from step to step, and the same in words."""
     times, n = f"scale {calibrated.multiplier:.6g} times", agent.program.n
     published = agent.publication
     if published is not None:
         scale = calibrated.grid(published.sensitivity, published.size).scale
         return scale, f"{published.noise(scale)}, sensitivity {published.sensitivity:.6g}"
-    if last is not None:
-        scale = calibrated.hidden_grid(last.level, n).scale
-        return scale, f"scale {scale:.6g} per component of x, the same for all users"
     if bound == 0:
         return 0.0, _NO_NOISE
     norm = calibrated.mechanism.norm

@@ -6,6 +6,7 @@ differs from one whose observer sees every release.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -20,9 +21,21 @@ from ..model.declaration import Declaration
 from ..privacy.accounting import Composition
 from ..privacy.entries import Entry
 from ..privacy.last_iterate import Amplification, LastIterate
-from ..privacy.mechanism import Laplace
-from .agent_terms import AgentTerms, Declared
+from ..privacy.mechanism import Calibrated, Laplace
+from .agent_terms import Agents, AgentTerms, Declared
+from .calibration import multiplied
+from .guarantee import Guarantee
 
+LAST_OBSERVER = (
+    "whoever learns the last x and nothing else of the run: server and users keep messages and all "
+    "other iterates to themselves"
+)
+HIDDEN = "Rounding errors in hidden iterates and steps are not counted."
+TURNS = "Whose turn it was, and how many turns there were, may become known."
+CONSTANTS = (
+    "The smoothness and strong convexity that the user asserted are true: nothing in the package "
+    "proves them."
+)
 Observer = Literal["everyone", "last iterate"]
 _OBSERVER = choice("everyone", "last iterate").because(
     "who sees every released value, or who sees the result and nothing else of the run"
@@ -94,6 +107,16 @@ def constants(
     return algorithm.amplification(program, [agent.bound for agent in agents], clipped, rounds)
 
 
+def calibrated(agents: Agents, last: LastIterate, delta: float | None) -> Agents:
+    """The agents with the noise of every turn: as little as keeps each user within the budget."""
+
+    @functools.cache
+    def noise(asked: Declared) -> Calibrated:
+        return replace(multiplied(asked, delta, last.multiplier), level=last.level)
+
+    return tuple(a if a.asked is None else replace(a, noise=noise(a.asked)) for a in agents)
+
+
 def priced(
     agents: Sequence[AgentTerms], last: LastIterate, delta: float
 ) -> tuple[tuple[AgentTerms, ...], Amplification]:
@@ -109,6 +132,52 @@ def priced(
     )
 
 
+def guaranteed(
+    whole: Guarantee, agents: Agents, last: LastIterate, amplification: Amplification
+) -> Guarantee:
+    """What is left of a guarantee for an observer of everything, with less loss.
+
+    Parameters
+    ----------
+    whole : Guarantee
+        Of the same agents.
+    agents : tuple of AgentTerms
+    last : LastIterate
+    amplification : Amplification
+    """
+    terms = {agent.name: agent for agent in agents}
+    first = next(agent.noise for agent in agents if agent.noise is not None)
+    stated = tuple(
+        replace(
+            agent,
+            epsilon=amplification.by_agent[agent.agent],
+            certificate="asserted" if last.asserted else agent.certificate,
+            scale=(scale := first.hidden_grid(terms[agent.agent].program.n).scale),
+            noise=f"scale {scale:.6g} per component of x, the same for all users",
+            releases=1,
+        )
+        for agent in whole.agents
+    )
+    return replace(
+        whole,
+        kind="asserted" if last.asserted else whole.kind,
+        mechanism=(
+            f"{first.mechanism} noise, scale {first.multiplier:.6g} times the largest l2 "
+            "sensitivity of x, in every round; the last x is released"
+        ),
+        observer=LAST_OBSERVER,
+        certificate="asserted" if last.asserted else whole.certificate,
+        agents=stated,
+        assumptions=(
+            *([CONSTANTS] if last.asserted else []),
+            *whole.assumptions,
+            HIDDEN,
+            *([TURNS] if last.order != "fixed" else []),
+        ),
+        amplification=amplification,
+    )
+
+
 def run_entries(
     agents: Sequence[AgentTerms], last: LastIterate, rounds: int, asserted: bool
 ) -> dict[str, Entry]:
@@ -119,7 +188,7 @@ def run_entries(
         loss = agent.loss
         if agent.noise is None or loss == Composition():
             continue
-        grid = agent.noise.hidden_grid(last.level, size)
+        grid = agent.noise.hidden_grid(size)
         found[agent.name] = Entry(
             round=0,
             step=1,

@@ -191,7 +191,10 @@ def make_terms(
     last = None
     if noisy and observer == "last iterate":
         last = last_iterate.constants(algorithm, program, agents, rounds)
-    agents = calibrated(agents, needs, rounds, steps, delta, once, last)
+    if last is None:
+        agents = calibrated(agents, needs, rounds, steps, delta, once)
+    else:
+        agents = last_iterate.calibrated(agents, last, delta)
     if once:
         agents = _published(agents)
     if not early:
@@ -213,14 +216,9 @@ def make_terms(
         else:
             agents, amplification = last_iterate.priced(agents, last, delta or 0.0)
         agents = budgeted(agents)
-        guarantee = make_guarantee(
-            agents,
-            releases=steps,
-            once=once,
-            groups=problem.group_names,
-            last=last,
-            amplification=amplification,
-        )
+        guarantee = make_guarantee(agents, releases=steps, once=once, groups=problem.group_names)
+        if last is not None and amplification is not None:
+            guarantee = last_iterate.guaranteed(guarantee, agents, last, amplification)
     return kind(
         problem=problem,
         algorithm=algorithm,

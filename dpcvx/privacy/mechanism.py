@@ -8,7 +8,7 @@ Calibration turns a declaration into a multiplier before any data are read.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from typing import Literal
 
@@ -165,12 +165,22 @@ class Calibrated:
         What it is multiplied by in the releases of a round, one after the other, and over again.
     free : int
         Releases at the beginning that tell nothing.
+    level : float or None
+        For runs that are charged as a whole, before they begin: the sensitivity that all their
+        noise is scaled to, whatever is asked. None where every release is charged by itself.
     """
 
     mechanism: Mechanism
     multiplier: float
     weights: tuple[float, ...] = (1.0,)
     free: int = 0
+    # Follows from the rest of a plan, so that fingerprints need not name it.
+    level: float | None = field(default=None, repr=False)
+
+    @property
+    def prepaid(self) -> bool:
+        """Whether a run with this noise is charged as a whole, before it begins."""
+        return self.level is not None
 
     @property
     def steady(self) -> bool:
@@ -220,9 +230,10 @@ class Calibrated:
         """Grid and noise scale for a value of positive sensitivity in the mechanism's norm."""
         return grid_for(sensitivity, size, self.mechanism.norm, self.multiplier, floor)
 
-    def hidden_grid(self, sensitivity: float, size: int) -> Grid:
-        """The same for iterates of which only the last one leaves."""
-        return finest_grid(sensitivity, size, self.multiplier)
+    def hidden_grid(self, size: int) -> Grid:
+        """The same for the iterates of a run that is charged as a whole."""
+        assert self.level is not None
+        return finest_grid(self.level, size, self.multiplier)
 
     def release(self, value: Array, grid: Grid, stream: Randomness) -> Array:
         """The mechanism itself: the value on the grid, plus noise.

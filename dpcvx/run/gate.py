@@ -64,10 +64,8 @@ class ReleaseGate:
     paid : collection of (round, step)
         Releases that the interrupted run was charged for and did not make.
     journal : Journal or None
-        Where charges and values are written before they take effect.
-    prepaid : bool
-        Whether the whole run was charged before it began. What it computes stays hidden, and is
-        not kept.
+        Where charges and values are written before they take effect. A run that was charged as a
+        whole has none: what it computes stays hidden, and is not kept.
     """
 
     def __init__(
@@ -81,7 +79,6 @@ class ReleaseGate:
         past: Iterable[Release] = (),
         paid: Collection[tuple[int, int]] = (),
         journal: Journal | None = None,
-        prepaid: bool = False,
     ) -> None:
         self.agent = agent
         self.calibrated = calibrated
@@ -91,8 +88,8 @@ class ReleaseGate:
         self._record = record
         self._past = {(r.round, r.step): r.value for r in past if r.agent == agent}
         self._paid = paid
-        self._journal = None if prepaid else journal
-        self._prepaid = prepaid
+        self._prepaid = calibrated is not None and calibrated.prepaid
+        self._journal = None if self._prepaid else journal
 
     def __call__(
         self,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .._arguments import FLAG, POSITIVE, check_argument, integer, optional, show
-from ..errors import ModelError, PrivacyError
+from ..errors import ModelError
 from ..model.private import Private, Sealed
 from ..plan.terms import Terms
 from ..privacy.ledger import Ledger
@@ -28,7 +28,7 @@ from .report import Reporter
 from .result import Result, Status
 from .resume import begin
 from .solution import assign
-from .watch import Watch
+from .watch import Watch, check_shown
 
 # What an executor does.
 _DUTIES = ("writer", "start", "map", "close")
@@ -49,7 +49,7 @@ def run_plan(
     """See `Plan.run`."""
     _check_arguments(seed=seed, record=record, iterates=iterates, verbose=verbose)
     _check_tolerance(plan, tolerance)
-    _check_hidden(plan, tolerance=tolerance, record=record, iterates=iterates)
+    check_shown(plan, tolerance=tolerance, record=record, iterates=iterates)
     executor = _given_executor(executor)
     sources = sources_of(plan.problem, data)
     # Before anything is charged: what fails in the model fails here.
@@ -71,7 +71,6 @@ def run_plan(
                 past=start.past,
                 paid=start.paid[k],
                 journal=written,
-                prepaid=plan.prepaid,
             )
             oracles.append(oracle_for(plan, k, sources[k], exit))
         result = drive(
@@ -100,8 +99,7 @@ def oracle_for(
     agent = plan.agents[k]
     if plan.published:
         return partial(publish, agent.facts, sources, agent.publication, exit)
-    level = None if plan.last is None else plan.last.level
-    return partial(PrivateOracle, agent.facts, sources, exit, level)
+    return partial(PrivateOracle, agent.facts, sources, exit)
 
 
 def _check_arguments(*, seed: object, record: object, iterates: object, verbose: object) -> None:
@@ -129,17 +127,6 @@ def _given_ledger(ledger: Ledger | str | Path | None) -> Ledger | None:
         f"ledger= is a {type(ledger).__name__}; pass the ledger of an earlier result, or the path "
         "of a ledger file."
     )
-
-
-def _check_hidden(plan: Terms, *, tolerance: float | None, record: bool, iterates: bool) -> None:
-    """Refuse what would show more than the last iterate."""
-    asked = {"tolerance=": tolerance is not None, "record=True": record, "iterates=True": iterates}
-    for argument, given in asked.items():
-        if plan.hidden and given:
-            raise PrivacyError(
-                f"plan.run({argument}) would show more than the last iterate, and this plan "
-                "guarantees nothing beyond that. Leave it out, or plan with observer='everyone'."
-            )
 
 
 def _check_tolerance(plan: Terms, tolerance: float | None) -> None:

@@ -42,10 +42,6 @@ class PrivateOracle(AgentOracle):
     sources : sequence of callables
         One per private parameter; called here, once.
     exit : ReleaseGate
-    level : float, optional
-        Sensitivity of every answer where only the last iterate leaves, at least this agent's own.
-        Answers stay hidden but for the last one, so they are rounded to a grid that does not
-        depend on where they are.
     """
 
     def __init__(
@@ -53,11 +49,10 @@ class PrivateOracle(AgentOracle):
         facts: Facts,
         sources: Sequence[Callable[[], Any]],
         exit: ReleaseGate,
-        level: float | None = None,
     ) -> None:
         super().__init__(exit.account, exit.releases)
         form, sensitivity = facts.form, facts.sensitivity
-        self._facts, self._exit, self._level = facts, exit, level
+        self._facts, self._exit = facts, exit
         # Never in a variable of a frame: those show in tracebacks.
         self._data = read(form.private, sources)
         noisy = exit.calibrated is not None
@@ -110,7 +105,7 @@ class PrivateOracle(AgentOracle):
         place, noise = self._next(), None
         if self._exit.calibrated is not None:
             noise = self._exit.calibrated.at(*place)
-        if self._level is not None and noise is not None:
+        if noise is not None and noise.prepaid:
             query = query.hidden()
         known = None
         if noise is not None and self._known is not None:
@@ -139,8 +134,9 @@ class PrivateOracle(AgentOracle):
             exposed = Entry(*place, "none", 0.0, np.inf, 0.0, "none", query.released)
             return None, exposed if self._facts.form.private else None
         size = query.size(self._facts.form.n)
-        if self._level is not None:
-            grid = noise.hidden_grid(self._level, size)
+        if noise.prepaid:
+            # Answers stay hidden, so their grid need not depend on where they are.
+            grid = noise.hidden_grid(size)
             return grid, entry_on(noise, place, grid, query.released)
         if known is None or bound == 0:
             if known is not None and query.matters(known):

@@ -19,14 +19,12 @@ from .oracle import AgentOracle
 from .public_oracle import published
 from .replay_oracle import ReplayOracle
 from .result import Result, Status, Transcript
+from .watch import check_replayable
 
 
 def replay_plan(plan: Terms, transcript: Transcript | str | Path) -> Result:
     """See `Plan.replay`."""
-    if plan.hidden:
-        raise PrivacyError(
-            "A run of which only the last iterate leaves keeps nothing to replay. Keep its result."
-        )
+    check_replayable(plan)
     kept = isinstance(transcript, (str, Path))
     if not isinstance(transcript, (str, Path, Transcript)):
         raise ModelError(

@@ -105,13 +105,19 @@ class Reporter:
         )
         self._task = self._progress.add_task("rounds", total=plan.rounds)
 
-    def start(self) -> None:
-        """Print banner and table head, if in full; show the bar."""
+    def start(self, *, residuals: bool = True) -> None:
+        """Print banner and table head, if in full; show the bar.
+
+        Parameters
+        ----------
+        residuals : bool
+            Whether those of the rounds may be seen.
+        """
         if self._in_full:
             self._print(banner(self._plan, self._guarantee))
             for note in self._notes:
                 self._print(row("note", note))
-            if self._plan.hidden:
+            if not residuals:
                 self._print("No residuals are shown: only the last iterate may be seen.")
             else:
                 spent = f"{'epsilon spent':>15}" if self._plan.noisy else ""

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..algorithms.base import Answer, Residuals
 from ..algorithms.hidden_iterates import HiddenIterates
+from ..errors import PrivacyError
 from ..plan.terms import Terms
 from .divergence import Growth, of_residuals
 from .executors.base import Executor
@@ -49,7 +50,7 @@ class Watch:
 
     def start(self) -> None:
         """Before the first round."""
-        self._reporter.start()
+        self._reporter.start(residuals=not self._plan.hidden)
 
     def stop(self) -> None:
         """After the last one, however it ended."""
@@ -102,3 +103,22 @@ class Watch:
 def _below(residuals: Residuals, tolerance: float) -> bool:
     # Not max(): the dual residual of round 1 is nan, which compares as False.
     return residuals.primal < tolerance and residuals.dual < tolerance
+
+
+def check_shown(plan: Terms, *, tolerance: float | None, record: bool, iterates: bool) -> None:
+    """Refuse what would show more than the last iterate."""
+    asked = {"tolerance=": tolerance is not None, "record=True": record, "iterates=True": iterates}
+    for argument, given in asked.items():
+        if plan.hidden and given:
+            raise PrivacyError(
+                f"plan.run({argument}) would show more than the last iterate, and this plan "
+                "guarantees nothing beyond that. Leave it out, or plan with observer='everyone'."
+            )
+
+
+def check_replayable(plan: Terms) -> None:
+    """Refuse to replay a run that kept nothing."""
+    if plan.hidden:
+        raise PrivacyError(
+            "A run of which only the last iterate leaves keeps nothing to replay. Keep its result."
+        )

@@ -307,7 +307,7 @@ def _last_scores(
         sources: Sequence[Sequence[Callable[[], object]]], key: tuple[int, int]
     ) -> list[Array]:
         exits = [
-            ObservedExit(k, agent.noise, account, source_for(seed, (*key, k)), prepaid=True)
+            ObservedExit(k, agent.noise, account, source_for(seed, (*key, k)))
             for k, (agent, account) in enumerate(zip(plan.agents, accounts, strict=True))
         ]
         oracles = [oracle_for(plan, k, sources[k], exit) for k, exit in enumerate(exits)]

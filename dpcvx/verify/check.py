@@ -75,9 +75,8 @@ class ObservedExit(ReleaseGate):
         account: Account,
         source: Source,
         frozen: Iterable[Release] | None = None,
-        prepaid: bool = False,
     ) -> None:
-        super().__init__(agent, calibrated, account, source, record=True, prepaid=prepaid)
+        super().__init__(agent, calibrated, account, source, record=True)
         self.seen: list[Observation] = []
         self._frozen: dict[tuple[int, int], Array] | None = None
         if frozen is not None:
@@ -239,7 +238,7 @@ def check(
         if not local.form.private:
             continue
         independent = _independent(plan, k, own[k], other[k], faults)
-        agents.append(_compare(local.name, one, two, faults, plan.prepaid, independent))
+        agents.append(_compare(local.name, one, two, faults, independent))
     return Check(tuple(agents), tuple(faults))
 
 
@@ -310,7 +309,7 @@ def _observed(
 ) -> tuple[Result, list[ObservedExit]]:
     accounts = begin(plan, None, seeded=True).accounts
     exits = [
-        ObservedExit(k, plan.agents[k].noise, account, source_for(seed, (k,)), frozen, plan.prepaid)
+        ObservedExit(k, plan.agents[k].noise, account, source_for(seed, (k,)), frozen)
         for k, account in enumerate(accounts)
     ]
     oracles = [oracle_for(plan, k, sources[k], exit) for k, exit in enumerate(exits)]
@@ -342,7 +341,6 @@ def _compare(
     one: ObservedExit,
     two: ObservedExit,
     faults: list[str],
-    prepaid: bool,
     independent: bool,
 ) -> AgentCheck:
     largest, differs = 0.0, False
@@ -350,6 +348,7 @@ def _compare(
         faults.append(f"agent '{name}' is asked at other places on the neighbour's data")
     # A prepaid run is charged as a whole, whoever has a turn.
     charged = sum(s.entry is not None for s in one.seen)
+    prepaid = one.calibrated is not None and one.calibrated.prepaid
     if not prepaid and len(one.account.entries) != charged:
         faults.append(f"agent '{name}' has releases that are not in its ledger")
     for a, b in zip(one.seen, two.seen, strict=False):

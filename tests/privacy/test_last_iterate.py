@@ -693,7 +693,7 @@ def test_a_seed_repeats_a_run_wherever_agents_live(order):
 @pytest.mark.parametrize("multiplier", [0.3, 40.0, 1e4])
 def test_the_last_x_lies_on_a_grid_that_does_not_depend_on_where(multiplier):
     plan = planned(multiplier=multiplier, rounds=5)
-    grid = plan.agents[0].noise.hidden_grid(plan.last.level, 2)
+    grid = plan.agents[0].noise.hidden_grid(2)
     assert math.log2(grid.width).is_integer()
     assert grid.width <= 2.0**-24 * grid.scale
     for seed in range(3):
@@ -1082,8 +1082,8 @@ def test_audits_are_consistent_with_the_ledger(agent, faster):
 def test_noise_that_is_too_small_by_far_fails_the_audit(faster, monkeypatch):
     honest = Calibrated.hidden_grid
 
-    def tenth(self, sensitivity, size):
-        grid = honest(self, sensitivity, size)
+    def tenth(self, size):
+        grid = honest(self, size)
         return replace(grid, scale=grid.scale / 10)
 
     monkeypatch.setattr(Calibrated, "hidden_grid", tenth)
@@ -1134,7 +1134,7 @@ def test_the_hidden_iterates_are_those_of_noisy_gradient_descent(watched):
     given = model(40, n=1, seed=3)
     plan = planned(given, rounds=120, penalty=1e-9, multiplier=3.0)
     plan.run(seed=0)
-    eta, scale = plan.algorithm.eta, 3.0 * plan.last.level
+    eta, scale = plan.algorithm.step, 3.0 * plan.last.level
     xs = [np.zeros(1), *(x for _, _, x in left)]
     drawn = [
         (after - before + eta * 40 * given.gradient(t % 40, before)) / scale

@@ -285,8 +285,8 @@ def test_noise_too_wide_for_the_finest_grid_is_refused(multiplier):
 
 
 def test_rounding_to_the_finest_grid_is_far_below_the_noise():
-    rng, calibrated = np.random.default_rng(0), Calibrated(dp.Gaussian(), 2.0)
-    grid = calibrated.hidden_grid(0.3, 3)
+    rng, calibrated = np.random.default_rng(0), Calibrated(dp.Gaussian(), 2.0, level=0.3)
+    grid = calibrated.hidden_grid(3)
     assert grid == finest_grid(0.3, 3, 2.0)
     values = rng.normal(size=3)
     assert np.abs(grid.rounded(values) - values).max() <= 2.0**-25 * grid.scale
