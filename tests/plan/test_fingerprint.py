@@ -65,8 +65,10 @@ def test_a_transcript_of_one_is_not_replayed_by_the_other(name):
 def test_the_noise_of_a_seed_is_not_shared_with_the_other(name):
     one, two = (recorded(p) for p in (hinge(1.0), PLANS[name]()))
     noise = [a.value - b.value for a, b in zip(one.releases, two.releases, strict=True)]
-    # The exact gradients differ by no more than 4 records of norm one.
-    assert all(np.abs(difference).max() > 4.0 for difference in noise)
+    # The exact gradients differ by no more than 4 records of norm one, so all differences would be
+    # as small with the same noise. Without it they have a deviation of 22 in each of 18 entries,
+    # and all are as small by chance with a probability of 1e-15.
+    assert any(np.abs(difference).max() > 4.0 for difference in noise)
 
 
 @pytest.mark.parametrize("name", ["margin", "margin, hardly"])

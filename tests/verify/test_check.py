@@ -322,8 +322,8 @@ class Peeking(dp.LinearizedADMM):
     seen: list = field(default_factory=list)
 
     def act(self, local, state, t, k, message, oracle):
-        state, z = super().act(local, state, t, k, message, oracle)
-        return state, z + 1e-9 * self.seen[-1][0]
+        state, sent = super().act(local, state, t, k, message, oracle)
+        return state, replace(sent, z=sent.z + 1e-9 * self.seen[-1][0])
 
 
 def test_an_algorithm_that_reads_data_through_a_closure_is_a_fault():
@@ -336,7 +336,7 @@ def test_an_algorithm_that_reads_data_through_a_closure_is_a_fault():
 
         return fetch
 
-    made = plan(problem, algorithm=Peeking(rho=2.0, step=0.1, seen=seen))
+    made = plan(problem, algorithm=Peeking(penalty=2.0, step=0.1, seen=seen))
     found = dp.check(
         made,
         {"load north": LOADS, "load south": source(-changed(0, 0.1))},
@@ -357,7 +357,7 @@ class Shortcut(dp.LinearizedADMM):
 
 
 def test_an_algorithm_that_takes_the_exact_gradient_is_a_fault():
-    found = dp.check(plan(within(), algorithm=Shortcut(rho=2.0, step=0.1)))
+    found = dp.check(plan(within(), algorithm=Shortcut(penalty=2.0, step=0.1)))
     assert any("iterates differ" in fault for fault in found.faults)
 
 
