@@ -178,7 +178,10 @@ class Network:
 def build(
     graph: nx.Graph | str, agents: Sequence[str], weights: str | Array = "metropolis"
 ) -> Network:
-    """A network of agents.
+    """A network of agents: who talks to whom, and the weights with which they average.
+
+    Methods over networks take it as ``graph=``; given a graph or a shape they build it themselves,
+    over the agents of the problem.
 
     Parameters
     ----------
@@ -189,13 +192,23 @@ def build(
     agents : sequence of str
         Two different names or more.
     weights : {"metropolis", "max degree", "lazy metropolis", "laplacian"} or ndarray (N, N)
-        See the module; or a symmetric matrix with rows that sum to one, zero between agents that
-        are no neighbours.
+        A rule (see the module), or a symmetric matrix with rows that sum to one and zeros between
+        agents that are not neighbours.
+
+    Returns
+    -------
+    Network
 
     Raises
     ------
     ModelError
-        If something is not as described, saying what.
+        If the graph is not connected or does not name the agents, names repeat, or a matrix does
+        not average over the graph.
+
+    Examples
+    --------
+    >>> graph = dp.networks.build("ring", ["north", "east", "south"])
+    >>> problem.plan(dp.DecentralizedADMM(graph), epsilon=1.0, delta=1e-6)
     """
     names = _names(agents)
     if isinstance(graph, str):
@@ -225,11 +238,22 @@ def random(
     Parameters
     ----------
     agents : sequence of str
+        N different names.
     edges : int
-        From N - 1 to N (N - 1) / 2.
+        From N - 1 (a tree) to N (N - 1) / 2 (everyone with everyone).
     seed : int
-    weights
-        See `network`.
+        At least 0.
+    weights : str or ndarray (N, N)
+        As in `build`.
+
+    Returns
+    -------
+    Network
+
+    Raises
+    ------
+    ModelError
+        If a number is outside its range or names repeat.
     """
     names = _names(agents)
     n = len(names)

@@ -19,6 +19,12 @@ from ..run.data import DataSource, source_for, sources_of
 from ..run.gate import read, read_as_they_are
 from ..run.solution import Solution
 
+__all__ = ["central", "objective", "too_long"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 @discreet
 def central(
