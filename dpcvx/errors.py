@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 
+from ._words import plural
+
 
 class DpcvxError(Exception):
     """Base class of every error that the package raises on purpose."""
@@ -90,7 +92,7 @@ class BudgetError(PrivacyError):
             )
         else:
             advice = (
-                f"It still covers {affordable} release(s) of this kind: lower `rounds` or "
+                f"It still covers {plural(affordable, 'release')} of this kind: lower `rounds` or "
                 "`local_updates`, or plan with a larger `epsilon`."
             )
         budget = f"its budget is ({allowed:.6g}, {delta:.3g})"

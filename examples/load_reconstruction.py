@@ -110,7 +110,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print("errors are computed on the true loads: not private")
         print("without noise, from the voltages that the zones exchange:")
         for t, zones in open_run.items():
-            print(f"  {t:>3} round(s) overheard: " + ", ".join(f"{e:.2g}" for e in zones))
+            rounds = "1 round" if t == 1 else f"{t} rounds"
+            print(f"  {rounds:>9} overheard: " + ", ".join(f"{e:.2g}" for e in zones))
         print(f"with noise, from everything that leaves (one change is {100 * RADIUS:g} MW):")
         print(f"  {'total epsilon':>14}{'every gradient':>16}{'once':>10}")
         errors = {}

@@ -152,7 +152,8 @@ def table(dataset: Dataset, planned: Sequence[Task], found: Sequence[list[Trace]
     lines = [
         f"{dataset.name}: {dataset.train.count} records, {dataset.features} features, "
         f"{dataset.classes} classes, norms clipped to {dataset.bound:g}",
-        f"Medians over {seeds} seed(s). Not private: computed on the records in the open.",
+        f"Medians over {seeds} {'seed' if seeds == 1 else 'seeds'}. Not private: computed on the "
+        "records in the open.",
     ]
     head = f"{'error:':>8}{'last':>7}{'average':>9}{'cost:':>8}{'last':>7}{'average':>9}"
     panel: tuple[str, Partition] | None = None

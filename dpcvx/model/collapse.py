@@ -108,8 +108,9 @@ class _Builder:
         if value is None:
             missing = [p.name() for p in expr.parameters() if p.value is None]
             raise ModelError(
-                f"The objective of agent '{self.owner}' uses public parameter(s) {missing} without "
-                f"a value. Set {missing[0] if missing else 'parameter'}.value = ... before "
+                f"The objective of agent '{self.owner}' uses public parameters without a value"
+                f"{': ' + ', '.join(missing) if missing else ''}. Write "
+                f"{missing[0] if missing else 'parameter'}.value = ... before "
                 "problem.plan(...)."
             )
         h = np.ravel(as_array(value), order="F").astype(float)

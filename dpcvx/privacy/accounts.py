@@ -220,9 +220,9 @@ class Account:
             )
         if self.share != fresh.share:
             raise PrivacyError(
-                f"The ledger of agent '{self.agent}' counts its releases {self.share} time(s), for "
-                f"data that are spread over so many agents; this plan counts {fresh.share}. Keep "
-                "the groups= of the first run."
+                f"The ledger of agent '{self.agent}' counts its releases "
+                f"{plural(self.share, 'time')}, for data that are spread over so many agents; this "
+                f"plan counts {fresh.share}. Keep the groups= of the first run."
             )
         committed = self.committed
         # An empty account is at its beginning, but for one of a group, whose others may not be.

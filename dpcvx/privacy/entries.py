@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Literal, overload
 
+from .._words import plural
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -132,4 +134,4 @@ class Entries(Sequence[Entry]):
         return list(self) == list(other)
 
     def __repr__(self) -> str:
-        return f"<Entries: {len(self)} releases>"
+        return f"<Entries: {plural(len(self), 'release')}>"

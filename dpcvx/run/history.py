@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import overload
 
+from .._words import plural
 from ..algorithms.base import Residuals
 from ..solvers.conic import Outcome
 
@@ -125,7 +126,7 @@ class History(Sequence[Round]):
             return "<History: empty>"
         last = self._kept[-1]
         residuals = f"primal {last.residuals.primal:.3g}, dual {last.residuals.dual:.3g}"
-        return f"<History: {len(self)} of {last.t} rounds kept; at the end {residuals}>"
+        return f"<History: {len(self)} of {plural(last.t, 'round')} kept; at the end {residuals}>"
 
     @overload
     def __getitem__(self, index: int) -> Round: ...

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._arguments import show
+from .._words import plural
 from ..algorithms.program import Program
 from ..errors import ModelError, PrivacyError
 from ..guard import frameless
@@ -38,7 +39,7 @@ class Solution:
 
     def __repr__(self) -> str:
         entries = sum(x.size for x in self.vectors)
-        return f"<Solution: {len(self.vectors)} agents, {entries} entries>"
+        return f"<Solution: {plural(len(self.vectors), 'agent')}, {entries} values>"
 
     @frameless
     def of(self, agent: str, variable: cp.Variable | str) -> Array:

@@ -545,7 +545,7 @@ def test_under_noise_the_average_is_reported_unless_the_last_is_asked_for():
 
 def test_texts_name_the_method_and_its_constants():
     assert str(dp.GradientADMM()) == (
-        "gradient ADMM, one user per round, beta = 1, eta = 1/smoothness"
+        "gradient ADMM, one user per round, penalty = 1, step = 1/smoothness"
     )
     assert "penalty = 2, step = 0.05" in str(dp.GradientADMM(penalty=2.0, step=0.05))
     assert "gradient ADMM, one user per round" in str(noisy(model(2)))

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dpcvx._words import plural
 from dpcvx.privacy.accounts import Account
 from dpcvx.privacy.entries import Entries, Entry
 from dpcvx.privacy.ledger import Ledger
@@ -92,7 +93,7 @@ def test_entries_equal_the_sequences_that_hold_the_same(book, other):
 def test_entries_survive_a_pickle_and_tell_what_they_hold(book):
     entries = Entries(book)
     assert pickle.loads(pickle.dumps(entries)) == book
-    assert repr(entries) == f"<Entries: {len(book)} releases>"
+    assert repr(entries) == f"<Entries: {plural(len(book), 'release')}>"
     assert bool(entries) is bool(book)
     assert all(entry in entries for entry in book) and at(9, 9) not in entries
 

@@ -380,8 +380,8 @@ def test_a_worker_that_dies_is_reported(monkeypatch, ends, code, stage, workers)
     given = problem([(1.0, 2.0)] * 3, ends if stage == "start" else lambda k: None)
     if stage == "act":
         in_gradients(monkeypatch, ends)
-    gone = "1" if workers == 2 else "0, 1, 2"
-    message = rf"worker process of agent\(s\) {gone} ended with exit code {code}"
+    gone = "agent 1" if workers == 2 else "agents 0 to 2"
+    message = rf"worker process of {gone} ended with exit code {code}"
     with pytest.raises(dp.PrivacyError, match=message):
         planned(given).run(executor=dp.Processes(workers))
 

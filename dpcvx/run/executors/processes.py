@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from ... import errors
 from ..._arguments import check_argument, count, optional
+from ..._words import together
 from ...errors import DpcvxError, ModelError, PrivacyError
 from ...guard import frameless
 from ...privacy.entries import Entry
@@ -214,9 +215,10 @@ class _Worker:
 
     def _death(self) -> PrivacyError:
         self.process.join(_PATIENCE)
-        agents = ", ".join(map(str, self.agents))
+        count = len(self.agents)
+        agents = f"{'agent' if count == 1 else 'agents'} {together(list(map(str, self.agents)))}"
         return PrivacyError(
-            f"The worker process of agent(s) {agents} ended with exit code "
+            f"The worker process of {agents} ended with exit code "
             f"{self.process.exitcode} before it answered, and its account of what was released is "
             "lost. Nothing was retried, for that would release twice. Count the data as spent; or "
             "give runs a ledger file, plan.run(ledger='spent.jsonl'), with which the next one goes "

@@ -37,7 +37,7 @@ def test_every_line_states_its_total(made):
     _, text, found = made
     head, note, *lines = [line for line in text.splitlines() if not line.startswith("wrote")]
     assert head.startswith("blobs: 48 records, 6 features, 3 classes, norms clipped to 1.22")
-    assert note == "Medians over 2 seed(s). Not private: computed on the records in the open."
+    assert note == "Medians over 2 seeds. Not private: computed on the records in the open."
     methods = [line for line in lines if line.startswith("  ")]
     assert len(methods) == len(found) == 19
     assert all("in total" in line or "no guarantee" in line for line in methods)
