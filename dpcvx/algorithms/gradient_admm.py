@@ -53,14 +53,21 @@ class Turn:
 
     Attributes
     ----------
-    step : GradientStep
-        From the new x for a gradient of 0, by eta times the number of users, through
+    x : ndarray, shape (n,)
+    slope : ndarray, shape (n,)
+        ``A'(beta (B y - c) - lam)``.
+    users : int
+        By how much one user's gradient stands for those of all.
+    inverse : Contraction
         ``v -> (I + eta beta A'A)^-1 v``.
     outcome : Outcome
         Of the y step.
     """
 
-    step: GradientStep
+    x: Array
+    slope: Array
+    users: int
+    inverse: Contraction
     outcome: Outcome
 
 
@@ -480,19 +487,17 @@ class GradientADMM(HiddenIterates[Server, Outcome]):
         return Outcome.SOLVED
 
     def send(self, server: Server, t: int, k: int) -> tuple[Server, list[Turn | None]]:
-        """The y step and the multipliers; then one user's turn."""
+        """The y step and the multipliers; then the turn of one user."""
         blocks, beta, x = server.blocks, self.penalty, server.x
-        rows = blocks.rows
+        A, B, c = blocks.rows.A, blocks.rows.B, blocks.rows.c
         y, outcome = blocks.y(x, server.lam, server.y)
-        gap = rows.A @ x + rows.B @ y - rows.c
+        gap = A @ x + B @ y - c
         lam = server.lam - beta * gap
-        pull = rows.A.T @ (beta * (rows.B @ y - rows.c) - lam)
-        center = blocks.inverse(x - self._eta * pull)
+        slope = A.T @ (beta * (B @ y - c) - lam)
         users = len(blocks.users)
         messages: list[Turn | None] = [None] * (users + 1)
         turn = server.order[(t - 1) % len(server.order)]
-        step = GradientStep(x, center, self._eta * users, blocks.inverse)
-        messages[blocks.users[turn]] = Turn(step, outcome)
+        messages[blocks.users[turn]] = Turn(x, slope, users, blocks.inverse, outcome)
         state = replace(
             server,
             y=y,
@@ -505,8 +510,13 @@ class GradientADMM(HiddenIterates[Server, Outcome]):
     def act(
         self, local: Local, state: Outcome, t: int, k: int, message: Turn, oracle: Oracle
     ) -> tuple[Outcome, Array]:
-        """The new x."""
-        return message.outcome, oracle.release(message.step)
+        """x <- (I + eta beta A'A)^-1 (x - eta [grad f_t(x) + slope]) + noise."""
+        x, eta, inverse = message.x, self._eta, message.inverse
+        center = inverse(x - eta * message.slope)
+        # f_t is the user's objective times their number.
+        return message.outcome, oracle.release(
+            GradientStep(x, center, eta * message.users, inverse)
+        )
 
     def receive(self, server: Server, t: int, k: int, replies: Sequence[Array | None]) -> Server:
         """Pass x on."""

@@ -12,6 +12,7 @@ import dpcvx as dp
 from dpcvx.algorithms.agent_state import AgentState
 from dpcvx.algorithms.base import Local
 from dpcvx.algorithms.on_networks import Inbox
+from dpcvx.sensitivity.queries import Step
 from dpcvx.solvers.projector import Projector
 from tests.algorithms.networks import (
     GRAPH,
@@ -112,10 +113,10 @@ class Stub:
         assert size == self._weights.size
         return self._weights
 
-    def step(self, x, move):
-        assert move.whole and move.through is None
-        self.asked.append((x, move.center, move.size))
-        return move(self._gradient) + self._noise
+    def release(self, query):
+        assert isinstance(query, Step) and query.through is None
+        self.asked.append((query.x, query.center, query.step))
+        return query.end(self._gradient) + self._noise
 
 
 def turn(t, w, randomness=1.0, noise=0.0, lam=(0.2, -0.1)):

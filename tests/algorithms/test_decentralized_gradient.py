@@ -116,9 +116,9 @@ class Stub:
     def uniform(self, size):
         return np.full(size, self._w)
 
-    def step(self, x, move):
-        self.at, self.move = x, move
-        return move.center
+    def release(self, query):
+        self.asked = query
+        return query.center
 
 
 @cache
@@ -141,7 +141,7 @@ def asked(X, i, aggregate, w=0.5, graph="complete"):
     oracle = Stub(w)
     state = AgentState(X[i], X[i], np.zeros(n))
     plan.algorithm.act(tools, state, 1, 0, Inbox(i, around, X[list(around)], row), oracle)
-    return oracle.move.center, oracle.at
+    return oracle.asked.center, oracle.asked.x
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -968,12 +968,11 @@ class Lengthening(dp.GradientADMM):
 
     def send(self, server, t, k):
         server, messages = super().send(server, t, k)
-        return server, [None if m is None else replace(m, move=longer(m.move)) for m in messages]
+        return server, [None if turn is None else longer(turn) for turn in messages]
 
 
-def longer(move):
-    through = replace(move.through, apply=lambda v: 1.001 * move.through(v))
-    return replace(move, through=through)
+def longer(turn):
+    return replace(turn, inverse=replace(turn.inverse, apply=lambda v: 1.001 * turn.inverse(v)))
 
 
 def test_a_map_that_lengthens_is_reported():
@@ -1014,8 +1013,8 @@ class Exact:
     def __init__(self, gradient):
         self._gradient = gradient
 
-    def step(self, x, move):
-        return move(self._gradient(x))
+    def release(self, query):
+        return query.finish(query.through(self._gradient(query.x)), None)
 
 
 def iteration(algorithm, server, gradient):
