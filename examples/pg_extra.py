@@ -134,7 +134,9 @@ def model() -> dp.Problem:
 
 def gap(problem: dp.Problem, result: dp.Result) -> float:
     """Distance of the reported objective from the optimum, as a share. Not private."""
-    best = dp.not_private.central(problem).solve(cp.CLARABEL)
+    central = dp.not_private.central(problem)
+    central.solve(cp.CLARABEL)
+    best = float(np.asarray(central.value))
     return abs(dp.not_private.objective(problem, result.solution) - best) / best
 
 

@@ -24,7 +24,6 @@ from ..sensitivity.queries import Gradient
 from .base import Iterates, Local, Oracle, Requirements
 from .consensus import Broadcast, ConsensusMethod, LocalCopy
 from .penalties import PenaltyRule, as_penalty
-from .program import Program
 
 Array = NDArray[np.float64]
 
@@ -65,10 +64,6 @@ class ADMM(ConsensusMethod[AgentState]):
     def requirements(self) -> Requirements:
         """Convex objectives, compiled; one release per agent and round."""
         return Requirements(convex=True, exact=True, releases=1, queries=(Gradient,))
-
-    def resolved(self, program: Program, step_epsilon: float) -> ADMM:
-        """Fill in the constants of the penalty rule."""
-        return replace(self, penalty=as_penalty(self.penalty).resolved(step_epsilon))
 
     def start_agent(self, local: Local) -> AgentState:
         """x at the public start, zero multipliers."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, Self, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,6 +94,11 @@ class ConsensusMethod(Algorithm[Server, A]):
         """Refuse parameters that are no penalty and no kind of output."""
         as_penalty(self.penalty)
         self.check_fields()
+
+    def resolved(self, program: Program, step_epsilon: float) -> Self:
+        """Fill in the constants of the penalty rule."""
+        penalty = as_penalty(self.penalty).resolved(step_epsilon)
+        return replace(cast(Any, self), penalty=penalty)
 
     def start_server(self, program: Program) -> Server:
         """z from the agents' public starting points, zero multipliers."""

@@ -120,11 +120,8 @@ class LinearizedADMM(ConsensusMethod[AgentState]):
         step = as_step(self.step)
         if step is None:
             step = Sqrt() if smooth_constant(program) is None else Smooth()
-        return replace(
-            self,
-            penalty=as_penalty(self.penalty).resolved(step_epsilon),
-            step=step.resolved(program, step_epsilon),
-        )
+        step = step.resolved(program, step_epsilon)
+        return replace(super().resolved(program, step_epsilon), step=step)
 
     def start_agent(self, local: Local) -> AgentState:
         """x at the public start, zero multipliers."""

@@ -77,6 +77,15 @@ def test_without_relaxation_it_is_admm():
         assert np.array_equal(x, y)
 
 
+def test_a_penalty_that_follows_the_budget_is_filled_in():
+    grown = OverRelaxedADMM(1.6, dp.penalties.Growing(2.0, 5.0, 5))
+    plan = study().problem.plan(grown, rounds=2, epsilon=1.0, delta=1e-6)
+    plain = study().problem.plan(
+        replace(dp.ADMM(), penalty=grown.penalty), rounds=2, epsilon=1.0, delta=1e-6
+    )
+    assert plan.run(seed=1).history.penalty == plain.run(seed=1).history.penalty
+
+
 def test_relaxation_saves_rounds_on_the_model():
     problem = model()
     assert rounds(problem, 1.6) < 0.7 * rounds(problem, 1.0)
