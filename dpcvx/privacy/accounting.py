@@ -204,7 +204,24 @@ def gaussian_multiplier(
 ) -> float:
     """Smallest multiplier with which `steps` Gaussian releases are (epsilon, delta)-DP in total.
 
-    With `ratios`, so many releases at each of these multiples of it.
+    Parameters
+    ----------
+    steps : int
+        Releases at each ratio.
+    epsilon, delta : float
+        Total, both positive.
+    ratios : sequence of float
+        Noise of releases in units of the multiplier that is returned.
+
+    Returns
+    -------
+    float
+        Standard deviation over l2 sensitivity, rounded up by about 1e-11.
+
+    Raises
+    ------
+    PrivacyError
+        If the budget is out of range, or delta is 0, which no Gaussian noise can give.
     """
     check_epsilon(epsilon)
     _check_ratios(ratios)
@@ -234,7 +251,20 @@ def laplace_multiplier(
 ) -> float:
     """Smallest multiplier with which `steps` Laplace releases are (epsilon, delta)-DP in total.
 
-    With `ratios`, so many releases at each of these multiples of it.
+    Parameters
+    ----------
+    steps, epsilon, delta, ratios
+        As for `gaussian_multiplier`; delta may be 0.
+
+    Returns
+    -------
+    float
+        Noise scale over l1 sensitivity, too large by 1e-6 of it at most.
+
+    Raises
+    ------
+    PrivacyError
+        If the budget is out of range.
     """
     check_epsilon(epsilon)
     check_delta(delta)
@@ -274,8 +304,13 @@ def laplace_multiplier(
 def classical_gaussian_multiplier(epsilon: float, delta: float) -> float:
     """``sqrt(2 ln(1.25/delta)) / epsilon``: the textbook calibration of one release.
 
-    A proof of (epsilon, delta)-DP for epsilon <= 1 only. The package uses it as a parametrisation
-    of the noise and states what the exact composition gives.
+    Its proof covers epsilon <= 1 only (Dwork and Roth, 2014, Theorem A.1). The package takes it as
+    a name for an amount of noise and states what that noise really costs.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        Of one release, both positive.
     """
     check_epsilon(epsilon)
     check_delta(delta)
@@ -290,6 +325,13 @@ def ryu_kim_claim(steps: int, epsilon: float, delta: float) -> float:
     ``sqrt(TE ln(1/delta) / ln(1.25/delta)) epsilon``. Not a bound: the proof bounds ln(delta) from
     the wrong side, so that the formula is necessary and not sufficient. At (1, 1e-2) and 100
     releases it says 9.766; the truth is 11.918.
+
+    Parameters
+    ----------
+    steps : int
+        Number of releases T E: rounds times local updates.
+    epsilon, delta : float
+        Of each release.
     """
     return math.sqrt(steps * math.log(1 / delta) / math.log(1.25 / delta)) * epsilon
 
@@ -297,8 +339,8 @@ def ryu_kim_claim(steps: int, epsilon: float, delta: float) -> float:
 def _check_ratios(ratios: Sequence[float]) -> None:
     if min(ratios) < _SMALLEST:
         raise PrivacyError(
-            f"The noise of the last release would be {min(ratios):.3g} of that of the first, which "
-            "cannot be accounted for. Use fewer rounds, or a decay= closer to 1."
+            f"The noise would fall to {min(ratios):.3g} of what it is at first, which is too small "
+            "to compute with. Use fewer rounds, or a decay= closer to 1."
         )
 
 
@@ -306,8 +348,9 @@ def check_delta(delta: float) -> None:
     """Refuse a delta outside [0, 1)."""
     if not (finite(delta) and 0 <= float(delta) < 1):
         raise PrivacyError(
-            f"delta={show(delta)} is not a probability of failure: write a number in [0, 1), well "
-            "below one over the number of people protected, for example 1e-6."
+            f"delta must be at least 0 and below 1, got {show(delta)}. It is the probability that "
+            "the guarantee fails: choose it well below one over the number of people protected, "
+            "for example delta=1e-6."
         )
 
 

@@ -220,9 +220,9 @@ class Account:
             )
         if self.share != fresh.share:
             raise PrivacyError(
-                f"The ledger of agent '{self.agent}' counts its releases "
-                f"{plural(self.share, 'time')}, for data that are spread over so many agents; this "
-                f"plan counts {fresh.share}. Keep the groups= of the first run."
+                f"The ledger of agent '{self.agent}' counts each release "
+                f"{plural(self.share, 'time')}: once for every agent that may hold the same "
+                f"person's data. This plan counts {fresh.share}. Keep the groups= of the first run."
             )
         committed = self.committed
         # An empty account is at its beginning, but for one of a group, whose others may not be.
@@ -300,10 +300,10 @@ class Accounts(Mapping[str, Account]):
         Raises
         ------
         ModelError
-            If the key is no text.
+            If the key is not text.
         """
         if not isinstance(key, str):
-            raise ModelError(f"ledger[{show(key)}] is no account: write the name of an agent.")
+            raise ModelError(f"ledger[...] takes the name of an agent as text, got {show(key)}.")
         return next((one for one in self.accounts if one.agent == key), default)
 
     @frameless

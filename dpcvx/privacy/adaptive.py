@@ -98,7 +98,15 @@ def price(total: Composition, committed: float, delta: float, *, pooled: bool) -
 def covers(
     total: Composition, committed: float, epsilon: float, delta: float, *, pooled: bool
 ) -> bool:
-    """Whether the rule allows the releases of several runs under a budget; see `price`."""
+    """Whether the rule allows the releases of several runs under a budget.
+
+    Parameters
+    ----------
+    total, committed, pooled
+        See `price`.
+    epsilon, delta : float
+        The budget.
+    """
     rest = epsilon - math.fsum(e for e, _ in total.stated)
     left, noise = _left(total, delta), noise_of(total)
     if total.exposed or rest < 0 or left < 0:

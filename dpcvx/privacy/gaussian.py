@@ -40,7 +40,11 @@ def log_delta(epsilon: float, mu: ArrayLike) -> Array:
     epsilon : float
         Not negative.
     mu : array_like
-        Positive.
+        Sensitivity over standard deviation, positive.
+
+    Returns
+    -------
+    ndarray, shape of `mu`
     """
     mu = np.asarray(mu, dtype=np.float64)
     t, x = mu / 2, epsilon / mu
@@ -66,7 +70,15 @@ def gaussian_delta(epsilon: float, mu: ArrayLike) -> Array:
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
-    """The smallest epsilon that goes with a positive delta, within 1e-11, and never below it."""
+    """The smallest epsilon that goes with a delta, within 1e-11, and never below it.
+
+    Parameters
+    ----------
+    mu : float
+        Sensitivity over standard deviation, positive.
+    delta : float
+        Positive.
+    """
     wanted = math.log(delta)
 
     def excess(epsilon: float) -> float:
@@ -86,7 +98,13 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
 
 def gaussian_mu(epsilon: float, delta: float) -> float:
-    """The largest mu that goes with positive epsilon and delta, within 1e-11, and never above."""
+    """The largest mu that goes with an epsilon and a delta, within 1e-11, and never above it.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        Both positive.
+    """
     wanted = math.log(delta)
 
     def excess(log_mu: float) -> float:

@@ -84,8 +84,8 @@ class Encoding:
         mantissa, exponent = math.frexp(self.resolution)
         if mantissa != 0.5:
             raise ModelError(
-                f"resolution={show(self.resolution)} is no power of two, so that numbers would be "
-                f"rounded more than once. Write 2.0**{exponent - 1}, the next finer one."
+                f"resolution must be a power of two, got {show(self.resolution)}: other numbers "
+                f"would be rounded more than once. Write 2.0**{exponent - 1}, the next finer one."
             )
         if self.resolution > self.limit:
             raise ModelError(
@@ -138,9 +138,9 @@ class Encoding:
             )
         if not (np.abs(array) <= self.limit).all():  # neither does NaN pass
             raise DataError(
-                f"A value to be shared is no number, or beyond the declared limit of {self.limit:g}"
-                " in absolute value (values are not shown). Nothing was shared: beyond the limit "
-                "the sum of all agents could wrap around. Declare a larger limit, or write "
+                "Values to be shared must be numbers of absolute value at most "
+                f"limit={self.limit:g} (they are not shown). Nothing was shared: the sum of larger "
+                "ones could wrap around. Declare a larger limit, or write "
                 f"numpy.clip(values, {-self.limit:g}, {self.limit:g})."
             )
         with np.errstate(under="ignore"):  # far below the resolution
@@ -393,7 +393,7 @@ class SecretSum:
     def _member(self, name: str, role: str) -> None:
         if name not in self.agents:
             raise ModelError(
-                f"'{name}', {role}, is none of the agents {self.agents} of this round."
+                f"'{name}', {role}, does not take part in this round of {self.agents}."
             )
 
 

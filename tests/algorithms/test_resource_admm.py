@@ -235,7 +235,7 @@ def test_sharing_that_cannot_work_is_refused_before_data_are_read():
     problem, _ = market()
     for sharing, reason in (
         (dp.SecretSharing(limit=-1.0), "limit=-1.0"),
-        (dp.SecretSharing(limit=1.0, resolution=1e-6), "no power of two"),
+        (dp.SecretSharing(limit=1.0, resolution=1e-6), "must be a power of two"),
         (dp.SecretSharing(limit=2.0**50), "wraps around"),
     ):
         with pytest.raises(dp.ModelError, match=reason):

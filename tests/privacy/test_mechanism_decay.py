@@ -487,7 +487,7 @@ def test_noise_that_falls_beyond_all_numbers_is_refused(kind):
 
 @kinds
 def test_noise_that_falls_beyond_all_numbers_is_refused_with_a_total_too(kind):
-    with pytest.raises(dp.PrivacyError):
+    with pytest.raises(dp.PrivacyError, match="too small to compute with"):
         fading(kind, decay=0.1, rounds=400)
 
 

@@ -108,7 +108,7 @@ def test_the_advice_of_a_refusal_works_and_is_the_finest(limit, power, parties):
         ({"parties": 0}, "parties=0"),
         ({"parties": 2.5}, "parties=2.5"),
         ({"resolution": -1.0}, "resolution=-1.0"),
-        ({"resolution": 1e-6}, r"no power of two.*Write 2.0\*\*-20,"),
+        ({"resolution": 1e-6}, r"must be a power of two.*Write 2.0\*\*-20,"),
         ({"resolution": 3.0}, r"Write 2.0\*\*1,"),
         ({"resolution": 128.0}, "coarser than the limit of 100"),
     ],
@@ -325,7 +325,7 @@ def test_repeated_and_strange_messages_are_refused(one_round):
         together.total([*partials, partials[0]])
     with pytest.raises(dp.ModelError, match="share of agent 'a' for agent 'b'.*receivers only"):
         together.partial("c", shares)
-    with pytest.raises(dp.ModelError, match="'x', sender of a share, is none of the agents"):
+    with pytest.raises(dp.ModelError, match="'x', sender of a share, does not take part"):
         together.partial("b", [*shares, replace(shares[0], sender="x")])
     with pytest.raises(dp.ModelError, match="'x', receiver of shares"):
         together.partial("x", shares)
