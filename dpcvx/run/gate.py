@@ -197,7 +197,24 @@ def entry_on(
 
 
 def read(specs: Sequence[PrivateSpec], sources: Sequence[Callable[[], Any]]) -> list[Array]:
-    """Fetch and check private values: flat column-major arrays, one per private parameter."""
+    """Fetch and check private values.
+
+    Parameters
+    ----------
+    specs : sequence of PrivateSpec
+    sources : sequence of callables
+        One per private parameter.
+
+    Returns
+    -------
+    list of ndarray
+        Flat, column by column.
+
+    Raises
+    ------
+    DataError
+        If a source fails, or its values do not fit their declaration.
+    """
     return [unseal(source, spec) for spec, source in zip(specs, sources, strict=True)]
 
 
@@ -212,8 +229,8 @@ def read_as_they_are(spec: PrivateSpec, source: Sealed) -> Array:
     values = raw_array(source, spec.name)
     if values is None or values.shape != spec.shape:
         raise DataError(
-            f"The data of private '{spec.name}' are no array of real numbers of its shape "
-            f"{spec.shape}."
+            f"The data of private '{spec.name}' must be an array of real numbers of its shape "
+            f"{spec.shape}, as declared. Pass such an array, or a function that returns one."
         )
     return values
 
@@ -223,8 +240,8 @@ def withheld(agent: int, compute: Callable[[], T]) -> T:
 
     def refusal(kind: str) -> PrivacyError:
         return PrivacyError(
-            f"A computation on the private data of agent {agent} failed with {kind}; the message "
-            "is withheld, because it may quote the data."
+            f"A computation on the private data of agent {agent} failed with {kind}. Its message "
+            "is withheld because it may quote the data. Run it with made-up data to see it."
         )
 
     return guarded(compute, refusal)

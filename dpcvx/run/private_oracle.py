@@ -142,7 +142,7 @@ class PrivateOracle(AgentOracle):
             if known is not None and query.matters(known):
                 raise PrivacyError(
                     f"What one change does to the {query.released} of agent '{self._facts.name}' "
-                    "is too small for a number, so that no noise can be scaled to it. Scale the "
+                    "is too small for a number, so no noise can be scaled to it. Scale the "
                     "problem up, or take larger steps."
                 )
             return None, None

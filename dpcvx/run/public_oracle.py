@@ -111,4 +111,7 @@ def published(
         if (release.agent, release.round, release.step) == (agent, 0, 1):
             surrogate = form.bind(publication.restore(release.value))
             return PublicOracle(facts, surrogate, account, [])
-    raise PrivacyError("The transcript has no release of the agent's data: it is of another plan.")
+    raise PrivacyError(
+        "The transcript has no release of the agent's data, so it was recorded under another plan. "
+        "Replay it with the plan it came from."
+    )

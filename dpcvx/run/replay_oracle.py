@@ -60,7 +60,8 @@ class ReplayOracle(AgentOracle):
         if value is None or value.shape != (size,):
             raise PrivacyError(
                 f"The transcript has no release of {size} numbers for round {place[0]}, step "
-                f"{place[1]}: it belongs to another plan, or to a run that stopped earlier."
+                f"{place[1]}. It was recorded under another plan, or the run stopped earlier. "
+                "Replay it with the plan it came from."
             )
         return query.finish(value.copy(), self._added)
 

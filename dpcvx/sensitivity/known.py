@@ -123,10 +123,11 @@ class Known:
         value = self.sensitivity.near(self.norm if p is None else p, x, scale)
         if value == math.inf:
             raise PrivacyError(
-                f"Agent '{self.facts.name}' reached a point at which the effect of one change on "
-                f"the gradient is not bounded: {self.sensitivity.obstacle}, and a term leaves its "
-                "domain or has an infinite slope there for some admissible data. Keep its "
-                "variables away from there by constraints, or write dp.Agent(..., clip=1.0)."
+                f"Agent '{self.facts.name}' reached a point at which nothing bounds what one "
+                f"change of its data does to the gradient: {self.sensitivity.obstacle}, and for "
+                "some admissible data a term leaves its domain or has an infinite slope there. "
+                "Keep its variables away from such points by constraints, or write "
+                "dp.Agent(..., clip=1.0)."
             )
         return value
 

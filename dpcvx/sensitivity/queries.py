@@ -412,9 +412,9 @@ class LocalSolution(Query):
         obstacle = facts.projector().obstacle
         if obstacle is not None:
             raise PrivacyError(
-                f"Noise on the output of agent '{facts.name}' needs local steps that provably move "
-                f"little with its data. Its constraints have {obstacle}, for which no such steps "
-                "are known: a solver's last digits could tell its data. Write "
+                f"Noise on the output of agent '{facts.name}' protects only if its local steps "
+                f"provably move little with its data. Its constraints have {obstacle}, for which "
+                "no such steps are known: a solver's last digits could tell its data. Write "
                 "perturb='objective', which works with any constraints, or state "
                 "output_sensitivity= yourself."
             )
@@ -507,10 +507,10 @@ class _OfStored(Query):
         _require_uniform(facts, "Its local steps take", "use dp.DecentralizedGradient")
         if facts.smoothness is None:
             raise ModelError(
-                f"No smoothness constant can be derived for the objective of agent '{facts.name}', "
-                "and how far one change moves what it stores follows from it. Give the algorithm "
-                "smoothness=... with a bound for all admissible data, which the guarantee will "
-                "call asserted."
+                f"No smoothness constant can be derived for the objective of agent '{facts.name}'. "
+                "How far one change of the data moves the vectors that it stores follows from it. "
+                "Give the algorithm smoothness=... with a bound for all admissible data; the "
+                "guarantee will call it asserted."
             )
 
     @classmethod
@@ -620,14 +620,14 @@ def _require_uniform(facts: Facts, what: str, remedy: str) -> None:
         return
     if sensitivity.l2 == math.inf:
         raise PrivacyError(
-            f"{what} gradients inside agent '{facts.name}', at points that nobody sees, and one "
-            "bound is needed of what a change of the data does to them at all points. None is "
+            f"{what} gradients inside agent '{facts.name}', at points that never leave it. What a "
+            "change of its data does to them must be bounded at all points, and no such bound is "
             f"known: {sensitivity.obstacle}. Bound its variables, choose a loss with bounded "
             f"slopes, or {remedy}."
         )
     if not sensitivity.clips_keep_convexity(facts.form):
         raise PrivacyError(
-            f"{what} gradients of one function, and clipped ones of records with several scores, "
-            f"as in agent '{facts.name}', belong to none. Bound the data so that the sensitivity "
-            f"is finite without clip=, or {remedy}."
+            f"{what} gradients that belong to one convex function. Clipped gradients of records "
+            f"with several scores, as in agent '{facts.name}', need not belong to any. Bound the "
+            f"data so that the sensitivity is finite without clip=, or {remedy}."
         )

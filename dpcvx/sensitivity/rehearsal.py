@@ -1,7 +1,7 @@
 """A derived sensitivity against gradients on made-up neighbours, before a plan rests on it.
 
-The proof is in `dpcvx.sensitivity.derivation`. This finds what a proof cannot: an implementation,
-or a version XX
+The proof is in `dpcvx.sensitivity.derivation`. This finds what a proof cannot: an implementation
+that strays from it, or a version of numpy, scipy or cvxpy that computes otherwise.
 """
 
 from __future__ import annotations

@@ -156,7 +156,10 @@ def audit(
         )
     if isinstance(target, Terms):
         if target.price is None:
-            raise PrivacyError("A plan without noise claims no epsilon that could be audited.")
+            raise PrivacyError(
+                "A plan without noise claims no epsilon, so there is nothing to audit. Plan "
+                "with epsilon=."
+            )
         delta = target.price.delta if delta is None else delta
         check_delta(delta)
         k = _target(target, agent)
@@ -197,8 +200,8 @@ def _mechanism_scores(
     multiplier = mechanism.per_step()
     if multiplier is None:
         raise PrivacyError(
-            "The mechanism has no level of its own. Write for example "
-            "dp.audit(dp.Gaussian(multiplier=2.0)) or audit a plan."
+            "The mechanism has no noise level of its own to attack. Write for example "
+            "dp.audit(dp.Gaussian(multiplier=2.0)), or audit a plan."
         )
     calibrated = Calibrated(mechanism, multiplier)
     size = 8
@@ -221,7 +224,7 @@ def _target(plan: Terms, agent: str | None) -> int:
     names = [local.name for local in plan.program.agents if local.form.private]
     if agent is not None and not one_of(agent, *names):
         raise ModelError(
-            f"agent={show(agent)} has no private data in this plan; those that have are "
+            f"agent={show(agent)} has no private data in this plan. Name one that has: "
             f"{', '.join(names)}."
         )
     chosen = names[0] if agent is None else agent

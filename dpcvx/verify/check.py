@@ -293,7 +293,7 @@ def _worst(plan: Terms, k: int, data: list[Array]) -> list[Sealed]:
     sensitivity, noise = plan.agents[k].sensitivity, plan.agents[k].noise
     if sensitivity is None or noise is None:
         raise PrivacyError(
-            "A plan without noise has no certificate to find neighbours by. Pass neighbours={...}."
+            "A plan without noise has no sensitivity to find neighbours by. Pass neighbours={...}."
         )
     form = plan.program.agents[k].form
     worst = worst_neighbour(form, sensitivity, data, noise.mechanism.norm)
@@ -395,6 +395,6 @@ def _require_neighbours(
     if len(labels) > 1 or len(rows) > 1:
         names = ", ".join(f"'{spec.name}'" for spec in moved)
         raise DataError(
-            f"neighbours= changes {names} at once, but one change touches one private object, "
-            "or one record. Change one of them."
+            f"neighbours= changes {names} at once, but one change touches one private object or "
+            "one record. Change one of them."
         )

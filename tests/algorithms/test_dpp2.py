@@ -322,7 +322,7 @@ def test_problems_of_another_form_are_refused():
     refused(cost + cp.square(own), "'a' has variables of its own")
     refused(cost, "'a' has constraints, and dp.DPP2 takes none", [x >= 0])
     rows = dp.Private(np.zeros((3, 2)), name="rows", adjacency=dp.Rows(1.0))
-    refused(cp.sum_squares(rows @ x), "one bound is needed", error=dp.PrivacyError)
+    refused(cp.sum_squares(rows @ x), "must be bounded at all points", error=dp.PrivacyError)
     w = cp.reshape(x, (2, 1), order="F") @ np.ones((1, 2))
     several = cp.sum(cp.log_sum_exp(rows @ w, axis=1))
     refused(several, "several scores", error=dp.PrivacyError, clip=0.5)
