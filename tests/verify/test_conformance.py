@@ -357,7 +357,7 @@ class Harsh(dp.ADMM):
 
 
 BREAKS = [
-    (OneSided(rho=2.0), "without noise it converges to the optimum"),
+    (OneSided(penalty=2.0), "without noise it converges to the optimum"),
     (Unstable(), "releases alone reproduce the run"),
     (Unstable(), "a seed repeats the run, and another changes it"),
     (Noiseless(), "a seed repeats the run, and another changes it"),
