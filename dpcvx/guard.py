@@ -20,21 +20,25 @@ T = TypeVar("T")
 C = TypeVar("C", bound=Callable[..., Any])
 
 
-def guarded(compute: Callable[[], T], refusal: Callable[[str], DpcvxError]) -> T:
+def guarded(
+    compute: Callable[[], T], refusal: Callable[[str], DpcvxError], *, foreign: bool = False
+) -> T:
     """Compute on private data, without floating-point warnings.
 
     Parameters
     ----------
     compute : callable
-        Calls no code of others.
     refusal : callable
         The error in place of one that is not the package's own, from the name of its type.
+    foreign : bool
+        Whether it calls code of others, whose errors of the package's types may quote data too.
     """
     try:
         with np.errstate(all="ignore"):
             return compute()
     except BaseException as error:
-        left = _bare(error) if isinstance(error, DpcvxError) else _silenced(error, refusal)
+        own = isinstance(error, DpcvxError) and not foreign
+        left = _bare(error) if own else _silenced(error, refusal)
     del compute
     raise left
 

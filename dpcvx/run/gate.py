@@ -235,7 +235,7 @@ def read_as_they_are(spec: PrivateSpec, source: Sealed) -> Array:
     return values
 
 
-def withheld(agent: int, compute: Callable[[], T]) -> T:
+def withheld(agent: int, compute: Callable[[], T], *, foreign: bool = False) -> T:
     """Compute on private data without warnings and without messages that could quote them."""
 
     def refusal(kind: str) -> PrivacyError:
@@ -244,4 +244,4 @@ def withheld(agent: int, compute: Callable[[], T]) -> T:
             "is withheld because it may quote the data. Run it with made-up data to see it."
         )
 
-    return guarded(compute, refusal)
+    return guarded(compute, refusal, foreign=foreign)

@@ -153,7 +153,8 @@ class PrivateOracle(AgentOracle):
 
     def _answer(self, query: Query, objective: Objective) -> Callable[[], Array]:
         def answer() -> Array:
-            value = withheld(self._exit.agent, lambda: query.evaluate(objective))
+            # Authors of methods write questions of their own.
+            value = withheld(self._exit.agent, lambda: query.evaluate(objective), foreign=True)
             if value.shape != (query.size(self._facts.form.n),):
                 raise PrivacyError(
                     f"{type(query).__name__}.evaluate returned an array of shape {value.shape}, "
@@ -207,6 +208,7 @@ class PrivateOracle(AgentOracle):
         # Kept from the first release on, which was charged before.
         if self._added is None and self._certified is not None:
             self._added = self._certified.slope(self._data)
+            self._added.setflags(write=False)  # a question may compute in place
         assert self._added is not None
         return self._added
 

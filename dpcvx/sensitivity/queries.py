@@ -219,6 +219,16 @@ class Step(Query):
     released = "iterate"
     charged = "the sensitivity of the new point, which is the step size times the gradient's"
 
+    def __post_init__(self) -> None:
+        if self.only is None:
+            return
+        inside = ((self.only >= 0) & (self.only < self.center.size)).all()
+        if not inside or np.unique(self.only).size < self.only.size:
+            raise ModelError(
+                "Step(only=...) must name components of the point, each once and counted from 0. "
+                "A component that left twice would be charged once."
+            )
+
     @property
     def moving(self) -> Array | None:
         """1 for components that move and 0 for others, shape (n,); None if all do."""

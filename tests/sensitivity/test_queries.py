@@ -1,6 +1,7 @@
 """A question and a method of an author's own, in one file: the package knows neither."""
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import cvxpy as cp
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 import dpcvx as dp
 from dpcvx.algorithms.base import Requirements
 from dpcvx.algorithms.on_networks import shared
-from dpcvx.sensitivity.queries import Query, rounding_floor
+from dpcvx.sensitivity.queries import Gradient, Query, Step, rounding_floor
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,3 +161,52 @@ class Undeclared(DirectionalDescent):
 def test_what_its_requirements_do_not_name_is_not_answered():
     with pytest.raises(dp.PrivacyError, match=r"asked for a Slope.*Requirements\(queries=\.\.\.\)"):
         planned(Undeclared("complete", dp.steps.Constant(0.02))).run(seed=1)
+
+
+@dataclass(frozen=True, eq=False)
+class Talkative(Slope):
+    """Its error quotes the exact gradient."""
+
+    error: ClassVar[type] = ValueError
+
+    def evaluate(self, objective):
+        raise self.error(f"the gradient is {objective.gradient(self.x)}")
+
+
+@pytest.mark.parametrize("error", [ValueError, dp.ModelError, dp.PrivacyError, dp.DataError])
+def test_what_its_errors_say_stays_inside(error):
+    own = type("Own", (Talkative,), {"error": error})
+    with pytest.raises(dp.PrivacyError, match=f"failed with {error.__name__}") as caught:
+        planned(replace(METHOD, query=own)).run(seed=1)
+    assert "gradient is" not in str(caught.value)
+
+
+@dataclass(frozen=True, eq=False)
+class InPlace(Gradient):
+    """Computes on what it was given."""
+
+    def evaluate(self, objective):
+        g = objective.apart(self.x)
+        g *= 2
+        return g
+
+
+@dataclass(frozen=True)
+class InPlaceDescent(DirectionalDescent):
+    """Asks for it."""
+
+    def act(self, local, state, t, k, message, oracle):
+        oracle.release(self.query(state.x))
+        return state, shared(state.x, local.program)
+
+
+def test_the_private_part_of_a_gradient_cannot_be_changed_in_place():
+    with pytest.raises(dp.PrivacyError, match="failed with ValueError"):
+        planned(InPlaceDescent("complete", dp.steps.Constant(0.02), query=InPlace)).run(seed=1)
+
+
+@pytest.mark.parametrize("only", [[0, 0], [0, -2], [2], [-1]])
+def test_a_component_leaves_once(only):
+    with pytest.raises(dp.ModelError, match=r"Step\(only=\.\.\.\) must name components"):
+        Step(np.zeros(2), np.zeros(2), 0.1, np.array(only))
+    assert Step(np.zeros(2), np.zeros(2), 0.1, np.array([1, 0])).size(2) == 2
