@@ -88,7 +88,8 @@ class BudgetError(PrivacyError):
             advice = (
                 "It covers no further release of this kind. A larger `epsilon` alone may not help, "
                 "since noise shrinks with it: give the plan a noise level of its own and the total "
-                "of all runs, such as mechanism=dp.Gaussian(multiplier=20.0), epsilon=2.0."
+                "of all runs, such as mechanism=dp.Gaussian(multiplier=20.0), "
+                "epsilon=2.0, delta=1e-6."
             )
         else:
             advice = (

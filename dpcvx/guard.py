@@ -7,8 +7,10 @@ and so are messages that quote the value they complain about.
 from __future__ import annotations
 
 import functools
+import inspect
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -31,10 +33,12 @@ def guarded(
     refusal : callable
         The error in place of one that is not the package's own, from the name of its type.
     foreign : bool
-        Whether it calls code of others, whose errors of the package's types may quote data too.
+        Whether it calls code of others, whose warnings and errors of any type may quote data.
     """
     try:
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"), warnings.catch_warnings() if foreign else nullcontext():
+            if foreign:
+                warnings.simplefilter("ignore")
             return compute()
     except BaseException as error:
         own = isinstance(error, DpcvxError) and not foreign
@@ -121,18 +125,36 @@ def frameless(thing: C) -> C:
         made = cast(Any, thing)
         made.__init__ = frameless(made.__init__)
         return made
+    known = inspect.signature(thing).parameters
+    takes = [p for p in known if p != "self"]
+    free = any(p.kind is p.VAR_KEYWORD for p in known.values())
 
     @functools.wraps(thing)
     def call(*args: Any, **kwargs: Any) -> Any:
+        unknown = "" if free else next((name for name in kwargs if name not in known), "")
         try:
+            if unknown:
+                raise _unknown(thing, unknown, takes)
             return thing(*args, **kwargs)
         except DpcvxError as error:
-            refusal = _bare(error)
+            refusal: BaseException = _bare(error)
+        except _UnknownArgument as error:
+            refusal = TypeError(*error.args)
         finally:
             del args, kwargs  # this frame is one as well
         raise refusal
 
     return cast(C, call)
+
+
+class _UnknownArgument(TypeError):
+    """An argument by a name that is none."""
+
+
+def _unknown(thing: Callable[..., Any], name: str, takes: Sequence[str]) -> _UnknownArgument:
+    what = thing.__qualname__.removesuffix(".__init__")
+    names = ", ".join(f"{one}=" for one in takes)
+    return _UnknownArgument(f"{what}(...) takes no argument {name}=. It takes {names or 'none'}.")
 
 
 def discreet(function: C) -> C:

@@ -318,3 +318,17 @@ def test_wrapped_functions_keep_their_signature_and_their_text():
     for thing in (dp.Within, dp.Plan.run, dp.check, dp.not_private.objective):
         assert "args" not in str(inspect.signature(thing)) and thing.__doc__
     assert list(inspect.signature(dp.Within).parameters) == ["radius", "norm"]
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: dp.ADMM(rho=1.0), r"ADMM\(\.\.\.\) takes no argument rho=\. It takes penalty="),
+        (lambda: dp.Gaussian(sigma=2.0), r"takes no argument sigma=\. It takes step_epsilon="),
+        (lambda: plan().problem.plan(eps=1.0), r"Problem\.plan\(\.\.\.\) takes no argument eps="),
+    ],
+)
+def test_arguments_by_wrong_names_are_told_the_right_ones(call, text):
+    with pytest.raises(TypeError, match=text) as caught:
+        call()
+    assert caught.value.__cause__ is None and caught.value.__context__ is None

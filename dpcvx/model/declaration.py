@@ -400,7 +400,11 @@ def _leaves(tree: cp.Minimize | cp.Maximize | cp.Constraint) -> list[Any]:
 def _start(given: object, variables: Sequence[cp.Variable]) -> dict[cp.Variable, Array]:
     values = pairs(given)
     if values is None:
-        raise ModelError("start= is a mapping of cvxpy variables to values, such as {x: 1.0}.")
+        raise ModelError(
+            "start=, which follows the agents, is a mapping of cvxpy variables to values, such as "
+            "{x: 1.0}. Constraints belong to agents, as in dp.Agent(objective, [x >= 0]), and "
+            "equalities between agents to coupling=."
+        )
     used = {v.id for v in variables}
     start: dict[cp.Variable, Array] = {}
     for variable, value in values:

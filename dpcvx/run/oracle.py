@@ -7,6 +7,7 @@ import abc
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import PrivacyError
 from ..privacy.accounts import Account
 from ..sensitivity.queries import Query
 from ..sensitivity.stored_vectors import LinearCombination
@@ -32,7 +33,15 @@ class AgentOracle(abc.ABC):
         self._round = self._step = 0
 
     def begin(self, t: int) -> None:
-        """Start round t: releases are numbered within it."""
+        """Start round t: releases are numbered within it.
+
+        Raises
+        ------
+        PrivacyError
+            If something left in this round: its noise would be drawn again.
+        """
+        if t < self._round or (t == self._round and self._step > 0):
+            raise PrivacyError(f"Round {t} has begun before, and its noise may not be drawn twice.")
         self._round, self._step = t, 0
 
     @abc.abstractmethod

@@ -154,11 +154,13 @@ class PrivateOracle(AgentOracle):
     def _answer(self, query: Query, objective: Objective) -> Callable[[], Array]:
         def answer() -> Array:
             # Authors of methods write questions of their own.
-            value = withheld(self._exit.agent, lambda: query.evaluate(objective), foreign=True)
+            foreign = not type(query).__module__.startswith("dpcvx.")
+            compute = functools.partial(query.evaluate, objective)
+            value = withheld(self._exit.agent, compute, foreign=foreign)
             if value.shape != (query.size(self._facts.form.n),):
                 raise PrivacyError(
-                    f"{type(query).__name__}.evaluate returned an array of shape {value.shape}, "
-                    "and noise was scaled to one of size(n) numbers. Make the two agree."
+                    f"{type(query).__name__}.evaluate returned an array of another shape than "
+                    "(size(n),), to which noise was scaled. Make the two agree."
                 )
             return value
 

@@ -233,6 +233,10 @@ def _feasibility(result: Result) -> str:
 
 def spent_rows(result: Result) -> list[str]:
     """What every agent spent."""
+    accounts = result.ledger.values()
+    if any(entry.mechanism == "none" for account in accounts for entry in account.entries[:1]):
+        left = "holds releases without noise: no later run that is given it has a guarantee"
+        return [row("ledger", left)]
     if result.guarantee.kind == "none":
         return []
     lines = str(result.ledger).splitlines()
@@ -240,4 +244,7 @@ def spent_rows(result: Result) -> list[str]:
         # The agent that spent most stands for the rest.
         most = number(result.ledger.spent())
         lines[LISTED:] = [f"... and {len(lines) - LISTED} more lines, none above epsilon {most}"]
+    if result.status is Status.CONVERGED:
+        # Outputs chose the moment: a smaller figure is no guarantee.
+        lines.append("the guarantee stays that of all planned rounds: values chose when to stop")
     return [row("ledger" if k == 0 else "", line) for k, line in enumerate(lines)]

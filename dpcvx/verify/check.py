@@ -316,6 +316,9 @@ def _observed(
     return drive_silently(plan, oracles, plan.rounds, seed), exits
 
 
+_REACHED = "private data reach them, or what the method keeps outside its states"
+
+
 def _outside(plan: Terms, one: Result, two: Result) -> Iterable[str]:
     pairs = zip(
         (*one.last.vectors, *one.average.vectors),
@@ -323,7 +326,7 @@ def _outside(plan: Terms, one: Result, two: Result) -> Iterable[str]:
         strict=True,
     )
     if not all(np.array_equal(a, b, equal_nan=True) for a, b in pairs):
-        yield "with the same releases, the agents' iterates differ: private data reach them"
+        yield f"with the same releases, the agents' iterates differ: {_REACHED}"
     histories = (
         (h.primal, h.dual, h.penalty, h.inaccurate, h.failed) for h in (one.history, two.history)
     )
@@ -331,7 +334,7 @@ def _outside(plan: Terms, one: Result, two: Result) -> Iterable[str]:
     if one.status is not two.status or not all(
         np.array_equal(x, y, equal_nan=True) for x, y in zip(a, b, strict=True)
     ):
-        yield "with the same releases, residuals or status differ: private data reach them"
+        yield f"with the same releases, residuals or status differ: {_REACHED}"
     if one.ledger.to_json() != two.ledger.to_json():
         yield "the ledgers differ: what is charged depends on private data"
 

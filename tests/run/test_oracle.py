@@ -931,7 +931,9 @@ def test_an_answer_of_another_size_does_not_leave(mechanism):
     agent = Agent()
     agent.facts = replace(agent.facts, queries=(TooLong,))
     oracle = agent.oracle(mechanism, record=True)
-    with pytest.raises(dp.PrivacyError, match=r"TooLong.evaluate returned .* shape \(6,\)"):
+    with pytest.raises(
+        dp.PrivacyError, match=r"TooLong.evaluate returned an array of another shape"
+    ):
         oracle.release(TooLong(X))
     assert not oracle.releases
 

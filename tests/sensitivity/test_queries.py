@@ -1,5 +1,6 @@
 """A question and a method of an author's own, in one file: the package knows neither."""
 
+import warnings
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -179,6 +180,36 @@ def test_what_its_errors_say_stays_inside(error):
     with pytest.raises(dp.PrivacyError, match=f"failed with {error.__name__}") as caught:
         planned(replace(METHOD, query=own)).run(seed=1)
     assert "gradient is" not in str(caught.value)
+
+
+@dataclass(frozen=True, eq=False)
+class Warner(Slope):
+    """Its warning quotes the exact gradient."""
+
+    def evaluate(self, objective):
+        warnings.warn(f"the gradient is {objective.gradient(self.x)}", stacklevel=1)
+        return super().evaluate(objective)
+
+
+def test_what_it_warns_of_stays_inside(recwarn):
+    warnings.simplefilter("always")
+    planned(replace(METHOD, query=Warner)).run(seed=1)
+    assert not recwarn.list
+
+
+@dataclass(frozen=True)
+class Restarting(DirectionalDescent):
+    """Begins a round again, for the same noise on another answer."""
+
+    def act(self, local, state, t, k, message, oracle):
+        answer = super().act(local, state, t, k, message, oracle)
+        oracle.begin(t)
+        return answer
+
+
+def test_a_method_cannot_draw_the_noise_of_a_round_twice():
+    with pytest.raises(dp.PrivacyError, match="may not be drawn twice"):
+        planned(Restarting("complete", dp.steps.Constant(0.02))).run(seed=1)
 
 
 @dataclass(frozen=True, eq=False)
