@@ -66,12 +66,12 @@ def test_objects_behind_the_door_neither_print_nor_pickle_data():
 
 
 def test_data_that_were_released_once_are_let_go(monkeypatch):
-    from dpcvx.run import oracle
+    from dpcvx.run import gate
     from dpcvx.run.executors.serial import Serial
 
     given = power_line()
     plan = given.problem.plan(dp.ADMM(), rounds=1, epsilon=1.0, delta=1e-6, release="once")
-    unseal, read, left = oracle.unseal, [], []
+    unseal, read, left = gate.unseal, [], []
 
     def watched(source, spec):
         values = unseal(source, spec).copy()
@@ -83,7 +83,7 @@ def test_data_that_were_released_once_are_let_go(monkeypatch):
             left.extend(ref() for ref in read)
             super().close()
 
-    monkeypatch.setattr(oracle, "unseal", watched)
+    monkeypatch.setattr(gate, "unseal", watched)
     plan.run(executor=Peek())
     assert left == [None, None]
 

@@ -37,7 +37,7 @@ QUICK = [
     "tests/test_boundary.py",
     "tests/test_rooms.py",
     *(f"tests/{room}" for room in ("model", "solvers", "sensitivity", "privacy")),
-    "tests/algorithms/test_network.py",
+    "tests/algorithms/test_networks.py",
 ]
 
 

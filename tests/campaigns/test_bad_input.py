@@ -55,7 +55,7 @@ def test_the_campaign_sees_what_it_looks_for(monkeypatch):
     assert outcome(lambda: dp.Within(-1))[0] == "refused"
     assert outcome(lambda: dp.Within())[0] == "python"
     assert outcome(lambda: cp.Variable(-1))[0] == "cvxpy"
-    monkeypatch.setattr("dpcvx.model.private.show", str)
+    monkeypatch.setattr("dpcvx._arguments.show", str)
     assert outcome(lambda: dp.Within(np.full(2, CANARY)))[0] == "LEAK"
 
 

@@ -660,8 +660,8 @@ def test_constants_of_matrices():
         (lambda b: local_zcdp(b, 1.0, 0.0), "sigma must be.*got 0.0.*no privacy"),
         (lambda b: profile(b, 1.0, 1.0, users=0), "users must be.*got 0"),
         (lambda b: profile(b, 1.0, 1.0, users=2, iterations=0), "iterations must be.*got 0"),
-        (lambda b: profile(b, 1.0, 1.0, users=2).price(1.5), "delta=1.5"),
-        (lambda b: permuted(b, 1.0, 1.0, users=2).price(-1.0), "delta=-1.0"),
+        (lambda b: profile(b, 1.0, 1.0, users=2).price(1.5), "got 1.5"),
+        (lambda b: permuted(b, 1.0, 1.0, users=2).price(-1.0), "got -1.0"),
         (
             lambda b: sampled(b, 1.0, 1.0, users=2, iterations=2).renyi([0.5]),
             "above 1, got 0.5",

@@ -127,13 +127,13 @@ def entropy(low, adjacency=None, start=0.5):
 
 
 def test_a_weight_of_an_entropy_has_no_bound_where_its_slope_is_infinite():
-    with pytest.raises(dp.PrivacyError, match="not bounded.*'d'"):
+    with pytest.raises(dp.PrivacyError, match="nothing bounds.*'d'"):
         entropy(0.0).run(seed=0)
 
 
 @pytest.mark.parametrize("adjacency", [dp.Within(0.5, 2), dp.Rows(2.0)], ids=str)
 def test_nor_does_a_check_of_it_pass(adjacency):
-    with pytest.raises(dp.PrivacyError, match="not bounded.*'d'"):
+    with pytest.raises(dp.PrivacyError, match="nothing bounds.*'d'"):
         dp.check(entropy(0.0, adjacency), {"d": [1.0, 0.8]})
 
 
