@@ -51,11 +51,12 @@ class Memory(Iterates):
     ----------
     x, average : ndarray, shape (n,)
         The point with its noise, x + w, and the mean of these over the rounds.
-    d, q, z : ndarray, shape (n,)
+    y, d, q, z : ndarray, shape (n,)
     pull : ndarray, shape (n,)
         z less the gradient and its noise.
     """
 
+    y: Array
     d: Array
     q: Array
     z: Array
@@ -147,7 +148,7 @@ class DPP2(SecretPointMethod[Memory]):
         """At the public start; d = q = 0."""
         x = local.program.start
         zeros = np.zeros_like(x)
-        return Memory(x, zeros, zeros, zeros, zeros, zeros)
+        return Memory(x, zeros, y=zeros, d=zeros, q=zeros, z=zeros, pull=zeros)
 
     def act(
         self, local: Local, state: Memory, t: int, k: int, message: Inbox, oracle: Oracle
@@ -163,10 +164,8 @@ class DPP2(SecretPointMethod[Memory]):
             oracle.store(_POINT, point)
             state = state.after(oracle.release(Stored(_POINT)))
             y = state.x + (1 - self.eta) * state.d
-            return replace(state, d=self.eta * state.d + y), shared(y, program)
-        # Half of the round is over: d has the new y in it already.
-        y = state.x + (1 - self.eta) * (state.d - state.x)
-        Py = y - mixed(program, y, message)
+            return replace(state, y=y, d=self.eta * state.d + y), shared(y, program)
+        Py = state.y - mixed(program, state.y, message)
         q = self.eta * state.q + self.penalty * Py
         Px = Py - (1 - self.eta) * state.q / self.penalty
         pull = q + self.damping * Px
