@@ -326,7 +326,7 @@ def test_a_step_size_without_a_smoothness_constant_is_refused(rule):
 
 def test_texts_name_the_aggregate_the_network_and_the_steps():
     assert str(dp.DecentralizedGradient()) == (
-        "decentralised gradient descent (mixing) over complete, eta_t = 1 / sqrt(t)"
+        "decentralised gradient descent (mixing) over complete, step = 1 / sqrt(t)"
     )
     plan = noisy(study(), dp.DecentralizedGradient("ring", 0.1, "range"))
     text = str(plan.algorithm)

@@ -300,7 +300,7 @@ def test_a_file_from_before_pairs_were_stated_is_read(tmp_path, monkeypatch):
     monkeypatch.setattr("os.fsync", lambda file: None)
     honest = dataclasses.asdict
     monkeypatch.setattr(
-        "dpcvx.privacy.ledger_file.asdict",
+        "dpcvx.privacy.ledger_lines.asdict",
         lambda line: {k: v for k, v in honest(line).items() if k != "stated"},
     )
     path = tmp_path / "ledger.jsonl"
