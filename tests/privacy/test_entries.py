@@ -168,7 +168,8 @@ def test_accounts_keep_their_entries_in_little_memory():
         account.expose(at(t, step))
     size, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert size < 2000 and len(account.entries) == 3000
+    # One by one they would take more than 500 kB; what else a process allocates is a few kB.
+    assert size < 10_000 and len(account.entries) == 3000
 
 
 def test_every_entry_is_written_as_json():
