@@ -172,6 +172,20 @@ def one_household() -> Instance:
     return Instance(Declaration(agents, coupling=[tied]), data)
 
 
+def dispatch() -> Instance:
+    """Three plants with outputs of their own and private plans, tied by two balances."""
+    made, data = _stream(21), {}
+    agents, outputs = [], []
+    for k in range(3):
+        p = cp.Variable(2, name=f"output{k}")
+        plan = _private(data, f"plan{k}", _numbers(made, 2), Within(0.05, norm=2))
+        cost = (1 + k) * cp.sum_squares(p - plan) / 2
+        agents.append(Agent(cp.Minimize(cost), [cp.abs(p) <= 2], name=f"plant{k}"))
+        outputs.append(p)
+    balance: Any = sum(outputs) == np.array([1.0, -0.5])
+    return Instance(Declaration(agents, coupling=[balance]), data)
+
+
 def poll() -> Instance:
     """Two users with records that enter one score each, and a public penalty of single entries."""
     made, data = _stream(18), {}
@@ -197,6 +211,7 @@ INSTANCES: dict[str, Callable[[], Instance]] = {
     "household tariff": household_tariff,
     "survey": survey,
     "one household": one_household,
+    "dispatch": dispatch,
 }
 
 

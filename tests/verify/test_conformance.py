@@ -122,6 +122,13 @@ NETWORKS = {
     "DPP2": Method(DAMPED, DAMPED, 1500, ["laboratories"]),
 }
 METHODS |= NETWORKS
+SHARED = dp.ResourceADMM(penalty=0.5)
+EXACTLY = dp.ResourceADMM(penalty=0.5, exact=True)
+METHODS |= {
+    "resource ADMM": Method(SHARED, SHARED, 3000, ["dispatch"]),
+    "resource ADMM, exact": Method(EXACTLY, EXACTLY, 3000, ["dispatch"]),
+    "resource ADMM, once": Method(SHARED, SHARED, 3000, ["dispatch"], "once"),
+}
 SUITES = {
     name: dp.conformance(
         tried.private,
