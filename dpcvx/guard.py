@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from typing import Any, TypeVar, cast
 
@@ -125,21 +125,16 @@ def frameless(thing: C) -> C:
         made = cast(Any, thing)
         made.__init__ = frameless(made.__init__)
         return made
-    known = inspect.signature(thing).parameters
-    takes = [p for p in known if p != "self"]
-    free = any(p.kind is p.VAR_KEYWORD for p in known.values())
+    takes = inspect.signature(thing).parameters
 
     @functools.wraps(thing)
     def call(*args: Any, **kwargs: Any) -> Any:
-        unknown = "" if free else next((name for name in kwargs if name not in known), "")
+        refusal: BaseException | None = _unknown(thing, takes, kwargs)
         try:
-            if unknown:
-                raise _unknown(thing, unknown, takes)
-            return thing(*args, **kwargs)
+            if refusal is None:
+                return thing(*args, **kwargs)
         except DpcvxError as error:
-            refusal: BaseException = _bare(error)
-        except _UnknownArgument as error:
-            refusal = TypeError(*error.args)
+            refusal = _bare(error)
         finally:
             del args, kwargs  # this frame is one as well
         raise refusal
@@ -147,14 +142,16 @@ def frameless(thing: C) -> C:
     return cast(C, call)
 
 
-class _UnknownArgument(TypeError):
-    """An argument by a name that is none."""
-
-
-def _unknown(thing: Callable[..., Any], name: str, takes: Sequence[str]) -> _UnknownArgument:
+def _unknown(
+    thing: Callable[..., Any], takes: Mapping[str, inspect.Parameter], given: Iterable[str]
+) -> TypeError | None:
+    """The refusal of arguments by names that are none."""
+    name = next((one for one in given if one not in takes), None)
+    if name is None or any(p.kind is p.VAR_KEYWORD for p in takes.values()):
+        return None
     what = thing.__qualname__.removesuffix(".__init__")
-    names = ", ".join(f"{one}=" for one in takes)
-    return _UnknownArgument(f"{what}(...) takes no argument {name}=. It takes {names or 'none'}.")
+    names = ", ".join(f"{one}=" for one in takes if one != "self")
+    return TypeError(f"{what}(...) takes no argument {name}=. It takes {names or 'none'}.")
 
 
 def discreet(function: C) -> C:

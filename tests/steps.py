@@ -40,8 +40,8 @@ class Setting:
     def oracle(self, data):
         """An oracle whose noise is 0."""
         account = Account("bob", {}, AMPLE)
-        exit = ReleaseGate(0, Calibrated(GAUSS, 2.0), account, Words(), record=False)
-        oracle = PrivateOracle(self.facts, [lambda: data], exit)
+        gate = ReleaseGate(0, Calibrated(GAUSS, 2.0), account, Words(), record=False)
+        oracle = PrivateOracle(self.facts, [lambda: data], gate)
         oracle.begin(1)
         return oracle
 

@@ -1,9 +1,9 @@
 """What an algorithm is: public code on two sides of a network, with an oracle on the agents' side.
 
 A round consists of `exchanges` exchanges. In each, the server side sends one message per agent
-(None leaves the agent idle), the agents act, and the server side receives their replies. Methods
-without a server use the server side as the mail: it forwards what neighbours wrote. An algorithm
-holds neither data nor noise; whatever it learns about private data comes out of `Oracle`.
+(None leaves the agent idle), the agents act, and the server side receives their replies. In
+methods without a server, the server side only forwards what neighbours sent. An algorithm holds
+neither data nor noise; whatever it learns about private data comes out of `Oracle`.
 """
 
 from __future__ import annotations

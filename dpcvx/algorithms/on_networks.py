@@ -1,6 +1,6 @@
 """Methods without a server: agents hear their neighbours in a network, and nobody else.
 
-The server side is the mail. Its messages are made here, from the last values of an agent's
+The server side only forwards messages. They are made here, from the last values of an agent's
 neighbours and nothing else, and no method can change that.
 """
 

@@ -62,7 +62,7 @@ def run_plan(
         written = None if journal is None else executor.writer(journal)
         oracles = []
         for k, account in enumerate(start.accounts):
-            exit = ReleaseGate(
+            gate = ReleaseGate(
                 k,
                 plan.agents[k].noise,
                 account,
@@ -72,7 +72,7 @@ def run_plan(
                 paid=start.paid[k],
                 journal=written,
             )
-            oracles.append(oracle_for(plan, k, sources[k], exit))
+            oracles.append(oracle_for(plan, k, sources[k], gate))
         result = drive(
             plan,
             initial,
@@ -93,13 +93,13 @@ def run_plan(
 
 
 def oracle_for(
-    plan: Terms, k: int, sources: Sequence[Callable[[], Any]], exit: ReleaseGate
+    plan: Terms, k: int, sources: Sequence[Callable[[], Any]], gate: ReleaseGate
 ) -> Callable[[], AgentOracle]:
     """Makes the oracle of agent k, where it lives."""
     agent = plan.agents[k]
     if plan.published:
-        return partial(publish, agent.facts, sources, agent.publication, exit)
-    return partial(PrivateOracle, agent.facts, sources, exit)
+        return partial(publish, agent.facts, sources, agent.publication, gate)
+    return partial(PrivateOracle, agent.facts, sources, gate)
 
 
 def _check_arguments(*, seed: object, record: object, iterates: object, verbose: object) -> None:

@@ -41,23 +41,23 @@ class PrivateOracle(AgentOracle):
         Without a sensitivity only if there is no noise.
     sources : sequence of callables
         One per private parameter; called here, once.
-    exit : ReleaseGate
+    gate : ReleaseGate
     """
 
     def __init__(
         self,
         facts: Facts,
         sources: Sequence[Callable[[], Any]],
-        exit: ReleaseGate,
+        gate: ReleaseGate,
     ) -> None:
-        super().__init__(exit.account, exit.releases)
+        super().__init__(gate.account, gate.releases)
         form, sensitivity = facts.form, facts.sensitivity
-        self._facts, self._exit = facts, exit
+        self._facts, self._gate = facts, gate
         # Never in a variable of a frame: those show in tracebacks.
         self._data = read(form.private, sources)
-        noisy = exit.calibrated is not None
+        noisy = gate.calibrated is not None
         clips = () if sensitivity is None else sensitivity.clips
-        self._objective = withheld(exit.agent, lambda: form.bind(self._data, clips, limited=noisy))
+        self._objective = withheld(gate.agent, lambda: form.bind(self._data, clips, limited=noisy))
         self._zero = form.at_zero()
         self._certified = sensitivity if noisy else None
         self._change = 0.0 if self._certified is None else self._certified.bound(2).value
@@ -80,8 +80,8 @@ class PrivateOracle(AgentOracle):
             shift = shift_of(self._certified, facts.smoothness)
             self._effects = StoredEffects(self._public_gradient, shift)
         self._known: Known | None = None
-        if exit.calibrated is not None and self._certified is not None:
-            mechanism = exit.calibrated.mechanism
+        if gate.calibrated is not None and self._certified is not None:
+            mechanism = gate.calibrated.mechanism
             self._known = Known(
                 facts, mechanism.norm, np.nan, self._public_gradient, projector, self._effects
             )
@@ -103,8 +103,8 @@ class PrivateOracle(AgentOracle):
                 "Requirements(queries=...)."
             )
         place, noise = self._next(), None
-        if self._exit.calibrated is not None:
-            noise = self._exit.calibrated.at(*place)
+        if self._gate.calibrated is not None:
+            noise = self._gate.calibrated.at(*place)
         if noise is not None and noise.prepaid:
             query = query.hidden()
         known = None
@@ -117,7 +117,7 @@ class PrivateOracle(AgentOracle):
             # Where the answer is certified not to depend on the data, its rounding may not either.
             objective = replace(self._private, known=known) if bound > 0 else self._public
         answer = self._answer(query, objective)
-        left = self._exit(place, entry, answer, grid, query.scale(known))
+        left = self._gate(place, entry, answer, grid, query.scale(known))
         apart = self._splits and bound > 0
         return query.finish(left, self._public_gradient if apart else None)
 
@@ -156,7 +156,7 @@ class PrivateOracle(AgentOracle):
             # Authors of methods write questions of their own.
             foreign = not type(query).__module__.startswith("dpcvx.")
             compute = functools.partial(query.evaluate, objective)
-            value = withheld(self._exit.agent, compute, foreign=foreign)
+            value = withheld(self._gate.agent, compute, foreign=foreign)
             if value.shape != (query.size(self._facts.form.n),):
                 raise PrivacyError(
                     f"{type(query).__name__}.evaluate returned an array of another shape than "
@@ -180,14 +180,14 @@ class PrivateOracle(AgentOracle):
                 self._effects.store(name, combination)
             self._stored.store(name, combination)
 
-        withheld(self._exit.agent, stored)
+        withheld(self._gate.agent, stored)
 
     def uniform(self, size: int) -> Array:
         """From the agent's own source, before the noise of the round.
 
         An agent with nothing to hide needs no secrets, and its points are then known from messages.
         """
-        return self._exit.uniform(self._round, size) if self._secret else super().uniform(size)
+        return self._gate.uniform(self._round, size) if self._secret else super().uniform(size)
 
     def _public_gradient(self, x: Array) -> Array:
         return finite_gradient(self._zero, x)
@@ -215,8 +215,8 @@ class PrivateOracle(AgentOracle):
         return self._added
 
     def __repr__(self) -> str:
-        exit = getattr(self, "_exit", None)  # None while it is being made
-        return f"PrivateOracle(agent={'?' if exit is None else exit.agent})"
+        gate = getattr(self, "_gate", None)  # None while it is being made
+        return f"PrivateOracle(agent={'?' if gate is None else gate.agent})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError("An oracle holds private data and is never pickled.")

@@ -55,7 +55,7 @@ def publish(
     facts: Facts,
     sources: Sequence[Callable[[], Any]],
     publication: Statistic | None,
-    exit: ReleaseGate,
+    gate: ReleaseGate,
 ) -> PublicOracle:
     """Release an agent's data once, and answer from the surrogate for ever after.
 
@@ -66,34 +66,34 @@ def publish(
         One per private parameter; called here, once.
     publication : Statistic or None
         None where the gradient does not depend on the data: nothing is read then.
-    exit : ReleaseGate
+    gate : ReleaseGate
         With a calibrated mechanism, where something is released.
     """
     form = facts.form
     if publication is None:
-        return PublicOracle(facts, form.at_zero(), exit.account, exit.releases)
-    assert exit.calibrated is not None
+        return PublicOracle(facts, form.at_zero(), gate.account, gate.releases)
+    assert gate.calibrated is not None
     place = (0, 1)
     # Before the charge: data that cannot be used cost nothing.
-    compute = _statistic(exit, place, facts, sources, publication)
+    compute = _statistic(gate, place, facts, sources, publication)
     grid, entry = entry_for(
-        exit.calibrated, place, publication.sensitivity, publication.size, publication.kind
+        gate.calibrated, place, publication.sensitivity, publication.size, publication.kind
     )
-    released = exit(place, entry, compute, grid)
+    released = gate(place, entry, compute, grid)
     surrogate = form.bind(publication.restore(released))
-    return PublicOracle(facts, surrogate, exit.account, exit.releases)
+    return PublicOracle(facts, surrogate, gate.account, gate.releases)
 
 
 def _statistic(
-    exit: ReleaseGate,
+    gate: ReleaseGate,
     place: tuple[int, int],
     facts: Facts,
     sources: Sequence[Callable[[], Any]],
     publication: Statistic,
 ) -> Callable[[], Array]:
     """What computes the statistic from data that are read here, unless it has left already."""
-    data = [] if exit.made(place) else read(facts.form.private, sources)
-    return lambda: withheld(exit.agent, lambda: publication.statistic(data))
+    data = [] if gate.made(place) else read(facts.form.private, sources)
+    return lambda: withheld(gate.agent, lambda: publication.statistic(data))
 
 
 def published(

@@ -39,7 +39,7 @@ from ..run.oracle import AgentOracle
 from ..run.resume import begin
 from ..sensitivity.queries import Query
 from ..sensitivity.stored_vectors import LinearCombination
-from .check import Observation, ObservedExit, neighbouring_sources
+from .check import Observation, ObservedGate, neighbouring_sources
 
 _CONFIDENCE = number(lambda v: 0 < v < 1, "between 0 and 1, such as 0.95")
 Array = NDArray[np.float64]
@@ -263,26 +263,26 @@ def _plan_scores(
     for world in (0, 1):
         real, unreal = (own, others) if world == 0 else (others, own)
         for run in range(runs):
-            exits, blind = [], []
+            gates, blind = [], []
             oracles = []
             for k, account in enumerate(plan.accounts()):
                 source = source_for(seed, (world, run, k))
-                exits.append(ObservedExit(k, plan.agents[k].noise, account, source))
-                oracle = oracle_for(plan, k, real[k], exits[k])
+                gates.append(ObservedGate(k, plan.agents[k].noise, account, source))
+                oracle = oracle_for(plan, k, real[k], gates[k])
                 if k == target:
-                    shadow = ObservedExit(k, plan.agents[k].noise, plan.accounts()[k], source, ())
+                    shadow = ObservedGate(k, plan.agents[k].noise, plan.accounts()[k], source, ())
                     blind.append(shadow)
                     oracle = functools.partial(
                         _Twins, oracle, oracle_for(plan, k, unreal[k], shadow)
                     )
                 oracles.append(oracle)
             drive_silently(plan, oracles, plan.rounds)
-            claimed = max(claimed, exits[target].account.spent(delta).epsilon)
-            pair = (exits[target].seen, blind[0].seen)
+            claimed = max(claimed, gates[target].account.spent(delta).epsilon)
+            pair = (gates[target].seen, blind[0].seen)
             zero, one = pair if world == 0 else pair[::-1]
             moved |= any(np.any(a.inside != b.inside) for a, b in zip(zero, one, strict=True))
-            rest = [e.seen for k, e in enumerate(exits) if k != target]
-            for name, value in _scores(norm, exits[target].seen, zero, one, rest).items():
+            rest = [e.seen for k, e in enumerate(gates) if k != target]
+            for name, value in _scores(norm, gates[target].seen, zero, one, rest).items():
                 table.setdefault(name, [[], []])[world].append(value)
     return {name: (np.array(a), np.array(b)) for name, (a, b) in table.items()}, claimed, moved
 
@@ -309,13 +309,13 @@ def _last_scores(
     def seen(
         sources: Sequence[Sequence[Callable[[], object]]], key: tuple[int, int]
     ) -> list[Array]:
-        exits = [
-            ObservedExit(k, agent.noise, account, source_for(seed, (*key, k)))
+        gates = [
+            ObservedGate(k, agent.noise, account, source_for(seed, (*key, k)))
             for k, (agent, account) in enumerate(zip(plan.agents, accounts, strict=True))
         ]
-        oracles = [oracle_for(plan, k, sources[k], exit) for k, exit in enumerate(exits)]
+        oracles = [oracle_for(plan, k, sources[k], gate) for k, gate in enumerate(gates)]
         result = drive_silently(plan, oracles, plan.rounds, seed, key)
-        kept = {o.place[0]: o.outside for exit in exits for o in exit.seen}
+        kept = {o.place[0]: o.outside for gate in gates for o in gate.seen}
         return [result.last.vectors[target], *(kept[t] for t in leaked)]
 
     moved = [np.zeros(plan.program.agents[target].n) for _ in names]

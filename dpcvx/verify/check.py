@@ -59,8 +59,8 @@ class Observation:
     grid: Grid | None
 
 
-class ObservedExit(ReleaseGate):
-    """An exit that keeps the exact values. Not private: for tests on made-up data.
+class ObservedGate(ReleaseGate):
+    """A gate that keeps the exact values. Not private: for tests on made-up data.
 
     Parameters
     ----------
@@ -230,7 +230,7 @@ def check(
         )
     own, other = neighbouring_sources(plan, seal_all(neighbours, "neighbours"), seal_all(data))
     first, live = _observed(plan, own, seed, None)
-    releases = [r for exit in live for r in exit.releases]
+    releases = [r for gate in live for r in gate.releases]
     second, frozen = _observed(plan, other, seed, releases)
     faults = list(_outside(plan, first, second))
     agents = []
@@ -306,14 +306,14 @@ def _observed(
     sources: list[list[Sealed]],
     seed: int,
     frozen: list[Release] | None,
-) -> tuple[Result, list[ObservedExit]]:
+) -> tuple[Result, list[ObservedGate]]:
     accounts = begin(plan, None, seeded=True).accounts
-    exits = [
-        ObservedExit(k, plan.agents[k].noise, account, source_for(seed, (k,)), frozen)
+    gates = [
+        ObservedGate(k, plan.agents[k].noise, account, source_for(seed, (k,)), frozen)
         for k, account in enumerate(accounts)
     ]
-    oracles = [oracle_for(plan, k, sources[k], exit) for k, exit in enumerate(exits)]
-    return drive_silently(plan, oracles, plan.rounds, seed), exits
+    oracles = [oracle_for(plan, k, sources[k], gate) for k, gate in enumerate(gates)]
+    return drive_silently(plan, oracles, plan.rounds, seed), gates
 
 
 _REACHED = "private data reach them, or what the method keeps outside its states"
@@ -341,8 +341,8 @@ def _outside(plan: Terms, one: Result, two: Result) -> Iterable[str]:
 
 def _compare(
     name: str,
-    one: ObservedExit,
-    two: ObservedExit,
+    one: ObservedGate,
+    two: ObservedGate,
     faults: list[str],
     independent: bool,
 ) -> AgentCheck:

@@ -10,6 +10,7 @@ from examples import ou_nonconvex as example
 from problems.nonconvex_classification.experiment import Size
 from problems.nonconvex_classification.methods import METHODS
 from problems.nonconvex_classification.tuned import CHOICES
+from tests.examples.printing import printed
 
 # Two releases in a round, one, and Gaussian noise.
 SOME = (METHODS[1], METHODS[4], METHODS[6])
@@ -22,9 +23,7 @@ MODE = example.Mode(
 def made(tmp_path_factory):
     """Folder, printed text and results of a small run."""
     folder = tmp_path_factory.mktemp("ou") / "out"
-    lines = []
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("builtins.print", lambda *words: lines.append(" ".join(map(str, words))))
+    with printed() as (lines, patched):
         patched.setattr(example, "SHORT", MODE)
         found = example.main(["--plot", str(folder), "--seeds", "2"])
     return folder, "\n".join(lines), found

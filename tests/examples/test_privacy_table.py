@@ -7,6 +7,7 @@ import pytest
 
 from examples import privacy_table
 from examples.privacy_table import Method, Row, main, methods, models, table
+from tests.examples.printing import printed
 
 FIRST, ONCE = "ObjG, last iterate", "release once, exact steps"
 SEEDS = 3
@@ -16,9 +17,7 @@ SEEDS = 3
 def case_14(tmp_path_factory):
     """Rows, printed text and folder of one run of the whole table, which takes a minute."""
     folder = tmp_path_factory.mktemp("table") / "new"
-    lines = []
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("builtins.print", lambda *words: lines.append(" ".join(map(str, words))))
+    with printed() as (lines, _):
         found = main(["--cases", "14", "--seeds", str(SEEDS), "--plot", str(folder)])
     text = "\n".join(lines)
     print(text)

@@ -8,6 +8,7 @@ import pytest
 from examples import xiao_ye_devadas_logistic as example
 from examples.xiao_ye_devadas_logistic import Case
 from problems.census.methods import METHODS, NOISELESS, named
+from tests.examples.printing import printed
 
 CASES = (
     Case(3, 3, 10, 2, rounds=4),
@@ -21,9 +22,7 @@ CASES = (
 def made(tmp_path_factory):
     """Folder, printed text and results of a small run."""
     folder = tmp_path_factory.mktemp("xiao") / "out"
-    lines = []
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("builtins.print", lambda *words: lines.append(" ".join(map(str, words))))
+    with printed() as (lines, patched):
         patched.setattr(example, "SHORT", CASES)
         found = example.main(["--plot", str(folder)])
     return folder, "\n".join(lines), found

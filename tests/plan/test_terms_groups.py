@@ -13,7 +13,7 @@ from dpcvx.privacy.randomness import source_for
 from dpcvx.run.data import sources_of
 from dpcvx.run.live import oracle_for
 from dpcvx.run.loop import drive_silently
-from dpcvx.verify.check import ObservedExit
+from dpcvx.verify.check import ObservedGate
 
 NAMES = ("north", "south", "east")
 ROUNDS = 3
@@ -279,13 +279,13 @@ def test_a_ledger_file_remembers_the_share(tmp_path):
 
 
 def observed(plan, data, frozen):
-    exits = [
-        ObservedExit(k, plan.agents[k].noise, account, source_for(0, (k,)), frozen)
+    gates = [
+        ObservedGate(k, plan.agents[k].noise, account, source_for(0, (k,)), frozen)
         for k, account in enumerate(plan.accounts())
     ]
     sources = sources_of(plan.problem, data)
-    oracles = [oracle_for(plan, k, sources[k], exit) for k, exit in enumerate(exits)]
-    return drive_silently(plan, oracles, plan.rounds), exits
+    oracles = [oracle_for(plan, k, sources[k], gate) for k, gate in enumerate(gates)]
+    return drive_silently(plan, oracles, plan.rounds), gates
 
 
 METHODS = {
@@ -304,7 +304,7 @@ def test_the_joint_change_of_two_agents_is_within_what_the_plan_pays_for(name, n
     plan = planned(problem(PAIR), mechanism=noise, **METHODS[name])
     changed = {f"data of {n}": np.array([k + 0.1, k]) for k, n in enumerate(NAMES[:2])}
     first, live = observed(plan, {}, None)
-    releases = [r for exit in live for r in exit.releases]
+    releases = [r for gate in live for r in gate.releases]
     second, frozen = observed(plan, changed, releases)
     # With the same releases everything else is the same, although both agents' data differ.
     for one, two in zip(first.last.vectors, second.last.vectors, strict=True):

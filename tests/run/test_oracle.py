@@ -66,7 +66,7 @@ class Agent:
         self.facts = replace(plan.agents[0].facts, queries=QUERIES)
         self.form, self.sensitivity = self.facts.form, self.facts.sensitivity
 
-    def exit(self, mechanism=GAUSS, *, source=None, budget=AMPLE, record=False, past=()):
+    def gate(self, mechanism=GAUSS, *, source=None, budget=AMPLE, record=False, past=()):
         return ReleaseGate(
             0,
             None if mechanism is None else Calibrated(mechanism, mechanism.multiplier),
@@ -76,11 +76,11 @@ class Agent:
             past=past,
         )
 
-    def oracle(self, mechanism=GAUSS, *, data=DATA, exit=None, **arguments):
+    def oracle(self, mechanism=GAUSS, *, data=DATA, gate=None, **arguments):
         """An oracle whose noise is 0, unless a source is given."""
-        exit = self.exit(mechanism, **arguments) if exit is None else exit
+        gate = self.gate(mechanism, **arguments) if gate is None else gate
         facts = self.facts if mechanism is not None else replace(self.facts, sensitivity=None)
-        oracle = PrivateOracle(facts, [data if callable(data) else lambda: data], exit)
+        oracle = PrivateOracle(facts, [data if callable(data) else lambda: data], gate)
         oracle.begin(1)
         return oracle
 
@@ -318,9 +318,9 @@ def test_the_charge_comes_before_the_data_and_the_noise(ask, monkeypatch):
             return super().at(round, step)
 
     monkeypatch.setattr(Sensitivity, "slope", slope)
-    exit = agent.exit(source=Noise())
-    exit.account = Log("bob", {}, exit.account.budget)
-    oracle = agent.oracle(exit=exit)
+    gate = agent.gate(source=Noise())
+    gate.account = Log("bob", {}, gate.account.budget)
+    oracle = agent.oracle(gate=gate)
     events.clear()
     asked(ask, oracle, agent)
     assert events == ["charge", "data", "noise"]

@@ -325,11 +325,11 @@ class Door:
         self.source = settings.pop("source", Words())
         self.account = settings.pop("account", None) or Account("solo", {}, settings["budget"])
         del settings["budget"]
-        self.exit = ReleaseGate(0, plan.agents[0].noise, self.account, self.source, **settings)
+        self.gate = ReleaseGate(0, plan.agents[0].noise, self.account, self.source, **settings)
 
     def open(self, *data):
         sources = [lambda d=d: d for d in data or (DATA,)]
-        return publish(self.facts, sources, self.publication, self.exit)
+        return publish(self.facts, sources, self.publication, self.gate)
 
 
 @both
@@ -392,7 +392,7 @@ def test_a_refused_release_touches_neither_statistic_nor_noise(monkeypatch):
     with pytest.raises(dp.BudgetError):
         door.open()
     assert door.source.drawn == 0
-    assert not door.account.entries and not door.exit.releases
+    assert not door.account.entries and not door.gate.releases
 
 
 def test_what_has_left_is_given_out_again_at_no_charge(monkeypatch):

@@ -408,13 +408,13 @@ def test_a_ledger_that_depends_on_the_data_is_a_fault(monkeypatch):
 
 
 def test_noise_that_is_skipped_for_some_releases_is_a_fault(monkeypatch):
-    class Careless(checking.ObservedExit):
+    class Careless(checking.ObservedGate):
         def __call__(self, place, what, compute, grid, scale=1.0):
             if place[0] == 2:
                 what = grid = None
             return super().__call__(place, what, compute, grid, scale)
 
-    monkeypatch.setattr(checking, "ObservedExit", Careless)
+    monkeypatch.setattr(checking, "ObservedGate", Careless)
     found = dp.check(plan(within()))
     assert not found.passed
     assert all("round 2" in f and "released without noise" in f for f in found.faults)
