@@ -381,7 +381,7 @@ class Problem(Declaration):
         *,
         epsilon: float,
         delta: float,
-        proxy: Mapping[Private | str, DataSource],
+        proxy: Mapping[Private | str, DataSource] | None = None,
         rounds: int = 100,
         penalty: float = 10.0,
         runs: int = 5,
@@ -397,8 +397,8 @@ class Problem(Declaration):
         ----------
         epsilon, delta : float
             Total budget of every candidate.
-        proxy : mapping of Private or its name to array_like or callable
-            Public values in place of all private ones.
+        proxy : mapping of Private or its name to array_like or callable, optional
+            Public values in place of private ones; ``dp.Private(..., like=...)`` where omitted.
         rounds : int
         penalty : float
             Penalty of every candidate.

@@ -298,13 +298,17 @@ class PrivateSpec:
         """A flat column-major array in the declared shape."""
         return flat.reshape(self.shape, order="F")
 
-    def checked(self, array: NDArray[np.float64] | None) -> NDArray[np.float64]:
+    def checked(
+        self, array: NDArray[np.float64] | None, what: str = "The data"
+    ) -> NDArray[np.float64]:
         """Return an array as a flat (column-major) one after checking the declaration.
 
         Parameters
         ----------
         array : ndarray or None
             None where the data are no array of real numbers.
+        what : str
+            What it is, for messages: the subject of a sentence, in the plural.
 
         Raises
         ------
@@ -326,7 +330,7 @@ class PrivateSpec:
                 "larger bound, or write dp.Rows(..., clip=True) to have such rows scaled down."
             )
         del array  # tools that print the variables of a traceback's frames find nothing
-        raise DataError(f"The data of private '{self.name}' {fault}")
+        raise DataError(f"{what} of private '{self.name}' {fault}")
 
     def _fault(self, array: NDArray[np.float64] | None) -> str | None:
         if array is None:
@@ -446,21 +450,25 @@ class Private(cp.Parameter):
     name : str, optional
         Used in banners, errors and ledgers.
     shape : int or tuple of int, optional
-        Needed without `data` and with a callable.
+        Needed without `data` and with a callable, unless `like` is given.
     nonneg, nonpos : bool
         Sign of the data, for cvxpy's convexity rules; checked when the data are read.
+    like : array_like, optional
+        Public values of the same kind and shape, such as nominal loads or last year's published
+        figures: what ``problem.tune`` and its like try settings on. They must not be computed from
+        the private data, since whatever is chosen with them is not charged.
 
     Notes
     -----
     The values never enter cvxpy: `value` is always None, and printing, pickling or deep-copying
-    drops them. In one Python process this is discipline, not isolation.
+    drops them; `like` stays. In one Python process this is discipline, not isolation.
 
     Raises
     ------
     ModelError
         If shape, data or adjacency are missing or ambiguous.
     DataError
-        If array data do not fit the declaration.
+        If array data, or `like`, do not fit the declaration.
     """
 
     @frameless
@@ -473,9 +481,11 @@ class Private(cp.Parameter):
         shape: int | tuple[int, ...] | None = None,
         nonneg: bool = False,
         nonpos: bool = False,
+        like: ArrayLike | None = None,
     ) -> None:
         tupled, fetches = issubclass(type(data), tuple), callable(data)
         source = None if data is None else seal(data)
+        same = like is not None and like is data
         del data  # before anything can fail
         check_argument("dp.Private", "name", name, optional(TEXT.because("such as name='load'")))
         self._named, self._called = bool(name), name or _UNNAMED
@@ -495,6 +505,15 @@ class Private(cp.Parameter):
                 f"Private '{label}' was given a tuple, which could be data or a shape. Write "
                 "shape=(...) for a shape, or pass a list or numpy array as data."
             )
+        if same:
+            raise PrivacyError(
+                f"Private '{label}' was given its own data as like=. Settings that are chosen with "
+                "like= are not charged, so it must be public: pass values that do not depend on "
+                "the data, such as nominal loads or last year's published figures, or leave it out."
+            )
+        public = None if like is None else real_array(like)
+        if shape is None and public is not None and (fetches or source is None):
+            shape = public.shape
         sizes = _declared_shape(None if fetches else source, shape, label)
         if isinstance(adjacency, Rows) and len(sizes) not in (1, 2):
             raise ModelError(
@@ -506,6 +525,11 @@ class Private(cp.Parameter):
         self._seal: Sealed | None = None
         super().__init__(sizes, name=name, nonneg=bool(nonneg), nonpos=bool(nonpos))
         self._adjacency = adjacency
+        self._like: NDArray[np.float64] | None = None
+        if like is not None:
+            spec = self.spec
+            self._like = spec.shaped(spec.checked(public, "The values in like="))
+            self._like.flags.writeable = False
         if source is not None:
             self._seal = source if fetches else Sealed(source, self.spec)
 
@@ -523,6 +547,11 @@ class Private(cp.Parameter):
     def adjacency(self) -> Adjacency:
         """What one change of the data means; fixed at declaration."""
         return self._adjacency
+
+    @property
+    def like(self) -> NDArray[np.float64] | None:
+        """Public values of the same kind, read-only; None if none were declared."""
+        return self._like
 
     @property
     def bound(self) -> bool:

@@ -34,6 +34,44 @@ def source_for(private: Private, data: DataSource | None = None) -> Sealed:
     return source_of(private, data)
 
 
+def stand_ins(
+    problem: Declaration, proxy: Mapping[Private | str, Sealed], verb: str
+) -> dict[Private | str, Sealed]:
+    """Public values for every private object: those of `proxy`, else what ``like=`` declares.
+
+    Functions among them are called here, once; no private data are read.
+
+    Parameters
+    ----------
+    problem : Declaration
+    proxy : mapping
+        See `seal_all`.
+    verb : str
+        What asks for them, for messages, such as ``problem.tune``.
+
+    Raises
+    ------
+    ModelError
+        If one has neither.
+    DataError
+        If values do not fit their declaration.
+    """
+    given = dict(matching(problem, proxy, "proxy"))
+    found: dict[Private | str, Sealed] = {}
+    for name, agent in zip(problem.names, problem.agents, strict=True):
+        for private, spec in zip(agent.private, specs_of(agent.private, name), strict=True):
+            value = given.get(private, None if private.like is None else Sealed(private.like))
+            if value is None:
+                raise ModelError(
+                    f"Private '{spec.name}' has no stand-in, and {verb} may not look at the data. "
+                    "Declare public values of the same kind, such as nominal loads or last year's "
+                    "published figures: dp.Private(..., like=values), or "
+                    f"{verb}(..., proxy={{'{spec.name}': values}})."
+                )
+            found[private] = Sealed(value, spec)
+    return found
+
+
 def matching(
     problem: Declaration, data: Mapping[Private | str, Sealed], argument: str = "data"
 ) -> list[tuple[Private, Sealed]]:

@@ -20,11 +20,11 @@ from ..algorithms.base import Algorithm
 from ..algorithms.linearized_admm import LinearizedADMM
 from ..errors import DpcvxError, ModelError
 from ..model.declaration import Declaration
-from ..model.private import Private, Sealed, specs_of
+from ..model.private import Private, Sealed
 from ..plan.banner import WIDTH
 from ..plan.terms import Terms
 from ..privacy.accounting import check_delta, check_epsilon
-from ..run.data import matching
+from ..run.data import stand_ins
 from ..run.live import run_plan
 from ..run.report import screen, wanted
 from ..run.result import Status
@@ -174,19 +174,7 @@ def compare(
     check_argument("", "verbose", verbose, optional(FLAG))
     check_epsilon(epsilon)
     check_delta(delta)
-    given = {private.id for private, _ in matching(problem, proxy, "proxy")}
-    missing = [
-        spec.name
-        for name, agent in zip(problem.names, problem.agents, strict=True)
-        for private, spec in zip(agent.private, specs_of(agent.private, name), strict=True)
-        if private.id not in given
-    ]
-    if missing:
-        raise ModelError(
-            f"proxy= has no stand-in for private '{missing[0]}'. A comparison may not look at the "
-            "data: pass public values of the same kind, such as nominal loads or last year's "
-            "published figures, for every private object."
-        )
+    proxy = stand_ins(problem, proxy, "problem.compare")
     before = [(variable, variable.value) for variable in problem.variables()]
     shown = wanted(verbose)
     try:

@@ -554,3 +554,67 @@ def test_stretch_is_the_largest_norm_of_a_unit_row(norm, p):
     corners = {1: np.eye(4)[:1], 2: np.ones((1, 4)) / 2, math.inf: np.ones((1, 4))}
     largest = max(np.linalg.norm(row, p) for row in [*np.eye(4), *corners[norm]])
     assert float(dp.Rows(1.0, norm).stretch(p, 4)) == pytest.approx(largest)
+
+
+# Public values of the same kind
+
+
+def test_public_values_are_declared_with_the_data():
+    given = [1.0, 2.0]
+    private = load(SECRETS, like=given)
+    given[0] = 9.0
+    assert np.array_equal(private.like, [1.0, 2.0]) and load(SECRETS).like is None
+    with pytest.raises(ValueError, match="read-only"):
+        private.like[0] = 3.0
+    assert repr(private) == repr(SECRET) and private.spec == SECRET.spec and not shows(private)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda p: pickle.loads(pickle.dumps(p))])
+def test_public_values_stay_in_copies_and_pickles(copied):
+    twin = copied(load(SECRETS, like=[[1.0, 2.0], [3.0, 4.0]][0]))
+    assert not twin.bound and np.array_equal(twin.like, [1.0, 2.0])
+
+
+def test_the_shape_follows_from_public_values_where_nothing_else_tells():
+    matrix = np.arange(6.0).reshape(2, 3)
+    assert load(like=matrix).shape == (2, 3)
+    assert load(lambda: SECRETS, like=[1.0, 2.0]).shape == (2,)
+
+
+def test_functions_are_not_called_for_public_values():
+    def forbidden():
+        raise AssertionError
+
+    assert load(forbidden, like=[1.0, 2.0]).like is not None
+
+
+BAD_LIKES = {
+    "shape": (dict(like=[1.0]), "like= of private 'load' have shape"),
+    "text": (dict(like="a lot"), "like= of private 'load' are not an array of real numbers"),
+    "function": (dict(like=lambda: 0), "like= of private 'load' are not an array of real numbers"),
+    "nan": (dict(like=[1.0, math.nan]), "like= of private 'load' contain NaN"),
+    "sign": (dict(like=[1.0, -1.0], nonneg=True), "like= of private 'load' have entries that"),
+    "long rows": (
+        dict(like=[1.0, 3.0], adjacency=dp.Rows(2.0)),
+        "like= of private 'load' have row",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD_LIKES)
+def test_public_values_that_do_not_fit_are_refused(case):
+    given, text = BAD_LIKES[case]
+    with pytest.raises(dp.DataError, match=text) as caught:
+        load(shape=2, **given)
+    assert "3.0" not in str(caught.value)
+
+
+def test_public_values_too_long_are_clipped_as_data_are():
+    assert np.array_equal(load(like=[1.0, 3.0], adjacency=dp.Rows(2.0, clip=True)).like, [1, 2])
+
+
+def test_data_are_no_public_values():
+    data = np.array(SECRETS)
+    with pytest.raises(dp.PrivacyError, match="its own data as like=") as caught:
+        load(data, like=data)
+    assert not shows(told(caught.value))

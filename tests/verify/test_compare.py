@@ -92,7 +92,7 @@ def test_stand_ins_are_given_by_object_by_name_or_as_functions(few):
 
 @pytest.mark.parametrize("given", [{}, {"load 1": LOADS[1]}])
 def test_a_missing_stand_in_is_named(given):
-    with pytest.raises(dp.ModelError, match="no stand-in for private 'load 0'"):
+    with pytest.raises(dp.ModelError, match="'load 0' has no stand-in"):
         compared(proxy=given)
 
 
