@@ -17,6 +17,7 @@ from .algorithms.base import (
     Requirements,
     Residuals,
 )
+from .algorithms.conditions import Conditions
 from .algorithms.consensus import Broadcast, ConsensusMethod, LocalCopy
 from .algorithms.on_networks import Graph, Inbox, NetworkMethod, mixed, shared, spread
 from .algorithms.penalties import PenaltyRule, as_penalty
@@ -45,6 +46,7 @@ __all__ = [
     "Array",
     "Broadcast",
     "Coins",
+    "Conditions",
     "Conformance",
     "ConformanceReport",
     "ConsensusMethod",

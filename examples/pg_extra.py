@@ -30,6 +30,7 @@ import dpcvx as dp
 from dpcvx.extend import (
     POSITIVE,
     Array,
+    Conditions,
     Gradient,
     Graph,
     Inbox,
@@ -92,7 +93,7 @@ class PGExtra(NetworkMethod[State]):
         """Convex objectives; one gradient per agent and round."""
         return Requirements(convex=True, exact=False, releases=1, queries=(Gradient,))
 
-    def resolved(self, program: Program, step_epsilon: float) -> PGExtra:
+    def resolved(self, program: Program, conditions: Conditions) -> PGExtra:
         """With the network over the problem's agents."""
         return replace(self, graph=self.network_of(program))
 

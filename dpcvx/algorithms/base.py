@@ -21,6 +21,7 @@ from ..sensitivity.queries import Query
 from ..sensitivity.stored_vectors import LinearCombination
 from ..solvers.conic import ConicProgram, Outcome
 from ..solvers.projector import Projector
+from .conditions import Conditions
 from .program import LocalProgram, Program
 
 Array = NDArray[np.float64]
@@ -219,14 +220,14 @@ class Algorithm(abc.ABC, Generic[S, A]):
     def requirements(self) -> Requirements:
         """What the plan has to check and to count."""
 
-    def resolved(self, program: Program, step_epsilon: float) -> Self:
+    def resolved(self, program: Program, conditions: Conditions) -> Self:
         """The algorithm with every default replaced by a number; itself if it has none.
 
         Parameters
         ----------
         program : Program
-        step_epsilon : float
-            Budget per release that the papers' rules refer to; infinite without noise.
+        conditions : Conditions
+            Rounds and noise of the run.
 
         Raises
         ------

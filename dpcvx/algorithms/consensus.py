@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .base import Algorithm, Residuals
+from .conditions import Conditions
 from .penalties import PenaltyRule, as_penalty
 from .program import Program
 
@@ -95,9 +96,9 @@ class ConsensusMethod(Algorithm[Server, A]):
         as_penalty(self.penalty)
         self.check_fields()
 
-    def resolved(self, program: Program, step_epsilon: float) -> Self:
+    def resolved(self, program: Program, conditions: Conditions) -> Self:
         """Fill in the constants of the penalty rule."""
-        penalty = as_penalty(self.penalty).resolved(step_epsilon)
+        penalty = as_penalty(self.penalty).resolved(conditions.step_epsilon)
         return replace(cast(Any, self), penalty=penalty)
 
     def start_server(self, program: Program) -> Server:

@@ -38,6 +38,7 @@ from ..sensitivity.queries import Minimiser, Step
 from ..solvers.steps import Minimisation
 from .agent_state import EXACT, AgentState, minimisation
 from .base import Local, Oracle, Requirements
+from .conditions import Conditions
 from .on_networks import Graph, Inbox, NeighbourMethod, shared, spread
 from .program import Program
 from .steps import required_smoothness
@@ -121,7 +122,7 @@ class DecentralizedADMM(NeighbourMethod):
             )
         return super().releases(rounds, program)
 
-    def resolved(self, program: Program, step_epsilon: float) -> DecentralizedADMM:
+    def resolved(self, program: Program, conditions: Conditions) -> DecentralizedADMM:
         """Fill in the network, the step size and the penalty."""
         graph = self.network_of(program)
         step = self.step

@@ -34,6 +34,7 @@ from ..guard import frameless
 from ..sensitivity.queries import Step
 from .agent_state import AgentState
 from .base import Local, Oracle, Requirements
+from .conditions import Conditions
 from .on_networks import Graph, Inbox, NeighbourMethod, shared, spread
 from .program import Program
 from .steps import Sqrt, StepRule, as_step
@@ -88,7 +89,7 @@ class DecentralizedGradient(NeighbourMethod):
         """One release per agent and round."""
         return Requirements(convex=False, exact=False, releases=1, queries=(Step,))
 
-    def resolved(self, program: Program, step_epsilon: float) -> DecentralizedGradient:
+    def resolved(self, program: Program, conditions: Conditions) -> DecentralizedGradient:
         """Fill in the network and the step sizes."""
         graph = self.network_of(program, self.weights)
         if self.aggregate in ("mean", "pair") and not graph.complete:
@@ -99,7 +100,7 @@ class DecentralizedGradient(NeighbourMethod):
                 "aggregate='mixing' or 'range'."
             )
         step = as_step(self.step) or Sqrt()
-        return replace(self, graph=graph, step=step.resolved(program, step_epsilon))
+        return replace(self, graph=graph, step=step.resolved(program, conditions.step_epsilon))
 
     def act(
         self, local: Local, state: AgentState, t: int, k: int, message: Inbox, oracle: Oracle

@@ -34,6 +34,7 @@ from ..guard import frameless
 from ..sensitivity.queries import Stored, StoredGradient
 from ..sensitivity.stored_vectors import LinearCombination
 from .base import Iterates, Local, Oracle
+from .conditions import Conditions
 from .on_networks import Graph, Inbox, NetworkState, mixed, shared
 from .program import Program
 from .secret_points import SecretPointMethod, require_open
@@ -127,7 +128,7 @@ class DPP2(SecretPointMethod[Memory]):
             damping=_DAMPING,
         )
 
-    def resolved(self, program: Program, step_epsilon: float) -> DPP2:
+    def resolved(self, program: Program, conditions: Conditions) -> DPP2:
         """Fill in the network, and check the steps and the form of the problem."""
         graph = self.network_of(program, self.weights)
         require_open(program, "dp.DPP2")

@@ -41,6 +41,7 @@ from ..solvers.conic import ConicProgram, Outcome
 from ..solvers.separable import separable
 from ..solvers.steps import Contraction
 from .base import Answer, Coins, Local, Oracle, Requirements, Residuals
+from .conditions import Conditions
 from .hidden_iterates import HiddenIterates
 from .program import LocalProgram, Program
 
@@ -332,7 +333,7 @@ class GradientADMM(HiddenIterates[Server, Outcome]):
         """The first user has the most turns."""
         return -(-rounds // len(blocks_of(program)[0]))
 
-    def resolved(self, program: Program, step_epsilon: float) -> GradientADMM:
+    def resolved(self, program: Program, conditions: Conditions) -> GradientADMM:
         """Fill in the users' smoothness and the step size, and check the form of the problem."""
         users, _ = blocks_of(program)
         eliminated(program)

@@ -24,6 +24,7 @@ from ..guard import frameless
 from ..sensitivity.queries import Stored
 from ..sensitivity.stored_vectors import LinearCombination
 from .base import Iterates, Local, Oracle
+from .conditions import Conditions
 from .on_networks import Graph, Inbox, mixed, shared
 from .program import Program
 from .secret_points import SecretPointMethod, require_open
@@ -91,7 +92,7 @@ class GradientTracking(SecretPointMethod[Tracker]):
     def __post_init__(self) -> None:
         self.check_fields(step=POSITIVE, ratio=POSITIVE, smoothness=optional(POSITIVE))
 
-    def resolved(self, program: Program, step_epsilon: float) -> GradientTracking:
+    def resolved(self, program: Program, conditions: Conditions) -> GradientTracking:
         """Fill in the network, and check the form of the problem."""
         graph = self.network_of(program, self.weights)
         require_open(program, "dp.GradientTracking")

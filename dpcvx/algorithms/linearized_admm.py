@@ -27,6 +27,7 @@ from ..sensitivity.queries import Gradient, LocalSolution
 from ..solvers.conic import Outcome
 from ..solvers.steps import ProximalStep
 from .base import Iterates, Local, Oracle, Requirements
+from .conditions import Conditions
 from .consensus import Broadcast, ConsensusMethod, LocalCopy
 from .penalties import PenaltyRule, as_penalty
 from .program import Program
@@ -115,13 +116,13 @@ class LinearizedADMM(ConsensusMethod[AgentState]):
             sensitivity=self.output_sensitivity,
         )
 
-    def resolved(self, program: Program, step_epsilon: float) -> LinearizedADMM:
+    def resolved(self, program: Program, conditions: Conditions) -> LinearizedADMM:
         """Fill in the constants of both rules."""
         step = as_step(self.step)
         if step is None:
             step = Sqrt() if smooth_constant(program) is None else Smooth()
-        step = step.resolved(program, step_epsilon)
-        return replace(super().resolved(program, step_epsilon), step=step)
+        step = step.resolved(program, conditions.step_epsilon)
+        return replace(super().resolved(program, conditions), step=step)
 
     def start_agent(self, local: Local) -> AgentState:
         """x at the public start, zero multipliers."""

@@ -20,6 +20,7 @@ from ..guard import frameless
 from ..sensitivity.queries import Step
 from .agent_state import projected_step
 from .base import Local, Oracle, Requirements, Residuals
+from .conditions import Conditions
 from .on_networks import require_whole, shared, spread
 from .program import LocalProgram, Program
 from .steps import Sqrt, StepRule, as_step
@@ -62,12 +63,12 @@ class MeanGradient(SummedMethod):
         """One release per agent and round."""
         return Requirements(convex=False, exact=False, releases=1, queries=(Step,))
 
-    def resolved(self, program: Program, step_epsilon: float) -> MeanGradient:
+    def resolved(self, program: Program, conditions: Conditions) -> MeanGradient:
         """Fill in the step sizes, and check that agents have all variables in common."""
         require_whole(program)
         self.sums(program)  # refused before any data are read, if it is
         step = as_step(self.step) or Sqrt()
-        return replace(self, step=step.resolved(program, step_epsilon))
+        return replace(self, step=step.resolved(program, conditions.step_epsilon))
 
     @property
     def tells_agreement(self) -> bool:

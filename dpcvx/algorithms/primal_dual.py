@@ -26,6 +26,7 @@ from ..guard import frameless
 from ..sensitivity.queries import Step
 from .agent_state import AgentState
 from .base import Local, Oracle, Requirements
+from .conditions import Conditions
 from .on_networks import Graph, Inbox, NeighbourMethod, mixed
 from .program import Program
 
@@ -71,7 +72,7 @@ class PrimalDual(NeighbourMethod):
         """One release per agent and round."""
         return Requirements(convex=False, exact=False, releases=1, queries=(Step,))
 
-    def resolved(self, program: Program, step_epsilon: float) -> PrimalDual:
+    def resolved(self, program: Program, conditions: Conditions) -> PrimalDual:
         """Fill in the network, and check that agents have all variables in common."""
         return replace(self, graph=self.network_of(program, self.weights))
 

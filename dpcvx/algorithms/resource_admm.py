@@ -29,6 +29,7 @@ from ..sensitivity.queries import Minimiser, Step
 from ..solvers.steps import Minimisation
 from .agent_state import EXACT, minimisation, projected_step
 from .base import Local, Oracle, Requirements
+from .conditions import Conditions
 from .program import LocalProgram, Program
 from .steps import required_smoothness
 from .summed import SHARING, Heard, Member, SecretSharing, SummedMethod
@@ -99,7 +100,7 @@ class ResourceADMM(SummedMethod):
         query = Minimiser if self.exact else Step
         return Requirements(convex=True, exact=False, releases=1, queries=(query,), coupled=True)
 
-    def resolved(self, program: Program, step_epsilon: float) -> ResourceADMM:
+    def resolved(self, program: Program, conditions: Conditions) -> ResourceADMM:
         """Fill in the step size and zeta, and check the form of the problem."""
         if program.size:
             holders = [a.name for a in program.agents if a.shared.size]

@@ -10,11 +10,12 @@ from typing import TypeVar, cast
 
 from .._arguments import pairs, show
 from ..algorithms.base import Requirements
+from ..algorithms.conditions import Conditions
 from ..errors import ModelError, PrivacyError
 from ..model.declaration import Agent, Declaration
 from ..privacy.accounting import Price, check_delta, check_epsilon
 from ..privacy.mechanism import Calibrated, Gaussian, Laplace, Mechanism
-from .agent_terms import Agents, Declared
+from .agent_terms import Agents, AgentTerms, Declared
 from .checks import check_long
 
 T = TypeVar("T")
@@ -231,10 +232,31 @@ def calibrated(
     )
 
 
-def step_epsilon(agents: Agents) -> float:
-    """The budget per release that step sizes follow: the smallest one; infinite without noise."""
-    noises = [agent.noise for agent in agents if agent.noise is not None]
-    return min((noise.step_epsilon for noise in noises), default=math.inf)
+def conditions(agents: Agents, rounds: int, *, noisy_steps: bool) -> Conditions:
+    """What methods choose their numbers by; nothing is noisy, for them, if steps are not."""
+    noises = [agent.noise for agent in agents if agent.noise is not None and noisy_steps]
+    return Conditions(
+        rounds,
+        tuple(_spread(agent) if noisy_steps else 0.0 for agent in agents),
+        tuple(_change(agent, 2) for agent in agents),
+        min((noise.step_epsilon for noise in noises), default=math.inf),
+    )
+
+
+def _change(agent: AgentTerms, p: int) -> float:
+    """What one change does to a gradient at the start; 0 where that is not known."""
+    known = agent.sensitivity
+    change = 0.0 if known is None else known.near(p, agent.program.start)
+    return change if math.isfinite(change) else 0.0
+
+
+def _spread(agent: AgentTerms) -> float:
+    """Standard deviation of the noise in one entry of a gradient, in round 1."""
+    if agent.noise is None:
+        return 0.0
+    norm = agent.noise.mechanism.norm
+    # The scale of Laplace noise is not its standard deviation.
+    return agent.noise.multiplier * _change(agent, norm) * (1.0 if norm == 2 else math.sqrt(2))
 
 
 def multiplied(

@@ -25,7 +25,7 @@ from ..sensitivity.release_once import publication
 from ..sensitivity.stored_vectors import Smoothness
 from . import checks, last_iterate
 from .agent_terms import Agents, AgentTerms, Declared
-from .calibration import Asked, asked_of, budgeted, calibrated, step_epsilon
+from .calibration import Asked, asked_of, budgeted, calibrated, conditions
 from .fingerprint import fingerprint_of
 from .guarantee import ALONE, COUNTED, SEEDED, Guarantee, make_guarantee, no_guarantee
 from .last_iterate import Observer
@@ -181,7 +181,7 @@ def make_terms(
     early = observer == "last iterate" or len(needs.weights) > 1
     if early:
         # The noise follows from the steps here, and nothing in the steps from the noise.
-        algorithm = algorithm.resolved(program, math.inf)
+        algorithm = algorithm.resolved(program, conditions(agents, rounds, noisy_steps=False))
         needs = algorithm.requirements
     steps = _releases(algorithm, release, rounds, program)
     checks.check_decay(agents, algorithm)
@@ -198,7 +198,8 @@ def make_terms(
     if once:
         agents = _published(agents)
     if not early:
-        algorithm = algorithm.resolved(program, math.inf if once else step_epsilon(agents))
+        known = conditions(agents, rounds, noisy_steps=noisy and not once)
+        algorithm = algorithm.resolved(program, known)
     for agent in agents:
         checks.check_start(agent, once)
     if needs.exact:

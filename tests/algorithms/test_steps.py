@@ -8,6 +8,7 @@ import pytest
 
 import dpcvx as dp
 from dpcvx.algorithms.base import Local
+from dpcvx.algorithms.conditions import Conditions
 from dpcvx.algorithms.consensus import Broadcast
 from dpcvx.algorithms.program import compile_problem
 from dpcvx.solvers.projector import Projector
@@ -22,6 +23,7 @@ def program(*costs):
     return compile_problem(dp.Problem(agents), exact=False)
 
 
+QUIET = Conditions(100, (0.0, 0.0), (0.0, 0.0))
 STEEP = cp.Constant(np.diag([1.0, 3.0]))
 QUADRATICS = (lambda x: cp.sum_squares(STEEP @ x), lambda x: 0.5 * cp.sum_squares(x))
 
@@ -56,7 +58,7 @@ def test_geometric_step_begins_at_one_over_the_largest_smoothness():
 
 def test_geometric_steps_are_for_all_methods():
     method = dp.LinearizedADMM(penalty=1.0, step=dp.steps.Geometric(0.5))
-    assert method.resolved(program(*QUADRATICS), 1.0).step.eta(1) == pytest.approx(1 / 18)
+    assert method.resolved(program(*QUADRATICS), QUIET).step.eta(1) == pytest.approx(1 / 18)
 
 
 @pytest.mark.parametrize("ratio", [0.0, 1.0, 1.5, -0.5, NAN, math.inf, "1/2", True])
@@ -125,8 +127,8 @@ def test_a_smoothness_that_does_not_exist_is_refused_by_agent(rule):
 
 
 def test_the_default_step_is_smooth_where_it_can_be():
-    smooth = dp.LinearizedADMM().resolved(program(*QUADRATICS), 1.0)
-    rough = dp.LinearizedADMM().resolved(program(QUADRATICS[0], lambda x: cp.norm1(x)), 1.0)
+    smooth = dp.LinearizedADMM().resolved(program(*QUADRATICS), QUIET)
+    rough = dp.LinearizedADMM().resolved(program(QUADRATICS[0], lambda x: cp.norm1(x)), QUIET)
     assert isinstance(smooth.step, dp.steps.Smooth)
     assert isinstance(rough.step, dp.steps.Sqrt)
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dpcvx as dp
+from dpcvx.plan.calibration import conditions
 from tests.plan.test_terms_groups import NAMES, PAIR, ROUNDS, problem
 from tests.privacy.test_ledger_file import cut, ends, put
 from tests.run.test_resume import same
@@ -259,3 +260,26 @@ def test_amplification_needs_one_noise():
             algorithm=dp.GradientADMM(),
             observer="last iterate",
         )
+
+
+# -- what methods choose their numbers by ----------------------------------------------------------
+
+
+def test_methods_are_told_rounds_noise_and_what_one_change_does():
+    plan = planned({"north": "laplace", "south": "gaussian", "east": "gaussian"}, BUDGETS)
+    found = conditions(plan.agents, ROUNDS, noisy_steps=True)
+    assert found.rounds == ROUNDS
+    scales = [agent.scale for agent in plan.guarantee.agents]
+    # Scales include the width of a grid. The standard deviation of Laplace noise is sqrt(2) of it.
+    np.testing.assert_allclose(found.noise, np.array(scales) * [math.sqrt(2), 1, 1], rtol=1e-4)
+    assert found.change == tuple(agent.sensitivity.l2 for agent in plan.agents)
+    assert found.step_epsilon == min(agent.noise.step_epsilon for agent in plan.agents)
+
+
+def test_steps_are_not_noisy_where_data_leave_once_or_without_noise():
+    plan = planned(epsilon=BUDGETS)
+    found = conditions(plan.agents, ROUNDS, noisy_steps=False)
+    assert found.noise == (0.0, 0.0, 0.0)
+    assert found.step_epsilon == math.inf
+    silent = planned(None, delta=None)
+    assert conditions(silent.agents, ROUNDS, noisy_steps=False).change == (0.0, 0.0, 0.0)

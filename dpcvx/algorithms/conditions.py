@@ -1,0 +1,29 @@
+"""What is public about a run before it starts, for the numbers that a method chooses itself."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """How long a run is, and how noisy.
+
+    Attributes
+    ----------
+    rounds : int
+    noise : tuple of float
+        By agent, standard deviation of the noise in one entry of a gradient that leaves in the
+        first round; 0 where steps are not noisy, or where their noise follows from the steps.
+    change : tuple of float
+        By agent, how far one change of its data moves a gradient in l2; 0 where that is not
+        derived.
+    step_epsilon : float
+        Budget per release that the papers' rules refer to; infinite without noise.
+    """
+
+    rounds: int
+    noise: tuple[float, ...]
+    change: tuple[float, ...]
+    step_epsilon: float = math.inf
