@@ -39,6 +39,10 @@ _INACCURATE = (1e-7, 1e-7)
 # The solver's residual is relative to the largest number of all rows. One relative to the terms of
 # each row may be larger by this: so much do numbers of ordinary rows differ.
 _ROWS = 100.0
+# A certificate that no point keeps the constraints speaks of points up to some size alone. One that
+# excludes all up to this size is believed, and the solver is asked for one that goes so far.
+_EXCLUDED = 1e9
+_CERTAIN = 1e-13
 # Of the fallback, relative to the terms of each row.
 _FIRST_ORDER = 1e-6
 # Size of the data up to which a program is not scaled down, and below which not further up.
@@ -231,7 +235,20 @@ class ConicProgram:
         else:
             own = _residual(self._data.A, self._sizes, x, np.array(solution.s), instance.b)
             residual = float(np.max([solution.r_prim, solution.r_dual, own / _ROWS]))
-        return Found(x, value, abs(value - solution.obj_val_dual), residual, solution.status)
+        status = solution.status
+        if _VERDICTS.get(str(status)) is Outcome.INFEASIBLE and not self._excludes(
+            np.array(solution.z), instance.b
+        ):
+            status = _UNPROVED
+        return Found(x, value, abs(value - solution.obj_val_dual), residual, status)
+
+    def _excludes(self, z: Array, b: Array) -> bool:
+        """Whether z in the dual cones proves that no point of ordinary size keeps ``b - A y``.
+
+        Such a y has ``b'z = (A y + s)'z >= y'A'z``, so no y exists below ``-b'z / |A'z|_1``.
+        """
+        reach = float(np.abs(self._data.A.T @ z).sum())
+        return bool(np.isfinite(z).all()) and -float(b @ z) > _EXCLUDED * reach
 
     def _instance(self, D: Array, c: Array | None, center: Array) -> _Instance:
         data, n = self._data, self._data.n
@@ -349,6 +366,7 @@ class ConicProgram:
         settings.presolve_enable = False  # both block updates of the data
         settings.chordal_decomposition_enable = False
         settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = tolerance
+        settings.tol_infeas_abs = settings.tol_infeas_rel = _CERTAIN
         settings.equilibrate_enable = equilibrate
         settings.static_regularization_constant = _REGULARIZATION
         data = self._data
@@ -447,6 +465,8 @@ def _residual(A: sp.csc_array, sizes: sp.csr_array, y: Array, s: Array, b: Array
     return float(np.max(np.abs(b - A @ y - s) / terms, initial=0.0))
 
 
+# In place of the solver's word that there is no point, without proof.
+_UNPROVED = object()
 _VERDICTS = {
     "PrimalInfeasible": Outcome.INFEASIBLE,
     "AlmostPrimalInfeasible": Outcome.INFEASIBLE,

@@ -164,6 +164,31 @@ def test_contradicting_constraints_are_infeasible():
     assert answer.outcome is Outcome.INFEASIBLE
 
 
+@pytest.mark.parametrize("least", [15.0, 18.0, 25.0])
+def test_points_too_far_for_the_solver_are_not_called_impossible(least):
+    """All of the set is beyond e^15, where the solver loses its accuracy, but it is not empty."""
+    data = data_of(cp.sum_squares(x), [cp.exp(x[0]) <= x[1], x[0] >= least])
+    answer = ConicProgram(data).solve(np.ones(2), np.zeros(2), np.zeros(2))
+    assert answer.outcome is not Outcome.INFEASIBLE
+
+
+@pytest.mark.parametrize(
+    "constraints",
+    [
+        [cp.exp(x[0]) <= x[1], x[0] >= 3, x[1] <= 20],
+        [cp.exp(x[0]) <= x[1], x[0] >= 1, x[1] <= 2.7],
+        [cp.norm(x) <= 1, x[0] >= 1.001],
+        [1e6 * x[0] >= 1e6, x[0] <= 0.9, cp.norm(x) <= 1],
+        [cp.sum(x) == 1, x >= 0.6, cp.norm(x) <= 1e3],
+    ],
+)
+def test_sets_without_a_point_are_proved_empty(constraints):
+    data = data_of(cp.sum_squares(x), constraints)
+    for center in (np.zeros(2), np.array([3.0, -50.0])):
+        answer = ConicProgram(data).solve(np.ones(2), None, center)
+        assert answer.outcome is Outcome.INFEASIBLE
+
+
 class Doctored:
     """A solver whose answers are made to look worse."""
 
