@@ -5,12 +5,12 @@ r"""A primal-dual method over a network for objectives that need not be convex.
         + \omega v_i \bigr) + \Delta_i, \qquad
     v_i \leftarrow v_i + \eta \omega \textstyle\sum_j P_{ij} x_j
 
-with :math:`P = I - W` and the points of the round before on both right sides: the method that Xie,
-Ren, Yi and others compress ("Compressed distributed stochastic nonconvex optimization with
-differential privacy", PPDC), without compression. There the noise is in what leaves and not in the
-agent's own point, so that one change moves that point farther and farther apart, like
-:math:`(1 + \eta M)^k`. Here the noise is part of the point, and one change moves it by the step
-size times what it does to a gradient.
+with :math:`P = I - W` and the points of the round before on both right sides: PPDC of Xie, Yi,
+Wang, Cao and Ren ("Differentially private and communication-efficient distributed nonconvex
+optimization algorithms", Automatica 177, 112338, 2025), without its compression. There the noise is
+in what leaves and not in the agent's own point, so that one change moves that point farther and
+farther apart, like :math:`(1 + \eta M)^k`. Here the noise is part of the point, and one change
+moves it by the step size times what it does to a gradient.
 """
 
 from __future__ import annotations

@@ -292,9 +292,9 @@ ENTR = _elementwise("entr", entr, lambda u: -np.log(u) - 1)
 _XEXP = _elementwise("xexp", lambda u: u * np.exp(u), lambda u: (1 + u) * np.exp(u))
 ABS = _elementwise("abs", np.abs, np.sign)
 MAX = Rule("max", _max, _max_vjp)
-_MIN = Rule("min", _min, _max_vjp)
+MIN = Rule("min", _min, _max_vjp)
 MAXIMUM = Rule("maximum", _maximum, _extremal_vjp)
-_MINIMUM = Rule("minimum", _minimum, _extremal_vjp)
+MINIMUM = Rule("minimum", _minimum, _extremal_vjp)
 NORM1 = Rule("norm1", _norm1, _norm1_vjp)
 _NORM_INF = Rule("norm_inf", _norm_inf, _norm_inf_vjp)
 PNORM = Rule("pnorm", _pnorm, _pnorm_vjp)
@@ -342,9 +342,9 @@ _READERS: dict[str, Callable[[Any], tuple[Rule, tuple[Any, ...]] | None]] = {
     "xexp": _plain(_XEXP),
     "abs": _plain(ABS),
     "max": _reducing(MAX),
-    "min": _reducing(_MIN),
+    "min": _reducing(MIN),
     "maximum": _plain(MAXIMUM),
-    "minimum": _plain(_MINIMUM),
+    "minimum": _plain(MINIMUM),
     "norm1": _reducing(NORM1),
     "norm_inf": _reducing(_NORM_INF),
     "Pnorm": lambda a: (PNORM, (float(a.p), *_axis(a))),

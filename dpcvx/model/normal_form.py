@@ -24,6 +24,7 @@ from .atoms import (
     DIVIDE,
     MATMUL,
     MAXIMUM,
+    MINIMUM,
     PNORM,
     POWER,
     QUAD_OVER_LIN,
@@ -95,8 +96,9 @@ class Atom:
             return "cp.norm"
         if number is not None and rule is QUAD_OVER_LIN and (number == 1).all():
             return "cp.sum_squares"
-        if number is not None and rule is MAXIMUM and len(self.args) == 2 and not number.any():
-            return "cp.pos"
+        if number is not None and len(self.args) == 2 and not number.any():
+            if rule in (MAXIMUM, MINIMUM):  # cp.neg(u) is -cp.minimum(u, 0)
+                return "cp.pos" if rule is MAXIMUM else "cp.neg"
         return f"cp.{rule.name}"
 
 

@@ -271,9 +271,7 @@ class Sensitivity:
             return np.full(task.count, (clip.bound + other) * peak * spread)
         extent = self.extent if x is None else Extent.at(x)
         try:
-            if adjacency.change == "replace":
-                return task.replaced(p, extent, scale)
-            return task.bound(p, extent, scale) + task.bound(p, extent, scale, absent=True)
+            return task.changed(p, extent, scale, removed=adjacency.change != "replace")
         except Unbounded:  # at a point outside the set; over the set it was tried before
             return np.full(task.count, math.inf)
 

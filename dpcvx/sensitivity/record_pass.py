@@ -22,6 +22,8 @@ from ..model.atoms import (
     MATMUL,
     MAX,
     MAXIMUM,
+    MIN,
+    MINIMUM,
     MULTIPLY,
     NORM1,
     PNORM,
@@ -57,6 +59,8 @@ _DOMAIN: dict[Rule, float] = {LOG: 0.0, LOG1P: -1.0, ENTR: 0.0}
 # Elementwise atoms with a monotone derivative, and where their value turns (None: monotone).
 _CONVEX: dict[Rule, float | None] = {EXP: None, LOGISTIC: None, HUBER: 0.0, ABS: 0.0}
 _CONCAVE: dict[Rule, float | None] = {LOG: None, LOG1P: None, ENTR: math.exp(-1)}
+# They choose one of their arguments, entry by entry.
+_CHOOSING = (MAXIMUM, MINIMUM)
 _DUAL = {1: math.inf, 2: 2, math.inf: 1}
 
 
@@ -82,25 +86,33 @@ class _MatrixRows:
 class Part:
     """Of the records' contributions: which entries of x it reaches, and per record its norm.
 
-    `signed` tells, per record, whether each entry has a sign that no admissible data can turn.
+    `apart` bounds the norm of the difference of two of them at one x. `signed` tells, per record,
+    whether each entry has a sign that no admissible data can turn.
     """
 
     columns: NDArray[np.bool_]
     size: Array
+    apart: Array
     signed: NDArray[np.bool_]
 
     def plus(self, other: Part) -> Part:
         """Their sum; nothing is known of the signs where both contribute."""
         signed = np.where(self.size == 0, other.signed, self.signed)
         signed &= (self.size == 0) | (other.size == 0)
-        return Part(self.columns | other.columns, self.size + other.size, signed)
+        columns = self.columns | other.columns
+        return Part(columns, self.size + other.size, self.apart + other.apart, signed)
+
+    def removed(self, absent: Sequence[Part]) -> Array:
+        """Bound of the difference to the parts of a record of zeros."""
+        met = [other.size for other in absent if (other.columns & self.columns).any()]
+        return np.sum([self.size, *met], axis=0)
 
     def replaced(self, two: Array, p: int) -> Array:
         """Bound of the difference of two such contributions, given their l2 norms as well."""
         reached = int(np.count_nonzero(self.columns))
         # Numbers of one sign differ by the larger one at most.
         angled = two * math.sqrt(min(2, reached) * (reached if p == 1 else 1))
-        return np.where(self.signed, np.minimum(2 * self.size, angled), 2 * self.size)
+        return np.where(self.signed, np.minimum(self.apart, angled), self.apart)
 
 
 class Pass:
@@ -186,17 +198,17 @@ class Pass:
         total = np.full(self.count, np.inf) if self.undefined else total
         return np.where(np.isnan(total), np.inf, total)
 
-    def _take(self, F: sp.csr_array, size: Array, signed: NDArray[np.bool_]) -> None:
+    def _take(self, F: sp.csr_array, size: Array, apart: Array, signed: NDArray[np.bool_]) -> None:
         """A part that reaches x by ``F'``."""
         columns = np.zeros(F.shape[1], dtype=bool)
         columns[F.indices[F.data != 0]] = True
-        part, apart = Part(columns, size, signed), []
+        part, others = Part(columns, size, apart, signed), []
         for other in self.parts:
             if (other.columns & part.columns).any():
                 part = other.plus(part)
             else:
-                apart.append(other)
-        self.parts = [*apart, part]
+                others.append(other)
+        self.parts = [*others, part]
 
     # forward
 
@@ -291,9 +303,9 @@ class Pass:
         if rule is MULTIPLY and args[1].lo.size == u.lo.size:
             lo, hi = times(u.lo, u.hi, args[1].lo, args[1].hi)
             return Range(lo, hi, joined(u.owner, args[1].owner))
-        if rule is MAXIMUM and all(a.lo.size == size for a in args):
-            lo = np.max([a.lo for a in args], axis=0)
-            hi = np.max([a.hi for a in args], axis=0)
+        if rule in _CHOOSING and all(a.lo.size == size for a in args):
+            chosen = np.max if rule is MAXIMUM else np.min
+            lo, hi = (chosen([a.lo for a in args], axis=0), chosen([a.hi for a in args], axis=0))
             owner = args[0].owner
             for a in args[1:]:
                 owner = joined(owner, a.owner)
@@ -312,7 +324,7 @@ class Pass:
         """Ranges of the arguments; a constant number next to an array counts as an array."""
         size = max(1, math.prod(atom.shape))
         found = [self._range(a) for a in atom.args]
-        if atom.rule is not MAXIMUM:
+        if atom.rule not in _CHOOSING:
             return found
         return [
             Range(np.repeat(r.lo, size), np.repeat(r.hi, size), np.repeat(r.owner, size))
@@ -471,7 +483,7 @@ class Pass:
             for other, a in ((args[1], atom.args[0]), (u, atom.args[1])):
                 if self._moves(a):
                     self._into(a, self._scaled(g, other, atom), atom)
-        elif rule is MAXIMUM and all(a.lo.size == g.lo.size for a in args):
+        elif rule in _CHOOSING and all(a.lo.size == g.lo.size for a in args):
             owner = args[0].owner
             for a in args[1:]:
                 owner = joined(owner, a.owner)
@@ -479,7 +491,7 @@ class Pass:
                 if self._moves(c):
                     share = Range(np.zeros(a.lo.size), np.ones(a.lo.size), owner)
                     self._into(c, self._scaled(g, share, atom), atom)
-        elif rule in (LOG_SUM_EXP, MAX, NORM1, QUAD_OVER_LIN) or (
+        elif rule in (LOG_SUM_EXP, MAX, MIN, NORM1, QUAD_OVER_LIN) or (
             rule is PNORM and atom.data[0] == 2
         ):
             self._reduced_back(atom, g, args)
@@ -632,7 +644,15 @@ class Pass:
         for known in (known_signs(self._range(left)), known_signs(g)) if one_way else ():
             signed[rows[~known.reshape((m, -1), order="F").all(axis=1) & own]] = False
         size = np.asarray(factor * np.bincount(rows[own], part, self.count), dtype=np.float64)
-        self._take(F, size, signed)
+        self._take(F, size, 2 * size, signed)
+
+    def _pulled(self, F: sp.csr_array, g: Range) -> Array:
+        """Per record, a bound of the norm of ``F'g`` on its entries."""
+        own = g.owner >= 0
+        sizes = bounded_times(g.size[own], _row_sizes(F, self.p)[own])
+        single = np.bincount(g.owner[own], sizes, self.count)
+        whole = bounded_times(self._norms(g, g.owner)[self.p - 1], _operator_norm(F, self.p))
+        return np.minimum(single, whole)
 
     def _into(self, u: Combination, g: Range, atom: Atom) -> None:
         own = g.owner >= 0
@@ -640,16 +660,16 @@ class Pass:
             if self.sites is not None:
                 raise Unbounded(atom.written, "records reach without a product X @ w")
             F = sp.csr_array(csr(u.F) @ sp.diags_array(self.scale))
-            rows = _row_sizes(F, self.p)
-            single = np.bincount(g.owner[own], bounded_times(g.size[own], rows[own]), self.count)
-            whole = bounded_times(self._norms(g, g.owner)[self.p - 1], _operator_norm(F, self.p))
+            size = self._pulled(F, g)
+            # Two records' cotangents lie in one interval, and F is the same for both.
+            apart = np.minimum(2 * size, self._pulled(F, _width(g)))
             if _selects(F):
                 signed = self._all(known_signs(g), g.owner)
             else:  # entries of one sign add up to that sign
                 one_way = bool((F.data >= 0).all() or (F.data <= 0).all())
                 signed = self._all(g.lo >= 0, g.owner) | self._all(g.hi <= 0, g.owner)
                 signed &= one_way
-            self._take(F, np.minimum(single, whole), signed)
+            self._take(F, size, apart, signed)
         for j, M in u.terms:
             if not self.form.reach(self.form.atoms[j])[0]:
                 continue
@@ -661,6 +681,12 @@ class Pass:
                 peak = float(abs(T).max()) if T.nnz else 0.0
                 norms = g.norms[0] * peak, g.norms[1] * peak
             self._add(j, Range(lo, hi, owner, norms))
+
+
+def _width(g: Range) -> Range:
+    """How far two numbers in the intervals may be apart, with room for the ends' rounding."""
+    width = g.hi - g.lo + _ROUNDING * g.size
+    return Range(np.zeros_like(width), np.where(np.isnan(width), np.inf, width), g.owner)
 
 
 def _index(form: NormalForm, atom: Atom) -> int:
@@ -748,6 +774,7 @@ def _groups(atom: Atom, size: int) -> Index | None:
     reducing: dict[Rule, Callable[[], tuple[object, bool]]] = {
         LOG_SUM_EXP: lambda: atom.data,
         MAX: lambda: atom.data,
+        MIN: lambda: atom.data,
         NORM1: lambda: atom.data,
         QUAD_OVER_LIN: lambda: atom.data,
         PNORM: lambda: atom.data[1:],

@@ -19,6 +19,10 @@ known sign (X and the slope of the loss have one each), the inner product of two
 b is at least 0, and :math:`\|a - b\|_2^2 \le \|a\|_2^2 + \|b\|_2^2`: a replaced record moves
 the gradient by sqrt(2) times the largest contribution, not by twice it.
 
+Where a cotangent c reaches x by a public matrix F, as it does an intercept, two records'
+contributions :math:`F'c_1` and :math:`F'c_2` differ by no more than the width of c's interval: one
+for the pinball loss ``cp.maximum(q * r, (q - 1) * r)`` of r = b - y, whose slopes are q and q - 1.
+
 Whatever reads two records at once in a nonlinear atom is refused.
 """
 
@@ -87,8 +91,17 @@ class Contributions:
         """
         return self._pass(p, extent, scale, absent).run()
 
-    def replaced(self, p: int, extent: Extent, scale: Array | None = None) -> Array:
-        """Per record, a bound of what its replacement by any other does; see `bound`."""
+    def changed(
+        self, p: int, extent: Extent, scale: Array | None = None, *, removed: bool
+    ) -> Array:
+        """Per record, a bound of what its replacement by any other does, or by zeros; see `bound`.
+
+        Parameters
+        ----------
+        p, extent, scale
+        removed : bool
+            By a record of zeros.
+        """
         found = self._pass(p, extent, scale)
         found.run()
         parts = twos = found.parts
@@ -96,7 +109,14 @@ class Contributions:
             again = self._pass(2, extent, scale)
             again.run()
             twos = again.parts
-        return found.norm([a.replaced(b.size, p) for a, b in zip(parts, twos, strict=True)])
+        sizes = [a.replaced(b.size, p) for a, b in zip(parts, twos, strict=True)]
+        if removed:
+            absent = self._pass(p, extent, scale, absent=True)
+            absent.run()
+            found.undefined |= absent.undefined
+            kept = [part.removed(absent.parts) for part in parts]
+            sizes = [np.minimum(a, b) for a, b in zip(sizes, kept, strict=True)]
+        return found.norm(sizes)
 
     def clipping(self, bound: float) -> Clip:
         """How to scale every record's contribution down to an l2 norm.

@@ -241,6 +241,43 @@ def largest_of_several(part, rng):
     return cp.sum(cp.maximum(X @ w, y, 0.3))
 
 
+def pinball(part, rng):
+    w, X, y = cp.Variable(2), part(2), part()
+    residual = X @ w - y
+    return cp.sum(cp.maximum(0.8 * residual, -0.2 * residual))
+
+
+def quantile_of_numbers(part, rng):
+    b, y = cp.Variable(), part(bound=2.0)
+    return cp.sum(cp.maximum(0.8 * (y - b), -0.2 * (y - b)))
+
+
+def offsets_of_several_numbers(part, rng):
+    b, Y = cp.Variable(2), part(2, norm=math.inf)
+    residual = Y @ np.array([[1.0, 0.5], [-0.5, 1.0]]) - np.ones((part.count, 1)) @ b[None, :]
+    return cp.sum(0.3 * cp.pos(residual) + 0.7 * cp.neg(residual))
+
+
+def logistic_of_numbers(part, rng):
+    b, y = cp.Variable(), part(bound=4.0)
+    return cp.sum(cp.logistic(y - b))
+
+
+def negative_parts(part, rng):
+    w, X, y = cp.Variable(2), part(2), part()
+    return cp.sum(cp.neg(X @ w - y))
+
+
+def smallest_of_several(part, rng):
+    w, X, y = cp.Variable(2), part(2), part()
+    return -cp.sum(cp.minimum(X @ w, y, 0.3))
+
+
+def least_score(part, rng):
+    W, X = cp.Variable((2, 3)), part(2)
+    return -cp.sum(cp.min(X @ W, axis=1))
+
+
 def two_products(part, rng):
     w, v, X, y = cp.Variable(2), cp.Variable(2), part(2), part()
     return cp.sum(cp.logistic(X @ w)) + cp.sum(cp.huber(X @ v - y, 0.5))
@@ -309,6 +346,13 @@ FAMILIES = {
         Family(one_sided_with_intercept, (0.77, 0.76), (0.49, 0.51), size=1.0),
         Family(signed, (0.71, 0.7), (0.95, 0.95)),
         Family(largest_of_several, (0.89, 0.88), (0.95, 0.95)),
+        Family(pinball, (0.95, 0.95), (0.95, 0.95)),
+        Family(quantile_of_numbers, (0.99, 0.99), (0.99, 0.99)),
+        Family(offsets_of_several_numbers, (0.95, 0.7), (0.95, 0.7)),
+        Family(logistic_of_numbers, (0.9, 0.9), (0.75, 0.75)),
+        Family(negative_parts, (0.95, 0.95), (0.95, 0.95)),
+        Family(smallest_of_several, (0.89, 0.88), (0.95, 0.95)),
+        Family(least_score, (0.95, 0.95), (0.95, 0.95)),
         Family(two_products, (0.8, 0.91), (0.95, 0.95)),
     ]
 }
@@ -701,6 +745,32 @@ def test_an_absent_record_has_an_intercept():
     b, X = cp.Variable(), Parts("add or remove", 1)(2)
     f, x = cp.sum(cp.abs(X @ w + b)), np.array([2.0, 0.0, 0.5])
     assert moved(f, [[[-1, 0]]], [[[0, 0]]], x) <= certificate(f).bound(2, None, x).value
+
+
+PINBALLS = {
+    "maximum": lambda r: cp.maximum(0.8 * r, -0.2 * r),
+    "pos": lambda r: 0.8 * cp.pos(r) + 0.2 * cp.pos(-r),
+    "pos and neg": lambda r: 0.8 * cp.pos(r) + 0.2 * cp.neg(r),
+    "minimum": lambda r: -cp.minimum(-0.8 * r, 0.2 * r),
+}
+
+
+@changes
+@pytest.mark.parametrize("scored", [False, True], ids=["numbers", "scores"])
+@pytest.mark.parametrize("spelling", PINBALLS)
+def test_quantile_losses_have_one_sensitivity_however_they_are_written(spelling, scored, change):
+    part, b = Parts(change), cp.Variable()
+    X, y = part(2), part()
+    residual = (X @ w if scored else 0) + b - y
+    found = certificate(cp.sum(PINBALLS[spelling](residual)))
+    expected = certificate(cp.sum(0.5 * cp.abs(residual) + 0.3 * residual))
+    for p in (1, 2):
+        assert found.bound(p).value <= expected.bound(p).value * (1 + 1e-8)
+    if not scored:  # the slope in b is 0.8 or -0.2, for any record
+        assert found.l2 == pytest.approx(1.0)
+        f, x = cp.sum(PINBALLS[spelling](b - y)), np.array([0.3])
+        other = -1.0 if change == "replace" else 0.0
+        assert moved(f, [[1.0, 0, 0]], [[other, 0, 0]], x) == pytest.approx(1.0)
 
 
 SHIFT = np.array([[-0.5 + 1e-7, 0]])
