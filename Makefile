@@ -5,8 +5,8 @@ READY := $(VENV)/.ready
 
 .PHONY: demo test lowest versions lint format types examples check bench campaigns clean
 
-demo: $(READY)  ## the power-flow study on the 14-bus network
-	$(BIN)/python -m problems.power_flow --case 14
+demo: $(READY)  ## what noise hides and costs on the 14-bus network; the picture is out/demo.png
+	$(BIN)/python -m examples.demo --plot out
 
 test: $(READY)  ## all tests
 	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadscope

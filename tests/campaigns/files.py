@@ -608,7 +608,7 @@ def zones(rng: np.random.Generator, folder: Path) -> None:
 
 EXAMPLES = {
     "chan_xie_zhao_elastic_net": ("--users", "--iterations", "--repetitions", "--plot"),
-    "load_reconstruction": ("--rounds", "--seeds", "--plot"),
+    "demo": ("--seeds", "--plot"),
     "ou_nonconvex": ("--seeds", "--workers", "--plot"),
     "privacy_table": ("--cases", "--seeds", "--rounds", "--plot"),
     "published_mistakes": ("--runs", "--plot"),
