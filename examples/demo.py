@@ -174,10 +174,9 @@ def why(study: PowerFlow) -> str:
     scale *= study.case.base_mva / zone.publication.encode.diagonal()[0]
     noise = type(zone.noise.mechanism).__name__
     return (
-        f"Guarantee at epsilon 1: {plan.guarantee.headline},\n"
-        f"derived from the model: a load that changes by {change:g} MW moves what leaves its zone "
-        f"by\n{change:g} MW, under {noise} noise of scale {scale:.3g} MW. All else follows from "
-        "what left."
+        f"Guarantee: {plan.guarantee.headline}.\n"
+        f"Derived from the model: a load that changes by {change:g} MW moves what leaves its zone\n"
+        f"by {change:g} MW, under {noise} noise of scale {scale:.3g} MW. All else follows from it."
     )
 
 
