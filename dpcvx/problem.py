@@ -12,15 +12,14 @@ import numpy as np
 from ._card import card
 from ._words import plural
 from .algorithms.base import Algorithm
-from .algorithms.linearized_admm import LinearizedADMM
 from .errors import ModelError, PrivacyError
 from .guard import frameless
 from .model.declaration import Agent, Declaration
 from .model.private import Private, seal_all
 from .plan.banner import banner
-from .plan.calibration import Asked
+from .plan.choice import Mechanisms, Release
 from .plan.last_iterate import Observer
-from .plan.terms import Release, Terms, make_terms
+from .plan.terms import Terms, make_terms
 from .privacy.ledger import Ledger
 from .run.data import DataSource
 from .run.executors.base import Executor
@@ -52,6 +51,8 @@ class Plan(Terms):
         Of a run without a seed.
     fingerprint : str
         Hash of the program, the algorithm, the mechanism and the rounds: transcripts carry it.
+    choices : tuple of Choice
+        What the plan chose where a choice was left to it, and why.
     """
 
     problem: Problem
@@ -250,25 +251,28 @@ class Problem(Declaration):
         self,
         algorithm: Algorithm | None = None,
         *,
-        mechanism: Asked | Mapping[Agent | str, Asked] = "gaussian",
-        rounds: int = 100,
+        mechanism: Mechanisms = "auto",
+        rounds: int | None = None,
         epsilon: float | Mapping[Agent | str, float] | None = None,
         delta: float | None = None,
-        release: Release = "each step",
+        release: Release | None = None,
         observer: Observer = "everyone",
     ) -> Plan:
         """Fix everything that the guarantee depends on; reads no private data.
 
+        What is left out is chosen from what is public, and ``print(plan)`` says why. A method that
+        is named runs as its paper has it: with Gaussian noise in each of 100 rounds.
+
         Parameters
         ----------
         algorithm : Algorithm, optional
-            ``dp.LinearizedADMM()`` if omitted.
-        mechanism : Gaussian, Laplace, "gaussian", "laplace", None, or mapping of agent to one
-            Noise. None switches it off: the run then has no guarantee. With noise of each agent's
-            own, every agent that has private data needs an entry, by the agent or by its name
-            ("agent 1" for the first one if it has none).
-        rounds : int
-            Communication rounds T.
+            A method such as ``dp.LinearizedADMM()``; chosen if omitted.
+        mechanism : Gaussian, Laplace, "auto", "gaussian", "laplace", None, or mapping of agent
+            Noise; chosen if "auto". None switches it off: the run then has no guarantee. With
+            noise of each agent's own, every agent that has private data needs an entry, by the
+            agent or by its name ("agent 1" for the first one if it has none).
+        rounds : int, optional
+            Communication rounds T; chosen if omitted.
         epsilon : float or mapping of agent to float, optional
             Total budget per agent, for all alike or one by one. Mechanisms that fix their own level
             need none: next to them it is what the ledger may hold after the run, and the guarantee
@@ -276,10 +280,10 @@ class Problem(Declaration):
             smallest.
         delta : float, optional
             Where the total is stated, for all agents.
-        release : {"each step", "once"}
+        release : {"each step", "once"}, optional
             Noise in every local step, or once on the data: then the whole budget goes into one
             release and any number of rounds follows without noise. ``"once"`` needs gradients that
-            are affine in the data; which of the two is better depends on the model.
+            are affine in the data, or squares of records. Chosen if omitted.
         observer : {"everyone", "last iterate"}
             Whom the guarantee is about: whoever sees all that agents send, or who learns the
             result only, while agents and server keep the rest to themselves. The second is smaller
@@ -296,12 +300,11 @@ class Problem(Declaration):
         PrivacyError
             If no guarantee can be derived, or the budget is incomplete.
         """
-        chosen = LinearizedADMM() if algorithm is None else algorithm
         try:
             return make_terms(
                 Plan,
                 self,
-                chosen,
+                algorithm,
                 mechanism=mechanism,
                 rounds=rounds,
                 epsilon=epsilon,
@@ -321,11 +324,11 @@ class Problem(Declaration):
         self,
         algorithm: Algorithm | None = None,
         *,
-        mechanism: Asked | Mapping[Agent | str, Asked] = "gaussian",
-        rounds: int = 100,
+        mechanism: Mechanisms = "auto",
+        rounds: int | None = None,
         epsilon: float | Mapping[Agent | str, float] | None = None,
         delta: float | None = None,
-        release: Release = "each step",
+        release: Release | None = None,
         observer: Observer = "everyone",
         data: Mapping[Private | str, DataSource] | None = None,
         seed: int | None = None,

@@ -41,7 +41,9 @@ def model(data=None, *, adjacency=None, **attributes):
 
 
 def plan(*, release="each step", **arguments):
-    return model(**arguments).plan(rounds=3, epsilon=1.0, delta=1e-6, release=release)
+    return model(**arguments).plan(
+        dp.LinearizedADMM(), rounds=3, epsilon=1.0, delta=1e-6, release=release
+    )
 
 
 DECLARED = {
@@ -68,8 +70,10 @@ DECLARED = {
     "tolerance": lambda: plan().run(data={"load": DATA}, tolerance=-1.0),
     "ledger": lambda: plan().run(data={"load": DATA}, ledger=3),
     "long": lambda: plan().run(data={"load": np.tile(DATA, 2)}),
-    "solve": lambda: model().solve(data={"load": DATA}, epsilon=1.0, delta=1e-6, seed=-1),
-    "budget": lambda: model().solve(data={"load": DATA}, epsilon=-1.0),
+    "solve": lambda: model().solve(
+        dp.LinearizedADMM(), data={"load": DATA}, epsilon=1.0, delta=1e-6, seed=-1
+    ),
+    "budget": lambda: model().solve(dp.LinearizedADMM(), data={"load": DATA}, epsilon=-1.0),
     "partial": lambda: plan().run(data={"load": functools.partial(np.array, [CANARY, np.nan])}),
     "check": lambda: dp.check(plan(), {"load": DATA + 9}, data={"load": DATA}),
     "check shape": lambda: dp.check(plan(), {"load": DATA[:1]}, data={"load": DATA}),
@@ -140,7 +144,7 @@ def test_a_run_that_stops_shows_no_data_in_its_frames(where, kind, release, monk
         lambda source: plan(release="once").run(data={"load": source}),
         lambda source: plan().run(data={"load": source}, executor=dp.Threads()),
         lambda source: plan().run(data={"load": source}, executor=dp.Processes()),
-        lambda source: model(source).solve(epsilon=1.0, delta=1e-6),
+        lambda source: model(source).solve(dp.LinearizedADMM(), epsilon=1.0, delta=1e-6),
         lambda source: dp.check(plan(), data={"load": source}),
         lambda source: dp.audit(plan(), data={"load": source}, runs=20),
         lambda source: dp.not_private.central(model(source)),

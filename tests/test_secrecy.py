@@ -24,7 +24,7 @@ def test_planning_reads_no_data(release):
     x = cp.Variable(2, name="x")
     secret = dp.Private(explode, shape=2, name="d", adjacency=dp.Within(1.0))
     problem = dp.Problem([dp.Agent(cp.Minimize(cp.sum_squares(x - secret)))])
-    plan = problem.plan(rounds=3, epsilon=1.0, delta=1e-6, release=release)
+    plan = problem.plan(dp.LinearizedADMM(), rounds=3, epsilon=1.0, delta=1e-6, release=release)
     assert "no data have been read" in str(plan)
     with pytest.raises(dp.DataError, match="raised AssertionError"):
         plan.run()
@@ -105,7 +105,7 @@ def test_bad_data_spend_nothing_and_show_nothing(bad, release):
     x = cp.Variable(2, name="x")
     secret = dp.Private(shape=2, name="d", adjacency=dp.Within(1.0), nonneg=True)
     problem = dp.Problem([dp.Agent(cp.Minimize(cp.sum_squares(x - secret)), name="a")])
-    plan = problem.plan(rounds=3, epsilon=1.0, delta=1e-6, release=release)
+    plan = problem.plan(dp.LinearizedADMM(), rounds=3, epsilon=1.0, delta=1e-6, release=release)
     with pytest.raises(dp.DataError, match="'d'") as caught:
         plan.run(data={secret: bad})
     trace = "".join(traceback.format_exception(caught.value))

@@ -5,7 +5,7 @@ Nothing here is private or belongs to cvxpy, so programs can be printed, pickled
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.sparse as sp
@@ -170,10 +170,7 @@ def _compile_agent(
     form = normal_form(agent.cost, layout, agent.private, name, largest=LARGEST)
     constraints = [public_copy(c, c.parameters()) for c in agent.constraints]
     constraint_data = cone_data(None, constraints, variables, layout)
-    exact_data = None
-    if exact:
-        cost = public_copy(agent.cost, agent.cost.parameters())
-        exact_data = cone_data(cost, constraints, variables, layout)
+    exact_data = _objective(agent, layout) if exact else None
     where = np.concatenate([slot[p.variable][p.entries] for p in layout.pieces])
     shared = np.flatnonzero(where >= 0)
     given = {v.id: np.asarray(x) for v, x in problem.start.items()}
@@ -202,6 +199,24 @@ def _compile_agent(
         asserted=agent.sensitivity,
         set_description=str(projector),
     )
+
+
+def with_objectives(problem: Declaration, program: Program) -> Program:
+    """A program with every agent's objective at zero data in its cone program."""
+
+    def completed(local: LocalProgram, agent: Agent) -> LocalProgram:
+        data = understood(lambda: _objective(agent, local.layout), local.name)
+        return replace(local, exact=data)
+
+    agents = zip(program.agents, problem.agents, strict=True)
+    return replace(program, agents=tuple(completed(local, agent) for local, agent in agents))
+
+
+def _objective(agent: Agent, layout: Layout) -> ConeData:
+    """An agent's set, with its objective at zero data."""
+    constraints = [public_copy(c, c.parameters()) for c in agent.constraints]
+    cost = public_copy(agent.cost, agent.cost.parameters())
+    return cone_data(cost, constraints, agent.variables, layout)
 
 
 def require_convex(problem: Declaration, method: str) -> None:

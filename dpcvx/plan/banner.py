@@ -30,6 +30,7 @@ def banner(plan: Terms, guarantee: Guarantee) -> str:
             *_problem_rows(plan),
             *_coupling_rows(plan),
             row("algorithm", f"{plan.algorithm}; {plural(plan.rounds, 'round')}"),
+            *[row("" if k else "chosen", c.why) for k, c in enumerate(plan.choices)],
             *_sensitivity_rows(plan),
             f"guarantee:{unread}",
             textwrap.indent(str(guarantee), "  "),

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._arguments import check_argument, choice, count
+from .._arguments import check_argument, choice, count, optional
 from ..algorithms.base import Algorithm, Requirements
 from ..errors import ModelError, PrivacyError
 from ..model.declaration import Declaration
@@ -29,9 +29,9 @@ _KEPT = " It takes release='once' where the objective is least squares on record
 
 
 def check_request(algorithm: object, rounds: object, release: object) -> None:
-    """Refuse arguments that are of another kind than the plan takes."""
-    check_argument("", "rounds", rounds, count())
-    if not isinstance(algorithm, Algorithm):
+    """Refuse arguments that are of another kind than the plan takes; None is left to the plan."""
+    check_argument("", "rounds", rounds, optional(count()))
+    if algorithm is not None and not isinstance(algorithm, Algorithm):
         raise ModelError(
             f"problem.plan(...) takes an algorithm object first, got {type(algorithm).__name__}. "
             "Write for example problem.plan(dp.LinearizedADMM(), epsilon=1.0, delta=1e-6)."
@@ -40,7 +40,7 @@ def check_request(algorithm: object, rounds: object, release: object) -> None:
         "",
         "release",
         release,
-        choice("each step", "once").because(
+        optional(choice("each step", "once")).because(
             "noise in every local step, or the data once, with noise, and any number of rounds on "
             "that"
         ),

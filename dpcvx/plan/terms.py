@@ -7,11 +7,11 @@ import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from .._arguments import FLAG, as_python_number, check_argument, count, one_of, show
 from ..algorithms.base import Algorithm, Requirements
-from ..algorithms.program import Program, compile_problem, require_convex
+from ..algorithms.program import Program, compile_problem, require_convex, with_objectives
 from ..errors import ModelError
 from ..guard import frameless
 from ..model.curvature import curvature, record_smoothness, smoothness
@@ -25,13 +25,13 @@ from ..sensitivity.release_once import publication
 from ..sensitivity.stored_vectors import Smoothness
 from . import checks, last_iterate
 from .agent_terms import Agents, AgentTerms, Declared
-from .calibration import Asked, asked_of, budgeted, calibrated, conditions
+from .calibration import asked_of, budgeted, calibrated, conditions
+from .choice import Choice, Mechanisms, Release, Request, compiled, quieter, settled
 from .fingerprint import fingerprint_of
 from .guarantee import ALONE, COUNTED, SEEDED, Guarantee, make_guarantee, no_guarantee
 from .last_iterate import Observer
 
 P = TypeVar("P", bound="Terms")
-Release = Literal["each step", "once"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +48,7 @@ class Terms:
     last: LastIterate | None = field(repr=False)
     guarantee: Guarantee = field(repr=False)
     fingerprint: str = field(repr=False)
+    choices: tuple[Choice, ...] = ()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Terms:
         # All else is frozen and public.
@@ -151,30 +152,47 @@ class Terms:
 def make_terms(
     kind: type[P],
     problem: Declaration,
-    algorithm: Algorithm[Any, Any],
+    algorithm: Algorithm[Any, Any] | None,
     *,
-    mechanism: Asked | Mapping[Agent | str, Asked],
-    rounds: int,
+    mechanism: Mechanisms,
+    rounds: int | None,
     epsilon: float | Mapping[Agent | str, float] | None,
     delta: float | None,
-    release: Release,
+    release: Release | None,
     observer: Observer,
 ) -> P:
     """A plan of this kind; see `Problem.plan`."""
     checks.check_request(algorithm, rounds, release)
-    algorithm, delta, rounds = as_python_number(algorithm), as_python_number(delta), int(rounds)
+    delta, rounds = as_python_number(delta), None if rounds is None else int(rounds)
+    request, known = settled(
+        problem, Request(as_python_number(algorithm), mechanism, rounds, release)
+    )
+    if request.chooses_noise:
+        # Next to a method that is named and asks in each step, noise is as in its paper.
+        free = request.release == "once" or algorithm is None
+        known = known or (compiled(problem) if free else None)
+        request = (
+            replace(request, mechanism="gaussian")
+            if known is None
+            else quieter(problem, known, request, epsilon, delta)
+        )
+    algorithm, rounds, release = request.algorithm, request.rounds, request.release
+    assert algorithm is not None and rounds is not None and release is not None
     needs = algorithm.requirements
     if needs.convex:
         require_convex(problem, type(algorithm).__name__)
     checks.check_once(release, needs)
-    asked = asked_of(problem, mechanism, epsilon)
+    asked = asked_of(problem, request.mechanism, epsilon)
     noisy = any(one is not None for one in asked.values())
     once = noisy and release == "once"
     last_iterate.check_observer(observer, problem, algorithm, asked.values(), release)
     checks.check_groups(problem, asked)
     checks.check_switched_off(problem, noisy, epsilon, delta)
     checks.check_coupling(problem, algorithm)
-    program = compile_problem(problem, exact=needs.exact)
+    if known is None:
+        program = compile_problem(problem, exact=needs.exact)
+    else:
+        program = with_objectives(problem, known.program) if needs.exact else known.program
     agents = _certified(problem, program, asked, needs, certify=noisy or needs.exact)
     if needs.exact:
         checks.check_affine(agents, type(algorithm).__name__, once)
@@ -198,8 +216,8 @@ def make_terms(
     if once:
         agents = _published(agents)
     if not early:
-        known = conditions(agents, rounds, noisy_steps=noisy and not once)
-        algorithm = algorithm.resolved(program, known)
+        public = conditions(agents, rounds, noisy_steps=noisy and not once)
+        algorithm = algorithm.resolved(program, public)
     for agent in agents:
         checks.check_start(agent, once)
     if needs.exact:
@@ -238,6 +256,7 @@ def make_terms(
             _released(release, observer, agents),
             problem.group_names,
         ),
+        choices=request.choices,
     )
 
 

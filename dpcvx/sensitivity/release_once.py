@@ -8,6 +8,7 @@ has the shape of the data's own image under J.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -55,6 +56,13 @@ class Publication:
         """Number of components that are released."""
         return int(self.encode.shape[0])
 
+    @property
+    def spread(self) -> float:
+        """Root of the summed variances of what is restored, for noise of variance 1."""
+        if self.kind == "slope":
+            return math.sqrt(self.size)
+        return float(np.linalg.norm(1 / self.encode.diagonal()))
+
     def statistic(self, data: Sequence[Array]) -> Array:
         """What is released, but for the noise."""
         return np.asarray(self.encode @ np.concatenate(list(data)))
@@ -84,6 +92,11 @@ class Publication:
 
 # What is released once in place of an agent's data.
 Statistic = Publication | Moments
+
+
+def releasable(sensitivity: Sensitivity) -> bool:
+    """Whether an agent's data can leave once: by themselves, by a slope, or by second moments."""
+    return sensitivity.constant or moments(sensitivity, 2) is not None
 
 
 def publication(sensitivity: Sensitivity, p: int, owner: str) -> Statistic | None:

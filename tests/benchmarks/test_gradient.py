@@ -74,7 +74,7 @@ def declared(X, Y):
 @pytest.mark.timed
 def test_a_gradient_takes_at_most_one_and_a_half_times_numpys_time():
     X, Y = made_up(RECORDS)
-    plan = declared(X, Y).plan(mechanism=None, rounds=1)
+    plan = declared(X, Y).plan(dp.LinearizedADMM(), mechanism=None, rounds=1)
     bound = plan.program.agents[0].form.bind([X.ravel(order="F"), Y.ravel(order="F")])
 
     def by_hand(x):

@@ -81,7 +81,7 @@ def two_agents(cost=None, limits=True, **arguments):
 @functools.cache
 def a_plan(noisy=True):
     budget = {"epsilon": 1.0, "delta": 1e-6} if noisy else {"mechanism": None}
-    return two_agents().plan(rounds=2, **budget)
+    return two_agents().plan(dp.LinearizedADMM(), rounds=2, **budget)
 
 
 @functools.cache
@@ -183,7 +183,11 @@ def weighted(rule):
 
 def noised(mechanism):
     budget = {} if mechanism.per_step() is not None else {"epsilon": 1.0}
-    return two_agents().plan(mechanism=mechanism, rounds=2, delta=1e-6, **budget).run(verbose=False)
+    return (
+        two_agents()
+        .plan(dp.LinearizedADMM(), mechanism=mechanism, rounds=2, delta=1e-6, **budget)
+        .run(verbose=False)
+    )
 
 
 def protected(adjacency):
@@ -205,7 +209,7 @@ def of_data(private):
 
 
 def solved(problem):
-    return problem.plan(rounds=2, epsilon=1.0, delta=1e-6).run(verbose=False)
+    return problem.plan(dp.LinearizedADMM(), rounds=2, epsilon=1.0, delta=1e-6).run(verbose=False)
 
 
 def of_agent(agent):

@@ -88,13 +88,15 @@ def test_models_of_others_atoms_are_refused_with_what_to_try():
     x, s = cp.Variable(2), cp.Variable(nonneg=True)
     agent = dp.Agent(cp.Minimize(cp.perspective(cp.sum_squares(x), s)), name="a")
     with pytest.raises(dp.ModelError, match="'perspective'|atom or a number that cannot be"):
-        dp.Problem([agent]).plan(mechanism=None)
+        dp.Problem([agent]).plan(dp.LinearizedADMM(), mechanism=None)
 
 
 @pytest.mark.parametrize("size", [1e151, -1e300])
 def test_constants_without_a_square_are_refused(size):
     with pytest.raises(dp.ModelError, match="beyond 1e\\+150"):
-        two_agents(lambda x, d: cp.sum_squares(size * x - d)).plan(epsilon=1.0, delta=1e-6)
+        two_agents(lambda x, d: cp.sum_squares(size * x - d)).plan(
+            dp.LinearizedADMM(), epsilon=1.0, delta=1e-6
+        )
 
 
 @pytest.mark.parametrize(

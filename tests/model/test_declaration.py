@@ -236,7 +236,7 @@ def test_mappings_by_agent_are_not_quoted(argument):
     problem = dp.Problem([agent("north", cp.sum_squares(x - load()))])
     given = {"epsilon": 1.0, "delta": 1e-6} | {argument: Foreign()}
     with pytest.raises(dp.ModelError, match="cannot be read") as caught:
-        problem.plan(rounds=2, **given)
+        problem.plan(dp.LinearizedADMM(), rounds=2, **given)
     assert not leaks(caught.value, marks=[str(s) for s in SECRETS])
 
 
@@ -261,7 +261,11 @@ def shows(thing):
 def test_models_show_no_values():
     d = load(data=SECRETS)
     problem = dp.Problem([agent("north", cp.sum_squares(x - d))])
-    for thing in (problem, problem.agents[0], problem.plan(rounds=2, epsilon=1.0, delta=1e-6)):
+    for thing in (
+        problem,
+        problem.agents[0],
+        problem.plan(dp.LinearizedADMM(), rounds=2, epsilon=1.0, delta=1e-6),
+    ):
         assert not shows(thing) and not shows(copy.deepcopy(thing))
 
 
@@ -269,7 +273,7 @@ def test_errors_of_a_model_show_no_values():
     d = load(data=SECRETS)
     f = cp.sum(cp.logistic(x - d)) + cp.geo_mean(x)
     with pytest.raises(dp.DpcvxError) as caught:
-        dp.Problem([agent("north", f)]).plan(rounds=2, epsilon=1.0, delta=1e-6)
+        dp.Problem([agent("north", f)]).plan(dp.LinearizedADMM(), rounds=2, epsilon=1.0, delta=1e-6)
     assert not shows(caught.value) and "'north'" in str(caught.value)
 
 
@@ -304,7 +308,7 @@ def test_public_bounds_of_variables_take_their_values():
     low = cp.Parameter(2, value=[1.0, 2.0])
     z = cp.Variable(2, bounds=[low, None])
     problem = dp.Problem([agent("north", cp.sum_squares(z))])
-    problem.plan(mechanism=None, rounds=2).run(verbose=False)
+    problem.plan(dp.LinearizedADMM(), mechanism=None, rounds=2).run(verbose=False)
     assert (z.value >= low.value - 1e-6).all()
 
 
@@ -375,7 +379,7 @@ def test_a_model_that_fails_does_so_before_anything_is_read_or_charged(monkeypat
 
     private = dp.Private(fetch, shape=2, adjacency=WITHIN, name="load")
     problem = dp.Problem([agent("north", cp.sum_squares(x - private))])
-    plan = problem.plan(rounds=2, epsilon=1.0, delta=1e-6)
+    plan = problem.plan(dp.LinearizedADMM(), rounds=2, epsilon=1.0, delta=1e-6)
 
     def unknown(self):
         raise KeyError(0)

@@ -42,13 +42,13 @@ BUDGET = {"rounds": 2, "epsilon": 1.0, "delta": 1e-6}
 )
 def test_a_coupling_is_sent_to_the_method_that_takes_it(problem, method):
     with pytest.raises(dp.ModelError, match=rf"LinearizedADMM.*Use dp\.{method.__name__}\(\)"):
-        problem().plan(**BUDGET)
+        problem().plan(dp.LinearizedADMM(), **BUDGET)
     assert problem().plan(method(), **BUDGET).guarantee.kind == "worst-case"
 
 
 def test_a_coupling_that_no_method_takes_is_sent_to_variables_of_each_agents_own():
     with pytest.raises(dp.ModelError, match=r"Use dp\.ResourceADMM\(\) after giving each agent"):
-        neither().plan(**BUDGET)
+        neither().plan(dp.LinearizedADMM(), **BUDGET)
     for method in (dp.ResourceADMM(), dp.GradientADMM()):
         with pytest.raises(dp.ModelError):
             neither().plan(method, **BUDGET)

@@ -47,6 +47,7 @@ def planned(problem=None, algorithm=None, **arguments):
     settings = {"rounds": 3, "epsilon": 1.0, "delta": 1e-6} | arguments
     if "mechanism" in settings and not isinstance(settings["mechanism"], str):
         del settings["epsilon"]
+    algorithm = dp.LinearizedADMM() if algorithm is None else algorithm
     return (means() if problem is None else problem).plan(algorithm, **settings)
 
 
@@ -103,7 +104,11 @@ def test_without_noise_there_is_no_guarantee():
 
 def test_without_private_data_there_is_nothing_to_guarantee():
     x = cp.Variable(name="x")
-    stated = dp.Problem([dp.Agent(cp.Minimize(cp.square(x - 1)))]).plan(rounds=1).guarantee
+    stated = (
+        dp.Problem([dp.Agent(cp.Minimize(cp.square(x - 1)))])
+        .plan(dp.LinearizedADMM(), rounds=1)
+        .guarantee
+    )
     assert str(stated) == "no guarantee: the model declares nothing private"
 
 

@@ -32,7 +32,8 @@ def problem(count, groups=(), apart=False, numbers=(), **rows):
 
 
 def planned(model, **arguments):
-    return model.plan(**{"rounds": ROUNDS, "epsilon": 1.0, "delta": 1e-6} | arguments)
+    settings = {"rounds": ROUNDS, "epsilon": 1.0, "delta": 1e-6} | arguments
+    return model.plan(dp.LinearizedADMM(), **settings)
 
 
 # -- reading

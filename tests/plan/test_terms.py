@@ -40,13 +40,17 @@ def test_a_hundred_classical_gaussian_steps_cost_what_they_cost_exactly():
 
 @pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])
 def test_a_total_budget_is_used_up_and_not_exceeded(mechanism):
-    plan = power_line().problem.plan(mechanism=mechanism, rounds=30, epsilon=0.7, delta=1e-5)
+    plan = power_line().problem.plan(
+        dp.LinearizedADMM(), mechanism=mechanism, rounds=30, epsilon=0.7, delta=1e-5
+    )
     assert 0.7 * (1 - 1e-5) <= plan.guarantee.epsilon <= 0.7
     assert plan.guarantee.delta == 1e-5
 
 
 def test_pure_laplace_needs_no_delta():
-    plan = power_line().problem.plan(mechanism=dp.Laplace(), rounds=10, epsilon=2.0)
+    plan = power_line().problem.plan(
+        dp.LinearizedADMM(), mechanism=dp.Laplace(), rounds=10, epsilon=2.0
+    )
     assert plan.guarantee.delta == 0.0
     assert plan.guarantee.epsilon == pytest.approx(2.0)
     assert plan.agents[0].noise.multiplier == pytest.approx(5.0)
@@ -71,13 +75,13 @@ def test_pure_laplace_needs_no_delta():
 )
 def test_incomplete_or_contradictory_budgets_are_refused(arguments, message):
     with pytest.raises(dp.PrivacyError, match=f"(?s){message}"):
-        power_line().problem.plan(**arguments)
+        power_line().problem.plan(dp.LinearizedADMM(), **arguments)
 
 
 @pytest.mark.parametrize("rounds", [0, -3, 2.5, True])
 def test_rounds_must_be_a_positive_int(rounds):
     with pytest.raises(dp.ModelError, match="rounds="):
-        power_line().problem.plan(rounds=rounds, epsilon=1.0, delta=1e-6)
+        power_line().problem.plan(dp.LinearizedADMM(), rounds=rounds, epsilon=1.0, delta=1e-6)
 
 
 def test_an_algorithm_is_an_object_not_a_class_or_a_name():
@@ -89,13 +93,13 @@ def test_an_algorithm_is_an_object_not_a_class_or_a_name():
 def test_a_nonconvex_objective_is_refused_by_name(x, d):
     problem = problem_with(cp.sum_squares(x - d) + cp.sum(cp.sqrt(x)))
     with pytest.raises(dp.ModelError, match=r"objective of agent 'solo'.*DCP"):
-        problem.plan(epsilon=1.0, delta=1e-6)
+        problem.plan(dp.LinearizedADMM(), epsilon=1.0, delta=1e-6)
 
 
 def test_a_nonconvex_constraint_is_refused_by_position(x, d):
     problem = problem_with(cp.sum_squares(x - d), x <= 1, cp.norm(x) >= 1)
     with pytest.raises(dp.ModelError, match="Constraint 1 of agent 'solo'"):
-        problem.plan(epsilon=1.0, delta=1e-6)
+        problem.plan(dp.LinearizedADMM(), epsilon=1.0, delta=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +115,9 @@ def test_a_nonconvex_constraint_is_refused_by_position(x, d):
 )
 def test_an_empty_set_is_refused_by_name(x, d, constraints):
     with pytest.raises(dp.ModelError, match="constraints of agent 'solo' admit no point"):
-        problem_with(cp.sum_squares(x - d), *constraints(x)).plan(epsilon=1.0, delta=1e-6)
+        problem_with(cp.sum_squares(x - d), *constraints(x)).plan(
+            dp.LinearizedADMM(), epsilon=1.0, delta=1e-6
+        )
 
 
 def test_the_exact_method_refuses_a_step_without_minimiser(x):
@@ -138,7 +144,7 @@ def test_the_exact_method_refuses_data_in_the_curvature_even_without_noise(x):
 def test_an_unknown_sensitivity_is_refused_but_runs_without_noise(x, d):
     problem = problem_with(cp.sum(cp.logistic(x - d)), cp.abs(x) <= 2)
     with pytest.raises(dp.PrivacyError, match="agent 'solo'.*'d'.*cp.logistic"):
-        problem.plan(epsilon=1.0, delta=1e-6)
+        problem.plan(dp.LinearizedADMM(), epsilon=1.0, delta=1e-6)
     result = problem.plan(dp.LinearizedADMM(step=4.0), mechanism=None, rounds=200).run()
     assert np.allclose(result.last[x], -2.0, atol=1e-6)
 
@@ -147,9 +153,9 @@ def test_a_public_parameter_needs_a_value_and_is_frozen_by_the_plan(x, d):
     weight = cp.Parameter(nonneg=True, name="weight")
     problem = problem_with(weight * cp.sum_squares(x - d))
     with pytest.raises(dp.ModelError, match=r"weight\.value = "):
-        problem.plan(epsilon=1.0, delta=1e-6)
+        problem.plan(dp.LinearizedADMM(), epsilon=1.0, delta=1e-6)
     weight.value = 2.0
-    plan = problem.plan(epsilon=1.0, delta=1e-6)
+    plan = problem.plan(dp.LinearizedADMM(), epsilon=1.0, delta=1e-6)
     assert plan.agents[0].sensitivity.l2 == pytest.approx(0.4)
     weight.value = 3.0
     assert plan.agents[0].sensitivity.l2 == pytest.approx(0.4)
@@ -165,16 +171,18 @@ def test_step_sizes_that_the_model_cannot_supply_are_refused(x, d):
 
 
 def test_defaults_are_resolved_into_numbers(x, d):
-    plan = problem_with(cp.sum_squares(x - d)).plan(epsilon=1.0, delta=1e-6)
+    plan = problem_with(cp.sum_squares(x - d)).plan(dp.LinearizedADMM(), epsilon=1.0, delta=1e-6)
     step = plan.algorithm.step
     assert step.L == pytest.approx(2.0)
     assert step.c == pytest.approx(1 / plan.agents[0].noise.multiplier)
-    nonsmooth = problem_with(cp.sum_squares(x - d) + cp.norm1(x)).plan(epsilon=1.0, delta=1e-6)
+    nonsmooth = problem_with(cp.sum_squares(x - d) + cp.norm1(x)).plan(
+        dp.LinearizedADMM(), epsilon=1.0, delta=1e-6
+    )
     assert nonsmooth.algorithm.step == dp.steps.Sqrt()
 
 
 def test_a_plan_states_adjacency_observer_mechanism_accountant_and_assumptions():
-    plan = overlapping_slices().problem.plan(rounds=7, epsilon=1.0, delta=1e-6)
+    plan = overlapping_slices().problem.plan(dp.LinearizedADMM(), rounds=7, epsilon=1.0, delta=1e-6)
     text = " ".join(str(plan).split())
     for part in (
         "(1, 1e-6)-DP for one change in one agent's data, worst case",
@@ -201,7 +209,7 @@ def test_a_model_without_private_data_has_no_guarantee_to_state(x):
 
 def test_a_plan_pickles_and_runs_with_data_given_anew():
     given = power_line()
-    plan = given.problem.plan(rounds=5, epsilon=1.0, delta=1e-6)
+    plan = given.problem.plan(dp.LinearizedADMM(), rounds=5, epsilon=1.0, delta=1e-6)
     copy = pickle.loads(pickle.dumps(plan))
     with pytest.raises(dp.DataError, match="'load0' has no data"):
         copy.run(seed=1)

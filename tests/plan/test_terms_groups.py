@@ -134,7 +134,9 @@ def test_with_the_noise_given_the_price_grows_instead(noise):
 
 
 def test_release_once_composes_over_the_group_too():
-    alone, grouped = (planned(problem(g), release="once") for g in ((), [list(NAMES)]))
+    alone, grouped = (
+        planned(problem(g), mechanism="gaussian", release="once") for g in ((), [list(NAMES)])
+    )
     assert grouped.agents[0].noise.multiplier == pytest.approx(
         math.sqrt(3) * alone.agents[0].noise.multiplier, rel=1e-9
     )
@@ -156,7 +158,7 @@ def test_agents_without_private_data_do_not_count():
 @pytest.mark.parametrize("release", ["each step", "once"])
 def test_every_group_sets_the_noise_of_its_own_agents(release):
     """Agents outside the group spend the same budget with the noise of a single agent."""
-    plan, alone = (planned(problem(g), release=release) for g in (PAIR, ()))
+    plan, alone = (planned(problem(g), mechanism="gaussian", release=release) for g in (PAIR, ()))
     north, south, east = (agent.noise.multiplier for agent in plan.agents)
     assert north == south == pytest.approx(math.sqrt(2) * east, rel=1e-9)
     assert east == alone.agents[0].noise.multiplier
@@ -349,8 +351,8 @@ PURE = {"mechanism": "laplace", "delta": 0.0}
 @pytest.mark.parametrize(("first", "second"), [(GAUSSIAN, PURE), (PURE, GAUSSIAN)])
 def test_a_run_goes_not_past_what_a_silent_member_of_its_group_has_released(first, second):
     """One rule has to cover all accounts, or the exact delta exceeds the stated one."""
-    before = pulled("north").plan(rounds=1, epsilon=1.0, **first).run(seed=1)
-    after = pulled("south").plan(rounds=1, epsilon=1.0, **second)
+    before = pulled("north").plan(dp.LinearizedADMM(), rounds=1, epsilon=1.0, **first).run(seed=1)
+    after = pulled("south").plan(dp.LinearizedADMM(), rounds=1, epsilon=1.0, **second)
     with pytest.raises(dp.BudgetError, match="Agent 'north' may hold data of the same") as caught:
         after.run(seed=2, ledger=before.ledger)
     assert caught.value.idle and caught.value.requested == caught.value.spent
@@ -359,12 +361,14 @@ def test_a_run_goes_not_past_what_a_silent_member_of_its_group_has_released(firs
 
 
 def test_members_of_a_group_release_in_turns_where_each_account_is_within_the_budget():
-    first = pulled("north").plan(rounds=1, epsilon=1.0, delta=1e-5).run(seed=1)
+    first = pulled("north").plan(dp.LinearizedADMM(), rounds=1, epsilon=1.0, delta=1e-5).run(seed=1)
     result = (
-        pulled("south").plan(rounds=1, epsilon=1.0, delta=1e-5).run(seed=2, ledger=first.ledger)
+        pulled("south")
+        .plan(dp.LinearizedADMM(), rounds=1, epsilon=1.0, delta=1e-5)
+        .run(seed=2, ledger=first.ledger)
     )
     assert [len(result.ledger[name].entries) for name in ("north", "south")] == [1, 1]
     assert result.ledger.spent() == pytest.approx(1.0)
-    smaller = pulled("south").plan(rounds=1, epsilon=0.5, delta=1e-5)
+    smaller = pulled("south").plan(dp.LinearizedADMM(), rounds=1, epsilon=0.5, delta=1e-5)
     with pytest.raises(dp.BudgetError, match="'north'"):
         smaller.run(seed=2, ledger=first.ledger)

@@ -399,7 +399,9 @@ def test_json_of_a_seeded_run_does_not_name_the_seed():
         dp.Agent(cp.Minimize(cp.sum_squares(x - d)), name="a"),
         dp.Agent(cp.Minimize(cp.sum_squares(x)), name="b"),
     ]
-    result = dp.Problem(agents).solve(epsilon=1.0, delta=1e-6, rounds=2, seed=987654321)
+    result = dp.Problem(agents).solve(
+        dp.LinearizedADMM(), epsilon=1.0, delta=1e-6, rounds=2, seed=987654321
+    )
     text = result.ledger.to_json()
     assert "987654321" not in text and "seed" not in text
     assert len(json.loads(text)["a"]) == 2

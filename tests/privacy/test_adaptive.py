@@ -96,7 +96,9 @@ def plans(epsilon, path, seed, mechanism, rounds=40):
     x = cp.Variable(2, name="x")
     d = dp.Private(np.ones(2), name="d", adjacency=dp.Within(0.1, norm=1))
     problem = dp.Problem([dp.Agent(cp.Minimize(cp.sum_squares(x - d)), name="a")])
-    plan = problem.plan(mechanism=mechanism, rounds=rounds, epsilon=epsilon, delta=1e-5)
+    plan = problem.plan(
+        dp.LinearizedADMM(), mechanism=mechanism, rounds=rounds, epsilon=epsilon, delta=1e-5
+    )
     return plan, plan.run(ledger=path, seed=seed)
 
 
@@ -274,12 +276,16 @@ def one_agent():
 @pytest.mark.parametrize("mechanism", [dp.Gaussian, dp.Laplace])
 def test_a_further_run_has_a_noise_level_of_its_own_and_the_total_as_its_budget(release, mechanism):
     kind = {"rounds": 2, "delta": 1e-5, "release": release}
-    first = one_agent().plan(mechanism=mechanism(), epsilon=0.5, **kind).run(seed=1)
+    first = (
+        one_agent()
+        .plan(dp.LinearizedADMM(), mechanism=mechanism(), epsilon=0.5, **kind)
+        .run(seed=1)
+    )
     noise = mechanism(multiplier=20.0)
-    alone = one_agent().plan(mechanism=noise, **kind)
+    alone = one_agent().plan(dp.LinearizedADMM(), mechanism=noise, **kind)
     with pytest.raises(dp.BudgetError, match="noise level of its own"):
         alone.run(seed=2, ledger=first.ledger)
-    plan = one_agent().plan(mechanism=noise, epsilon=2.0, **kind)
+    plan = one_agent().plan(dp.LinearizedADMM(), mechanism=noise, epsilon=2.0, **kind)
     assert plan.guarantee.epsilon == alone.guarantee.epsilon < 2.0
     assert plan.fingerprint != alone.fingerprint
     ledger = first.ledger
@@ -287,22 +293,28 @@ def test_a_further_run_has_a_noise_level_of_its_own_and_the_total_as_its_budget(
         result = plan.run(seed=k, ledger=ledger)
         assert result.rounds == 2 and ledger.spent() < result.ledger.spent() <= 2.0
         ledger = result.ledger
-    small = one_agent().plan(mechanism=noise, epsilon=alone.guarantee.epsilon, **kind)
+    small = one_agent().plan(
+        dp.LinearizedADMM(), mechanism=noise, epsilon=alone.guarantee.epsilon, **kind
+    )
     with pytest.raises(dp.BudgetError):
         small.run(seed=2, ledger=first.ledger)
 
 
 def test_more_epsilon_alone_does_not_help_a_single_release():
     kind = {"rounds": 2, "delta": 1e-5, "release": "once"}
-    first = one_agent().plan(epsilon=0.5, **kind).run(seed=1)
+    first = one_agent().plan(dp.LinearizedADMM(), epsilon=0.5, **kind).run(seed=1)
     for epsilon in (0.5, 2.0, 50.0):
         with pytest.raises(dp.BudgetError, match="A larger `epsilon` alone may not help"):
-            one_agent().plan(epsilon=epsilon, **kind).run(seed=2, ledger=first.ledger)
+            one_agent().plan(dp.LinearizedADMM(), epsilon=epsilon, **kind).run(
+                seed=2, ledger=first.ledger
+            )
 
 
 def test_gaussian_noise_is_not_called_a_release_without_noise_at_delta_zero():
-    first = one_agent().plan(rounds=1, epsilon=0.5, delta=1e-5).run(seed=1)
-    pure = one_agent().plan(mechanism="laplace", rounds=1, epsilon=2.0, delta=0.0)
+    first = one_agent().plan(dp.LinearizedADMM(), rounds=1, epsilon=0.5, delta=1e-5).run(seed=1)
+    pure = one_agent().plan(
+        dp.LinearizedADMM(), mechanism="laplace", rounds=1, epsilon=2.0, delta=0.0
+    )
     with pytest.raises(dp.BudgetError, match="no guarantee at delta=0") as caught:
         pure.run(seed=2, ledger=first.ledger)
     assert "without noise" not in str(caught.value)

@@ -336,7 +336,9 @@ def test_a_plan_whose_noise_has_no_grid_is_refused(mechanism, release):
     d = dp.Private(shape=2, name="d", adjacency=dp.Within(1.0))
     problem = dp.Problem([dp.Agent(cp.Minimize(cp.sum_squares(x - d)))])
     with pytest.raises(dp.PrivacyError, match="cannot be drawn exactly"):
-        problem.plan(mechanism=mechanism, rounds=1, delta=1e-6, release=release)
+        problem.plan(
+            dp.LinearizedADMM(), mechanism=mechanism, rounds=1, delta=1e-6, release=release
+        )
 
 
 def exact_norm2(values, norm):

@@ -93,7 +93,7 @@ def test_results_are_the_same_with_agents_that_move_into_threads(serial, name, m
 @concurrent
 def test_results_are_the_same_for_records_and_on_a_network(make):
     for given in (clinics().problem, power_flow(14).problem):
-        plan = given.plan(rounds=3, epsilon=1.0, delta=1e-6)
+        plan = given.plan(dp.LinearizedADMM(), rounds=3, epsilon=1.0, delta=1e-6)
         expected = plan.run(seed=1, executor=dp.Serial())
         same(expected, plan.run(seed=1, executor=make()))
 
@@ -111,11 +111,11 @@ def test_iterates_are_the_same(make):
 @concurrent
 def test_runs_go_on_with_the_ledger_of_an_earlier_one(make):
     given = power_line().problem
-    first = given.plan(rounds=4, epsilon=1.0, delta=1e-6)
+    first = given.plan(dp.LinearizedADMM(), rounds=4, epsilon=1.0, delta=1e-6)
     ledger = first.run(seed=1, executor=dp.Serial()).ledger
     ours = first.run(seed=1, executor=make(2)).ledger
     assert ledger.spent() == ours.spent() > 0.9
-    more = given.plan(rounds=4, epsilon=1.5, delta=1e-6)
+    more = given.plan(dp.LinearizedADMM(), rounds=4, epsilon=1.5, delta=1e-6)
     expected = more.run(seed=1, ledger=ledger, executor=dp.Serial())
     assert expected.ledger.spent() > ledger.spent()
     same(expected, more.run(seed=1, ledger=ours, executor=make(2)))
@@ -128,7 +128,7 @@ def test_a_ledger_file_is_written_and_replayed(tmp_path, make):
     for release in ("each step", "once"):
         path = tmp_path / f"{release}.jsonl"
         given = overlapping_slices().problem
-        plan = given.plan(rounds=6, epsilon=1.0, delta=1e-6, release=release)
+        plan = given.plan(dp.LinearizedADMM(), rounds=6, epsilon=1.0, delta=1e-6, release=release)
         result = plan.run(seed=2, ledger=path, executor=make(3), record=True)
         same(result, plan.run(seed=2, record=True, executor=dp.Serial()))
         same(result, plan.replay(path))
@@ -242,7 +242,9 @@ def heard(monkeypatch):
 @pytest.mark.parametrize("release", ["each step", "once"])
 def test_messages_replies_and_reports_travel_and_no_data(tmp_path, monkeypatch, release):
     given = overlapping_slices()
-    plan = given.problem.plan(rounds=3, epsilon=1.0, delta=1e-6, release=release)
+    plan = given.problem.plan(
+        dp.LinearizedADMM(), rounds=3, epsilon=1.0, delta=1e-6, release=release
+    )
     received = heard(monkeypatch)
     result = plan.run(
         seed=1, record=True, iterates=True, ledger=tmp_path / "a", executor=dp.Processes(2)
@@ -267,7 +269,9 @@ def test_messages_replies_and_reports_travel_and_no_data(tmp_path, monkeypatch, 
 
 def test_what_travels_does_not_grow_with_the_data(monkeypatch):
     received = heard(monkeypatch)
-    many_records(20_000).plan(rounds=3, epsilon=1.0, delta=1e-6).run(executor=dp.Processes(2))
+    many_records(20_000).plan(dp.LinearizedADMM(), rounds=3, epsilon=1.0, delta=1e-6).run(
+        executor=dp.Processes(2)
+    )
     assert 0 < sum(map(len, received)) < 20_000  # of 3.4 MB of data
 
 

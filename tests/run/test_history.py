@@ -154,7 +154,7 @@ def pair():
 
 @functools.cache
 def planned(rounds):
-    return pair().plan(rounds=rounds, epsilon=1.0, delta=1e-6)
+    return pair().plan(dp.LinearizedADMM(), rounds=rounds, epsilon=1.0, delta=1e-6)
 
 
 def test_a_run_keeps_every_round_on_request_and_a_selection_otherwise():
@@ -190,7 +190,9 @@ def test_failures_of_rounds_that_are_left_out_still_count(monkeypatch):
 def test_the_memory_of_a_result_does_not_grow_with_the_rounds():
     sizes = []
     for rounds in (100, 1000):
-        plan = boxes(2, 50, 10).plan(mechanism=dp.Gaussian(), rounds=rounds, **BUDGET)
+        plan = boxes(2, 50, 10).plan(
+            dp.LinearizedADMM(), mechanism=dp.Gaussian(), rounds=rounds, **BUDGET
+        )
         run = functools.partial(plan.run, seed=0, verbose=False)
         run()  # what the first run keeps for later ones is not the result's
         sizes.append(held(run)[0])

@@ -42,14 +42,14 @@ def test_entries_that_nobody_holds_keep_the_start():
         dp.Agent(cp.Minimize(cp.sum_squares(x[1:3])), name="b"),
     ]
     problem = dp.Problem(agents, start={x: np.array([0.0, 0.0, 0.0, 7.0])})
-    problem.plan(rounds=2, epsilon=1.0, delta=1e-6).run(seed=0)
+    problem.plan(dp.LinearizedADMM(), rounds=2, epsilon=1.0, delta=1e-6).run(seed=0)
     assert x.value[3] == 7.0
 
 
 def test_solve_is_plan_and_run():
     given = power_line()
-    one = given.problem.solve(epsilon=1.0, delta=1e-6, rounds=5, seed=2)
-    two = given.problem.plan(epsilon=1.0, delta=1e-6, rounds=5).run(seed=2)
+    one = given.problem.solve(dp.LinearizedADMM(), epsilon=1.0, delta=1e-6, rounds=5, seed=2)
+    two = given.problem.plan(dp.LinearizedADMM(), epsilon=1.0, delta=1e-6, rounds=5).run(seed=2)
     assert all(
         np.array_equal(a, b) for a, b in zip(one.last.vectors, two.last.vectors, strict=True)
     )
@@ -65,7 +65,7 @@ def test_data_may_come_from_a_function_called_once_per_run():
 
     d = dp.Private(fetch, shape=2, name="d", adjacency=dp.Within(0.1))
     problem = dp.Problem([dp.Agent(cp.Minimize(cp.sum_squares(x - d)))])
-    plan = problem.plan(rounds=4, epsilon=1.0, delta=1e-6)
+    plan = problem.plan(dp.LinearizedADMM(), rounds=4, epsilon=1.0, delta=1e-6)
     assert calls == []
     plan.run()
     assert calls == [1]
@@ -103,8 +103,12 @@ def test_a_second_run_on_the_same_ledger_is_refused_and_spends_nothing():
 
 def test_a_ledger_with_room_stops_the_run_when_it_is_used_up():
     given = power_line()
-    short = given.problem.plan(mechanism=dp.Gaussian(multiplier=30.0), rounds=6, delta=1e-6).run()
-    long = given.problem.plan(mechanism=dp.Gaussian(multiplier=30.0), rounds=10, delta=1e-6)
+    short = given.problem.plan(
+        dp.LinearizedADMM(), mechanism=dp.Gaussian(multiplier=30.0), rounds=6, delta=1e-6
+    ).run()
+    long = given.problem.plan(
+        dp.LinearizedADMM(), mechanism=dp.Gaussian(multiplier=30.0), rounds=10, delta=1e-6
+    )
     result = long.run(ledger=short.ledger)
     assert result.status is dp.Status.BUDGET
     assert result.rounds == 4
@@ -166,7 +170,7 @@ def test_the_agents_are_released_even_if_one_fails():
     x = cp.Variable(2, name="x")
     d = dp.Private(shape=2, name="d", adjacency=dp.Within(0.1))
     problem = dp.Problem([dp.Agent(cp.Minimize(cp.sum_squares(x - d)))])
-    plan = problem.plan(rounds=2, epsilon=1.0, delta=1e-6)
+    plan = problem.plan(dp.LinearizedADMM(), rounds=2, epsilon=1.0, delta=1e-6)
     with pytest.raises(dp.DataError):
         plan.run(data={d: np.zeros(5)}, executor=executor)
     assert executor.closed == 1
@@ -208,7 +212,7 @@ def test_a_replay_states_what_the_run_stated():
 
 def test_a_run_without_noise_ends_every_later_guarantee():
     given = power_line()
-    open_run = given.problem.plan(mechanism=None, rounds=3).run()
+    open_run = given.problem.plan(dp.LinearizedADMM(), mechanism=None, rounds=3).run()
     assert open_run.ledger.spent(1e-6) == np.inf
     with pytest.raises(dp.BudgetError):
         plan_of(given).run(ledger=open_run.ledger)
@@ -220,8 +224,8 @@ def test_a_ledger_goes_on_under_its_own_adjacency_only():
         d = dp.Private(np.ones(2), name="d", adjacency=dp.Within(radius))
         return dp.Problem([dp.Agent(cp.Minimize(cp.sum_squares(x - d)), name="a")])
 
-    first = problem(0.1).plan(rounds=5, epsilon=0.5, delta=1e-6).run()
-    wider = problem(10.0).plan(rounds=5, epsilon=1.0, delta=1e-6)
+    first = problem(0.1).plan(dp.LinearizedADMM(), rounds=5, epsilon=0.5, delta=1e-6).run()
+    wider = problem(10.0).plan(dp.LinearizedADMM(), rounds=5, epsilon=1.0, delta=1e-6)
     with pytest.raises(dp.PrivacyError, match=r"at most 0\.1 in 'd'.*at most 10\.0 in 'd'"):
         wider.run(ledger=first.ledger)
 
@@ -231,7 +235,7 @@ def test_one_seed_gives_other_noise_under_another_plan():
         x = cp.Variable(2, name="x")
         d = dp.Private(np.array([3.0, 5.0]), name="d", adjacency=dp.Within(0.1))
         problem = dp.Problem([dp.Agent(cp.Minimize(cp.sum_squares(x + sign * d)))])
-        plan = problem.plan(rounds=1, epsilon=1.0, delta=1e-6)
+        plan = problem.plan(dp.LinearizedADMM(), rounds=1, epsilon=1.0, delta=1e-6)
         return plan.run(seed=3, record=True).transcript.releases[0].value
 
     assert np.abs((release(1) - release(-1)) / 4 - [3.0, 5.0]).max() > 1e-3
@@ -241,7 +245,9 @@ def test_data_that_cannot_matter_are_not_even_rounded_into_a_release():
     x = cp.Variable(1, name="x")
     d = dp.Private(np.array([1e6 / 3]), name="d", adjacency=dp.Within(0.1))
     cost = cp.sum_squares(x) + cp.sum_squares(d)
-    plan = dp.Problem([dp.Agent(cp.Minimize(cost))]).plan(rounds=1, epsilon=1.0, delta=1e-6)
+    plan = dp.Problem([dp.Agent(cp.Minimize(cost))]).plan(
+        dp.LinearizedADMM(), rounds=1, epsilon=1.0, delta=1e-6
+    )
     (only,) = plan.run(record=True).transcript.releases
     assert plan.agents[0].sensitivity.l2 == 0.0
     assert only.value[0] == 0.0
@@ -254,7 +260,9 @@ def test_data_that_cancel_up_to_rounding_are_refused():
     products = [cp.multiply(d, a * x), cp.multiply(d, b * x), -cp.multiply(d, (a + b) * x)]
     cost = cp.sum_squares(x) + sum(cp.sum(p) for p in products)
     with pytest.raises(dp.PrivacyError, match="meet in cp.multiply, yet the derived sensitivity"):
-        dp.Problem([dp.Agent(cp.Minimize(cost))]).plan(rounds=1, epsilon=1.0, delta=1e-6)
+        dp.Problem([dp.Agent(cp.Minimize(cost))]).plan(
+            dp.LinearizedADMM(), rounds=1, epsilon=1.0, delta=1e-6
+        )
 
 
 def test_a_tolerance_needs_something_to_agree_on():
@@ -291,7 +299,7 @@ def test_plans_that_differ_in_the_pattern_of_a_constraint_are_different():
         x = cp.Variable(3, name="x")
         d = dp.Private(np.ones(3), name="d", adjacency=dp.Within(0.1))
         agent = dp.Agent(cp.Minimize(cp.sum_squares(x - d)), [x[i] + x[j] <= 1])
-        return dp.Problem([agent]).plan(rounds=2, epsilon=1.0, delta=1e-6)
+        return dp.Problem([agent]).plan(dp.LinearizedADMM(), rounds=2, epsilon=1.0, delta=1e-6)
 
     one, other = plan(0, 1), plan(1, 2)
     assert one.fingerprint == plan(0, 1).fingerprint

@@ -17,7 +17,7 @@ from tests.privacy.test_ledger_file import ROOT
 
 @pytest.fixture
 def plan():
-    return power_line().problem.plan(rounds=40, epsilon=1.0, delta=1e-6)
+    return power_line().problem.plan(dp.LinearizedADMM(), rounds=40, epsilon=1.0, delta=1e-6)
 
 
 def test_no_line_is_wider_than_the_rule(plan):
@@ -134,54 +134,56 @@ def flat(text):
 
 def test_the_banner_says_that_no_data_have_been_read(plan):
     assert "fixed by the plan; no data have been read" in str(plan)
-    unprotected = power_line().problem.plan(mechanism=None, rounds=1)
+    unprotected = power_line().problem.plan(dp.LinearizedADMM(), mechanism=None, rounds=1)
     assert "no data have been read" not in str(unprotected)
     assert "sensitivity" not in str(unprotected)
 
 
 def test_the_banner_says_exact_or_bounded_and_where_it_comes_from():
-    text = flat(problem().plan(epsilon=1.0, delta=1e-6))
+    text = flat(problem().plan(dp.LinearizedADMM(), epsilon=1.0, delta=1e-6))
     assert (
         "a and b, each: one change moves the gradient by at most 0.2 in l2 (attained); noise: scale"
         in text
     )
     assert "derived from the model" in text
-    text = flat(problem(sensitivity=dp.Asserted(l2=0.3)).plan(epsilon=1.0, delta=1e-6))
+    text = flat(
+        problem(sensitivity=dp.Asserted(l2=0.3)).plan(dp.LinearizedADMM(), epsilon=1.0, delta=1e-6)
+    )
     assert "a and b, each: one change moves the gradient by at most 0.3 in l2; noise: scale" in text
     assert "asserted by the user, not derived" in text
     assert "ASSERTED, not proved" in text
 
 
 def test_the_banner_of_grouped_agents_names_the_group():
-    text = flat(problem([["a", "b"]]).plan(epsilon=1.0, delta=1e-6))
+    text = flat(problem([["a", "b"]]).plan(dp.LinearizedADMM(), epsilon=1.0, delta=1e-6))
     assert "in one agent's data, or in that of all agents of a group at once" in text
     assert "groups a and b" in text
 
 
 def test_the_banner_shows_a_claim_as_one():
     mechanism = dp.Gaussian(step_epsilon=1.0, step_delta=1e-2, calibration="classical")
-    plan = problem().plan(mechanism=mechanism, rounds=100, delta=1e-2)
+    plan = problem().plan(dp.LinearizedADMM(), mechanism=mechanism, rounds=100, delta=1e-2)
     assert "(11.9182, 0.01)-DP for one change in one agent's data, worst case" in flat(plan)
     assert "claims (9.76619, 0.01); that is not a bound" in flat(plan)
     assert max(len(line) for line in str(plan).splitlines()) <= 80
 
 
 def test_the_summary_of_a_seeded_run_says_not_for_release():
-    plan = problem().plan(epsilon=1.0, delta=1e-6, rounds=2)
+    plan = problem().plan(dp.LinearizedADMM(), epsilon=1.0, delta=1e-6, rounds=2)
     assert "not for release" in str(plan.run(seed=0))
     assert "not for release" not in str(plan.run())
     assert "not for release" not in str(plan)
 
 
 def test_what_is_computed_on_private_data_says_so(capsys):
-    plan = problem().plan(epsilon=1.0, delta=1e-6, rounds=1)
+    plan = problem().plan(dp.LinearizedADMM(), epsilon=1.0, delta=1e-6, rounds=1)
     assert "not private" in str(dp.check(plan))
     assert "not private" in str(dp.audit(plan, runs=20))
     assert capsys.readouterr().out == ""
 
 
 def test_the_ledger_is_shown_with_what_is_spent_and_allowed():
-    plan = problem([["a", "b"]]).plan(epsilon=1.0, delta=1e-6, rounds=3)
+    plan = problem([["a", "b"]]).plan(dp.LinearizedADMM(), epsilon=1.0, delta=1e-6, rounds=3)
     assert str(plan.run(seed=0).ledger) == (
         "a and b, each: spent epsilon 1 of 1 at delta 1e-6 in 3 releases (exact Gaussian "
         "composition)"
@@ -192,7 +194,9 @@ def test_notes_stand_under_the_banner_and_in_the_result(plan, tmp_path, capsys):
     path = tmp_path / "spent.jsonl"
     mechanism = dp.Gaussian(multiplier=50.0)
     for rounds in (4, 6):
-        plan = power_line().problem.plan(mechanism=mechanism, delta=1e-6, rounds=rounds)
+        plan = power_line().problem.plan(
+            dp.LinearizedADMM(), mechanism=mechanism, delta=1e-6, rounds=rounds
+        )
         result = plan.run(ledger=path, verbose=True)
     note = "note:        the ledger leaves budget for 2 of the 6 planned rounds"
     out = capsys.readouterr().out.splitlines()
@@ -203,7 +207,7 @@ def test_notes_stand_under_the_banner_and_in_the_result(plan, tmp_path, capsys):
 def test_the_figure_of_a_single_agent_has_nothing_to_show_and_no_warning():
     x = cp.Variable(name="x")
     agent = dp.Agent(cp.Minimize(cp.square(x - 1)), [cp.abs(x) <= 2])
-    result = dp.Problem([agent]).plan(mechanism=None, rounds=3).run()
+    result = dp.Problem([agent]).plan(dp.LinearizedADMM(), mechanism=None, rounds=3).run()
     (axes,) = result.plot().axes
     axes.figure.canvas.draw()
     assert axes.get_yscale() == "linear"
@@ -277,7 +281,9 @@ def test_letters_that_a_terminal_does_not_have_become_question_marks(monkeypatch
     agent = dp.Agent(cp.Minimize(cp.square(x)), [cp.abs(x) <= 1], name="Zürich")
     raw = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii", write_through=True))
-    result = dp.Problem([agent]).plan(mechanism=None, rounds=3).run(verbose=True)
+    result = (
+        dp.Problem([agent]).plan(dp.LinearizedADMM(), mechanism=None, rounds=3).run(verbose=True)
+    )
     assert result.status is dp.Status.COMPLETED
     shown = raw.getvalue().decode("ascii")
     assert "Z?rich: 1 variable " in shown
@@ -314,7 +320,10 @@ def test_a_reader_that_goes_away_does_not_cost_the_result():
 
 
 def test_no_time_is_kept_or_shown_where_it_could_tell_of_the_data(plan):
-    noisy, open_ = plan.run(seed=0), power_line().problem.plan(mechanism=None, rounds=3).run()
+    noisy, open_ = (
+        plan.run(seed=0),
+        power_line().problem.plan(dp.LinearizedADMM(), mechanism=None, rounds=3).run(),
+    )
     assert noisy.seconds is None and open_.seconds > 0
     assert re.search(r"\(40 rounds\)$", str(noisy), re.MULTILINE)
     assert re.search(r"\(3 rounds, [0-9.]+ s\)$", str(open_), re.MULTILINE)
@@ -323,6 +332,6 @@ def test_no_time_is_kept_or_shown_where_it_could_tell_of_the_data(plan):
             type(column).__name__
             for column in display.Reporter(p, True, p.guarantee)._progress.columns
         ]
-        for p in (plan, power_line().problem.plan(mechanism=None, rounds=3))
+        for p in (plan, power_line().problem.plan(dp.LinearizedADMM(), mechanism=None, rounds=3))
     ]
     assert ["TimeRemainingColumn" in names for names in times] == [False, True]

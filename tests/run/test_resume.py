@@ -966,7 +966,9 @@ def test_a_ledger_may_be_named_by_text(path):
 
 def test_a_problem_without_data_may_have_a_ledger(path):
     x = cp.Variable(2)
-    plan = dp.Problem([dp.Agent(cp.Minimize(cp.sum_squares(x - 1)), name="a")]).plan(rounds=2)
+    plan = dp.Problem([dp.Agent(cp.Minimize(cp.sum_squares(x - 1)), name="a")]).plan(
+        dp.LinearizedADMM(), rounds=2
+    )
     for _ in range(2):
         plan.run(ledger=path)
     assert not charged(path.read_bytes()) and not left(path.read_bytes())

@@ -69,5 +69,5 @@ def test_a_run_has_no_dual_values_and_says_so(solved):
     assert limit.dual_value is None
     cp.Problem(cp.Minimize(cp.sum(made["x"])), made["limits"]).solve(solver=cp.CLARABEL)
     assert limit.dual_value is not None
-    problem.solve(epsilon=1.0, delta=1e-6, rounds=2, seed=0)
+    problem.solve(dp.LinearizedADMM(), epsilon=1.0, delta=1e-6, rounds=2, seed=0)
     assert limit.dual_value is None

@@ -606,7 +606,7 @@ def test_parts_of_different_records_in_one_loss_are_named_as_such():
         y = dp.Private(np.ones(2), name="y", adjacency=adjacency)
         agent = dp.Agent(cp.Minimize(cp.sum_squares(records() @ w - y)), [cp.abs(w) <= 1])
         with pytest.raises(dp.PrivacyError, match="same records= label"):
-            dp.Problem([agent]).plan(epsilon=1.0, delta=1e-6)
+            dp.Problem([agent]).plan(dp.LinearizedADMM(), epsilon=1.0, delta=1e-6)
 
 
 def test_a_clip_is_not_advised_where_it_is_given():
@@ -614,7 +614,7 @@ def test_a_clip_is_not_advised_where_it_is_given():
     for clip in (None, 1.0):
         agent = dp.Agent(cp.Minimize(cp.norm(records() @ w - 1)), [cp.abs(w) <= 1], clip=clip)
         with pytest.raises(dp.PrivacyError, match=r"cp\.sum_squares\(X @ w - y\)") as refused:
-            dp.Problem([agent]).plan(epsilon=1.0, delta=1e-6)
+            dp.Problem([agent]).plan(dp.LinearizedADMM(), epsilon=1.0, delta=1e-6)
         assert ("dp.Agent(..., clip=1.0)" in str(refused.value)) == (clip is None)
 
 
@@ -623,7 +623,7 @@ def test_a_clip_and_an_asserted_bound_exclude_each_other():
     loss = cp.Minimize(cp.sum(cp.logistic(records() @ w)))
     agent = dp.Agent(loss, clip=1.0, sensitivity=dp.Asserted(l2=1.0))
     with pytest.raises(dp.PrivacyError, match="both clip= and sensitivity="):
-        dp.Problem([agent]).plan(epsilon=1.0, delta=1e-6)
+        dp.Problem([agent]).plan(dp.LinearizedADMM(), epsilon=1.0, delta=1e-6)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])

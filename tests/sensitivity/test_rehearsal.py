@@ -14,7 +14,9 @@ GAUSS = dp.Gaussian()
 
 def planned(objective, *, mechanism=GAUSS, **agent):
     agent = dp.Agent(cp.Minimize(objective), [cp.norm(x, np.inf) <= 1], name="north", **agent)
-    return dp.Problem([agent]).plan(mechanism=mechanism, epsilon=1.0, delta=1e-6, rounds=2)
+    return dp.Problem([agent]).plan(
+        dp.LinearizedADMM(), mechanism=mechanism, epsilon=1.0, delta=1e-6, rounds=2
+    )
 
 
 x = cp.Variable(3, name="x")
@@ -106,7 +108,7 @@ def test_clipped_records_with_public_columns_pass():
     features = cp.hstack([people(), np.full((3, 1), 5.0)])
     w = cp.Variable(4)
     agent = dp.Agent(cp.Minimize(cp.sum(cp.logistic(features @ w))), [cp.abs(w) <= 1], clip=0.1)
-    plan = dp.Problem([agent]).plan(epsilon=1.0, delta=1e-6, rounds=2)
+    plan = dp.Problem([agent]).plan(dp.LinearizedADMM(), epsilon=1.0, delta=1e-6, rounds=2)
     assert plan.agents[0].sensitivity.l2 == pytest.approx(0.2)
 
 
@@ -115,7 +117,7 @@ def test_terms_without_a_gradient_away_from_the_start_pass():
     t = cp.Variable(name="t")
     d = dp.Private(1.0, adjacency=dp.Within(0.1), name="d")
     agent = dp.Agent(cp.Minimize(cp.square(t - d) - cp.log(0.5 - t)), [t <= 0.4], name="north")
-    assert dp.Problem([agent]).plan(epsilon=1.0, delta=1e-6, rounds=2).noisy
+    assert dp.Problem([agent]).plan(dp.LinearizedADMM(), epsilon=1.0, delta=1e-6, rounds=2).noisy
 
 
 @pytest.mark.parametrize("offset", [1e9, 1e17])

@@ -377,7 +377,9 @@ def test_it_beats_noise_in_each_step_at_the_same_budget():
     best = np.linalg.lstsq(X, y, rcond=None)[0]
     error = {}
     for release in ("once", "each step"):
-        plan = problem.plan(rounds=100, epsilon=1.0, delta=1e-6, release=release)
+        plan = problem.plan(
+            dp.LinearizedADMM(), rounds=100, epsilon=1.0, delta=1e-6, release=release
+        )
         found = [plan.run(seed=s).solution.vectors[0] for s in range(5)]
         error[release] = np.mean([np.linalg.norm(x - best) for x in found])
     assert error["once"] < 0.5 * error["each step"], error
@@ -425,7 +427,7 @@ def test_objectives_that_read_more_than_the_moments_are_refused(name):
     with pytest.raises(dp.PrivacyError, match="release='once'.*second moments"):
         planned(problem)
     # Each of them has a certificate for noise in each step.
-    problem.plan(rounds=1, epsilon=1.0, delta=1e-6)
+    problem.plan(dp.LinearizedADMM(), rounds=1, epsilon=1.0, delta=1e-6)
 
 
 @pytest.mark.parametrize(

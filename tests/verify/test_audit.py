@@ -420,7 +420,7 @@ def test_an_audit_of_what_does_not_move_is_vacuous():
     e = dp.Private(np.ones(2), adjacency=dp.Within(0.1), name="e")
     apart = dp.Agent(cp.Minimize(cp.sum_squares(x) + cp.square(d)), name="apart")
     near = dp.Agent(cp.Minimize(cp.sum_squares(x - e)), name="near")
-    plan = dp.Problem([apart, near]).plan(rounds=2, epsilon=1.0, delta=1e-6)
+    plan = dp.Problem([apart, near]).plan(dp.LinearizedADMM(), rounds=2, epsilon=1.0, delta=1e-6)
     found = dp.audit(plan, runs=20)
     assert found.status == "vacuous" and not found.passed and not found
     assert "VACUOUS" in str(found) and "consistent" not in str(found)
@@ -485,4 +485,4 @@ def test_what_claims_nothing_cannot_be_audited():
     with pytest.raises(dp.PrivacyError, match="no noise level of its own"):
         dp.audit(dp.Gaussian())
     with pytest.raises(dp.PrivacyError, match="claims no epsilon"):
-        dp.audit(means().plan(mechanism=None, rounds=1))
+        dp.audit(means().plan(dp.LinearizedADMM(), mechanism=None, rounds=1))

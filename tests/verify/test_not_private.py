@@ -89,7 +89,7 @@ def test_long_rows_are_clipped_in_the_central_problem_and_its_objective():
     best, residual = np.linalg.lstsq(clipped, np.ones(4), rcond=None)[:2]
     assert central.solve(cp.CLARABEL) == pytest.approx(residual[0], abs=1e-6)
     assert np.allclose(w.value, best, atol=1e-4)
-    plan = problem.plan(mechanism=None, rounds=1)
+    plan = problem.plan(dp.LinearizedADMM(), mechanism=None, rounds=1)
     solution = dp.Solution(plan.program, (best,), {w.id: np.zeros(2)})
     value = dp.not_private.objective(problem, solution, {"X": LONG})
     assert value == pytest.approx(residual[0], rel=1e-9)
@@ -101,7 +101,7 @@ def test_clipped_contributions_do_not_change_what_the_objective_is():
     X = dp.Private(LONG / 3, name="X", adjacency=dp.Rows(1.0))
     agent = dp.Agent(cp.Minimize(cp.sum_squares(X @ w - 1)), clip=1e-3)
     problem = dp.Problem([agent])
-    plan = problem.plan(mechanism=None, rounds=1)
+    plan = problem.plan(dp.LinearizedADMM(), mechanism=None, rounds=1)
     x = np.array([0.3, -2.0])
     value = dp.not_private.objective(problem, dp.Solution(plan.program, (x,), {w.id: x}))
     assert value == pytest.approx(np.sum((LONG / 3 @ x - 1) ** 2), rel=1e-9)
@@ -113,6 +113,6 @@ def test_a_solution_of_other_agents_is_refused():
         dp.Problem([dp.Agent(cp.Minimize(cp.sum_squares(records(rows) @ w)))])
         for rows in (LONG, LONG[:2])
     )
-    solution = one.plan(mechanism=None, rounds=1).run(data={"X": LONG}).last
+    solution = one.plan(dp.LinearizedADMM(), mechanism=None, rounds=1).run(data={"X": LONG}).last
     with pytest.raises(dp.ModelError, match="of other agents"):
         dp.not_private.objective(other, solution, {"X": LONG[:2]})

@@ -252,7 +252,7 @@ def schemes(inst: Instance) -> Iterator[Scheme]:
 
         return run
 
-    plan = problem.plan(rounds=1, epsilon=EPSILON, delta=DELTA)
+    plan = problem.plan(dp.LinearizedADMM(), rounds=1, epsilon=EPSILON, delta=DELTA)
     derived = [a.sensitivity for a in plan.agents if a.sensitivity is not None]
     one, two = max(s.l1 for s in derived), max(s.l2 for s in derived)
     stepped = tuple(

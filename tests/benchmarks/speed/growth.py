@@ -52,7 +52,9 @@ def _planned(count: int, sharing: str) -> tuple[dp.Plan, float]:
 
     def plan() -> None:
         rounds = max(25, 400 // count)
-        plans.append(problem.plan(mechanism=dp.Gaussian(), rounds=rounds, **BUDGET))
+        plans.append(
+            problem.plan(dp.LinearizedADMM(), mechanism=dp.Gaussian(), rounds=rounds, **BUDGET)
+        )
 
     planning = min(timed(plan) for _ in range(1 if count > 100 else 3))
     return plans[0], planning / count
@@ -76,7 +78,7 @@ def rounds(effort: Effort) -> list[Row]:
     problem = boxes(2, 50, 10)
     steps = []
     for length in lengths:
-        plan = problem.plan(mechanism=dp.Gaussian(), rounds=length, **BUDGET)
+        plan = problem.plan(dp.LinearizedADMM(), mechanism=dp.Gaussian(), rounds=length, **BUDGET)
         seconds = [
             timed(lambda plan=plan: serial_run(plan, seed=0))
             for _ in range(1 if length > 5000 else 3)

@@ -51,7 +51,9 @@ def private_matrix(effort: Effort) -> list[Row]:
         b = rng.uniform(-1, 1, size=side)
 
         def plan(A: Array = A, b: Array = b) -> dp.Plan:
-            return regression(A, b).plan(mechanism=dp.Gaussian(), rounds=1, **BUDGET)
+            return regression(A, b).plan(
+                dp.LinearizedADMM(), mechanism=dp.Gaussian(), rounds=1, **BUDGET
+            )
 
         plan()
         per_entry.append(min(timed(plan) for _ in range(effort.repeats)) / side**2)
@@ -82,7 +84,7 @@ def rounds_kept(effort: Effort) -> list[Row]:
     problem = boxes(2, 50, 10)
     sizes = {}
     for rounds in (few, many):
-        plan = problem.plan(mechanism=dp.Gaussian(), rounds=rounds, **BUDGET)
+        plan = problem.plan(dp.LinearizedADMM(), mechanism=dp.Gaussian(), rounds=rounds, **BUDGET)
         for record in (False, True):
 
             def run(plan: dp.Plan = plan, record: bool = record) -> dp.Result:

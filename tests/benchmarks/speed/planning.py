@@ -30,7 +30,7 @@ def planning(effort: Effort) -> list[Row]:
 
         def plan(mechanism=mechanism, rounds=rounds) -> object:
             budget = dict(epsilon=1.0, delta=1e-6)
-            return problem.plan(mechanism=mechanism, rounds=rounds, **budget)
+            return problem.plan(dp.LinearizedADMM(), mechanism=mechanism, rounds=rounds, **budget)
 
         plan()
         seconds = min(timed(plan) for _ in range(3))
@@ -44,7 +44,15 @@ def planning(effort: Effort) -> list[Row]:
     if not effort.quick:
         case = network(118, None)
         seconds = min(
-            timed(lambda: case.plan(mechanism=dp.Gaussian(), rounds=100, epsilon=1.0, delta=1e-6))
+            timed(
+                lambda: case.plan(
+                    dp.LinearizedADMM(),
+                    mechanism=dp.Gaussian(),
+                    rounds=100,
+                    epsilon=1.0,
+                    delta=1e-6,
+                )
+            )
             for _ in range(3)
         )
         rows.append(Row("planning, case 118, three zones", "", "100 steps", seconds, None, "s"))

@@ -46,7 +46,7 @@ def closed_form_step() -> Callable[[], Any]:
 def many_agents() -> Callable[[], Any]:
     """20 rounds of 128 agents of 50 variables on a ring."""
     problem = boxes(128, 50, 10, sharing="ring")
-    plan = problem.plan(mechanism=dp.Gaussian(), rounds=20, **BUDGET)
+    plan = problem.plan(dp.LinearizedADMM(), mechanism=dp.Gaussian(), rounds=20, **BUDGET)
     return lambda: serial_run(plan)
 
 
@@ -64,7 +64,7 @@ def planning() -> Callable[[], Any]:
 def laplace() -> Callable[[], Any]:
     """Calibration of 500 Laplace steps on a small problem."""
     problem = boxes(2, 20, 4)
-    return lambda: problem.plan(mechanism=dp.Laplace(), rounds=500, **BUDGET)
+    return lambda: problem.plan(dp.LinearizedADMM(), mechanism=dp.Laplace(), rounds=500, **BUDGET)
 
 
 PROFILES = (conic_step, private_run, closed_form_step, many_agents, planning, laplace)

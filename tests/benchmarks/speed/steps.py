@@ -138,7 +138,7 @@ def polyhedral_step(effort: Effort) -> list[Row]:
         ("15 rows", "box, 10 inequalities, 5 equalities", 10, 5),
     ):
         problem = polyhedral(inequalities, equalities)
-        plan = problem.plan(mechanism=None, rounds=1)
+        plan = problem.plan(dp.LinearizedADMM(), mechanism=None, rounds=1)
         local, agent = plan.program.agents[0], problem.agents[0]
         projector = Projector(local.constraints, local.name)
         D = np.ones(local.n)
@@ -217,7 +217,11 @@ def gradient(effort: Effort) -> list[Row]:
         target = dp.Private(b, name="target", adjacency=dp.Within(0.1))
         cost = cp.Minimize(cp.sum_squares(A @ z - target))
         problem = dp.Problem([dp.Agent(cost, [cp.abs(z) <= 1], name="all")])
-        bound = problem.plan(mechanism=None, rounds=1).program.agents[0].form.bind([b])
+        bound = (
+            problem.plan(dp.LinearizedADMM(), mechanism=None, rounds=1)
+            .program.agents[0]
+            .form.bind([b])
+        )
         turned = A.T if label == "dense" else sp.csr_array(A.T)
 
         def by_hand(k: int, A=A, turned=turned, x=x, b=b) -> object:

@@ -44,7 +44,7 @@ def test_one_line_per_method_one_band_per_repeated_one(results):
 
 
 def test_a_zone_alone_never_disagrees(tmp_path):
-    plan = power_flow(5, zones=1).problem.plan(mechanism=None, rounds=3)
+    plan = power_flow(5, zones=1).problem.plan(dp.LinearizedADMM(), mechanism=None, rounds=3)
     convergence_bands({"alone": [plan.run()]}).savefig(tmp_path / "bands.png")
 
 
@@ -58,7 +58,7 @@ def test_runs_that_one_label_cannot_describe(results):
 @pytest.mark.parametrize("case", [14, 118])
 def test_labels_of_the_network(case):
     study = power_flow(case)
-    outcome = assess(study, study.problem.plan(mechanism=None, rounds=1).run())
+    outcome = assess(study, study.problem.plan(dp.LinearizedADMM(), mechanism=None, rounds=1).run())
     figure = network(study, outcome)
     figure.draw_without_rendering()
     (axes,) = figure.axes

@@ -71,7 +71,7 @@ def test_both_methods_reach_the_shed_optimum_of_case_14(algorithm, rounds):
 
 
 def test_the_zones_of_case_14_are_those_of_the_specification():
-    plan = power_flow(14).problem.plan(mechanism=None, rounds=1)
+    plan = power_flow(14).problem.plan(dp.LinearizedADMM(), mechanism=None, rounds=1)
     assert [agent.n for agent in plan.program.agents] == [74, 51, 58]
     assert plan.program.size == 19
 
@@ -109,7 +109,7 @@ def test_a_hundred_steps_of_the_papers_noise_cost_11_918(case):
 
 
 def test_the_sensitivity_is_that_of_the_busiest_bus():
-    plan = power_flow(14, radius=0.01).problem.plan(epsilon=1.0, delta=1e-6)
+    plan = power_flow(14, radius=0.01).problem.plan(dp.LinearizedADMM(), epsilon=1.0, delta=1e-6)
     l2 = [agent.sensitivity.l2 for agent in plan.agents]
     # 2 * radius * ||a_i||_2, with a_i in {-1, 0, 1} but for the shunt at bus 9 in zone 3.
     assert l2[:2] == pytest.approx([0.02 * np.sqrt(5), 0.02 * np.sqrt(5)])

@@ -1,0 +1,254 @@
+"""What a plan chooses where its user leaves a choice, from what is public, and why."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Literal
+
+from ..algorithms.admm import ADMM
+from ..algorithms.base import Algorithm
+from ..algorithms.gradient_admm import GradientADMM
+from ..algorithms.linearized_admm import LinearizedADMM
+from ..algorithms.mean_gradient import MeanGradient
+from ..algorithms.program import LocalProgram, Program, compile_problem
+from ..algorithms.resource_admm import ResourceADMM
+from ..errors import PrivacyError
+from ..guard import understood
+from ..model.declaration import Agent, Declaration
+from ..sensitivity.certificate import Sensitivity
+from ..sensitivity.release_once import publication, releasable
+from .agent_terms import Declared
+from .calibration import Asked, asked_of, multiplied
+
+Release = Literal["each step", "once"]
+Mechanisms = Asked | Mapping[Agent | str, Asked]
+# Rounds of a method that has no number of its own.
+ROUNDS = 100
+AUTO = "auto"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One argument that was left to the plan.
+
+    Attributes
+    ----------
+    what : str
+        The argument.
+    why : str
+        What was chosen, and the reason, in one sentence.
+    """
+
+    what: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked of a plan; None, and "auto" for the mechanism, where it is left to the plan.
+
+    Attributes
+    ----------
+    algorithm : Algorithm or None
+    mechanism : Gaussian, Laplace, "auto", "gaussian", "laplace", None, or mapping of agent to one
+        None for no noise.
+    rounds : int or None
+    release : {"each step", "once", None}
+    choices : tuple of Choice
+        What was chosen so far.
+    """
+
+    algorithm: Algorithm[Any, Any] | None
+    mechanism: Mechanisms
+    rounds: int | None = None
+    release: Release | None = None
+    choices: tuple[Choice, ...] = ()
+
+    @property
+    def chooses_noise(self) -> bool:
+        """Whether the kind of noise is left to the plan."""
+        return isinstance(self.mechanism, str) and self.mechanism == AUTO
+
+    def chosen(self, what: str, why: str) -> Request:
+        """With one more choice."""
+        return replace(self, choices=(*self.choices, Choice(what, why)))
+
+
+@dataclass(frozen=True, eq=False)
+class Compiled:
+    """A problem as plain arrays, without compiled objectives, and its sensitivities.
+
+    Attributes
+    ----------
+    program : Program
+    sensitivities : dict of str to (Sensitivity or None)
+        By agent; None where nothing is private, or nothing had to be derived.
+    """
+
+    program: Program
+    sensitivities: dict[str, Sensitivity | None]
+
+    @property
+    def constant(self) -> bool:
+        """Whether all gradients are affine in the data."""
+        return all(s is None or s.constant for s in self.sensitivities.values())
+
+    @property
+    def releasable(self) -> bool:
+        """Whether all data can leave once."""
+        return all(s is None or releasable(s) for s in self.sensitivities.values())
+
+
+def compiled(problem: Declaration) -> Compiled:
+    """Compile a problem and derive its sensitivities.
+
+    Raises
+    ------
+    ModelError
+        If the problem cannot be compiled.
+    PrivacyError
+        If no sensitivity can be derived.
+    """
+    program = compile_problem(problem, exact=False)
+    found = {a.name: a.sensitivity() if a.form.private else None for a in program.agents}
+    return Compiled(program, found)
+
+
+def settled(problem: Declaration, request: Request) -> tuple[Request, Compiled | None]:
+    """Choose the method, its rounds, and when the data leave; the noise is chosen afterwards.
+
+    A method that is named runs as its paper has it, with noise in each step, unless
+    ``release="once"`` is asked for.
+
+    Returns
+    -------
+    request : Request
+        With nothing open but the kind of noise.
+    compiled : Compiled or None
+        If it was needed.
+    """
+    if request.algorithm is not None:
+        return _filled(request), None
+    silent = request.mechanism is None or not any(agent.private for agent in problem.agents)
+    try:
+        known = compiled(problem)
+    except PrivacyError:
+        if not silent:
+            raise
+        return _filled(_stepwise(problem, request)), None
+    convex = all(
+        understood(agent.is_dcp, name)
+        for name, agent in zip(problem.names, problem.agents, strict=True)
+    )
+    if convex and (known.constant or (not silent and known.releasable)):
+        return _filled(_exact(request, known, silent)), known
+    return _filled(_stepwise(problem, request)), known
+
+
+def _filled(request: Request) -> Request:
+    return replace(request, rounds=request.rounds or ROUNDS, release=request.release or "each step")
+
+
+def _exact(request: Request, known: Compiled, silent: bool) -> Request:
+    """Where the data can leave once, or their part of the gradient can."""
+    if request.release is None and not silent:
+        why = (
+            "gradients depend linearly on the private data"
+            if known.constant
+            else "the objective reads its records through their second moments only"
+        )
+        request = replace(request, release="once").chosen(
+            "release", f"once, before the first round: {why}, so all that follows is public"
+        )
+    # Exact steps take private data in the linear term alone.
+    return replace(request, algorithm=ADMM() if known.constant else LinearizedADMM())
+
+
+def _stepwise(problem: Declaration, request: Request) -> Request:
+    """Where every step asks the data again."""
+    public = sum(not agent.private for agent in problem.agents)
+    shared = any((count > 1).any() for count in problem.holders().values())
+    method: Algorithm[Any, Any] = LinearizedADMM()
+    if problem.coupling and not shared:
+        method = ResourceADMM()
+    elif problem.coupling and public == 1:
+        method = GradientADMM()
+    elif not problem.is_dcp():
+        method = MeanGradient()
+    return replace(request, algorithm=method)
+
+
+def quieter(
+    problem: Declaration,
+    known: Compiled,
+    request: Request,
+    epsilon: float | Mapping[Agent | str, float] | None,
+    delta: float | None,
+) -> Request:
+    """Choose the kind of noise: the one with less energy.
+
+    Parameters
+    ----------
+    problem : Declaration
+    known : Compiled
+    request : Request
+        With all else settled.
+    epsilon, delta
+        The budget.
+
+    Raises
+    ------
+    PrivacyError
+        If the budget is incomplete.
+    """
+    if epsilon is None or not any(known.sensitivities.values()):
+        return replace(request, mechanism="gaussian")
+    if not delta:
+        return replace(request, mechanism="laplace").chosen(
+            "mechanism", "Laplace noise, which needs no delta="
+        )
+    energy = {
+        kind: sum(
+            _energy(request, known, local, share, asked, delta)
+            for local, share, asked in zip(
+                known.program.agents,
+                problem.shares(),
+                asked_of(problem, kind, epsilon).values(),
+                strict=True,
+            )
+        )
+        for kind in ("gaussian", "laplace")
+    }
+    best, other = sorted(energy, key=lambda kind: energy[kind])
+    less = energy[other] / energy[best] if energy[best] > 0 else 1.0
+    return replace(request, mechanism=best).chosen(
+        "mechanism",
+        f"{best.capitalize()} noise: {other.capitalize()} noise of the same guarantee has "
+        f"{less:.3g} times the variance",
+    )
+
+
+def _energy(
+    request: Request,
+    known: Compiled,
+    local: LocalProgram,
+    share: int,
+    asked: Declared | None,
+    delta: float,
+) -> float:
+    """Expected squared norm of the noise in an agent's gradient, or in what it releases once."""
+    sensitivity = known.sensitivities[local.name]
+    assert request.algorithm is not None and request.rounds is not None
+    if sensitivity is None or asked is None:
+        return 0.0
+    p, once = asked.mechanism.norm, request.release == "once"
+    moved = sensitivity.bound(p).value * math.sqrt(local.n)
+    if once:
+        released = publication(sensitivity, p, local.name)
+        moved = 0.0 if released is None else released.sensitivity * released.spread
+    steps = 1 if once else request.algorithm.releases(request.rounds, known.program)
+    noise = multiplied(asked, delta, partial(asked.mechanism.for_total, steps * share))
+    return (3 - p) * (noise.multiplier * moved) ** 2

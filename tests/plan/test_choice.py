@@ -1,0 +1,95 @@
+"""What a plan chooses where its user leaves a choice."""
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import dpcvx as dp
+from tests.instances import power_line
+
+BUDGET = {"epsilon": 1.0, "delta": 1e-6}
+
+
+def regression(loss):
+    """Records of three features and an answer."""
+    w = cp.Variable(3, name="w")
+    rows = {"records": "person"}
+    X = dp.Private(shape=(50, 3), name="X", adjacency=dp.Rows(1.0, **rows))
+    y = dp.Private(shape=50, name="y", adjacency=dp.Rows(1.0, **rows))
+    return dp.Problem([dp.Agent(cp.Minimize(loss(X, y, w)), [cp.norm(w) <= 1])])
+
+
+def logistic(X, y, w):
+    return cp.sum(cp.logistic(-cp.multiply(y, X @ w)))
+
+
+def squares(X, y, w):
+    return cp.sum_squares(X @ w - y)
+
+
+def test_data_leave_once_where_gradients_are_affine_in_them():
+    plan = power_line().problem.plan(**BUDGET)
+    assert plan.published and plan.price.epsilon == pytest.approx(1.0)
+    assert "once" in str(plan) and "depend linearly on the private data" in " ".join(
+        str(plan).split()
+    )
+
+
+def test_second_moments_leave_once():
+    assert regression(squares).plan(**BUDGET).published
+
+
+def test_other_losses_of_records_are_asked_in_each_step():
+    plan = regression(logistic).plan(**BUDGET)
+    assert plan.release == "each step" and isinstance(plan.algorithm, dp.LinearizedADMM)
+
+
+def test_one_release_of_few_entries_has_laplace_noise_and_many_releases_gaussian_noise():
+    once = power_line().problem.plan(**BUDGET)
+    assert isinstance(once.agents[0].noise.mechanism, dp.Laplace)
+    steps = regression(logistic).plan(**BUDGET)
+    assert isinstance(steps.agents[0].noise.mechanism, dp.Gaussian)
+
+
+def test_one_release_of_many_entries_that_change_together_has_gaussian_noise():
+    x = cp.Variable(200, name="x")
+    d = dp.Private(shape=200, name="d", adjacency=dp.Within(1.0, norm=2))
+    problem = dp.Problem([dp.Agent(cp.Minimize(cp.sum_squares(x - d)))])
+    assert isinstance(problem.plan(**BUDGET).agents[0].noise.mechanism, dp.Gaussian)
+
+
+def test_without_delta_noise_is_laplace():
+    assert power_line().problem.plan(epsilon=1.0).guarantee.delta == 0
+
+
+def test_what_is_given_is_kept():
+    problem = power_line().problem
+    plan = problem.plan(mechanism="gaussian", **BUDGET)
+    assert isinstance(plan.agents[0].noise.mechanism, dp.Gaussian) and plan.published
+    assert not problem.plan(release="each step", **BUDGET).published
+    assert problem.plan(rounds=7, **BUDGET).rounds == 7
+    named = problem.plan(dp.LinearizedADMM(), **BUDGET)
+    assert named.choices == () and not named.published and named.rounds == 100
+    assert isinstance(named.agents[0].noise.mechanism, dp.Gaussian)
+
+
+def test_what_is_chosen_depends_on_nothing_private():
+    w = cp.Variable(2, name="w")
+    d = dp.Private(shape=2, name="d", adjacency=dp.Within(0.1))
+    problem = dp.Problem([dp.Agent(cp.Minimize(cp.sum_squares(w - d)), [cp.abs(w) <= 1])])
+    one = problem.plan(**BUDGET)
+    for data in (np.zeros(2), np.ones(2)):
+        problem.solve(**BUDGET, data={"d": data}, seed=1)
+        assert problem.plan(**BUDGET).fingerprint == one.fingerprint
+
+
+def test_a_coupling_chooses_a_method_that_takes_it():
+    agents, variables = [], []
+    for name in "ab":
+        x = cp.Variable(2, name=f"x{name}")
+        X = dp.Private(shape=(5, 2), name=f"X{name}", adjacency=dp.Rows(1.0, records=name))
+        cost = cp.Minimize(cp.sum(cp.logistic(X @ x)))
+        agents.append(dp.Agent(cost, [cp.abs(x) <= 1], name=name))
+        variables.append(x)
+    problem = dp.Problem(agents, coupling=[variables[0] + variables[1] == 1])
+    assert isinstance(problem.plan(**BUDGET).algorithm, dp.ResourceADMM)
