@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ..algorithms.program import LocalProgram
+from ..algorithms.base import Requirements
+from ..algorithms.program import LocalProgram, Program
+from ..model.declaration import Declaration
 from ..privacy.accounting import Composition, Price
 from ..privacy.mechanism import Calibrated, Mechanism
 from ..sensitivity.certificate import Sensitivity
@@ -85,3 +88,52 @@ class AgentTerms:
 
 
 Agents = tuple[AgentTerms, ...]
+
+
+def sensitivities(program: Program, *, every: bool = True) -> dict[str, Sensitivity | None]:
+    """How far one change of its data moves every agent's gradient; None where nothing is private.
+
+    Parameters
+    ----------
+    program : Program
+    every : bool
+        If not, only where contributions of records are clipped.
+
+    Raises
+    ------
+    PrivacyError
+        If none can be derived.
+    """
+    return {
+        local.name: local.sensitivity()
+        if (every or local.clip is not None) and local.form.private
+        else None
+        for local in program.agents
+    }
+
+
+def declared(
+    problem: Declaration,
+    program: Program,
+    found: Mapping[str, Sensitivity | None],
+    asked: Mapping[str, Declared | None],
+    needs: Requirements,
+) -> Agents:
+    """The agents with what is derived and what is asked for; nothing is calibrated yet."""
+    return tuple(
+        AgentTerms(
+            name=local.name,
+            program=local,
+            share=share,
+            asked=asked[local.name],
+            facts=Facts(
+                name=local.name,
+                form=local.form,
+                constraints=local.constraints,
+                sensitivity=found[local.name],
+                claimed=needs.sensitivity,
+                queries=needs.queries,
+            ),
+        )
+        for local, share in zip(program.agents, problem.shares(), strict=True)
+    )

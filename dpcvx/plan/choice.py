@@ -20,7 +20,7 @@ from ..guard import understood
 from ..model.declaration import Agent, Declaration
 from ..sensitivity.certificate import Sensitivity
 from ..sensitivity.release_once import publication, releasable
-from .agent_terms import Declared
+from .agent_terms import Declared, sensitivities
 from .calibration import Asked, asked_of, multiplied
 
 Release = Literal["each step", "once"]
@@ -113,8 +113,7 @@ def compiled(problem: Declaration) -> Compiled:
         If no sensitivity can be derived.
     """
     program = compile_problem(problem, exact=False)
-    found = {a.name: a.sensitivity() if a.form.private else None for a in program.agents}
-    return Compiled(program, found)
+    return Compiled(program, sensitivities(program))
 
 
 def settled(problem: Declaration, request: Request) -> tuple[Request, Compiled | None]:

@@ -20,11 +20,10 @@ from ..privacy.accounting import Composition, Price
 from ..privacy.accounts import Account, Budget
 from ..privacy.last_iterate import LastIterate
 from ..privacy.mechanism import Calibrated
-from ..sensitivity.known import Facts
 from ..sensitivity.release_once import publication
 from ..sensitivity.stored_vectors import Smoothness
 from . import checks, last_iterate
-from .agent_terms import Agents, AgentTerms, Declared
+from .agent_terms import Agents, AgentTerms, declared, sensitivities
 from .calibration import asked_of, budgeted, calibrated, conditions
 from .choice import Choice, Mechanisms, Release, Request, compiled, quieter, settled
 from .fingerprint import fingerprint_of
@@ -191,9 +190,11 @@ def make_terms(
     checks.check_coupling(problem, algorithm)
     if known is None:
         program = compile_problem(problem, exact=needs.exact)
+        found = sensitivities(program, every=noisy or needs.exact)
     else:
         program = with_objectives(problem, known.program) if needs.exact else known.program
-    agents = _certified(problem, program, asked, needs, certify=noisy or needs.exact)
+        found = known.sensitivities
+    agents = declared(problem, program, found, asked, needs)
     if needs.exact:
         checks.check_affine(agents, type(algorithm).__name__, once)
     early = observer == "last iterate" or len(needs.weights) > 1
@@ -257,36 +258,6 @@ def make_terms(
             problem.group_names,
         ),
         choices=request.choices,
-    )
-
-
-def _certified(
-    problem: Declaration,
-    program: Program,
-    asked: Mapping[str, Declared | None],
-    needs: Requirements,
-    *,
-    certify: bool,
-) -> Agents:
-    """How far one change of an agent's data moves its gradient."""
-    return tuple(
-        AgentTerms(
-            name=local.name,
-            program=local,
-            share=share,
-            asked=asked[local.name],
-            facts=Facts(
-                name=local.name,
-                form=local.form,
-                constraints=local.constraints,
-                sensitivity=local.sensitivity()
-                if (certify or local.clip is not None) and local.form.private
-                else None,
-                claimed=needs.sensitivity,
-                queries=needs.queries,
-            ),
-        )
-        for local, share in zip(program.agents, problem.shares(), strict=True)
     )
 
 
