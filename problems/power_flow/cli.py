@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -160,7 +161,7 @@ def _distributed(options: argparse.Namespace) -> int:
     if options.json:
         _write_json(options.json, _as_json(study, runs, optimum))
     if options.plot:
-        _plot(study, runs, options)
+        _plot(study, plan, runs, options)
     guarded = runs[0].result.guarantee.kind != "none"
     _write_tables(study, runs[0].state, options, private=guarded)
     return 0
@@ -186,7 +187,8 @@ def _comparison(study: PowerFlow, runs: Sequence[_Run], optimum: float | None) -
     """Text on the optimum and the gaps to it, labelled as what it is."""
     if optimum is None:
         return "  central optimum: not found, the loads may not be servable (not private)"
-    lines = [f"  central optimum {optimum:.6g} {_unit(study)} (not private: solved with all loads)"]
+    shown = optimum if abs(optimum) > _ZERO else 0.0
+    lines = [f"  central optimum {shown:.6g} {_unit(study)} (not private: solved with all loads)"]
     low, middle, high = _gaps(runs, optimum)
     if len(runs) == 1:
         lines.append(f"  gap to it {middle:.6g}{_relative(middle, optimum)} (not private)")
@@ -223,14 +225,17 @@ def _unit(study: PowerFlow) -> str:
     return "$/h" if study.objective == "cost" else "per unit squared"
 
 
-def _plot(study: PowerFlow, runs: Sequence[_Run], options: argparse.Namespace) -> None:
+def _plot(
+    study: PowerFlow, plan: dp.Plan, runs: Sequence[_Run], options: argparse.Namespace
+) -> None:
     from problems.power_flow.bands import convergence_bands
     from problems.power_flow.figures import write_figures
 
     folder = Path(options.plot)
     written = write_figures(study, runs[0].result, runs[0].outcome, folder)
     if options.seeds is not None:
-        name = f"{study.case.name}, {options.algorithm}, noise: {options.perturb}"
+        noise = "none" if options.perturb == "none" else plan.release
+        name = f"{study.case.name}, {type(plan.algorithm).__name__}, noise: {noise}"
         written.append(folder / "bands.png")
         convergence_bands({name: [run.result for run in runs]}).savefig(written[-1], dpi=150)
     _announce(written, options)
@@ -252,33 +257,45 @@ def _announce(paths: Sequence[Path], options: argparse.Namespace) -> None:
 
 def _plan(study: PowerFlow, options: argparse.Namespace) -> dp.Plan:
     mechanism, epsilon, delta = _privacy(options)
-    if options.algorithm == "admm":
-        if options.perturb not in ("objective", "once", "none"):
-            raise dp.ModelError(
-                f"--perturb {options.perturb} needs the linearised method; drop --algorithm admm."
-            )
-        algorithm: dp.Algorithm = dp.ADMM(penalty=options.penalty)
-    else:
-        perturb = PERTURB[options.perturb]
-        algorithm = dp.LinearizedADMM(
-            penalty=options.penalty,
-            step=_step(options.step),
-            local_updates=options.local_updates,
-            perturb=perturb,
-        )
     return study.problem.plan(
-        algorithm,
+        _algorithm(options),
         mechanism=mechanism,
         rounds=options.rounds,
         epsilon=epsilon,
         delta=delta,
-        release="once" if options.perturb == "once" else "each step",
+        release={None: None, "none": None, "once": "once"}.get(options.perturb, "each step"),
     )
+
+
+def _algorithm(options: argparse.Namespace) -> dp.Algorithm | None:
+    """The method that is named, or the one that other options are for; None to have it chosen."""
+    common: dict[str, Any] = _given(penalty=options.penalty)
+    linearized: dict[str, Any] = _given(
+        step=None if options.step is None else _step(options.step),
+        local_updates=options.local_updates,
+        perturb=PERTURB.get(options.perturb),
+    )
+    if options.algorithm == "admm":
+        if linearized:
+            own = f"perturb {options.perturb}" if "perturb" in linearized else min(linearized)
+            raise dp.ModelError(
+                f"--{own.replace('_', '-')} needs the linearised method; drop it, or drop "
+                "--algorithm admm."
+            )
+        return dp.ADMM(**common)
+    if options.algorithm or options.step_epsilon or linearized or common:
+        return dp.LinearizedADMM(**common, **linearized)
+    return None
+
+
+def _given(**values: object) -> dict[str, object]:
+    """Those that were given; the method fills in the others."""
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _privacy(
     options: argparse.Namespace,
-) -> tuple[dp.Gaussian | dp.Laplace | None, float | None, float | None]:
+) -> tuple[dp.Gaussian | dp.Laplace | str | None, float | None, float | None]:
     """Mechanism and total budget from the options."""
     if options.perturb == "none":
         if (options.epsilon, options.delta, options.step_epsilon) != (None, None, None):
@@ -287,25 +304,23 @@ def _privacy(
                 "privacy options, or --perturb none."
             )
         return None, None, None
-    gaussian = options.mechanism == "gaussian"
     if options.step_epsilon is None:
         if options.step_delta is not None:
             raise dp.PrivacyError("--step-delta needs --step-epsilon: give both or neither.")
-        mechanism = dp.Gaussian() if gaussian else dp.Laplace()
         epsilon = EPSILON if options.epsilon is None else options.epsilon
-        return mechanism, epsilon, DELTA if options.delta is None else options.delta
+        return options.mechanism, epsilon, DELTA if options.delta is None else options.delta
     if options.epsilon is not None:
         raise dp.PrivacyError(
             "--epsilon states the total and --step-epsilon the level of one local update: they "
             "would fix the noise twice. Drop one; the total is printed either way."
         )
     step_delta = STEP_DELTA if options.step_delta is None else options.step_delta
-    if gaussian:
-        level: dp.Gaussian | dp.Laplace = dp.Gaussian(
+    if options.mechanism == "laplace":
+        level: dp.Gaussian | dp.Laplace = dp.Laplace(step_epsilon=options.step_epsilon)
+    else:
+        level = dp.Gaussian(
             step_epsilon=options.step_epsilon, step_delta=step_delta, calibration="classical"
         )
-    else:
-        level = dp.Laplace(step_epsilon=options.step_epsilon)
     return level, None, step_delta if options.delta is None else options.delta
 
 

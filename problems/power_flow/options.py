@@ -11,9 +11,8 @@ PERTURB: dict[str, Literal["objective", "output", "projected output"]] = {
     "objective": "objective",
     "output": "output",
     "projected": "projected output",
-    "once": "objective",
-    "none": "objective",
 }
+"""Where noise goes in every step, by its name on the command line and its name in Python."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -66,35 +65,36 @@ def _method(group: argparse._ArgumentGroup) -> None:
     add(
         "--algorithm",
         choices=["linearized", "admm"],
-        default="linearized",
-        help="linearised steps (Ryu and Kim, Algorithm 1), or exact local solves "
-        "(default linearized)",
+        help="linearised steps (Ryu and Kim, Algorithm 1), or exact local solves (default: chosen "
+        "from what is public)",
     )
-    add("--rounds", type=int, default=100, help="number of exchanges T (default 100)")
+    add("--rounds", type=int, help="number of exchanges T (default: chosen; 100 with --algorithm)")
     add(
         "--local-updates",
         type=int,
-        default=1,
         help="steps E of every zone between two exchanges, linearised method only (default 1)",
     )
-    add("--penalty", type=float, default=100.0, help="penalty on disagreement (default 100)")
-    add("--step", default="sqrt", help="eta: sqrt (1/sqrt(t)), smooth, 1/L, or a number")
+    add("--penalty", type=float, help="penalty on disagreement (default: chosen)")
+    add(
+        "--step",
+        help="eta of the linearised method: sqrt (1/sqrt(t)), smooth, 1/L, or a number "
+        "(default: chosen)",
+    )
 
 
 def _noise(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
     add(
         "--perturb",
-        choices=list(PERTURB),
-        default="objective",
+        choices=[*PERTURB, "once", "none"],
         help="where the noise goes: every gradient, every result, results projected back onto the "
-        "constraints, once on the loads, or nowhere (default objective)",
+        "constraints, once on the loads, or nowhere (default: chosen)",
     )
     add(
         "--mechanism",
-        choices=["gaussian", "laplace"],
-        default="gaussian",
-        help="distribution of the noise (default gaussian)",
+        choices=["auto", "gaussian", "laplace"],
+        default="auto",
+        help="distribution of the noise (default auto: of the smaller predicted error)",
     )
     add("--radius", type=float, default=0.01, help="adjacency, per unit (default 0.01)")
     add("--epsilon", type=float, help=f"total budget (default {EPSILON:g})")

@@ -216,4 +216,11 @@ def table(study: PowerFlow, outcome: Outcome) -> str:
         lines.append(
             f"  {zone.name:<12}{zone.buses:>6}{zone.active:>14.4g}{zone.reactive:>15.4g}{worst:>22}"
         )
+    load = study.case.base_mva * study.load_scale * study.case.load.sum(axis=0)
+    active = sum(zone.active for zone in outcome.zones)
+    reactive = sum(zone.reactive for zone in outcome.zones)
+    lines.append(
+        f"  missing or too much: {active:.4g} of {load[0]:.4g} MW, {reactive:.4g} of "
+        f"{load[1]:.4g} MVAr"
+    )
     return "\n".join(lines)

@@ -8,10 +8,13 @@ import sys
 import numpy as np
 import pytest
 
+import dpcvx as dp
 from problems.power_flow.case import read_case
 from problems.power_flow.cli import main
 from problems.power_flow.options import parser
+from problems.power_flow.report import assess
 from problems.power_flow.sources import BUNDLED, CASES
+from problems.power_flow.study import power_flow
 
 
 def run(*arguments):
@@ -38,9 +41,40 @@ def test_central_reproduces_the_published_optima(tmp_path, case, optimum):
 def test_the_default_run_is_private_with_three_zones(capsys):
     assert run("--case", 14, "--rounds", 20) == 0
     out = capsys.readouterr().out
-    for part in ("(1, 1e-6)-DP", "epsilon spent", "consensus:", "feasibility:", "not private"):
+    for part in (", 1e-6)-DP", "epsilon spent", "consensus:", "feasibility:", "not private"):
         assert part in out
     assert len(re.findall(r"^  zone \d +\d+ .*MVA\)$", out, flags=re.M)) == 3
+
+
+def test_what_no_option_names_is_chosen_by_the_plan(tmp_path):
+    study = power_flow(14, load_scale=1.5)
+    result = study.problem.solve(epsilon=1.0, delta=1e-6, seed=2)
+    found = as_json(tmp_path, "--load-scale", 1.5, "--seed", 2)
+    assert found["objective"] == assess(study, result).objective
+    assert found["guarantee"]["mechanism"] == result.guarantee.mechanism
+    # Noise in each of the paper's steps ends above 2.
+    assert 0 < found["objective"] - found["optimum"] < 0.05
+
+
+def test_options_override_what_is_chosen_one_by_one(tmp_path):
+    study = power_flow(14)
+    budget = dict(epsilon=1.0, delta=1e-6)
+    for options, arguments in (
+        (("--mechanism", "gaussian"), dict(mechanism=dp.Gaussian(), **budget)),
+        (("--epsilon", 2, "--perturb", "once"), dict(release="once", epsilon=2.0, delta=1e-6)),
+        (("--perturb", "none"), dict(mechanism=None)),
+        (("--algorithm", "admm", "--perturb", "once"),
+         dict(algorithm=dp.ADMM(), release="once", **budget)),
+        (("--perturb", "objective"),
+         dict(algorithm=dp.LinearizedADMM(), release="each step", **budget)),
+        (("--step", "sqrt"), dict(algorithm=dp.LinearizedADMM(step=dp.steps.Sqrt()), **budget)),
+    ):  # fmt: skip
+        found = as_json(tmp_path, "--rounds", 3, "--seed", 0, *options)
+        result = study.problem.solve(rounds=3, seed=0, **arguments)
+        assert found["objective"] == assess(study, result).objective
+        assert found["guarantee"]["epsilon"] == (
+            None if arguments.get("mechanism", "") is None else result.guarantee.epsilon
+        )
 
 
 def test_the_json_has_the_documented_keys(tmp_path):
@@ -121,7 +155,18 @@ def test_the_gap_to_the_central_optimum_is_labelled(capsys):
     assert re.search(r"gap to it \S+ \(\S+ %\) \(not private\)", out)
     # At nominal loads the optimum is 0, so no share of it is stated.
     assert run("--rounds", 5) == 0
-    assert re.search(r"gap to it \S+ \(not private\)", capsys.readouterr().out)
+    out = capsys.readouterr().out
+    assert re.search(r"gap to it \S+ \(not private\)", out)
+    assert "central optimum 0 per unit squared" in out
+
+
+def test_what_does_not_balance_is_summed_over_the_zones(capsys):
+    assert run("--rounds", 5, "--seed", 0) == 0
+    out = capsys.readouterr().out
+    zones = re.findall(r"^  zone \d +\d+ +(\S+) +(\S+)", out, flags=re.M)
+    (total,) = re.findall(r"missing or too much: (\S+) of 259 MW, (\S+) of 73.5 MVAr", out)
+    for at in (0, 1):
+        assert float(total[at]) == pytest.approx(sum(float(z[at]) for z in zones), rel=2e-3)
 
 
 def test_several_seeds(tmp_path, capsys):
@@ -165,11 +210,12 @@ def test_help_explains_every_option():
         (("--epsilon", "0"), "epsilon"),
         (("--epsilon", "1", "--step-epsilon", "1"), "fix the noise twice"),
         (("--step-delta", "0.1"), "--step-epsilon"),
-        (("--delta", "0"), "Laplace"),
+        (("--mechanism", "gaussian", "--delta", "0"), "Laplace"),
         (("--rounds", "0"), "rounds"),
         (("--step", "fast"), "sqrt, smooth"),
         (("--zones", "40"), "zones"),
-        (("--algorithm", "admm", "--perturb", "output"), "linearised"),
+        (("--algorithm", "admm", "--perturb", "output"), "--perturb output needs the linearised"),
+        (("--algorithm", "admm", "--local-updates", "2"), "--local-updates needs the linearised"),
         (("--seed", "-4"), "seed"),
         (("--load-scale", "0"), "load_scale"),
         (("--json", "/"), "--json"),
