@@ -9,6 +9,7 @@ from importlib.metadata import version as _version
 from .algorithms import networks, penalties, steps
 from .algorithms.admm import ADMM
 from .algorithms.base import Algorithm
+from .algorithms.central import Central
 from .algorithms.decentralized_admm import DecentralizedADMM
 from .algorithms.decentralized_gradient import DecentralizedGradient
 from .algorithms.dpp2 import DPP2
@@ -55,6 +56,7 @@ __all__ = [
     "Asserted",
     "Audit",
     "BudgetError",
+    "Central",
     "Check",
     "Comparison",
     "DataError",

@@ -25,6 +25,7 @@ from .algorithms.program import LocalProgram, Program
 from .algorithms.steps import StepRule, as_step
 from .model.curvature import smoothness, strong_convexity
 from .sensitivity.queries import (
+    DataCurvature,
     Gradient,
     GradientStep,
     LocalSolution,
@@ -50,6 +51,7 @@ __all__ = [
     "Conformance",
     "ConformanceReport",
     "ConsensusMethod",
+    "DataCurvature",
     "Gradient",
     "GradientStep",
     "Graph",

@@ -9,6 +9,9 @@ Private where the data enter the gradient through a constant term only,
 :math:`f_p(x; d) = f_p(x; 0) + \langle J d, x \rangle` up to a number: each round the oracle
 releases a noisy gradient, from which the public part is subtracted, and the exact solve of the
 public function plus the noisy linear term is post-processing.
+
+Squares of records, :math:`f_p(x; d) = f_p(x; 0) + \langle c, x \rangle + \tfrac12 x' H x`, are
+taken with ``release="once"``: c and H, which are public then, are asked for in round 1 and kept.
 """
 
 from __future__ import annotations
@@ -20,9 +23,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..guard import frameless
-from ..sensitivity.queries import Gradient
+from ..model.quadratic import curved
+from ..sensitivity.queries import DataCurvature, Gradient
+from ..solvers.conic import ConicProgram
 from .base import Iterates, Local, Oracle, Requirements
 from .consensus import Broadcast, ConsensusMethod, LocalCopy
+from .data_terms import data_terms, with_curvature
 from .penalties import PenaltyRule, as_penalty
 
 Array = NDArray[np.float64]
@@ -30,9 +36,36 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class AgentState(Iterates):
-    """An agent's points and its multipliers."""
+    """An agent's points and its multipliers.
+
+    Attributes
+    ----------
+    lam : ndarray, shape (s,)
+    bent : bool
+        Whether the data enter the objective's curvature.
+    kept : Known or None
+        What they add, from round 1 on, if so.
+    """
 
     lam: Array
+    bent: bool
+    kept: Known | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """An objective whose data have left.
+
+    Attributes
+    ----------
+    exact : ConicProgram
+        With the curvature that the data add.
+    slope : ndarray, shape (n,)
+        The linear term that they add.
+    """
+
+    exact: ConicProgram
+    slope: Array
 
 
 @frameless
@@ -63,12 +96,13 @@ class ADMM(ConsensusMethod[AgentState]):
     @property
     def requirements(self) -> Requirements:
         """Convex objectives, compiled; one release per agent and round."""
-        return Requirements(convex=True, exact=True, releases=1, queries=(Gradient,))
+        return Requirements(convex=True, exact=True, releases=1, queries=(Gradient, DataCurvature))
 
     def start_agent(self, local: Local) -> AgentState:
         """x at the public start, zero multipliers."""
         x = local.program.start
-        return AgentState(x, np.zeros_like(x), np.zeros(local.program.shared.size))
+        lam = np.zeros(local.program.shared.size)
+        return AgentState(x, np.zeros_like(x), lam, bool(curved(local.program.form)))
 
     def act(
         self, local: Local, state: AgentState, t: int, k: int, message: Broadcast, oracle: Oracle
@@ -76,15 +110,27 @@ class ADMM(ConsensusMethod[AgentState]):
         """The exact local step at a noisy linear term, then the multipliers."""
         assert local.exact is not None
         w, rho, S = message.w, message.rho, local.program.shared
-        linear = oracle.release(Gradient(state.x)) - local.public_gradient(state.x)
+        exact = local.exact
+        if state.bent and state.kept is None:
+            state = replace(state, kept=_known(local, state.x, oracle))
+        if state.kept is not None:
+            exact, linear = state.kept.exact, state.kept.slope.copy()
+        else:
+            linear = oracle.release(Gradient(state.x)) - local.public_gradient(state.x)
         D = np.zeros(state.x.size)
         D[S] = rho
         linear[S] -= state.lam + rho * w
-        found = local.exact.solve(D, linear, state.x)
-        state = state.after(found.x, found.outcome)
+        answer = exact.solve(D, linear, state.x)
+        state = state.after(answer.x, answer.outcome)
         z = state.x[S]
         lam = state.lam + rho * (w - z)
         return replace(state, lam=lam), LocalCopy(z, lam)
 
     def __str__(self) -> str:
         return f"ADMM with exact local steps, {as_penalty(self.penalty)}"
+
+
+def _known(local: Local, x: Array, oracle: Oracle) -> Known:
+    assert local.program.exact is not None
+    found = data_terms(local, x, oracle)
+    return Known(ConicProgram(with_curvature(local.program.exact, found.curvature)), found.slope)

@@ -147,9 +147,10 @@ class Requirements:
     ----------
     convex : bool
         Objectives must follow cvxpy's convexity rules.
-    exact : bool
-        Objectives are compiled into the local cone programs; private data may then enter the
-        gradient only through a term that does not depend on the point.
+    exact : bool or "joint"
+        Objectives are compiled into the local cone programs, and minimised by every agent, or by
+        the server in one program; private data may then enter the gradient only through a term
+        that does not depend on the point, unless they leave once.
     releases : int
         Releases per agent and round.
     queries : tuple of type
@@ -158,9 +159,9 @@ class Requirements:
         Of the noise in the releases of a round, one after the other.
     free : int
         How many of the first round tell nothing.
-    coupled : bool
-        Takes problems with ``coupling=``, and no others; objectives without private data are then
-        compiled.
+    coupled : bool or None
+        Takes problems with ``coupling=``, and no others; None for all problems. Objectives without
+        private data are then compiled.
     in_turn : bool
         One agent is asked per round.
     smoothness : float or None
@@ -170,12 +171,12 @@ class Requirements:
     """
 
     convex: bool
-    exact: bool
+    exact: bool | Literal["joint"]
     releases: int
     queries: tuple[type[Query], ...]
     weights: tuple[float, ...] = (1.0,)
     free: int = 0
-    coupled: bool = False
+    coupled: bool | None = False
     in_turn: bool = False
     smoothness: float | None = None
     sensitivity: float | None = None
@@ -194,9 +195,12 @@ class Algorithm(abc.ABC, Generic[S, A]):
     output : {"average", "last", None}
         Which iterate the result reports first: None takes the average under noise, the last
         iterate without. A result has both.
+    fixed_rounds : int or None
+        How many rounds a run takes, whatever is planned; None where that is the plan's choice.
     """
 
     exchanges: ClassVar[int] = 1
+    fixed_rounds: ClassVar[int | None] = None
     output: Literal["average", "last"] | None
 
     def check_fields(self, **kinds: Kind) -> None:

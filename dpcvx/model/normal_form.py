@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -235,6 +235,14 @@ class BoundObjective:
         self._args = [[bound(arg) for arg in atom.args] for atom in form.atoms]
         self._root = bound(form.root)
 
+    def inserted(self) -> NormalForm:
+        """The objective with the data as constants: as private as these."""
+        atoms = [
+            replace(atom, args=tuple(bound.inserted() for bound in args))
+            for atom, args in zip(self._atoms, self._args, strict=True)
+        ]
+        return NormalForm(self._n, (), tuple(atoms), self._root.inserted())
+
     def value(self, x: Array) -> float:
         """f(x; d)."""
         values, _ = self._forward(x)
@@ -332,6 +340,10 @@ class _Bound:
             parts.append(self._offset)
         parts += [M @ np.ravel(values[j], order="F") for j, M, _ in self._terms]
         return self._limit(functools.reduce(np.add, parts)).reshape(self._shape, order="F")
+
+    def inserted(self) -> Combination:
+        terms = tuple((j, M) for j, M, _ in self._terms)
+        return Combination(self._shape, self._forward, (), self._offset, terms)
 
     def backward(self, g: Array, out: Array, cotangents: list[Array | None]) -> None:
         if self._transposed is not None:

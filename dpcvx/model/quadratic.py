@@ -15,7 +15,7 @@ import scipy.sparse as sp
 
 from .atoms import MATMUL, MULTIPLY, POWER, QUAD_FORM, QUAD_OVER_LIN
 from .matrices import Array, Matrix, as_array, csr, diagonal
-from .normal_form import Atom, Combination, NormalForm
+from .normal_form import Atom, BoundObjective, Combination, NormalForm
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,6 +84,45 @@ def hessian(form: NormalForm) -> tuple[sp.csr_array, list[Term]]:
         else:
             H = H + _second(parts, lambda c: c.F, lambda c: c.F, (form.n, form.n))
     return sp.csr_array(H), rest
+
+
+def curved(form: NormalForm) -> list[int]:
+    """Terms of the root whose second derivatives in x depend on private data, or may."""
+    return [
+        k
+        for k, term in enumerate(terms(form))
+        if all(form.reach(term.atom)) and bilinear(form, term) is None
+    ]
+
+
+def is_quadratic_given_data(form: NormalForm) -> bool:
+    """Whether the terms of `curved` are quadratic in x once data are inserted."""
+    inserted = form.at_zero().inserted()
+    own = terms(inserted)
+    return all(bilinear(inserted, own[k]) is not None for k in curved(form))
+
+
+def data_curvature(form: NormalForm, objective: BoundObjective) -> sp.csr_array:
+    """The second derivatives that data add to those of the objective at zero data, (n, n).
+
+    Parameters
+    ----------
+    form : NormalForm
+        One that `is_quadratic_given_data`.
+    objective : BoundObjective
+        The form with data. What is returned is as private as these.
+    """
+    shape = (form.n, form.n)
+    total = sp.csr_array(shape)
+    picked = curved(form)
+    for bound, sign in ((objective, 1.0), (form.at_zero(), -1.0)):
+        inserted = bound.inserted()
+        own = terms(inserted)
+        for k in picked:
+            parts = bilinear(inserted, own[k])
+            assert parts is not None
+            total = total + sign * _second(parts, lambda c: c.F, lambda c: c.F, shape)
+    return sp.csr_array((total + total.T) / 2)
 
 
 def cross(form: NormalForm, parts: Bilinear, k: int) -> sp.csr_array:

@@ -15,17 +15,21 @@ from numpy.typing import NDArray
 
 from .._arguments import check_argument, choice, count, optional
 from ..algorithms.base import Algorithm, Requirements
+from ..algorithms.joint import joint
+from ..algorithms.program import Program
 from ..errors import ModelError, PrivacyError
 from ..model.declaration import Declaration
+from ..model.quadratic import is_quadratic_given_data
 from ..sensitivity.certificate import Sensitivity
+from ..sensitivity.queries import DataCurvature
 from ..sensitivity.rehearsal import rehearse
+from ..sensitivity.second_moments import moments
 from ..solvers.conic import ConicProgram, Outcome, bounded_for_slopes
 from .agent_terms import AgentTerms, Declared
 
 Array = NDArray[np.float64]
 # Releases of different noise that are priced one by one.
 _LISTED = 1_000_000
-_KEPT = " It takes release='once' where the objective is least squares on records."
 
 
 def check_request(algorithm: object, rounds: object, release: object) -> None:
@@ -84,7 +88,7 @@ def check_groups(problem: Declaration, asked: Mapping[str, Declared | None]) -> 
 def check_coupling(problem: Declaration, algorithm: Algorithm[Any, Any]) -> None:
     """Refuse a coupling that the method does not take, or a method that lacks one."""
     name, coupled = type(algorithm).__name__, algorithm.requirements.coupled
-    if problem.coupling and not coupled:
+    if problem.coupling and coupled is False:
         raise ModelError(
             f"dp.{name} lets agents agree on variables that they share, and takes no coupling= "
             f"constraints. Use {_coupled_method(problem)}, or drop coupling= and write one "
@@ -113,17 +117,38 @@ def _coupled_method(problem: Declaration) -> str:
     )
 
 
-def check_affine(agents: Sequence[AgentTerms], method: str, once: bool) -> None:
-    """Refuse private data that an exact minimisation would take into the curvature."""
+def check_affine(
+    agents: Sequence[AgentTerms], algorithm: Algorithm[Any, Any], noisy: bool, once: bool
+) -> None:
+    """Refuse private data that an exact minimisation would take into the curvature.
+
+    Methods that ask for that curvature take second moments of records which left once, and
+    quadratics where nothing is hidden.
+    """
+    method = type(algorithm).__name__
+    bends = DataCurvature in algorithm.requirements.queries
     for agent in agents:
-        known = agent.sensitivity
+        known, form = agent.sensitivity, agent.program.form
         if known is None or known.constant:
             continue
+        if bends and not noisy and not known.clips and is_quadratic_given_data(form):
+            continue
+        squares = bends and moments(known, 2) is not None
+        if once and squares:
+            continue
+        remedy = (
+            "Use a method that needs gradients only: dp.LinearizedADMM, or dp.GradientADMM or "
+            "dp.ResourceADMM with coupling=."
+        )
+        if squares:
+            remedy = (
+                "Its data are records that enter by squares, whose second moments can leave once: "
+                "write release='once'."
+            )
         raise PrivacyError(
             f"The exact steps of dp.{method} need a gradient J d + h(x) that is affine in the "
             f"private data d, with a constant J; that of agent '{agent.name}' is not: "
-            f"{known.obstacle}. Use dp.LinearizedADMM, which needs gradients only."
-            f"{_KEPT if once else ''}"
+            f"{known.obstacle}. {remedy}"
         )
 
 
@@ -201,6 +226,38 @@ def check_minimiser(agent: AgentTerms, noisy: bool, once: bool) -> None:
             raise ModelError(
                 _unbounded(agent.name, "has no minimiser for some values of the noise")
             )
+
+
+def check_joint_minimiser(
+    program: Program, agents: Sequence[AgentTerms], noisy: bool, once: bool
+) -> None:
+    """Refuse a problem that has no optimum, for some values of the noise if there is noise.
+
+    Without noise, with private data, a run finds out.
+    """
+    whole = joint(program)
+    n = whole.data.n
+    answer = ConicProgram(whole.data).solve(np.zeros(n), None, whole.start)
+    if answer.outcome is Outcome.INFEASIBLE:
+        raise ModelError(
+            "No point satisfies the constraints of all agents together, so the problem has no "
+            "solution. Look for agents whose sets do not meet in the variables that they share, "
+            "and for coupling= equalities that no points of these sets satisfy."
+        )
+    slope, private = np.zeros(n), False
+    for agent, place in zip(agents, whole.places, strict=True):
+        private |= bool(agent.program.form.private)
+        if noisy and agent.sensitivity is not None:
+            own = _slope(agent.sensitivity) if once else np.sin(1.0 + np.arange(place.size))
+            slope[place] += own
+    everywhere = not noisy or bounded_for_slopes(whole.data, np.zeros(0, dtype=np.intp), slope)
+    if not everywhere or (answer.outcome is Outcome.UNBOUNDED and (noisy or not private)):
+        raise ModelError(
+            f"The problem has no optimum{' for some values of the noise' if noisy else ''}: the "
+            "sets of its agents have a direction without end in common, along which no objective "
+            "grows quadratically. Add bounds to the variables, or use dp.LinearizedADMM, whose "
+            "steps always have a minimiser."
+        )
 
 
 def _slope(sensitivity: Sensitivity) -> Array:

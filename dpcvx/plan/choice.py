@@ -148,7 +148,9 @@ def settled(problem: Declaration, request: Request) -> tuple[Request, Compiled |
 
 
 def _filled(request: Request) -> Request:
-    return replace(request, rounds=request.rounds or ROUNDS, release=request.release or "each step")
+    assert request.algorithm is not None
+    rounds = request.algorithm.fixed_rounds or request.rounds or ROUNDS
+    return replace(request, rounds=rounds, release=request.release or "each step")
 
 
 def _exact(request: Request, known: Compiled, silent: bool) -> Request:

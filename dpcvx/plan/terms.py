@@ -189,14 +189,14 @@ def make_terms(
     checks.check_switched_off(problem, noisy, epsilon, delta)
     checks.check_coupling(problem, algorithm)
     if known is None:
-        program = compile_problem(problem, exact=needs.exact)
-        found = sensitivities(program, every=noisy or needs.exact)
+        program = compile_problem(problem, exact=bool(needs.exact))
+        found = sensitivities(program, every=noisy or bool(needs.exact))
     else:
         program = with_objectives(problem, known.program) if needs.exact else known.program
         found = known.sensitivities
     agents = declared(problem, program, found, asked, needs)
     if needs.exact:
-        checks.check_affine(agents, type(algorithm).__name__, once)
+        checks.check_affine(agents, algorithm, noisy, once)
     early = observer == "last iterate" or len(needs.weights) > 1
     if early:
         # The noise follows from the steps here, and nothing in the steps from the noise.
@@ -221,7 +221,9 @@ def make_terms(
         algorithm = algorithm.resolved(program, public)
     for agent in agents:
         checks.check_start(agent, once)
-    if needs.exact:
+    if needs.exact == "joint":
+        checks.check_joint_minimiser(program, agents, noisy, once)
+    elif needs.exact:
         for agent in agents:
             checks.check_minimiser(agent, noisy, once)
     guarantee = no_guarantee(

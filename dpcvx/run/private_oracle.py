@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import PrivacyError
+from ..model.quadratic import data_curvature
 from ..privacy.entries import Entry
 from ..privacy.mechanism import Calibrated
 from ..privacy.noise import Grid
@@ -73,7 +74,13 @@ class PrivateOracle(AgentOracle):
         stored = StoredVectors(self._view(public=noisy and self._change == 0)[0])
         projector = functools.cache(facts.projector)
         self._public, self._private = (
-            Objective(*self._view(public=only), projector, stored) for only in (True, False)
+            Objective(
+                *self._view(public=only),
+                projector,
+                stored,
+                functools.partial(data_curvature, form, self._zero if only else self._objective),
+            )
+            for only in (True, False)
         )
         self._stored, self._effects = stored, None
         if self._certified is not None and self._change > 0 and facts.smoothness is not None:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ..errors import PrivacyError
 from ..model.normal_form import BoundObjective
+from ..model.quadratic import data_curvature
 from ..privacy.accounts import Account
 from ..sensitivity.known import Facts, Objective
 from ..sensitivity.queries import Query
@@ -40,7 +41,9 @@ class PublicOracle(AgentOracle):
         super().__init__(account, releases)
         self._stored = StoredVectors(objective.gradient)
         projector = functools.cache(facts.projector)
-        self._objective = Objective(objective.gradient, objective.gradient, projector, self._stored)
+        curvature = functools.partial(data_curvature, facts.form, objective)
+        gradient = objective.gradient
+        self._objective = Objective(gradient, gradient, projector, self._stored, curvature)
 
     def release(self, query: Query) -> Array:
         """The exact answer."""

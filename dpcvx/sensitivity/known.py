@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from ..errors import PrivacyError
@@ -152,6 +153,9 @@ class Objective:
     projector : callable
         Onto the agent's set, with solvers that no public code holds.
     stored : StoredVectors
+    curvature : callable
+        The second derivatives that the data add, shape (n, n), where these are the same at all
+        points.
     known : Known or None
         None where the answer leaves without noise.
     """
@@ -160,6 +164,7 @@ class Objective:
     apart: Callable[[Array], Array]
     projector: Callable[[], Projector]
     stored: StoredVectors
+    curvature: Callable[[], sp.csr_array]
     known: Known | None = None
 
     def __reduce__(self) -> tuple[object, ...]:

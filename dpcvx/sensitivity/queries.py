@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ModelError, PrivacyError
+from ..model.quadratic import curved
 from ..solvers.projector import Projector
 from ..solvers.steps import Contraction, Minimisation, ProximalStep
 from .known import Facts, Known, Objective
@@ -193,6 +194,53 @@ class Gradient(Query):
     def finish(self, left: Array, public: Callable[[Array], Array] | None) -> Array:
         """With the public part, mapped too."""
         return left if public is None else _mapped(public(self.x), self.through) + left
+
+
+@dataclass(frozen=True, eq=False)
+class DataCurvature(Query):
+    """The second derivatives that data add to the objective: the upper triangle, row by row.
+
+    Nothing bounds what one change does to them at one point, so they are asked for where they hide
+    nothing: where the data left before, with noise, where they do not depend on the data, and in
+    runs without noise.
+    """
+
+    released = "second derivatives"
+
+    @classmethod
+    def check(cls, facts: Facts) -> None:
+        """Refuse an agent whose second derivatives depend on its data."""
+        if curved(facts.form):
+            raise PrivacyError(
+                f"The second derivatives of the objective of agent '{facts.name}' depend on its "
+                "private data, and no noise is known for them in a step. Release the data once, by "
+                "release='once', or use a method that asks for gradients only."
+            )
+
+    @classmethod
+    def noise(
+        cls, facts: Facts, norm: int, times: str, scale: Callable[[float], float]
+    ) -> tuple[float, str]:
+        """That of the gradients next to which they are asked for: they have none of their own."""
+        return Gradient.noise(facts, norm, times, scale)
+
+    def size(self, n: int) -> int:
+        """Entries of the triangle."""
+        return n * (n + 1) // 2
+
+    def bound(self, known: Known) -> float:
+        """None: they do not depend on the data."""
+        self.check(known.facts)
+        return 0.0
+
+    def matters(self, known: Known) -> bool:
+        """They do not."""
+        return False
+
+    def evaluate(self, objective: Objective) -> Array:
+        """The triangle."""
+        H = objective.curvature().toarray()
+        return H[np.triu_indices(H.shape[0])]
 
 
 @dataclass(frozen=True, eq=False)

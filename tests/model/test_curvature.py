@@ -14,7 +14,7 @@ import dpcvx as dp
 from dpcvx.model import collapse, eigenvalues
 from dpcvx.model.curvature import convex, smoothness, strong_convexity
 from dpcvx.model.eigenvalues import round_down
-from dpcvx.model.quadratic import hessian
+from dpcvx.model.quadratic import curved, data_curvature, hessian, is_quadratic_given_data
 from tests.forms import difference_quotients, form_of
 
 RNG = np.random.default_rng(5)
@@ -322,3 +322,50 @@ def test_a_modulus_is_not_rounded_up(least):
         bound = Fraction(round_down(low, high))
         # P - bound I is positive semidefinite, in exact numbers.
         assert p >= bound and (p - bound) * (r - bound) >= q * q
+
+
+# Second derivatives that data add
+
+LOADS = dp.Private(shape=5, adjacency=WITHIN, name="loads")
+ROWS = dp.Private(shape=(5, N), adjacency=dp.Rows(1.0), name="rows")
+WIDE = np.arange(20.0).reshape(5, 4) / 7
+BENT = {
+    "squares": cp.sum_squares(ROWS @ x - LOADS),
+    "scaled and turned": 0.3 * cp.sum_squares(4 * LOADS - 2 * (ROWS @ (x - 1))),
+    "beside public rows": cp.sum_squares((ROWS + WIDE) @ x - 1) + cp.quad_form(x, P),
+    "one column at a time": cp.sum_squares(ROWS[:, :2] @ x[:2]) / 3 + cp.sum(cp.exp(x)),
+    "of a product of variables": cp.sum(cp.square(ROWS @ (A.T @ A @ x) + 2)),
+}
+
+
+@pytest.mark.parametrize("cost", BENT)
+def test_what_data_add_to_second_derivatives_is_what_gradients_show(cost):
+    _, form = form_of(BENT[cost])
+    rng = np.random.default_rng(4)
+    bound = form.bind([rng.normal(size=spec.size) for spec in form.private])
+    zero, at = form.at_zero(), rng.normal(size=form.n)
+    shown = difference_quotients(lambda z: bound.gradient(z) - zero.gradient(z), at)
+    found = data_curvature(form, bound).toarray()
+    assert found == pytest.approx(shown, rel=1e-6, abs=1e-6)
+    assert np.array_equal(found, found.T) and np.linalg.norm(found) > 0.1
+    assert is_quadratic_given_data(form) and len(curved(form)) == 1
+
+
+@pytest.mark.parametrize(
+    ("cost", "bends", "quadratic"),
+    [
+        (cp.sum_squares(A[:5] @ x - LOADS) + LOADS[:4] @ x, False, True),
+        (cp.sum_squares(x) + cp.sum(cp.logistic(x)), False, True),
+        (cp.sum(cp.logistic(ROWS @ x)), True, False),
+        (cp.norm1(ROWS @ x - LOADS), True, False),
+        (cp.sum_squares(ROWS @ x) + cp.sum(cp.huber(ROWS @ x)), True, False),
+    ],
+    ids=["affine", "public", "logistic", "absolute", "one of two"],
+)
+def test_whether_data_enter_second_derivatives_and_how(cost, bends, quadratic):
+    _, form = form_of(cost)
+    assert bool(curved(form)) == bends
+    assert is_quadratic_given_data(form) == quadratic
+    if quadratic:
+        bound = form.bind([np.ones(spec.size) for spec in form.private])
+        assert data_curvature(form, bound).nnz == 0

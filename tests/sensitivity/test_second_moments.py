@@ -1,6 +1,7 @@
 """Second moments released once: their sensitivity, surrogate records, and what is refused."""
 
 import math
+from dataclasses import replace
 from functools import cache
 
 import cvxpy as cp
@@ -482,3 +483,38 @@ def test_other_agents_may_release_what_is_theirs():
     plan = planned(dp.Problem(agents))
     assert [agent.publication.kind for agent in plan.agents] == ["second moments", "data"]
     assert dp.check(plan).passed
+
+
+@pytest.mark.parametrize("m", [3, 40])
+def test_exact_steps_solve_the_problem_with_surrogate_records(m):
+    X, y = records(m)
+    problem = regression(rows(), x=X, y=y, m=m)
+    plan = problem.plan(
+        dp.ADMM(), mechanism=dp.Gaussian(multiplier=0.5), rounds=3, delta=1e-6, release="once"
+    )
+    result = plan.run(seed=1, record=True)
+    (released,) = result.transcript.releases
+    found = plan.agents[0].publication
+    Z, t = found.restore(released.value)
+    w = cp.Variable(COLUMNS)
+    residual = Z.reshape((m, COLUMNS), order="F") @ w - t
+    cp.Problem(cp.Minimize(cp.sum_squares(residual)), [cp.abs(w) <= 1]).solve(cp.CLARABEL)
+    # A single agent is done after one step, and later steps stay there.
+    assert result.last["w"] == pytest.approx(w.value, abs=1e-5)
+    assert dp.check(plan).passed
+    again = plan.replay(result.transcript)
+    assert np.array_equal(result.last["w"], again.last["w"])
+
+
+def test_second_derivatives_of_private_records_never_leave_in_a_step():
+    class Curious(dp.ADMM):
+        """Not an exact method, for the plan."""
+
+        @property
+        def requirements(self):
+            return replace(super().requirements, exact=False)
+
+    with pytest.raises(
+        dp.PrivacyError, match="second derivatives of the objective of agent 'site'"
+    ):
+        regression(rows()).plan(Curious(), epsilon=1.0, delta=1e-6)

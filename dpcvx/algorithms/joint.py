@@ -1,0 +1,146 @@
+"""All agents' public programs as one: shared components once, coupling equalities as rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from ..model.canonical import ConeData, Cones
+from .program import Program
+
+Array = NDArray[np.float64]
+Index = NDArray[np.intp]
+
+
+@dataclass(frozen=True, eq=False)
+class Joint:
+    """The sum of the agents' objectives at zero data, over all constraints.
+
+    Attributes
+    ----------
+    data : ConeData
+        Of the vector ``(w, local components of agent 1, of agent 2, ...)``, of length n.
+    places : tuple of ndarray of int
+        Per agent, where its components are in that vector.
+    start : ndarray, shape (n,)
+        The agents' public starts; their mean in shared components.
+    """
+
+    data: ConeData
+    places: tuple[Index, ...]
+    start: Array
+
+    def with_terms(self, slopes: Sequence[Array], curvatures: Sequence[sp.csr_array]) -> ConeData:
+        """The program with linear and quadratic terms added to the agents' objectives.
+
+        Parameters
+        ----------
+        slopes : sequence of ndarray, each of shape (n of its agent,)
+        curvatures : sequence of csr_array, each of shape (n of its agent, n of its agent)
+        """
+        P, q = self.data.P, self.data.q.copy()
+        N = q.size
+        for place, slope, H in zip(self.places, slopes, curvatures, strict=True):
+            q[place] += slope
+            if H.nnz:
+                P = P + _spread(H, place, N).T @ H @ _spread(H, place, N)
+        return replace(self.data, P=sp.csc_array(P), q=q)
+
+
+def joint(program: Program) -> Joint:
+    """One cone program of a program whose objectives were compiled."""
+    places, next_free = [], program.size
+    for local in program.agents:
+        place = np.empty(local.n, dtype=np.intp)
+        place[local.shared] = local.slots
+        own = np.setdiff1d(np.arange(local.n), local.shared)
+        place[own] = next_free + np.arange(own.size)
+        next_free += own.size
+        places.append(place)
+    n = next_free
+    start = np.zeros(n)
+    weights = np.concatenate([1 / program.holders, np.ones(n - program.size)])
+    parts, columns = [], []
+    for local, place in zip(program.agents, places, strict=True):
+        assert local.exact is not None
+        start[place] += weights[place] * local.start
+        extra = local.exact.q.size - local.n
+        parts.append(local.exact)
+        columns.append(np.concatenate([place, next_free + np.arange(extra)]))
+        next_free += extra
+    if program.coupling is not None:
+        parts.append(_equalities(program, places, n))
+        columns.append(np.arange(n))
+    return Joint(_stacked(parts, columns, n, next_free), tuple(places), start)
+
+
+def _equalities(program: Program, places: Sequence[Index], n: int) -> ConeData:
+    """The coupling, with columns of the joint vector."""
+    assert program.coupling is not None
+    c = program.coupling.right
+    A, met = sp.csr_array((c.size, n)), np.zeros(n, dtype=bool)
+    for local, place in zip(program.agents, places, strict=True):
+        assert local.coupling is not None
+        first = np.flatnonzero(~met[place])  # every holder has the column of a shared component
+        met[place] = True
+        own = local.coupling[:, first]
+        A = A + own @ _spread(own.T, place[first], n)
+    empty = sp.csc_array((n, n)), np.zeros(n)
+    return ConeData(*empty, sp.csc_array(A), c, Cones(zero=c.size), n)
+
+
+def _spread(rows: sp.sparray, place: Index, size: int) -> sp.csr_array:
+    """The matrix that picks components at `place` out of a vector of this size."""
+    k = rows.shape[0]
+    return sp.csr_array((np.ones(k), (np.arange(k), place)), shape=(k, size))
+
+
+def _stacked(parts: Sequence[ConeData], columns: Sequence[Index], n: int, size: int) -> ConeData:
+    """Programs side by side, in columns of one vector, rows in the order of `Cones`."""
+    P, q = sp.csr_array((size, size)), np.zeros(size)
+    rows: list[list[sp.csr_array]] = [[] for _ in _widths(Cones())]
+    right: list[list[Array]] = [[] for _ in rows]
+    for part, place in zip(parts, columns, strict=True):
+        E = _spread(part.P, place, size)
+        P = P + E.T @ part.P @ E
+        np.add.at(q, place, part.q)
+        A = sp.csr_array(part.A @ E)
+        ends = np.cumsum([0, *_widths(part.cones)])
+        for kind, (first, last) in enumerate(pairwise(ends)):
+            rows[kind].append(A[first:last])
+            right[kind].append(part.b[first:last])
+    cones = [part.cones for part in parts]
+    return ConeData(
+        P=sp.csc_array(P),
+        q=q,
+        A=sp.csc_array(sp.vstack([block for kind in rows for block in kind])),
+        b=np.concatenate([block for kind in right for block in kind]),
+        cones=Cones(
+            zero=sum(c.zero for c in cones),
+            nonneg=sum(c.nonneg for c in cones),
+            soc=tuple(size for c in cones for size in c.soc),
+            psd=tuple(order for c in cones for order in c.psd),
+            exp=sum(c.exp for c in cones),
+            power=tuple(a for c in cones for a in c.power),
+            power_nd=tuple(a for c in cones for a in c.power_nd),
+        ),
+        n=n,
+    )
+
+
+def _widths(cones: Cones) -> list[int]:
+    """Rows of every kind of cone, in order."""
+    return [
+        cones.zero,
+        cones.nonneg,
+        sum(cones.soc),
+        sum(n * (n + 1) // 2 for n in cones.psd),
+        3 * cones.exp,
+        3 * len(cones.power),
+        sum(len(a) + 1 for a in cones.power_nd),
+    ]
