@@ -34,10 +34,12 @@ State = TypeVar("State", bound=AgentState)
 def projected_step(local: Local, state: State, query: Step | Minimiser, oracle: Oracle) -> State:
     """After a step along a gradient, or a search near a point, with noise, back in W.
 
+    What the objective has besides its gradient enters with the step's length.
     The point before if the projection fails.
     """
     noisy = oracle.release(query)
-    found = local.projector(noisy, np.ones(noisy.size))
+    weight = query.step if isinstance(query, Step) else 0.0
+    found = local.projector(noisy, np.ones(noisy.size), weight)
     return state.after(found.x, found.outcome)
 
 

@@ -68,7 +68,7 @@ class Local:
     ----------
     program : LocalProgram
     projector : Projector
-        Onto W.
+        Onto W, with what the objective has besides its gradient.
     exact : ConicProgram or None
         Objective at zero data and W, if the algorithm asked for it.
     public_gradient : callable
@@ -164,6 +164,9 @@ class Requirements:
         private data are then compiled.
     in_turn : bool
         One agent is asked per round.
+    proximal : bool
+        Steps end in ``local.projector(v, D, weight)`` with the weight of the objective in them, so
+        that public terms without a gradient count. Exact methods need not say so.
     smoothness : float or None
         The user's claim for agents whose objective has no derived one.
     sensitivity : float or None
@@ -178,6 +181,7 @@ class Requirements:
     free: int = 0
     coupled: bool | None = False
     in_turn: bool = False
+    proximal: bool = False
     smoothness: float | None = None
     sensitivity: float | None = None
 

@@ -110,7 +110,9 @@ class DecentralizedADMM(NeighbourMethod):
     def requirements(self) -> Requirements:
         """Convex objectives; one release per agent and round."""
         query = Minimiser if self.exact else Step
-        return Requirements(convex=True, exact=False, releases=1, queries=(query,))
+        return Requirements(
+            convex=True, exact=False, releases=1, queries=(query,), proximal=not self.exact
+        )
 
     def releases(self, rounds: int, program: Program) -> int:
         """One per round; a D that leaves no room for another step is refused here."""

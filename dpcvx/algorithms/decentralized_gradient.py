@@ -87,7 +87,8 @@ class DecentralizedGradient(NeighbourMethod):
     @property
     def requirements(self) -> Requirements:
         """One release per agent and round."""
-        return Requirements(convex=False, exact=False, releases=1, queries=(Step,))
+        whole = self.coordinates is None
+        return Requirements(convex=False, exact=False, releases=1, queries=(Step,), proximal=whole)
 
     def resolved(self, program: Program, conditions: Conditions) -> DecentralizedGradient:
         """Fill in the network and the step sizes."""

@@ -169,6 +169,12 @@ def blocks_of(program: Program) -> tuple[tuple[int, ...], int]:
                 "same order. In dp.GradientADMM every user's objective is a function of all of x: "
                 "write the terms in the same order, with 0 @ x for what does not occur."
             )
+        if local.rest is not None:
+            raise ModelError(
+                f"The objective of agent '{local.name}' has a term without a gradient. "
+                "dp.GradientADMM takes none on x: move it to the public agent, on y, with the "
+                "coupling x == y."
+            )
         if local.constraints.A.shape[0]:
             raise ModelError(
                 f"Agent '{local.name}' has constraints. dp.GradientADMM takes none on x: move them "
@@ -307,6 +313,7 @@ class GradientADMM(HiddenIterates[Server, Outcome]):
             queries=(GradientStep,),
             coupled=True,
             in_turn=True,
+            proximal=True,
         )
 
     @property

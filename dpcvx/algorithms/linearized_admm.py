@@ -114,6 +114,7 @@ class LinearizedADMM(ConsensusMethod[AgentState]):
             releases=self.local_updates,
             queries=(Gradient if self.perturb == "objective" else LocalSolution,),
             sensitivity=self.output_sensitivity,
+            proximal=self.perturb == "objective",
         )
 
     def resolved(self, program: Program, conditions: Conditions) -> LinearizedADMM:

@@ -61,7 +61,7 @@ class MeanGradient(SummedMethod):
     @property
     def requirements(self) -> Requirements:
         """One release per agent and round."""
-        return Requirements(convex=False, exact=False, releases=1, queries=(Step,))
+        return Requirements(convex=False, exact=False, releases=1, queries=(Step,), proximal=True)
 
     def resolved(self, program: Program, conditions: Conditions) -> MeanGradient:
         """Fill in the step sizes, and check that agents have all variables in common."""

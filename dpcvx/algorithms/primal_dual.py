@@ -70,7 +70,7 @@ class PrimalDual(NeighbourMethod):
     @property
     def requirements(self) -> Requirements:
         """One release per agent and round."""
-        return Requirements(convex=False, exact=False, releases=1, queries=(Step,))
+        return Requirements(convex=False, exact=False, releases=1, queries=(Step,), proximal=True)
 
     def resolved(self, program: Program, conditions: Conditions) -> PrimalDual:
         """Fill in the network, and check that agents have all variables in common."""

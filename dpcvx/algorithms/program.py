@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from ..errors import ModelError
 from ..guard import understood
 from ..model.canonical import ConeData, cone_data, public_copy
-from ..model.collapse import normal_form
 from ..model.coupling import Coupling, coupling_of
 from ..model.declaration import Agent, Declaration
 from ..model.layout import Layout, gather
 from ..model.normal_form import LARGEST, NormalForm
+from ..model.public_terms import parts_of
 from ..sensitivity.certificate import Asserted, Sensitivity
 from ..sensitivity.derivation import derive
 from ..solvers.blocks import empty_set
@@ -39,7 +39,9 @@ class LocalProgram:
     layout : Layout
         The agent's vector x, of length n.
     form : NormalForm
-        Its objective.
+        Its objective, but for `rest`.
+    rest : ConeData or None
+        W with those terms of the objective that have no gradient: public and convex.
     constraints : ConeData
         Its set W.
     coupling : csr_array or None, shape (m, n)
@@ -63,6 +65,7 @@ class LocalProgram:
     name: str
     layout: Layout
     form: NormalForm
+    rest: ConeData | None
     constraints: ConeData
     coupling: sp.csr_array | None
     exact: ConeData | None
@@ -167,16 +170,29 @@ def _compile_agent(
     exact: bool,
 ) -> LocalProgram:
     layout, variables = agent.layout, agent.variables
-    form = normal_form(agent.cost, layout, agent.private, name, largest=LARGEST)
+    parts = parts_of(agent.cost, layout, agent.private, name, largest=LARGEST)
     constraints = [public_copy(c, c.parameters()) for c in agent.constraints]
     constraint_data = cone_data(None, constraints, variables, layout)
+    rest = None
+    if parts.rest is not None:
+        term = public_copy(parts.rest, parts.rest.parameters())
+        rest = cone_data(term, constraints, variables, layout)
     exact_data = _objective(agent, layout) if exact else None
     where = np.concatenate([slot[p.variable][p.entries] for p in layout.pieces])
     shared = np.flatnonzero(where >= 0)
     given = {v.id: np.asarray(x) for v, x in problem.start.items()}
     values = {v.id: given.get(v.id, np.zeros(v.shape)) for v in variables}
-    projector = Projector(constraint_data, name)
-    start = projector(gather(layout, values), np.ones(layout.size))
+    projector = Projector(constraint_data, name, rest)
+    ones = np.ones(layout.size)
+    start = projector(gather(layout, values), ones)
+    if start.x is not None and rest is not None:
+        inside = projector(start.x, ones, 1.0)
+        if inside.x is None and inside.outcome is Outcome.INFEASIBLE:
+            raise ModelError(
+                f"No point of the constraints of agent '{name}' lies in the domain of its "
+                "objective, such as the positive definite matrices of cp.log_det. Relax one of "
+                "them."
+            )
     if start.x is None and start.outcome is Outcome.INFEASIBLE:
         raise empty_set(name)
     if start.x is None:
@@ -188,7 +204,8 @@ def _compile_agent(
     return LocalProgram(
         name=name,
         layout=layout,
-        form=form,
+        form=parts.form,
+        rest=rest,
         constraints=constraint_data,
         coupling=None if coupling is None else coupling.of(layout),
         exact=exact_data,

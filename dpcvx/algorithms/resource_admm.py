@@ -98,7 +98,14 @@ class ResourceADMM(SummedMethod):
     def requirements(self) -> Requirements:
         """Convex objectives and a coupling; one release per agent and round."""
         query = Minimiser if self.exact else Step
-        return Requirements(convex=True, exact=False, releases=1, queries=(query,), coupled=True)
+        return Requirements(
+            convex=True,
+            exact=False,
+            releases=1,
+            queries=(query,),
+            coupled=True,
+            proximal=not self.exact,
+        )
 
     def resolved(self, program: Program, conditions: Conditions) -> ResourceADMM:
         """Fill in the step size and zeta, and check the form of the problem."""

@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from ..errors import ModelError
-from .atoms import rule_of, supported, written
+from .atoms import rule_of, written
 from .canonical import affine_map
 from .layout import Layout
 from .matrices import Array, Identity, Matrix, as_array, compact, csr, diagonal, zeros
@@ -31,6 +31,14 @@ _MOVES = frozenset(
 # Above this many entries, a dense constant times a matrix of variables keeps its own rule: its
 # collapsed form repeats the constant once per column.
 _KRON_LIMIT = 50_000
+
+
+class NoRule(ModelError):
+    """An atom has no gradient rule."""
+
+    def __init__(self, atom: str, owner: str) -> None:
+        super().__init__(f"The objective of agent '{owner}' uses {atom}, which has no gradient.")
+        self.atom = atom
 
 
 def normal_form(
@@ -60,7 +68,9 @@ def normal_form(
     Raises
     ------
     ModelError
-        If an atom has no gradient rule, or a public parameter no value, or a constant is too large.
+        If a public parameter has no value, or a constant is too large.
+    NoRule
+        If an atom has no gradient rule.
     """
     builder = _Builder(layout, private, owner, largest)
     root = builder.visit(objective)
@@ -167,13 +177,7 @@ class _Builder:
     def _outer(self, expr: cp.Expression, args: list[Combination]) -> Combination:
         found = rule_of(expr)
         if found is None:
-            *others, rest = supported()
-            raise ModelError(
-                f"The objective of agent '{self.owner}' uses {written(expr)}, for which dpcvx "
-                f"knows no gradient. Rewrite the term with {', '.join(others)} and {rest}; or, if "
-                "it is public, replace it by a variable t and add the constraint that the term is "
-                "at most t."
-            )
+            raise NoRule(written(expr), self.owner)
         rule, data = found
         # Users write X @ w twice; one node is faster, and lets contributions cancel.
         key = (rule.name, data, expr.shape, tuple(digest_of(a) for a in args))

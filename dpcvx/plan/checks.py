@@ -117,6 +117,18 @@ def _coupled_method(problem: Declaration) -> str:
     )
 
 
+def check_terms(program: Program, algorithm: Algorithm[Any, Any]) -> None:
+    """Refuse objectives with terms without a gradient where the method's steps would miss them."""
+    needs, name = algorithm.requirements, type(algorithm).__name__
+    held = next((local.name for local in program.agents if local.rest is not None), None)
+    if held is not None and not (needs.exact or needs.proximal):
+        raise ModelError(
+            f"The objective of agent '{held}' has a term of which dpcvx knows no gradient, such as "
+            f"cp.log_det or cp.normNuc, and dp.{name}, with the options that it has here, follows "
+            "gradients alone. Use dp.LinearizedADMM() or dp.ADMM(), whose steps minimise them."
+        )
+
+
 def check_affine(
     agents: Sequence[AgentTerms], algorithm: Algorithm[Any, Any], noisy: bool, once: bool
 ) -> None:

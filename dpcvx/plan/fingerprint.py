@@ -34,10 +34,13 @@ def fingerprint_of(
         digest.update(f"{local.name} {local.n} {private} {limits}".encode())
         pieces = [(p.shape, p.entries.tolist(), p.offset) for p in local.layout.pieces]
         digest.update(f"{pieces} {local.constraints.cones} {local.constraints.A.shape}".encode())
-        A = local.constraints.A
-        for array in (local.shared, local.slots, local.start, local.constraints.b):
-            digest.update(np.ascontiguousarray(array).tobytes())
-        for array in (A.data, A.indices, A.indptr):
+        arrays = [local.shared, local.slots, local.start, local.constraints.b]
+        matrices = [local.constraints.A]
+        if local.rest is not None:
+            digest.update(f"{local.rest.cones} {local.rest.A.shape}".encode())
+            arrays += [local.rest.b, local.rest.q]
+            matrices += [local.rest.A, local.rest.P]
+        for array in (*arrays, *(part for M in matrices for part in (M.data, M.indices, M.indptr))):
             digest.update(np.ascontiguousarray(array).tobytes())
         digest.update(local.form.digest())
     if program.coupling is not None:

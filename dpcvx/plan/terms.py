@@ -194,6 +194,7 @@ def make_terms(
     else:
         program = with_objectives(problem, known.program) if needs.exact else known.program
         found = known.sensitivities
+    checks.check_terms(program, algorithm)
     agents = declared(problem, program, found, asked, needs)
     if needs.exact:
         checks.check_affine(agents, algorithm, noisy, once)

@@ -79,7 +79,7 @@ class Worker:
         self._oracle = oracle
         self._local = Local(
             program=program,
-            projector=Projector(program.constraints, program.name),
+            projector=Projector(program.constraints, program.name, program.rest),
             exact=None if program.exact is None else ConicProgram(program.exact),
             public_gradient=program.form.at_zero().gradient,
         )

@@ -4,6 +4,11 @@ r"""Projection onto an agent's constraint set in a weighted norm.
 
 Blocks of W with closed forms are projected onto in closed form. The rest is solved by one compiled
 conic program, or, where v is private, by a fixed number of steps whose sensitivity is proved.
+
+With a public term r of the objective that has no gradient, steps along the gradient of all else end
+in its proximal operator, a projection for r = 0:
+
+.. math:: \operatorname{argmin}_{x \in W} w\, r(x) + \tfrac12 \sum_i D_i (x_i - v_i)^2
 """
 
 from __future__ import annotations
@@ -78,6 +83,8 @@ class Projector:
         Constraints of the set; its objective is ignored.
     owner : str
         Name of the agent, for messages.
+    rest : ConeData, optional
+        The same set with r as its objective.
 
     Attributes
     ----------
@@ -96,8 +103,9 @@ class Projector:
         If a closed-form block is empty. (Emptiness of conic blocks shows in the first projection.)
     """
 
-    def __init__(self, data: ConeData, owner: str) -> None:
+    def __init__(self, data: ConeData, owner: str, rest: ConeData | None = None) -> None:
         blocks = blocks_of(data, owner)
+        self._rest = None if rest is None else ConicProgram(rest)
         self.n = data.n
         self.kinds = blocks.kinds
         self.separable = not (self.kinds.keys() - {"free", "box"})
@@ -112,8 +120,12 @@ class Projector:
             self.obstacle = obstacle(blocks.conic)
             self._splitting = None if self.obstacle else Splitting(blocks.conic)
 
-    def __call__(self, v: Array, D: Array) -> Projection:
-        """Project v with positive weights D, both of shape (n,)."""
+    def __call__(self, v: Array, D: Array, weight: float = 0.0) -> Projection:
+        """Project v with positive weights D, both of shape (n,), or with r of this weight."""
+        if self._rest is not None and weight > 0:
+            D = D / weight
+            answer = self._rest.solve(D, -D * v, v)
+            return Projection(answer.x, answer.outcome, answer.error)
         x = self._closed(v, D)
         if self._conic is None:
             return Projection(x)

@@ -137,8 +137,10 @@ class Minimisation:
 class ProximalStep:
     r"""The constrained local step of a linearised method as a function of the gradient.
 
-    .. math:: x^+ = \operatorname{argmin}_{x \in W} \langle g, x \rangle
-              + \tfrac12 \| x - c \|_D^2 = \Pi_W^D(c - g / D)
+    .. math:: x^+ = \operatorname{argmin}_{x \in W} \langle g, x \rangle + r(x)
+              + \tfrac12 \| x - c \|_D^2
+
+    which is :math:`\Pi_W^D(c - g / D)` for r = 0, what the projector has of the objective.
 
     Attributes
     ----------
@@ -158,7 +160,7 @@ class ProximalStep:
 
     def __call__(self, g: Array) -> Projection:
         """The step for gradient g, shape (n,)."""
-        return self.projector(self.center - g / self.D, self.D)
+        return self.projector(self.center - g / self.D, self.D, 1.0)
 
     def within(self, g: Array, reach: float) -> Projection:
         """The step for gradient g, with the projected point kept within `reach` of the anchor."""

@@ -6,6 +6,7 @@ functions live outside the package's first level so that a program that uses the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import cvxpy as cp
@@ -13,8 +14,9 @@ import numpy as np
 
 from ..errors import ModelError
 from ..guard import discreet
-from ..model.declaration import Declaration
+from ..model.declaration import Agent, Declaration
 from ..model.private import Private, Rows, specs_of
+from ..model.public_terms import parts_of
 from ..run.data import DataSource, source_for, sources_of
 from ..run.gate import read, read_as_they_are
 from ..run.solution import Solution
@@ -65,8 +67,11 @@ def objective(
             "The solution is of other agents than the problem's, so the problem's data do not fit "
             "it. Pass the problem whose plan was run."
         )
-    parts = zip(agents, _values(problem, data), solution.vectors, strict=True)
-    return sum(local.form.bind(values).value(x) for local, values, x in parts)
+    parts = zip(problem.agents, agents, _values(problem, data), solution.vectors, strict=True)
+    return sum(
+        local.form.bind(values).value(x) + (_rest(agent, local.name, solution) if local.rest else 0)
+        for agent, local, values, x in parts
+    )
 
 
 @discreet
@@ -80,6 +85,15 @@ def too_long(private: Private, data: DataSource | None = None) -> int:
         return 0
     rows = read_as_they_are(private.spec, source_for(private, data))
     return int(adjacency.too_long(rows.reshape(rows.shape[0], -1)).sum())
+
+
+def _rest(agent: Agent, name: str, solution: Solution) -> float:
+    """The value of the public terms without a gradient."""
+    rest = parts_of(agent.cost, agent.layout, agent.private, name).rest
+    assert rest is not None
+    constants = {id(v): cp.Constant(solution.of(name, v)) for v in rest.variables()}
+    value = rest.tree_copy(constants).value
+    return math.nan if value is None else float(np.asarray(value).item())
 
 
 def _values(

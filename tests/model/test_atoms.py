@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 import dpcvx as dp
 from dpcvx.model import atoms, collapse
 from dpcvx.model.atoms import supported
+from dpcvx.model.layout import layout_of
+from dpcvx.model.public_terms import parts_of
 from tests.forms import assign, difference_quotients, form_of
 
 N = 4
@@ -336,20 +338,22 @@ def test_tied_arguments_share_nothing():
 @pytest.mark.parametrize(
     ("name", "atom"),
     {
-        "geo_mean": lambda: cp.geo_mean(x),
-        "lambda_max": lambda: cp.lambda_max(cp.diag(x)),
-        "cummax": lambda: cp.cummax(x),
-        "sum_largest": lambda: cp.sum_largest(X, 2, axis=1),
-        "matrix_frac": lambda: cp.matrix_frac(x, cp.Variable((x.size, x.size), PSD=True)),
-        "prod": lambda: cp.prod(x),
+        "geo_mean": lambda d: cp.geo_mean(x + d),
+        "lambda_max": lambda d: cp.lambda_max(cp.diag(x + d)),
+        "cummax": lambda d: cp.cummax(x - d),
+        "sum_largest": lambda d: cp.sum_largest(X + d, 2, axis=1),
+        "matrix_frac": lambda d: cp.matrix_frac(x - d, cp.Variable((x.size, x.size), PSD=True)),
+        "prod": lambda d: cp.prod(x),
     }.items(),
 )
 def test_unsupported_atoms_are_named_with_their_agent(name, atom):
-    f = cp.sum(atom())
+    d = dp.Private(shape=(), adjacency=dp.Within(1.0), name="load")
+    f = cp.sum(atom(d))
     with pytest.raises(dp.ModelError) as caught:
-        form_of(f, owner="harbour")
+        parts_of(f, layout_of([f]), f.parameters(), "harbour")
     text = str(caught.value)
-    assert f"uses cp.{name}, for" in text and "'harbour'" in text and "Rewrite the term" in text
+    assert f"uses cp.{name} " in text and "'harbour'" in text and "Rewrite the term" in text
+    assert ("private 'load'" in text) == (name != "prod") != ("not convex" in text)
     assert all(known in text for known in supported())
 
 

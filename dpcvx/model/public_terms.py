@@ -1,0 +1,118 @@
+"""An objective in two parts: a normal form with gradients, and public terms that have none.
+
+Terms whose atoms have no rule in `dpcvx.model.atoms`, such as ``cp.normNuc(X)`` or
+``-cp.log_det(X)``, stay whole where they are convex and hold no private data: they are compiled
+into a cone program, and steps minimise them exactly (`dpcvx.solvers.projector`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import cvxpy as cp
+
+from ..errors import ModelError
+from .atoms import supported
+from .collapse import NoRule, normal_form
+from .layout import Layout
+from .normal_form import NormalForm
+from .private import Private
+
+_CHAINS = ("multiply", "MulExpression", "DivExpression")
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """``form + rest``.
+
+    Attributes
+    ----------
+    form : NormalForm
+    rest : cvxpy expression or None
+        Convex and public; None if all terms have gradients.
+    """
+
+    form: NormalForm
+    rest: cp.Expression | None
+
+
+def parts_of(
+    objective: cp.Expression,
+    layout: Layout,
+    private: Sequence[Private],
+    owner: str,
+    *,
+    largest: float = math.inf,
+) -> Parts:
+    """Sort the terms of a scalar objective; parameters as of `normal_form`.
+
+    Raises
+    ------
+    ModelError
+        If a term has no gradient and either holds private data or is not known to be convex, or
+        as `normal_form` does.
+    """
+
+    def form(expression: cp.Expression) -> NormalForm:
+        return normal_form(expression, layout, private, owner, largest=largest)
+
+    try:
+        return Parts(form(objective), None)
+    except NoRule:
+        pass
+    kept: list[cp.Expression] = [cp.Constant(0.0)]
+    rest: list[cp.Expression] = []
+    for term in summands(objective):
+        try:
+            form(term)
+        except NoRule as missing:
+            _require_public(term, missing.atom, owner)
+            rest.append(term)
+        else:
+            kept.append(term)
+    return Parts(form(_sum(kept)), _sum(rest))
+
+
+def _require_public(term: cp.Expression, atom: str, owner: str) -> None:
+    held = _private(term)
+    if not held and term.is_convex():
+        return
+    *others, last = supported()
+    why = f"together with private '{held[0]}'" if held else "in a term that is not convex"
+    raise ModelError(
+        f"The objective of agent '{owner}' uses {atom} {why}, and dpcvx knows no gradient of it. "
+        f"Rewrite the term with {', '.join(others)} and {last}. Convex terms without private data "
+        "may use every atom that cvxpy takes; give them a summand of their own."
+    ) from None
+
+
+def summands(expression: Any) -> list[cp.Expression]:
+    """Terms that add up to a scalar expression; factors are multiplied out."""
+    kind, args = type(expression).__name__, expression.args
+    if kind == "AddExpression" and all(a.shape == expression.shape for a in args):
+        return [term for a in args for term in summands(a)]
+    if kind == "NegExpression":
+        return [-term for term in summands(args[0])]
+    if kind in _CHAINS and all(a.is_scalar() for a in args):
+        fixed = [not a.variables() and not _private(a) for a in args]
+        if sum(fixed) == 1 and (kind != "DivExpression" or fixed[1]):
+            place = fixed.index(False)
+            return [
+                expression.copy([term if k == place else a for k, a in enumerate(args)])
+                for term in summands(args[place])
+            ]
+    return [expression]
+
+
+def _private(expression: cp.Expression) -> list[str]:
+    return [p.name() for p in expression.parameters() if isinstance(p, Private)]
+
+
+def _sum(terms: Sequence[cp.Expression]) -> cp.Expression:
+    total = terms[0]
+    for term in terms[1:]:
+        total = total + term
+    return total
