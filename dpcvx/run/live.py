@@ -27,6 +27,7 @@ from .public_oracle import publish
 from .report import Reporter
 from .result import Result, Status
 from .resume import begin
+from .returned import returned
 from .solution import assign
 from .watch import Watch, check_shown
 
@@ -84,6 +85,7 @@ def run_plan(
             Coins(source_for(seed, (stream, len(oracles), 0)).at(0, 0)),
             record=record,
         )
+        result = returned(result)
         unended = "" if journal is None else journal.end(result.status.name.lower(), result.rounds)
         result = replace(result, notes=(*start.notes, unended) if unended else start.notes)
     solution = None if result.status is Status.DIVERGED else result.solution

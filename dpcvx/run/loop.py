@@ -99,6 +99,7 @@ def drive(
 
     answers = [report.answer for report in reports]
     average, last = solution(answers, "average"), solution(answers, "last")
+    reported = average if plan.reported == "average" else last
     status = watch.status(whole, average.finite and last.finite)
     ledger = Ledger(tuple(report.account for report in reports))
     transcript = None
@@ -116,6 +117,7 @@ def drive(
         last=last,
         iterates=tuple(Iterate(solution(p, "average"), solution(p, "last")) for p in watch.path),
         reported=plan.reported,
+        solution=reported,
         violation={a.name: r.violation for a, r in zip(program.agents, reports, strict=True)},
         transcript=transcript,
     )

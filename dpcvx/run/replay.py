@@ -19,6 +19,7 @@ from .oracle import AgentOracle
 from .public_oracle import published
 from .replay_oracle import ReplayOracle
 from .result import Result, Status, Transcript
+from .returned import returned
 from .watch import check_replayable
 
 
@@ -43,7 +44,8 @@ def replay_plan(plan: Terms, transcript: Transcript | str | Path) -> Result:
         for k, agent in enumerate(plan.agents)
     ]
     again = drive_silently(plan, oracles, transcript.rounds)
-    return replace(again, status=transcript.status, guarantee=transcript.guarantee)
+    again = replace(again, status=transcript.status, guarantee=transcript.guarantee)
+    return returned(again)
 
 
 def _transcript(plan: Terms, path: str | Path) -> Transcript:

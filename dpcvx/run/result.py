@@ -96,9 +96,18 @@ class Result:
         What was spent, release by release.
     history : History
     average, last : Solution
-        Averaged and last iterates.
+        Averaged and last iterates, as the rounds left them.
     reported : {"average", "last"}
-        Which of the two `solution` is.
+        Which of the two `solution` follows from.
+    solution : Solution
+        What is returned, and ``variable.value`` was set from: the point closest to the reported
+        iterates at which all agents agree and every constraint and ``coupling=`` hold. Where no
+        such point was found, the reported iterates themselves.
+    feasible : bool
+        Whether such a point was found.
+    excess : float
+        Largest violation of any constraint, of an agent or of ``coupling=``, by the values that are
+        returned; nan if unknown.
     violation : dict
         Per agent, the largest component by which its last iterate leaves its own set.
     transcript : Transcript or None
@@ -118,15 +127,24 @@ class Result:
     average: Solution = field(repr=False)
     last: Solution = field(repr=False)
     reported: str
+    solution: Solution = field(repr=False)
     violation: Mapping[str, float]
     transcript: Transcript | None = field(repr=False)
+    feasible: bool = False
+    excess: float = math.nan
     iterates: tuple[Iterate, ...] = field(default=(), repr=False)
     notes: tuple[str, ...] = ()
 
     @property
-    def solution(self) -> Solution:
-        """The reported iterates; ``variable.value`` was set from them."""
+    def raw(self) -> Solution:
+        """The reported iterates as the rounds left them: every agent has a copy of its own."""
         return self.average if self.reported == "average" else self.last
+
+    @property
+    def moved(self) -> float:
+        """How far `solution` is from the mean of the reported iterates, in its largest entry."""
+        pairs = zip(self.solution.vectors, self.raw.common, strict=True)
+        return max((float(np.abs(x - y).max(initial=0.0)) for x, y in pairs), default=0.0)
 
     @property
     def max_violation(self) -> float:
@@ -135,13 +153,13 @@ class Result:
 
     @property
     def consensus_residual(self) -> float:
-        """How far agents are from agreeing in the reported solution; see `Solution.mismatch`."""
-        return self.solution.mismatch
+        """How far agents are from agreeing in the reported iterates; see `Solution.mismatch`."""
+        return self.raw.mismatch
 
     @property
     def coupling_residual(self) -> float:
-        """Largest violation of a ``coupling=`` equality by the reported solution."""
-        return self.solution.coupling_residual
+        """Largest violation of a ``coupling=`` equality by the reported iterates."""
+        return self.raw.coupling_residual
 
     def plot(self) -> Figure:
         """Residuals against rounds; shows released values only.
@@ -194,8 +212,7 @@ def outcome_rows(result: Result) -> list[str]:
     if result.status is Status.DIVERGED:
         lines.append(row("reported", "nothing; every variable's value is None"))
     else:
-        which = "average of the iterates" if result.reported == "average" else "last iterate"
-        lines += [row("reported", f"the {which}"), *_agreement_rows(result), _feasibility(result)]
+        lines += [*_reported_rows(result), *_agreement_rows(result), *_feasibility_rows(result)]
     if failed or inaccurate:
         lines.append(
             row(
@@ -207,12 +224,27 @@ def outcome_rows(result: Result) -> list[str]:
     return lines
 
 
+def _reported_rows(result: Result) -> list[str]:
+    """What the returned values are."""
+    which = "average of the iterates" if result.reported == "average" else "last iterate"
+    if result.raw.program.size > 0:
+        which = f"mean of the agents' copies in the {which}"
+    if not result.feasible:
+        why = "no point was found at which all agents agree and every constraint holds"
+        return [row("reported", f"the {which}: {why}")]
+    if result.moved == 0:
+        return [row("reported", f"the {which}")]
+    closest = "at which all agents agree and every constraint holds"
+    away = f"in no entry more than {result.moved:.3e} away"
+    return [row("reported", f"the point closest to the {which} {closest}; {away}")]
+
+
 def _agreement_rows(result: Result) -> list[str]:
-    """How far agents agree, in what ties them."""
-    program = result.solution.program
+    """How far agents agree by themselves, in what ties them."""
+    program = result.raw.program
     if program.coupling is not None:
-        residual = f"largest violation of an equality {result.coupling_residual:.3e}"
-        return [row("coupling", residual)]
+        residual = result.coupling_residual
+        return [row("coupling", f"the iterates violate an equality by at most {residual:.3e}")]
     if program.size == 0:
         return []
     residual = (
@@ -221,14 +253,22 @@ def _agreement_rows(result: Result) -> list[str]:
     return [row("consensus", residual)]
 
 
-def _feasibility(result: Result) -> str:
-    violation = result.max_violation
-    text = f"the last iterate violates an agent's own constraints by at most {violation:.3e}"
+def _feasibility_rows(result: Result) -> list[str]:
+    """How far constraints are violated, by what is returned and by agents' own last iterates."""
+    coupled = result.raw.program.coupling is not None
+    every = "every constraint and equality" if coupled else "every constraint"
+    return [
+        row("feasibility", _kept(result.excess, "the values returned", every)),
+        row("", _kept(result.max_violation, "the last iterates", "every agent's own constraints")),
+    ]
+
+
+def _kept(violation: float, what: str, which: str) -> str:
     if violation == 0:
-        text = "the last iterate satisfies every agent's own constraints"
-    elif math.isnan(violation):
-        text = "how far the last iterate violates an agent's own constraints is not known"
-    return row("feasibility", text)
+        return f"{what} keep {which}"
+    if math.isnan(violation):
+        return f"it is not known how well {what} keep {which}"
+    return f"{what} keep {which} to within {violation:.3e}"
 
 
 def spent_rows(result: Result) -> list[str]:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from .._arguments import show
 from .._words import plural
+from ..algorithms.common_point import shared_mean
 from ..algorithms.program import Program
 from ..errors import ModelError, PrivacyError
 from ..guard import frameless
@@ -150,6 +151,15 @@ class Solution:
         return flat.reshape(start.shape, order="F")
 
     @property
+    def common(self) -> tuple[Array, ...]:
+        """The agents' vectors with the mean over the holders in shared components."""
+        mean = shared_mean(self.program, self.vectors)
+        vectors = tuple(x.copy() for x in self.vectors)
+        for local, x in zip(self.program.agents, vectors, strict=True):
+            x[local.shared] = mean[local.slots]
+        return vectors
+
+    @property
     def finite(self) -> bool:
         """Whether all values are numbers, and what they amount to together."""
         return all(np.isfinite(x).all() for x in self.vectors) and math.isfinite(self.mismatch)
@@ -172,14 +182,11 @@ class Solution:
         The largest deviation of a shared component from its mean over the holders, and
         `coupling_residual`.
         """
-        program = self.program
-        mean = np.zeros(program.size)
         with np.errstate(invalid="ignore", over="ignore"):  # of a run that diverged
-            for local, x in zip(program.agents, self.vectors, strict=True):
-                mean[local.slots] += x[local.shared] / program.holders[local.slots]
+            mean = shared_mean(self.program, self.vectors)
             gaps = [
                 np.abs(x[local.shared] - mean[local.slots]).max(initial=0.0)
-                for local, x in zip(program.agents, self.vectors, strict=True)
+                for local, x in zip(self.program.agents, self.vectors, strict=True)
             ]
         # numpy's maximum: that of Python may pass over nan.
         return float(np.max([*gaps, self.coupling_residual]))

@@ -40,9 +40,11 @@ _INACCURATE = (1e-7, 1e-7)
 # each row may be larger by this: so much do numbers of ordinary rows differ.
 _ROWS = 100.0
 # A certificate that no point keeps the constraints speaks of points up to some size alone. One that
-# excludes all up to this size is believed, and the solver is asked for one that goes so far.
+# excludes all up to this size is believed. The solver stops before it has one unless it is asked
+# for more than its default accuracy of these; too much of it is out of reach at times.
 _EXCLUDED = 1e9
-_CERTAIN = 1e-13
+_CERTAIN = (1e-11, 1e-13)
+_LIKELY = 1e-8  # its default
 # Of the fallback, relative to the terms of each row.
 _FIRST_ORDER = 1e-6
 # Size of the data up to which a program is not scaled down, and below which not further up.
@@ -203,7 +205,10 @@ class ConicProgram:
         if general and c is None and self._flat and self._inside(center):
             # Its own projection. Clarabel stalls at the tips of such cones, and SCS lacks them.
             return Answer(center.copy(), Outcome.SOLVED, 0.0)
-        if (verdict := _VERDICTS.get(str(first.status))) is not None:
+        verdict = _VERDICTS.get(str(first.status))
+        if verdict is Outcome.INFEASIBLE and not self._proved_empty(near):
+            verdict = Outcome.FAILED
+        if verdict is not None:
             return Answer(None, verdict)
         y = _first_order(self._with(near.values), near.q, near.b, self._data)
         if y is None:
@@ -235,20 +240,25 @@ class ConicProgram:
         else:
             own = _residual(self._data.A, self._sizes, x, np.array(solution.s), instance.b)
             residual = float(np.max([solution.r_prim, solution.r_dual, own / _ROWS]))
-        status = solution.status
-        if _VERDICTS.get(str(status)) is Outcome.INFEASIBLE and not self._excludes(
-            np.array(solution.z), instance.b
-        ):
-            status = _UNPROVED
-        return Found(x, value, abs(value - solution.obj_val_dual), residual, status)
+        return Found(x, value, abs(value - solution.obj_val_dual), residual, solution.status)
 
-    def _excludes(self, z: Array, b: Array) -> bool:
-        """Whether z in the dual cones proves that no point of ordinary size keeps ``b - A y``.
+    def _proved_empty(self, instance: _Instance) -> bool:
+        """Whether a certificate excludes all points of ordinary size.
 
-        Such a y has ``b'z = (A y + s)'z >= y'A'z``, so no y exists below ``-b'z / |A'z|_1``.
+        A point ``y`` has ``b'z = (A y + s)'z >= y'A'z`` for z in the dual cones: none is below
+        ``-b'z / |A'z|_1``.
         """
-        reach = float(np.abs(self._data.A.T @ z).sum())
-        return bool(np.isfinite(z).all()) and -float(b @ z) > _EXCLUDED * reach
+
+        def excluded(certain: float) -> bool:
+            solver = self._build(_TIGHT, instance.values, True, certain)
+            solver.update(q=instance.q, b=instance.b)
+            solution = solver.solve()
+            z = np.array(solution.z)
+            told = _VERDICTS.get(str(solution.status)) is Outcome.INFEASIBLE and z.shape
+            reach = float(np.abs(self._data.A.T @ z).sum()) if told else math.nan
+            return -float(instance.b @ z) > _EXCLUDED * reach
+
+        return any(attempt(lambda c=c: excluded(c)) for c in _CERTAIN)
 
     def _instance(self, D: Array, c: Array | None, center: Array) -> _Instance:
         data, n = self._data, self._data.n
@@ -359,14 +369,16 @@ class ConicProgram:
         pattern = self._pattern
         return sp.csc_array((values, pattern.indices, pattern.indptr), shape=pattern.shape)
 
-    def _build(self, tolerance: float, values: Array, equilibrate: bool = True) -> Any:
+    def _build(
+        self, tolerance: float, values: Array, equilibrate: bool = True, certain: float = _LIKELY
+    ) -> Any:
         settings: Any = clarabel.DefaultSettings()
         settings.verbose = False
         settings.max_threads = 1
         settings.presolve_enable = False  # both block updates of the data
         settings.chordal_decomposition_enable = False
         settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = tolerance
-        settings.tol_infeas_abs = settings.tol_infeas_rel = _CERTAIN
+        settings.tol_infeas_abs = settings.tol_infeas_rel = certain
         settings.equilibrate_enable = equilibrate
         settings.static_regularization_constant = _REGULARIZATION
         data = self._data
@@ -465,8 +477,6 @@ def _residual(A: sp.csc_array, sizes: sp.csr_array, y: Array, s: Array, b: Array
     return float(np.max(np.abs(b - A @ y - s) / terms, initial=0.0))
 
 
-# In place of the solver's word that there is no point, without proof.
-_UNPROVED = object()
 _VERDICTS = {
     "PrimalInfeasible": Outcome.INFEASIBLE,
     "AlmostPrimalInfeasible": Outcome.INFEASIBLE,

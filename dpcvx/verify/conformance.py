@@ -355,7 +355,7 @@ def converges(trial: Trial) -> None:
     whole = central(problem)
     whole.solve(cp.CLARABEL)
     best = float(np.asarray(whole.value))
-    value = objective(problem, result.solution)
+    value = objective(problem, result.raw)
     apart = result.consensus_residual
     where = (
         f"after {result.rounds} rounds without noise the agents are {apart:.3g} apart, at an "

@@ -202,7 +202,8 @@ def test_a_violated_coupling_is_reported(release):
             assert solution.coupling_residual == pytest.approx(true, rel=1e-12)
             assert solution.mismatch == solution.coupling_residual
         assert result.consensus_residual == result.coupling_residual > 0
-        assert f"largest violation of an equality {result.coupling_residual:.3e}" in str(result)
+        text = " ".join(str(result).split())
+        assert f"violate an equality by at most {result.coupling_residual:.3e}" in text
         assert "copies differ" not in str(result)
         assert plan.replay(result.transcript).coupling_residual == result.coupling_residual
 
@@ -210,7 +211,7 @@ def test_a_violated_coupling_is_reported(release):
 def test_without_a_coupling_none_is_shown():
     result = problem().plan(dp.ADMM(), mechanism=None, rounds=3).run()
     assert result.coupling_residual == 0
-    assert "equality" not in str(result)
+    assert "equalit" not in str(result)
 
 
 @pytest.mark.parametrize("seed", [0, None], ids=["seed", "no seed"])

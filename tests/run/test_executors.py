@@ -175,7 +175,7 @@ def in_gradients(monkeypatch, does):
     honest = PrivateOracle.release
 
     def release(self, query):
-        does(self._exit.agent)
+        does(self._gate.agent)
         return honest(self, query)
 
     monkeypatch.setattr(PrivateOracle, "release", release)
@@ -420,7 +420,7 @@ def test_lines_are_on_disk_before_they_take_effect(tmp_path, monkeypatch):
         answer = honest[0](self, *arguments)
 
         def computed():
-            place = self._exit.account.agent, self._round, self._step
+            place = self._gate.account.agent, self._round, self._step
             lines = written(path.read_bytes(), "charge")
             assert place in [(c["charge"], c["round"], c["step"]) for c in lines]
             return answer()

@@ -14,6 +14,7 @@ from tests.instances import covariance, overlapping_slices, power_line
 
 def plan_of(given, **arguments):
     settings = {"rounds": 10, "epsilon": 1.0, "delta": 1e-6} | arguments
+    settings.setdefault("algorithm", dp.LinearizedADMM())
     return given.problem.plan(**settings)
 
 
@@ -22,9 +23,10 @@ def test_variables_get_the_reported_values():
     result = plan_of(given).run(seed=1)
     (x,) = given.problem.variables()
     assert result.reported == "average"
-    assert np.array_equal(x.value, result.average[x])
+    assert np.array_equal(x.value, result.solution[x])
+    assert result.raw is result.average
     holders = [result.average.of("a", x)[3], result.average.of("c", x)[3]]
-    assert x.value[3] == pytest.approx(np.mean(holders))
+    assert result.average[x][3] == pytest.approx(np.mean(holders))
 
 
 def test_the_last_iterate_is_reported_where_asked_or_without_noise():

@@ -178,6 +178,7 @@ def test_points_too_far_for_the_solver_are_not_called_impossible(least):
         [cp.exp(x[0]) <= x[1], x[0] >= 3, x[1] <= 20],
         [cp.exp(x[0]) <= x[1], x[0] >= 1, x[1] <= 2.7],
         [cp.norm(x) <= 1, x[0] >= 1.001],
+        [cp.norm(x) <= 2, x[0] >= 2.0001, x[0] <= 2.0002],
         [1e6 * x[0] >= 1e6, x[0] <= 0.9, cp.norm(x) <= 1],
         [cp.sum(x) == 1, x >= 0.6, cp.norm(x) <= 1e3],
     ],

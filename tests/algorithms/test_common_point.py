@@ -1,0 +1,108 @@
+"""The closest point at which all agents agree and every public constraint holds."""
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import dpcvx as dp
+from dpcvx.algorithms.common_point import agents_apart, common_point
+from dpcvx.algorithms.program import compile_problem
+from dpcvx.solvers.conic import Outcome
+
+
+def program(*sets, coupling=(), scale=(1.0, 1.0)):
+    """Agents a, b, ... over x (shared) and y (their own), with constraints made of these."""
+    u, v = scale
+    x = cp.Variable(2, name="x")
+    agents, own = [], []
+    for name, constraints in zip("abcdef", sets, strict=False):
+        y = cp.Variable(name=f"y {name}")
+        own.append(y)
+        cost = cp.sum_squares(x / u) + cp.square(y / v)
+        agents.append(dp.Agent(cp.Minimize(cost), constraints(x / u, y / v), name=name))
+    ties = [tie([y / v for y in own]) for tie in coupling]
+    return compile_problem(dp.Problem(agents, coupling=ties), exact=False)
+
+
+def mixed(**arguments):
+    """A simplex, a ball, an exponential cone; y of a and b add up to 3."""
+    sets = (
+        lambda x, y: [x >= 0, y >= -1, x[0] + y <= 1],
+        lambda x, y: [cp.norm(x) <= 2, y >= x[1]],
+        lambda x, y: [cp.exp(x[0]) <= 3 + y, y <= 2],
+    )
+    return program(*sets, coupling=[lambda own: own[0] + own[1] == 3], **arguments)
+
+
+VALUES = [np.array([3.0, 1.0, 2.0]), np.array([1.0, 2.0, 5.0]), np.array([0.5, 0.0, -4.0])]
+
+
+def closest(values, units):
+    """The same by cvxpy: distances over the agents' copies, in units of each variable."""
+    x, own = cp.Variable(2), [cp.Variable() for _ in values]
+    cost = 0
+    for value, y, unit in zip(values, own, units["y"], strict=True):
+        cost += cp.sum_squares((x - value[:2]) / units["x"]) + cp.square((y - value[2]) / unit)
+    a, b, c = own
+    rules = [x >= 0, a >= -1, x[0] + a <= 1, cp.norm(x) <= 2, b >= x[1], a + b == 3]
+    rules += [cp.exp(x[0]) <= 3 + c, c <= 2]
+    cp.Problem(cp.Minimize(cost), rules).solve(cp.CLARABEL)
+    return [np.append(x.value, y.value) for y in own]
+
+
+def test_it_is_the_closest_point_that_cvxpy_finds():
+    found = common_point(mixed(), VALUES)
+    # From the start, which is 0 but for y of c, at -2: exp(0) <= 3 + y.
+    starts = [local.start for local in mixed().agents]
+    far = [np.abs(v - s) for v, s in zip(VALUES, starts, strict=True)]
+    units = {"x": max(f[:2].max() for f in far), "y": [f[2] for f in far]}
+    for one, other in zip(found.vectors, closest(VALUES, units), strict=True):
+        assert one == pytest.approx(other, abs=1e-4)
+    assert found.found and found.excess < 1e-8
+    assert all(np.array_equal(v[:2], found.vectors[0][:2]) for v in found.vectors)
+
+
+@pytest.mark.parametrize("scale", [(1e-2, 1.0), (1.0, 1e4), (1e3, 1e-3)])
+def test_units_of_variables_do_not_matter(scale):
+    units = np.array([scale[0], scale[0], scale[1]])
+    found = common_point(mixed(scale=scale), [v * units for v in VALUES])
+    for one, other in zip(found.vectors, common_point(mixed(), VALUES).vectors, strict=True):
+        assert one / units == pytest.approx(other, abs=2e-4)
+
+
+def test_a_mean_that_suits_everyone_is_returned_as_it_is():
+    given = program(lambda x, y: [x >= 0], lambda x, y: [x <= 2])
+    found = common_point(given, [np.array([0.1, 1.5, 7.0]), np.array([0.3, 1.5, -7.0])])
+    assert [v.tolist() for v in found.vectors] == [[0.2, 1.5, 7.0], [0.2, 1.5, -7.0]]
+    assert found.outcome is Outcome.SOLVED and found.excess == 0
+
+
+@pytest.mark.parametrize(
+    ("far", "apart"),
+    [
+        (lambda x, y: [x[0] >= 1.5, x[1] >= 1.5], ("b", "d")),
+        (lambda x, y: [x[0] <= -0.1], ("a", "d")),
+        (lambda x, y: [cp.sum(x) >= 2.9], ("b", "d")),
+        (lambda x, y: [x[0] >= 2.0001, x[0] <= 2.0002], ("b", "d")),
+        (lambda x, y: [x[0] >= 1, x[1] >= 0.7], ()),
+    ],
+)
+def test_agents_whose_sets_do_not_meet_are_named(far, apart):
+    given = program(
+        lambda x, y: [x >= 0],
+        lambda x, y: [cp.norm(x) <= 2],
+        lambda x, y: [x <= 5],
+        far,
+    )
+    assert agents_apart(given) == apart
+    found = common_point(given, [local.start for local in given.agents])
+    assert found.found == (not apart)
+    if apart:
+        assert found.outcome is Outcome.INFEASIBLE and found.excess > 1e-6
+
+
+def test_a_coupling_can_keep_sets_apart():
+    sets = (lambda x, y: [y <= 1], lambda x, y: [y <= 1], lambda x, y: [y <= 1])
+    needed = [lambda own: sum(own) == 3.5]
+    assert agents_apart(program(*sets, coupling=needed)) == ("a", "b", "c")
+    assert agents_apart(program(*sets, coupling=[lambda own: sum(own) == 2.5])) == ()
