@@ -5,23 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Literal
 
 from ..algorithms.admm import ADMM
 from ..algorithms.base import Algorithm
+from ..algorithms.central import Central
 from ..algorithms.gradient_admm import GradientADMM
 from ..algorithms.linearized_admm import LinearizedADMM
 from ..algorithms.mean_gradient import MeanGradient
-from ..algorithms.program import LocalProgram, Program, compile_problem
+from ..algorithms.program import Program, compile_problem
 from ..algorithms.resource_admm import ResourceADMM
 from ..errors import PrivacyError
 from ..guard import understood
 from ..model.declaration import Agent, Declaration
 from ..sensitivity.certificate import Sensitivity
 from ..sensitivity.release_once import publication, releasable
-from .agent_terms import Declared, sensitivities
-from .calibration import Asked, asked_of, multiplied
+from .agent_terms import AgentTerms, declared, sensitivities
+from .calibration import Asked, asked_of, calibrated
 
 Release = Literal["each step", "once"]
 Mechanisms = Asked | Mapping[Agent | str, Asked]
@@ -164,8 +164,11 @@ def _exact(request: Request, known: Compiled, silent: bool) -> Request:
         request = replace(request, release="once").chosen(
             "release", f"once, before the first round: {why}, so all that follows is public"
         )
-    # Exact steps take private data in the linear term alone.
-    return replace(request, algorithm=ADMM() if known.constant else LinearizedADMM())
+    if request.rounds is not None:
+        return replace(request, algorithm=ADMM())
+    return replace(request, algorithm=Central()).chosen(
+        "algorithm", "one round: the server solves the whole problem for what it was told"
+    )
 
 
 def _stepwise(problem: Declaration, request: Request) -> Request:
@@ -211,18 +214,15 @@ def quieter(
         return replace(request, mechanism="laplace").chosen(
             "mechanism", "Laplace noise, which needs no delta="
         )
-    energy = {
-        kind: sum(
-            _energy(request, known, local, share, asked, delta)
-            for local, share, asked in zip(
-                known.program.agents,
-                problem.shares(),
-                asked_of(problem, kind, epsilon).values(),
-                strict=True,
-            )
-        )
-        for kind in ("gaussian", "laplace")
-    }
+    assert request.algorithm is not None and request.rounds is not None
+    once, needs = request.release == "once", request.algorithm.requirements
+    steps = 1 if once else request.algorithm.releases(request.rounds, known.program)
+    energy: dict[str, float] = {}
+    for kind in ("gaussian", "laplace"):
+        asked = asked_of(problem, kind, epsilon)
+        agents = declared(problem, known.program, known.sensitivities, asked, needs)
+        quiet = calibrated(agents, needs, request.rounds, steps, delta, once)
+        energy[kind] = sum(_energy(agent, once) for agent in quiet)
     best, other = sorted(energy, key=lambda kind: energy[kind])
     less = energy[other] / energy[best] if energy[best] > 0 else 1.0
     return replace(request, mechanism=best).chosen(
@@ -232,24 +232,14 @@ def quieter(
     )
 
 
-def _energy(
-    request: Request,
-    known: Compiled,
-    local: LocalProgram,
-    share: int,
-    asked: Declared | None,
-    delta: float,
-) -> float:
+def _energy(agent: AgentTerms, once: bool) -> float:
     """Expected squared norm of the noise in an agent's gradient, or in what it releases once."""
-    sensitivity = known.sensitivities[local.name]
-    assert request.algorithm is not None and request.rounds is not None
-    if sensitivity is None or asked is None:
+    known, noise = agent.sensitivity, agent.noise
+    if known is None or noise is None:
         return 0.0
-    p, once = asked.mechanism.norm, request.release == "once"
-    moved = sensitivity.bound(p).value * math.sqrt(local.n)
+    p = noise.mechanism.norm
+    moved = known.bound(p).value * math.sqrt(agent.program.n)
     if once:
-        released = publication(sensitivity, p, local.name)
+        released = publication(known, p, agent.name)
         moved = 0.0 if released is None else released.sensitivity * released.spread
-    steps = 1 if once else request.algorithm.releases(request.rounds, known.program)
-    noise = multiplied(asked, delta, partial(asked.mechanism.for_total, steps * share))
     return (3 - p) * (noise.multiplier * moved) ** 2
