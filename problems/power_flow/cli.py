@@ -9,7 +9,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,12 @@ from problems.power_flow.tables import result_tables, write_tables
 
 # Below this an optimum is 0 up to the accuracy of the solver.
 _ZERO = 1e-6
-_WHOLE = re.compile("[0-9]{1,9}")
+# Methods by their names on the command line, with the settings that they take.
+_METHODS: dict[str, tuple[Callable[..., dp.Algorithm], tuple[str, ...]]] = {
+    "linearized": (dp.LinearizedADMM, ("penalty", "step", "local_updates", "perturb")),
+    "admm": (dp.ADMM, ("penalty",)),
+    "central": (dp.Central, ()),
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -269,23 +274,23 @@ def _plan(study: PowerFlow, options: argparse.Namespace) -> dp.Plan:
 
 def _algorithm(options: argparse.Namespace) -> dp.Algorithm | None:
     """The method that is named, or the one that other options are for; None to have it chosen."""
-    common: dict[str, Any] = _given(penalty=options.penalty)
-    linearized: dict[str, Any] = _given(
+    given: dict[str, Any] = _given(
+        penalty=options.penalty,
         step=None if options.step is None else _step(options.step),
         local_updates=options.local_updates,
         perturb=PERTURB.get(options.perturb),
     )
-    if options.algorithm == "admm":
-        if linearized:
-            own = f"perturb {options.perturb}" if "perturb" in linearized else min(linearized)
-            raise dp.ModelError(
-                f"--{own.replace('_', '-')} needs the linearised method; drop it, or drop "
-                "--algorithm admm."
-            )
-        return dp.ADMM(**common)
-    if options.algorithm or options.step_epsilon or linearized or common:
-        return dp.LinearizedADMM(**common, **linearized)
-    return None
+    if options.algorithm is None and options.step_epsilon is None and not given:
+        return None
+    name = options.algorithm or "linearized"
+    method, takes = _METHODS[name]
+    for extra in (setting for setting in given if setting not in takes):
+        flag = f"--{extra.replace('_', '-')} {getattr(options, extra)}"
+        raise dp.ModelError(
+            f"{flag} is no setting of --algorithm {name}, so it would change nothing; drop one of "
+            "the two."
+        )
+    return method(**given)
 
 
 def _given(**values: object) -> dict[str, object]:

@@ -64,9 +64,9 @@ def _method(group: argparse._ArgumentGroup) -> None:
     add("--central", action="store_true", help="one solve with all data, no privacy")
     add(
         "--algorithm",
-        choices=["linearized", "admm"],
-        help="linearised steps (Ryu and Kim, Algorithm 1), or exact local solves (default: chosen "
-        "from what is public)",
+        choices=["linearized", "admm", "central"],
+        help="linearised steps (Ryu and Kim, Algorithm 1), exact local solves, or one solve by the "
+        "server of what was released (default: chosen from what is public)",
     )
     add("--rounds", type=int, help="number of exchanges T (default: chosen; 100 with --algorithm)")
     add(

@@ -60,6 +60,7 @@ def test_options_override_what_is_chosen_one_by_one(tmp_path):
     study = power_flow(14)
     budget = dict(epsilon=1.0, delta=1e-6)
     for options, arguments in (
+        (("--rounds", 1, "--algorithm", "central"), dict(algorithm=dp.Central(), **budget)),
         (("--mechanism", "gaussian"), dict(mechanism=dp.Gaussian(), **budget)),
         (("--epsilon", 2, "--perturb", "once"), dict(release="once", epsilon=2.0, delta=1e-6)),
         (("--perturb", "none"), dict(mechanism=None)),
@@ -69,8 +70,9 @@ def test_options_override_what_is_chosen_one_by_one(tmp_path):
          dict(algorithm=dp.LinearizedADMM(), release="each step", **budget)),
         (("--step", "sqrt"), dict(algorithm=dp.LinearizedADMM(step=dp.steps.Sqrt()), **budget)),
     ):  # fmt: skip
-        found = as_json(tmp_path, "--rounds", 3, "--seed", 0, *options)
-        result = study.problem.solve(rounds=3, seed=0, **arguments)
+        rounds = () if "--rounds" in options else ("--rounds", 3)
+        found = as_json(tmp_path, *rounds, "--seed", 0, *options)
+        result = study.problem.solve(rounds=rounds[1] if rounds else 1, seed=0, **arguments)
         assert found["objective"] == assess(study, result).objective
         assert found["guarantee"]["epsilon"] == (
             None if arguments.get("mechanism", "") is None else result.guarantee.epsilon
@@ -214,8 +216,9 @@ def test_help_explains_every_option():
         (("--rounds", "0"), "rounds"),
         (("--step", "fast"), "sqrt, smooth"),
         (("--zones", "40"), "zones"),
-        (("--algorithm", "admm", "--perturb", "output"), "--perturb output needs the linearised"),
-        (("--algorithm", "admm", "--local-updates", "2"), "--local-updates needs the linearised"),
+        (("--algorithm", "admm", "--perturb", "output"), "--perturb output is no setting"),
+        (("--algorithm", "central", "--penalty", "10"), "--penalty 10.0 is no setting"),
+        (("--algorithm", "admm", "--local-updates", "2"), "--local-updates 2 is no setting"),
         (("--seed", "-4"), "seed"),
         (("--load-scale", "0"), "load_scale"),
         (("--json", "/"), "--json"),
