@@ -17,7 +17,6 @@ taken with ``release="once"``: c and H, which are public then, are asked for in 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,10 +25,10 @@ from ..guard import frameless
 from ..model.quadratic import curved
 from ..sensitivity.queries import DataCurvature, Gradient
 from ..solvers.conic import ConicProgram
-from .base import Iterates, Local, Oracle, Requirements
+from .base import Iterates, Local, Oracle, Output, Requirements
 from .consensus import Broadcast, ConsensusMethod, LocalCopy
 from .data_terms import data_terms, with_curvature
-from .penalties import PenaltyRule, as_penalty
+from .penalties import PenaltyRule, penalty_said
 
 Array = NDArray[np.float64]
 
@@ -75,10 +74,11 @@ class ADMM(ConsensusMethod[AgentState]):
 
     Parameters
     ----------
-    penalty : float or penalty rule
+    penalty : float, penalty rule or None
         The paper's rho, the weight of disagreement: a number, `dp.penalties.Growing` or
-        `dp.penalties.ResidualBalancing`.
-    output : {"average", "last", None}
+        `dp.penalties.ResidualBalancing`. None takes the geometric mean of the least and the largest
+        curvature of the objectives, as far as these are public.
+    output : {"average", "last", "tail", None}
         Which iterate the result reports first; see `Algorithm`.
 
     Raises
@@ -87,8 +87,8 @@ class ADMM(ConsensusMethod[AgentState]):
         If the penalty is not positive, or `output` is unknown.
     """
 
-    penalty: float | PenaltyRule = 10.0
-    output: Literal["average", "last"] | None = None
+    penalty: float | PenaltyRule | None = None
+    output: Output | None = None
 
     def __post_init__(self) -> None:
         self.check()
@@ -127,7 +127,7 @@ class ADMM(ConsensusMethod[AgentState]):
         return replace(state, lam=lam), LocalCopy(z, lam)
 
     def __str__(self) -> str:
-        return f"ADMM with exact local steps, {as_penalty(self.penalty)}"
+        return f"ADMM with exact local steps, {penalty_said(self.penalty)}"
 
 
 def _known(local: Local, x: Array, oracle: Oracle) -> Known:

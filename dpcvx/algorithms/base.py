@@ -83,10 +83,14 @@ class Local:
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """An agent's final vectors, shape (n,): the last iterate and the theory's average."""
+    """An agent's vectors, shape (n,): the last iterate and the theory's average.
+
+    The weight is that of all iterates in the average together; None for one per round.
+    """
 
     last: Array
     average: Array
+    weight: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,7 +190,8 @@ class Requirements:
     sensitivity: float | None = None
 
 
-_OUTPUT = optional(choice("average", "last")).otherwise(
+Output = Literal["average", "last", "tail"]
+_OUTPUT = optional(choice("average", "last", "tail")).otherwise(
     "or None for the average under noise and the last iterate without"
 )
 
@@ -196,16 +201,17 @@ class Algorithm(abc.ABC, Generic[S, A]):
 
     Attributes
     ----------
-    output : {"average", "last", None}
-        Which iterate the result reports first: None takes the average under noise, the last
-        iterate without. A result has both.
+    output : {"average", "last", "tail", None}
+        Which iterate the result reports first; tail is the average of the last half of the rounds.
+        None takes the one with the smallest predicted error where the plan chooses the step size;
+        else the average under noise, the last iterate without. A result has all three.
     fixed_rounds : int or None
         How many rounds a run takes, whatever is planned; None where that is the plan's choice.
     """
 
     exchanges: ClassVar[int] = 1
     fixed_rounds: ClassVar[int | None] = None
-    output: Literal["average", "last"] | None
+    output: Output | None
 
     def check_fields(self, **kinds: Kind) -> None:
         """Refuse parameters that are not what they must be, `output` among them.

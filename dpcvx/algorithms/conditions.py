@@ -16,14 +16,14 @@ class Conditions:
     noise : tuple of float
         By agent, standard deviation of the noise in one entry of a gradient that leaves in the
         first round; 0 where steps are not noisy, or where their noise follows from the steps.
-    change : tuple of float
-        By agent, how far one change of its data moves a gradient in l2; 0 where that is not
-        derived.
+    slope : tuple of float
+        By agent, about how far all its data move a gradient in l2, as far as that is public: half
+        of what records can move it, or thirty changes of every entry; 0 where no change is derived.
     step_epsilon : float
         Budget per release that the papers' rules refer to; infinite without noise.
     """
 
     rounds: int
     noise: tuple[float, ...]
-    change: tuple[float, ...]
+    slope: tuple[float, ...]
     step_epsilon: float = math.inf

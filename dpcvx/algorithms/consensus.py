@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 
 from .base import Algorithm, Residuals
 from .conditions import Conditions
+from .landscape import landscape
 from .penalties import PenaltyRule, as_penalty
+from .predicted import chosen_penalty
 from .program import Program
 
 Array = NDArray[np.float64]
@@ -89,17 +91,21 @@ class ConsensusMethod(Algorithm[Server, A]):
     A frozen dataclass with the fields `penalty` and `output`.
     """
 
-    penalty: float | PenaltyRule
+    penalty: float | PenaltyRule | None
 
     def check(self) -> None:
         """Refuse parameters that are no penalty and no kind of output."""
-        as_penalty(self.penalty)
+        if self.penalty is not None:
+            as_penalty(self.penalty)
         self.check_fields()
 
     def resolved(self, program: Program, conditions: Conditions) -> Self:
-        """Fill in the constants of the penalty rule."""
-        penalty = as_penalty(self.penalty).resolved(conditions.step_epsilon)
-        return replace(cast(Any, self), penalty=penalty)
+        """Fill in the penalty, and the constants of its rule."""
+        penalty = self.penalty
+        if penalty is None:
+            penalty = chosen_penalty(landscape(program, conditions))
+        rule = as_penalty(penalty).resolved(conditions.step_epsilon)
+        return replace(cast(Any, self), penalty=rule)
 
     def start_server(self, program: Program) -> Server:
         """z from the agents' public starting points, zero multipliers."""
@@ -110,6 +116,7 @@ class ConsensusMethod(Algorithm[Server, A]):
     def send(self, server: Server, t: int, k: int) -> tuple[Server, list[Broadcast]]:
         """w <- mean over holders of z - lam / rho (line 5)."""
         program = server.program
+        assert self.penalty is not None
         rho = as_penalty(self.penalty).next(t, server.rho, server.primal, server.dual)
         w = _mean(program, [z - lam / rho for z, lam in zip(server.z, server.lam, strict=True)])
         change = np.sqrt(program.holders) * (w - server.w)

@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,7 +36,7 @@ from ..guard import frameless
 from ..sensitivity.queries import Minimiser, Step
 from ..solvers.steps import Minimisation
 from .agent_state import EXACT, AgentState, minimisation
-from .base import Local, Oracle, Requirements
+from .base import Local, Oracle, Output, Requirements
 from .conditions import Conditions
 from .on_networks import Graph, Inbox, NeighbourMethod, shared, spread
 from .program import Program
@@ -80,7 +79,7 @@ class DecentralizedADMM(NeighbourMethod):
     exact : bool
         Minimise in local steps, to 1e-12, instead of linearising; objectives need a smoothness
         constant L, and a step takes about 28 (L + D) / D gradients.
-    output : {"average", "last", None}
+    output : {"average", "last", "tail", None}
         Which iterate the result reports first; see `Algorithm`.
 
     Raises
@@ -95,7 +94,7 @@ class DecentralizedADMM(NeighbourMethod):
     randomness: float = 1.0
     growth: float = 1.0
     exact: bool | Minimisation = False
-    output: Literal["average", "last"] | None = None
+    output: Output | None = None
 
     def __post_init__(self) -> None:
         self.check_fields(

@@ -33,11 +33,12 @@ from ..errors import ModelError
 from ..guard import frameless
 from ..sensitivity.queries import Step
 from .agent_state import AgentState
-from .base import Local, Oracle, Requirements
+from .base import Local, Oracle, Output, Requirements
 from .conditions import Conditions
 from .on_networks import Graph, Inbox, NeighbourMethod, shared, spread
+from .predicted import chosen_step
 from .program import Program
-from .steps import Sqrt, StepRule, as_step
+from .steps import StepRule, as_step, step_said
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -55,7 +56,8 @@ class DecentralizedGradient(NeighbourMethod):
     graph : networkx.Graph, Network or {"complete", "ring", "star", "path", "grid"}
         Who talks to whom. ``mean`` and ``pair`` need everyone to hear everyone.
     step : float or step rule
-        The paper's eta_t; ``1 / sqrt(t)`` if omitted. Its experiments use `dp.steps.Geometric`.
+        The paper's eta_t; chosen from what is public if omitted, see
+        `dpcvx.algorithms.predicted`. The paper's experiments use `dp.steps.Geometric`.
     aggregate : {"mixing", "mean", "pair", "range"}
         How neighbours' points enter; see the module.
     weights : str
@@ -63,7 +65,7 @@ class DecentralizedGradient(NeighbourMethod):
     coordinates : int, optional
         Number of entries that move in a round, drawn anew for every round and public (72); all of
         them if omitted. Noise covers what these can tell.
-    output : {"average", "last", None}
+    output : {"average", "last", "tail", None}
         Which iterate the result reports first; see `Algorithm`.
 
     Raises
@@ -77,7 +79,7 @@ class DecentralizedGradient(NeighbourMethod):
     aggregate: Aggregate = "mixing"
     weights: str = "metropolis"
     coordinates: int | None = None
-    output: Literal["average", "last"] | None = None
+    output: Output | None = None
 
     def __post_init__(self) -> None:
         as_step(self.step)
@@ -100,8 +102,14 @@ class DecentralizedGradient(NeighbourMethod):
                 "and in this network not everyone hears everyone. Use graph='complete', or "
                 "aggregate='mixing' or 'range'."
             )
-        step = as_step(self.step) or Sqrt()
-        return replace(self, graph=graph, step=step.resolved(program, conditions.step_epsilon))
+        step, output = as_step(self.step), self.output
+        if step is None:
+            # Where neighbours' points are mixed, a constant step stops short of the optimum.
+            exact = self.aggregate in ("mean", "pair")
+            found = chosen_step(program, conditions, exact=exact)
+            step, output = found.rule, output or found.output
+        step = step.resolved(program, conditions.step_epsilon)
+        return replace(self, graph=graph, step=step, output=output)
 
     def act(
         self, local: Local, state: AgentState, t: int, k: int, message: Inbox, oracle: Oracle
@@ -135,8 +143,8 @@ class DecentralizedGradient(NeighbourMethod):
         return X.mean(axis=0) + ((2 * w - 1) * X[a] + (1 - 2 * w) * X[b]) / len(X)
 
     def __str__(self) -> str:
-        step = as_step(self.step) or Sqrt()
         part = "" if self.coordinates is None else f", {self.coordinates} random entries a round"
+        step = step_said(self.step)
         return f"decentralised gradient descent ({self.aggregate}) over {self.graph}, {step}{part}"
 
 

@@ -23,7 +23,6 @@ a round is a matrix of determinant :math:`1 - g h` on each of its modes, with ei
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +32,7 @@ from ..errors import ModelError
 from ..guard import frameless
 from ..sensitivity.queries import Stored, StoredGradient
 from ..sensitivity.stored_vectors import LinearCombination
-from .base import Iterates, Local, Oracle
+from .base import Iterates, Local, Oracle, Output
 from .conditions import Conditions
 from .on_networks import Graph, Inbox, NetworkState, mixed, shared
 from .program import Program
@@ -96,7 +95,7 @@ class DPP2(SecretPointMethod[Memory]):
         then says that it is asserted.
     weights : str
         W; see `dp.networks.build`.
-    output : {"average", "last", None}
+    output : {"average", "last", "tail", None}
         Which iterate the result reports first; see `Algorithm`. Both are of points with their
         noise.
 
@@ -115,7 +114,7 @@ class DPP2(SecretPointMethod[Memory]):
     ratio: float = 1.0
     smoothness: float | None = None
     weights: str = "metropolis"
-    output: Literal["average", "last"] | None = None
+    output: Output | None = None
 
     def __post_init__(self) -> None:
         self.check_fields(

@@ -40,7 +40,7 @@ from ..sensitivity.queries import GradientStep
 from ..solvers.conic import ConicProgram, Outcome
 from ..solvers.separable import separable
 from ..solvers.steps import Contraction
-from .base import Answer, Coins, Local, Oracle, Requirements, Residuals
+from .base import Answer, Coins, Local, Oracle, Output, Requirements, Residuals
 from .conditions import Conditions
 from .hidden_iterates import HiddenIterates
 from .program import LocalProgram, Program
@@ -277,7 +277,7 @@ class GradientADMM(HiddenIterates[Server, Outcome]):
         passes; in order, with a random last round in the second half of the only pass; or drawn
         anew each round. Random orders are for ``plan(..., observer="last iterate")``, where every
         user has the same guarantee with them.
-    output : {"average", "last", None}
+    output : {"average", "last", "tail", None}
         Which iterate the result reports first; see `Algorithm`.
 
     Raises
@@ -291,7 +291,7 @@ class GradientADMM(HiddenIterates[Server, Outcome]):
     smoothness: float | None = None
     strong_convexity: float | None = None
     order: Order = "fixed"
-    output: Literal["average", "last"] | None = None
+    output: Output | None = None
 
     def __post_init__(self) -> None:
         self.check_fields(

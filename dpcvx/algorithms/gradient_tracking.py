@@ -14,7 +14,6 @@ far as a gradient.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +22,7 @@ from .._arguments import POSITIVE, optional
 from ..guard import frameless
 from ..sensitivity.queries import Stored
 from ..sensitivity.stored_vectors import LinearCombination
-from .base import Iterates, Local, Oracle
+from .base import Iterates, Local, Oracle, Output
 from .conditions import Conditions
 from .on_networks import Graph, Inbox, mixed, shared
 from .program import Program
@@ -70,7 +69,7 @@ class GradientTracking(SecretPointMethod[Tracker]):
         then says that it is asserted.
     weights : str
         W; see `dp.networks.build`.
-    output : {"average", "last", None}
+    output : {"average", "last", "tail", None}
         Which iterate the result reports first; see `Algorithm`. Both are of points with their
         noise.
 
@@ -85,7 +84,7 @@ class GradientTracking(SecretPointMethod[Tracker]):
     ratio: float = 1.0
     smoothness: float | None = None
     weights: str = "metropolis"
-    output: Literal["average", "last"] | None = None
+    output: Output | None = None
 
     queries = (Stored,)
 

@@ -26,12 +26,13 @@ from ..guard import frameless
 from ..sensitivity.queries import Gradient, LocalSolution
 from ..solvers.conic import Outcome
 from ..solvers.steps import ProximalStep
-from .base import Iterates, Local, Oracle, Requirements
+from .base import Answer, Iterates, Local, Oracle, Output, Requirements
 from .conditions import Conditions
 from .consensus import Broadcast, ConsensusMethod, LocalCopy
-from .penalties import PenaltyRule, as_penalty
+from .penalties import PenaltyRule, penalty_said
+from .predicted import chosen_step
 from .program import Program
-from .steps import Smooth, Sqrt, StepRule, as_step, smooth_constant
+from .steps import StepRule, as_step, step_said
 
 Array = NDArray[np.float64]
 
@@ -57,12 +58,12 @@ class LinearizedADMM(ConsensusMethod[AgentState]):
 
     Parameters
     ----------
-    penalty : float or penalty rule
+    penalty : float, penalty rule or None
         The paper's rho, the weight of disagreement: a number, `dp.penalties.Growing` or
-        `dp.penalties.ResidualBalancing`.
+        `dp.penalties.ResidualBalancing`. None takes 1 over the first step size.
     step : float, step rule or None
-        The paper's eta_t: a number or a rule of `dp.steps`. None takes `dp.steps.Smooth` where a
-        smoothness constant can be derived, else `dp.steps.Sqrt`.
+        The paper's eta_t: a number or a rule of `dp.steps`. None has it chosen from what is public:
+        see `dpcvx.algorithms.predicted`.
     local_updates : int
         E, noisy gradients (and releases) per agent and round.
     perturb : {"objective", "output", "projected output"}
@@ -73,7 +74,7 @@ class LinearizedADMM(ConsensusMethod[AgentState]):
         With noise on the output: a sensitivity of the local step's result that is asserted instead
         of derived, and noise of one scale on all components. Ryu and Kim use their beta. The
         guarantee is then marked as asserted, and with local components it need not hold.
-    output : {"average", "last", None}
+    output : {"average", "last", "tail", None}
         Which iterate the result reports first; see `Algorithm`. The convergence theorems are about
         the average.
 
@@ -83,12 +84,12 @@ class LinearizedADMM(ConsensusMethod[AgentState]):
         If a parameter is outside its range.
     """
 
-    penalty: float | PenaltyRule = 10.0
+    penalty: float | PenaltyRule | None = None
     step: float | StepRule | None = None
     local_updates: int = 1
     perturb: Literal["objective", "output", "projected output"] = "objective"
     output_sensitivity: float | None = None
-    output: Literal["average", "last"] | None = None
+    output: Output | None = None
 
     def __post_init__(self) -> None:
         self.check()
@@ -118,12 +119,16 @@ class LinearizedADMM(ConsensusMethod[AgentState]):
         )
 
     def resolved(self, program: Program, conditions: Conditions) -> LinearizedADMM:
-        """Fill in the constants of both rules."""
-        step = as_step(self.step)
+        """Fill in the constants of both rules, and what to report where the step is chosen."""
+        step, output = as_step(self.step), self.output
         if step is None:
-            step = Sqrt() if smooth_constant(program) is None else Smooth()
+            # With this penalty, half of a step arrives in what agents share.
+            found = chosen_step(program, conditions, pull=0.5, updates=self.local_updates)
+            step, output = found.rule, output or found.output
         step = step.resolved(program, conditions.step_epsilon)
-        return replace(super().resolved(program, conditions), step=step)
+        penalty = 1 / step.eta(1) if self.penalty is None else self.penalty
+        own = replace(self, step=step, penalty=penalty, output=output)
+        return super(LinearizedADMM, own).resolved(program, conditions)
 
     def start_agent(self, local: Local) -> AgentState:
         """x at the public start, zero multipliers."""
@@ -161,6 +166,10 @@ class LinearizedADMM(ConsensusMethod[AgentState]):
         state = AgentState(x, average, lam, weight, turns=t, outcome=outcome)
         return state, LocalCopy(z, lam)
 
+    def answer(self, state: AgentState) -> Answer:
+        """With the weights of the step-size rule."""
+        return Answer(state.x, state.average, state.weight)
+
     def _anchor(self, local: Local, x: Array, D: Array) -> Array:
         """A public point of W near x; x itself unless noise on the output has carried it away."""
         if self.perturb != "output":
@@ -183,5 +192,6 @@ class LinearizedADMM(ConsensusMethod[AgentState]):
     def __str__(self) -> str:
         return (
             f"linearised ADMM, {plural(self.local_updates, 'local update')}, {self.perturb} "
-            f"perturbation, {as_penalty(self.penalty)}, {self.step or 'default step size'}"
+            f"perturbation, {penalty_said(self.penalty)}, "
+            f"{step_said(self.step)}"
         )

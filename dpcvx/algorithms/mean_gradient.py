@@ -11,7 +11,6 @@ Agents need the sum of all points and nothing else, so it can be formed in secre
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,11 +18,12 @@ from numpy.typing import NDArray
 from ..guard import frameless
 from ..sensitivity.queries import Step
 from .agent_state import projected_step
-from .base import Local, Oracle, Requirements, Residuals
+from .base import Local, Oracle, Output, Requirements, Residuals
 from .conditions import Conditions
 from .on_networks import require_whole, shared, spread
+from .predicted import chosen_step
 from .program import LocalProgram, Program
-from .steps import Sqrt, StepRule, as_step
+from .steps import StepRule, as_step, step_said
 from .summed import SHARING, Heard, Member, SecretSharing, ServerState, SummedMethod
 
 Array = NDArray[np.float64]
@@ -37,11 +37,12 @@ class MeanGradient(SummedMethod):
     Parameters
     ----------
     step : float or step rule
-        The paper's eta_t; ``1 / sqrt(t)`` if omitted. The paper takes 1 / smoothness, which is
+        The paper's eta_t; chosen from what is public if omitted, see
+        `dpcvx.algorithms.predicted`. The paper takes 1 / smoothness, which is
         ``dp.steps.Constant()``.
     sharing : SecretSharing, optional
         Form the sums without showing their terms to anybody.
-    output : {"average", "last", None}
+    output : {"average", "last", "tail", None}
         Which iterate the result reports first; see `Algorithm`.
 
     Raises
@@ -52,7 +53,7 @@ class MeanGradient(SummedMethod):
 
     step: float | StepRule | None = None
     sharing: SecretSharing | None = None
-    output: Literal["average", "last"] | None = None
+    output: Output | None = None
 
     def __post_init__(self) -> None:
         self.check_fields(sharing=SHARING)
@@ -67,8 +68,12 @@ class MeanGradient(SummedMethod):
         """Fill in the step sizes, and check that agents have all variables in common."""
         require_whole(program)
         self.sums(program)  # refused before any data are read, if it is
-        step = as_step(self.step) or Sqrt()
-        return replace(self, step=step.resolved(program, conditions.step_epsilon))
+        step, output = as_step(self.step), self.output
+        if step is None:
+            found = chosen_step(program, conditions)
+            step, output = found.rule, output or found.output
+        step = step.resolved(program, conditions.step_epsilon)
+        return replace(self, step=step, output=output)
 
     @property
     def tells_agreement(self) -> bool:
@@ -101,4 +106,4 @@ class MeanGradient(SummedMethod):
 
     def __str__(self) -> str:
         how = "" if self.sharing is None else ", sums by secret sharing"
-        return f"gradient descent at the mean of all, {as_step(self.step) or Sqrt()}{how}"
+        return f"gradient descent at the mean of all, {step_said(self.step)}{how}"

@@ -168,6 +168,11 @@ class ResidualBalancing:
         return f"penalty from {self.penalty:g} by residual balancing"
 
 
+def penalty_said(penalty: float | PenaltyRule | None) -> str:
+    """In words."""
+    return "a penalty that the plan chooses" if penalty is None else str(as_penalty(penalty))
+
+
 def as_penalty(penalty: float | PenaltyRule) -> PenaltyRule:
     """A number as a constant rule.
 

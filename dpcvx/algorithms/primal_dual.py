@@ -16,7 +16,6 @@ moves it by the step size times what it does to a gradient.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +24,7 @@ from .._arguments import POSITIVE
 from ..guard import frameless
 from ..sensitivity.queries import Step
 from .agent_state import AgentState
-from .base import Local, Oracle, Requirements
+from .base import Local, Oracle, Output, Requirements
 from .conditions import Conditions
 from .on_networks import Graph, Inbox, NeighbourMethod, mixed
 from .program import Program
@@ -48,7 +47,7 @@ class PrimalDual(NeighbourMethod):
         Weights of the differences between neighbours, and of the sum of these over the rounds.
     weights : str
         W; see `dp.networks.build`.
-    output : {"average", "last", None}
+    output : {"average", "last", "tail", None}
         Which iterate the result reports first; see `Algorithm`.
 
     Raises
@@ -62,7 +61,7 @@ class PrimalDual(NeighbourMethod):
     gamma: float = 5.0
     omega: float = 1.0
     weights: str = "metropolis"
-    output: Literal["average", "last"] | None = None
+    output: Output | None = None
 
     def __post_init__(self) -> None:
         self.check_fields(step=POSITIVE, gamma=POSITIVE, omega=POSITIVE)

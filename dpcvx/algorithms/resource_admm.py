@@ -15,7 +15,6 @@ x at the minimiser of ``f_i(x) + D/2 ||x - v||^2`` over W_i, for the same v with
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -28,7 +27,7 @@ from ..model.curvature import smoothness, strong_convexity
 from ..sensitivity.queries import Minimiser, Step
 from ..solvers.steps import Minimisation
 from .agent_state import EXACT, minimisation, projected_step
-from .base import Local, Oracle, Requirements
+from .base import Local, Oracle, Output, Requirements
 from .conditions import Conditions
 from .program import LocalProgram, Program
 from .steps import required_smoothness
@@ -67,7 +66,7 @@ class ResourceADMM(SummedMethod):
         constant.
     sharing : SecretSharing, optional
         Form the sums without showing their terms to anybody.
-    output : {"average", "last", None}
+    output : {"average", "last", "tail", None}
         Which iterate the result reports first; see `Algorithm`.
 
     Raises
@@ -82,7 +81,7 @@ class ResourceADMM(SummedMethod):
     randomness: float = 0.2
     exact: bool | Minimisation = False
     sharing: SecretSharing | None = None
-    output: Literal["average", "last"] | None = None
+    output: Output | None = None
 
     def __post_init__(self) -> None:
         self.check_fields(

@@ -170,11 +170,23 @@ class Smooth:
         return ", ".join(["step = 1 / (L + sqrt(t) / c)", *values])
 
 
+@frameless
 @dataclass(frozen=True)
 class Sqrt:
-    """``eta_t = 1 / sqrt(t)`` for objectives that need not be smooth (26a)."""
+    """``eta_t = first / sqrt(t)`` for objectives that need not be smooth (26a).
+
+    Parameters
+    ----------
+    first : float
+        Step size of round 1; the paper's is 1.
+    """
+
+    first: float = 1.0
 
     averages_new = False
+
+    def __post_init__(self) -> None:
+        check_fields(self, "dp.steps.Sqrt", first=POSITIVE)
 
     def resolved(self, program: Program, step_epsilon: float) -> Sqrt:
         """Nothing to fill in."""
@@ -182,14 +194,14 @@ class Sqrt:
 
     def eta(self, t: int) -> float:
         """The step of round t."""
-        return 1.0 / math.sqrt(t)
+        return self.first / math.sqrt(t)
 
     def weight(self, t: int) -> float:
         """Uniform."""
         return 1.0
 
     def __str__(self) -> str:
-        return "step = 1 / sqrt(t)"
+        return f"step = {self.first:.6g} / sqrt(t)"
 
 
 @frameless
@@ -258,6 +270,11 @@ def as_step(step: float | StepRule | None) -> StepRule | None:
         "or "
         "step=dp.steps.Sqrt()."
     )
+
+
+def step_said(step: float | StepRule | None) -> str:
+    """In words."""
+    return "a step that the plan chooses" if step is None else str(as_step(step))
 
 
 def smooth_constant(program: Program) -> float | None:

@@ -67,6 +67,32 @@ def smoothness(form: NormalForm) -> float | None:
     return None if parts is None else sum((max(part) for part in parts), spectral_norm(H))
 
 
+def mean_curvature(form: NormalForm) -> float | None:
+    """About the mean second derivative over the entries of x; None where none is derived.
+
+    Of losses of records, it is the largest that the trace of their second derivatives can be,
+    divided by the number of entries: the largest second derivative in one direction is
+    `smoothness`, which only records that all point the same way can have.
+    """
+    H, rest = hessian(form)
+    total = float(np.abs(H.trace()))
+    for term in rest:
+        squares = _squares_above(form, term)
+        for part in [term] if squares is None else squares:
+            peak = _peak(form, part)
+            view = affine_view(form, part.atom.args[0])
+            square = None
+            if view is not None and view.F is not None:
+                square = float((csr(view.F).data ** 2).sum())
+            elif view is None:
+                stretch = _stretch(form, part.atom.args[0], False)
+                square = None if stretch is None else stretch**2
+            if peak is None or square is None:
+                return None
+            total += peak * square
+    return total / form.n
+
+
 def curvature(form: NormalForm) -> Curvature | None:
     """What is known of second derivatives in x for all admissible data, where `smoothness` is."""
     H, rest = hessian(form)

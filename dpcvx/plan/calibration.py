@@ -13,6 +13,7 @@ from ..algorithms.base import Requirements
 from ..algorithms.conditions import Conditions
 from ..errors import ModelError, PrivacyError
 from ..model.declaration import Agent, Declaration
+from ..model.private import Rows
 from ..privacy.accounting import Price, check_delta, check_epsilon
 from ..privacy.mechanism import Calibrated, Gaussian, Laplace, Mechanism
 from .agent_terms import Agents, AgentTerms, Declared
@@ -22,6 +23,8 @@ T = TypeVar("T")
 Asked = Mechanism | str | None
 # Relative, so that the price of a plan is a budget for it.
 _SLACK = 1e-9
+# How many times as large as one change in it an entry of private data is taken to be.
+_CHANGES = 30.0
 # Agents that an error lists.
 _NAMES = 12
 
@@ -238,7 +241,7 @@ def conditions(agents: Agents, rounds: int, *, noisy_steps: bool) -> Conditions:
     return Conditions(
         rounds,
         tuple(_spread(agent) if noisy_steps else 0.0 for agent in agents),
-        tuple(_change(agent, 2) for agent in agents),
+        tuple(_slope(agent) for agent in agents),
         min((noise.step_epsilon for noise in noises), default=math.inf),
     )
 
@@ -248,6 +251,18 @@ def _change(agent: AgentTerms, p: int) -> float:
     known = agent.sensitivity
     change = 0.0 if known is None else known.near(p, agent.program.start)
     return change if math.isfinite(change) else 0.0
+
+
+def _slope(agent: AgentTerms) -> float:
+    """About how far all data of an agent move a gradient; see `Conditions`."""
+    squares: dict[str, float] = {}
+    for spec in agent.program.form.private:
+        if isinstance(spec.adjacency, Rows):
+            squares[spec.adjacency.label] = (spec.shape[0] / 2) ** 2
+        else:
+            entries = spec.size if spec.adjacency.norm in ("entry", "inf") else 1
+            squares[spec.name] = _CHANGES**2 * entries
+    return _change(agent, 2) * math.sqrt(sum(squares.values()))
 
 
 def _spread(agent: AgentTerms) -> float:

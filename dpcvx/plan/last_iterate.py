@@ -75,10 +75,11 @@ def check_observer(
             "that one person's data may be with several users. Drop groups=, or write "
             "observer='everyone'."
         )
-    if algorithm.output == "average":
+    if algorithm.output in ("average", "tail"):
         raise PrivacyError(
-            "output='average' shows a mean over all iterates, and observer='last iterate' lets "
-            "only the last one be seen. Drop output=, or write observer='everyone'."
+            f"output='{algorithm.output}' shows a mean over many iterates, and observer="
+            "'last iterate' lets only the last one be seen. Drop output=, or write "
+            "observer='everyone'."
         )
     if len({one for one in asked if one is not None}) > 1:
         raise PrivacyError(

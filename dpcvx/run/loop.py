@@ -74,6 +74,7 @@ def drive(
     algorithm, program = plan.algorithm, plan.program
     started = time.perf_counter()
     whole, t = rounds == plan.rounds, 0
+    halfway: list[Answer] | None = None
     factories = [
         partial(make_worker, algorithm, local, oracle)
         for local, oracle in zip(program.agents, oracles, strict=True)
@@ -87,6 +88,8 @@ def drive(
             watch.start()
             for t in range(1, rounds + 1):
                 server, replies = _round(algorithm, server, t, executor)
+                if t == rounds // 2 and not plan.hidden:
+                    halfway = algorithm.conclude(server) or executor.map("answer")
                 if watch.ends(t, replies, server, executor):
                     break
             concluded = watch.conclude(server) or [None] * len(program.agents)
@@ -99,7 +102,11 @@ def drive(
 
     answers = [report.answer for report in reports]
     average, last = solution(answers, "average"), solution(answers, "last")
-    reported = average if plan.reported == "average" else last
+    tail = average
+    if halfway is not None and t > rounds // 2:
+        parts = [_since(h, rounds // 2, a, t) for h, a in zip(halfway, answers, strict=True)]
+        tail = Solution(program, tuple(parts), start)
+    reported = {"average": average, "last": last, "tail": tail}[plan.reported]
     status = watch.status(whole, average.finite and last.finite)
     ledger = Ledger(tuple(report.account for report in reports))
     transcript = None
@@ -115,12 +122,21 @@ def drive(
         history=watch.history,
         average=average,
         last=last,
+        tail=tail,
         iterates=tuple(Iterate(solution(p, "average"), solution(p, "last")) for p in watch.path),
         reported=plan.reported,
         solution=reported,
         violation={a.name: r.violation for a, r in zip(program.agents, reports, strict=True)},
         transcript=transcript,
     )
+
+
+def _since(before: Answer, half: int, after: Answer, t: int) -> Array:
+    """The average over the rounds between two answers, from what these averaged."""
+    first = half if before.weight is None else before.weight
+    whole = t if after.weight is None else after.weight
+    with np.errstate(all="ignore"):  # of runs that diverged
+        return after.average + first / (whole - first) * (after.average - before.average)
 
 
 def _round(

@@ -95,10 +95,11 @@ class Result:
     ledger : Ledger
         What was spent, release by release.
     history : History
-    average, last : Solution
-        Averaged and last iterates, as the rounds left them.
-    reported : {"average", "last"}
-        Which of the two `solution` follows from.
+    average, last, tail : Solution
+        Averaged and last iterates, and the average of the last half of the rounds, as these left
+        them.
+    reported : {"average", "last", "tail"}
+        Which of them `solution` follows from.
     solution : Solution
         What is returned, and ``variable.value`` was set from: the point closest to the reported
         iterates at which all agents agree and every constraint and ``coupling=`` hold. Where no
@@ -126,6 +127,7 @@ class Result:
     history: History = field(repr=False)
     average: Solution = field(repr=False)
     last: Solution = field(repr=False)
+    tail: Solution = field(repr=False)
     reported: str
     solution: Solution = field(repr=False)
     violation: Mapping[str, float]
@@ -138,7 +140,7 @@ class Result:
     @property
     def raw(self) -> Solution:
         """The reported iterates as the rounds left them: every agent has a copy of its own."""
-        return self.average if self.reported == "average" else self.last
+        return {"average": self.average, "last": self.last, "tail": self.tail}[self.reported]
 
     @property
     def moved(self) -> float:
@@ -224,9 +226,16 @@ def outcome_rows(result: Result) -> list[str]:
     return lines
 
 
+_ITERATES = {
+    "average": "average of the iterates",
+    "last": "last iterate",
+    "tail": "average of the last half of the rounds",
+}
+
+
 def _reported_rows(result: Result) -> list[str]:
     """What the returned values are."""
-    which = "average of the iterates" if result.reported == "average" else "last iterate"
+    which = _ITERATES[result.reported]
     if result.raw.program.size > 0:
         which = f"mean of the agents' copies in the {which}"
     if not result.feasible:

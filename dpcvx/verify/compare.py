@@ -215,14 +215,15 @@ class Option:
 def options(penalty: float) -> list[Option]:
     """The mechanisms that are compared."""
     linearized, exact = LinearizedADMM(penalty=penalty), ADMM(penalty=penalty)
+    average = LinearizedADMM(penalty=penalty, output="average")
     last = LinearizedADMM(penalty=penalty, output="last")
-    output = LinearizedADMM(penalty=penalty, perturb="output")
-    projected = LinearizedADMM(penalty=penalty, perturb="projected output")
+    output = LinearizedADMM(penalty=penalty, perturb="output", output="average")
+    projected = LinearizedADMM(penalty=penalty, perturb="projected output", output="average")
     return [
         Option("noisy gradients, last iterate", last),
-        Option("noisy gradients, average", linearized),
+        Option("noisy gradients, average", average),
         Option("Laplace noise, last iterate", last, "laplace"),
-        Option("Laplace noise, average", linearized, "laplace"),
+        Option("Laplace noise, average", average, "laplace"),
         Option("noisy output, average", output),
         Option("projected noisy output, average", projected),
         Option("noisy exact steps, average", exact),

@@ -303,9 +303,14 @@ def test_unknown_weights_are_refused():
         noiseless(study(), dp.DecentralizedGradient("ring", 0.1, weights="equal"))
 
 
-def test_steps_fall_like_a_square_root_unless_told_otherwise():
+def test_steps_without_noise_fall_only_where_a_constant_one_stops_short():
     given = study()
-    assert noiseless(given, dp.DecentralizedGradient()).algorithm.step == dp.steps.Sqrt()
+    mixing = noiseless(given, dp.DecentralizedGradient()).algorithm.step
+    assert isinstance(mixing, dp.steps.Sqrt)
+    assert mixing.first == pytest.approx(1 / given.smoothness)
+    mean = noiseless(given, dp.DecentralizedGradient(aggregate="mean")).algorithm.step
+    assert isinstance(mean, dp.steps.Constant)
+    assert mean.step == pytest.approx(1 / given.smoothness)
     assert noiseless(given, dp.DecentralizedGradient(step=0.2)).algorithm.step == dp.steps.Constant(
         0.2
     )
@@ -326,7 +331,7 @@ def test_a_step_size_without_a_smoothness_constant_is_refused(rule):
 
 def test_texts_name_the_aggregate_the_network_and_the_steps():
     assert str(dp.DecentralizedGradient()) == (
-        "decentralised gradient descent (mixing) over complete, step = 1 / sqrt(t)"
+        "decentralised gradient descent (mixing) over complete, a step that the plan chooses"
     )
     plan = noisy(study(), dp.DecentralizedGradient("ring", 0.1, "range"))
     text = str(plan.algorithm)

@@ -126,11 +126,19 @@ def test_a_smoothness_that_does_not_exist_is_refused_by_agent(rule):
         rule.resolved(program(QUADRATICS[0], lambda x: cp.norm1(x)), 1.0)
 
 
-def test_the_default_step_is_smooth_where_it_can_be():
+def test_the_default_step_without_noise_is_one_over_L_where_there_is_one():
     smooth = dp.LinearizedADMM().resolved(program(*QUADRATICS), QUIET)
     rough = dp.LinearizedADMM().resolved(program(QUADRATICS[0], lambda x: cp.norm1(x)), QUIET)
-    assert isinstance(smooth.step, dp.steps.Smooth)
+    assert smooth.step.eta(1) == smooth.step.eta(9) == pytest.approx(1 / 18)
+    assert smooth.penalty.penalty == pytest.approx(18)
     assert isinstance(rough.step, dp.steps.Sqrt)
+
+
+def test_square_root_steps_are_equation_26a_unless_they_begin_elsewhere():
+    assert [dp.steps.Sqrt().eta(t) for t in (1, 4)] == [1.0, 0.5]
+    assert [dp.steps.Sqrt(0.1).eta(t) for t in (1, 4)] == [0.1, 0.05]
+    assert str(dp.steps.Sqrt()) == "step = 1 / sqrt(t)"
+    assert str(dp.steps.Sqrt(0.1)) == "step = 0.1 / sqrt(t)"
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, NAN, math.inf])

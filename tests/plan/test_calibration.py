@@ -172,8 +172,9 @@ def test_equal_numbers_of_other_types_are_the_same_noise(other):
 
 
 def test_steps_that_follow_the_budget_follow_the_noisiest_agent():
-    plan = planned(dp.Laplace(), {"north": 0.5, "south": 2.0, "east": 1.0})
-    alike = planned(dp.Laplace(), 0.5)
+    paper = dp.LinearizedADMM(penalty=1.0, step=dp.steps.Smooth())
+    plan = planned(dp.Laplace(), {"north": 0.5, "south": 2.0, "east": 1.0}, algorithm=paper)
+    alike = planned(dp.Laplace(), 0.5, algorithm=paper)
     assert plan.algorithm.step.c == alike.algorithm.step.c < math.inf
 
 
@@ -270,9 +271,13 @@ def test_methods_are_told_rounds_noise_and_what_one_change_does():
     found = conditions(plan.agents, ROUNDS, noisy_steps=True)
     assert found.rounds == ROUNDS
     scales = [agent.scale for agent in plan.guarantee.agents]
-    # Scales include the width of a grid. The standard deviation of Laplace noise is sqrt(2) of it.
+    # Scales include the width of a grid; that of Laplace noise is no standard deviation.
     np.testing.assert_allclose(found.noise, np.array(scales) * [math.sqrt(2), 1, 1], rtol=1e-4)
-    assert found.change == tuple(agent.sensitivity.l2 for agent in plan.agents)
+    # Thirty changes of an entry, or of all entries together.
+    for agent, slope in zip(plan.agents, found.slope, strict=True):
+        (spec,) = agent.program.form.private
+        entries = spec.size if spec.adjacency.norm in ("entry", "inf") else 1
+        assert slope == pytest.approx(30 * math.sqrt(entries) * agent.sensitivity.l2)
     assert found.step_epsilon == min(agent.noise.step_epsilon for agent in plan.agents)
 
 
@@ -282,4 +287,4 @@ def test_steps_are_not_noisy_where_data_leave_once_or_without_noise():
     assert found.noise == (0.0, 0.0, 0.0)
     assert found.step_epsilon == math.inf
     silent = planned(None, delta=None)
-    assert conditions(silent.agents, ROUNDS, noisy_steps=False).change == (0.0, 0.0, 0.0)
+    assert conditions(silent.agents, ROUNDS, noisy_steps=False).slope == (0.0, 0.0, 0.0)

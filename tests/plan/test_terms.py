@@ -173,12 +173,13 @@ def test_step_sizes_that_the_model_cannot_supply_are_refused(x, d):
 def test_defaults_are_resolved_into_numbers(x, d):
     plan = problem_with(cp.sum_squares(x - d)).plan(dp.LinearizedADMM(), epsilon=1.0, delta=1e-6)
     step = plan.algorithm.step
-    assert step.L == pytest.approx(2.0)
-    assert step.c == pytest.approx(1 / plan.agents[0].noise.multiplier)
-    nonsmooth = problem_with(cp.sum_squares(x - d) + cp.norm1(x)).plan(
-        dp.LinearizedADMM(), epsilon=1.0, delta=1e-6
+    assert 0 < step.step <= 1 / 2
+    assert plan.algorithm.penalty == dp.penalties.Constant(1 / step.step)
+    paper = problem_with(cp.sum_squares(x - d)).plan(
+        dp.LinearizedADMM(step=dp.steps.Smooth()), epsilon=1.0, delta=1e-6
     )
-    assert nonsmooth.algorithm.step == dp.steps.Sqrt()
+    assert paper.algorithm.step.L == pytest.approx(2.0)
+    assert paper.algorithm.step.c == pytest.approx(1 / plan.agents[0].noise.multiplier)
 
 
 def test_a_plan_states_adjacency_observer_mechanism_accountant_and_assumptions():

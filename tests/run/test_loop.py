@@ -20,7 +20,7 @@ def plan_of(given, **arguments):
 
 def test_variables_get_the_reported_values():
     given = overlapping_slices()
-    result = plan_of(given).run(seed=1)
+    result = plan_of(given, algorithm=dp.LinearizedADMM(output="average")).run(seed=1)
     (x,) = given.problem.variables()
     assert result.reported == "average"
     assert np.array_equal(x.value, result.solution[x])
@@ -34,6 +34,40 @@ def test_the_last_iterate_is_reported_where_asked_or_without_noise():
     asked = plan_of(given, algorithm=dp.ADMM(output="last"))
     assert asked.run(seed=1).reported == "last"
     assert given.problem.plan(dp.ADMM(), mechanism=None, rounds=3).run().reported == "last"
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 7, 10])
+@pytest.mark.parametrize(
+    "algorithm",
+    [dp.LinearizedADMM(penalty=2.0, output="tail"), dp.ADMM(penalty=2.0, output="tail")],
+    ids=["linearised", "exact"],
+)
+def test_the_tail_is_the_average_over_the_last_half_of_the_rounds(algorithm, rounds):
+    result = plan_of(power_line(), algorithm=algorithm, rounds=rounds).run(seed=1, iterates=True)
+    assert result.reported == "tail" and result.raw is result.tail
+    for k, tail in enumerate(result.tail.vectors):
+        points = [one.last.vectors[k] for one in result.iterates[rounds // 2 :]]
+        np.testing.assert_allclose(tail, np.mean(points, axis=0), rtol=1e-9, atol=1e-12)
+    assert "average of the last half of the rounds" in " ".join(str(result).split())
+
+
+def test_the_tail_has_the_weights_of_the_average():
+    rule = dp.steps.StronglyConvex(alpha=1.0)
+    algorithm = dp.LinearizedADMM(penalty=2.0, step=rule, output="tail")
+    result = plan_of(power_line(), algorithm=algorithm).run(seed=1, iterates=True)
+    # The points before each round's step, by equation (27a).
+    weights = [rule.weight(t) for t in range(6, 11)]
+    for k, tail in enumerate(result.tail.vectors):
+        points = [one.last.vectors[k] for one in result.iterates[4:9]]
+        np.testing.assert_allclose(tail, np.average(points, axis=0, weights=weights), rtol=1e-9)
+
+
+def test_a_run_that_ends_in_its_first_half_has_its_average_for_a_tail():
+    plan = power_line().problem.plan(dp.ADMM(output="tail"), mechanism=None, rounds=500)
+    result = plan.run(tolerance=1e-3)
+    assert result.rounds < 250
+    for tail, average in zip(result.tail.vectors, result.average.vectors, strict=True):
+        assert np.array_equal(tail, average)
 
 
 def test_entries_that_nobody_holds_keep_the_start():

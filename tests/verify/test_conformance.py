@@ -65,7 +65,9 @@ METHODS = {
         dp.LinearizedADMM(penalty=5.0, local_updates=2), linearized(), 3000, AFFINE, "once"
     ),
     "linearised, output": Method(
-        dp.LinearizedADMM(penalty=dp.penalties.Growing(2, 5, 5), perturb="output"),
+        dp.LinearizedADMM(
+            penalty=dp.penalties.Growing(2, 5, 5), step=dp.steps.Sqrt(0.1), perturb="output"
+        ),
         linearized("output"), 3000, RECORDS,
     ),
     "linearised, projected output": Method(

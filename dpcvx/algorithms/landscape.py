@@ -1,0 +1,190 @@
+r"""The lie of a problem, as far as it is public: curvature, slope, and how far the answer may be.
+
+Steps are chosen by it. All of it scales with the problem: with the unit of the objectives and with
+the unit of the variables.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..model.curvature import mean_curvature, smoothness, strong_convexity
+from ..solvers.projector import Projector
+from .conditions import Conditions
+from .program import LocalProgram, Program
+
+Array = NDArray[np.float64]
+
+# How much farther an answer lies than a steepest descent to 0 has to go.
+_DESCENTS = 6.0
+
+
+@dataclass(frozen=True)
+class Block:
+    """Variables that as many agents hold, seen by the mean of these agents.
+
+    Attributes
+    ----------
+    size : int
+        Entries.
+    holders : float
+        Agents per entry.
+    noise : float
+        Standard deviation of one entry of the mean of their gradients.
+    distance : float
+        From the start to the answer, about; infinite if nothing is known.
+    """
+
+    size: int
+    holders: float
+    noise: float
+    distance: float
+
+
+@dataclass(frozen=True)
+class Landscape:
+    """What is public about the objectives of agents.
+
+    Attributes
+    ----------
+    blocks : tuple of Block
+        The shared variables, and those of one agent each; what is empty is left out.
+    smoothness : float or None
+        Largest smoothness constant of an agent; None where one is not known.
+    curvature : float
+        A typical second derivative of an agent.
+    convexity : float
+        A modulus of strong convexity of their mean.
+    slope : float
+        How large a gradient of an agent may be, about; 0 if nothing is known.
+    """
+
+    blocks: tuple[Block, ...]
+    smoothness: float | None
+    curvature: float
+    convexity: float
+    slope: float
+
+    @property
+    def noisy(self) -> bool:
+        """Whether gradients are."""
+        return any(block.noise > 0 for block in self.blocks)
+
+    @property
+    def distance(self) -> float:
+        """Over all entries."""
+        return math.hypot(*(block.distance for block in self.blocks)) if self.blocks else 0.0
+
+    @property
+    def scale(self) -> float:
+        """Curvature that is never 0 where anything is known: the slope falls over the distance."""
+        if self.curvature > 0 or not 0 < self.distance < math.inf:
+            return self.curvature
+        return self.slope / self.distance
+
+
+def landscape(program: Program, conditions: Conditions) -> Landscape:
+    """Of a problem under these conditions.
+
+    Parameters
+    ----------
+    program : Program
+    conditions : Conditions
+    """
+    agents = program.agents
+    constants = [smoothness(local.form) for local in agents]
+    known = [L for L in constants if L is not None]
+    largest = max(known) if len(known) == len(agents) else None
+    convexity = float(np.mean([strong_convexity(local.form) for local in agents]))
+    slopes = [
+        max(slope, public)
+        for slope, public in zip(conditions.slope, _public_slopes(program), strict=True)
+    ]
+    slope = _rms(slopes)
+    value = _rms([_value(local) for local in agents])
+    # Where slopes jump, as those of hinges do, they fall by themselves over the whole distance.
+    means = [mean_curvature(local.form) for local in agents]
+    smooth = None if None in means else float(np.mean([mean or 0.0 for mean in means]))
+    natural = _natural(slope, largest, convexity, value)
+    spreads = [_spread(local, natural) for local in agents]
+    shared_square, own_square = _squares(program, spreads)
+    noises = conditions.noise
+    own = sum(local.n - local.shared.size for local in agents)
+    blocks = []
+    if program.size:
+        holders = float(np.mean(program.holders))
+        noise = _rms(noises) / math.sqrt(holders)
+        blocks.append(Block(program.size, holders, noise, math.sqrt(shared_square)))
+    if own:
+        share = [s**2 * (a.n - a.shared.size) for s, a in zip(noises, agents, strict=True)]
+        blocks.append(Block(own, 1.0, math.sqrt(sum(share) / own), math.sqrt(own_square)))
+    found = Landscape(tuple(blocks), largest, 0.0, convexity, slope)
+    distance = found.distance
+    if smooth is None:
+        smooth = convexity + (slope / distance if 0 < distance < math.inf else 0.0)
+    return Landscape(tuple(blocks), largest, smooth, convexity, slope)
+
+
+def _natural(slope: float, smoothness: float | None, convexity: float, value: float) -> float:
+    """How far an answer may lie without bounds."""
+    if slope <= 0:
+        return math.inf
+    lengths = [slope / h for h in (smoothness, convexity) if h]
+    if smoothness is None and value > 0:
+        lengths.append(_DESCENTS * value / slope)
+    return min(lengths, default=math.inf)
+
+
+def _value(local: LocalProgram) -> float:
+    """At the start and at zero data, without what does not depend on either."""
+    found = local.form.at_zero().value(local.start) - float(local.form.root.h.sum())
+    return found if math.isfinite(found) and found > 0 else 0.0
+
+
+def _spread(local: LocalProgram, natural: float) -> Array:
+    """Per entry, the distance of the answer from the start that is to be expected, squared.
+
+    All points between bounds are alike; no entry lies farther away than `natural`, over all.
+    """
+    extent = Projector(local.constraints, local.name).extent()
+    with np.errstate(invalid="ignore"):
+        width = extent.upper - extent.lower
+        middle = (extent.upper + extent.lower) / 2 - local.start
+        within = (width**2 / 12 + middle**2) / 4
+    for columns, radius in extent.balls:
+        within[columns] = np.fmin(within[columns], radius**2 / columns.size)
+    free = np.full(local.n, natural**2 / local.n)
+    return np.where(np.isfinite(within), np.minimum(within, free), free)
+
+
+def _squares(program: Program, spreads: Sequence[Array]) -> tuple[float, float]:
+    """Squared distances in the shared and in the agents' own variables."""
+    nearest = np.full(program.size, np.inf)
+    own = 0.0
+    for local, spread in zip(program.agents, spreads, strict=True):
+        nearest[local.slots] = np.minimum(nearest[local.slots], spread[local.shared])
+        own += float(np.delete(spread, local.shared).sum())
+    return float(nearest.sum()), own
+
+
+def _public_slopes(program: Program) -> list[float]:
+    """Largest gradients at zero data, at the start and at the corners of the agents' sets."""
+    found = []
+    for local in program.agents:
+        extent = Projector(local.constraints, local.name).extent()
+        gradient = local.form.at_zero().gradient
+        points = [local.start]
+        if np.isfinite(extent.lower).all() and np.isfinite(extent.upper).all():
+            points += [extent.lower, extent.upper]
+        sizes = [float(np.linalg.norm(gradient(x))) for x in points]
+        found.append(max((size for size in sizes if math.isfinite(size)), default=0.0))
+    return found
+
+
+def _rms(values: Sequence[float]) -> float:
+    return math.sqrt(sum(value**2 for value in values) / len(values)) if values else 0.0

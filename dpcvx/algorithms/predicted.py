@@ -1,0 +1,205 @@
+r"""Steps by a predicted gap: what noise and a bounded number of rounds leave of a quadratic.
+
+Gradient descent with the step size :math:`\eta` along a direction of curvature h makes of the
+distance :math:`e_0` from the answer, and of independent noise :math:`\xi_k` in round k,
+
+.. math::
+    e_t = c^t e_0 - \eta \sum_{k \le t} c^{t-k} \xi_k, \qquad c = 1 - \eta h ,
+
+so that the mean of the last K of T iterates has the bias and the variance
+
+.. math::
+    \frac{c^{T-K+1}}{K} \frac{1 - c^K}{1 - c}\, e_0, \qquad
+    \frac{\sigma^2}{K^2 h^2} \Bigl[ (1 - c^K)^2 c^2 \frac{1 - c^{2(T-K)}}{1 - c^2}
+        + \sum_{j=1}^{K} (1 - c^j)^2 \Bigr] .
+
+The gap is h / 2 times their sum, over all directions. Curvatures are not known one by one: they are
+taken to lie around the typical one, some far below it. Nor is the distance: chosen is the step with
+the least product of the gaps at a third of it, at it and at three times of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .base import Output
+from .conditions import Conditions
+from .landscape import Landscape, landscape
+from .program import Program
+from .steps import Constant, Sqrt, StepRule
+
+Array = NDArray[np.float64]
+
+# Curvatures relative to the typical one, of mean 1.
+_SPECTRUM = (0.2, 0.6, 2.2)
+# What the distance may be, relative to what it is taken to be.
+_DISTANCES = (1 / 3, 1.0, 3.0)
+# Where slopes jump: steps of which sqrt(T) cross the set so many times at the largest slope.
+_LONGEST = 4.0
+# Step sizes that are tried, relative to the largest.
+_FRACTIONS = np.geomspace(1e-8, 1.0, 240)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A step size and what it leads to.
+
+    Attributes
+    ----------
+    step : float
+        By which a gradient is multiplied.
+    output : {"average", "last", "tail"}
+        The iterate to report.
+    gap : float
+        Of the sum of all agents' objectives, by the end.
+    start : float
+        The same of the start, before anything is done.
+    """
+
+    step: float
+    output: Output
+    gap: float
+    start: float
+
+
+def predicted(
+    scene: Landscape,
+    rounds: int,
+    largest: float,
+    *,
+    pull: float = 1.0,
+    outputs: Sequence[Output] = ("last", "tail", "average"),
+) -> Prediction:
+    """The step size of noisy gradient descent that is predicted to end best.
+
+    Parameters
+    ----------
+    scene : Landscape
+    rounds : int
+        Number of steps.
+    largest : float
+        Step size that is not exceeded.
+    pull : float
+        What of a step arrives in variables that agents share: methods that pull copies together
+        step less far there.
+    outputs : sequence of str
+        Iterates that may be reported.
+    """
+    steps = largest * _FRACTIONS
+    scores: dict[Output, tuple[Array, Array]] = {}
+    start = sum(b.holders * scene.curvature / 2 * b.distance**2 for b in scene.blocks)
+    for output in outputs:
+        K = {"last": 1, "tail": max(1, rounds - rounds // 2), "average": rounds}[output]
+        parts = _parts(scene, steps, rounds, K, pull)
+        bias = np.sum([part for part, _ in parts], axis=0)
+        noise = np.sum([part for _, part in parts], axis=0)
+        with np.errstate(divide="ignore"):
+            score = np.sum([np.log(d**2 * bias + noise) for d in _DISTANCES], axis=0)
+        scores[output] = (score, bias + noise)
+    best = min(outputs, key=lambda output: float(scores[output][0].min()))
+    at = int(scores[best][0].argmin())
+    return Prediction(float(steps[at]), best, float(scores[best][1][at]), start)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What a method takes where its user gives no step size.
+
+    Attributes
+    ----------
+    rule : step rule
+    output : {"average", "last", "tail", None}
+        The iterate to report; None for what is usual.
+    prediction : Prediction or None
+        What it leads to, with noise.
+    """
+
+    rule: StepRule
+    output: Output | None = None
+    prediction: Prediction | None = None
+
+
+def chosen_step(
+    program: Program,
+    conditions: Conditions,
+    *,
+    pull: float = 1.0,
+    updates: int = 1,
+    exact: bool = True,
+) -> Chosen:
+    """The step size of a gradient method, from what is public.
+
+    Without noise it is 1 / L with the smoothness constant L, or falls like ``1 / sqrt(t)`` from
+    what leads across the set at the largest slope. With noise it is `predicted`. Where nothing is
+    known of the distance to the answer, and nothing of the curvature, it is the papers'
+    ``1 / sqrt(t)``, which has a unit.
+
+    Parameters
+    ----------
+    program : Program
+    conditions : Conditions
+    pull : float
+        See `predicted`.
+    updates : int
+        Steps per round.
+    exact : bool
+        Whether a constant step leads to the optimum without noise.
+    """
+    scene = landscape(program, conditions)
+    L, rounds = scene.smoothness or 0.0, conditions.rounds * updates
+    across = scene.distance / scene.slope if scene.slope > 0 else math.inf
+    if L == 0 and not 0 < across < math.inf:
+        return Chosen(Sqrt())
+    if not scene.noisy:
+        if L == 0:
+            return Chosen(Sqrt(across))
+        return Chosen(Constant(1 / L) if exact else Sqrt(1 / L))
+    largest = 1 / L if L > 0 else _LONGEST * across / math.sqrt(rounds)
+    found = predicted(scene, rounds, largest, pull=pull)
+    return Chosen(Constant(found.step), found.output, found)
+
+
+def chosen_penalty(scene: Landscape) -> float:
+    """How exact steps weigh disagreement: between the least and the largest curvature.
+
+    Of two quadratics of curvatures m and L, ``sqrt(m L)`` leads to consensus fastest. Without a
+    curvature, the largest slope over the distance to the answer has its unit.
+    """
+    L, m = scene.smoothness, scene.convexity
+    return (math.sqrt(m * L) if m > 0 and L else scene.scale) or 1.0
+
+
+def _parts(
+    scene: Landscape, steps: Array, rounds: int, K: int, pull: float
+) -> list[tuple[Array, Array]]:
+    """Per block and direction, the gap from bias and the gap from noise."""
+    found = []
+    for block in scene.blocks:
+        eta = steps * (pull if block.holders > 1 else 1.0)
+        spectrum = _SPECTRUM if block.size > 1 else (1.0,)
+        for relative in spectrum:
+            rest = max(0.0, scene.curvature - scene.convexity)
+            h = scene.convexity + relative * rest
+            bias, weight = _response(eta * h, rounds, K)
+            share = block.holders * h / 2 / len(spectrum)
+            spread = block.size * (eta * block.noise) ** 2
+            found.append((share * bias**2 * block.distance**2, share * weight * spread))
+    return found
+
+
+def _response(q: Array, T: int, K: int) -> tuple[Array, Array]:
+    """What is left of a distance, and the squared weights of noise, for ``q = eta h``."""
+    # Below, differences of nearly equal numbers; above, steps that overshoot.
+    q = np.clip(q, 1e-6 / T, 1 - 1e-12)
+    log = np.log1p(-q)
+    once, twice = -np.expm1(K * log), -np.expm1(2 * K * log)
+    c, slow = 1 - q, q * (2 - q)
+    bias = np.exp((T - K + 1) * log) * once / (K * q)
+    early = (once * c) ** 2 * -np.expm1(2 * (T - K) * log) / slow
+    late = K - 2 * c * once / q + c**2 * twice / slow
+    return bias, (early + late) / (K * q) ** 2

@@ -1,0 +1,102 @@
+"""Predicted gaps against simulated descents, and what is chosen by them."""
+
+import math
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import dpcvx as dp
+from dpcvx.algorithms.conditions import Conditions
+from dpcvx.algorithms.landscape import Block, Landscape, landscape
+from dpcvx.algorithms.predicted import _response, chosen_penalty, predicted
+
+T = 40
+
+
+@pytest.mark.parametrize("q", [1e-5, 0.01, 0.3, 0.9, 1.0])
+@pytest.mark.parametrize("K", [1, T // 2, T])
+def test_bias_and_noise_are_those_of_the_recursion(q, K):
+    # Row t: how x_t depends on the noise of every round before it.
+    c = 1 - q
+    powers = [[c ** (t - k) if t >= k else 0.0 for k in range(1, T + 1)] for t in range(1, T + 1)]
+    bias = np.mean([c**t for t in range(T - K + 1, T + 1)])
+    noise = (np.mean(powers[T - K :], axis=0) ** 2).sum()
+    found = _response(np.array([q]), T, K)
+    # 1 - c is kept above 0 and below 1.
+    np.testing.assert_allclose([found[0][0], found[1][0]], [bias, noise], rtol=1e-5, atol=1e-9)
+
+
+def scene(noise=1.0, distance=3.0, curvature=2.0, size=1, holders=1.0):
+    return Landscape((Block(size, holders, noise, distance),), curvature, curvature, curvature, 1.0)
+
+
+@pytest.mark.parametrize("output", ["last", "tail", "average"])
+@pytest.mark.parametrize("noise", [0.1, 1.0, 10.0])
+def test_the_predicted_gap_is_that_of_noisy_descents(output, noise):
+    found = predicted(scene(noise), T, 0.5, outputs=(output,))
+    rng = np.random.default_rng(3)
+    points = [np.full(20_000, 3.0)]
+    for _ in range(T):
+        x = points[-1]
+        points.append(x - found.step * (2.0 * x + noise * rng.normal(size=x.size)))
+    counted = {"last": 1, "tail": T // 2, "average": T}[output]
+    gaps = np.mean(points[-counted:], axis=0) ** 2
+    # 20,000 squares of normals: one in a million such means is off by more than 5 %.
+    assert found.gap == pytest.approx(gaps.mean(), rel=0.05)
+    assert found.start == pytest.approx(9.0)
+
+
+def test_no_other_step_is_better_over_distances_around_the_expected_one():
+    found = predicted(scene(), T, 0.5, outputs=("last",))
+
+    def product(step):
+        c = 1 - 2.0 * step
+        noise = step**2 * (1 - c ** (2 * T)) / (1 - c**2)
+        return math.prod(c ** (2 * T) * (3.0 * d) ** 2 + noise for d in (1 / 3, 1, 3))
+
+    assert product(found.step) <= 1.01 * min(product(s) for s in np.geomspace(1e-4, 0.49, 500))
+
+
+def test_more_noise_takes_shorter_steps_and_never_longer_ones_than_allowed():
+    steps = [predicted(scene(noise), T, 0.5).step for noise in (1e-9, 1.0, 10.0, 100.0)]
+    assert steps[0] == pytest.approx(0.5)
+    assert steps == sorted(steps, reverse=True)
+    assert steps[-1] < 0.05
+
+
+def test_noise_of_many_agents_averages_out():
+    few = landscape(*known(dp.Rows(1.0), agents=2))
+    many = landscape(*known(dp.Rows(1.0), agents=8))
+    assert many.blocks[0].noise == pytest.approx(few.blocks[0].noise / 2)
+    assert many.blocks[0].holders == 8
+
+
+def known(adjacency, agents=2, bound=None, noise=0.5, slope=1.0):
+    """A program of logistic losses, and the conditions of a run on it."""
+    x = cp.Variable(3, name="x")
+    made = []
+    for k in range(agents):
+        d = dp.Private(np.zeros((5, 3)), name=f"d{k}", adjacency=adjacency)
+        cost = cp.sum(cp.logistic(d @ x)) / 5
+        limits = [] if bound is None else [cp.abs(x) <= bound]
+        made.append(dp.Agent(cp.Minimize(cost), limits, name=f"a{k}"))
+    plan = dp.Problem(made).plan(epsilon=1.0, delta=1e-6, rounds=1)
+    return plan.program, Conditions(T, (noise,) * agents, (slope,) * agents)
+
+
+def test_bounds_limit_the_distance_and_curvature_takes_their_place():
+    free = landscape(*known(dp.Rows(1.0)))
+    assert free.smoothness == pytest.approx(1 / 4)
+    assert free.distance == pytest.approx(free.slope / free.smoothness)
+    near = landscape(*known(dp.Rows(1.0), bound=0.1))
+    # Entries spread evenly over [-0.1, 0.1], halved.
+    assert near.distance == pytest.approx(math.sqrt(3) * 0.1 / math.sqrt(3) / 2)
+
+
+def test_the_penalty_of_exact_steps_lies_between_the_curvatures():
+    assert chosen_penalty(scene(curvature=2.0)) == pytest.approx(2.0)
+    wide = Landscape((Block(2, 2.0, 0.0, 1.0),), 9.0, 5.0, 1.0, 1.0)
+    assert chosen_penalty(wide) == pytest.approx(3.0)
+    flat = Landscape((Block(2, 2.0, 0.0, 4.0),), 0.0, 0.0, 0.0, 2.0)
+    assert chosen_penalty(flat) == pytest.approx(0.5)
