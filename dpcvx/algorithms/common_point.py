@@ -98,13 +98,13 @@ def _excess(program: Program, vectors: Sequence[Array]) -> float:
     return float(np.max(worst, initial=0.0))
 
 
-def agents_apart(program: Program) -> tuple[str, ...]:
-    """Agents whose sets (with the coupling) do not meet although those of any fewer of them do.
+def agents_apart(program: Program) -> tuple[str, ...] | None:
+    """Agents whose sets, with the coupling, do not meet although those of any fewer of them do.
 
-    Empty if all sets meet, as far as can be proved.
+    None if all sets meet, as far as is not proved otherwise.
     """
     if _meet(program):
-        return ()
+        return None
     if len(program.agents) > _SEARCHED:
         return tuple(local.name for local in program.agents if local.constraints.b.size)
     agents = list(program.agents)
@@ -122,6 +122,8 @@ def agents_apart(program: Program) -> tuple[str, ...]:
 def _meet(program: Program) -> bool:
     """Whether the sets of a program meet, as far as is not proved otherwise."""
     starts = [local.start for local in program.agents]
+    if program.coupling is None and not any(a.constraints.b.size for a in program.agents):
+        return True
     return common_point(program, starts).outcome is not Outcome.INFEASIBLE
 
 

@@ -35,6 +35,11 @@ class Joint:
     places: tuple[Index, ...]
     start: Array
 
+    def rows(self, agent: int, local: sp.sparray) -> sp.csr_array:
+        """Rows over the vector of an agent, by its place, as rows over the whole one."""
+        place = self.places[agent]
+        return sp.csr_array(sp.csr_array(local) @ _spread(local.T, place, self.data.n))
+
     def with_terms(self, slopes: Sequence[Array], curvatures: Sequence[sp.csr_array]) -> ConeData:
         """The program with linear and quadratic terms added to the agents' objectives.
 

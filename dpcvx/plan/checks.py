@@ -11,12 +11,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from .._arguments import check_argument, choice, count, optional
 from ..algorithms.base import Algorithm, Requirements
+from ..algorithms.common_point import agents_apart
 from ..algorithms.joint import joint
-from ..algorithms.program import Program
+from ..algorithms.program import Program, with_objectives
 from ..errors import ModelError, PrivacyError
 from ..model.declaration import Declaration
 from ..model.quadratic import is_quadratic_given_data
@@ -24,12 +26,15 @@ from ..sensitivity.certificate import Sensitivity
 from ..sensitivity.queries import DataCurvature
 from ..sensitivity.rehearsal import rehearse
 from ..sensitivity.second_moments import moments
-from ..solvers.conic import ConicProgram, Outcome, bounded_for_slopes
+from ..solvers.conic import ConicProgram, Outcome, bounded_for_slopes, falls_forever
 from .agent_terms import AgentTerms, Declared
 
 Array = NDArray[np.float64]
 # Releases of different noise that are priced one by one.
 _LISTED = 1_000_000
+# Rows of constraints, or components of vectors, up to which all agents are looked at together: one
+# conic solve, which is to take no longer than the rest of a plan.
+_TOGETHER = 2000
 
 
 def check_request(algorithm: object, rounds: object, release: object) -> None:
@@ -216,6 +221,56 @@ def check_start(agent: AgentTerms, once: bool) -> None:
                 "(nonneg=True), or write dp.Agent(..., clip=1.0)."
             )
     rehearse(local.form, public, known, p, level, local.start, agent.name)
+
+
+def check_sets(program: Program) -> None:
+    """Refuse agents whose public sets have no point in common, as far as that can be proved."""
+    if sum(local.constraints.b.size for local in program.agents) > _TOGETHER:
+        return
+    names = agents_apart(program)
+    if names is None:
+        return
+    tied = " and the equalities in coupling=" if program.coupling is not None else ""
+    if not names:
+        raise ModelError(
+            "The equalities in coupling= contradict each other: no values of the variables satisfy "
+            "all of them. Solve cp.Problem(cp.Minimize(0), coupling) to find the conflict."
+        )
+    listed = " and ".join(f"'{name}'" for name in names)
+    raise ModelError(
+        f"The constraints of agents {listed}{tied} do not meet: no values of the variables satisfy "
+        "all of them, so there is nothing to agree on. Loosen one of them; "
+        "cp.Problem(cp.Minimize(0), constraints) with all of them helps to find the conflict."
+    )
+
+
+def check_bounded(problem: Declaration, program: Program, agents: Sequence[AgentTerms]) -> None:
+    """Refuse a sum of objectives without a lower bound, if that holds whatever the data are."""
+    size = sum(local.n for local in program.agents)
+    if size > _TOGETHER or not all(_affine(agent) for agent in agents) or not problem.is_dcp():
+        return
+    if all(agent.cost.is_nonneg() for agent in problem.agents):
+        return
+    if any(local.exact is None for local in program.agents):
+        program = with_objectives(problem, program)
+    whole = joint(program)
+    moved = [sp.csr_array((0, whole.data.n))]
+    for k, agent in enumerate(agents):
+        known = agent.sensitivity
+        moved += [whole.rows(k, J.T) for J in (() if known is None else known.jacobians)]
+    if falls_forever(whole.data, sp.csr_array(sp.vstack(moved))):
+        raise ModelError(
+            "The sum of the objectives has no lower bound: along some direction that all "
+            "constraints allow without end it falls for ever, whatever the private data are. Bound "
+            "the variables, for example x <= 10, or add a term that grows, such as "
+            "0.01 * cp.sum_squares(x)."
+        )
+
+
+def _affine(agent: AgentTerms) -> bool:
+    """Whether private data add a linear term to the objective and nothing else."""
+    known = agent.sensitivity
+    return not agent.program.form.private or (known is not None and known.constant)
 
 
 def check_minimiser(agent: AgentTerms, noisy: bool, once: bool) -> None:

@@ -195,6 +195,7 @@ def make_terms(
         program = with_objectives(problem, known.program) if needs.exact else known.program
         found = known.sensitivities
     checks.check_terms(program, algorithm)
+    checks.check_sets(program)
     agents = declared(problem, program, found, asked, needs)
     if needs.exact:
         checks.check_affine(agents, algorithm, noisy, once)
@@ -227,6 +228,7 @@ def make_terms(
     elif needs.exact:
         for agent in agents:
             checks.check_minimiser(agent, noisy, once)
+    checks.check_bounded(problem, program, agents)
     guarantee = no_guarantee(
         "noise is off"
         if any(local.form.private for local in program.agents)

@@ -25,7 +25,7 @@ from .oracle import AgentOracle
 from .private_oracle import PrivateOracle
 from .public_oracle import publish
 from .report import Reporter
-from .result import Result, Status
+from .result import Result
 from .resume import begin
 from .returned import returned
 from .solution import assign
@@ -87,8 +87,9 @@ def run_plan(
         )
         result = returned(result)
         unended = "" if journal is None else journal.end(result.status.name.lower(), result.rounds)
-        result = replace(result, notes=(*start.notes, unended) if unended else start.notes)
-    solution = None if result.status is Status.DIVERGED else result.solution
+        ended = (unended,) if unended else ()
+        result = replace(result, notes=(*start.notes, *result.notes, *ended))
+    solution = result.solution if result.status.solved else None
     assign(solution, plan.problem.variables(), plan.problem.constraints)
     shown.finish(result)
     return result

@@ -44,6 +44,20 @@ class Status(enum.Enum):
         "that the problem has a solution: that no objective falls without end, and that the "
         "agents' sets meet"
     )
+    INFEASIBLE = (
+        "infeasible: no values of the variables satisfy all agents' constraints and every "
+        "coupling= equality, so there is no solution. Loosen a constraint"
+    )
+    UNBOUNDED = (
+        "unbounded: with what was released, the objectives fall without end, so there is no "
+        "solution. Bound the variables, for example x <= 10, or add a term that grows, such as "
+        "0.01 * cp.sum_squares(x)"
+    )
+
+    @property
+    def solved(self) -> bool:
+        """Whether such a run has values to return."""
+        return self not in (Status.DIVERGED, Status.INFEASIBLE, Status.UNBOUNDED)
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,7 +225,7 @@ def outcome_rows(result: Result) -> list[str]:
     took = "" if result.seconds is None else f", {result.seconds:.2f} s"
     ended = f"{result.status.value} ({plural(result.rounds, 'round')}{took})"
     lines = [row("status", ended)]
-    if result.status is Status.DIVERGED:
+    if not result.status.solved:
         lines.append(row("reported", "nothing; every variable's value is None"))
     else:
         lines += [*_reported_rows(result), *_agreement_rows(result), *_feasibility_rows(result)]

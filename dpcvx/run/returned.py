@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..algorithms.common_point import common_point
+from ..algorithms.common_point import agents_apart, common_point
+from ..solvers.conic import Outcome
 from .result import Result, Status
 
 
@@ -15,14 +16,29 @@ def returned(result: Result) -> Result:
 
     Without values, or where no point is found, the solution stays as it is.
     """
-    if result.status is Status.DIVERGED:
+    if not result.status.solved:
         return result
     raw = result.raw
     point = common_point(raw.program, raw.vectors)
+    if point.outcome is Outcome.INFEASIBLE:
+        return _infeasible(result)
     common = replace(raw, vectors=point.vectors)
     return replace(
         result,
         solution=common if point.found else raw,
         feasible=point.found,
         excess=float(np.max([point.excess, common.coupling_residual])),
+    )
+
+
+def _infeasible(result: Result) -> Result:
+    """The result of a run that could not have a solution, and whose sets do not meet."""
+    names = agents_apart(result.raw.program) or ()
+    listed = " and ".join(f"'{name}'" for name in names)
+    kept = result.transcript
+    return replace(
+        result,
+        status=Status.INFEASIBLE,
+        transcript=None if kept is None else replace(kept, status=Status.INFEASIBLE),
+        notes=(*result.notes, f"the constraints of agents {listed} do not meet"),
     )

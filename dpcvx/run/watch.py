@@ -9,12 +9,16 @@ from ..algorithms.base import Answer, Residuals
 from ..algorithms.hidden_iterates import HiddenIterates
 from ..errors import PrivacyError
 from ..plan.terms import Terms
+from ..solvers.conic import Outcome
 from .divergence import Growth, of_residuals
 from .executors.base import Executor
 from .history import History, Round
 from .report import Reporter
 from .result import Status
 from .worker import Reply
+
+# What a local or a central solve of the last round found of the problem.
+_VERDICTS = {Outcome.INFEASIBLE: Status.INFEASIBLE, Outcome.UNBOUNDED: Status.UNBOUNDED}
 
 
 class Watch:
@@ -47,6 +51,7 @@ class Watch:
         self._last: Round | None = None
         self._growth = Growth()
         self._diverged = self._converged = False
+        self._outcomes: set[Outcome] = set()
 
     def start(self) -> None:
         """Before the first round."""
@@ -59,6 +64,7 @@ class Watch:
     def ends(self, t: int, replies: Sequence[Reply], server: Any, executor: Executor) -> bool:
         """Take a round's replies and the server's state after it; whether the run ends here."""
         self._diverged |= any(reply.diverged for reply in replies)
+        self._outcomes = {reply.outcome for reply in replies}
         if self._plan.hidden:
             self._reporter.passed(t)
             return False
@@ -93,6 +99,9 @@ class Watch:
         """
         if self._diverged or not finite:
             return Status.DIVERGED
+        for outcome, status in _VERDICTS.items():
+            if outcome in self._outcomes:
+                return status
         if self._last is not None and self._last.failed > 0:
             return Status.STALLED
         if self._converged:

@@ -6,7 +6,9 @@ import pytest
 
 import dpcvx as dp
 from dpcvx.algorithms.base import Residuals
+from dpcvx.plan import checks
 from dpcvx.run.divergence import Growth, of_residuals
+from dpcvx.solvers.conic import Answer, ConicProgram, Outcome
 from tests.run.test_resume import killed, same
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
@@ -160,13 +162,22 @@ AGREEING = {
 
 
 @pytest.mark.parametrize("name", AGREEING)
-def test_agents_whose_sets_do_not_meet_never_converge(name):
+def test_agents_whose_sets_do_not_meet_never_converge(name, monkeypatch):
     """x = -1, 0 and 1: the mean does not move and is 0, where each residual might vanish."""
+    monkeypatch.setattr(checks, "_TOGETHER", 0)  # as for models too large to be looked at whole
     apart = problem(sets=lambda x, k: [x == k - 1.0])
-    result = apart.plan(AGREEING[name], mechanism=None, rounds=60).run(tolerance=0.1)
-    assert result.status is not dp.Status.CONVERGED
+    plan = apart.plan(AGREEING[name], mechanism=None, rounds=60)
+    result = plan.run(tolerance=0.1, record=True)
+    assert result.status is dp.Status.INFEASIBLE
     assert result.consensus_residual == pytest.approx(1.0, abs=1e-6)
     assert result.history.mismatch[-1] >= 0.99
+    assert result.history.rounds[-1] == 60
+    assert all(v.value is None for v in apart.variables())
+    text = " ".join(str(result).split())
+    assert "the constraints of agents 'a1' and 'a2' do not meet" in text
+    assert "every variable's value is None" in text
+    again = plan.replay(result.transcript)
+    assert again.status is dp.Status.INFEASIBLE
 
 
 def test_the_mean_alone_tells_nothing_of_agreement():
@@ -234,3 +245,77 @@ def test_an_interrupted_run_that_diverges_goes_on_to_the_same_end(tmp_path, name
     # Interrupted once more, before its last line: what left decides the same.
     path.write_bytes(middle)
     assert plan.run(ledger=path, seed=seed).status is dp.Status.DIVERGED
+
+
+# Problems without a solution.
+
+
+def pulled(cost, sets=()):
+    """Agent a has private data about the first entry of x and y, b the cost and the sets."""
+    x, y = cp.Variable(2, name="x"), cp.Variable(name="y", pos=True)
+    d = dp.Private(np.array([3.0, 5.0]), name="d", adjacency=dp.Within(0.1))
+    a = dp.Agent(cp.Minimize(cp.sum_squares(x[0] - d) + cp.square(y)), name="a")
+    return dp.Problem(
+        [a, dp.Agent(cp.Minimize(cost(x, y)), list(sets and sets(x, y)), name="b")],
+        start={y: 1.0},
+    )
+
+
+FALLING = {
+    "linear": (lambda x, y: -x[1] + 0 * y, ()),
+    "linear in a half-space": (lambda x, y: -cp.sum(x) + y, lambda x, y: [x[1] >= y]),
+    "slower than a norm": (lambda x, y: cp.norm(x) - 2 * x[1] + y, ()),
+}
+LEVEL = {
+    "bounded by a set": (lambda x, y: -x[1] + y, lambda x, y: [x[1] <= 5]),
+    "bounded by a's set": (lambda x, y: -cp.sum(x) + y, lambda x, y: [x[0] >= x[1]]),
+    "a norm": (lambda x, y: cp.norm(x) - 0.9 * x[1] + y, ()),
+    "a logarithm": (lambda x, y: cp.exp(x[1]) - x[1] - cp.log(y), ()),
+    "a fraction": (lambda x, y: cp.quad_over_lin(x, y) - x[1], ()),
+}
+
+
+@pytest.mark.parametrize("method", [dp.LinearizedADMM(penalty=1.0), dp.DPP2("complete", 1.0, 0.1)])
+@pytest.mark.parametrize("name", FALLING)
+def test_objectives_that_fall_without_end_are_refused(name, method):
+    given = pulled(*FALLING[name])
+    with pytest.raises(dp.ModelError, match="no lower bound"):
+        given.plan(method, rounds=50, epsilon=1.0, delta=1e-6)
+
+
+@pytest.mark.parametrize("name", LEVEL)
+def test_objectives_with_a_lower_bound_are_not(name):
+    pulled(*LEVEL[name]).plan(
+        dp.LinearizedADMM(penalty=1.0, step=0.1), rounds=5, epsilon=1.0, delta=1e-6
+    )
+
+
+def test_what_the_data_may_hold_up_is_not_called_falling():
+    """d'x with d > 0 on x >= 0 has the optimum 0, whatever -0.1 x would do by itself."""
+    x = cp.Variable(2, name="x")
+    d = dp.Private(np.ones(2), name="d", adjacency=dp.Within(0.1))
+    a = dp.Agent(cp.Minimize(d @ x), [x >= 0], name="a")
+    b = dp.Agent(cp.Minimize(-0.1 * cp.sum(x)), name="b")
+    dp.Problem([a, b]).plan(dp.LinearizedADMM(penalty=1.0), rounds=5, epsilon=1.0, delta=1e-6)
+
+
+@pytest.mark.parametrize("coupled", [False, True])
+def test_sets_that_do_not_meet_are_refused_by_name(coupled):
+    apart = problem(coupled, sets=lambda x, k: [x[0] <= 0.2] if k else [x[0] >= 0.3, x[1] == 0])
+    method = dp.ResourceADMM() if coupled else dp.LinearizedADMM()
+    if coupled:  # each has its own: the equalities ask for x[0] + x1[0] + x2[0] = 1
+        method = dp.ResourceADMM(penalty=1.0)
+        apart = problem(coupled, sets=lambda x, k: [x[0] <= 0.3] if k else [x[0] <= 0.2])
+    names = "'a0' and 'a1' and 'a2' and the equalities" if coupled else "'a0' and 'a2' do not"
+    with pytest.raises(dp.ModelError, match=names):
+        apart.plan(method, rounds=5, epsilon=1.0, delta=1e-6)
+
+
+def test_a_local_step_without_a_minimiser_ends_as_unbounded(monkeypatch):
+    plan = problem().plan(dp.ADMM(penalty=1.0), mechanism=None, rounds=3)
+    nothing = Answer(None, Outcome.UNBOUNDED)
+    monkeypatch.setattr(ConicProgram, "solve", lambda *_: nothing)
+    result = plan.run()
+    assert result.status is dp.Status.UNBOUNDED and not result.status.solved
+    assert all(v.value is None for v in plan.problem.variables())
+    assert "Bound the variables" in " ".join(str(result).split())
