@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
+from decimal import ROUND_CEILING, Context
 
 # Parts of a list that are shown; so many more are counted.
 _SHOWN = 12
@@ -12,6 +14,15 @@ _SHOWN = 12
 def number(value: float) -> str:
     """Six digits without the zeros that Python puts into exponents: ``1e-6``, ``0.282843``."""
     return re.sub(r"e([+-])0*", lambda found: f"e{found[1].strip('+')}", f"{value:.6g}")
+
+
+def at_most(value: float) -> str:
+    """Like `number`, rounded up, so that what is said to be a bound is one."""
+    if not 0 < value < math.inf:
+        return number(value)
+    # What is less than a billionth above six digits is these six digits.
+    digits = Context(prec=6, rounding=ROUND_CEILING).create_decimal_from_float(value * (1 - 1e-9))
+    return number(float(digits))
 
 
 def plural(number: int, noun: str) -> str:

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from dpcvx._words import number, plural, together
+from dpcvx._words import at_most, number, plural, together
 
 
 @pytest.mark.parametrize(
@@ -44,3 +44,11 @@ def test_names_that_count_on_become_a_range(names, text):
 def test_long_lists_are_cut_and_say_so():
     text = together([chr(ord("a") + k) for k in range(26)], "or")
     assert text == "a, b, c, d, e, f, g, h, i, j, k, l or 14 more"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.9999993, "1"), (1.0, "1"), (1 + 1e-12, "1"), (3.5250001, "3.52501"), (0.0, "0")],
+)
+def test_a_bound_is_never_written_smaller(value, text):
+    assert at_most(value) == text

@@ -32,6 +32,7 @@ def banner(plan: Terms, guarantee: Guarantee) -> str:
             row("algorithm", f"{plan.algorithm}; {plural(plan.rounds, 'round')}"),
             *[row("" if k else "chosen", c.why) for k, c in enumerate(plan.choices)],
             *_sensitivity_rows(plan),
+            *([row("forecast", plan.forecast)] if plan.forecast else []),
             f"guarantee:{unread}",
             textwrap.indent(str(guarantee), "  "),
             "=" * WIDTH,

@@ -162,12 +162,12 @@ def _exact(request: Request, known: Compiled, silent: bool) -> Request:
             else "the objective reads its records through their second moments only"
         )
         request = replace(request, release="once").chosen(
-            "release", f"once, before the first round: {why}, so all that follows is public"
+            "release", f"release once, before the first round: {why}, so all that follows is public"
         )
     if request.rounds is not None:
         return replace(request, algorithm=ADMM())
     return replace(request, algorithm=Central()).chosen(
-        "algorithm", "one round: the server solves the whole problem for what it was told"
+        "algorithm", "one round: the server solves the whole problem for the data as they left"
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from .._card import card
-from .._words import number, together
+from .._words import at_most, number, together
 from ..model.private import PrivateSpec, Rows
 from ..privacy.accounting import ryu_kim_claim
 from ..privacy.last_iterate import Amplification
@@ -210,7 +210,7 @@ class Guarantee:
             whose += ", or in that of all agents of a group at once"
         sort = "worst case" if self.kind == "worst-case" else "ASSERTED, not proved"
         seeded = ", if the seed stays secret: not for release" if SEEDED in self.assumptions else ""
-        budget = f"({number(self.epsilon)}, {number(self.delta)})-DP"
+        budget = f"({at_most(self.epsilon)}, {number(self.delta)})-DP"
         return f"{budget} for one change in {whose}, {sort}{seeded}"
 
     def __repr__(self) -> str:
@@ -269,7 +269,7 @@ class Guarantee:
     def _by_agent(self) -> str:
         alike: dict[str, list[str]] = {}
         for agent in sorted(self.agents, key=lambda agent: -agent.epsilon):
-            alike.setdefault(number(agent.epsilon), []).append(f"'{agent.agent}'")
+            alike.setdefault(at_most(agent.epsilon), []).append(f"'{agent.agent}'")
         return together([f"epsilon {most} for {together(who)}" for most, who in alike.items()])
 
     @property

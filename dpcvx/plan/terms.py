@@ -9,6 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from .._arguments import FLAG, as_python_number, check_argument, count, one_of, show
 from ..algorithms.base import Algorithm, Requirements
 from ..algorithms.program import Program, compile_problem, require_convex, with_objectives
@@ -27,6 +30,7 @@ from .agent_terms import Agents, AgentTerms, declared, sensitivities
 from .calibration import asked_of, budgeted, calibrated, conditions
 from .choice import Choice, Mechanisms, Release, Request, compiled, quieter, settled
 from .fingerprint import fingerprint_of
+from .forecast import of_releases
 from .guarantee import ALONE, COUNTED, SEEDED, Guarantee, make_guarantee, no_guarantee
 from .last_iterate import Observer
 
@@ -48,6 +52,7 @@ class Terms:
     guarantee: Guarantee = field(repr=False)
     fingerprint: str = field(repr=False)
     choices: tuple[Choice, ...] = ()
+    forecast: str = ""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Terms:
         # All else is frozen and public.
@@ -263,7 +268,19 @@ def make_terms(
             problem.group_names,
         ),
         choices=request.choices,
+        forecast=of_releases(agents, _stand_ins(problem), delta or 0.0) if once else "",
     )
+
+
+def _stand_ins(problem: Declaration) -> dict[str, list[NDArray[np.float64] | None]]:
+    """Public values of the same kind as the private objects, by agent."""
+    return {
+        name: [
+            None if private.like is None else private.like.ravel(order="F")
+            for private in agent.private
+        ]
+        for name, agent in zip(problem.names, problem.agents, strict=True)
+    }
 
 
 def _smooth(agents: Agents, needs: Requirements) -> Agents:

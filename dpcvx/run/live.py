@@ -87,8 +87,8 @@ def run_plan(
         )
         result = returned(result)
         unended = "" if journal is None else journal.end(result.status.name.lower(), result.rounds)
-        ended = (unended,) if unended else ()
-        result = replace(result, notes=(*start.notes, *result.notes, *ended))
+        notes = (plan.forecast, *start.notes, *result.notes, unended)
+        result = replace(result, notes=tuple(note for note in notes if note))
     solution = result.solution if result.status.solved else None
     assign(solution, plan.problem.variables(), plan.problem.constraints)
     shown.finish(result)

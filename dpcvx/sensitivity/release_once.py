@@ -78,15 +78,19 @@ class Publication:
         parts = np.split(released / self.encode.diagonal(), ends)
         return [_of_sign(part, spec) for part, spec in zip(parts, self.private, strict=True)]
 
+    @property
+    def units(self) -> list[float]:
+        """Of data that leave by themselves: what a component of 1 means in each object."""
+        starts = np.cumsum([0, *(spec.size for spec in self.private[:-1])])
+        return [float(unit) for unit in 1 / self.encode.diagonal()[starts]]
+
     def noise(self, scale: float) -> str:
         """What noise of this scale on the statistic means, in words."""
         if self.kind == "slope":
             return f"scale {scale:.6g} per component of the slope J d"
-        scales = scale / self.encode.diagonal()
-        starts = np.cumsum([0, *(spec.size for spec in self.private[:-1])])
         return ", ".join(
-            f"scale {scales[start]:.6g} per entry of '{spec.name}'"
-            for start, spec in zip(starts, self.private, strict=True)
+            f"scale {scale * unit:.6g} per entry of '{spec.name}'"
+            for spec, unit in zip(self.private, self.units, strict=True)
         )
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import dpcvx as dp
+from dpcvx._words import at_most
 from dpcvx.plan.guarantee import ALONE, COUNTED, SEEDED, UNGROUPED
 from dpcvx.sensitivity.queries import CLAIMED, STATED_ACCURACY
 from tests.instances import power_line
@@ -222,7 +223,7 @@ def test_a_claim_stands_next_to_the_truth_under_its_own_name(case):
     assert stated.claimed_by_paper.delta == delta
     assert (claim < truth) == (epsilon == 1.0)
     text = flat(stated)
-    assert text.startswith(f"({truth:.6g}, {exponent(delta)})-DP")
+    assert text.startswith(f"({at_most(truth)}, {exponent(delta)})-DP")
     assert (
         f"claim Ryu and Kim, Theorem 4.9 claims ({claim:.6g}, {exponent(delta)}); that is not a "
         "bound (docs/privacy.md)"

@@ -1,0 +1,171 @@
+"""Signal against noise, in words, before any data are read: what an answer will be worth."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._words import together
+from ..model.private import Rows
+from ..sensitivity.release_once import Publication
+from ..sensitivity.second_moments import Moments
+from .agent_terms import Agents, AgentTerms
+
+Array = NDArray[np.float64]
+StandIns = Mapping[str, Sequence[Array | None]]
+# What noise may be of a signal that is to be seen clearly.
+_CLEAR = 0.1
+# Budgets beyond that protect nobody; none is advised.
+_LARGEST = 50.0
+
+
+def of_releases(agents: Agents, stand_ins: StandIns, delta: float) -> str:
+    """How large the noise is next to what leaves once; empty if that is not known.
+
+    Parameters
+    ----------
+    agents : tuple of AgentTerms
+        With their publications.
+    stand_ins : mapping of str to sequence of (ndarray or None)
+        By agent, public values of the same kind as each private object, if there are any.
+    delta : float
+    """
+    ratios: list[tuple[float, AgentTerms]] = []
+    for agent in agents:
+        signal = _signal(agent, stand_ins.get(agent.name, ()))
+        if agent.publication is not None and signal is not None:
+            noise = _spread(agent) * math.sqrt(agent.publication.size)
+            ratios.append((noise / signal if signal > 0 else math.inf, agent))
+    if not ratios:
+        return _unjudged(agents)
+    ratio, agent = max(ratios, key=lambda each: each[0])
+    by = "the stand-in" if any(v is not None for v in stand_ins.get(agent.name, ())) else "bounds"
+    if ratio < 1:
+        return f"judged by {by}, noise is {ratio:.2g} times what leaves"
+    return (
+        f"judged by {by}, noise is {_times(ratio)} what leaves: "
+        f"{_says_nothing(ratio / _CLEAR, agent, 1, delta)}"
+    )
+
+
+def _unjudged(agents: Agents) -> str:
+    """In the data's units, for who knows how large the data are."""
+    spreads: dict[str, list[str]] = {}
+    for agent in agents:
+        released = agent.publication
+        if not isinstance(released, Publication) or released.kind != "data":
+            continue
+        for spec, unit in zip(released.private, released.units, strict=True):
+            spreads.setdefault(f"{_spread(agent) * unit:.3g}", []).append(f"'{spec.name}'")
+    if not spreads:
+        return ""
+    each = ", ".join(f"{spread} on {together(names)}" for spread, names in spreads.items())
+    return (
+        f"noise has a standard deviation of {each}, per entry. Data that are not much larger do "
+        "not come through; with dp.Private(..., like=values) the plan can tell"
+    )
+
+
+def of_steps(
+    agents: Agents, steps: int, share: Callable[[float], float], noise: float, delta: float
+) -> str:
+    """What is predicted of noisy steps.
+
+    Parameters
+    ----------
+    agents : tuple of AgentTerms
+    steps : int
+        Releases of an agent.
+    share : callable
+        Of the gap that doing nothing leaves, what is predicted to be left with the noise times a
+        factor.
+    noise : float
+        Of one step, over the largest change that the data can make to its gradient.
+    delta : float
+    """
+    left = share(1.0)
+    if not math.isfinite(left):
+        return ""
+    step = f"the noise in one step is {_times(noise)} the largest change that the data can make"
+    if left < 0.5:
+        return (
+            f"{step}; of the gap that doing nothing leaves, about {left:.0%} is predicted to stay"
+        )
+    factor = next((f for f in np.geomspace(1, 1e4, 161) if share(1 / f) <= _CLEAR), math.inf)
+    loudest = max(
+        (agent for agent in agents if agent.noise is not None),
+        key=lambda agent: agent.noise.multiplier if agent.noise else 0.0,
+    )
+    return f"{step}: {_says_nothing(float(factor), loudest, steps, delta)}"
+
+
+def _says_nothing(factor: float, agent: AgentTerms, steps: int, delta: float) -> str:
+    """Of noise that ought to be smaller by a factor."""
+    text = "expect an answer that says nothing about the data. Needed: "
+    ways = []
+    epsilon = _enough(agent, factor, steps, delta) if math.isfinite(factor) else None
+    if epsilon is not None:
+        ways.append(f"epsilon of about {epsilon:.2g}")
+    private = agent.program.form.private
+    if math.isfinite(factor) and all(isinstance(spec.adjacency, Rows) for spec in private):
+        ways.append(f"{_rounded_up(factor)} times the records")
+    return text + (" or ".join(ways) or "another model of the question")
+
+
+def _enough(agent: AgentTerms, factor: float, steps: int, delta: float) -> float | None:
+    """The epsilon at which the noise is smaller by a factor; None if there is no sensible one."""
+    noise, asked = agent.noise, agent.asked
+    if noise is None or asked is None or asked.epsilon is None:
+        return None
+    mechanism, budget = asked.mechanism, asked.epsilon
+    if mechanism.per_step() is not None or mechanism.decay < 1 or not noise.steady:
+        return None
+
+    def enough(epsilon: float) -> bool:
+        found = mechanism.for_total(steps * agent.share, epsilon, delta)
+        return found * factor <= noise.multiplier
+
+    if not budget < _LARGEST or not enough(_LARGEST):
+        return None
+    low, high = math.log(budget), math.log(_LARGEST)
+    for _ in range(6):  # to a tenth
+        middle = (low + high) / 2
+        low, high = (low, middle) if enough(math.exp(middle)) else (middle, high)
+    return math.exp(high)
+
+
+def _spread(agent: AgentTerms) -> float:
+    """Standard deviation of the noise on one component of what leaves once."""
+    noise, released = agent.noise, agent.publication
+    if noise is None or released is None:
+        return 0.0
+    # The scale of Laplace noise is not its standard deviation.
+    own = 1.0 if noise.mechanism.norm == 2 else math.sqrt(2)
+    return own * noise.multiplier * released.sensitivity
+
+
+def _signal(agent: AgentTerms, stand_ins: Sequence[Array | None]) -> float | None:
+    """About the l2 norm of what leaves once; None where nothing is known of it."""
+    released = agent.publication
+    if released is None:
+        return None
+    given = [values for values in stand_ins if values is not None]
+    if given and len(given) == len(stand_ins):
+        return float(np.linalg.norm(released.statistic(given)))
+    if isinstance(released, Moments):
+        # Rows at half their bound, in all directions.
+        return released.private[0].shape[0] / 4 / math.sqrt(released.order)
+    return None
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.2g} times" if ratio < 100 else f"{ratio:.0f} times"
+
+
+def _rounded_up(factor: float) -> int:
+    """To two digits."""
+    digits = 10 ** max(0, math.floor(math.log10(factor)) - 1)
+    return math.ceil(factor / digits) * digits

@@ -1,0 +1,71 @@
+"""Signal against noise, in words, before any data are read."""
+
+import re
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import dpcvx as dp
+from tests.instances import power_line
+
+
+def target(size, like=None, spread=0.1):
+    """One agent's numbers, of which an entry may change by `spread`."""
+    x = cp.Variable(size, name="x")
+    d = dp.Private(shape=size, name="d", adjacency=dp.Within(spread), like=like)
+    return dp.Problem([dp.Agent(cp.Minimize(cp.sum_squares(x - d)), name="a")])
+
+
+def squares(records, columns=2):
+    w = cp.Variable(columns, name="w")
+    X = dp.Private(shape=(records, columns), name="X", adjacency=dp.Rows(1.0))
+    y = dp.Private(shape=records, name="y", adjacency=dp.Rows(1.0))
+    return dp.Problem([dp.Agent(cp.Minimize(cp.sum_squares(X @ w - y)), name="a")])
+
+
+def test_without_a_stand_in_noise_is_told_in_the_unit_of_the_data():
+    plan = target(4).plan(epsilon=1.0, delta=1e-6)
+    # Laplace noise of scale 0.1 has the standard deviation 0.141.
+    assert plan.forecast.startswith("noise has a standard deviation of 0.141 on 'd', per entry")
+    assert plan.forecast.split()[0] in str(plan)
+
+
+@pytest.mark.parametrize(("size", "ratio"), [(100.0, 0.0014), (0.01, 14.0)])
+def test_with_a_stand_in_it_is_compared_with_that(size, ratio):
+    plan = target(4, like=np.full(4, size)).plan(epsilon=1.0, delta=1e-6)
+    (said,) = re.findall(r"noise is (\S+) times what leaves", plan.forecast)
+    assert float(said) == pytest.approx(ratio, rel=0.05)
+    assert ("says nothing about the data" in plan.forecast) == (ratio > 1)
+
+
+def test_what_would_be_enough_is_enough():
+    """The epsilon that is named brings noise down to about a tenth of the signal."""
+    like = np.full(4, 0.1)
+    plan = target(4, like=like).plan(epsilon=1.0, delta=1e-6)
+    (needed,) = re.findall(r"Needed: epsilon of about (\d+)$", plan.forecast)
+    better = target(4, like=like).plan(epsilon=float(needed), delta=1e-6)
+    (said,) = re.findall(r"noise is (\S+) times what leaves", better.forecast)
+    assert 0.08 < float(said) < 0.12
+
+
+def test_more_records_are_another_way():
+    plan = squares(20).plan(epsilon=1.0, delta=1e-6)
+    (times,) = re.findall(r"or (\d+) times the records", plan.forecast)
+    enough = squares(20 * int(times)).plan(epsilon=1.0, delta=1e-6)
+    assert "says nothing" not in enough.forecast
+
+
+def test_no_budget_that_protects_nobody_is_advised():
+    plan = target(4, like=np.full(4, 1e-6)).plan(epsilon=1.0, delta=1e-6)
+    assert plan.forecast.endswith("Needed: another model of the question")
+
+
+def test_a_plan_without_noise_forecasts_nothing():
+    assert power_line().problem.plan(mechanism=None).forecast == ""
+
+
+def test_a_result_repeats_the_forecast():
+    plan = target(4, like=np.full(4, 0.01)).plan(epsilon=1.0, delta=1e-6)
+    result = plan.run(data={"d": np.zeros(4)}, seed=1)
+    assert "says nothing about the data" in " ".join(str(result).split())
