@@ -97,7 +97,7 @@ class _Builder:
 
     def _visit(self, expr: Any) -> Combination:
         if isinstance(expr, Private):
-            G = ((self.private[expr.id], Identity(expr.size)),)
+            G = ((self.private[expr.id], expr.spec.unfolded()),)
             return Combination(expr.shape, None, G, zeros(expr.size))
         if isinstance(expr, cp.Variable):
             return Combination(expr.shape, self._selection(expr), (), np.zeros(expr.size))

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import cvxpy as cp
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from .._arguments import (
@@ -30,6 +31,7 @@ from .._arguments import (
 )
 from ..errors import DataError, ModelError, PrivacyError
 from ..guard import failed, fetched, frameless, guarded
+from .matrices import Identity
 
 Norm = Literal["entry", 1, 2, "inf"] | float
 _NORMS = ("entry", 1, 2, math.inf)
@@ -47,6 +49,8 @@ _BOUND = POSITIVE.because(
     "the largest norm of a row, which limits what one row can do to a gradient. Write for example "
     "dp.Rows(1.0)"
 )
+# Symmetry and eigenvalues of data may be off by this, relative to their size.
+_ROUNDED = 1e-9
 _KEPT = "Sealed data are never copied or pickled."
 # Name of objects that have none.
 _UNNAMED = "unnamed"
@@ -113,6 +117,31 @@ class Within:
             return f"one entry changes by at most {radius}"
         name = "inf" if self.norm == math.inf else f"{self.norm:g}"
         return f"the difference has l{name} norm at most {radius}"
+
+
+@frameless
+@dataclass(frozen=True)
+class MirroredWithin(Within):
+    """`Within` for symmetric matrices: an entry and its mirror image are one, and change alike.
+
+    The norms 1, 2 and "inf" are of the whole difference, both triangles counted.
+    """
+
+    def allows(self, one: NDArray[np.float64], other: NDArray[np.float64]) -> bool:
+        """Whether two symmetric matrices are neighbours; rounding is forgiven."""
+        if self.norm == "entry":
+            one, other = np.triu(one), np.triu(other)
+        return super().allows(one, other)
+
+    @property
+    def mirror(self) -> float:
+        """What an entry off the diagonal counts for in the norm, next to one on it."""
+        return {1: 2.0, 2: math.sqrt(2)}.get(self.norm, 1.0)  # type: ignore[call-overload]
+
+    def _said(self, radius: str) -> str:
+        if self.norm == "entry":
+            return f"one entry and its mirror image change by at most {radius}"
+        return f"{super()._said(radius)}, with both triangles counted"
 
 
 @frameless
@@ -268,11 +297,34 @@ class PrivateSpec:
     shape: tuple[int, ...]
     adjacency: Adjacency
     sign: Literal["nonneg", "nonpos"] | None
+    psd: bool = False
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether the data are a symmetric matrix, of which one triangle is kept."""
+        return isinstance(self.adjacency, MirroredWithin)
 
     @property
     def size(self) -> int:
-        """Number of entries."""
-        return math.prod(self.shape)
+        """Number of entries that are kept."""
+        n = self.shape[0] if self.shape else 1
+        return n * (n + 1) // 2 if self.symmetric else math.prod(self.shape)
+
+    def unfolded(self) -> sp.csr_array | Identity:
+        """The matrix that makes the data, column by column, of the entries that are kept.
+
+        Of a symmetric matrix these are the upper triangle's, in units in which the adjacency's norm
+        of the whole difference is that of its entries.
+        """
+        if not isinstance(self.adjacency, MirroredWithin):
+            return Identity(self.size)
+        n, (i, j) = self.shape[0], np.triu_indices(self.shape[0])
+        own, apart = np.arange(i.size), i != j
+        values = np.where(apart, 1 / self.adjacency.mirror, 1.0)
+        rows = np.concatenate([i + n * j, (j + n * i)[apart]])
+        columns = np.concatenate([own, own[apart]])
+        entries = np.concatenate([values, values[apart]])
+        return sp.csr_array((entries, (rows, columns)), shape=(n * n, i.size))
 
     @property
     def half(self) -> bool:
@@ -295,8 +347,24 @@ class PrivateSpec:
         return adjacency.bound * float(np.linalg.norm(parts, p))
 
     def shaped(self, flat: NDArray[np.float64]) -> NDArray[np.float64]:
-        """A flat column-major array in the declared shape."""
-        return flat.reshape(self.shape, order="F")
+        """The entries that are kept, column by column, in the declared shape."""
+        return np.asarray(self.unfolded() @ flat).reshape(self.shape, order="F")
+
+    def kept(self, array: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Of an array of the declared shape, the entries that are kept."""
+        if not isinstance(self.adjacency, MirroredWithin):
+            return array.ravel(order="F")
+        i, j = np.triu_indices(self.shape[0])
+        return array[i, j] * np.where(i != j, self.adjacency.mirror, 1.0)
+
+    def admissible(self, flat: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The closest entries that have the declared sign, or are positive semidefinite."""
+        if self.psd:
+            values, vectors = np.linalg.eigh(self.shaped(flat))
+            return self.kept((vectors * np.maximum(values, 0.0)) @ vectors.T)
+        if self.sign is None:
+            return flat
+        return np.maximum(flat, 0.0) if self.sign == "nonneg" else np.minimum(flat, 0.0)
 
     def checked(
         self, array: NDArray[np.float64] | None, what: str = "The data"
@@ -320,7 +388,7 @@ class PrivateSpec:
         if fault is None and array is not None:
             adjacency = self.adjacency
             if not isinstance(adjacency, Rows):
-                return array.ravel(order="F")
+                return self.kept((array + array.T) / 2 if self.symmetric else array)
             rows = adjacency.enforced(array.reshape(array.shape[0], -1))
             if rows is not None:
                 return rows.ravel(order="F")
@@ -348,6 +416,16 @@ class PrivateSpec:
                 "contain NaN or infinite entries. The sensitivity bound covers finite data only: "
                 "clean the data before binding them."
             )
+        if self.symmetric and not self._mirrored(array):
+            return (
+                "are not the symmetric matrix that was declared, of which one triangle is used. "
+                "Pass (A + A.T) / 2, or drop symmetric=True or PSD=True."
+            )
+        if self.psd and not self._semidefinite(array):
+            return (
+                "have negative eigenvalues, which contradicts PSD=True. The convexity of the model "
+                "rests on it: declare symmetric=True instead, or fix the data."
+            )
         side = {"nonneg": -1.0, "nonpos": 1.0, None: 0.0}[self.sign]
         if side and any((side * part > 0).any() for part in parts):
             return (
@@ -355,6 +433,14 @@ class PrivateSpec:
                 "on that sign: drop the attribute or fix the data."
             )
         return None
+
+    def _mirrored(self, array: NDArray[np.float64]) -> bool:
+        largest = float(np.abs(array).max())
+        return bool((np.abs(array - array.T) <= _ROUNDED * largest).all())
+
+    def _semidefinite(self, array: NDArray[np.float64]) -> bool:
+        values = np.linalg.eigvalsh((array + array.T) / 2)
+        return bool(values[0] >= -_ROUNDED * np.abs(values).max())
 
 
 class Sealed:
@@ -453,6 +539,10 @@ class Private(cp.Parameter):
         Needed without `data` and with a callable, unless `like` is given.
     nonneg, nonpos : bool
         Sign of the data, for cvxpy's convexity rules; checked when the data are read.
+    symmetric, PSD : bool
+        The data are a symmetric matrix, or a positive semidefinite one, such as the covariance P in
+        ``cp.quad_form(x, P)``; checked when they are read. An entry and its mirror image are then
+        one entry of the adjacency.
     like : array_like, optional
         Public values of the same kind and shape, such as nominal loads or last year's published
         figures: what ``problem.tune`` and its like try settings on. They must not be computed from
@@ -481,6 +571,8 @@ class Private(cp.Parameter):
         shape: int | tuple[int, ...] | None = None,
         nonneg: bool = False,
         nonpos: bool = False,
+        symmetric: bool = False,
+        PSD: bool = False,
         like: ArrayLike | None = None,
     ) -> None:
         tupled, fetches = issubclass(type(data), tuple), callable(data)
@@ -498,8 +590,16 @@ class Private(cp.Parameter):
             )
         check_argument("dp.Private", "nonneg", nonneg, FLAG)
         check_argument("dp.Private", "nonpos", nonpos, FLAG)
+        check_argument("dp.Private", "symmetric", symmetric, FLAG)
+        check_argument("dp.Private", "PSD", PSD, FLAG)
         if nonneg and nonpos:
             raise ModelError(f"Private '{label}' cannot be nonneg and nonpos at once; keep one.")
+        if (symmetric or PSD) and (nonneg or nonpos or isinstance(adjacency, Rows)):
+            other = "dp.Rows" if isinstance(adjacency, Rows) else "a sign"
+            raise ModelError(
+                f"Private '{label}' cannot be a symmetric matrix and have {other} at once; keep "
+                "one of the two. Symmetric matrices take adjacency=dp.Within(...)."
+            )
         if tupled:
             raise ModelError(
                 f"Private '{label}' was given a tuple, which could be data or a shape. Write "
@@ -520,10 +620,18 @@ class Private(cp.Parameter):
                 f"Private '{label}' has shape {sizes} and no rows: dp.Rows needs a matrix with one "
                 "record per row, or a vector with one record per entry."
             )
+        if (symmetric or PSD) and (len(sizes) != 2 or sizes[0] != sizes[1]):
+            raise ModelError(
+                f"Private '{label}' has shape {sizes}, and only square matrices are symmetric. "
+                "Drop symmetric=True and PSD=True, or declare shape=(n, n)."
+            )
         if math.prod(sizes) == 0:
             raise ModelError(f"Private '{label}' has shape {sizes}: there is nothing to protect.")
         self._seal: Sealed | None = None
-        super().__init__(sizes, name=name, nonneg=bool(nonneg), nonpos=bool(nonpos))
+        kind = {"PSD": True} if PSD else {"symmetric": True} if symmetric else {}
+        super().__init__(sizes, name=name, nonneg=bool(nonneg), nonpos=bool(nonpos), **kind)
+        if kind:
+            adjacency = MirroredWithin(adjacency.radius, adjacency.norm)
         self._adjacency = adjacency
         self._like: NDArray[np.float64] | None = None
         if like is not None:
@@ -541,7 +649,8 @@ class Private(cp.Parameter):
             sign = "nonneg"
         elif self.attributes["nonpos"]:
             sign = "nonpos"
-        return PrivateSpec(self._called, self.shape, self.adjacency, sign)
+        psd = bool(self.attributes["PSD"])
+        return PrivateSpec(self._called, self.shape, self.adjacency, sign, psd)
 
     @property
     def adjacency(self) -> Adjacency:

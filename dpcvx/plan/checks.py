@@ -25,7 +25,7 @@ from ..model.quadratic import is_quadratic_given_data
 from ..sensitivity.certificate import Sensitivity
 from ..sensitivity.queries import DataCurvature
 from ..sensitivity.rehearsal import rehearse
-from ..sensitivity.second_moments import moments
+from ..sensitivity.release_once import releasable
 from ..solvers.conic import ConicProgram, Outcome, bounded_for_slopes, falls_forever
 from .agent_terms import AgentTerms, Declared
 
@@ -139,8 +139,8 @@ def check_affine(
 ) -> None:
     """Refuse private data that an exact minimisation would take into the curvature.
 
-    Methods that ask for that curvature take second moments of records which left once, and
-    quadratics where nothing is hidden.
+    Methods that ask for that curvature take data, or second moments of records, which left once,
+    and quadratics where nothing is hidden.
     """
     method = type(algorithm).__name__
     bends = DataCurvature in algorithm.requirements.queries
@@ -150,7 +150,7 @@ def check_affine(
             continue
         if bends and not noisy and not known.clips and is_quadratic_given_data(form):
             continue
-        squares = bends and moments(known, 2) is not None
+        squares = bends and releasable(known) and is_quadratic_given_data(form)
         if once and squares:
             continue
         remedy = (
@@ -159,8 +159,7 @@ def check_affine(
         )
         if squares:
             remedy = (
-                "Its data are records that enter by squares, whose second moments can leave once: "
-                "write release='once'."
+                "Its data, or second moments of its records, can leave once: write release='once'."
             )
         raise PrivacyError(
             f"The exact steps of dp.{method} need a gradient J d + h(x) that is affine in the "

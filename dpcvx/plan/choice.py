@@ -97,6 +97,11 @@ class Compiled:
         return all(s is None or s.constant for s in self.sensitivities.values())
 
     @property
+    def linear(self) -> bool:
+        """Whether they are, with Jacobians that may depend on the point."""
+        return all(s is None or s.linear for s in self.sensitivities.values())
+
+    @property
     def releasable(self) -> bool:
         """Whether all data can leave once."""
         return all(s is None or releasable(s) for s in self.sensitivities.values())
@@ -158,7 +163,7 @@ def _exact(request: Request, known: Compiled, silent: bool) -> Request:
     if request.release is None and not silent:
         why = (
             "gradients depend linearly on the private data"
-            if known.constant
+            if known.linear
             else "the objective reads its records through their second moments only"
         )
         request = replace(request, release="once").chosen(

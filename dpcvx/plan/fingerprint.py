@@ -29,7 +29,10 @@ def fingerprint_of(
     digest = hashlib.sha256(f"{algorithm!r} {noise!r} {rounds} {release} {groups}".encode())
     for local in program.agents:
         # Not the names of private objects: cvxpy numbers those that have none.
-        private = [(s.shape, _labelled(s.adjacency), s.sign) for s in local.form.private]
+        private = [
+            (s.shape, _labelled(s.adjacency), s.sign, *(["PSD"] if s.psd else []))
+            for s in local.form.private
+        ]
         limits = f"{local.clip} {local.asserted}"
         digest.update(f"{local.name} {local.n} {private} {limits}".encode())
         pieces = [(p.shape, p.entries.tolist(), p.offset) for p in local.layout.pieces]

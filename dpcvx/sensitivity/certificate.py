@@ -71,6 +71,11 @@ class Sensitivity:
         return not self.records and self.weights is None and self.asserted is None
 
     @property
+    def linear(self) -> bool:
+        """Whether the gradient is affine in the data, with a Jacobian of any kind."""
+        return not self.records and self.asserted is None
+
+    @property
     def splits(self) -> bool:
         """Whether the private part of the gradient leaves by itself."""
         return self.constant and any(J.nnz for J in self.jacobians)

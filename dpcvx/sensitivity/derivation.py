@@ -27,7 +27,7 @@ from ..model.private import Asserted, PrivateSpec, Rows
 from ..model.quadratic import Term, bilinear, cross, terms
 from ..solvers.projector import Extent
 from .certificate import Sensitivity
-from .private_weights import LARGEST, weighs, weights
+from .private_weights import LARGEST, is_private_quadratic, weighs, weights
 from .record_pass import Unbounded
 from .records import Contributions
 
@@ -193,7 +193,8 @@ def _vanished(owner: str, names: Sequence[str], atoms: Sequence[str]) -> Privacy
 
 
 def _require_few(form: NormalForm, weighing: Sequence[Term], owner: str) -> None:
-    members = frozenset[int]().union(*(form.reach(term.atom)[1] for term in weighing))
+    one_by_one = [term for term in weighing if not is_private_quadratic(form, term)]
+    members = frozenset[int]().union(*(form.reach(term.atom)[1] for term in one_by_one))
     count = sum(form.private[k].size for k in members)
     if count > LARGEST:
         raise PrivacyError(

@@ -2,6 +2,8 @@ r"""Private weights of public functions: a Jacobian that depends on the point, n
 
 A term :math:`\sum_e u_e(d)\, \varphi_e(x)` with u affine has a gradient that is linear in the data,
 :math:`J(x)\,d` plus what is public. J is computed at a point; over a whole set it is not bounded.
+So has a quadratic form :math:`y' P y` of y = F x + h with a private matrix P, whose gradient is
+:math:`F' (P + P') y`.
 """
 
 from __future__ import annotations
@@ -13,8 +15,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from ..model.atoms import MATMUL, MULTIPLY
-from ..model.matrices import zeros
+from ..model.atoms import MATMUL, MULTIPLY, QUAD_FORM
+from ..model.matrices import Matrix, csr, zeros
 from ..model.normal_form import Atom, Combination, NormalForm
 from ..model.quadratic import Term
 
@@ -31,7 +33,9 @@ class Weights:
     Attributes
     ----------
     form : NormalForm
-        Of these terms only, without the public parts of the weights: linear in the data.
+        Of the products only, without the public parts of the weights: linear in the data.
+    quadratic : tuple of Term
+        The quadratic forms.
     members : frozenset of int
         Indices of the private parameters that occur in them.
     names : tuple of str
@@ -39,6 +43,7 @@ class Weights:
     """
 
     form: NormalForm
+    quadratic: tuple[Term, ...]
     members: frozenset[int]
     names: tuple[str, ...]
 
@@ -47,19 +52,46 @@ class Weights:
         form = self.form
         zero = [np.zeros(spec.size) for spec in form.private]
         found = []
+        weighing = {k for j, _ in form.root.terms for k in form.reach(form.atoms[j])[1]}
         for k, spec in enumerate(form.private):
             columns = np.zeros((form.n, spec.size))
-            for i in range(spec.size) if k in self.members else ():
+            for i in range(spec.size) if k in weighing else ():
                 unit = [d.copy() for d in zero]
                 unit[k][i] = 1.0
                 columns[:, i] = form.bind(unit).gradient(x)
-            found.append(sp.csr_array(columns))
+            J = sp.csr_array(columns)
+            for term in self.quadratic:
+                for j, G in term.atom.args[1].G:
+                    J = J + _of_quadratic(term, x, G) if j == k else J
+            found.append(sp.csr_array(J))
         return tuple(found)
+
+
+def _of_quadratic(term: Term, x: Array, G: Matrix) -> sp.csr_array:
+    """Derivative of ``F' (P + P') y`` in the data of which P holds ``G d``, (n, size)."""
+    at = term.atom.args[0]
+    F = csr(at.F)
+    y = sp.csr_array((F @ x + at.h)[None, :])
+    eye = sp.eye_array(y.size)
+    # Column by column: P y = (y' kron I) vec P, and P' y = (I kron y') vec P.
+    both = sp.kron(y, eye) + sp.kron(eye, y)
+    return sp.csr_array(float(term.weight.item()) * (F.T @ (both @ csr(G))))
+
+
+def is_private_quadratic(form: NormalForm, term: Term) -> bool:
+    """Whether a term is a quadratic form of an affine argument with a private matrix."""
+    atom = term.atom
+    if atom.rule is not QUAD_FORM:
+        return False
+    at, matrix = atom.args
+    return at.F is not None and not at.G and not at.terms and matrix.F is None and not matrix.terms
 
 
 def weighs(form: NormalForm, term: Term) -> bool:
     """Whether a term is a product of private data and a function of x without data."""
     atom = term.atom
+    if is_private_quadratic(form, term):
+        return True
     if atom.rule not in (MULTIPLY, MATMUL):
         return False
     sides = [_reach(form, argument) for argument in atom.args]
@@ -78,13 +110,14 @@ def _reach(form: NormalForm, u: Combination) -> tuple[bool, bool]:
 
 def weights(form: NormalForm, found: Sequence[Term]) -> Weights:
     """The given terms, all of which weigh, as a form of their own."""
-    own = {id(term.atom) for term in found}
+    quadratic = tuple(term for term in found if is_private_quadratic(form, term))
+    own = {id(term.atom) for term in found if term not in quadratic}
     kept = tuple((j, M) for j, M in form.root.terms if id(form.atoms[j]) in own)
     root = replace(form.root, F=None, G=(), h=np.zeros_like(form.root.h), terms=kept)
     atoms = tuple(_linear(form, atom) if id(atom) in own else atom for atom in form.atoms)
     members = frozenset[int]().union(*(form.reach(term.atom)[1] for term in found))
     names = tuple(dict.fromkeys(term.atom.written for term in found))
-    return Weights(replace(form, atoms=atoms, root=root), members, names)
+    return Weights(replace(form, atoms=atoms, root=root), quadratic, members, names)
 
 
 def _linear(form: NormalForm, atom: Atom) -> Atom:

@@ -68,15 +68,16 @@ class Publication:
         return np.asarray(self.encode @ np.concatenate(list(data)))
 
     def restore(self, released: Array) -> list[Array]:
-        """Surrogate data: one flat array per private object, of the declared sign if released.
+        """Surrogate data: one flat array per private object, brought to what was declared of it.
 
-        A surrogate of a slope has the right image under J, but signs of its own.
+        Signs, and eigenvalues of positive semidefinite matrices. A surrogate of a slope has the
+        right image under J, but signs of its own.
         """
         ends = np.cumsum([spec.size for spec in self.private])[:-1]
         if self.kind == "slope":
             return np.split(_least_norm(self.encode, released), ends)
         parts = np.split(released / self.encode.diagonal(), ends)
-        return [_of_sign(part, spec) for part, spec in zip(parts, self.private, strict=True)]
+        return [spec.admissible(part) for part, spec in zip(parts, self.private, strict=True)]
 
     @property
     def units(self) -> list[float]:
@@ -100,7 +101,7 @@ Statistic = Publication | Moments
 
 def releasable(sensitivity: Sensitivity) -> bool:
     """Whether an agent's data can leave once: by themselves, by a slope, or by second moments."""
-    return sensitivity.constant or moments(sensitivity, 2) is not None
+    return sensitivity.linear or moments(sensitivity, 2) is not None
 
 
 def publication(sensitivity: Sensitivity, p: int, owner: str) -> Statistic | None:
@@ -128,12 +129,12 @@ def publication(sensitivity: Sensitivity, p: int, owner: str) -> Statistic | Non
     PrivacyError
         If the objective reads its data otherwise.
     """
-    if not sensitivity.constant:
+    if not sensitivity.linear:
         found = moments(sensitivity, p)
         if found is None:
             raise PrivacyError(
-                "release='once' needs a gradient J d + h(x) that is affine in the private data d, "
-                "with a constant J, or second moments of records: cp.sum_squares(X @ w - y), "
+                "release='once' needs a gradient J(x) d + h(x) that is affine in the private data "
+                "d, or second moments of records: cp.sum_squares(X @ w - y), "
                 "scaled or not, with whole private X and y and without clip=. The objective of "
                 f"agent '{owner}' has neither: {sensitivity.obstacle}. Write it like that, or use "
                 "release='each step'."
@@ -141,12 +142,12 @@ def publication(sensitivity: Sensitivity, p: int, owner: str) -> Statistic | Non
         return found
     J = sp.csr_array(sp.hstack(sensitivity.jacobians))
     used = np.flatnonzero(np.diff(J.indptr) > 0)
-    if used.size == 0:
+    if used.size == 0 and sensitivity.weights is None:
         return None
     specs = sensitivity.private
     own = [_reach(spec, p) for spec in specs]
     units = np.concatenate([np.full(s.size, unit) for s, unit in zip(specs, own, strict=True)])
-    slope = sensitivity.bound(p).value
+    slope = sensitivity.bound(p).value if sensitivity.constant else 0.0
     moved = J @ sp.diags_array(units)
     largest = max(slope, float(abs(moved).max()), float(units.max()))
     if not largest <= LARGEST:
@@ -160,7 +161,7 @@ def publication(sensitivity: Sensitivity, p: int, owner: str) -> Statistic | Non
     # Parts of one record change together, each by at most one unit; other objects do not.
     labels = [s.adjacency.label for s in specs if isinstance(s.adjacency, Rows)]
     together = max([1, *(labels.count(label) for label in labels)]) ** (1 / p)
-    if spread * together**2 <= slope * slope * used.size:
+    if not sensitivity.constant or spread * together**2 <= slope * slope * used.size:
         # Rounded up by more than the division by a unit rounds.
         sensitivity_of_data = together * (1 + 1e-9)
         return Publication(
@@ -183,11 +184,3 @@ def _reach(spec: PrivateSpec, p: int) -> float:
         return spec.row_reach(p)
     identity = sp.eye_array(spec.size, format="csr")
     return ball_norm(identity, adjacency.norm, p).value * adjacency.radius
-
-
-def _of_sign(values: Array, spec: PrivateSpec) -> Array:
-    if spec.sign == "nonneg":
-        return np.maximum(values, 0.0)
-    if spec.sign == "nonpos":
-        return np.minimum(values, 0.0)
-    return values

@@ -41,8 +41,7 @@ def central(
     constraints: list[cp.Constraint] = []
     for agent, values in zip(problem.agents, _values(problem, data), strict=True):
         constants = {
-            id(p): cp.Constant(v.reshape(p.shape, order="F"))
-            for p, v in zip(agent.private, values, strict=True)
+            id(p): cp.Constant(p.spec.shaped(v)) for p, v in zip(agent.private, values, strict=True)
         }
         costs.append(agent.cost.tree_copy(constants) if constants else agent.cost)
         constraints += agent.constraints

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from ..model.normal_form import NormalForm
-from ..model.private import Rows, Within
+from ..model.private import PrivateSpec, Rows, Within
 from ..sensitivity.certificate import Sensitivity
 from ..sensitivity.norms import row_norms
 
@@ -122,10 +122,21 @@ def _moved(sensitivity: Sensitivity, data: Sequence[Array], k: int, change: Arra
     moved = data[k] + change
     if spec.sign is not None:
         moved = np.maximum(moved, 0.0) if spec.sign == "nonneg" else np.minimum(moved, 0.0)
+    if spec.psd:
+        moved = _semidefinite(data[k], change, spec)
     # The rounding of large data may not lead out of the ball.
     far = np.abs(moved - data[k]) > np.abs(change)
     other[k] = np.where(far, np.nextafter(moved, data[k]), moved)
     return other
+
+
+def _semidefinite(data: Array, change: Array, spec: PrivateSpec) -> Array:
+    """A change that leaves a matrix positive semidefinite: as given, or of one diagonal entry."""
+    if np.linalg.eigvalsh(spec.shaped(data + change))[0] >= 0:
+        return data + change
+    weight = np.abs(spec.shaped(change)).sum(axis=0)
+    diagonal = np.diag(np.eye(weight.size)[int(np.argmax(weight))])
+    return data + spec.adjacency.radius * spec.kept(diagonal)
 
 
 def _telling(sensitivity: Sensitivity, k: int, p: int) -> list[int]:

@@ -221,16 +221,35 @@ def test_over_a_whole_set_weights_have_no_bound(name, p):
     assert sensitivity.bound(p, None, np.full(4, 0.3)).value < math.inf
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "release"),
-    [(dp.ADMM(), "each step"), (dp.LinearizedADMM(), "once"), (dp.ADMM(), "once")],
-    ids=str,
-)
-def test_exact_steps_and_single_releases_refuse_weights(algorithm, release):
+def priced():
     d = private(4, nonneg=True, name="price")
-    problem = dp.Problem([dp.Agent(cp.Minimize(d @ cp.square(x)), [cp.abs(x) <= 1], name="north")])
+    cost = d @ cp.square(x) - cp.sum(x)
+    return dp.Problem([dp.Agent(cp.Minimize(cost), [cp.abs(x) <= 1], name="north")])
+
+
+@pytest.mark.parametrize("release", ["each step", "once"])
+def test_exact_steps_refuse_weights(release):
     with pytest.raises(dp.PrivacyError, match="(?s)'price'.*affine|affine.*'price'"):
-        problem.plan(algorithm, epsilon=1.0, delta=1e-6, release=release)
+        priced().plan(dp.ADMM(), epsilon=1.0, delta=1e-6, release=release)
+
+
+@pytest.mark.parametrize("norm", ["entry", 1, 2, "inf"])
+@pytest.mark.parametrize("kind", [dp.Gaussian(), dp.Laplace()], ids=["gaussian", "laplace"])
+def test_weights_that_leave_once_are_charged_their_own_change(kind, norm):
+    d = dp.Private(np.full(4, 2.0), nonneg=True, adjacency=dp.Within(0.1, norm), name="price")
+    cost = d @ cp.square(x) - cp.sum(x)
+    problem = dp.Problem([dp.Agent(cp.Minimize(cost), [cp.abs(x) <= 1], name="north")])
+    step = dp.LinearizedADMM(step=0.2)
+    plan = problem.plan(step, mechanism=kind, rounds=100, epsilon=5.0, delta=1e-6, release="once")
+    found = plan.run(seed=1, record=True, verbose=False)
+    (released,) = found.transcript.releases
+    left = plan.agent("north").publication.restore(released.value)[0]
+    assert (left >= 0).all()
+    # What follows is the optimum of what left: 2 d x = 1.
+    clipped = np.minimum(1.0, 1 / np.maximum(2 * left, 1e-9))
+    assert found.last[x] == pytest.approx(clipped, abs=1e-3)
+    report = dp.check(plan)
+    assert report.passed and 0.9 <= report.agents[0].ratio <= 1 + 1e-9
 
 
 # Points at which a function has no finite slope, and points past them.
