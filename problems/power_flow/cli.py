@@ -26,7 +26,7 @@ from problems.power_flow.solution import State, central, network_state
 from problems.power_flow.study import PowerFlow, power_flow
 from problems.power_flow.tables import result_tables, write_tables
 
-# Below this an optimum is 0 up to the accuracy of the solver.
+# Below this an optimum or a gap is 0 up to the accuracy of the solver.
 _ZERO = 1e-6
 # Methods by their names on the command line, with the settings that they take.
 _METHODS: dict[str, tuple[Callable[..., dp.Algorithm], tuple[str, ...]]] = {
@@ -192,15 +192,17 @@ def _comparison(study: PowerFlow, runs: Sequence[_Run], optimum: float | None) -
     """Text on the optimum and the gaps to it, labelled as what it is."""
     if optimum is None:
         return "  central optimum: not found, the loads may not be servable (not private)"
-    shown = optimum if abs(optimum) > _ZERO else 0.0
-    lines = [f"  central optimum {shown:.6g} {_unit(study)} (not private: solved with all loads)"]
+    lines = [
+        f"  central optimum {_shown(optimum)} {_unit(study)} (not private: solved with all loads)"
+    ]
     low, middle, high = _gaps(runs, optimum)
     if len(runs) == 1:
-        lines.append(f"  gap to it {middle:.6g}{_relative(middle, optimum)} (not private)")
+        lines.append(f"  gap to it {_shown(middle)}{_relative(middle, optimum)} (not private)")
     else:
         lines.append(
-            f"  gap to it over {len(runs)} seeds: median {middle:.6g}{_relative(middle, optimum)}, "
-            f"quartiles {low:.6g} and {high:.6g} (not private, not for release)"
+            f"  gap to it over {len(runs)} seeds: median {_shown(middle)}"
+            f"{_relative(middle, optimum)}, quartiles {_shown(low)} and {_shown(high)} "
+            "(not private, not for release)"
         )
     return "\n".join(lines)
 
@@ -211,9 +213,13 @@ def _gaps(runs: Sequence[_Run], optimum: float) -> list[float]:
     return [float(gap) for gap in np.quantile(gaps, (0.25, 0.5, 0.75))]
 
 
+def _shown(value: float) -> str:
+    return f"{value:.6g}" if abs(value) > _ZERO else "0"
+
+
 def _relative(gap: float, optimum: float) -> str:
     # At nominal loads the optimum of "shed" is 0 up to the solver's accuracy.
-    return f" ({100 * gap / optimum:.3g} %)" if abs(optimum) > _ZERO else ""
+    return f" ({100 * gap / optimum:.3g} %)" if min(abs(optimum), abs(gap)) > _ZERO else ""
 
 
 def _note_equivalents(study: PowerFlow) -> None:
@@ -238,7 +244,7 @@ def _plot(
 
     folder = Path(options.plot)
     written = write_figures(study, runs[0].result, runs[0].outcome, folder)
-    if options.seeds is not None:
+    if options.seeds is not None and plan.rounds > 1:
         noise = "none" if options.perturb == "none" else plan.release
         name = f"{study.case.name}, {type(plan.algorithm).__name__}, noise: {noise}"
         written.append(folder / "bands.png")

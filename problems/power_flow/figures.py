@@ -26,7 +26,7 @@ _EXACT_LAYOUT = 400
 def write_figures(
     study: PowerFlow, result: dp.Result, outcome: Outcome, folder: Path
 ) -> list[Path]:
-    """Write all figures of a run as PNG files.
+    """Write all figures of a run as PNG files; that of convergence if there was more than a round.
 
     Parameters
     ----------
@@ -41,11 +41,9 @@ def write_figures(
     -------
     list of Path
     """
-    figures = {
-        "convergence.png": result.plot(),
-        "network.png": network(study, outcome),
-        "imbalance.png": zone_bars(outcome),
-    }
+    figures = {"network.png": network(study, outcome), "imbalance.png": zone_bars(outcome)}
+    if result.rounds > 1:
+        figures["convergence.png"] = result.plot()
     return pictures.write(figures, folder)
 
 

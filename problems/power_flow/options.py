@@ -112,7 +112,7 @@ def _output(group: argparse._ArgumentGroup) -> None:
         type=int,
         metavar="N",
         help="N runs of one plan with seeds from --seed (or 0) on, for the spread of the "
-        "objective; with --plot also bands.png; not for release",
+        "objective; with --plot, of runs of several rounds, also bands.png; not for release",
     )
     add("--json", metavar="FILE", help="write the result; with --seeds, of the first run")
     add("--plot", metavar="DIR", help="write figures: convergence, network, imbalance per zone")

@@ -208,19 +208,23 @@ def table(study: PowerFlow, outcome: Outcome) -> str:
     unit = "$/h" if study.objective == "cost" else "per unit squared"
     lines = [
         "measured against the true loads (not private, for study only):",
-        f"  objective {outcome.objective:.6g} {unit}",
+        f"  objective {_shown(outcome.objective, 6)} {unit}",
         f"  {'zone':<12}{'buses':>6}{'sum |dP| MW':>14}{'sum |dQ| MVAr':>15}{'worst bus':>22}",
     ]
     for zone in outcome.zones:
-        worst = f"{zone.worst_bus} ({zone.worst:.3g} MVA)"
-        lines.append(
-            f"  {zone.name:<12}{zone.buses:>6}{zone.active:>14.4g}{zone.reactive:>15.4g}{worst:>22}"
-        )
+        worst = f"{zone.worst_bus} ({_shown(zone.worst, 3)} MVA)"
+        power = f"{_shown(zone.active):>14}{_shown(zone.reactive):>15}"
+        lines.append(f"  {zone.name:<12}{zone.buses:>6}{power}{worst:>22}")
     load = study.case.base_mva * study.load_scale * study.case.load.sum(axis=0)
     active = sum(zone.active for zone in outcome.zones)
     reactive = sum(zone.reactive for zone in outcome.zones)
     lines.append(
-        f"  missing or too much: {active:.4g} of {load[0]:.4g} MW, {reactive:.4g} of "
+        f"  missing or too much: {_shown(active)} of {load[0]:.4g} MW, {_shown(reactive)} of "
         f"{load[1]:.4g} MVAr"
     )
     return "\n".join(lines)
+
+
+def _shown(value: float, digits: int = 4) -> str:
+    """A number in units of the field; what is below a millionth is the solver's accuracy."""
+    return f"{value:.{digits}g}" if abs(value) >= 1e-6 else "0"

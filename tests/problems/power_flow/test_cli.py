@@ -150,6 +150,20 @@ def test_figures_are_written(tmp_path):
         assert len(content) > 10_000
 
 
+def test_a_run_of_one_round_has_no_figures_of_convergence(tmp_path):
+    assert run("--seeds", 2, "--quiet", "--plot", tmp_path / "figures") == 0
+    written = {path.name for path in (tmp_path / "figures").iterdir()}
+    assert written == {"network.png", "imbalance.png"}
+
+
+def test_what_only_the_solvers_accuracy_leaves_is_no_number(capsys):
+    assert run("--objective", "cost") == 0
+    out = capsys.readouterr().out
+    assert "missing or too much: 0 of 259 MW, 0 of 73.5 MVAr" in out
+    assert "gap to it 0 (not private)" in out
+    assert "e-" not in out.partition("measured against")[2]
+
+
 def test_the_gap_to_the_central_optimum_is_labelled(capsys):
     assert run("--rounds", 5, "--load-scale", 1.5) == 0
     out = capsys.readouterr().out
