@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -38,7 +38,7 @@ class Joint:
     def rows(self, agent: int, local: sp.sparray) -> sp.csr_array:
         """Rows over the vector of an agent, by its place, as rows over the whole one."""
         place = self.places[agent]
-        return sp.csr_array(sp.csr_array(local) @ _spread(local.T, place, self.data.n))
+        return sp.csr_array(sp.csr_array(local) @ picked(place, self.data.n))
 
     def with_terms(self, slopes: Sequence[Array], curvatures: Sequence[sp.csr_array]) -> ConeData:
         """The program with linear and quadratic terms added to the agents' objectives.
@@ -48,26 +48,17 @@ class Joint:
         slopes : sequence of ndarray, each of shape (n of its agent,)
         curvatures : sequence of csr_array, each of shape (n of its agent, n of its agent)
         """
-        P, q = self.data.P, self.data.q.copy()
-        N = q.size
-        for place, slope, H in zip(self.places, slopes, curvatures, strict=True):
+        q = self.data.q.copy()
+        for place, slope in zip(self.places, slopes, strict=True):
             q[place] += slope
-            if H.nnz:
-                P = P + _spread(H, place, N).T @ H @ _spread(H, place, N)
-        return replace(self.data, P=sp.csc_array(P), q=q)
+        more = square_sum(zip(curvatures, self.places, strict=True), q.size)
+        return replace(self.data, P=sp.csc_array(self.data.P + more), q=q)
 
 
 def joint(program: Program) -> Joint:
     """One cone program of a program whose objectives were compiled."""
-    places, next_free = [], program.size
-    for local in program.agents:
-        place = np.empty(local.n, dtype=np.intp)
-        place[local.shared] = local.slots
-        own = np.setdiff1d(np.arange(local.n), local.shared)
-        place[own] = next_free + np.arange(own.size)
-        next_free += own.size
-        places.append(place)
-    n = next_free
+    places = places_of(program)
+    n = next_free = size_of(program)
     start = np.zeros(n)
     weights = np.concatenate([1 / program.holders, np.ones(n - program.size)])
     parts, columns = [], []
@@ -79,49 +70,82 @@ def joint(program: Program) -> Joint:
         columns.append(np.concatenate([place, next_free + np.arange(extra)]))
         next_free += extra
     if program.coupling is not None:
-        parts.append(_equalities(program, places, n))
+        A, c = coupling_rows(program), program.coupling.right
+        empty = sp.csc_array((n, n)), np.zeros(n)
+        parts.append(ConeData(*empty, sp.csc_array(A), c, Cones(zero=c.size), n))
         columns.append(np.arange(n))
     return Joint(_stacked(parts, columns, n, next_free), tuple(places), start)
 
 
-def _equalities(program: Program, places: Sequence[Index], n: int) -> ConeData:
-    """The coupling, with columns of the joint vector."""
+def size_of(program: Program) -> int:
+    """Length of the joint vector."""
+    return program.size + sum(local.n - local.shared.size for local in program.agents)
+
+
+def places_of(program: Program) -> list[Index]:
+    """Where each agent's components are in the joint vector."""
+    places, next_free = [], program.size
+    for local in program.agents:
+        place = np.empty(local.n, dtype=np.intp)
+        place[local.shared] = local.slots
+        own = np.setdiff1d(np.arange(local.n), local.shared)
+        place[own] = next_free + np.arange(own.size)
+        next_free += own.size
+        places.append(place)
+    return places
+
+
+def coupling_rows(program: Program) -> sp.csr_array:
+    """The coupling's matrix, with columns of the joint vector."""
     assert program.coupling is not None
-    c = program.coupling.right
-    A, met = sp.csr_array((c.size, n)), np.zeros(n, dtype=bool)
-    for local, place in zip(program.agents, places, strict=True):
+    n = size_of(program)
+    A, met = sp.csr_array((program.coupling.right.size, n)), np.zeros(n, dtype=bool)
+    for local, place in zip(program.agents, places_of(program), strict=True):
         assert local.coupling is not None
         first = np.flatnonzero(~met[place])  # every holder has the column of a shared component
         met[place] = True
-        own = local.coupling[:, first]
-        A = A + own @ _spread(own.T, place[first], n)
-    empty = sp.csc_array((n, n)), np.zeros(n)
-    return ConeData(*empty, sp.csc_array(A), c, Cones(zero=c.size), n)
+        A = A + local.coupling[:, first] @ picked(place[first], n)
+    return sp.csr_array(A)
 
 
-def _spread(rows: sp.sparray, place: Index, size: int) -> sp.csr_array:
-    """The matrix that picks components at `place` out of a vector of this size."""
-    k = rows.shape[0]
-    return sp.csr_array((np.ones(k), (np.arange(k), place)), shape=(k, size))
+def square_sum(parts: Iterable[tuple[sp.sparray, Index]], size: int) -> sp.csr_array:
+    """The sum of square matrices, each of components at places of its own."""
+    rows, columns, values = (
+        [np.zeros(0, dtype=np.intp)],
+        [np.zeros(0, dtype=np.intp)],
+        [np.zeros(0)],
+    )
+    for matrix, place in parts:
+        entries = sp.coo_array(matrix)
+        rows.append(place[entries.row])
+        columns.append(place[entries.col])
+        values.append(entries.data)
+    where = np.concatenate(rows), np.concatenate(columns)
+    return sp.csr_array((np.concatenate(values), where), shape=(size, size))
+
+
+def picked(place: Index, size: int) -> sp.csr_array:
+    """The matrix that picks components out of a vector of this size."""
+    return sp.csr_array((np.ones(place.size), (np.arange(place.size), place)), (place.size, size))
 
 
 def _stacked(parts: Sequence[ConeData], columns: Sequence[Index], n: int, size: int) -> ConeData:
     """Programs side by side, in columns of one vector, rows in the order of `Cones`."""
-    P, q = sp.csr_array((size, size)), np.zeros(size)
+    q = np.zeros(size)
     rows: list[list[sp.csr_array]] = [[] for _ in _widths(Cones())]
     right: list[list[Array]] = [[] for _ in rows]
     for part, place in zip(parts, columns, strict=True):
-        E = _spread(part.P, place, size)
-        P = P + E.T @ part.P @ E
         np.add.at(q, place, part.q)
-        A = sp.csr_array(part.A @ E)
+        A = sp.csr_array(part.A @ picked(place, size))
         ends = np.cumsum([0, *_widths(part.cones)])
         for kind, (first, last) in enumerate(pairwise(ends)):
             rows[kind].append(A[first:last])
             right[kind].append(part.b[first:last])
     cones = [part.cones for part in parts]
     return ConeData(
-        P=sp.csc_array(P),
+        P=sp.csc_array(
+            square_sum([(part.P, place) for part, place in zip(parts, columns, strict=True)], size)
+        ),
         q=q,
         A=sp.csc_array(sp.vstack([block for kind in rows for block in kind])),
         b=np.concatenate([block for kind in right for block in kind]),

@@ -269,9 +269,7 @@ def _spread(agent: AgentTerms) -> float:
     """Standard deviation of the noise in one entry of a gradient, in round 1."""
     if agent.noise is None:
         return 0.0
-    norm = agent.noise.mechanism.norm
-    # The scale of Laplace noise is not its standard deviation.
-    return agent.noise.multiplier * _change(agent, norm) * (1.0 if norm == 2 else math.sqrt(2))
+    return math.sqrt(agent.noise.variance(_change(agent, agent.noise.mechanism.norm)))
 
 
 def multiplied(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -19,9 +20,11 @@ from ..errors import PrivacyError
 from ..guard import understood
 from ..model.declaration import Agent, Declaration
 from ..sensitivity.certificate import Sensitivity
-from ..sensitivity.release_once import publication, releasable
+from ..sensitivity.landscape import Landscape
+from ..sensitivity.release_once import releasable
 from .agent_terms import AgentTerms, declared, sensitivities
 from .calibration import Asked, asked_of, calibrated
+from .landscapes import landscapes, predicted_gap, publication
 
 Release = Literal["each step", "once"]
 Mechanisms = Asked | Mapping[Agent | str, Asked]
@@ -197,7 +200,7 @@ def quieter(
     epsilon: float | Mapping[Agent | str, float] | None,
     delta: float | None,
 ) -> Request:
-    """Choose the kind of noise: the one with less energy.
+    """Choose the kind of noise: the one with the smaller expected error.
 
     Parameters
     ----------
@@ -222,29 +225,68 @@ def quieter(
     assert request.algorithm is not None and request.rounds is not None
     once, needs = request.release == "once", request.algorithm.requirements
     steps = 1 if once else request.algorithm.releases(request.rounds, known.program)
-    energy: dict[str, float] = {}
+    around = landscapes(known.program) if once else [None] * len(known.program.agents)
+    errors: list[list[Error | None]] = []
     for kind in ("gaussian", "laplace"):
         asked = asked_of(problem, kind, epsilon)
         agents = declared(problem, known.program, known.sensitivities, asked, needs)
         quiet = calibrated(agents, needs, request.rounds, steps, delta, once)
-        energy[kind] = sum(_energy(agent, once) for agent in quiet)
-    best, other = sorted(energy, key=lambda kind: energy[kind])
-    less = energy[other] / energy[best] if energy[best] > 0 else 1.0
+        errors.append([_error(*pair) for pair in zip(quiet, around, strict=True)])
+    pairs = zip(*errors, strict=True)
+    ratio = _ratio([(a, b) for a, b in pairs if a is not None and b is not None])
+    best, other = ("laplace", "gaussian") if ratio > 1 else ("gaussian", "laplace")
+    less = max(ratio, 1 / ratio)
     return replace(request, mechanism=best).chosen(
         "mechanism",
         f"{best.capitalize()} noise: {other.capitalize()} noise of the same guarantee has "
-        f"{less:.3g} times the variance",
+        f"{less:.3g} times the expected error",
     )
 
 
-def _energy(agent: AgentTerms, once: bool) -> float:
-    """Expected squared norm of the noise in an agent's gradient, or in what it releases once."""
+@dataclass(frozen=True)
+class Error:
+    """What an agent's noise is expected to do.
+
+    Attributes
+    ----------
+    gap : float
+        To the optimum, in units of the objective; nan or infinite where that is not known.
+    variance : float
+        Of the noise, summed over its components.
+    """
+
+    gap: float
+    variance: float
+
+
+def _ratio(pairs: Sequence[tuple[Error, Error]]) -> float:
+    """How many times more the first of two kinds of noise does; 1 if none does anything."""
+    one, two = (sum(pair[k].gap for pair in pairs) for k in (0, 1))
+    if math.isfinite(one + two):
+        return one / two if min(one, two) > 0 else 1.0
+    # Variances of different agents may have different units: no sums of them.
+    return math.exp(statistics.fmean(math.log(a.variance / b.variance) for a, b in pairs))
+
+
+def _error(agent: AgentTerms, landscape: Landscape | None) -> Error | None:
+    """Of the noise in an agent's gradients, or in what it releases once; None if nothing is noisy.
+
+    Parameters
+    ----------
+    agent : AgentTerms
+    landscape : Landscape or None
+        Around the agent, if its data leave once.
+    """
     known, noise = agent.sensitivity, agent.noise
     if known is None or noise is None:
-        return 0.0
-    p = noise.mechanism.norm
-    moved = known.bound(p).value * math.sqrt(agent.program.n)
-    if once:
-        released = publication(known, p, agent.name)
-        moved = 0.0 if released is None else released.sensitivity * released.spread
-    return (3 - p) * (noise.multiplier * moved) ** 2
+        return None
+    if landscape is None:
+        change = known.bound(noise.mechanism.norm).value
+        if not 0 < change < math.inf:
+            return None
+        return Error(math.nan, agent.program.n * noise.variance(change))
+    found = publication(known, noise, agent.name, landscape)
+    if found is None:
+        return None
+    variance = found.size * noise.variance(found.sensitivity)
+    return Error(predicted_gap(found, noise, landscape), variance)

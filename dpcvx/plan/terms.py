@@ -23,7 +23,6 @@ from ..privacy.accounting import Composition, Price
 from ..privacy.accounts import Account, Budget
 from ..privacy.last_iterate import LastIterate
 from ..privacy.mechanism import Calibrated
-from ..sensitivity.release_once import publication
 from ..sensitivity.stored_vectors import Smoothness
 from . import checks, last_iterate
 from .agent_terms import Agents, AgentTerms, declared, sensitivities
@@ -32,6 +31,7 @@ from .choice import Choice, Mechanisms, Release, Request, compiled, quieter, set
 from .fingerprint import fingerprint_of
 from .forecast import of_releases
 from .guarantee import ALONE, COUNTED, SEEDED, Guarantee, make_guarantee, no_guarantee
+from .landscapes import landscapes, publication
 from .last_iterate import Observer
 
 P = TypeVar("P", bound="Terms")
@@ -222,7 +222,7 @@ def make_terms(
     else:
         agents = last_iterate.calibrated(agents, last, delta)
     if once:
-        agents = _published(agents)
+        agents = _published(program, agents)
     if not early:
         public = conditions(agents, rounds, noisy_steps=noisy and not once)
         algorithm = algorithm.resolved(program, public)
@@ -305,16 +305,16 @@ def _smoothness(agent: AgentTerms, needs: Requirements) -> Smoothness | None:
     return Smoothness(derived, False, curvature(form), math.inf if turn is None else turn)
 
 
-def _published(agents: Agents) -> Agents:
+def _published(program: Program, agents: Agents) -> Agents:
     """What every agent releases once, in place of its data."""
+    around = landscapes(program)
     return tuple(
         agent
         if agent.noise is None or agent.sensitivity is None
         else replace(
-            agent,
-            publication=publication(agent.sensitivity, agent.noise.mechanism.norm, agent.name),
+            agent, publication=publication(agent.sensitivity, agent.noise, agent.name, landscape)
         )
-        for agent in agents
+        for agent, landscape in zip(agents, around, strict=True)
     )
 
 

@@ -226,6 +226,11 @@ class Calibrated:
         declared = self.mechanism.step_epsilon
         return 1.0 / self.multiplier if declared is None else declared
 
+    def variance(self, sensitivity: float) -> float:
+        """Of the noise in one component of a first release, but for its grid."""
+        scale = self.multiplier * sensitivity
+        return (1.0 if self.mechanism.norm == 2 else 2.0) * scale * scale
+
     def grid(self, sensitivity: float, size: int, floor: float = 0.0) -> Grid:
         """Grid and noise scale for a value of positive sensitivity in the mechanism's norm."""
         return grid_for(sensitivity, size, self.mechanism.norm, self.multiplier, floor)

@@ -9,7 +9,7 @@ has the shape of the data's own image under J.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -19,9 +19,11 @@ import scipy.sparse.linalg as sla
 from numpy.typing import NDArray
 
 from ..errors import PrivacyError
+from ..model.matrices import without_zeros
 from ..model.normal_form import LARGEST
 from ..model.private import PrivateSpec, Rows
 from .certificate import Sensitivity
+from .landscape import Landscape
 from .norms import ball_norm
 from .second_moments import Moments, moments
 
@@ -29,6 +31,13 @@ Array = NDArray[np.float64]
 
 # Jacobians with more entries are not made dense to recover data from a slope.
 _DENSE = 20_000_000
+# The range of slopes of more components is not looked for: it is taken to be everything.
+_SQUARE = 600
+_RANK = 1e-12
+# Smaller weights would be none in some units.
+_LEAST = 1e-100
+# The data leave where it makes no difference: they can be read.
+_TIE = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,29 +48,50 @@ class Publication:
     ----------
     private : tuple of PrivateSpec
     kind : {"data", "slope"}
-        The data themselves, each object in units of its own sensitivity; or the slope J d.
+        The data themselves, each object in units of its own sensitivity; or the slope J d, its
+        components weighted.
     encode : csr_array, shape (s, total size of the data)
         From the data, one object after the other, to the statistic.
     sensitivity : float
         Of the statistic, in the mechanism's norm.
+    jacobian : csr_array or None, shape (n, total size of the data)
+        J; None where it depends on the point.
+    weights : ndarray, shape (s,)
+        Of the components that the data move, in the slope; ones for the data.
     """
 
     private: tuple[PrivateSpec, ...]
     kind: Literal["data", "slope"]
     encode: sp.csr_array
     sensitivity: float
+    jacobian: sp.csr_array | None
+    weights: Array
 
     @property
     def size(self) -> int:
         """Number of components that are released."""
         return int(self.encode.shape[0])
 
-    @property
-    def spread(self) -> float:
-        """Root of the summed variances of what is restored, for noise of variance 1."""
-        if self.kind == "slope":
-            return math.sqrt(self.size)
-        return float(np.linalg.norm(1 / self.encode.diagonal()))
+    def slope_covariance(self, variance: float) -> sp.csr_array | None:
+        """Covariance of the noise in the slope of the surrogate objective, shape (n, n).
+
+        None where it depends on the point.
+
+        Parameters
+        ----------
+        variance : float
+            Of the noise in one component of the statistic.
+        """
+        J = self.jacobian
+        if J is None:
+            return None
+        if self.kind == "data":
+            root = J @ sp.diags_array(1 / self.encode.diagonal())
+            return sp.csr_array(variance * (root @ root.T))
+        used = np.flatnonzero(np.diff(J.indptr) > 0)
+        covariance = variance * _range_projection(self.encode)
+        back = sp.eye_array(J.shape[0], format="csr")[:, used] @ sp.diags_array(1 / self.weights)
+        return sp.csr_array(back @ covariance @ back.T)
 
     def statistic(self, data: Sequence[Array]) -> Array:
         """What is released, but for the noise."""
@@ -88,7 +118,9 @@ class Publication:
     def noise(self, scale: float) -> str:
         """What noise of this scale on the statistic means, in words."""
         if self.kind == "slope":
-            return f"scale {scale:.6g} per component of the slope J d"
+            low, high = scale / self.weights.max(), scale / self.weights.min()
+            spread = f"{low:.6g}" if low == high else f"{low:.6g} to {high:.6g}"
+            return f"scale {spread} per component of the slope J d"
         return ", ".join(
             f"scale {scale * unit:.6g} per entry of '{spec.name}'"
             for spec, unit in zip(self.private, self.units, strict=True)
@@ -104,13 +136,17 @@ def releasable(sensitivity: Sensitivity) -> bool:
     return sensitivity.linear or moments(sensitivity, 2) is not None
 
 
-def publication(sensitivity: Sensitivity, p: int, owner: str) -> Statistic | None:
+def publication(
+    sensitivity: Sensitivity,
+    p: int,
+    owner: str,
+    landscape: Landscape,
+    variance: Callable[[float], float],
+) -> Statistic | None:
     """The statistic to release once, with noise scaled to its lp sensitivity.
 
-    For gradients that are affine in the data, the data or the slope, whichever needs less noise;
-    for least squares on records, their second moments. Compared is the energy of the noise in the
-    gradient, which is the squared scale times ``||J||_F^2`` for the data and times the number of
-    components for the slope.
+    For gradients that are affine in the data, the data or the slope, whichever is expected to cost
+    less; for least squares on records, their second moments.
 
     Parameters
     ----------
@@ -118,6 +154,10 @@ def publication(sensitivity: Sensitivity, p: int, owner: str) -> Statistic | Non
     p : {1, 2}
     owner : str
         Name of the agent, for messages.
+    landscape : Landscape
+        Around the agent.
+    variance : callable
+        Of the noise in one component, for a sensitivity; see `Calibrated.variance`.
 
     Returns
     -------
@@ -140,16 +180,31 @@ def publication(sensitivity: Sensitivity, p: int, owner: str) -> Statistic | Non
                 "release='each step'."
             )
         return found
-    J = sp.csr_array(sp.hstack(sensitivity.jacobians))
+    found = _statistics(sensitivity, p, owner, landscape.curvature)
+    if len(found) < 2:
+        return found[0] if found else None
+    data, slope = (s.slope_covariance(variance(s.sensitivity)) for s in found)
+    assert data is not None and slope is not None
+    gaps = landscape.gap(data), landscape.gap(slope)
+    if math.isinf(gaps[0]) and math.isinf(gaps[1]):
+        # Both pull along a direction without end: compare the noise component by component.
+        gaps = _relative(data, slope)
+    return found[0] if gaps[0] <= gaps[1] * (1 + _TIE) else found[1]
+
+
+def _statistics(
+    sensitivity: Sensitivity, p: int, owner: str, curvature: Array
+) -> list[Publication]:
+    """The data and the slope, if there is one; nothing if the gradient does not depend on them."""
+    J = without_zeros(sp.hstack(sensitivity.jacobians))
     used = np.flatnonzero(np.diff(J.indptr) > 0)
     if used.size == 0 and sensitivity.weights is None:
-        return None
+        return []
     specs = sensitivity.private
     own = [_reach(spec, p) for spec in specs]
     units = np.concatenate([np.full(s.size, unit) for s, unit in zip(specs, own, strict=True)])
-    slope = sensitivity.bound(p).value if sensitivity.constant else 0.0
-    moved = J @ sp.diags_array(units)
-    largest = max(slope, float(abs(moved).max()), float(units.max()))
+    plain = sensitivity.bound(p).value if sensitivity.constant else 0.0
+    largest = max(plain, float(abs(J @ sp.diags_array(units)).max()), float(units.max()))
     if not largest <= LARGEST:
         raise PrivacyError(
             f"One change of the data of agent '{owner}', or what it does to the gradient, is as "
@@ -157,17 +212,67 @@ def publication(sensitivity: Sensitivity, p: int, owner: str) -> Statistic | Non
             "more, so no noise can be scaled to it. Declare a smaller change, or rescale the data "
             "and the objective."
         )
-    spread = float(np.sum(moved.power(2)))
     # Parts of one record change together, each by at most one unit; other objects do not.
     labels = [s.adjacency.label for s in specs if isinstance(s.adjacency, Rows)]
     together = max([1, *(labels.count(label) for label in labels)]) ** (1 / p)
-    if not sensitivity.constant or spread * together**2 <= slope * slope * used.size:
-        # Rounded up by more than the division by a unit rounds.
-        sensitivity_of_data = together * (1 + 1e-9)
-        return Publication(
-            specs, "data", sp.csr_array(sp.diags_array(1 / units)), sensitivity_of_data
-        )
-    return Publication(specs, "slope", sp.csr_array(J[used]), slope)
+    # Rounded up by more than the division by a unit rounds.
+    data = sp.csr_array(sp.diags_array(1 / units)), together * (1 + 1e-9)
+    ones = np.ones(units.size)
+    if not sensitivity.constant:
+        return [Publication(specs, "data", *data, None, ones)]
+    weights = _weights(J[used] @ sp.diags_array(units), curvature[used])
+    scale = np.zeros(J.shape[0])
+    scale[used] = weights
+    slope = plain if (weights == 1).all() else sensitivity.bound(p, scale).value
+    return [
+        Publication(specs, "data", *data, J, ones),
+        Publication(
+            specs, "slope", sp.csr_array(sp.diags_array(weights) @ J[used]), slope, J, weights
+        ),
+    ]
+
+
+def _weights(moved: sp.csr_array, curvature: Array) -> Array:
+    r"""What the components of a slope are multiplied by before noise of one scale is added.
+
+    Noise of variance :math:`\propto 1/u_j^2` costs :math:`\sum_j 1/(h_j u_j^2)` where the objective
+    has the curvature :math:`h_j`, and its scale is about :math:`\sum_j u_j^2 r_j^2` with the rows r
+    of what one change moves: least for :math:`u_j^2 = 1 / (r_j \sqrt{h_j})`. Where some component
+    has no curvature, :math:`u_j = 1/r_j` follows units as well. Ones if all are alike.
+
+    Parameters
+    ----------
+    moved : csr_array, shape (s, total size of the data)
+        What one change of each entry does to the components.
+    curvature : ndarray, shape (s,)
+    """
+    rows = np.sqrt(np.asarray(moved.power(2).sum(axis=1)).ravel())
+    squares = rows * np.sqrt(curvature) if (curvature > 0).all() else rows * rows
+    weights = np.maximum(np.sqrt(squares.min() / squares), _LEAST)
+    return np.ones(rows.size) if weights.min() > 1 - _TIE else weights
+
+
+def _relative(data: sp.csr_array, slope: sp.csr_array) -> tuple[float, float]:
+    """Variances of both, component by component, in units of their geometric mean."""
+    one, two = data.diagonal(), slope.diagonal()
+    felt = (one > 0) & (two > 0)
+    ratios = np.sqrt(one[felt] / two[felt])
+    return float(ratios.sum()), float((1 / ratios).sum())
+
+
+def _range_projection(J: sp.csr_array) -> Array | sp.csr_array:
+    """What restoring the shortest data leaves of noise in J d: its part in the range of J."""
+    everything = sp.eye_array(J.shape[0], format="csr")
+    if J.shape[0] > _SQUARE:
+        return everything
+    # Of rows of one length: small ones are not lost next to large ones.
+    lengths = np.sqrt(np.asarray(J.power(2).sum(axis=1)).ravel())
+    rows = sp.diags_array(1 / lengths) @ J
+    if np.linalg.eigvalsh((rows @ rows.T).toarray())[0] > _RANK:
+        return everything
+    values, vectors = np.linalg.eigh((J @ J.T).toarray())
+    kept = vectors[:, values > _RANK * values[-1]]
+    return kept @ kept.T
 
 
 def _least_norm(J: sp.csr_array, c: Array) -> Array:

@@ -56,11 +56,6 @@ class Moments:
         """Number of components that are released."""
         return self.order * (self.order + 1) // 2
 
-    @property
-    def spread(self) -> float:
-        """Root of the summed variances of what is released, for noise of variance 1."""
-        return math.sqrt(self.size)
-
     def statistic(self, data: Sequence[Array]) -> Array:
         """The upper triangle of V'V with off-diagonal entries times sqrt(2): norms are kept.
 

@@ -202,6 +202,13 @@ class Projector:
         return [*self._blocks, *everywhere]
 
     def extent(self) -> Extent:
+        """A box, and balls, that contain W; of cones by two solves for each component."""
+        known = self.known_extent()
+        if self._conic is not None:
+            known.lower[self._conic_own], known.upper[self._conic_own] = self._conic.extent()
+        return known
+
+    def known_extent(self) -> Extent:
         """A box, and balls, that contain W; infinite where none is known from closed forms."""
         lower, upper = np.full(self.n, -np.inf), np.full(self.n, np.inf)
         balls: list[tuple[Index, float]] = []
@@ -218,9 +225,6 @@ class Projector:
                 balls.append((own, float(np.linalg.norm(center) + radius.max())))
             lower[own] = np.maximum(lower[own], low)
             upper[own] = np.minimum(upper[own], high)
-        if self._conic is not None:
-            low, high = self._conic.extent()
-            lower[self._conic_own], upper[self._conic_own] = low, high
         return Extent(lower, upper, tuple(balls))
 
     def violation(self, x: Array) -> float:

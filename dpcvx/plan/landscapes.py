@@ -1,0 +1,75 @@
+"""The problem around every agent, as far as plans choose by it what leaves once."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..algorithms.joint import coupling_rows, picked, places_of, size_of, square_sum
+from ..algorithms.program import Program
+from ..model.quadratic import hessian
+from ..privacy.mechanism import Calibrated
+from ..sensitivity import release_once
+from ..sensitivity.certificate import Sensitivity
+from ..sensitivity.landscape import Landscape
+from ..sensitivity.release_once import Statistic
+from ..solvers.projector import Projector
+
+# Multiplications of full matrices, for all agents together, beyond which each agent is looked at
+# alone: what is chosen by these numbers need not be exact.
+_WORK = 1e8
+
+
+def landscapes(program: Program) -> tuple[Landscape, ...]:
+    """What surrounds each agent, in their order; of sets, what their closed forms tell."""
+    n, places = size_of(program), places_of(program)
+    lower, upper = np.full(n, -np.inf), np.full(n, np.inf)
+    rows = [] if program.coupling is None else [coupling_rows(program)]
+    bends = []
+    for local, place in zip(program.agents, places, strict=True):
+        data = local.constraints
+        bends.append((hessian(local.form)[0], place))
+        equalities = data.A.tocsr()[: data.cones.zero]
+        # Rows with auxiliary columns bind nothing by themselves.
+        own = np.flatnonzero(abs(equalities[:, data.n :]).sum(axis=1) == 0)
+        rows.append(equalities[own][:, : data.n] @ picked(place, n))
+        extent = Projector(data, local.name).known_extent()
+        lower[place] = np.maximum(lower[place], extent.lower)
+        upper[place] = np.minimum(upper[place], extent.upper)
+    widths, A = np.maximum(upper - lower, 0.0), sp.csr_array(sp.vstack(rows))
+    H = square_sum(bends, n)
+    if n**3 * len(places) <= _WORK:
+        return tuple(Landscape(H, widths, A, place) for place in places)
+    return tuple(_alone(Landscape(H, widths, A, place)) for place in places)
+
+
+def _alone(whole: Landscape) -> Landscape:
+    """As if all components that are not the agent's stayed where they are."""
+    place = whole.place
+    A = whole.equalities[:, place]
+    # Of rows that others take part in, others bear the change.
+    own = np.flatnonzero(abs(A).sum(axis=1) == abs(whole.equalities).sum(axis=1))
+    H = whole.hessian[place][:, place]
+    return Landscape(H, whole.widths[place], A[own], np.arange(place.size))
+
+
+def publication(
+    sensitivity: Sensitivity, noise: Calibrated, owner: str, landscape: Landscape
+) -> Statistic | None:
+    """What an agent releases once with this noise; see `release_once.publication`."""
+    norm = noise.mechanism.norm
+    return release_once.publication(sensitivity, norm, owner, landscape, noise.variance)
+
+
+def predicted_gap(statistic: Statistic, noise: Calibrated, landscape: Landscape) -> float:
+    """How far above its optimum the problem is expected to end for noise in one agent's release.
+
+    In units of the objective, to second order; infinite where nothing bounds it. nan for second
+    moments and private weights, of which the effect depends on the optimum.
+    """
+    covariance = None
+    if isinstance(statistic, release_once.Publication):
+        covariance = statistic.slope_covariance(noise.variance(statistic.sensitivity))
+    return math.nan if covariance is None else landscape.gap(covariance)

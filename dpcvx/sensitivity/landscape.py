@@ -1,0 +1,117 @@
+r"""How far an optimum gives way to noise in the slope of an objective, by what is public.
+
+Let f be the sum of all objectives, with second derivatives H at zero data. A linear term
+:math:`\langle \delta, z \rangle` on top of it moves the optimum by :math:`-H^{-1} \delta` and costs
+:math:`\tfrac12 \delta' H^{-1} \delta` to second order, so that noise of covariance S in the slope
+is expected to cost
+
+.. math:: E = \tfrac12 \operatorname{tr}(W S), \qquad W = Z (Z' (H + C) Z)^{-1} Z'
+
+where Z spans the directions that the equalities leave free. Where the objective is flat, the set
+ends what noise can do: along a component of width D, noise :math:`\delta_j` costs at most
+:math:`|\delta_j| D`, and half of that as a rule, as if the objective had the curvature
+:math:`C_{jj} = \sqrt{S_{jj}} / D`.
+
+Nothing depends on units: those of the objective multiply E, and those of variables cancel.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.linalg as la
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+Index = NDArray[np.intp]
+# Problems with more components are looked at component by component.
+_LARGEST = 600
+# Eigenvalues, relative to the diagonal, that count as zero.
+_FLAT = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class Landscape:
+    """The problem of all agents around one of them.
+
+    Attributes
+    ----------
+    hessian : csr_array, shape (N, N)
+        H: second derivatives of all objectives at zero data, as far as they are constant.
+    widths : ndarray, shape (N,)
+        How long the set is along each component; infinite where nothing bounds it.
+    equalities : csr_array, shape (m, N)
+        Rows that are constant on the set.
+    place : ndarray of int, shape (n,)
+        Where the agent's components are.
+    """
+
+    hessian: sp.csr_array
+    widths: Array
+    equalities: sp.csr_array
+    place: Index
+
+    @property
+    def curvature(self) -> Array:
+        """Second derivatives along each of the agent's components, shape (n,)."""
+        return self.hessian.diagonal()[self.place]
+
+    def gap(self, covariance: sp.csr_array) -> float:
+        """E for noise in the agent's slope.
+
+        Parameters
+        ----------
+        covariance : csr_array, shape (n, n)
+
+        Returns
+        -------
+        float
+            In units of the objective; infinite where the noise pulls along a direction without
+            curvature and without end.
+        """
+        place, widths = self.place, self.widths
+        if widths.size > _LARGEST:
+            return self._by_component(covariance.diagonal())
+        S = np.zeros((widths.size, widths.size))
+        S[np.ix_(place, place)] = covariance.toarray()
+        H = self.hessian.toarray()
+        H.ravel()[:: widths.size + 1] += _limited(S.diagonal(), widths)
+        return _expected(H, self.equalities.toarray(), S, widths > 0)
+
+    def _by_component(self, variances: Array) -> float:
+        widths = self.widths[self.place]
+        bend = self.hessian.diagonal()[self.place] + _limited(variances, widths)
+        felt = (variances > 0) & (widths > 0)
+        if (bend[felt] <= 0).any():
+            return math.inf
+        return float(np.sum(variances[felt] / bend[felt])) / 2
+
+
+def _limited(variances: Array, widths: Array) -> Array:
+    """C."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where((widths > 0) & (variances > 0), np.sqrt(variances) / widths, 0.0)
+
+
+def _expected(H: Array, A: Array, S: Array, free: NDArray[np.bool_]) -> float:
+    """``tr(W S) / 2`` on the components that are free to move; infinite if W is."""
+    H, S, A = H[np.ix_(free, free)], S[np.ix_(free, free)], A[:, free]
+    bend = H.diagonal()
+    # Units in which the diagonal is one; where nothing bends, those of the equalities.
+    unit = 1 / np.sqrt(np.where(bend > 0, bend, 1.0))
+    H, S, A = H * np.outer(unit, unit), S * np.outer(unit, unit), A * unit
+    lengths = np.linalg.norm(A, axis=1)
+    A = A[lengths > 0] / lengths[lengths > 0, None]
+    if A.shape[0]:
+        Q, R, _ = la.qr(A.T, pivoting=True)
+        Z = Q[:, int(np.sum(np.abs(np.diag(R)) > _FLAT)) :]
+        H, S = Z.T @ H @ Z, Z.T @ S @ Z
+    values, vectors = np.linalg.eigh(H) if H.size else (np.zeros(0), H)
+    felt = np.einsum("ij,ik,kj->j", vectors, S, vectors)
+    flat = values <= _FLAT
+    if felt[flat].sum() > _FLAT * felt.sum():
+        return math.inf
+    return float(np.sum(felt[~flat] / values[~flat])) / 2
