@@ -27,6 +27,7 @@ from .errors import (
     LedgerError,
     ModelError,
     PrivacyError,
+    RepeatWarning,
     SolverError,
 )
 from .model.declaration import Agent
@@ -79,6 +80,7 @@ __all__ = [
     "Private",
     "Problem",
     "Processes",
+    "RepeatWarning",
     "ResourceADMM",
     "Result",
     "Rows",

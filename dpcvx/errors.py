@@ -146,5 +146,9 @@ def _rebuild_budget_error(
     )
 
 
+class RepeatWarning(UserWarning):
+    """Data were used by an earlier run, and no ledger counts both runs together."""
+
+
 class SolverError(DpcvxError, RuntimeError):
     """A conic solver failed where no released value could take the place of its answer."""

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import dpcvx as dp
+from dpcvx.privacy.accounting import Composition
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -35,6 +36,21 @@ def test_the_readmes_first_answer_is_as_near_as_it_says():
     # The median over 200 seeds. That of 40 is within a factor of two but with probability 0.01.
     assert "within 0.015 of that optimum" in " ".join(README.split())
     assert 0.0075 < np.median(gaps) < 0.03
+
+
+def test_cross_validation_in_the_docs_keeps_within_its_budgets():
+    (code,) = re.findall(
+        r"```python\n(.*?)```", (ROOT / "docs" / "privacy.md").read_text(), flags=re.S
+    )
+    scope = {}
+    exec(compile(code, "privacy.md", "exec"), scope)
+    training, scores = (dp.Ledger.load(scope[name])["clinic"] for name in ("training", "scores"))
+    assert len(training.entries) == 2 * 4 * 5 and len(scores.entries) == 2
+    # 40 Gaussian releases of multiplier 15, and 2 Laplace ones of epsilon 1 / 4.
+    gaussian = Composition().with_gaussian(15.0, 40).price(1e-6).epsilon
+    assert training.spent().epsilon == pytest.approx(gaussian, rel=1e-9) and gaussian < 3.0
+    assert scores.spent().epsilon == pytest.approx(0.5, rel=1e-9)
+    assert scope["best"] in scope["errors"]
 
 
 def test_the_method_in_the_docs_keeps_the_promises_of_methods(monkeypatch):

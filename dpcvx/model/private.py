@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import cvxpy as cp
@@ -522,6 +522,27 @@ def seal_all(data: object, argument: str = "data") -> dict[Private | str, Sealed
     return found
 
 
+@dataclass
+class Uses:
+    """What runs released from a private object's data: all that such an object remembers.
+
+    Attributes
+    ----------
+    losses : list
+        Of each run, as accounting has them.
+    releases : int
+        Of all runs.
+    """
+
+    losses: list[Any] = field(default_factory=list)
+    releases: int = 0
+
+    def add(self, loss: object, releases: int) -> None:
+        """Add a run."""
+        self.losses.append(loss)
+        self.releases += releases
+
+
 class Private(cp.Parameter):
     """Data that only their owner may see, usable wherever cvxpy takes a parameter.
 
@@ -581,6 +602,7 @@ class Private(cp.Parameter):
         del data  # before anything can fail
         check_argument("dp.Private", "name", name, optional(TEXT.because("such as name='load'")))
         self._named, self._called = bool(name), name or _UNNAMED
+        self.uses = Uses()
         label = self._called
         if not isinstance(adjacency, (Within, Rows)):
             raise ModelError(
@@ -698,7 +720,8 @@ class Private(cp.Parameter):
         return f"Private(shape={self.shape}, name={name!r}, adjacency={self.adjacency!r})"
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_seal": None}
+        # A copy has no data, so nothing was released from them.
+        return {**self.__dict__, "_seal": None, "uses": Uses()}
 
     def emptied(self) -> Private:
         """The same declaration, cvxpy id included, without the data: for copies of models."""

@@ -16,7 +16,7 @@ from ..plan.terms import Terms
 from ..privacy.ledger import Ledger
 from ..privacy.ledger_file import Journal
 from ..privacy.randomness import Coins, source_for
-from .data import sources_of
+from .data import matching, sources_of
 from .executors.automatic import Automatic
 from .executors.base import Executor
 from .gate import ReleaseGate
@@ -24,6 +24,7 @@ from .loop import drive, whole_start
 from .oracle import AgentOracle
 from .private_oracle import PrivateOracle
 from .public_oracle import publish
+from .repeats import remember, warn_of_repeats
 from .report import Reporter
 from .result import Result
 from .resume import begin
@@ -46,17 +47,21 @@ def run_plan(
     ledger: Ledger | str | Path | None,
     executor: Executor | None,
     verbose: bool | None,
+    made_up: bool = False,
 ) -> Result:
-    """See `Plan.run`."""
+    """See `Plan.run`; what is released of data that are `made_up` adds up to nothing."""
     _check_arguments(seed=seed, record=record, iterates=iterates, verbose=verbose)
     _check_tolerance(plan, tolerance)
     check_shown(plan, tolerance=tolerance, record=record, iterates=iterates)
     executor = _given_executor(executor)
     sources = sources_of(plan.problem, data)
+    given = [private for private, _ in matching(plan.problem, data)]
     # Before anything is charged: what fails in the model fails here.
     initial = whole_start(plan.problem)
     with Journal(ledger) if isinstance(ledger, (str, Path)) else nullcontext() as journal:
         start = begin(plan, _given_ledger(ledger) if journal is None else journal, seed is not None)
+        if seed is None and not made_up:
+            warn_of_repeats(plan, start, given)
         guarantee = plan.guarantee_for(seeded=seed is not None, counted=ledger is not None)
         shown = Reporter(plan, verbose, guarantee, start.notes)
         stream = int(plan.fingerprint[:16], 16)
@@ -85,6 +90,8 @@ def run_plan(
             Coins(source_for(seed, (stream, len(oracles), 0)).at(0, 0)),
             record=record,
         )
+        if seed is None and not made_up:
+            remember(plan, start, result.ledger, given)
         result = returned(result)
         unended = "" if journal is None else journal.end(result.status.name.lower(), result.rounds)
         notes = (plan.forecast, *start.notes, *result.notes, unended)

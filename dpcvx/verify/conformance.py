@@ -322,6 +322,7 @@ def ran(
         ledger=None,
         executor=executor,
         verbose=False,
+        made_up=True,
     )
 
 
