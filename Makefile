@@ -3,7 +3,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lowest versions lint format types examples check bench campaigns clean
+.PHONY: demo test lowest versions lint format types examples check bench utility campaigns clean
 
 demo: $(READY)  ## what noise hides and costs on the 14-bus network; the picture is out/demo.png
 	$(BIN)/python -m examples.demo --plot out
@@ -37,6 +37,9 @@ check: test lowest lint types examples
 bench: $(READY)  ## speed next to solvers, cvxpy and numpy; see docs/speed.md for options
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -m timed tests/benchmarks
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.benchmarks.speed $(BENCH)
+
+utility: $(READY)  ## what answers are worth: defaults and tuned settings next to the best by hand
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.benchmarks.utility $(UTILITY)
 
 campaigns: $(READY)  ## attacks and injected faults, in full; the tests run short forms
 	$(BIN)/python -m tests.campaigns

@@ -81,10 +81,10 @@ def _loads(study: PowerFlow) -> dict[str, Floats]:
 
 def users_elastic_net() -> Model:
     """Chan, Xie and Zhao: every user holds one record, agents agree by ``x = y``."""
-    study = elastic_net(made_users(200, 15))
-    others = made_users(200, 15, seed=1)
+    study = elastic_net(made_users(100, 10))
+    others = made_users(100, 10, seed=1)
     stand_in: dict[dp.Private | str, Floats] = {}
-    for k in range(200):
+    for k in range(100):
         stand_in[f"features {k}"] = others.features[k : k + 1]
         stand_in[f"target {k}"] = others.targets[k : k + 1]
     return Model(study.problem, stand_in)
@@ -140,7 +140,7 @@ def ridge() -> Model:
     return Model(dp.Problem(agents), stand_in)
 
 
-def sensor_prices() -> Model:
+def used_machines() -> Model:
     """Prices of 60 used machines by age, hours and mass: columns of very different size."""
     rng = np.random.default_rng(3)
     columns = [np.ones(60), rng.uniform(0, 20, 60), rng.uniform(0, 9000, 60)]
@@ -329,7 +329,7 @@ MODELS: dict[str, Callable[[], Model]] = {
     "census logistic": incomes_logistic,
     "nonconvex": nonconvex_classification,
     "ridge": ridge,
-    "used machines": sensor_prices,
+    "used machines": used_machines,
     "portfolio": portfolio,
     "clinics logistic": clinics_logistic,
     "EV charging": ev_charging,

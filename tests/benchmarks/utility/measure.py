@@ -1,0 +1,78 @@
+"""Runs of one model: default, tuned, by hand."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from functools import lru_cache
+
+import dpcvx as dp
+
+from .by_hand import judged, quartiles
+from .judge import Judge
+from .models import MODELS, Model
+from .report import Answer, Row, settings
+
+DELTA = 1e-6
+EPSILONS = (1.0, 0.1)
+# Those that do not take minutes on their own.
+SHORT = tuple(n for n in MODELS if n not in ("power flow 118", "elastic net", "census logistic"))
+# Seeds of the runs that are judged; the search has others.
+FIRST = 1000
+
+
+@lru_cache(maxsize=1)
+def _judged_model(name: str) -> tuple[Model, Judge]:
+    model = MODELS[name]()
+    return model, Judge(model)
+
+
+def measure(name: str, epsilon: float, seeds: int, seconds: float) -> Row:
+    """Everything about one model at one budget.
+
+    Parameters
+    ----------
+    name : str
+    epsilon : float
+    seeds : int
+        Runs of every plan.
+    seconds : float
+        For tuning.
+    """
+    model, judge = _judged_model(name)
+    default = answer(lambda: model.problem.plan(epsilon=epsilon, delta=DELTA), model, judge, seeds)
+    tuned = answer(lambda: _tuned(model, epsilon, seconds), model, judge, seeds)
+    hands = [
+        Answer(None if gaps is None else quartiles(gaps), str(setting))
+        for setting in settings(name, epsilon)
+        for gaps in [setting.gaps(model, judge, epsilon, DELTA, range(FIRST, FIRST + seeds))]
+    ]
+    hand = min(hands, key=lambda one: one.median, default=Answer(None, "the public start"))
+    return Row(name, epsilon, judge.nothing, default, tuned, hand)
+
+
+def _tuned(model: Model, epsilon: float, seconds: float) -> dp.Plan:
+    if not hasattr(model.problem, "tune"):
+        raise dp.ModelError("there is no problem.tune yet")
+    return model.problem.tune(
+        epsilon=epsilon, delta=DELTA, proxy=model.stand_in, seconds=seconds, verbose=False
+    ).plan()
+
+
+def answer(planned: Callable[[], dp.Plan], model: Model, judge: Judge, seeds: int) -> Answer:
+    """Gaps of a plan's runs."""
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        try:
+            plan = planned()
+        except dp.DpcvxError as refusal:
+            return Answer(None, f"refused: {refusal}")
+        gaps = [judged(plan, model, judge, FIRST + k) for k in range(seeds)]
+    told = [str(one.message) for one in heard] + [plan.forecast]
+    warned = any("says nothing about the data" in text for text in told)
+    return Answer(quartiles(gaps), _said(plan), warned)
+
+
+def _said(plan: dp.Plan) -> str:
+    kinds = {str(a.noise.mechanism) for a in plan.agents if a.noise is not None}
+    return f"{plan.release}, {'/'.join(sorted(kinds))}, T = {plan.rounds}, {plan.algorithm}"

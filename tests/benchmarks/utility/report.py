@@ -1,0 +1,152 @@
+"""The table, and what is required of it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from .by_hand import Setting
+
+FOUND = Path(__file__).with_name("found.json")
+# Required of the default and of tuned settings, over the best by hand; and of how many models.
+DEFAULT, TUNED, SHARE = 2.0, 1.3, 0.8
+# Required of the default in themselves: Laplace noise on the loads, once.
+LIMITS = {("power flow 14", 1.0): 0.006, ("power flow 118", 1.0): 0.05}
+
+Quartiles = tuple[float, float, float]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Gaps of runs of one plan.
+
+    Attributes
+    ----------
+    gaps : tuple of float, optional
+        25, 50 and 75 %; None where the plan was refused.
+    how : str
+        What was run, or the refusal.
+    warned : bool
+        Whether the plan or a run said that the answer may be worth nothing.
+    """
+
+    gaps: Quartiles | None
+    how: str
+    warned: bool = False
+
+    @property
+    def median(self) -> float:
+        """Infinite where there is no answer."""
+        return math.inf if self.gaps is None else self.gaps[1]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A model at a budget.
+
+    Attributes
+    ----------
+    model : str
+    epsilon : float
+    nothing : float
+        Gap of the public start.
+    default, tuned, hand : Answer
+    """
+
+    model: str
+    epsilon: float
+    nothing: float
+    default: Answer
+    tuned: Answer
+    hand: Answer
+
+    @property
+    def best(self) -> float:
+        """By hand; hands can leave the start as it is."""
+        return min(self.nothing, self.hand.median)
+
+    def ratio(self, answer: Answer) -> float:
+        """Over the best by hand."""
+        return answer.median / self.best
+
+    @property
+    def misleads(self) -> bool:
+        """Whether three of four defaults are worse than nothing, and nobody said so."""
+        gaps = self.default.gaps
+        return gaps is not None and gaps[0] > self.nothing and not self.default.warned
+
+
+def table(rows: Sequence[Row]) -> str:
+    """As text, the settings below."""
+    head = (
+        f"{'model':18} {'eps':>4} {'nothing':>9} {'default':>9} {'25 %':>9} {'75 %':>9} "
+        f"{'tuned':>9} {'by hand':>9} {'default/':>9} {'tuned/':>7}"
+    )
+    lines = [
+        "Gaps: true objective at the common point, projected onto everybody's sets, minus the",
+        "optimum; medians over seeds. Not private: all of it is computed on the true data.",
+        "",
+        head,
+    ]
+    for row in rows:
+        low, _, high = row.default.gaps or (math.inf,) * 3
+        marks = "" if row.ratio(row.default) <= DEFAULT else " >2"
+        marks += " worse than nothing" if row.default.median > row.nothing else ""
+        marks += " (warned)" if row.default.warned else ""
+        lines.append(
+            f"{row.model:18} {row.epsilon:4g} {row.nothing:9.3g} {row.default.median:9.3g} "
+            f"{low:9.3g} {high:9.3g} {row.tuned.median:9.3g} {row.best:9.3g} "
+            f"{row.ratio(row.default):9.2f} {row.ratio(row.tuned):7.2f}{marks}"
+        )
+    lines.append("")
+    for row in rows:
+        lines.append(f"{row.model}, epsilon {row.epsilon:g}")
+        for name in ("default", "tuned", "hand"):
+            lines.append(f"    {name:8} {getattr(row, name).how}")
+    return "\n".join(lines)
+
+
+def missed(rows: Sequence[Row]) -> list[str]:
+    """Requirements that do not hold, in words."""
+    found = []
+    for name, most in (("default", DEFAULT), ("tuned", TUNED)):
+        for epsilon in sorted({row.epsilon for row in rows}, reverse=True):
+            own = [row for row in rows if row.epsilon == epsilon]
+            far = [row.model for row in own if row.ratio(getattr(row, name)) > most]
+            if len(far) > (1 - SHARE) * len(own) + 1e-9:
+                found.append(
+                    f"{name}, epsilon {epsilon:g}: {len(far)} of {len(own)} models are beyond "
+                    f"{most:g} times the best by hand: {', '.join(far)}"
+                )
+    found += [
+        f"{row.model}, epsilon {row.epsilon:g}: the default is worse than nothing, unannounced"
+        for row in rows
+        if row.misleads
+    ]
+    for row in rows:
+        limit = LIMITS.get((row.model, row.epsilon), math.inf)
+        if row.default.median > limit:
+            found.append(f"{row.model}: the default's gap is above {limit:g}")
+    return found
+
+
+def settings(model: str, epsilon: float) -> list[Setting]:
+    """What was found by hand, best first."""
+    known = json.loads(FOUND.read_text())
+    return [Setting(**entry) for entry in known[_key(model, epsilon)]]
+
+
+def keep(model: str, epsilon: float, found: Sequence[Setting]) -> None:
+    """Replace what was found by hand."""
+    known = json.loads(FOUND.read_text()) if FOUND.exists() else {}
+    known[_key(model, epsilon)] = [
+        {name: value for name, value in asdict(one).items() if value is not None} for one in found
+    ]
+    FOUND.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
+
+
+def _key(model: str, epsilon: float) -> str:
+    return f"{model}, epsilon {epsilon:g}"
