@@ -273,8 +273,9 @@ def noise_magnitude(plan: dp.Plan, study: LogisticRegression, rounds: Ints) -> F
     algorithm, noise = plan.algorithm, plan.agents[0].noise
     if noise is None or not isinstance(algorithm, dp.LinearizedADMM):
         return np.zeros(rounds.size)
+    assert algorithm.penalty is not None  # the plan has resolved it, and the step
     penalty, step = as_penalty(algorithm.penalty), as_step(algorithm.step)
-    assert step is not None  # the plan has resolved it
+    assert step is not None
     delta2 = worst_case(study.dataset, study.total, 2)
     spread = np.full(rounds.size, delta2)
     if algorithm.output_sensitivity is not None:

@@ -192,6 +192,7 @@ def _both(
 
 def _penalties(method: dp.LinearizedADMM, rounds: int) -> Array:
     """rho_1 to rho_T."""
+    assert method.penalty is not None  # the plan has resolved it
     rule = as_penalty(method.penalty)
     if not isinstance(rule, (dp.penalties.Constant, dp.penalties.Growing)):
         raise dp.ModelError(
