@@ -22,7 +22,7 @@ from ..errors import ModelError
 from ..model.canonical import ConeData, Cones
 from ..solvers.conic import Outcome
 from ..solvers.projector import Projector
-from .joint import Joint, joint
+from .joint import Joint, joint, with_slacks
 from .program import LocalProgram, Program
 
 Array = NDArray[np.float64]
@@ -74,6 +74,7 @@ def common_point(program: Program, vectors: Sequence[Array]) -> CommonPoint:
     for place, x in zip(whole.places, vectors, strict=True):
         mean[place] = x
     mean[: program.size] = shared_mean(program, vectors)
+    mean = with_slacks(program, mean)
     weights = np.concatenate([program.holders, np.ones(mean.size - program.size)])
     x, outcome = _projected(whole.data, mean, _units(program, whole, vectors), weights)
     found = tuple(x[place] for place in whole.places)

@@ -130,7 +130,9 @@ class DecentralizedADMM(NeighbourMethod):
         if step is None:
             L = required_smoothness(
                 program,
-                "Write dp.DecentralizedADMM(step=1 / (4 * L)) with a bound L for all data.",
+                "If there is none, as for cp.abs and cp.pos, use dp.DecentralizedGradient(), whose "
+                "steps become shorter, or dp.LinearizedADMM(), which has a server. Else write "
+                "dp.DecentralizedADMM(step=1 / (4 * L)) with a bound L for all data.",
             )
             step = 1 / (4 * L) if L > LEAST_DIVISOR else 1.0
             check_argument("dp.DecentralizedADMM", "step", step, optional(DIVISOR))

@@ -95,6 +95,23 @@ def places_of(program: Program) -> list[Index]:
     return places
 
 
+def with_slacks(program: Program, x: Array) -> Array:
+    """A joint vector with the slacks of inequalities that its other components leave room for."""
+    coupling = program.coupling
+    if coupling is None or not coupling.slack.nnz:
+        return x
+    own = [
+        place[coupling.slacks_of(local.layout)]
+        for local, place in zip(program.agents, places_of(program), strict=True)
+    ]
+    slacks, out = np.concatenate(own), x.copy()
+    out[slacks] = 0.0
+    A = coupling_rows(program)
+    room = np.maximum(coupling.right - A @ out, 0.0)
+    out[slacks] = A[:, slacks].T @ room
+    return out
+
+
 def coupling_rows(program: Program) -> sp.csr_array:
     """The coupling's matrix, with columns of the joint vector."""
     assert program.coupling is not None

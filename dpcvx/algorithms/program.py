@@ -141,7 +141,7 @@ def compile_problem(problem: Declaration, *, exact: bool) -> Program:
         shared = count > 1
         slot[key] = np.where(shared, size + np.cumsum(shared) - 1, -1)
         size += int(shared.sum())
-    coupling = coupling_of(problem.coupling)
+    coupling = coupling_of(problem.equalities, problem.slacks)
     agents = tuple(
         understood(
             lambda name=name, agent=agent: _compile_agent(

@@ -32,14 +32,37 @@ class Coupling:
         c.
     starts : mapping
         First column of each variable, by cvxpy id.
+    slack : csr_array, shape (m, N)
+        The part of the matrix that slack variables of inequalities have.
     """
 
     matrix: sp.csr_array
     right: Array
     starts: Mapping[int, int]
+    slack: sp.csr_array
+
+    def violation(self, values: Array) -> float:
+        """Largest violation of what was written, whatever the slacks are.
+
+        Parameters
+        ----------
+        values : ndarray, shape (N,)
+            Of the variables, one after the other.
+        """
+        with np.errstate(invalid="ignore", over="ignore"):  # of a run that diverged
+            gap = (self.matrix - self.slack) @ values - self.right
+        relaxed = np.diff(sp.csr_array(self.slack).indptr) > 0
+        return float(np.max(np.where(relaxed, gap, np.abs(gap)), initial=0.0))
 
     def of(self, layout: Layout) -> sp.csr_array:
         """Columns of one agent's vector, shape (m, n)."""
+        return self._picked(self.matrix, layout)
+
+    def slacks_of(self, layout: Layout) -> NDArray[np.intp]:
+        """Which components of an agent's vector are slacks."""
+        return np.unique(self._picked(self.slack, layout).indices)
+
+    def _picked(self, matrix: sp.csr_array, layout: Layout) -> sp.csr_array:
         n = layout.size
         rows, columns = [], []
         for piece in layout.pieces:
@@ -49,12 +72,20 @@ class Coupling:
         if not rows:
             return sp.csr_array((self.right.size, n))
         i, j = np.concatenate(rows), np.concatenate(columns)
-        picked = sp.csr_array((np.ones(i.size), (i, j)), shape=(self.matrix.shape[1], n))
-        return sp.csr_array(self.matrix @ picked)
+        picked = sp.csr_array((np.ones(i.size), (i, j)), shape=(matrix.shape[1], n))
+        return sp.csr_array(matrix @ picked)
 
 
-def coupling_of(constraints: Sequence[cp.Constraint]) -> Coupling | None:
+def coupling_of(
+    constraints: Sequence[cp.Constraint], slacks: Sequence[cp.Variable] = ()
+) -> Coupling | None:
     """Matrices of cvxpy equalities; None if there is no equality.
+
+    Parameters
+    ----------
+    constraints : sequence of cvxpy constraints
+    slacks : sequence of cvxpy.Variable
+        Those that stand for inequalities.
 
     Raises
     ------
@@ -69,10 +100,16 @@ def coupling_of(constraints: Sequence[cp.Constraint]) -> Coupling | None:
     copies = [public_copy(c, c.parameters()).expr.tree_copy(plain) for c in constraints]
     found = [affine_map(expression, list(plain.values())) for expression in copies]
     starts = np.cumsum([0, *(v.size for v in variables)])
+    matrix = sp.csr_array(sp.vstack([M for M, _ in found]))
+    added = {s.id for s in slacks}
+    own = np.concatenate([np.full(v.size, float(v.id in added)) for v in variables])
+    slack = sp.csr_array(matrix @ sp.diags_array(own))
+    slack.eliminate_zeros()
     return Coupling(
-        sp.csr_array(sp.vstack([M for M, _ in found])),
+        matrix,
         -np.concatenate([offset for _, offset in found]),
         {v.id: int(start) for v, start in zip(variables, starts, strict=False)},
+        slack,
     )
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import cvxpy as cp
 import numpy as np
+from cvxpy.constraints.nonpos import Inequality
 from cvxpy.constraints.zero import Equality, Zero
 from numpy.typing import ArrayLike, NDArray
 
@@ -24,6 +25,8 @@ Array = NDArray[np.float64]
 
 # Agents that an error lists.
 _NAMES = 12
+# Name of what holds the slacks of inequalities where no agent is known to be public.
+_SLACK = "slack of coupling"
 _REFUSED = {
     "boolean": "the local steps are convex; relax it to bounds=[0, 1]",
     "integer": "the local steps are convex; relax it to a real variable",
@@ -172,6 +175,12 @@ class Declaration:
 
     Attributes
     ----------
+    agents : tuple of Agent
+        As given. Slack variables of inequalities in ``coupling=`` are held by the only agent
+        without private data; if there is not one such agent, by another agent at the end.
+    equalities : tuple of cvxpy constraints
+        ``coupling=``, with a slack variable in every inequality.
+    slacks : tuple of cvxpy.Variable
     names : tuple of str
         Of the agents.
     group_names : tuple of tuple of str
@@ -184,6 +193,8 @@ class Declaration:
     coupling: Sequence[cp.Constraint] = field(default=(), repr=False)
     names: tuple[str, ...] = field(init=False)
     group_names: tuple[tuple[str, ...], ...] = field(init=False, repr=False)
+    equalities: tuple[cp.Constraint, ...] = field(init=False, repr=False)
+    slacks: tuple[cp.Variable, ...] = field(init=False, repr=False)
 
     def __repr__(self) -> str:
         variables = {piece.variable for agent in self.agents for piece in agent.layout.pieces}
@@ -213,6 +224,8 @@ class Declaration:
         object.__setattr__(self, "start", _start(self.start, self.variables()))
         object.__setattr__(self, "group_names", self._named_groups())
         object.__setattr__(self, "coupling", self._checked_coupling())
+        self._add_slacks()
+        names, agents = self.names, self.agents
         owner: dict[int, str] = {}
         seen: set[str] = set()
         for name, agent in zip(names, agents, strict=True):
@@ -330,17 +343,18 @@ class Declaration:
         coupling = None if isinstance(self.coupling, cp.Constraint) else listed(self.coupling)
         if coupling is None:
             raise ModelError(
-                f"coupling= is a {type(self.coupling).__name__}; it is a list of cvxpy equalities, "
-                "as in coupling=[A @ x + B @ y == c]."
+                f"coupling= is a {type(self.coupling).__name__}; it is a list of cvxpy equalities "
+                "and inequalities, as in coupling=[A @ x + B @ y == c]."
             )
         held = self.holders()
         for position, constraint in enumerate(coupling):
-            tied = isinstance(constraint, (Equality, Zero)) and constraint.is_dcp()
+            tied = isinstance(constraint, (Equality, Zero, Inequality))
+            tied = tied and constraint.expr.is_affine()
             if not tied or any(leaf.is_complex() for leaf in _leaves(constraint)):
                 raise ModelError(
-                    f"Element {position} of coupling= must be an affine equality of real numbers, "
-                    "such as A @ x + B @ y == c. Give other constraints to one agent: "
-                    "dp.Agent(objective, [constraint])."
+                    f"Element {position} of coupling= must be an affine equality or inequality of "
+                    "real numbers, such as A @ x + B @ y == c or A @ x + B @ y <= c. Give other "
+                    "constraints to one agent: dp.Agent(objective, [constraint])."
                 )
             _require_public(constraint.parameters(), f"Element {position} of coupling=")
             for piece in layout_of([constraint]).pieces:
@@ -352,11 +366,42 @@ class Declaration:
                     )
         return coupling
 
+    def _add_slacks(self) -> None:
+        """Turn inequalities into equalities with slack variables, and give these to somebody."""
+        equalities: list[cp.Constraint] = []
+        slacks: list[cp.Variable] = []
+        for position, constraint in enumerate(self.coupling):
+            if isinstance(constraint, Inequality):
+                s = cp.Variable(constraint.shape, name=f"{_SLACK} {position}")
+                slacks.append(s)
+                constraint = constraint.expr + s == 0
+            equalities.append(constraint)
+        object.__setattr__(self, "equalities", tuple(equalities))
+        object.__setattr__(self, "slacks", tuple(slacks))
+        if not slacks:
+            return
+        agents, names, limits = list(self.agents), self.names, [s >= 0 for s in slacks]
+        public = [k for k, agent in enumerate(agents) if not agent.private]
+        if len(public) == 1:
+            k = public[0]
+            agents[k] = replace(agents[k], constraints=[*agents[k].constraints, *limits])
+        else:
+            nothing = cp.Minimize(0 * sum(cp.sum(s) for s in slacks))
+            agents.append(Agent(nothing, limits, name=_SLACK))
+            names = (*names, _SLACK)
+        if names.count(_SLACK) > 1:
+            raise ModelError(
+                f"An agent is called '{_SLACK}', as is what dpcvx adds for the inequalities in "
+                "coupling=. Give it another name=."
+            )
+        object.__setattr__(self, "agents", tuple(agents))
+        object.__setattr__(self, "names", names)
+
     def _check_sharing(self) -> None:
         if len(self.agents) == 1:
             return
         holders = self.holders()
-        coupled = {v.id for constraint in self.coupling for v in constraint.variables()}
+        coupled = {v.id for constraint in self.equalities for v in constraint.variables()}
         named: dict[str, set[int]] = {}
         for variable in self.variables():
             named.setdefault(variable.name(), set()).add(variable.id)

@@ -96,8 +96,8 @@ def check_coupling(problem: Declaration, algorithm: Algorithm[Any, Any]) -> None
     if problem.coupling and coupled is False:
         raise ModelError(
             f"dp.{name} lets agents agree on variables that they share, and takes no coupling= "
-            f"constraints. Use {_coupled_method(problem)}, or drop coupling= and write one "
-            "variable in all agents that it concerns."
+            f"constraints. Algorithms that take this coupling: {_coupled_methods(problem)}. Or "
+            "drop coupling= and write one variable in all agents that it concerns."
         )
     if coupled and not problem.coupling:
         raise ModelError(
@@ -106,20 +106,23 @@ def check_coupling(problem: Declaration, algorithm: Algorithm[Any, Any]) -> None
         )
 
 
-def _coupled_method(problem: Declaration) -> str:
-    """The method that takes the coupling of a problem, and what it takes besides."""
+def _coupled_methods(problem: Declaration) -> str:
+    """The methods that take the coupling of a problem, and what they take besides."""
     shared = any((count > 1).any() for count in problem.holders().values())
     public = sum(not agent.private for agent in problem.agents)
-    if not shared:
-        return "dp.ResourceADMM(), which ties agents that have variables of their own"
-    if public == 1:
-        return (
+    found = ["dp.Central(), where data enter by linear terms or leave once"]
+    if public == 1 and (shared or len(problem.agents) == 2):
+        found.append(
             "dp.GradientADMM(), which takes f(x) + g(y) with A x + B y = c, g without private data"
         )
-    return (
-        "dp.ResourceADMM() after giving each agent variables of its own, with copies tied by "
-        "coupling=[x == y]"
-    )
+    if shared:
+        found.append(
+            "dp.ResourceADMM() after giving each agent variables of its own, with copies tied by "
+            "coupling=[x == y]"
+        )
+    else:
+        found.append("dp.ResourceADMM(), which ties agents that have variables of their own")
+    return "; ".join(found)
 
 
 def check_terms(program: Program, algorithm: Algorithm[Any, Any]) -> None:

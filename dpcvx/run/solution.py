@@ -166,14 +166,12 @@ class Solution:
 
     @property
     def coupling_residual(self) -> float:
-        """Largest violation of a ``coupling=`` equality; 0 without such equalities."""
+        """Largest violation of what ``coupling=`` says; 0 without a coupling."""
         coupling = self.program.coupling
         if coupling is None:
             return 0.0
         values = [np.ravel(self._mean(variable), order="F") for variable in coupling.starts]
-        with np.errstate(invalid="ignore", over="ignore"):  # of a run that diverged
-            gap = coupling.matrix @ np.concatenate(values) - coupling.right
-        return float(np.abs(gap).max(initial=0.0))
+        return coupling.violation(np.concatenate(values))
 
     @property
     def mismatch(self) -> float:

@@ -362,7 +362,7 @@ def test_one_constraint_alone_or_another_thing_is_refused(coupling, kind):
 
 
 NO_EQUALITIES = {
-    "inequality": lambda x, y: x <= y,
+    "convex inequality": lambda x, y: cp.square(x) <= y,
     "cone": lambda x, y: cp.SOC(x[0], y),
     "square": lambda x, y: cp.square(x) == y,
     "norm": lambda x, y: cp.norm(x) == y[0],
@@ -429,7 +429,7 @@ def test_what_the_refusals_advise_works():
 def test_methods_that_agree_on_shared_variables_take_no_coupling(method):
     x, y = cp.Variable(2, name="x"), cp.Variable(2, name="y")
     with pytest.raises(
-        dp.ModelError, match=f"dp.{type(method).__name__} lets agents agree.*Use dp.ResourceADMM"
+        dp.ModelError, match=f"dp.{type(method).__name__} lets agents agree.*dp.ResourceADMM"
     ):
         tied([x == y], x, y).plan(method, epsilon=1.0, delta=1e-6)
 
