@@ -46,6 +46,8 @@ from .verify.audit import Audit, audit
 from .verify.check import Check, check
 from .verify.compare import Comparison
 from .verify.conformance import conformance
+from .verify.tradeoff import Tradeoff
+from .verify.tune import Tuned
 
 __version__ = _version("dpcvx")
 
@@ -90,7 +92,9 @@ __all__ = [
     "SolverError",
     "Status",
     "Threads",
+    "Tradeoff",
     "Transcript",
+    "Tuned",
     "Within",
     "audit",
     "check",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from .guard import frameless
 from .model.declaration import Agent, Declaration
 from .model.private import Private, seal_all
 from .plan.banner import banner
-from .plan.choice import Mechanisms, Release
+from .plan.choice import Compiled, Mechanisms, Release
 from .plan.last_iterate import Observer
 from .plan.terms import Terms, make_terms
 from .privacy.ledger import Ledger
@@ -27,6 +27,10 @@ from .run.live import run_plan
 from .run.replay import replay_plan
 from .run.result import Result, Status, Transcript
 from .verify.compare import Comparison, compare
+from .verify.ranking import Request
+from .verify.settings import ways
+from .verify.tradeoff import Tradeoff, tradeoff
+from .verify.tune import Tuned, tune
 
 
 class Plan(Terms):
@@ -302,23 +306,15 @@ class Problem(Declaration):
         PrivacyError
             If no guarantee can be derived, or the budget is incomplete.
         """
-        try:
-            return make_terms(
-                Plan,
-                self,
-                algorithm,
-                mechanism=mechanism,
-                rounds=rounds,
-                epsilon=epsilon,
-                delta=delta,
-                release=release,
-                observer=observer,
-            )
-        except (ArithmeticError, np.linalg.LinAlgError) as error:
-            kind = type(error).__name__
-        raise ModelError(
-            f"The plan needs numbers that are too large or too small to compute with ({kind}). "
-            "Scale the problem, its adjacency or its budget."
+        return planned(
+            self,
+            algorithm,
+            mechanism=mechanism,
+            rounds=rounds,
+            epsilon=epsilon,
+            delta=delta,
+            release=release,
+            observer=observer,
         )
 
     @frameless
@@ -381,19 +377,113 @@ class Problem(Declaration):
         )
 
     @frameless
+    def tune(
+        self,
+        *,
+        epsilon: float,
+        delta: float,
+        proxy: Mapping[Private | str, DataSource] | None = None,
+        seconds: float = 60.0,
+        seed: int = 0,
+        verbose: bool | None = None,
+    ) -> Tuned[Plan]:
+        """Search for the settings that give the best answer for a total budget.
+
+        Methods, release, noise, steps, penalty, rounds, decay, reported iterate and clipping of
+        records are tried on public stand-in data, by successive halving over noise seeds. Nothing
+        private is read, so tuning costs no privacy; the settings are as good on the data as these
+        resemble the stand-in.
+
+        Parameters
+        ----------
+        epsilon, delta : float
+            Total budget.
+        proxy : mapping of Private or its name to array_like or callable, optional
+            Public values in place of private ones; ``dp.Private(..., like=...)`` where omitted.
+            They must not be computed from the private data.
+        seconds : float
+            How long to search, at most.
+        seed : int
+            Of the noise; the same for all settings. What is found may still differ from one time to
+            the next, as much as can be tried in so many seconds does.
+        verbose : bool, optional
+            Show progress; by default only on a terminal.
+
+        Returns
+        -------
+        Tuned
+            Prints as a table; ``tuned.plan()`` is a plan with all settings. That is the default
+            plan, unless another one is better by more than the noise of the runs.
+
+        Raises
+        ------
+        ModelError
+            If a private object has no stand-in, or the stand-in problem no solution.
+        """
+        request = Request(
+            "problem.tune", epsilon, delta, seal_all(proxy, "proxy"), seconds, seed, verbose
+        )
+        return tune(self, planned, request, ways())
+
+    @frameless
+    def tradeoff(
+        self,
+        epsilons: Sequence[float],
+        proxy: Mapping[Private | str, DataSource] | None = None,
+        *,
+        delta: float,
+        runs: int = 10,
+        seconds: float = 60.0,
+        seed: int = 0,
+        verbose: bool | None = None,
+    ) -> Tradeoff:
+        """What an answer is worth at which epsilon, on public stand-in data.
+
+        ``problem.tradeoff([0.1, 1, 10], delta=1e-6).plot()`` draws the error of the default plan
+        against epsilon, beside that of no data at all and of no noise. Nothing private is read.
+
+        Parameters
+        ----------
+        epsilons : sequence of float
+            Total budgets.
+        proxy : mapping of Private or its name to array_like or callable, optional
+            Public values in place of private ones; ``dp.Private(..., like=...)`` where omitted.
+        delta : float
+        runs : int
+            Runs at each epsilon, if there is time.
+        seconds : float
+            How long to run, at most.
+        seed : int
+            Of the noise.
+        verbose : bool, optional
+            Show progress; by default only on a terminal.
+
+        Returns
+        -------
+        Tradeoff
+
+        Raises
+        ------
+        ModelError
+            If a private object has no stand-in, or the stand-in problem no solution.
+        """
+        sealed = seal_all(proxy, "proxy")
+        request = Request("problem.tradeoff", 1.0, delta, sealed, seconds, seed, verbose)
+        return tradeoff(self, planned, request, epsilons, runs)
+
+    @frameless
     def compare(
         self,
         *,
         epsilon: float,
         delta: float,
         proxy: Mapping[Private | str, DataSource] | None = None,
-        rounds: int = 100,
-        penalty: float = 10.0,
-        runs: int = 5,
+        seconds: float = 60.0,
+        runs: int = 10,
         seed: int = 0,
         verbose: bool | None = None,
     ) -> Comparison[Plan]:
-        """Try the applicable mechanisms on public stand-in data, under one total budget.
+        """Compare the mechanisms that the model allows, each with its best settings.
 
         Nothing private is read, so the comparison costs no privacy; which mechanism is best on
         the data themselves may differ, the more the less the stand-in resembles them.
@@ -404,13 +494,12 @@ class Problem(Declaration):
             Total budget of every candidate.
         proxy : mapping of Private or its name to array_like or callable, optional
             Public values in place of private ones; ``dp.Private(..., like=...)`` where omitted.
-        rounds : int
-        penalty : float
-            Penalty of every candidate.
+        seconds : float
+            How long to search, at most.
         runs : int
-            Seeds per candidate.
+            Runs of every candidate that it is judged by, if there is time.
         seed : int
-            The first of them.
+            Of the noise.
         verbose : bool, optional
             Show progress; by default only on a terminal.
 
@@ -422,18 +511,43 @@ class Problem(Declaration):
         Raises
         ------
         ModelError
-            If a private object has no stand-in.
+            If a private object has no stand-in, or the stand-in problem no solution.
         """
-        proxy = seal_all(proxy, "proxy")
-        return compare(
-            self,
-            self.plan,
+        request = Request(
+            "problem.compare", epsilon, delta, seal_all(proxy, "proxy"), seconds, seed, verbose
+        )
+        return compare(self, planned, request, ways(), runs)
+
+
+def planned(
+    problem: Declaration,
+    algorithm: Algorithm | None = None,
+    *,
+    mechanism: Mechanisms = "auto",
+    rounds: int | None = None,
+    epsilon: float | Mapping[Agent | str, float] | None = None,
+    delta: float | None = None,
+    release: Release | None = None,
+    observer: Observer = "everyone",
+    known: Compiled | None = None,
+) -> Plan:
+    """A plan; see `Problem.plan`, and `make_terms` for what is known before."""
+    try:
+        return make_terms(
+            Plan,
+            problem,
+            algorithm,
+            mechanism=mechanism,
+            rounds=rounds,
             epsilon=epsilon,
             delta=delta,
-            proxy=proxy,
-            rounds=rounds,
-            penalty=penalty,
-            runs=runs,
-            seed=seed,
-            verbose=verbose,
+            release=release,
+            observer=observer,
+            known=known,
         )
+    except (ArithmeticError, np.linalg.LinAlgError) as error:
+        kind = type(error).__name__
+    raise ModelError(
+        f"The plan needs numbers that are too large or too small to compute with ({kind}). "
+        "Scale the problem, its adjacency or its budget."
+    )

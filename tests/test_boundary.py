@@ -36,7 +36,7 @@ IMPORTERS = {
     "dpcvx.model.private.source_of": {"run.data"},
     "dpcvx.verify": {"", "extend", "problem", "verify"},
     # On stand-in data, and on made-up data.
-    "dpcvx.verify.not_private": {"", "verify.compare", "verify.conformance"},
+    "dpcvx.verify.not_private": {"", "verify.judge", "verify.conformance"},
     "dpcvx.verify.worst_neighbour": {"verify.check"},
     "dpcvx.privacy.noise": {"privacy", "run.gate", "run.private_oracle", "verify.check"},
     "dpcvx.privacy.noise.rounded_normal": {"privacy.mechanism"},

@@ -60,8 +60,9 @@ def made():
     problem = dp.Problem([north, south])
     plan = problem.plan(dp.LinearizedADMM(), epsilon=1.0, delta=1e-6, rounds=3)
     result = plan.run(seed=0, record=True, iterates=True)
-    proxy = {"d<i>": np.zeros(2)}
-    comparison = problem.compare(epsilon=1.0, delta=1e-6, proxy=proxy, rounds=2, runs=1)
+    budget = {"delta": 1e-6, "proxy": {"d<i>": np.ones(2)}, "seconds": 1e-3}
+    tuned = problem.tune(epsilon=1.0, **budget)
+    comparison = problem.compare(epsilon=1.0, **budget)
     return {
         "problem": problem,
         "plan": plan,
@@ -69,6 +70,8 @@ def made():
         "result": result,
         "ledger": result.ledger,
         "comparison": comparison,
+        "tuned": tuned,
+        "tradeoff": problem.tradeoff([1.0], **budget),
         "agent": north,
         "private": d,
         "rows": dp.Rows(1.0),
@@ -108,7 +111,10 @@ class Tags(HTMLParser):
         self.text += data
 
 
-@pytest.mark.parametrize("name", ["problem", "plan", "guarantee", "result", "ledger", "comparison"])
+CARDS = ("problem", "plan", "guarantee", "result", "ledger", "comparison", "tuned", "tradeoff")
+
+
+@pytest.mark.parametrize("name", CARDS)
 def test_a_notebook_shows_a_card(made, name):
     card = Tags(made[name]._repr_html_())
     assert {*card.seen} <= {"div", "b", "br", "details", "summary", "pre"}

@@ -124,7 +124,9 @@ def compiled(problem: Declaration) -> Compiled:
     return Compiled(program, sensitivities(program))
 
 
-def settled(problem: Declaration, request: Request) -> tuple[Request, Compiled | None]:
+def settled(
+    problem: Declaration, request: Request, known: Compiled | None = None
+) -> tuple[Request, Compiled | None]:
     """Choose the method, its rounds, and when the data leave; the noise is chosen afterwards.
 
     A method that is named runs as its paper has it, with noise in each step, unless
@@ -138,10 +140,10 @@ def settled(problem: Declaration, request: Request) -> tuple[Request, Compiled |
         If it was needed.
     """
     if request.algorithm is not None:
-        return _filled(request), None
+        return _filled(request), known
     silent = request.mechanism is None or not any(agent.private for agent in problem.agents)
     try:
-        known = compiled(problem)
+        known = known or compiled(problem)
     except PrivacyError:
         if not silent:
             raise

@@ -27,7 +27,7 @@ from ..sensitivity.stored_vectors import Smoothness
 from . import checks, last_iterate
 from .agent_terms import Agents, AgentTerms, declared, sensitivities
 from .calibration import asked_of, budgeted, calibrated, conditions
-from .choice import Choice, Mechanisms, Release, Request, compiled, quieter, settled
+from .choice import Choice, Compiled, Mechanisms, Release, Request, compiled, quieter, settled
 from .fingerprint import fingerprint_of
 from .forecast import of_releases
 from .guarantee import ALONE, COUNTED, SEEDED, Guarantee, make_guarantee, no_guarantee
@@ -164,12 +164,21 @@ def make_terms(
     delta: float | None,
     release: Release | None,
     observer: Observer,
+    known: Compiled | None = None,
 ) -> P:
-    """A plan of this kind; see `Problem.plan`."""
+    """A plan of this kind; see `Problem.plan`.
+
+    Parameters
+    ----------
+    kind : type
+    problem, algorithm, mechanism, rounds, epsilon, delta, release, observer
+    known : Compiled, optional
+        The same problem, compiled before: for plans that differ in other things.
+    """
     checks.check_request(algorithm, rounds, release)
     delta, rounds = as_python_number(delta), None if rounds is None else int(rounds)
     request, known = settled(
-        problem, Request(as_python_number(algorithm), mechanism, rounds, release)
+        problem, Request(as_python_number(algorithm), mechanism, rounds, release), known
     )
     if request.chooses_noise:
         # Next to a method that is named and asks in each step, noise is as in its paper.

@@ -300,8 +300,24 @@ CALLS: dict[str, Case] = {
     "Problem.compare": (
         lambda **given: two_agents().compare(**given),
         lambda: {
-            "epsilon": 1.0, "delta": 1e-6, "proxy": {"d": np.ones(2)}, "rounds": 2, "runs": 1,
+            "epsilon": 1.0, "delta": 1e-6, "proxy": {"d": np.ones(2)}, "seconds": 1e-3, "runs": 1,
+            "seed": 0, "verbose": False,
+        },
+        nothing,
+    ),
+    "Problem.tune": (
+        lambda **given: two_agents().tune(**given),
+        lambda: {
+            "epsilon": 1.0, "delta": 1e-6, "proxy": {"d": np.ones(2)}, "seconds": 1e-3, "seed": 0,
             "verbose": False,
+        },
+        nothing,
+    ),
+    "Problem.tradeoff": (
+        lambda **given: two_agents().tradeoff(**given),
+        lambda: {
+            "epsilons": [1.0], "delta": 1e-6, "proxy": {"d": np.ones(2)}, "seconds": 1e-3,
+            "runs": 1, "seed": 0, "verbose": False,
         },
         nothing,
     ),
@@ -337,6 +353,8 @@ SIGNED = {
     "Problem.plan once": dp.Problem.plan,
     "Problem.solve": dp.Problem.solve,
     "Problem.compare": dp.Problem.compare,
+    "Problem.tune": dp.Problem.tune,
+    "Problem.tradeoff": dp.Problem.tradeoff,
     "Plan.run": dp.Plan.run,
     "Plan.replay": dp.Plan.replay,
     "Ledger.spent": dp.Ledger.spent,

@@ -1,0 +1,132 @@
+"""What an answer is worth on stand-in data: at one point for all, within everybody's sets."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+
+import cvxpy as cp
+import numpy as np
+from cvxpy.error import SolverError
+
+from ..algorithms.common_point import common_point
+from ..algorithms.program import compile_problem
+from ..errors import ModelError
+from ..model.declaration import Declaration
+from ..model.private import Private, Sealed
+from ..run.loop import whole_start
+from ..run.solution import Solution
+from . import not_private
+
+# Relative to the size of objectives: below it, the start is as good as the optimum.
+_NEGLIGIBLE = 1e-6
+
+
+@contextmanager
+def values_kept(problem: Declaration) -> Iterator[None]:
+    """Puts the values of variables and dual variables back, however what is inside ends."""
+    duals = [dual for constraint in problem.constraints for dual in constraint.dual_variables]
+    before = [(leaf, leaf.value) for leaf in (*problem.variables(), *duals)]
+    try:
+        yield
+    finally:
+        for leaf, value in before:
+            leaf.save_value(value)
+
+
+class Judge:
+    """The sum of the objectives on stand-in data, at the point that a run gives to everybody.
+
+    That is the closest point at which all agree and every constraint holds: agents' own copies can
+    lie below the optimum, for they do not agree. Overwrites ``variable.value``; see `values_kept`.
+
+    Parameters
+    ----------
+    problem : Declaration
+    proxy : mapping
+        Public values for every private object.
+    verb : str
+        What asks, for messages, such as ``problem.tune``.
+
+    Attributes
+    ----------
+    optimum : float or None
+        Of the stand-in problem; None where objectives do not follow cvxpy's convexity rules, so
+        that it is not known.
+    start : float
+        The value of the public start.
+
+    Raises
+    ------
+    ModelError
+        If the stand-in problem has no solution.
+    """
+
+    def __init__(
+        self, problem: Declaration, proxy: Mapping[Private | str, Sealed], verb: str
+    ) -> None:
+        self._central = not_private.central(problem, proxy)
+        self._variables = problem.variables()
+        self.optimum = self._solved(verb) if self._central.is_dcp() else None
+        program = compile_problem(problem, exact=False)
+        starts = tuple(local.start for local in program.agents)
+        self.start = self(Solution(program, starts, whole_start(problem)))
+
+    def __call__(self, solution: Solution) -> float:
+        """The value of an answer; infinite if it is none."""
+        if not solution.finite:
+            return math.inf
+        point = common_point(solution.program, solution.vectors)
+        if not point.found:
+            return math.inf
+        common = replace(solution, vectors=point.vectors)
+        for variable in self._variables:
+            variable.save_value(common[variable])
+        with np.errstate(all="ignore"):
+            value = float(np.asarray(self._central.objective.value, dtype=float))
+        return math.inf if math.isnan(value) else value
+
+    def reference(self, values: Iterable[float]) -> float:
+        """What gaps are measured from: the optimum, else the lowest of these values."""
+        return min([self.start, *values]) if self.optimum is None else self.optimum
+
+    @property
+    def idle(self) -> bool:
+        """Whether the public start is the optimum already, so that nothing can be told apart."""
+        if self.optimum is None:
+            return False
+        return self.start - self.optimum <= _NEGLIGIBLE * max(abs(self.start), abs(self.optimum))
+
+    def _solved(self, verb: str) -> float:
+        status = _solve(self._central)
+        if status in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE):
+            return float(np.asarray(self._central.value))
+        if status in (cp.UNBOUNDED, cp.UNBOUNDED_INACCURATE):
+            raise ModelError(
+                f"On the stand-in data the objectives fall without end, so {verb} has no optimum "
+                "to measure answers by. Bound the variables, or check the signs of the objectives "
+                "and of the stand-in."
+            )
+        if status in (cp.INFEASIBLE, cp.INFEASIBLE_INACCURATE):
+            raise ModelError(
+                f"No point lies in the sets of all agents, so {verb} has nothing to compare: the "
+                "constraints contradict each other, whatever the data. Loosen one of them."
+            )
+        raise ModelError(
+            f"The solver finds no optimum on the stand-in data, so {verb} has nothing to measure "
+            "answers by. Scale the problem so that its numbers are near 1."
+        )
+
+
+def _solve(problem: cp.Problem) -> str | None:
+    """The status; None where the solver fails."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of inaccurate solutions, which are told by the status
+        try:
+            problem.solve(solver=cp.CLARABEL)
+        except SolverError:
+            return None
+    return problem.status

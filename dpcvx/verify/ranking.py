@@ -1,0 +1,375 @@
+"""Plans ranked by what their answers are worth on stand-in data, and which of them to take."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+import numpy as np
+from rich.progress import BarColumn, Progress, TextColumn
+
+from .._arguments import FLAG, POSITIVE, check_argument, integer, optional
+from .._card import card
+from .._words import number, plural
+from ..errors import DpcvxError, ModelError
+from ..model.declaration import Declaration
+from ..model.private import Private, Sealed
+from ..plan.banner import WIDTH
+from ..plan.terms import Terms
+from ..privacy.accounting import check_delta, check_epsilon
+from ..run.data import stand_ins
+from ..run.report import screen, wanted
+from .judge import Judge, values_kept
+from .search import Entry, OutOfTime, Search, quantile
+from .settings import level
+
+P = TypeVar("P", bound=Terms)
+
+# That a plan is called better than the default where both are alike has this probability at most.
+_ERROR = 0.05
+# Runs that tell nothing.
+_FEW = 3
+# The rest of the time is for a run without noise.
+_END = 0.95
+_LABEL = 50
+
+
+@dataclass(frozen=True)
+class Candidate(Generic[P]):
+    """A plan, and what its answers are worth on stand-in data.
+
+    Attributes
+    ----------
+    name : str
+    plan : Plan
+    gaps : tuple of float
+        One per run: the objective at the point that the run gives to everybody, moved into all
+        sets, minus the optimum; infinite where a run diverges.
+    """
+
+    name: str
+    plan: P = field(repr=False)
+    gaps: tuple[float, ...]
+
+    @property
+    def gap(self) -> float:
+        """The median; nan without runs."""
+        return quantile(self.gaps, 0.5) if self.gaps else math.nan
+
+    @property
+    def quartiles(self) -> tuple[float, float]:
+        """25 and 75 % of the same."""
+        low, high = (quantile(self.gaps, q) if self.gaps else math.nan for q in (0.25, 0.75))
+        return low, high
+
+    @property
+    def settings(self) -> str:
+        """The plan's numbers in words."""
+        plan, algorithm = self.plan, self.plan.algorithm
+        noise = next((agent.noise for agent in plan.agents if agent.noise is not None), None)
+        parts = [type(algorithm).__name__]
+        if noise is not None:
+            parts.append(f"{noise.mechanism} noise {'once' if plan.published else 'in each step'}")
+        parts.append(plural(plan.rounds, "round"))
+        for name in ("step", "penalty"):
+            value = level(getattr(algorithm, name, None))
+            parts += [] if value is None else [f"{name} {value:.3g}"]
+        if noise is not None and noise.mechanism.decay < 1:
+            parts.append(f"decay {noise.mechanism.decay:.3g}")
+        clips = {agent.program.clip for agent in plan.agents if agent.program.clip is not None}
+        parts += [f"clip {max(clips):.3g}"] if clips else []
+        parts += [plan.reported] if plan.rounds > 1 else []
+        return ", ".join(parts)
+
+
+@dataclass(frozen=True)
+class Ranking(Generic[P]):
+    """Plans under one total budget, in order of their gap on stand-in data.
+
+    Attributes
+    ----------
+    candidates : tuple of Candidate
+        What the plan chooses by itself among them, under the name "default".
+    chosen : Candidate
+        The lowest gap that is clearly lower than the default's, else the default.
+    worthwhile : bool
+        Whether three in four of its runs end below the public start: else nothing is gained over
+        doing nothing.
+    optimum : float
+        Of the stand-in problem; the lowest value found where objectives are not known to be convex.
+    convex : bool
+        Whether they are.
+    start : float
+        Gap of the public start: what doing nothing is worth.
+    noiseless : float
+        Gap of the chosen plan's rounds without noise; nan if not known.
+    epsilon, delta : float
+        Total budget of each.
+    refused : mapping of str to str
+        What was left out, and why.
+    verdict : str
+        Why the choice is what it is.
+    """
+
+    candidates: tuple[Candidate[P], ...]
+    chosen: Candidate[P]
+    worthwhile: bool
+    optimum: float
+    convex: bool
+    start: float
+    noiseless: float
+    epsilon: float
+    delta: float
+    refused: Mapping[str, str] = field(repr=False)
+    verdict: str
+
+    def __str__(self) -> str:
+        runs = max(len(c.gaps) for c in self.candidates)
+        measure = "the optimum" if self.convex else "the lowest value found,"
+        head = (
+            f"Every plan spends ({number(self.epsilon)}, {number(self.delta)}) in total. Gap: the "
+            "objective on stand-in data, at one point for all agents that lies in all their sets, "
+            f"minus {measure} {number(self.optimum)}; median and quartiles of up to "
+            f"{plural(runs, 'run')}. No private data were read."
+        )
+        lines = [head, f"  {'':{_LABEL}} {'gap':>8} {'25 %':>8} {'75 %':>8}"]
+        for c in self.candidates:
+            mark = "*" if c is self.chosen and self.worthwhile else " "
+            figures = " ".join(f"{g:>8.3g}" for g in (c.gap, *c.quartiles))
+            lines += [f"{mark} {c.name:{_LABEL}} {figures}", f"    {c.settings}"]
+        rows = {"no noise, same rounds": self.noiseless, "public start": self.start}
+        if self.convex:
+            rows["optimum for the stand-in"] = 0.0
+        lines += [f"  {name:{_LABEL}} {gap:>8.3g}" for name, gap in rows.items()]
+        lines.append(self.verdict)
+        lines += self._refusals()
+        return "\n".join(
+            textwrap.fill(line, WIDTH, subsequent_indent="    " if line[:1] in " n" else "")
+            if len(line) > WIDTH
+            else line
+            for line in lines
+        )
+
+    def _refusals(self) -> list[str]:
+        """What the text says of what was left out."""
+        names: dict[str, list[str]] = {}
+        for name, reason in self.refused.items():
+            names.setdefault(reason, []).append(name)
+        return [f"not applicable: {'; '.join(of)}. {reason}" for reason, of in names.items()]
+
+    def __repr__(self) -> str:
+        best = self.chosen
+        budget = f"({number(self.epsilon)}, {number(self.delta)})"
+        found = f"{best.name}, median gap {best.gap:.3g}" if self.worthwhile else "none"
+        tried = plural(len(self.candidates), "candidate")
+        return f"<{type(self).__name__}: {tried} at {budget}; recommended: {found}>"
+
+    def _repr_html_(self) -> str:
+        return card(self)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a search is given, checked.
+
+    Attributes
+    ----------
+    verb : str
+        What asks, for messages, such as ``problem.tune``.
+    epsilon, delta : float
+    proxy : mapping
+        Public values, where they are not declared.
+    seconds : float
+    seed : int
+    verbose : bool or None
+    clock : callable
+        Seconds since some moment.
+    """
+
+    verb: str
+    epsilon: float
+    delta: float
+    proxy: Mapping[Private | str, Sealed] = field(repr=False)
+    seconds: float
+    seed: int
+    verbose: bool | None
+    clock: Callable[[], float] = time.perf_counter
+
+    def __post_init__(self) -> None:
+        check_argument("", "seconds", self.seconds, POSITIVE.because("how long to search"))
+        check_argument("", "seed", self.seed, integer(0))
+        check_argument("", "verbose", self.verbose, optional(FLAG))
+        check_epsilon(self.epsilon)
+        check_delta(self.delta)
+
+
+@contextmanager
+def searching(
+    problem: Declaration, planned: Callable[..., P], request: Request
+) -> Iterator[Search[P]]:
+    """A search with a line of progress; values of variables are as they were when it ends.
+
+    Warns where nothing can be told apart.
+    """
+    proxy = stand_ins(problem, request.proxy, request.verb)
+    shown = wanted(request.verbose)
+    text = TextColumn(request.verb.removeprefix("problem."))
+    with (
+        values_kept(problem),
+        Progress(text, BarColumn(), console=screen(shown), disable=not shown) as bar,
+    ):
+        task = bar.add_task("", total=1.0)
+        judge = Judge(problem, proxy, request.verb)
+        if judge.idle:
+            warnings.warn(IDLE, UserWarning, stacklevel=2)
+        yield Search(
+            problem,
+            planned,
+            epsilon=request.epsilon,
+            delta=request.delta,
+            proxy=proxy,
+            judge=judge,
+            seconds=request.seconds,
+            seed=request.seed,
+            tick=lambda part: bar.update(task, completed=min(part, 1.0)),
+            clock=request.clock,
+        )
+        bar.update(task, completed=1.0)
+
+
+def ranked(
+    problem: Declaration,
+    planned: Callable[..., P],
+    request: Request,
+    select: Callable[[Search[P]], Sequence[Entry[P]]],
+    looks: Sequence[int],
+) -> Ranking[P]:
+    """Search for settings, and compare the best of them with the default on runs of their own.
+
+    Parameters
+    ----------
+    problem : Declaration
+    planned : callable
+        Makes a plan of a problem.
+    request : Request
+    select : callable
+        Searches for the settings that are compared in the end.
+    looks : sequence of int
+        Numbers of runs after which it is asked whether the best is better than the default; after
+        the first, only these two go on.
+    """
+    with searching(problem, planned, request) as search:
+        default, refusal = None, ModelError("No setting fits this model.")
+        try:
+            default = search.default()
+        except DpcvxError as error:
+            refusal = error
+            search.refused["default"] = str(error)
+        entries = [] if default is None else [default]
+        for entry in select(search):
+            final = search.final(entry)
+            known = {one.plan.fingerprint for one in entries}
+            entries += [] if final is None or final.plan.fingerprint in known else [final]
+        if not entries:
+            raise refusal
+        best, clear = _best(search, entries, default, looks)
+        noiseless = search.noiseless(best.plan) if best.runs else math.nan
+    judge = search.judge
+    values = {id(entry): entry.judged for entry in entries}
+    optimum = judge.reference(v for of in values.values() for v in of)
+    made = {
+        id(e): Candidate(e.name, e.plan, tuple(v - optimum for v in values[id(e)])) for e in entries
+    }
+    chosen, start = made[id(best)], judge.start - optimum
+    worthwhile = bool(chosen.gaps) and chosen.quartiles[1] < start
+    return Ranking(
+        candidates=tuple(sorted(made.values(), key=lambda c: c.gap if c.gaps else math.inf)),
+        chosen=chosen,
+        worthwhile=worthwhile,
+        optimum=optimum,
+        convex=judge.optimum is not None,
+        start=start,
+        noiseless=noiseless - optimum,
+        epsilon=request.epsilon,
+        delta=request.delta,
+        refused=search.refused,
+        verdict=" ".join(_verdict(chosen, clear, default, worthwhile, judge.idle, request)),
+    )
+
+
+IDLE = (
+    "The public start is the optimum for the stand-in already, so no setting can be told from "
+    "doing nothing. Choose a stand-in whose optimum lies elsewhere, or another start=."
+)
+
+
+def _best(
+    search: Search[P], entries: list[Entry[P]], default: Entry[P] | None, looks: Sequence[int]
+) -> tuple[Entry[P], bool]:
+    """The plan to take, and whether it is clearly better than the default."""
+    active, best = entries, entries[0]
+    tests = len(looks) * max(1, len(entries) - 1)
+    for count in looks:
+        for k, entry in enumerate(reversed(active)):  # the default last, with what time is left
+            left = _END - search.passed
+            with suppress(OutOfTime):
+                share = search.passed + left / (len(active) - k)
+                search.run(entry, count, share, fresh=True)
+        best = min(active, key=lambda entry: (entry.runs < min(count, _FEW), entry.score))
+        if default is None or best is default:
+            return best, False
+        if _surely_lower(best, default, _ERROR / tests):
+            return best, True
+        if best.runs < count:
+            break
+        active = [default, best]
+    return default or best, False
+
+
+def _surely_lower(one: Entry[P], other: Entry[P], error: float) -> bool:
+    """Whether the values of one are lower, by a rank test (Mann and Whitney, 1947)."""
+    a, b = (np.array(entry.judged) for entry in (one, other))
+    if not a.size or not b.size:
+        return False
+    wins = float((a[:, None] < b).sum() + 0.5 * (a[:, None] == b).sum())
+    spread = math.sqrt(a.size * b.size * (a.size + b.size + 1) / 12)
+    return 0.5 * math.erfc((wins - a.size * b.size / 2) / spread / math.sqrt(2)) < error
+
+
+def _verdict(
+    chosen: Candidate[P],
+    clear: bool,
+    default: Entry[P] | None,
+    worthwhile: bool,
+    idle: bool,
+    request: Request,
+) -> list[str]:
+    """Why the choice is what it is, in sentences."""
+    longer = f"Pass more than seconds={request.seconds:g}."
+    if not chosen.gaps:
+        return [f"No run ended in time, so this is the default plan, untried. {longer}"]
+    said = []
+    if clear:
+        said.append(f"{chosen.name} is better than the default by more than the noise of runs.")
+    elif default is not None:
+        said.append("The default stays: nothing tried is better by more than the noise of runs.")
+    if len(chosen.gaps) < 10:
+        said.append(f"Only {plural(len(chosen.gaps), 'run')} ended in time. {longer}")
+    if idle:
+        said.append(IDLE)
+    elif not worthwhile:
+        said.append(
+            "No plan is recommended: answers are no better than the public start, so at this "
+            "budget they would say nothing about the data. Raise epsilon=, or ask less of the data."
+        )
+    if any(agent.program.clip is not None for agent in chosen.plan.agents):
+        said.append(
+            "The plan clips what records contribute: its plan.problem has agents with clip=."
+        )
+    return said

@@ -1,0 +1,438 @@
+"""Settings tried on stand-in data: runs, successive halving, steps to better neighbours."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Generic, TypeVar, cast
+
+from ..algorithms.base import Algorithm
+from ..errors import DpcvxError, ModelError, PrivacyError
+from ..model.curvature import strong_convexity
+from ..model.declaration import Declaration
+from ..model.private import Private, Sealed
+from ..plan.agent_terms import AgentTerms
+from ..plan.choice import Compiled, compiled
+from ..plan.terms import Terms
+from ..privacy.mechanism import Gaussian, Laplace
+from ..run.executors.automatic import Automatic
+from ..run.live import run_plan
+from ..run.result import Status
+from .judge import Judge
+from .settings import Setting, Way, level, scalable, scaled
+
+P = TypeVar("P", bound=Terms)
+
+# Runs of a setting before the worse half of its pool is dropped, again and again.
+_RUNGS = (1, 2, 4, 8)
+# Of the whole time one run may take so much: beyond, too few tell noise from merit.
+_SHARE = 0.03
+# By such a part of the gap a neighbour must be better for its own neighbours to be tried.
+_GAIN = 0.1
+# Seeds of the runs that settings are compared by in the end: no choice rests on them.
+FRESH = 1_000_000
+
+
+class OutOfTime(Exception):
+    """Ends a run whose time is over; stays within a search."""
+
+
+class _Timed(Automatic):
+    """Agents that stop between two exchanges once their time is over."""
+
+    def __init__(self, until: float, clock: Callable[[], float]) -> None:
+        super().__init__(clock=clock)
+        self._until = until
+
+    def map(self, method: str, *common: Any, each: Sequence[Any] | None = None) -> list[Any]:
+        if self._clock() > self._until:
+            raise OutOfTime
+        return super().map(method, *common, each=each)
+
+
+@dataclass(eq=False)
+class Entry(Generic[P]):
+    """A plan under trial.
+
+    Attributes
+    ----------
+    name : str
+    plan : P
+    setting : Setting or None
+        None for plans that are not varied.
+    values : dict of str to list of float
+        Objectives, by the iterate that they are of, one per run.
+    """
+
+    name: str
+    plan: P
+    setting: Setting | None = None
+    values: dict[str, list[float]] = field(default_factory=dict)
+
+    @property
+    def runs(self) -> int:
+        """How many were made."""
+        return len(self.judged)
+
+    @property
+    def judged(self) -> list[float]:
+        """The values of the iterate that the plan reports, where no other was looked at."""
+        return next(iter(self.values.values()), [])
+
+    @property
+    def best(self) -> str:
+        """The iterate with the lowest median."""
+        return min(self.values, key=lambda which: quantile(self.values[which], 0.5))
+
+    @property
+    def score(self) -> float:
+        """Its median; infinite before the first run."""
+        return quantile(self.values[self.best], 0.5) if self.values else math.inf
+
+
+def quantile(values: Sequence[float], q: float) -> float:
+    """The value that a part q of them does not exceed, linear in between; some may be infinite."""
+    ordered = sorted(values)
+    place = q * (len(ordered) - 1)
+    low, high = ordered[math.floor(place)], ordered[math.ceil(place)]
+    return low if low == high else low + (place - math.floor(place)) * (high - low)
+
+
+class Search(Generic[P]):
+    """Tries settings of a problem under one budget.
+
+    Parameters
+    ----------
+    problem : Declaration
+    planned : callable
+        Makes a plan of a problem; see `Problem.plan`.
+    epsilon, delta : float
+    proxy : mapping
+        Public values for every private object.
+    judge : Judge
+    seconds : float
+        For all of it.
+    seed : int
+        Runs have this seed and those that follow.
+    tick : callable
+        Is told after every run what part of the time has passed.
+    clock : callable
+        Seconds since some moment.
+
+    Attributes
+    ----------
+    refused : dict of str to str
+        Ways that cannot be taken, and why.
+    tried : int
+        Settings of which at least one run ended.
+    """
+
+    def __init__(
+        self,
+        problem: Declaration,
+        planned: Callable[..., P],
+        *,
+        epsilon: float,
+        delta: float,
+        proxy: Mapping[Private | str, Sealed],
+        judge: Judge,
+        seconds: float,
+        seed: int,
+        tick: Callable[[float], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self.refused: dict[str, str] = {}
+        self._problem, self._planned, self._proxy = problem, planned, proxy
+        self._budget = {"epsilon": epsilon, "delta": delta}
+        self.judge = judge
+        self._seconds, self._seed, self._tick = seconds, seed, tick
+        self._clock, self._started = clock, clock()
+        self._entries: dict[Setting, Entry[P] | None] = {}
+        self._compiled: dict[Declaration, Compiled | None] = {}
+        self._clips: dict[tuple[float, ...], Declaration] = {}
+
+    @property
+    def passed(self) -> float:
+        """The part of the time that has passed."""
+        return (self._clock() - self._started) / self._seconds
+
+    @property
+    def tried(self) -> int:
+        """Settings of which at least one run ended."""
+        return sum(entry is not None and entry.runs > 0 for entry in self._entries.values())
+
+    def default(self) -> Entry[P]:
+        """What the plan chooses by itself.
+
+        Raises
+        ------
+        DpcvxError
+            If it refuses.
+        """
+        known = self._known(self._problem)
+        return Entry("default", self._planned(self._problem, known=known, **self._budget))
+
+    def best_of(self, ways: Iterable[Way], kept: int, until: float) -> list[Entry[P]]:
+        """Settings that do best, varied from the best of these ways; best first.
+
+        Parameters
+        ----------
+        ways : iterable of Way
+        kept : int
+            So many at most.
+        until : float
+            The part of the time at which this ends with what it has.
+        """
+        now = self.passed
+        pool = self._tried((way.first for way in ways), now + (until - now) / 3)
+        pool = self._halved(pool, kept, now + (until - now) / 2)
+        return sorted(self._varied_further(pool, until), key=lambda entry: entry.score)
+
+    def best_of_each(self, ways: Sequence[Way], until: float) -> list[Entry[P]]:
+        """The settings that do best, varied from every one of these ways."""
+        now = self.passed
+        return self._varied_further(
+            self._tried((way.first for way in ways), now + (until - now) / 3), until
+        )
+
+    def _varied_further(self, pool: list[Entry[P]], until: float) -> list[Entry[P]]:
+        """The best settings near these, with as much time for each."""
+        found = []
+        for k, entry in enumerate(pool):
+            left = until - self.passed
+            found.append(self._climbed(entry, self.passed + left / (len(pool) - k)))
+        return found
+
+    def final(self, entry: Entry[P]) -> Entry[P] | None:
+        """The plan that users get, with the numbers and the iterate that did best; not run yet."""
+        assert entry.setting is not None
+        algorithm = entry.plan.algorithm
+        if _chooses_iterate(algorithm):
+            algorithm = replace(cast(Any, algorithm), output=entry.best)
+        try:
+            plan = self._plan(entry.setting, algorithm)
+        except DpcvxError as refusal:
+            self.refused[entry.name] = str(refusal)
+            return None
+        return Entry(entry.name, plan)
+
+    def noiseless(self, plan: P) -> float:
+        """The value of the same rounds without noise; nan if there is none in the time left."""
+        try:
+            quiet = self._planned(
+                plan.problem,
+                plan.algorithm,
+                mechanism=None,
+                rounds=plan.rounds,
+                release=plan.release,
+            )
+            entry = Entry("no noise", quiet)
+            self.run(entry, 1, 1.0, fresh=True)
+        except (DpcvxError, OutOfTime):
+            return math.nan
+        return entry.score
+
+    def run(self, entry: Entry[P], count: int, until: float, *, fresh: bool = False) -> None:
+        """Runs until there are so many, unless there are.
+
+        Parameters
+        ----------
+        entry : Entry
+        count : int
+        until : float
+            The part of the time at which this ends.
+        fresh : bool
+            With seeds that no choice rests on, and only the iterate that the plan reports.
+
+        Raises
+        ------
+        OutOfTime
+        """
+        plan = entry.plan
+        iterates = ("average", "last", "tail")
+        if fresh or not _chooses_iterate(plan.algorithm):
+            iterates = (plan.reported,)
+        first = self._seed + (FRESH if fresh else 0)
+        while entry.runs < count:
+            result = run_plan(
+                plan,
+                data=self._proxy,
+                seed=first + entry.runs,
+                tolerance=None,
+                record=False,
+                iterates=False,
+                ledger=None,
+                executor=_Timed(self._started + until * self._seconds, self._clock),
+                verbose=False,
+            )
+            lost = result.status is Status.DIVERGED
+            found = {
+                which: math.inf if lost else self.judge(getattr(result, which))
+                for which in iterates
+            }
+            for which, value in found.items():
+                entry.values.setdefault(which, []).append(value)
+            self._tick(self.passed)
+
+    def _tried(self, settings: Iterable[Setting], until: float) -> list[Entry[P]]:
+        """Those that can be planned and end their first run."""
+        found = []
+        for setting in settings:
+            if self.passed > until:
+                break
+            entry = self._entry(setting)
+            if entry is not None and self._ran(entry, 1, until):
+                found.append(entry)
+        return found
+
+    def _ran(self, entry: Entry[P], count: int, until: float) -> bool:
+        """Whether there are so many runs, none of which took too long."""
+        while entry.runs < count:
+            limit = self.passed + _SHARE
+            try:
+                self.run(entry, entry.runs + 1, min(until, limit))
+            except OutOfTime:
+                if limit < until:
+                    self._refuse(
+                        entry.setting,
+                        f"One run takes more than {_SHARE * self._seconds:.3g} s, so that too few "
+                        "fit into the time to tell noise from merit. Pass a larger seconds=.",
+                    )
+                return False
+            except DpcvxError as refusal:
+                self._refuse(entry.setting, str(refusal))
+                return False
+        return True
+
+    def _refuse(self, setting: Setting | None, reason: str) -> None:
+        """Try it no more; if it is a way's first setting, keep the reason."""
+        if setting is not None:
+            self._entries[setting] = None
+            if setting == setting.way.first:
+                self.refused[setting.way.name] = reason
+
+    def _halved(self, pool: list[Entry[P]], kept: int, until: float) -> list[Entry[P]]:
+        """The best, best first: the worse half is dropped after 1, 2, 4 and 8 runs of each."""
+        for count in _RUNGS:
+            ended = [entry for entry in pool if self._ran(entry, count, until)]
+            if self.passed < until:
+                pool = ended
+            pool = sorted(pool, key=lambda entry: entry.score)
+            if self.passed >= until or (len(pool) <= kept and count > 1):
+                break
+            pool = pool[: max(kept, len(pool) // 2)]
+        return pool[:kept]
+
+    def _climbed(self, entry: Entry[P], until: float) -> Entry[P]:
+        """The best setting on a way of steps to the best neighbour."""
+        seen: set[Setting] = set()
+        while entry.setting is not None and self.passed < until:
+            near = self._neighbours(entry)
+            pool = self._tried([one for one in near if one not in seen], until)
+            seen.update(near, [entry.setting])
+            best = next(iter(self._halved([entry, *pool], 1, until)), entry)
+            gained = entry.score - best.score
+            entry = best
+            if not gained > _GAIN * (entry.score - self.judge.reference([entry.score])):
+                break
+        return entry
+
+    def _neighbours(self, entry: Entry[P]) -> list[Setting]:
+        assert entry.setting is not None
+        plan, once = entry.plan, entry.plan.release == "once"
+        return entry.setting.neighbours(
+            clips=not once and any(_record_bound(agent) for agent in plan.agents),
+            decays=not once and _decay(plan) is not None,
+            varied=scalable(plan.algorithm),
+        )
+
+    def _entry(self, setting: Setting) -> Entry[P] | None:
+        """None if it cannot be planned."""
+        if setting not in self._entries:
+            try:
+                self._entries[setting] = Entry(setting.way.name, self._varied(setting), setting)
+            except DpcvxError as refusal:
+                self._refuse(setting, str(refusal))
+        return self._entries[setting]
+
+    def _varied(self, setting: Setting) -> P:
+        """A plan with other numbers than it would choose.
+
+        It keeps the noise of the one with these: so do settings that differ in step and penalty,
+        and what is different in their results is their own.
+        """
+        plain = replace(setting, step=0, penalty=0)
+        if plain != setting:
+            base = self._entry(plain)
+            if base is None:
+                raise ModelError("The setting that this one is measured by cannot be planned.")
+            return replace(base.plan, algorithm=scaled(base.plan.algorithm, setting))
+        return self._plan(setting, setting.way.algorithm)
+
+    def _plan(self, setting: Setting, algorithm: Algorithm[Any, Any]) -> P:
+        kinds = {"gaussian": Gaussian, "laplace": Laplace}
+        mechanism = kinds[setting.way.mechanism]()
+        if setting.decaying:
+            steady = self._entry(replace(setting, decaying=False, step=0, penalty=0))
+            assert steady is not None
+            mechanism = kinds[setting.way.mechanism](decay=_decay(steady.plan) or 1.0)
+        problem = self._clipped(setting)
+        return self._planned(
+            problem,
+            algorithm,
+            known=self._known(problem),
+            mechanism=mechanism,
+            rounds=setting.rounds,
+            release=setting.way.release,
+            **self._budget,
+        )
+
+    def _clipped(self, setting: Setting) -> Declaration:
+        """The problem with contributions of records clipped to a part of what they can be."""
+        if setting.clip == 1:
+            return self._problem
+        whole = self._entry(setting.way.first)
+        assert whole is not None
+        bounds = [_record_bound(agent) for agent in whole.plan.agents]
+        clips = tuple(math.inf if bound is None else setting.clip * bound for bound in bounds)
+        if clips not in self._clips:
+            agents = [
+                agent if clip == math.inf else replace(agent, clip=clip)
+                for agent, clip in zip(self._problem.agents, clips, strict=True)
+            ]
+            groups = self._problem.group_names
+            self._clips[clips] = replace(self._problem, agents=agents, groups=groups)
+        return self._clips[clips]
+
+    def _known(self, problem: Declaration) -> Compiled | None:
+        """The problem compiled, once for all plans of it; None where sensitivities are missing."""
+        if problem not in self._compiled:
+            try:
+                self._compiled[problem] = compiled(problem)
+            except PrivacyError:
+                self._compiled[problem] = None
+        return self._compiled[problem]
+
+
+def _chooses_iterate(algorithm: Algorithm[Any, Any]) -> bool:
+    return any(one.name == "output" for one in fields(cast(Any, algorithm)))
+
+
+def _record_bound(agent: AgentTerms) -> float | None:
+    """What one record can contribute to a gradient; None where nothing can be clipped."""
+    known = agent.sensitivity
+    if known is None or not known.records or known.asserted is not None:
+        return None
+    if agent.program.clip is not None:
+        return agent.program.clip
+    bound = max(float(task.bound(2, known.extent).max()) for task in known.records)
+    return bound if 0 < bound < math.inf else None
+
+
+def _decay(plan: Terms) -> float | None:
+    """By what a step of the plan shortens the distance to the optimum, under the square root."""
+    step = level(getattr(plan.algorithm, "step", None))
+    curved = min(strong_convexity(agent.program.form) for agent in plan.agents)
+    factor = 1.0 - (step or 0.0) * curved
+    return math.sqrt(factor) if 0 < factor < 1 else None

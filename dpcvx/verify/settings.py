@@ -1,0 +1,181 @@
+"""The ways to spend a budget that are tried, and what each of them can be varied by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, TypeVar, cast
+
+from ..algorithms import penalties, steps
+from ..algorithms.admm import ADMM
+from ..algorithms.base import Algorithm
+from ..algorithms.central import Central
+from ..algorithms.decentralized_admm import DecentralizedADMM
+from ..algorithms.decentralized_gradient import DecentralizedGradient
+from ..algorithms.dpp2 import DPP2
+from ..algorithms.gradient_admm import GradientADMM
+from ..algorithms.gradient_tracking import GradientTracking
+from ..algorithms.linearized_admm import LinearizedADMM
+from ..algorithms.mean_gradient import MeanGradient
+from ..algorithms.primal_dual import PrimalDual
+from ..algorithms.resource_admm import ResourceADMM
+
+A = TypeVar("A", bound=Algorithm[Any, Any])
+
+# Fewer releases carry less noise each, and rounds on what was released once none at all.
+ROUNDS = (1, 3, 10, 30, 100, 300)
+_FIRST = {"each step": 30, "once": 100}
+# Of step and penalty, in powers of three. A step and one over it go together.
+_MOVES = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, -1), (-1, 1))
+# Of the derived bound of a record's contribution; 1 leaves it alone.
+CLIPS = (1.0, 0.8, 0.6, 0.4, 0.2, 0.1, 0.05, 0.02)
+
+
+@dataclass(frozen=True)
+class Way:
+    """A method with a kind of noise in a place, everything else open.
+
+    Attributes
+    ----------
+    name : str
+    algorithm : Algorithm
+        With defaults for all that is varied.
+    release : {"each step", "once"}
+    mechanism : {"gaussian", "laplace"}
+    """
+
+    name: str
+    algorithm: Algorithm[Any, Any]
+    release: Literal["each step", "once"]
+    mechanism: Literal["gaussian", "laplace"]
+
+    @property
+    def first(self) -> Setting:
+        """Where trying it begins: with what the plan chooses."""
+        return Setting(self, self.algorithm.fixed_rounds or _FIRST[self.release])
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A way to spend a budget with its numbers.
+
+    Attributes
+    ----------
+    way : Way
+    rounds : int
+    clip : float
+        One of `CLIPS`.
+    decaying : bool
+        Whether the noise falls from round to round as the distance to the optimum does.
+    step, penalty : int
+        By so many powers of three they differ from what the plan chooses.
+    """
+
+    way: Way
+    rounds: int
+    clip: float = CLIPS[0]
+    decaying: bool = False
+    step: int = 0
+    penalty: int = 0
+
+    def neighbours(self, *, clips: bool, decays: bool, varied: tuple[str, ...]) -> list[Setting]:
+        """Settings that differ in one thing, or in a step and a penalty that go together.
+
+        Parameters
+        ----------
+        clips : bool
+            Whether records can be clipped.
+        decays : bool
+            Whether noise can fall.
+        varied : tuple of str
+            Which of step and penalty the method has.
+        """
+        found: list[Setting] = [
+            replace(self, rounds=rounds) for rounds in _beside(ROUNDS, self.rounds, 1)
+        ]
+        for i, j in _MOVES:
+            if (i == 0 or "step" in varied) and (j == 0 or "penalty" in varied):
+                found.append(replace(self, step=self.step + i, penalty=self.penalty + j))
+        if clips:
+            found += [replace(self, clip=clip) for clip in _beside(CLIPS, self.clip, 3)]
+        if decays:
+            found.append(replace(self, decaying=not self.decaying))
+        return found
+
+
+def _beside(values: tuple[Any, ...], value: Any, reach: int) -> Iterator[Any]:
+    if value not in values:
+        return
+    place = values.index(value)
+    for k, other in enumerate(values):
+        if 0 < abs(k - place) <= reach:
+            yield other
+
+
+def ways() -> list[Way]:
+    """All of them, the cheap ones and those that are most often good first; models allow some."""
+    tried: dict[str, tuple[Algorithm[Any, Any], Literal["each step", "once"]]] = {
+        "release once, central": (Central(), "once"),
+        "noisy gradients": (LinearizedADMM(), "each step"),
+        "noisy mean gradient": (MeanGradient(), "each step"),
+        "noisy coupled gradients": (GradientADMM(), "each step"),
+        "noisy coupled steps": (ResourceADMM(), "each step"),
+        "release once, exact steps": (ADMM(), "once"),
+        "release once, gradient steps": (LinearizedADMM(), "once"),
+        "release once, coupled steps": (ResourceADMM(), "once"),
+        "noisy exact steps": (ADMM(), "each step"),
+        "noisy output": (LinearizedADMM(perturb="output"), "each step"),
+        "projected noisy output": (LinearizedADMM(perturb="projected output"), "each step"),
+        "noisy gradients over a network": (DecentralizedGradient(), "each step"),
+        "noisy ADMM over a network": (DecentralizedADMM(), "each step"),
+        "gradient tracking": (GradientTracking(), "each step"),
+        "primal-dual": (PrimalDual(), "each step"),
+        "secret points": (DPP2(), "each step"),
+    }
+    kinds: tuple[Literal["gaussian", "laplace"], ...] = ("laplace", "gaussian")
+    return [
+        Way(f"{name}, {kind.capitalize()}", method, release, kind)
+        for name, (method, release) in tried.items()
+        for kind in kinds
+    ]
+
+
+def scalable(algorithm: Algorithm[Any, Any]) -> tuple[str, ...]:
+    """Which of step and penalty are numbers that can be scaled."""
+    return tuple(
+        field.name
+        for field in fields(cast(Any, algorithm))
+        if field.name in ("step", "penalty")
+        and _scaled(getattr(algorithm, field.name), 1.0) is not None
+    )
+
+
+def scaled(algorithm: A, setting: Setting) -> A:
+    """A method with the numbers that a plan chose, moved to the step and penalty of a setting."""
+    powers = {"step": setting.step, "penalty": setting.penalty}
+    changed = {
+        name: _scaled(getattr(algorithm, name), 3.0 ** powers[name])
+        for name in scalable(algorithm)
+        if powers[name]
+    }
+    return replace(cast(Any, algorithm), **changed) if changed else algorithm
+
+
+def _scaled(value: object, factor: float) -> object | None:
+    """A number or a rule with another level; None where there is none."""
+    if isinstance(value, float):
+        return value * factor
+    if isinstance(value, steps.Constant) and value.step is not None:
+        return steps.Constant(value.step * factor)
+    if isinstance(value, (penalties.Constant, penalties.ResidualBalancing)):
+        return replace(value, penalty=value.penalty * factor)
+    return None
+
+
+def level(value: object) -> float | None:
+    """The number behind a step or a penalty, for tables."""
+    if isinstance(value, steps.Constant):
+        return value.step
+    if isinstance(value, (penalties.Constant, penalties.ResidualBalancing)):
+        return value.penalty
+    return value if isinstance(value, float) else None

@@ -1,0 +1,160 @@
+"""What an answer is worth at which epsilon: runs of default plans on stand-in data, one figure."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .._arguments import check_argument, count, listed, positive_finite, show
+from .._card import card
+from .._words import number, plural
+from ..errors import ModelError
+from ..model.declaration import Declaration
+from ..plan.banner import WIDTH
+from ..plan.terms import Terms
+from .ranking import Request, searching
+from .search import Entry, OutOfTime, quantile
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_QUARTILES = (0.25, 0.5, 0.75)
+
+
+@dataclass(frozen=True, repr=False)
+class Tradeoff:
+    """Gaps on stand-in data against epsilon.
+
+    Attributes
+    ----------
+    epsilons : tuple of float
+        Total budgets, increasing.
+    gaps : tuple of tuple of float
+        At each of them, one per run: the objective at the point that the run gives to everybody,
+        moved into all sets, minus the optimum; infinite where a run diverges.
+    start : float
+        Gap of the public start: no data at all.
+    noiseless : float
+        Gap of the rounds of the last plan without noise; nan if not known.
+    optimum : float
+        Of the stand-in problem; the lowest value found where objectives are not known to be convex.
+    delta : float
+    """
+
+    epsilons: tuple[float, ...]
+    gaps: tuple[tuple[float, ...], ...]
+    start: float
+    noiseless: float
+    optimum: float
+    delta: float
+
+    def plot(self) -> Figure:
+        """Median and quartiles against epsilon, with no data at all and no noise as lines.
+
+        Raises
+        ------
+        ModelError
+            If no run ended in time.
+        """
+        from matplotlib.figure import Figure
+
+        rows = [
+            (epsilon, *(quantile(gaps, q) for q in _QUARTILES))
+            for epsilon, gaps in zip(self.epsilons, self.gaps, strict=True)
+            if gaps
+        ]
+        rows = [row for row in rows if all(map(math.isfinite, row))]
+        if not rows:
+            raise ModelError(
+                "There is nothing to plot: no run ended in time, or half of them diverged. Call "
+                "problem.tradeoff with a larger seconds=, or with larger epsilons."
+            )
+        epsilon, low, middle, high = zip(*rows, strict=True)
+        figure = Figure(figsize=(7, 4), layout="constrained")
+        axes = figure.subplots()
+        axes.fill_between(epsilon, low, high, alpha=0.25, linewidth=0, label="half of the runs")
+        axes.plot(epsilon, middle, marker="o", label="median")
+        axes.axhline(self.start, color="0.4", linestyle="--", label="no data at all")
+        least = min(v for v in (*low, self.start) if v > 0) if max(low) > 0 else 1.0
+        floor = least / 10
+        if self.noiseless > floor:
+            axes.axhline(self.noiseless, color="0.4", linestyle=":", label="no noise")
+        elif math.isfinite(self.noiseless):
+            axes.axhline(floor, color="0.4", linestyle=":", label=f"no noise: {self.noiseless:.1g}")
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.set(xlabel="epsilon, in total", ylabel="objective above the optimum")
+        axes.set_title(f"On public stand-in data, delta = {number(self.delta)}", fontsize=10)
+        axes.grid(alpha=0.3, which="both")
+        axes.legend()
+        return figure
+
+    def __str__(self) -> str:
+        head = (
+            f"Gap of the default plan at delta = {number(self.delta)}: the objective on stand-in "
+            "data, at one point for all agents that lies in all their sets, minus "
+            f"{number(self.optimum)}; median and quartiles. No private data were read."
+        )
+        lines = [textwrap.fill(head, WIDTH), f"{'epsilon':>24} {'gap':>8} {'25 %':>8} {'75 %':>8}"]
+        for epsilon, gaps in zip(self.epsilons, self.gaps, strict=True):
+            figures = "  no run ended in time"
+            if gaps:
+                low, middle, high = (quantile(gaps, q) for q in _QUARTILES)
+                figures = " ".join(f"{value:>8.3g}" for value in (middle, low, high))
+            lines.append(f"{number(epsilon):>24} {figures}")
+        lines += [f"{'no noise':>24} {self.noiseless:>8.3g}"]
+        return "\n".join([*lines, f"{'no data at all':>24} {self.start:>8.3g}"])
+
+    def __repr__(self) -> str:
+        budgets = f"epsilon from {number(self.epsilons[0])} to {number(self.epsilons[-1])}"
+        runs = plural(sum(map(len, self.gaps)), "run")
+        return f"<Tradeoff: {budgets}, {runs}; no data at all: {self.start:.3g}>"
+
+    def _repr_html_(self) -> str:
+        return card(self)
+
+
+def tradeoff(
+    problem: Declaration,
+    planned: Callable[..., Terms],
+    request: Request,
+    epsilons: object,
+    runs: int,
+) -> Tradeoff:
+    """See `Problem.tradeoff`; `planned` makes its plans."""
+    check_argument("", "runs", runs, count())
+    budgets = _budgets(epsilons)
+    with searching(problem, planned, request) as search:
+        entries = [
+            Entry("default", planned(problem, epsilon=epsilon, delta=request.delta))
+            for epsilon in budgets
+        ]
+        noiseless = search.noiseless(entries[-1].plan)
+        try:
+            for made in range(1, runs + 1):
+                for entry in entries:
+                    search.run(entry, made, 1.0, fresh=True)
+        except OutOfTime:
+            pass
+    optimum = search.judge.reference(v for entry in entries for v in entry.judged)
+    return Tradeoff(
+        epsilons=tuple(budgets),
+        gaps=tuple(tuple(v - optimum for v in entry.judged) for entry in entries),
+        start=search.judge.start - optimum,
+        noiseless=noiseless - optimum,
+        optimum=optimum,
+        delta=request.delta,
+    )
+
+
+def _budgets(epsilons: object) -> list[float]:
+    found = listed(epsilons)
+    if not found or not all(map(positive_finite, found)):
+        raise ModelError(
+            f"epsilons={show(epsilons)} must be a list of positive finite numbers, the total "
+            "budgets to try. Write for example problem.tradeoff([0.1, 1, 10], delta=1e-6)."
+        )
+    return sorted({float(epsilon) for epsilon in found})

@@ -1,0 +1,53 @@
+"""Which setting for this model and budget? Searched on public data, before any are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from .._words import plural
+from ..model.declaration import Declaration
+from ..plan.terms import Terms
+from .ranking import Ranking, Request, ranked
+from .settings import Way
+
+P = TypeVar("P", bound=Terms)
+
+# The part of the time after which settings are compared instead of varied.
+_SEARCH = 0.6
+# How many are, besides the default.
+_FINALISTS = 3
+# Runs of each, after which it is asked whether the best is better than the default.
+_LOOKS = (10, 20, 40)
+
+
+@dataclass(frozen=True, repr=False)
+class Tuned(Ranking[P]):
+    """What a search on stand-in data found; see `Ranking` for the attributes."""
+
+    def plan(self) -> P:
+        """The chosen plan, with all its settings; the default one, where none is clearly better.
+
+        With ``clip=`` among the settings it is a plan of another problem, ``plan.problem``: the
+        same agents, variables and data, and contributions of records clipped.
+        """
+        return self.chosen.plan
+
+    def _refusals(self) -> list[str]:
+        ways = plural(len(self.refused), "way")
+        return [f"Left out: {ways}; tuned.refused says why."] if self.refused else []
+
+
+def tune(
+    problem: Declaration, planned: Callable[..., P], request: Request, ways: Sequence[Way]
+) -> Tuned[P]:
+    """See `Problem.tune`; `planned` makes its plans."""
+    found = ranked(
+        problem,
+        planned,
+        request,
+        lambda search: search.best_of(ways, _FINALISTS, _SEARCH),
+        _LOOKS,
+    )
+    return Tuned(**vars(found))

@@ -1,0 +1,61 @@
+"""Error against epsilon: runs of default plans on stand-in data, and one figure."""
+
+import math
+
+import numpy as np
+import pytest
+
+import dpcvx as dp
+from tests.verify.trials import PROXY, network
+
+
+@pytest.fixture(scope="module")
+def found():
+    return network().tradeoff([10, 1.0, 1], PROXY, delta=1e-6, runs=4, verbose=False, seconds=1e6)
+
+
+def test_gaps_are_those_of_the_default_plans_in_order_of_epsilon(found):
+    assert found.epsilons == (1.0, 10.0) and [len(gaps) for gaps in found.gaps] == [4, 4]
+    assert np.median(found.gaps[1]) < np.median(found.gaps[0]) < found.start
+    assert found.noiseless == pytest.approx(0, abs=1e-6)
+    assert found.start == pytest.approx(0.445) and found.optimum == pytest.approx(0.125)
+
+
+def test_the_figure_has_a_line_for_no_data_and_one_for_no_noise(found):
+    figure = found.plot()
+    (axes,) = figure.axes
+    labels = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert labels[:3] == ["half of the runs", "median", "no data at all"]
+    assert labels[3].startswith("no noise")
+    median, nothing, _ = axes.lines
+    assert list(median.get_xdata()) == [1.0, 10.0]
+    assert list(median.get_ydata()) == pytest.approx([np.median(gaps) for gaps in found.gaps])
+    assert set(nothing.get_ydata()) == {found.start}
+    assert axes.get_xscale() == axes.get_yscale() == "log"
+
+
+def test_its_text_is_a_table(found):
+    lines = str(found).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert [line.split()[0] for line in lines[-4:-2]] == ["1", "10"]
+    assert lines[-2].strip().startswith("no noise") and lines[-1].strip().startswith("no data at")
+    assert repr(found).startswith("<Tradeoff: epsilon from 1 to 10, 8 runs; no data at all: 0.445>")
+
+
+def test_what_ended_in_time_is_returned_and_nothing_is_not_drawn():
+    none = network().tradeoff([1.0], PROXY, delta=1e-6, seconds=1e-9)
+    assert none.gaps == ((),) and math.isnan(none.noiseless)
+    assert "no run ended in time" in str(none)
+    with pytest.raises(dp.ModelError, match="nothing to plot: no run ended in time"):
+        none.plot()
+
+
+@pytest.mark.parametrize("epsilons", [[], [0.0], [1.0, math.inf], "1", 1.0, None, [[1.0]]])
+def test_budgets_are_positive_numbers(epsilons):
+    with pytest.raises(dp.ModelError, match=r"epsilons=.*problem.tradeoff\(\[0.1, 1, 10\], delta"):
+        network().tradeoff(epsilons, PROXY, delta=1e-6)
+
+
+def test_stand_ins_are_needed_and_private_data_are_not_read():
+    with pytest.raises(dp.ModelError, match=r"problem.tradeoff\(..., proxy="):
+        network().tradeoff([1.0], delta=1e-6)

@@ -1,0 +1,202 @@
+"""Searching for settings on stand-in data: what is read, what is tried, what is chosen."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+import dpcvx as dp
+from dpcvx.problem import planned
+from dpcvx.run.data import stand_ins
+from dpcvx.verify.judge import Judge, values_kept
+from dpcvx.verify.search import FRESH
+from dpcvx.verify.settings import ways
+from dpcvx.verify.tune import tune
+from tests.verify.trials import PROXY, balance, counting, network, picked, records, request
+
+GRADIENTS, ONCE = "noisy gradients, Gaussian", "release once, central, Laplace"
+
+
+def slow(problem, algorithm=None, **given):
+    """A planner whose defaults do not get off the ground."""
+    algorithm = algorithm or dp.LinearizedADMM(step=1e-6, penalty=1e6)
+    return planned(problem, algorithm, **{"rounds": 3} | given)
+
+
+@cache
+def usual():
+    return tune(network(), slow, request(seconds=2000.0), picked(GRADIENTS, ONCE))
+
+
+def replayed(candidate, proxy=PROXY, verb="problem.tune"):
+    """The gaps of a candidate, from runs of its plan."""
+    problem, plan = candidate.plan.problem, candidate.plan
+    with values_kept(problem):
+        judge = Judge(problem, stand_ins(problem, request(proxy=proxy).proxy, verb), verb)
+    values = []
+    for k in range(len(candidate.gaps)):
+        result = plan.run(data=proxy, seed=FRESH + k, verbose=False)
+        values.append(judge(getattr(result, plan.reported)) - judge.optimum)
+        returned = dp.not_private.objective(problem, result.solution, proxy)
+        assert returned - judge.optimum == pytest.approx(values[-1], rel=1e-6, abs=1e-9)
+    return tuple(values)
+
+
+# What is read, and what is left behind
+
+
+def test_no_private_data_are_read_and_no_run_is_counted():
+    found = usual()
+    assert len(found.candidates) == 3 and all(c.gaps for c in found.candidates)
+    assert found.plan().problem.status is None
+    with pytest.raises(dp.DataError, match="'load 0' raised AssertionError"):
+        found.plan().run(seed=0)
+
+
+def test_stand_ins_may_be_declared_with_the_data():
+    problem = network(likes=[PROXY["load 0"], PROXY["load 1"]])
+    declared = tune(problem, slow, request(proxy=None), picked(ONCE))
+    given = tune(network(), slow, request(), picked(ONCE))
+    assert [c.gaps for c in declared.candidates] == [c.gaps for c in given.candidates]
+    with pytest.raises(dp.ModelError, match="'load 0' has no stand-in, and problem.tune may"):
+        network().tune(epsilon=1.0, delta=1e-6)
+
+
+@pytest.mark.parametrize("moment", [3, 40, 200])
+def test_an_interrupt_leaves_everything_as_it_was(moment):
+    problem = network()
+    (x,) = problem.variables()
+    x.value = np.array([0.1, 0.2])
+    clock = counting(1.0)
+
+    def interrupted():
+        if clock() > moment:
+            raise KeyboardInterrupt
+        return 0.0
+
+    with pytest.raises(KeyboardInterrupt):
+        tune(problem, slow, request(clock=interrupted), picked(GRADIENTS))
+    assert np.array_equal(x.value, [0.1, 0.2]) and problem.status is None
+
+
+# What is chosen
+
+
+def test_a_bad_default_gives_way_to_what_is_better_by_far():
+    found = usual()
+    by_name = {c.name: c for c in found.candidates}
+    assert found.chosen is by_name[ONCE] and found.worthwhile
+    assert found.chosen.gap < 0.1 * by_name["default"].gap
+    assert found.plan() is found.chosen.plan
+    assert by_name[GRADIENTS].gap < by_name["default"].gap
+    assert [c.gap for c in found.candidates] == sorted(c.gap for c in found.candidates)
+    assert "better than the default by more than the noise of runs" in found.verdict
+
+
+def test_gaps_are_those_of_the_plan_and_of_the_iterate_that_it_reports():
+    for candidate in usual().candidates:
+        assert candidate.gaps == pytest.approx(replayed(candidate), rel=1e-9, abs=1e-12)
+
+
+def test_every_plan_spends_the_same_budget():
+    for candidate in usual().candidates:
+        stated = candidate.plan.guarantee
+        assert (stated.kind, stated.delta) == ("worst-case", 1e-6)
+        assert stated.epsilon == pytest.approx(1.0, rel=1e-4) and stated.epsilon <= 1.0
+
+
+def test_step_and_penalty_are_moved_as_far_as_it_helps():
+    def far_off(problem, algorithm=None, **given):
+        if algorithm is None:
+            return slow(problem, **given)
+        if algorithm == dp.LinearizedADMM():  # as chosen: a thirtieth of what is good
+            algorithm = dp.LinearizedADMM(step=0.01, penalty=100.0)
+        return planned(problem, algorithm, **given)
+
+    found = tune(network(), far_off, request(seconds=3000.0), picked(GRADIENTS))
+    (tuned,) = (c for c in found.candidates if c.name == GRADIENTS)
+    assert tuned.plan.algorithm.step.step >= 0.03 and tuned.plan.algorithm.penalty.penalty <= 34
+
+
+def test_records_are_clipped_where_that_helps():
+    stand_in = {"X": np.tile([[0.6, 0.8], [0.8, -0.6]], (20, 1)), "y": np.full(40, 0.5)}
+    found = tune(
+        records(), slow, request(proxy=stand_in, epsilon=20.0, seconds=2500.0), picked(GRADIENTS)
+    )
+    (agent,) = found.plan().problem.agents
+    assert agent.clip is not None and found.plan().agents[0].program.clip == agent.clip
+    assert "its plan.problem has agents with clip=" in found.verdict
+
+
+def test_a_tie_goes_to_the_default():
+    only = tune(network(), slow, request(), [])
+    assert only.plan() is only.chosen.plan and only.chosen.name == "default"
+    assert only.verdict.startswith("The default stays: nothing tried is better")
+
+    def exact(problem, algorithm=None, **given):  # the same answers by other means
+        algorithm, rounds = algorithm or dp.ADMM(penalty=2.0), given.pop("rounds", 30)
+        once = {"release": "once", "mechanism": "laplace"}
+        return planned(problem, algorithm, rounds=rounds, **once | given)
+
+    alike = tune(network(), exact, request(), picked(ONCE))
+    assert len(alike.candidates) == 2 and alike.chosen.name == "default"
+
+
+def test_answers_that_are_worth_nothing_are_called_so():
+    found = tune(network(), slow, request(epsilon=1e-4), picked(GRADIENTS))
+    assert not found.worthwhile and repr(found).endswith("recommended: none>")
+    assert "No plan is recommended: answers are no better than the public start" in found.verdict
+    assert not any(line.startswith("*") for line in str(found).splitlines())
+
+
+def test_a_stand_in_whose_optimum_is_the_start_is_warned_about():
+    still = {"load 0": np.zeros(2), "load 1": np.zeros(2)}
+    with pytest.warns(UserWarning, match="The public start is the optimum for the stand-in"):
+        found = tune(network(), slow, request(proxy=still), [])
+    assert "The public start is the optimum" in found.verdict
+
+
+# Time
+
+
+def test_no_run_in_time_leaves_the_default_and_says_so():
+    found = tune(network(), slow, request(seconds=1.0, clock=counting(2.0)), picked(ONCE))
+    assert [c.name for c in found.candidates] == ["default"] and found.chosen.gaps == ()
+    assert found.verdict.startswith("No run ended in time, so this is the default plan, untried.")
+    assert str(found) and not found.worthwhile
+
+
+def test_the_time_is_kept_and_ways_that_take_too_long_are_left_out():
+    clock = counting(1.0)
+    found = tune(network(), slow, request(seconds=300.0, clock=clock), picked(GRADIENTS, ONCE))
+    assert 150 <= clock() <= 320
+    assert found.chosen.gaps and found.refused[GRADIENTS].startswith("One run takes more than 9 s")
+
+
+# Which methods are tried
+
+
+def test_every_method_of_the_package_is_tried():
+    tried = {type(way.algorithm) for way in ways()}
+    exported = {getattr(dp, name) for name in dp.__all__}
+    methods = {m for m in exported if isinstance(m, type) and issubclass(m, dp.Algorithm)}
+    assert methods - {dp.Algorithm} == tried
+    assert len({way.name for way in ways()}) == len(ways())
+
+
+@pytest.mark.parametrize(
+    ("problem", "proxy", "name"),
+    [
+        (balance, {"load 0": 0.3, "load 1": 0.4}, "noisy coupled steps, Gaussian"),
+        (network, PROXY, "noisy gradients over a network, Gaussian"),
+    ],
+)
+def test_methods_for_couplings_and_networks_are_taken_where_they_fit(problem, proxy, name):
+    way = picked(name)[0]
+
+    def fixed(problem, algorithm=None, **given):
+        rounds = {"rounds": 1 if algorithm else 2}
+        return planned(problem, algorithm or way.algorithm, **given | rounds)
+
+    found = tune(problem(), fixed, request(proxy=proxy), [way])
+    assert name in {candidate.name for candidate in found.candidates} and found.refused == {}

@@ -1,0 +1,70 @@
+"""Small problems with stand-ins, and ways to spend a budget on them, for tests of searches."""
+
+import itertools
+
+import cvxpy as cp
+import numpy as np
+
+import dpcvx as dp
+from dpcvx.model.private import seal_all
+from dpcvx.verify.ranking import Request
+from dpcvx.verify.settings import ways
+
+LOADS = (np.array([0.2, 0.4]), np.array([0.6, 0.1]))
+PROXY = {"load 0": LOADS[0], "load 1": LOADS[1]}
+
+
+def forbidden():
+    raise AssertionError("private data were read")
+
+
+def network(source=forbidden, constraints=lambda x, k: [cp.abs(x) <= 2], likes=(None, None)):
+    """Two agents that pull x towards their loads."""
+    x = cp.Variable(2, name="x")
+    agents = []
+    for k, like in enumerate(likes):
+        load = dp.Private(source, shape=2, name=f"load {k}", adjacency=dp.Within(0.01), like=like)
+        cost = cp.sum_squares(x - load)
+        agents.append(dp.Agent(cp.Minimize(cost), constraints(x, k), name=f"a{k}"))
+    return dp.Problem(agents)
+
+
+def balance():
+    """Two agents with variables of their own, tied by an equality."""
+    agents, own = [], []
+    for k in range(2):
+        x = cp.Variable(name=f"x{k}", bounds=[0, 2])
+        load = dp.Private(forbidden, shape=(), name=f"load {k}", adjacency=dp.Within(0.01))
+        agents.append(dp.Agent(cp.Minimize(cp.square(x - load)), name=f"a{k}"))
+        own.append(x)
+    return dp.Problem(agents, coupling=[own[0] + own[1] == 1])
+
+
+def records(clip=None):
+    """Squares of residuals that are small where they may be large: clipping costs nothing."""
+    w = cp.Variable(2, name="w")
+    rows = dict(records="person")
+    X = dp.Private(forbidden, shape=(40, 2), name="X", adjacency=dp.Rows(1.0, **rows))
+    y = dp.Private(forbidden, shape=40, name="y", adjacency=dp.Rows(30.0, **rows))
+    cost = cp.sum_squares(X @ w - y)
+    return dp.Problem([dp.Agent(cp.Minimize(cost), [cp.abs(w) <= 2], "site", clip)])
+
+
+def picked(*names):
+    """The ways of these names."""
+    found = [way for way in ways() if way.name in names]
+    assert len(found) == len(names)
+    return found
+
+
+def counting(step):
+    """A clock that goes on by a step whenever it is looked at."""
+    count = itertools.count()
+    return lambda: step * next(count)
+
+
+def request(verb="problem.tune", proxy=PROXY, **given):
+    """What a search is asked; its seconds are looks at the clock, of which a round takes one."""
+    usual = {"epsilon": 1.0, "delta": 1e-6, "seconds": 300.0, "seed": 0, "verbose": False}
+    usual |= {"proxy": seal_all(proxy, "proxy"), "clock": counting(1.0)}
+    return Request(verb, **usual | given)
