@@ -285,7 +285,7 @@ def _stand_ins(problem: Declaration) -> dict[str, list[NDArray[np.float64] | Non
     """Public values of the same kind as the private objects, by agent."""
     return {
         name: [
-            None if private.like is None else private.like.ravel(order="F")
+            None if private.like is None else private.spec.kept(private.like)
             for private in agent.private
         ]
         for name, agent in zip(problem.names, problem.agents, strict=True)

@@ -72,7 +72,7 @@ def _of_quadratic(term: Term, x: Array, G: Matrix) -> sp.csr_array:
     at = term.atom.args[0]
     F = csr(at.F)
     y = sp.csr_array((F @ x + at.h)[None, :])
-    eye = sp.eye_array(y.size)
+    eye = sp.eye_array(y.shape[1])
     # Column by column: P y = (y' kron I) vec P, and P' y = (I kron y') vec P.
     both = sp.kron(y, eye) + sp.kron(eye, y)
     return sp.csr_array(float(term.weight.item()) * (F.T @ (both @ csr(G))))

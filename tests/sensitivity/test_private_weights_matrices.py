@@ -78,14 +78,19 @@ def objectives(n, P, draw):
 @pytest.mark.parametrize("case", ["quadratic form", "of affine arguments", "linear", "both"])
 @norms
 @settings(max_examples=8)
-@given(n=st.integers(1, 3), seed=st.integers(0, 10**6), p=st.sampled_from([1, 2]))
-def test_the_worst_neighbour_moves_the_gradient_by_the_bound(case, norm, n, seed, p):
+@given(
+    n=st.integers(1, 3),
+    seed=st.integers(0, 10**6),
+    p=st.sampled_from([1, 2]),
+    share=st.sampled_from([0.0, 0.5, 1.0]),
+)
+def test_the_worst_neighbour_moves_the_gradient_by_the_bound(case, norm, n, seed, p, share):
     draw = np.random.default_rng(seed)
     P = matrix(n, norm)
     form = form_of(objectives(n, P, draw)[case])[1]
     free = np.full(form.n, np.inf)
     found = derive(form, "north", lambda: Extent(-free, free))
-    x, base = draw.normal(size=form.n), 10 * np.eye(n)
+    x, base = draw.normal(size=form.n) * (draw.uniform(size=form.n) < share), 10 * np.eye(n)
 
     def gradient(M):
         return form.bind([P.spec.kept(M)]).gradient(x)
@@ -210,6 +215,16 @@ def test_data_have_to_be_what_was_declared():
 def test_declarations_that_contradict_themselves_are_refused(arguments, words):
     with pytest.raises(dp.ModelError, match=words):
         dp.Private(**{"adjacency": dp.Within(1.0), "name": "P", **arguments})
+
+
+def test_stand_ins_are_symmetric_as_well():
+    kind = {"PSD": True, "adjacency": dp.Within(0.01), "name": "P"}
+    with pytest.raises(dp.DataError, match="'P' are not the symmetric|not the symmetric matrix"):
+        dp.Private(S, **kind, like=np.triu(S))
+    x, P = cp.Variable(3, name="x"), dp.Private(S, **kind, like=np.eye(3))
+    desk = dp.Agent(cp.Minimize(cp.quad_form(x, P) - cp.sum(x)), [cp.abs(x) <= 2], name="desk")
+    found = dp.Problem([desk]).solve(epsilon=1.0, delta=1e-6, seed=1, verbose=False)
+    assert found.solution[x] == pytest.approx(np.linalg.solve(2 * S, np.ones(3)), abs=0.2)
 
 
 def test_copies_stay_semidefinite_and_drop_the_data():
