@@ -330,7 +330,10 @@ def test_without_a_smoothness_constant_D_is_asked_for():
         dp.Agent(cp.Minimize(cp.sum_squares(x)), name="b"),
     ]
     problem = dp.Problem(agents)
-    with pytest.raises(dp.ModelError, match=r"No smoothness constant.*step=1 / \(4 \* L\)"):
+    with pytest.raises(
+        dp.ModelError,
+        match=r"No smoothness constant.*DecentralizedGradient\(\).*step=1 / \(4 \* L\)",
+    ):
         problem.plan(dp.DecentralizedADMM(), epsilon=1.0, delta=1e-6, rounds=2)
     plan = problem.plan(dp.DecentralizedADMM(step=1 / 5), epsilon=1.0, delta=1e-6, rounds=2)
     assert plan.run(seed=0).rounds == 2
