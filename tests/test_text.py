@@ -103,7 +103,7 @@ def test_keywords_of_the_package_exist(path):
         assert not [k.arg for k in node.keywords if k.arg and k.arg not in known], ast.unparse(node)
 
 
-@pytest.mark.parametrize("method", ["plan", "solve", "compare"])
+@pytest.mark.parametrize("method", ["plan", "solve", "compare", "tune", "tradeoff"])
 def test_keywords_of_problems_exist(method):
     known = inspect.signature(getattr(dp.Problem, method)).parameters
     calls = [
