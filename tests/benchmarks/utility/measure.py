@@ -52,8 +52,6 @@ def measure(name: str, epsilon: float, seeds: int, seconds: float) -> Row:
 
 
 def _tuned(model: Model, epsilon: float, seconds: float) -> dp.Plan:
-    if not hasattr(model.problem, "tune"):
-        raise dp.ModelError("there is no problem.tune yet")
     return model.problem.tune(
         epsilon=epsilon, delta=DELTA, proxy=model.stand_in, seconds=seconds, verbose=False
     ).plan()

@@ -35,7 +35,7 @@ STEPS = (0.01, 0.03, 0.1, 0.2, 0.4, 1.0, 3.0, 10.0)
 # Times the step size.
 PENALTIES = (0.1, 0.3, 1.0, 3.0)
 # Over the largest contribution of a record that the model allows.
-CLIPS = (1.0, 0.7, 0.4, 0.2, 0.1, 0.05, 0.02)
+CLIPS = (1.0, 0.7, 0.4, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005)
 # Seeds of the grid, and the fresh ones of the best.
 FEW, MANY = 4, 60
 KEPT = 12
