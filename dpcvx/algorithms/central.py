@@ -161,9 +161,13 @@ class Central(Algorithm[Server, Iterates]):
         return replace(server, x=found.x, outcome=found.outcome)
 
     def residuals(self, server: Server) -> Residuals:
-        """None: all hear of one point. Without an optimum nothing says how far they are from it."""
-        apart = 0.0 if server.x is not None else math.nan
-        return Residuals(apart, apart, apart, 0.0)
+        """None: all hear of one point. Without an optimum, agents stay at their own starts."""
+        if server.x is not None:
+            return Residuals(0.0, 0.0, 0.0, 0.0)
+        places, common = server.joint.places, server.joint.start
+        pairs = zip(server.program.agents, places, strict=True)
+        apart = np.concatenate([common[place] - local.start for local, place in pairs])
+        return Residuals(float(np.linalg.norm(apart)), math.nan, float(np.abs(apart).max()), 0.0)
 
     def __str__(self) -> str:
         return "the server solves the whole problem once"
