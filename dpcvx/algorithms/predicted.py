@@ -90,6 +90,8 @@ def predicted(
     outputs : sequence of str
         Iterates that may be reported.
     """
+    if scene.smoothness is None:
+        return _where_slopes_jump(scene, rounds, pull)
     steps = largest * _FRACTIONS
     scores: dict[Output, tuple[Array, Array]] = {}
     start = sum(b.holders * scene.curvature / 2 * b.distance**2 for b in scene.blocks)
@@ -150,18 +152,27 @@ def chosen_step(
     exact : bool
         Whether a constant step leads to the optimum without noise.
     """
-    scene = landscape(program, conditions)
-    L, rounds = scene.smoothness or 0.0, conditions.rounds * updates
-    across = scene.distance / scene.slope if scene.slope > 0 else math.inf
-    if L == 0 and not 0 < across < math.inf:
+    scene, rounds = landscape(program, conditions), conditions.rounds * updates
+    largest = longest(scene, rounds)
+    if largest is None:
         return Chosen(Sqrt())
-    if not scene.noisy:
-        if L == 0:
-            return Chosen(Sqrt(across))
-        return Chosen(Constant(1 / L) if exact else Sqrt(1 / L))
-    largest = 1 / L if L > 0 else _LONGEST * across / math.sqrt(rounds)
-    found = predicted(scene, rounds, largest, pull=pull)
-    return Chosen(Constant(found.step), found.output, found)
+    if scene.noisy:
+        found = predicted(scene, rounds, largest, pull=pull)
+        return Chosen(Constant(found.step), found.output, found)
+    if scene.smoothness:
+        return Chosen(Constant(largest) if exact else Sqrt(largest))
+    return Chosen(Sqrt(scene.distance / scene.slope))
+
+
+def longest(scene: Landscape, rounds: int) -> float | None:
+    """The largest step size to try: 1 / L, or where slopes jump, by the way across the set.
+
+    None where nothing is known of either.
+    """
+    if scene.smoothness:
+        return 1 / scene.smoothness
+    across = scene.distance / scene.slope if scene.slope > 0 else math.inf
+    return _LONGEST * across / math.sqrt(rounds) if 0 < across < math.inf else None
 
 
 def chosen_penalty(scene: Landscape) -> float:
@@ -172,6 +183,22 @@ def chosen_penalty(scene: Landscape) -> float:
     """
     L, m = scene.smoothness, scene.convexity
     return (math.sqrt(m * L) if m > 0 and L else scene.scale) or 1.0
+
+
+def _where_slopes_jump(scene: Landscape, rounds: int, pull: float) -> Prediction:
+    r"""By :math:`D^2 / (2 \eta T) + \eta (G^2 / 4 + n \sigma^2) / 2`, about what bounds the gap.
+
+    With D the distance and G the slope. Slopes that jump kick as hard near the answer as far from
+    it; those of many records together half as hard, for they jump one by one.
+    """
+    noise = sum(block.size * block.noise**2 for block in scene.blocks)
+    kick = math.sqrt((scene.slope**2 / 4 + noise) / rounds)
+    holders = max(block.holders for block in scene.blocks)
+    shared = any(block.holders > 1 for block in scene.blocks)
+    step = scene.distance / (kick * rounds * (pull if shared else 1.0))
+    output: Output = "tail" if rounds > 8 else "last"
+    start = holders * scene.slope * scene.distance
+    return Prediction(step, output, holders * kick * scene.distance, start)
 
 
 def _parts(

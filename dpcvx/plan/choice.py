@@ -8,29 +8,30 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from .._words import plural
 from ..algorithms.admm import ADMM
 from ..algorithms.base import Algorithm
 from ..algorithms.central import Central
 from ..algorithms.gradient_admm import GradientADMM
 from ..algorithms.linearized_admm import LinearizedADMM
 from ..algorithms.mean_gradient import MeanGradient
-from ..algorithms.program import Program, compile_problem
 from ..algorithms.resource_admm import ResourceADMM
 from ..errors import PrivacyError
 from ..guard import understood
 from ..model.declaration import Agent, Declaration
-from ..sensitivity.certificate import Sensitivity
 from ..sensitivity.landscape import Landscape
-from ..sensitivity.release_once import releasable
-from .agent_terms import AgentTerms, declared, sensitivities
+from .agent_terms import AgentTerms, declared
 from .calibration import Asked, asked_of, calibrated
+from .compiled import Compiled, compiled
 from .landscapes import landscapes, predicted_gap, publication
+from .noisy_rounds import NoisyRounds, best_rounds
 
 Release = Literal["each step", "once"]
 Mechanisms = Asked | Mapping[Agent | str, Asked]
 # Rounds of a method that has no number of its own.
 ROUNDS = 100
 AUTO = "auto"
+_KINDS = ("gaussian", "laplace")
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,8 @@ class Request:
     release : {"each step", "once", None}
     choices : tuple of Choice
         What was chosen so far.
+    forecast : str
+        What is predicted of noisy steps.
     """
 
     algorithm: Algorithm[Any, Any] | None
@@ -69,6 +72,7 @@ class Request:
     rounds: int | None = None
     release: Release | None = None
     choices: tuple[Choice, ...] = ()
+    forecast: str = ""
 
     @property
     def chooses_noise(self) -> bool:
@@ -80,92 +84,105 @@ class Request:
         return replace(self, choices=(*self.choices, Choice(what, why)))
 
 
-@dataclass(frozen=True, eq=False)
-class Compiled:
-    """A problem as plain arrays, without compiled objectives, and its sensitivities.
+def choose(
+    problem: Declaration,
+    request: Request,
+    epsilon: float | Mapping[Agent | str, float] | None,
+    delta: float | None,
+    known: Compiled | None = None,
+) -> tuple[Request, Compiled | None]:
+    """Choose what a request leaves open: method, release, rounds and kind of noise.
 
-    Attributes
+    A method that is named runs as its paper has it, with Gaussian noise in each step: next to it
+    only the noise of ``release="once"`` is chosen. Reads no private data.
+
+    Parameters
     ----------
-    program : Program
-    sensitivities : dict of str to (Sensitivity or None)
-        By agent; None where nothing is private, or nothing had to be derived.
-    """
+    problem : Declaration
+    request : Request
+    epsilon, delta
+        The budget.
+    known : Compiled, optional
+        The problem, compiled before.
 
-    program: Program
-    sensitivities: dict[str, Sensitivity | None]
-
-    @property
-    def constant(self) -> bool:
-        """Whether all gradients are affine in the data."""
-        return all(s is None or s.constant for s in self.sensitivities.values())
-
-    @property
-    def linear(self) -> bool:
-        """Whether they are, with Jacobians that may depend on the point."""
-        return all(s is None or s.linear for s in self.sensitivities.values())
-
-    @property
-    def releasable(self) -> bool:
-        """Whether all data can leave once."""
-        return all(s is None or releasable(s) for s in self.sensitivities.values())
-
-
-def compiled(problem: Declaration) -> Compiled:
-    """Compile a problem and derive its sensitivities.
+    Returns
+    -------
+    request : Request
+        With nothing open.
+    compiled : Compiled or None
+        The problem, if it was needed.
 
     Raises
     ------
     ModelError
         If the problem cannot be compiled.
     PrivacyError
-        If no sensitivity can be derived.
+        If no sensitivity can be derived, or the budget is incomplete.
     """
-    program = compile_problem(problem, exact=False)
-    return Compiled(program, sensitivities(program))
-
-
-def settled(
-    problem: Declaration, request: Request, known: Compiled | None = None
-) -> tuple[Request, Compiled | None]:
-    """Choose the method, its rounds, and when the data leave; the noise is chosen afterwards.
-
-    A method that is named runs as its paper has it, with noise in each step, unless
-    ``release="once"`` is asked for.
-
-    Returns
-    -------
-    request : Request
-        With nothing open but the kind of noise.
-    compiled : Compiled or None
-        If it was needed.
-    """
-    if request.algorithm is not None:
-        return _filled(request), known
-    silent = request.mechanism is None or not any(agent.private for agent in problem.agents)
-    try:
+    named = request.algorithm is not None
+    noisy = request.mechanism is not None and any(agent.private for agent in problem.agents)
+    if not named:
+        request, known = _method(problem, request, noisy, known)
+    algorithm = request.algorithm
+    assert algorithm is not None
+    request = replace(request, release=request.release or "each step")
+    if noisy and epsilon is not None and not (named and request.release == "each step"):
         known = known or compiled(problem)
-    except PrivacyError:
-        if not silent:
-            raise
-        return _filled(_stepwise(problem, request)), None
-    convex = all(
-        understood(agent.is_dcp, name)
-        for name, agent in zip(problem.names, problem.agents, strict=True)
-    )
-    if convex and (known.constant or (not silent and known.releasable)):
-        return _filled(_exact(request, known, silent)), known
-    return _filled(_stepwise(problem, request)), known
+        if not named and request.release == "each step":
+            kinds = (request.mechanism,)
+            if request.chooses_noise:
+                kinds = _KINDS if delta else ("laplace",)
+            steps = best_rounds(problem, known, algorithm, kinds, request.rounds, epsilon, delta)
+            if steps is not None:
+                request = _as_tried(request, steps, delta)
+        request = _filled(request)
+        if request.chooses_noise:
+            request = quieter(problem, known, request, epsilon, delta)
+    if request.chooses_noise:
+        request = replace(request, mechanism="gaussian")
+    return _filled(request), known
 
 
 def _filled(request: Request) -> Request:
     assert request.algorithm is not None
-    rounds = request.algorithm.fixed_rounds or request.rounds or ROUNDS
-    return replace(request, rounds=rounds, release=request.release or "each step")
+    return replace(request, rounds=request.algorithm.fixed_rounds or request.rounds or ROUNDS)
 
 
-def _exact(request: Request, known: Compiled, silent: bool) -> Request:
+def _method(
+    problem: Declaration, request: Request, noisy: bool, known: Compiled | None
+) -> tuple[Request, Compiled | None]:
+    """The method, and when the data leave."""
+    try:
+        known = known or compiled(problem)
+    except PrivacyError:
+        if noisy:
+            raise
+        return _stepwise(problem, request), None
+    convex = all(
+        understood(agent.is_dcp, name)
+        for name, agent in zip(problem.names, problem.agents, strict=True)
+    )
+    if convex and (known.constant or (noisy and known.releasable)):
+        return _exact(request, known, noisy), known
+    return _stepwise(problem, request), known
+
+
+def _as_tried(request: Request, steps: NoisyRounds, delta: float | None) -> Request:
+    """With the rounds and the noise that are predicted to end best."""
+    noise = f" of {str(steps.mechanism).capitalize()} noise" if request.chooses_noise else ""
+    if request.rounds is None or noise:
+        request = request.chosen(
+            "rounds",
+            f"{plural(steps.rounds, 'round')}{noise}: predicted to end best for curvatures and "
+            "distances that are typical of the bounds",
+        )
+    forecast = steps.forecast(delta or 0.0)
+    return replace(request, rounds=steps.rounds, mechanism=steps.mechanism, forecast=forecast)
+
+
+def _exact(request: Request, known: Compiled, noisy: bool) -> Request:
     """Where the data can leave once, or their part of the gradient can."""
-    if request.release is None and not silent:
+    if request.release is None and noisy:
         why = (
             "gradients depend linearly on the private data"
             if known.linear
@@ -229,7 +246,7 @@ def quieter(
     steps = 1 if once else request.algorithm.releases(request.rounds, known.program)
     around = landscapes(known.program) if once else [None] * len(known.program.agents)
     errors: list[list[Error | None]] = []
-    for kind in ("gaussian", "laplace"):
+    for kind in _KINDS:
         asked = asked_of(problem, kind, epsilon)
         agents = declared(problem, known.program, known.sensitivities, asked, needs)
         quiet = calibrated(agents, needs, request.rounds, steps, delta, once)

@@ -80,7 +80,7 @@ def of_steps(
     steps : int
         Releases of an agent.
     share : callable
-        Of the gap that doing nothing leaves, what is predicted to be left with the noise times a
+        Of the gap between start and optimum, what is predicted to stay with the noise times a
         factor.
     noise : float
         Of one step, over the largest change that the data can make to its gradient.
@@ -89,22 +89,23 @@ def of_steps(
     left = share(1.0)
     if not math.isfinite(left):
         return ""
-    step = f"the noise in one step is {_times(noise)} the largest change that the data can make"
+    stays = f"of the gap between start and optimum, about {_percent(left)} is predicted to stay"
     if left < 0.5:
-        return (
-            f"{step}; of the gap that doing nothing leaves, about {left:.0%} is predicted to stay"
-        )
-    factor = next((f for f in np.geomspace(1, 1e4, 161) if share(1 / f) <= _CLEAR), math.inf)
+        return stays
+    factor = next((f for f in np.geomspace(1, 1e4, 81) if share(1 / f) <= _CLEAR), math.inf)
     loudest = max(
         (agent for agent in agents if agent.noise is not None),
         key=lambda agent: agent.noise.multiplier if agent.noise else 0.0,
     )
-    return f"{step}: {_says_nothing(float(factor), loudest, steps, delta)}"
+    return (
+        f"{stays}, and the noise in one step is {_times(noise)} the largest change that the data "
+        f"can make: {_says_nothing(float(factor), loudest, steps, delta)}"
+    )
 
 
 def _says_nothing(factor: float, agent: AgentTerms, steps: int, delta: float) -> str:
     """Of noise that ought to be smaller by a factor."""
-    text = "expect an answer that says nothing about the data. Needed: "
+    text = "expect an answer that says little or nothing about the data. Needed: "
     ways = []
     epsilon = _enough(agent, factor, steps, delta) if math.isfinite(factor) else None
     if epsilon is not None:
@@ -159,6 +160,10 @@ def _signal(agent: AgentTerms, stand_ins: Sequence[Array | None]) -> float | Non
         # Rows at half their bound, in all directions.
         return released.private[0].shape[0] / 4 / math.sqrt(released.order)
     return None
+
+
+def _percent(share: float) -> str:
+    return "1%" if share < 0.01 else f"{min(share, 1):.0%}"
 
 
 def _times(ratio: float) -> str:

@@ -27,7 +27,8 @@ from ..sensitivity.stored_vectors import Smoothness
 from . import checks, last_iterate
 from .agent_terms import Agents, AgentTerms, declared, sensitivities
 from .calibration import asked_of, budgeted, calibrated, conditions
-from .choice import Choice, Compiled, Mechanisms, Release, Request, compiled, quieter, settled
+from .choice import Choice, Mechanisms, Release, Request, choose
+from .compiled import Compiled
 from .fingerprint import fingerprint_of
 from .forecast import of_releases
 from .guarantee import ALONE, COUNTED, SEEDED, Guarantee, make_guarantee, no_guarantee
@@ -177,18 +178,8 @@ def make_terms(
     """
     checks.check_request(algorithm, rounds, release)
     delta, rounds = as_python_number(delta), None if rounds is None else int(rounds)
-    request, known = settled(
-        problem, Request(as_python_number(algorithm), mechanism, rounds, release), known
-    )
-    if request.chooses_noise:
-        # Next to a method that is named and asks in each step, noise is as in its paper.
-        free = request.release == "once" or algorithm is None
-        known = known or (compiled(problem) if free else None)
-        request = (
-            replace(request, mechanism="gaussian")
-            if known is None
-            else quieter(problem, known, request, epsilon, delta)
-        )
+    asked_for = Request(as_python_number(algorithm), mechanism, rounds, release)
+    request, known = choose(problem, asked_for, epsilon, delta, known)
     algorithm, rounds, release = request.algorithm, request.rounds, request.release
     assert algorithm is not None and rounds is not None and release is not None
     needs = algorithm.requirements
@@ -277,7 +268,9 @@ def make_terms(
             problem.group_names,
         ),
         choices=request.choices,
-        forecast=of_releases(agents, _stand_ins(problem), delta or 0.0) if once else "",
+        forecast=of_releases(agents, _stand_ins(problem), delta or 0.0)
+        if once
+        else request.forecast,
     )
 
 

@@ -13,7 +13,7 @@ from ..model.curvature import strong_convexity
 from ..model.declaration import Declaration
 from ..model.private import Private, Sealed
 from ..plan.agent_terms import AgentTerms
-from ..plan.choice import Compiled, compiled
+from ..plan.compiled import Compiled, compiled
 from ..plan.terms import Terms
 from ..privacy.mechanism import Gaussian, Laplace
 from ..run.executors.automatic import Automatic

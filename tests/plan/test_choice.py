@@ -8,14 +8,15 @@ import dpcvx as dp
 from tests.instances import power_line
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-6}
+RECORDS = 5000
 
 
 def regression(loss):
     """Records of three features and an answer."""
     w = cp.Variable(3, name="w")
     rows = {"records": "person"}
-    X = dp.Private(shape=(50, 3), name="X", adjacency=dp.Rows(1.0, **rows))
-    y = dp.Private(shape=50, name="y", adjacency=dp.Rows(1.0, **rows))
+    X = dp.Private(shape=(RECORDS, 3), name="X", adjacency=dp.Rows(1.0, **rows))
+    y = dp.Private(shape=RECORDS, name="y", adjacency=dp.Rows(1.0, **rows))
     return dp.Problem([dp.Agent(cp.Minimize(loss(X, y, w)), [cp.norm(w) <= 1])])
 
 
@@ -93,3 +94,25 @@ def test_a_coupling_chooses_a_method_that_takes_it():
         variables.append(x)
     problem = dp.Problem(agents, coupling=[variables[0] + variables[1] == 1])
     assert isinstance(problem.plan(**BUDGET).algorithm, dp.ResourceADMM)
+
+
+def test_rounds_follow_from_the_budget():
+    """Little noise is worth many small steps; much noise is not."""
+    problem = regression(logistic)
+    rounds = [problem.plan(epsilon=epsilon, delta=1e-6).rounds for epsilon in (0.003, 3.0)]
+    assert rounds[0] < rounds[1]
+    assert problem.plan(rounds=17, **BUDGET).rounds == 17
+
+
+def test_noise_of_a_level_of_its_own_costs_more_with_more_rounds_so_none_are_chosen():
+    plan = regression(logistic).plan(mechanism=dp.Gaussian(multiplier=500.0), delta=1e-6)
+    assert plan.rounds == 100
+
+
+def test_the_scale_of_a_problem_changes_nothing_but_scales():
+    """Objectives times 1000: the same rounds, noise and forecast, a step of a thousandth."""
+    one, large = (
+        regression(lambda X, y, w, c=c: c * logistic(X, y, w)).plan(**BUDGET) for c in (1.0, 1e3)
+    )
+    assert (one.rounds, one.choices, one.forecast) == (large.rounds, large.choices, large.forecast)
+    assert one.algorithm.step.step == pytest.approx(1e3 * large.algorithm.step.step, rel=1e-6)

@@ -1,0 +1,55 @@
+"""A problem as plain arrays with its sensitivities, which choices follow from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..algorithms.program import Program, compile_problem
+from ..model.declaration import Declaration
+from ..sensitivity.certificate import Sensitivity
+from ..sensitivity.release_once import releasable
+from .agent_terms import sensitivities
+
+
+@dataclass(frozen=True, eq=False)
+class Compiled:
+    """A problem as plain arrays, without compiled objectives, and its sensitivities.
+
+    Attributes
+    ----------
+    program : Program
+    sensitivities : dict of str to (Sensitivity or None)
+        By agent; None where nothing is private, or nothing had to be derived.
+    """
+
+    program: Program
+    sensitivities: dict[str, Sensitivity | None]
+
+    @property
+    def constant(self) -> bool:
+        """Whether all gradients are affine in the data."""
+        return all(s is None or s.constant for s in self.sensitivities.values())
+
+    @property
+    def linear(self) -> bool:
+        """Whether they are, with Jacobians that may depend on the point."""
+        return all(s is None or s.linear for s in self.sensitivities.values())
+
+    @property
+    def releasable(self) -> bool:
+        """Whether all data can leave once."""
+        return all(s is None or releasable(s) for s in self.sensitivities.values())
+
+
+def compiled(problem: Declaration) -> Compiled:
+    """Compile a problem and derive its sensitivities.
+
+    Raises
+    ------
+    ModelError
+        If the problem cannot be compiled.
+    PrivacyError
+        If no sensitivity can be derived.
+    """
+    program = compile_problem(problem, exact=False)
+    return Compiled(program, sensitivities(program))

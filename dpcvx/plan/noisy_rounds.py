@@ -1,0 +1,148 @@
+"""How many noisy rounds, and with which noise: by the gap that is predicted for them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..algorithms.base import Algorithm
+from ..algorithms.conditions import Conditions
+from ..algorithms.landscape import Landscape, landscape
+from ..algorithms.linearized_admm import LinearizedADMM
+from ..algorithms.mean_gradient import MeanGradient
+from ..algorithms.predicted import Prediction, longest, predicted
+from ..model.declaration import Agent, Declaration
+from .agent_terms import Agents, declared
+from .calibration import Asked, asked_of, calibrated, conditions
+from .compiled import Compiled
+from .forecast import of_steps
+
+# Laplace noise is the smaller one for few releases only.
+_ROUNDS = {"laplace": (1, 2, 3, 5, 8), "gaussian": (3, 10, 30, 100, 300)}
+# Fewer rounds that do nearly as well are better.
+_NEARLY = 1.25
+# What is promised is promised for answers that are nearer to the start than is taken as typical.
+_NEARER = 0.5
+Mechanisms = Asked | Mapping[Agent | str, Asked]
+
+
+@dataclass(frozen=True, eq=False)
+class NoisyRounds:
+    """A number of noisy rounds, and what is known of them.
+
+    Attributes
+    ----------
+    algorithm : Algorithm
+    mechanism : Asked or mapping of agent to one
+    rounds : int
+    agents : tuple of AgentTerms
+        With their noise.
+    known : Conditions
+    scene : Landscape
+    others : tuple of NoisyRounds
+        That were possible.
+    """
+
+    algorithm: Algorithm[Any, Any]
+    mechanism: Mechanisms
+    rounds: int
+    agents: Agents
+    known: Conditions
+    scene: Landscape
+    others: tuple[NoisyRounds, ...] = ()
+
+    def predicted(self, louder: float = 1.0, nearer: float = 1.0) -> Prediction:
+        """What the rounds lead to, if noise and distance were larger by these factors."""
+        blocks = tuple(
+            replace(b, noise=b.noise * louder, distance=b.distance * nearer)
+            for b in self.scene.blocks
+        )
+        scene, largest = replace(self.scene, blocks=blocks), longest(self.scene, self.rounds)
+        assert largest is not None
+        pull = 0.5 if isinstance(self.algorithm, LinearizedADMM) else 1.0
+        return predicted(scene, self.rounds, largest, pull=pull)
+
+    def forecast(self, delta: float) -> str:
+        """What an answer will be worth, in words."""
+
+        def left(louder: float) -> float:
+            # With other noise, other rounds would be chosen.
+            found = [option.predicted(louder, _NEARER) for option in self.others or [self]]
+            return min(one.gap / one.start if one.start > 0 else math.inf for one in found)
+
+        ratios = [
+            noise * math.sqrt(agent.program.n) / (2 * slope)
+            for noise, slope, agent in zip(
+                self.known.noise, self.known.slope, self.agents, strict=True
+            )
+            if slope > 0
+        ]
+        steps = self.algorithm.requirements.releases * self.rounds
+        return of_steps(self.agents, steps, left, max(ratios), delta) if ratios else ""
+
+
+def best_rounds(
+    problem: Declaration,
+    known: Compiled,
+    algorithm: Algorithm[Any, Any],
+    mechanisms: tuple[Mechanisms, ...],
+    rounds: int | None,
+    epsilon: float | Mapping[Agent | str, float],
+    delta: float | None,
+) -> NoisyRounds | None:
+    """The rounds and the noise that are predicted to end best; None where nothing is predicted.
+
+    Parameters
+    ----------
+    problem : Declaration
+    known : Compiled
+    algorithm : Algorithm
+        A method of noisy gradient steps, its step left open.
+    mechanisms : tuple of Asked or mapping of agent to one
+        Those to choose from.
+    rounds : int or None
+        None to choose them.
+    epsilon, delta
+        The budget.
+    """
+    if not isinstance(algorithm, (LinearizedADMM, MeanGradient)):
+        return None
+    options: list[NoisyRounds] = []
+    scene: Landscape | None = None
+    for mechanism in mechanisms:
+        asked = asked_of(problem, mechanism, epsilon)
+        if any(one is not None and one.mechanism.per_step() is not None for one in asked.values()):
+            return None  # more rounds cost more
+        agents = declared(
+            problem, known.program, known.sensitivities, asked, algorithm.requirements
+        )
+        several = _ROUNDS.get(str(mechanism), _ROUNDS["gaussian"])
+        for T in several if rounds is None else (rounds,):
+            # The pure price of a few Laplace releases is nearly theirs, and found at once.
+            least = None if mechanism == "laplace" and rounds is None else delta
+            releases = algorithm.releases(T, known.program)
+            noisy = calibrated(agents, algorithm.requirements, T, releases, least, False)
+            public = conditions(noisy, T, noisy_steps=True)
+            if scene is None:
+                scene = landscape(known.program, public)
+                first = public
+                if longest(scene, T) is None or not scene.noisy:
+                    return None
+            louder = _rms(public.noise) / _rms(first.noise)
+            blocks = tuple(replace(b, noise=b.noise * louder) for b in scene.blocks)
+            here = replace(scene, blocks=blocks)
+            options.append(NoisyRounds(algorithm, mechanism, T, noisy, public, here))
+    return replace(_nearly_best(options), others=tuple(options))
+
+
+def _nearly_best(options: list[NoisyRounds]) -> NoisyRounds:
+    """The fewest rounds that are predicted to end nearly as well as any."""
+    several = sorted(options, key=lambda option: option.rounds)
+    gaps = [option.predicted().gap for option in several]
+    return next(o for o, gap in zip(several, gaps, strict=True) if gap <= _NEARLY * min(gaps))
+
+
+def _rms(values: tuple[float, ...]) -> float:
+    return math.sqrt(sum(value**2 for value in values) / len(values))
