@@ -61,7 +61,7 @@ def test_a_problem_has_the_status_of_its_last_run():
     plan = problem.plan(**BUDGET)
     assert problem.status is None
     plan.run(seed=1)
-    assert problem.status is dp.Status.COMPLETED
+    assert problem.status is dp.Status.UNSETTLED
     plan.run(seed=1, tolerance=1e3)
     assert problem.status is dp.Status.CONVERGED
     with pytest.raises(dp.ModelError):
@@ -82,10 +82,10 @@ def test_copies_of_a_problem_have_a_status_of_their_own():
     plan.run(seed=1)
     data = {"load0": given.data["load0"], "load1": given.data["load1"]}
     for twin in (copy.deepcopy(plan), pickle.loads(pickle.dumps(plan))):
-        assert twin.problem.status is dp.Status.COMPLETED
+        assert twin.problem.status is dp.Status.UNSETTLED
         twin.run(seed=1, data=data, tolerance=1e3)
         assert twin.problem.status is dp.Status.CONVERGED
-        assert plan.problem.status is given.problem.status is dp.Status.COMPLETED
+        assert plan.problem.status is given.problem.status is dp.Status.UNSETTLED
 
 
 def test_nobody_sees_the_value_of_a_private_objective():

@@ -16,6 +16,7 @@ taken with ``release="once"``: c and H, which are public then, are asked for in 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -29,6 +30,7 @@ from .base import Iterates, Local, Oracle, Output, Requirements
 from .consensus import Broadcast, ConsensusMethod, LocalCopy
 from .data_terms import data_terms, with_curvature
 from .penalties import PenaltyRule, penalty_said
+from .program import Program
 
 Array = NDArray[np.float64]
 
@@ -97,6 +99,12 @@ class ADMM(ConsensusMethod[AgentState]):
     def requirements(self) -> Requirements:
         """Convex objectives, compiled; one release per agent and round."""
         return Requirements(convex=True, exact=True, releases=1, queries=(Gradient, DataCurvature))
+
+    def noise_floor(
+        self, program: Program, noise: Sequence[float], t: int, penalty: float
+    ) -> float | None:
+        """Of noise in the linear term of exact steps, without their objectives' curvature."""
+        return self.floor(program, noise, t, penalty, penalty)
 
     def start_agent(self, local: Local) -> AgentState:
         """x at the public start, zero multipliers."""

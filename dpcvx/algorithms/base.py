@@ -293,6 +293,29 @@ class Algorithm(abc.ABC, Generic[S, A]):
     def residuals(self, server: S) -> Residuals:
         """Residuals after a round."""
 
+    def noise_floor(
+        self, program: Program, noise: Sequence[float], t: int, penalty: float
+    ) -> float | None:
+        """About how large noise alone keeps the residuals; None where that is not known.
+
+        Parameters
+        ----------
+        program : Program
+        noise : sequence of float
+            By agent, standard deviation of the noise in one entry of a gradient.
+        t : int
+            The round.
+        penalty : float
+            That of the round.
+
+        Returns
+        -------
+        float or None
+            An upper estimate of the root mean square of ``Residuals.primal``, and of
+            ``dual / penalty``.
+        """
+        return None
+
     def conclude(self, server: S) -> list[Answer] | None:
         """The agents' results as the server side knows them; None if they know themselves."""
         return None

@@ -142,6 +142,35 @@ class ConsensusMethod(Algorithm[Server, A]):
             mismatch=float(np.max(np.abs(together), initial=0.0)),
         )
 
+    @staticmethod
+    def floor(
+        program: Program, noise: Sequence[float], t: int, curvature: float, rho: float
+    ) -> float:
+        """What noise in the linear term of every local step does to w - z, without other forces.
+
+        The distance e of a copy from the mean of all, and the multiplier l of the same, follow
+        ``D e' = (D - rho) e + l - noise`` and ``l' = l - rho e'``. With r = rho / D and noise of
+        variance D^2, e has the variance ``2 / (r (4 - 3 r))`` in the long run (an ARMA(2, 1)
+        process), and at most t after t rounds. Curvature and sets only damp it. The mean of all
+        moves by noise / D, which w - z has twice.
+
+        Parameters
+        ----------
+        program : Program
+        noise : sequence of float
+            By agent, standard deviation in one entry.
+        t : int
+            Rounds so far.
+        curvature : float
+            D, of a local step at least.
+        rho : float
+            Penalty, at most D.
+        """
+        r = rho / curvature
+        gain = min(2 / (r * (4 - 3 * r)), t) + 2
+        pairs = zip(program.agents, noise, strict=True)
+        return math.sqrt(gain * sum(a.shared.size * s**2 for a, s in pairs)) / curvature
+
     def residuals(self, server: Server) -> Residuals:
         """Residuals of the last round."""
         assert server.rho is not None

@@ -13,6 +13,8 @@ with :math:`\tilde g` the noisy gradient at :math:`x_p`, E local updates a round
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -129,6 +131,17 @@ class LinearizedADMM(ConsensusMethod[AgentState]):
         penalty = 1 / step.eta(1) if self.penalty is None else self.penalty
         own = replace(self, step=step, penalty=penalty, output=output)
         return super(LinearizedADMM, own).resolved(program, conditions)
+
+    def noise_floor(
+        self, program: Program, noise: Sequence[float], t: int, penalty: float
+    ) -> float | None:
+        """Of noisy gradients in steps of this length."""
+        rule = as_step(self.step)
+        if self.perturb != "objective" or rule is None:
+            return None
+        # E updates add up before they are averaged.
+        spread = [math.sqrt(self.local_updates) * s for s in noise]
+        return self.floor(program, spread, t, 1 / rule.eta(t) + penalty, penalty)
 
     def start_agent(self, local: Local) -> AgentState:
         """x at the public start, zero multipliers."""

@@ -107,7 +107,8 @@ def drive(
         parts = [_since(h, rounds // 2, a, t) for h, a in zip(halfway, answers, strict=True)]
         tail = Solution(program, tuple(parts), start)
     reported = {"average": average, "last": last, "tail": tail}[plan.reported]
-    status = watch.status(whole, average.finite and last.finite)
+    size = max((float(np.abs(x).max(initial=0.0)) for x in last.vectors), default=0.0)
+    status = watch.status(whole, average.finite and last.finite, size)
     ledger = Ledger(tuple(report.account for report in reports))
     transcript = None
     if record:

@@ -32,6 +32,10 @@ class Status(enum.Enum):
     """How a run ended; the value says it in words."""
 
     COMPLETED = "completed: every planned round was run"
+    UNSETTLED = (
+        "unsettled: every planned round was run, but agents still moved or disagreed by more than "
+        "noise explains. Plan more rounds, or another step= or penalty="
+    )
     CONVERGED = "converged: the released residuals fell below the tolerance"
     BUDGET = "stopped early by the ledger's budget"
     STALLED = (

@@ -8,6 +8,7 @@ from typing import Any
 from ..algorithms.base import Answer, Residuals
 from ..algorithms.hidden_iterates import HiddenIterates
 from ..errors import PrivacyError
+from ..plan.calibration import conditions
 from ..plan.terms import Terms
 from ..solvers.conic import Outcome
 from .divergence import Growth, of_residuals
@@ -15,6 +16,7 @@ from .executors.base import Executor
 from .history import History, Round
 from .report import Reporter
 from .result import Status
+from .settled import Largest
 from .worker import Reply
 
 # What a local or a central solve of the last round found of the problem.
@@ -50,6 +52,7 @@ class Watch:
         self._tolerance, self._iterates = tolerance, iterates
         self._last: Round | None = None
         self._growth = Growth()
+        self._largest = Largest()
         self._diverged = self._converged = False
         self._outcomes: set[Outcome] = set()
 
@@ -76,6 +79,7 @@ class Watch:
             self.path.append(algorithm.conclude(server) or executor.map("answer"))
         self._growth = of_residuals(self._growth, t, residuals)
         self._diverged |= self._growth.diverged
+        self._largest = self._largest.after(residuals)
         if not self._diverged and self._tolerance is not None:
             self._converged = _below(residuals, self._tolerance)
         return self._diverged or self._converged
@@ -87,7 +91,7 @@ class Watch:
             return algorithm.conclude_hidden(server)
         return algorithm.conclude(server)
 
-    def status(self, whole: bool, finite: bool) -> Status:
+    def status(self, whole: bool, finite: bool, size: float) -> Status:
         """How the run ended.
 
         Parameters
@@ -96,6 +100,8 @@ class Watch:
             Whether the ledger had room for all planned rounds.
         finite : bool
             Whether the results are.
+        size : float
+            Their largest magnitude.
         """
         if self._diverged or not finite:
             return Status.DIVERGED
@@ -106,7 +112,21 @@ class Watch:
             return Status.STALLED
         if self._converged:
             return Status.CONVERGED
-        return Status.COMPLETED if whole else Status.BUDGET
+        if not whole:
+            return Status.BUDGET
+        return Status.COMPLETED if self._settled(size) else Status.UNSETTLED
+
+    def _settled(self, size: float) -> bool:
+        """Whether the run came to rest, as far as residuals and what is public of noise tell."""
+        plan, last = self._plan, self._last
+        if last is None:
+            return True
+        floor: float | None = 0.0
+        if plan.noisy and not plan.published:
+            noise = conditions(plan.agents, plan.rounds, noisy_steps=True).noise
+            penalty = last.residuals.penalty
+            floor = plan.algorithm.noise_floor(plan.program, noise, last.t, penalty)
+        return floor is None or self._largest.settled(last.residuals, floor, size)
 
 
 def _below(residuals: Residuals, tolerance: float) -> bool:
