@@ -239,7 +239,7 @@ def test_an_exception_interrupts_a_run_as_well(path, release, place):
         calls = 0
 
         def map(self, method, *common, each=None):
-            self.calls += 1
+            self.calls += method != "answer"  # which asks nothing of private data
             if self.calls == place:
                 raise KeyboardInterrupt
             return super().map(method, *common, each=each)
