@@ -123,6 +123,17 @@ def test_points_that_keep_inequalities_stay_where_they_are():
     assert found.found and found.excess <= 1e-9
 
 
+def test_agents_are_known_as_they_were_given():
+    x, y = cp.Variable(2, name="x"), cp.Variable(2, name="y")
+    d = dp.Private([1.0, 2.0], adjacency=dp.Within(0.1), name="d")
+    user = dp.Agent(cp.Minimize(cp.sum_squares(x - d)), name="user")
+    public = dp.Agent(cp.Minimize(cp.sum_squares(y)), name="public")
+    problem = dp.Problem([user, public], coupling=[x <= y], groups=[[user, public]])
+    assert problem.group_names == (("user", "public"),)
+    plan = problem.plan(dp.Central(), epsilon={user: 1.0}, delta=1e-6)
+    assert plan.price.epsilon <= 1.0
+
+
 def test_equalities_add_nobody():
     problem, xs = charging()
     plain = dp.Problem(problem.agents[:3], coupling=[sum(xs) == 2.5])
