@@ -19,6 +19,7 @@ from ..algorithms.resource_admm import ResourceADMM
 from ..errors import PrivacyError
 from ..guard import understood
 from ..model.declaration import Agent, Declaration
+from ..privacy.accounting import check_delta
 from ..sensitivity.landscape import Landscape
 from .agent_terms import AgentTerms, declared
 from .calibration import Asked, asked_of, calibrated
@@ -237,6 +238,8 @@ def quieter(
     """
     if epsilon is None or not any(known.sensitivities.values()):
         return replace(request, mechanism="gaussian")
+    if delta is not None:
+        check_delta(delta)
     if not delta:
         return replace(request, mechanism="laplace").chosen(
             "mechanism", "Laplace noise, which needs no delta="

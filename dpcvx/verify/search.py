@@ -149,6 +149,7 @@ class Search(Generic[P]):
         self._seconds, self._seed, self._tick = seconds, seed, tick
         self._clock, self._started = clock, clock()
         self._entries: dict[Setting, Entry[P] | None] = {}
+        self._default: P | None = None
         self._compiled: dict[Declaration, Compiled | None] = {}
         self._clips: dict[tuple[float, ...], Declaration] = {}
 
@@ -171,9 +172,10 @@ class Search(Generic[P]):
             If it refuses.
         """
         known = self._known(self._problem)
-        return Entry("default", self._planned(self._problem, known=known, **self._budget))
+        self._default = self._planned(self._problem, known=known, **self._budget)
+        return Entry("default", self._default)
 
-    def best_of(self, ways: Iterable[Way], kept: int, until: float) -> list[Entry[P]]:
+    def best_of(self, ways: Sequence[Way], kept: int, until: float) -> list[Entry[P]]:
         """Settings that do best, varied from the best of these ways; best first.
 
         Parameters
@@ -185,9 +187,25 @@ class Search(Generic[P]):
             The part of the time at which this ends with what it has.
         """
         now = self.passed
-        pool = self._tried((way.first for way in ways), now + (until - now) / 3)
+        settings = [*self._near_default(ways), *(way.first for way in ways)]
+        pool = self._tried(dict.fromkeys(settings), now + (until - now) / 3)
         pool = self._halved(pool, kept, now + (until - now) / 2)
-        return sorted(self._varied_further(pool, until), key=lambda entry: entry.score)
+        best: dict[str, Entry[P]] = {}
+        for entry in sorted(self._varied_further(pool, until), key=lambda entry: entry.score):
+            best.setdefault(entry.name, entry)
+        return list(best.values())
+
+    def _near_default(self, ways: Sequence[Way]) -> list[Setting]:
+        """Where the plan's own choice is, if it is on one of these ways."""
+        plan = self._default
+        if plan is None:
+            return []
+        kinds = {str(a.noise.mechanism).lower() for a in plan.agents if a.noise is not None}
+        for way in ways:
+            alike = type(way.algorithm) is type(plan.algorithm) and kinds == {way.mechanism}
+            if alike and way.release == plan.release:
+                return [Setting(way, plan.rounds)]
+        return []
 
     def best_of_each(self, ways: Sequence[Way], until: float) -> list[Entry[P]]:
         """The settings that do best, varied from every one of these ways."""

@@ -200,3 +200,17 @@ def test_methods_for_couplings_and_networks_are_taken_where_they_fit(problem, pr
 
     found = tune(problem(), fixed, request(proxy=proxy), [way])
     assert name in {candidate.name for candidate in found.candidates} and found.refused == {}
+
+
+def test_what_the_plan_chooses_by_itself_is_varied_too():
+    def chosen(problem, algorithm=None, **given):  # 3 rounds, a step that is a ninth of a good one
+        if algorithm in (None, dp.LinearizedADMM()):
+            algorithm = dp.LinearizedADMM(step=0.05, penalty=20.0)
+        given = {"rounds": 3, "mechanism": "gaussian"} | given
+        return planned(problem, algorithm, **given)
+
+    found = tune(network(), chosen, request(epsilon=50.0, seconds=500.0), picked(GRADIENTS))
+    # Runs of 30 rounds, with which the way begins, take too long here.
+    assert "One run takes more than 15 s" in found.refused[GRADIENTS]
+    assert found.chosen.name == GRADIENTS and found.chosen.plan.rounds in (1, 3, 10)
+    assert found.chosen.plan.algorithm.step.step > 0.1
