@@ -78,8 +78,9 @@ class ADMM(ConsensusMethod[AgentState]):
     ----------
     penalty : float, penalty rule or None
         The paper's rho, the weight of disagreement: a number, `dp.penalties.Growing` or
-        `dp.penalties.ResidualBalancing`. None takes the geometric mean of the least and the largest
-        curvature of the objectives, as far as these are public.
+        `dp.penalties.ResidualBalancing`. None takes the geometric mean of a typical and the largest
+        curvature of the objectives, as far as these are public, and from there, unless steps are
+        noisy, residual balancing.
     output : {"average", "last", "tail", None}
         Which iterate the result reports first; see `Algorithm`.
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from .base import Algorithm, Residuals
 from .conditions import Conditions
 from .landscape import landscape
-from .penalties import PenaltyRule, as_penalty
+from .penalties import PenaltyRule, ResidualBalancing, as_penalty
 from .predicted import chosen_penalty
 from .program import Program
 
@@ -103,7 +103,10 @@ class ConsensusMethod(Algorithm[Server, A]):
         """Fill in the penalty, and the constants of its rule."""
         penalty = self.penalty
         if penalty is None:
-            penalty = chosen_penalty(landscape(program, conditions))
+            scene = landscape(program, conditions)
+            first = chosen_penalty(scene)
+            # Residuals that are mostly noise tell nothing.
+            penalty = first if scene.noisy else ResidualBalancing(first, unit=first)
         rule = as_penalty(penalty).resolved(conditions.step_epsilon)
         return replace(cast(Any, self), penalty=rule)
 

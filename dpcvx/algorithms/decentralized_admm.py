@@ -30,7 +30,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from .._arguments import DIVISOR, LEAST_DIVISOR, POSITIVE, check_argument, number, optional
+from .._arguments import DIVISOR, POSITIVE, check_argument, number, optional
 from ..errors import ModelError
 from ..guard import frameless
 from ..sensitivity.queries import Minimiser, Step
@@ -38,7 +38,9 @@ from ..solvers.steps import Minimisation
 from .agent_state import EXACT, AgentState, minimisation
 from .base import Local, Oracle, Output, Requirements
 from .conditions import Conditions
-from .on_networks import Graph, Inbox, NeighbourMethod, shared, spread
+from .landscape import landscape
+from .on_networks import Graph, Inbox, NeighbourMethod, numbers, shared, spread
+from .predicted import constant_step, longest
 from .program import Program
 from .steps import required_smoothness
 
@@ -66,7 +68,8 @@ class DecentralizedADMM(NeighbourMethod):
     graph : networkx.Graph, Network or {"complete", "ring", "star", "path", "grid"}
         Who talks to whom; see `dp.networks.build`.
     step : float, optional
-        1/D with the paper's D; if omitted, D is four times the largest smoothness constant.
+        1/D with the paper's D; if omitted, D is at least four times the largest smoothness
+        constant, and larger under noise, see `dpcvx.algorithms.predicted`.
     penalty : float, optional
         The paper's zeta, by which disagreement moves the multipliers; if omitted, a third of D over
         the largest eigenvalue of the network's Laplacian, or over a bound of it
@@ -126,22 +129,23 @@ class DecentralizedADMM(NeighbourMethod):
     def resolved(self, program: Program, conditions: Conditions) -> DecentralizedADMM:
         """Fill in the network, the step size and the penalty."""
         graph = self.network_of(program)
-        step = self.step
+        step, output = self.step, self.output
         if step is None:
-            L = required_smoothness(
-                program,
+            remedy = (
                 "If there is none, as for cp.abs and cp.pos, use dp.DecentralizedGradient(), whose "
-                "steps become shorter, or dp.LinearizedADMM(), which has a server. Else write "
-                "dp.DecentralizedADMM(step=1 / (4 * L)) with a bound L for all data.",
+                "steps need none, or dp.LinearizedADMM(), which has a server. Else write "
+                "dp.DecentralizedADMM(step=1 / (4 * L)) with a bound L for all data."
             )
-            step = 1 / (4 * L) if L > LEAST_DIVISOR else 1.0
+            L, scene = required_smoothness(program, remedy), landscape(program, conditions)
+            largest = 1 / (4 * L) if L else longest(scene, conditions.rounds) or 1.0
+            step, output = constant_step(scene, conditions.rounds, largest, output)
             check_argument("dp.DecentralizedADMM", "step", step, optional(DIVISOR))
         D = 1 / step
         penalty = self.penalty
         if penalty is None:
             penalty = D / (3 * graph.laplacian_norm)
         exact = minimisation(program, D, "dp.DecentralizedADMM") if self.exact else False
-        return replace(self, graph=graph, step=step, penalty=penalty, exact=exact)
+        return replace(self, graph=graph, step=step, penalty=penalty, exact=exact, output=output)
 
     def act(
         self, local: Local, state: AgentState, t: int, k: int, message: Inbox, oracle: Oracle
@@ -163,11 +167,6 @@ class DecentralizedADMM(NeighbourMethod):
         return self.projected_step(local, state, query, oracle)
 
     def __str__(self) -> str:
-        values = ", ".join(
-            f"{name} = {value:.6g}"
-            for name, value in (("step", self.step), ("penalty", self.penalty))
-            if value
-        )
         how = ", exact steps" if self.exact else ""
         how += f", steps shorter by {self.growth:.6g} each round" if self.growth > 1 else ""
-        return f"decentralised ADMM over {self.graph}" + (f", {values}" if values else "") + how
+        return f"decentralised ADMM over {self.graph}{numbers(self, 'step', 'penalty')}{how}"

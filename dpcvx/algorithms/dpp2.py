@@ -34,9 +34,10 @@ from ..sensitivity.queries import Stored, StoredGradient
 from ..sensitivity.stored_vectors import LinearCombination
 from .base import Iterates, Local, Oracle, Output
 from .conditions import Conditions
-from .on_networks import Graph, Inbox, NetworkState, mixed, shared
+from .on_networks import Graph, Inbox, NetworkState, mixed, numbers, shared
 from .program import Program
 from .secret_points import SecretPointMethod, require_open
+from .steps import one_over
 
 Array = NDArray[np.float64]
 # Under which an agent keeps its point.
@@ -77,12 +78,14 @@ class DPP2(SecretPointMethod[Memory]):
     ----------
     graph : networkx.Graph, Network or {"complete", "ring", "star", "path", "grid"}
         Who talks to whom; see `dp.networks.build`.
-    step : float
-        The paper's alpha, the step size.
-    beta : float
-        Weight of the differences of z; below the step size over the largest eigenvalue of P.
-    penalty : float
-        The paper's rho, the weight of the sum of the differences of x.
+    step : float, optional
+        The paper's alpha, the step size; three tenths of 1 / smoothness if omitted.
+    beta : float, optional
+        Weight of the differences of z; below the step size over the largest eigenvalue of P. Half
+        of the step size if omitted, or of that.
+    penalty : float, optional
+        The paper's rho, the weight of the sum of the differences of x; a tenth of 1 / step if
+        omitted.
     eta : float
         Between 0 and 1; public, and without influence on the points.
     damping : float
@@ -106,9 +109,9 @@ class DPP2(SecretPointMethod[Memory]):
     """
 
     graph: Graph = "complete"
-    step: float = 0.1
-    beta: float = 0.05
-    penalty: float = 1.0
+    step: float | None = None
+    beta: float | None = None
+    penalty: float | None = None
     eta: float = 0.5
     damping: float = 0.0
     ratio: float = 1.0
@@ -118,9 +121,9 @@ class DPP2(SecretPointMethod[Memory]):
 
     def __post_init__(self) -> None:
         self.check_fields(
-            step=POSITIVE,
-            beta=POSITIVE,
-            penalty=POSITIVE,
+            step=optional(POSITIVE),
+            beta=optional(POSITIVE),
+            penalty=optional(POSITIVE),
             ratio=POSITIVE,
             smoothness=optional(POSITIVE),
             eta=number(lambda v: 0 < v < 1, "between 0 and 1"),
@@ -131,14 +134,21 @@ class DPP2(SecretPointMethod[Memory]):
         """Fill in the network, and check the steps and the form of the problem."""
         graph = self.network_of(program, self.weights)
         require_open(program, "dp.DPP2")
+        step, beta = self.step, self.beta
+        if step is None:
+            remedy = "Write dp.DPP2(step=...), or smoothness=... if you know it."
+            step = 0.3 * one_over(program, self.smoothness, remedy)
         largest = 1 - graph.lowest_eigenvalue
-        if not self.beta * largest < self.step:
+        if beta is None:
+            beta = step / (2 * max(1.0, largest))
+        if not beta * largest < step:
             raise ModelError(
-                f"dp.DPP2(beta={self.beta:g}) must be below step over the largest eigenvalue of "
-                f"P = I - W, {self.step / largest:.6g}, or the steps of some differences between "
+                f"dp.DPP2(beta={beta:g}) must be below step over the largest eigenvalue of "
+                f"P = I - W, {step / largest:.6g}, or the steps of some differences between "
                 "agents point the wrong way."
             )
-        return replace(self, graph=graph)
+        penalty = 0.1 / step if self.penalty is None else self.penalty
+        return replace(self, graph=graph, step=step, beta=beta, penalty=penalty)
 
     def points(self, server: NetworkState, sent: Array, t: int) -> Array:
         """x + w, which y hides from nobody who knows eta and the y before."""
@@ -154,6 +164,7 @@ class DPP2(SecretPointMethod[Memory]):
         self, local: Local, state: Memory, t: int, k: int, message: Inbox, oracle: Oracle
     ) -> tuple[Memory, Array]:
         """The new point, of which y leaves; then the gradient there, of which z leaves."""
+        assert self.step is not None and self.beta is not None and self.penalty is not None
         program = local.program
         if k == 0:
             point = LinearCombination(state.x)
@@ -173,7 +184,5 @@ class DPP2(SecretPointMethod[Memory]):
         return replace(state, q=q, z=z, pull=pull), shared(z, program)
 
     def __str__(self) -> str:
-        names = ("step", "beta", "penalty", "eta")
-        values = ", ".join(f"{name} = {getattr(self, name):.6g}" for name in names)
         how = f", damping = {self.damping:.6g}" if self.damping else ""
-        return f"DPP2 over {self.graph}, {values}{how}"
+        return f"DPP2 over {self.graph}{numbers(self, 'step', 'beta', 'penalty', 'eta')}{how}"

@@ -43,6 +43,8 @@ from ..solvers.steps import Contraction
 from .base import Answer, Coins, Local, Oracle, Output, Requirements, Residuals
 from .conditions import Conditions
 from .hidden_iterates import HiddenIterates
+from .landscape import landscape, summed
+from .predicted import constant_step, longest
 from .program import LocalProgram, Program
 
 Array = NDArray[np.float64]
@@ -260,10 +262,12 @@ class GradientADMM(HiddenIterates[Server, Outcome]):
 
     Parameters
     ----------
-    penalty : float
-        The paper's beta, the penalty of the coupling.
+    penalty : float, optional
+        The paper's beta, the penalty of the coupling; if omitted, half of 1 / step, for a coupling
+        of norm 1.
     step : float or "contraction", optional
-        The paper's eta, the step size; 1 / smoothness if omitted, the middle of the paper's
+        The paper's eta, the step size; 1 / smoothness if omitted, and shorter under noise, see
+        `dpcvx.algorithms.predicted`; the middle of the paper's
         interval (23) if "contraction": iterations then contract, and loss against an observer of
         the last iterate decays geometrically. Both for users' objectives times the number of users.
     smoothness : float, optional
@@ -286,7 +290,7 @@ class GradientADMM(HiddenIterates[Server, Outcome]):
         If a parameter is outside its range.
     """
 
-    penalty: float = 1.0
+    penalty: float | None = None
     step: float | Literal["contraction"] | None = None
     smoothness: float | None = None
     strong_convexity: float | None = None
@@ -295,7 +299,7 @@ class GradientADMM(HiddenIterates[Server, Outcome]):
 
     def __post_init__(self) -> None:
         self.check_fields(
-            penalty=POSITIVE,
+            penalty=optional(POSITIVE),
             smoothness=optional(POSITIVE),
             strong_convexity=optional(POSITIVE),
             order=choice(*ORDERS),
@@ -343,16 +347,39 @@ class GradientADMM(HiddenIterates[Server, Outcome]):
     def resolved(self, program: Program, conditions: Conditions) -> GradientADMM:
         """Fill in the users' smoothness and the step size, and check the form of the problem."""
         users, _ = blocks_of(program)
-        eliminated(program)
+        rows = eliminated(program)
         nu, eta = self.smoothness, self.step
         if nu is None and (eta is None or eta == "contraction"):
             nu = max(_smoothness(program.agents[k]) for k in users)
+        beta, output, norm = self.penalty, self.output, float(np.linalg.norm(rows.A, 2))
         if eta == "contraction":
-            eta = self._contracting(program, nu or 0.0)
+            beta = self._balanced(program, norm) if beta is None else beta
+            eta = replace(self, penalty=beta)._contracting(program, nu or 0.0)
         if eta is None:
             # One turn stands for all users.
-            eta = 1.0 / (len(users) * nu) if nu else 1.0
-        return replace(self, smoothness=nu or None, step=eta)
+            held = replace(program, agents=tuple(program.agents[k] for k in users))
+            told = replace(
+                conditions,
+                noise=tuple(conditions.noise[k] for k in users),
+                slope=tuple(conditions.slope[k] for k in users),
+            )
+            scene = summed(landscape(held, told), len(users))
+            largest = 1.0 / (len(users) * nu) if nu else longest(scene, conditions.rounds) or 1.0
+            eta, output = constant_step(scene, conditions.rounds, largest, output)
+        if beta is None:
+            beta = 1 / (2 * eta * norm**2)
+        return replace(self, penalty=beta, smoothness=nu or None, step=eta, output=output)
+
+    def _balanced(self, program: Program, norm: float) -> float:
+        """A penalty next to the convexities of f and g, so that interval (23) is wide."""
+        users, _ = blocks_of(program)
+        least = min(len(users) * self._convexity(program), Blocks(program, 1.0, 1.0).convexity)
+        return (least or 1.0) / norm**2
+
+    @property
+    def _beta(self) -> float:
+        assert self.penalty is not None  # resolved
+        return self.penalty
 
     @property
     def _eta(self) -> float:
@@ -362,11 +389,11 @@ class GradientADMM(HiddenIterates[Server, Outcome]):
     def _contracting(self, program: Program, nu: float) -> float:
         """The middle of interval (23)."""
         users, _ = blocks_of(program)
-        blocks = Blocks(program, self.penalty, 1.0)
+        blocks = Blocks(program, self._beta, 1.0)
         mu = self._convexity(program)
         AB = float(np.linalg.norm(blocks.rows.A.T @ blocks.rows.B, 2))
         times = len(users)
-        low, high = step_interval(times * nu, times * mu, blocks.convexity, self.penalty, AB)
+        low, high = step_interval(times * nu, times * mu, blocks.convexity, self._beta, AB)
         if not (mu > 0 and blocks.convexity > 0 and blocks.exact and low < high):
             raise ModelError(
                 "dp.GradientADMM(step='contraction') needs strongly convex objectives of users "
@@ -396,7 +423,7 @@ class GradientADMM(HiddenIterates[Server, Outcome]):
     ) -> LastIterate:
         """By `dpcvx.privacy.amplification`, for users' objectives times their number."""
         users, public = blocks_of(program)
-        blocks = Blocks(program, self.penalty, self._eta)
+        blocks = Blocks(program, self._beta, self._eta)
         if not blocks.exact:
             raise PrivacyError(
                 f"The y step of agent '{program.agents[public].name}' has no closed form and is "
@@ -443,7 +470,7 @@ class GradientADMM(HiddenIterates[Server, Outcome]):
             nu=times * nu * SLACK,
             mu=times * min(max(round_down(mu, nu), 0.0), nu),
             mu_g=blocks.convexity,
-            beta=self.penalty,
+            beta=self._beta,
             eta=self._eta,
         )
         return LastIterate(
@@ -473,7 +500,7 @@ class GradientADMM(HiddenIterates[Server, Outcome]):
 
     def start_server(self, program: Program) -> Server:
         """x and y at the public start, zero multipliers."""
-        blocks = Blocks(program, self.penalty, self._eta)
+        blocks = Blocks(program, self._beta, self._eta)
         x, y = program.agents[blocks.users[0]].start, program.agents[blocks.public].start
         lam = np.zeros(blocks.rows.c.size)
         order = tuple(range(len(blocks.users)))
@@ -496,7 +523,7 @@ class GradientADMM(HiddenIterates[Server, Outcome]):
 
     def send(self, server: Server, t: int, k: int) -> tuple[Server, list[Turn | None]]:
         """The y step and the multipliers; then the turn of one user."""
-        blocks, beta, x = server.blocks, self.penalty, server.x
+        blocks, beta, x = server.blocks, self._beta, server.x
         A, B, c = blocks.rows.A, blocks.rows.B, blocks.rows.c
         y, outcome = blocks.y(x, server.lam, server.y)
         gap = A @ x + B @ y - c
@@ -532,7 +559,7 @@ class GradientADMM(HiddenIterates[Server, Outcome]):
         n = server.turns + 1
         rows, old = server.blocks.rows, server.x
         # The equation that x solves, for the gradient at the old x less A' lambda (Lemma 2.2).
-        pull = self.penalty * rows.A.T @ (rows.A @ x + rows.B @ server.y - rows.c)
+        pull = self._beta * rows.A.T @ (rows.A @ x + rows.B @ server.y - rows.c)
         slope = (old - x) / self._eta - pull
         return replace(
             server,
@@ -545,7 +572,7 @@ class GradientADMM(HiddenIterates[Server, Outcome]):
 
     def residuals(self, server: Server) -> Residuals:
         """Violation of the coupling and slope of the Lagrangian in x, where y was computed."""
-        return Residuals(server.primal, server.dual, server.mismatch, self.penalty)
+        return Residuals(server.primal, server.dual, server.mismatch, self._beta)
 
     def conclude(self, server: Server) -> list[Answer]:
         """Last and averaged x for every user; y follows from the last x and multipliers."""
@@ -568,12 +595,11 @@ class GradientADMM(HiddenIterates[Server, Outcome]):
         return state
 
     def __str__(self) -> str:
-        named = {None: "1/smoothness", "contraction": "for contraction"}
+        named = {None: "chosen by the plan", "contraction": "for contraction"}
         eta = named.get(self.step) or f"{self._eta:.6g}"
+        penalty = "" if self.penalty is None else f", penalty = {self.penalty:.6g}"
         turns = "" if self.order == "fixed" else f" (random {self.order})"
-        return (
-            f"gradient ADMM, one user per round{turns}, penalty = {self.penalty:.6g}, step = {eta}"
-        )
+        return f"gradient ADMM, one user per round{turns}{penalty}, step = {eta}"
 
 
 def _smoothness(local: LocalProgram) -> float:

@@ -24,9 +24,10 @@ from ..sensitivity.queries import Stored
 from ..sensitivity.stored_vectors import LinearCombination
 from .base import Iterates, Local, Oracle, Output
 from .conditions import Conditions
-from .on_networks import Graph, Inbox, mixed, shared
+from .on_networks import Graph, Inbox, mixed, numbers, shared
 from .program import Program
 from .secret_points import SecretPointMethod, require_open
+from .steps import one_over
 
 Array = NDArray[np.float64]
 # Under which an agent keeps its point, the one before, and its direction.
@@ -60,8 +61,8 @@ class GradientTracking(SecretPointMethod[Tracker]):
     ----------
     graph : networkx.Graph, Network or {"complete", "ring", "star", "path", "grid"}
         Who talks to whom; see `dp.networks.build`.
-    step : float
-        The paper's alpha, the step size.
+    step : float, optional
+        The paper's alpha, the step size; a tenth of 1 / smoothness if omitted.
     ratio : float
         Scale of the points' noise over that of the directions'.
     smoothness : float, optional
@@ -80,7 +81,7 @@ class GradientTracking(SecretPointMethod[Tracker]):
     """
 
     graph: Graph = "complete"
-    step: float = 0.1
+    step: float | None = None
     ratio: float = 1.0
     smoothness: float | None = None
     weights: str = "metropolis"
@@ -89,13 +90,17 @@ class GradientTracking(SecretPointMethod[Tracker]):
     queries = (Stored,)
 
     def __post_init__(self) -> None:
-        self.check_fields(step=POSITIVE, ratio=POSITIVE, smoothness=optional(POSITIVE))
+        self.check_fields(step=optional(POSITIVE), ratio=POSITIVE, smoothness=optional(POSITIVE))
 
     def resolved(self, program: Program, conditions: Conditions) -> GradientTracking:
         """Fill in the network, and check the form of the problem."""
         graph = self.network_of(program, self.weights)
         require_open(program, "dp.GradientTracking")
-        return replace(self, graph=graph)
+        step = self.step
+        if step is None:
+            remedy = "Write dp.GradientTracking(step=...), or smoothness=... if you know it."
+            step = 0.1 * one_over(program, self.smoothness, remedy)
+        return replace(self, graph=graph, step=step)
 
     def start_agent(self, local: Local) -> Tracker:
         """At the public start."""
@@ -107,6 +112,7 @@ class GradientTracking(SecretPointMethod[Tracker]):
         self, local: Local, state: Tracker, t: int, k: int, message: Inbox, oracle: Oracle
     ) -> tuple[Tracker, Array]:
         """The new point; then the direction."""
+        assert self.step is not None
         program = local.program
         if k == 1:
             s = oracle.release(Stored(_DIRECTION))
@@ -123,4 +129,4 @@ class GradientTracking(SecretPointMethod[Tracker]):
         return state, shared(state.x, program)
 
     def __str__(self) -> str:
-        return f"gradient tracking over {self.graph}, step = {self.step:.6g}"
+        return f"gradient tracking over {self.graph}{numbers(self, 'step')}"

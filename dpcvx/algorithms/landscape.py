@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,6 +88,20 @@ class Landscape:
         return self.slope / self.distance
 
 
+def summed(scene: Landscape, agents: int) -> Landscape:
+    """The lie of the sum of so many agents' objectives, where one agent stands for all in turn."""
+    blocks = tuple(
+        replace(b, holders=1.0, noise=b.noise * math.sqrt(b.holders) * agents) for b in scene.blocks
+    )
+    return Landscape(
+        blocks,
+        None if scene.smoothness is None else agents * scene.smoothness,
+        agents * scene.curvature,
+        agents * scene.convexity,
+        agents * scene.slope,
+    )
+
+
 def landscape(program: Program, conditions: Conditions) -> Landscape:
     """Of a problem under these conditions.
 
@@ -110,8 +124,9 @@ def landscape(program: Program, conditions: Conditions) -> Landscape:
     # Where slopes jump, as those of hinges do, they fall by themselves over the whole distance.
     means = [mean_curvature(local.form) for local in agents]
     smooth = None if None in means else float(np.mean([mean or 0.0 for mean in means]))
-    natural = _natural(slope, largest, convexity, value)
-    spreads = [_spread(local, natural) for local in agents]
+    bounds = [_bounded(local) for local in agents]
+    natural = _natural(slope, largest, convexity, value, bounds)
+    spreads = [np.minimum(within, natural**2 / within.size) for within in bounds]
     shared_square, own_square = _squares(program, spreads)
     noises = conditions.noise
     own = sum(local.n - local.shared.size for local in agents)
@@ -130,13 +145,19 @@ def landscape(program: Program, conditions: Conditions) -> Landscape:
     return Landscape(tuple(blocks), largest, smooth, convexity, slope)
 
 
-def _natural(slope: float, smoothness: float | None, convexity: float, value: float) -> float:
-    """How far an answer may lie without bounds."""
+def _natural(
+    slope: float, smoothness: float | None, convexity: float, value: float, bounds: Sequence[Array]
+) -> float:
+    """How far an answer may lie, bounds apart."""
     if slope <= 0:
         return math.inf
     lengths = [slope / h for h in (smoothness, convexity) if h]
-    if smoothness is None and value > 0:
-        lengths.append(_DESCENTS * value / slope)
+    across = math.sqrt(sum(float(within[np.isfinite(within)].sum()) for within in bounds))
+    descent = _DESCENTS * value / slope
+    # At a start that happens to be nearly the minimum for zero data, the value tells nothing.
+    known = [length for length in (*lengths, across) if length > 0]
+    if smoothness is None and descent > 1e-3 * min(known, default=0.0):
+        lengths.append(descent)
     return min(lengths, default=math.inf)
 
 
@@ -146,10 +167,10 @@ def _value(local: LocalProgram) -> float:
     return found if math.isfinite(found) and found > 0 else 0.0
 
 
-def _spread(local: LocalProgram, natural: float) -> Array:
-    """Per entry, the distance of the answer from the start that is to be expected, squared.
+def _bounded(local: LocalProgram) -> Array:
+    """Per entry, the squared distance to expect from bounds alone; infinite without.
 
-    All points between bounds are alike; no entry lies farther away than `natural`, over all.
+    Of points that lie anywhere between bounds, a quarter: bounds are generous.
     """
     extent = Projector(local.constraints, local.name).extent()
     with np.errstate(invalid="ignore"):
@@ -158,8 +179,7 @@ def _spread(local: LocalProgram, natural: float) -> Array:
         within = (width**2 / 12 + middle**2) / 4
     for columns, radius in extent.balls:
         within[columns] = np.fmin(within[columns], radius**2 / columns.size)
-    free = np.full(local.n, natural**2 / local.n)
-    return np.where(np.isfinite(within), np.minimum(within, free), free)
+    return np.where(np.isfinite(within), within, np.inf)
 
 
 def _squares(program: Program, spreads: Sequence[Array]) -> tuple[float, float]:

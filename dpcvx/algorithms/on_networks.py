@@ -168,6 +168,12 @@ class NeighbourMethod(NetworkMethod[AgentState]):
         return after, shared(after.x, local.program)
 
 
+def numbers(method: object, *names: str) -> str:
+    """Those of a method's parameters that are numbers by now, in words."""
+    given = ((name, getattr(method, name)) for name in names)
+    return "".join(f", {name} = {value:.6g}" for name, value in given if value is not None)
+
+
 def require_whole(program: Program) -> None:
     """Refuse agents that hold a part of the shared variables only."""
     for local in program.agents:

@@ -134,11 +134,15 @@ class ResidualBalancing:
         Ratio of the residuals that triggers a change.
     factor : float
         By which rho changes.
+    unit : float
+        Of rho: the dual residual is divided by it before the two are compared. The paper's is 1,
+        and then a problem in other units may have another balance.
     """
 
     penalty: float
     threshold: float = 10.0
     factor: float = 2.0
+    unit: float = 1.0
 
     def __post_init__(self) -> None:
         above_one = number(lambda v: v > 1, "above 1")
@@ -148,6 +152,7 @@ class ResidualBalancing:
             penalty=_PENALTY,
             threshold=above_one,
             factor=above_one,
+            unit=POSITIVE,
         )
 
     def resolved(self, step_epsilon: float) -> ResidualBalancing:
@@ -158,10 +163,11 @@ class ResidualBalancing:
         """Rho for round t."""
         if rho is None:
             return self.penalty
+        dual /= self.unit
         if primal > self.threshold * dual:
-            return min(1e9, rho * self.factor)
+            return min(1e9 * self.penalty, rho * self.factor)
         if dual > self.threshold * primal:
-            return max(1e-9, rho / self.factor)
+            return max(1e-9 * self.penalty, rho / self.factor)
         return rho
 
     def __str__(self) -> str:

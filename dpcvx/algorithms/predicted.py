@@ -175,14 +175,23 @@ def longest(scene: Landscape, rounds: int) -> float | None:
     return _LONGEST * across / math.sqrt(rounds) if 0 < across < math.inf else None
 
 
-def chosen_penalty(scene: Landscape) -> float:
-    """How exact steps weigh disagreement: between the least and the largest curvature.
+def constant_step(
+    scene: Landscape, rounds: int, largest: float, asked: Output | None
+) -> tuple[float, Output | None]:
+    """The step size and what to report, for methods with one number for a step."""
+    if not scene.noisy or scene.distance == math.inf:
+        return largest, asked
+    found = predicted(scene, rounds, largest)
+    return min(found.step, largest), asked or found.output
 
-    Of two quadratics of curvatures m and L, ``sqrt(m L)`` leads to consensus fastest. Without a
-    curvature, the largest slope over the distance to the answer has its unit.
+
+def chosen_penalty(scene: Landscape) -> float:
+    """How exact steps weigh disagreement: between a typical and the largest curvature.
+
+    Without a curvature, the largest slope over the distance to the answer has its unit.
     """
-    L, m = scene.smoothness, scene.convexity
-    return (math.sqrt(m * L) if m > 0 and L else scene.scale) or 1.0
+    L = scene.smoothness or scene.scale
+    return math.sqrt(scene.curvature * L) or scene.scale or 1.0
 
 
 def _where_slopes_jump(scene: Landscape, rounds: int, pull: float) -> Prediction:

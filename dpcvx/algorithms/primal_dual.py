@@ -20,13 +20,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from .._arguments import POSITIVE
+from .._arguments import POSITIVE, optional
 from ..guard import frameless
 from ..sensitivity.queries import Step
 from .agent_state import AgentState
 from .base import Local, Oracle, Output, Requirements
 from .conditions import Conditions
-from .on_networks import Graph, Inbox, NeighbourMethod, mixed
+from .landscape import landscape
+from .on_networks import Graph, Inbox, NeighbourMethod, mixed, numbers
+from .predicted import constant_step, longest
 from .program import Program
 
 Array = NDArray[np.float64]
@@ -41,10 +43,12 @@ class PrimalDual(NeighbourMethod):
     ----------
     graph : networkx.Graph, Network or {"complete", "ring", "star", "path", "grid"}
         Who talks to whom; see `dp.networks.build`.
-    step : float
-        The paper's eta, the step size.
-    gamma, omega : float
-        Weights of the differences between neighbours, and of the sum of these over the rounds.
+    step : float, optional
+        The paper's eta, the step size; chosen from what is public if omitted, with 0.3 / smoothness
+        at most, see `dpcvx.algorithms.predicted`.
+    gamma, omega : float, optional
+        Weights of the differences between neighbours, and of the sum of these over the rounds; 0.5
+        and 0.3 over the step size if omitted.
     weights : str
         W; see `dp.networks.build`.
     output : {"average", "last", "tail", None}
@@ -57,14 +61,16 @@ class PrimalDual(NeighbourMethod):
     """
 
     graph: Graph = "complete"
-    step: float = 0.1
-    gamma: float = 5.0
-    omega: float = 1.0
+    step: float | None = None
+    gamma: float | None = None
+    omega: float | None = None
     weights: str = "metropolis"
     output: Output | None = None
 
     def __post_init__(self) -> None:
-        self.check_fields(step=POSITIVE, gamma=POSITIVE, omega=POSITIVE)
+        self.check_fields(
+            step=optional(POSITIVE), gamma=optional(POSITIVE), omega=optional(POSITIVE)
+        )
 
     @property
     def requirements(self) -> Requirements:
@@ -72,13 +78,21 @@ class PrimalDual(NeighbourMethod):
         return Requirements(convex=False, exact=False, releases=1, queries=(Step,), proximal=True)
 
     def resolved(self, program: Program, conditions: Conditions) -> PrimalDual:
-        """Fill in the network, and check that agents have all variables in common."""
-        return replace(self, graph=self.network_of(program, self.weights))
+        """Fill in the network and the weights, and check that agents have all in common."""
+        graph, step, output = self.network_of(program, self.weights), self.step, self.output
+        if step is None:
+            scene = landscape(program, conditions)
+            largest = 0.3 * (longest(scene, conditions.rounds) or 1.0)
+            step, output = constant_step(scene, conditions.rounds, largest, output)
+        gamma = 0.5 / step if self.gamma is None else self.gamma
+        omega = 0.3 / step if self.omega is None else self.omega
+        return replace(self, graph=graph, step=step, gamma=gamma, omega=omega, output=output)
 
     def act(
         self, local: Local, state: AgentState, t: int, k: int, message: Inbox, oracle: Oracle
     ) -> tuple[AgentState, Array]:
         """One step; `lam` is v, of the shared variables in the agent's order."""
+        assert self.step is not None and self.gamma is not None and self.omega is not None
         at = local.program.shared
         Px = (state.x - mixed(local.program, state.x, message))[at]
         center = state.x.copy()
@@ -87,5 +101,6 @@ class PrimalDual(NeighbourMethod):
         return self.projected_step(local, state, Step(state.x, center, self.step), oracle)
 
     def __str__(self) -> str:
-        values = ", ".join(f"{n} = {getattr(self, n):.6g}" for n in ("step", "gamma", "omega"))
-        return f"primal-dual gradient method over {self.graph}, {values}"
+        return f"primal-dual gradient method over {self.graph}" + numbers(
+            self, "step", "gamma", "omega"
+        )

@@ -29,6 +29,9 @@ from ..solvers.steps import Minimisation
 from .agent_state import EXACT, minimisation, projected_step
 from .base import Local, Oracle, Output, Requirements
 from .conditions import Conditions
+from .landscape import landscape
+from .on_networks import numbers
+from .predicted import constant_step
 from .program import LocalProgram, Program
 from .steps import required_smoothness
 from .summed import SHARING, Heard, Member, SecretSharing, SummedMethod
@@ -51,13 +54,15 @@ class ResourceADMM(SummedMethod):
 
     Parameters
     ----------
-    penalty : float
-        The paper's rho, the mean penalty of the coupling's violation.
+    penalty : float, optional
+        The paper's rho, the mean penalty of the coupling's violation; if omitted, it takes half of
+        1/step.
     zeta : float, optional
         Step of the multipliers; the penalty if omitted.
     step : float, optional
         1/D with the paper's D; if omitted, D is the smoothness constant plus
-        ``penalty (1 + randomness / 2) N ||A||^2``.
+        ``penalty (1 + randomness / 2) N ||A||^2``, or twice the smoothness constant if the penalty
+        is omitted as well, and larger under noise, see `dpcvx.algorithms.predicted`.
     randomness : float
         Width of the interval around the penalty, relative to it, from which penalties are drawn;
         0 for fixed ones.
@@ -75,7 +80,7 @@ class ResourceADMM(SummedMethod):
         If a parameter is outside its range.
     """
 
-    penalty: float = 1.0
+    penalty: float | None = None
     zeta: float | None = None
     step: float | None = None
     randomness: float = 0.2
@@ -87,7 +92,7 @@ class ResourceADMM(SummedMethod):
         self.check_fields(
             sharing=SHARING,
             exact=EXACT,
-            penalty=POSITIVE,
+            penalty=optional(POSITIVE),
             zeta=optional(POSITIVE),
             step=optional(DIVISOR),
             randomness=_RANDOMNESS,
@@ -116,16 +121,22 @@ class ResourceADMM(SummedMethod):
                 "tie them by coupling=[x == y]."
             )
         self.sums(program)  # refused before any data are read, if it is
-        step = self.step
+        step, penalty, output = self.step, self.penalty, self.output
+        # What a unit of the penalty adds to the curvature, at most.
+        norm = max(float(np.linalg.norm(A, 2)) for A in matrices(program))
+        weight = (1 + self.randomness / 2) * len(program.agents) * norm**2
         if step is None:
             L = required_smoothness(program, "Write dp.ResourceADMM(step=...).")
-            largest = max(float(np.linalg.norm(A, 2)) for A in matrices(program))
-            rho = self.penalty * (1 + self.randomness / 2)
-            step = 1 / max(L + rho * len(program.agents) * largest**2, LEAST_DIVISOR)
+            scene = landscape(program, conditions)
+            D = 2 * (L or scene.scale) if penalty is None else L + penalty * weight
+            largest = 1 / D if D > LEAST_DIVISOR else 1.0
+            step, output = constant_step(scene, conditions.rounds, largest, output)
             check_argument("dp.ResourceADMM", "step", step, optional(DIVISOR))
-        zeta = self.penalty if self.zeta is None else self.zeta
+        if penalty is None:
+            penalty = 1 / (2 * step * weight)
+        zeta = penalty if self.zeta is None else self.zeta
         exact = minimisation(program, 1 / step, "dp.ResourceADMM") if self.exact else False
-        return replace(self, step=step, zeta=zeta, exact=exact)
+        return replace(self, penalty=penalty, step=step, zeta=zeta, exact=exact, output=output)
 
     def violated(self, program: Program) -> list[str]:
         """Conditions for a linear rate that do not hold, in words: (48), or (43) of exact steps.
@@ -140,7 +151,7 @@ class ResourceADMM(SummedMethod):
         program : Program
             Of a plan of the resolved algorithm.
         """
-        assert self.step is not None and self.zeta is not None
+        assert self.step is not None and self.zeta is not None and self.penalty is not None
         agents, N = program.agents, len(program.agents)
         moduli = [strong_convexity(a.form) for a in agents]
         constants = [smoothness(a.form) for a in agents]
@@ -205,7 +216,7 @@ class ResourceADMM(SummedMethod):
 
     def advance(self, local: Local, state: Member, t: int, heard: Heard, oracle: Oracle) -> Member:
         """The multipliers, now that the sum of the last round is known; then x."""
-        assert self.step is not None and self.zeta is not None
+        assert self.step is not None and self.zeta is not None and self.penalty is not None
         A, r, lam = _columns(local.program), heard.residual, state.lam
         if t > 1:
             lam = lam - self.zeta * r
@@ -221,12 +232,7 @@ class ResourceADMM(SummedMethod):
     def __str__(self) -> str:
         how = ", exact steps" if self.exact else ""
         how += "" if self.sharing is None else ", sums by secret sharing"
-        values = ", ".join(
-            f"{name} = {value:.6g}"
-            for name, value in (("penalty", self.penalty), ("zeta", self.zeta), ("step", self.step))
-            if value
-        )
-        return f"ADMM of coupled agents, {values}{how}"
+        return f"ADMM of coupled agents{numbers(self, 'penalty', 'zeta', 'step')}{how}"
 
 
 def matrices(program: Program) -> list[Array]:

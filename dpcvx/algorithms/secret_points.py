@@ -27,15 +27,15 @@ class SecretPointMethod(NetworkMethod[A], Generic[A]):
 
     Attributes
     ----------
-    step : float
-        How far a point moves per unit of the vector.
+    step : float or None
+        How far a point moves per unit of the vector; None until a plan chooses it.
     ratio : float
         Scale of the points' noise over that of the vectors'.
     smoothness : float or None
         The user's claim, for agents for which none is derived.
     """
 
-    step: float
+    step: float | None
     ratio: float
     smoothness: float | None
 
@@ -52,7 +52,7 @@ class SecretPointMethod(NetworkMethod[A], Generic[A]):
             queries=self.queries,
             smoothness=self.smoothness,
             # One change moves a new point by the step size times as far as the vector before.
-            weights=(self.ratio / self.step, 1.0),
+            weights=(self.ratio / (self.step or 1.0), 1.0),
             free=1,
         )
 

@@ -302,6 +302,21 @@ def required_smoothness(program: Program, remedy: str) -> float:
     return L
 
 
+def one_over(program: Program, claimed: float | None, remedy: str) -> float:
+    """1 / L for the largest smoothness constant, with a claim where none can be derived.
+
+    Raises
+    ------
+    ModelError
+        If one is neither derived nor claimed, with the remedy.
+    """
+    if claimed is None:
+        L = required_smoothness(program, remedy)
+    else:
+        L = max(smoothness(local.form) or claimed for local in program.agents)
+    return 1 / L if L > LEAST_DIVISOR else 1.0
+
+
 def _largest_smoothness(program: Program, remedy: str) -> float:
     L = required_smoothness(
         program, f"Write {remedy} if you know one, or step=dp.steps.Sqrt(), which needs none."

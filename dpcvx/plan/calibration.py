@@ -8,17 +8,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar, cast
 
+import numpy as np
+from numpy.typing import NDArray
+
 from .._arguments import pairs, show
 from ..algorithms.base import Requirements
 from ..algorithms.conditions import Conditions
 from ..errors import ModelError, PrivacyError
+from ..model.curvature import smoothness
 from ..model.declaration import Agent, Declaration
 from ..model.private import Rows
 from ..privacy.accounting import Price, check_delta, check_epsilon
 from ..privacy.mechanism import Calibrated, Gaussian, Laplace, Mechanism
+from ..sensitivity.certificate import Sensitivity
 from .agent_terms import Agents, AgentTerms, Declared
 from .checks import check_long
 
+Array = NDArray[np.float64]
 T = TypeVar("T")
 Asked = Mechanism | str | None
 # Relative, so that the price of a plan is a budget for it.
@@ -246,15 +252,21 @@ def conditions(agents: Agents, rounds: int, *, noisy_steps: bool) -> Conditions:
     )
 
 
-def _change(agent: AgentTerms, p: int) -> float:
+def _change(known: Sensitivity | None, p: int, start: Array) -> float:
     """What one change does to a gradient at the start; 0 where that is not known."""
-    known = agent.sensitivity
-    change = 0.0 if known is None else known.near(p, agent.program.start)
+    change = 0.0 if known is None else known.near(p, start)
     return change if math.isfinite(change) else 0.0
 
 
 def _slope(agent: AgentTerms) -> float:
     """About how far all data of an agent move a gradient; see `Conditions`."""
+    known = agent.sensitivity
+    if known is None and agent.program.form.private and smoothness(agent.program.form) is None:
+        # Without noise nothing had to be derived, but where slopes jump, steps follow from them.
+        try:
+            known = agent.program.sensitivity()
+        except PrivacyError:
+            return 0.0
     squares: dict[str, float] = {}
     for spec in agent.program.form.private:
         if isinstance(spec.adjacency, Rows):
@@ -262,14 +274,15 @@ def _slope(agent: AgentTerms) -> float:
         else:
             entries = spec.size if spec.adjacency.norm in ("entry", "inf") else 1
             squares[spec.name] = _CHANGES**2 * entries
-    return _change(agent, 2) * math.sqrt(sum(squares.values()))
+    return _change(known, 2, agent.program.start) * math.sqrt(sum(squares.values()))
 
 
 def _spread(agent: AgentTerms) -> float:
     """Standard deviation of the noise in one entry of a gradient, in round 1."""
     if agent.noise is None:
         return 0.0
-    return math.sqrt(agent.noise.variance(_change(agent, agent.noise.mechanism.norm)))
+    change = _change(agent.sensitivity, agent.noise.mechanism.norm, agent.program.start)
+    return math.sqrt(agent.noise.variance(change))
 
 
 def multiplied(

@@ -231,7 +231,8 @@ def test_a_claim_stands_for_nothing_that_is_derived():
         assert plan.guarantee.kind == "worst-case"
         assert dp.check(plan).passed
     # Nothing follows from the smoothness of agents without private data.
-    assert dp.Problem(agents).plan(DPP2("path"), mechanism=LAPLACE, rounds=4).price is not None
+    given = DPP2("path", 0.1)
+    assert dp.Problem(agents).plan(given, mechanism=LAPLACE, rounds=4).price is not None
 
 
 def test_an_interrupted_run_goes_on_with_the_same_secret_points(tmp_path):
@@ -295,7 +296,7 @@ def test_as_printed_nothing_damps_disagreement_without_curvature():
         ({"eta": 0}, "eta=0"),
         ({"damping": -0.1}, "damping=-0.1.*at least 0"),
         ({"smoothness": 0.0}, "smoothness=0.0"),
-        ({"output": "best"}, "'average' or 'last', or None"),
+        ({"output": "best"}, "'average', 'last' or 'tail', or None"),
     ],
 )
 def test_parameters_are_checked(arguments, match):
@@ -336,7 +337,7 @@ def test_problems_of_another_form_are_refused():
     [
         dp.DecentralizedGradient(step=5e-324),
         dp.MeanGradient(step=5e-324),
-        dp.PrimalDual(step=5e-324),
+        dp.PrimalDual(step=5e-324, gamma=5.0, omega=1.0),
         dp.GradientTracking(step=5e-324, ratio=5e-324),
     ],
     ids=str,

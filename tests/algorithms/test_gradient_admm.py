@@ -457,9 +457,11 @@ def test_a_start_at_which_y_rests_is_no_end():
 
 def test_the_step_size_is_one_over_the_smoothness_of_all_users():
     given = model(3)
-    algorithm = noisy(given).algorithm
+    algorithm = noiseless(given).algorithm
     assert algorithm.smoothness == pytest.approx(given.smoothness)
     assert algorithm.step == pytest.approx(1 / (3 * given.smoothness))
+    assert algorithm.penalty == pytest.approx(1 / (2 * algorithm.step))
+    assert noisy(given, multiplier=1e4).algorithm.step < algorithm.step / 10
 
 
 def records(users=2, clip=None):
@@ -480,7 +482,7 @@ def records(users=2, clip=None):
 
 def test_the_curvature_of_records_follows_from_their_bound():
     # Five records of length one, each with a factor of at most one: 5 / 4.
-    derived = records().plan(dp.GradientADMM(), epsilon=1.0, delta=1e-6)
+    derived = records().plan(dp.GradientADMM(), mechanism=None)
     assert derived.algorithm.smoothness == pytest.approx(1.25)
     assert derived.algorithm.step == pytest.approx(1 / (2 * 1.25))
 
@@ -525,10 +527,8 @@ def test_constants_are_positive_finite_numbers(name, value):
         dp.GradientADMM(**{name: value})
 
 
-def test_beta_has_to_be_a_number_and_the_others_need_not():
-    with pytest.raises(dp.ModelError, match=r"penalty=None"):
-        dp.GradientADMM(penalty=None)
-    assert dp.GradientADMM(step=None, smoothness=None) == dp.GradientADMM()
+def test_constants_may_be_left_to_the_plan():
+    assert dp.GradientADMM(penalty=None, step=None, smoothness=None) == dp.GradientADMM()
 
 
 @pytest.mark.parametrize("output", ["mean", "", 1])
@@ -539,13 +539,14 @@ def test_an_unknown_output_is_refused(output):
 
 def test_under_noise_the_average_is_reported_unless_the_last_is_asked_for():
     given = model(2)
-    assert noisy(given).run(seed=1).reported == "average"
+    steps = {"penalty": 2.0, "step": 0.05}
+    assert noisy(given, parameters=steps).run(seed=1).reported == "average"
     assert noisy(given, parameters={"output": "last"}).run(seed=1).reported == "last"
 
 
 def test_texts_name_the_method_and_its_constants():
     assert str(dp.GradientADMM()) == (
-        "gradient ADMM, one user per round, penalty = 1, step = 1/smoothness"
+        "gradient ADMM, one user per round, step = chosen by the plan"
     )
     assert "penalty = 2, step = 0.05" in str(dp.GradientADMM(penalty=2.0, step=0.05))
     assert "gradient ADMM, one user per round" in str(noisy(model(2)))

@@ -97,6 +97,6 @@ def test_bounds_limit_the_distance_and_curvature_takes_their_place():
 def test_the_penalty_of_exact_steps_lies_between_the_curvatures():
     assert chosen_penalty(scene(curvature=2.0)) == pytest.approx(2.0)
     wide = Landscape((Block(2, 2.0, 0.0, 1.0),), 9.0, 5.0, 1.0, 1.0)
-    assert chosen_penalty(wide) == pytest.approx(3.0)
+    assert chosen_penalty(wide) == pytest.approx(math.sqrt(5.0 * 9.0))
     flat = Landscape((Block(2, 2.0, 0.0, 4.0),), 0.0, 0.0, 0.0, 2.0)
     assert chosen_penalty(flat) == pytest.approx(0.5)

@@ -172,7 +172,8 @@ def test_with_secret_sums_the_run_is_the_same_up_to_the_resolution():
 
 def test_with_secret_sums_nobody_else_receives_what_an_agent_sends(monkeypatch):
     problem, _ = market(4)
-    method = dp.ResourceADMM(sharing=dp.SecretSharing(limit=10.0, resolution=2.0**-30))
+    sharing = dp.SecretSharing(limit=10.0, resolution=2.0**-30)
+    method = dp.ResourceADMM(penalty=1.0, sharing=sharing)
     plan = problem.plan(method, mechanism=None, rounds=3)
     contributions, messages = [], []
     sent, forward = ResourceADMM.sent, SummedMethod.send
@@ -375,5 +376,5 @@ def test_what_it_cannot_solve_is_refused():
             dp.ResourceADMM(**wrong)
     with pytest.raises(dp.ModelError, match="dp.SecretSharing"):
         dp.ResourceADMM(sharing=2.0)
-    with pytest.raises(dp.ModelError, match="'average' or 'last', or None"):
+    with pytest.raises(dp.ModelError, match="'average', 'last' or 'tail', or None"):
         dp.ResourceADMM(output="first")
