@@ -106,8 +106,8 @@ class Plan(Terms):
         Returns
         -------
         Result
-            Also sets ``problem.status``, and ``variable.value`` of the problem's variables: to None
-            if the run diverged, which ends it early (``Status.DIVERGED``).
+            Also sets ``problem.status``, and ``variable.value`` of the problem's variables to
+            ``result.solution``: to None where there is none (``result.status.solved``).
 
         Raises
         ------
