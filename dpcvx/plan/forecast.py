@@ -22,7 +22,7 @@ _CLEAR = 0.1
 _LARGEST = 50.0
 
 
-def of_releases(agents: Agents, stand_ins: StandIns, delta: float) -> str:
+def of_releases(agents: Agents, stand_ins: StandIns, share: float, delta: float) -> str:
     """How large the noise is next to what leaves once; empty if that is not known.
 
     Parameters
@@ -31,6 +31,8 @@ def of_releases(agents: Agents, stand_ins: StandIns, delta: float) -> str:
         With their publications.
     stand_ins : mapping of str to sequence of (ndarray or None)
         By agent, public values of the same kind as each private object, if there are any.
+    share : float
+        What is predicted to stay of the gap between start and optimum; nan if that is not known.
     delta : float
     """
     ratios: list[tuple[float, AgentTerms]] = []
@@ -39,8 +41,12 @@ def of_releases(agents: Agents, stand_ins: StandIns, delta: float) -> str:
         if agent.publication is not None and signal is not None:
             noise = _spread(agent) * math.sqrt(agent.publication.size)
             ratios.append((noise / signal if signal > 0 else math.inf, agent))
-    if not ratios:
+    if not ratios and math.isnan(share):
         return _unjudged(agents)
+    if not ratios:
+        loudest = max((a for a in agents if a.noise is not None), key=_spread)
+        poor = f": {_says_nothing(math.sqrt(share / _CLEAR), loudest, 1, delta)}"
+        return _stays(share) + (poor if share >= 0.5 else "")
     ratio, agent = max(ratios, key=lambda each: each[0])
     by = "the stand-in" if any(v is not None for v in stand_ins.get(agent.name, ())) else "bounds"
     if ratio < 1:
@@ -89,7 +95,7 @@ def of_steps(
     left = share(1.0)
     if not math.isfinite(left):
         return ""
-    stays = f"of the gap between start and optimum, about {_percent(left)} is predicted to stay"
+    stays = _stays(left)
     if left < 0.5:
         return stays
     factor = next((f for f in np.geomspace(1, 1e4, 81) if share(1 / f) <= _CLEAR), math.inf)
@@ -162,8 +168,9 @@ def _signal(agent: AgentTerms, stand_ins: Sequence[Array | None]) -> float | Non
     return None
 
 
-def _percent(share: float) -> str:
-    return "1%" if share < 0.01 else f"{min(share, 1):.0%}"
+def _stays(share: float) -> str:
+    percent = "1%" if share < 0.01 else f"{min(share, 1):.0%}"
+    return f"of the gap between start and optimum, about {percent} is predicted to stay"
 
 
 def _times(ratio: float) -> str:

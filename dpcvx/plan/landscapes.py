@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import scipy.sparse as sp
@@ -16,6 +17,7 @@ from ..sensitivity.certificate import Sensitivity
 from ..sensitivity.landscape import Landscape
 from ..sensitivity.release_once import Statistic
 from ..solvers.projector import Projector
+from .agent_terms import Agents
 
 # Multiplications of full matrices, for all agents together, beyond which each agent is looked at
 # alone: what is chosen by these numbers need not be exact.
@@ -73,3 +75,18 @@ def predicted_gap(statistic: Statistic, noise: Calibrated, landscape: Landscape)
     if isinstance(statistic, release_once.Publication):
         covariance = statistic.slope_covariance(noise.variance(statistic.sensitivity))
     return math.nan if covariance is None else landscape.gap(covariance)
+
+
+def predicted_share(agents: Agents, around: Sequence[Landscape]) -> float:
+    """What is predicted to stay of the gap between a point of the set and the optimum.
+
+    nan where that is not known: where sets have no end, or nothing is predicted.
+    """
+    gaps, bounded = [], True
+    for agent, landscape in zip(agents, around, strict=True):
+        if agent.publication is not None and agent.noise is not None:
+            gaps.append(predicted_gap(agent.publication, agent.noise, landscape))
+            bounded = bounded and landscape.bounded
+    whole = around[0].widths.size > around[0].place.size or len(around) == 1
+    start = around[0].start if whole else sum(landscape.start for landscape in around)
+    return sum(gaps) / start if bounded and start > 0 else math.nan

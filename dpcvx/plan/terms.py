@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -23,6 +23,7 @@ from ..privacy.accounting import Composition, Price
 from ..privacy.accounts import Account, Budget
 from ..privacy.last_iterate import LastIterate
 from ..privacy.mechanism import Calibrated
+from ..sensitivity.landscape import Landscape
 from ..sensitivity.stored_vectors import Smoothness
 from . import checks, last_iterate
 from .agent_terms import Agents, AgentTerms, declared, sensitivities
@@ -32,7 +33,7 @@ from .compiled import Compiled
 from .fingerprint import fingerprint_of
 from .forecast import of_releases
 from .guarantee import ALONE, COUNTED, SEEDED, Guarantee, make_guarantee, no_guarantee
-from .landscapes import landscapes, publication
+from .landscapes import landscapes, predicted_share, publication
 from .last_iterate import Observer
 
 P = TypeVar("P", bound="Terms")
@@ -221,8 +222,12 @@ def make_terms(
         agents = calibrated(agents, needs, rounds, steps, delta, once)
     else:
         agents = last_iterate.calibrated(agents, last, delta)
+    forecast = request.forecast
     if once:
-        agents = _published(program, agents)
+        around = landscapes(program)
+        agents = _published(agents, around)
+        share = predicted_share(agents, around)
+        forecast = of_releases(agents, _stand_ins(problem), share, delta or 0.0)
     if not early:
         public = conditions(agents, rounds, noisy_steps=noisy and not once)
         algorithm = algorithm.resolved(program, public)
@@ -268,9 +273,7 @@ def make_terms(
             problem.group_names,
         ),
         choices=request.choices,
-        forecast=of_releases(agents, _stand_ins(problem), delta or 0.0)
-        if once
-        else request.forecast,
+        forecast=forecast,
     )
 
 
@@ -307,9 +310,8 @@ def _smoothness(agent: AgentTerms, needs: Requirements) -> Smoothness | None:
     return Smoothness(derived, False, curvature(form), math.inf if turn is None else turn)
 
 
-def _published(program: Program, agents: Agents) -> Agents:
+def _published(agents: Agents, around: Sequence[Landscape]) -> Agents:
     """What every agent releases once, in place of its data."""
-    around = landscapes(program)
     return tuple(
         agent
         if agent.noise is None or agent.sensitivity is None

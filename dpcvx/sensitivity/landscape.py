@@ -59,6 +59,19 @@ class Landscape:
         """Second derivatives along each of the agent's components, shape (n,)."""
         return self.hessian.diagonal()[self.place]
 
+    @property
+    def bounded(self) -> bool:
+        """Whether the set has an end along each of the agent's components."""
+        return bool(np.isfinite(self.widths[self.place]).all())
+
+    @property
+    def start(self) -> float:
+        """Gap of a point that lies anywhere in the set, as far as the set has an end."""
+        bend = self.hessian.diagonal()
+        known = (bend > 0) & np.isfinite(self.widths)
+        # Two points, each anywhere between bounds of distance D, are D^2 / 6 apart in mean square.
+        return float(np.sum(bend[known] * self.widths[known] ** 2)) / 12
+
     def gap(self, covariance: sp.csr_array) -> float:
         """E for noise in the agent's slope.
 

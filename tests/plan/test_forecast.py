@@ -86,3 +86,23 @@ def test_steps_are_forecast_from_what_records_can_do():
     assert "says little" not in logistic(10 * int(times), 1.0)
     (needed,) = re.findall(r"epsilon of about (\S+) or", poor)
     assert "says little" not in logistic(10, float(needed))
+
+
+def charging(epsilon):
+    """Two cars that may charge between 0 and 7, and a feeder without an end."""
+    agents, cars = [], []
+    for k in range(2):
+        p = cp.Variable(3, name=f"p{k}", bounds=[0, 7])
+        wish = dp.Private(shape=3, name=f"wish {k}", adjacency=dp.Within(0.5))
+        agents.append(dp.Agent(cp.Minimize(cp.sum_squares(p - wish)), name=f"car {k}"))
+        cars.append(p)
+    spare = cp.Variable(3, name="spare", nonneg=True)
+    agents.append(dp.Agent(cp.Minimize(cp.sum_squares(spare)), name="feeder"))
+    problem = dp.Problem(agents, coupling=[cars[0] + cars[1] + spare == 10])
+    return problem.plan(epsilon=epsilon, delta=1e-6).forecast
+
+
+def test_bounds_of_the_answer_tell_what_noise_can_spoil():
+    assert "says little" in charging(0.1) and "says little" not in charging(3.0)
+    (needed,) = re.findall(r"epsilon of about (\S+)$", charging(0.1))
+    assert "says little" not in charging(float(needed))
