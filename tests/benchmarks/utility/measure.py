@@ -67,7 +67,7 @@ def answer(planned: Callable[[], dp.Plan], model: Model, judge: Judge, seeds: in
             return Answer(None, f"refused: {refusal}")
         gaps = [judged(plan, model, judge, FIRST + k) for k in range(seeds)]
     told = [str(one.message) for one in heard] + [plan.forecast]
-    warned = any("says nothing about the data" in text for text in told)
+    warned = any("nothing about the data" in text for text in told)
     return Answer(quartiles(gaps), _said(plan), warned)
 
 
