@@ -145,9 +145,9 @@ def test_agents_work_at_the_same_time(monkeypatch):
 
     monkeypatch.setattr(PrivateOracle, "release", meets)
     plan = planned()
-    assert plan.run(executor=dp.Threads(2)).rounds == 2
+    assert plan.run(seed=0, executor=dp.Threads(2)).rounds == 2
     gate = multiprocessing.get_context("fork").Barrier(2, timeout=20)
-    assert plan.run(executor=dp.Processes(2)).rounds == 2
+    assert plan.run(seed=0, executor=dp.Processes(2)).rounds == 2
 
 
 def problem(data=((1.0, 2.0), (3.0, 4.0)), before=lambda k: None):
