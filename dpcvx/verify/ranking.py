@@ -316,11 +316,12 @@ def _best(
     active, best = entries, entries[0]
     tests = len(looks) * max(1, len(entries) - 1)
     for count in looks:
-        for k, entry in enumerate(reversed(active)):  # the default last, with what time is left
-            left = _END - search.passed
+        # The default and the first of the others come last, and have most of the time.
+        weights = [3, 3, *(1 for _ in active[2:])]
+        for k in reversed(range(len(active))):
+            share = weights[k] / sum(weights[: k + 1]) * (_END - search.passed)
             with suppress(OutOfTime):
-                share = search.passed + left / (len(active) - k)
-                search.run(entry, count, share, fresh=True)
+                search.run(active[k], count, search.passed + share, fresh=True)
         best = min(active, key=lambda entry: (entry.runs < min(count, _FEW), entry.score))
         if default is None or best is default:
             return best, False

@@ -208,11 +208,10 @@ class Search(Generic[P]):
         return []
 
     def best_of_each(self, ways: Sequence[Way], until: float) -> list[Entry[P]]:
-        """The settings that do best, varied from every one of these ways."""
+        """The settings that do best, varied from every one of these ways; best first."""
         now = self.passed
-        return self._varied_further(
-            self._tried((way.first for way in ways), now + (until - now) / 3), until
-        )
+        pool = self._tried((way.first for way in ways), now + (until - now) / 3)
+        return sorted(self._varied_further(pool, until), key=lambda entry: entry.score)
 
     def _varied_further(self, pool: list[Entry[P]], until: float) -> list[Entry[P]]:
         """The best settings near these, with as much time for each."""
