@@ -10,6 +10,7 @@ import scipy.sparse as sp
 
 from ..algorithms.joint import coupling_rows, picked, places_of, size_of, square_sum
 from ..algorithms.program import Program
+from ..model.matrices import without_zeros
 from ..model.quadratic import hessian
 from ..privacy.mechanism import Calibrated
 from ..sensitivity import release_once
@@ -40,21 +41,19 @@ def landscapes(program: Program) -> tuple[Landscape, ...]:
         extent = Projector(data, local.name).known_extent()
         lower[place] = np.maximum(lower[place], extent.lower)
         upper[place] = np.minimum(upper[place], extent.upper)
-    widths, A = np.maximum(upper - lower, 0.0), sp.csr_array(sp.vstack(rows))
+    widths, A = np.maximum(upper - lower, 0.0), without_zeros(sp.vstack(rows))
     H = square_sum(bends, n)
     if n**3 * len(places) <= _WORK:
         return tuple(Landscape(H, widths, A, place) for place in places)
-    return tuple(_alone(Landscape(H, widths, A, place)) for place in places)
-
-
-def _alone(whole: Landscape) -> Landscape:
-    """As if all components that are not the agent's stayed where they are."""
-    place = whole.place
-    A = whole.equalities[:, place]
-    # Of rows that others take part in, others bear the change.
-    own = np.flatnonzero(abs(A).sum(axis=1) == abs(whole.equalities).sum(axis=1))
-    H = whole.hessian[place][:, place]
-    return Landscape(H, whole.widths[place], A[own], np.arange(place.size))
+    # As if all components that are not the agent's stayed where they are; of rows that others take
+    # part in, others bear the change.
+    columns, entries = sp.csc_array(A), np.diff(A.indptr)
+    found = []
+    for place in places:
+        own = sp.csr_array(columns[:, place])
+        alone = own[np.flatnonzero((np.diff(own.indptr) == entries) & (entries > 0))]
+        found.append(Landscape(H[place][:, place], widths[place], alone, np.arange(place.size)))
+    return tuple(found)
 
 
 def publication(

@@ -89,9 +89,9 @@ class Publication:
             root = J @ sp.diags_array(1 / self.encode.diagonal())
             return sp.csr_array(variance * (root @ root.T))
         used = np.flatnonzero(np.diff(J.indptr) > 0)
-        covariance = variance * _range_projection(self.encode)
-        back = sp.eye_array(J.shape[0], format="csr")[:, used] @ sp.diags_array(1 / self.weights)
-        return sp.csr_array(back @ covariance @ back.T)
+        entries = 1 / self.weights, (used, np.arange(used.size))
+        back = sp.csr_array(entries, shape=(J.shape[0], used.size))
+        return sp.csr_array(variance * (back @ _range_projection(self.encode) @ back.T))
 
     def statistic(self, data: Sequence[Array]) -> Array:
         """What is released, but for the noise."""
@@ -265,12 +265,12 @@ def _range_projection(J: sp.csr_array) -> Array | sp.csr_array:
     everything = sp.eye_array(J.shape[0], format="csr")
     if J.shape[0] > _SQUARE:
         return everything
+    squares = (J @ J.T).toarray()
     # Of rows of one length: small ones are not lost next to large ones.
-    lengths = np.sqrt(np.asarray(J.power(2).sum(axis=1)).ravel())
-    rows = sp.diags_array(1 / lengths) @ J
-    if np.linalg.eigvalsh((rows @ rows.T).toarray())[0] > _RANK:
+    lengths = np.sqrt(squares.diagonal())
+    if np.linalg.eigvalsh(squares / np.outer(lengths, lengths))[0] > _RANK:
         return everything
-    values, vectors = np.linalg.eigh((J @ J.T).toarray())
+    values, vectors = np.linalg.eigh(squares)
     kept = vectors[:, values > _RANK * values[-1]]
     return kept @ kept.T
 

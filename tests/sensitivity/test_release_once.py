@@ -561,6 +561,7 @@ def test_a_transcript_belongs_to_its_kind_of_release():
         each.replay(once.run(seed=3, record=True).transcript)
 
 
+@pytest.mark.filterwarnings("ignore::dpcvx.RepeatWarning")
 def test_a_seed_repeats_a_run_and_without_one_the_noise_is_fresh():
     plan = plan_of(power_line())
     assert equal(plan.run(seed=5), plan.run(seed=5))
