@@ -254,6 +254,10 @@ class Algorithm(abc.ABC, Generic[S, A]):
         """How the method takes ``coupling=``, for the banner."""
         return None
 
+    def diverges(self, program: Program) -> str:
+        """Why a run of the resolved method must grow without bound; empty if none is known to."""
+        return ""
+
     @property
     def tells_agreement(self) -> bool:
         """Whether residuals tell how far agents are from agreeing, so that a run can converge."""

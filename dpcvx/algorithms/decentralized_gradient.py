@@ -35,6 +35,7 @@ from ..sensitivity.queries import Step
 from .agent_state import AgentState
 from .base import Local, Oracle, Output, Requirements
 from .conditions import Conditions
+from .divergence import too_long
 from .on_networks import Graph, Inbox, NeighbourMethod, shared, spread
 from .predicted import chosen_step
 from .program import Program
@@ -110,6 +111,11 @@ class DecentralizedGradient(NeighbourMethod):
             step, output = found.rule, output or found.output
         step = step.resolved(program, conditions.step_epsilon)
         return replace(self, graph=graph, step=step, output=output)
+
+    def diverges(self, program: Program) -> str:
+        """Where everyone steps from the mean, all is quadratic, and steps are too long."""
+        at_mean = self.aggregate == "mean" and self.coordinates is None
+        return too_long(program, as_step(self.step)) if at_mean else ""
 
     def act(
         self, local: Local, state: AgentState, t: int, k: int, message: Inbox, oracle: Oracle

@@ -20,6 +20,7 @@ from ..sensitivity.queries import Step
 from .agent_state import projected_step
 from .base import Local, Oracle, Output, Requirements, Residuals
 from .conditions import Conditions
+from .divergence import too_long
 from .on_networks import require_whole, shared, spread
 from .predicted import chosen_step
 from .program import LocalProgram, Program
@@ -74,6 +75,10 @@ class MeanGradient(SummedMethod):
             step, output = found.rule, output or found.output
         step = step.resolved(program, conditions.step_epsilon)
         return replace(self, step=step, output=output)
+
+    def diverges(self, program: Program) -> str:
+        """Where all is quadratic, and steps are too long."""
+        return too_long(program, as_step(self.step))
 
     @property
     def tells_agreement(self) -> bool:

@@ -273,7 +273,7 @@ def make_terms(
             problem.group_names,
         ),
         choices=request.choices,
-        forecast=forecast,
+        forecast=algorithm.diverges(program) or forecast,
     )
 
 
