@@ -358,6 +358,8 @@ def _verdict(
     said = []
     if clear:
         said.append(f"{chosen.name} is better than the default by more than the noise of runs.")
+    elif default is not None and len(chosen.gaps) < _FEW:
+        said.append("The default stays: too few runs ended to tell another plan from it.")
     elif default is not None:
         said.append("The default stays: nothing tried is better by more than the noise of runs.")
     if len(chosen.gaps) < 10:
