@@ -6,6 +6,7 @@ to a run by ``data=``: they may be other data each time.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Collection, Iterator
 from functools import reduce
@@ -34,20 +35,23 @@ def warn_of_repeats(plan: Terms, start: Start, given: Collection[Private]) -> No
     given : collection of Private
         Those that take their data from ``data=``.
     """
-    found: dict[str, float] = {}
+    found: list[tuple[float, float, str]] = []
     for k, agent, private in _charged(plan, given):
         if private.uses.releases > start.earlier[k] and agent.price is not None:
             total = reduce(Composition.joined, private.uses.losses, agent.loss)
-            epsilon = total.price(agent.price.delta).epsilon
-            found[agent.name] = max(found.get(agent.name, 0.0), epsilon)
+            delta = agent.price.delta
+            if math.isinf(total.price(delta).epsilon):
+                # Of runs known by pairs alone, the deltas add up, and their sum is rounded.
+                delta *= (1 + len(private.uses.losses)) * (1 + 1e-9)
+            found.append((total.price(delta).epsilon, delta, agent.name))
     if not found or plan.price is None:
         return
-    name, delta = max(found, key=found.__getitem__), plan.price.delta
+    epsilon, delta, name = max(found)
     warnings.warn(
         f"Earlier runs used the same data of agent '{name}', and no ledger counts them with this "
-        f"one: if all were planned in advance, together they are ({number(found[name])}, "
-        f"{number(delta)})-DP, not ({number(plan.price.epsilon)}, {number(delta)}). Pass one "
-        "ledger to all of them, such as plan.run(ledger='spent.jsonl') or "
+        f"one: if all were planned in advance, together they are ({number(epsilon)}, "
+        f"{number(delta)})-DP, not ({number(plan.price.epsilon)}, {number(plan.price.delta)}). "
+        "Pass one ledger to all of them, such as plan.run(ledger='spent.jsonl') or "
         "plan.run(ledger=result.ledger), to have them added up and refused beyond the budget. In "
         "studies, give each run a seed=.",
         RepeatWarning,

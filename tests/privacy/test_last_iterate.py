@@ -42,6 +42,9 @@ from tests.algorithms.test_gradient_admm import (
 )
 from tests.helpers import contains
 
+# The same data serve test after test, each with a ledger of its own.
+pytestmark = pytest.mark.filterwarnings("ignore::dpcvx.RepeatWarning")
+
 DELTA = 1e-6
 ORDERS = ("fixed", "permutation", "stopping", "sampling")
 RANDOM = ORDERS[1:]
@@ -672,7 +675,9 @@ def test_without_noise_the_last_x_is_that_of_a_run_for_everyone(coupling):
     one, other = hidden.run(), seen.run()
     assert hidden.guarantee.kind == "none"
     assert np.array_equal(one.last[given.x], other.last[given.x])
-    assert (one.status, one.rounds) == (other.status, other.rounds)
+    assert one.rounds == other.rounds
+    # Without residuals nothing tells whether the run came to rest.
+    assert one.status is dp.Status.COMPLETED and other.status.solved
 
 
 @orders

@@ -108,3 +108,16 @@ def test_where_warnings_are_errors_nothing_is_spent():
         with pytest.raises(dp.RepeatWarning):
             plan.run()
     assert len(d.uses.losses) == 1
+
+
+def test_pairs_add_up_with_their_deltas():
+    """Runs in a random order are known by (epsilon, delta) alone."""
+    x, y = cp.Variable(2, name="x"), cp.Variable(2, name="y")
+    d = dp.Private(np.ones(2), name="d", adjacency=dp.Within(0.1))
+    user = dp.Agent(cp.Minimize(cp.sum_squares(x - d)), name="a")
+    given = dp.Problem([user, dp.Agent(cp.Minimize(cp.norm1(y)), name="b")], coupling=[x == y])
+    method = dp.GradientADMM(penalty=1.0, order="permutation")
+    plan = given.plan(method, observer="last iterate", **BUDGET)
+    plan.run()
+    with pytest.warns(dp.RepeatWarning, match=r"together they are \(2, 2e-6\)-DP, not \(1, 1e-6\)"):
+        plan.run()
