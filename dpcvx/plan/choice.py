@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from .._words import plural
@@ -20,6 +20,7 @@ from ..errors import PrivacyError
 from ..guard import understood
 from ..model.declaration import Agent, Declaration
 from ..privacy.accounting import check_delta
+from ..privacy.mechanism import Calibrated
 from ..sensitivity.landscape import Landscape
 from .agent_terms import AgentTerms, declared
 from .calibration import Asked, asked_of, calibrated
@@ -33,6 +34,8 @@ Mechanisms = Asked | Mapping[Agent | str, Asked]
 ROUNDS = 100
 AUTO = "auto"
 _KINDS = ("gaussian", "laplace")
+# Of gradient steps after all data have left.
+_PUBLIC_ROUNDS = 300
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,8 @@ class Request:
         What was chosen so far.
     forecast : str
         What is predicted of noisy steps.
+    noises : dict of str to (Calibrated or None)
+        By agent, if the kind of noise was chosen with its scale.
     """
 
     algorithm: Algorithm[Any, Any] | None
@@ -74,6 +79,7 @@ class Request:
     release: Release | None = None
     choices: tuple[Choice, ...] = ()
     forecast: str = ""
+    noises: Mapping[str, Calibrated | None] = field(default_factory=dict)
 
     @property
     def chooses_noise(self) -> bool:
@@ -163,8 +169,11 @@ def _method(
         understood(agent.is_dcp, name)
         for name, agent in zip(problem.names, problem.agents, strict=True)
     )
-    if convex and (known.constant or (noisy and known.releasable)):
+    once = noisy and known.releasable and request.release != "each step"
+    if convex and (known.constant or (known.solvable and (once or not noisy))):
         return _exact(request, known, noisy), known
+    if convex and once and not problem.coupling:
+        return _released(request), known
     return _stepwise(problem, request), known
 
 
@@ -197,6 +206,21 @@ def _exact(request: Request, known: Compiled, noisy: bool) -> Request:
     return replace(request, algorithm=Central()).chosen(
         "algorithm", "one round: the server solves the whole problem for the data as they left"
     )
+
+
+def _released(request: Request) -> Request:
+    """Where all data can leave once, and only gradient steps can go on with them."""
+    if request.release is None:
+        request = replace(request, release="once").chosen(
+            "release",
+            "release once, before the first round: gradients depend linearly on the private data, "
+            "so all that follows is public",
+        )
+    if request.rounds is None:
+        request = replace(request, rounds=_PUBLIC_ROUNDS).chosen(
+            "rounds", f"{_PUBLIC_ROUNDS} rounds, of which none costs any privacy"
+        )
+    return replace(request, algorithm=LinearizedADMM())
 
 
 def _stepwise(problem: Declaration, request: Request) -> Request:
@@ -249,16 +273,18 @@ def quieter(
     steps = 1 if once else request.algorithm.releases(request.rounds, known.program)
     around = landscapes(known.program) if once else [None] * len(known.program.agents)
     errors: list[list[Error | None]] = []
+    noises: dict[str, dict[str, Calibrated | None]] = {}
     for kind in _KINDS:
         asked = asked_of(problem, kind, epsilon)
         agents = declared(problem, known.program, known.sensitivities, asked, needs)
         quiet = calibrated(agents, needs, request.rounds, steps, delta, once)
+        noises[kind] = {agent.name: agent.noise for agent in quiet}
         errors.append([_error(*pair) for pair in zip(quiet, around, strict=True)])
     pairs = zip(*errors, strict=True)
     ratio = _ratio([(a, b) for a, b in pairs if a is not None and b is not None])
     best, other = ("laplace", "gaussian") if ratio > 1 else ("gaussian", "laplace")
     less = max(ratio, 1 / ratio)
-    return replace(request, mechanism=best).chosen(
+    return replace(request, mechanism=best, noises=noises[best]).chosen(
         "mechanism",
         f"{best.capitalize()} noise: {other.capitalize()} noise of the same guarantee has "
         f"{less:.3g} times the expected error",

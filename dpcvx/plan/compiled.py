@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ..algorithms.program import Program, compile_problem
 from ..model.declaration import Declaration
+from ..model.quadratic import is_quadratic_given_data
 from ..sensitivity.certificate import Sensitivity
 from ..sensitivity.release_once import releasable
 from .agent_terms import sensitivities
@@ -34,6 +35,15 @@ class Compiled:
     def linear(self) -> bool:
         """Whether they are, with Jacobians that may depend on the point."""
         return all(s is None or s.linear for s in self.sensitivities.values())
+
+    @property
+    def solvable(self) -> bool:
+        """Whether the objectives are quadratic in the private part, for any data."""
+        pairs = ((local.form, self.sensitivities[local.name]) for local in self.program.agents)
+        return all(
+            s is None or s.constant or (not s.clips and is_quadratic_given_data(form))
+            for form, s in pairs
+        )
 
     @property
     def releasable(self) -> bool:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from .._words import together
 from ..model.private import Rows
+from ..privacy.mechanism import Gaussian
 from ..sensitivity.release_once import Publication
 from ..sensitivity.second_moments import Moments
 from .agent_terms import Agents, AgentTerms
@@ -48,11 +49,16 @@ def of_releases(agents: Agents, stand_ins: StandIns, share: float, delta: float)
         poor = f": {_says_nothing(math.sqrt(share / _CLEAR), loudest, 1, delta)}"
         return _stays(share) + (poor if share >= 0.5 else "")
     ratio, agent = max(ratios, key=lambda each: each[0])
-    by = "the stand-in" if any(v is not None for v in stand_ins.get(agent.name, ())) else "bounds"
+    given = any(values is not None for values in stand_ins.get(agent.name, ()))
+    by = (
+        "judged by the stand-in"
+        if given
+        else "for records that fill half their bounds alike in all directions"
+    )
     if ratio < 1:
-        return f"judged by {by}, noise is {ratio:.2g} times what leaves"
+        return f"{by}, noise is {ratio:.2g} times what leaves"
     return (
-        f"judged by {by}, noise is {_times(ratio)} what leaves: "
+        f"{by}, noise is {_times(ratio)} what leaves: "
         f"{_says_nothing(ratio / _CLEAR, agent, 1, delta)}"
     )
 
@@ -131,9 +137,15 @@ def _enough(agent: AgentTerms, factor: float, steps: int, delta: float) -> float
     if mechanism.per_step() is not None or mechanism.decay < 1 or not noise.steady:
         return None
 
+    exposed = steps * agent.share
+    if mechanism.norm == 1 and (exposed == 1 or not delta):
+        epsilon = budget * factor
+        return epsilon if epsilon <= _LARGEST else None
+    # Of both kinds of noise, by that whose scale is found at once.
+    now = Gaussian().for_total(exposed, budget, delta)
+
     def enough(epsilon: float) -> bool:
-        found = mechanism.for_total(steps * agent.share, epsilon, delta)
-        return found * factor <= noise.multiplier
+        return Gaussian().for_total(exposed, epsilon, delta) * factor <= now
 
     if not budget < _LARGEST or not enough(_LARGEST):
         return None
@@ -170,7 +182,10 @@ def _signal(agent: AgentTerms, stand_ins: Sequence[Array | None]) -> float | Non
 
 def _stays(share: float) -> str:
     percent = "1%" if share < 0.01 else f"{min(share, 1):.0%}"
-    return f"of the gap between start and optimum, about {percent} is predicted to stay"
+    return (
+        f"for data that fill their bounds alike in all directions, about {percent} of the gap "
+        "between start and optimum is predicted to stay"
+    )
 
 
 def _times(ratio: float) -> str:

@@ -218,7 +218,9 @@ def make_terms(
     last = None
     if noisy and observer == "last iterate":
         last = last_iterate.constants(algorithm, program, agents, rounds)
-    if last is None:
+    if request.noises:
+        agents = tuple(replace(agent, noise=request.noises[agent.name]) for agent in agents)
+    elif last is None:
         agents = calibrated(agents, needs, rounds, steps, delta, once)
     else:
         agents = last_iterate.calibrated(agents, last, delta)

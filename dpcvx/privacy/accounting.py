@@ -278,17 +278,20 @@ def laplace_multiplier(
         return Composition(laplace=counts).price(delta).epsilon
 
     # Many small Laplace losses act like Gaussian ones of the same multiplier: a good first guess.
-    high = min(pure, gaussian_multiplier(steps, epsilon, delta, ratios))
+    alone = steps == 1 and tuple(ratios) == (1.0,)
+    high = pure if alone else min(pure, gaussian_multiplier(steps, epsilon, delta, ratios))
     while spent(high) > epsilon:
         high = min(1.25 * high, pure)
-    low = high / 1.25
+    # One release alone costs 1 / multiplier + 2 log(1 - delta); sums of losses are rounded up.
+    low = min(high, 1 / (epsilon - 2 * math.log1p(-delta))) / _UP if alone else high / 1.25
     while (most := spent(low)) <= epsilon:
         low, high = low / 1.25, low
     least = spent(high)
     while high / low > 1 + _CLOSE:
         # Close to linear in logarithms; a little to each side, so that both ends come close. Where
         # delta alone covers the loss, the price is 0 and has no logarithm.
-        part = math.log(most / epsilon) / math.log(most / least) if least > 0 else 0.5
+        known = 0 < least < most
+        part = math.log(most / epsilon) / math.log(most / least) if known else 0.5
         guess = low * (high / low) ** min(max(part, 0.05), 0.95)
         for middle in (guess * (1 + _CLOSE / 3), guess / (1 + _CLOSE / 3)):
             if not low < middle < high:

@@ -116,3 +116,14 @@ def test_the_scale_of_a_problem_changes_nothing_but_scales():
     )
     assert (one.rounds, one.choices, one.forecast) == (large.rounds, large.choices, large.forecast)
     assert one.algorithm.step.step == pytest.approx(1e3 * large.algorithm.step.step, rel=1e-6)
+
+
+@pytest.mark.parametrize("weighed", [cp.square, cp.abs])
+@pytest.mark.parametrize("given", [{}, {"rounds": 20}, {"release": "each step"}])
+def test_private_weights_of_public_functions_are_planned(weighed, given):
+    x = cp.Variable(2, name="x")
+    d = dp.Private(shape=2, name="d", nonneg=True, adjacency=dp.Within(0.1))
+    cost = d @ weighed(x - 1) + cp.sum_squares(x)
+    plan = dp.Problem([dp.Agent(cp.Minimize(cost), [cp.abs(x) <= 3])]).plan(**BUDGET, **given)
+    assert plan.published == ("release" not in given)
+    assert plan.run(data={"d": np.ones(2)}, seed=1).status.solved

@@ -81,7 +81,9 @@ def logistic(records, epsilon):
 
 def test_steps_are_forecast_from_what_records_can_do():
     poor, rich = logistic(10, 1.0), logistic(10_000, 1.0)
-    assert "says little" in poor and re.search(r"about (\d+)% is predicted to stay$", rich)
+    assert "says little" in poor and re.search(
+        r"about (\d+)% of the gap between start and optimum is predicted to stay$", rich
+    )
     (times,) = re.findall(r"or (\d+) times the records", poor)
     assert "says little" not in logistic(10 * int(times), 1.0)
     (needed,) = re.findall(r"epsilon of about (\S+) or", poor)
