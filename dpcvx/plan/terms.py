@@ -201,7 +201,6 @@ def make_terms(
         program = with_objectives(problem, known.program) if needs.exact else known.program
         found = known.sensitivities
     checks.check_terms(program, algorithm)
-    checks.check_sets(program)
     agents = declared(problem, program, found, asked, needs)
     if needs.exact:
         checks.check_affine(agents, algorithm, noisy, once)
@@ -233,6 +232,7 @@ def make_terms(
     if not early:
         public = conditions(agents, rounds, noisy_steps=noisy and not once)
         algorithm = algorithm.resolved(program, public)
+    checks.check_sets(program)
     for agent in agents:
         checks.check_start(agent, once)
     if needs.exact == "joint":
