@@ -532,10 +532,13 @@ class Uses:
         Of each run, as accounting has them.
     releases : int
         Of all runs.
+    open : bool
+        Whether a run had no noise.
     """
 
     losses: list[Any] = field(default_factory=list)
     releases: int = 0
+    open: bool = False
 
     def add(self, loss: object, releases: int) -> None:
         """Add a run."""
@@ -598,7 +601,14 @@ class Private(cp.Parameter):
     ) -> None:
         tupled, fetches = issubclass(type(data), tuple), callable(data)
         source = None if data is None else seal(data)
-        same = like is not None and like is data
+        same = like is not None and (
+            like is data
+            or (
+                isinstance(like, np.ndarray)
+                and isinstance(data, np.ndarray)
+                and np.may_share_memory(like, data)
+            )
+        )
         del data  # before anything can fail
         check_argument("dp.Private", "name", name, optional(TEXT.because("such as name='load'")))
         self._named, self._called = bool(name), name or _UNNAMED

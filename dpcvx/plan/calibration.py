@@ -189,8 +189,9 @@ def _mechanism(mechanism: Asked) -> Mechanism | None:
     if isinstance(mechanism, str) and mechanism in named:
         return named[mechanism]
     raise PrivacyError(
-        f"mechanism={show(mechanism)} is unknown. Write dp.Gaussian(), dp.Laplace(), or None for a "
-        "run without noise and without guarantee."
+        f"mechanism={show(mechanism)} is unknown. Write 'gaussian', 'laplace', dp.Gaussian() or "
+        "dp.Laplace(); leave it out, or write 'auto', to have the kind chosen; None is for a run "
+        "without noise and without guarantee."
     )
 
 

@@ -344,5 +344,6 @@ def _unbounded(name: str, what: str) -> str:
     return (
         f"The exact local step of agent '{name}' {what}: its set has a direction without end, "
         "along which its objective does not grow quadratically. Add bounds to its variables, or "
-        "use dp.LinearizedADMM, whose steps always have a minimiser."
+        "use dp.LinearizedADMM, whose steps have a minimiser; the problem of all agents together "
+        "needs one as well."
     )

@@ -35,7 +35,7 @@ ROUNDS = 100
 AUTO = "auto"
 _KINDS = ("gaussian", "laplace")
 # Of gradient steps after all data have left.
-_PUBLIC_ROUNDS = 300
+_PUBLIC_ROUNDS = 1000
 
 
 @dataclass(frozen=True)

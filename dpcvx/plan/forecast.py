@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._words import together
+from ..algorithms.conditions import Conditions
 from ..model.private import Rows
 from ..privacy.mechanism import Gaussian
 from ..sensitivity.release_once import Publication
@@ -21,6 +22,9 @@ StandIns = Mapping[str, Sequence[Array | None]]
 _CLEAR = 0.1
 # Budgets beyond that protect nobody; none is advised.
 _LARGEST = 50.0
+# What predictions go by.
+_ANYWHERE = "answers that may lie anywhere between their bounds"
+_ALIKE = "data that fill their bounds alike in all directions"
 
 
 def of_releases(agents: Agents, stand_ins: StandIns, share: float, delta: float) -> str:
@@ -44,10 +48,11 @@ def of_releases(agents: Agents, stand_ins: StandIns, share: float, delta: float)
             ratios.append((noise / signal if signal > 0 else math.inf, agent))
     if not ratios and math.isnan(share):
         return _unjudged(agents)
-    if not ratios:
+    if math.isfinite(share):
         loudest = max((a for a in agents if a.noise is not None), key=_spread)
         poor = f": {_says_nothing(math.sqrt(share / _CLEAR), loudest, 1, delta)}"
-        return _stays(share) + (poor if share >= 0.5 else "")
+        judged = "data like the stand-in" if ratios else _ANYWHERE
+        return _stays(share, judged) + (poor if share >= 0.5 else "")
     ratio, agent = max(ratios, key=lambda each: each[0])
     given = any(values is not None for values in stand_ins.get(agent.name, ()))
     by = (
@@ -101,7 +106,7 @@ def of_steps(
     left = share(1.0)
     if not math.isfinite(left):
         return ""
-    stays = _stays(left)
+    stays = _stays(left, _ALIKE)
     if left < 0.5:
         return stays
     factor = next((f for f in np.geomspace(1, 1e4, 81) if share(1 / f) <= _CLEAR), math.inf)
@@ -112,6 +117,30 @@ def of_steps(
     return (
         f"{stays}, and the noise in one step is {_times(noise)} the largest change that the data "
         f"can make: {_says_nothing(float(factor), loudest, steps, delta)}"
+    )
+
+
+def of_other_steps(agents: Agents, known: Conditions, steps: int, delta: float) -> str:
+    """Of methods of which no gap is predicted: noise next to data, over all steps and agents.
+
+    Parameters
+    ----------
+    agents : tuple of AgentTerms
+    known : Conditions
+    steps : int
+        Releases of an agent.
+    delta : float
+    """
+    sizes = [agent.program.n for agent in agents]
+    noise = math.sqrt(sum(n * c**2 for n, c in zip(sizes, known.noise, strict=True)) / steps)
+    most = 2 * sum(known.slope)
+    if not 0 < most < math.inf or noise < most / 2:
+        return ""
+    loudest = max((a for a in agents if a.noise is not None), key=lambda a: a.bound)
+    remedy = _says_nothing(noise / most / _CLEAR, loudest, steps, delta)
+    return (
+        f"averaged over all steps and agents, the noise is {_times(noise / most)} the largest "
+        f"change that the data can make: {remedy}"
     )
 
 
@@ -180,11 +209,10 @@ def _signal(agent: AgentTerms, stand_ins: Sequence[Array | None]) -> float | Non
     return None
 
 
-def _stays(share: float) -> str:
+def _stays(share: float, judged: str) -> str:
     percent = "1%" if share < 0.01 else f"{min(share, 1):.0%}"
     return (
-        f"for data that fill their bounds alike in all directions, about {percent} of the gap "
-        "between start and optimum is predicted to stay"
+        f"for {judged}, about {percent} of the gap between start and optimum is predicted to stay"
     )
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
 from ..algorithms.joint import coupling_rows, picked, places_of, size_of, square_sum
 from ..algorithms.program import Program
@@ -20,6 +21,7 @@ from ..sensitivity.release_once import Statistic
 from ..solvers.projector import Projector
 from .agent_terms import Agents
 
+Array = NDArray[np.float64]
 # Multiplications of full matrices, for all agents together, beyond which each agent is looked at
 # alone: what is chosen by these numbers need not be exact.
 _WORK = 1e8
@@ -76,16 +78,44 @@ def predicted_gap(statistic: Statistic, noise: Calibrated, landscape: Landscape)
     return math.nan if covariance is None else landscape.gap(covariance)
 
 
-def predicted_share(agents: Agents, around: Sequence[Landscape]) -> float:
+def predicted_share(
+    agents: Agents, around: Sequence[Landscape], stand_ins: Mapping[str, Sequence[Array | None]]
+) -> float:
     """What is predicted to stay of the gap between a point of the set and the optimum.
 
-    nan where that is not known: where sets have no end, or nothing is predicted.
+    With stand-ins for all data, the gap between start and optimum is what these open. nan where it
+    is not known: where sets have no end, or nothing is predicted.
     """
+    by_data = _gap_of_data(agents, around, stand_ins)
     gaps, bounded = [], True
     for agent, landscape in zip(agents, around, strict=True):
         if agent.publication is not None and agent.noise is not None:
             gaps.append(predicted_gap(agent.publication, agent.noise, landscape))
             bounded = bounded and landscape.bounded
+    if by_data is not None:
+        return sum(gaps) / by_data
     whole = around[0].widths.size > around[0].place.size or len(around) == 1
     start = around[0].start if whole else sum(landscape.start for landscape in around)
     return sum(gaps) / start if bounded and start > 0 else math.nan
+
+
+def _gap_of_data(
+    agents: Agents, around: Sequence[Landscape], stand_ins: Mapping[str, Sequence[Array | None]]
+) -> float | None:
+    """What the slopes of the stand-ins are expected to cost whoever ignores them; None if unknown.
+
+    Agents one by one: less than what they do together, as a rule.
+    """
+    total = 0.0
+    for agent, landscape in zip(agents, around, strict=True):
+        known, given = agent.sensitivity, stand_ins.get(agent.name, ())
+        values = [value for value in given if value is not None]
+        if known is None or not known.constant:
+            if agent.publication is None:
+                continue
+            return None
+        if len(values) < len(given):
+            return None
+        slope = known.slope(values)
+        total += landscape.gap(sp.csr_array(np.outer(slope, slope)))
+    return total if 0 < total < math.inf else None

@@ -31,7 +31,7 @@ from .calibration import asked_of, budgeted, calibrated, conditions
 from .choice import Choice, Mechanisms, Release, Request, choose
 from .compiled import Compiled
 from .fingerprint import fingerprint_of
-from .forecast import of_releases
+from .forecast import of_other_steps, of_releases
 from .guarantee import ALONE, COUNTED, SEEDED, Guarantee, make_guarantee, no_guarantee
 from .landscapes import landscapes, predicted_share, publication
 from .last_iterate import Observer
@@ -227,11 +227,14 @@ def make_terms(
     if once:
         around = landscapes(program)
         agents = _published(agents, around)
-        share = predicted_share(agents, around)
-        forecast = of_releases(agents, _stand_ins(problem), share, delta or 0.0)
+        stand_ins = _stand_ins(problem)
+        share = predicted_share(agents, around, stand_ins)
+        forecast = of_releases(agents, stand_ins, share, delta or 0.0)
     if not early:
         public = conditions(agents, rounds, noisy_steps=noisy and not once)
         algorithm = algorithm.resolved(program, public)
+        if noisy and not once and not forecast:
+            forecast = of_other_steps(agents, public, steps, delta or 0.0)
     checks.check_sets(program)
     for agent in agents:
         checks.check_start(agent, once)

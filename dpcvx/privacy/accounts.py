@@ -11,7 +11,7 @@ from typing import Any
 
 from .._arguments import show
 from .._card import card
-from .._words import number, plural, together
+from .._words import at_most, number, plural, together
 from ..errors import BudgetError, ModelError, PrivacyError
 from ..guard import frameless
 from . import adaptive
@@ -362,13 +362,13 @@ def _spent(account: Account, price: Price) -> str:
     """What an account holds and what it may hold, in words."""
     if not account.entries:
         return "nothing private was released"
-    allowed = "" if account.budget is None else f" of {number(account.budget.epsilon)}"
+    allowed = "" if account.budget is None else f" of {at_most(account.budget.epsilon)}"
     if math.isinf(price.epsilon):
         allowed += " (no guarantee is left)"
     asserted = sum(entry.certificate == "asserted" for entry in account.entries)
     mark = f"; {asserted} with asserted sensitivity, NOT proved" if asserted else ""
     return (
-        f"spent epsilon {number(price.epsilon)}{allowed} at delta {number(price.delta)} in "
+        f"spent epsilon {at_most(price.epsilon)}{allowed} at delta {number(price.delta)} in "
         f"{plural(len(account.entries), 'release')} ({price.accountant}){mark}"
     )
 

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Collection, Iterator
 from functools import reduce
 
-from .._words import number
+from .._words import at_most, number
 from ..errors import RepeatWarning
 from ..model.private import Private
 from ..plan.agent_terms import AgentTerms
@@ -47,10 +47,19 @@ def warn_of_repeats(plan: Terms, start: Start, given: Collection[Private]) -> No
     if not found or plan.price is None:
         return
     epsilon, delta, name = max(found)
+    if any(private.uses.open for _, _, private in _charged(plan, given)):
+        warnings.warn(
+            f"Earlier runs used the same data of agent '{name}', one of them without noise: "
+            "together they have no guarantee. Release none of what they returned but that of the "
+            "runs with noise. In studies, give each run a seed=.",
+            RepeatWarning,
+            stacklevel=_CALLER,
+        )
+        return
     warnings.warn(
         f"Earlier runs used the same data of agent '{name}', and no ledger counts them with this "
-        f"one: if all were planned in advance, together they are ({number(epsilon)}, "
-        f"{number(delta)})-DP, not ({number(plan.price.epsilon)}, {number(plan.price.delta)}). "
+        f"one: if all were planned in advance, together they are ({at_most(epsilon)}, "
+        f"{number(delta)})-DP, not ({at_most(plan.price.epsilon)}, {number(plan.price.delta)}). "
         "Pass one ledger to all of them, such as plan.run(ledger='spent.jsonl') or "
         "plan.run(ledger=result.ledger), to have them added up and refused beyond the budget. In "
         "studies, give each run a seed=.",
@@ -61,6 +70,9 @@ def warn_of_repeats(plan: Terms, start: Start, given: Collection[Private]) -> No
 
 def remember(plan: Terms, start: Start, ledger: Ledger, given: Collection[Private]) -> None:
     """Keep with the private objects what a run released from their data."""
+    for agent in plan.problem.agents:
+        for private in agent.private if not plan.noisy else ():
+            private.uses.open |= not any(private is other for other in given)
     for k, agent, private in _charged(plan, given):
         made = len(ledger[agent.name].entries) - start.earlier[k]
         # The planned loss: outputs may have chosen when to stop.

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._card import card
-from .._words import number, plural
+from .._words import at_most, plural
 from ..errors import ModelError
 from ..plan.banner import LISTED, row
 from ..plan.guarantee import Guarantee
@@ -309,7 +309,7 @@ def spent_rows(result: Result) -> list[str]:
     lines = str(result.ledger).splitlines()
     if len(lines) > LISTED:
         # The agent that spent most stands for the rest.
-        most = number(result.ledger.spent())
+        most = at_most(result.ledger.spent())
         lines[LISTED:] = [f"... and {len(lines) - LISTED} more lines, none above epsilon {most}"]
     if result.status is Status.CONVERGED:
         # Outputs chose the moment: a smaller figure is no guarantee.

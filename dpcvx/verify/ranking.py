@@ -32,6 +32,8 @@ from .settings import level
 P = TypeVar("P", bound=Terms)
 
 # That a plan is called better than the default where both are alike has this probability at most.
+# Of the start's gap: what stays there without noise stays for want of steps, not for noise.
+_SLOW = 0.5
 _ERROR = 0.05
 # Runs that tell nothing.
 _FEW = 3
@@ -283,6 +285,7 @@ def ranked(
     judge = search.judge
     values = {id(entry): entry.judged for entry in entries}
     optimum = judge.reference(v for of in values.values() for v in of)
+    noiseless -= optimum
     made = {
         id(e): Candidate(e.name, e.plan, tuple(v - optimum for v in values[id(e)])) for e in entries
     }
@@ -295,11 +298,13 @@ def ranked(
         optimum=optimum,
         convex=judge.optimum is not None,
         start=start,
-        noiseless=noiseless - optimum,
+        noiseless=noiseless,
         epsilon=request.epsilon,
         delta=request.delta,
         refused=search.refused,
-        verdict=" ".join(_verdict(chosen, clear, default, worthwhile, judge.idle, request)),
+        verdict=" ".join(
+            _verdict(chosen, clear, default, worthwhile, start, noiseless, judge.idle, request)
+        ),
     )
 
 
@@ -348,6 +353,8 @@ def _verdict(
     clear: bool,
     default: Entry[P] | None,
     worthwhile: bool,
+    start: float,
+    noiseless: float,
     idle: bool,
     request: Request,
 ) -> list[str]:
@@ -366,6 +373,12 @@ def _verdict(
         said.append(f"Only {plural(len(chosen.gaps), 'run')} ended in time. {longer}")
     if idle:
         said.append(IDLE)
+    elif not worthwhile and noiseless > _SLOW * start:
+        said.append(
+            "No plan is recommended: without noise, as many rounds hardly leave the public start "
+            "either. More epsilon does not help there. Scale variables and columns by public "
+            "numbers, so that all are of about the same size, or give more rounds=."
+        )
     elif not worthwhile:
         said.append(
             "No plan is recommended: answers are no better than the public start, so at this "

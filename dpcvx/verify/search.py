@@ -18,7 +18,6 @@ from ..plan.terms import Terms
 from ..privacy.mechanism import Gaussian, Laplace
 from ..run.executors.automatic import Automatic
 from ..run.live import run_plan
-from ..run.result import Status
 from .judge import Judge
 from .settings import Setting, Way, level, scalable, scaled
 
@@ -283,7 +282,7 @@ class Search(Generic[P]):
                 executor=_Timed(self._started + until * self._seconds, self._clock),
                 verbose=False,
             )
-            lost = result.status is Status.DIVERGED
+            lost = not result.status.solved
             found = {
                 which: math.inf if lost else self.judge(getattr(result, which))
                 for which in iterates

@@ -31,22 +31,45 @@ def test_without_a_stand_in_noise_is_told_in_the_unit_of_the_data():
     assert plan.forecast.split()[0] in str(plan)
 
 
-@pytest.mark.parametrize(("size", "ratio"), [(100.0, 0.0014), (0.01, 14.0)])
-def test_with_a_stand_in_it_is_compared_with_that(size, ratio):
+def stays(forecast):
+    (percent,) = re.findall(r"about (\d+)% of the gap between start and optimum", forecast)
+    return int(percent) / 100
+
+
+@pytest.mark.parametrize(("size", "share"), [(1.0, 0.02), (0.15, 0.89), (0.01, 1.0)])
+def test_with_a_stand_in_the_gap_is_predicted(size, share):
     plan = target(4, like=np.full(4, size)).plan(epsilon=1.0, delta=1e-6)
-    (said,) = re.findall(r"noise is (\S+) times what leaves", plan.forecast)
-    assert float(said) == pytest.approx(ratio, rel=0.05)
-    assert ("says little or nothing about the data" in plan.forecast) == (ratio > 1)
+    # Variances of 0.02 against squares of the stand-in's entries.
+    assert stays(plan.forecast) == pytest.approx(share, abs=0.011)
+    assert ("says little or nothing about the data" in plan.forecast) == (share >= 0.5)
+
+
+def test_noise_that_averages_out_is_no_noise():
+    """300 noisy numbers make three good coefficients."""
+    rng = np.random.default_rng(0)
+    A, like = rng.normal(size=(300, 3)), 1.5 * rng.normal(size=300)
+    x = cp.Variable(3, name="x")
+    d = dp.Private(shape=300, name="d", adjacency=dp.Within(1.0), like=A @ [1, 2, 3] + like)
+    problem = dp.Problem([dp.Agent(cp.Minimize(cp.sum_squares(A @ x - d)), name="a")])
+    plan = problem.plan(epsilon=1.0, delta=1e-6)
+    central = dp.not_private.central(problem, {"d": d.like})
+    central.solve()
+    gap = float(d.like @ d.like) - central.value
+    lost = [
+        dp.not_private.objective(problem, plan.run(data={"d": d.like}, seed=s).solution,
+                                 {"d": d.like}) - central.value
+        for s in range(20)
+    ]  # fmt: skip
+    # Of 20 runs, the mean gap is within a factor of two of the predicted one, but for 1 in 1000.
+    assert stays(plan.forecast) <= 0.02 and np.mean(lost) / gap < 0.02
 
 
 def test_what_would_be_enough_is_enough():
-    """The epsilon that is named brings noise down to about a tenth of the signal."""
+    """The epsilon that is named leaves about a tenth of the gap."""
     like = np.full(4, 0.1)
     plan = target(4, like=like).plan(epsilon=1.0, delta=1e-6)
-    (needed,) = re.findall(r"Needed: epsilon of about (\d+)$", plan.forecast)
-    better = target(4, like=like).plan(epsilon=float(needed), delta=1e-6)
-    (said,) = re.findall(r"noise is (\S+) times what leaves", better.forecast)
-    assert 0.08 < float(said) < 0.12
+    (needed,) = re.findall(r"Needed: epsilon of about (\S+)$", plan.forecast)
+    assert stays(target(4, like=like).plan(epsilon=float(needed), delta=1e-6).forecast) <= 0.15
 
 
 def test_more_records_are_another_way():
@@ -108,3 +131,16 @@ def test_bounds_of_the_answer_tell_what_noise_can_spoil():
     assert "says little" in charging(0.1) and "says little" not in charging(3.0)
     (needed,) = re.findall(r"epsilon of about (\S+)$", charging(0.1))
     assert "says little" not in charging(float(needed))
+
+
+def test_methods_of_which_nothing_is_predicted_tell_noise_from_data():
+    """Every user has one record, and the noise of each is as large as that."""
+    x, y = cp.Variable(2, name="x"), cp.Variable(2, name="y")
+    users = []
+    for k in range(4):
+        row = dp.Private(shape=(1, 2), name=f"row {k}", adjacency=dp.Rows(1.0))
+        users.append(dp.Agent(cp.Minimize(cp.sum(cp.logistic(row @ x))), name=f"user {k}"))
+    public = dp.Agent(cp.Minimize(cp.norm1(y)), name="public")
+    problem = dp.Problem([*users, public], coupling=[x == y])
+    assert "says little or nothing" in problem.plan(epsilon=1.0, delta=1e-6).forecast
+    assert "says little" not in problem.plan(epsilon=300.0, delta=1e-6).forecast

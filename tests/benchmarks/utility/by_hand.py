@@ -122,7 +122,7 @@ def _on_data(
 def judged(plan: dp.Plan, model: Model, judge: Judge, seed: int) -> float:
     """Gap of one run."""
     result = plan.run(data=model.data, seed=seed, verbose=False)
-    return math.inf if result.status is dp.Status.DIVERGED else judge.gap(result.solution)
+    return math.inf if not result.status.solved else judge.gap(result.solution)
 
 
 def clipped(problem: dp.Problem, clip: float) -> dp.Problem:
