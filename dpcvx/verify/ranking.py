@@ -34,6 +34,8 @@ P = TypeVar("P", bound=Terms)
 # That a plan is called better than the default where both are alike has this probability at most.
 # Of the start's gap: what stays there without noise stays for want of steps, not for noise.
 _SLOW = 0.5
+# Seconds: shares of less are no numbers any more.
+_LEAST = 1e-9
 _ERROR = 0.05
 # Runs that tell nothing.
 _FEW = 3
@@ -237,7 +239,7 @@ def searching(
             delta=request.delta,
             proxy=proxy,
             judge=judge,
-            seconds=request.seconds,
+            seconds=max(request.seconds, _LEAST),
             seed=request.seed,
             tick=lambda part: bar.update(task, completed=min(part, 1.0)),
             clock=request.clock,

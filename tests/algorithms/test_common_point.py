@@ -84,7 +84,7 @@ def test_a_mean_that_suits_everyone_is_returned_as_it_is():
         (lambda x, y: [x[0] <= -0.1], ("a", "d")),
         (lambda x, y: [cp.sum(x) >= 2.9], ("b", "d")),
         (lambda x, y: [x[0] >= 2.0001, x[0] <= 2.0002], ("b", "d")),
-        (lambda x, y: [x[0] >= 1, x[1] >= 0.7], ()),
+        (lambda x, y: [x[0] >= 1, x[1] >= 0.7], None),
     ],
 )
 def test_agents_whose_sets_do_not_meet_are_named(far, apart):
@@ -105,4 +105,4 @@ def test_a_coupling_can_keep_sets_apart():
     sets = (lambda x, y: [y <= 1], lambda x, y: [y <= 1], lambda x, y: [y <= 1])
     needed = [lambda own: sum(own) == 3.5]
     assert agents_apart(program(*sets, coupling=needed)) == ("a", "b", "c")
-    assert agents_apart(program(*sets, coupling=[lambda own: sum(own) == 2.5])) == ()
+    assert agents_apart(program(*sets, coupling=[lambda own: sum(own) == 2.5])) is None

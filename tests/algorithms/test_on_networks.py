@@ -286,6 +286,7 @@ def test_the_order_of_the_agents_makes_no_difference(name, limits):
 # -- secret weights --------------------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("ignore::dpcvx.RepeatWarning")
 @secretive
 def test_weights_are_fresh_for_every_agent_and_round_and_follow_the_seed(weights, name):
     drawn = []
@@ -398,6 +399,7 @@ def test_a_run_that_was_killed_gives_the_same_result(name, tmp_path):
         same(result, plan.run(ledger=path, seed=3, record=True))
 
 
+@pytest.mark.filterwarnings("ignore::dpcvx.RepeatWarning")
 @secretive
 def test_what_left_before_a_run_was_killed_is_not_drawn_again(name, tmp_path):
     path = tmp_path / "ledger.jsonl"
@@ -420,6 +422,7 @@ def test_a_file_gives_out_the_result_of_agents_without_data(name, tmp_path):
     same(result, plan.replay(path))
 
 
+@pytest.mark.filterwarnings("ignore::dpcvx.RepeatWarning")
 @secretive
 def test_agents_without_data_go_on_from_where_they_were(name, tmp_path):
     """Their points are what neighbours heard, and what the released ones were computed from."""
@@ -463,7 +466,7 @@ def test_a_solver_that_fails_keeps_the_point(monkeypatch):
     plan = noiseless(given, dp.DecentralizedADMM(graph="path", randomness=0.0), 4)
     honest, calls = Projector.__call__, []
 
-    def fails_once(self, v, D):
+    def fails_once(self, v, D, weight=1.0):
         calls.append(1)
         found = honest(self, v, D)
         return found._replace(x=None) if len(calls) == 4 else found

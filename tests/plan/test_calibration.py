@@ -109,6 +109,7 @@ def test_an_audit_claims_what_the_agent_was_promised():
         assert found.lower <= found.claimed
 
 
+@pytest.mark.filterwarnings("ignore::dpcvx.RepeatWarning")
 def test_a_killed_run_goes_on_under_its_own_budgets(tmp_path):
     plan, path = mixed(), tmp_path / "ledger.jsonl"
     whole = plan.run(ledger=path)

@@ -155,7 +155,8 @@ def planned(**arguments):
     x = cp.Variable(2)
     d = dp.Private(np.ones(2), adjacency=dp.Within(0.1), name="d")
     problem = dp.Problem([dp.Agent(cp.Minimize(cp.sum_squares(x - d)))])
-    return problem.plan(**{"rounds": 10**9, "epsilon": 1.0, "delta": 1e-6} | arguments)
+    settings = {"rounds": 10**9, "epsilon": 1.0, "delta": 1e-6} | arguments
+    return problem.plan(dp.LinearizedADMM(), **settings)
 
 
 @pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])

@@ -249,7 +249,9 @@ def test_the_odometer_shows_what_the_rounds_so_far_cost(capsys):
 
 
 def test_steps_that_follow_the_budget_follow_that_of_the_first_round():
-    plan = fading(noise={"multiplier": 20.0})
+    mechanism = dp.Gaussian(decay=0.8, multiplier=20.0)
+    method = dp.LinearizedADMM(step=dp.steps.Smooth())
+    plan = problem().plan(method, mechanism=mechanism, rounds=4, delta=1e-6)
     assert plan.agents[0].noise.step_epsilon == 1 / 20 == plan.algorithm.step.c
 
 
@@ -323,6 +325,7 @@ def test_a_killed_run_goes_on_with_the_noise_of_its_round(path, kind, method):
         same_ledger(dp.Ledger.load(path), result.ledger)
 
 
+@pytest.mark.filterwarnings("ignore::dpcvx.RepeatWarning")
 def test_a_killed_run_without_a_seed_spends_what_was_planned(path):
     plan = fading(rounds=3)
     _, raw = full(plan, path)

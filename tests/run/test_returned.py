@@ -38,7 +38,7 @@ def test_returned_loads_keep_every_limit(seed):
     assert result.feasible and result.excess < 1e-7
     assert np.array_equal(result.solution[load], load.value)
     assert result.solution.mismatch < 1e-15 < result.consensus_residual == result.raw.mismatch
-    assert result.raw is result.average
+    assert result.raw is getattr(result, result.reported)
     again = problem.plan(dp.LinearizedADMM(penalty=1.0), rounds=20, epsilon=1.0, delta=1e-6).replay(
         result.transcript
     )

@@ -48,7 +48,12 @@ def test_gradients_without_noise_give_the_loads_away_at_once(study):
 @pytest.mark.parametrize("epsilon", [0.5, 5.0])
 def test_with_noise_the_error_is_what_the_budget_says(study, epsilon):
     plan = study.problem.plan(
-        dp.ADMM(penalty=10.0), rounds=1, epsilon=epsilon, delta=1e-6, release="once"
+        dp.ADMM(penalty=10.0),
+        mechanism="gaussian",
+        rounds=1,
+        epsilon=epsilon,
+        delta=1e-6,
+        release="once",
     )
     estimates = loads_from_once(plan, plan.run(seed=0, record=True))
     true = [1.5 * study.case.load[buses] for buses in study.zones.buses]
@@ -63,7 +68,9 @@ def test_noise_in_every_gradient_hides_as_much_as_noise_once(study):
     estimates = loads_from_releases(plan, plan.run(seed=0, iterates=True, record=True))
     true = [1.5 * study.case.load[buses] for buses in study.zones.buses]
     residual = np.concatenate([(e - d).ravel() for e, d in zip(estimates, true, strict=True)])
-    once = study.problem.plan(dp.ADMM(), rounds=1, epsilon=1.0, delta=1e-6, release="once")
+    once = study.problem.plan(
+        dp.ADMM(), mechanism="gaussian", rounds=1, epsilon=1.0, delta=1e-6, release="once"
+    )
     level = RADIUS * once.agents[0].noise.multiplier
     # The gradient carries a load's noise in several components: never better than half.
     assert 0.5 * level < np.sqrt(np.mean(residual**2)) < 3 * level
