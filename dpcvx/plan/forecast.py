@@ -22,6 +22,8 @@ StandIns = Mapping[str, Sequence[Array | None]]
 _CLEAR = 0.1
 # Budgets beyond that protect nobody; none is advised.
 _LARGEST = 50.0
+# What a forecast of too much noise says.
+DOUBT = "says little or nothing about the data"
 # What predictions go by.
 _ANYWHERE = "answers that may lie anywhere between their bounds"
 _ALIKE = "data that fill their bounds alike in all directions"
@@ -146,7 +148,7 @@ def of_other_steps(agents: Agents, known: Conditions, steps: int, delta: float) 
 
 def _says_nothing(factor: float, agent: AgentTerms, steps: int, delta: float) -> str:
     """Of noise that ought to be smaller by a factor."""
-    text = "expect an answer that says little or nothing about the data. Needed: "
+    text = f"expect an answer that {DOUBT}. Needed: "
     ways = []
     epsilon = _enough(agent, factor, steps, delta) if math.isfinite(factor) else None
     if epsilon is not None:

@@ -31,7 +31,7 @@ from .calibration import asked_of, budgeted, calibrated, conditions
 from .choice import Choice, Mechanisms, Release, Request, choose
 from .compiled import Compiled
 from .fingerprint import fingerprint_of
-from .forecast import of_other_steps, of_releases
+from .forecast import DOUBT, of_other_steps, of_releases
 from .guarantee import ALONE, COUNTED, SEEDED, Guarantee, make_guarantee, no_guarantee
 from .landscapes import landscapes, predicted_share, publication
 from .last_iterate import Observer
@@ -108,6 +108,11 @@ class Terms:
         """Total of the planned releases, of the agent that loses most; None without noise."""
         prices = [agent.price for agent in self.agents if agent.price is not None]
         return max(prices, key=lambda price: price.epsilon, default=None)
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether the forecast is that an answer says little or nothing about the data."""
+        return DOUBT in self.forecast
 
     @property
     def noisy(self) -> bool:

@@ -375,7 +375,7 @@ def _verdict(
         said.append(f"Only {plural(len(chosen.gaps), 'run')} ended in time. {longer}")
     if idle:
         said.append(IDLE)
-    elif not worthwhile and noiseless > _SLOW * start:
+    elif not worthwhile and noiseless > _SLOW * start and not chosen.plan.doubtful:
         said.append(
             "No plan is recommended: without noise, as many rounds hardly leave the public start "
             "either. More epsilon does not help there. Scale variables and columns by public "
