@@ -21,12 +21,12 @@ from ..guard import understood
 from ..model.declaration import Agent, Declaration
 from ..privacy.accounting import check_delta
 from ..privacy.mechanism import Calibrated
-from ..sensitivity.landscape import Landscape
+from ..sensitivity.response import Response
 from .agent_terms import AgentTerms, declared
 from .calibration import Asked, asked_of, calibrated
 from .compiled import Compiled, compiled
-from .landscapes import landscapes, predicted_gap, publication
 from .noisy_rounds import NoisyRounds, best_rounds
+from .responses import predicted_gap, publication, responses
 
 Release = Literal["each step", "once"]
 Mechanisms = Asked | Mapping[Agent | str, Asked]
@@ -271,7 +271,7 @@ def quieter(
     assert request.algorithm is not None and request.rounds is not None
     once, needs = request.release == "once", request.algorithm.requirements
     steps = 1 if once else request.algorithm.releases(request.rounds, known.program)
-    around = landscapes(known.program) if once else [None] * len(known.program.agents)
+    around = responses(known.program) if once else [None] * len(known.program.agents)
     errors: list[list[Error | None]] = []
     noises: dict[str, dict[str, Calibrated | None]] = {}
     for kind in _KINDS:
@@ -316,25 +316,25 @@ def _ratio(pairs: Sequence[tuple[Error, Error]]) -> float:
     return math.exp(statistics.fmean(math.log(a.variance / b.variance) for a, b in pairs))
 
 
-def _error(agent: AgentTerms, landscape: Landscape | None) -> Error | None:
+def _error(agent: AgentTerms, response: Response | None) -> Error | None:
     """Of the noise in an agent's gradients, or in what it releases once; None if nothing is noisy.
 
     Parameters
     ----------
     agent : AgentTerms
-    landscape : Landscape or None
+    response : Response or None
         Around the agent, if its data leave once.
     """
     known, noise = agent.sensitivity, agent.noise
     if known is None or noise is None:
         return None
-    if landscape is None:
+    if response is None:
         change = known.bound(noise.mechanism.norm).value
         if not 0 < change < math.inf:
             return None
         return Error(math.nan, agent.program.n * noise.variance(change))
-    found = publication(known, noise, agent.name, landscape)
+    found = publication(known, noise, agent.name, response)
     if found is None:
         return None
     variance = found.size * noise.variance(found.sensitivity)
-    return Error(predicted_gap(found, noise, landscape), variance)
+    return Error(predicted_gap(found, noise, response), variance)

@@ -23,7 +23,7 @@ from ..privacy.accounting import Composition, Price
 from ..privacy.accounts import Account, Budget
 from ..privacy.last_iterate import LastIterate
 from ..privacy.mechanism import Calibrated
-from ..sensitivity.landscape import Landscape
+from ..sensitivity.response import Response
 from ..sensitivity.stored_vectors import Smoothness
 from . import checks, last_iterate
 from .agent_terms import Agents, AgentTerms, declared, sensitivities
@@ -33,8 +33,8 @@ from .compiled import Compiled
 from .fingerprint import fingerprint_of
 from .forecast import DOUBT, of_other_steps, of_releases
 from .guarantee import ALONE, COUNTED, SEEDED, Guarantee, make_guarantee, no_guarantee
-from .landscapes import landscapes, predicted_share, publication
 from .last_iterate import Observer
+from .responses import predicted_share, publication, responses
 
 P = TypeVar("P", bound="Terms")
 
@@ -230,7 +230,7 @@ def make_terms(
         agents = last_iterate.calibrated(agents, last, delta)
     forecast = request.forecast
     if once:
-        around = landscapes(program)
+        around = responses(program)
         agents = _published(agents, around)
         stand_ins = _stand_ins(problem)
         share = predicted_share(agents, around, stand_ins)
@@ -320,15 +320,15 @@ def _smoothness(agent: AgentTerms, needs: Requirements) -> Smoothness | None:
     return Smoothness(derived, False, curvature(form), math.inf if turn is None else turn)
 
 
-def _published(agents: Agents, around: Sequence[Landscape]) -> Agents:
+def _published(agents: Agents, around: Sequence[Response]) -> Agents:
     """What every agent releases once, in place of its data."""
     return tuple(
         agent
         if agent.noise is None or agent.sensitivity is None
         else replace(
-            agent, publication=publication(agent.sensitivity, agent.noise, agent.name, landscape)
+            agent, publication=publication(agent.sensitivity, agent.noise, agent.name, response)
         )
-        for agent, landscape in zip(agents, around, strict=True)
+        for agent, response in zip(agents, around, strict=True)
     )
 
 

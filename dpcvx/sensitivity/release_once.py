@@ -23,8 +23,8 @@ from ..model.matrices import without_zeros
 from ..model.normal_form import LARGEST
 from ..model.private import PrivateSpec, Rows
 from .certificate import Sensitivity
-from .landscape import Landscape
 from .norms import ball_norm
+from .response import Response
 from .second_moments import Moments, moments
 
 Array = NDArray[np.float64]
@@ -140,7 +140,7 @@ def publication(
     sensitivity: Sensitivity,
     p: int,
     owner: str,
-    landscape: Landscape,
+    response: Response,
     variance: Callable[[float], float],
 ) -> Statistic | None:
     """The statistic to release once, with noise scaled to its lp sensitivity.
@@ -154,7 +154,7 @@ def publication(
     p : {1, 2}
     owner : str
         Name of the agent, for messages.
-    landscape : Landscape
+    response : Response
         Around the agent.
     variance : callable
         Of the noise in one component, for a sensitivity; see `Calibrated.variance`.
@@ -180,12 +180,12 @@ def publication(
                 "release='each step'."
             )
         return found
-    found = _statistics(sensitivity, p, owner, landscape.curvature)
+    found = _statistics(sensitivity, p, owner, response.curvature)
     if len(found) < 2:
         return found[0] if found else None
     data, slope = (s.slope_covariance(variance(s.sensitivity)) for s in found)
     assert data is not None and slope is not None
-    gaps = landscape.gap(data), landscape.gap(slope)
+    gaps = response.gap(data), response.gap(slope)
     if math.isinf(gaps[0]) and math.isinf(gaps[1]):
         # Both pull along a direction without end: compare the noise component by component.
         gaps = _relative(data, slope)

@@ -1,4 +1,4 @@
-"""The problem around every agent, as far as plans choose by it what leaves once."""
+"""How the problem gives way to noise from each agent: by that plans choose what leaves once."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from ..model.quadratic import hessian
 from ..privacy.mechanism import Calibrated
 from ..sensitivity import release_once
 from ..sensitivity.certificate import Sensitivity
-from ..sensitivity.landscape import Landscape
 from ..sensitivity.release_once import Statistic
+from ..sensitivity.response import Response
 from ..solvers.projector import Projector
 from .agent_terms import Agents
 
@@ -27,8 +27,8 @@ Array = NDArray[np.float64]
 _WORK = 1e8
 
 
-def landscapes(program: Program) -> tuple[Landscape, ...]:
-    """What surrounds each agent, in their order; of sets, what their closed forms tell."""
+def responses(program: Program) -> tuple[Response, ...]:
+    """Around each agent, in their order; of sets, what their closed forms tell."""
     n, places = size_of(program), places_of(program)
     lower, upper = np.full(n, -np.inf), np.full(n, np.inf)
     rows = [] if program.coupling is None else [coupling_rows(program)]
@@ -46,7 +46,7 @@ def landscapes(program: Program) -> tuple[Landscape, ...]:
     widths, A = np.maximum(upper - lower, 0.0), without_zeros(sp.vstack(rows))
     H = square_sum(bends, n)
     if n**3 * len(places) <= _WORK:
-        return tuple(Landscape(H, widths, A, place) for place in places)
+        return tuple(Response(H, widths, A, place) for place in places)
     # As if all components that are not the agent's stayed where they are; of rows that others take
     # part in, others bear the change.
     columns, entries = sp.csc_array(A), np.diff(A.indptr)
@@ -54,19 +54,19 @@ def landscapes(program: Program) -> tuple[Landscape, ...]:
     for place in places:
         own = sp.csr_array(columns[:, place])
         alone = own[np.flatnonzero((np.diff(own.indptr) == entries) & (entries > 0))]
-        found.append(Landscape(H[place][:, place], widths[place], alone, np.arange(place.size)))
+        found.append(Response(H[place][:, place], widths[place], alone, np.arange(place.size)))
     return tuple(found)
 
 
 def publication(
-    sensitivity: Sensitivity, noise: Calibrated, owner: str, landscape: Landscape
+    sensitivity: Sensitivity, noise: Calibrated, owner: str, response: Response
 ) -> Statistic | None:
     """What an agent releases once with this noise; see `release_once.publication`."""
     norm = noise.mechanism.norm
-    return release_once.publication(sensitivity, norm, owner, landscape, noise.variance)
+    return release_once.publication(sensitivity, norm, owner, response, noise.variance)
 
 
-def predicted_gap(statistic: Statistic, noise: Calibrated, landscape: Landscape) -> float:
+def predicted_gap(statistic: Statistic, noise: Calibrated, response: Response) -> float:
     """How far above its optimum the problem is expected to end for noise in one agent's release.
 
     In units of the objective, to second order; infinite where nothing bounds it. nan for second
@@ -75,11 +75,11 @@ def predicted_gap(statistic: Statistic, noise: Calibrated, landscape: Landscape)
     covariance = None
     if isinstance(statistic, release_once.Publication):
         covariance = statistic.slope_covariance(noise.variance(statistic.sensitivity))
-    return math.nan if covariance is None else landscape.gap(covariance)
+    return math.nan if covariance is None else response.gap(covariance)
 
 
 def predicted_share(
-    agents: Agents, around: Sequence[Landscape], stand_ins: Mapping[str, Sequence[Array | None]]
+    agents: Agents, around: Sequence[Response], stand_ins: Mapping[str, Sequence[Array | None]]
 ) -> float:
     """What is predicted to stay of the gap between a point of the set and the optimum.
 
@@ -88,26 +88,26 @@ def predicted_share(
     """
     by_data = _gap_of_data(agents, around, stand_ins)
     gaps, bounded = [], True
-    for agent, landscape in zip(agents, around, strict=True):
+    for agent, response in zip(agents, around, strict=True):
         if agent.publication is not None and agent.noise is not None:
-            gaps.append(predicted_gap(agent.publication, agent.noise, landscape))
-            bounded = bounded and landscape.bounded
+            gaps.append(predicted_gap(agent.publication, agent.noise, response))
+            bounded = bounded and response.bounded
     if by_data is not None:
         return sum(gaps) / by_data
     whole = around[0].widths.size > around[0].place.size or len(around) == 1
-    start = around[0].start if whole else sum(landscape.start for landscape in around)
+    start = around[0].start if whole else sum(response.start for response in around)
     return sum(gaps) / start if bounded and start > 0 else math.nan
 
 
 def _gap_of_data(
-    agents: Agents, around: Sequence[Landscape], stand_ins: Mapping[str, Sequence[Array | None]]
+    agents: Agents, around: Sequence[Response], stand_ins: Mapping[str, Sequence[Array | None]]
 ) -> float | None:
     """What the slopes of the stand-ins are expected to cost whoever ignores them; None if unknown.
 
     Agents one by one: less than what they do together, as a rule.
     """
     total = 0.0
-    for agent, landscape in zip(agents, around, strict=True):
+    for agent, response in zip(agents, around, strict=True):
         known, given = agent.sensitivity, stand_ins.get(agent.name, ())
         values = [value for value in given if value is not None]
         if known is None or not known.constant:
@@ -117,5 +117,5 @@ def _gap_of_data(
         if len(values) < len(given):
             return None
         slope = known.slope(values)
-        total += landscape.gap(sp.csr_array(np.outer(slope, slope)))
+        total += response.gap(sp.csr_array(np.outer(slope, slope)))
     return total if 0 < total < math.inf else None

@@ -8,8 +8,8 @@ import pytest
 import scipy.sparse as sp
 
 import dpcvx as dp
-from dpcvx.plan.landscapes import landscapes, predicted_gap
-from dpcvx.sensitivity.landscape import Landscape
+from dpcvx.plan.responses import predicted_gap, responses
+from dpcvx.sensitivity.response import Response
 
 FREE = np.inf
 ONCE = dict(release="once", epsilon=1.0, delta=1e-6)
@@ -17,9 +17,9 @@ ONCE = dict(release="once", epsilon=1.0, delta=1e-6)
 EITHER = {"gaussian": ONCE, "laplace": ONCE | {"delta": None}}
 
 
-def landscape(H, widths=None, A=None, place=None):
+def response(H, widths=None, A=None, place=None):
     n = len(H)
-    return Landscape(
+    return Response(
         sp.csr_array(np.asarray(H, dtype=float)),
         np.full(n, FREE) if widths is None else np.asarray(widths, dtype=float),
         sp.csr_array((0, n)) if A is None else sp.csr_array(np.atleast_2d(A)),
@@ -49,14 +49,14 @@ def test_the_gap_is_that_of_the_second_order(seed, tied):
     # The inverse of the conditions of optimality has W in its first block.
     whole = np.block([[H, A.T], [A, np.zeros((len(A), len(A)))]])
     W = np.linalg.inv(whole)[:6, :6]
-    assert gap(landscape(H, A=A), S) == pytest.approx(np.trace(W @ S) / 2, rel=1e-8)
+    assert gap(response(H, A=A), S) == pytest.approx(np.trace(W @ S) / 2, rel=1e-8)
 
 
 def test_others_components_give_way_as_well():
     H, S, _ = drawn(5)
     own = [4, 1]
     W = np.linalg.inv(H)[np.ix_(own, own)]
-    found = gap(landscape(H, place=own), S[:2, :2])
+    found = gap(response(H, place=own), S[:2, :2])
     assert found == pytest.approx(np.trace(W @ S[:2, :2]) / 2, rel=1e-8)
     stiff = np.linalg.inv(H[np.ix_(own, own)])
     assert np.trace(stiff @ S[:2, :2]) / 2 < 0.9 * found
@@ -75,16 +75,16 @@ def test_others_components_give_way_as_well():
 )
 def test_sets_end_what_noise_can_do_where_nothing_bends(h, width, sigma, expected):
     for size in (1, 601):  # component by component beyond 600
-        found = gap(landscape(h * np.eye(size), size * [width]), sigma**2 * np.eye(size))
+        found = gap(response(h * np.eye(size), size * [width]), sigma**2 * np.eye(size))
         assert found == pytest.approx(size * expected)
 
 
 def test_noise_along_a_flat_direction_has_no_end_and_across_it_has():
     H = [[1.0, 1.0], [1.0, 1.0]]
-    assert gap(landscape(H), np.eye(2)) == np.inf
-    assert gap(landscape(H), np.ones((2, 2))) == pytest.approx(0.5)
-    assert gap(landscape(H, A=[1.0, 0.0]), np.eye(2)) == pytest.approx(0.5)
-    assert np.isfinite(gap(landscape(H, widths=[3.0, FREE]), np.eye(2)))
+    assert gap(response(H), np.eye(2)) == np.inf
+    assert gap(response(H), np.ones((2, 2))) == pytest.approx(0.5)
+    assert gap(response(H, A=[1.0, 0.0]), np.eye(2)) == pytest.approx(0.5)
+    assert np.isfinite(gap(response(H, widths=[3.0, FREE]), np.eye(2)))
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -93,11 +93,11 @@ def test_units_of_variables_cancel_and_those_of_the_objective_multiply(seed, ran
     H, S, A = drawn(seed, rank=rank)
     widths = np.array([1.0, 2.0, FREE, 0.5, 3.0, FREE]) if rank == 6 else np.arange(1.0, 7.0)
     unit = np.diag(np.geomspace(1e-3, 1e3, 6))
-    plain = gap(landscape(H, widths, A), S)
-    turned = gap(landscape(unit @ H @ unit, widths / np.diag(unit), A @ unit), unit @ S @ unit)
+    plain = gap(response(H, widths, A), S)
+    turned = gap(response(unit @ H @ unit, widths / np.diag(unit), A @ unit), unit @ S @ unit)
     assert turned == pytest.approx(plain, rel=1e-6)
     # Widths and noise grow alike: so does what the set ends.
-    assert gap(landscape(1e3 * H, widths, A), 1e6 * S) == pytest.approx(1e3 * plain, rel=1e-6)
+    assert gap(response(1e3 * H, widths, A), 1e6 * S) == pytest.approx(1e3 * plain, rel=1e-6)
 
 
 # Plans
@@ -132,7 +132,7 @@ SCALES = [(1, 1), (30, 1), (1, 30), (30, 30), (3, 10)]
 def test_what_leaves_is_as_good_as_the_better_alternative(columns, rows, mechanism):
     A, b, problem = regression(columns, rows)
     plan = problem.plan(dp.Central(), mechanism=mechanism, **EITHER[mechanism])
-    agent, (around,) = plan.agents[0], landscapes(plan.program)
+    agent, (around,) = plan.agents[0], responses(plan.program)
     predicted = predicted_gap(agent.publication, agent.noise, around)
     assert predicted <= 1.001 * min(alternatives(A, agent.noise).values())
     optimum = np.linalg.lstsq(A, b)[0]
@@ -149,7 +149,7 @@ def test_slopes_of_features_of_different_scale_are_weighted():
     for columns in (1, 30):
         A, _, problem = regression(columns, 1)
         plan = problem.plan(dp.Central(), mechanism="gaussian", **ONCE)
-        agent, (around,) = plan.agents[0], landscapes(plan.program)
+        agent, (around,) = plan.agents[0], responses(plan.program)
         gap = predicted_gap(agent.publication, agent.noise, around)
         plans[columns] = agent.publication.kind, gap, alternatives(A, agent.noise)
     (even, one, plain), (uneven, other, unweighted) = plans[1], plans[30]
@@ -172,7 +172,7 @@ def test_other_units_leave_the_choice_as_it_is(columns, rows, mechanism, box):
         _, _, problem = regression(columns, rows, objective=objective, unit=unit, box=box)
         plan = problem.plan(dp.Central(), mechanism=mechanism, **EITHER[mechanism])
         kinds.add(plan.agents[0].publication.kind)
-        agent, (around,) = plan.agents[0], landscapes(plan.program)
+        agent, (around,) = plan.agents[0], responses(plan.program)
         gaps.append(predicted_gap(agent.publication, agent.noise, around) / objective)
     assert len(kinds) == 1
     assert gaps == pytest.approx(len(gaps) * [gaps[0]], rel=1e-5)
@@ -199,7 +199,7 @@ def test_the_gap_of_several_agents_is_the_sum_of_what_each_is_expected_to_cost(c
     plan = problem.plan(dp.Central(), mechanism="gaussian", **ONCE)
     predicted = sum(
         predicted_gap(agent.publication, agent.noise, around)
-        for agent, around in zip(plan.agents, landscapes(plan.program), strict=True)
+        for agent, around in zip(plan.agents, responses(plan.program), strict=True)
     )
     whole = dp.not_private.central(problem)
     whole.solve(cp.CLARABEL)
@@ -219,7 +219,7 @@ def test_agents_of_large_problems_are_looked_at_alone():
         cost = cp.sum_squares(x[[2 * k, 2 * k + 1, (2 * k + 2) % 140]] - d)
         agents.append(dp.Agent(cp.Minimize(cost), name=f"a{k}"))
     plan = dp.Problem(agents).plan(dp.Central(), mechanism="gaussian", **ONCE)
-    around = landscapes(plan.program)
+    around = responses(plan.program)
     assert {found.hessian.shape for found in around} == {(3, 3)}
     gaps = [
         predicted_gap(agent.publication, agent.noise, found)
@@ -235,5 +235,5 @@ def test_second_moments_have_no_predicted_gap():
     X = dp.Private(np.eye(2), name="X", adjacency=dp.Rows(1.0))
     problem = dp.Problem([dp.Agent(cp.Minimize(cp.sum_squares(X @ w)), [cp.abs(w) <= 1])])
     plan = problem.plan(dp.Central(), mechanism="gaussian", **ONCE)
-    (around,) = landscapes(plan.program)
+    (around,) = responses(plan.program)
     assert np.isnan(predicted_gap(plan.agents[0].publication, plan.agents[0].noise, around))

@@ -34,8 +34,8 @@ _FLAT = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
-class Landscape:
-    """The problem of all agents around one of them.
+class Response:
+    """The problem of all agents, as it gives way to noise from one of them.
 
     Attributes
     ----------
