@@ -22,7 +22,7 @@ from dpcvx.solvers.projector import Projector
 
 Floats = NDArray[np.float64]
 
-RESTARTS = 15
+RESTARTS = 40
 REACH = 0.1
 """Per unit by which a fit is begun again beside the best."""
 EXPLAINED = 1e-6

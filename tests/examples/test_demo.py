@@ -25,7 +25,7 @@ def test_messages_without_noise_give_every_load_away(run):
     found, text, _ = run
     assert found.loads.sum() == pytest.approx(259.0)
     np.testing.assert_allclose(found.known, found.loads, atol=1e-3)  # 1 kW
-    assert "knows every load to 0.0000" in text
+    assert "knows every load to 0.000 MW" in text
 
 
 def test_noise_hides_loads_as_well_as_epsilon_says(run):
