@@ -28,9 +28,9 @@ def errors(study, estimates):
 
 
 def test_border_voltages_of_a_run_without_noise_give_the_loads_away(study):
-    plan = study.problem.plan(METHOD, mechanism=None, rounds=3)
+    plan = study.problem.plan(METHOD, mechanism=None, rounds=5)
     messages = shared_messages(plan, plan.run(iterates=True))
-    assert len(messages) == 3 and [z.size for z in messages[0]] == [
+    assert len(messages) == 5 and [z.size for z in messages[0]] == [
         local.shared.size for local in plan.program.agents
     ]
     assert errors(study, loads_from_messages(plan, messages)).max() < 1e-5
