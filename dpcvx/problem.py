@@ -17,7 +17,8 @@ from .guard import frameless
 from .model.declaration import Agent, Declaration
 from .model.private import Private, seal_all
 from .plan.banner import banner
-from .plan.choice import Mechanisms, Release
+from .plan.calibration import Mechanisms
+from .plan.choice import Release
 from .plan.compiled import Compiled
 from .plan.last_iterate import Observer
 from .plan.terms import Terms, make_terms

@@ -27,6 +27,8 @@ from .checks import check_long
 Array = NDArray[np.float64]
 T = TypeVar("T")
 Asked = Mechanism | str | None
+# For all agents alike, or by agent or its name.
+Mechanisms = Asked | Mapping[Agent | str, Asked]
 # Relative, so that the price of a plan is a budget for it.
 _SLACK = 1e-9
 # How many times as large as one change in it an entry of private data is taken to be.
@@ -37,7 +39,7 @@ _NAMES = 12
 
 def asked_of(
     problem: Declaration,
-    mechanism: Asked | Mapping[Agent | str, Asked],
+    mechanism: Mechanisms,
     epsilon: float | Mapping[Agent | str, float] | None,
 ) -> dict[str, Declared | None]:
     """What noise and what budget is asked for, by agent.

@@ -23,13 +23,12 @@ from ..privacy.accounting import check_delta
 from ..privacy.mechanism import Calibrated
 from ..sensitivity.response import Response
 from .agent_terms import AgentTerms, declared
-from .calibration import Asked, asked_of, calibrated
+from .calibration import Mechanisms, asked_of, calibrated
 from .compiled import Compiled, compiled
 from .noisy_rounds import NoisyRounds, best_rounds
 from .responses import predicted_gap, publication, responses
 
 Release = Literal["each step", "once"]
-Mechanisms = Asked | Mapping[Agent | str, Asked]
 # Rounds of a method that has no number of its own.
 ROUNDS = 100
 AUTO = "auto"

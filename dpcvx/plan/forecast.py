@@ -192,9 +192,7 @@ def _spread(agent: AgentTerms) -> float:
     noise, released = agent.noise, agent.publication
     if noise is None or released is None:
         return 0.0
-    # The scale of Laplace noise is not its standard deviation.
-    own = 1.0 if noise.mechanism.norm == 2 else math.sqrt(2)
-    return own * noise.multiplier * released.sensitivity
+    return math.sqrt(noise.variance(released.sensitivity))
 
 
 def _signal(agent: AgentTerms, stand_ins: Sequence[Array | None]) -> float | None:

@@ -15,7 +15,7 @@ from ..algorithms.mean_gradient import MeanGradient
 from ..algorithms.predicted import Prediction, longest, predicted
 from ..model.declaration import Agent, Declaration
 from .agent_terms import Agents, declared
-from .calibration import Asked, asked_of, calibrated, conditions
+from .calibration import Mechanisms, asked_of, calibrated, conditions
 from .compiled import Compiled
 from .forecast import of_steps
 
@@ -25,7 +25,6 @@ _ROUNDS = {"laplace": (1, 2, 3, 5, 8), "gaussian": (3, 10, 30, 100, 300)}
 _NEARLY = 1.25
 # What is promised is promised for answers that are nearer to the start than is taken as typical.
 _NEARER = 0.5
-Mechanisms = Asked | Mapping[Agent | str, Asked]
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +34,7 @@ class NoisyRounds:
     Attributes
     ----------
     algorithm : Algorithm
-    mechanism : Asked or mapping of agent to one
+    mechanism : Mechanisms
     rounds : int
     agents : tuple of AgentTerms
         With their noise.
@@ -100,7 +99,7 @@ def best_rounds(
     known : Compiled
     algorithm : Algorithm
         A method of noisy gradient steps, its step left open.
-    mechanisms : tuple of Asked or mapping of agent to one
+    mechanisms : tuple of Mechanisms
         Those to choose from.
     rounds : int or None
         None to choose them.

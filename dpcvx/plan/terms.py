@@ -27,8 +27,8 @@ from ..sensitivity.response import Response
 from ..sensitivity.stored_vectors import Smoothness
 from . import checks, last_iterate
 from .agent_terms import Agents, AgentTerms, declared, sensitivities
-from .calibration import asked_of, budgeted, calibrated, conditions
-from .choice import Choice, Mechanisms, Release, Request, choose
+from .calibration import Mechanisms, asked_of, budgeted, calibrated, conditions
+from .choice import Choice, Release, Request, choose
 from .compiled import Compiled
 from .fingerprint import fingerprint_of
 from .forecast import DOUBT, of_other_steps, of_releases
