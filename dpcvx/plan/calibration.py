@@ -18,7 +18,7 @@ from ..errors import ModelError, PrivacyError
 from ..model.curvature import smoothness
 from ..model.declaration import Agent, Declaration
 from ..model.private import Rows
-from ..privacy.accounting import Price, check_delta, check_epsilon
+from ..privacy.accounting import Price, check_epsilon
 from ..privacy.mechanism import Calibrated, Gaussian, Laplace, Mechanism
 from ..sensitivity.certificate import Sensitivity
 from .agent_terms import Agents, AgentTerms, Declared
@@ -299,8 +299,6 @@ def multiplied(
         If the mechanism needs a delta.
     """
     mechanism, epsilon = asked.mechanism, asked.epsilon
-    if delta is not None:
-        check_delta(delta)
     if isinstance(mechanism, Gaussian) and not delta:
         raise PrivacyError(
             f"Gaussian noise has no guarantee at delta={show(delta)}: its privacy loss is "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from .._words import plural
@@ -20,13 +20,12 @@ from ..errors import PrivacyError
 from ..guard import understood
 from ..model.declaration import Agent, Declaration
 from ..privacy.accounting import check_delta
-from ..privacy.mechanism import Calibrated
 from ..sensitivity.response import Response
-from .agent_terms import AgentTerms, declared
+from .agent_terms import Agents, AgentTerms, declared
 from .calibration import Mechanisms, asked_of, calibrated
 from .compiled import Compiled, compiled
 from .noisy_rounds import NoisyRounds, best_rounds
-from .responses import predicted_gap, publication, responses
+from .responses import predicted_gap, published
 
 Release = Literal["each step", "once"]
 # Rounds of a method that has no number of its own.
@@ -68,8 +67,8 @@ class Request:
         What was chosen so far.
     forecast : str
         What is predicted of noisy steps.
-    noises : dict of str to (Calibrated or None)
-        By agent, if the kind of noise was chosen with its scale.
+    quiet : tuple of AgentTerms
+        With their noise and what they release once, if these were chosen together.
     """
 
     algorithm: Algorithm[Any, Any] | None
@@ -78,7 +77,7 @@ class Request:
     release: Release | None = None
     choices: tuple[Choice, ...] = ()
     forecast: str = ""
-    noises: Mapping[str, Calibrated | None] = field(default_factory=dict)
+    quiet: Agents = ()
 
     @property
     def chooses_noise(self) -> bool:
@@ -127,6 +126,8 @@ def choose(
     """
     named = request.algorithm is not None
     noisy = request.mechanism is not None and any(agent.private for agent in problem.agents)
+    if noisy and delta is not None:
+        check_delta(delta)
     if not named:
         request, known = _method(problem, request, noisy, known)
     algorithm = request.algorithm
@@ -240,7 +241,7 @@ def quieter(
     problem: Declaration,
     known: Compiled,
     request: Request,
-    epsilon: float | Mapping[Agent | str, float] | None,
+    epsilon: float | Mapping[Agent | str, float],
     delta: float | None,
 ) -> Request:
     """Choose the kind of noise: the one with the smaller expected error.
@@ -257,12 +258,8 @@ def quieter(
     Raises
     ------
     PrivacyError
-        If the budget is incomplete.
+        If noise cannot be scaled to the budget.
     """
-    if epsilon is None or not any(known.sensitivities.values()):
-        return replace(request, mechanism="gaussian")
-    if delta is not None:
-        check_delta(delta)
     if not delta:
         return replace(request, mechanism="laplace").chosen(
             "mechanism", "Laplace noise, which needs no delta="
@@ -270,20 +267,20 @@ def quieter(
     assert request.algorithm is not None and request.rounds is not None
     once, needs = request.release == "once", request.algorithm.requirements
     steps = 1 if once else request.algorithm.releases(request.rounds, known.program)
-    around = responses(known.program) if once else [None] * len(known.program.agents)
+    around = known.responses if once else [None] * len(known.program.agents)
     errors: list[list[Error | None]] = []
-    noises: dict[str, dict[str, Calibrated | None]] = {}
+    quiet: dict[str, Agents] = {}
     for kind in _KINDS:
         asked = asked_of(problem, kind, epsilon)
         agents = declared(problem, known.program, known.sensitivities, asked, needs)
-        quiet = calibrated(agents, needs, request.rounds, steps, delta, once)
-        noises[kind] = {agent.name: agent.noise for agent in quiet}
-        errors.append([_error(*pair) for pair in zip(quiet, around, strict=True)])
+        agents = calibrated(agents, needs, request.rounds, steps, delta, once)
+        quiet[kind] = published(agents, known.responses) if once else agents
+        errors.append([_error(*pair) for pair in zip(quiet[kind], around, strict=True)])
     pairs = zip(*errors, strict=True)
     ratio = _ratio([(a, b) for a, b in pairs if a is not None and b is not None])
     best, other = ("laplace", "gaussian") if ratio > 1 else ("gaussian", "laplace")
     less = max(ratio, 1 / ratio)
-    return replace(request, mechanism=best, noises=noises[best]).chosen(
+    return replace(request, mechanism=best, quiet=quiet[best]).chosen(
         "mechanism",
         f"{best.capitalize()} noise: {other.capitalize()} noise of the same guarantee has "
         f"{less:.3g} times the expected error",
@@ -332,7 +329,7 @@ def _error(agent: AgentTerms, response: Response | None) -> Error | None:
         if not 0 < change < math.inf:
             return None
         return Error(math.nan, agent.program.n * noise.variance(change))
-    found = publication(known, noise, agent.name, response)
+    found = agent.publication
     if found is None:
         return None
     variance = found.size * noise.variance(found.sensitivity)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from ..algorithms.program import Program, compile_problem
 from ..model.declaration import Declaration
 from ..model.quadratic import is_quadratic_given_data
 from ..sensitivity.certificate import Sensitivity
 from ..sensitivity.release_once import releasable
+from ..sensitivity.response import Response
 from .agent_terms import sensitivities
+from .responses import responses
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +52,11 @@ class Compiled:
     def releasable(self) -> bool:
         """Whether all data can leave once."""
         return all(s is None or releasable(s) for s in self.sensitivities.values())
+
+    @cached_property
+    def responses(self) -> tuple[Response, ...]:
+        """How the problem gives way to noise from each agent."""
+        return responses(self.program)
 
 
 def compiled(problem: Declaration) -> Compiled:

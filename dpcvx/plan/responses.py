@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import scipy.sparse as sp
@@ -15,11 +16,10 @@ from ..model.matrices import without_zeros
 from ..model.quadratic import hessian
 from ..privacy.mechanism import Calibrated
 from ..sensitivity import release_once
-from ..sensitivity.certificate import Sensitivity
 from ..sensitivity.release_once import Statistic
 from ..sensitivity.response import Response
 from ..solvers.projector import Projector
-from .agent_terms import Agents
+from .agent_terms import Agents, AgentTerms
 
 Array = NDArray[np.float64]
 # Multiplications of full matrices, for all agents together, beyond which each agent is looked at
@@ -58,12 +58,17 @@ def responses(program: Program) -> tuple[Response, ...]:
     return tuple(found)
 
 
-def publication(
-    sensitivity: Sensitivity, noise: Calibrated, owner: str, response: Response
-) -> Statistic | None:
-    """What an agent releases once with this noise; see `release_once.publication`."""
-    norm = noise.mechanism.norm
-    return release_once.publication(sensitivity, norm, owner, response, noise.variance)
+def published(agents: Agents, around: Sequence[Response]) -> Agents:
+    """The agents with what each releases once, in place of its data."""
+    found: list[AgentTerms] = []
+    for agent, response in zip(agents, around, strict=True):
+        known, noise = agent.sensitivity, agent.noise
+        statistic = None
+        if known is not None and noise is not None:
+            norm = noise.mechanism.norm
+            statistic = release_once.publication(known, norm, agent.name, response, noise.variance)
+        found.append(replace(agent, publication=statistic))
+    return tuple(found)
 
 
 def predicted_gap(statistic: Statistic, noise: Calibrated, response: Response) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -23,7 +23,6 @@ from ..privacy.accounting import Composition, Price
 from ..privacy.accounts import Account, Budget
 from ..privacy.last_iterate import LastIterate
 from ..privacy.mechanism import Calibrated
-from ..sensitivity.response import Response
 from ..sensitivity.stored_vectors import Smoothness
 from . import checks, last_iterate
 from .agent_terms import Agents, AgentTerms, declared, sensitivities
@@ -34,7 +33,7 @@ from .fingerprint import fingerprint_of
 from .forecast import DOUBT, of_other_steps, of_releases
 from .guarantee import ALONE, COUNTED, SEEDED, Guarantee, make_guarantee, no_guarantee
 from .last_iterate import Observer
-from .responses import predicted_share, publication, responses
+from .responses import predicted_share, published, responses
 
 P = TypeVar("P", bound="Terms")
 
@@ -222,16 +221,19 @@ def make_terms(
     last = None
     if noisy and observer == "last iterate":
         last = last_iterate.constants(algorithm, program, agents, rounds)
-    if request.noises:
-        agents = tuple(replace(agent, noise=request.noises[agent.name]) for agent in agents)
+    if request.quiet:
+        agents = tuple(
+            replace(agent, noise=quiet.noise, publication=quiet.publication)
+            for agent, quiet in zip(agents, request.quiet, strict=True)
+        )
     elif last is None:
         agents = calibrated(agents, needs, rounds, steps, delta, once)
     else:
         agents = last_iterate.calibrated(agents, last, delta)
     forecast = request.forecast
     if once:
-        around = responses(program)
-        agents = _published(agents, around)
+        around = responses(program) if known is None else known.responses
+        agents = agents if request.quiet else published(agents, around)
         stand_ins = _stand_ins(problem)
         share = predicted_share(agents, around, stand_ins)
         forecast = of_releases(agents, stand_ins, share, delta or 0.0)
@@ -318,18 +320,6 @@ def _smoothness(agent: AgentTerms, needs: Requirements) -> Smoothness | None:
         return None if claimed is None else Smoothness(claimed, asserted=True)
     turn = record_smoothness(form)
     return Smoothness(derived, False, curvature(form), math.inf if turn is None else turn)
-
-
-def _published(agents: Agents, around: Sequence[Response]) -> Agents:
-    """What every agent releases once, in place of its data."""
-    return tuple(
-        agent
-        if agent.noise is None or agent.sensitivity is None
-        else replace(
-            agent, publication=publication(agent.sensitivity, agent.noise, agent.name, response)
-        )
-        for agent, response in zip(agents, around, strict=True)
-    )
 
 
 def _releases(

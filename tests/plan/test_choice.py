@@ -63,6 +63,22 @@ def test_without_delta_noise_is_laplace():
     assert power_line().problem.plan(epsilon=1.0).guarantee.delta == 0
 
 
+@pytest.mark.parametrize("delta", [np.array([1e-6, 1e-5]), np.array([1e-6]), "small", 1.0, -1e-6])
+@pytest.mark.parametrize("release", [None, "once", "each step"])
+@pytest.mark.parametrize("algorithm", [None, dp.LinearizedADMM()])
+@pytest.mark.parametrize("mechanism", ["auto", "laplace", dp.Laplace(step_epsilon=0.1)])
+def test_deltas_that_are_none_are_refused_in_words(delta, release, algorithm, mechanism):
+    with pytest.raises(dp.PrivacyError, match="delta must be at least 0 and below 1"):
+        power_line().problem.plan(
+            algorithm, mechanism=mechanism, release=release, epsilon=1.0, delta=delta
+        )
+
+
+def test_a_delta_that_is_none_is_refused_where_steps_are_noisy():
+    with pytest.raises(dp.PrivacyError, match="delta must be .*, got <ndarray of shape"):
+        regression(logistic).plan(epsilon=1.0, delta=np.array([1e-6, 1e-5]))
+
+
 def test_what_is_given_is_kept():
     problem = power_line().problem
     plan = problem.plan(mechanism="gaussian", **BUDGET)
