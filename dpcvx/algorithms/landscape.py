@@ -87,6 +87,18 @@ class Landscape:
             return self.curvature
         return self.slope / self.distance
 
+    def scaled(self, noise: float, distance: float = 1.0) -> Landscape:
+        """With all noise, and all distances, times a factor.
+
+        Parameters
+        ----------
+        noise, distance : float
+        """
+        blocks = tuple(
+            replace(b, noise=b.noise * noise, distance=b.distance * distance) for b in self.blocks
+        )
+        return replace(self, blocks=blocks)
+
 
 def summed(scene: Landscape, agents: int) -> Landscape:
     """The lie of the sum of so many agents' objectives, where one agent stands for all in turn."""

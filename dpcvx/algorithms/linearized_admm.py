@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,6 +93,9 @@ class LinearizedADMM(ConsensusMethod[AgentState]):
     output_sensitivity: float | None = None
     output: Output | None = None
 
+    # With the penalty that is chosen, half of a step arrives in what agents share.
+    pull: ClassVar[float] = 0.5
+
     def __post_init__(self) -> None:
         self.check()
         as_step(self.step)
@@ -124,8 +127,7 @@ class LinearizedADMM(ConsensusMethod[AgentState]):
         """Fill in the constants of both rules, and what to report where the step is chosen."""
         step, output = as_step(self.step), self.output
         if step is None:
-            # With this penalty, half of a step arrives in what agents share.
-            found = chosen_step(program, conditions, pull=0.5, updates=self.local_updates)
+            found = chosen_step(program, conditions, pull=self.pull, updates=self.local_updates)
             step, output = found.rule, output or found.output
         step = step.resolved(program, conditions.step_epsilon)
         penalty = 1 / step.eta(1) if self.penalty is None else self.penalty

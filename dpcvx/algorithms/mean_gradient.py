@@ -11,6 +11,7 @@ Agents need the sum of all points and nothing else, so it can be formed in secre
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,6 +57,9 @@ class MeanGradient(SummedMethod):
     sharing: SecretSharing | None = None
     output: Output | None = None
 
+    # All of a step arrives: it begins at the mean.
+    pull: ClassVar[float] = 1.0
+
     def __post_init__(self) -> None:
         self.check_fields(sharing=SHARING)
         as_step(self.step)
@@ -71,7 +75,7 @@ class MeanGradient(SummedMethod):
         self.sums(program)  # refused before any data are read, if it is
         step, output = as_step(self.step), self.output
         if step is None:
-            found = chosen_step(program, conditions)
+            found = chosen_step(program, conditions, pull=self.pull)
             step, output = found.rule, output or found.output
         step = step.resolved(program, conditions.step_epsilon)
         return replace(self, step=step, output=output)

@@ -33,7 +33,7 @@ class NoisyRounds:
 
     Attributes
     ----------
-    algorithm : Algorithm
+    algorithm : LinearizedADMM or MeanGradient
     mechanism : Mechanisms
     rounds : int
     agents : tuple of AgentTerms
@@ -44,7 +44,7 @@ class NoisyRounds:
         That were possible.
     """
 
-    algorithm: Algorithm[Any, Any]
+    algorithm: LinearizedADMM | MeanGradient
     mechanism: Mechanisms
     rounds: int
     agents: Agents
@@ -54,14 +54,10 @@ class NoisyRounds:
 
     def predicted(self, louder: float = 1.0, nearer: float = 1.0) -> Prediction:
         """What the rounds lead to, if noise and distance were larger by these factors."""
-        blocks = tuple(
-            replace(b, noise=b.noise * louder, distance=b.distance * nearer)
-            for b in self.scene.blocks
-        )
-        scene, largest = replace(self.scene, blocks=blocks), longest(self.scene, self.rounds)
+        largest = longest(self.scene, self.rounds)
         assert largest is not None
-        pull = 0.5 if isinstance(self.algorithm, LinearizedADMM) else 1.0
-        return predicted(scene, self.rounds, largest, pull=pull)
+        scene = self.scene.scaled(louder, nearer)
+        return predicted(scene, self.rounds, largest, pull=self.algorithm.pull)
 
     def forecast(self, delta: float) -> str:
         """What an answer will be worth, in words."""
@@ -129,9 +125,7 @@ def best_rounds(
                 first = public
                 if longest(scene, T) is None or not scene.noisy:
                     return None
-            louder = _rms(public.noise) / _rms(first.noise)
-            blocks = tuple(replace(b, noise=b.noise * louder) for b in scene.blocks)
-            here = replace(scene, blocks=blocks)
+            here = scene.scaled(_rms(public.noise) / _rms(first.noise))
             options.append(NoisyRounds(algorithm, mechanism, T, noisy, public, here))
     return replace(_nearly_best(options), others=tuple(options))
 

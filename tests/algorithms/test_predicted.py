@@ -65,6 +65,14 @@ def test_more_noise_takes_shorter_steps_and_never_longer_ones_than_allowed():
     assert steps[-1] < 0.05
 
 
+def test_noise_and_distance_that_grow_alike_leave_the_step_as_it_is():
+    plain, grown = (predicted(s, T, 0.5) for s in (scene(), scene().scaled(10.0, 10.0)))
+    assert grown.step == plain.step and grown.output == plain.output
+    assert grown.gap == pytest.approx(100 * plain.gap)
+    assert scene().scaled(2.0).distance == scene().distance
+    assert scene().scaled(2.0).blocks[0].noise == 2 * scene().blocks[0].noise
+
+
 def test_noise_of_many_agents_averages_out():
     few = landscape(*known(dp.Rows(1.0), agents=2))
     many = landscape(*known(dp.Rows(1.0), agents=8))
