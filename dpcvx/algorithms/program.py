@@ -119,15 +119,11 @@ class Program:
     coupling: Coupling | None
 
 
-def compile_problem(problem: Declaration, *, exact: bool) -> Program:
+def compile_problem(problem: Declaration) -> Program:
     """Compile every agent; reads public parameters, never private data.
 
-    Parameters
-    ----------
-    problem : Declaration
-    exact : bool
-        Also compile the objectives into the cone programs. Where agents are coupled, those
-        without private data are always compiled.
+    Objectives are not compiled into cone programs, but for those of agents without private data
+    where agents are coupled; see `with_objectives`.
 
     Raises
     ------
@@ -144,9 +140,7 @@ def compile_problem(problem: Declaration, *, exact: bool) -> Program:
     coupling = coupling_of(problem.equalities, problem.slacks)
     agents = tuple(
         understood(
-            lambda name=name, agent=agent: _compile_agent(
-                name, agent, problem, slot, coupling, exact or _coupled_public(problem, agent)
-            ),
+            lambda name=name, agent=agent: _compile_agent(name, agent, problem, slot, coupling),
             name,
         )
         for name, agent in zip(problem.names, problem.agents, strict=True)
@@ -157,17 +151,12 @@ def compile_problem(problem: Declaration, *, exact: bool) -> Program:
     return Program(agents, size, held, coupling)
 
 
-def _coupled_public(problem: Declaration, agent: Agent) -> bool:
-    return bool(problem.coupling) and not agent.private
-
-
 def _compile_agent(
     name: str,
     agent: Agent,
     problem: Declaration,
     slot: dict[int, Index],
     coupling: Coupling | None,
-    exact: bool,
 ) -> LocalProgram:
     layout, variables = agent.layout, agent.variables
     parts = parts_of(agent.cost, layout, agent.private, name, largest=LARGEST)
@@ -177,7 +166,7 @@ def _compile_agent(
     if parts.rest is not None:
         term = public_copy(parts.rest, parts.rest.parameters())
         rest = cone_data(term, constraints, variables, layout)
-    exact_data = _objective(agent, layout) if exact else None
+    minimised = coupling is not None and not agent.private
     where = np.concatenate([slot[p.variable][p.entries] for p in layout.pieces])
     shared = np.flatnonzero(where >= 0)
     given = {v.id: np.asarray(x) for v, x in problem.start.items()}
@@ -208,7 +197,7 @@ def _compile_agent(
         rest=rest,
         constraints=constraint_data,
         coupling=None if coupling is None else coupling.of(layout),
-        exact=exact_data,
+        exact=_objective(agent, layout) if minimised else None,
         shared=shared,
         slots=where[shared],
         start=start.x,
@@ -222,6 +211,8 @@ def with_objectives(problem: Declaration, program: Program) -> Program:
     """A program with every agent's objective at zero data in its cone program."""
 
     def completed(local: LocalProgram, agent: Agent) -> LocalProgram:
+        if local.exact is not None:
+            return local
         data = understood(lambda: _objective(agent, local.layout), local.name)
         return replace(local, exact=data)
 

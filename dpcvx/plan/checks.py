@@ -253,9 +253,7 @@ def check_bounded(problem: Declaration, program: Program, agents: Sequence[Agent
         return
     if all(agent.cost.is_nonneg() for agent in problem.agents):
         return
-    if any(local.exact is None for local in program.agents):
-        program = with_objectives(problem, program)
-    whole = joint(program)
+    whole = joint(with_objectives(problem, program))
     moved = [sp.csr_array((0, whole.data.n))]
     for k, agent in enumerate(agents):
         known = agent.sensitivity

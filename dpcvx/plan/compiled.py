@@ -69,5 +69,5 @@ def compiled(problem: Declaration) -> Compiled:
     PrivacyError
         If no sensitivity can be derived.
     """
-    program = compile_problem(problem, exact=False)
+    program = compile_problem(problem)
     return Compiled(program, sensitivities(program))

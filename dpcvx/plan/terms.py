@@ -199,11 +199,12 @@ def make_terms(
     checks.check_switched_off(problem, noisy, epsilon, delta)
     checks.check_coupling(problem, algorithm)
     if known is None:
-        program = compile_problem(problem, exact=bool(needs.exact))
+        program = compile_problem(problem)
         found = sensitivities(program, every=noisy or bool(needs.exact))
     else:
-        program = with_objectives(problem, known.program) if needs.exact else known.program
-        found = known.sensitivities
+        program, found = known.program, known.sensitivities
+    if needs.exact:
+        program = with_objectives(problem, program)
     checks.check_terms(program, algorithm)
     agents = declared(problem, program, found, asked, needs)
     if needs.exact:

@@ -71,7 +71,7 @@ class Judge:
         self._central = not_private.central(problem, proxy)
         self._variables = problem.variables()
         self.optimum = self._solved(verb) if self._central.is_dcp() else None
-        program = compile_problem(problem, exact=False)
+        program = compile_problem(problem)
         starts = tuple(local.start for local in program.agents)
         self.start = self(Solution(program, starts, whole_start(problem)))
 

@@ -1038,7 +1038,7 @@ def grown(rng, public, beta, excess=1.0, usual=False):
     root = rng.normal(size=(n, n))
     H = root.T @ root
     algorithm = dp.GradientADMM(penalty=beta, step=excess / np.linalg.norm(H, 2))
-    program = compile_problem(given.problem, exact=False)
+    program = compile_problem(given.problem)
     server = algorithm.start_server(program)
     first, other = ((2 * rng.normal(size=n), 2 * beta * rng.normal(size=2)) for _ in range(2))
     before = [first, other]

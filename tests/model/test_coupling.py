@@ -122,12 +122,12 @@ def test_a_public_parameter_without_a_value_is_refused():
     x, y, p = cp.Variable(2), cp.Variable(2), cp.Parameter(2, name="offset")
     problem = tied([x + y == p], x, y)
     with pytest.raises(dp.ModelError, match="'offset' has no value"):
-        compile_problem(problem, exact=False)
+        compile_problem(problem)
 
 
 def test_programs_carry_the_coupling():
     x, y = cp.Variable(2, name="x"), cp.Variable(2, name="y")
-    program = compile_problem(tied([x == 2 * y + 1], x, y), exact=False)
+    program = compile_problem(tied([x == 2 * y + 1], x, y))
     user, public = (program.coupling.of(a.layout).toarray() for a in program.agents)
     assert np.array_equal(user, np.eye(2)) and np.array_equal(public, -2 * np.eye(2))
     assert np.array_equal(program.coupling.right, [1, 1])

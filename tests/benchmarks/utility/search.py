@@ -231,7 +231,7 @@ def search_once(model: Model, judge: Judge, epsilon: float, delta: float) -> lis
 
 def _few_steps(model: Model, kind: str) -> Iterator[Setting]:
     method = "resource" if model.problem.coupling else "linearized"
-    L = smooth_constant(compile_problem(model.problem, exact=False)) or 1.0
+    L = smooth_constant(compile_problem(model.problem)) or 1.0
     for rounds, length in product((1, 3, 10), (0.03, 0.1, 0.3, 1.0)):
         step = float(f"{length / L:.3g}")
         penalty = 0.1 / step if method == "resource" else 1 / step
