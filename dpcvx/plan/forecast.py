@@ -15,6 +15,7 @@ from ..privacy.mechanism import Gaussian
 from ..sensitivity.release_once import Publication
 from ..sensitivity.second_moments import Moments
 from .agent_terms import Agents, AgentTerms
+from .responses import Share
 
 Array = NDArray[np.float64]
 StandIns = Mapping[str, Sequence[Array | None]]
@@ -29,7 +30,7 @@ _ANYWHERE = "answers that may lie anywhere between their bounds"
 _ALIKE = "data that fill their bounds alike in all directions"
 
 
-def of_releases(agents: Agents, stand_ins: StandIns, share: float, delta: float) -> str:
+def of_releases(agents: Agents, stand_ins: StandIns, share: Share, delta: float) -> str:
     """How large the noise is next to what leaves once; empty if that is not known.
 
     Parameters
@@ -38,28 +39,28 @@ def of_releases(agents: Agents, stand_ins: StandIns, share: float, delta: float)
         With their publications.
     stand_ins : mapping of str to sequence of (ndarray or None)
         By agent, public values of the same kind as each private object, if there are any.
-    share : float
-        What is predicted to stay of the gap between start and optimum; nan if that is not known.
+    share : Share
+        What is predicted to stay of the gap between start and optimum.
     delta : float
     """
+    if math.isfinite(share.left):
+        loudest = max((a for a in agents if a.noise is not None), key=_spread)
+        poor = f": {_says_nothing(math.sqrt(share.left / _CLEAR), loudest, 1, delta)}"
+        judged = "data like the stand-in" if share.by_data else _ANYWHERE
+        return _stays(share.left, judged) + (poor if share.left >= 0.5 else "")
     ratios: list[tuple[float, AgentTerms]] = []
     for agent in agents:
         signal = _signal(agent, stand_ins.get(agent.name, ()))
         if agent.publication is not None and signal is not None:
             noise = _spread(agent) * math.sqrt(agent.publication.size)
             ratios.append((noise / signal if signal > 0 else math.inf, agent))
-    if not ratios and math.isnan(share):
+    if not ratios:
         return _unjudged(agents)
-    if math.isfinite(share):
-        loudest = max((a for a in agents if a.noise is not None), key=_spread)
-        poor = f": {_says_nothing(math.sqrt(share / _CLEAR), loudest, 1, delta)}"
-        judged = "data like the stand-in" if ratios else _ANYWHERE
-        return _stays(share, judged) + (poor if share >= 0.5 else "")
     ratio, agent = max(ratios, key=lambda each: each[0])
-    given = any(values is not None for values in stand_ins.get(agent.name, ()))
+    given = stand_ins.get(agent.name, ())
     by = (
         "judged by the stand-in"
-        if given
+        if given and all(values is not None for values in given)
         else "for records that fill half their bounds alike in all directions"
     )
     if ratio < 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.sparse as sp
@@ -83,14 +83,26 @@ def predicted_gap(statistic: Statistic, noise: Calibrated, response: Response) -
     return math.nan if covariance is None else response.gap(covariance)
 
 
+@dataclass(frozen=True)
+class Share:
+    """What noise is predicted to leave of the gap between start and optimum.
+
+    Attributes
+    ----------
+    left : float
+        nan or infinite where that is not known.
+    by_data : bool
+        Whether the gap is what stand-ins for all data open, not that of a point of the set.
+    """
+
+    left: float
+    by_data: bool
+
+
 def predicted_share(
     agents: Agents, around: Sequence[Response], stand_ins: Mapping[str, Sequence[Array | None]]
-) -> float:
-    """What is predicted to stay of the gap between a point of the set and the optimum.
-
-    With stand-ins for all data, the gap between start and optimum is what these open. nan where it
-    is not known: where sets have no end, or nothing is predicted.
-    """
+) -> Share:
+    """What is predicted to stay; not known where sets have no end, or nothing is predicted."""
     by_data = _gap_of_data(agents, around, stand_ins)
     gaps, bounded = [], True
     for agent, response in zip(agents, around, strict=True):
@@ -98,10 +110,10 @@ def predicted_share(
             gaps.append(predicted_gap(agent.publication, agent.noise, response))
             bounded = bounded and response.bounded
     if by_data is not None:
-        return sum(gaps) / by_data
+        return Share(sum(gaps) / by_data, by_data=True)
     whole = around[0].widths.size > around[0].place.size or len(around) == 1
     start = around[0].start if whole else sum(response.start for response in around)
-    return sum(gaps) / start if bounded and start > 0 else math.nan
+    return Share(sum(gaps) / start if bounded and start > 0 else math.nan, by_data=False)
 
 
 def _gap_of_data(
@@ -122,5 +134,5 @@ def _gap_of_data(
         if len(values) < len(given):
             return None
         slope = known.slope(values)
-        total += response.gap(sp.csr_array(np.outer(slope, slope)))
+        total += response.cost(slope)
     return total if 0 < total < math.inf else None

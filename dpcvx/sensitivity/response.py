@@ -94,6 +94,17 @@ class Response:
         H.ravel()[:: widths.size + 1] += _limited(S.diagonal(), widths)
         return _expected(H, self.equalities.toarray(), S, widths > 0)
 
+    def cost(self, slope: Array) -> float:
+        """E for a slope of the agent that is known and ignored, as if it were one draw of noise.
+
+        Parameters
+        ----------
+        slope : ndarray, shape (n,)
+        """
+        if self.widths.size > _LARGEST:  # no full matrix
+            return self._by_component(slope * slope)
+        return self.gap(sp.csr_array(np.outer(slope, slope)))
+
     def _by_component(self, variances: Array) -> float:
         widths = self.widths[self.place]
         bend = self.hessian.diagonal()[self.place] + _limited(variances, widths)

@@ -44,6 +44,51 @@ def test_with_a_stand_in_the_gap_is_predicted(size, share):
     assert ("says little or nothing about the data" in plan.forecast) == (share >= 0.5)
 
 
+def pair(*likes):
+    """Two agents with a number each that may lie between -1 and 1, with a stand-in or without."""
+    agents, xs = [], []
+    for k, like in enumerate(likes):
+        x = cp.Variable(2, name=f"x{k}", bounds=[-1, 1])
+        d = dp.Private(shape=2, name=f"d{k}", adjacency=dp.Within(0.01), like=like)
+        agents.append(dp.Agent(cp.Minimize(cp.sum_squares(x - d)), name=f"agent {k}"))
+        xs.append(x)
+    return dp.Problem(agents, coupling=[xs[0] + xs[1] == 0])
+
+
+def test_stand_ins_are_named_where_the_prediction_goes_by_them():
+    like, budget = np.full(2, 0.5), {"epsilon": 1.0, "delta": 1e-6, "release": "once"}
+    assert pair(like, like).plan(**budget).forecast.startswith("for data like the stand-in")
+    for likes in [(like, None), (None, like), (None, None)]:
+        forecast = pair(*likes).plan(**budget).forecast
+        assert forecast.startswith("for answers that may lie anywhere between their bounds")
+
+
+@pytest.mark.parametrize("given", [(), ("X",), ("X", "y")])
+def test_records_of_which_some_have_a_stand_in_are_judged_by_their_bounds(given):
+    w, like = cp.Variable(2, name="w"), {"X": np.ones((20, 2)), "y": np.ones(20)}
+    X, y = (
+        dp.Private(
+            shape=values.shape,
+            name=name,
+            adjacency=dp.Rows(2.0),
+            like=values if name in given else None,
+        )
+        for name, values in like.items()
+    )
+    problem = dp.Problem([dp.Agent(cp.Minimize(cp.sum_squares(X @ w - y)), name="a")])
+    by = "judged by the stand-in" if len(given) == 2 else "for records that fill half their bounds"
+    assert problem.plan(epsilon=1.0, delta=1e-6).forecast.startswith(by)
+
+
+def test_noise_without_an_end_is_told_in_the_unit_of_the_data():
+    """Along x[0] - x[1] nothing bends, and the set ends farther away than numbers can tell."""
+    x = cp.Variable(2, name="x", bounds=[0, 1e12])
+    d = dp.Private(shape=2, name="d", adjacency=dp.Within(0.1))
+    cost = cp.square(cp.sum(x)) - d @ x
+    plan = dp.Problem([dp.Agent(cp.Minimize(cost), name="a")]).plan(epsilon=1.0, delta=1e-6)
+    assert plan.forecast.startswith("noise has a standard deviation of 0.141 on 'd'")
+
+
 def test_noise_that_averages_out_is_no_noise():
     """300 noisy numbers make three good coefficients."""
     rng = np.random.default_rng(0)

@@ -79,6 +79,26 @@ def test_sets_end_what_noise_can_do_where_nothing_bends(h, width, sigma, expecte
         assert found == pytest.approx(size * expected)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_slope_that_is_ignored_costs_what_noise_of_its_square_does(seed):
+    H, _, A = drawn(seed)
+    slope = np.random.default_rng(seed).normal(size=6)
+    whole = np.block([[H, A.T], [A, np.zeros((2, 2))]])
+    W = np.linalg.inv(whole)[:6, :6]
+    assert response(H, A=A).cost(slope) == pytest.approx(slope @ W @ slope / 2, rel=1e-8)
+
+
+def test_large_slopes_are_looked_at_component_by_component():
+    n = 200_000  # of which a full matrix has 298 GiB
+    found = Response(
+        sp.diags_array(np.full(n, 2.0), format="csr"),
+        np.full(n, FREE),
+        sp.csr_array((0, n)),
+        np.arange(n),
+    )
+    assert found.cost(np.full(n, 3.0)) == pytest.approx(n * 9 / 4)
+
+
 def test_noise_along_a_flat_direction_has_no_end_and_across_it_has():
     H = [[1.0, 1.0], [1.0, 1.0]]
     assert gap(response(H), np.eye(2)) == np.inf
