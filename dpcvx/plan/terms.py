@@ -352,6 +352,13 @@ def _priced(agents: Agents, steps: int, needs: Requirements, delta: float) -> Ag
 def _released(release: Release, observer: Observer, agents: Agents) -> str:
     """What leaves, who sees it and which budgets are above the price, for the fingerprint."""
     what = release if observer == "everyone" else f"{release}, {observer}"
+    shaped = [
+        agent.name
+        for agent in agents
+        if agent.publication is not None and agent.publication.kind == "shaped slope"
+    ]
+    if shaped:
+        what += f", shaped of {shaped}"
     raised = {
         agent.name: agent.budget
         for agent in agents

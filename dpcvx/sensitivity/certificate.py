@@ -200,8 +200,19 @@ class Sensitivity:
         if K.size == 1:
             return abs(K.item()) * self.bound(p).value
         assert self.constant
-        images = [sp.csr_array(K @ J.toarray()) for J in self.jacobians]
-        return self._over_changes(p, images, None, None).value
+        return self.moved([sp.csr_array(K @ J.toarray()) for J in self.jacobians], p)
+
+    def moved(self, maps: Sequence[sp.csr_array], p: int) -> float:
+        """Bound of ``||sum_k M_k (d_k - d_k')||_p`` over neighbours.
+
+        Parameters
+        ----------
+        maps : sequence of csr_array, each of shape (m, size of the private parameter)
+            M, linear in the data of gradients with a constant Jacobian.
+        p : {1, 2}
+        """
+        assert self.constant
+        return self._over_changes(p, maps, None, None).value
 
     @property
     def changes(self) -> float:

@@ -26,6 +26,7 @@ from .certificate import Sensitivity
 from .norms import ball_norm
 from .response import Response
 from .second_moments import Moments, moments
+from .shape import best_shape
 
 Array = NDArray[np.float64]
 
@@ -38,6 +39,8 @@ _RANK = 1e-12
 _LEAST = 1e-100
 # The data leave where it makes no difference: they can be read.
 _TIE = 1e-6
+# Noise is shaped where that is predicted to leave at most this part of the gap.
+_WORTH = 0.95
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,9 +50,9 @@ class Publication:
     Attributes
     ----------
     private : tuple of PrivateSpec
-    kind : {"data", "slope"}
-        The data themselves, each object in units of its own sensitivity; or the slope J d, its
-        components weighted.
+    kind : {"data", "slope", "shaped slope"}
+        The data themselves, each object in units of its own sensitivity; the slope J d, its
+        components weighted; or another statistic that tells the slope, see `shape`.
     encode : csr_array, shape (s, total size of the data)
         From the data, one object after the other, to the statistic.
     sensitivity : float
@@ -57,11 +60,11 @@ class Publication:
     jacobian : csr_array or None, shape (n, total size of the data)
         J; None where it depends on the point.
     weights : ndarray, shape (s,)
-        Of the components that the data move, in the slope; ones for the data.
+        Of the components that the data move, in the slope; else ones.
     """
 
     private: tuple[PrivateSpec, ...]
-    kind: Literal["data", "slope"]
+    kind: Literal["data", "slope", "shaped slope"]
     encode: sp.csr_array
     sensitivity: float
     jacobian: sp.csr_array | None
@@ -88,6 +91,9 @@ class Publication:
         if self.kind == "data":
             root = J @ sp.diags_array(1 / self.encode.diagonal())
             return sp.csr_array(variance * (root @ root.T))
+        if self.kind == "shaped slope":
+            root = J @ np.linalg.pinv(self.encode.toarray())
+            return sp.csr_array(variance * (root @ root.T))
         used = np.flatnonzero(np.diff(J.indptr) > 0)
         entries = 1 / self.weights, (used, np.arange(used.size))
         back = sp.csr_array(entries, shape=(J.shape[0], used.size))
@@ -100,11 +106,11 @@ class Publication:
     def restore(self, released: Array) -> list[Array]:
         """Surrogate data: one flat array per private object, brought to what was declared of it.
 
-        Signs, and eigenvalues of positive semidefinite matrices. A surrogate of a slope has the
-        right image under J, but signs of its own.
+        Signs, and eigenvalues of positive semidefinite matrices. A surrogate of a slope, shaped or
+        not, has the right image under J, but signs of its own.
         """
         ends = np.cumsum([spec.size for spec in self.private])[:-1]
-        if self.kind == "slope":
+        if self.kind != "data":
             return np.split(_least_norm(self.encode, released), ends)
         parts = np.split(released / self.encode.diagonal(), ends)
         return [spec.admissible(part) for part, spec in zip(parts, self.private, strict=True)]
@@ -118,9 +124,15 @@ class Publication:
     def noise(self, scale: float) -> str:
         """What noise of this scale on the statistic means, in words."""
         if self.kind == "slope":
-            low, high = scale / self.weights.max(), scale / self.weights.min()
-            spread = f"{low:.6g}" if low == high else f"{low:.6g} to {high:.6g}"
-            return f"scale {spread} per component of the slope J d"
+            return f"scale {_range(scale / self.weights)} per component of the slope J d"
+        if self.kind == "shaped slope":
+            covariance = self.slope_covariance(scale * scale)
+            assert covariance is not None
+            spread = np.sqrt(covariance.diagonal())
+            return (
+                f"scale {_range(spread[spread > 0])} per component of the slope J d, correlated as "
+                "the optimum gives way to it"
+            )
         return ", ".join(
             f"scale {scale * unit:.6g} per entry of '{spec.name}'"
             for spec, unit in zip(self.private, self.units, strict=True)
@@ -145,8 +157,9 @@ def publication(
 ) -> Statistic | None:
     """The statistic to release once, with noise scaled to its lp sensitivity.
 
-    For gradients that are affine in the data, the data or the slope, whichever is expected to cost
-    less; for least squares on records, their second moments.
+    For gradients that are affine in the data, the data, the slope, or a statistic that shapes the
+    noise to the problem, whichever is expected to cost least; for least squares on records, their
+    second moments.
 
     Parameters
     ----------
@@ -183,13 +196,63 @@ def publication(
     found = _statistics(sensitivity, p, owner, response.curvature)
     if len(found) < 2:
         return found[0] if found else None
-    data, slope = (s.slope_covariance(variance(s.sensitivity)) for s in found)
-    assert data is not None and slope is not None
+    data, slope = (_covariance(s, variance) for s in found)
     gaps = response.gap(data), response.gap(slope)
     if math.isinf(gaps[0]) and math.isinf(gaps[1]):
         # Both pull along a direction without end: compare the noise component by component.
         gaps = _relative(data, slope)
-    return found[0] if gaps[0] <= gaps[1] * (1 + _TIE) else found[1]
+        return found[0] if gaps[0] <= gaps[1] * (1 + _TIE) else found[1]
+    best, known = (0, data) if gaps[0] <= gaps[1] * (1 + _TIE) else (1, slope)
+    worth = _WORTH * gaps[best]
+    shaped = _shaped(sensitivity, p, response, known, 2 * worth / variance(1.0))
+    if shaped is not None and response.gap(_covariance(shaped, variance)) < worth:
+        return shaped
+    return found[best]
+
+
+def _covariance(found: Publication, variance: Callable[[float], float]) -> sp.csr_array:
+    covariance = found.slope_covariance(variance(found.sensitivity))
+    assert covariance is not None
+    return covariance
+
+
+def _shaped(
+    sensitivity: Sensitivity, p: int, response: Response, noise: sp.csr_array, below: float
+) -> Publication | None:
+    """A statistic that shapes the noise, if single entries change.
+
+    Of balls in l2 no shape is better than the data.
+
+    Parameters
+    ----------
+    sensitivity : Sensitivity
+    p : {1, 2}
+    response : Response
+    noise : csr_array, shape (n, n)
+        Covariance in the slope, of about the size that is to be expected.
+    below : float
+        See `best_shape`.
+    """
+    J, specs = without_zeros(sp.hstack(sensitivity.jacobians)), sensitivity.private
+    influence = response.influence(noise.diagonal())
+    if influence is None or J.size > _DENSE or not all(map(_one_by_one, specs)):
+        return None
+    units = np.concatenate([np.full(spec.size, _reach(spec, p)) for spec in specs])
+    found = best_shape((J @ sp.diags_array(units)).toarray(), influence, p, below)
+    if found is None:
+        return None
+    encode = sp.csr_array(found / units)
+    ends = np.cumsum([spec.size for spec in specs])[:-1]
+    parts = [sp.csr_array(part) for part in np.split(found / units, ends, axis=1)]
+    ones = np.ones(encode.shape[0])
+    return Publication(specs, "shaped slope", encode, sensitivity.moved(parts, p), J, ones)
+
+
+def _one_by_one(spec: PrivateSpec) -> bool:
+    """Whether the largest changes are those of single entries."""
+    if isinstance(spec.adjacency, Rows):
+        return spec.size == spec.shape[0]
+    return spec.adjacency.norm in ("entry", 1)
 
 
 def _statistics(
@@ -250,6 +313,11 @@ def _weights(moved: sp.csr_array, curvature: Array) -> Array:
     squares = rows * np.sqrt(curvature) if (curvature > 0).all() else rows * rows
     weights = np.maximum(np.sqrt(squares.min() / squares), _LEAST)
     return np.ones(rows.size) if weights.min() > 1 - _TIE else weights
+
+
+def _range(values: Array) -> str:
+    low, high = values.min(), values.max()
+    return f"{low:.6g}" if high - low <= _TIE * high else f"{low:.6g} to {high:.6g}"
 
 
 def _relative(data: sp.csr_array, slope: sp.csr_array) -> tuple[float, float]:

@@ -85,14 +85,45 @@ class Response:
             In units of the objective; infinite where the noise pulls along a direction without
             curvature and without end.
         """
-        place, widths = self.place, self.widths
-        if widths.size > _LARGEST:
+        if self.widths.size > _LARGEST:
             return self._by_component(covariance.diagonal())
-        S = np.zeros((widths.size, widths.size))
-        S[np.ix_(place, place)] = covariance.toarray()
+        P, values = self._modes(covariance.diagonal())
+        felt = np.einsum("ij,ij->j", P, covariance @ P)
+        flat = values <= _FLAT
+        if felt[flat].sum() > _FLAT * felt.sum():
+            return math.inf
+        return float(np.sum(felt[~flat] / values[~flat])) / 2
+
+    def influence(self, variances: Array) -> Array | None:
+        """W for noise of about these variances, of the agent's components, shape (n, n).
+
+        None for problems that are looked at component by component. Directions without curvature
+        and without end count as if they had no influence: `gap` tells that noise pulls along them.
+
+        Parameters
+        ----------
+        variances : ndarray, shape (n,)
+        """
+        if self.widths.size > _LARGEST:
+            return None
+        P, values = self._modes(variances)
+        P = P[:, values > _FLAT] / np.sqrt(values[values > _FLAT])
+        return P @ P.T
+
+    def _modes(self, variances: Array) -> tuple[Array, Array]:
+        """Directions in which the problem gives way, as the agent's components, and curvatures.
+
+        Parameters
+        ----------
+        variances : ndarray, shape (n,)
+            Of noise in the agent's slope.
+        """
+        spread = np.zeros(self.widths.size)
+        spread[self.place] = variances
         H = self.hessian.toarray()
-        H.ravel()[:: widths.size + 1] += _limited(S.diagonal(), widths)
-        return _expected(H, self.equalities.toarray(), S, widths > 0)
+        H.ravel()[:: spread.size + 1] += _limited(spread, self.widths)
+        P, values = _modes(H, self.equalities.toarray(), self.widths > 0)
+        return P[self.place], values
 
     def cost(self, slope: Array) -> float:
         """E for a slope of the agent that is known and ignored, as if it were one draw of noise.
@@ -120,22 +151,20 @@ def _limited(variances: Array, widths: Array) -> Array:
         return np.where((widths > 0) & (variances > 0), np.sqrt(variances) / widths, 0.0)
 
 
-def _expected(H: Array, A: Array, S: Array, free: NDArray[np.bool_]) -> float:
-    """``tr(W S) / 2`` on the components that are free to move; infinite if W is."""
-    H, S, A = H[np.ix_(free, free)], S[np.ix_(free, free)], A[:, free]
+def _modes(H: Array, A: Array, free: NDArray[np.bool_]) -> tuple[Array, Array]:
+    """P of shape (N, k) and values with ``W = P diag(1 / values) P'``, on the free components."""
+    H, A = H[np.ix_(free, free)], A[:, free]
     bend = H.diagonal()
     # Units in which the diagonal is one; where nothing bends, those of the equalities.
     unit = 1 / np.sqrt(np.where(bend > 0, bend, 1.0))
-    H, S, A = H * np.outer(unit, unit), S * np.outer(unit, unit), A * unit
+    H, A = H * np.outer(unit, unit), A * unit
     lengths = np.linalg.norm(A, axis=1)
-    A = A[lengths > 0] / lengths[lengths > 0, None]
+    A, Z = A[lengths > 0] / lengths[lengths > 0, None], np.eye(len(H))
     if A.shape[0]:
         Q, R, _ = la.qr(A.T, pivoting=True)
         Z = Q[:, int(np.sum(np.abs(np.diag(R)) > _FLAT)) :]
-        H, S = Z.T @ H @ Z, Z.T @ S @ Z
+        H = Z.T @ H @ Z
     values, vectors = np.linalg.eigh(H) if H.size else (np.zeros(0), H)
-    felt = np.einsum("ij,ik,kj->j", vectors, S, vectors)
-    flat = values <= _FLAT
-    if felt[flat].sum() > _FLAT * felt.sum():
-        return math.inf
-    return float(np.sum(felt[~flat] / values[~flat])) / 2
+    P = np.zeros((free.size, values.size))
+    P[free] = unit[:, None] * (Z @ vectors)
+    return P, values

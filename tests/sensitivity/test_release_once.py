@@ -199,7 +199,7 @@ def test_slopes_of_very_different_sizes_are_restored(n, size, smallest):
     problem = squares(M, private("d", size, 0.1))
     plan = problem.plan(dp.LinearizedADMM(), mechanism=GAUSS, rounds=1, delta=1e-6, release="once")
     publication = plan.agents[0].publication
-    assert publication.kind == "slope"
+    assert publication.kind in ("slope", "shaped slope")
     exact = publication.statistic([r.normal(size=size)])
     for released in (exact, exact + r.normal(size=n)):
         (restored,) = publication.restore(released)
@@ -232,15 +232,26 @@ def test_what_is_released_is_the_one_with_less_noise_in_the_gradient(name, mecha
         "data": np.sum((J * units) ** 2),
         "slope": (sensitivity.bound(mechanism.norm, weights).value * np.linalg.norm(left)) ** 2,
     }
-    assert publication.kind == min(energy, key=energy.get)
-    assert publication.size == (units.size if publication.kind == "data" else used)
+    if publication.kind == "shaped slope":
+        back = J @ np.linalg.pinv(publication.encode.toarray())
+        found = (publication.sensitivity * np.linalg.norm(back)) ** 2
+        assert found < 0.95 * min(energy.values())
+        assert publication.size == np.linalg.matrix_rank(J)
+    else:
+        assert publication.kind == min(energy, key=energy.get)
+        assert publication.size == (units.size if publication.kind == "data" else used)
     expected = CASES[name][1]
-    assert expected is None or publication.kind == expected
+    assert expected is None or publication.kind in (expected, "shaped slope")
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name.endswith("l2")])
+def test_no_shape_is_better_than_the_data_where_all_of_them_change_within_a_ball(name):
+    assert planned(name, GAUSS)[0].kind == "data"
 
 
 def test_either_can_be_the_better_one_for_the_same_model():
     kinds = {planned(n, m)[0].kind for n in CASES if CASES[n][1] is None for m in (GAUSS, LAPLACE)}
-    assert kinds == {"data", "slope"}
+    assert kinds >= {"data", "slope"}
 
 
 def test_only_components_that_the_data_move_are_released():
@@ -294,7 +305,7 @@ def test_the_stated_noise_of_data_is_that_of_their_surrogates(name, mechanism):
 
 @both
 def test_the_stated_noise_of_a_slope_is_per_component(mechanism):
-    name = "more data than components"
+    name = "several, more data"
     plan = plan_for(name, mechanism)
     publication, (agent,) = plan.agents[0].publication, plan.guarantee.agents
     assert publication.kind == "slope"
@@ -304,6 +315,18 @@ def test_the_stated_noise_of_a_slope_is_per_component(mechanism):
     noise = plan.agents[0].noise.variance(publication.sensitivity)
     spread = np.sqrt(publication.slope_covariance(noise).diagonal())
     assert spread == pytest.approx(found * (1 if mechanism.norm == 2 else np.sqrt(2)), rel=1e-9)
+    assert agent.noise in " ".join(str(plan).split())
+
+
+@both
+def test_the_stated_noise_of_a_shaped_slope_is_per_component(mechanism):
+    plan = plan_for("more data than components", mechanism)
+    publication, (agent,) = plan.agents[0].publication, plan.guarantee.agents
+    assert publication.kind == "shaped slope"
+    stated = re.findall(r"scale ([\d.e+-]+) to ([\d.e+-]+) per component of the slope", agent.noise)
+    scale = 2.0 * publication.sensitivity
+    spread = np.sqrt(publication.slope_covariance(scale**2).diagonal())
+    assert [float(s) for s in stated[0]] == pytest.approx([spread.min(), spread.max()], rel=1e-4)
     assert agent.noise in " ".join(str(plan).split())
 
 

@@ -164,7 +164,7 @@ def test_what_leaves_is_as_good_as_the_better_alternative(columns, rows, mechani
     assert 0.4 * predicted < np.mean(gaps) < 2 * predicted
 
 
-def test_slopes_of_features_of_different_scale_are_weighted():
+def test_noise_in_features_of_different_scale_follows_them():
     plans = {}
     for columns in (1, 30):
         A, _, problem = regression(columns, 1)
@@ -173,7 +173,7 @@ def test_slopes_of_features_of_different_scale_are_weighted():
         gap = predicted_gap(agent.publication, agent.noise, around)
         plans[columns] = agent.publication.kind, gap, alternatives(A, agent.noise)
     (even, one, plain), (uneven, other, unweighted) = plans[1], plans[30]
-    assert even == uneven == "slope"
+    assert even == uneven == "shaped slope"
     assert other == pytest.approx(one, rel=1e-6) and one <= plain["slope"]
     assert min(unweighted.values()) > 1.5 * other
 
