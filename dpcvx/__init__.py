@@ -39,6 +39,7 @@ from .problem import Plan, Problem
 from .run.executors.processes import Processes
 from .run.executors.serial import Serial
 from .run.executors.threads import Threads
+from .run.recourse import OwnSolution
 from .run.result import Result, Status, Transcript
 from .run.solution import Solution
 from .verify import not_private
@@ -76,6 +77,7 @@ __all__ = [
     "LinearizedADMM",
     "MeanGradient",
     "ModelError",
+    "OwnSolution",
     "Plan",
     "PrimalDual",
     "PrivacyError",

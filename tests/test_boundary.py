@@ -17,7 +17,12 @@ IMPORTERS = {
         "run.public_oracle",  # publishes data once
         "verify.check",  # its own, for made-up data
     },
-    "dpcvx.run.gate.read": {"run.private_oracle", "run.public_oracle", "verify"},
+    "dpcvx.run.gate.read": {
+        "run.private_oracle",
+        "run.public_oracle",
+        "run.recourse",  # for an object that stays with its owner
+        "verify",
+    },
     "dpcvx.run.oracle": {"run", "verify.audit"},
     "dpcvx.run.private_oracle": {"run.live"},
     "dpcvx.run.public_oracle": {"run.live", "run.replay", "run.replay_oracle"},

@@ -48,6 +48,17 @@ def test_cross_validation_in_the_docs_keeps_within_its_budgets():
     assert scope["best"] in scope["errors"]
 
 
+def test_private_recourse_in_the_docs_keeps_the_private_limits(capsys):
+    text = (ROOT / "docs" / "beyond_noise.md").read_text()
+    (code,) = re.findall(r"## Private recourse.*?```python\n(.*?)```", text, flags=re.S)
+    scope = {}
+    exec(compile(code, "beyond_noise.md", "exec"), scope)
+    assert (scope["mine"]["gen"] <= [2.5 + 1e-7, 4.5 + 1e-7]).all()
+    assert str(scope["mine"]) in capsys.readouterr().out
+    quoted = scope["result"].guarantee.assumptions[-1]
+    assert f'"{quoted}"' in " ".join(text.split())
+
+
 def test_the_method_in_the_docs_keeps_the_promises_of_methods(monkeypatch):
     text = (ROOT / "docs" / "methods.md").read_text()
     code, suite = re.findall(r"```python\n(.*?)```", text, flags=re.S)

@@ -97,6 +97,16 @@ class LocalProgram:
         """Length of the agent's vector."""
         return self.layout.size
 
+    @property
+    def decides(self) -> bool:
+        """Whether what the agent shares, and its share of couplings, leave it a choice."""
+        free = np.setdiff1d(np.arange(self.n), self.shared)
+        if self.coupling is None or not free.size:
+            return free.size > 0
+        tied = sp.csr_array(sp.csc_array(self.coupling)[:, free])
+        tied = tied[np.flatnonzero(np.diff(tied.indptr))]
+        return tied.shape[0] < free.size or bool(np.linalg.matrix_rank(tied.toarray()) < free.size)
+
 
 @dataclass(frozen=True, eq=False)
 class Program:

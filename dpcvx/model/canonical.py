@@ -2,7 +2,8 @@
 
 Only the documented `Problem.get_problem_data` is used, always on copies in which public
 parameters are replaced by their values and private ones by zeros, so nothing that cvxpy caches
-depends on private data.
+depends on private data. `dpcvx.run.recourse` alone hands in copies with private values, and lets go
+of them.
 """
 
 from __future__ import annotations
@@ -205,6 +206,25 @@ def cone_data(
     order = np.concatenate([held, np.setdiff1d(np.arange(N), columns)])
     return ConeData(
         sp.csc_array(P[order][:, order]), q[order], sp.csc_array(A[:, order]), b, cones, layout.size
+    )
+
+
+def with_equalities(data: ConeData, rows: sp.csr_array, right: NDArray[np.float64]) -> ConeData:
+    """The program with equalities of the agent's vector.
+
+    Parameters
+    ----------
+    data : ConeData
+    rows : csr_array, shape (k, n)
+    right : ndarray, shape (k,)
+    """
+    k, N = rows.shape[0], data.A.shape[1]
+    wide = sp.csr_array((rows.data, rows.indices, rows.indptr), shape=(k, N))
+    return replace(
+        data,
+        A=sp.csc_array(sp.vstack([wide, data.A])),
+        b=np.concatenate([right, data.b]),
+        cones=replace(data.cones, zero=data.cones.zero + k),
     )
 
 

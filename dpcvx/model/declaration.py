@@ -19,7 +19,7 @@ from .._words import plural
 from ..errors import ModelError, PrivacyError
 from ..guard import frameless, understood
 from .layout import Layout, layout_of
-from .private import Asserted, Private, Rows, real_array, specs_of
+from .private import Asserted, Private, PrivateSpec, Rows, real_array, specs_of
 
 Array = NDArray[np.float64]
 
@@ -57,13 +57,23 @@ class Agent:
         a biased gradient is the price.
     sensitivity : Asserted, optional
         A gradient sensitivity to be taken without proof; the guarantee is then marked as asserted.
+    own : sequence of cvxpy constraints, optional
+        On variables that no other agent uses, convex; private parameters may be in them. A run
+        knows nothing of them, so they cost no privacy: ``result.own(name)`` keeps them, exactly.
+
+    Attributes
+    ----------
+    private : tuple of Private
+        Those in the objective.
+    kept : tuple of Private
+        Those in ``own=`` alone: nothing that follows from them ever leaves.
 
     Raises
     ------
     ModelError
         If objective, constraints or variables are of a kind that cannot be used.
     PrivacyError
-        If a constraint uses a private parameter.
+        If a constraint outside ``own=`` uses a private parameter.
     """
 
     objective: cp.Minimize | cp.Maximize
@@ -71,8 +81,10 @@ class Agent:
     name: str | None = None
     clip: float | None = None
     sensitivity: Asserted | None = None
+    own: Sequence[cp.Constraint] = ()
     layout: Layout = field(init=False, repr=False)
     private: tuple[Private, ...] = field(init=False, repr=False)
+    kept: tuple[Private, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         check_fields(
@@ -92,23 +104,20 @@ class Agent:
                 f"The objective of agent '{label}' is a {type(self.objective).__name__}; write "
                 "cp.Minimize(...) or cp.Maximize(...)."
             )
-        single = isinstance(self.constraints, (cp.Constraint, str))
-        if single or not isinstance(self.constraints, Iterable):
-            raise ModelError(
-                f"The constraints of agent '{label}' are a {type(self.constraints).__name__}; "
-                "write a list, as in dp.Agent(cp.Minimize(...), [x >= 0])."
-            )
-        constraints = understood(lambda: tuple(self.constraints), label)
+        constraints = _constraints(self.constraints, "", label)
         for position, constraint in enumerate(constraints):
-            if not isinstance(constraint, cp.Constraint):
-                raise ModelError(
-                    f"Constraint {position} of agent '{label}' is a {type(constraint).__name__}, "
-                    "not a cvxpy constraint. A comparison without variables gives a bool; leave "
-                    "it out or write it with a variable."
-                )
             used = understood(constraint.parameters, label)
             _require_public(used, f"Constraint {position} of agent '{label}'")
-        for tree in (self.objective, *constraints):
+        own = _constraints(self.own, "in own= ", label)
+        for position, constraint in enumerate(own):
+            if not understood(constraint.is_dcp, label):
+                raise ModelError(
+                    f"Constraint {position} in own= of agent '{label}' does not follow cvxpy's "
+                    "convexity rules (DCP), and result.own(...) solves with it exactly. Rewrite it "
+                    "as convex <= concave, or as an affine equality; a private factor of known "
+                    "sign needs dp.Private(..., nonneg=True)."
+                )
+        for tree in (self.objective, *constraints, *own):
             leaves = understood(lambda t=tree: _leaves(t), label)
             if any(leaf.is_complex() for leaf in leaves):
                 raise ModelError(
@@ -121,6 +130,7 @@ class Agent:
         if not layout.pieces:
             raise ModelError(f"Agent '{label}' has no variables, so it has nothing to decide.")
         object.__setattr__(self, "constraints", constraints)
+        object.__setattr__(self, "own", own)
         object.__setattr__(self, "layout", layout)
         for variable in self.variables:
             for attribute, remedy in _REFUSED.items():
@@ -133,20 +143,30 @@ class Agent:
             for bound in (b for b in bounds if isinstance(b, cp.Expression)):
                 of = f"of variable '{variable.name()}' of agent '{label}'"
                 _require_public(bound.parameters(), f"A bound {of}")
-        private = tuple(p for p in self.objective.parameters() if isinstance(p, Private))
+        private = _private(self.objective)
+        inside = {p.id: p for constraint in own for p in _private(constraint)}
+        known = {p.id for p in private}
+        kept = tuple(p for p in inside.values() if p.id not in known)
         object.__setattr__(self, "private", private)
+        object.__setattr__(self, "kept", kept)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Agent:
         # The variables stay the same objects: cvxpy would give their copies ids of their own, under
         # which neither the layout nor a plan knows them.
         twin = copy.copy(self)
-        emptied = [private.emptied() for private in self.private]
-        places = {id(old): new for old, new in zip(self.private, emptied, strict=True)}
-        if places:
-            label = self.name or "unnamed"
-            objective = understood(lambda: self.objective.tree_copy(places), label)
-            object.__setattr__(twin, "objective", objective)
-            object.__setattr__(twin, "private", tuple(emptied))
+        places = {id(private): private.emptied() for private in (*self.private, *self.kept)}
+        if not places:
+            return twin
+        label = self.name or "unnamed"
+
+        def emptied(tree: Any) -> Any:
+            return understood(lambda: tree.tree_copy(places), label)
+
+        object.__setattr__(twin, "objective", emptied(self.objective))
+        object.__setattr__(twin, "own", tuple(emptied(constraint) for constraint in self.own))
+        for name in ("private", "kept"):
+            twins = tuple(places[id(private)] for private in getattr(self, name))
+            object.__setattr__(twin, name, twins)
         return twin
 
     @property
@@ -162,6 +182,17 @@ class Agent:
         """The objective as an expression to be minimised."""
         expression = self.objective.args[0]
         return expression if isinstance(self.objective, cp.Minimize) else -expression
+
+    def specs(self, name: str) -> dict[Private, PrivateSpec]:
+        """What is public of every private object, those of ``own=`` last.
+
+        Parameters
+        ----------
+        name : str
+            Of the agent in its problem, for objects without a name of their own.
+        """
+        named = [*specs_of(self.private, name), *specs_of(self.kept, f"own= of {name}")]
+        return dict(zip((*self.private, *self.kept), named, strict=True))
 
     def is_dcp(self) -> bool:
         """Whether objective and constraints follow cvxpy's convexity rules."""
@@ -198,7 +229,7 @@ class Declaration:
 
     def __repr__(self) -> str:
         variables = {piece.variable for agent in self.agents for piece in agent.layout.pieces}
-        private = sum(len(agent.private) for agent in self.agents)
+        private = sum(len(agent.private) + len(agent.kept) for agent in self.agents)
         held = f"{plural(len(variables), 'variable')}, {plural(private, 'private object')}"
         return f"<{type(self).__name__}: {plural(len(self.agents), 'agent')}, {held}>"
 
@@ -229,7 +260,7 @@ class Declaration:
         owner: dict[int, str] = {}
         seen: set[str] = set()
         for name, agent in zip(names, agents, strict=True):
-            for private, spec in zip(agent.private, specs_of(agent.private, name), strict=True):
+            for private, spec in agent.specs(name).items():
                 if private.id in owner:
                     raise PrivacyError(
                         f"Private '{spec.name}' is used by agents "
@@ -247,6 +278,7 @@ class Declaration:
                 seen.add(spec.name)
         self._check_labels()
         self._check_sharing()
+        self._check_own()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Declaration:
         twin = copy.copy(self)
@@ -271,9 +303,9 @@ class Declaration:
 
     @property
     def constraints(self) -> list[cp.Constraint]:
-        """All constraints, as in cvxpy: each agent's own, and the coupling."""
-        own = [constraint for agent in self.agents for constraint in agent.constraints]
-        return [*own, *self.coupling]
+        """All constraints that a run keeps, as in cvxpy: the agents', and the coupling."""
+        theirs = [constraint for agent in self.agents for constraint in agent.constraints]
+        return [*theirs, *self.coupling]
 
     def is_dcp(self) -> bool:
         """Whether every agent's part follows cvxpy's convexity rules."""
@@ -423,6 +455,54 @@ class Declaration:
                     f"{hint} Otherwise solve the agent's problem by itself."
                 )
 
+    def _check_own(self) -> None:
+        """Refuse constraints in own= that would bind what others decide as well."""
+        holders = self.holders()
+        for name, agent in zip(self.names, self.agents, strict=True):
+            held = {piece.variable: piece.entries for piece in agent.layout.pieces}
+            for position, constraint in enumerate(agent.own):
+                what = f"Constraint {position} in own= of agent '{name}'"
+                for piece in layout_of([constraint]).pieces:
+                    used = f"{what} uses variable '{piece.name}', or entries of it, that"
+                    its = np.isin(piece.entries, held.get(piece.variable, ()))
+                    everyone = holders.get(piece.variable, np.zeros(piece.size))
+                    if (everyone[piece.entries] > its).any():
+                        raise ModelError(
+                            f"{used} other agents use as well. These are agreed on in the open "
+                            "before own= is looked at, so it may only constrain variables of this "
+                            "agent alone. Write the constraint with those, or as a public one in "
+                            "dp.Agent(objective, [...])."
+                        )
+                    if not its.all():
+                        raise ModelError(
+                            f"{used} the agent has neither in its objective nor in its "
+                            "constraints. Use the same Python object there; a term such as "
+                            "0 * cp.sum(x) will do."
+                        )
+
+
+def _constraints(given: object, where: str, label: str) -> tuple[cp.Constraint, ...]:
+    """The cvxpy constraints of an agent's list; `where` it stands and its `label`, for messages."""
+    single = isinstance(given, (cp.Constraint, str))
+    if single or not isinstance(given, Iterable):
+        raise ModelError(
+            f"The constraints {where}of agent '{label}' are a {type(given).__name__}; write a "
+            f"list, as in dp.Agent(cp.Minimize(...), {'[], own=' if where else ''}[x >= 0])."
+        )
+    found = understood(lambda: tuple(given), label)
+    for position, constraint in enumerate(found):
+        if not isinstance(constraint, cp.Constraint):
+            raise ModelError(
+                f"Constraint {position} {where}of agent '{label}' is a "
+                f"{type(constraint).__name__}, not a cvxpy constraint. A comparison without "
+                "variables gives a bool; leave it out or write it with a variable."
+            )
+    return found
+
+
+def _private(tree: cp.Minimize | cp.Maximize | cp.Constraint) -> tuple[Private, ...]:
+    return tuple(p for p in tree.parameters() if isinstance(p, Private))
+
 
 def _require_public(parameters: Iterable[cp.Parameter], what: str) -> None:
     """Refuse private data where the model is public."""
@@ -432,8 +512,9 @@ def _require_public(parameters: Iterable[cp.Parameter], what: str) -> None:
             raise PrivacyError(
                 f"{what} contains the private parameter '{name}'. Constraints are public: agents "
                 "project onto them in the open, so only objectives may hold private data. Move the "
-                f"term into an objective as a penalty, such as cp.sum_squares(A @ x - {name}), or "
-                "declare the data public with cp.Parameter."
+                f"term into an objective as a penalty, such as cp.sum_squares(A @ x - {name}), "
+                "declare the data public with cp.Parameter, or, if no other agent uses the "
+                "variables, write dp.Agent(..., own=[constraint]), which result.own(...) keeps."
             )
 
 

@@ -56,6 +56,15 @@ GROUPED = (
     "Each person's data sit with the agents of one group: with each of them in one private object, "
     "or in one row of those that share a records= label."
 )
+# Where agents with private data have variables that they may decide about with `Result.own`.
+OWN = (
+    "Own solutions (result.own) stay with their agents: all this is with respect to what others "
+    "see."
+)
+OWN_GROUPED = (
+    "Own solutions (result.own) stay with the agents of their group: all this is with respect to "
+    "what others see."
+)
 
 
 @dataclass(frozen=True)
@@ -366,6 +375,8 @@ def make_guarantee(
     if any(a.sensitivity is not None and a.sensitivity.asserted is not None for a in agents):
         claims.append(CLAIMED)
     assumptions = [*ASSUMPTIONS, UNGROUPED if not groups else GROUPED]
+    if any(agent.program.decides for agent in private):
+        assumptions.append(OWN if not groups else OWN_GROUPED)
     assumptions[:0] = dict.fromkeys(claims)
     claim = None
     if not others and isinstance(first.mechanism, Gaussian) and first.steady:

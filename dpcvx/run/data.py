@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from numpy.typing import ArrayLike
 
 from .._arguments import show
 from ..errors import ModelError
-from ..model.declaration import Declaration
-from ..model.private import Private, Sealed, seal_all, source_of, specs_of
+from ..model.declaration import Agent, Declaration
+from ..model.private import Private, Sealed, seal_all, source_of
 
 DataSource = ArrayLike | Callable[[], ArrayLike]
 
@@ -17,16 +17,30 @@ DataSource = ArrayLike | Callable[[], ArrayLike]
 def sources_of(
     problem: Declaration, data: Mapping[Private | str, DataSource | Sealed] | None
 ) -> list[list[Sealed]]:
-    """Per agent and private object, a function that fetches its values; nothing is read yet."""
-    data = seal_all(data)
-    given = {private.id: value for private, value in matching(problem, data)}
+    """Per agent and private object of its objective, a function that fetches its values.
+
+    Nothing is read yet.
+    """
+    given = dict(matching(problem, seal_all(data)))
     return [
-        [
-            source_of(private, given.get(private.id), name=spec.name)
-            for private, spec in zip(agent.private, specs_of(agent.private, name), strict=True)
-        ]
+        _sources(agent, name, agent.private, given)
         for name, agent in zip(problem.names, problem.agents, strict=True)
     ]
+
+
+def own_sources(
+    problem: Declaration, k: int, data: Mapping[Private | str, DataSource | Sealed] | None
+) -> list[Sealed]:
+    """The same for every private object of agent k, those of ``own=`` last."""
+    agent, given = problem.agents[k], dict(matching(problem, seal_all(data)))
+    return _sources(agent, problem.names[k], (*agent.private, *agent.kept), given)
+
+
+def _sources(
+    agent: Agent, name: str, private: Sequence[Private], given: Mapping[Private, Sealed]
+) -> list[Sealed]:
+    specs = agent.specs(name)
+    return [source_of(p, given.get(p), name=specs[p].name) for p in private]
 
 
 def source_for(private: Private, data: DataSource | None = None) -> Sealed:
@@ -35,7 +49,7 @@ def source_for(private: Private, data: DataSource | None = None) -> Sealed:
 
 
 def stand_ins(
-    problem: Declaration, proxy: Mapping[Private | str, Sealed], verb: str
+    problem: Declaration, proxy: Mapping[Private | str, Sealed], verb: str, own: bool = False
 ) -> dict[Private | str, Sealed]:
     """Public values for every private object: those of `proxy`, else what ``like=`` declares.
 
@@ -48,6 +62,8 @@ def stand_ins(
         See `seal_all`.
     verb : str
         What asks for them, for messages, such as ``problem.tune``.
+    own : bool
+        Also for those that are in ``own=`` alone.
 
     Raises
     ------
@@ -59,7 +75,9 @@ def stand_ins(
     given = dict(matching(problem, proxy, "proxy"))
     found: dict[Private | str, Sealed] = {}
     for name, agent in zip(problem.names, problem.agents, strict=True):
-        for private, spec in zip(agent.private, specs_of(agent.private, name), strict=True):
+        specs = agent.specs(name)
+        for private in (*agent.private, *(agent.kept if own else ())):
+            spec = specs[private]
             value = given.get(private, None if private.like is None else Sealed(private.like))
             if value is None:
                 raise ModelError(
@@ -85,7 +103,7 @@ def matching(
     known = {
         private: spec.name
         for name, agent in zip(problem.names, problem.agents, strict=True)
-        for private, spec in zip(agent.private, specs_of(agent.private, name), strict=True)
+        for private, spec in agent.specs(name).items()
     }
     found: list[tuple[Private, Sealed]] = []
     for key, value in data.items():

@@ -14,12 +14,17 @@ from numpy.typing import NDArray
 from .._card import card
 from .._words import at_most, plural
 from ..errors import ModelError
+from ..guard import frameless
+from ..model.declaration import Declaration
+from ..model.private import Private, seal_all
 from ..plan.banner import LISTED, row
 from ..plan.guarantee import Guarantee
 from ..privacy.ledger import Ledger
+from .data import DataSource
 from .gate import Release
 from .history import History
 from .plot import convergence
+from .recourse import OwnSolution, own_solution
 from .solution import Iterate, Solution
 
 if TYPE_CHECKING:
@@ -135,6 +140,8 @@ class Result:
         One per round, if the run was asked to keep them. Functions of released values.
     notes : tuple of str
         How the run continued its ledger, where it did.
+    problem : Problem or None
+        What was run. Copies and pickles of results have none.
     """
 
     status: Status
@@ -154,6 +161,65 @@ class Result:
     excess: float = math.nan
     iterates: tuple[Iterate, ...] = field(default=(), repr=False)
     notes: tuple[str, ...] = ()
+    problem: Declaration | None = field(default=None, repr=False)
+
+    @frameless
+    def own(
+        self, agent: str, *, data: Mapping[Private | str, DataSource] | None = None
+    ) -> OwnSolution:
+        """What an agent decides for itself, for its owner alone.
+
+        Its exact objective, on its exact data and without noise, minimised over the variables that
+        no other agent uses; shared ones stay as agreed, and so does its share of every
+        ``coupling=``. ``dp.Agent(own=[...])`` is kept. The run's guarantee holds with respect to
+        what others see, if the own solution and all that is done with it stay with the agent (with
+        the agents of its group, where there are ``groups=``): see docs/beyond_noise.md. It costs no
+        privacy, and nothing in result, ledger or ``variable.value`` changes.
+
+        Parameters
+        ----------
+        agent : str
+            Its name. Call this where its owner is, who alone may know what is returned, or raised.
+        data : mapping of Private or its name to array_like or callable, optional
+            As for `Plan.run`: its own data only are read.
+
+        Returns
+        -------
+        OwnSolution
+            ``mine["gen"]`` or ``mine[gen]`` is an array; ``print(mine)`` shows all.
+
+        Raises
+        ------
+        ModelError
+            If all variables of the agent are shared, its objective is not convex, or the run left
+            no values to which all agree.
+        DataError
+            If data are missing or do not fit their declaration.
+        SolverError
+            If the agent's own problem has no solution: for its owner alone.
+
+        Notes
+        -----
+        Never use what is returned in a later model, as ``start=``, or in a figure that leaves: that
+        publishes it.
+        """
+        given = seal_all(data)  # first, so that no frame holds the data themselves
+        del data
+        if self.problem is None:
+            raise ModelError(
+                "This result was copied or unpickled, which drops the agents' models. Call "
+                "own(...) on what plan.run(...) or plan.replay(...) returned."
+            )
+        if not self.feasible:
+            raise ModelError(
+                "The run found no values to which all agents agree and that keep every constraint, "
+                f"so there is nothing to build on: {self.status.value}."
+            )
+        return own_solution(self.problem, self.solution, agent, given)
+
+    def __getstate__(self) -> dict[str, object]:
+        # Whatever else stands in the values of its variables by then does not leave with a result.
+        return {**self.__dict__, "problem": None}
 
     @property
     def raw(self) -> Solution:

@@ -1,0 +1,287 @@
+r"""Private recourse: what an agent decides for itself once all have agreed, and keeps.
+
+With w the agreed values of what agents share, agent p solves, on its exact data and without noise,
+
+.. math:: \operatorname{minimise} f_p(x; d_p) \quad \text{subject to} \quad x \in W_p \cap O_p(d_p),
+    \quad x = w \text{ where shared}, \quad A_p x = A_p x_p^{\text{agreed}},
+
+with :math:`O_p` what ``own=`` says. Let V be all that leaves, :math:`(\varepsilon, \delta)`-DP in
+the data of agent p. What the others decide is a function of V and of data that are the same for
+both neighbours, so V together with it is post-processing of V (the billboard lemma; Hsu, Huang,
+Roth, Roughgarden and Wu, 2014): p's guarantee holds against all others with all that they decide.
+It does not hold against who sees what p decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn
+
+import cvxpy as cp
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from .._arguments import one_of, show
+from ..algorithms.program import LocalProgram
+from ..errors import ModelError, PrivacyError, SolverError
+from ..guard import guarded, understood
+from ..model.canonical import ConeData, cone_data, public_copy, with_equalities
+from ..model.declaration import Agent, Declaration
+from ..model.private import Private, PrivateSpec, Sealed, seal
+from ..solvers.conic import Answer, ConicProgram, Outcome
+from .data import own_sources
+from .gate import read
+from .solution import Solution
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class _Held:
+    """What is behind an own solution.
+
+    Attributes
+    ----------
+    solution : Solution
+        With the agent's own vector; those of others are the agreed ones.
+    variables : tuple of cvxpy.Variable
+        Those of the agent.
+    value : float
+    """
+
+    solution: Solution
+    variables: tuple[cp.Variable, ...]
+    value: float
+
+
+class OwnSolution:
+    """What one agent decided for itself, from its exact data; nothing of it is covered.
+
+    ``print(mine)`` shows all values, by variable; a prompt, a debugger and a traceback show none.
+    It can be neither pickled nor copied: whoever saves or sends it publishes it.
+
+    Attributes
+    ----------
+    agent : str
+        Who may know it.
+    """
+
+    __slots__ = ("_held", "agent")
+
+    def __init__(self, agent: str, held: _Held) -> None:
+        self.agent = agent
+        self._held = seal(held)
+
+    def __getitem__(self, variable: cp.Variable | str) -> Array:
+        """A variable's values: the agent's own decision, and agreed values where it is shared.
+
+        Parameters
+        ----------
+        variable : cvxpy.Variable or str
+            The variable, or its name.
+
+        Returns
+        -------
+        ndarray of the variable's shape
+
+        Raises
+        ------
+        ModelError
+            If the agent does not hold the variable, or the name stands for several variables.
+        """
+        return self._held().solution.of(self.agent, variable)
+
+    @property
+    def value(self) -> float:
+        """The agent's true objective (to be minimised) there: as private as the data."""
+        return self._held().value
+
+    def __str__(self) -> str:
+        held: _Held = self._held()
+        rows = [
+            (x.name(), np.array2string(held.solution.of(self.agent, x), precision=6))
+            for x in held.variables
+        ]
+        rows.append(("objective", f"{held.value:.6g}"))
+        width = max(len(name) for name, _ in rows) + 2
+        pad = "\n" + " " * (width + 2)
+        shown = [f"  {name:<{width}}{text.replace(chr(10), pad)}" for name, text in rows]
+        head = f"own solution, known to '{self.agent}' only; not covered if published"
+        return "\n".join([head, *shown])
+
+    def __repr__(self) -> str:
+        return f"<OwnSolution: known to '{self.agent}' only; not covered if published>"
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise self._kept()
+
+    def __getstate__(self) -> NoReturn:
+        raise self._kept()
+
+    def _kept(self) -> PrivacyError:
+        return PrivacyError(
+            f"The own solution of agent '{self.agent}' is neither pickled nor copied: it follows "
+            "from private data without noise, and no guarantee covers it once it leaves. Call "
+            f"result.own('{self.agent}') where it is needed."
+        )
+
+
+def own_solution(
+    problem: Declaration,
+    solution: Solution,
+    name: object,
+    data: Mapping[Private | str, Sealed],
+) -> OwnSolution:
+    """See `Result.own`; the solution is one at which all agree.
+
+    Parameters
+    ----------
+    problem : Declaration
+    solution : Solution
+    name : str
+        Of the agent.
+    data : mapping
+        See `seal_all`.
+    """
+    k = next((k for k, known in enumerate(problem.names) if one_of(name, known)), None)
+    if k is None:
+        names = ", ".join(f"'{known}'" for known in problem.names)
+        raise ModelError(
+            f"result.own({show(name)}) names no agent of the problem. The agents are {names}."
+        )
+    agent, local = problem.agents[k], solution.program.agents[k]
+    if not local.decides:
+        raise ModelError(
+            f"Agent '{local.name}' has nothing to decide for itself: what it shares with others is "
+            "agreed, and that fixes all its variables."
+        )
+    if not understood(agent.is_dcp, local.name):
+        raise ModelError(
+            f"result.own('{local.name}') minimises exactly, and the agent's objective or a "
+            "constraint does not follow cvxpy's convexity rules (DCP), so a solver could not tell "
+            "its minimum. Rewrite it with cvxpy's atoms if it is convex; a private factor of known "
+            "sign needs dp.Private(..., nonneg=True)."
+        )
+    sources = own_sources(problem, k, data)
+    return guarded(lambda: _decided(agent, solution, k, sources), _refusal(local.name))
+
+
+def _refusal(name: str) -> Callable[[str], SolverError]:
+    return lambda kind: SolverError(
+        f"For the owner of agent '{name}' alone: its own problem failed with {kind}. The message "
+        "is withheld because it may quote the data. Try it with made-up data."
+    )
+
+
+def _decided(agent: Agent, solution: Solution, k: int, sources: Sequence[Sealed]) -> OwnSolution:
+    """Behind the door: everything here is as private as the data."""
+    local, x = solution.program.agents[k], solution.vectors[k]
+    values = read(list(agent.specs(local.name).values()), sources)
+    answer = guarded(
+        lambda: decision(exact_program(agent, local, values), local, x),
+        _refusal(local.name),
+        foreign=True,
+    )
+    if answer.x is None:
+        raise SolverError(
+            f"For the owner of agent '{local.name}' alone, since it may tell of private data: "
+            f"{_WHY[answer.outcome]} Nothing that others see has changed."
+        )
+    vectors = (*solution.vectors[:k], answer.x, *solution.vectors[k + 1 :])
+    decided = replace(solution, vectors=vectors)
+    value = guarded(
+        lambda: _value(agent, local.name, decided, values), _refusal(local.name), foreign=True
+    )
+    return OwnSolution(local.name, _Held(decided, tuple(agent.variables), value))
+
+
+_STUCK = (
+    "the solver found no answer to its own problem. Scale its variables and data so that numbers "
+    "are near 1."
+)
+_WHY = {
+    Outcome.FAILED: _STUCK,
+    Outcome.INFEASIBLE: (
+        "with the agreed values, none of its variables' values keep all its constraints and those "
+        "in own=. Loosen own=, or add a variable for what is missing, with a price."
+    ),
+    Outcome.UNBOUNDED: (
+        "with the agreed values, its own objective falls without end. Bound its variables, for "
+        "example x <= 10."
+    ),
+}
+
+
+def exact_program(agent: Agent, local: LocalProgram, values: Sequence[Array]) -> ConeData:
+    """An agent's set, what ``own=`` adds, and its true objective: as private as the data.
+
+    Parameters
+    ----------
+    agent : Agent
+    local : LocalProgram
+    values : sequence of ndarray
+        Of its private objects, those of ``own=`` last.
+    """
+    bound = _with_values(agent, local.name, values)
+    constraints = [bound(constraint) for constraint in (*agent.constraints, *agent.own)]
+    return cone_data(bound(agent.cost), constraints, agent.variables, local.layout)
+
+
+def decision(exact: ConeData, local: LocalProgram, x: Array) -> Answer:
+    """The exact minimiser with shared components, and shares of couplings, as they are in x.
+
+    Parameters
+    ----------
+    exact : ConeData
+        See `exact_program`.
+    local : LocalProgram
+    x : ndarray, shape (n,)
+        The agreed point, which lies in the agent's set.
+    """
+    fixed = sp.eye_array(local.n, format="csr")[local.shared]
+    if local.coupling is not None:
+        fixed = sp.vstack([fixed, local.coupling])
+    fixed = sp.csr_array(fixed)
+    none = np.zeros(local.n)
+    answer = ConicProgram(with_equalities(exact, fixed, fixed @ x)).solve(none, none, x)
+    if answer.x is not None:
+        answer.x[local.shared] = x[local.shared]  # not even in the last digits
+    return answer
+
+
+def _value(agent: Agent, name: str, solution: Solution, values: Sequence[Array]) -> float:
+    """The true objective at the agent's vector."""
+    point = {id(v): cp.Constant(solution.of(name, v)) for v in agent.variables}
+    cost = _with_values(agent, name, values)(agent.cost).tree_copy(point)
+    return float(np.asarray(cost.value, dtype=float).item())
+
+
+def _with_values(agent: Agent, name: str, values: Sequence[Array]) -> Callable[[Any], Any]:
+    """Copies expressions and constraints with all parameters as constants."""
+    constants = constants_of(agent.specs(name), values)
+
+    def bound(tree: Any) -> Any:
+        copy = tree.tree_copy(constants) if constants else tree
+        return public_copy(copy, copy.parameters())
+
+    return bound
+
+
+def constants_of(
+    specs: Mapping[Private, PrivateSpec], values: Sequence[Array]
+) -> dict[int, cp.Expression]:
+    """Private data as constants of cvxpy, by Python's id of the object that they stand for.
+
+    Parameters
+    ----------
+    specs : mapping of Private to PrivateSpec
+    values : sequence of ndarray
+        Flat, as they are read.
+    """
+    found: dict[int, cp.Expression] = {}
+    for (private, spec), flat in zip(specs.items(), values, strict=True):
+        constant = cp.Constant(spec.shaped(flat))
+        found[id(private)] = cp.psd_wrap(constant) if spec.psd else constant
+    return found
