@@ -94,7 +94,7 @@ class Findings:
 
     def __str__(self) -> str:
         def row(label: str, values: Iterable[float]) -> str:
-            return f"{label:<42}" + "".join(f"{_digits(value):>7}" for value in values)
+            return f"{label:<45}" + "".join(f"{_digits(value):>7}" for value in values)
 
         missed = f"  MW missing or too much, of {self.total:.0f}"
         worst = np.abs(self.known - self.loads).max()
@@ -105,10 +105,9 @@ class Findings:
         ]
         for name, runs in (
             ("Noise once, on the loads", self.well),
-            ("The same guarantee with noise in every step, as published", self.badly),
+            ("Every step, as published", self.badly),
         ):
-            lines.append(name)
-            lines.append(row("  loads are known to within, MW", map(self.error, runs.values())))
+            lines.append(row(f"{name}: known to within, MW", map(self.error, runs.values())))
             lines.append(row(missed, (float(np.median(s.wrong)) for s in runs.values())))
         lines.append(row("No data at all, nobody served", [self.total] * len(self.well)))
         return "\n".join(lines)
@@ -170,8 +169,8 @@ def why(study: PowerFlow, plan: dp.Plan) -> str:
     noise = type(zone.noise.mechanism).__name__
     return (
         f"Guarantee: {plan.guarantee.headline}.\n"
-        f"Derived from the model: a load that changes by {change:g} MW moves what leaves its zone\n"
-        f"by {change:g} MW, under {noise} noise of scale {scale:.3g} MW. All else follows from it."
+        f"Derived: {change:g} MW of load moves what leaves by {change:g} MW; "
+        f"{noise} noise of scale {scale:.3g} MW."
     )
 
 

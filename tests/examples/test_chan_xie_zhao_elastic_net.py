@@ -8,7 +8,7 @@ import pytest
 
 from examples import chan_xie_zhao_elastic_net as example
 from problems.elastic_net.setting import PRINTED, SIGMAS
-from tests.examples.printing import printed
+from tests.examples.printing import assert_written, printed
 
 MODES = ("short", "full")
 
@@ -78,11 +78,7 @@ def test_theorem_9_1_is_shown_over_its_measurement(made):
 
 def test_the_figures_are_written(made):
     _, folder, text, _ = made
-    for name in ("figure_1", "privacy", "theorem_9_1"):
-        path = folder / f"{name}.png"
-        assert path.read_bytes().startswith(b"\x89PNG")
-        assert path.stat().st_size > 10_000
-        assert f"wrote {path}" in text
+    assert_written(folder, text, ("figure_1", "privacy", "theorem_9_1"))
 
 
 def test_at_the_papers_sizes_its_numbers_of_iterations_are_met():

@@ -10,7 +10,7 @@ from examples import ou_nonconvex as example
 from problems.nonconvex_classification.experiment import Size
 from problems.nonconvex_classification.methods import METHODS
 from problems.nonconvex_classification.tuned import CHOICES
-from tests.examples.printing import printed
+from tests.examples.printing import assert_written, printed
 
 # Two releases in a round, one, and Gaussian noise.
 SOME = (METHODS[1], METHODS[4], METHODS[6])
@@ -125,11 +125,7 @@ def test_what_is_recovered_and_what_is_damped_is_printed(made):
 def test_the_figures_are_written(made):
     folder, text, _ = made
     names = ("rounds", "epsilon", "messages", "damping")
-    assert {path.stem for path in folder.iterdir()} == set(names)
-    for name in names:
-        path = folder / f"{name}.png"
-        assert path.read_bytes().startswith(b"\x89PNG") and path.stat().st_size > 10_000
-        assert f"wrote {path}" in text
+    assert_written(folder, text, names)
 
 
 def test_the_full_mode_has_the_papers_sizes():

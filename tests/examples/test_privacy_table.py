@@ -7,7 +7,7 @@ import pytest
 
 from examples import privacy_table
 from examples.privacy_table import Method, Row, main, methods, models, table
-from tests.examples.printing import printed
+from tests.examples.printing import assert_written, printed
 
 FIRST, ONCE = "ObjG, last iterate", "release once, exact steps"
 SEEDS = 3
@@ -94,10 +94,7 @@ def test_the_table_is_printed_with_its_budget_and_its_ratios(case_14):
 
 def test_the_figure_is_written(case_14):
     _, text, folder = case_14
-    path = folder / "privacy_table.png"
-    assert path.read_bytes().startswith(b"\x89PNG")
-    assert path.stat().st_size > 10_000
-    assert text.endswith(f"wrote {path}")
+    assert_written(folder, text, ["privacy_table"])
 
 
 def test_the_table_names_what_is_refused_and_what_is_asserted():

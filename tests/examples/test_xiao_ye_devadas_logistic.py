@@ -8,7 +8,7 @@ import pytest
 from examples import xiao_ye_devadas_logistic as example
 from examples.xiao_ye_devadas_logistic import Case
 from problems.census.methods import METHODS, NOISELESS, named
-from tests.examples.printing import printed
+from tests.examples.printing import assert_written, printed
 
 CASES = (
     Case(3, 3, 10, 2, rounds=4),
@@ -108,11 +108,7 @@ def test_what_the_paper_prints_is_computed(made):
 def test_the_figures_are_written(made):
     folder, text, _ = made
     names = ("admm", "gradients", "noise_3", "ex_post", "figure_1", "figure_d")
-    assert {path.stem for path in folder.iterdir()} == set(names)
-    for name in names:
-        path = folder / f"{name}.png"
-        assert path.read_bytes().startswith(b"\x89PNG") and path.stat().st_size > 10_000
-        assert f"wrote {path}" in text
+    assert_written(folder, text, names)
 
 
 def test_the_full_mode_has_the_papers_sizes():
