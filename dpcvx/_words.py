@@ -1,9 +1,10 @@
-"""How sentences write numbers, counts and lists of names."""
+"""How sentences write numbers, counts and lists of names, and how lines are broken."""
 
 from __future__ import annotations
 
 import math
 import re
+import textwrap
 from collections.abc import Sequence
 from decimal import ROUND_CEILING, Context
 
@@ -48,6 +49,17 @@ def together(names: Sequence[str], word: str = "and") -> str:
         parts[_SHOWN:] = [f"{len(parts) - _SHOWN} more"]
     *others, last = parts
     return f"{', '.join(others)} {word} {last}" if others else last
+
+
+def paragraph(label: str, text: str, width: int) -> str:
+    """A text of this width after its label, with lines below the first indented by as much."""
+    return textwrap.fill(
+        text,
+        width,
+        initial_indent=label,
+        subsequent_indent=" " * len(label),
+        break_on_hyphens=False,
+    )
 
 
 def _follows(one: str, other: str) -> bool:

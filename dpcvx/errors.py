@@ -7,6 +7,7 @@ No message ever contains a private value. Everything raised on purpose derives f
 from __future__ import annotations
 
 import math
+from functools import partial
 
 from ._words import plural
 
@@ -112,38 +113,8 @@ class BudgetError(PrivacyError):
         super().__init__(f"{what} Nothing was released. {advice}")
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild_budget_error, (
-            self.agent,
-            self.spent,
-            self.requested,
-            self.allowed,
-            self.delta,
-            self.affordable,
-            self.accountant,
-            self.idle,
-        )
-
-
-def _rebuild_budget_error(
-    agent: str,
-    spent: float,
-    requested: float,
-    allowed: float,
-    delta: float,
-    affordable: int,
-    accountant: str,
-    idle: bool,
-) -> BudgetError:
-    return BudgetError(
-        agent,
-        spent=spent,
-        requested=requested,
-        allowed=allowed,
-        delta=delta,
-        affordable=affordable,
-        accountant=accountant,
-        idle=idle,
-    )
+        named = {name: value for name, value in vars(self).items() if name != "agent"}
+        return partial(BudgetError, **named), (self.agent,)
 
 
 class RepeatWarning(UserWarning):

@@ -37,9 +37,6 @@ from .steps import required_smoothness
 from .summed import SHARING, Heard, Member, SecretSharing, SummedMethod
 
 Array = NDArray[np.float64]
-# Equalities that are missed by no more than this have a solution.
-_SOLVED = 1e-9
-
 
 _RANDOMNESS = number(
     lambda v: 0 <= v < 2,
@@ -159,11 +156,6 @@ class ResourceADMM(SummedMethod):
             return ["some objective is not known to be strongly convex and smooth"]
         if any(a.constraints.A.shape[0] for a in agents):
             return ["some agent has constraints"]
-        A = np.hstack(matrices(program))
-        c = self.target(program)
-        best = np.linalg.lstsq(A, c, rcond=None)[0]
-        if np.abs(A @ best - c).max(initial=0.0) > _SOLVED * (1.0 + np.abs(c).max(initial=0.0)):
-            return ["no values of the variables satisfy the equalities"]
         most, off = self.penalty * (1 + self.randomness / 2), self.penalty * self.randomness / 2
         squares = [float(np.linalg.norm(A, 2)) ** 2 for A in matrices(program)]
         # A linearised step needs half of the convexity, and of D the smoothness, for itself.

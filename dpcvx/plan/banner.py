@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from importlib.metadata import version
 
-from .._words import number, plural, together
+from .._words import number, paragraph, plural, together
 from ..sensitivity.argument import argument, figures
 from .guarantee import AgentGuarantee, Guarantee
 from .terms import Terms
@@ -113,11 +113,4 @@ def _by_agent(said: Iterable[tuple[str, str, Sequence[str]]]) -> list[str]:
 
 def row(label: str, text: str) -> str:
     """A labelled paragraph; lines below the first are indented."""
-    first = f"{label + ':' if label else '':<{_LABEL}}"
-    return textwrap.fill(
-        text,
-        WIDTH,
-        initial_indent=first,
-        subsequent_indent=" " * _LABEL,
-        break_on_hyphens=False,
-    )
+    return paragraph(f"{label + ':' if label else '':<{_LABEL}}", text, WIDTH)

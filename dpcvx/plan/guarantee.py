@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from .._card import card
-from .._words import at_most, number, together
+from .._words import at_most, number, paragraph, together
 from ..model.private import PrivateSpec, Rows
 from ..privacy.accounting import ryu_kim_claim
 from ..privacy.last_iterate import Amplification
@@ -462,11 +462,4 @@ def _claim(declared: Gaussian, releases: int) -> Claim | None:
 
 def _row(label: str, text: str) -> str:
     """A labelled paragraph, or a point of a list; lines below the first are indented."""
-    first = f"{label:<{_LABEL}}"
-    return textwrap.fill(
-        text,
-        _WIDTH,
-        initial_indent=first,
-        subsequent_indent=" " * len(first),
-        break_on_hyphens=False,
-    )
+    return paragraph(f"{label:<{_LABEL}}", text, _WIDTH)
