@@ -388,6 +388,7 @@ class Problem(Declaration):
         seconds: float = 60.0,
         seed: int = 0,
         verbose: bool | None = None,
+        recourse: bool = False,
     ) -> Tuned[Plan]:
         """Search for the settings that give the best answer for a total budget.
 
@@ -410,6 +411,9 @@ class Problem(Declaration):
             the next, as much as can be tried in so many seconds does.
         verbose : bool, optional
             Show progress; by default only on a terminal.
+        recourse : bool
+            Judge answers once every agent has decided for itself, as by ``result.own``. Private
+            data in ``own=`` need stand-ins then, too.
 
         Returns
         -------
@@ -422,9 +426,8 @@ class Problem(Declaration):
         ModelError
             If a private object has no stand-in, or the stand-in problem no solution.
         """
-        request = Request(
-            "problem.tune", epsilon, delta, seal_all(proxy, "proxy"), seconds, seed, verbose
-        )
+        sealed = seal_all(proxy, "proxy")
+        request = Request("problem.tune", epsilon, delta, sealed, seconds, seed, verbose, recourse)
         return tune(self, planned, request, ways())
 
     @frameless
@@ -438,6 +441,7 @@ class Problem(Declaration):
         seconds: float = 60.0,
         seed: int = 0,
         verbose: bool | None = None,
+        recourse: bool = False,
     ) -> Tradeoff:
         """What an answer is worth at which epsilon, on public stand-in data.
 
@@ -459,6 +463,9 @@ class Problem(Declaration):
             Of the noise.
         verbose : bool, optional
             Show progress; by default only on a terminal.
+        recourse : bool
+            Judge answers once every agent has decided for itself, as by ``result.own``. Private
+            data in ``own=`` need stand-ins then, too.
 
         Returns
         -------
@@ -470,7 +477,7 @@ class Problem(Declaration):
             If a private object has no stand-in, or the stand-in problem no solution.
         """
         sealed = seal_all(proxy, "proxy")
-        request = Request("problem.tradeoff", 1.0, delta, sealed, seconds, seed, verbose)
+        request = Request("problem.tradeoff", 1.0, delta, sealed, seconds, seed, verbose, recourse)
         return tradeoff(self, planned, request, epsilons, runs)
 
     @frameless
@@ -484,6 +491,7 @@ class Problem(Declaration):
         runs: int = 10,
         seed: int = 0,
         verbose: bool | None = None,
+        recourse: bool = False,
     ) -> Comparison[Plan]:
         """Compare the mechanisms that the model allows, each with its best settings.
 
@@ -504,6 +512,9 @@ class Problem(Declaration):
             Of the noise.
         verbose : bool, optional
             Show progress; by default only on a terminal.
+        recourse : bool
+            Judge answers once every agent has decided for itself, as by ``result.own``. Private
+            data in ``own=`` need stand-ins then, too.
 
         Returns
         -------
@@ -515,8 +526,9 @@ class Problem(Declaration):
         ModelError
             If a private object has no stand-in, or the stand-in problem no solution.
         """
+        sealed = seal_all(proxy, "proxy")
         request = Request(
-            "problem.compare", epsilon, delta, seal_all(proxy, "proxy"), seconds, seed, verbose
+            "problem.compare", epsilon, delta, sealed, seconds, seed, verbose, recourse
         )
         return compare(self, planned, request, ways(), runs)
 

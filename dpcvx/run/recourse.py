@@ -157,15 +157,20 @@ def own_solution(
             f"Agent '{local.name}' has nothing to decide for itself: what it shares with others is "
             "agreed, and that fixes all its variables."
         )
-    if not understood(agent.is_dcp, local.name):
-        raise ModelError(
-            f"result.own('{local.name}') minimises exactly, and the agent's objective or a "
-            "constraint does not follow cvxpy's convexity rules (DCP), so a solver could not tell "
-            "its minimum. Rewrite it with cvxpy's atoms if it is convex; a private factor of known "
-            "sign needs dp.Private(..., nonneg=True)."
-        )
+    require_convex_agent(agent, local.name)
     sources = own_sources(problem, k, data)
     return guarded(lambda: _decided(agent, solution, k, sources), _refusal(local.name))
+
+
+def require_convex_agent(agent: Agent, name: str) -> None:
+    """Refuse an agent whose own problem is not known to be convex."""
+    if not understood(agent.is_dcp, name):
+        raise ModelError(
+            f"result.own('{name}') minimises exactly, and the agent's objective or a constraint "
+            "does not follow cvxpy's convexity rules (DCP), so a solver could not tell its "
+            "minimum. Rewrite it with cvxpy's atoms if it is convex; a private factor of known "
+            "sign needs dp.Private(..., nonneg=True)."
+        )
 
 
 def _refusal(name: str) -> Callable[[str], SolverError]:
@@ -251,6 +256,27 @@ def decision(exact: ConeData, local: LocalProgram, x: Array) -> Answer:
     return answer
 
 
+def decisions(exact: Sequence[ConeData | None], solution: Solution) -> Solution | None:
+    """The solution with what every agent decides for itself; None if one finds nothing.
+
+    Not private, unless the programs are of made-up data: for studies.
+
+    Parameters
+    ----------
+    exact : sequence of ConeData or None
+        See `exact_program`; None for agents that have nothing to decide.
+    solution : Solution
+        Where all agree.
+    """
+    vectors: list[Array] = []
+    for program, local, x in zip(exact, solution.program.agents, solution.vectors, strict=True):
+        found = x if program is None else decision(program, local, x).x
+        if found is None:
+            return None
+        vectors.append(found)
+    return replace(solution, vectors=tuple(vectors))
+
+
 def _value(agent: Agent, name: str, solution: Solution, values: Sequence[Array]) -> float:
     """The true objective at the agent's vector."""
     point = {id(v): cp.Constant(solution.of(name, v)) for v in agent.variables}
@@ -278,10 +304,10 @@ def constants_of(
     ----------
     specs : mapping of Private to PrivateSpec
     values : sequence of ndarray
-        Flat, as they are read.
+        Flat, as they are read; of the first of them, if there are fewer.
     """
     found: dict[int, cp.Expression] = {}
-    for (private, spec), flat in zip(specs.items(), values, strict=True):
+    for (private, spec), flat in zip(specs.items(), values, strict=False):
         constant = cp.Constant(spec.shaped(flat))
         found[id(private)] = cp.psd_wrap(constant) if spec.psd else constant
     return found

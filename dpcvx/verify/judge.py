@@ -18,6 +18,7 @@ from ..errors import ModelError
 from ..model.declaration import Declaration
 from ..model.private import Private, Sealed
 from ..run.loop import whole_start
+from ..run.recourse import decisions
 from ..run.solution import Solution
 from . import not_private
 
@@ -50,6 +51,8 @@ class Judge:
         Public values for every private object.
     verb : str
         What asks, for messages, such as ``problem.tune``.
+    recourse : bool
+        Once every agent has decided for itself, as by ``result.own``.
 
     Attributes
     ----------
@@ -66,12 +69,17 @@ class Judge:
     """
 
     def __init__(
-        self, problem: Declaration, proxy: Mapping[Private | str, Sealed], verb: str
+        self,
+        problem: Declaration,
+        proxy: Mapping[Private | str, Sealed],
+        verb: str,
+        recourse: bool = False,
     ) -> None:
-        self._central = not_private.central(problem, proxy)
+        self._central = not_private.central(problem, proxy, own=recourse)
         self._variables = problem.variables()
         self.optimum = self._solved(verb) if self._central.is_dcp() else None
         program = compile_problem(problem)
+        self._own = not_private.own_programs(problem, program, proxy) if recourse else None
         starts = tuple(local.start for local in program.agents)
         self.start = self(Solution(program, starts, whole_start(problem)))
 
@@ -83,6 +91,11 @@ class Judge:
         if not point.found:
             return math.inf
         common = replace(solution, vectors=point.vectors)
+        if self._own is not None:
+            decided = decisions(self._own, common)
+            if decided is None:
+                return math.inf
+            common = decided
         for variable in self._variables:
             variable.save_value(common[variable])
         with np.errstate(all="ignore"):

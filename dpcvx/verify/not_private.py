@@ -8,20 +8,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 import cvxpy as cp
 import numpy as np
 
+from ..algorithms.program import Program
 from ..errors import ModelError
 from ..guard import discreet
+from ..model.canonical import ConeData
 from ..model.declaration import Agent, Declaration
-from ..model.private import Private, Rows, specs_of
+from ..model.private import Private, Rows, Sealed
 from ..model.public_terms import parts_of
-from ..run.data import DataSource, source_for, sources_of
+from ..run.data import DataSource, own_sources, source_for, sources_of
 from ..run.gate import read, read_as_they_are
+from ..run.recourse import constants_of, decisions, exact_program, require_convex_agent
 from ..run.solution import Solution
 
-__all__ = ["central", "objective", "too_long"]
+__all__ = ["central", "objective", "recourse", "too_long"]
 
 
 def __dir__() -> list[str]:
@@ -30,21 +34,33 @@ def __dir__() -> list[str]:
 
 @discreet
 def central(
-    problem: Declaration, data: Mapping[Private | str, DataSource] | None = None
+    problem: Declaration,
+    data: Mapping[Private | str, DataSource] | None = None,
+    *,
+    own: bool = False,
 ) -> cp.Problem:
     """The problem of all agents together as an ordinary cvxpy problem, private data included.
 
     Not private. Shared variables are shared by identity, so solving it gives the optimum that the
     distributed methods approach without noise. Solving it also overwrites ``variable.value``.
+
+    Parameters
+    ----------
+    problem : Problem
+    data : mapping of Private or its name to array_like or callable, optional
+        As for `Plan.run`.
+    own : bool
+        With the constraints in ``own=``, of which runs know nothing.
     """
     costs: list[cp.Expression] = []
     constraints: list[cp.Constraint] = []
-    for agent, values in zip(problem.agents, _values(problem, data), strict=True):
-        constants = {
-            id(p): cp.Constant(p.spec.shaped(v)) for p, v in zip(agent.private, values, strict=True)
-        }
+    names = zip(problem.names, problem.agents, _values(problem, data, own), strict=True)
+    for name, agent, values in names:
+        constants = constants_of(agent.specs(name), values)
         costs.append(agent.cost.tree_copy(constants) if constants else agent.cost)
         constraints += agent.constraints
+        if own:
+            constraints += [constraint.tree_copy(constants) for constraint in agent.own]
     return cp.Problem(cp.Minimize(sum(costs)), [*constraints, *problem.coupling])
 
 
@@ -74,6 +90,57 @@ def objective(
 
 
 @discreet
+def recourse(
+    problem: Declaration, solution: Solution, data: Mapping[Private | str, DataSource] | None = None
+) -> float:
+    """The same once every agent has decided for itself, as by ``result.own``. Not private.
+
+    Parameters
+    ----------
+    problem : Problem
+    solution : Solution
+        To which all agree, such as ``result.solution``.
+    data : mapping of Private or its name to array_like or callable, optional
+        As for ``result.own``.
+
+    Returns
+    -------
+    float
+        Infinite if an agent's own problem has no solution.
+
+    Raises
+    ------
+    ModelError
+        If the objective of an agent is not convex, or the solution is one of other agents.
+    """
+    exact = own_programs(problem, solution.program, data)
+    decided = decisions(exact, replace(solution, vectors=solution.common))
+    return math.inf if decided is None else objective(problem, decided, data)
+
+
+def own_programs(
+    problem: Declaration,
+    program: Program,
+    data: Mapping[Private | str, DataSource] | Mapping[Private | str, Sealed] | None = None,
+) -> list[ConeData | None]:
+    """What every agent solves for itself, data included; None for those with nothing to decide.
+
+    Parameters
+    ----------
+    problem : Problem
+    program : Program
+    data : mapping, optional
+    """
+    found: list[ConeData | None] = []
+    values = _values(problem, data, own=True)
+    for agent, local, own in zip(problem.agents, program.agents, values, strict=True):
+        if local.decides:
+            require_convex_agent(agent, local.name)
+        found.append(exact_program(agent, local, own) if local.decides else None)
+    return found
+
+
+@discreet
 def too_long(private: Private, data: DataSource | None = None) -> int:
     """Number of rows whose norm exceeds the bound of `dp.Rows`: those that are clipped or refused.
 
@@ -96,10 +163,16 @@ def _rest(agent: Agent, name: str, solution: Solution) -> float:
 
 
 def _values(
-    problem: Declaration, data: Mapping[Private | str, DataSource] | None
+    problem: Declaration,
+    data: Mapping[Private | str, DataSource] | Mapping[Private | str, Sealed] | None,
+    own: bool = False,
 ) -> list[list[np.ndarray]]:
-    sources = sources_of(problem, data)
+    """Per agent the values of its private objects; of those in ``own=`` alone only if asked."""
+    if own:
+        sources = [own_sources(problem, k, data) for k in range(len(problem.agents))]
+    else:
+        sources = sources_of(problem, data)
     return [
-        read(specs_of(agent.private, name), own)
-        for name, agent, own in zip(problem.names, problem.agents, sources, strict=True)
+        read(list(agent.specs(name).values())[: len(theirs)], theirs)
+        for name, agent, theirs in zip(problem.names, problem.agents, sources, strict=True)
     ]

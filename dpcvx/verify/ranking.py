@@ -119,6 +119,8 @@ class Ranking(Generic[P]):
         What was left out, and why.
     verdict : str
         Why the choice is what it is.
+    recourse : bool
+        Whether answers are judged once every agent has decided for itself.
     """
 
     candidates: tuple[Candidate[P], ...]
@@ -132,13 +134,14 @@ class Ranking(Generic[P]):
     delta: float
     refused: Mapping[str, str] = field(repr=False)
     verdict: str
+    recourse: bool = False
 
     def __str__(self) -> str:
         runs = max(len(c.gaps) for c in self.candidates)
         measure = "the optimum" if self.convex else "the lowest value found,"
         head = (
             f"Every plan spends ({number(self.epsilon)}, {number(self.delta)}) in total. Gap: the "
-            "objective on stand-in data, at one point for all agents that lies in all their sets, "
+            f"objective on stand-in data, {where(self.recourse)}, "
             f"minus {measure} {number(self.optimum)}; median and quartiles of up to "
             f"{plural(runs, 'run')}. No private data were read."
         )
@@ -192,6 +195,8 @@ class Request:
     seconds : float
     seed : int
     verbose : bool or None
+    recourse : bool
+        Whether answers are judged once every agent has decided for itself.
     clock : callable
         Seconds since some moment.
     """
@@ -203,12 +208,14 @@ class Request:
     seconds: float
     seed: int
     verbose: bool | None
+    recourse: bool = False
     clock: Callable[[], float] = time.perf_counter
 
     def __post_init__(self) -> None:
         check_argument("", "seconds", self.seconds, POSITIVE.because("how long to search"))
         check_argument("", "seed", self.seed, integer(0))
         check_argument("", "verbose", self.verbose, optional(FLAG))
+        check_argument("", "recourse", self.recourse, FLAG)
         check_epsilon(self.epsilon)
         check_delta(self.delta)
 
@@ -221,7 +228,7 @@ def searching(
 
     Warns where nothing can be told apart.
     """
-    proxy = stand_ins(problem, request.proxy, request.verb)
+    proxy = stand_ins(problem, request.proxy, request.verb, own=request.recourse)
     shown = wanted(request.verbose)
     text = TextColumn(request.verb.removeprefix("problem."))
     with (
@@ -229,7 +236,7 @@ def searching(
         Progress(text, BarColumn(), console=screen(shown), disable=not shown) as bar,
     ):
         task = bar.add_task("", total=1.0)
-        judge = Judge(problem, proxy, request.verb)
+        judge = Judge(problem, proxy, request.verb, request.recourse)
         if judge.idle:
             warnings.warn(IDLE, UserWarning, stacklevel=2)
         yield Search(
@@ -307,7 +314,14 @@ def ranked(
         verdict=" ".join(
             _verdict(chosen, clear, default, worthwhile, start, noiseless, judge.idle, request)
         ),
+        recourse=request.recourse,
     )
+
+
+def where(recourse: bool) -> str:
+    """Where answers are judged, in words."""
+    point = "at one point for all agents that lies in all their sets"
+    return f"{point}, after every agent's own decision (result.own)" if recourse else point
 
 
 IDLE = (

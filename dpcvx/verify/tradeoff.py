@@ -15,7 +15,7 @@ from ..errors import ModelError
 from ..model.declaration import Declaration
 from ..plan.banner import WIDTH
 from ..plan.terms import Terms
-from .ranking import Request, searching
+from .ranking import Request, searching, where
 from .search import Entry, OutOfTime, quantile
 
 if TYPE_CHECKING:
@@ -42,6 +42,8 @@ class Tradeoff:
     optimum : float
         Of the stand-in problem; the lowest value found where objectives are not known to be convex.
     delta : float
+    recourse : bool
+        Whether answers are judged once every agent has decided for itself.
     """
 
     epsilons: tuple[float, ...]
@@ -50,6 +52,7 @@ class Tradeoff:
     noiseless: float
     optimum: float
     delta: float
+    recourse: bool = False
 
     def plot(self) -> Figure:
         """Median and quartiles against epsilon, with no data at all and no noise as lines.
@@ -95,7 +98,7 @@ class Tradeoff:
     def __str__(self) -> str:
         head = (
             f"Gap of the default plan at delta = {number(self.delta)}: the objective on stand-in "
-            "data, at one point for all agents that lies in all their sets, minus "
+            f"data, {where(self.recourse)}, minus "
             f"{number(self.optimum)}; median and quartiles. No private data were read."
         )
         lines = [textwrap.fill(head, WIDTH), f"{'epsilon':>24} {'gap':>8} {'25 %':>8} {'75 %':>8}"]
@@ -147,6 +150,7 @@ def tradeoff(
         noiseless=noiseless - optimum,
         optimum=optimum,
         delta=request.delta,
+        recourse=request.recourse,
     )
 
 

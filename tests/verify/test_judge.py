@@ -16,11 +16,11 @@ from tests.verify.trials import LOADS, PROXY, balance, network
 OPTIMUM = np.sum((LOADS[0] - LOADS[1]) ** 2) / 2
 
 
-def judge(problem, proxy=PROXY):
+def judge(problem, proxy=PROXY, recourse=False):
+    verb = "problem.tune"
     with values_kept(problem):
-        return Judge(
-            problem, stand_ins(problem, seal_all(proxy, "proxy"), "problem.tune"), "problem.tune"
-        )
+        proxy = stand_ins(problem, seal_all(proxy, "proxy"), verb, own=recourse)
+        return Judge(problem, proxy, verb, recourse)
 
 
 def with_vectors(problem, *vectors):
@@ -107,3 +107,28 @@ def test_stand_ins_without_an_optimum_are_refused_in_words():
     falling = dp.Problem([dp.Agent(cp.Minimize(load * x), name="a")])
     with pytest.raises(dp.ModelError, match="objectives fall without end, so problem.tune"):
         judge(falling, {"load": 1.0})
+
+
+def test_recourse_counts_where_it_is_asked_for():
+    tie, gen = cp.Variable(name="tie"), cp.Variable(2, name="gen")
+    load = dp.Private(shape=2, name="load", adjacency=dp.Within(0.1), like=[1.0, 2.0])
+    limit = dp.Private(shape=1, name="limit", adjacency=dp.Within(0.1))
+    cost = cp.sum_squares(gen + tie - load) + 0.1 * cp.sum_squares(gen)
+    a = dp.Agent(cp.Minimize(cost), name="a", own=[gen[0] <= limit[0]])
+    b = dp.Agent(cp.Minimize(cp.square(tie - 1)), name="b")
+    problem = dp.Problem([a, b])
+    found = with_vectors(problem, [9.0, -9.0, 0.3], [0.3])  # gen, tie; tie
+    plain, kept = judge(problem, {}), judge(problem, {"limit": [0.5]}, recourse=True)
+    # gen = (load - tie) / 1.1, the first one cut off at the limit.
+    one, other = 0.5, 1.7 / 1.1
+    best = sum((g - v) ** 2 + 0.1 * g * g for g, v in ((one, 0.7), (other, 1.7))) + 0.7**2
+    assert kept(found) == pytest.approx(best, abs=1e-6)
+    assert plain(found) > best + 100
+    assert kept.optimum < kept.start < plain.start
+    with pytest.raises(dp.ModelError, match=r"'limit' has no stand-in, and problem\.tune"):
+        judge(problem, {}, recourse=True)
+    found = problem.tune(
+        proxy={"limit": [0.5]}, epsilon=1.0, delta=1e-6, seconds=0.5, verbose=False, recourse=True
+    )
+    assert "after every agent's own decision (result.own)" in " ".join(str(found).split())
+    assert found.optimum == kept.optimum

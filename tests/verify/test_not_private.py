@@ -116,3 +116,42 @@ def test_a_solution_of_other_agents_is_refused():
     solution = one.plan(dp.LinearizedADMM(), mechanism=None, rounds=1).run(data={"X": LONG}).last
     with pytest.raises(dp.ModelError, match="of other agents"):
         dp.not_private.objective(other, solution, {"X": LONG[:2]})
+
+
+def region(most=1.0):
+    """Two agents with a variable of their own each, and a limit in own= of one."""
+    tie, agents = cp.Variable(name="tie"), []
+    for k, name in enumerate(("north", "south")):
+        gen = cp.Variable(2, name=f"gen {name}", nonneg=True)
+        load = dp.Private([1.0 + k, 2.0], name=f"load {name}", adjacency=dp.Within(0.1))
+        limit = dp.Private([most], name=f"limit {name}", adjacency=dp.Within(0.1))
+        own = [gen[0] <= limit[0]] if k == 0 else []
+        cost = cp.sum_squares(gen + (-1) ** k * tie - load) + 0.1 * cp.sum_squares(gen)
+        agents.append(dp.Agent(cp.Minimize(cost), [cp.abs(tie) <= 3], name=name, own=own))
+    return dp.Problem(agents)
+
+
+def test_the_objective_after_recourse_is_that_of_all_own_solutions():
+    problem = region()
+    result = problem.solve(mechanism="gaussian", epsilon=1.0, delta=1e-6, seed=0)
+    after = dp.not_private.recourse(problem, result.solution)
+    own = [result.own(name).value for name in problem.names]
+    assert after == pytest.approx(sum(own), abs=1e-9)
+    best = dp.not_private.central(problem, own=True).solve(cp.CLARABEL)
+    assert after >= best - 1e-7
+    # A limit that binds costs something, which runs do not know of.
+    tight = {"limit north": [0.1]}
+    assert dp.not_private.central(problem, tight, own=True).solve(cp.CLARABEL) > best + 1e-3
+    assert dp.not_private.central(problem, tight).solve(cp.CLARABEL) <= best + 1e-7
+    assert dp.not_private.recourse(problem, result.solution, tight) > after + 1e-3
+    assert dp.not_private.recourse(problem, result.solution, {"limit north": [-1.0]}) == np.inf
+
+
+def test_recourse_of_agents_that_share_everything_is_no_recourse():
+    x = cp.Variable(2, name="x")
+    d = dp.Private([1.0, 2.0], name="d", adjacency=dp.Within(0.1))
+    both = [dp.Agent(cp.Minimize(cp.sum_squares(x - d))), dp.Agent(cp.Minimize(cp.norm(x)))]
+    common = dp.Problem(both)
+    result = common.solve(mechanism="gaussian", epsilon=1.0, delta=1e-6, seed=0)
+    before = dp.not_private.objective(common, result.solution)
+    assert dp.not_private.recourse(common, result.solution) == before
