@@ -265,6 +265,8 @@ class Problem(Declaration):
         delta: float | None = None,
         release: Release | None = None,
         observer: Observer = "everyone",
+        violation: float | None = None,
+        slack_price: float | None = None,
     ) -> Plan:
         """Fix everything that the guarantee depends on; reads no private data.
 
@@ -296,6 +298,13 @@ class Problem(Declaration):
             Whom the guarantee is about: whoever sees all that agents send, or who learns the
             result only, while agents and server keep the rest to themselves. The second is smaller
             where `dp.GradientADMM` amplifies it; nothing else is then kept or shown.
+        violation : float, optional
+            For problems with private data in constraints: the probability, over the noise, with
+            which a decision may break one of them for the true data. Margins follow from it, and
+            ``print(plan)`` shows them.
+        slack_price : float, optional
+            What a unit costs by which such a constraint may be missed, so that a decision always
+            exists where the public constraints admit one.
 
         Returns
         -------
@@ -317,6 +326,8 @@ class Problem(Declaration):
             delta=delta,
             release=release,
             observer=observer,
+            violation=violation,
+            slack_price=slack_price,
         )
 
     @frameless
@@ -330,6 +341,8 @@ class Problem(Declaration):
         delta: float | None = None,
         release: Release | None = None,
         observer: Observer = "everyone",
+        violation: float | None = None,
+        slack_price: float | None = None,
         data: Mapping[Private | str, DataSource] | None = None,
         seed: int | None = None,
         tolerance: float | None = None,
@@ -343,7 +356,7 @@ class Problem(Declaration):
 
         Parameters
         ----------
-        algorithm, mechanism, rounds, epsilon, delta, release, observer
+        algorithm, mechanism, rounds, epsilon, delta, release, observer, violation, slack_price
             Fix the guarantee; see `plan`.
         data, seed, tolerance, record, iterates, ledger, executor, verbose
             Of this run; see `Plan.run`.
@@ -366,6 +379,8 @@ class Problem(Declaration):
             delta=delta,
             release=release,
             observer=observer,
+            violation=violation,
+            slack_price=slack_price,
         )
         return plan.run(
             data=data,
@@ -543,6 +558,8 @@ def planned(
     delta: float | None = None,
     release: Release | None = None,
     observer: Observer = "everyone",
+    violation: float | None = None,
+    slack_price: float | None = None,
     known: Compiled | None = None,
 ) -> Plan:
     """A plan; see `Problem.plan`, and `make_terms` for what is known before."""
@@ -557,6 +574,8 @@ def planned(
             delta=delta,
             release=release,
             observer=observer,
+            violation=violation,
+            slack_price=slack_price,
             known=known,
         )
     except (ArithmeticError, np.linalg.LinAlgError) as error:

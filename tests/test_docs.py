@@ -59,6 +59,16 @@ def test_private_recourse_in_the_docs_keeps_the_private_limits(capsys):
     assert f'"{quoted}"' in " ".join(text.split())
 
 
+def test_private_constraints_in_the_docs_have_the_margin_that_is_quoted(capsys):
+    text = (ROOT / "docs" / "beyond_noise.md").read_text()
+    (code,) = re.findall(r"## Private constraints.*?```python\n(.*?)```", text, flags=re.S)
+    scope = {}
+    exec(compile(code, "beyond_noise.md", "exec"), scope)
+    (quoted,) = re.findall(r'# "(.*)"; no data', code)
+    assert quoted in capsys.readouterr().out
+    assert scope["result"].status is dp.Status.COMPLETED
+
+
 def test_the_method_in_the_docs_keeps_the_promises_of_methods(monkeypatch):
     text = (ROOT / "docs" / "methods.md").read_text()
     code, suite = re.findall(r"```python\n(.*?)```", text, flags=re.S)

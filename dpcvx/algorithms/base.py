@@ -175,6 +175,8 @@ class Requirements:
         The user's claim for agents whose objective has no derived one.
     sensitivity : float or None
         The user's claim for answers, in place of a derived bound.
+    limits : bool
+        Takes constraints with private data.
     """
 
     convex: bool
@@ -188,6 +190,7 @@ class Requirements:
     proximal: bool = False
     smoothness: float | None = None
     sensitivity: float | None = None
+    limits: bool = False
 
 
 Output = Literal["average", "last", "tail"]

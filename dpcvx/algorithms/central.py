@@ -28,11 +28,11 @@ from numpy.typing import NDArray
 
 from .._words import plural
 from ..guard import frameless
-from ..sensitivity.queries import DataCurvature, Gradient
+from ..sensitivity.queries import DataCurvature, Gradient, ReleasedData
 from ..solvers.conic import ConicProgram, Outcome
 from .base import Algorithm, Iterates, Local, Oracle, Requirements, Residuals
 from .data_terms import DataTerms, data_terms
-from .joint import Joint, joint
+from .joint import Joint, joint, with_kept
 from .program import Program
 
 Array = NDArray[np.float64]
@@ -71,6 +71,21 @@ class Question:
 
 
 @dataclass(frozen=True, eq=False)
+class Left:
+    """What an agent answers.
+
+    Attributes
+    ----------
+    terms : DataTerms
+    data : ndarray or None
+        Its private data as they left; None where no constraint contains them.
+    """
+
+    terms: DataTerms
+    data: Array | None
+
+
+@dataclass(frozen=True, eq=False)
 class Found:
     """What an agent is told at the end.
 
@@ -91,8 +106,8 @@ class Central(Algorithm[Server, Iterates]):
     """The whole problem solved at once by the server, from one release per agent.
 
     For objectives whose gradients are affine in the private data, and with ``release="once"`` for
-    squares of records. Takes ``coupling=`` as well as shared variables, and every cone. A run has
-    one round.
+    squares of records. Takes ``coupling=`` as well as shared variables, every cone, and constraints
+    with private data, which are kept up to a probability. A run has one round.
     """
 
     exchanges: ClassVar[int] = 2
@@ -107,8 +122,9 @@ class Central(Algorithm[Server, Iterates]):
             convex=True,
             exact="joint",
             releases=1,
-            queries=(Gradient, DataCurvature),
+            queries=(Gradient, DataCurvature, ReleasedData),
             coupled=None,
+            limits=True,
         )
 
     def coupling(self, program: Program) -> str | None:
@@ -144,19 +160,23 @@ class Central(Algorithm[Server, Iterates]):
         k: int,
         message: Question | Found,
         oracle: Oracle,
-    ) -> tuple[Iterates, DataTerms | None]:
-        """What the data add; then the point."""
-        if isinstance(message, Question):
-            return state, data_terms(local, message.at, oracle)
-        return state.after(message.x, message.outcome), None
+    ) -> tuple[Iterates, Left | None]:
+        """What the data add, and themselves where constraints contain them; then the point."""
+        if isinstance(message, Found):
+            return state.after(message.x, message.outcome), None
+        terms = data_terms(local, message.at, oracle)
+        if not local.program.limits:
+            return state, Left(terms, None)
+        return state, Left(terms, oracle.release(ReleasedData(local.program.form.data_size)))
 
-    def receive(self, server: Server, t: int, k: int, replies: Sequence[DataTerms]) -> Server:
+    def receive(self, server: Server, t: int, k: int, replies: Sequence[Left]) -> Server:
         """Solve."""
         if k > 0:
             return server
         whole = server.joint.with_terms(
-            [reply.slope for reply in replies], [reply.curvature for reply in replies]
+            [reply.terms.slope for reply in replies], [reply.terms.curvature for reply in replies]
         )
+        whole = with_kept(whole, server.program, [reply.data for reply in replies])
         found = ConicProgram(whole).solve(np.zeros(whole.n), None, server.joint.start)
         return replace(server, x=found.x, outcome=found.outcome)
 

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from ..model.canonical import ConeData, Cones
-from .program import Program
+from .program import Kept, Program
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -75,6 +75,42 @@ def joint(program: Program) -> Joint:
         parts.append(ConeData(*empty, sp.csc_array(A), c, Cones(zero=c.size), n))
         columns.append(np.arange(n))
     return Joint(_stacked(parts, columns, n, next_free), tuple(places), start)
+
+
+def with_kept(data: ConeData, program: Program, values: Sequence[Array | None]) -> ConeData:
+    """A joint program with the constraints that contain private data, for data as they left.
+
+    Parameters
+    ----------
+    data : ConeData
+    program : Program
+    values : sequence of (ndarray or None)
+        By agent: its data, one object after the other; None where no constraint contains them.
+    """
+    found: list[tuple[Kept, ConeData]] = []
+    for kept in program.kept:
+        d = values[kept.agent]
+        assert d is not None
+        found.append((kept, kept.tightened.at(d)))
+    return _beside(data, program, found)
+
+
+def with_directions(data: ConeData, program: Program) -> ConeData:
+    """A joint program with what such constraints say of directions without end, for all data."""
+    pairs = [(kept, kept.tightened.directions()) for kept in program.kept]
+    return _beside(data, program, [(kept, part) for kept, part in pairs if part is not None])
+
+
+def _beside(data: ConeData, program: Program, found: Sequence[tuple[Kept, ConeData]]) -> ConeData:
+    """A joint program next to programs of single agents' variables."""
+    places, free = places_of(program), data.q.size
+    parts, columns = [data], [np.arange(free)]
+    for kept, part in found:
+        extra = part.q.size - part.n
+        parts.append(part)
+        columns.append(np.concatenate([places[kept.agent][kept.columns], free + np.arange(extra)]))
+        free += extra
+    return _stacked(parts, columns, data.n, free)
 
 
 def size_of(program: Program) -> int:

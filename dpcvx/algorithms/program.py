@@ -18,12 +18,14 @@ from ..model.coupling import Coupling, coupling_of
 from ..model.declaration import Agent, Declaration
 from ..model.layout import Layout, gather
 from ..model.normal_form import LARGEST, NormalForm
+from ..model.private_constraints import PrivateConstraint, private_constraint
 from ..model.public_terms import parts_of
 from ..sensitivity.certificate import Asserted, Sensitivity
 from ..sensitivity.derivation import derive
 from ..solvers.blocks import empty_set
 from ..solvers.conic import Outcome
 from ..solvers.projector import Projector
+from ..solvers.tightened import Tightened
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -60,6 +62,8 @@ class LocalProgram:
         Sensitivity that the user vouches for.
     set_description : str
         Kinds of blocks of W, with their number of components.
+    limits : tuple of PrivateConstraint
+        Its constraints with private data, which are not in W.
     """
 
     name: str
@@ -75,6 +79,7 @@ class LocalProgram:
     clip: float | None
     asserted: Asserted | None
     set_description: str
+    limits: tuple[PrivateConstraint, ...] = ()
 
     def sensitivity(self) -> Sensitivity:
         """The certified gradient sensitivity.
@@ -109,6 +114,24 @@ class LocalProgram:
 
 
 @dataclass(frozen=True, eq=False)
+class Kept:
+    """A constraint with private data, with its margins.
+
+    Attributes
+    ----------
+    agent : int
+        Whose constraint and whose data it is.
+    columns : ndarray of int
+        Where its variables are in the agent's vector.
+    tightened : Tightened
+    """
+
+    agent: int
+    columns: Index
+    tightened: Tightened
+
+
+@dataclass(frozen=True, eq=False)
 class Program:
     """All agents and the shared vector w.
 
@@ -121,12 +144,15 @@ class Program:
         Number of agents that hold each component.
     coupling : Coupling or None
         Public equalities between agents.
+    kept : tuple of Kept
+        Constraints with private data: without margins until a plan chooses these.
     """
 
     agents: tuple[LocalProgram, ...]
     size: int
     holders: Array
     coupling: Coupling | None
+    kept: tuple[Kept, ...] = ()
 
 
 def compile_problem(problem: Declaration) -> Program:
@@ -158,7 +184,12 @@ def compile_problem(problem: Declaration) -> Program:
     held = np.zeros(size)
     for local in agents:
         held[local.slots] += 1
-    return Program(agents, size, held, coupling)
+    kept = tuple(
+        Kept(k, local.layout.places(limit.layout), Tightened(limit))
+        for k, local in enumerate(agents)
+        for limit in local.limits
+    )
+    return Program(agents, size, held, coupling, kept)
 
 
 def _compile_agent(
@@ -170,7 +201,7 @@ def _compile_agent(
 ) -> LocalProgram:
     layout, variables = agent.layout, agent.variables
     parts = parts_of(agent.cost, layout, agent.private, name, largest=LARGEST)
-    constraints = [public_copy(c, c.parameters()) for c in agent.constraints]
+    constraints = [public_copy(c, c.parameters()) for c in agent.public_constraints]
     constraint_data = cone_data(None, constraints, variables, layout)
     rest = None
     if parts.rest is not None:
@@ -214,6 +245,10 @@ def _compile_agent(
         clip=agent.clip,
         asserted=agent.sensitivity,
         set_description=str(projector),
+        limits=tuple(
+            private_constraint(c, agent.private, f"Constraint {k} of agent '{name}'", name)
+            for k, c in agent.limits
+        ),
     )
 
 
@@ -232,7 +267,7 @@ def with_objectives(problem: Declaration, program: Program) -> Program:
 
 def _objective(agent: Agent, layout: Layout) -> ConeData:
     """An agent's set, with its objective at zero data."""
-    constraints = [public_copy(c, c.parameters()) for c in agent.constraints]
+    constraints = [public_copy(c, c.parameters()) for c in agent.public_constraints]
     cost = public_copy(agent.cost, agent.cost.parameters())
     return cone_data(cost, constraints, agent.variables, layout)
 

@@ -8,7 +8,7 @@ of them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -181,6 +181,45 @@ def cone_data(
         return ConeData(*empty, Cones(), n)
     f = cp.Constant(0) if objective is None else objective
     data, columns = _problem_data(f, constraints, variables)
+    return _held(data, columns, variables, layout)
+
+
+def cone_data_at(
+    constraint: cp.Constraint,
+    parameters: Sequence[cp.Parameter],
+    points: Iterable[Sequence[NDArray[np.float64]]],
+    variables: Sequence[cp.Variable],
+    layout: Layout,
+) -> Iterator[ConeData]:
+    """Cone form of one constraint for one set of parameter values after the other.
+
+    Parameters
+    ----------
+    constraint : cvxpy constraint
+        Follows cvxpy's rules for parameters (DPP), so that only coefficients change.
+    parameters : sequence of cvxpy.Parameter
+        All that the constraint has.
+    points : iterable of sequences of ndarray
+        Values of the parameters.
+    variables, layout
+        As of `cone_data`.
+    """
+    posed: _Posed | None = None
+    for values in points:
+        for parameter, value in zip(parameters, values, strict=True):
+            parameter.value = value
+        if posed is None:
+            posed = _posed(cp.Constant(0), [constraint], variables)
+        yield _held(*_read_off(posed), variables, layout)
+
+
+def _held(
+    data: dict[str, Any],
+    columns: NDArray[np.intp],
+    variables: Sequence[cp.Variable],
+    layout: Layout,
+) -> ConeData:
+    """Solver data on the columns that an agent holds, in its order."""
     A, b, cones = sp.csc_array(data["A"]), np.asarray(data["b"], float), _cones(data["dims"])
     N = A.shape[1]
     P = sp.csc_array((N, N)) if data.get("P") is None else sp.csc_array(data["P"])
@@ -232,6 +271,15 @@ def _restricted(variable: cp.Variable) -> bool:
     return any(a is not None and a is not False for a in variable.attributes.values())
 
 
+@dataclass(frozen=True, eq=False)
+class _Posed:
+    """A problem for cvxpy, with one plain variable in place of each of the user's."""
+
+    problem: cp.Problem
+    plain: tuple[cp.Variable, ...]
+    backend: str | None
+
+
 def _problem_data(
     objective: cp.Expression, constraints: Sequence[cp.Constraint], variables: Sequence[cp.Variable]
 ) -> tuple[dict[str, Any], NDArray[np.intp]]:
@@ -239,6 +287,12 @@ def _problem_data(
 
     The objective gets the sum of all entries on top, so that no column can be dropped.
     """
+    return _read_off(_posed(objective, constraints, variables))
+
+
+def _posed(
+    objective: cp.Expression, constraints: Sequence[cp.Constraint], variables: Sequence[cp.Variable]
+) -> _Posed:
     extra: list[cp.Constraint] = []
     plain: list[cp.Variable] = []
     for variable in variables:
@@ -253,10 +307,16 @@ def _problem_data(
     # cvxpy warns, and falls back to this backend, where an expression has three dimensions.
     trees = [problem.objective, *problem.constraints]
     backend = cp.SCIPY_CANON_BACKEND if max(t._max_ndim() for t in trees) > 2 else None
-    data, chain, _ = problem.get_problem_data(cp.CLARABEL, solver_opts={}, canon_backend=backend)
+    return _Posed(problem, tuple(plain), backend)
+
+
+def _read_off(posed: _Posed) -> tuple[dict[str, Any], NDArray[np.intp]]:
+    data, chain, _ = posed.problem.get_problem_data(
+        cp.CLARABEL, solver_opts={}, canon_backend=posed.backend
+    )
     first = cast(Any, data["param_prob"]).var_id_to_col
     columns: list[NDArray[np.intp]] = []
-    for variable in plain:
+    for variable in posed.plain:
         key = variable.id
         for reduction in cast(Any, chain).reductions:
             renamed = getattr(reduction, "var_id_map", None) or {}

@@ -20,6 +20,7 @@ from ..errors import ModelError, PrivacyError
 from ..guard import frameless, understood
 from .layout import Layout, layout_of
 from .private import Asserted, Private, PrivateSpec, Rows, real_array, specs_of
+from .private_constraints import equality
 
 Array = NDArray[np.float64]
 
@@ -48,7 +49,8 @@ class Agent:
     objective : cvxpy.Minimize or cvxpy.Maximize
         May use variables of several agents, private and public parameters.
     constraints : sequence of cvxpy constraints
-        Public: they may not use private parameters.
+        Inequalities may use private parameters, alone or times variables: ``plan(...,
+        violation=0.01)`` keeps them for the true data up to that probability.
     name : str, optional
         Used in banners and errors; ``agent 1``, ... by position if omitted.
     clip : float, optional
@@ -73,7 +75,7 @@ class Agent:
     ModelError
         If objective, constraints or variables are of a kind that cannot be used.
     PrivacyError
-        If a constraint outside ``own=`` uses a private parameter.
+        If an equality outside ``own=``, or a bound of a variable, uses a private parameter.
     """
 
     objective: cp.Minimize | cp.Maximize
@@ -106,8 +108,14 @@ class Agent:
             )
         constraints = _constraints(self.constraints, "", label)
         for position, constraint in enumerate(constraints):
-            used = understood(constraint.parameters, label)
-            _require_public(used, f"Constraint {position} of agent '{label}'")
+            used = understood(lambda c=constraint: _private(c), label)
+            if used and isinstance(constraint, (Equality, Zero)):
+                raise equality(f"Constraint {position} of agent '{label}'", used[0].name())
+            if used and not constraint.variables():
+                raise PrivacyError(
+                    f"Constraint {position} of agent '{label}' holds private '{used[0].name()}' "
+                    "and no variable, so nothing that is decided can keep it. Leave it out."
+                )
         own = _constraints(self.own, "in own= ", label)
         for position, constraint in enumerate(own):
             if not understood(constraint.is_dcp, label):
@@ -143,12 +151,10 @@ class Agent:
             for bound in (b for b in bounds if isinstance(b, cp.Expression)):
                 of = f"of variable '{variable.name()}' of agent '{label}'"
                 _require_public(bound.parameters(), f"A bound {of}")
-        private = _private(self.objective)
-        inside = {p.id: p for constraint in own for p in _private(constraint)}
-        known = {p.id for p in private}
-        kept = tuple(p for p in inside.values() if p.id not in known)
-        object.__setattr__(self, "private", private)
-        object.__setattr__(self, "kept", kept)
+        private = {p.id: p for tree in (self.objective, *constraints) for p in _private(tree)}
+        kept = {p.id: p for constraint in own for p in _private(constraint)}
+        object.__setattr__(self, "private", tuple(private.values()))
+        object.__setattr__(self, "kept", tuple(p for k, p in kept.items() if k not in private))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Agent:
         # The variables stay the same objects: cvxpy would give their copies ids of their own, under
@@ -164,6 +170,8 @@ class Agent:
 
         object.__setattr__(twin, "objective", emptied(self.objective))
         object.__setattr__(twin, "own", tuple(emptied(constraint) for constraint in self.own))
+        constraints = (emptied(c) if _private(c) else c for c in self.constraints)
+        object.__setattr__(twin, "constraints", tuple(constraints))
         for name in ("private", "kept"):
             twins = tuple(places[id(private)] for private in getattr(self, name))
             object.__setattr__(twin, name, twins)
@@ -176,6 +184,16 @@ class Agent:
         for constraint in self.constraints:
             found.update({v.id: v for v in constraint.variables()})
         return [found[piece.variable] for piece in self.layout.pieces]
+
+    @property
+    def limits(self) -> list[tuple[int, cp.Constraint]]:
+        """The constraints with private data, with their positions."""
+        return [(k, c) for k, c in enumerate(self.constraints) if _private(c)]
+
+    @property
+    def public_constraints(self) -> list[cp.Constraint]:
+        """The others."""
+        return [c for c in self.constraints if not _private(c)]
 
     @property
     def cost(self) -> cp.Expression:
@@ -510,11 +528,9 @@ def _require_public(parameters: Iterable[cp.Parameter], what: str) -> None:
         if isinstance(parameter, Private):
             name = parameter.name()
             raise PrivacyError(
-                f"{what} contains the private parameter '{name}'. Constraints are public: agents "
-                "project onto them in the open, so only objectives may hold private data. Move the "
-                f"term into an objective as a penalty, such as cp.sum_squares(A @ x - {name}), "
-                "declare the data public with cp.Parameter, or, if no other agent uses the "
-                "variables, write dp.Agent(..., own=[constraint]), which result.own(...) keeps."
+                f"{what} contains the private parameter '{name}'. What is public to all agents may "
+                "not depend on private data. Write it as an inequality among the constraints of "
+                "the agent whose data they are, or declare the data public with cp.Parameter."
             )
 
 

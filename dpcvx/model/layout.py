@@ -80,6 +80,20 @@ class Layout:
                 return piece
         raise KeyError(variable)
 
+    def places(self, part: Layout) -> NDArray[np.intp]:
+        """Where the components of another layout, of which all entries are held, are in this one.
+
+        Parameters
+        ----------
+        part : Layout
+        """
+        found = [
+            self[piece.variable].offset
+            + np.searchsorted(self[piece.variable].entries, piece.entries)
+            for piece in part.pieces
+        ]
+        return np.concatenate(found)
+
     def labels(self) -> list[str]:
         """Readable name of every component, such as ``tie[0]``."""
         names: list[str] = []

@@ -176,6 +176,11 @@ class NormalForm:
     atoms: tuple[Atom, ...]
     root: Combination
 
+    @property
+    def data_size(self) -> int:
+        """Entries of all private parameters together."""
+        return sum(spec.size for spec in self.private)
+
     def bind(
         self, data: Sequence[Array], clips: Sequence[Clip] = (), *, limited: bool = False
     ) -> BoundObjective:

@@ -10,6 +10,7 @@ from importlib.metadata import version
 from .._words import number, paragraph, plural, together
 from ..sensitivity.argument import argument, figures
 from .guarantee import AgentGuarantee, Guarantee
+from .limits import margin_rows
 from .terms import Terms
 
 WIDTH = 80
@@ -32,6 +33,7 @@ def banner(plan: Terms, guarantee: Guarantee) -> str:
             row("algorithm", f"{plan.algorithm}; {plural(plan.rounds, 'round')}"),
             *[row("" if k else "chosen", c.why) for k, c in enumerate(plan.choices)],
             *_sensitivity_rows(plan),
+            *[row("" if k else "margins", text) for k, text in enumerate(_margins(plan))],
             *([row("forecast", plan.forecast)] if plan.forecast else []),
             f"guarantee:{unread}",
             textwrap.indent(str(guarantee), "  "),
@@ -61,6 +63,10 @@ def _coupling_rows(plan: Terms) -> list[str]:
     return [] if text is None else [row("coupling", text)]
 
 
+def _margins(plan: Terms) -> list[str]:
+    return margin_rows(plan.program) if plan.published else []
+
+
 def _sensitivity_rows(plan: Terms) -> list[str]:
     if not plan.noisy:
         return []
@@ -79,6 +85,8 @@ def _sensitivity_rows(plan: Terms) -> list[str]:
 
 
 def _bounded(entry: AgentGuarantee) -> str:
+    if entry.sensitivity == 0 and entry.releases:
+        return "its constraints contain private data, which leave as they are"
     if math.isinf(entry.sensitivity):
         return f"one change moves the gradient by a bounded l{entry.norm} distance at each point"
     attained = " (attained)" if entry.tight else ""

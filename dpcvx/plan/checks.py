@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from .._arguments import check_argument, choice, count, optional
 from ..algorithms.base import Algorithm, Requirements
 from ..algorithms.common_point import agents_apart
-from ..algorithms.joint import joint
+from ..algorithms.joint import joint, with_directions
 from ..algorithms.program import Program, with_objectives
 from ..errors import ModelError, PrivacyError
 from ..model.declaration import Declaration
@@ -249,6 +249,8 @@ def check_sets(program: Program) -> None:
 def check_bounded(problem: Declaration, program: Program, agents: Sequence[AgentTerms]) -> None:
     """Refuse a sum of objectives without a lower bound, if that holds whatever the data are."""
     size = sum(local.n for local in program.agents)
+    if any(kept.tightened.directions() is None for kept in program.kept):
+        return  # these may bound it, for some data
     if size > _TOGETHER or not all(_affine(agent) for agent in agents) or not problem.is_dcp():
         return
     if all(agent.cost.is_nonneg() for agent in problem.agents):
@@ -258,7 +260,8 @@ def check_bounded(problem: Declaration, program: Program, agents: Sequence[Agent
     for k, agent in enumerate(agents):
         known = agent.sensitivity
         moved += [whole.rows(k, J.T) for J in (() if known is None else known.jacobians)]
-    if falls_forever(whole.data, sp.csr_array(sp.vstack(moved))):
+    data = with_directions(whole.data, program)
+    if falls_forever(data, sp.csr_array(sp.vstack(moved))):
         raise ModelError(
             "The sum of the objectives has no lower bound: along some direction that all "
             "constraints allow without end it falls for ever, whatever the private data are. Bound "
@@ -317,8 +320,12 @@ def check_joint_minimiser(
         if noisy and agent.sensitivity is not None:
             own = _slope(agent.sensitivity) if once else np.sin(1.0 + np.arange(place.size))
             slope[place] += own
-    everywhere = not noisy or bounded_for_slopes(whole.data, np.zeros(0, dtype=np.intp), slope)
-    if not everywhere or (answer.outcome is Outcome.UNBOUNDED and (noisy or not private)):
+    cone = with_directions(whole.data, program)
+    everywhere = not noisy or bounded_for_slopes(cone, np.zeros(0, dtype=np.intp), slope)
+    falls = answer.outcome is Outcome.UNBOUNDED and (
+        not program.kept or falls_forever(cone, sp.csr_array((0, n)))
+    )
+    if not everywhere or (falls and (noisy or not private)):
         raise ModelError(
             f"The problem has no optimum{' for some values of the noise' if noisy else ''}: the "
             "sets of its agents have a direction without end in common, along which no objective "

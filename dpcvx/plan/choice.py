@@ -15,6 +15,7 @@ from ..algorithms.central import Central
 from ..algorithms.gradient_admm import GradientADMM
 from ..algorithms.linearized_admm import LinearizedADMM
 from ..algorithms.mean_gradient import MeanGradient
+from ..algorithms.program import Program
 from ..algorithms.resource_admm import ResourceADMM
 from ..errors import PrivacyError
 from ..guard import understood
@@ -24,6 +25,7 @@ from ..sensitivity.response import Response
 from .agent_terms import Agents, AgentTerms, declared
 from .calibration import Mechanisms, asked_of, calibrated
 from .compiled import Compiled, compiled
+from .limits import margin_ratio, with_margins
 from .noisy_rounds import NoisyRounds, best_rounds
 from .responses import predicted_gap, published
 
@@ -63,6 +65,8 @@ class Request:
         None for no noise.
     rounds : int or None
     release : {"each step", "once", None}
+    violation : float or None
+        With which probability constraints with private data may be broken.
     choices : tuple of Choice
         What was chosen so far.
     forecast : str
@@ -75,6 +79,7 @@ class Request:
     mechanism: Mechanisms
     rounds: int | None = None
     release: Release | None = None
+    violation: float | None = None
     choices: tuple[Choice, ...] = ()
     forecast: str = ""
     quiet: Agents = ()
@@ -125,10 +130,13 @@ def choose(
         If no sensitivity can be derived, or the budget is incomplete.
     """
     named = request.algorithm is not None
+    limited = any(agent.limits for agent in problem.agents)
     noisy = request.mechanism is not None and any(agent.private for agent in problem.agents)
     if noisy and delta is not None:
         check_delta(delta)
-    if not named:
+    if limited:
+        request = _limited(request, noisy)
+    elif not named:
         request, known = _method(problem, request, noisy, known)
     algorithm = request.algorithm
     assert algorithm is not None
@@ -208,6 +216,19 @@ def _exact(request: Request, known: Compiled, noisy: bool) -> Request:
     )
 
 
+def _limited(request: Request, noisy: bool) -> Request:
+    """Where constraints contain private data."""
+    if request.release is None and noisy:
+        request = replace(request, release="once").chosen(
+            "release", "release once, before the first round: constraints contain private data"
+        )
+    if request.algorithm is not None:
+        return request
+    return replace(request, algorithm=Central()).chosen(
+        "algorithm", "one round: the server solves the whole problem for the data as they left"
+    )
+
+
 def _released(request: Request) -> Request:
     """Where all data can leave once, and only gradient steps can go on with them."""
     if request.release is None:
@@ -270,20 +291,28 @@ def quieter(
     around = known.responses if once else [None] * len(known.program.agents)
     errors: list[list[Error | None]] = []
     quiet: dict[str, Agents] = {}
+    programs: list[Program] = []
     for kind in _KINDS:
         asked = asked_of(problem, kind, epsilon)
         agents = declared(problem, known.program, known.sensitivities, asked, needs)
         agents = calibrated(agents, needs, request.rounds, steps, delta, once)
         quiet[kind] = published(agents, known.responses) if once else agents
         errors.append([_error(*pair) for pair in zip(quiet[kind], around, strict=True)])
-    pairs = zip(*errors, strict=True)
-    ratio = _ratio([(a, b) for a, b in pairs if a is not None and b is not None])
+        if known.program.kept and request.violation is not None:
+            kept = with_margins(known.program, quiet[kind], request.violation, None)
+            programs.append(kept)
+    if programs:
+        ratio, of = margin_ratio(*programs), "margins"
+    else:
+        pairs = zip(*errors, strict=True)
+        ratio = _ratio([(a, b) for a, b in pairs if a is not None and b is not None])
+        of = "expected error"
     best, other = ("laplace", "gaussian") if ratio > 1 else ("gaussian", "laplace")
     less = max(ratio, 1 / ratio)
     return replace(request, mechanism=best, quiet=quiet[best]).chosen(
         "mechanism",
         f"{best.capitalize()} noise: {other.capitalize()} noise of the same guarantee has "
-        f"{less:.3g} times the expected error",
+        f"{less:.3g} times the {of}",
     )
 
 

@@ -46,6 +46,16 @@ def fingerprint_of(
         for array in (*arrays, *(part for M in matrices for part in (M.data, M.indices, M.indptr))):
             digest.update(np.ascontiguousarray(array).tobytes())
         digest.update(local.form.digest())
+    for kept in program.kept:
+        tightened = kept.tightened
+        limit, balls = tightened.constraint, tightened.balls
+        radii = {part: ball.radius for part, ball in balls.items()}
+        numbers = f"{kept.agent} {limit.data.cones} {limit.parts} {tightened.margins} {radii}"
+        digest.update(f"{numbers} {tightened.price}".encode())
+        matrices = [limit.data.A, limit.offsets, limit.slopes, *(b.noise for b in balls.values())]
+        arrays = [kept.columns, limit.data.b]
+        for array in (*arrays, *(part for M in matrices for part in (M.data, M.indices, M.indptr))):
+            digest.update(np.ascontiguousarray(array).tobytes())
     if program.coupling is not None:
         digest.update(program.coupling.right.tobytes())
         for local in program.agents:

@@ -193,6 +193,8 @@ class Guarantee:
     amplification : Amplification or None
         Where the observer learns the last iterate only: how that came about, and every user's
         epsilon.
+    kept : str
+        What is promised of constraints with private data; empty if there are none.
     """
 
     kind: Kind
@@ -208,6 +210,7 @@ class Guarantee:
     assumptions: tuple[str, ...]
     claimed_by_paper: Claim | None
     amplification: Amplification | None = None
+    kept: str = ""
 
     @property
     def headline(self) -> str:
@@ -238,6 +241,8 @@ class Guarantee:
             ("accounting", self.accountant + self._concentrated),
             ("sensitivity", _CERTIFICATES[self.certificate] + self._independent),
         ]
+        if self.kept:
+            rows.append(("kept", self.kept))
         budgets = {f"{agent.epsilon:.5g}" for agent in self.agents}
         if self.amplification is None and len(budgets) > 1:
             rows.insert(1, ("by agent", self._by_agent))
@@ -405,7 +410,8 @@ def _of_agent(agent: AgentTerms, count: int, once: bool, own: bool) -> AgentGuar
     assert chosen is not None and known is not None and price is not None
     bound = known.bound(chosen.mechanism.norm)
     scale, noise = _noise(chosen, agent, bound.value)
-    if own and bound.value > 0:
+    limited = bool(agent.program.limits)
+    if own and (bound.value > 0 or limited):
         noise = f"{chosen.mechanism}, {noise}{_fading(chosen, once)}"
     return AgentGuarantee(
         agent=agent.name,
@@ -418,8 +424,8 @@ def _of_agent(agent: AgentTerms, count: int, once: bool, own: bool) -> AgentGuar
         certificate="asserted" if _claims(agent.facts) else known.certificate,
         scale=scale,
         noise=noise,
-        releases=count if bound.value > 0 else 0,
-        independent=known.independent,
+        releases=count if bound.value > 0 or limited else 0,
+        independent=() if limited else known.independent,
     )
 
 

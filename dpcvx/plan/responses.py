@@ -65,8 +65,14 @@ def published(agents: Agents, around: Sequence[Response]) -> Agents:
         known, noise = agent.sensitivity, agent.noise
         statistic = None
         if known is not None and noise is not None:
-            norm = noise.mechanism.norm
-            statistic = release_once.publication(known, norm, agent.name, response, noise.variance)
+            statistic = release_once.publication(
+                known,
+                noise.mechanism.norm,
+                agent.name,
+                response,
+                noise.variance,
+                whole=bool(agent.program.limits),
+            )
         found.append(replace(agent, publication=statistic))
     return tuple(found)
 

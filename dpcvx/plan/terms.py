@@ -24,7 +24,7 @@ from ..privacy.accounts import Account, Budget
 from ..privacy.last_iterate import LastIterate
 from ..privacy.mechanism import Calibrated
 from ..sensitivity.stored_vectors import Smoothness
-from . import checks, last_iterate
+from . import checks, last_iterate, limits
 from .agent_terms import Agents, AgentTerms, declared, sensitivities
 from .calibration import Mechanisms, asked_of, budgeted, calibrated, conditions
 from .choice import Choice, Release, Request, choose
@@ -54,6 +54,7 @@ class Terms:
     fingerprint: str = field(repr=False)
     choices: tuple[Choice, ...] = ()
     forecast: str = ""
+    violation: float | None = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Terms:
         # All else is frozen and public.
@@ -170,6 +171,8 @@ def make_terms(
     delta: float | None,
     release: Release | None,
     observer: Observer,
+    violation: float | None = None,
+    slack_price: float | None = None,
     known: Compiled | None = None,
 ) -> P:
     """A plan of this kind; see `Problem.plan`.
@@ -177,13 +180,16 @@ def make_terms(
     Parameters
     ----------
     kind : type
-    problem, algorithm, mechanism, rounds, epsilon, delta, release, observer
+    problem, algorithm, mechanism, rounds, epsilon, delta, release, observer, violation, slack_price
     known : Compiled, optional
         The same problem, compiled before: for plans that differ in other things.
     """
     checks.check_request(algorithm, rounds, release)
     delta, rounds = as_python_number(delta), None if rounds is None else int(rounds)
-    asked_for = Request(as_python_number(algorithm), mechanism, rounds, release)
+    noises = mechanism is not None and any(agent.private for agent in problem.agents)
+    limits.check_violation(problem, algorithm, release, noises, violation, slack_price)
+    violation, slack_price = as_python_number(violation), as_python_number(slack_price)
+    asked_for = Request(as_python_number(algorithm), mechanism, rounds, release, violation)
     request, known = choose(problem, asked_for, epsilon, delta, known)
     algorithm, rounds, release = request.algorithm, request.rounds, request.release
     assert algorithm is not None and rounds is not None and release is not None
@@ -235,6 +241,9 @@ def make_terms(
     if once:
         around = responses(program) if known is None else known.responses
         agents = agents if request.quiet else published(agents, around)
+        if program.kept:
+            assert violation is not None
+            program = limits.with_margins(program, agents, violation, slack_price)
         stand_ins = _stand_ins(problem)
         share = predicted_share(agents, around, stand_ins)
         forecast = of_releases(agents, stand_ins, share, delta or 0.0)
@@ -265,6 +274,8 @@ def make_terms(
             agents, amplification = last_iterate.priced(agents, last, delta or 0.0)
         agents = budgeted(agents)
         guarantee = make_guarantee(agents, releases=steps, once=once, groups=problem.group_names)
+        if program.kept and violation is not None:
+            guarantee = replace(guarantee, kept=limits.promise(violation, slack_price))
         if last is not None and amplification is not None:
             guarantee = last_iterate.guaranteed(guarantee, agents, last, amplification)
     return kind(
@@ -287,6 +298,7 @@ def make_terms(
         ),
         choices=request.choices,
         forecast=algorithm.diverges(program) or forecast,
+        violation=violation,
     )
 
 

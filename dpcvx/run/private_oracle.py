@@ -64,6 +64,7 @@ class PrivateOracle(AgentOracle):
         self._change = 0.0 if self._certified is None else self._certified.bound(2).value
         # h(x) + J d: the private part is computed by itself.
         self._splits = self._certified is not None and self._certified.splits
+        bare = [] if noisy else self._data
         if not self._splits:
             self._data = []
         self._secret = bool(form.private) and (
@@ -79,6 +80,7 @@ class PrivateOracle(AgentOracle):
                 projector,
                 stored,
                 functools.partial(data_curvature, form, self._zero if only else self._objective),
+                lambda: np.concatenate([np.zeros(0), *bare]),
             )
             for only in (True, False)
         )

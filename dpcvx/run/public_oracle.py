@@ -15,7 +15,7 @@ from ..model.quadratic import data_curvature
 from ..privacy.accounts import Account
 from ..sensitivity.known import Facts, Objective
 from ..sensitivity.queries import Query
-from ..sensitivity.release_once import Statistic
+from ..sensitivity.release_once import Publication, Statistic
 from ..sensitivity.stored_vectors import LinearCombination, StoredVectors
 from .gate import Release, ReleaseGate, entry_for, read, withheld
 from .oracle import AgentOracle
@@ -33,17 +33,26 @@ class PublicOracle(AgentOracle):
     objective : BoundObjective
     account : Account
     releases : list of Release
+    data : ndarray, shape (D,), optional
+        As they left.
     """
 
     def __init__(
-        self, facts: Facts, objective: BoundObjective, account: Account, releases: list[Release]
+        self,
+        facts: Facts,
+        objective: BoundObjective,
+        account: Account,
+        releases: list[Release],
+        data: Array | None = None,
     ) -> None:
         super().__init__(account, releases)
         self._stored = StoredVectors(objective.gradient)
         projector = functools.cache(facts.projector)
         curvature = functools.partial(data_curvature, facts.form, objective)
-        gradient = objective.gradient
-        self._objective = Objective(gradient, gradient, projector, self._stored, curvature)
+        gradient, left = objective.gradient, np.zeros(0) if data is None else data.copy()
+        self._objective = Objective(
+            gradient, gradient, projector, self._stored, curvature, lambda: left
+        )
 
     def release(self, query: Query) -> Array:
         """The exact answer."""
@@ -83,8 +92,7 @@ def publish(
         gate.calibrated, place, publication.sensitivity, publication.size, publication.kind
     )
     released = gate(place, entry, compute, grid)
-    surrogate = form.bind(publication.restore(released))
-    return PublicOracle(facts, surrogate, gate.account, gate.releases)
+    return _answering(facts, publication, released, gate.account, gate.releases)
 
 
 def _statistic(
@@ -112,9 +120,23 @@ def published(
         return PublicOracle(facts, form.at_zero(), account, [])
     for release in releases:
         if (release.agent, release.round, release.step) == (agent, 0, 1):
-            surrogate = form.bind(publication.restore(release.value))
-            return PublicOracle(facts, surrogate, account, [])
+            return _answering(facts, publication, release.value, account, [])
     raise PrivacyError(
         "The transcript has no release of the agent's data, so it was recorded under another plan. "
         "Replay it with the plan it came from."
     )
+
+
+def _answering(
+    facts: Facts,
+    publication: Statistic,
+    released: Array,
+    account: Account,
+    releases: list[Release],
+) -> PublicOracle:
+    """The oracle of an agent whose data left."""
+    surrogate = facts.form.bind(publication.restore(released))
+    data = None
+    if isinstance(publication, Publication) and publication.kind == "data":
+        data = publication.unlimited(released)
+    return PublicOracle(facts, surrogate, account, releases, data)

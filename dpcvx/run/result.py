@@ -323,13 +323,18 @@ def _reported_rows(result: Result) -> list[str]:
     if result.raw.program.size > 0:
         which = f"mean of the agents' copies in the {which}"
     if not result.feasible:
-        why = "no point was found at which all agents agree and every constraint holds"
+        why = f"no point was found at which all agents agree and {_every(result)} holds"
         return [row("reported", f"the {which}: {why}")]
     if result.moved == 0:
         return [row("reported", f"the {which}")]
-    closest = "at which all agents agree and every constraint holds"
+    closest = f"at which all agents agree and {_every(result)} holds"
     away = f"in no entry more than {result.moved:.3e} away"
     return [row("reported", f"the point closest to the {which} {closest}; {away}")]
+
+
+def _every(result: Result) -> str:
+    """What a point keeps for certain: whether it keeps others depends on private data."""
+    return "every public constraint" if result.raw.program.kept else "every constraint"
 
 
 def _agreement_rows(result: Result) -> list[str]:
@@ -349,7 +354,7 @@ def _agreement_rows(result: Result) -> list[str]:
 def _feasibility_rows(result: Result) -> list[str]:
     """How far constraints are violated, by what is returned and by agents' own last iterates."""
     coupled = result.raw.program.coupling is not None
-    every = "every constraint and equality" if coupled else "every constraint"
+    every = f"{_every(result)} and equality" if coupled else _every(result)
     return [
         row("feasibility", _kept(result.excess, "the values returned", every)),
         row("", _kept(result.max_violation, "the last iterates", "every agent's own constraints")),

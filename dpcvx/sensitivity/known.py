@@ -156,6 +156,8 @@ class Objective:
     curvature : callable
         The second derivatives that the data add, shape (n, n), where these are the same at all
         points.
+    data : callable
+        The data, one object after the other.
     known : Known or None
         None where the answer leaves without noise.
     """
@@ -165,6 +167,7 @@ class Objective:
     projector: Callable[[], Projector]
     stored: StoredVectors
     curvature: Callable[[], sp.csr_array]
+    data: Callable[[], Array]
     known: Known | None = None
 
     def __reduce__(self) -> tuple[object, ...]:

@@ -243,6 +243,44 @@ class DataCurvature(Query):
         return H[np.triu_indices(H.shape[0])]
 
 
+@dataclass(frozen=True)
+class ReleasedData(Query):
+    """The data themselves, one object after the other, for constraints that contain them.
+
+    Asked for where they left before, with noise, and in runs without noise.
+
+    Attributes
+    ----------
+    count : int
+        Of their entries.
+    """
+
+    count: int
+    released = "data"
+
+    @classmethod
+    def noise(
+        cls, facts: Facts, norm: int, times: str, scale: Callable[[float], float]
+    ) -> tuple[float, str]:
+        """That of the gradients next to which they are asked for: they leave in no noisy step."""
+        return Gradient.noise(facts, norm, times, scale)
+
+    def size(self, n: int) -> int:
+        """Entries of the data."""
+        return self.count
+
+    def bound(self, known: Known) -> float:
+        """Refused: in a noisy step no noise is known for them."""
+        raise PrivacyError(
+            f"The data of agent '{known.facts.name}' are asked for in a noisy step. Release them "
+            "once, by release='once'."
+        )
+
+    def evaluate(self, objective: Objective) -> Array:
+        """The data."""
+        return objective.data()
+
+
 @dataclass(frozen=True, eq=False)
 class Step(Query):
     """The point ``center - step * gradient(x)``, which leaves as a whole.

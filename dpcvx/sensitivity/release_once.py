@@ -116,6 +116,18 @@ class Publication:
         return [spec.admissible(part) for part, spec in zip(parts, self.private, strict=True)]
 
     @property
+    def decode(self) -> sp.csr_array:
+        """Of data that leave by themselves: from the statistic back to the data."""
+        return sp.csr_array(sp.diags_array(1 / self.encode.diagonal()))
+
+    def unlimited(self, released: Array) -> Array:
+        """The data as they left, one object after the other, whatever was declared of them.
+
+        Its noise has the law that it was drawn from. That of `restore` has not.
+        """
+        return np.asarray(self.decode @ released)
+
+    @property
     def units(self) -> list[float]:
         """Of data that leave by themselves: what a component of 1 means in each object."""
         starts = np.cumsum([0, *(spec.size for spec in self.private[:-1])])
@@ -154,6 +166,8 @@ def publication(
     owner: str,
     response: Response,
     variance: Callable[[float], float],
+    *,
+    whole: bool = False,
 ) -> Statistic | None:
     """The statistic to release once, with noise scaled to its lp sensitivity.
 
@@ -171,6 +185,8 @@ def publication(
         Around the agent.
     variance : callable
         Of the noise in one component, for a sensitivity; see `Calibrated.variance`.
+    whole : bool
+        The data themselves have to leave: constraints contain them.
 
     Returns
     -------
@@ -182,6 +198,15 @@ def publication(
     PrivacyError
         If the objective reads its data otherwise.
     """
+    if whole and not sensitivity.linear:
+        raise PrivacyError(
+            f"Constraints of agent '{owner}' contain private data, which have to leave by "
+            "themselves for that, and its objective is not known to be the same function of such "
+            f"data: {sensitivity.obstacle}. Write an objective with a gradient that is affine in "
+            "the data, or give the terms to different agents."
+        )
+    if whole:
+        return _data(sensitivity, p, owner)
     if not sensitivity.linear:
         found = moments(sensitivity, p)
         if found is None:
@@ -263,11 +288,26 @@ def _statistics(
     used = np.flatnonzero(np.diff(J.indptr) > 0)
     if used.size == 0 and sensitivity.weights is None:
         return []
-    specs = sensitivity.private
+    data = _data(sensitivity, p, owner)
+    if not sensitivity.constant:
+        return [data]
+    plain, units = sensitivity.bound(p).value, 1 / data.encode.diagonal()
+    weights = _weights(J[used] @ sp.diags_array(units), curvature[used])
+    scale = np.zeros(J.shape[0])
+    scale[used] = weights
+    slope = plain if (weights == 1).all() else sensitivity.bound(p, scale).value
+    encode = sp.csr_array(sp.diags_array(weights) @ J[used])
+    return [data, Publication(sensitivity.private, "slope", encode, slope, J, weights)]
+
+
+def _data(sensitivity: Sensitivity, p: int, owner: str) -> Publication:
+    """The data, each object in units of its own sensitivity."""
+    specs, J = sensitivity.private, without_zeros(sp.hstack(sensitivity.jacobians))
     own = [_reach(spec, p) for spec in specs]
     units = np.concatenate([np.full(s.size, unit) for s, unit in zip(specs, own, strict=True)])
     plain = sensitivity.bound(p).value if sensitivity.constant else 0.0
-    largest = max(plain, float(abs(J @ sp.diags_array(units)).max()), float(units.max()))
+    felt = float(abs(J @ sp.diags_array(units)).max()) if J.nnz else 0.0
+    largest = max(plain, felt, float(units.max()))
     if not largest <= LARGEST:
         raise PrivacyError(
             f"One change of the data of agent '{owner}', or what it does to the gradient, is as "
@@ -279,20 +319,9 @@ def _statistics(
     labels = [s.adjacency.label for s in specs if isinstance(s.adjacency, Rows)]
     together = max([1, *(labels.count(label) for label in labels)]) ** (1 / p)
     # Rounded up by more than the division by a unit rounds.
-    data = sp.csr_array(sp.diags_array(1 / units)), together * (1 + 1e-9)
-    ones = np.ones(units.size)
-    if not sensitivity.constant:
-        return [Publication(specs, "data", *data, None, ones)]
-    weights = _weights(J[used] @ sp.diags_array(units), curvature[used])
-    scale = np.zeros(J.shape[0])
-    scale[used] = weights
-    slope = plain if (weights == 1).all() else sensitivity.bound(p, scale).value
-    return [
-        Publication(specs, "data", *data, J, ones),
-        Publication(
-            specs, "slope", sp.csr_array(sp.diags_array(weights) @ J[used]), slope, J, weights
-        ),
-    ]
+    encode, level = sp.csr_array(sp.diags_array(1 / units)), together * (1 + 1e-9)
+    constant = J if sensitivity.constant else None
+    return Publication(specs, "data", encode, level, constant, np.ones(units.size))
 
 
 def _weights(moved: sp.csr_array, curvature: Array) -> Array:

@@ -251,7 +251,7 @@ def _independent(
 ) -> bool:
     """Whether the plan says that the gradient does not depend on the data; held against it."""
     local, sensitivity = plan.program.agents[k], plan.agents[k].sensitivity
-    if sensitivity is None or sensitivity.l2 > 0:
+    if sensitivity is None or sensitivity.l2 > 0 or local.limits:
         return False
     specs = local.form.private
     gap = gradient_gap(local.form, sensitivity, read(specs, own), read(specs, other), 2)

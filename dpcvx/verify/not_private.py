@@ -25,7 +25,7 @@ from ..run.gate import read, read_as_they_are
 from ..run.recourse import constants_of, decisions, exact_program, require_convex_agent
 from ..run.solution import Solution
 
-__all__ = ["central", "objective", "recourse", "too_long"]
+__all__ = ["central", "objective", "recourse", "too_long", "violation"]
 
 
 def __dir__() -> list[str]:
@@ -58,7 +58,8 @@ def central(
     for name, agent, values in names:
         constants = constants_of(agent.specs(name), values)
         costs.append(agent.cost.tree_copy(constants) if constants else agent.cost)
-        constraints += agent.constraints
+        constraints += agent.public_constraints
+        constraints += [constraint.tree_copy(constants) for _, constraint in agent.limits]
         if own:
             constraints += [constraint.tree_copy(constants) for constraint in agent.own]
     return cp.Problem(cp.Minimize(sum(costs)), [*constraints, *problem.coupling])
@@ -138,6 +139,32 @@ def own_programs(
             require_convex_agent(agent, local.name)
         found.append(exact_program(agent, local, own) if local.decides else None)
     return found
+
+
+@discreet
+def violation(
+    problem: Declaration, solution: Solution, data: Mapping[Private | str, DataSource] | None = None
+) -> float:
+    """By how much the true data break a constraint that contains them, at most; 0 if none.
+
+    Not private. As cvxpy's ``constraint.violation()``, the largest of all agents, at their own
+    vectors. What a decision misses at a price counts.
+
+    Parameters
+    ----------
+    problem : Problem
+    solution : Solution
+    data : mapping of Private or its name to array_like or callable, optional
+    """
+    worst = 0.0
+    parts = zip(problem.names, problem.agents, _values(problem, data), strict=True)
+    for name, agent, values in parts:
+        constants = constants_of(agent.specs(name), values)
+        for _, constraint in agent.limits:
+            point = {id(v): cp.Constant(solution.of(name, v)) for v in constraint.variables()}
+            excess = constraint.tree_copy(constants | point).violation()
+            worst = max(worst, float(np.max(excess)))
+    return worst
 
 
 @discreet

@@ -75,13 +75,25 @@ def test_constraints_are_cvxpys(wrong):
         agent("north", constraints=[x >= 0, wrong])
 
 
-def test_constraints_are_public():
+def test_inequalities_may_hold_private_data():
+    d, e = load(), dp.Private(np.ones(2), name="cap", adjacency=dp.Within(0.1))
+    north = agent("north", cp.sum_squares(x - d), constraints=[x >= 0, x <= e + d])
+    assert north.private == (d, e) and [k for k, _ in north.limits] == [1]
+    assert north.public_constraints == [north.constraints[0]]
+
+
+def test_equalities_with_private_data_are_refused():
     d = load()
     with pytest.raises(dp.PrivacyError) as caught:
-        agent("north", constraints=[x >= 0, x <= d])
+        agent("north", constraints=[x >= 0, x == d])
     text = str(caught.value)
-    for part in ("Constraint 1", "'north'", "'load'", "sum_squares(A @ x - load)", "cp.Parameter"):
+    for part in ("Constraint 1", "'north'", "'load'", "reserve >= cp.sum(load)"):
         assert part in text
+
+
+def test_constraints_with_private_data_hold_a_variable():
+    with pytest.raises(dp.PrivacyError, match="no variable, so nothing that is decided"):
+        agent("north", constraints=[load() <= 3])
 
 
 def test_public_parameters_may_bound_the_set():

@@ -105,7 +105,7 @@ def test_two_objects_of_one_name_could_not_be_told_apart():
         pair(lambda gen, tie, d: [gen <= d[0]], private("load"))
 
 
-def test_public_constraints_that_hold_private_data_are_told_of_own():
+def test_equalities_that_hold_private_data_are_told_of_own():
     x, d = cp.Variable(name="x"), private()
     with pytest.raises(dp.PrivacyError, match=r"dp\.Agent\(\.\.\., own=\[constraint\]\)"):
-        dp.Agent(cp.Minimize(cp.square(x)), [x <= d[0]])
+        dp.Agent(cp.Minimize(cp.square(x)), [x == d[0]])

@@ -1,0 +1,263 @@
+r"""A constraint with private data, as a cone program whose coefficients are affine in the data.
+
+.. math:: A(d) \, y + s = b(d), \quad s \in K, \qquad
+    A(d) = A + \sum_k d_k A_k, \quad b(d) = b + B d,
+
+with y = (variables of the constraint, auxiliary ones). cvxpy's cone form of a convex constraint is
+met by some auxiliary values if and only if the constraint is: whoever finds y that meets it for the
+true data has kept the constraint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import cvxpy as cp
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from ..errors import PrivacyError
+from ..guard import understood
+from .canonical import ConeData, cone_data_at, public_copy
+from .layout import Layout, layout_of
+from .private import Private, PrivateSpec, Rows
+
+Array = NDArray[np.float64]
+Index = NDArray[np.intp]
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Rows that are kept or broken together: one inequality, or one second-order cone.
+
+    Attributes
+    ----------
+    first, size : int
+        The rows, from the first one on.
+    bends : bool
+        Whether private data multiply variables in them.
+    """
+
+    first: int
+    size: int
+    bends: bool
+
+    @property
+    def rows(self) -> Index:
+        """Their numbers."""
+        return self.first + np.arange(self.size)
+
+
+@dataclass(frozen=True, eq=False)
+class PrivateConstraint:
+    """The cone form of a constraint; D is the total size of its agent's data.
+
+    Attributes
+    ----------
+    what : str
+        Such as "Constraint 0 of agent 'north'".
+    layout : Layout
+        Of its variables, the first columns.
+    data : ConeData
+        At zero data: m rows, N columns.
+    offsets : csr_array, shape (m, D)
+        B.
+    slopes : csr_array, shape (m D, N)
+        Row ``j D + k`` is row j of :math:`A_k`.
+    parts : tuple of Part
+        The rows in which private data occur.
+    """
+
+    what: str
+    layout: Layout
+    data: ConeData
+    offsets: sp.csr_array
+    slopes: sp.csr_array
+    parts: tuple[Part, ...]
+
+    def at(self, d: Array) -> tuple[sp.csr_array, Array]:
+        """A(d) and b(d).
+
+        Parameters
+        ----------
+        d : ndarray, shape (D,)
+        """
+        A = sp.csr_array(self.data.A)
+        if self.slopes.nnz:
+            A = sp.csr_array(A + sp.kron(sp.eye_array(A.shape[0]), d[None, :]) @ self.slopes)
+        return A, self.data.b + self.offsets @ d
+
+    def moved(self, rows: Index) -> tuple[sp.csr_array, Array]:
+        """How the slack of some rows moves with the data: ``offset - slope y`` for entry k.
+
+        Parameters
+        ----------
+        rows : ndarray of int, shape (q,)
+
+        Returns
+        -------
+        slope : csr_array, shape (q D, N)
+        offset : ndarray, shape (q D,)
+        """
+        D = self.offsets.shape[1]
+        chosen = (rows[:, None] * D + np.arange(D)).ravel()
+        return self.slopes[chosen], self.offsets[rows].toarray().ravel()
+
+    def entries(self, rows: Index) -> Index:
+        """The entries of the data that occur in some rows."""
+        D = self.offsets.shape[1]
+        met = abs(self.offsets[rows]).sum(axis=0) > 0
+        slope, _ = self.moved(rows)
+        met |= (np.diff(slope.indptr) > 0).reshape(rows.size, D).any(axis=0)
+        return np.flatnonzero(met)
+
+
+def private_constraint(
+    constraint: cp.Constraint, private: Sequence[Private], what: str, owner: str
+) -> PrivateConstraint:
+    """Compile a constraint with private data; reads none of them.
+
+    Parameters
+    ----------
+    constraint : cvxpy constraint
+    private : sequence of Private
+        All of its agent's, in order.
+    what : str
+        What it is called in messages, such as "Constraint 0 of agent 'north'".
+    owner : str
+        The agent's name.
+
+    Raises
+    ------
+    ModelError
+        If it cannot be compiled.
+    PrivacyError
+        If data do not occur affinely, or in an equality or in a cone for which no margin is known.
+    """
+    layout = layout_of([constraint])
+    found = {v.id: v for v in constraint.variables()}
+    variables = [found[piece.variable] for piece in layout.pieces]
+    names = {p.id for p in constraint.parameters()}
+    used = [p for p in private if p.id in names]
+    stand_ins = [_stand_in(p) for p in used]
+    public = [p for p in constraint.parameters() if not isinstance(p, Private)]
+    places = {id(p): q for p, q in zip(used, stand_ins, strict=True)}
+
+    def compiled() -> tuple[list[ConeData], list[float]]:
+        copy = public_copy(constraint, public).tree_copy(places)
+        if not copy.is_dcp(dpp=True):
+            raise _bent(what, used[0].spec.name)
+        points, steps = _points(used)
+        return list(cone_data_at(copy, stand_ins, points, variables, layout)), steps
+
+    (base, *others), steps = understood(compiled, owner)
+    m, N = base.A.shape
+    D = sum(p.spec.size for p in private)
+    starts = dict(zip((p.id for p in private), _starts(private), strict=True))
+    places_of = [starts[p.id] + k for p in used for k in range(p.spec.size)]
+    offsets = sp.lil_array((m, D))
+    slopes: list[sp.coo_array] = []
+    A = sp.csr_array(base.A)
+    for k, step, other in zip(places_of, steps, others, strict=True):
+        moved = (other.b - base.b) * step
+        for j in np.flatnonzero(moved):
+            offsets[j, k] = moved[j]
+        change = sp.coo_array((sp.csr_array(other.A) - A) * step)
+        change.eliminate_zeros()
+        if change.nnz:
+            rows = change.row.astype(np.intp) * D + k
+            slopes.append(sp.coo_array((change.data, (rows, change.col)), shape=(m * D, N)))
+    slope = sp.csr_array((m * D, N))
+    for matrix in slopes:
+        slope = sp.csr_array(slope + matrix)
+    offset = sp.csr_array(offsets)
+    return PrivateConstraint(
+        what, layout, base, offset, slope, _parts(base, offset, slope, what, used[0].spec.name)
+    )
+
+
+def _stand_in(private: Private) -> cp.Parameter:
+    """A public parameter of the same kind, as far as convexity rules look at it."""
+    kept = {name: bool(private.attributes[name]) for name in ("nonneg", "nonpos")}
+    return cp.Parameter(private.shape, name=private.name(), **kept)
+
+
+def _points(used: Sequence[Private]) -> tuple[Iterator[list[Array]], list[float]]:
+    """Zero data, then one entry after the other, with the sign that the entry may have."""
+    specs = [p.spec for p in used]
+    steps = [_sign(spec) for spec in specs for _ in range(spec.size)]
+
+    def points() -> Iterator[list[Array]]:
+        zeros = [np.zeros(spec.shape) for spec in specs]
+        yield zeros
+        for i, spec in enumerate(specs):
+            for k in range(spec.size):
+                flat = np.zeros(spec.size)
+                flat[k] = _sign(spec)
+                yield [spec.shaped(flat) if i == j else zero for j, zero in enumerate(zeros)]
+
+    return points(), steps
+
+
+def _sign(spec: PrivateSpec) -> float:
+    return -1.0 if spec.sign == "nonpos" else 1.0
+
+
+def _starts(private: Sequence[Private]) -> Index:
+    return np.cumsum([0, *(p.spec.size for p in private)])[:-1]
+
+
+def _parts(
+    data: ConeData, offsets: sp.csr_array, slopes: sp.csr_array, what: str, name: str
+) -> tuple[Part, ...]:
+    """The rows in which data occur, block by block."""
+    m, D = offsets.shape
+    bends = (np.diff(slopes.indptr) > 0).reshape(m, D).any(axis=1)
+    met = bends | (np.diff(offsets.indptr) > 0)
+    found, first = [], 0
+    for kind, size in data.cones.blocks():
+        rows = slice(first, first + size)
+        if met[rows].any():
+            if kind == "zero":
+                raise equality(what, name)
+            if kind not in ("nonneg", "soc"):
+                raise PrivacyError(
+                    f"{what} puts private '{name}' into a cone of kind {kind}, for which dpcvx "
+                    "knows no margin. Keep the data in linear inequalities and norms: bound the "
+                    "function by a variable, such as t <= cp.log(x), and write t >= "
+                    f"{name} in its place."
+                )
+            found.append(Part(first, size, bool(bends[rows].any())))
+        first += size
+    return tuple(found)
+
+
+def equality(what: str, name: str) -> PrivacyError:
+    """The refusal of an equality with private data."""
+    return PrivacyError(
+        f"{what} is an equality with private '{name}'. What is decided from noisy data cannot meet "
+        "it exactly. Write an inequality with a reserve that covers the rest, such as "
+        f"cp.sum(p) + reserve >= cp.sum({name}), and price the reserve in the objective. Or, if no "
+        "other agent uses the variables, leave it to dp.Agent(..., own=[constraint]), which "
+        "result.own(...) keeps."
+    )
+
+
+def _bent(what: str, name: str) -> PrivacyError:
+    return PrivacyError(
+        f"{what} does not depend on private '{name}' affinely under cvxpy's rules for parameters "
+        "(DPP), so no margin is known that keeps it. Write data alone or times a variable, such as "
+        f"A @ x + B @ {name} <= c or {name} @ x <= c, without products or functions of data."
+    )
+
+
+def check_readable(spec: PrivateSpec, what: str) -> None:
+    """Refuse data that are changed as they are read: the constraint is about the true ones."""
+    if isinstance(spec.adjacency, Rows) and spec.adjacency.clip:
+        raise PrivacyError(
+            f"{what} contains private '{spec.name}', whose rows are scaled down when they are too "
+            "long, so the constraint would be kept for other data than yours. Drop clip=True in "
+            "dp.Rows(...) and declare a bound that all rows keep."
+        )

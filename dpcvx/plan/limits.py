@@ -1,0 +1,189 @@
+"""Constraints with private data: who takes them, their margins, and what is promised, in words."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from .._arguments import Kind, check_argument, finite, optional, positive_finite
+from .._words import number, together
+from ..algorithms.base import Algorithm
+from ..algorithms.program import Kept, Program
+from ..errors import ModelError, PrivacyError
+from ..model.declaration import Declaration
+from ..model.private_constraints import check_readable
+from ..sensitivity.release_once import Publication
+from .agent_terms import Agents
+from .margins import spread_of, tightened
+
+_VIOLATION = Kind(
+    lambda value: finite(value) and 0 < float(value) < 1,  # type: ignore[arg-type]
+    "above 0 and below 1: the probability with which the true data may break a constraint. Write "
+    "for example violation=0.01",
+)
+_PRICE = Kind(
+    positive_finite,
+    "a positive number: what a unit costs by which a private constraint is missed. Leave it out "
+    "if none may be missed",
+)
+# Constraints that a banner lists one by one.
+_LISTED = 8
+
+
+def first_limit(problem: Declaration) -> str | None:
+    """What the first constraint with private data is called; None if there is none."""
+    for name, agent in zip(problem.names, problem.agents, strict=True):
+        for position, _ in agent.limits:
+            return f"Constraint {position} of agent '{name}'"
+    return None
+
+
+def check_violation(
+    problem: Declaration,
+    algorithm: Algorithm[Any, Any] | None,
+    release: str | None,
+    noisy: bool,
+    violation: object,
+    price: object,
+) -> None:
+    """Refuse constraints with private data that nothing keeps, and probabilities of nothing.
+
+    Parameters
+    ----------
+    problem : Declaration
+    algorithm : Algorithm or None
+    release : str or None
+    noisy : bool
+        Whether there is noise.
+    violation, price : object
+        As given to the plan.
+
+    Raises
+    ------
+    ModelError
+        If the method takes no such constraints.
+    PrivacyError
+        If violation= is missing, or stands where nothing is kept.
+    """
+    check_argument("", "violation", violation, optional(_VIOLATION))
+    check_argument("", "slack_price", price, optional(_PRICE))
+    what = first_limit(problem)
+    if what is None or not noisy:
+        if violation is not None or price is not None:
+            why = "no constraint contains private data" if what is None else "there is no noise"
+            given = "violation" if violation is not None else "slack_price"
+            raise PrivacyError(
+                f"{given}= is about constraints with private data, kept for noisy ones, and {why}. "
+                f"Leave out {given}=."
+            )
+    elif violation is None:
+        raise PrivacyError(
+            f"{what} contains private data, and a decision from noisy data can break it. Say how "
+            "often that may happen: problem.plan(..., violation=0.01) keeps all such constraints "
+            "for the true data, except with probability 0.01."
+        )
+    elif release == "each step":
+        raise PrivacyError(
+            f"{what} contains private data, which have to leave once for it to be kept. Write "
+            "release='once', or leave it out."
+        )
+    if what is None:
+        return
+    if algorithm is not None and not algorithm.requirements.limits:
+        raise ModelError(
+            f"{what} contains private data, and dp.{type(algorithm).__name__} keeps public "
+            "constraints only. Use dp.Central(), which solves the problem for data as they left, "
+            "or leave the method to the plan."
+        )
+    for name, agent in zip(problem.names, problem.agents, strict=True):
+        for position, constraint in agent.limits:
+            used = {p.id for p in constraint.parameters()}
+            for private in agent.private:
+                if private.id in used:
+                    check_readable(private.spec, f"Constraint {position} of agent '{name}'")
+
+
+def with_margins(
+    program: Program, agents: Agents, violation: float, price: float | None
+) -> Program:
+    """The program with margins for the noise in what the agents release.
+
+    Parameters
+    ----------
+    program : Program
+    agents : tuple of AgentTerms
+        With their publications.
+    violation : float
+    price : float or None
+    """
+    holders = [kept.agent for kept in program.kept]
+    spreads = {}
+    for k in dict.fromkeys(holders):
+        noise, left = agents[k].noise, agents[k].publication
+        assert noise is not None and isinstance(left, Publication)
+        spreads[k] = spread_of(left, noise)
+    limits = [kept.tightened.constraint for kept in program.kept]
+    found = tightened(limits, holders, spreads, violation, price)
+    pairs = zip(program.kept, found, strict=True)
+    return replace(program, kept=tuple(replace(kept, tightened=one) for kept, one in pairs))
+
+
+def margin_ratio(one: Program, other: Program) -> float:
+    """How many times larger the margins of one program are, in the geometric mean."""
+    pairs = zip(_sizes(one), _sizes(other), strict=True)
+    return math.exp(statistics.fmean(math.log(a / b) for a, b in pairs))
+
+
+def _sizes(program: Program) -> list[float]:
+    found: list[float] = []
+    for kept in program.kept:
+        found += kept.tightened.margins.values()
+        for ball in kept.tightened.balls.values():
+            found.append(ball.radius * float(np.linalg.norm(ball.noise.data)))
+    return found
+
+
+def margin_rows(program: Program) -> list[str]:
+    """The margins of every constraint, in words."""
+    rows = [_margins(kept) for kept in program.kept[:_LISTED]]
+    more = len(program.kept) - len(rows)
+    return [*rows, f"... and {more} more"] if more else rows
+
+
+def _margins(kept: Kept) -> str:
+    constraint, parts = kept.tightened.constraint, []
+    fixed = sorted(kept.tightened.margins.values())
+    if fixed:
+        low, high = f"{fixed[0]:.3g}", f"{fixed[-1]:.3g}"
+        count = "" if len(fixed) == 1 else f" on {len(fixed)} rows"
+        parts.append(f"margin {low if low == high else f'{low} to {high}'}{count}")
+    if kept.tightened.balls:
+        reach = max(
+            ball.radius * float(np.abs(ball.noise.data).max(initial=0.0))
+            for ball in kept.tightened.balls.values()
+        )
+        parts.append(
+            f"a margin that grows with the decision, {reach:.3g} times the length of what the data "
+            "multiply"
+        )
+    return f"{constraint.what}: {together(parts)}"
+
+
+def promise(violation: float, price: float | None) -> str:
+    """What is promised of the true data, in words."""
+    loosened = "" if price is None else ", loosened by what the decision pays for,"
+    text = (
+        f"all constraints with private data{loosened} hold for the true data, except with "
+        f"probability at most {number(violation)} over the noise. That is the share of all runs "
+        "that decide and break one"
+    )
+    if price is None:
+        text += (
+            "; of the runs that find a decision it may be a larger share, as a decision may exist "
+            "only where the noise misleads"
+        )
+    return text

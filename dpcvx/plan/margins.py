@@ -1,0 +1,176 @@
+r"""Margins that keep constraints with private data, up to a probability, whatever is decided.
+
+The data leave once, as :math:`\tilde d = d + \xi`. A row that holds for the released data with a
+margin t is broken by the true data only if the noise moves its slack by more than t.
+
+Where no data multiply variables, by how much the noise moves a row does not depend on what is
+decided: t is a quantile of that number, and what is decided may depend on the noise in any way.
+Where they do, decisions prefer entries whose noise was low, and the quantile of a fixed decision is
+exceeded far more often. The row is then kept for all noise of a set that holds the noise, up to a
+probability. The total is divided over all rows; rows that meet the same noise share one set.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from ..model.private_constraints import Part, PrivateConstraint
+from ..privacy.mechanism import Calibrated
+from ..privacy.tails import image_quantile, length_quantile, sum_quantile
+from ..sensitivity.release_once import Publication
+from ..solvers.tightened import Ball, Tightened
+
+Array = NDArray[np.float64]
+Index = NDArray[np.intp]
+
+
+@dataclass(frozen=True, eq=False)
+class Spread:
+    """The noise in an agent's data as they leave: N (Y + e), with every entry of e bounded.
+
+    Attributes
+    ----------
+    norm : {1, 2}
+        The components of Y are independent, 2: normal, 1: Laplace.
+    matrix : csr_array, shape (D, s)
+        N.
+    rounding : float
+        Largest entry of e: data and noise are each rounded to a grid, by half its width at most.
+    """
+
+    norm: int
+    matrix: sp.csr_array
+    rounding: float
+
+    def components(self, entries: Index) -> Index:
+        """The components of Y that move some entries of the data."""
+        return np.flatnonzero(np.diff(sp.csc_array(self.matrix[entries]).indptr) > 0)
+
+    def only(self, components: Index) -> sp.csr_array:
+        """N without the columns of all others."""
+        kept = np.zeros(self.matrix.shape[1])
+        kept[components] = 1.0
+        found = sp.csr_array(self.matrix @ sp.diags_array(kept))
+        found.eliminate_zeros()
+        return found
+
+
+def spread_of(publication: Publication, noise: Calibrated) -> Spread:
+    """The noise of a release of the data themselves.
+
+    Parameters
+    ----------
+    publication : Publication
+    noise : Calibrated
+    """
+    grid = noise.grid(publication.sensitivity, publication.size)
+    matrix = sp.csr_array(grid.scale * publication.decode)
+    return Spread(noise.mechanism.norm, matrix, grid.width / grid.scale)
+
+
+@dataclass(frozen=True, eq=False)
+class _Case:
+    """One part of one constraint, with the noise that it meets."""
+
+    constraint: int
+    part: int
+    spread: Spread
+    components: Index
+
+    def shared(self, holders: Sequence[int], bends: bool) -> tuple[object, ...]:
+        """What parts that may share one set of noise have in common."""
+        return holders[self.constraint], bends, tuple(self.components.tolist())
+
+
+def tightened(
+    constraints: Sequence[PrivateConstraint],
+    holders: Sequence[int],
+    spreads: Mapping[int, Spread],
+    violation: float,
+    price: float | None = None,
+) -> tuple[Tightened, ...]:
+    """The constraints with margins: for the true data, all hold together up to a probability.
+
+    Parameters
+    ----------
+    constraints : sequence of PrivateConstraint
+    holders : sequence of int
+        For each, the agent whose data it contains.
+    spreads : mapping of int to Spread
+        By agent.
+    violation : float
+        Between 0 and 1.
+    price : float, optional
+        What a unit costs by which a constraint may be missed.
+    """
+    groups: dict[tuple[object, ...], list[_Case]] = {}
+    for i, (constraint, holder) in enumerate(zip(constraints, holders, strict=True)):
+        spread = spreads[holder]
+        for k, part in enumerate(constraint.parts):
+            case = _Case(i, k, spread, spread.components(constraint.entries(part.rows)))
+            groups.setdefault(case.shared(holders, part.bends), []).append(case)
+    each = violation / sum(len(cases) for cases in groups.values())
+    margins: list[dict[int, float]] = [{} for _ in constraints]
+    balls: list[dict[int, Ball]] = [{} for _ in constraints]
+    for cases in groups.values():
+        spread, components = cases[0].spread, cases[0].components
+        radius = length_quantile(spread.norm, components.size, each * len(cases))
+        slack = spread.rounding * math.sqrt(components.size)
+        first = constraints[cases[0].constraint].parts[cases[0].part]
+        if first.bends:
+            for case in cases:
+                balls[case.constraint][case.part] = Ball(radius + slack, spread.only(components))
+            continue
+        images = [_image(constraints[c.constraint], c) for c in cases]
+        parts = [constraints[c.constraint].parts[c.part] for c in cases]
+        alone = [_margin(*pair, spread.norm, each) for pair in zip(images, parts, strict=True)]
+        lengths = [_reach(image) for image in images]
+        together = [radius * length for length in lengths]
+        found = together if _less(together, alone, lengths) else alone
+        for case, margin, image in zip(cases, found, images, strict=True):
+            rounded = spread.rounding * _rounded(image)
+            margins[case.constraint][case.part] = (margin + rounded) * (1 + 1e-9)
+    return tuple(
+        Tightened(constraint, margin, ball, price)
+        for constraint, margin, ball in zip(constraints, margins, balls, strict=True)
+    )
+
+
+def _image(constraint: PrivateConstraint, case: _Case) -> Array:
+    """What standard noise does to the rows of a part, shape (rows, s)."""
+    part: Part = constraint.parts[case.part]
+    moved = constraint.offsets[part.rows] @ case.spread.matrix
+    return moved.toarray()
+
+
+def _margin(image: Array, part: Part, norm: int, alpha: float) -> float:
+    """Exceeded with at most the probability by what noise takes from an inequality or a cone."""
+    head, rest = image[0], image[1:]
+    if part.size == 1 or not rest.any():
+        return sum_quantile(norm, head, alpha)
+    if not head.any():
+        return image_quantile(norm, rest, alpha)
+    return sum_quantile(norm, head, alpha / 2) + image_quantile(norm, rest, alpha / 2)
+
+
+def _reach(image: Array) -> float:
+    """What noise of length 1 takes at most."""
+    rest = float(np.linalg.norm(image[1:], 2)) if image.shape[0] > 1 else 0.0
+    return float(np.linalg.norm(image[0])) + rest
+
+
+def _rounded(image: Array) -> float:
+    """What noise with entries of at most 1 takes at most."""
+    return float(np.abs(image[0]).sum() + np.linalg.norm(np.abs(image[1:]).sum(axis=1)))
+
+
+def _less(one: Sequence[float], other: Sequence[float], units: Sequence[float]) -> bool:
+    """Whether the first margins are smaller, in units of their own."""
+    pairs = zip(one, other, units, strict=True)
+    return sum((a - b) / unit for a, b, unit in pairs if unit > 0) < 0

@@ -1,0 +1,223 @@
+"""Constraints with private data in a plan: what is asked for, said and refused."""
+
+import copy
+import pickle
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import dpcvx as dp
+
+BUDGET = dict(epsilon=1.0, delta=1e-6)
+LOADS = np.array([1.0, 2.0, 0.5])
+
+
+def grid(loads=LOADS, cost=0.0, more=(), name="grid"):
+    """Generation that covers private loads; `cost` weighs them in the objective as well."""
+    p, reserve = cp.Variable(2, name="p", nonneg=True), cp.Variable(name="r", nonneg=True)
+    load = dp.Private(loads, name="load", adjacency=dp.Within(0.02))
+    f = np.array([1.0, 2.0]) @ p + 10 * reserve
+    if cost:
+        f += cost * cp.sum_squares(p - load[:2])
+    limits = [p <= 3, cp.sum(p) + reserve >= cp.sum(load), *(one(p, load) for one in more)]
+    return dp.Problem([dp.Agent(cp.Minimize(f), limits, name=name)])
+
+
+def test_the_plan_says_what_it_keeps_before_data_are_read():
+    def unread():
+        raise AssertionError("data are read")
+
+    p = cp.Variable(2, name="p", nonneg=True)
+    load = dp.Private(unread, shape=3, name="load", adjacency=dp.Within(0.02))
+    limits = [cp.sum(p) >= cp.sum(load), load[:2] @ p <= 30, p <= 9]
+    problem = dp.Problem([dp.Agent(cp.Minimize(cp.sum(p)), limits, name="grid")])
+    plan = problem.plan(violation=0.05, **BUDGET)
+    text = " ".join(str(plan).split())
+    for words in (
+        "Constraint 0 of agent 'grid': margin 0.",
+        "Constraint 1 of agent 'grid': a margin that grows with the decision",
+        "with probability at most 0.05 over the noise",
+        "of the runs that find a decision it may be a larger share",
+        "its constraints contain private data, which leave as they are; noise: scale 0.02",
+    ):
+        assert words in text
+    assert plan.violation == 0.05 and plan.release == "once"
+    assert "does not depend on 'load'" not in str(plan.guarantee)
+    (entry,) = plan.guarantee.agents
+    assert entry.releases == 1 and entry.independent == ()
+
+
+@pytest.mark.parametrize("cost", [0.0, 1.0])
+def test_one_release_serves_objective_and_constraints(cost):
+    problem = grid(cost=cost)
+    plan = problem.plan(violation=0.01, **BUDGET)
+    result = plan.run(seed=2, record=True)
+    (release,) = result.transcript.releases
+    left = plan.agents[0].publication.unlimited(release.value)
+    (kept,) = plan.program.kept
+    margin = kept.tightened.margins[0]
+    p, r = cp.Variable(2, nonneg=True), cp.Variable(nonneg=True)
+    f = np.array([1.0, 2.0]) @ p + 10 * r
+    if cost:
+        f += cost * cp.sum_squares(p - left[:2])
+    expected = cp.Problem(cp.Minimize(f), [p <= 3, cp.sum(p) + r >= left.sum() + margin])
+    expected.solve(cp.CLARABEL)
+    (p_found, r_found) = (result.solution["p"], result.solution["r"])
+    assert p_found == pytest.approx(p.value, abs=1e-5)
+    assert float(r_found) == pytest.approx(float(r.value), abs=1e-5)
+    assert dp.not_private.violation(problem, result.solution) == pytest.approx(
+        max(0.0, LOADS.sum() - p.value.sum() - float(r.value)), abs=1e-6
+    )
+    assert result.ledger["grid"].spent().epsilon == pytest.approx(plan.guarantee.epsilon)
+
+
+@pytest.mark.parametrize("cost", [0.0, 1.0])
+def test_the_second_run_on_neighbouring_data_is_the_same_but_for_the_release(cost):
+    checked = dp.check(grid(cost=cost).plan(violation=0.01, **BUDGET))
+    assert checked.passed
+    assert checked.agents[0].ratio == pytest.approx(1.0, rel=1e-3)
+
+
+def test_a_run_is_its_transcript():
+    plan = grid(cost=1.0).plan(violation=0.01, **BUDGET)
+    result = plan.run(seed=2, record=True)
+    again = plan.replay(result.transcript)
+    assert np.array_equal(again.solution["p"], result.solution["p"])
+
+
+def test_without_noise_constraints_hold_as_they_are():
+    problem = grid()
+    result = problem.plan(mechanism=None).run()
+    assert result.solution["p"].sum() == pytest.approx(LOADS.sum(), abs=1e-6)
+    assert dp.not_private.violation(problem, result.solution) <= 1e-6
+    central = dp.not_private.central(problem)
+    assert central.solve(cp.CLARABEL) == pytest.approx(4.0, abs=1e-6)
+
+
+def test_where_noise_leaves_no_decision_the_run_says_so():
+    def near(p, load):
+        return cp.abs(cp.sum(p) - cp.sum(load)) <= 0.01
+
+    problem = grid(more=[near])
+    plan = problem.plan(violation=0.01, **BUDGET)
+    result = plan.run(seed=1)
+    assert result.status is dp.Status.INFEASIBLE
+    priced = problem.plan(violation=0.01, slack_price=100.0, **BUDGET)
+    assert priced.run(seed=1).status is dp.Status.COMPLETED
+    assert "loosened by what the decision pays for" in " ".join(str(priced.guarantee).split())
+
+
+def test_signs_do_not_bend_the_noise_of_constraints():
+    p = cp.Variable(3, name="p", nonneg=True)
+    load = dp.Private(np.zeros(3), name="load", adjacency=dp.Within(1.0), nonneg=True)
+    agent = dp.Agent(cp.Minimize(cp.sum_squares(p)), [p <= 4 + load, p >= load - 9], name="grid")
+    plan = dp.Problem([agent]).plan(violation=0.3, **BUDGET)
+    result = plan.run(seed=3, record=True)
+    (release,) = result.transcript.releases
+    assert (release.value < 0).any()  # max(0, .) would make 4 + load larger than it left
+
+
+def test_methods_that_keep_public_constraints_only_refuse():
+    with pytest.raises(dp.ModelError, match=r"dp\.ADMM keeps public constraints only.*Central"):
+        grid().plan(dp.ADMM(), violation=0.01, **BUDGET)
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({}, r"Constraint 1 of agent 'grid' contains private data.*violation=0\.01"),
+        (dict(violation=0.1, release="each step"), "have to leave once"),
+        (dict(violation=0.0), "violation"),
+        (dict(violation=1.0), "violation"),
+        (dict(violation=True), "violation"),
+        (dict(violation=0.1, slack_price=-1.0), "slack_price"),
+    ],
+    ids=str,
+)
+def test_what_contradicts_itself_is_refused(asked, words):
+    with pytest.raises(dp.DpcvxError, match=words):
+        grid().plan(**asked, **BUDGET)
+
+
+def test_violation_without_private_constraints_promises_nothing():
+    x = cp.Variable(2, name="x")
+    d = dp.Private(np.ones(2), name="d", adjacency=dp.Within(0.1))
+    public = dp.Problem([dp.Agent(cp.Minimize(cp.sum_squares(x - d)), name="a")])
+    with pytest.raises(dp.PrivacyError, match="no constraint contains private data"):
+        public.plan(violation=0.1, **BUDGET)
+    with pytest.raises(dp.PrivacyError, match="there is no noise"):
+        grid().plan(mechanism=None, violation=0.1)
+
+
+def test_clipped_rows_are_other_data():
+    x = cp.Variable(2, name="x", nonneg=True)
+    rows = dp.Private(np.ones((3, 2)), name="rows", adjacency=dp.Rows(1.0, clip=True))
+    problem = dp.Problem([dp.Agent(cp.Minimize(cp.sum(x)), [rows @ x >= 1, x <= 9], name="a")])
+    with pytest.raises(dp.PrivacyError, match=r"kept for other data than yours.*clip=True"):
+        problem.plan(violation=0.1, **BUDGET)
+
+
+def test_boundedness_may_come_from_private_limits():
+    x = cp.Variable(name="x")
+    d = dp.Private(1.0, name="d", adjacency=dp.Within(0.1))
+    below = dp.Problem([dp.Agent(cp.Minimize(x), [x >= d], name="a")])
+    assert below.plan(violation=0.1, **BUDGET).run(seed=0).status is dp.Status.COMPLETED
+    above = dp.Problem([dp.Agent(cp.Minimize(x), [x <= d], name="a")])
+    with pytest.raises(dp.ModelError, match="no lower bound|no optimum"):
+        above.plan(violation=0.1, **BUDGET)
+
+
+def test_coefficients_do_not_bound_for_certain():
+    x = cp.Variable(2, name="x", nonneg=True)
+    d = dp.Private(np.ones(2), name="d", adjacency=dp.Within(0.1))
+    open_set = dp.Problem([dp.Agent(cp.Maximize(cp.sum(x)), [d @ x <= 1], name="a")])
+    with pytest.raises(dp.ModelError, match="Add bounds"):
+        open_set.plan(violation=0.1, **BUDGET)
+
+
+def test_agents_agree_on_what_their_own_data_limit():
+    power = cp.Variable(2, name="power", nonneg=True)
+    agents = []
+    for k, name in enumerate(("north", "south")):
+        cap = dp.Private(np.array([1.0, 2.0 + k]), name=f"cap {name}", adjacency=dp.Within(0.01))
+        agents.append(dp.Agent(cp.Maximize(cp.sum(power)), [power <= cap], name=name))
+    problem = dp.Problem(agents)
+    plan = problem.plan(violation=0.1, **BUDGET)
+    result = plan.run(seed=4)
+    assert dp.not_private.violation(problem, result.solution) <= 1e-6
+    assert result.solution["power"] == pytest.approx([1.0, 2.0], abs=0.2)
+    margins = [m for kept in plan.program.kept for m in kept.tightened.margins.values()]
+    assert margins == pytest.approx([margins[0]] * 4)
+
+
+def test_fingerprints_tell_margins_apart():
+    marks = {
+        grid().plan(violation=v, slack_price=price, **BUDGET).fingerprint
+        for v, price in ((0.1, None), (0.01, None), (0.01, 5.0))
+    }
+    assert len(marks) == 3
+    one, two = (grid().plan(violation=0.1, **BUDGET).fingerprint for _ in range(2))
+    assert one == two
+
+
+def test_copies_have_the_constraints_without_the_data():
+    problem = copy.deepcopy(grid())
+    plan = problem.plan(violation=0.1, **BUDGET)
+    with pytest.raises(dp.DataError):
+        plan.run()
+    assert plan.run(data={"load": LOADS}, seed=1).status is dp.Status.COMPLETED
+
+
+def test_programs_can_be_sent():
+    program = grid().plan(violation=0.1, **BUDGET).program
+    again = pickle.loads(pickle.dumps(program))
+    assert again.kept[0].tightened.margins == program.kept[0].tightened.margins
+
+
+def test_the_noise_with_the_smaller_margins_is_chosen():
+    plan = grid().plan(violation=0.1, **BUDGET)
+    assert "margins" in " ".join(choice.why for choice in plan.choices)
+    gaussian = grid().plan(violation=0.1, mechanism="gaussian", **BUDGET)
+    sizes = [one.program.kept[0].tightened.margins[0] for one in (plan, gaussian)]
+    assert sizes[0] < sizes[1]

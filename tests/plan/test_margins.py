@@ -1,0 +1,206 @@
+"""How often true data break a constraint: with margins, and with planted faults."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+
+import cvxpy as cp
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from scipy.stats import binom
+
+import dpcvx as dp
+from dpcvx.algorithms.joint import joint, with_kept
+from dpcvx.plan.margins import Spread, spread_of, tightened
+from dpcvx.privacy.randomness import source_for
+from dpcvx.privacy.tails import sum_quantile
+from dpcvx.solvers.conic import ConicProgram
+
+RUNS = 120
+# A count that is called too large is so with less than this probability if the promise holds.
+SURE = 1e-4
+
+
+@dataclass(frozen=True)
+class Model:
+    """An agent, its data, and by how much a decision breaks a constraint for data d."""
+
+    agent: dp.Agent
+    data: np.ndarray
+    excess: Callable[[np.ndarray, np.ndarray], float]
+
+
+def balance():
+    """Three generators and one balance: it binds, so it breaks just as often as is allowed."""
+    p, d = cp.Variable(3, name="p", nonneg=True), np.arange(1.0, 6.0)
+    load = dp.Private(d, name="load", adjacency=dp.Within(0.1))
+    cost = np.array([1.0, 2.0, 3.0]) @ p
+    agent = dp.Agent(cp.Minimize(cost), [p <= 9, cp.sum(p) >= cp.sum(load)], name="grid")
+    return Model(agent, d, lambda x, d: d.sum() - x.sum())
+
+
+def lines():
+    """A balance and two-sided limits of flows: several rows share the probability."""
+    rng = np.random.default_rng(1)
+    p, d = cp.Variable(4, name="p", nonneg=True), rng.uniform(1, 2, 4)
+    load = dp.Private(d, name="load", adjacency=dp.Within(0.01))
+    H = rng.normal(size=(5, 4))
+    limits = [cp.sum(p) >= cp.sum(load), cp.abs(H @ (p - load)) <= 0.5]
+    agent = dp.Agent(cp.Minimize(rng.uniform(1, 2, 4) @ p), limits, name="grid")
+
+    def excess(x, d):
+        return max(d.sum() - x.sum(), np.abs(H @ (x - d)).max() - 0.5)
+
+    return Model(agent, d, excess)
+
+
+def knapsack():
+    """Private weights: the decision prefers those that the noise made small."""
+    rng = np.random.default_rng(0)
+    x, d = cp.Variable(30, name="x", nonneg=True), rng.uniform(0.9, 1.1, 30)
+    weight = dp.Private(d, name="weight", adjacency=dp.Within(0.02))
+    value = rng.uniform(0.8, 1.2, 30) @ x
+    agent = dp.Agent(cp.Maximize(value), [weight @ x <= 12, x <= 1], name="shop")
+    return Model(agent, d, lambda x, d: d @ x - 12)
+
+
+def region():
+    """As far out as a ball around private data allows."""
+    x, d = cp.Variable(3, name="x"), np.array([0.5, -1.0, 2.0])
+    home = dp.Private(d, name="home", adjacency=dp.Within(0.05))
+    agent = dp.Agent(cp.Maximize(cp.sum(x)), [cp.norm(x - home) <= 2], name="rover")
+    return Model(agent, d, lambda x, d: np.linalg.norm(x - d) - 2)
+
+
+MODELS = {build.__name__: build() for build in (balance, lines, knapsack, region)}
+
+
+@cache
+def planned(name, violation=0.1, kind="laplace", price=None):
+    problem = dp.Problem([MODELS[name].agent])
+    budget = dict(epsilon=1.0, delta=1e-6, mechanism=kind)
+    return problem.plan(violation=violation, slack_price=price, **budget)
+
+
+def broken(name, plan, program=None, seed=0):
+    """In how many runs true data break a constraint, from releases as runs make them."""
+    model, program = MODELS[name], plan.program if program is None else program
+    left, noise, whole = plan.agents[0].publication, plan.agents[0].noise, joint(program)
+    grid, source = noise.grid(left.sensitivity, left.size), source_for(seed, (0,))
+    count = 0
+    for t in range(RUNS):
+        released = noise.release(left.statistic([model.data]), grid, source.at(t, 1))
+        data = with_kept(whole.data, program, [left.unlimited(released)])
+        found = ConicProgram(data).solve(np.zeros(data.n), None, whole.start)
+        count += found.x is not None and model.excess(found.x, model.data) > 1e-6
+    return count
+
+
+def changed(plan, change):
+    """The plan's program with other margins."""
+    kept = tuple(replace(one, tightened=change(one.tightened)) for one in plan.program.kept)
+    return replace(plan.program, kept=kept)
+
+
+def halved(tightened):
+    balls = {k: replace(b, radius=b.radius / 2) for k, b in tightened.balls.items()}
+    return replace(tightened, margins={k: m / 2 for k, m in tightened.margins.items()}, balls=balls)
+
+
+def allowed(probability):
+    """The largest count that is not called too large."""
+    return binom.isf(SURE, RUNS, probability)
+
+
+@pytest.mark.parametrize("violation", [0.3, 0.1, 0.01])
+@pytest.mark.parametrize("name", MODELS)
+def test_true_data_break_constraints_no_more_often_than_promised(name, violation):
+    assert broken(name, planned(name, violation)) <= allowed(violation)
+
+
+@pytest.mark.parametrize("name", ["knapsack", "region"])
+def test_so_with_gaussian_noise(name):
+    assert broken(name, planned(name, 0.1, "gaussian")) <= allowed(0.1)
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "laplace"])
+def test_one_row_that_binds_breaks_as_often_as_is_allowed(kind):
+    count = broken("balance", planned("balance", 0.3, kind))
+    assert binom.ppf(SURE, RUNS, 0.3) <= count <= allowed(0.3)
+
+
+def test_half_the_margin_is_caught():
+    plan = planned("balance", 0.01)
+    assert broken("balance", plan, changed(plan, halved)) > allowed(0.01)
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "laplace"])
+def test_the_quantile_of_a_fixed_decision_is_caught_on_coefficients(kind):
+    plan = planned("knapsack", 0.1, kind)
+
+    def fixed(tightened):
+        ones = np.ones(30) / np.sqrt(30)
+        (k, ball), *_ = tightened.balls.items()
+        norm = plan.agents[0].noise.mechanism.norm
+        return replace(tightened, balls={k: replace(ball, radius=sum_quantile(norm, ones, 0.1))})
+
+    assert broken("knapsack", plan, changed(plan, fixed)) > allowed(0.1)
+
+
+def constraints_of(name):
+    return [kept.tightened.constraint for kept in planned(name).program.kept]
+
+
+def identity(size, norm=2):
+    return Spread(norm, sp.csr_array(sp.eye_array(size)), 0.0)
+
+
+def test_the_probability_is_divided_over_all_rows():
+    (one,) = tightened(constraints_of("balance"), [0], {0: identity(5)}, 0.1)
+    assert one.margins == {0: pytest.approx(sum_quantile(2, np.ones(5), 0.1))}
+    first, second = tightened(constraints_of("lines"), [0, 0], {0: identity(4, 1)}, 0.22)
+    assert first.margins[0] == pytest.approx(sum_quantile(1, np.ones(4), 0.02))
+    assert len(second.margins) == 10
+
+
+def test_many_rows_that_meet_little_noise_share_one_set():
+    x = cp.Variable(2, name="x")
+    d = dp.Private(np.zeros(2), name="d", adjacency=dp.Within(0.1))
+    angles = 0.1 + np.linspace(0, 2 * np.pi, 2000, endpoint=False)
+    H = np.column_stack([np.cos(angles), np.sin(angles)])
+    agent = dp.Agent(cp.Minimize(cp.sum(x)), [H @ (x - d) <= 1], name="a")
+    plan = dp.Problem([agent]).plan(epsilon=1.0, delta=1e-6, violation=0.1, mechanism=dp.Gaussian())
+    (kept,) = plan.program.kept
+    margins = np.array(list(kept.tightened.margins.values()))
+    scale = plan.guarantee.agents[0].scale * 0.1
+    assert margins == pytest.approx(scale * np.sqrt(-2 * np.log(0.1)), rel=1e-3)
+
+
+def test_margins_cover_the_rounding_to_the_grid():
+    plan = planned("balance")
+    spread = spread_of(plan.agents[0].publication, plan.agents[0].noise)
+    assert spread.rounding > 0
+    (without,) = tightened(constraints_of("balance"), [0], {0: replace(spread, rounding=0.0)}, 0.1)
+    (kept,) = plan.program.kept
+    more = kept.tightened.margins[0] - without.margins[0]
+    assert more == pytest.approx(5 * spread.rounding * spread.matrix.max(), rel=1e-6)
+
+
+def test_released_data_lie_within_spread_and_rounding():
+    plan, model = planned("balance"), MODELS["balance"]
+    left, noise = plan.agents[0].publication, plan.agents[0].noise
+    grid = noise.grid(left.sensitivity, left.size)
+    statistic = left.statistic([model.data])
+    quiet = replace(grid, scale=grid.width * 2.0**-30)
+    gone = noise.release(statistic, quiet, source_for(0, (0,)).at(0, 1))
+    spread = spread_of(left, noise)
+    moved = np.abs(left.unlimited(gone) - model.data)
+    assert moved.max() <= spread.rounding * spread.matrix.max()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_at_a_price_there_always_is_a_decision(name):
+    plan = planned(name, 1e-9, "gaussian", 1e3)
+    result = plan.run(seed=3)
+    assert result.status is dp.Status.COMPLETED

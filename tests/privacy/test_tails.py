@@ -1,0 +1,84 @@
+"""Quantiles of sums and lengths of noise, against sampling and closed forms."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import chi2, norm
+
+from dpcvx.privacy.tails import image_quantile, length_quantile, sum_quantile
+
+DRAWS = 200_000
+WEIGHTS = {
+    "two": np.ones(2),
+    "eleven": np.ones(11),
+    "uneven": np.array([1.0, -0.3, 0.01]),
+    "nearly one": np.array([1.0, 1e-6]),
+    "many": np.random.default_rng(3).uniform(size=100),
+}
+
+
+def draws(kind, size, seed):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(DRAWS, size)) if kind == 2 else rng.laplace(size=(DRAWS, size))
+
+
+def near(share, alpha):
+    """Within five standard deviations of the share: one test in a million is wrong."""
+    return abs(share - alpha) <= 5 * math.sqrt(alpha / DRAWS)
+
+
+@pytest.mark.parametrize("kind", [1, 2])
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_sums_exceed_their_quantile_as_often_as_allowed(kind, name):
+    weights = WEIGHTS[name]
+    sums = draws(kind, weights.size, 5) @ weights
+    for alpha in (0.3, 0.1, 0.01, 0.001):
+        found = sum_quantile(kind, 4.0 * weights, alpha)
+        assert near((4.0 * sums > found).mean(), alpha)
+        assert sum_quantile(kind, -weights, alpha) == pytest.approx(found / 4)
+
+
+@pytest.mark.parametrize("kind", [1, 2])
+@pytest.mark.parametrize("size", [1, 2, 5, 30])
+def test_lengths_exceed_their_quantile_as_often_as_allowed(kind, size):
+    lengths = np.linalg.norm(draws(kind, size, 6), axis=1)
+    for alpha in (0.3, 0.1, 0.01, 0.001):
+        share = (lengths > length_quantile(kind, size, alpha)).mean()
+        assert share <= alpha + 5 * math.sqrt(alpha / DRAWS)
+        assert share >= 0.8 * alpha - 5 * math.sqrt(alpha / DRAWS)  # not much is given away
+
+
+@pytest.mark.parametrize("kind", [1, 2])
+def test_images_stay_within_their_quantile(kind):
+    matrix = np.random.default_rng(7).standard_normal((4, 6)) * [1, 1, 1, 1, 0, 5]
+    lengths = np.linalg.norm(draws(kind, 6, 8) @ matrix.T, axis=1)
+    for alpha in (0.3, 0.01):
+        found = image_quantile(kind, matrix, alpha)
+        assert (lengths > found).mean() <= alpha
+        assert found <= np.linalg.norm(matrix, 2) * length_quantile(kind, 5, alpha) * (1 + 1e-9)
+
+
+def test_closed_forms():
+    assert sum_quantile(1, np.array([3.0]), 0.01) == pytest.approx(3 * math.log(50))
+    assert sum_quantile(2, np.array([3.0, 4.0]), 0.01) == pytest.approx(5 * norm.ppf(0.99))
+    assert length_quantile(2, 7, 0.02) == pytest.approx(math.sqrt(chi2.ppf(0.98, 7)))
+    assert length_quantile(1, 1, 0.02) == pytest.approx(math.log(50))
+    # Of two Laplace variables: P(S > t) = (2 + t) exp(-t) / 4.
+    t = sum_quantile(1, np.ones(2), 0.01)
+    assert (2 + t) * math.exp(-t) / 4 == pytest.approx(0.01, rel=3e-3)
+    assert (2 + t) * math.exp(-t) / 4 <= 0.01
+
+
+@pytest.mark.parametrize("alpha", [1e-9, 1e-11, 1e-30])
+def test_rare_events_are_bounded_as_well(alpha):
+    t, r = sum_quantile(1, np.ones(2), alpha), length_quantile(1, 2, alpha)
+    assert (2 + t) * math.exp(-t) / 4 <= alpha
+    # P(|Y| > r) is at least P(|Y_1| > r) and at most twice P(|Y_1| > r / sqrt(2)).
+    assert -math.log(alpha) <= r <= math.sqrt(2) * math.log(2 / alpha) * 1.01
+
+
+def test_nothing_moves_what_has_no_weight():
+    assert sum_quantile(1, np.zeros(3), 0.01) == 0 == length_quantile(2, 0, 0.01)
+    assert image_quantile(2, np.zeros((2, 3)), 0.01) == 0
+    assert sum_quantile(2, np.ones(3), 0.7) == 0
