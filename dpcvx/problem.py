@@ -397,7 +397,7 @@ class Problem(Declaration):
     def tune(
         self,
         *,
-        epsilon: float,
+        epsilon: float | Mapping[Agent | str, float],
         delta: float,
         proxy: Mapping[Private | str, DataSource] | None = None,
         seconds: float = 60.0,
@@ -414,8 +414,9 @@ class Problem(Declaration):
 
         Parameters
         ----------
-        epsilon, delta : float
-            Total budget.
+        epsilon : float or mapping of agent to float
+            Total budget per agent, for all alike or one by one.
+        delta : float
         proxy : mapping of Private or its name to array_like or callable, optional
             Public values in place of private ones; ``dp.Private(..., like=...)`` where omitted.
             They must not be computed from the private data.
@@ -499,7 +500,7 @@ class Problem(Declaration):
     def compare(
         self,
         *,
-        epsilon: float,
+        epsilon: float | Mapping[Agent | str, float],
         delta: float,
         proxy: Mapping[Private | str, DataSource] | None = None,
         seconds: float = 60.0,
@@ -515,14 +516,16 @@ class Problem(Declaration):
 
         Parameters
         ----------
-        epsilon, delta : float
-            Total budget of every candidate.
+        epsilon : float or mapping of agent to float
+            Total budget of every candidate, for all agents alike or one by one.
+        delta : float
         proxy : mapping of Private or its name to array_like or callable, optional
             Public values in place of private ones; ``dp.Private(..., like=...)`` where omitted.
         seconds : float
             How long to search, at most.
         runs : int
-            Runs of every candidate that it is judged by, if there is time.
+            Runs of every candidate that it is judged by, if there is time; of the default and the
+            best, up to four times as many, until one is clearly better.
         seed : int
             Of the noise.
         verbose : bool, optional

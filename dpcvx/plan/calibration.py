@@ -66,16 +66,30 @@ def asked_of(
     private = {n: bool(a.private) for n, a in zip(problem.names, problem.agents, strict=True)}
     found = _declared(
         private,
-        _by_name(problem, "mechanism", mechanism),
-        _by_name(problem, "epsilon", epsilon),
+        by_name(problem, "mechanism", mechanism),
+        by_name(problem, "epsilon", epsilon),
     )
     return dict(zip(problem.names, found, strict=True))
 
 
-def _by_name(
+def by_name(
     problem: Declaration, argument: str, given: T | Mapping[Agent | str, T]
 ) -> T | Mapping[str, T]:
-    """A mapping with names of agents in place of agents."""
+    """A mapping with names of agents in place of agents.
+
+    Parameters
+    ----------
+    problem : Declaration
+    argument : str
+        What is given, for messages.
+    given : mapping of agent or its name, or a value for all
+        Values are as they are.
+
+    Raises
+    ------
+    ModelError
+        If a key is no agent and no name, or an agent has two values.
+    """
     if not isinstance(given, Mapping):
         return given
     names = {id(agent): name for name, agent in zip(problem.names, problem.agents, strict=True)}

@@ -49,6 +49,6 @@ def compare(
     """See `Problem.compare`; `planned` makes its plans."""
     check_argument("", "runs", runs, count())
     found = ranked(
-        problem, planned, request, lambda search: search.best_of_each(ways, _SEARCH), (runs,)
+        problem, planned, request, lambda search: search.best_of_each(ways, _SEARCH), runs
     )
     return Comparison(**vars(found))

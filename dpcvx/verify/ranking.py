@@ -8,8 +8,8 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from rich.progress import BarColumn, Progress, TextColumn
@@ -21,8 +21,10 @@ from ..errors import DpcvxError, ModelError
 from ..model.declaration import Declaration
 from ..model.private import Private, Sealed
 from ..plan.banner import WIDTH
+from ..plan.calibration import asked_of, by_name
 from ..plan.terms import Terms
 from ..privacy.accounting import check_delta, check_epsilon
+from ..privacy.mechanism import Laplace
 from ..run.data import stand_ins
 from ..run.report import screen, wanted
 from .judge import Judge, values_kept
@@ -31,12 +33,14 @@ from .settings import level
 
 P = TypeVar("P", bound=Terms)
 
-# That a plan is called better than the default where both are alike has this probability at most.
 # Of the start's gap: what stays there without noise stays for want of steps, not for noise.
 _SLOW = 0.5
 # Seconds: shares of less are no numbers any more.
 _LEAST = 1e-9
+# That a plan is called better than the default where both are alike has this probability at most.
 _ERROR = 0.05
+# It is asked after these multiples of the runs; after the first, the default and the best go on.
+_LOOKS = (1, 2, 4)
 # Runs that tell nothing.
 _FEW = 3
 # The rest of the time is for a run without noise.
@@ -113,8 +117,9 @@ class Ranking(Generic[P]):
         Gap of the public start: what doing nothing is worth.
     noiseless : float
         Gap of the chosen plan's rounds without noise; nan if not known.
-    epsilon, delta : float
-        Total budget of each.
+    epsilon : float or mapping of str to float
+        Total budget of each plan, for all agents alike or by agent.
+    delta : float
     refused : mapping of str to str
         What was left out, and why.
     verdict : str
@@ -130,7 +135,7 @@ class Ranking(Generic[P]):
     convex: bool
     start: float
     noiseless: float
-    epsilon: float
+    epsilon: float | Mapping[str, float]
     delta: float
     refused: Mapping[str, str] = field(repr=False)
     verdict: str
@@ -139,8 +144,9 @@ class Ranking(Generic[P]):
     def __str__(self) -> str:
         runs = max(len(c.gaps) for c in self.candidates)
         measure = "the optimum" if self.convex else "the lowest value found,"
+        own = ", each agent its own" if isinstance(self.epsilon, Mapping) else ""
         head = (
-            f"Every plan spends ({number(self.epsilon)}, {number(self.delta)}) in total. Gap: the "
+            f"Every plan spends {self._budget} in total{own}. Gap: the "
             f"objective on stand-in data, {where(self.recourse)}, "
             f"minus {measure} {number(self.optimum)}; median and quartiles of up to "
             f"{plural(runs, 'run')}. No private data were read."
@@ -163,19 +169,25 @@ class Ranking(Generic[P]):
             for line in lines
         )
 
+    @property
+    def _budget(self) -> str:
+        given = self.epsilon
+        values = given.values() if isinstance(given, Mapping) else [given]
+        ends = dict.fromkeys(number(value) for value in (min(values), max(values)))
+        return f"({' to '.join(ends)}, {number(self.delta)})"
+
     def _refusals(self) -> list[str]:
         """What the text says of what was left out."""
         names: dict[str, list[str]] = {}
         for name, reason in self.refused.items():
             names.setdefault(reason, []).append(name)
-        return [f"not applicable: {'; '.join(of)}. {reason}" for reason, of in names.items()]
+        return [f"left out: {'; '.join(of)}. {reason}" for reason, of in names.items()]
 
     def __repr__(self) -> str:
         best = self.chosen
-        budget = f"({number(self.epsilon)}, {number(self.delta)})"
         found = f"{best.name}, median gap {best.gap:.3g}" if self.worthwhile else "none"
         tried = plural(len(self.candidates), "candidate")
-        return f"<{type(self).__name__}: {tried} at {budget}; recommended: {found}>"
+        return f"<{type(self).__name__}: {tried} at {self._budget}; recommended: {found}>"
 
     def _repr_html_(self) -> str:
         return card(self)
@@ -189,7 +201,8 @@ class Request:
     ----------
     verb : str
         What asks, for messages, such as ``problem.tune``.
-    epsilon, delta : float
+    epsilon : float or mapping of agent or its name to float
+    delta : float
     proxy : mapping
         Public values, where they are not declared.
     seconds : float
@@ -202,7 +215,7 @@ class Request:
     """
 
     verb: str
-    epsilon: float
+    epsilon: float | Mapping[Any, float]
     delta: float
     proxy: Mapping[Private | str, Sealed] = field(repr=False)
     seconds: float
@@ -216,7 +229,8 @@ class Request:
         check_argument("", "seed", self.seed, integer(0))
         check_argument("", "verbose", self.verbose, optional(FLAG))
         check_argument("", "recourse", self.recourse, FLAG)
-        check_epsilon(self.epsilon)
+        if not isinstance(self.epsilon, Mapping):
+            check_epsilon(self.epsilon)
         check_delta(self.delta)
 
 
@@ -259,7 +273,7 @@ def ranked(
     planned: Callable[..., P],
     request: Request,
     select: Callable[[Search[P]], Sequence[Entry[P]]],
-    looks: Sequence[int],
+    runs: int,
 ) -> Ranking[P]:
     """Search for settings, and compare the best of them with the default on runs of their own.
 
@@ -271,10 +285,12 @@ def ranked(
     request : Request
     select : callable
         Searches for the settings that are compared in the end.
-    looks : sequence of int
-        Numbers of runs after which it is asked whether the best is better than the default; after
-        the first, only these two go on.
+    runs : int
+        Of each of these; as long as it is unclear whether the best is better than the default,
+        these two go on to four times as many.
     """
+    request = replace(request, epsilon=by_name(problem, "epsilon", request.epsilon))
+    asked_of(problem, Laplace(), request.epsilon)  # refused before anything is tried, if it is
     with searching(problem, planned, request) as search:
         default, refusal = None, ModelError("No setting fits this model.")
         try:
@@ -289,7 +305,7 @@ def ranked(
             entries += [] if final is None or final.plan.fingerprint in known else [final]
         if not entries:
             raise refusal
-        best, clear = _best(search, entries, default, looks)
+        best, clear = _best(search, entries, default, runs)
         noiseless = search.noiseless(best.plan) if best.runs else math.nan
     judge = search.judge
     values = {id(entry): entry.judged for entry in entries}
@@ -331,12 +347,12 @@ IDLE = (
 
 
 def _best(
-    search: Search[P], entries: list[Entry[P]], default: Entry[P] | None, looks: Sequence[int]
+    search: Search[P], entries: list[Entry[P]], default: Entry[P] | None, runs: int
 ) -> tuple[Entry[P], bool]:
     """The plan to take, and whether it is clearly better than the default."""
     active, best = entries, entries[0]
-    tests = len(looks) * max(1, len(entries) - 1)
-    for count in looks:
+    tests = len(_LOOKS) * max(1, len(entries) - 1)
+    for count in (times * runs for times in _LOOKS):
         # The default and the first of the others come last, and have most of the time.
         weights = [3, 3, *(1 for _ in active[2:])]
         for k in reversed(range(len(active))):

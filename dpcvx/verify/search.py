@@ -29,6 +29,8 @@ _RUNGS = (1, 2, 4, 8)
 _SHARE = 0.03
 # By such a part of the gap a neighbour must be better for its own neighbours to be tried.
 _GAIN = 0.1
+# Why ways are left out of which no run was tried to its end.
+LATE = "The time was over before a run of it ended. Pass a larger seconds=."
 # Seeds of the runs that settings are compared by in the end: no choice rests on them.
 FRESH = 1_000_000
 
@@ -106,7 +108,8 @@ class Search(Generic[P]):
     problem : Declaration
     planned : callable
         Makes a plan of a problem; see `Problem.plan`.
-    epsilon, delta : float
+    epsilon : float or mapping of str to float
+    delta : float
     proxy : mapping
         Public values for every private object.
     judge : Judge
@@ -132,7 +135,7 @@ class Search(Generic[P]):
         problem: Declaration,
         planned: Callable[..., P],
         *,
-        epsilon: float,
+        epsilon: float | Mapping[str, float],
         delta: float,
         proxy: Mapping[Private | str, Sealed],
         judge: Judge,
@@ -187,7 +190,7 @@ class Search(Generic[P]):
         """
         now = self.passed
         settings = [*self._near_default(ways), *(way.first for way in ways)]
-        pool = self._tried(dict.fromkeys(settings), now + (until - now) / 3)
+        pool = self._begun(dict.fromkeys(settings), ways, now + (until - now) / 3)
         pool = self._halved(pool, kept, now + (until - now) / 2)
         best: dict[str, Entry[P]] = {}
         for entry in sorted(self._varied_further(pool, until), key=lambda entry: entry.score):
@@ -209,8 +212,18 @@ class Search(Generic[P]):
     def best_of_each(self, ways: Sequence[Way], until: float) -> list[Entry[P]]:
         """The settings that do best, varied from every one of these ways; best first."""
         now = self.passed
-        pool = self._tried((way.first for way in ways), now + (until - now) / 3)
+        pool = self._begun((way.first for way in ways), ways, now + (until - now) / 3)
         return sorted(self._varied_further(pool, until), key=lambda entry: entry.score)
+
+    def _begun(
+        self, settings: Iterable[Setting], ways: Sequence[Way], until: float
+    ) -> list[Entry[P]]:
+        """Settings that end their first run; ways without one are left out, for want of time."""
+        found = self._tried(settings, until)
+        for way in ways:
+            if way.name not in {entry.name for entry in found}:
+                self.refused.setdefault(way.name, LATE)
+        return found
 
     def _varied_further(self, pool: list[Entry[P]], until: float) -> list[Entry[P]]:
         """The best settings near these, with as much time for each."""

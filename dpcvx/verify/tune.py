@@ -18,8 +18,8 @@ P = TypeVar("P", bound=Terms)
 _SEARCH = 0.6
 # How many are, besides the default.
 _FINALISTS = 3
-# Runs of each, after which it is asked whether the best is better than the default.
-_LOOKS = (10, 20, 40)
+# Runs that each is judged by.
+_RUNS = 10
 
 
 @dataclass(frozen=True, repr=False)
@@ -48,6 +48,6 @@ def tune(
         planned,
         request,
         lambda search: search.best_of(ways, _FINALISTS, _SEARCH),
-        _LOOKS,
+        _RUNS,
     )
     return Tuned(**vars(found))

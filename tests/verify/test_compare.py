@@ -7,6 +7,7 @@ import pytest
 import dpcvx as dp
 from dpcvx.problem import planned
 from dpcvx.verify.compare import compare
+from dpcvx.verify.search import LATE
 from tests.verify.trials import PROXY, network, picked, request
 
 NAMES = (
@@ -56,7 +57,26 @@ def test_pure_epsilon_leaves_laplace_noise_and_every_reason_is_given_whole():
     reason = found.refused[NAMES[1]]
     assert reason.startswith("Gaussian noise has no guarantee at delta=0") and reason.endswith(".")
     text = " ".join(str(found).split())
-    assert f"not applicable: {NAMES[1]}. {reason}" in text
+    assert f"left out: {NAMES[1]}. {reason}" in text
+
+
+def test_what_ran_out_of_time_is_listed_with_the_reason():
+    found = compared(names=NAMES, seconds=12.0)
+    late = [name for name in NAMES if found.refused.get(name) == LATE]
+    assert late and found.refused.keys() | {c.name for c in found.candidates} >= {*NAMES[1:]}
+    assert f"left out: {'; '.join(late)}. {LATE}" in " ".join(str(found).split())
+
+
+def test_the_default_and_the_best_run_on_until_one_is_clearly_better():
+    def louder(problem, algorithm=None, **given):
+        usual = {"mechanism": "gaussian", "release": "once"}
+        return planned(problem, algorithm or dp.Central(), **usual | given)
+
+    # Of three runs each, no rank test at this level tells anything.
+    found = compare(network(), louder, request("problem.compare"), picked(NAMES[0]), 3)
+    assert found.recommended.name == NAMES[0]
+    assert {len(c.gaps) for c in found.candidates} <= {6, 12}
+    assert "better than the default by more than the noise of runs" in found.verdict
 
 
 @pytest.mark.parametrize("runs", [0, 1.5, None])

@@ -9,7 +9,7 @@ import dpcvx as dp
 from dpcvx.problem import planned
 from dpcvx.run.data import stand_ins
 from dpcvx.verify.judge import Judge, values_kept
-from dpcvx.verify.search import FRESH
+from dpcvx.verify.search import FRESH, LATE
 from dpcvx.verify.settings import ways
 from dpcvx.verify.tune import tune
 from tests.verify.trials import PROXY, balance, counting, network, picked, records, request
@@ -105,6 +105,32 @@ def test_every_plan_spends_the_same_budget():
         assert stated.epsilon == pytest.approx(1.0, rel=1e-4) and stated.epsilon <= 1.0
 
 
+def test_budgets_may_be_each_agents_own():
+    problem = network()
+    budgets = {problem.agents[0]: 0.5, "a1": 20.0}
+    found = tune(problem, slow, request(epsilon=budgets), picked(ONCE))
+    assert found.chosen.name == ONCE and found.epsilon == {"a0": 0.5, "a1": 20.0}
+    for candidate in found.candidates:
+        assert [a.budget for a in candidate.plan.agents] == pytest.approx([0.5, 20.0], rel=1e-4)
+    head = " ".join(str(found).split())
+    assert head.startswith("Every plan spends (0.5 to 20, 1e-6) in total, each agent its own.")
+    assert "at (0.5 to 20, 1e-6);" in repr(found)
+
+
+@pytest.mark.parametrize("verb", ["tune", "compare"])
+@pytest.mark.parametrize(
+    ("epsilon", "message"),
+    [
+        ({"a0": 1.0}, "lacks agent 'a1'"),
+        ({"a0": 1.0, "b": 1.0}, "names 'b', which is no agent"),
+        ({"a0": 1.0, "a1": -1.0}, "epsilon=-1.0 is not a privacy budget"),
+    ],
+)
+def test_budgets_that_fit_no_agents_are_refused_at_once(verb, epsilon, message):
+    with pytest.raises(dp.DpcvxError, match=message):
+        getattr(network(), verb)(epsilon=epsilon, delta=1e-6, proxy=PROXY)
+
+
 def test_step_and_penalty_are_moved_as_far_as_it_helps():
     def far_off(problem, algorithm=None, **given):
         if algorithm is None:
@@ -120,11 +146,13 @@ def test_step_and_penalty_are_moved_as_far_as_it_helps():
 
 def test_records_are_clipped_where_that_helps():
     stand_in = {"X": np.tile([[0.6, 0.8], [0.8, -0.6]], (20, 1)), "y": np.full(40, 0.5)}
-    found = tune(
-        records(), slow, request(proxy=stand_in, epsilon=20.0, seconds=2500.0), picked(GRADIENTS)
-    )
+    problem = records()
+    asked = request(proxy=stand_in, epsilon={problem.agents[0]: 20.0}, seconds=2500.0)
+    found = tune(problem, slow, asked, picked(GRADIENTS))
     (agent,) = found.plan().problem.agents
     assert agent.clip is not None and found.plan().agents[0].program.clip == agent.clip
+    # The budget is the agent's own, whose clipped copy has it too.
+    assert found.plan().agents[0].budget == pytest.approx(20.0, rel=1e-4)
     assert "its plan.problem has agents with clip=" in found.verdict
 
 
@@ -171,6 +199,12 @@ def test_the_time_is_kept_and_ways_that_take_too_long_are_left_out():
     found = tune(network(), slow, request(seconds=300.0, clock=clock), picked(GRADIENTS, ONCE))
     assert 150 <= clock() <= 320
     assert found.chosen.gaps and found.refused[GRADIENTS].startswith("One run takes more than 9 s")
+
+
+def test_ways_without_a_run_in_time_are_left_out_with_the_reason():
+    found = tune(network(), slow, request(seconds=12.0), picked(GRADIENTS, ONCE))
+    assert LATE in found.refused.values()
+    assert f"Left out: {len(found.refused)} way" in str(found)
 
 
 # Which methods are tried
