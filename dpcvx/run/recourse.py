@@ -20,7 +20,6 @@ from typing import Any, NoReturn
 
 import cvxpy as cp
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from .._arguments import one_of, show
@@ -30,7 +29,8 @@ from ..guard import guarded, understood
 from ..model.canonical import ConeData, cone_data, public_copy, with_equalities
 from ..model.declaration import Agent, Declaration
 from ..model.private import Private, PrivateSpec, Sealed, seal
-from ..solvers.conic import Answer, ConicProgram, Outcome
+from ..solvers.conic import Answer, Outcome
+from ..solvers.pinned import solve_pinned
 from .data import own_sources
 from .gate import read
 from .solution import Solution
@@ -245,15 +245,9 @@ def decision(exact: ConeData, local: LocalProgram, x: Array) -> Answer:
     x : ndarray, shape (n,)
         The agreed point, which lies in the agent's set.
     """
-    fixed = sp.eye_array(local.n, format="csr")[local.shared]
     if local.coupling is not None:
-        fixed = sp.vstack([fixed, local.coupling])
-    fixed = sp.csr_array(fixed)
-    none = np.zeros(local.n)
-    answer = ConicProgram(with_equalities(exact, fixed, fixed @ x)).solve(none, none, x)
-    if answer.x is not None:
-        answer.x[local.shared] = x[local.shared]  # not even in the last digits
-    return answer
+        exact = with_equalities(exact, local.coupling, local.coupling @ x)
+    return solve_pinned(exact, local.shared, x)
 
 
 def decisions(exact: Sequence[ConeData | None], solution: Solution) -> Solution | None:

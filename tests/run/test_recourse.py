@@ -350,10 +350,10 @@ def test_contradicting_limits_are_told_to_the_owner_without_their_values():
 def test_failures_on_the_way_show_nothing(monkeypatch):
     from dpcvx.run import recourse
 
-    def fails(data, rows, right):
+    def fails(data, pinned, x):
         raise ValueError(f"{data.q} {CANARY}")
 
-    monkeypatch.setattr(recourse, "with_equalities", fails)
+    monkeypatch.setattr(recourse, "solve_pinned", fails)
     result = ran(Region(6).problem)
     with pytest.raises(dp.SolverError, match="owner of agent 'north' alone.*ValueError") as caught:
         result.own("north", data={"load north": np.full(4, CANARY)})
@@ -364,10 +364,10 @@ def test_failures_on_the_way_show_nothing(monkeypatch):
 def test_interrupts_carry_no_frames_with_data(error, monkeypatch):
     from dpcvx.run import recourse
 
-    def stops(data, rows, right):
+    def stops(data, pinned, x):
         raise error(str(CANARY))
 
-    monkeypatch.setattr(recourse, "with_equalities", stops)
+    monkeypatch.setattr(recourse, "solve_pinned", stops)
     result = ran(Region(6).problem)
     expected = dp.SolverError if error is MemoryError else error
     with pytest.raises(expected) as caught:

@@ -1,0 +1,119 @@
+"""A cone program with some components of its vector at given values.
+
+These, and what equalities then determine one by one, leave the program: pinned by equalities
+instead, its set would have no interior, and interior-point methods would stall.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from ..model.canonical import ConeData, Cones
+from ..model.matrices import without_zeros
+from .conic import Answer, ConeTest, ConicProgram, Outcome
+
+Array = NDArray[np.float64]
+Index = NDArray[np.intp]
+
+# An equality determines its last component if its coefficient is not smaller than this, relative to
+# the others of the row.
+_SMALL = 1e-6
+# Rows without free components may be violated by this, relative to their terms: the given values
+# are a solver's.
+_ROUNDING = 1e-6
+
+
+def solve_pinned(data: ConeData, pinned: Index, x: Array) -> Answer:
+    """Minimise over the program with these components of its vector as they are in x.
+
+    Parameters
+    ----------
+    data : ConeData
+    pinned : ndarray of int
+    x : ndarray, shape (n,)
+        A point near which the minimiser is searched for; it may violate constraints.
+    """
+    N = data.q.size
+    values, free = np.zeros(N), np.ones(N, dtype=bool)
+    values[pinned], free[pinned] = x[pinned], False
+    _determine(data, values, free)
+    left, kept = data.b - data.A @ values, _kept(data, free)
+    terms = (np.abs(data.b) + abs(data.A) @ np.abs(values))[~kept]
+    if _violation(data.cones, left, kept) > _ROUNDING * max(1.0, terms.max(initial=0.0)):
+        return Answer(None, Outcome.INFEASIBLE)
+    columns = np.flatnonzero(free)
+    if columns.size:
+        whole = np.zeros(N)
+        whole[: data.n] = x
+        smaller = ConeData(
+            P=sp.csc_array(data.P[columns][:, columns]),
+            q=(data.q + data.P @ values)[columns],
+            A=sp.csc_array(sp.csr_array(data.A)[np.flatnonzero(kept)][:, columns]),
+            b=left[kept],
+            cones=_cones(data.cones, kept),
+            n=columns.size,
+        )
+        none = np.zeros(columns.size)
+        answer = ConicProgram(smaller).solve(none, none, whole[columns])
+        if answer.x is None:
+            return answer
+        values[columns] = answer.x
+        return answer._replace(x=values[: data.n])
+    return Answer(values[: data.n], Outcome.SOLVED)
+
+
+def _determine(data: ConeData, values: Array, free: NDArray[np.bool_]) -> None:
+    """Pin, in place, what equalities with one free component left determine."""
+    rows = without_zeros(sp.csr_array(sp.csr_array(data.A)[: data.cones.zero]))
+    pattern = sp.csr_array((np.ones(rows.nnz), rows.indices, rows.indptr), shape=rows.shape)
+    largest = abs(rows).max(axis=1).toarray().ravel() if rows.nnz else np.zeros(rows.shape[0])
+    numbers = np.arange(free.size, dtype=float)
+    while True:
+        coefficient = rows @ free.astype(float)
+        single = (pattern @ free.astype(float) == 1) & (np.abs(coefficient) > _SMALL * largest)
+        if not single.any():
+            return
+        column = np.rint(pattern[single] @ (free * numbers)).astype(np.intp)
+        right = (data.b[: data.cones.zero] - rows @ values)[single]
+        values[column] = right / coefficient[single]
+        free[column] = False
+
+
+def _kept(data: ConeData, free: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Rows of cones with free components; of cones without a simple test, all rows."""
+    pattern = abs(sp.csr_array(data.A)) @ free.astype(float) > 0
+    cones, kept = data.cones, pattern.copy()
+    first = cones.zero + cones.nonneg
+    for size in (*cones.soc, *(n * (n + 1) // 2 for n in cones.psd)):
+        kept[first : first + size] = pattern[first : first + size].any()
+        first += size
+    kept[first:] = True
+    return kept
+
+
+def _violation(cones: Cones, left: Array, kept: NDArray[np.bool_]) -> float:
+    """How far the rows that are left out are from their cones."""
+    tested = replace(_cones(cones, ~kept), exp=0, power=(), power_nd=())
+    worst = ConeTest(tested)(left[~kept])
+    assert worst is not None
+    return worst
+
+
+def _cones(cones: Cones, rows: NDArray[np.bool_]) -> Cones:
+    """The cones of these rows: single rows of equalities and inequalities, whole other cones."""
+    first = cones.zero + cones.nonneg
+    socs, psds = [], []
+    for size in cones.soc:
+        socs += [size] if rows[first] else []
+        first += size
+    for order in cones.psd:
+        psds += [order] if rows[first] else []
+        first += order * (order + 1) // 2
+    nonneg = int(rows[cones.zero : cones.zero + cones.nonneg].sum())
+    return replace(
+        cones, zero=int(rows[: cones.zero].sum()), nonneg=nonneg, soc=tuple(socs), psd=tuple(psds)
+    )
