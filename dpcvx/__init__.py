@@ -31,6 +31,7 @@ from .errors import (
     SolverError,
 )
 from .model.declaration import Agent
+from .model.expected import Expected
 from .model.private import Asserted, Private, Rows, Within
 from .plan.guarantee import Guarantee
 from .privacy.ledger import Ledger
@@ -67,6 +68,7 @@ __all__ = [
     "DecentralizedADMM",
     "DecentralizedGradient",
     "DpcvxError",
+    "Expected",
     "Gaussian",
     "GradientADMM",
     "GradientTracking",

@@ -15,6 +15,7 @@ from .algorithms.base import Algorithm
 from .errors import ModelError, PrivacyError
 from .guard import frameless
 from .model.declaration import Agent, Declaration
+from .model.expected import Expected
 from .model.private import Private, seal_all
 from .plan.banner import banner
 from .plan.calibration import Mechanisms
@@ -267,6 +268,7 @@ class Problem(Declaration):
         observer: Observer = "everyone",
         violation: float | None = None,
         slack_price: float | None = None,
+        expected: Mapping[Private | str, Expected] | None = None,
     ) -> Plan:
         """Fix everything that the guarantee depends on; reads no private data.
 
@@ -305,6 +307,10 @@ class Problem(Declaration):
         slack_price : float, optional
             What a unit costs by which such a constraint may be missed, so that a decision always
             exists where the public constraints admit one.
+        expected : mapping of Private or its name to Expected, optional
+            What is publicly expected of private data, for ``release="once"`` with gradients that
+            are affine in them: what left is then moved towards it. The guarantee does not depend
+            on whether it is right, and values of ``dp.Private(like=...)`` are not used like this.
 
         Returns
         -------
@@ -328,6 +334,7 @@ class Problem(Declaration):
             observer=observer,
             violation=violation,
             slack_price=slack_price,
+            expected=expected,
         )
 
     @frameless
@@ -343,6 +350,7 @@ class Problem(Declaration):
         observer: Observer = "everyone",
         violation: float | None = None,
         slack_price: float | None = None,
+        expected: Mapping[Private | str, Expected] | None = None,
         data: Mapping[Private | str, DataSource] | None = None,
         seed: int | None = None,
         tolerance: float | None = None,
@@ -356,8 +364,9 @@ class Problem(Declaration):
 
         Parameters
         ----------
-        algorithm, mechanism, rounds, epsilon, delta, release, observer, violation, slack_price
-            Fix the guarantee; see `plan`.
+        algorithm, mechanism, rounds, epsilon, delta, release, observer, violation, slack_price,
+        expected
+            Fix the plan; see `plan`.
         data, seed, tolerance, record, iterates, ledger, executor, verbose
             Of this run; see `Plan.run`.
 
@@ -381,6 +390,7 @@ class Problem(Declaration):
             observer=observer,
             violation=violation,
             slack_price=slack_price,
+            expected=expected,
         )
         return plan.run(
             data=data,
@@ -563,6 +573,7 @@ def planned(
     observer: Observer = "everyone",
     violation: float | None = None,
     slack_price: float | None = None,
+    expected: Mapping[Private | str, Expected] | None = None,
     known: Compiled | None = None,
 ) -> Plan:
     """A plan; see `Problem.plan`, and `make_terms` for what is known before."""
@@ -579,6 +590,7 @@ def planned(
             observer=observer,
             violation=violation,
             slack_price=slack_price,
+            expected=expected,
             known=known,
         )
     except (ArithmeticError, np.linalg.LinAlgError) as error:

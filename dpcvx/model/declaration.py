@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import cvxpy as cp
 import numpy as np
@@ -23,6 +23,7 @@ from .private import Asserted, Private, PrivateSpec, Rows, real_array, specs_of
 from .private_constraints import equality
 
 Array = NDArray[np.float64]
+T = TypeVar("T")
 
 # Agents that an error lists.
 _NAMES = 12
@@ -572,3 +573,41 @@ def _listed(names: Sequence[str]) -> str:
 
 def _is_set(attribute: object) -> bool:
     return attribute is not None and attribute is not False
+
+
+def matching(
+    problem: Declaration, data: Mapping[Private | str, T], argument: str = "data"
+) -> list[tuple[Private, T]]:
+    """The private objects that a mapping by object or name is about.
+
+    Parameters
+    ----------
+    problem : Declaration
+    data : mapping
+        Values by private object or its name; none are looked at.
+    argument : str
+        What users call it, for messages.
+
+    Raises
+    ------
+    ModelError
+        If a key names none or several.
+    """
+    known = {
+        private: spec.name
+        for name, agent in zip(problem.names, problem.agents, strict=True)
+        for private, spec in agent.specs(name).items()
+    }
+    found: list[tuple[Private, T]] = []
+    for key, value in data.items():
+        named = isinstance(key, str)
+        matches = [p for p in known if (known[p] == key if named else p is key)]
+        if len(matches) != 1:
+            label = show(key if isinstance(key, str) else key.spec.name)
+            raise ModelError(
+                f"{argument}= has a value for {label}, which names {len(matches)} private "
+                f"objects of the problem. They are: {', '.join(known.values()) or 'none'};"
+                " use the dp.Private object itself as key where it has no name."
+            )
+        found.append((matches[0], value))
+    return found

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from ..algorithms.base import Requirements
 from ..algorithms.program import LocalProgram, Program
 from ..model.declaration import Declaration
+from ..model.expected import Expectation, Expectations
 from ..privacy.accounting import Composition, Price
 from ..privacy.mechanism import Calibrated, Mechanism
 from ..sensitivity.certificate import Sensitivity
@@ -50,6 +51,8 @@ class AgentTerms:
         The mechanism with its multiplier; None without noise.
     publication : Statistic or None
         What the agent releases, with ``release="once"``.
+    expected : tuple of (Expectation or None)
+        Publicly, of each of its private objects; empty if nothing is.
     loss : Composition
         What the planned releases add to the agent's ledger.
     price : Price or None
@@ -66,9 +69,16 @@ class AgentTerms:
     facts: Facts = field(repr=False)
     noise: Calibrated | None = None
     publication: Statistic | None = field(default=None, repr=False)
+    expected: tuple[Expectation | None, ...] = field(default=(), repr=False)
     loss: Composition = field(default=Composition(), repr=False)
     price: Price | None = None
     budget: float | None = None
+
+    @property
+    def expects(self) -> tuple[str, ...]:
+        """Private objects of which something is publicly expected."""
+        pairs = zip(self.program.form.private, self.expected, strict=False)
+        return tuple(spec.name for spec, one in pairs if one is not None)
 
     @property
     def sensitivity(self) -> Sensitivity | None:
@@ -118,6 +128,7 @@ def declared(
     found: Mapping[str, Sensitivity | None],
     asked: Mapping[str, Declared | None],
     needs: Requirements,
+    expected: Expectations | None = None,
 ) -> Agents:
     """The agents with what is derived and what is asked for; nothing is calibrated yet."""
     return tuple(
@@ -126,6 +137,7 @@ def declared(
             program=local,
             share=share,
             asked=asked[local.name],
+            expected=(expected or {}).get(local.name, ()),
             facts=Facts(
                 name=local.name,
                 form=local.form,

@@ -21,6 +21,7 @@ from ..algorithms.joint import joint, with_directions
 from ..algorithms.program import Program, with_objectives
 from ..errors import ModelError, PrivacyError
 from ..model.declaration import Declaration
+from ..model.expected import Expectations
 from ..model.quadratic import is_quadratic_given_data
 from ..sensitivity.certificate import Sensitivity
 from ..sensitivity.queries import DataCurvature
@@ -61,6 +62,21 @@ def check_once(release: str, needs: Requirements) -> None:
     idle = next((query.once for query in needs.queries if query.once), "")
     if release == "once" and idle:
         raise ModelError(idle)
+
+
+def check_expected(expected: Expectations, noisy: bool, once: bool) -> None:
+    """Refuse expectations that a plan has no use for."""
+    if not expected or once:
+        return
+    if not noisy:
+        raise ModelError(
+            "expected= helps to estimate data that leave with noise, and nothing leaves with noise "
+            "in this plan. Leave expected= out."
+        )
+    raise ModelError(
+        "expected= is used where the data leave once, and this plan adds noise in each step. Write "
+        "release='once', which takes gradients that are affine in the data, or leave expected= out."
+    )
 
 
 def check_switched_off(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from .._words import plural
@@ -20,6 +20,7 @@ from ..algorithms.resource_admm import ResourceADMM
 from ..errors import PrivacyError
 from ..guard import understood
 from ..model.declaration import Agent, Declaration
+from ..model.expected import Expectations
 from ..privacy.accounting import check_delta
 from ..sensitivity.response import Response
 from .agent_terms import Agents, AgentTerms, declared
@@ -73,6 +74,8 @@ class Request:
         What is predicted of noisy steps.
     quiet : tuple of AgentTerms
         With their noise and what they release once, if these were chosen together.
+    expected : mapping of str to tuple of (Expectation or None)
+        By agent, of its private objects.
     """
 
     algorithm: Algorithm[Any, Any] | None
@@ -83,6 +86,7 @@ class Request:
     choices: tuple[Choice, ...] = ()
     forecast: str = ""
     quiet: Agents = ()
+    expected: Expectations = field(default_factory=dict)
 
     @property
     def chooses_noise(self) -> bool:
@@ -294,7 +298,9 @@ def quieter(
     programs: list[Program] = []
     for kind in _KINDS:
         asked = asked_of(problem, kind, epsilon)
-        agents = declared(problem, known.program, known.sensitivities, asked, needs)
+        agents = declared(
+            problem, known.program, known.sensitivities, asked, needs, request.expected
+        )
         agents = calibrated(agents, needs, request.rounds, steps, delta, once)
         quiet[kind] = published(agents, known.responses) if once else agents
         errors.append([_error(*pair) for pair in zip(quiet[kind], around, strict=True)])

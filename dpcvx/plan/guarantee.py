@@ -48,6 +48,10 @@ SEEDED = (
     "Reproducible: not for release. Whoever knows the seed can subtract the noise, and all runs of "
     "this plan with this seed have the same noise."
 )
+EXPECTED = (
+    "The answer uses public expectations for {}. The guarantee does not depend on whether they are "
+    "right."
+)
 UNGROUPED = (
     "Each person's data sit with one agent: in one of its private objects, or in one row of those "
     "that share a records= label."
@@ -382,6 +386,9 @@ def make_guarantee(
     assumptions = [*ASSUMPTIONS, UNGROUPED if not groups else GROUPED]
     if any(agent.program.decides for agent in private):
         assumptions.append(OWN if not groups else OWN_GROUPED)
+    expected = [f"'{name}'" for a in agents for name in a.expects]
+    if expected:
+        assumptions.append(EXPECTED.format(together(expected)))
     assumptions[:0] = dict.fromkeys(claims)
     claim = None
     if not others and isinstance(first.mechanism, Gaussian) and first.steady:

@@ -71,6 +71,7 @@ def published(agents: Agents, around: Sequence[Response]) -> Agents:
                 agent.name,
                 response,
                 noise.variance,
+                agent.expected,
                 whole=bool(agent.program.limits),
             )
         found.append(replace(agent, publication=statistic))

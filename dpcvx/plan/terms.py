@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -19,6 +20,8 @@ from ..errors import ModelError
 from ..guard import frameless
 from ..model.curvature import curvature, record_smoothness, smoothness
 from ..model.declaration import Agent, Declaration
+from ..model.expected import Expected, expectations
+from ..model.private import Private
 from ..privacy.accounting import Composition, Price
 from ..privacy.accounts import Account, Budget
 from ..privacy.last_iterate import LastIterate
@@ -173,6 +176,7 @@ def make_terms(
     observer: Observer,
     violation: float | None = None,
     slack_price: float | None = None,
+    expected: Mapping[Private | str, Expected] | None = None,
     known: Compiled | None = None,
 ) -> P:
     """A plan of this kind; see `Problem.plan`.
@@ -181,6 +185,7 @@ def make_terms(
     ----------
     kind : type
     problem, algorithm, mechanism, rounds, epsilon, delta, release, observer, violation, slack_price
+    expected
     known : Compiled, optional
         The same problem, compiled before: for plans that differ in other things.
     """
@@ -189,7 +194,14 @@ def make_terms(
     noises = mechanism is not None and any(agent.private for agent in problem.agents)
     limits.check_violation(problem, algorithm, release, noises, violation, slack_price)
     violation, slack_price = as_python_number(violation), as_python_number(slack_price)
-    asked_for = Request(as_python_number(algorithm), mechanism, rounds, release, violation)
+    asked_for = Request(
+        as_python_number(algorithm),
+        mechanism,
+        rounds,
+        release,
+        violation,
+        expected=expectations(problem, expected),
+    )
     request, known = choose(problem, asked_for, epsilon, delta, known)
     algorithm, rounds, release = request.algorithm, request.rounds, request.release
     assert algorithm is not None and rounds is not None and release is not None
@@ -200,6 +212,7 @@ def make_terms(
     asked = asked_of(problem, request.mechanism, epsilon)
     noisy = any(one is not None for one in asked.values())
     once = noisy and release == "once"
+    checks.check_expected(request.expected, noisy, once)
     last_iterate.check_observer(observer, problem, algorithm, asked.values(), release)
     checks.check_groups(problem, asked)
     checks.check_switched_off(problem, noisy, epsilon, delta)
@@ -212,7 +225,7 @@ def make_terms(
     if needs.exact:
         program = with_objectives(problem, program)
     checks.check_terms(program, algorithm)
-    agents = declared(problem, program, found, asked, needs)
+    agents = declared(problem, program, found, asked, needs, request.expected)
     if needs.exact:
         checks.check_affine(agents, algorithm, noisy, once)
     early = observer == "last iterate" or len(needs.weights) > 1
@@ -371,6 +384,8 @@ def _released(release: Release, observer: Observer, agents: Agents) -> str:
     ]
     if shaped:
         what += f", shaped of {shaped}"
+    if any(agent.expected for agent in agents):
+        what += f", expected {_digest(agents)}"
     raised = {
         agent.name: agent.budget
         for agent in agents
@@ -378,3 +393,13 @@ def _released(release: Release, observer: Observer, agents: Agents) -> str:
     }
     # An interrupted run goes on under the budget that it began with.
     return f"{what}, within {raised}" if raised else what
+
+
+def _digest(agents: Agents) -> str:
+    """Of all expectations: an interrupted run goes on under those that it began with."""
+    digest = hashlib.sha256()
+    for agent in agents:
+        for one in agent.expected:
+            for array in (None, None) if one is None else (one.mean, one.spread):
+                digest.update(b"none" if array is None else array.tobytes())
+    return digest.hexdigest()

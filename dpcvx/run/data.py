@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from numpy.typing import ArrayLike
 
-from .._arguments import show
 from ..errors import ModelError
-from ..model.declaration import Agent, Declaration
+from ..model.declaration import Agent, Declaration, matching
 from ..model.private import Private, Sealed, seal_all, source_of
 
 DataSource = ArrayLike | Callable[[], ArrayLike]
@@ -87,34 +86,4 @@ def stand_ins(
                     f"{verb}(..., proxy={{'{spec.name}': values}})."
                 )
             found[private] = Sealed(value, spec)
-    return found
-
-
-def matching(
-    problem: Declaration, data: Mapping[Private | str, Sealed], argument: str = "data"
-) -> list[tuple[Private, Sealed]]:
-    """The private objects that a mapping by object or name is about; see `seal_all`.
-
-    Raises
-    ------
-    ModelError
-        If a key names none or several.
-    """
-    known = {
-        private: spec.name
-        for name, agent in zip(problem.names, problem.agents, strict=True)
-        for private, spec in agent.specs(name).items()
-    }
-    found: list[tuple[Private, Sealed]] = []
-    for key, value in data.items():
-        named = isinstance(key, str)
-        matches = [p for p in known if (known[p] == key if named else p is key)]
-        if len(matches) != 1:
-            label = show(key if isinstance(key, str) else key.spec.name)
-            raise ModelError(
-                f"{argument}= has a value for {label}, which names {len(matches)} private "
-                f"objects of the problem. They are: {', '.join(known.values()) or 'none'};"
-                " use the dp.Private object itself as key where it has no name."
-            )
-        found.append((matches[0], value))
     return found

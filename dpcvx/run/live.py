@@ -11,12 +11,13 @@ from typing import Any
 
 from .._arguments import FLAG, POSITIVE, check_argument, integer, optional, show
 from ..errors import ModelError
+from ..model.declaration import matching
 from ..model.private import Private, Sealed
 from ..plan.terms import Terms
 from ..privacy.ledger import Ledger
 from ..privacy.ledger_file import Journal
 from ..privacy.randomness import Coins, source_for
-from .data import matching, sources_of
+from .data import sources_of
 from .executors.automatic import Automatic
 from .executors.base import Executor
 from .gate import ReleaseGate

@@ -9,8 +9,8 @@ has the shape of the data's own image under J.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -19,10 +19,20 @@ import scipy.sparse.linalg as sla
 from numpy.typing import NDArray
 
 from ..errors import PrivacyError
+from ..model.expected import Expectation
 from ..model.matrices import without_zeros
 from ..model.normal_form import LARGEST
 from ..model.private import PrivateSpec, Rows
 from .certificate import Sensitivity
+from .estimates import (
+    Entrywise,
+    Estimate,
+    JamesStein,
+    Linear,
+    dimension_of,
+    pull_of,
+    weights_of,
+)
 from .norms import ball_norm
 from .response import Response
 from .second_moments import Moments, moments
@@ -61,6 +71,8 @@ class Publication:
         J; None where it depends on the point.
     weights : ndarray, shape (s,)
         Of the components that the data move, in the slope; else ones.
+    estimates : tuple of (slice, Estimate)
+        What public expectations make of components of the released statistic.
     """
 
     private: tuple[PrivateSpec, ...]
@@ -69,6 +81,7 @@ class Publication:
     sensitivity: float
     jacobian: sp.csr_array | None
     weights: Array
+    estimates: tuple[tuple[slice, Estimate], ...] = ()
 
     @property
     def size(self) -> int:
@@ -76,28 +89,40 @@ class Publication:
         return int(self.encode.shape[0])
 
     def slope_covariance(self, variance: float) -> sp.csr_array | None:
-        """Covariance of the noise in the slope of the surrogate objective, shape (n, n).
+        """Covariance of the error in the slope of the surrogate objective, shape (n, n).
 
-        None where it depends on the point.
+        Where something is publicly expected, for data that are as expected. None where it depends
+        on the point.
 
         Parameters
         ----------
         variance : float
             Of the noise in one component of the statistic.
         """
+        back = self._back
+        if back is None:
+            return None
+        left = np.ones(self.size)
+        for place, estimate in self.estimates:
+            if estimate.left.ndim == 2:  # of all components
+                return sp.csr_array(variance * (back @ estimate.left @ back.T))
+            left[place] = estimate.left
+        return sp.csr_array(variance * (back @ sp.diags_array(left) @ back.T))
+
+    @property
+    def _back(self) -> sp.csr_array | None:
+        """From the statistic to the slope of what is restored, shape (n, s)."""
         J = self.jacobian
         if J is None:
             return None
         if self.kind == "data":
-            root = J @ sp.diags_array(1 / self.encode.diagonal())
-            return sp.csr_array(variance * (root @ root.T))
+            return sp.csr_array(J @ sp.diags_array(1 / self.encode.diagonal()))
         if self.kind == "shaped slope":
-            root = J @ np.linalg.pinv(self.encode.toarray())
-            return sp.csr_array(variance * (root @ root.T))
+            return sp.csr_array(J @ np.linalg.pinv(self.encode.toarray()))
         used = np.flatnonzero(np.diff(J.indptr) > 0)
         entries = 1 / self.weights, (used, np.arange(used.size))
         back = sp.csr_array(entries, shape=(J.shape[0], used.size))
-        return sp.csr_array(variance * (back @ _range_projection(self.encode) @ back.T))
+        return sp.csr_array(back @ _range_projection(self.encode))
 
     def statistic(self, data: Sequence[Array]) -> Array:
         """What is released, but for the noise."""
@@ -110,6 +135,10 @@ class Publication:
         not, has the right image under J, but signs of its own.
         """
         ends = np.cumsum([spec.size for spec in self.private])[:-1]
+        if self.estimates:
+            released = released.copy()
+        for place, estimate in self.estimates:
+            released[place] = estimate(released[place])
         if self.kind != "data":
             return np.split(_least_norm(self.encode, released), ends)
         parts = np.split(released / self.encode.diagonal(), ends)
@@ -133,6 +162,75 @@ class Publication:
         starts = np.cumsum([0, *(spec.size for spec in self.private[:-1])])
         return [float(unit) for unit in 1 / self.encode.diagonal()[starts]]
 
+    def informed(
+        self,
+        expected: Sequence[Expectation | None],
+        influence: Array | None,
+        variance: float,
+        p: int,
+    ) -> Publication | None:
+        """With estimates by what is publicly expected; None where nothing is known to be good.
+
+        Parameters
+        ----------
+        expected : sequence of (Expectation or None)
+            Of each private object.
+        influence : ndarray, shape (n, n), or None
+            See `Response.influence`.
+        variance : float
+            Of the noise in one component of the statistic.
+        p : {1, 2}
+            Norm of the mechanism.
+        """
+        back = self._back
+        if back is None:
+            return None
+        deviation = math.sqrt(variance)
+        if self.kind == "data":
+            return replace(
+                self, estimates=tuple(self._by_object(expected, back, influence, deviation, p))
+            )
+        sizes = [spec.size for spec in self.private]
+        pairs = list(zip(expected, sizes, strict=True))
+        mean = np.concatenate([np.zeros(n) if one is None else one.mean for one, n in pairs])
+        center = np.asarray(self.encode @ mean)
+        back = back.toarray()
+        if all(one is not None and one.spread is None for one in expected):
+            found = _james_stein(center, back, influence, deviation)
+            return self if found is None else replace(self, estimates=((slice(None), found),))
+        spreads = [np.full(n, np.inf) if one is None else one.spread for one, n in pairs]
+        if any(spread is None for spread in spreads):
+            return None
+        spread = np.concatenate([one for one in spreads if one is not None])
+        pull = pull_of(self.encode.toarray(), spread, variance)
+        found = Linear(center, pull, deviation, weights_of(back, influence))
+        return replace(self, estimates=((slice(None), found),))
+
+    def _by_object(
+        self,
+        expected: Sequence[Expectation | None],
+        back: sp.csr_array,
+        influence: Array | None,
+        deviation: float,
+        p: int,
+    ) -> Iterator[tuple[slice, Estimate]]:
+        """Of data that leave by themselves; parameters as of `informed`."""
+        ends = np.cumsum([spec.size for spec in self.private])
+        scale, columns = self.encode.diagonal(), sp.csc_array(back)
+        for one, end, spec in zip(expected, ends, self.private, strict=True):
+            if one is None:
+                continue
+            place = slice(int(end) - spec.size, int(end))
+            mean, own = one.mean * scale[place], sp.csr_array(columns[:, place])
+            if one.spread is not None:
+                yield place, Entrywise(mean, one.spread * scale[place], deviation, p == 1)
+                continue
+            if math.prod(own.shape) > _DENSE:
+                continue
+            found = _james_stein(mean, own.toarray(), influence, deviation)
+            if found is not None:
+                yield place, found
+
     def noise(self, scale: float) -> str:
         """What noise of this scale on the statistic means, in words."""
         if self.kind == "slope":
@@ -155,6 +253,14 @@ class Publication:
 Statistic = Publication | Moments
 
 
+def _james_stein(
+    center: Array, back: Array, influence: Array | None, deviation: float
+) -> JamesStein | None:
+    """None where too few components count for it."""
+    dimension = dimension_of(back, influence)
+    return JamesStein(center, deviation, dimension) if dimension > 2 else None
+
+
 def releasable(sensitivity: Sensitivity) -> bool:
     """Whether an agent's data can leave once: by themselves, by a slope, or by second moments."""
     return sensitivity.linear or moments(sensitivity, 2) is not None
@@ -166,6 +272,7 @@ def publication(
     owner: str,
     response: Response,
     variance: Callable[[float], float],
+    expected: Sequence[Expectation | None] = (),
     *,
     whole: bool = False,
 ) -> Statistic | None:
@@ -185,6 +292,8 @@ def publication(
         Around the agent.
     variance : callable
         Of the noise in one component, for a sensitivity; see `Calibrated.variance`.
+    expected : sequence of (Expectation or None)
+        Publicly, of each private object; empty if nothing is.
     whole : bool
         The data themselves have to leave: constraints contain them.
 
@@ -196,8 +305,27 @@ def publication(
     Raises
     ------
     PrivacyError
-        If the objective reads its data otherwise.
+        If the objective reads its data otherwise, or nothing is known of what expectations are
+        good for.
     """
+    informs = any(one is not None for one in expected)
+    if informs and not sensitivity.constant:
+        name = next(
+            spec.name
+            for spec, one in zip(sensitivity.private, expected, strict=True)
+            if one is not None
+        )
+        raise PrivacyError(
+            f"expected= has a value for '{name}', but it is not known how to use expectations "
+            f"where the gradient is not affine in the data with a constant Jacobian, as that of "
+            f"agent '{owner}': {sensitivity.obstacle}. Leave it out of expected=."
+        )
+    if whole and informs:
+        raise PrivacyError(
+            f"expected= has values for data of agent '{owner}', whose constraints contain private "
+            "data. Their margins are proved for the data as they left, not for estimates of them. "
+            "Leave the agent's data out of expected=."
+        )
     if whole and not sensitivity.linear:
         raise PrivacyError(
             f"Constraints of agent '{owner}' contain private data, which have to leave by "
@@ -221,15 +349,28 @@ def publication(
     found = _statistics(sensitivity, p, owner, response.curvature)
     if len(found) < 2:
         return found[0] if found else None
-    data, slope = (_covariance(s, variance) for s in found)
-    gaps = response.gap(data), response.gap(slope)
-    if math.isinf(gaps[0]) and math.isinf(gaps[1]):
+    plain = _covariance(found[0], variance)
+    influence = response.influence(plain.diagonal())
+
+    def informed(one: Publication) -> Publication | None:
+        noise = variance(one.sensitivity)
+        return one.informed(expected, influence, noise, p) if informs else one
+
+    found = [known for one in found if (known := informed(one)) is not None]
+    covariances = [_covariance(one, variance) for one in found]
+    gaps = [response.gap(covariance) for covariance in covariances]
+    if len(found) == 2 and math.isinf(gaps[0]) and math.isinf(gaps[1]):
         # Both pull along a direction without end: compare the noise component by component.
-        gaps = _relative(data, slope)
+        gaps = _relative(*covariances)
         return found[0] if gaps[0] <= gaps[1] * (1 + _TIE) else found[1]
-    best, known = (0, data) if gaps[0] <= gaps[1] * (1 + _TIE) else (1, slope)
+    best = 0 if gaps[0] <= gaps[-1] * (1 + _TIE) else 1
+    if influence is None or not math.isfinite(gaps[best]):
+        return found[best]
     worth = _WORTH * gaps[best]
-    shaped = _shaped(sensitivity, p, response, known, 2 * worth / variance(1.0))
+    # What is expected lowers the cost of every shape.
+    below = math.inf if informs else 2 * worth / variance(1.0)
+    shaped = _shaped(sensitivity, p, influence, below)
+    shaped = None if shaped is None else informed(shaped)
     if shaped is not None and response.gap(_covariance(shaped, variance)) < worth:
         return shaped
     return found[best]
@@ -241,9 +382,7 @@ def _covariance(found: Publication, variance: Callable[[float], float]) -> sp.cs
     return covariance
 
 
-def _shaped(
-    sensitivity: Sensitivity, p: int, response: Response, noise: sp.csr_array, below: float
-) -> Publication | None:
+def _shaped(sensitivity: Sensitivity, p: int, influence: Array, below: float) -> Publication | None:
     """A statistic that shapes the noise, if single entries change.
 
     Of balls in l2 no shape is better than the data.
@@ -252,15 +391,13 @@ def _shaped(
     ----------
     sensitivity : Sensitivity
     p : {1, 2}
-    response : Response
-    noise : csr_array, shape (n, n)
-        Covariance in the slope, of about the size that is to be expected.
+    influence : ndarray, shape (n, n)
+        Of the slope, for noise of about the size that is to be expected.
     below : float
         See `best_shape`.
     """
     J, specs = without_zeros(sp.hstack(sensitivity.jacobians)), sensitivity.private
-    influence = response.influence(noise.diagonal())
-    if influence is None or J.size > _DENSE or not all(map(_one_by_one, specs)):
+    if math.prod(J.shape) > _DENSE or not all(map(_one_by_one, specs)):
         return None
     units = np.concatenate([np.full(spec.size, _reach(spec, p)) for spec in specs])
     found = best_shape((J @ sp.diags_array(units)).toarray(), influence, p, below)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from ..errors import DataError, ModelError, PrivacyError
 from ..guard import discreet
+from ..model.declaration import matching
 from ..model.private import Private, PrivateSpec, Rows, Sealed, seal, seal_all
 from ..plan.terms import Terms
 from ..privacy.accounts import Account
@@ -24,7 +25,7 @@ from ..privacy.entries import Entry
 from ..privacy.mechanism import Calibrated
 from ..privacy.noise import Grid
 from ..privacy.randomness import Source, source_for
-from ..run.data import DataSource, matching, sources_of
+from ..run.data import DataSource, sources_of
 from ..run.gate import Release, ReleaseGate, read
 from ..run.live import oracle_for
 from ..run.loop import drive_silently
