@@ -5,6 +5,7 @@ import sys
 import types
 from pathlib import Path
 
+import cvxpy as cp
 import numpy as np
 import pytest
 
@@ -57,6 +58,16 @@ def test_private_recourse_in_the_docs_keeps_the_private_limits(capsys):
     assert str(scope["mine"]) in capsys.readouterr().out
     quoted = scope["result"].guarantee.assumptions[-1]
     assert f'"{quoted}"' in " ".join(text.split())
+
+
+def test_prior_knowledge_in_the_docs_is_said_in_the_guarantee(capsys):
+    text = (ROOT / "docs" / "beyond_noise.md").read_text()
+    (code,) = re.findall(r"## Prior knowledge.*?```python\n(.*?)```", text, flags=re.S)
+    scope = {"np": np, "cp": cp, "dp": dp}
+    exec(compile(code, "beyond_noise.md", "exec"), scope)
+    (quoted,) = re.findall(r'# "(.*)"', code)
+    assert quoted in " ".join(capsys.readouterr().out.split())
+    assert scope["plan"].published
 
 
 def test_private_constraints_in_the_docs_have_the_margin_that_is_quoted(capsys):
