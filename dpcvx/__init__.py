@@ -20,6 +20,7 @@ from .algorithms.mean_gradient import MeanGradient
 from .algorithms.primal_dual import PrimalDual
 from .algorithms.resource_admm import ResourceADMM
 from .algorithms.summed import SecretSharing
+from .algorithms.summed_gradient import SummedGradient
 from .errors import (
     BudgetError,
     DataError,
@@ -95,6 +96,7 @@ __all__ = [
     "Solution",
     "SolverError",
     "Status",
+    "SummedGradient",
     "Threads",
     "Tradeoff",
     "Transcript",

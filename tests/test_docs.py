@@ -49,6 +49,18 @@ def test_cross_validation_in_the_docs_keeps_within_its_budgets():
     assert scope["best"] in scope["errors"]
 
 
+def test_split_noise_in_the_docs_has_the_pairs_that_are_stated():
+    text = (ROOT / "docs" / "beyond_noise.md").read_text()
+    (code,) = re.findall(r"## Noise split.*?```python\n(.*?)```", text, flags=re.S)
+    scope = {}
+    exec(compile(code, "beyond_noise.md", "exec"), scope)
+    assert f"{scope['plan'].guarantee.alone:.2f} for ten" in text
+    mu2 = Composition().with_gaussian(scope["plan"].agents[0].noise.multiplier, 10).mu2
+    for parties, name in ((3, "three agents"), (5, "five"), (50, "fifty")):
+        alone = Composition(mu2=mu2 * (parties - 1)).price(1e-6).epsilon
+        assert f"{alone:.2f} for {name}" in " ".join(text.split())
+
+
 def test_private_recourse_in_the_docs_keeps_the_private_limits(capsys):
     text = (ROOT / "docs" / "beyond_noise.md").read_text()
     (code,) = re.findall(r"## Private recourse.*?```python\n(.*?)```", text, flags=re.S)

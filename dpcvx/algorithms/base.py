@@ -144,6 +144,25 @@ class Residuals:
 
 
 @dataclass(frozen=True)
+class SecretSums:
+    """How secret the sums are of which a method is made.
+
+    Attributes
+    ----------
+    colluders : int
+        So many agents may pool what they see with the server.
+    limit : float
+        Largest magnitude of an entry of what an agent sends, but for its noise.
+    resolution : float or None
+        To multiples of which entries are rounded; None for the plan to choose.
+    """
+
+    colluders: int
+    limit: float
+    resolution: float | None
+
+
+@dataclass(frozen=True)
 class Requirements:
     """What an algorithm asks of the problem and of the guarantee.
 
@@ -177,6 +196,9 @@ class Requirements:
         The user's claim for answers, in place of a derived bound.
     limits : bool
         Takes constraints with private data.
+    secret : SecretSums or None
+        Where agents send nothing but terms of sums that are formed in secret, so that noise may be
+        split over them.
     """
 
     convex: bool
@@ -191,6 +213,7 @@ class Requirements:
     smoothness: float | None = None
     sensitivity: float | None = None
     limits: bool = False
+    secret: SecretSums | None = None
 
 
 Output = Literal["average", "last", "tail"]

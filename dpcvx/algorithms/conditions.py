@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from ..privacy.split_noise import SplitNoise
+
 
 @dataclass(frozen=True)
 class Conditions:
@@ -21,9 +23,12 @@ class Conditions:
         of what records can move it, or thirty changes of every entry; 0 where no change is derived.
     step_epsilon : float
         Budget per release that the papers' rules refer to; infinite without noise.
+    split : SplitNoise or None
+        Where all agents add a part of the noise to all entries of a sum.
     """
 
     rounds: int
     noise: tuple[float, ...]
     slope: tuple[float, ...]
     step_epsilon: float = math.inf
+    split: SplitNoise | None = None

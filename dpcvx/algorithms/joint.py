@@ -57,16 +57,27 @@ class Joint:
 
 def joint(program: Program) -> Joint:
     """One cone program of a program whose objectives were compiled."""
+    parts = []
+    for local in program.agents:
+        assert local.exact is not None
+        parts.append(local.exact)
+    return _side_by_side(program, parts)
+
+
+def joint_set(program: Program) -> Joint:
+    """The agents' sets as one, without objectives."""
+    return _side_by_side(program, [local.constraints for local in program.agents])
+
+
+def _side_by_side(program: Program, agents: Sequence[ConeData]) -> Joint:
     places = places_of(program)
     n = next_free = size_of(program)
     start = np.zeros(n)
     weights = np.concatenate([1 / program.holders, np.ones(n - program.size)])
-    parts, columns = [], []
-    for local, place in zip(program.agents, places, strict=True):
-        assert local.exact is not None
+    parts, columns = [*agents], []
+    for local, part, place in zip(program.agents, agents, places, strict=True):
         start[place] += weights[place] * local.start
-        extra = local.exact.q.size - local.n
-        parts.append(local.exact)
+        extra = part.q.size - local.n
         columns.append(np.concatenate([place, next_free + np.arange(extra)]))
         next_free += extra
     if program.coupling is not None:

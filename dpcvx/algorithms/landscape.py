@@ -145,10 +145,13 @@ def landscape(program: Program, conditions: Conditions) -> Landscape:
     blocks = []
     if program.size:
         holders = float(np.mean(program.holders))
-        noise = _rms(noises) / math.sqrt(holders)
+        # Where noise is split, agents add it to entries that they do not hold as well.
+        noise = _rms(noises) * math.sqrt(len(agents) if conditions.split else holders) / holders
         blocks.append(Block(program.size, holders, noise, math.sqrt(shared_square)))
     if own:
-        share = [s**2 * (a.n - a.shared.size) for s, a in zip(noises, agents, strict=True)]
+        adding = len(agents) if conditions.split else 1
+        pairs = zip(noises, agents, strict=True)
+        share = [adding * s**2 * (a.n - a.shared.size) for s, a in pairs]
         blocks.append(Block(own, 1.0, math.sqrt(sum(share) / own), math.sqrt(own_square)))
     found = Landscape(tuple(blocks), largest, 0.0, convexity, slope)
     distance = found.distance

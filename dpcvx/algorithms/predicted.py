@@ -86,7 +86,8 @@ def predicted(
         Step size that is not exceeded.
     pull : float
         What of a step arrives in variables that agents share: methods that pull copies together
-        step less far there.
+        step less far there, and steps along sums of gradients as many times as far as there are
+        holders.
     outputs : sequence of str
         Iterates that may be reported.
     """
@@ -153,15 +154,15 @@ def chosen_step(
         Whether a constant step leads to the optimum without noise.
     """
     scene, rounds = landscape(program, conditions), conditions.rounds * updates
-    largest = longest(scene, rounds)
+    largest, ahead = longest(scene, rounds), max(1.0, pull)
     if largest is None:
         return Chosen(Sqrt())
     if scene.noisy:
-        found = predicted(scene, rounds, largest, pull=pull)
+        found = predicted(scene, rounds, largest / ahead, pull=pull)
         return Chosen(Constant(found.step), found.output, found)
     if scene.smoothness:
-        return Chosen(Constant(largest) if exact else Sqrt(largest))
-    return Chosen(Sqrt(scene.distance / scene.slope))
+        return Chosen(Constant(largest / ahead) if exact else Sqrt(largest / ahead))
+    return Chosen(Sqrt(scene.distance / scene.slope / ahead))
 
 
 def longest(scene: Landscape, rounds: int) -> float | None:

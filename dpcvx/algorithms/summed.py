@@ -20,12 +20,13 @@ from numpy.typing import NDArray
 
 from .._arguments import Kind, optional
 from ..errors import DataError, ModelError
-from ..privacy.secret_sharing import Encoding, SecretSum, Share
+from ..privacy.secret_sharing import Encoding, Residues, SecretSum, Share
 from .agent_state import AgentState
 from .base import Algorithm, Local, Oracle, Residuals
 from .program import LocalProgram, Program
 
 Array = NDArray[np.float64]
+_RESOLUTION = 2.0**-20
 
 
 @dataclass(frozen=True)
@@ -41,12 +42,34 @@ class SecretSharing:
     ----------
     limit : float
         Largest magnitude of an entry of what an agent sends. Values beyond it end the run.
-    resolution : float
-        A power of two; each entry is rounded to a multiple of it.
+    resolution : float, optional
+        A power of two; each entry is rounded to a multiple of it. 2**-20 if omitted, or fine next
+        to the noise, where that is split over the agents.
     """
 
     limit: float
-    resolution: float = 2.0**-20
+    resolution: float | None = None
+
+    def encoding(self, parties: int) -> Encoding | Residues:
+        """Of values that agents share as they are.
+
+        Raises
+        ------
+        ModelError
+            If sums of so many agents' could wrap around.
+        """
+        exact = _RESOLUTION if self.resolution is None else self.resolution
+        return Encoding(self.limit, exact, parties)
+
+
+@dataclass(frozen=True)
+class SplitSharing(SecretSharing):
+    """The same where noise is split over the agents: with range and grid of the noisy sums."""
+
+    def encoding(self, parties: int) -> Residues:
+        """Modulo a power of two."""
+        assert self.resolution is not None
+        return Residues(self.limit, self.resolution, parties)
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,6 +132,35 @@ SHARING = optional(
 )
 
 
+def require_three(agents: int) -> None:
+    """Refuse secret sums of fewer agents.
+
+    Raises
+    ------
+    ModelError
+    """
+    if agents < 3:
+        raise ModelError(
+            "sharing= hides nothing between two agents: each learns the other's value from the "
+            "sum. Drop it."
+        )
+
+
+def divided(sums: SecretSum, name: str, own: Array) -> tuple[Share, tuple[Share, ...]]:
+    """The share that an agent keeps of its values, and those for the others."""
+    shares = sums.shares(name, own)
+    kept = next(share for share in shares if share.receiver == name)
+    return kept, tuple(share for share in shares if share is not kept)
+
+
+def delivered(names: Sequence[str], passed: Sequence[tuple[Share, ...]]) -> list[list[Share]]:
+    """The shares for each agent, of those that all have sent."""
+    boxes: dict[str, list[Share]] = {name: [] for name in names}
+    for share in itertools.chain.from_iterable(passed):
+        boxes[share.receiver].append(share)
+    return [*boxes.values()]
+
+
 class SummedMethod(Algorithm[ServerState, Member]):
     """Abstract: a frozen dataclass with the fields `sharing` and `output`."""
 
@@ -142,13 +194,8 @@ class SummedMethod(Algorithm[ServerState, Member]):
         names, sharing = tuple(local.name for local in program.agents), self.sharing
         if sharing is None:
             return None
-        if len(names) < 3:
-            raise ModelError(
-                "sharing= hides nothing between two agents: each learns the other's value from the "
-                "sum. Drop it."
-            )
-        encoding = Encoding(sharing.limit, sharing.resolution, len(names))
-        return SecretSum(names, encoding, self.target(program).shape)
+        require_three(len(names))
+        return SecretSum(names, sharing.encoding(len(names)), self.target(program).shape)
 
     def start_server(self, program: Program) -> ServerState:
         """The sum at the public starting points."""
@@ -169,10 +216,8 @@ class SummedMethod(Algorithm[ServerState, Member]):
             sums = None if server.sums is None else replace(server.sums, round=t)
             heard = Heard(server.residual, len(server.names))
             return replace(server, sums=sums), [(sums, heard)] * heard.agents
-        boxes: dict[str, list[Share]] = {name: [] for name in server.names}
-        for share in itertools.chain.from_iterable(server.passed):
-            boxes[share.receiver].append(share)
-        return replace(server, passed=()), [(server.sums, box) for box in boxes.values()]
+        boxes = delivered(server.names, server.passed)
+        return replace(server, passed=()), [(server.sums, box) for box in boxes]
 
     def act(
         self, local: Local, state: Member, t: int, k: int, message: Any, oracle: Oracle
@@ -195,9 +240,8 @@ class SummedMethod(Algorithm[ServerState, Member]):
                 "round to round, the run diverges: take shorter steps. If they are to be that "
                 "large, declare dp.SecretSharing(limit=...) with a larger limit."
             )
-        shares = sums.shares(name, own)
-        kept = next(share for share in shares if share.receiver == name)
-        return replace(state, kept=kept), tuple(share for share in shares if share is not kept)
+        kept, others = divided(sums, name, own)
+        return replace(state, kept=kept), others
 
     def receive(self, server: ServerState, t: int, k: int, replies: Sequence[Any]) -> ServerState:
         """Add up, or pass the shares on."""

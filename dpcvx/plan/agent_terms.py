@@ -57,6 +57,8 @@ class AgentTerms:
         What the planned releases add to the agent's ledger.
     price : Price or None
         What they cost together; None without noise.
+    alone : Price or None
+        What they cost against all other agents together, where noise is split; None elsewhere.
     budget : float or None
         Epsilon that the agent's ledger may hold in the end: the price, or ``epsilon=`` next to a
         mechanism with a noise level of its own; None without noise.
@@ -72,6 +74,7 @@ class AgentTerms:
     expected: tuple[Expectation | None, ...] = field(default=(), repr=False)
     loss: Composition = field(default=Composition(), repr=False)
     price: Price | None = None
+    alone: Price | None = None
     budget: float | None = None
 
     @property

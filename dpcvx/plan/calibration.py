@@ -266,6 +266,7 @@ def conditions(agents: Agents, rounds: int, *, noisy_steps: bool) -> Conditions:
         tuple(_spread(agent) if noisy_steps else 0.0 for agent in agents),
         tuple(_slope(agent) for agent in agents),
         min((noise.step_epsilon for noise in noises), default=math.inf),
+        next((noise.split for noise in noises), None),
     )
 
 

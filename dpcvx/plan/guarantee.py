@@ -14,6 +14,7 @@ from ..model.private import PrivateSpec, Rows
 from ..privacy.accounting import ryu_kim_claim
 from ..privacy.last_iterate import Amplification
 from ..privacy.mechanism import Calibrated, Gaussian
+from ..privacy.split_noise import coalition
 from ..sensitivity.known import Facts
 from ..sensitivity.queries import CLAIMED
 from .agent_terms import AgentTerms
@@ -27,6 +28,12 @@ Kind = Literal["worst-case", "asserted", "none"]
 OBSERVER = (
     "everyone but the agent itself: the server and all other agents, even if they collude and see "
     "every value it releases"
+)
+TRUSTED = (
+    "Every agent adds its part of the noise, and the agents that pool what they see are among "
+    "those counted here: who adds none counts as one of them.",
+    "Shares travel encrypted from agent to agent, which is not part of this package. Transcripts "
+    "and ledger files of a run hold the terms of its sums: keep them with the agents.",
 )
 # Where the run was passed no ledger, and where it was.
 ALONE = (
@@ -199,6 +206,11 @@ class Guarantee:
         epsilon.
     kept : str
         What is promised of constraints with private data; empty if there are none.
+    colluders : int or None
+        How many other agents may pool what they see with the server; None for any number.
+    alone : float or None
+        Epsilon at the same delta against all other agents together, of the agent that loses most;
+        None where it is the same.
     """
 
     kind: Kind
@@ -215,6 +227,8 @@ class Guarantee:
     claimed_by_paper: Claim | None
     amplification: Amplification | None = None
     kept: str = ""
+    colluders: int | None = None
+    alone: float | None = None
 
     @property
     def headline(self) -> str:
@@ -227,6 +241,11 @@ class Guarantee:
         sort = "worst case" if self.kind == "worst-case" else "ASSERTED, not proved"
         seeded = ", if the seed stays secret: not for release" if SEEDED in self.assumptions else ""
         budget = f"({at_most(self.epsilon)}, {number(self.delta)})-DP"
+        if self.colluders is not None and self.alone is not None:
+            budget += (
+                f" against {coalition(self.colluders)}, ({at_most(self.alone)}, "
+                f"{number(self.delta)})-DP against all other agents together,"
+            )
         return f"{budget} for one change in {whose}, {sort}{seeded}"
 
     def __repr__(self) -> str:
@@ -377,6 +396,13 @@ def make_guarantee(
             f"{first.mechanism} noise, scale {scales} times the l{first.mechanism.norm} "
             f"sensitivity{fading}, {released}"
         )
+    split = first.split
+    if split is not None:
+        mechanism += (
+            f"; split: each of {split.parties} agents adds a part with standard deviation "
+            f"{split.scale:.6g}, and the sum of those of any "
+            f"{split.parties - split.colluders} has this scale"
+        )
     if all(agent.noise == _NO_NOISE for agent in stated):
         mechanism = f"{_NO_NOISE}, nothing that leaves depends on private data"
     private = [a for a in agents if a.sensitivity is not None]
@@ -389,6 +415,8 @@ def make_guarantee(
     expected = [f"'{name}'" for a in agents for name in a.expects]
     if expected:
         assumptions.append(EXPECTED.format(together(expected)))
+    if split is not None:
+        assumptions[1:1] = TRUSTED
     assumptions[:0] = dict.fromkeys(claims)
     claim = None
     if not others and isinstance(first.mechanism, Gaussian) and first.steady:
@@ -402,12 +430,21 @@ def make_guarantee(
         rho=max(a.loss.rho for a in agents),
         mechanism=mechanism,
         accountant=" or ".join(dict.fromkeys(accountants)),
-        observer=OBSERVER,
+        observer=OBSERVER if split is None else _pooled(split.colluders),
         certificate="asserted" if claims else "derived",
         agents=tuple(stated),
         groups=tuple(groups),
         assumptions=tuple(assumptions),
         claimed_by_paper=claim,
+        colluders=None if split is None else split.colluders,
+        alone=max((a.alone.epsilon for a in agents if a.alone is not None), default=None),
+    )
+
+
+def _pooled(colluders: int) -> str:
+    return (
+        f"{coalition(colluders)}, even if they collude and see every sum and every share sent to "
+        "them; against all other agents together with the weaker of the two figures"
     )
 
 

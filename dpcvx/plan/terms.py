@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._arguments import FLAG, as_python_number, check_argument, count, one_of, show
-from ..algorithms.base import Algorithm, Requirements
+from ..algorithms.base import Algorithm, Requirements, SecretSums
+from ..algorithms.joint import size_of
 from ..algorithms.program import Program, compile_problem, require_convex, with_objectives
 from ..errors import ModelError
 from ..guard import frameless
@@ -37,6 +38,7 @@ from .forecast import DOUBT, of_other_steps, of_releases
 from .guarantee import ALONE, COUNTED, SEEDED, Guarantee, make_guarantee, no_guarantee
 from .last_iterate import Observer
 from .responses import predicted_share, published, responses
+from .split import check_secret, split
 
 P = TypeVar("P", bound="Terms")
 
@@ -250,6 +252,8 @@ def make_terms(
         agents = calibrated(agents, needs, rounds, steps, delta, once)
     else:
         agents = last_iterate.calibrated(agents, last, delta)
+    if noisy and needs.secret is not None:
+        agents = _split(agents, needs.secret, program, rounds)
     forecast = request.forecast
     if once:
         around = responses(program) if known is None else known.responses
@@ -348,6 +352,14 @@ def _smoothness(agent: AgentTerms, needs: Requirements) -> Smoothness | None:
     return Smoothness(derived, False, curvature(form), math.inf if turn is None else turn)
 
 
+def _split(agents: Agents, secret: SecretSums, program: Program, rounds: int) -> Agents:
+    """With parts of the noise in sums of gradients over all agents."""
+    check_secret(agents, secret)
+    moves = {agent.name: agent.bound for agent in agents}
+    least = min(a.asked.mechanism.decay for a in agents if a.asked is not None) ** (rounds - 1)
+    return split(agents, secret, moves, size_of(program), least)
+
+
 def _releases(
     algorithm: Algorithm[Any, Any], release: Release, rounds: int, program: Program
 ) -> int:
@@ -371,7 +383,12 @@ def _priced(agents: Agents, steps: int, needs: Requirements, delta: float) -> Ag
     losses = _composed(agents, steps, needs)
     # Some prices take seconds, and agents often release alike.
     prices = {loss: loss.price(delta) for loss in dict.fromkeys(losses.values())}
-    return tuple(replace(a, loss=losses[a.name], price=prices[losses[a.name]]) for a in agents)
+    agents = tuple(replace(a, loss=losses[a.name], price=prices[losses[a.name]]) for a in agents)
+    if all(agent.noise is None or agent.noise.split is None for agent in agents):
+        return agents
+    open_ = tuple(replace(a, noise=a.noise and a.noise.alone) for a in agents)
+    alone = _composed(open_, steps, needs)
+    return tuple(replace(a, alone=alone[a.name].price(delta)) for a in agents)
 
 
 def _released(release: Release, observer: Observer, agents: Agents) -> str:

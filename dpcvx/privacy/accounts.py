@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,6 +20,7 @@ from .accounting import Composition, Price, check_delta
 from .adaptive import noise_of
 from .entries import Entries, Entry
 from .mechanism import MECHANISMS, Calibrated
+from .split_noise import coalition
 
 # Relative slack of budget comparisons, so that ten releases of 0.1 fit into 1.0.
 _SLACK = 1e-9
@@ -146,10 +148,39 @@ class Account:
             check_delta(delta)
         return self._price(self._total, self.delta if delta is None else float(delta))
 
-    def _price(self, total: Composition, delta: float) -> Price:
+    @property
+    def colluders(self) -> int | None:
+        """Against how many other agents, with the server, `spent` holds; None for any number."""
+        return min((e.colluders for e in self.entries if e.colluders is not None), default=None)
+
+    @frameless
+    def spent_against_all(self, delta: float | None = None) -> Price:
+        """Like `spent`, where all other agents and the server pool what they see.
+
+        More than `spent` if noise was split over agents, who were trusted to add their parts.
+        """
+        if self.colluders is None:
+            return self.spent(delta)
+        if delta is not None:
+            check_delta(delta)
+        counts = Counter((e.mechanism, e.multiplier, e.alone, e.stated) for e in self.entries)
+        total, most = Composition(exposed=self._total.exposed), 1.0
+        for (mechanism, multiplier, alone, stated), count in counts.items():
+            if stated is not None:
+                total = total.joined(Composition(stated=(stated,) * count))
+            elif mechanism in MECHANISMS:
+                own = multiplier if alone is None else alone
+                total = MECHANISMS[mechanism].compose(total, own, count * self.share)
+                most = max(most, multiplier / own)
+        # What the first run committed grows like its releases, by no more than this.
+        committed = None if self.committed is None else self.committed * most**2
+        return self._price(total, self.delta if delta is None else float(delta), committed)
+
+    def _price(self, total: Composition, delta: float, committed: float | None = None) -> Price:
         if self.committed is None:
             return total.price(delta)
-        return adaptive.price(total, self.committed, delta, pooled=self.share > 1)
+        committed = self.committed if committed is None else committed
+        return adaptive.price(total, committed, delta, pooled=self.share > 1)
 
     def _covers(self, total: Composition) -> bool:
         """Whether the budget covers this much."""
@@ -367,6 +398,12 @@ def _spent(account: Account, price: Price) -> str:
         allowed += " (no guarantee is left)"
     asserted = sum(entry.certificate == "asserted" for entry in account.entries)
     mark = f"; {asserted} with asserted sensitivity, NOT proved" if asserted else ""
+    if account.colluders is not None:
+        everyone = account.spent_against_all(price.delta)
+        mark = (
+            f" against {coalition(account.colluders)}, and epsilon {at_most(everyone.epsilon)} "
+            f"against all other agents together{mark}"
+        )
     return (
         f"spent epsilon {at_most(price.epsilon)}{allowed} at delta {number(price.delta)} in "
         f"{plural(len(account.entries), 'release')} ({price.accountant}){mark}"

@@ -33,6 +33,10 @@ class Entry:
         the data or the slope of the objective.
     stated : (float, float) or None
         Epsilon and delta of what is known by such a pair only, in place of the multiplier.
+    colluders : int or None
+        How many other agents may pool what they see with the server; None for any number.
+    alone : float or None
+        The multiplier against all of them; None where it is the same.
     """
 
     round: int
@@ -44,10 +48,20 @@ class Entry:
     certificate: Literal["derived", "asserted", "none"]
     released: str
     stated: tuple[float, float] | None = None
+    colluders: int | None = None
+    alone: float | None = None
 
 
 _kind = attrgetter(
-    "mechanism", "multiplier", "sensitivity", "grid", "certificate", "released", "stated"
+    "mechanism",
+    "multiplier",
+    "sensitivity",
+    "grid",
+    "certificate",
+    "released",
+    "stated",
+    "colluders",
+    "alone",
 )
 
 

@@ -7,8 +7,9 @@ Calibration turns a declaration into a multiplier before any data are read.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Literal
 
@@ -27,8 +28,11 @@ from .accounting import (
 )
 from .noise import Grid, Integers, finest_grid, grid_for, on_grid, rounded_laplace, rounded_normal
 from .randomness import Randomness
+from .split_noise import SplitNoise, residues
 
 Array = NDArray[np.float64]
+# The same product, computed in another order.
+_ROUNDED = 1 + 1e-12
 
 
 @frameless
@@ -168,6 +172,9 @@ class Calibrated:
     level : float or None
         For runs that are charged as a whole, before they begin: the sensitivity that all their
         noise is scaled to, whatever is asked. None where every release is charged by itself.
+    split : SplitNoise or None
+        Where nothing but sums over agents is seen: what each of them adds. The multiplier is then
+        that of what a coalition sees.
     """
 
     mechanism: Mechanism
@@ -176,6 +183,14 @@ class Calibrated:
     free: int = 0
     # Follows from the rest of a plan, so that fingerprints need not name it.
     level: float | None = field(default=None, repr=False)
+    split: SplitNoise | None = None
+
+    @property
+    def alone(self) -> Calibrated:
+        """Against all other agents together, where noise is split; the same as ever elsewhere."""
+        if self.split is None:
+            return self
+        return replace(self, multiplier=self.split.alone(self.multiplier), split=None)
 
     @property
     def prepaid(self) -> bool:
@@ -192,7 +207,9 @@ class Calibrated:
         if self.steady:
             return self
         weight = self.weights[max(0, step - 1) % len(self.weights)]
-        return Calibrated(self.mechanism, self._times(max(0, t - 1), weight))
+        multiplier = self._times(max(0, t - 1), weight)
+        split = None if self.split is None else self.split.times(multiplier / self.multiplier)
+        return Calibrated(self.mechanism, multiplier, split=split)
 
     def _times(self, t: int, weight: float) -> float:
         """The multiplier after t rounds: in one place, so that plans and ledgers agree."""
@@ -228,12 +245,34 @@ class Calibrated:
 
     def variance(self, sensitivity: float) -> float:
         """Of the noise in one component of a first release, but for its grid."""
+        if self.split is not None:
+            return self.split.scale**2
         scale = self.multiplier * sensitivity
         return (1.0 if self.mechanism.norm == 2 else 2.0) * scale * scale
 
     def grid(self, sensitivity: float, size: int, floor: float = 0.0) -> Grid:
-        """Grid and noise scale for a value of positive sensitivity in the mechanism's norm."""
+        """Grid and noise scale for a value of positive sensitivity in the mechanism's norm.
+
+        Where noise is split, the sensitivity may be 0: who has nothing to hide adds noise as well.
+
+        Raises
+        ------
+        PrivacyError
+            If no grid fits, or if noise that is split is too small for the sensitivity.
+        """
+        if self.split is not None:
+            return self._split_grid(self.split, sensitivity, size, floor)
         return grid_for(sensitivity, size, self.mechanism.norm, self.multiplier, floor)
+
+    def _split_grid(self, split: SplitNoise, sensitivity: float, size: int, floor: float) -> Grid:
+        rounded = sensitivity + split.width * math.sqrt(size) if sensitivity > 0 else 0.0
+        if floor > split.width or self.multiplier * rounded > split.together * _ROUNDED:
+            raise PrivacyError(
+                "Noise that is split over agents was planned for another question: what is asked "
+                "here moves farther with the data, or has larger public numbers. Methods with "
+                "secret sums may ask for gradients only."
+            )
+        return Grid(split.width, rounded, split.scale)
 
     def hidden_grid(self, size: int) -> Grid:
         """The same for the iterates of a run that is charged as a whole."""
@@ -252,9 +291,14 @@ class Calibrated:
         Returns
         -------
         ndarray, shape (n,)
-            Multiples of the grid's width.
+            Multiples of the grid's width; where noise is split, modulo `split_noise.residues`.
         """
         noise = self.mechanism.rounded(grid.scale / grid.width, value.size, stream)
+        if self.split is not None:
+            # Not clipped: what happens to one agent's term must be known from the sum alone.
+            with np.errstate(all="ignore"):  # a warning would tell something about the values
+                term = residues(np.rint(value / grid.width))
+            return np.asarray(grid.width * residues(term + noise), dtype=np.float64)
         return np.asarray(grid.width * (on_grid(value, grid) + noise), dtype=np.float64)
 
 

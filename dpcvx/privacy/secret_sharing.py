@@ -19,7 +19,9 @@ are, and moves r from the value of k to that of i.
 
 Not protected is the result. The sum is exact, everyone learns it, and so does the difference
 between two rounds, or what N - 1 agents find by subtracting their own values. There is no noise
-here and hence no epsilon: differential privacy of the sum needs noise in what is shared. Agents
+here and hence no epsilon: differential privacy of the sum needs noise in what is shared. Where that
+noise is calibrated to the sum (`split_noise`), nothing but the sum may show: values too large for
+it are neither clipped nor refused, each by itself, but wrap around (`Residues`). Agents
 follow the protocol; an altered message alters the sum, which only a range check may notice. The
 paper's modulus p, any above the largest absolute value of the sum S, has to be twice as large: S
 and S - p would both be possible.
@@ -39,12 +41,15 @@ from .._arguments import POSITIVE, check_fields, integer, is_int, show
 from ..errors import DataError, ModelError
 from ..guard import frameless
 from .randomness import Randomness, Secure
+from .split_noise import BITS, residues
 
 Array = NDArray[np.float64]
 Words = NDArray[np.uint64]
 
 # Sums of all agents stay below half of the modulus, which holds the sign.
 _HALF = 2**63
+# Residues stand in the upper bits of a word.
+_SHIFT = 64 - BITS
 
 
 @frameless
@@ -175,6 +180,64 @@ class Encoding:
         return np.asarray(signed * self.resolution, dtype=np.float64)
 
 
+@frameless
+@dataclass(frozen=True)
+class Residues:
+    """Multiples of a width, of which sums over all agents are formed modulo a power of two.
+
+    The power is 2**52 times the width, so that a residue is exact as a float. In words it stands in
+    the upper bits: sums of words then wrap around where those of residues do, and whatever the
+    terms are, a sum shows its own residue and nothing else.
+
+    Parameters
+    ----------
+    limit : float
+        Largest absolute value of an entry of one agent, for practical purposes.
+    width : float
+        A power of two.
+    parties : int
+        Number of agents whose values are added up.
+    """
+
+    limit: float
+    width: float
+    parties: int
+
+    def encode(self, values: ArrayLike) -> Words:
+        """Multiples of the width as words, modulo 2**52.
+
+        Parameters
+        ----------
+        values : array of float
+        """
+        steps = np.asarray(values, dtype=np.float64) / self.width
+        return residues(steps).astype(np.int64).view(np.uint64) << np.uint64(_SHIFT)
+
+    def decode(self, total: Words) -> Array:
+        """The values behind sums of words.
+
+        Parameters
+        ----------
+        total : ndarray of uint64
+
+        Raises
+        ------
+        ModelError
+            If the sum is beyond what values up to the limit add up to. This is known from the sum.
+        """
+        steps = _words(total, "The total").view(np.int64) >> np.int64(_SHIFT)
+        found = np.asarray(steps * self.width, dtype=np.float64)
+        if not np.abs(found).max(initial=0.0) <= self.parties * self.limit:
+            raise ModelError(
+                "A secret sum is beyond what dp.SecretSharing(limit=...) and the noise allow, so "
+                "an agent's values are larger than the limit, or a share was altered. What was "
+                "released is spent, and the run ends here: the sum may have wrapped around. If "
+                "points grow from round to round, take shorter steps; otherwise declare a larger "
+                "limit."
+            )
+        return found
+
+
 def split(encoded: Words, parties: int, source: Randomness | None = None) -> Words:
     """Shares that add up to an encoded value modulo 2**64.
 
@@ -263,7 +326,7 @@ class SecretSum:
     ----------
     agents : tuple of str
         Three different names or more.
-    encoding : Encoding
+    encoding : Encoding or Residues
         For as many parties.
     shape : tuple of int
         Of the arrays to be added up.
@@ -272,7 +335,7 @@ class SecretSum:
     """
 
     agents: tuple[str, ...]
-    encoding: Encoding
+    encoding: Encoding | Residues
     shape: tuple[int, ...] = ()
     round: int = 0
 

@@ -184,6 +184,7 @@ def entry_on(
     certificate: Literal["derived", "asserted"] = "derived",
 ) -> Entry:
     """Ledger entry of a release on a grid."""
+    split = calibrated.split
     return Entry(
         round=place[0],
         step=place[1],
@@ -193,6 +194,8 @@ def entry_on(
         grid=grid.width,
         certificate=certificate,
         released=released,
+        colluders=None if split is None else split.colluders,
+        alone=None if split is None else split.alone(calibrated.multiplier),
     )
 
 

@@ -154,7 +154,8 @@ class PrivateOracle(AgentOracle):
                     "is too small for a number, so no noise can be scaled to it. Scale the "
                     "problem up, or take larger steps."
                 )
-            return None, None
+            # In a sum, noise hides what others add.
+            return None if noise.split is None else noise.grid(0.0, size), None
         claimed = query.claims(self._facts)
         certificate = "asserted" if claimed else known.sensitivity.certificate
         floor = query.floor(known)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import abc
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -194,6 +194,60 @@ class Gradient(Query):
     def finish(self, left: Array, public: Callable[[Array], Array] | None) -> Array:
         """With the public part, mapped too."""
         return left if public is None else _mapped(public(self.x), self.through) + left
+
+
+@dataclass(frozen=True, eq=False)
+class Summand(Gradient):
+    """The gradient at x as a part of the vector of all agents, for a sum over them.
+
+    The answer has two rows: what left, with noise in all entries of the whole vector, and what is
+    public of the gradient and was not in it.
+
+    Attributes
+    ----------
+    place : ndarray of int, shape (n,)
+        Where the agent's components are in the whole vector.
+    whole : int
+        The length of that vector.
+    """
+
+    place: Index = field(kw_only=True)
+    whole: int = field(kw_only=True)
+
+    once = (
+        "release='once' lets every agent's data leave by themselves, and sharing= has sums of "
+        "gradients to hide them in. Drop one of them."
+    )
+
+    @classmethod
+    def check(cls, facts: Facts) -> None:
+        """All agents add the same noise in all rounds, so one bound has to hold at all points."""
+        known = facts.sensitivity
+        if known is not None and known.l2 == math.inf:
+            raise PrivacyError(
+                "With sharing= all agents add the same noise, which is fixed before the first "
+                f"round. What one change of the data of agent '{facts.name}' does to its gradient "
+                f"must be bounded at all points for that, and is not: {known.obstacle}. Bound its "
+                "variables, write dp.Agent(..., clip=1.0), or leave sharing= out."
+            )
+
+    def size(self, n: int) -> int:
+        """Of the whole vector."""
+        return self.whole
+
+    def evaluate(self, objective: Objective) -> Array:
+        """What the data add to the gradient, among zeros."""
+        return self._among_zeros(super().evaluate(objective))
+
+    def finish(self, left: Array, public: Callable[[Array], Array] | None) -> Array:
+        """What left, and the public part."""
+        apart = np.zeros(self.x.size) if public is None else public(self.x)
+        return np.stack([left, self._among_zeros(apart)])
+
+    def _among_zeros(self, own: Array) -> Array:
+        out = np.zeros(self.whole)
+        out[self.place] = own
+        return out
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,8 @@ below what its ledger says; one with too little noise does not, given enough run
 Three scores are used. The likelihood ratio of all releases assumes independent noise as declared.
 Two contrasts find noise that is not: between rounds, where noise that is drawn once cancels, and
 between agents, where shared noise does. Where only the last iterate leaves, the score is how far
-it lies in the direction in which the change of the data moves it.
+it lies in the direction in which the change of the data moves it. Where noise is split over agents,
+the attacker is a coalition: it knows what its members sent, and the sum of all others' terms.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -281,10 +282,59 @@ def _plan_scores(
             pair = (gates[target].seen, blind[0].seen)
             zero, one = pair if world == 0 else pair[::-1]
             moved |= any(np.any(a.inside != b.inside) for a, b in zip(zero, one, strict=True))
-            rest = [e.seen for k, e in enumerate(gates) if k != target]
-            for name, value in _scores(norm, gates[target].seen, zero, one, rest).items():
+            others_seen = [gate.seen for k, gate in enumerate(gates) if k != target]
+            view = gates[target].seen, zero, one, others_seen
+            if noise.split is not None:
+                view = _of_coalition(*view, noise.split.colluders)
+            for name, value in _scores(norm, *view).items():
                 table.setdefault(name, [[], []])[world].append(value)
     return {name: (np.array(a), np.array(b)) for name, (a, b) in table.items()}, claimed, moved
+
+
+View = tuple[
+    Sequence[Observation],
+    Sequence[Observation],
+    Sequence[Observation],
+    Sequence[Sequence[Observation]],
+]
+
+
+def _of_coalition(
+    seen: Sequence[Observation],
+    zero: Sequence[Observation],
+    one: Sequence[Observation],
+    rest: Sequence[Sequence[Observation]],
+    colluders: int,
+) -> View:
+    """The same as the last `colluders` of the other agents see it: sums of what honest ones sent.
+
+    Parameters
+    ----------
+    seen, zero, one, rest
+        As for `_scores`.
+    colluders : int
+    """
+    honest = rest[: len(rest) - colluders]
+    alike = [[terms[i] for terms in honest] for i in range(len(seen))]
+    return (
+        [_summed(own, terms) for own, terms in zip(seen, alike, strict=True)],
+        [_summed(own, terms) for own, terms in zip(zero, alike, strict=True)],
+        [_summed(own, terms) for own, terms in zip(one, alike, strict=True)],
+        rest[len(honest) :],
+    )
+
+
+def _summed(own: Observation, others: Sequence[Observation]) -> Observation:
+    """The sum of terms of one exchange, with the noise that it should have."""
+    assert own.grid is not None
+    grid = replace(own.grid, scale=own.grid.scale * math.sqrt(1 + len(others)))
+    return Observation(
+        own.place,
+        own.entry,
+        own.inside + sum(o.inside for o in others),
+        own.outside + sum(o.outside for o in others),
+        grid,
+    )
 
 
 # Pairs of runs with equal noise from which a direction is estimated.

@@ -329,8 +329,9 @@ def ran(
 def is_reproduced(trial: Trial) -> None:
     """A copy without data, given the releases, computes what the run computed."""
     runs = [(trial.noisy, trial.result)]
-    laplace = trial.plan(trial.method, "laplace")
-    runs.append((laplace, ran(laplace, seed=3)))
+    if trial.method.requirements.secret is None:  # parts of Laplace noise do not add up
+        laplace = trial.plan(trial.method, "laplace")
+        runs.append((laplace, ran(laplace, seed=3)))
     for plan, result in runs:
         assert result.transcript is not None
         again = replay_plan(copy.deepcopy(plan), result.transcript)

@@ -388,7 +388,7 @@ def test_json_lists_every_entry_and_only_public_fields():
     assert [e["round"] for e in read["bob"]] == [0, 1]
     assert set(read["bob"][0]) == {
         "round", "step", "mechanism", "multiplier", "sensitivity", "grid", "certificate",
-        "released", "stated",
+        "released", "stated", "colluders", "alone",
     }  # fmt: skip
 
 

@@ -24,6 +24,8 @@ OTHERS = {
     "certificate": "asserted",
     "released": "solution of a local step",
     "stated": (0.5, 1e-6),
+    "colluders": 1,
+    "alone": 2.5,
 }
 
 

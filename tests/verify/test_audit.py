@@ -5,6 +5,7 @@ over the choice of the seed: an audit at confidence c fails on correct code with
 2 (1 - c), once for each of its two bounds.
 """
 
+import importlib
 import math
 from dataclasses import replace
 from functools import cache
@@ -19,12 +20,15 @@ from dpcvx.privacy import mechanism
 from dpcvx.privacy.accounting import Composition
 from dpcvx.privacy.mechanism import Calibrated
 from dpcvx.privacy.randomness import Seeded
+from dpcvx.privacy.split_noise import SplitNoise
 from dpcvx.run import report as display
 from dpcvx.run.gate import ReleaseGate
 from dpcvx.sensitivity.certificate import Sensitivity
 from dpcvx.sensitivity.norms import Bound
 from dpcvx.verify.audit import _bounds, _rates
 
+# The package has a function of this name.
+audits = importlib.import_module("dpcvx.verify.audit")
 DELTA = 1e-5
 
 
@@ -486,3 +490,68 @@ def test_what_claims_nothing_cannot_be_audited():
         dp.audit(dp.Gaussian())
     with pytest.raises(dp.PrivacyError, match="claims no epsilon"):
         dp.audit(means().plan(dp.LinearizedADMM(), mechanism=None, rounds=1))
+
+
+# Noise that is split over agents, against coalitions
+
+
+def secret(agents=6, colluders=1):
+    method = dp.SummedGradient(0.1, dp.SecretSharing(100.0), colluders)
+    return planned(means(agents), 1.0, 1, algorithm=method)
+
+
+def coalition_of(monkeypatch, size):
+    own = audits._of_coalition
+    monkeypatch.setattr(audits, "_of_coalition", lambda *view: own(*view[:-1], size))
+
+
+def without_noise(monkeypatch, omitting):
+    own = ReleaseGate._noised
+
+    def noised(self, noise, place, compute, grid, scale):
+        if self.agent in omitting:
+            return grid.rounded(compute())
+        return own(self, noise, place, compute, grid, scale)
+
+    monkeypatch.setattr(ReleaseGate, "_noised", noised)
+
+
+def test_a_coalition_learns_no_more_than_its_figure():
+    found = dp.audit(secret(), runs=100)
+    assert found.status == "passed"
+    assert found.claimed == pytest.approx(epsilon_of(1.0))
+    assert found.moved
+
+
+@pytest.mark.parametrize("fault", ["all others collude", "others add no noise"])
+def test_more_than_was_trusted_is_noticed(monkeypatch, fault):
+    # The noise is then too small by a factor of the root of 5.
+    if fault == "all others collude":
+        coalition_of(monkeypatch, 5)
+    else:
+        without_noise(monkeypatch, {1, 2, 3, 4})
+    assert dp.audit(secret(), runs=150).status == "failed"
+
+
+@pytest.mark.parametrize(("agents", "colluders"), [(3, 1), (6, 1), (6, 3)])
+@pytest.mark.parametrize("fault", ["none", "one more colludes", "one omits its noise"])
+def test_one_more_or_one_less_is_noticed_in_many_releases(agents, colluders, fault):
+    # Every entry is a release by itself. The bound of mu holds with a probability of 1 - 1e-6, and
+    # faults move mu by a tenth or more, which is found as surely.
+    size, honest = 200_000, agents - colluders
+    split = SplitNoise(agents, colluders, 2.0**-12, 1 / math.sqrt(honest))
+    calibrated = Calibrated(dp.Gaussian(), 1.0, split=split)
+    adding = honest - (fault != "none")
+    sums = [
+        sum(
+            calibrated.release(np.full(size, move), calibrated.grid(0.0, size), source.at(1, 1))
+            for move, source in zip(
+                [world * 0.9] + [0.0] * (adding - 1),
+                [Seeded(5, (world, k)) for k in range(adding)],
+                strict=True,
+            )
+        )
+        for world in (0, 1)
+    ]
+    _, mu = _bounds(*sums, DELTA, 1e-6)
+    assert (mu > 0.9) == (fault != "none")

@@ -135,6 +135,12 @@ METHODS |= {
     "central": Method(dp.Central(), dp.Central(), 1, [*AFFINE, "household tariff", "dispatch"]),
     "central, once": Method(dp.Central(), dp.Central(), 1, ["covariance", "sensors"], "once"),
 }
+SUMMED = dp.SummedGradient(0.02)
+SPLIT = dp.SummedGradient(0.02, dp.SecretSharing(limit=1e4, resolution=2.0**-30))
+METHODS |= {
+    "summed gradient": Method(SUMMED, SUMMED, 3000, ["power line", "clinics"]),
+    "summed gradient, noise split": Method(SPLIT, SPLIT, 3000, ["sensors"]),
+}
 SUITES = {
     name: dp.conformance(
         tried.private,

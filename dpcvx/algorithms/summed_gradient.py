@@ -1,0 +1,311 @@
+r"""Gradient descent along the sum of all agents' gradients, which is all that anybody sees.
+
+.. math::
+    x_{t+1} = P_W \Bigl(x_t - \eta_t \sum_i g_i\Bigr), \qquad g_i = \nabla f_i(x_t) + \xi_i
+
+x holds the variables of all agents, W is the intersection of their public sets, and the server
+projects onto it once. With secret sums the server learns :math:`\sum_i g_i` and no term of it, so
+that the sum needs the noise, and each agent adds a part of it (`dpcvx.privacy.split_noise`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._arguments import POSITIVE, Kind, check_fields, integer, optional, positive_finite
+from ..errors import ModelError
+from ..guard import frameless
+from ..privacy.secret_sharing import SecretSum, Share
+from ..sensitivity.queries import Gradient, Summand
+from ..solvers.conic import Outcome
+from ..solvers.projector import Projector
+from .base import (
+    Algorithm,
+    Iterates,
+    Local,
+    Oracle,
+    Output,
+    Requirements,
+    Residuals,
+    SecretSums,
+)
+from .conditions import Conditions
+from .joint import joint_set, size_of
+from .predicted import chosen_step
+from .program import Program
+from .steps import StepRule, as_step, step_said
+from .summed import SHARING, SecretSharing, SplitSharing, delivered, divided, require_three
+
+Array = NDArray[np.float64]
+Index = NDArray[np.intp]
+_POWER_OF_TWO = Kind(
+    lambda value: positive_finite(value) and math.frexp(float(value))[0] == 0.5,  # type: ignore[arg-type]
+    "a power of two, for example 2.0**-20, or None for a fine one",
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Server:
+    """State of the server side.
+
+    Attributes
+    ----------
+    names : tuple of str
+    projector : Projector
+        Onto W.
+    places : tuple of ndarray of int
+        Per agent, where its components are in x.
+    x : ndarray, shape (n,)
+    total : ndarray, shape (n,)
+        What is known of the sum of this round.
+    passed : tuple of tuple of Share
+        On their way, by sender.
+    sums : SecretSum or None
+        Of this round; None if the server side adds up.
+    moved : float
+        How far x has moved in the last round.
+    outcome : Outcome
+        Of the last projection.
+    """
+
+    names: tuple[str, ...]
+    projector: Projector
+    places: tuple[Index, ...]
+    x: Array
+    total: Array
+    passed: tuple[tuple[Share, ...], ...] = ()
+    sums: SecretSum | None = None
+    moved: float = math.nan
+    outcome: Outcome = Outcome.SOLVED
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """What an agent is asked first: its term of the sum.
+
+    Attributes
+    ----------
+    at : ndarray, shape (n,)
+        Its components of x.
+    place : ndarray of int
+        Where they are in x.
+    size : int
+        The length of x.
+    sums : SecretSum or None
+    """
+
+    at: Array
+    place: Index
+    size: int
+    sums: SecretSum | None
+
+
+@dataclass(frozen=True, eq=False)
+class Delivery:
+    """The shares for an agent."""
+
+    sums: SecretSum
+    shares: Sequence[Share]
+
+
+@dataclass(frozen=True, eq=False)
+class Moved:
+    """Where an agent's components of x are now; None if the projection failed."""
+
+    x: Array | None
+    outcome: Outcome
+
+
+@dataclass(frozen=True, eq=False)
+class Terms:
+    """What an agent sends: its term, or shares of it, and what is public of it."""
+
+    term: Array | tuple[Share, ...]
+    public: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Member(Iterates):
+    """State of an agent: its point, and the share it keeps until the next exchange."""
+
+    kept: Share | None = None
+
+
+@frameless
+@dataclass(frozen=True)
+class SummedGradient(Algorithm[Server, Member]):
+    """Gradient descent along sums of gradients, which may be formed in secret.
+
+    With ``sharing=`` nobody sees the gradient of an agent, and noise is split: each agent adds a
+    part of what the sum needs. The guarantee is then a pair, against a coalition of `colluders`
+    agents with the server, and against all others together. Channels between agents have to be
+    encrypted for that, which is not part of this package. An agent that leaves ends the run.
+
+    Parameters
+    ----------
+    step : float or step rule
+        What the sum is multiplied by; chosen from what is public if omitted, see
+        `dpcvx.algorithms.predicted`.
+    sharing : SecretSharing, optional
+        Form the sums without showing their terms to anybody, and split the noise.
+    colluders : int
+        With ``sharing=``, so many agents may pool what they see with the server, at least 1: each
+        knows its own noise. An agent that adds no noise counts among them.
+    output : {"average", "last", "tail", None}
+        Which iterate the result reports first; see `Algorithm`.
+
+    Raises
+    ------
+    ModelError
+        If a parameter is outside its range.
+    """
+
+    step: float | StepRule | None = None
+    sharing: SecretSharing | None = None
+    colluders: int = 1
+    output: Output | None = None
+
+    def __post_init__(self) -> None:
+        self.check_fields(sharing=SHARING, colluders=integer(1))
+        as_step(self.step)
+        if self.sharing is not None:
+            kinds = {"limit": POSITIVE, "resolution": optional(_POWER_OF_TWO)}
+            check_fields(self.sharing, "dp.SecretSharing", **kinds)
+
+    @property
+    def exchanges(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Shares take an exchange of their own."""
+        return 2 if self.sharing is None else 3
+
+    @property
+    def requirements(self) -> Requirements:
+        """One release per agent and round."""
+        secret = self.sharing
+        return Requirements(
+            convex=False,
+            exact=False,
+            releases=1,
+            queries=(Gradient if secret is None else Summand,),
+            secret=None
+            if secret is None
+            else SecretSums(self.colluders, secret.limit, secret.resolution),
+        )
+
+    def resolved(self, program: Program, conditions: Conditions) -> SummedGradient:
+        """Fill in the step sizes, and the range and the grid of the sums."""
+        sharing = self.sharing
+        if sharing is not None:
+            require_three(len(program.agents))
+            if conditions.split is None:
+                sharing.encoding(len(program.agents))  # refused before any data are read, if it is
+            else:
+                split = conditions.split
+                sharing = SplitSharing(split.reach(sharing.limit), split.width)
+        step, output = as_step(self.step), self.output
+        if step is None:
+            found = chosen_step(program, conditions, pull=float(program.holders.max(initial=1.0)))
+            step, output = found.rule, output or found.output
+        step = step.resolved(program, conditions.step_epsilon)
+        return replace(self, step=step, output=output, sharing=sharing)
+
+    def sums(self, program: Program) -> SecretSum | None:
+        """How agents form a sum; None if the server side does."""
+        if self.sharing is None:
+            return None
+        names = tuple(local.name for local in program.agents)
+        encoding = self.sharing.encoding(len(names))
+        return SecretSum(names, encoding, (size_of(program),))
+
+    def start_server(self, program: Program) -> Server:
+        """x at the agents' public starts, in W."""
+        whole = joint_set(program)
+        projector = Projector(whole.data, "all agents")
+        x = projector(whole.start, np.ones(whole.start.size)).x
+        names = tuple(local.name for local in program.agents)
+        start = whole.start if x is None else x
+        return Server(
+            names, projector, whole.places, start, np.zeros(start.size), sums=self.sums(program)
+        )
+
+    def start_agent(self, local: Local) -> Member:
+        """x at the public start."""
+        x = local.program.start
+        return Member(x, np.zeros_like(x))
+
+    def send(self, server: Server, t: int, k: int) -> tuple[Server, list[Any]]:
+        """A question at x; the shares for each agent; then where x has moved."""
+        if k == 0:
+            sums = None if server.sums is None else replace(server.sums, round=t)
+            asked = [Question(server.x[p], p, server.x.size, sums) for p in server.places]
+            return replace(server, sums=sums), asked
+        if k == self.exchanges - 1:
+            found = server.outcome
+            return server, [Moved(server.x[p], found) for p in server.places]
+        assert server.sums is not None
+        boxes = delivered(server.names, server.passed)
+        return replace(server, passed=()), [Delivery(server.sums, box) for box in boxes]
+
+    def act(
+        self,
+        local: Local,
+        state: Member,
+        t: int,
+        k: int,
+        message: Question | Delivery | Moved,
+        oracle: Oracle,
+    ) -> tuple[Member, Any]:
+        """The term, whole or in shares; the sum of the shares; then the point."""
+        name = local.program.name
+        if isinstance(message, Moved):
+            return state.after(message.x, message.outcome), None
+        if isinstance(message, Delivery):
+            shares = [share for share in (*message.shares, state.kept) if share is not None]
+            return replace(state, kept=None), message.sums.partial(name, shares)
+        if message.sums is None:
+            whole = np.zeros(message.size)
+            whole[message.place] = oracle.release(Gradient(message.at))
+            return state, Terms(whole, np.zeros(0))
+        question = Summand(message.at, place=message.place, whole=message.size)
+        term, public = oracle.release(question)
+        kept, others = divided(message.sums, name, term)
+        return replace(state, kept=kept), Terms(others, public)
+
+    def receive(self, server: Server, t: int, k: int, replies: Sequence[Any]) -> Server:
+        """Add up, or pass the shares on; then step."""
+        if k == self.exchanges - 1:
+            return server
+        absent = [name for name, reply in zip(server.names, replies, strict=True) if reply is None]
+        if absent:
+            raise ModelError(
+                f"Agent '{absent[0]}' sent nothing in round {t}, and the run ends here. Every "
+                "agent has its part in a sum, and in the noise that hides the others in it: start "
+                "a new run without it. What was released until now is spent."
+            )
+        if server.sums is not None and k == 0:
+            passed = tuple(reply.term for reply in replies)
+            public = np.sum([reply.public for reply in replies], axis=0)
+            return replace(server, passed=passed, total=public)
+        if server.sums is None:
+            total = np.sum([reply.term for reply in replies], axis=0)
+        else:
+            total = server.total + server.sums.total(replies)
+        rule = as_step(self.step)
+        assert rule is not None
+        found = server.projector(server.x - rule.eta(t) * total, np.ones(server.x.size))
+        x = server.x if found.x is None else found.x
+        moved = float(np.linalg.norm(x - server.x))
+        return replace(server, x=x, moved=moved, outcome=found.outcome)
+
+    def residuals(self, server: Server) -> Residuals:
+        """All hear of one point: there is nothing but how far it has moved."""
+        return Residuals(0.0, server.moved, 0.0, 0.0)
+
+    def __str__(self) -> str:
+        how = "" if self.sharing is None else ", sums by secret sharing"
+        return f"gradient descent along sums of gradients, {step_said(self.step)}{how}"

@@ -1,0 +1,200 @@
+r"""Noise that is split over agents of whom nothing but a sum is seen.
+
+N agents form sums by secret sharing, and at most c of them, with the server, pool what they see.
+They learn what the N - c others send in sum only, so that only the sum needs the noise. For what
+agent i sends let one change move it by at most :math:`\Delta_i` in l2, on a grid of width
+:math:`\gamma` (rounding to the grid included), and let it need the multiplier :math:`m_i`. If every
+agent adds, to all entries, integers ``round(s Y)`` with Y standard normal and
+
+.. math:: \gamma s = \max_i(m_i \Delta_i) / \sqrt{N - c},
+
+then the sum of the N - c others is, but for a factor of :math:`1 \pm \tau` in the probability of
+each of its values, what rounding makes of one normal release of multiplier :math:`m_i` or more,
+whosever data change. Everyone follows the protocol; an agent that omits its noise counts among
+the c.
+
+*The factor.* ``round(a + s Y)``, a an integer, has at integers the density of a + s Y + U, with U
+uniform on [-1/2, 1/2]. Adding up k + 1 of them convolves their densities over the integers, where
+a + s Y + U of k + 1 terms would be convolved over the reals. By Poisson summation the difference is
+:math:`\sum_{j \ne 0} \hat h(j)` for the product h of one density with the mirrored other, and h is
+a mixture of normal densities of variance :math:`s^2 k / (k + 1)` times their integrals, so that
+:math:`|\hat h(j)| \le \hat h(0) \exp(-2 \pi^2 j^2 s^2 k / (k + 1))`. By induction
+
+.. math:: 1 + \tau = \prod_{k=1}^{N-c-1}
+    \Bigl(1 + 2 \sum_{j \ge 1} e^{-2 \pi^2 j^2 s^2 k / (k + 1)}\Bigr).
+
+It changes (epsilon, delta) of n values to :math:`(\epsilon + n \log\frac{1 + \tau}{1 - \tau},
+(1 + \tau)^n \delta)`. For s of 8 or more, :math:`\tau < 3 N e^{-631}`: with fewer than 1e100 agents
+and values, less than 1e-70 of the smallest budget, where calibration leaves 1e-11 of it.
+
+*All others together* see the sum without one agent's noise, and thereby what this agent sent: one
+normal release of a multiplier that is smaller by :math:`\sqrt{N - c}`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import mpmath
+import numpy as np
+from numpy.typing import NDArray
+
+from .._words import plural
+from ..errors import ModelError, PrivacyError
+from .noise import grid_for
+
+Array = NDArray[np.float64]
+
+# Least standard deviation of an agent's noise in units of the grid.
+LEAST = 8.0
+# Sums are taken modulo 2**52, so that every residue is exact as a float.
+BITS = 52
+_MODULUS = 2.0**BITS
+# Standard deviations of an agent's noise for which sums have room.
+_ROOM = 12.0
+
+
+@dataclass(frozen=True)
+class SplitNoise:
+    """What every agent adds to what it sends.
+
+    Parameters
+    ----------
+    parties : int
+        Number of agents N, all of which add noise.
+    colluders : int
+        Number c of those that may pool what they see with the server.
+    width : float
+        Of the grid, a power of two.
+    scale : float
+        Standard deviation of one agent's noise.
+
+    Raises
+    ------
+    PrivacyError
+        If the noise is too small next to the grid.
+    """
+
+    parties: int
+    colluders: int
+    width: float
+    scale: float
+
+    def __post_init__(self) -> None:
+        if not self.scale >= LEAST * self.width:
+            raise PrivacyError(
+                f"Every agent's part of the noise has a standard deviation of {self.scale:.3g}, "
+                f"and values are rounded to multiples of {self.width:g}. Sums of noise that is "
+                f"less than {LEAST:g} times as wide are not known to hide what is promised. Write "
+                f"dp.SecretSharing(resolution=2.0**{self._finest}) or finer, or leave "
+                "resolution= out."
+            )
+
+    @property
+    def _finest(self) -> int:
+        return math.floor(math.log2(self.scale / LEAST)) if self.scale > 0 else -1000
+
+    @property
+    def together(self) -> float:
+        """Standard deviation of the noise in what a coalition sees: of all but c agents."""
+        return self.scale * math.sqrt(self.parties - self.colluders)
+
+    def alone(self, multiplier: float) -> float:
+        """The multiplier against all others together, where it is this against c of them."""
+        return multiplier / math.sqrt(self.parties - self.colluders)
+
+    def times(self, factor: float) -> SplitNoise:
+        """Noise that is wider by a factor, on the same grid."""
+        return replace(self, scale=self.scale * factor)
+
+    def reach(self, limit: float) -> float:
+        """How far values of up to a limit come with their noise, for practical purposes.
+
+        Raises
+        ------
+        ModelError
+            If the sum of all agents' has no room on the grid.
+        """
+        reach = limit + _ROOM * self.scale
+        if not self.parties * reach < self.width * _MODULUS / 2:
+            raise ModelError(
+                f"{self.parties} values of up to limit={limit:g}, each with noise of standard "
+                f"deviation {self.scale:.3g}, can add up to 2**{BITS - 1} steps of {self.width:g} "
+                "or more, where sums wrap around. Declare dp.SecretSharing(limit=...) with a "
+                "smaller limit, or a coarser resolution=."
+            )
+        return reach
+
+
+def split_noise(
+    needed: Sequence[tuple[float, float]],
+    parties: int,
+    colluders: int,
+    size: int,
+    width: float | None,
+    least: float = 1.0,
+) -> SplitNoise:
+    """What every agent adds, so that the sum has enough for each of them.
+
+    Parameters
+    ----------
+    needed : sequence of (float, float)
+        Per agent with something to hide, the multiplier that it needs and what one change does in
+        l2 to what it sends.
+    parties, colluders : int
+        See `SplitNoise`.
+    size : int
+        How many numbers each agent sends at once.
+    width : float or None
+        Of the grid; None for a fine one.
+    least : float
+        By how much the noise falls until the last release.
+
+    Raises
+    ------
+    PrivacyError
+        If no grid fits the noise.
+    """
+    honest = math.sqrt(parties - colluders)
+    if width is None:
+        multiplier, move = max(needed, key=lambda pair: pair[0] * pair[1])
+        finest = least * multiplier * move / (LEAST * honest)
+        width = grid_for(move, size, 2, multiplier).width
+        width = min(width, 2.0 ** math.floor(math.log2(finest)))
+    rounding = width * math.sqrt(size)
+    scale = max(multiplier * (move + rounding) for multiplier, move in needed) / honest
+    part = SplitNoise(parties, colluders, width, scale)
+    part.times(least)  # refused here if it becomes too small for its grid
+    return part
+
+
+def coalition(colluders: int) -> str:
+    """Whom noise that is split hides data from, in words."""
+    return f"any {plural(colluders, 'other agent')} together with the server"
+
+
+def departure(parties: int, scale: float) -> mpmath.mpf:
+    """The lemma's tau, for so many agents that add noise of this scale in units of the grid.
+
+    Parameters
+    ----------
+    parties : int
+        Number of terms, N - c.
+    scale : float or mpf
+        s, positive.
+    """
+    product = mpmath.mpf(1)
+    for k in range(1, parties):
+        rate = 2 * (mpmath.pi * scale) ** 2 * k / (k + 1)
+        product *= mpmath.jtheta(3, 0, mpmath.exp(-rate))  # 1 + 2 sum_j q^(j^2)
+    return product - 1
+
+
+def residues(steps: Array) -> Array:
+    """Whole numbers modulo 2**52, the nearest to 0; 0 for what is no number."""
+    with np.errstate(invalid="ignore"):  # a warning would tell something about the values
+        rest = np.fmod(steps, _MODULUS)
+        rest = rest - _MODULUS * np.floor(rest / _MODULUS + 0.5)
+    return np.where(np.isfinite(rest), rest, 0.0)
