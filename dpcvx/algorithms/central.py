@@ -21,19 +21,36 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from .._arguments import integer
 from .._words import plural
 from ..guard import frameless
-from ..sensitivity.queries import DataCurvature, Gradient, ReleasedData
+from ..privacy.secret_sharing import Partial, Share
+from ..sensitivity.queries import DataCurvature, Gradient, ReleasedData, Summand
 from ..solvers.conic import ConicProgram, Outcome
 from .base import Algorithm, Iterates, Local, Oracle, Requirements, Residuals
-from .data_terms import DataTerms, data_terms
-from .joint import Joint, joint, with_kept
+from .conditions import Conditions
+from .data_terms import DataTerms, curvature_of_data, data_terms
+from .joint import Joint, joint, size_of, with_kept
 from .program import Program
+from .secret_terms import (
+    Delivery,
+    Pool,
+    Question,
+    Shared,
+    added,
+    check_sharing,
+    require_all,
+    resolved_sharing,
+    secrecy,
+    shared,
+)
+from .summed import SHARING, SecretSharing
 
 Array = NDArray[np.float64]
 
@@ -49,25 +66,18 @@ class Server:
     x : ndarray or None
         The optimum of the joint problem; None before it is solved, and where that fails.
     outcome : Outcome
+    pool : Pool or None
+        Of the secret sum of slopes; None if the server side adds up.
+    curvatures : tuple of csr_array
+        What the data add to second derivatives, by agent, next to a secret sum.
     """
 
     program: Program
     joint: Joint
     x: Array | None = None
     outcome: Outcome = Outcome.SOLVED
-
-
-@dataclass(frozen=True, eq=False)
-class Question:
-    """What an agent is asked first.
-
-    Attributes
-    ----------
-    at : ndarray, shape (n,)
-        Where its gradient is released.
-    """
-
-    at: Array
+    pool: Pool | None = None
+    curvatures: tuple[sp.csr_array, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,6 +93,27 @@ class Left:
 
     terms: DataTerms
     data: Array | None
+
+
+@dataclass(frozen=True, eq=False)
+class LeftInShares:
+    """What an agent answers where slopes are summed in secret.
+
+    Attributes
+    ----------
+    slope : Shared
+    curvature : csr_array, shape (n, n)
+    """
+
+    slope: Shared
+    curvature: sp.csr_array
+
+
+@dataclass(frozen=True, eq=False)
+class Member(Iterates):
+    """State of an agent: its point, and the share that it keeps until the next exchange."""
+
+    kept: Share | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,30 +133,61 @@ class Found:
 
 @frameless
 @dataclass(frozen=True)
-class Central(Algorithm[Server, Iterates]):
+class Central(Algorithm[Server, Member]):
     """The whole problem solved at once by the server, from one release per agent.
 
     For objectives whose gradients are affine in the private data, and with ``release="once"`` for
     squares of records. Takes ``coupling=`` as well as shared variables, every cone, and constraints
     with private data, which are kept up to a probability. A run has one round.
+
+    Parameters
+    ----------
+    sharing : SecretSharing, optional
+        The server needs the sum of what the data add to the slopes, and nothing else. Form it
+        without showing its terms to anybody, and split the noise over the agents, as
+        `SummedGradient` does; with gradients affine in the data, and without ``release="once"``.
+    colluders : int
+        With ``sharing=``, so many agents may pool what they see with the server, at least 1.
+
+    Raises
+    ------
+    ModelError
+        If a parameter is outside its range.
     """
 
-    exchanges: ClassVar[int] = 2
+    sharing: SecretSharing | None = None
+    colluders: int = 1
+
     fixed_rounds: ClassVar[int | None] = 1
     # There is one iterate.
     output: ClassVar[None] = None
 
+    def __post_init__(self) -> None:
+        self.check_fields(sharing=SHARING, colluders=integer(1))
+        check_sharing(self.sharing)
+
+    @property
+    def exchanges(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Shares take an exchange of their own."""
+        return 2 if self.sharing is None else 3
+
     @property
     def requirements(self) -> Requirements:
         """Convex objectives, compiled for the server; one release per agent."""
+        alone = self.sharing is None
         return Requirements(
             convex=True,
             exact="joint",
             releases=1,
-            queries=(Gradient, DataCurvature, ReleasedData),
+            queries=(Gradient, DataCurvature, ReleasedData) if alone else (Summand, DataCurvature),
             coupled=None,
-            limits=True,
+            limits=alone,
+            secret=secrecy(self.sharing, self.colluders),
         )
+
+    def resolved(self, program: Program, conditions: Conditions) -> Central:
+        """Fill in the range and the grid of the sum."""
+        return replace(self, sharing=resolved_sharing(self.sharing, program, conditions))
 
     def coupling(self, program: Program) -> str | None:
         """How many equalities."""
@@ -137,46 +199,82 @@ class Central(Algorithm[Server, Iterates]):
 
     def start_server(self, program: Program) -> Server:
         """The joint problem at zero data."""
-        return Server(program, joint(program))
+        return Server(program, joint(program), pool=Pool.of(self.sharing, program))
 
-    def start_agent(self, local: Local) -> Iterates:
+    def start_agent(self, local: Local) -> Member:
         """x at the public start."""
         x = local.program.start
-        return Iterates(x, np.zeros_like(x))
+        return Member(x, np.zeros_like(x))
 
-    def send(self, server: Server, t: int, k: int) -> tuple[Server, list[Question | Found]]:
-        """A question at the common start, then what the answers led to."""
+    def send(
+        self, server: Server, t: int, k: int
+    ) -> tuple[Server, list[Question | Delivery | Found]]:
+        """A question at the common start, shares, then what the answers led to."""
         places = server.joint.places
         if k == 0:
-            return server, [Question(server.joint.start[place]) for place in places]
+            pool, start = None if server.pool is None else server.pool.begun(t), server.joint.start
+            sums, size = None if pool is None else pool.sums, size_of(server.program)
+            asked = [Question(start[place], place, size, sums) for place in places]
+            return replace(server, pool=pool), [*asked]
+        if k < self.exchanges - 1:
+            assert server.pool is not None
+            return server, [*server.pool.deliveries]
         x = server.x
         return server, [Found(None if x is None else x[p], server.outcome) for p in places]
 
     def act(
         self,
         local: Local,
-        state: Iterates,
+        state: Member,
         t: int,
         k: int,
-        message: Question | Found,
+        message: Question | Delivery | Found,
         oracle: Oracle,
-    ) -> tuple[Iterates, Left | None]:
+    ) -> tuple[Member, Left | LeftInShares | Partial | None]:
         """What the data add, and themselves where constraints contain them; then the point."""
+        name = local.program.name
         if isinstance(message, Found):
             return state.after(message.x, message.outcome), None
+        if isinstance(message, Delivery):
+            return replace(state, kept=None), added(message, state.kept, name)
+        if message.sums is not None:
+            kept, slope = shared(oracle, message, name)
+            H, known = curvature_of_data(local, oracle), slope.public.copy()
+            known[message.place] -= local.public_gradient(message.at) + H @ message.at
+            return replace(state, kept=kept), LeftInShares(Shared(slope.others, known), H)
         terms = data_terms(local, message.at, oracle)
         if not local.program.limits:
             return state, Left(terms, None)
         return state, Left(terms, oracle.release(ReleasedData(local.program.form.data_size)))
 
-    def receive(self, server: Server, t: int, k: int, replies: Sequence[Left]) -> Server:
-        """Solve."""
-        if k > 0:
+    def receive(self, server: Server, t: int, k: int, replies: Sequence[Any]) -> Server:
+        """Add up, or pass shares on; then solve."""
+        if k == self.exchanges - 1:
             return server
-        whole = server.joint.with_terms(
-            [reply.terms.slope for reply in replies], [reply.terms.curvature for reply in replies]
-        )
-        whole = with_kept(whole, server.program, [reply.data for reply in replies])
+        pool, program = server.pool, server.program
+        if pool is not None:
+            require_all(pool.sums.agents, replies, t)
+            if k == 0:
+                passed = pool.taken([reply.slope for reply in replies])
+                bent = tuple(reply.curvature for reply in replies)
+                return replace(server, pool=passed, curvatures=bent)
+            return self._solved(
+                server, pool.total(replies), server.curvatures, [None] * len(replies)
+            )
+        slope = np.zeros(size_of(program))
+        for place, reply in zip(server.joint.places, replies, strict=True):
+            slope[place] += reply.terms.slope
+        bent = tuple(reply.terms.curvature for reply in replies)
+        return self._solved(server, slope, bent, [reply.data for reply in replies])
+
+    def _solved(
+        self,
+        server: Server,
+        slope: Array,
+        curvatures: Sequence[sp.csr_array],
+        data: Sequence[Array | None],
+    ) -> Server:
+        whole = with_kept(server.joint.with_terms(slope, curvatures), server.program, data)
         found = ConicProgram(whole).solve(np.zeros(whole.n), None, server.joint.start)
         return replace(server, x=found.x, outcome=found.outcome)
 
@@ -190,4 +288,5 @@ class Central(Algorithm[Server, Iterates]):
         return Residuals(float(np.linalg.norm(apart)), math.nan, float(np.abs(apart).max()), 0.0)
 
     def __str__(self) -> str:
-        return "the server solves the whole problem once"
+        how = "" if self.sharing is None else ", for a sum by secret sharing"
+        return f"the server solves the whole problem once{how}"

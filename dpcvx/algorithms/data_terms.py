@@ -42,14 +42,20 @@ def data_terms(local: Local, x: Array, oracle: Oracle) -> DataTerms:
     oracle : Oracle
         Answers `Gradient` and `DataCurvature`.
     """
-    n = x.size
     slope = oracle.release(Gradient(x)) - local.public_gradient(x)
+    H = curvature_of_data(local, oracle)
+    return DataTerms(slope - H @ x, H)
+
+
+def curvature_of_data(local: Local, oracle: Oracle) -> sp.csr_array:
+    """Ask for second derivatives, where the data move them; a matrix without entries elsewhere."""
+    n = local.program.n
     if not curved(local.program.form):
-        return DataTerms(slope, sp.csr_array((n, n)))
+        return sp.csr_array((n, n))
     H = np.zeros((n, n))
     H[np.triu_indices(n)] = oracle.release(DataCurvature())
     H += np.triu(H, 1).T
-    return DataTerms(slope - H @ x, sp.csr_array(H))
+    return sp.csr_array(H)
 
 
 def with_curvature(data: ConeData, H: sp.csr_array) -> ConeData:

@@ -40,17 +40,17 @@ class Joint:
         place = self.places[agent]
         return sp.csr_array(sp.csr_array(local) @ picked(place, self.data.n))
 
-    def with_terms(self, slopes: Sequence[Array], curvatures: Sequence[sp.csr_array]) -> ConeData:
+    def with_terms(self, slope: Array, curvatures: Sequence[sp.csr_array]) -> ConeData:
         """The program with linear and quadratic terms added to the agents' objectives.
 
         Parameters
         ----------
-        slopes : sequence of ndarray, each of shape (n of its agent,)
+        slope : ndarray, shape (n,)
+            Of all agents together.
         curvatures : sequence of csr_array, each of shape (n of its agent, n of its agent)
         """
         q = self.data.q.copy()
-        for place, slope in zip(self.places, slopes, strict=True):
-            q[place] += slope
+        q[: slope.size] += slope
         more = square_sum(zip(curvatures, self.places, strict=True), q.size)
         return replace(self.data, P=sp.csc_array(self.data.P + more), q=q)
 

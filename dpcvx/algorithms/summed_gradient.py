@@ -18,36 +18,33 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._arguments import POSITIVE, Kind, check_fields, integer, optional, positive_finite
-from ..errors import ModelError
+from .._arguments import integer
 from ..guard import frameless
-from ..privacy.secret_sharing import SecretSum, Share
+from ..privacy.secret_sharing import Share
 from ..sensitivity.queries import Gradient, Summand
 from ..solvers.conic import Outcome
 from ..solvers.projector import Projector
-from .base import (
-    Algorithm,
-    Iterates,
-    Local,
-    Oracle,
-    Output,
-    Requirements,
-    Residuals,
-    SecretSums,
-)
+from .base import Algorithm, Iterates, Local, Oracle, Output, Requirements, Residuals
 from .conditions import Conditions
-from .joint import joint_set, size_of
+from .joint import joint_set
 from .predicted import chosen_step
 from .program import Program
+from .secret_terms import (
+    Delivery,
+    Pool,
+    Question,
+    added,
+    check_sharing,
+    require_all,
+    resolved_sharing,
+    secrecy,
+    shared,
+)
 from .steps import StepRule, as_step, step_said
-from .summed import SHARING, SecretSharing, SplitSharing, delivered, divided, require_three
+from .summed import SHARING, SecretSharing
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
-_POWER_OF_TWO = Kind(
-    lambda value: positive_finite(value) and math.frexp(float(value))[0] == 0.5,  # type: ignore[arg-type]
-    "a power of two, for example 2.0**-20, or None for a fine one",
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,12 +59,8 @@ class Server:
     places : tuple of ndarray of int
         Per agent, where its components are in x.
     x : ndarray, shape (n,)
-    total : ndarray, shape (n,)
-        What is known of the sum of this round.
-    passed : tuple of tuple of Share
-        On their way, by sender.
-    sums : SecretSum or None
-        Of this round; None if the server side adds up.
+    pool : Pool or None
+        Of this round's sum; None if the server side adds up.
     moved : float
         How far x has moved in the last round.
     outcome : Outcome
@@ -78,40 +71,9 @@ class Server:
     projector: Projector
     places: tuple[Index, ...]
     x: Array
-    total: Array
-    passed: tuple[tuple[Share, ...], ...] = ()
-    sums: SecretSum | None = None
+    pool: Pool | None = None
     moved: float = math.nan
     outcome: Outcome = Outcome.SOLVED
-
-
-@dataclass(frozen=True, eq=False)
-class Question:
-    """What an agent is asked first: its term of the sum.
-
-    Attributes
-    ----------
-    at : ndarray, shape (n,)
-        Its components of x.
-    place : ndarray of int
-        Where they are in x.
-    size : int
-        The length of x.
-    sums : SecretSum or None
-    """
-
-    at: Array
-    place: Index
-    size: int
-    sums: SecretSum | None
-
-
-@dataclass(frozen=True, eq=False)
-class Delivery:
-    """The shares for an agent."""
-
-    sums: SecretSum
-    shares: Sequence[Share]
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,14 +82,6 @@ class Moved:
 
     x: Array | None
     outcome: Outcome
-
-
-@dataclass(frozen=True, eq=False)
-class Terms:
-    """What an agent sends: its term, or shares of it, and what is public of it."""
-
-    term: Array | tuple[Share, ...]
-    public: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,9 +128,7 @@ class SummedGradient(Algorithm[Server, Member]):
     def __post_init__(self) -> None:
         self.check_fields(sharing=SHARING, colluders=integer(1))
         as_step(self.step)
-        if self.sharing is not None:
-            kinds = {"limit": POSITIVE, "resolution": optional(_POWER_OF_TWO)}
-            check_fields(self.sharing, "dp.SecretSharing", **kinds)
+        check_sharing(self.sharing)
 
     @property
     def exchanges(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -186,41 +138,23 @@ class SummedGradient(Algorithm[Server, Member]):
     @property
     def requirements(self) -> Requirements:
         """One release per agent and round."""
-        secret = self.sharing
         return Requirements(
             convex=False,
             exact=False,
             releases=1,
-            queries=(Gradient if secret is None else Summand,),
-            secret=None
-            if secret is None
-            else SecretSums(self.colluders, secret.limit, secret.resolution),
+            queries=(Gradient if self.sharing is None else Summand,),
+            secret=secrecy(self.sharing, self.colluders),
         )
 
     def resolved(self, program: Program, conditions: Conditions) -> SummedGradient:
         """Fill in the step sizes, and the range and the grid of the sums."""
-        sharing = self.sharing
-        if sharing is not None:
-            require_three(len(program.agents))
-            if conditions.split is None:
-                sharing.encoding(len(program.agents))  # refused before any data are read, if it is
-            else:
-                split = conditions.split
-                sharing = SplitSharing(split.reach(sharing.limit), split.width)
+        sharing = resolved_sharing(self.sharing, program, conditions)
         step, output = as_step(self.step), self.output
         if step is None:
             found = chosen_step(program, conditions, pull=float(program.holders.max(initial=1.0)))
             step, output = found.rule, output or found.output
         step = step.resolved(program, conditions.step_epsilon)
         return replace(self, step=step, output=output, sharing=sharing)
-
-    def sums(self, program: Program) -> SecretSum | None:
-        """How agents form a sum; None if the server side does."""
-        if self.sharing is None:
-            return None
-        names = tuple(local.name for local in program.agents)
-        encoding = self.sharing.encoding(len(names))
-        return SecretSum(names, encoding, (size_of(program),))
 
     def start_server(self, program: Program) -> Server:
         """x at the agents' public starts, in W."""
@@ -229,9 +163,7 @@ class SummedGradient(Algorithm[Server, Member]):
         x = projector(whole.start, np.ones(whole.start.size)).x
         names = tuple(local.name for local in program.agents)
         start = whole.start if x is None else x
-        return Server(
-            names, projector, whole.places, start, np.zeros(start.size), sums=self.sums(program)
-        )
+        return Server(names, projector, whole.places, start, Pool.of(self.sharing, program))
 
     def start_agent(self, local: Local) -> Member:
         """x at the public start."""
@@ -241,15 +173,14 @@ class SummedGradient(Algorithm[Server, Member]):
     def send(self, server: Server, t: int, k: int) -> tuple[Server, list[Any]]:
         """A question at x; the shares for each agent; then where x has moved."""
         if k == 0:
-            sums = None if server.sums is None else replace(server.sums, round=t)
+            pool = None if server.pool is None else server.pool.begun(t)
+            sums = None if pool is None else pool.sums
             asked = [Question(server.x[p], p, server.x.size, sums) for p in server.places]
-            return replace(server, sums=sums), asked
+            return replace(server, pool=pool), asked
         if k == self.exchanges - 1:
-            found = server.outcome
-            return server, [Moved(server.x[p], found) for p in server.places]
-        assert server.sums is not None
-        boxes = delivered(server.names, server.passed)
-        return replace(server, passed=()), [Delivery(server.sums, box) for box in boxes]
+            return server, [Moved(server.x[p], server.outcome) for p in server.places]
+        assert server.pool is not None
+        return server, [*server.pool.deliveries]
 
     def act(
         self,
@@ -265,36 +196,23 @@ class SummedGradient(Algorithm[Server, Member]):
         if isinstance(message, Moved):
             return state.after(message.x, message.outcome), None
         if isinstance(message, Delivery):
-            shares = [share for share in (*message.shares, state.kept) if share is not None]
-            return replace(state, kept=None), message.sums.partial(name, shares)
+            return replace(state, kept=None), added(message, state.kept, name)
         if message.sums is None:
             whole = np.zeros(message.size)
             whole[message.place] = oracle.release(Gradient(message.at))
-            return state, Terms(whole, np.zeros(0))
-        question = Summand(message.at, place=message.place, whole=message.size)
-        term, public = oracle.release(question)
-        kept, others = divided(message.sums, name, term)
-        return replace(state, kept=kept), Terms(others, public)
+            return state, whole
+        kept, sent = shared(oracle, message, name)
+        return replace(state, kept=kept), sent
 
     def receive(self, server: Server, t: int, k: int, replies: Sequence[Any]) -> Server:
         """Add up, or pass the shares on; then step."""
         if k == self.exchanges - 1:
             return server
-        absent = [name for name, reply in zip(server.names, replies, strict=True) if reply is None]
-        if absent:
-            raise ModelError(
-                f"Agent '{absent[0]}' sent nothing in round {t}, and the run ends here. Every "
-                "agent has its part in a sum, and in the noise that hides the others in it: start "
-                "a new run without it. What was released until now is spent."
-            )
-        if server.sums is not None and k == 0:
-            passed = tuple(reply.term for reply in replies)
-            public = np.sum([reply.public for reply in replies], axis=0)
-            return replace(server, passed=passed, total=public)
-        if server.sums is None:
-            total = np.sum([reply.term for reply in replies], axis=0)
-        else:
-            total = server.total + server.sums.total(replies)
+        require_all(server.names, replies, t)
+        if server.pool is not None and k == 0:
+            return replace(server, pool=server.pool.taken(replies))
+        pool = server.pool
+        total = np.sum(replies, axis=0) if pool is None else pool.total(replies)
         rule = as_step(self.step)
         assert rule is not None
         found = server.projector(server.x - rule.eta(t) * total, np.ones(server.x.size))

@@ -336,6 +336,9 @@ def check_joint_minimiser(
         if noisy and agent.sensitivity is not None:
             own = _slope(agent.sensitivity) if once else np.sin(1.0 + np.arange(place.size))
             slope[place] += own
+    if noisy and any(agent.noise is not None and agent.noise.split for agent in agents):
+        # Every agent's noise is in all entries of a sum.
+        slope[:] = np.sin(1.0 + np.arange(n))
     cone = with_directions(whole.data, program)
     everywhere = not noisy or bounded_for_slopes(cone, np.zeros(0, dtype=np.intp), slope)
     falls = answer.outcome is Outcome.UNBOUNDED and (

@@ -356,7 +356,8 @@ def test_several_optima_are_one_for_one_release():
     plan = problem.plan(dp.Central(), **ONCE)
     runs = [plan.run(seed=1) for _ in range(2)]
     assert np.array_equal(runs[0].last["x"], runs[1].last["x"])
-    assert runs[0].last["x"][0] == pytest.approx(runs[0].last["x"][1], abs=1e-6)
+    # The solver leaves up to 3e-6, by seed, of a segment that is four long.
+    assert runs[0].last["x"][0] == pytest.approx(runs[0].last["x"][1], abs=1e-4)
 
 
 # The joint program
@@ -401,3 +402,72 @@ def test_the_plan_says_what_is_solved_and_how():
     text = str(tied_and_shared().plan(dp.Central(), **ONCE))
     assert "the server solves the whole problem once; 1 round" in text
     assert "2 rows of equalities over all agents, all kept" in text
+
+
+# One sum in secret, and the noise split over the agents.
+
+
+def estimates(agents, n=6, bound=None):
+    """Least squares of rows of length one in one vector, and what it was built from."""
+    r = np.random.default_rng(agents)
+    x, made = cp.Variable(n, name="x"), []
+    A = [np.linalg.qr(r.normal(size=(n + 2, n)))[0] for _ in range(agents)]
+    b = [r.normal(size=n + 2) for _ in range(agents)]
+    for k in range(agents):
+        d = dp.Private(b[k], name=f"d{k}", adjacency=dp.Within(0.05))
+        limits = [] if bound is None else [cp.abs(x) <= bound]
+        made.append(dp.Agent(cp.Minimize(cp.sum_squares(A[k] @ x - d)), limits, name=f"a{k}"))
+    return dp.Problem(made), A, b
+
+
+def test_the_optimum_is_that_of_the_sum_as_it_left():
+    problem, A, b = estimates(4, bound=0.2)
+    plan = problem.plan(dp.Central(dp.SecretSharing(100.0)), epsilon=1.0, delta=1e-6)
+    assert plan.rounds == 1
+    result = plan.run(seed=1, record=True)
+    slope = sum(release.value for release in result.transcript.releases)
+    exact = sum(-2 * M.T @ d for M, d in zip(A, b, strict=True))
+    # Four parts of a third of the variance that the sum needs.
+    assert 0.4 < np.std(slope - exact) / plan.agents[0].noise.split.together < 2.0
+    x = cp.Variable(6)
+    whole = 4 * cp.sum_squares(x) + slope @ x
+    cp.Problem(cp.Minimize(whole), [cp.abs(x) <= 0.2]).solve(cp.CLARABEL)
+    assert result.solution["x"] == pytest.approx(x.value, abs=1e-6)
+    assert plan.guarantee.colluders == 1
+    assert plan.guarantee.alone > 1.5
+    assert dp.check(plan).passed
+
+
+@pytest.mark.parametrize("agents", [3, 5, 10, 50])
+def test_one_sum_needs_less_noise_by_the_number_of_honest_agents(agents):
+    # Gaps are half the squared noise over the curvature: 120 entries of noise are known to 13 %
+    # in their mean square, for equal sensitivities the ratio is N - 1, and below 0.7 of it once in
+    # 20 seeds; the seeds are fixed.
+    problem, A, b = estimates(agents, n=40)
+    exact = sum(-2 * M.T @ d for M, d in zip(A, b, strict=True))
+    gaps = []
+    for sharing in (None, dp.SecretSharing(100.0)):
+        method = dp.Central(sharing)
+        plan = problem.plan(method, mechanism="gaussian", epsilon=1.0, delta=1e-6)
+        runs = [plan.run(seed=s) for s in range(3)]
+        best = -exact / (2 * agents)
+        gaps.append(np.mean([agents * np.sum((r.solution["x"] - best) ** 2) for r in runs]))
+    assert gaps[0] / gaps[1] > 0.7 * (agents - 1)
+
+
+def test_sums_that_the_server_cannot_use_are_refused():
+    problem, *_ = estimates(4)
+    with pytest.raises(dp.ModelError, match="sums of gradients to hide them in"):
+        problem.plan(dp.Central(dp.SecretSharing(100.0)), epsilon=1.0, delta=1e-6, release="once")
+    with pytest.raises(dp.PrivacyError, match="Laplace noise does not"):
+        problem.plan(dp.Central(dp.SecretSharing(100.0)), mechanism="laplace", epsilon=1.0)
+    with pytest.raises(dp.ModelError, match=r"dp\.Central\(colluders=0\)"):
+        dp.Central(colluders=0)
+    # Noise is in the entries of all, and nothing keeps y from following it.
+    x, y = cp.Variable(name="x"), cp.Variable(name="y")
+    d = [dp.Private(1.0, name=f"d{k}", adjacency=dp.Within(0.1)) for k in range(3)]
+    costs = [cp.square(x - d[0]), cp.square(x - d[1]), cp.square(x - d[2]) + 0 * y]
+    flat = dp.Problem([dp.Agent(cp.Minimize(c), name=f"a{k}") for k, c in enumerate(costs)])
+    flat.plan(dp.Central(), epsilon=1.0, delta=1e-6, release="once")
+    with pytest.raises(dp.ModelError, match="no optimum for some values of the noise"):
+        flat.plan(dp.Central(dp.SecretSharing(100.0)), epsilon=1.0, delta=1e-6)

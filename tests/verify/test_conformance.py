@@ -137,9 +137,11 @@ METHODS |= {
 }
 SUMMED = dp.SummedGradient(0.02)
 SPLIT = dp.SummedGradient(0.02, dp.SecretSharing(limit=1e4, resolution=2.0**-30))
+POOLED = dp.Central(dp.SecretSharing(limit=1e4, resolution=2.0**-30))
 METHODS |= {
     "summed gradient": Method(SUMMED, SUMMED, 3000, ["power line", "clinics"]),
     "summed gradient, noise split": Method(SPLIT, SPLIT, 3000, ["sensors"]),
+    "central, noise split": Method(POOLED, POOLED, 1, ["sensors", "household tariff"]),
 }
 SUITES = {
     name: dp.conformance(
