@@ -146,6 +146,7 @@ def _distributed(options: argparse.Namespace) -> int:
         radius=options.radius,
         shared=options.shared,
         equivalents=options.equivalents,
+        private=True if options.violation is not None else None,
     )
     plan = _plan(study, options)
     if options.seeds is None:
@@ -275,6 +276,7 @@ def _plan(study: PowerFlow, options: argparse.Namespace) -> dp.Plan:
         epsilon=epsilon,
         delta=delta,
         release={None: None, "none": None, "once": "once"}.get(options.perturb, "each step"),
+        violation=options.violation,
     )
 
 

@@ -22,6 +22,9 @@ from problems.power_flow.zones import Zones
 
 Shared = Literal["voltage", "flow"]
 Objective = Literal["shed", "cost"]
+# What a unit of reserve costs next to one of the dearest generator at full power: active power is
+# bought in haste, reactive power comes from capacitors.
+_RESERVE = np.array([5.0, 0.1])
 Ints = NDArray[np.int64]
 
 
@@ -39,6 +42,9 @@ class Variables:
         Generation.
     pf, qf, pt, qt : cp.Variable, shape (flows,)
         Power entering the branches at their from and to end.
+    reserve : cp.Variable, shape (buses, 2)
+        Active and reactive power beyond what the network delivers, where loads are private and
+        have to be covered.
     flows : tuple of ndarray of int
         For each zone, the entries of `pf`, `qf`, `pt`, `qt` that belong to ``zones.branches``.
         With ``shared="flow"`` these are the branches themselves, so that the two zones of a tie
@@ -56,6 +62,7 @@ class Variables:
     qf: cp.Variable
     pt: cp.Variable
     qt: cp.Variable
+    reserve: cp.Variable
     flows: tuple[Ints, ...]
     shared: Shared
 
@@ -98,6 +105,7 @@ def variables(case: Case, zones: Zones, shared: Shared = "voltage") -> Variables
         qf=cp.Variable(count, name="qf"),
         pt=cp.Variable(count, name="pt"),
         qt=cp.Variable(count, name="qt"),
+        reserve=cp.Variable((len(case.bus.id), 2), name="reserve"),
         flows=flows,
         shared=shared,
     )
@@ -150,7 +158,10 @@ def zone_model(
     objective : {"shed", "cost"}
         "shed" minimises the sum of squared active and reactive balance residuals in per unit;
         `load` appears there only. "cost" minimises generation cost in $/h times
-        `cost_scale` under exact balance, hence `load` appears in constraints.
+        `cost_scale` under exact balance, hence `load` appears in constraints. A load with
+        parameters is covered instead: what is delivered and a reserve come to at least as much.
+        Active reserve has five times the price of the dearest generator, reactive reserve a tenth
+        of it. Power beyond the load is spilled.
 
     Returns
     -------
@@ -187,7 +198,12 @@ def zone_model(
     delivered = _delivered(case, zones, variables, zone, generators)
     if objective == "shed":
         return cp.sum_squares(delivered - load), constraints
-    return _cost(case, variables, generators), [*constraints, delivered == load]
+    cost = _cost(case, variables, generators)
+    if not load.parameters():
+        return cost, [*constraints, delivered == load]
+    reserve = variables.reserve[own]
+    covered = [reserve >= 0, delivered + reserve >= load]
+    return cost + cp.sum(reserve @ _RESERVE), [*constraints, *covered]
 
 
 def _voltage_constraints(

@@ -42,7 +42,8 @@ def _network(group: argparse._ArgumentGroup) -> None:
         choices=["shed", "cost"],
         default="shed",
         help="shed: squared power that does not balance, loads private; cost: generation cost with "
-        "exact balance, nothing private (default shed)",
+        "exact balance, nothing private unless --violation says how surely loads are covered "
+        "(default shed)",
     )
     add(
         "--equivalents",
@@ -95,6 +96,12 @@ def _noise(group: argparse._ArgumentGroup) -> None:
         choices=["auto", "gaussian", "laplace"],
         default="auto",
         help="distribution of the noise (default auto: of the smaller predicted error)",
+    )
+    add(
+        "--violation",
+        type=float,
+        help="with --objective cost: loads are private, and covered by what is delivered and by "
+        "reserve except with at most this probability, such as 0.1",
     )
     add("--radius", type=float, default=0.01, help="adjacency, per unit (default 0.01)")
     add("--epsilon", type=float, help=f"total budget (default {EPSILON:g})")

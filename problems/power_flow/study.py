@@ -33,7 +33,7 @@ class PowerFlow:
     load_scale : float
     problem : dp.Problem
         One agent per zone, named ``zone <label>``. With "shed" the loads of a zone (per unit, one
-        row per bus, columns P and Q) are its private data; with "cost" nothing is private.
+        row per bus, columns P and Q) are its private data; with "cost" if that was asked for.
     """
 
     case: Case
@@ -53,6 +53,7 @@ def power_flow(
     radius: float = 0.01,
     shared: Shared = "voltage",
     equivalents: bool = False,
+    private: bool | None = None,
 ) -> PowerFlow:
     """Read a network and state it as a private distributed problem.
 
@@ -63,8 +64,9 @@ def power_flow(
     zones : mapping, str, Path, int or None
         See `zones.read_zones`.
     objective : {"shed", "cost"}
-        Squared balance residuals with private loads (the study of Ryu and Kim), or generation
-        cost under exact balance with public loads (to check the model).
+        Squared balance residuals (the study of Ryu and Kim), or generation cost: under exact
+        balance with public loads, and with private ones under the constraint that loads are
+        covered, see `model.zone_model`.
     load_scale : float
         Positive factor on all loads.
     radius : float
@@ -73,6 +75,9 @@ def power_flow(
         Consensus set, see `model.Variables`.
     equivalents : bool
         See `case.read_case`.
+    private : bool, optional
+        Whether loads are private; by default with "shed" only. With "cost" a plan then needs
+        ``violation=``.
 
     Returns
     -------
@@ -95,7 +100,7 @@ def power_flow(
         name = f"zone {label}"
         load: cp.Expression = (
             dp.Private(own, name=f"load of {name}", adjacency=dp.Within(radius))
-            if objective == "shed"
+            if (objective == "shed" if private is None else private)
             else cp.Constant(own)
         )
         cost, constraints = zone_model(network, partition, declared, zone, load, objective)

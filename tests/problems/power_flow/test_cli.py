@@ -151,6 +151,29 @@ def test_combinations_of_options_run(tmp_path, options):
     assert np.isfinite(result["objective"])
 
 
+def test_generation_cost_with_private_loads(tmp_path, capsys):
+    options = ("--objective", "cost", "--violation", 0.1, "--radius", 0.002, *FAST)
+    assert run(*options, "--seed", 1, "--json", tmp_path / "result.json") == 0
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert result["status"] == "completed" and result["guarantee"]["epsilon"] <= 1
+    # What safety costs, at a fifth of the usual radius.
+    assert 0 < result["objective"] / result["optimum"] - 1 < 0.3
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "margin 0." in printed and "with probability at most 0.1" in printed
+
+
+def test_private_loads_are_covered():
+    study = power_flow(14, objective="cost", private=True, radius=0.002)
+    plan = study.problem.plan(epsilon=1.0, delta=1e-6, violation=0.1, mechanism="gaussian")
+    result = plan.run(seed=1)
+    assert dp.not_private.violation(study.problem, result.solution) < 1e-6
+
+
+def test_a_probability_needs_constraints_with_private_data(capsys):
+    assert run("--violation", 0.1) != 0
+    assert "no constraint contains private data" in " ".join(capsys.readouterr().err.split())
+
+
 def test_figures_are_written(tmp_path):
     assert run(*FAST, "--rounds", 5, "--quiet", "--plot", tmp_path / "figures") == 0
     for name in ("convergence.png", "network.png", "imbalance.png"):

@@ -1,0 +1,75 @@
+"""Dispatch of a network with private loads: covered, within limits of lines, at least cost."""
+
+from __future__ import annotations
+
+import cvxpy as cp
+import numpy as np
+from numpy.typing import NDArray
+
+import dpcvx as dp
+from problems.power_flow.case import Case
+
+Floats = NDArray[np.float64]
+
+# What a unit of reserve, up or down, costs next to the dearest generator.
+_RESERVE = 5.0
+
+
+def covered_dispatch(case: Case, *, radius: float = 0.01, rating: float = 1.0) -> dp.Problem:
+    """Generation and reserves that cover private active loads, in the DC approximation.
+
+    An operator holds the loads. All generation and reserve together come to at least the total
+    load, and every line keeps its limit with the loads as they are. What is generated beyond the
+    load is spilled at the first bus. Reserve can be bought at every bus, up and down, so that a
+    decision exists for all loads. Powers are in per unit, prices in units of the dearest one.
+
+    Parameters
+    ----------
+    case : Case
+    radius : float
+        Change of one load, in per unit, that is to stay hidden.
+    rating : float
+        Factor on the limits of lines.
+    """
+    loads = np.flatnonzero(case.bus.pd)
+    flows, gen = transfer(case), case.gen
+    at = np.zeros((len(case.bus.id), len(gen.bus)))
+    at[gen.bus, np.arange(len(gen.bus))] = 1.0
+    power = cp.Variable(len(gen.bus), name="power")
+    up = cp.Variable(len(case.bus.id), name="up", nonneg=True)
+    down = cp.Variable(len(case.bus.id), name="down", nonneg=True)
+    load = dp.Private(case.bus.pd[loads], name="load", adjacency=dp.Within(radius))
+    injected = at @ power + up - down
+    limited = np.isfinite(case.branch.rate)
+    flow = flows[limited] @ injected - flows[np.ix_(limited, loads)] @ load
+    limits = [
+        gen.pmin <= power,
+        power <= gen.pmax,
+        cp.sum(injected) >= cp.sum(load),
+        cp.abs(flow) <= rating * case.branch.rate[limited],
+    ]
+    dearest = float(np.max(gen.c1 + 2 * gen.c2 * gen.pmax))
+    cost = gen.c1 @ power + cp.sum_squares(cp.multiply(np.sqrt(gen.c2), power))
+    total = cost / dearest + _RESERVE * cp.sum(up + down)
+    return dp.Problem([dp.Agent(cp.Minimize(total), limits, name="operator")])
+
+
+def transfer(case: Case) -> Floats:
+    """Flows on the branches for power injected at one bus and taken out at the first one.
+
+    Parameters
+    ----------
+    case : Case
+
+    Returns
+    -------
+    ndarray, shape (branches, buses)
+    """
+    branch, count = case.branch, len(case.bus.id)
+    ends = np.zeros((len(branch.x), count))
+    rows = np.arange(len(branch.x))
+    ends[rows, branch.from_bus], ends[rows, branch.to_bus] = 1.0, -1.0
+    weighted = ends / branch.x[:, None]
+    angles = np.zeros((count, count))
+    angles[1:, 1:] = np.linalg.inv((ends.T @ weighted)[1:, 1:])
+    return weighted @ angles
