@@ -278,11 +278,7 @@ def make_terms(
         for agent in agents:
             checks.check_minimiser(agent, noisy, once)
     checks.check_bounded(problem, program, agents)
-    guarantee = no_guarantee(
-        "noise is off"
-        if any(local.form.private for local in program.agents)
-        else "the model declares nothing private"
-    )
+    guarantee = no_guarantee(_why_none(problem))
     if noisy:
         amplification = None
         if last is None:
@@ -317,6 +313,15 @@ def make_terms(
         forecast=algorithm.diverges(program) or forecast,
         violation=violation,
     )
+
+
+def _why_none(problem: Declaration) -> str:
+    """Why a plan without noise has no guarantee."""
+    if any(agent.private for agent in problem.agents):
+        return "noise is off"
+    if any(agent.kept for agent in problem.agents):
+        return "none is needed, private data are in own= alone and nothing of them leaves"
+    return "the model declares nothing private"
 
 
 def _stand_ins(problem: Declaration) -> dict[str, list[NDArray[np.float64] | None]]:

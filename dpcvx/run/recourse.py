@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from .._arguments import one_of, show
 from ..algorithms.program import LocalProgram
 from ..errors import ModelError, PrivacyError, SolverError
-from ..guard import guarded, understood
+from ..guard import frameless, guarded, understood
 from ..model.canonical import ConeData, cone_data, public_copy, with_equalities
 from ..model.declaration import Agent, Declaration
 from ..model.private import Private, PrivateSpec, Sealed, seal
@@ -74,6 +74,7 @@ class OwnSolution:
         self.agent = agent
         self._held = seal(held)
 
+    @frameless
     def __getitem__(self, variable: cp.Variable | str) -> Array:
         """A variable's values: the agent's own decision, and agreed values where it is shared.
 

@@ -21,7 +21,7 @@ from dpcvx.algorithms.steps import StepRule
 from problems.commands import MOST, sentence
 from problems.files import check_folder
 from problems.power_flow.options import DELTA, EPSILON, PERTURB, STEP_DELTA, parser
-from problems.power_flow.report import Outcome, assess, table, violations
+from problems.power_flow.report import Outcome, after_recourse, assess, table, violations
 from problems.power_flow.solution import State, central, network_state
 from problems.power_flow.study import PowerFlow, power_flow
 from problems.power_flow.tables import result_tables, write_tables
@@ -57,6 +57,7 @@ class _Run:
     result: dp.Result
     state: State
     outcome: Outcome
+    recourse: float | None
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -178,7 +179,9 @@ def _run(
 ) -> _Run:
     result = plan.run(seed=seed, ledger=options.ledger, verbose=verbose)
     state = network_state(study.case, study.zones, study.variables)
-    return _Run(result, state, assess(study, result))
+    looked_at = options.json or not options.quiet
+    recourse = after_recourse(study, result) if looked_at else None
+    return _Run(result, state, assess(study, result), recourse)
 
 
 def _optimum(study: PowerFlow) -> float | None:
@@ -196,22 +199,28 @@ def _comparison(study: PowerFlow, runs: Sequence[_Run], optimum: float | None) -
     lines = [
         f"  central optimum {_shown(optimum)} {_unit(study)} (not private: solved with all loads)"
     ]
-    low, middle, high = _gaps(runs, optimum)
-    if len(runs) == 1:
-        lines.append(f"  gap to it {_shown(middle)}{_relative(middle, optimum)} (not private)")
-    else:
-        lines.append(
-            f"  gap to it over {len(runs)} seeds: median {_shown(middle)}"
-            f"{_relative(middle, optimum)}, quartiles {_shown(low)} and {_shown(high)} "
-            "(not private, not for release)"
-        )
+    lines += _gap_lines("gap to it", [run.outcome.objective for run in runs], optimum)
+    own = [run.recourse for run in runs if run.recourse is not None]
+    if own:
+        lines += _gap_lines("gap with result.own in every zone", own, optimum)
     return "\n".join(lines)
 
 
-def _gaps(runs: Sequence[_Run], optimum: float) -> list[float]:
+def _gap_lines(what: str, values: Sequence[float], optimum: float) -> list[str]:
+    """What objectives are above the optimum: of one run, or quartiles of several."""
+    low, middle, high = _gaps(values, optimum)
+    shown = f"{_shown(middle)}{_relative(middle, optimum)}"
+    if len(values) == 1:
+        return [f"  {what} {shown} (not private)"]
+    return [
+        f"  {what} over {len(values)} seeds: median {shown}, quartiles {_shown(low)} and "
+        f"{_shown(high)} (not private, not for release)"
+    ]
+
+
+def _gaps(values: Sequence[float], optimum: float) -> list[float]:
     """Quartiles of objective minus optimum; zones that disagree can make it negative."""
-    gaps = [run.outcome.objective - optimum for run in runs]
-    return [float(gap) for gap in np.quantile(gaps, (0.25, 0.5, 0.75))]
+    return [float(gap) for gap in np.quantile(np.array(values) - optimum, (0.25, 0.5, 0.75))]
 
 
 def _shown(value: float) -> str:
@@ -355,6 +364,8 @@ def _step(text: str) -> StepRule | float:
 def _as_json(study: PowerFlow, runs: Sequence[_Run], optimum: float | None) -> dict[str, object]:
     result, outcome = runs[0].result, runs[0].outcome
     guarantee = result.guarantee
+    objectives = [run.outcome.objective for run in runs]
+    own = [run.recourse for run in runs if run.recourse is not None]
     finite = math.isfinite(guarantee.epsilon)
     return {
         "case": study.case.name,
@@ -380,8 +391,15 @@ def _as_json(study: PowerFlow, runs: Sequence[_Run], optimum: float | None) -> d
         },
         "optimum": optimum,
         "runs": len(runs),
-        "gap_quartiles": None if optimum is None else _gaps(runs, optimum),
-        "not_private": ["objective", "zone_imbalance", "optimum", "gap_quartiles"],
+        "gap_quartiles": None if optimum is None else _gaps(objectives, optimum),
+        "gap_quartiles_after_recourse": None if optimum is None or not own else _gaps(own, optimum),
+        "not_private": [
+            "objective",
+            "zone_imbalance",
+            "optimum",
+            "gap_quartiles",
+            "gap_quartiles_after_recourse",
+        ],
     }
 
 

@@ -203,6 +203,18 @@ def assess(study: PowerFlow, result: dp.Result) -> Outcome:
     return Outcome(value / unit, surplus, tuple(zones))
 
 
+def after_recourse(study: PowerFlow, result: dp.Result) -> float | None:
+    """The objective once every zone has decided for itself with its true loads. Not private.
+
+    None if the run left nothing to which all zones agree.
+    """
+    if not result.feasible:
+        return None
+    unit = cost_scale(study.case) if study.objective == "cost" else 1.0
+    value = dp.not_private.recourse(study.problem, result.solution) / unit
+    return value if np.isfinite(value) else None
+
+
 def table(study: PowerFlow, outcome: Outcome) -> str:
     """The outcome as text, labelled as what it is."""
     unit = "$/h" if study.objective == "cost" else "per unit squared"

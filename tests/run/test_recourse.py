@@ -296,6 +296,27 @@ def test_the_guarantee_says_what_it_assumes():
     assert OWN_GROUPED in grouped.plan(**BUDGET).guarantee.assumptions
 
 
+def test_private_data_in_own_alone_need_no_guarantee():
+    tie, gen = cp.Variable(name="tie"), cp.Variable(name="gen")
+    limit = dp.Private([CANARY], name="limit", adjacency=dp.Within(1.0))
+    a = dp.Agent(cp.Minimize(cp.square(tie + gen - 9)), name="a", own=[gen <= limit[0] / CANARY])
+    b = dp.Agent(cp.Minimize(cp.square(tie)), name="b")
+    result = dp.Problem([a, b]).plan(dp.ADMM(), rounds=300).run()
+    assert str(result.guarantee).startswith(
+        "no guarantee: none is needed, private data are in own="
+    )
+    mine = result.own("a")
+    assert mine["gen"] == pytest.approx(1.0, abs=1e-8)
+    assert not contains(result, [CANARY])
+
+
+def test_keys_that_are_no_variables_are_not_quoted():
+    mine = ran(Region(5).problem).own("north")
+    with pytest.raises(dp.ModelError) as caught:
+        mine[np.full(3, CANARY)]
+    assert not leaks(caught.value)
+
+
 # An own solution is its owner's -----------------------------------------------------------------
 
 

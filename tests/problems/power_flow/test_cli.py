@@ -99,11 +99,14 @@ def test_the_json_has_the_documented_keys(tmp_path):
     assert result["status"] == "unsettled"
     assert 1 - 1e-6 < result["guarantee"]["epsilon"] <= 1
     assert result["guarantee"]["kind"] == "worst-case"
-    assert result["not_private"] == ["objective", "zone_imbalance", "optimum", "gap_quartiles"]
+    assert result["not_private"] == [
+        "objective", "zone_imbalance", "optimum", "gap_quartiles", "gap_quartiles_after_recourse",
+    ]  # fmt: skip
     assert result["optimum"] == pytest.approx(3.03068e-2, rel=1e-4)
     assert result["runs"] == 1
     gap = result["objective"] - result["optimum"]
     assert result["gap_quartiles"] == pytest.approx([gap] * 3)
+    assert -1e-6 < max(result["gap_quartiles_after_recourse"]) < gap
 
 
 def test_the_imbalance_squared_is_the_objective(tmp_path):
@@ -201,6 +204,7 @@ def test_the_gap_to_the_central_optimum_is_labelled(capsys):
     out = capsys.readouterr().out
     assert "central optimum 0.0303068 per unit squared (not private: solved with all loads)" in out
     assert re.search(r"gap to it \S+ \(\S+ %\) \(not private\)", out)
+    assert re.search(r"gap with result\.own in every zone \S+ \(\S+ %\) \(not private\)", out)
     # At nominal loads the optimum is 0, so no share of it is stated.
     assert run(*FAST, "--rounds", 5) == 0
     out = capsys.readouterr().out

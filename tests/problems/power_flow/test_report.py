@@ -8,8 +8,16 @@ import pytest
 
 from problems.power_flow.case import Case, read_case
 from problems.power_flow.physics import flow_maps
-from problems.power_flow.report import cone_slack, imbalance, thermal_loading, violations
+from problems.power_flow.report import (
+    after_recourse,
+    assess,
+    cone_slack,
+    imbalance,
+    thermal_loading,
+    violations,
+)
 from problems.power_flow.solution import State, central
+from problems.power_flow.study import power_flow
 from tests.problems.power_flow.networks import AWKWARD
 
 
@@ -116,3 +124,15 @@ def test_flow_mismatch(case: Case, end: str):
     state = voltage_state(case, np.ones(4, dtype=complex))
     moved = getattr(state, end) + np.array([0, 0, -0.2, 0, 0, 0])
     np.testing.assert_allclose(violations(case, replace(state, **{end: moved}))["flow"], 0.2)
+
+
+def test_the_objective_after_recourse_is_that_of_all_zones_own_solutions():
+    study = power_flow(14, load_scale=1.5)
+    result = study.problem.solve(mechanism="gaussian", epsilon=1.0, delta=1e-6, seed=0)
+    after = after_recourse(study, result)
+    own = sum(result.own(name).value for name in study.problem.names)
+    assert after == pytest.approx(own, abs=1e-9)
+    optimum = central(study.case, "shed", 1.5).value
+    assert optimum - 1e-7 < after < assess(study, result).objective
+    # What does not agree has no own solutions.
+    assert after_recourse(study, replace(result, feasible=False)) is None
