@@ -6,11 +6,14 @@ and so are messages that quote the value they complain about.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
+import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -18,6 +21,8 @@ import numpy as np
 from .errors import DataError, DpcvxError, ModelError, PrivacyError
 
 T = TypeVar("T")
+# Whose frames are not the caller's: the package, and what enters its contexts.
+_OWN = (f"{Path(__file__).parent}{os.sep}", contextlib.__file__)
 # A function or a class.
 C = TypeVar("C", bound=Callable[..., Any])
 
@@ -83,6 +88,20 @@ def fetched(source: Callable[[], T], what: str) -> T:
         del values
         raise left
     return values.pop()
+
+
+def warn_caller(text: str, kind: type[Warning]) -> None:
+    """Warn with the line from which the package was called.
+
+    Parameters
+    ----------
+    text : str
+    kind : type
+    """
+    frame, own = inspect.currentframe(), 0
+    while frame is not None and frame.f_code.co_filename.startswith(_OWN):
+        frame, own = frame.f_back, own + 1
+    warnings.warn(text, kind, stacklevel=own + 1)
 
 
 def failed(what: str, kind: str) -> DataError:

@@ -529,21 +529,19 @@ class Uses:
     Attributes
     ----------
     losses : list
-        Of each run, as accounting has them.
+        Of each run with noise, as accounting has them.
     releases : int
         Of all runs.
     open : bool
         Whether a run had no noise.
+    handed : bool
+        Whether a run had its data from ``data=``, which may have been others.
     """
 
     losses: list[Any] = field(default_factory=list)
     releases: int = 0
     open: bool = False
-
-    def add(self, loss: object, releases: int) -> None:
-        """Add a run."""
-        self.losses.append(loss)
-        self.releases += releases
+    handed: bool = False
 
 
 class Private(cp.Parameter):

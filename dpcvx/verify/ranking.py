@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import textwrap
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -18,6 +17,7 @@ from .._arguments import FLAG, POSITIVE, check_argument, integer, optional
 from .._card import card
 from .._words import number, plural
 from ..errors import DpcvxError, ModelError
+from ..guard import warn_caller
 from ..model.declaration import Declaration
 from ..model.private import Private, Sealed
 from ..plan.banner import WIDTH
@@ -252,7 +252,7 @@ def searching(
         task = bar.add_task("", total=1.0)
         judge = Judge(problem, proxy, request.verb, request.recourse)
         if judge.idle:
-            warnings.warn(IDLE, UserWarning, stacklevel=2)
+            warn_caller(IDLE, UserWarning)
         yield Search(
             problem,
             planned,

@@ -69,24 +69,64 @@ def test_a_common_ledger_is_silent_and_one_that_lacks_a_run_is_not(tmp_path):
         plan.run(ledger=tmp_path / "new.jsonl")
 
 
-def test_studies_and_other_data_do_not_count():
-    problem, d = two()
+def test_studies_do_not_count():
+    problem, _ = two()
     plan = planned(problem)
     for seed in range(3):
         plan.run(seed=seed)
-    planned(problem, epsilon=None, delta=None, mechanism=None).run()
-    for values in ([0.0, 1.0], [5.0, 1.0]):
-        plan.run(data={d: np.array(values)})
+    open_plan(problem).run(seed=1)
     plan.run()
-    plan.run(data={"d": np.zeros(2)})
     plan.run(seed=1)
+    open_plan(problem).run(seed=1)
+
+
+def open_plan(problem):
+    """Without noise."""
+    return planned(problem, epsilon=None, delta=None, mechanism=None)
+
+
+def test_data_that_are_handed_over_may_be_the_same():
+    problem, d = two(dp.Private(shape=2, name="d", adjacency=dp.Within(0.1)))
+    plan = planned(problem)
+    plan.run(data={d: np.zeros(2)})
+    told = (
+        "Earlier runs used data of agent 'a', and .* if they are the same and all were planned in "
+        rf"advance, together they are \({at_most(total(plan, plan))}, .* for data of other people, "
+        r"run copy\.deepcopy\(plan\)\.$"
+    )
+    with pytest.warns(dp.RepeatWarning, match=told):
+        plan.run(data={"d": np.ones(2)})
+
+
+@pytest.mark.parametrize("handed", [0, 1])
+def test_data_of_its_own_and_data_that_are_handed_over_may_be_the_same(handed):
+    problem, _ = two()
+    given = [{"d": np.ones(2)} if k == handed else None for k in range(2)]
+    plan = planned(problem)
+    plan.run(data=given[0])
+    with pytest.warns(dp.RepeatWarning, match="if they are the same and all were planned"):
+        plan.run(data=given[1])
 
 
 def test_copies_have_no_data_and_no_past():
     problem, _ = two()
-    planned(problem).run()
-    twin = copy.deepcopy(problem)
-    planned(twin).run(data={"d": np.zeros(2)})
+    plan = planned(problem)
+    plan.run()
+    planned(copy.deepcopy(problem)).run(data={"d": np.zeros(2)})
+    for _ in range(2):
+        copy.deepcopy(plan).run(data={"d": np.zeros(2)})
+
+
+def test_solving_again_warns_at_the_line_that_solves():
+    problem, _ = two()
+    budget = BUDGET | {"algorithm": dp.LinearizedADMM(penalty=1.0)}
+    problem.solve(**budget)
+    with pytest.warns(dp.RepeatWarning) as caught:
+        problem.solve(**budget)
+    (told,) = caught
+    assert told.filename == __file__
+    with open(__file__) as lines:
+        assert "problem.solve(**budget)" in lines.readlines()[told.lineno - 1]
 
 
 def test_a_run_that_reads_nothing_does_not_count():
@@ -124,10 +164,34 @@ def test_pairs_add_up_with_their_deltas():
         plan.run()
 
 
-def test_a_run_without_noise_leaves_nothing_to_add_up():
+@pytest.mark.parametrize("noisy", [(True, False), (False, True)])
+def test_a_run_without_noise_leaves_nothing_to_add_up(noisy):
     problem, _ = two()
-    plan = planned(problem)
-    plan.run()
-    problem.plan(dp.LinearizedADMM(), mechanism=None, rounds=1).run()
-    with pytest.warns(dp.RepeatWarning, match="one of them without noise.*no guarantee"):
-        plan.run()
+    first, second = (planned(problem) if each else open_plan(problem) for each in noisy)
+    first.run()
+    told = "one of all these runs has no noise: together they have no guarantee"
+    with pytest.warns(dp.RepeatWarning, match=told) as caught:
+        second.run()
+    assert caught[0].filename == __file__
+    for plan in (first, second):
+        with pytest.warns(dp.RepeatWarning, match=told):
+            plan.run()
+
+
+def test_runs_without_noise_promise_nothing_and_are_silent():
+    problem, _ = two()
+    for _ in range(3):
+        open_plan(problem).run()
+
+
+def test_a_ledger_of_both_is_silent_where_one_has_no_noise():
+    problem, _ = two()
+    first = planned(problem).run()
+    open_plan(problem).run(ledger=first.ledger)
+
+
+def test_handed_data_without_noise_may_be_the_same():
+    problem, _ = two()
+    open_plan(problem).run(data={"d": np.ones(2)})
+    with pytest.warns(dp.RepeatWarning, match="noise: if they are the same, together they have no"):
+        planned(problem).run()

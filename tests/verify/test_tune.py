@@ -179,8 +179,9 @@ def test_answers_that_are_worth_nothing_are_called_so():
 
 def test_a_stand_in_whose_optimum_is_the_start_is_warned_about():
     still = {"load 0": np.zeros(2), "load 1": np.zeros(2)}
-    with pytest.warns(UserWarning, match="The public start is the optimum for the stand-in"):
+    with pytest.warns(UserWarning, match="The public start is the optimum for the") as caught:
         found = tune(network(), slow, request(proxy=still), [])
+    assert caught[0].filename == __file__
     assert "The public start is the optimum" in found.verdict
 
 
