@@ -232,7 +232,7 @@ class Algorithm(abc.ABC, Generic[S, A]):
         None takes the one with the smallest predicted error where the plan chooses the step size;
         else the average under noise, the last iterate without. A result has all three.
     fixed_rounds : int or None
-        How many rounds a run takes, whatever is planned; None where that is the plan's choice.
+        How many rounds a run takes; None where that is the plan's choice.
     """
 
     exchanges: ClassVar[int] = 1

@@ -15,6 +15,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from .._arguments import check_argument, choice, count, optional
+from .._words import plural
 from ..algorithms.base import Algorithm, Requirements
 from ..algorithms.common_point import agents_apart
 from ..algorithms.joint import joint, with_directions
@@ -45,6 +46,13 @@ def check_request(algorithm: object, rounds: object, release: object) -> None:
         raise ModelError(
             f"problem.plan(...) takes an algorithm object first, got {type(algorithm).__name__}. "
             "Write for example problem.plan(dp.LinearizedADMM(), epsilon=1.0, delta=1e-6)."
+        )
+    fixed = None if algorithm is None else algorithm.fixed_rounds
+    if rounds is not None and fixed is not None and rounds != fixed:
+        raise ModelError(
+            f"{type(algorithm).__name__} runs {plural(fixed, 'round')} whatever is planned, so "
+            f"rounds={rounds} would change nothing. Leave it out, or name a method that goes "
+            "on for several rounds, such as dp.ADMM()."
         )
     check_argument(
         "",

@@ -23,8 +23,13 @@ def convergence(history: History, title: str) -> Figure:
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
     t = history.rounds
-    axes.plot(t, history.primal, label=r"primal  $\|w - z\|$")
-    axes.plot(t, history.dual, label=r"dual  $\rho\,\|w - w_{\mathrm{prev}}\|$")
+    # One round is a point, and has no round before it to move from.
+    once = len(t) == 1
+    axes.plot(t, history.primal, marker="o" if once else None, label=r"primal  $\|w - z\|$")
+    if once:
+        axes.set_xticks(t)
+    else:
+        axes.plot(t, history.dual, label=r"dual  $\rho\,\|w - w_{\mathrm{prev}}\|$")
     if np.nanmax([*history.primal, *history.dual], initial=0.0) > 0:
         axes.set_yscale("log")
     axes.set(xlabel="round", ylabel="residual of released values")

@@ -280,7 +280,7 @@ class Trial:
             self.instance.problem,
             method,
             mechanism=mechanism,
-            rounds=rounds,
+            rounds=method.fixed_rounds or rounds,
             epsilon=None if mechanism is None else _EPSILON,
             delta=None if mechanism is None else _DELTA,
             release=self._release,

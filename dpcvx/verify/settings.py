@@ -90,9 +90,9 @@ class Setting:
         varied : tuple of str
             Which of step and penalty the method has.
         """
-        found: list[Setting] = [
-            replace(self, rounds=rounds) for rounds in _beside(ROUNDS, self.rounds, 1)
-        ]
+        found: list[Setting] = []
+        if self.way.algorithm.fixed_rounds is None:
+            found += [replace(self, rounds=rounds) for rounds in _beside(ROUNDS, self.rounds, 1)]
         for i, j in _MOVES:
             if (i == 0 or "step" in varied) and (j == 0 or "penalty" in varied):
                 found.append(replace(self, step=self.step + i, penalty=self.penalty + j))

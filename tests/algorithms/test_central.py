@@ -145,10 +145,12 @@ def test_networks_whose_loads_left_once_come_close_to_the_optimum(case, best, li
 
 
 @pytest.mark.parametrize("release", ["each step", "once"])
-def test_whatever_rounds_are_planned_there_is_one_with_one_release(release):
+def test_there_is_one_round_with_one_release_and_more_are_refused(release):
     problem = INSTANCES["power line"]().problem
-    plans = [problem.plan(dp.Central(), release=release, rounds=n, **BUDGET) for n in (1, 500)]
+    plans = [problem.plan(dp.Central(), release=release, rounds=n, **BUDGET) for n in (1, None)]
     assert plans[0].fingerprint == plans[1].fingerprint
+    with pytest.raises(dp.ModelError, match=r"Central runs 1 round .* rounds=5 would change noth"):
+        problem.plan(dp.Central(), release=release, rounds=5, **BUDGET)
     result = plans[1].run(seed=1)
     assert plans[1].rounds == result.rounds == 1
     assert {len(account.entries) for account in result.ledger.values()} == {1}

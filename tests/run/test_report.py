@@ -112,6 +112,18 @@ def test_the_figure_shows_residuals_and_the_guarantee(plan):
     assert np.array_equal(dual[1:], result.history.dual[1:])
 
 
+@pytest.mark.parametrize("method", [dp.Central(), dp.LinearizedADMM()])
+def test_one_round_is_drawn_as_a_point(method):
+    result = power_line().problem.plan(method, mechanism=None, rounds=1).run()
+    (axes,) = result.plot().axes
+    (drawn,) = axes.lines
+    assert drawn.get_marker() == "o" and drawn.get_xydata().tolist() == [
+        [1, result.history.primal[0]]
+    ]
+    assert axes.get_xticks().tolist() == [1]
+    axes.figure.canvas.draw()
+
+
 def test_a_quiet_run_does_not_compose_a_banner(plan, monkeypatch):
     composed = []
     monkeypatch.setattr(display, "banner", lambda plan, guarantee: composed.append(plan) or "")
