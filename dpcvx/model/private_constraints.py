@@ -181,7 +181,8 @@ def private_constraint(
 def _stand_in(private: Private) -> cp.Parameter:
     """A public parameter of the same kind, as far as convexity rules look at it."""
     kept = {name: bool(private.attributes[name]) for name in ("nonneg", "nonpos")}
-    return cp.Parameter(private.shape, name=private.name(), **kept)
+    symmetric = private.spec.symmetric
+    return cp.Parameter(private.shape, name=private.name(), symmetric=symmetric, **kept)
 
 
 def _points(used: Sequence[Private]) -> tuple[Iterator[list[Array]], list[float]]:

@@ -42,6 +42,27 @@ def first_limit(problem: Declaration) -> str | None:
     return None
 
 
+def check_searched(problem: Declaration, verb: str) -> None:
+    """Refuse a search over settings where constraints contain private data.
+
+    Parameters
+    ----------
+    problem : Declaration
+    verb : str
+        What searches, such as ``problem.tune``.
+
+    Raises
+    ------
+    ModelError
+    """
+    what = first_limit(problem)
+    if what is not None:
+        raise ModelError(
+            f"{what} contains private data. Such problems are solved at once from one release, so "
+            f"{verb}(...) has no settings to choose. Write problem.plan(..., violation=0.01)."
+        )
+
+
 def check_violation(
     problem: Declaration,
     algorithm: Algorithm[Any, Any] | None,
@@ -95,9 +116,9 @@ def check_violation(
         return
     if algorithm is not None and not algorithm.requirements.limits:
         raise ModelError(
-            f"{what} contains private data, and dp.{type(algorithm).__name__} keeps public "
-            "constraints only. Use dp.Central(), which solves the problem for data as they left, "
-            "or leave the method to the plan."
+            f"{what} contains private data, and dp.{type(algorithm).__name__}, with the options "
+            "that it has here, keeps public constraints only. Use dp.Central(), which solves the "
+            "problem for data as they left, or leave the method to the plan."
         )
     for name, agent in zip(problem.names, problem.agents, strict=True):
         for position, constraint in agent.limits:

@@ -37,7 +37,7 @@ from .fingerprint import fingerprint_of
 from .forecast import DOUBT, of_other_steps, of_releases
 from .guarantee import ALONE, COUNTED, SEEDED, Guarantee, make_guarantee, no_guarantee
 from .last_iterate import Observer
-from .responses import predicted_share, published, responses
+from .responses import Share, predicted_share, published, responses
 from .split import check_secret, split
 
 P = TypeVar("P", bound="Terms")
@@ -262,7 +262,9 @@ def make_terms(
             assert violation is not None
             program = limits.with_margins(program, agents, violation, slack_price)
         stand_ins = _stand_ins(problem)
-        share = predicted_share(agents, around, stand_ins)
+        # What margins and their constraints cost is not predicted.
+        unknown = Share(math.nan, by_data=False)
+        share = unknown if program.kept else predicted_share(agents, around, stand_ins)
         forecast = of_releases(agents, stand_ins, share, delta or 0.0)
     if not early:
         public = conditions(agents, rounds, noisy_steps=noisy and not once)

@@ -22,6 +22,7 @@ from ..model.declaration import Declaration
 from ..model.private import Private, Sealed
 from ..plan.banner import WIDTH
 from ..plan.calibration import asked_of, by_name
+from ..plan.limits import check_searched
 from ..plan.terms import Terms
 from ..privacy.accounting import check_delta, check_epsilon
 from ..privacy.mechanism import Laplace
@@ -242,6 +243,7 @@ def searching(
 
     Warns where nothing can be told apart.
     """
+    check_searched(problem, request.verb)
     proxy = stand_ins(problem, request.proxy, request.verb, own=request.recourse)
     shown = wanted(request.verbose)
     text = TextColumn(request.verb.removeprefix("problem."))

@@ -119,7 +119,7 @@ def test_signs_do_not_bend_the_noise_of_constraints():
 
 
 def test_methods_that_keep_public_constraints_only_refuse():
-    with pytest.raises(dp.ModelError, match=r"dp\.ADMM keeps public constraints only.*Central"):
+    with pytest.raises(dp.ModelError, match=r"dp\.ADMM, .* public constraints only.*Central"):
         grid().plan(dp.ADMM(), violation=0.01, **BUDGET)
 
 
@@ -148,6 +148,60 @@ def test_violation_without_private_constraints_promises_nothing():
         public.plan(violation=0.1, **BUDGET)
     with pytest.raises(dp.PrivacyError, match="there is no noise"):
         grid().plan(mechanism=None, violation=0.1)
+
+
+def test_nothing_is_searched_for():
+    problem = grid()
+    for search in (problem.tune, problem.compare):
+        with pytest.raises(dp.ModelError, match=r"one release, so problem\.\w+\(\.\.\.\) has no"):
+            search(proxy={"load": LOADS}, seconds=1.0, **BUDGET)
+
+
+def test_groups_and_noise_of_each_agents_own():
+    x = cp.Variable(2, name="x", nonneg=True)
+    agents = []
+    for name in ("north", "south"):
+        d = dp.Private(np.ones(2), name=f"cap {name}", adjacency=dp.Within(0.1))
+        agents.append(dp.Agent(cp.Maximize(cp.sum(x)), [x <= d], name=name))
+
+    def margins(groups=(), **asked):
+        plan = dp.Problem(agents, groups=groups).plan(violation=0.1, delta=1e-6, **asked)
+        return [kept.tightened.margins[0] for kept in plan.program.kept]
+
+    one = margins(epsilon=1.0, mechanism="laplace")
+    # Both agents may hold one person's data: each spends half.
+    grouped = margins(
+        groups=[agents],
+        epsilon=1.0,
+        mechanism=dp.Laplace(),
+    )
+    assert grouped[0] > 1.5 * one[0]
+    kinds = {"north": "gaussian", "south": "laplace"}
+    own = margins(epsilon={"north": 1.0, "south": 0.5}, mechanism=kinds)
+    assert own[0] > one[0] and own[1] == pytest.approx(2 * one[1], rel=1e-3)
+
+
+def test_records_in_constraints():
+    rows = np.array([[0.6, 0.8], [1.0, 0.0], [0.0, -1.0]])
+    d = dp.Private(rows, name="rows", adjacency=dp.Rows(1.0))
+    w = cp.Variable(2, name="w")
+    limits = [cp.norm(d @ w) <= 60, cp.abs(w) <= 1]
+    problem = dp.Problem([dp.Agent(cp.Minimize(cp.sum_squares(w - 1)), limits, name="a")])
+    plan = problem.plan(violation=0.1, **BUDGET)
+    result = plan.run(seed=0)
+    assert result.status is dp.Status.COMPLETED and dp.check(plan).passed
+    assert dp.not_private.violation(problem, result.solution) == 0
+
+
+def test_own_solutions_keep_the_constraints_exactly():
+    tie, gen = cp.Variable(name="tie"), cp.Variable(2, name="gen", nonneg=True)
+    d = dp.Private(np.array([1.0, 2.0]), name="d", adjacency=dp.Within(0.1))
+    limits = [cp.sum(gen) + tie >= cp.sum(d), gen <= 3]
+    north = dp.Agent(cp.Minimize(cp.sum(gen)), limits, name="north")
+    south = dp.Agent(cp.Minimize(cp.square(tie)), [cp.abs(tie) <= 1], name="south")
+    result = dp.Problem([north, south]).solve(violation=0.1, seed=1, **BUDGET)
+    agreed, own = result.solution["tie"], result.own("north")["gen"]
+    assert own.sum() + agreed == pytest.approx(3.0, abs=1e-6)
 
 
 def test_clipped_rows_are_other_data():
