@@ -414,6 +414,7 @@ class Problem(Declaration):
         seed: int = 0,
         verbose: bool | None = None,
         recourse: bool = False,
+        expected: Mapping[Private | str, Expected] | None = None,
     ) -> Tuned[Plan]:
         """Search for the settings that give the best answer for a total budget.
 
@@ -440,6 +441,9 @@ class Problem(Declaration):
         recourse : bool
             Judge answers once every agent has decided for itself, as by ``result.own``. Private
             data in ``own=`` need stand-ins then, too.
+        expected : mapping of Private or its name to Expected, optional
+            For plans that release the data once; see `plan`. Stand-ins have to differ from it as
+            the data may.
 
         Returns
         -------
@@ -450,10 +454,13 @@ class Problem(Declaration):
         Raises
         ------
         ModelError
-            If a private object has no stand-in, or the stand-in problem no solution.
+            If a private object has no stand-in, or one that is exactly what is expected of it, or
+            the stand-in problem no solution.
         """
         sealed = seal_all(proxy, "proxy")
-        request = Request("problem.tune", epsilon, delta, sealed, seconds, seed, verbose, recourse)
+        request = Request(
+            "problem.tune", epsilon, delta, sealed, seconds, seed, verbose, recourse, expected
+        )
         return tune(self, planned, request, ways())
 
     @frameless
@@ -468,6 +475,7 @@ class Problem(Declaration):
         seed: int = 0,
         verbose: bool | None = None,
         recourse: bool = False,
+        expected: Mapping[Private | str, Expected] | None = None,
     ) -> Tradeoff:
         """What an answer is worth at which epsilon, on public stand-in data.
 
@@ -492,6 +500,9 @@ class Problem(Declaration):
         recourse : bool
             Judge answers once every agent has decided for itself, as by ``result.own``. Private
             data in ``own=`` need stand-ins then, too.
+        expected : mapping of Private or its name to Expected, optional
+            For plans that release the data once; see `plan`. Stand-ins have to differ from it as
+            the data may.
 
         Returns
         -------
@@ -500,10 +511,13 @@ class Problem(Declaration):
         Raises
         ------
         ModelError
-            If a private object has no stand-in, or the stand-in problem no solution.
+            If a private object has no stand-in, or one that is exactly what is expected of it, or
+            the stand-in problem no solution.
         """
         sealed = seal_all(proxy, "proxy")
-        request = Request("problem.tradeoff", 1.0, delta, sealed, seconds, seed, verbose, recourse)
+        request = Request(
+            "problem.tradeoff", 1.0, delta, sealed, seconds, seed, verbose, recourse, expected
+        )
         return tradeoff(self, planned, request, epsilons, runs)
 
     @frameless
@@ -518,6 +532,7 @@ class Problem(Declaration):
         seed: int = 0,
         verbose: bool | None = None,
         recourse: bool = False,
+        expected: Mapping[Private | str, Expected] | None = None,
     ) -> Comparison[Plan]:
         """Compare the mechanisms that the model allows, each with its best settings.
 
@@ -543,6 +558,9 @@ class Problem(Declaration):
         recourse : bool
             Judge answers once every agent has decided for itself, as by ``result.own``. Private
             data in ``own=`` need stand-ins then, too.
+        expected : mapping of Private or its name to Expected, optional
+            For plans that release the data once; see `plan`. Stand-ins have to differ from it as
+            the data may.
 
         Returns
         -------
@@ -552,11 +570,12 @@ class Problem(Declaration):
         Raises
         ------
         ModelError
-            If a private object has no stand-in, or the stand-in problem no solution.
+            If a private object has no stand-in, or one that is exactly what is expected of it, or
+            the stand-in problem no solution.
         """
         sealed = seal_all(proxy, "proxy")
         request = Request(
-            "problem.compare", epsilon, delta, sealed, seconds, seed, verbose, recourse
+            "problem.compare", epsilon, delta, sealed, seconds, seed, verbose, recourse, expected
         )
         return compare(self, planned, request, ways(), runs)
 

@@ -19,6 +19,7 @@ from .._words import number, plural
 from ..errors import DpcvxError, ModelError
 from ..guard import warn_caller
 from ..model.declaration import Declaration
+from ..model.expected import Expected, expectations
 from ..model.private import Private, Sealed
 from ..plan.banner import WIDTH
 from ..plan.calibration import asked_of, by_name
@@ -211,6 +212,8 @@ class Request:
     verbose : bool or None
     recourse : bool
         Whether answers are judged once every agent has decided for itself.
+    expected : mapping of Private or its name to Expected, optional
+        For plans that release the data once.
     clock : callable
         Seconds since some moment.
     """
@@ -223,6 +226,7 @@ class Request:
     seed: int
     verbose: bool | None
     recourse: bool = False
+    expected: Mapping[Private | str, Expected] | None = None
     clock: Callable[[], float] = time.perf_counter
 
     def __post_init__(self) -> None:
@@ -245,6 +249,7 @@ def searching(
     """
     check_searched(problem, request.verb)
     proxy = stand_ins(problem, request.proxy, request.verb, own=request.recourse)
+    _check_apart(problem, request, proxy)
     shown = wanted(request.verbose)
     text = TextColumn(request.verb.removeprefix("problem."))
     with (
@@ -260,6 +265,7 @@ def searching(
             planned,
             epsilon=request.epsilon,
             delta=request.delta,
+            expected=request.expected,
             proxy=proxy,
             judge=judge,
             seconds=max(request.seconds, _LEAST),
@@ -268,6 +274,24 @@ def searching(
             clock=request.clock,
         )
         bar.update(task, completed=1.0)
+
+
+def _check_apart(
+    problem: Declaration, request: Request, proxy: Mapping[Private | str, Sealed]
+) -> None:
+    """Refuse stand-ins that are exactly what is expected: expectations would seem to be right."""
+    known = expectations(problem, request.expected)
+    for name, agent in zip(problem.names, problem.agents, strict=True):
+        for private, one in zip(agent.private, known.get(name, ()), strict=False):
+            spec = agent.specs(name)[private]
+            if one is not None and np.array_equal(spec.kept(proxy[private]()), one.mean):
+                raise ModelError(
+                    f"The stand-in for '{spec.name}' is exactly what expected= says, so "
+                    f"{request.verb} would take the expectation to be right. Pass values that "
+                    "differ from it as the data may, such as those of another year, or "
+                    f"{request.verb}(..., proxy={{'{spec.name}': mean + spread * "
+                    "rng.normal(size=mean.shape)})."
+                )
 
 
 def ranked(

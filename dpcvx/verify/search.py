@@ -11,6 +11,7 @@ from ..algorithms.base import Algorithm
 from ..errors import DpcvxError, ModelError, PrivacyError
 from ..model.curvature import strong_convexity
 from ..model.declaration import Declaration
+from ..model.expected import Expected
 from ..model.private import Private, Sealed
 from ..plan.agent_terms import AgentTerms
 from ..plan.compiled import Compiled, compiled
@@ -137,6 +138,7 @@ class Search(Generic[P]):
         *,
         epsilon: float | Mapping[str, float],
         delta: float,
+        expected: Mapping[Private | str, Expected] | None,
         proxy: Mapping[Private | str, Sealed],
         judge: Judge,
         seconds: float,
@@ -147,6 +149,7 @@ class Search(Generic[P]):
         self.refused: dict[str, str] = {}
         self._problem, self._planned, self._proxy = problem, planned, proxy
         self._budget = {"epsilon": epsilon, "delta": delta}
+        self._expected = expected
         self.judge = judge
         self._seconds, self._seed, self._tick = seconds, seed, tick
         self._clock, self._started = clock, clock()
@@ -174,7 +177,9 @@ class Search(Generic[P]):
             If it refuses.
         """
         known = self._known(self._problem)
-        self._default = self._planned(self._problem, known=known, **self._budget)
+        self._default = self._planned(
+            self._problem, known=known, expected=self._expected, **self._budget
+        )
         return Entry("default", self._default)
 
     def best_of(self, ways: Sequence[Way], kept: int, until: float) -> list[Entry[P]]:
@@ -414,6 +419,7 @@ class Search(Generic[P]):
             mechanism=mechanism,
             rounds=setting.rounds,
             release=setting.way.release,
+            expected=self._expected if setting.way.release == "once" else None,
             **self._budget,
         )
 

@@ -132,7 +132,10 @@ def tradeoff(
     budgets = _budgets(epsilons)
     with searching(problem, planned, request) as search:
         entries = [
-            Entry("default", planned(problem, epsilon=epsilon, delta=request.delta))
+            Entry(
+                "default",
+                planned(problem, epsilon=epsilon, delta=request.delta, expected=request.expected),
+            )
             for epsilon in budgets
         ]
         noiseless = search.noiseless(entries[-1].plan)

@@ -83,3 +83,11 @@ def test_the_default_and_the_best_run_on_until_one_is_clearly_better():
 def test_the_number_of_runs_is_checked(runs):
     with pytest.raises(dp.ModelError, match="runs="):
         network().compare(epsilon=1.0, delta=1e-6, proxy=PROXY, runs=runs)
+
+
+def test_comparisons_take_expectations():
+    problem = network(likes=[PROXY["load 0"], PROXY["load 1"]])
+    expected = {name: dp.Expected(load + 0.01, 0.02) for name, load in PROXY.items()}
+    found = problem.compare(epsilon=0.1, delta=1e-6, seconds=3.0, expected=expected, verbose=False)
+    once = [c.plan for c in found.candidates if c.plan.published]
+    assert once and all(agent.expects for plan in once for agent in plan.agents)

@@ -59,3 +59,12 @@ def test_budgets_are_positive_numbers(epsilons):
 def test_stand_ins_are_needed_and_private_data_are_not_read():
     with pytest.raises(dp.ModelError, match=r"problem.tradeoff\(..., proxy="):
         network().tradeoff([1.0], delta=1e-6)
+
+
+def test_expectations_count_where_the_budget_is_small():
+    problem = network(likes=[PROXY["load 0"], PROXY["load 1"]])
+    expected = {name: dp.Expected(load + 0.01, 0.02) for name, load in PROXY.items()}
+    given = dict(delta=1e-6, runs=6, seconds=20.0, verbose=False)
+    plain = problem.tradeoff([0.05], **given)
+    found = problem.tradeoff([0.05], expected=expected, **given)
+    assert np.median(found.gaps[0]) < 0.2 * np.median(plain.gaps[0])

@@ -249,3 +249,25 @@ def test_what_the_plan_chooses_by_itself_is_varied_too():
     assert "One run takes more than 15 s" in found.refused[GRADIENTS]
     assert found.chosen.name == GRADIENTS and found.chosen.plan.rounds in (1, 3, 10)
     assert found.chosen.plan.algorithm.step.step > 0.1
+
+
+# What is expected
+
+
+FORECAST = {name: dp.Expected(load + 0.004, 0.005) for name, load in PROXY.items()}
+
+
+def test_expectations_are_used_where_the_data_leave_once():
+    both = picked(GRADIENTS, ONCE)
+    plain = tune(network(), planned, request(seconds=60.0), both)
+    found = tune(network(), planned, request(seconds=60.0, expected=FORECAST), both)
+    for candidate in found.candidates:
+        assert candidate.plan.published == any(agent.expects for agent in candidate.plan.agents)
+    assert found.chosen.plan.published and found.chosen.gap < 0.7 * plain.chosen.gap
+    assert replayed(found.chosen) == pytest.approx(found.chosen.gaps, rel=1e-9)
+
+
+def test_stand_ins_that_are_what_is_expected_tell_nothing():
+    expected = {"load 1": dp.Expected(PROXY["load 1"], 0.1)}
+    with pytest.raises(dp.ModelError, match="'load 1' is exactly what expected= says"):
+        tune(network(), planned, request(expected=expected), picked(ONCE))
