@@ -258,7 +258,9 @@ FORECAST = {name: dp.Expected(load + 0.004, 0.005) for name, load in PROXY.items
 
 
 def test_expectations_are_used_where_the_data_leave_once():
-    found = tune(network(), planned, request(expected=FORECAST), picked(GRADIENTS))
+    found = tune(
+        network(), slow, request(expected=FORECAST, seconds=2000.0), picked(GRADIENTS, ONCE)
+    )
     for candidate in found.candidates:
         assert candidate.plan.published == any(agent.expects for agent in candidate.plan.agents)
     assert {candidate.plan.published for candidate in found.candidates} == {True, False}
