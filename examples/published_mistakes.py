@@ -1,4 +1,4 @@
-"""Four mistakes in published private optimisers, what each costs, and how it is done right.
+"""Six mistakes in published private optimisers, what each costs, and how it is done right.
 
 1. Ryu and Kim, theorem 4.9: the total epsilon of many Gaussian steps is understated.
 2. APPFL's IIADMM: agents update their multipliers from values that were never released, so that
@@ -6,6 +6,10 @@
 3. Penalties adapted to residuals before noise was added: one bit a round leaves in the clear.
 4. Sensitivity measured on the private data (Ryu and Kim's code for FEMNIST): the scale of the noise
    gives the data away.
+5. Noise along one random direction (Ji and Li, "Less is more", 2306.02256): what left points back
+   at the data.
+6. The dearest generator's price as the sensitivity of the cost of a dispatch (PrivateOpt, program
+   perturbation): with a congested line, load can cost more.
 
 Each is a few lines of numpy, and the figure shows the damage.
 
@@ -22,6 +26,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import linprog
+from scipy.special import gammaln
 from scipy.stats import norm
 
 from dpcvx.privacy.accounting import (
@@ -163,22 +169,62 @@ def noise_levels(largest: float, *, measured: bool, runs: int, seed: int) -> Flo
     return released.std(axis=(1, 2))
 
 
+# -- 5. noise along one random direction -----------------------------------------------------------
+
+
+def true_delta(size: int, epsilon: float, delta: float, draws: int, seed: int) -> float:
+    """Delta at this epsilon of rank-one noise that is claimed to have `delta`, by sampling.
+
+    ``y = q + z v`` with v uniform on the sphere and z normal of variance ``2 / (epsilon psi)``,
+    ``psi = (delta gamma((M-1)/2) / (sqrt(pi) gamma(M/2)))^(2/(M-2))``, for sensitivity 1. At
+    distance r from q the density is proportional to ``exp(-r^2 / (2 s^2)) / r^(M-1)``, which gives
+    the exact privacy loss of a draw.
+    """
+    log_ratio = gammaln((size - 1) / 2) - gammaln(size / 2) - math.log(math.pi) / 2
+    variance = 2 / epsilon / math.exp(2 / (size - 2) * (math.log(delta) + log_ratio))
+    rng = np.random.default_rng(seed)
+    z = math.sqrt(variance) * np.abs(rng.normal(size=draws))
+    v = rng.normal(size=draws)
+    cosine = v / np.sqrt(v**2 + rng.chisquare(size - 1, draws))  # with the change
+    other = z**2 - 2 * z * cosine + 1
+    loss = (other - z**2) / (2 * variance) + (size - 1) / 2 * np.log(other / z**2)
+    return float(np.mean(np.maximum(0.0, -np.expm1(np.minimum(epsilon - loss, 0.0)))))
+
+
+# -- 6. what one more unit of load costs -----------------------------------------------------------
+
+PRICES, LIMIT = (10.0, 30.0), 50.0
+
+
+def dispatch_cost(load: float) -> float:
+    """Least cost of a load at bus 3 of a triangle of equal lines, with generators at buses 1 and 2.
+
+    Two thirds of what bus 1 sends and one third of what bus 2 sends take the line from 1 to 3,
+    which carries 50.
+    """
+    flow = [[2 / 3, 1 / 3]]
+    found = linprog(PRICES, A_ub=flow, b_ub=[LIMIT], A_eq=[[1.0, 1.0]], b_eq=[load])
+    return float(found.fun)
+
+
 # -- output ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """The figures of all four."""
+    """The figures of all six."""
 
     claims: list[Composed]
     drift: dict[str, Floats]
     guesses: dict[str, float]
     ceiling: float
     levels: dict[str, tuple[Floats, Floats]]
+    deltas: dict[int, float]
+    costs: tuple[float, float]
 
 
 def experiment(runs: int) -> Found:
-    """Run all four."""
+    """Run all six."""
     steps = [1, 10, 100, 1000, 10000]
     mu = math.sqrt(ROUNDS) / gaussian_multiplier(ROUNDS, 1.0, 1e-6)
     return Found(
@@ -200,6 +246,8 @@ def experiment(runs: int) -> Found:
             )
             for label, measured in (("measured on the data", True), ("worst case", False))
         },
+        deltas={size: true_delta(size, 1.0, 1e-5, 100_000, 0) for size in (4, 10, 30, 100, 1000)},
+        costs=(dispatch_cost(100.0), dispatch_cost(101.0)),
     )
 
 
@@ -230,6 +278,17 @@ def table(found: Found) -> str:
         f"   {label:<30}{a.mean():.3f} and {b.mean():.3f}, each +-{a.std():.3f}"
         for label, (a, b) in found.levels.items()
     ]
+    lines.append(
+        "5. rank-one noise along a random direction, claimed to have delta 1e-5 at epsilon 1"
+    )
+    lines += [
+        f"   dimension {size:>4}: true delta {delta:.2g}" for size, delta in found.deltas.items()
+    ]
+    before, after = found.costs
+    lines.append(
+        f"6. one more unit of load costs {after - before:.0f}; the dearest generator's price, "
+        f"taken for a bound of that, is {max(PRICES):.0f}"
+    )
     return "\n".join(lines)
 
 
@@ -237,8 +296,8 @@ def draw(found: Found) -> Figure:
     """One panel for each."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(11, 7.5), layout="constrained")
-    (one, two), (three, four) = figure.subplots(2, 2)
+    figure = Figure(figsize=(11, 11), layout="constrained")
+    (one, two), (three, four), (five, six) = figure.subplots(3, 2)
     steps = [c.steps for c in found.claims]
     one.loglog(steps, [c.true for c in found.claims], "o-", label="exact")
     one.loglog(steps, [c.claimed for c in found.claims], "s--", color="C3", label="theorem 4.9")
@@ -262,7 +321,16 @@ def draw(found: Found) -> Figure:
     four.set_yticks(range(len(names)), names, fontsize=8)
     four.set(xlabel="scale of the noise, as observed in each run", ylim=(-0.6, len(names) - 0.4),
              title="4. sensitivity measured on private data")  # fmt: skip
-    for axes in (one, two, three, four):
+    five.loglog(list(found.deltas), list(found.deltas.values()), "o-", label="exact")
+    five.axhline(1e-5, color="C3", ls="--", label="claimed")
+    five.set(xlabel="dimension", ylabel="delta at epsilon 1",
+             title="5. noise along one random direction")  # fmt: skip
+    loads = np.linspace(40, 120, 81)
+    six.plot(loads[1:], np.diff([dispatch_cost(load) for load in loads]), label="exact")
+    six.axhline(max(PRICES), color="C3", ls="--", label="dearest price")
+    six.set(xlabel="load", ylabel="cost of one more unit of load",
+            title="6. a sensitivity that congestion exceeds")  # fmt: skip
+    for axes in (one, two, three, four, five, six):
         axes.grid(alpha=0.3)
         if axes is not four:
             axes.legend(fontsize=8)

@@ -1,7 +1,10 @@
 """The demonstrations of published mistakes: that the damage is there, and gone when done right."""
 
+import math
+
 import numpy as np
 import pytest
+from scipy.integrate import trapezoid
 
 from examples import published_mistakes as mistakes
 
@@ -51,10 +54,45 @@ def test_a_measured_sensitivity_tells_neighbours_apart():
     assert abs(one.mean() - other.mean()) < 0.01 and one.max() > other.min()
 
 
-def test_the_table_and_the_figure_hold_all_four(capsys, tmp_path):
+def test_noise_along_one_direction_hides_less_than_claimed():
+    # Means of 100,000 numbers between 0 and 1.
+    claimed = 1e-5
+    found = {size: mistakes.true_delta(size, 1.0, claimed, 100_000, 1) for size in (10, 30, 100)}
+    assert found == pytest.approx({10: 0.18, 30: 0.747, 100: 0.971}, abs=0.01)
+    # By the density in a plane, integrated: at dimension 3, noise of variance 2 / psi.
+    assert mistakes.true_delta(3, 1.0, 0.2, 400_000, 2) == pytest.approx(_by_quadrature(), rel=0.05)
+
+
+def _by_quadrature():
+    """Delta at dimension 3, epsilon 1 and a claimed delta of 0.2."""
+    psi = (0.2 / (np.sqrt(np.pi) * math.gamma(1.5))) ** 2
+    variance = 2 / psi
+    # Density exp(-r^2 / (2 s^2)) / r^2, in bodies of revolution around the change.
+    r = np.concatenate(
+        [np.geomspace(1e-4, 3, 1500), np.linspace(3, 9 * np.sqrt(variance), 1500)[1:]]
+    )
+    cosine = np.linspace(-1, 1, 1201)
+    R, C = np.meshgrid(r, cosine, indexing="ij")
+    own = np.exp(-(R**2) / (2 * variance)) / R**2
+    far = R**2 - 2 * R * C + 1
+    other = np.exp(-far / (2 * variance)) / np.maximum(far, 1e-9)
+    excess = np.maximum(own - math.e * other, 0.0) * R**2
+    mass = trapezoid(trapezoid(own * R**2, cosine), r)
+    return trapezoid(trapezoid(excess, cosine), r) / mass
+
+
+def test_load_costs_more_than_the_dearest_price_behind_a_congested_line():
+    one_more = mistakes.dispatch_cost(101.0) - mistakes.dispatch_cost(100.0)
+    assert one_more == pytest.approx(50.0) and one_more > max(mistakes.PRICES)
+    free = mistakes.dispatch_cost(61.0) - mistakes.dispatch_cost(60.0)
+    assert free == pytest.approx(min(mistakes.PRICES))
+
+
+def test_the_table_and_the_figure_hold_all_six(capsys, tmp_path):
     found = mistakes.main(["--runs", "20", "--plot", str(tmp_path / "new")])
     out = capsys.readouterr().out
-    assert [line[:2] for line in out.splitlines() if line[0].isdigit()] == ["1.", "2.", "3.", "4."]
+    numbers = [line[:2] for line in out.splitlines() if line[0].isdigit()]
+    assert numbers == ["1.", "2.", "3.", "4.", "5.", "6."]
     assert "100.0 % right" in out and f"at most {100 * found.ceiling:.1f} %" in out
     assert 0.5 < found.ceiling < 0.6
     assert (tmp_path / "new" / "published_mistakes.png").stat().st_size > 10_000
