@@ -67,7 +67,7 @@ class Agent:
     Attributes
     ----------
     private : tuple of Private
-        Those in the objective.
+        Those in the objective and the constraints.
     kept : tuple of Private
         Those in ``own=`` alone: nothing that follows from them ever leaves.
 

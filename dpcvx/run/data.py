@@ -16,7 +16,7 @@ DataSource = ArrayLike | Callable[[], ArrayLike]
 def sources_of(
     problem: Declaration, data: Mapping[Private | str, DataSource | Sealed] | None
 ) -> list[list[Sealed]]:
-    """Per agent and private object of its objective, a function that fetches its values.
+    """Per agent and private object that runs know of, a function that fetches its values.
 
     Nothing is read yet.
     """

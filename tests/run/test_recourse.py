@@ -167,6 +167,18 @@ def test_records_covariances_cones_and_maximisation():
     assert result.own("fund").value == pytest.approx(-best, abs=1e-5)
 
 
+def test_private_constraints_are_kept_for_the_true_data_without_a_margin():
+    flow, gen = cp.Variable(name="flow"), cp.Variable(2, name="gen", nonneg=True)
+    need = dp.Private([2.0, 1.0], name="need", adjacency=dp.Within(0.01))
+    cost = cp.sum(gen) + 0.1 * cp.sum_squares(gen)
+    a = dp.Agent(cp.Minimize(cost), [gen + flow >= need, gen <= 9], name="a")
+    b = dp.Agent(cp.Minimize(cp.square(flow)), [cp.abs(flow) <= 2], name="b")
+    result = dp.Problem([a, b]).plan(violation=0.01, **BUDGET).run(seed=0)
+    mine, at = result.own("a"), float(result.solution[flow])
+    np.testing.assert_allclose(mine["gen"], np.maximum([2.0 - at, 1.0 - at], 0), atol=1e-6)
+    assert (result.solution[gen] > mine["gen"] + 1e-3).any()  # by the margin
+
+
 @pytest.mark.parametrize("observer", ["everyone", "last iterate"])
 def test_whoever_observes_the_last_iterate_is_an_observer_as_well(observer):
     x, y = cp.Variable(3, name="x"), cp.Variable(2, name="y", nonneg=True)
