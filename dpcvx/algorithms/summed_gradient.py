@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -124,6 +124,9 @@ class SummedGradient(Algorithm[Server, Member]):
     sharing: SecretSharing | None = None
     colluders: int = 1
     output: Output | None = None
+
+    # Of what the mean of the gradients would be multiplied by, all arrives.
+    pull: ClassVar[float] = 1.0
 
     def __post_init__(self) -> None:
         self.check_fields(sharing=SHARING, colluders=integer(1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -13,7 +14,7 @@ from cvxpy.constraints.nonpos import Inequality
 from cvxpy.constraints.zero import Equality, Zero
 from numpy.typing import ArrayLike, NDArray
 
-from .._arguments import POSITIVE, TEXT, check_fields, listed, optional, pairs, show
+from .._arguments import POSITIVE, TEXT, Kind, check_fields, listed, optional, pairs, show
 from .._card import card
 from .._words import plural
 from ..errors import ModelError, PrivacyError
@@ -27,6 +28,10 @@ T = TypeVar("T")
 
 # Agents that an error lists.
 _NAMES = 12
+_LENGTH = Kind(
+    lambda value: POSITIVE.fits(value) or (isinstance(value, float) and value == math.inf),
+    "a positive number, or math.inf",
+)
 # Name of what holds the slacks of inequalities where no agent is known to be public.
 _SLACK = "slack of coupling"
 _REFUSED = {
@@ -57,7 +62,8 @@ class Agent:
     clip : float, optional
         Scale the contribution of each record to the gradient down to this l2 norm. For losses of
         records (`Rows`) whose contributions the model does not bound, or bounds too generously;
-        a biased gradient is the price.
+        a biased gradient is the price. If omitted, a plan without ``algorithm=`` chooses it where
+        noise would hide more than the bias does, and says so; ``math.inf`` for none.
     sensitivity : Asserted, optional
         A gradient sensitivity to be taken without proof; the guarantee is then marked as asserted.
     own : sequence of cvxpy constraints, optional
@@ -94,7 +100,7 @@ class Agent:
             self,
             "dp.Agent",
             name=optional(TEXT.because("such as name='north'")),
-            clip=optional(POSITIVE.because("the l2 norm that no record's contribution may exceed")),
+            clip=optional(_LENGTH.because("the l2 norm that no record's contribution may exceed")),
         )
         label = self.name or "unnamed"
         if self.sensitivity is not None and not isinstance(self.sensitivity, Asserted):

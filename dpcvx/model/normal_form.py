@@ -102,11 +102,40 @@ class Atom:
         return f"cp.{rule.name}"
 
 
+@dataclass(frozen=True, eq=False)
+class Beside:
+    """An affine part ``F x`` next to the product of records and variables, ``D L @ Z(x) + F x``.
+
+    Attributes
+    ----------
+    place : tuple of int
+        The atom that takes the sum, and as which of its arguments.
+    weight : ndarray, shape (rows,)
+        Largest entries of D, by row of the product.
+    size : ndarray, shape (rows,)
+        Bounds of the spectral norm of F, by row of the product.
+    apart : bool
+        Whether F and Z read different entries of x.
+    """
+
+    place: tuple[int, int]
+    weight: Array
+    size: Array
+    apart: bool
+
+    def joined(self, product: Array) -> Array:
+        """How far the rows reach by both parts, where they reach so far by their product."""
+        own = self.weight * product
+        return np.hypot(own, self.size) if self.apart else own + self.size
+
+
 @dataclass(frozen=True)
 class Clip:
     """Rows of a product with records whose contributions to the gradient are limited.
 
-    Row r of ``L @ Z(x)`` contributes ``L_r`` times its cotangent, pulled back through Z.
+    Row r of ``L @ Z(x)`` contributes ``L_r`` times its cotangent, pulled back through Z. Where an
+    affine part stands next to the product, ``D L @ Z(x) + F x`` with a diagonal D, such as an
+    intercept, the row contributes what it adds by both.
 
     Attributes
     ----------
@@ -119,8 +148,9 @@ class Clip:
     factor : float
         Bound of the norm of the derivative of Z.
     absent : float
-        Largest l2 norm of the contribution of a record of zeros: 0 unless the product has public
-        parts.
+        Largest l2 norm of the contribution of a record of zeros: 0 unless there are public parts.
+    beside : Beside, optional
+        The affine part next to the product.
     """
 
     atom: int
@@ -128,9 +158,23 @@ class Clip:
     bound: float
     factor: float
     absent: float
+    beside: Beside | None = None
+
+    @property
+    def place(self) -> tuple[int, int | None]:
+        """The atom whose cotangent is scaled, or that of one argument of it."""
+        return (self.atom, None) if self.beside is None else self.beside.place
 
     def __call__(self, arguments: Sequence[Array], g: Array) -> Array:
-        """Cotangents of the product, each row scaled down as far as needed."""
+        """Cotangents, each row scaled down as far as needed.
+
+        Parameters
+        ----------
+        arguments : sequence of ndarray
+            Of the product.
+        g : ndarray
+            At `place`.
+        """
         records = np.atleast_2d(arguments[0])
         rows = g.reshape(records.shape[0], -1)
         if self.turned:
@@ -140,7 +184,10 @@ class Clip:
         # Factor by factor: a product of the three could leave floating point and bound nothing.
         long, steep = row_lengths(records), row_lengths(rows)
         share = np.full(long.size, self.bound)
-        for size in (long, steep, np.full(long.size, self.factor)):
+        sizes = (long, np.full(long.size, self.factor))
+        if self.beside is not None:
+            sizes = (self.beside.joined(long * self.factor),)
+        for size in (steep, *sizes):
             share = np.divide(share, size, where=size > 0, out=np.full(long.size, np.inf))
         share = np.where(np.isnan(share), 0.0, np.minimum(share, 1.0))
         usable = np.isfinite(long) & np.isfinite(steep)
@@ -234,7 +281,7 @@ class BoundObjective:
     ) -> None:
         self._n = form.n
         self._limit = _limited if limited else _as_is
-        self._clips = {clip.atom: clip for clip in clips}
+        self._clips = {clip.place: clip for clip in clips}
         self._atoms = form.atoms
         bound = functools.partial(_Bound, data=data, limit=self._limit)
         self._args = [[bound(arg) for arg in atom.args] for atom in form.atoms]
@@ -280,12 +327,17 @@ class BoundObjective:
                 continue
             atom = self._atoms[j]
             shaped = g.reshape(atom.shape, order="F")
-            if j in self._clips:
-                shaped = self._clips[j](arguments[j], shaped)
+            if (j, None) in self._clips:
+                shaped = self._clips[j, None](arguments[j], shaped)
             for k, bound in enumerate(self._args[j]):
                 if bound.moving:
                     part = atom.rule.vjp(arguments[j], values[j], shaped, atom.data, k)
-                    bound.backward(self._limit(np.ravel(part, order="F")), out, cotangents)
+                    part = self._limit(np.ravel(part, order="F"))
+                    if (j, k) in self._clips:
+                        clip = self._clips[j, k]
+                        rows = part.reshape(self._atoms[clip.atom].shape, order="F")
+                        part = np.ravel(clip(arguments[clip.atom], rows), order="F")
+                    bound.backward(part, out, cotangents)
         return out
 
     def _forward(self, x: Array) -> tuple[list[Array], list[list[Array]]]:

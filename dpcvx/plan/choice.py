@@ -17,6 +17,7 @@ from ..algorithms.linearized_admm import LinearizedADMM
 from ..algorithms.mean_gradient import MeanGradient
 from ..algorithms.program import Program
 from ..algorithms.resource_admm import ResourceADMM
+from ..algorithms.summed_gradient import SummedGradient
 from ..errors import PrivacyError
 from ..guard import understood
 from ..model.declaration import Agent, Declaration
@@ -25,6 +26,7 @@ from ..privacy.accounting import check_delta
 from ..sensitivity.response import Response
 from .agent_terms import Agents, AgentTerms, declared
 from .calibration import Mechanisms, asked_of, calibrated
+from .clipping import with_clips
 from .compiled import Compiled, compiled
 from .limits import margin_ratio, with_margins
 from .noisy_rounds import NoisyRounds, best_rounds
@@ -37,6 +39,13 @@ AUTO = "auto"
 _KINDS = ("gaussian", "laplace")
 # Of gradient steps after all data have left.
 _PUBLIC_ROUNDS = 1000
+# What clips may keep of the gap between start and optimum where labels are noisy.
+_BIAS = 0.02
+_CLIPPED = (
+    "each record's contribution to a gradient is scaled down to two thirds of the largest that is "
+    "possible near the start: less noise, and a small bias if many records fit badly; "
+    "dp.Agent(..., clip=math.inf) keeps them whole"
+)
 
 
 @dataclass(frozen=True)
@@ -151,7 +160,13 @@ def choose(
             kinds = (request.mechanism,)
             if request.chooses_noise:
                 kinds = _KINDS if delta else ("laplace",)
-            steps = best_rounds(problem, known, algorithm, kinds, request.rounds, epsilon, delta)
+            budget = (epsilon, delta)
+            steps = best_rounds(problem, known, algorithm, kinds, request.rounds, *budget)
+            limited = None if steps is None else _quieter_records(known, steps)
+            if limited is not None:
+                known = limited
+                request = request.chosen("clip", _CLIPPED)
+                steps = best_rounds(problem, known, algorithm, kinds, request.rounds, *budget)
             if steps is not None:
                 request = _as_tried(request, steps, delta)
         request = _filled(request)
@@ -176,7 +191,7 @@ def _method(
     except PrivacyError:
         if noisy:
             raise
-        return _stepwise(problem, request), None
+        return _stepwise(problem, request, False), None
     convex = all(
         understood(agent.is_dcp, name)
         for name, agent in zip(problem.names, problem.agents, strict=True)
@@ -186,7 +201,18 @@ def _method(
         return _exact(request, known, noisy), known
     if convex and once and not problem.coupling:
         return _released(request), known
-    return _stepwise(problem, request), known
+    return _stepwise(problem, request, noisy and _smooth(known.program)), known
+
+
+def _smooth(program: Program) -> bool:
+    """Whether sums of gradients are all that is needed: everything has one, nothing is coupled."""
+    return program.coupling is None and all(local.rest is None for local in program.agents)
+
+
+def _quieter_records(known: Compiled, steps: NoisyRounds) -> Compiled | None:
+    """With records' contributions clipped, where noise keeps more from the optimum than clips."""
+    noisy = _BIAS <= steps.share() < math.inf
+    return with_clips(known, steps.scene.distance) if noisy else None
 
 
 def _as_tried(request: Request, steps: NoisyRounds, delta: float | None) -> Request:
@@ -248,8 +274,14 @@ def _released(request: Request) -> Request:
     return replace(request, algorithm=LinearizedADMM())
 
 
-def _stepwise(problem: Declaration, request: Request) -> Request:
-    """Where every step asks the data again."""
+def _stepwise(problem: Declaration, request: Request, summed: bool) -> Request:
+    """Where every step asks the data again; with noise and sums of gradients, if so."""
+    if summed:
+        return replace(request, algorithm=SummedGradient()).chosen(
+            "algorithm",
+            "the server adds the agents' noisy gradients up, which averages the noise at once, and "
+            "steps for all of them",
+        )
     public = sum(not agent.private for agent in problem.agents)
     shared = any((count > 1).any() for count in problem.holders().values())
     method: Algorithm[Any, Any] = LinearizedADMM()

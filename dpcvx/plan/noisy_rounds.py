@@ -13,6 +13,7 @@ from ..algorithms.landscape import Landscape, landscape
 from ..algorithms.linearized_admm import LinearizedADMM
 from ..algorithms.mean_gradient import MeanGradient
 from ..algorithms.predicted import Prediction, longest, predicted
+from ..algorithms.summed_gradient import SummedGradient
 from ..model.declaration import Agent, Declaration
 from .agent_terms import Agents, declared
 from .calibration import Mechanisms, asked_of, calibrated, conditions
@@ -20,9 +21,9 @@ from .compiled import Compiled
 from .forecast import of_steps
 
 # Laplace noise is the smaller one for few releases only.
-_ROUNDS = {"laplace": (1, 2, 3, 5, 8), "gaussian": (3, 10, 30, 100, 300)}
-# Fewer rounds that do nearly as well are better.
-_NEARLY = 1.25
+_ROUNDS = {"laplace": (1, 2, 3, 5, 8), "gaussian": (10, 30, 100, 300)}
+# Fewer rounds that are predicted to do nearly as well do better: predictions go by bounds.
+_NEARLY = 1.5
 # What is promised is promised for answers that are nearer to the start than is taken as typical.
 _NEARER = 0.5
 
@@ -33,7 +34,7 @@ class NoisyRounds:
 
     Attributes
     ----------
-    algorithm : LinearizedADMM or MeanGradient
+    algorithm : LinearizedADMM, MeanGradient or SummedGradient
     mechanism : Mechanisms
     rounds : int
     agents : tuple of AgentTerms
@@ -44,7 +45,7 @@ class NoisyRounds:
         That were possible.
     """
 
-    algorithm: LinearizedADMM | MeanGradient
+    algorithm: LinearizedADMM | MeanGradient | SummedGradient
     mechanism: Mechanisms
     rounds: int
     agents: Agents
@@ -59,14 +60,14 @@ class NoisyRounds:
         scene = self.scene.scaled(louder, nearer)
         return predicted(scene, self.rounds, largest, pull=self.algorithm.pull)
 
+    def share(self, louder: float = 1.0) -> float:
+        """What is promised to stay of the gap between start and optimum, with other noise."""
+        # Other rounds would be chosen then.
+        found = [option.predicted(louder, _NEARER) for option in self.others or [self]]
+        return min(one.gap / one.start if one.start > 0 else math.inf for one in found)
+
     def forecast(self, delta: float) -> str:
         """What an answer will be worth, in words."""
-
-        def left(louder: float) -> float:
-            # With other noise, other rounds would be chosen.
-            found = [option.predicted(louder, _NEARER) for option in self.others or [self]]
-            return min(one.gap / one.start if one.start > 0 else math.inf for one in found)
-
         ratios = [
             noise * math.sqrt(agent.program.n) / (2 * slope)
             for noise, slope, agent in zip(
@@ -75,7 +76,7 @@ class NoisyRounds:
             if slope > 0
         ]
         steps = self.algorithm.requirements.releases * self.rounds
-        return of_steps(self.agents, steps, left, max(ratios), delta) if ratios else ""
+        return of_steps(self.agents, steps, self.share, max(ratios), delta) if ratios else ""
 
 
 def best_rounds(
@@ -102,7 +103,7 @@ def best_rounds(
     epsilon, delta
         The budget.
     """
-    if not isinstance(algorithm, (LinearizedADMM, MeanGradient)):
+    if not isinstance(algorithm, (LinearizedADMM, MeanGradient, SummedGradient)):
         return None
     options: list[NoisyRounds] = []
     scene: Landscape | None = None

@@ -14,6 +14,7 @@ its records or asserts a bound of its own.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -50,7 +51,7 @@ def derive(
     extent : callable
         Returns the extent of its set; called if it is needed.
     clip : float, optional
-        Contributions of single records are clipped to this l2 norm.
+        Contributions of single records are clipped to this l2 norm; not at all if it is infinite.
     asserted : Asserted, optional
         Taken instead of a derivation.
 
@@ -60,6 +61,7 @@ def derive(
         If no bound can be derived.
     """
     _check_records(form, owner)
+    clip = None if clip == math.inf else clip
     if clip is not None and asserted is not None:
         raise PrivacyError(
             f"Agent '{owner}' has both clip= and sensitivity=, but clipping already gives a proved "

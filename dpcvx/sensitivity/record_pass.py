@@ -32,7 +32,7 @@ from ..model.atoms import (
     Rule,
 )
 from ..model.matrices import Identity, csr, has_entries, without_zeros
-from ..model.normal_form import Atom, Combination, NormalForm, row_lengths
+from ..model.normal_form import Atom, Beside, Combination, NormalForm, row_lengths
 from ..model.private import PrivateSpec, Rows
 from ..model.quadratic import Term
 from ..solvers.projector import Extent
@@ -115,6 +115,29 @@ class Part:
         return np.where(self.signed, np.minimum(self.apart, angled), self.apart)
 
 
+@dataclass(frozen=True)
+class Site:
+    """Where records meet variables.
+
+    Attributes
+    ----------
+    atom : int
+        A product of records and variables, or what takes an affine function of variables that
+        stands next to records.
+    argument : int or None
+        As which argument it takes that; None for a product.
+    turned : bool
+        Whether the variables are on the left of the product.
+    factor : float
+        Bound of the norm of the derivative of the product's other factor.
+    """
+
+    atom: int
+    argument: int | None
+    turned: bool = False
+    factor: float = 0.0
+
+
 class Pass:
     """Bounds of every record's contribution, from intervals forward and cotangents back.
 
@@ -133,7 +156,7 @@ class Pass:
     absent : bool
         Of a record of zeros instead of all admissible ones.
     sites : list, optional
-        To be filled with the products of records and variables, instead of bounding them.
+        To be filled with the places where records meet variables, instead of bounding them.
 
     Attributes
     ----------
@@ -150,7 +173,7 @@ class Pass:
         extent: Extent,
         scale: Array | None,
         absent: bool,
-        sites: list[tuple[int, bool, float]] | None = None,
+        sites: list[Site] | None = None,
     ) -> None:
         self.form, self.terms, self.members = form, terms, members
         self.count = form.private[members[0]].shape[0]
@@ -627,7 +650,7 @@ class Pass:
         if self.sites is not None:
             if of_record.max(initial=0) > 1:
                 raise Unbounded("@", "holds several rows of one record")
-            self.sites.append((_index(self.form, atom), turned, factor))
+            self.sites.append(Site(_index(self.form, atom), None, turned, factor))
             return
         if of_record.max(initial=0) <= 1:
             size = np.zeros(m)
@@ -656,9 +679,10 @@ class Pass:
 
     def _into(self, u: Combination, g: Range, atom: Atom) -> None:
         own = g.owner >= 0
-        if u.F is not None and own.any():
-            if self.sites is not None:
-                raise Unbounded(atom.written, "records reach without a product X @ w")
+        if u.F is not None and own.any() and self.sites is not None:
+            place = next(k for k, other in enumerate(atom.args) if other is u)
+            self.sites.append(Site(_index(self.form, atom), place))
+        elif u.F is not None and own.any():
             F = sp.csr_array(csr(u.F) @ sp.diags_array(self.scale))
             size = self._pulled(F, g)
             # Two records' cotangents lie in one interval, and F is the same for both.
@@ -681,6 +705,34 @@ class Pass:
                 peak = float(abs(T).max()) if T.nnz else 0.0
                 norms = g.norms[0] * peak, g.norms[1] * peak
             self._add(j, Range(lo, hi, owner, norms))
+
+
+def beside_product(form: NormalForm, product: Site, taken: Site) -> Beside | None:
+    """The affine part that is taken next to a product; None if it is not simply its neighbour.
+
+    Parameters
+    ----------
+    form : NormalForm
+    product, taken : Site
+        The product of records and variables, and the place that takes an affine function.
+    """
+    assert taken.argument is not None
+    takers = [u for atom in form.atoms for u in atom.args] + [form.root]
+    u = form.atoms[taken.atom].args[taken.argument]
+    users = [other for other in takers if any(j == product.atom for j, _ in other.terms)]
+    if product.turned or len(users) != 1 or users[0] is not u or len(u.terms) > 1:
+        return None
+    D, F = without_zeros(csr(u.terms[0][1])), without_zeros(csr(u.F))
+    right = form.atoms[product.atom].args[1].F
+    assert right is not None
+    rows = D.tocoo()
+    if D.shape[0] != D.shape[1] or (rows.row != rows.col).any():
+        return None
+    count = _shape(form.atoms[product.atom].args[0], 0)[0]
+    across = np.intersect1d(F.indices, without_zeros(csr(right)).indices)
+    weight = np.abs(D.diagonal()).reshape((count, -1), order="F").max(axis=1)
+    size = row_lengths(_row_sizes(F, 2).reshape((count, -1), order="F"))
+    return Beside((taken.atom, taken.argument), weight, size, apart=across.size == 0)
 
 
 def _width(g: Range) -> Range:

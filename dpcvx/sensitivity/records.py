@@ -37,7 +37,7 @@ from ..model.matrices import has_entries
 from ..model.normal_form import Clip, NormalForm
 from ..model.quadratic import Term
 from ..solvers.projector import Extent
-from .record_pass import Pass, Unbounded
+from .record_pass import Pass, Site, Unbounded, beside_product
 
 Array = NDArray[np.float64]
 
@@ -127,14 +127,21 @@ class Contributions:
             If records reach the gradient by more than one product with variables, or otherwise.
         """
         free = np.full(self.form.n, np.inf)
-        sites: list[tuple[int, bool, float]] = []
+        sites: list[Site] = []
         self._pass(2, Extent(-free, free), sites=sites).run()
-        if len(sites) != 1:
+        products = [site for site in sites if site.argument is None]
+        sums = [site for site in sites if site.argument is not None]
+        if not products:
+            written = self.form.atoms[sums[0].atom].written
+            raise Unbounded(written, "records reach without a product X @ w")
+        beside = beside_product(self.form, products[0], sums[0]) if sums else None
+        if len(products) > 1 or len(sums) > 1 or (sums and beside is None):
             raise Unbounded("@", "records reach by several ways")
-        atom, turned, factor = sites[0]
-        records = self.form.atoms[atom].args[1 if turned else 0]
-        plain = not has_entries(records.h) and not records.terms
-        return Clip(atom, turned, bound, factor, absent=0.0 if plain else bound)
+        (site,) = products
+        records = self.form.atoms[site.atom].args[1 if site.turned else 0]
+        plain = not has_entries(records.h) and not records.terms and beside is None
+        absent = 0.0 if plain else bound
+        return Clip(site.atom, site.turned, bound, site.factor, absent, beside)
 
     def _pass(
         self,
@@ -142,6 +149,6 @@ class Contributions:
         extent: Extent,
         scale: Array | None = None,
         absent: bool = False,
-        sites: list[tuple[int, bool, float]] | None = None,
+        sites: list[Site] | None = None,
     ) -> Pass:
         return Pass(self.form, self.terms, self.members, p, extent, scale, absent, sites)

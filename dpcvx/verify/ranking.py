@@ -442,7 +442,7 @@ def _verdict(
             "No plan is recommended: answers are no better than the public start, so at this "
             "budget they would say nothing about the data. Raise epsilon=, or ask less of the data."
         )
-    if any(agent.program.clip is not None for agent in chosen.plan.agents):
+    if any(agent.clip is not None for agent in chosen.plan.problem.agents):
         said.append(
             "The plan clips what records contribute: its plan.problem has agents with clip=."
         )

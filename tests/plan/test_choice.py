@@ -42,7 +42,7 @@ def test_second_moments_leave_once():
 
 def test_other_losses_of_records_are_asked_in_each_step():
     plan = regression(logistic).plan(**BUDGET)
-    assert plan.release == "each step" and isinstance(plan.algorithm, dp.LinearizedADMM)
+    assert plan.release == "each step" and isinstance(plan.algorithm, dp.SummedGradient)
 
 
 def test_one_release_of_few_entries_has_laplace_noise_and_many_releases_gaussian_noise():
@@ -110,6 +110,11 @@ def test_a_coupling_chooses_a_method_that_takes_it():
         variables.append(x)
     problem = dp.Problem(agents, coupling=[variables[0] + variables[1] == 1])
     assert isinstance(problem.plan(**BUDGET).algorithm, dp.ResourceADMM)
+
+
+def test_what_has_no_gradient_is_left_to_methods_that_minimise_it():
+    plan = regression(lambda X, y, w: logistic(X, y, w) + cp.normNuc(cp.diag(w))).plan(**BUDGET)
+    assert isinstance(plan.algorithm, dp.LinearizedADMM)
 
 
 def test_rounds_follow_from_the_budget():

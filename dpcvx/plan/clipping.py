@@ -1,0 +1,72 @@
+"""Where noise hides more than a bias would: contributions of records are scaled down by default."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from ..algorithms.program import LocalProgram
+from ..sensitivity.certificate import Sensitivity
+from ..sensitivity.record_pass import Unbounded
+from ..solvers.projector import Extent
+from .compiled import Compiled
+
+# Of the largest contribution near the start. Few records come near it: those at their bound that
+# fit as badly as any can. Half of it would bias fits of noisy labels.
+SHARE = 2 / 3
+# Clips that lower the noise less are not worth their bias.
+_WORTH = 0.9
+
+
+def with_clips(known: Compiled, distance: float) -> Compiled | None:
+    """The problem with contributions of records clipped; None where no clip is worth it.
+
+    Agents that have clips, or asserted sensitivities, keep them.
+
+    Parameters
+    ----------
+    known : Compiled
+    distance : float
+        From the start to the answer, about.
+    """
+    agents, sensitivities = [], dict(known.sensitivities)
+    for local in known.program.agents:
+        clipped = _clipped(local, sensitivities[local.name], distance)
+        if clipped is not None:
+            local, sensitivities[local.name] = clipped
+        agents.append(local)
+    if all(one is other for one, other in zip(agents, known.program.agents, strict=True)):
+        return None
+    return Compiled(replace(known.program, agents=tuple(agents)), sensitivities)
+
+
+def _clipped(
+    local: LocalProgram, known: Sensitivity | None, distance: float
+) -> tuple[LocalProgram, Sensitivity] | None:
+    if known is None or local.clip is not None or local.asserted is not None or not known.records:
+        return None
+    near = _near(known.extent, local, distance)
+    try:
+        largest = max(float(task.bound(2, near).max()) for task in known.records)
+        for task in known.records:
+            task.clipping(1.0)
+    except Unbounded:
+        return None
+    clip = SHARE * largest
+    if not 0 < clip < math.inf or not 2 * clip < _WORTH * known.bound(2).value:
+        return None
+    found = replace(local, clip=float(f"{clip:.3g}"))
+    return found, found.sensitivity()
+
+
+def _near(extent: Extent, local: LocalProgram, distance: float) -> Extent:
+    """The part of a set around the start."""
+    start = local.start
+    reach = distance + float(np.linalg.norm(start))
+    return Extent(
+        np.maximum(extent.lower, start - distance),
+        np.minimum(extent.upper, start + distance),
+        (*extent.balls, (np.arange(start.size), reach)),
+    )

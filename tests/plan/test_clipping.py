@@ -1,0 +1,136 @@
+"""Contributions of records that are clipped by default, and where they are not."""
+
+import math
+from dataclasses import replace
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import dpcvx as dp
+from dpcvx.plan.clipping import SHARE, with_clips
+from dpcvx.plan.compiled import compiled
+
+BUDGET = {"epsilon": 1.0, "delta": 1e-6}
+RECORDS = 200
+
+
+def clinic(loss, clip=None, bound=2.0, weight=0.01, **rows):
+    """Records of three features and a label."""
+    w, b = cp.Variable(3, name="w"), cp.Variable(name="b")
+    X = dp.Private(shape=(RECORDS, 3), name="X", adjacency=dp.Rows(bound, records="person", **rows))
+    y = dp.Private(shape=RECORDS, name="y", adjacency=dp.Rows(1.0, records="person", **rows))
+    cost = loss(X, y, w, b) / RECORDS + weight * cp.sum_squares(w)
+    return dp.Problem([dp.Agent(cp.Minimize(cost), name="clinic", clip=clip)])
+
+
+def logistic(X, y, w, b):
+    return cp.sum(cp.logistic(-cp.multiply(y, X @ w)))
+
+
+def hinge(X, y, w, b):
+    return cp.sum(cp.pos(1 - cp.multiply(y, X @ w + b)))
+
+
+def absolute(X, y, w, b):
+    return cp.sum(cp.abs(w[0] - y))
+
+
+def clip_of(plan):
+    return plan.agents[0].program.clip
+
+
+def test_noise_is_lowered_by_clips_where_it_is_what_matters():
+    whole = clinic(logistic, clip=math.inf).plan(**BUDGET)
+    plan = clinic(logistic).plan(**BUDGET)
+    assert clip_of(plan) < SHARE * 2 / RECORDS * (1 + 1e-3)
+    assert plan.agents[0].bound == pytest.approx(2 * clip_of(plan))
+    assert plan.agents[0].bound < 0.9 * whole.agents[0].bound
+    said = " ".join(str(plan).split())
+    assert "two thirds of the largest" in said and "clip=math.inf" in said
+    assert plan.price.epsilon == pytest.approx(whole.price.epsilon) == pytest.approx(1.0)
+
+
+def test_infinite_clips_keep_contributions_whole():
+    plan = clinic(logistic, clip=math.inf).plan(**BUDGET)
+    assert "two thirds" not in str(plan)
+    # Slopes of the loss are below 1, and rows no longer than 2; one replaces another.
+    assert plan.agents[0].bound == pytest.approx(2 * 2 / RECORDS, rel=1e-6)
+
+
+def test_clips_of_the_user_stay():
+    assert clip_of(clinic(logistic, clip=1e-3).plan(**BUDGET)) == 1e-3
+
+
+def test_what_is_named_runs_as_its_paper_has_it():
+    assert clip_of(clinic(logistic).plan(dp.MeanGradient(), **BUDGET)) is None
+
+
+def test_noise_that_hardly_matters_is_no_reason_for_a_bias():
+    assert clip_of(clinic(logistic).plan(epsilon=100.0, delta=1e-6)) is None
+    assert clip_of(clinic(logistic).plan(mechanism=None)) is None
+
+
+def test_contributions_beside_an_intercept_are_clipped_as_well():
+    assert clip_of(clinic(hinge).plan(**BUDGET)) == pytest.approx(
+        SHARE * math.sqrt(5) / RECORDS, rel=1e-2
+    )
+
+
+def test_contributions_of_one_length_are_not_clipped():
+    assert clip_of(clinic(absolute, weight=1.0).plan(**BUDGET)) is None
+
+
+def test_asserted_bounds_are_not_replaced():
+    problem = clinic(logistic)
+    agent = replace(problem.agents[0], sensitivity=dp.Asserted(l2=0.01, l1=0.02))
+    assert clip_of(dp.Problem([agent]).plan(**BUDGET)) is None
+
+
+def test_clips_that_would_not_lower_the_noise_are_left_alone():
+    # Contributions of one sign: the replaced one moves the gradient by sqrt(2) times the largest.
+    w = cp.Variable(3, name="w", bounds=[-1, 1])
+    X = dp.Private(shape=(RECORDS, 3), name="X", adjacency=dp.Rows(1.0), nonneg=True)
+    problem = dp.Problem([dp.Agent(cp.Minimize(cp.sum(cp.exp(X @ w))))])
+    found = with_clips(compiled(problem), 10.0)
+    bound = compiled(problem).sensitivities["agent 1"].l2
+    assert found is None or found.sensitivities["agent 1"].l2 < 0.9 * bound
+
+
+@pytest.mark.parametrize("distance", [0.01, 0.3, 1.0])
+def test_clips_follow_what_is_possible_near_the_start(distance):
+    known = compiled(clinic(logistic))
+    (local,) = with_clips(known, distance).program.agents
+    slope = 1 / (1 + math.exp(-2 * distance))
+    assert local.clip == pytest.approx(SHARE * slope * 2 / RECORDS, rel=1e-2)
+
+
+def test_clips_have_the_unit_of_the_objective():
+    one, thousand = clinic(logistic), clinic(logistic)
+    agent = thousand.agents[0]
+    scaled = replace(agent, objective=cp.Minimize(1000 * agent.objective.args[0]))
+    plans = one.plan(**BUDGET), dp.Problem([scaled]).plan(**BUDGET)
+    assert clip_of(plans[1]) == pytest.approx(1000 * clip_of(plans[0]), rel=1e-3)
+    assert plans[0].rounds == plans[1].rounds
+
+
+def test_runs_clip():
+    """Records that fit as badly as any can: their slopes are cut off."""
+    plan = clinic(logistic).plan(**BUDGET)
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(RECORDS, 3))
+    X *= 2 / np.linalg.norm(X, axis=1, keepdims=True)
+    form, known = plan.program.agents[0].form, plan.agents[0].sensitivity
+    x = 10 * X[0]
+    data = [X.ravel(order="F"), -np.ones(RECORDS)]
+    if form.private[0].name == "y":
+        data.reverse()
+    whole, clipped = form.bind(data), form.bind(data, known.clips)
+    public = form.at_zero().gradient(x)
+    assert np.linalg.norm(clipped.gradient(x) - public) < np.linalg.norm(whole.gradient(x) - public)
+
+
+@pytest.mark.parametrize("clip", [-1.0, 0.0, math.nan, -math.inf, "small", True])
+def test_what_is_no_length_is_refused(clip):
+    with pytest.raises(dp.ModelError, match=r"clip=.*must be a positive number, or math\.inf"):
+        clinic(logistic, clip=clip)
