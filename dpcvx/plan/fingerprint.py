@@ -27,6 +27,9 @@ def fingerprint_of(
     # One for all agents is named once: then it does not matter how it was asked for.
     noise = calibrated[0] if len(set(calibrated)) == 1 else calibrated
     digest = hashlib.sha256(f"{algorithm!r} {noise!r} {rounds} {release} {groups}".encode())
+    splits = [one.split for one in calibrated if one is not None and one.split is not None]
+    if splits:
+        digest.update(repr(splits).encode())
     for local in program.agents:
         # Not the names of private objects: cvxpy numbers those that have none.
         private = [

@@ -183,7 +183,8 @@ class Calibrated:
     free: int = 0
     # Follows from the rest of a plan, so that fingerprints need not name it.
     level: float | None = field(default=None, repr=False)
-    split: SplitNoise | None = None
+    # Fingerprints name it where it is, so that others are what they were.
+    split: SplitNoise | None = field(default=None, repr=False)
 
     @property
     def alone(self) -> Calibrated:

@@ -720,9 +720,10 @@ def beside_product(form: NormalForm, product: Site, taken: Site) -> Beside | Non
     takers = [u for atom in form.atoms for u in atom.args] + [form.root]
     u = form.atoms[taken.atom].args[taken.argument]
     users = [other for other in takers if any(j == product.atom for j, _ in other.terms)]
-    if product.turned or len(users) != 1 or users[0] is not u or len(u.terms) > 1:
+    if product.turned or len(users) != 1 or users[0] is not u or len(u.terms) != 1:
         return None
-    D, F = without_zeros(csr(u.terms[0][1])), without_zeros(csr(u.F))
+    ((_, M),) = u.terms
+    D, F = without_zeros(csr(M)), without_zeros(csr(u.F))
     right = form.atoms[product.atom].args[1].F
     assert right is not None
     rows = D.tocoo()
