@@ -54,7 +54,11 @@ def measure(name: str, epsilon: float, seeds: int, seconds: float) -> Row:
     if name in RECOURSE:
         plan = model.problem.plan(epsilon=epsilon, delta=DELTA)
         own = Answer(quartiles(own_gaps(plan, model, judge, seeds)), _said(plan))
-    return Row(name, epsilon, judge.nothing, default, tuned, hand, own)
+    informed = None
+    if model.expected is not None:
+        gaps = informed_gaps(model, judge, epsilon, seeds)
+        informed = Answer(quartiles(gaps), "expectations that are right to a tenth")
+    return Row(name, epsilon, judge.nothing, default, tuned, hand, own, informed)
 
 
 def own_gaps(plan: dp.Plan, model: Model, judge: Judge, seeds: int) -> list[float]:
@@ -62,6 +66,18 @@ def own_gaps(plan: dp.Plan, model: Model, judge: Judge, seeds: int) -> list[floa
     runs = (plan.run(seed=FIRST + k, data=model.data, verbose=False) for k in range(seeds))
     after = dp.not_private.recourse
     return [after(plan.problem, run.solution, model.data) - judge.optimum for run in runs]
+
+
+def informed_gaps(model: Model, judge: Judge, epsilon: float, seeds: int) -> list[float]:
+    """The same with public expectations, of other values for every run."""
+    assert model.expected is not None
+    gaps = []
+    for k in range(FIRST, FIRST + seeds):
+        plan = model.problem.plan(epsilon=epsilon, delta=DELTA, expected=model.expected(k))
+        run = plan.run(seed=k, data=model.data, verbose=False)
+        after = dp.not_private.recourse(plan.problem, run.solution, model.data)
+        gaps.append(after - judge.optimum)
+    return gaps
 
 
 def _tuned(model: Model, epsilon: float, seconds: float) -> dp.Plan:

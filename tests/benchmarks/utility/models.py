@@ -41,12 +41,15 @@ class Model:
         The true ones, where they are not part of the problem.
     minimiser : callable, optional
         Finds one on the true data; cvxpy does by `dp.not_private.central` if omitted.
+    expected : callable, optional
+        From a seed to what is publicly expected of the data, right to a tenth.
     """
 
     problem: dp.Problem
     stand_in: Data = field(repr=False)
     data: Data = field(default_factory=dict, repr=False)
     minimiser: Callable[[], Mapping[cp.Variable, Floats]] | None = None
+    expected: Callable[[int], Mapping[dp.Private | str, dp.Expected]] | None = None
 
 
 # The papers' instances ----------------------------------------------------------------------------
@@ -64,11 +67,15 @@ def power_flow_118() -> Model:
 
 def _power_flow(case: int) -> Model:
     study = power_flow(case, load_scale=1.5)
-    rng = np.random.default_rng(case)
-    last_year = {
-        name: load * rng.lognormal(0.0, 0.2, load.shape) for name, load in _loads(study).items()
-    }
-    return Model(study.problem, last_year)
+    rng, loads = np.random.default_rng(case), _loads(study)
+    last_year = {name: load * rng.lognormal(0.0, 0.2, load.shape) for name, load in loads.items()}
+
+    def expected(seed: int) -> dict[dp.Private | str, dp.Expected]:
+        drawn = np.random.default_rng([case, seed])
+        found = {name: load * drawn.normal(1.0, 0.1, load.shape) for name, load in loads.items()}
+        return {name: dp.Expected(mean, 0.1 * np.abs(mean)) for name, mean in found.items()}
+
+    return Model(study.problem, last_year, expected=expected)
 
 
 def _loads(study: PowerFlow) -> dict[str, Floats]:
