@@ -173,9 +173,13 @@ def private_constraint(
     for matrix in slopes:
         slope = sp.csr_array(slope + matrix)
     offset = sp.csr_array(offsets)
-    return PrivateConstraint(
-        what, layout, base, offset, slope, _parts(base, offset, slope, what, used[0].spec.name)
-    )
+    parts = _parts(base, offset, slope, what, used[0].spec.name)
+    if not parts:
+        raise PrivacyError(
+            f"{what} contains private '{used[0].spec.name}', which cancels out of it or is "
+            "multiplied by 0. Leave it out, so that the constraint is public."
+        )
+    return PrivateConstraint(what, layout, base, offset, slope, parts)
 
 
 def _stand_in(private: Private) -> cp.Parameter:

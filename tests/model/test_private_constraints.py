@@ -91,9 +91,10 @@ def test_the_entries_that_a_row_meets():
         (cp.multiply(d, e) @ x <= 1, r"not depend on private 'd' affinely .*DPP.*d @ x <= c"),
         (cp.multiply(d, cp.abs(x)) <= 1, "affinely"),
         (cp.quad_form(x[:2], f) <= 1, "affinely"),
+        (x + 0 * d <= d - d + 1, "cancels out of it or is multiplied by 0"),
         (cp.log(cp.sum(y) - cp.sum(d)) >= 1, r"cone of kind exp.*t >= d"),
     ],
-    ids=["product of data", "sign unknown", "quadratic form", "inside a logarithm"],
+    ids=["product of data", "sign unknown", "quadratic form", "nothing", "inside a logarithm"],
 )
 def test_what_no_margin_keeps_is_refused(constraint, words):
     with pytest.raises(dp.PrivacyError, match=words):
