@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from ._arguments import check_argument, integer
 from ._card import card
 from ._words import plural
 from .algorithms.base import Algorithm
+from .algorithms.summed import SHARING, SecretSharing
 from .errors import ModelError, PrivacyError
 from .guard import frameless
 from .model.declaration import Agent, Declaration
@@ -31,7 +33,7 @@ from .run.replay import replay_plan
 from .run.result import Result, Status, Transcript
 from .verify.compare import Comparison, compare
 from .verify.ranking import Request
-from .verify.settings import ways
+from .verify.settings import Way, ways
 from .verify.tradeoff import Tradeoff, tradeoff
 from .verify.tune import Tuned, tune
 
@@ -415,6 +417,8 @@ class Problem(Declaration):
         verbose: bool | None = None,
         recourse: bool = False,
         expected: Mapping[Private | str, Expected] | None = None,
+        sharing: SecretSharing | None = None,
+        colluders: int = 1,
     ) -> Tuned[Plan]:
         """Search for the settings that give the best answer for a total budget.
 
@@ -444,6 +448,11 @@ class Problem(Declaration):
         expected : mapping of Private or its name to Expected, optional
             For plans that release the data once; see `plan`. Stand-ins have to differ from it as
             the data may.
+        sharing : SecretSharing, optional
+            Also try methods whose noise is split over agents under secret sums. They meet the
+            budget against `colluders` agents with the server, and rest on all others.
+        colluders : int
+            With ``sharing=``, so many.
 
         Returns
         -------
@@ -461,7 +470,7 @@ class Problem(Declaration):
         request = Request(
             "problem.tune", epsilon, delta, sealed, seconds, seed, verbose, recourse, expected
         )
-        return tune(self, planned, request, ways())
+        return tune(self, planned, request, _ways(sharing, colluders))
 
     @frameless
     def tradeoff(
@@ -476,6 +485,7 @@ class Problem(Declaration):
         verbose: bool | None = None,
         recourse: bool = False,
         expected: Mapping[Private | str, Expected] | None = None,
+        algorithm: Algorithm | None = None,
     ) -> Tradeoff:
         """What an answer is worth at which epsilon, on public stand-in data.
 
@@ -503,6 +513,8 @@ class Problem(Declaration):
         expected : mapping of Private or its name to Expected, optional
             For plans that release the data once; see `plan`. Stand-ins have to differ from it as
             the data may.
+        algorithm : Algorithm, optional
+            Of all plans, such as ``dp.Central(sharing=...)``; what each plan chooses if omitted.
 
         Returns
         -------
@@ -518,7 +530,7 @@ class Problem(Declaration):
         request = Request(
             "problem.tradeoff", 1.0, delta, sealed, seconds, seed, verbose, recourse, expected
         )
-        return tradeoff(self, planned, request, epsilons, runs)
+        return tradeoff(self, planned, request, epsilons, runs, algorithm)
 
     @frameless
     def compare(
@@ -533,6 +545,8 @@ class Problem(Declaration):
         verbose: bool | None = None,
         recourse: bool = False,
         expected: Mapping[Private | str, Expected] | None = None,
+        sharing: SecretSharing | None = None,
+        colluders: int = 1,
     ) -> Comparison[Plan]:
         """Compare the mechanisms that the model allows, each with its best settings.
 
@@ -561,6 +575,11 @@ class Problem(Declaration):
         expected : mapping of Private or its name to Expected, optional
             For plans that release the data once; see `plan`. Stand-ins have to differ from it as
             the data may.
+        sharing : SecretSharing, optional
+            Also try methods whose noise is split over agents under secret sums. They meet the
+            budget against `colluders` agents with the server, and rest on all others.
+        colluders : int
+            With ``sharing=``, so many.
 
         Returns
         -------
@@ -577,7 +596,13 @@ class Problem(Declaration):
         request = Request(
             "problem.compare", epsilon, delta, sealed, seconds, seed, verbose, recourse, expected
         )
-        return compare(self, planned, request, ways(), runs)
+        return compare(self, planned, request, _ways(sharing, colluders), runs)
+
+
+def _ways(sharing: SecretSharing | None, colluders: int) -> list[Way]:
+    check_argument("", "sharing", sharing, SHARING)
+    check_argument("", "colluders", colluders, integer(1))
+    return ways(sharing, colluders)
 
 
 def planned(

@@ -27,6 +27,7 @@ from ..plan.limits import check_searched
 from ..plan.terms import Terms
 from ..privacy.accounting import check_delta, check_epsilon
 from ..privacy.mechanism import Laplace
+from ..privacy.split_noise import coalition
 from ..run.data import stand_ins
 from ..run.report import screen, wanted
 from .judge import Judge, values_kept
@@ -90,6 +91,8 @@ class Candidate(Generic[P]):
         for name in ("step", "penalty"):
             value = level(getattr(algorithm, name, None))
             parts += [] if value is None else [f"{name} {value:.3g}"]
+        if noise is not None and noise.split is not None:
+            parts.append(f"split over agents against {coalition(noise.split.colluders)}")
         if noise is not None and noise.mechanism.decay < 1:
             parts.append(f"decay {noise.mechanism.decay:.3g}")
         clips = {agent.program.clip for agent in plan.agents if agent.program.clip is not None}

@@ -19,6 +19,8 @@ from ..algorithms.linearized_admm import LinearizedADMM
 from ..algorithms.mean_gradient import MeanGradient
 from ..algorithms.primal_dual import PrimalDual
 from ..algorithms.resource_admm import ResourceADMM
+from ..algorithms.summed import SecretSharing
+from ..algorithms.summed_gradient import SummedGradient
 
 A = TypeVar("A", bound=Algorithm[Any, Any])
 
@@ -112,8 +114,16 @@ def _beside(values: tuple[Any, ...], value: Any, reach: int) -> Iterator[Any]:
             yield other
 
 
-def ways() -> list[Way]:
-    """All of them, the cheap ones and those that are most often good first; models allow some."""
+def ways(sharing: SecretSharing | None = None, colluders: int = 1) -> list[Way]:
+    """All of them, the cheap ones and those that are most often good first; models allow some.
+
+    Parameters
+    ----------
+    sharing : SecretSharing, optional
+        Also those whose noise is split over agents under secret sums.
+    colluders : int
+        With these, how many agents may pool what they see with the server.
+    """
     tried: dict[str, tuple[Algorithm[Any, Any], Literal["each step", "once"]]] = {
         "release once, central": (Central(), "once"),
         "noisy gradients": (LinearizedADMM(), "each step"),
@@ -133,11 +143,18 @@ def ways() -> list[Way]:
         "secret points": (DPP2(), "each step"),
     }
     kinds: tuple[Literal["gaussian", "laplace"], ...] = ("laplace", "gaussian")
-    return [
+    found = [
         Way(f"{name}, {kind.capitalize()}", method, release, kind)
         for name, (method, release) in tried.items()
         for kind in kinds
     ]
+    if sharing is None:
+        return found
+    trusting: dict[str, Algorithm[Any, Any]] = {
+        "noise split, one sum": Central(sharing, colluders),
+        "noise split, summed gradients": SummedGradient(None, sharing, colluders),
+    }
+    return [Way(name, method, "each step", "gaussian") for name, method in trusting.items()] + found
 
 
 def scalable(algorithm: Algorithm[Any, Any]) -> tuple[str, ...]:

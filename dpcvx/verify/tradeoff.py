@@ -6,11 +6,12 @@ import math
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .._arguments import check_argument, count, listed, positive_finite, show
 from .._card import card
 from .._words import number, plural
+from ..algorithms.base import Algorithm
 from ..errors import ModelError
 from ..model.declaration import Declaration
 from ..plan.banner import WIDTH
@@ -44,6 +45,8 @@ class Tradeoff:
     delta : float
     recourse : bool
         Whether answers are judged once every agent has decided for itself.
+    method : str
+        The method that was asked for; empty where plans chose theirs.
     """
 
     epsilons: tuple[float, ...]
@@ -53,6 +56,7 @@ class Tradeoff:
     optimum: float
     delta: float
     recourse: bool = False
+    method: str = ""
 
     def plot(self) -> Figure:
         """Median and quartiles against epsilon, with no data at all and no noise as lines.
@@ -97,7 +101,8 @@ class Tradeoff:
 
     def __str__(self) -> str:
         head = (
-            f"Gap of the default plan at delta = {number(self.delta)}: the objective on stand-in "
+            f"Gap of {self.method or 'the default plan'} at delta = {number(self.delta)}: the "
+            f"objective on stand-in "
             f"data, {where(self.recourse)}, minus "
             f"{number(self.optimum)}; median and quartiles. No private data were read."
         )
@@ -126,6 +131,7 @@ def tradeoff(
     request: Request,
     epsilons: object,
     runs: int,
+    algorithm: Algorithm[Any, Any] | None = None,
 ) -> Tradeoff:
     """See `Problem.tradeoff`; `planned` makes its plans."""
     check_argument("", "runs", runs, count())
@@ -134,7 +140,13 @@ def tradeoff(
         entries = [
             Entry(
                 "default",
-                planned(problem, epsilon=epsilon, delta=request.delta, expected=request.expected),
+                planned(
+                    problem,
+                    algorithm,
+                    epsilon=epsilon,
+                    delta=request.delta,
+                    expected=request.expected,
+                ),
             )
             for epsilon in budgets
         ]
@@ -154,6 +166,7 @@ def tradeoff(
         optimum=optimum,
         delta=request.delta,
         recourse=request.recourse,
+        method="" if algorithm is None else str(entries[-1].plan.algorithm),
     )
 
 

@@ -68,3 +68,9 @@ def test_expectations_count_where_the_budget_is_small():
     plain = problem.tradeoff([0.05], **given)
     found = problem.tradeoff([0.05], expected=expected, **given)
     assert np.median(found.gaps[0]) < 0.2 * np.median(plain.gaps[0])
+
+
+def test_a_method_by_hand_is_that_of_all_plans():
+    given = {"delta": 1e-6, "runs": 1, "verbose": False, "seconds": 1e6}
+    found = network().tradeoff([1.0], PROXY, algorithm=dp.Central(), **given)
+    assert "Gap of the server solves the whole problem once" in str(found).splitlines()[0]

@@ -2,6 +2,7 @@
 
 from functools import cache
 
+import cvxpy as cp
 import numpy as np
 import pytest
 
@@ -212,11 +213,33 @@ def test_ways_without_a_run_in_time_are_left_out_with_the_reason():
 
 
 def test_every_method_of_the_package_is_tried():
-    tried = {type(way.algorithm) for way in ways()}
+    tried = {type(way.algorithm) for way in ways(dp.SecretSharing(1.0))}
     exported = {getattr(dp, name) for name in dp.__all__}
     methods = {m for m in exported if isinstance(m, type) and issubclass(m, dp.Algorithm)}
     assert methods - {dp.Algorithm} == tried
-    assert len({way.name for way in ways()}) == len(ways())
+    assert len({way.name for way in ways(dp.SecretSharing(1.0))}) == len(ways()) + 2
+
+
+def test_noise_is_split_under_sums_where_that_is_asked_for():
+    trusted = [way for way in ways(dp.SecretSharing(1.0), 2) if way not in ways()]
+    assert [way.algorithm.colluders for way in trusted] == [2, 2]
+    x = cp.Variable(3, name="x")
+    agents = []
+    for k in range(24):
+        d = dp.Private(np.full(3, k / 24), name=f"d{k}", adjacency=dp.Within(1.0, norm=2))
+        agents.append(dp.Agent(cp.Minimize(cp.sum_squares(x - d)), [cp.abs(x) <= 3], name=f"a{k}"))
+    problem = dp.Problem(agents)
+    proxy = {f"d{k}": np.full(3, k / 32) for k in range(24)}
+    central = "noise split, one sum"
+    own = [way for way in ways(dp.SecretSharing(100.0)) if way.name == central]
+    found = tune(problem, planned, request(proxy=proxy), own)
+    best = found.candidates[0]
+    assert best.name == central and best.plan.guarantee.colluders == 1
+    assert "any 1 other agent together with the server" in " ".join(str(found).split())
+    with pytest.raises(dp.ModelError, match="sharing=3 must be"):
+        problem.tune(epsilon=1.0, delta=1e-6, proxy=proxy, sharing=3)
+    with pytest.raises(dp.ModelError, match="colluders=0 must be|colluders must be"):
+        problem.compare(epsilon=1.0, delta=1e-6, proxy=proxy, colluders=0)
 
 
 @pytest.mark.parametrize(
