@@ -1176,7 +1176,7 @@ def test_other_private_data_keep_their_bound_next_to_a_clip():
     assert certificate(losses + 0.01 * d @ w, clip=0.5).l2 == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("clip", [0, -1.0, math.nan, math.inf, "1", True, [1.0]], ids=str)
+@pytest.mark.parametrize("clip", [0, -1.0, math.nan, -math.inf, "1", True, [1.0]], ids=str)
 def test_a_clip_is_a_positive_number(clip):
     with pytest.raises(dp.ModelError, match="clip="):
         dp.Agent(cp.Minimize(cp.sum(w)), clip=clip)

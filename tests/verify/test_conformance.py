@@ -172,7 +172,8 @@ def made(instance):
 @cache
 def private_plan(method, instance, **arguments):
     tried = METHODS[method]
-    settings = {"rounds": ROUNDS, "delta": 1e-6, "release": tried.release} | arguments
+    rounds = tried.private.fixed_rounds or ROUNDS
+    settings = {"rounds": rounds, "delta": 1e-6, "release": tried.release} | arguments
     if "mechanism" not in settings:
         settings["epsilon"] = 2.0
     return made(instance).problem.plan(tried.private, **settings)
