@@ -9,7 +9,7 @@ import pytest
 
 import dpcvx as dp
 from dpcvx.privacy import adaptive
-from dpcvx.privacy.accounting import Composition
+from dpcvx.privacy.accounting import Composition, gaussian_multiplier
 from dpcvx.privacy.accounts import Account, Budget
 from dpcvx.privacy.gaussian import gaussian_epsilon, gaussian_mu, laplace_mu
 from dpcvx.privacy.ledger import Ledger
@@ -298,6 +298,17 @@ def test_a_further_run_has_a_noise_level_of_its_own_and_the_total_as_its_budget(
     )
     with pytest.raises(dp.BudgetError):
         small.run(seed=2, ledger=first.ledger)
+
+
+def test_laplace_noise_next_to_gaussian_noise_costs_what_the_docs_say():
+    first = Composition().with_gaussian(gaussian_multiplier(1, 1.0, 1e-6))
+    others = {
+        18.1: Composition().with_laplace(1 / 4),
+        4.18: Composition().with_gaussian(gaussian_multiplier(1, 4.0, 1e-6)),
+    }
+    for epsilon, other in others.items():
+        found = adaptive.price(first.joined(other), first.mu2_bound, 1e-6, pooled=False)
+        assert found.epsilon == pytest.approx(epsilon, rel=5e-3)
 
 
 def test_more_epsilon_alone_does_not_help_a_single_release():
