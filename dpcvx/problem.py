@@ -32,7 +32,7 @@ from .run.live import run_plan
 from .run.replay import replay_plan
 from .run.result import Result, Status, Transcript
 from .verify.compare import Comparison, compare
-from .verify.ranking import Request
+from .verify.request import Request
 from .verify.settings import Way, ways
 from .verify.tradeoff import Tradeoff, tradeoff
 from .verify.tune import Tuned, tune

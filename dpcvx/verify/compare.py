@@ -10,7 +10,8 @@ from .._arguments import check_argument, count
 from ..errors import ModelError
 from ..model.declaration import Declaration
 from ..plan.terms import Terms
-from .ranking import Candidate, Ranking, Request, ranked
+from .ranking import Candidate, Ranking, ranked
+from .request import Request
 from .settings import Way
 
 P = TypeVar("P", bound=Terms)

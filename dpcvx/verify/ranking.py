@@ -4,33 +4,32 @@ from __future__ import annotations
 
 import math
 import textwrap
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 from rich.progress import BarColumn, Progress, TextColumn
+from scipy.stats import mannwhitneyu
 
-from .._arguments import FLAG, POSITIVE, check_argument, integer, optional
 from .._card import card
 from .._words import number, plural
 from ..errors import DpcvxError, ModelError
 from ..guard import warn_caller
 from ..model.declaration import Declaration
-from ..model.expected import Expected, expectations
+from ..model.expected import expectations
 from ..model.private import Private, Sealed
 from ..plan.banner import WIDTH
 from ..plan.calibration import asked_of, by_name
 from ..plan.limits import check_searched
 from ..plan.terms import Terms
-from ..privacy.accounting import check_delta, check_epsilon
 from ..privacy.mechanism import Laplace
 from ..privacy.split_noise import coalition
 from ..run.data import stand_ins
 from ..run.report import screen, wanted
 from .judge import Judge, values_kept
+from .request import Request
 from .search import Entry, OutOfTime, Search, quantile
 from .settings import level
 
@@ -38,8 +37,6 @@ P = TypeVar("P", bound=Terms)
 
 # Of the start's gap: what stays there without noise stays for want of steps, not for noise.
 _SLOW = 0.5
-# Seconds: shares of less are no numbers any more.
-_LEAST = 1e-9
 # That a plan is called better than the default where both are alike has this probability at most.
 _ERROR = 0.05
 # It is asked after these multiples of the runs; after the first, the default and the best go on.
@@ -198,50 +195,6 @@ class Ranking(Generic[P]):
         return card(self)
 
 
-@dataclass(frozen=True)
-class Request:
-    """What a search is given, checked.
-
-    Attributes
-    ----------
-    verb : str
-        What asks, for messages, such as ``problem.tune``.
-    epsilon : float or mapping of agent or its name to float
-    delta : float
-    proxy : mapping
-        Public values, where they are not declared.
-    seconds : float
-    seed : int
-    verbose : bool or None
-    recourse : bool
-        Whether answers are judged once every agent has decided for itself.
-    expected : mapping of Private or its name to Expected, optional
-        For plans that release the data once.
-    clock : callable
-        Seconds since some moment.
-    """
-
-    verb: str
-    epsilon: float | Mapping[Any, float]
-    delta: float
-    proxy: Mapping[Private | str, Sealed] = field(repr=False)
-    seconds: float
-    seed: int
-    verbose: bool | None
-    recourse: bool = False
-    expected: Mapping[Private | str, Expected] | None = None
-    clock: Callable[[], float] = time.perf_counter
-
-    def __post_init__(self) -> None:
-        check_argument("", "seconds", self.seconds, POSITIVE.because("how long to search"))
-        check_argument("", "seed", self.seed, integer(0))
-        check_argument("", "verbose", self.verbose, optional(FLAG))
-        check_argument("", "recourse", self.recourse, FLAG)
-        if not isinstance(self.epsilon, Mapping):
-            check_epsilon(self.epsilon)
-        check_delta(self.delta)
-
-
 @contextmanager
 def searching(
     problem: Declaration, planned: Callable[..., P], request: Request
@@ -266,15 +219,10 @@ def searching(
         yield Search(
             problem,
             planned,
-            epsilon=request.epsilon,
-            delta=request.delta,
-            expected=request.expected,
-            proxy=proxy,
-            judge=judge,
-            seconds=max(request.seconds, _LEAST),
-            seed=request.seed,
+            request,
+            proxy,
+            judge,
             tick=lambda part: bar.update(task, completed=min(part, 1.0)),
-            clock=request.clock,
         )
         bar.update(task, completed=1.0)
 
@@ -401,12 +349,13 @@ def _best(
 
 def _surely_lower(one: Entry[P], other: Entry[P], error: float) -> bool:
     """Whether the values of one are lower, by a rank test (Mann and Whitney, 1947)."""
-    a, b = (np.array(entry.judged) for entry in (one, other))
-    if not a.size or not b.size:
+    if not one.runs or not other.runs:
         return False
-    wins = float((a[:, None] < b).sum() + 0.5 * (a[:, None] == b).sum())
-    spread = math.sqrt(a.size * b.size * (a.size + b.size + 1) / 12)
-    return 0.5 * math.erfc((wins - a.size * b.size / 2) / spread / math.sqrt(2)) < error
+    with np.errstate(all="ignore"):  # where all values are alike, which tells nothing
+        found = mannwhitneyu(
+            one.judged, other.judged, use_continuity=False, alternative="less", method="asymptotic"
+        )
+    return bool(found.pvalue < error)
 
 
 def _verdict(

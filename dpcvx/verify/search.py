@@ -11,7 +11,6 @@ from ..algorithms.base import Algorithm
 from ..errors import DpcvxError, ModelError, PrivacyError
 from ..model.curvature import strong_convexity
 from ..model.declaration import Declaration
-from ..model.expected import Expected
 from ..model.private import Private, Sealed
 from ..plan.agent_terms import AgentTerms
 from ..plan.compiled import Compiled, compiled
@@ -20,6 +19,7 @@ from ..privacy.mechanism import Gaussian, Laplace
 from ..run.executors.automatic import Automatic
 from ..run.live import run_plan
 from .judge import Judge
+from .request import Request
 from .settings import Setting, Way, level, scalable, scaled
 
 P = TypeVar("P", bound=Terms)
@@ -30,6 +30,8 @@ _RUNGS = (1, 2, 4, 8)
 _SHARE = 0.03
 # By such a part of the gap a neighbour must be better for its own neighbours to be tried.
 _GAIN = 0.1
+# Seconds: shares of less are no numbers any more.
+_LEAST = 1e-9
 # Why ways are left out of which no run was tried to its end.
 LATE = "The time was over before a run of it ended. Pass a larger seconds=."
 # Seeds of the runs that settings are compared by in the end: no choice rests on them.
@@ -109,50 +111,37 @@ class Search(Generic[P]):
     problem : Declaration
     planned : callable
         Makes a plan of a problem; see `Problem.plan`.
-    epsilon : float or mapping of str to float
-    delta : float
+    request : Request
+        Runs have its seed and those that follow.
     proxy : mapping
         Public values for every private object.
     judge : Judge
-    seconds : float
-        For all of it.
-    seed : int
-        Runs have this seed and those that follow.
     tick : callable
         Is told after every run what part of the time has passed.
-    clock : callable
-        Seconds since some moment.
 
     Attributes
     ----------
     refused : dict of str to str
         Ways that cannot be taken, and why.
-    tried : int
-        Settings of which at least one run ended.
     """
 
     def __init__(
         self,
         problem: Declaration,
         planned: Callable[..., P],
-        *,
-        epsilon: float | Mapping[str, float],
-        delta: float,
-        expected: Mapping[Private | str, Expected] | None,
+        request: Request,
         proxy: Mapping[Private | str, Sealed],
         judge: Judge,
-        seconds: float,
-        seed: int,
         tick: Callable[[float], None],
-        clock: Callable[[], float],
     ) -> None:
         self.refused: dict[str, str] = {}
         self._problem, self._planned, self._proxy = problem, planned, proxy
-        self._budget = {"epsilon": epsilon, "delta": delta}
-        self._expected = expected
+        self._budget = {"epsilon": request.epsilon, "delta": request.delta}
+        self._expected = request.expected
         self.judge = judge
-        self._seconds, self._seed, self._tick = seconds, seed, tick
-        self._clock, self._started = clock, clock()
+        self._seconds = max(request.seconds, _LEAST)
+        self._seed, self._tick = request.seed, tick
+        self._clock, self._started = request.clock, request.clock()
         self._entries: dict[Setting, Entry[P] | None] = {}
         self._default: P | None = None
         self._compiled: dict[Declaration, Compiled | None] = {}
@@ -162,11 +151,6 @@ class Search(Generic[P]):
     def passed(self) -> float:
         """The part of the time that has passed."""
         return (self._clock() - self._started) / self._seconds
-
-    @property
-    def tried(self) -> int:
-        """Settings of which at least one run ended."""
-        return sum(entry is not None and entry.runs > 0 for entry in self._entries.values())
 
     def default(self) -> Entry[P]:
         """What the plan chooses by itself.

@@ -16,7 +16,8 @@ from ..errors import ModelError
 from ..model.declaration import Declaration
 from ..plan.banner import WIDTH
 from ..plan.terms import Terms
-from .ranking import Request, searching, where
+from .ranking import searching, where
+from .request import Request
 from .search import Entry, OutOfTime, quantile
 
 if TYPE_CHECKING:

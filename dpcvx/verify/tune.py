@@ -9,7 +9,8 @@ from typing import TypeVar
 from .._words import plural
 from ..model.declaration import Declaration
 from ..plan.terms import Terms
-from .ranking import Ranking, Request, ranked
+from .ranking import Ranking, ranked
+from .request import Request
 from .settings import Way
 
 P = TypeVar("P", bound=Terms)

@@ -7,7 +7,7 @@ import numpy as np
 
 import dpcvx as dp
 from dpcvx.model.private import seal_all
-from dpcvx.verify.ranking import Request
+from dpcvx.verify.request import Request
 from dpcvx.verify.settings import ways
 
 LOADS = (np.array([0.2, 0.4]), np.array([0.6, 0.1]))
