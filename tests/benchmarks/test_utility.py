@@ -8,16 +8,14 @@ import pytest
 
 import dpcvx as dp
 from tests.benchmarks.utility import search
-from tests.benchmarks.utility.by_hand import Setting, clipped, judged
+from tests.benchmarks.utility.by_hand import Setting, clipped
 from tests.benchmarks.utility.judge import Judge
 from tests.benchmarks.utility.measure import (
     DELTA,
     EPSILONS,
-    FIRST,
     SHORT,
     informed_gaps,
     measure,
-    own_gaps,
 )
 from tests.benchmarks.utility.models import MODELS, Model
 from tests.benchmarks.utility.report import Answer, Row, missed, settings, table
@@ -152,18 +150,21 @@ def test_own_solutions_have_limits_of_their_own():
 
 @pytest.mark.parametrize(
     ("name", "seeds", "times", "most"),
-    [("power flow 14", 30, 2, 0.002), ("power flow 118", 7, 10, 0.005)],
+    [("power flow 14", 80, 2, 0.002), ("power flow 118", 7, 10, 0.005)],
 )
 def test_own_solutions_gain_on_networks_at_the_same_guarantee(name, seeds, times, most):
     """Side by side on the same runs. Of 200 and 40 seeds the ratios are 3.0 and 35.
 
-    So many runs miss a ratio with probability below 0.001, the first gap with 0.05; seeds are
-    fixed.
+    Draws of so many runs miss one of the requirements with probability below 0.01, by the spread of
+    these 200 and 40.
     """
     model = MODELS[name]()
-    judge, plan = Judge(model), model.problem.plan(epsilon=1.0, delta=1e-6)
-    before = np.median([judged(plan, model, judge, FIRST + k) for k in range(seeds)])
-    after = np.median(own_gaps(plan, model, judge, seeds))
+    optimum, plan = Judge(model).optimum, model.problem.plan(epsilon=1.0, delta=1e-6)
+    runs = [plan.run(seed=k, data=model.data, verbose=False).solution for k in range(seeds)]
+    before, after = (
+        np.median([value(model.problem, run, model.data) for run in runs]) - optimum
+        for value in (dp.not_private.objective, dp.not_private.recourse)
+    )
     assert after <= most
     assert before >= times * after > 0
 
