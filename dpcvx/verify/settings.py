@@ -126,14 +126,16 @@ def ways(sharing: SecretSharing | None = None, colluders: int = 1) -> list[Way]:
     """
     tried: dict[str, tuple[Algorithm[Any, Any], Literal["each step", "once"]]] = {
         "release once, central": (Central(), "once"),
+        "noisy sums of gradients": (SummedGradient(), "each step"),
         "noisy gradients": (LinearizedADMM(), "each step"),
-        "noisy mean gradient": (MeanGradient(), "each step"),
         "noisy coupled gradients": (GradientADMM(), "each step"),
         "noisy coupled steps": (ResourceADMM(), "each step"),
         "release once, exact steps": (ADMM(), "once"),
         "release once, gradient steps": (LinearizedADMM(), "once"),
         "release once, coupled steps": (ResourceADMM(), "once"),
         "noisy exact steps": (ADMM(), "each step"),
+        # Plans take it where objectives are not convex and have terms without a gradient.
+        "noisy mean gradient": (MeanGradient(), "each step"),
         "noisy output": (LinearizedADMM(perturb="output"), "each step"),
         "projected noisy output": (LinearizedADMM(perturb="projected output"), "each step"),
         "noisy gradients over a network": (DecentralizedGradient(), "each step"),

@@ -1,5 +1,6 @@
 """Searching for settings on stand-in data: what is read, what is tried, what is chosen."""
 
+from contextlib import suppress
 from functools import cache
 
 import cvxpy as cp
@@ -218,6 +219,22 @@ def test_every_method_of_the_package_is_tried():
     methods = {m for m in exported if isinstance(m, type) and issubclass(m, dp.Algorithm)}
     assert methods - {dp.Algorithm} == tried
     assert len({way.name for way in ways(dp.SecretSharing(1.0))}) == len(ways()) + 2
+
+
+def test_the_way_that_a_plan_takes_where_sums_of_gradients_are_not_enough_is_tried():
+    x, agents = cp.Variable((2, 2), PSD=True, name="x"), []
+    for k in range(2):
+        d = dp.Private(np.eye(2), name=f"d{k}", adjacency=dp.Within(0.1, norm=2))
+        bent = -0.05 * cp.sum_squares(x) - 2 * cp.sum(cp.multiply(d, x)) - cp.log_det(x + np.eye(2))
+        agents.append(dp.Agent(cp.Minimize(bent), [cp.abs(x) <= 2], name=f"a{k}"))
+    problem, fits = dp.Problem(agents), set()
+    for way in ways():
+        with suppress(dp.DpcvxError):
+            problem.plan(way.algorithm, epsilon=1.0, delta=1e-6, release=way.release, rounds=2)
+            fits.add(type(way.algorithm))
+    assert type(problem.plan(epsilon=1.0, delta=1e-6).algorithm) in fits
+    # Of the methods with a server, it alone.
+    assert fits == {dp.MeanGradient, dp.DecentralizedGradient, dp.PrimalDual}
 
 
 def test_noise_is_split_under_sums_where_that_is_asked_for():
