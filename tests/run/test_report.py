@@ -52,7 +52,7 @@ def test_a_verbose_run_prints_banner_table_and_summary(plan, capsys):
     for line in [*display.outcome_rows(result), *display.spent_rows(result)]:
         assert line in out and line in str(result)
     assert flat(out).count(result.guarantee.headline) == str(result).count("-DP") == 1
-    assert len(out.splitlines()) <= 53
+    assert len(out.splitlines()) <= 55
     assert "not for release" in out
     rows = re.findall(r"^ +(\d+) +\d\.\d+e", out, flags=re.M)
     assert rows[0] == "1"
