@@ -21,7 +21,7 @@ def program(*sets, coupling=(), scale=(1.0, 1.0)):
         cost = cp.sum_squares(x / u) + cp.square(y / v)
         agents.append(dp.Agent(cp.Minimize(cost), constraints(x / u, y / v), name=name))
     ties = [tie([y / v for y in own]) for tie in coupling]
-    return compile_problem(dp.Problem(agents, coupling=ties), exact=False)
+    return compile_problem(dp.Problem(agents, coupling=ties))
 
 
 def mixed(**arguments):

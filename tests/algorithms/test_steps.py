@@ -20,7 +20,7 @@ def program(*costs):
     """One agent per cost, a function of a shared vector of length 2."""
     x = cp.Variable(2, name="x")
     agents = [dp.Agent(cp.Minimize(c(x)), name=f"a{k}") for k, c in enumerate(costs)]
-    return compile_problem(dp.Problem(agents), exact=False)
+    return compile_problem(dp.Problem(agents))
 
 
 QUIET = Conditions(100, (0.0, 0.0), (0.0, 0.0))
