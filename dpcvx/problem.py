@@ -305,7 +305,8 @@ class Problem(Declaration):
         violation : float, optional
             For problems with private data in constraints: the probability, over the noise, with
             which a decision may break one of them for the true data. Margins follow from it, and
-            ``print(plan)`` shows them.
+            ``print(plan)`` shows them. With 0 no decision breaks any: the noise then has a limit,
+            which takes half of `delta`, and the run has to be the first one in its ledger.
         slack_price : float, optional
             What a unit costs by which such a constraint may be missed, so that a decision always
             exists where the public constraints admit one.

@@ -18,8 +18,9 @@ from ..errors import ModelError, PrivacyError
 from ..model.curvature import smoothness
 from ..model.declaration import Agent, Declaration
 from ..model.private import Rows
-from ..privacy.accounting import Price, check_epsilon
+from ..privacy.accounting import Composition, Price, check_epsilon
 from ..privacy.mechanism import Calibrated, Gaussian, Laplace, Mechanism
+from ..privacy.truncation import truncation
 from ..sensitivity.certificate import Sensitivity
 from .agent_terms import Agents, AgentTerms, Declared
 from .checks import check_long
@@ -256,6 +257,46 @@ def calibrated(
         agent if agent.asked is None else replace(agent, noise=noise(agent.asked, agent.share))
         for agent in agents
     )
+
+
+def truncated(agents: Agents, delta: float) -> Agents:
+    """The agents, those with private data in constraints with noise that has a limit.
+
+    Half of delta is left to the tails that are cut off, so that each release costs no more in all
+    than the budget that was asked for.
+
+    Parameters
+    ----------
+    agents : tuple of AgentTerms
+        With their noise, for one release of the data.
+    delta : float
+        Positive.
+
+    Raises
+    ------
+    PrivacyError
+        If one person's data may be with several agents, or no limit can be computed.
+    """
+    return tuple(
+        replace(agent, noise=_truncated(agent, agent.asked, delta))
+        if agent.program.limits and agent.asked is not None
+        else agent
+        for agent in agents
+    )
+
+
+def _truncated(agent: AgentTerms, asked: Declared, delta: float) -> Calibrated:
+    if agent.share > 1:
+        raise PrivacyError(
+            "violation=0 needs noise with a limit, and what a group loses by several such releases "
+            "is not accounted for. Drop groups=, or write a violation= above 0."
+        )
+    mechanism, spent = asked.mechanism, delta / 2
+    noise = multiplied(asked, spent, lambda e, d: mechanism.for_total(1, e, d))
+    price = mechanism.compose(Composition(), noise.multiplier, 1).price(spent)
+    size = sum(spec.size for spec in agent.program.form.private)
+    cut = truncation(mechanism.norm, size, price.epsilon, spent, delta)
+    return replace(noise, truncation=cut)
 
 
 def conditions(agents: Agents, rounds: int, *, noisy_steps: bool) -> Conditions:

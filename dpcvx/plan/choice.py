@@ -25,7 +25,7 @@ from ..model.expected import Expectations
 from ..privacy.accounting import check_delta
 from ..sensitivity.response import Response
 from .agent_terms import Agents, AgentTerms, declared
-from .calibration import Mechanisms, asked_of, calibrated
+from .calibration import Mechanisms, asked_of, calibrated, truncated
 from .clipping import with_clips
 from .compiled import Compiled, compiled
 from .limits import margin_ratio, with_margins
@@ -334,6 +334,8 @@ def quieter(
             problem, known.program, known.sensitivities, asked, needs, request.expected
         )
         agents = calibrated(agents, needs, request.rounds, steps, delta, once)
+        if request.violation == 0:
+            agents = truncated(agents, delta)
         quiet[kind] = published(agents, known.responses) if once else agents
         errors.append([_error(*pair) for pair in zip(quiet[kind], around, strict=True)])
         if known.program.kept and request.violation is not None:

@@ -30,6 +30,9 @@ def fingerprint_of(
     splits = [one.split for one in calibrated if one is not None and one.split is not None]
     if splits:
         digest.update(repr(splits).encode())
+    cuts = [one.truncation for one in calibrated if one is not None and one.truncation is not None]
+    if cuts:
+        digest.update(repr(cuts).encode())
     for local in program.agents:
         # Not the names of private objects: cvxpy numbers those that have none.
         private = [

@@ -67,6 +67,7 @@ GROUPED = (
     "Each person's data sit with the agents of one group: with each of them in one private object, "
     "or in one row of those that share a records= label."
 )
+CUT = "noise of all lengths at half of delta, the other half for the tails that are cut off"
 # Where agents with private data have variables that they may decide about with `Result.own`.
 OWN = (
     "Own solutions (result.own) stay with their agents: all this is with respect to what others "
@@ -403,6 +404,9 @@ def make_guarantee(
             f"{split.scale:.6g}, and the sum of those of any "
             f"{split.parties - split.colluders} has this scale"
         )
+    limits = dict.fromkeys(f"{n.truncation.reach:.4g}" for n in noises if n.truncation is not None)
+    if limits:
+        mechanism += f"; drawn again while an entry exceeds {together(list(limits), 'or')} scales"
     if all(agent.noise == _NO_NOISE for agent in stated):
         mechanism = f"{_NO_NOISE}, nothing that leaves depends on private data"
     private = [a for a in agents if a.sensitivity is not None]
@@ -422,7 +426,11 @@ def make_guarantee(
     if not others and isinstance(first.mechanism, Gaussian) and first.steady:
         claim = _claim(first.mechanism, releases)
     named = {agent.agent for agent in stated}
-    accountants = [a.price.accountant for a in agents if a.price and a.name in named]
+    accountants = [
+        CUT if a.noise is not None and a.noise.truncation is not None else a.price.accountant
+        for a in agents
+        if a.price and a.name in named
+    ]
     return Guarantee(
         kind="asserted" if claims else "worst-case",
         epsilon=worst.epsilon,

@@ -21,9 +21,9 @@ from .agent_terms import Agents
 from .margins import spread_of, tightened
 
 _VIOLATION = Kind(
-    lambda value: finite(value) and 0 < float(value) < 1,  # type: ignore[arg-type]
-    "above 0 and below 1: the probability with which the true data may break a constraint. Write "
-    "for example violation=0.01",
+    lambda value: finite(value) and 0 <= float(value) < 1,  # type: ignore[arg-type]
+    "at least 0 and below 1: the probability with which the true data may break a constraint. "
+    "Write for example violation=0.01",
 )
 _PRICE = Kind(
     positive_finite,
@@ -70,6 +70,7 @@ def check_violation(
     noisy: bool,
     violation: object,
     price: object,
+    delta: object,
 ) -> None:
     """Refuse constraints with private data that nothing keeps, and probabilities of nothing.
 
@@ -80,7 +81,7 @@ def check_violation(
     release : str or None
     noisy : bool
         Whether there is noise.
-    violation, price : object
+    violation, price, delta : object
         As given to the plan.
 
     Raises
@@ -88,7 +89,7 @@ def check_violation(
     ModelError
         If the method takes no such constraints.
     PrivacyError
-        If violation= is missing, or stands where nothing is kept.
+        If violation= is missing, or stands where nothing is kept, or is 0 without a delta.
     """
     check_argument("", "violation", violation, optional(_VIOLATION))
     check_argument("", "slack_price", price, optional(_PRICE))
@@ -111,6 +112,12 @@ def check_violation(
         raise PrivacyError(
             f"{what} contains private data, which have to leave once for it to be kept. Write "
             "release='once', or leave it out."
+        )
+    elif violation == 0 and (delta is None or (finite(delta) and delta == 0)):
+        raise PrivacyError(
+            "violation=0 needs noise with a limit, and such noise has no guarantee without a "
+            "delta: data near the limit can be told apart for certain, with a small probability. "
+            "Write problem.plan(..., violation=0, delta=1e-6), or a violation= above 0."
         )
     if what is None:
         return
@@ -197,6 +204,12 @@ def _margins(kept: Kept) -> str:
 def promise(violation: float, price: float | None) -> str:
     """What is promised of the true data, in words."""
     loosened = "" if price is None else ", loosened by what the decision pays for,"
+    if violation == 0:
+        return (
+            f"all constraints with private data{loosened} hold for the true data in every run that "
+            "finds a decision, to within the accuracy of the solver: the noise has a limit, and "
+            "the margins cover it"
+        )
     text = (
         f"all constraints with private data{loosened} hold for the true data, except with "
         f"probability at most {number(violation)} over the noise. That is the share of all runs "

@@ -8,6 +8,9 @@ decided: t is a quantile of that number, and what is decided may depend on the n
 Where they do, decisions prefer entries whose noise was low, and the quantile of a fixed decision is
 exceeded far more often. The row is then kept for all noise of a set that holds the noise, up to a
 probability. The total is divided over all rows; rows that meet the same noise share one set.
+
+Noise with a limit lies in a box for certain: margins are what the box moves a row by at most, and
+nothing is divided. For rows with coefficients the ball around the box stands for it.
 """
 
 from __future__ import annotations
@@ -36,12 +39,13 @@ class Spread:
 
     Attributes
     ----------
-    norm : {1, 2}
-        The components of Y are independent, 2: normal, 1: Laplace.
+    norm : {0, 1, 2}
+        The components of Y are independent, 2: normal, 1: Laplace. 0: there is no Y.
     matrix : csr_array, shape (D, s)
         N.
     rounding : float
         Largest entry of e: data and noise are each rounded to a grid, by half its width at most.
+        Of noise with a limit, all is in e.
     """
 
     norm: int
@@ -71,7 +75,10 @@ def spread_of(publication: Publication, noise: Calibrated) -> Spread:
     """
     grid = noise.grid(publication.sensitivity, publication.size)
     matrix = sp.csr_array(grid.scale * publication.decode)
-    return Spread(noise.mechanism.norm, matrix, grid.width / grid.scale)
+    unit = grid.width / grid.scale
+    if noise.truncation is None:
+        return Spread(noise.mechanism.norm, matrix, unit)
+    return Spread(0, matrix, (noise.truncation.steps(grid) + 0.5) * unit)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +112,7 @@ def tightened(
     spreads : mapping of int to Spread
         By agent.
     violation : float
-        Between 0 and 1.
+        Between 0 and 1; 0 where all noise has a limit.
     price : float, optional
         What a unit costs by which a constraint may be missed.
     """
@@ -120,7 +127,9 @@ def tightened(
     balls: list[dict[int, Ball]] = [{} for _ in constraints]
     for cases in groups.values():
         spread, components = cases[0].spread, cases[0].components
-        radius = length_quantile(spread.norm, components.size, each * len(cases))
+        radius = 0.0
+        if spread.norm:
+            radius = length_quantile(spread.norm, components.size, each * len(cases))
         slack = spread.rounding * math.sqrt(components.size)
         first = constraints[cases[0].constraint].parts[cases[0].part]
         if first.bends:
@@ -152,6 +161,8 @@ def _image(constraint: PrivateConstraint, case: _Case) -> Array:
 def _margin(image: Array, part: Part, norm: int, alpha: float) -> float:
     """Exceeded with at most the probability by what noise takes from an inequality or a cone."""
     head, rest = image[0], image[1:]
+    if norm == 0:
+        return 0.0
     if part.size == 1 or not rest.any():
         return sum_quantile(norm, head, alpha)
     if not head.any():

@@ -30,7 +30,7 @@ from ..privacy.mechanism import Calibrated
 from ..sensitivity.stored_vectors import Smoothness
 from . import checks, last_iterate, limits
 from .agent_terms import Agents, AgentTerms, declared, sensitivities
-from .calibration import Mechanisms, asked_of, budgeted, calibrated, conditions
+from .calibration import Mechanisms, asked_of, budgeted, calibrated, conditions, truncated
 from .choice import Choice, Release, Request, choose
 from .compiled import Compiled
 from .fingerprint import fingerprint_of
@@ -194,7 +194,7 @@ def make_terms(
     checks.check_request(algorithm, rounds, release)
     delta, rounds = as_python_number(delta), None if rounds is None else int(rounds)
     noises = mechanism is not None and any(agent.private for agent in problem.agents)
-    limits.check_violation(problem, algorithm, release, noises, violation, slack_price)
+    limits.check_violation(problem, algorithm, release, noises, violation, slack_price, delta)
     violation, slack_price = as_python_number(violation), as_python_number(slack_price)
     asked_for = Request(
         as_python_number(algorithm),
@@ -250,6 +250,8 @@ def make_terms(
         )
     elif last is None:
         agents = calibrated(agents, needs, rounds, steps, delta, once)
+        if violation == 0:
+            agents = truncated(agents, delta or 0.0)
     else:
         agents = last_iterate.calibrated(agents, last, delta)
     if noisy and needs.secret is not None:

@@ -103,22 +103,37 @@ class Account:
             If it is known by a pair of epsilon and delta only, and noise was charged before.
         """
         assert self.budget is not None
-        total = self._total
-        if loss.stated and not total.exposed and noise_of(total) != Composition():
-            raise PrivacyError(
-                f"The ledger of agent '{self.agent}' holds runs with noise, and what this run "
-                "costs is known by one pair of epsilon and delta only. After outputs were seen, no "
-                "rule is proved by which both could share a delta. Put such a run first in its "
-                "ledger, or write order='fixed'."
-            )
+        self.require_order(loss)
         after = self._total.joined(loss)
         if not self._covers(after):
             raise self._refused(after, 0)
         self.entries.append(entry)
         self._total = after
 
+    def require_order(self, loss: Composition) -> None:
+        """Refuse a run that is known by a pair of epsilon and delta only, after one with noise.
+
+        Parameters
+        ----------
+        loss : Composition
+            What the run costs.
+
+        Raises
+        ------
+        PrivacyError
+        """
+        total = self._total
+        if loss.stated and not total.exposed and noise_of(total) != Composition():
+            raise PrivacyError(
+                f"The ledger of agent '{self.agent}' holds runs with noise, and what this run "
+                "costs is known by one pair of epsilon and delta only. After outputs were seen, no "
+                "rule is proved by which both could share a delta. Put such a run first in its "
+                "ledger, or write order='fixed' where users come in random order, and a violation= "
+                "above 0 where it is 0."
+            )
+
     def _after(self, calibrated: Calibrated, count: int, each: int = 1) -> Composition:
-        if calibrated.steady:
+        if calibrated.steady and calibrated.truncation is None:
             times = count * self.share
             return calibrated.mechanism.compose(self._total, calibrated.multiplier, times)
         return self._total.joined(calibrated.composed(count, each).repeated(self.share))

@@ -29,6 +29,7 @@ from .accounting import (
 from .noise import Grid, Integers, finest_grid, grid_for, on_grid, rounded_laplace, rounded_normal
 from .randomness import Randomness
 from .split_noise import SplitNoise, residues
+from .truncation import Truncation
 
 Array = NDArray[np.float64]
 # The same product, computed in another order.
@@ -175,6 +176,8 @@ class Calibrated:
     split : SplitNoise or None
         Where nothing but sums over agents is seen: what each of them adds. The multiplier is then
         that of what a coalition sees.
+    truncation : Truncation or None
+        Where noise has a limit: the limit, and what a release costs, in place of the multiplier.
     """
 
     mechanism: Mechanism
@@ -185,6 +188,7 @@ class Calibrated:
     level: float | None = field(default=None, repr=False)
     # Fingerprints name it where it is, so that others are what they were.
     split: SplitNoise | None = field(default=None, repr=False)
+    truncation: Truncation | None = field(default=None, repr=False)
 
     @property
     def alone(self) -> Calibrated:
@@ -210,7 +214,7 @@ class Calibrated:
         weight = self.weights[max(0, step - 1) % len(self.weights)]
         multiplier = self._times(max(0, t - 1), weight)
         split = None if self.split is None else self.split.times(multiplier / self.multiplier)
-        return Calibrated(self.mechanism, multiplier, split=split)
+        return Calibrated(self.mechanism, multiplier, split=split, truncation=self.truncation)
 
     def _times(self, t: int, weight: float) -> float:
         """The multiplier after t rounds: in one place, so that plans and ledgers agree."""
@@ -219,6 +223,9 @@ class Calibrated:
     def composed(self, count: int, each: int = 1) -> Composition:
         """The first `count` releases, of which every round has `each`."""
         compose = self.mechanism.compose
+        if self.truncation is not None:
+            pair = self.truncation.epsilon, self.truncation.delta
+            return Composition(stated=(pair,)).repeated(count)
         if self.steady:
             return compose(Composition(), self.multiplier, count)
         rounds, rest = divmod(count, each)
@@ -259,11 +266,27 @@ class Calibrated:
         Raises
         ------
         PrivacyError
-            If no grid fits, or if noise that is split is too small for the sensitivity.
+            If no grid fits, if noise that is split is too small for the sensitivity, or if noise
+            with a limit was planned for fewer components.
         """
+        if self.truncation is not None and size > self.truncation.size:
+            raise PrivacyError(
+                f"Noise with a limit was planned for {self.truncation.size} components, and what "
+                f"leaves has {size}. Plan the release that is made."
+            )
         if self.split is not None:
             return self._split_grid(self.split, sensitivity, size, floor)
         return grid_for(sensitivity, size, self.mechanism.norm, self.multiplier, floor)
+
+    def _noise(self, grid: Grid, size: int, stream: Randomness) -> Integers:
+        """In units of the grid; drawn again, all of it, while an entry exceeds the limit."""
+        scale = grid.scale / grid.width
+        noise = self.mechanism.rounded(scale, size, stream)
+        if self.truncation is not None:
+            limit = self.truncation.steps(grid)
+            while np.abs(noise).max(initial=0) > limit:
+                noise = self.mechanism.rounded(scale, size, stream)
+        return noise
 
     def _split_grid(self, split: SplitNoise, sensitivity: float, size: int, floor: float) -> Grid:
         rounded = sensitivity + split.width * math.sqrt(size) if sensitivity > 0 else 0.0
@@ -294,7 +317,7 @@ class Calibrated:
         ndarray, shape (n,)
             Multiples of the grid's width; where noise is split, modulo `split_noise.residues`.
         """
-        noise = self.mechanism.rounded(grid.scale / grid.width, value.size, stream)
+        noise = self._noise(grid, value.size, stream)
         if self.split is not None:
             # Not clipped: what happens to one agent's term must be known from the sum alone.
             with np.errstate(all="ignore"):  # a warning would tell something about the values

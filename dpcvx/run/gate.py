@@ -156,6 +156,8 @@ class ReleaseGate:
             return
         if self.calibrated is None:
             self.account.expose(entry)
+        elif self.calibrated.truncation is not None:
+            self.account.charge_run(entry, self.calibrated.composed(1))
         else:
             self.account.charge(entry, self.calibrated.at(entry.round, entry.step))
         if self._journal is not None:
@@ -184,7 +186,7 @@ def entry_on(
     certificate: Literal["derived", "asserted"] = "derived",
 ) -> Entry:
     """Ledger entry of a release on a grid."""
-    split = calibrated.split
+    split, cut = calibrated.split, calibrated.truncation
     return Entry(
         round=place[0],
         step=place[1],
@@ -194,6 +196,7 @@ def entry_on(
         grid=grid.width,
         certificate=certificate,
         released=released,
+        stated=None if cut is None else (cut.epsilon, cut.delta),
         colluders=None if split is None else split.colluders,
         alone=None if split is None else split.alone(calibrated.multiplier),
     )

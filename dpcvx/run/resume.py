@@ -51,7 +51,8 @@ def begin(plan: Terms, ledger: Accounts | Journal | None, seeded: bool) -> Start
     BudgetError
         If the ledger leaves no room for one round.
     PrivacyError
-        If the ledger counts other changes of the data than the plan.
+        If the ledger counts other changes of the data than the plan, or holds noise that the plan
+        would have to come before.
     LedgerError
         If the interrupted run had a seed and this one has none, or the reverse.
     """
@@ -209,6 +210,7 @@ def _affordable_rounds(plan: Terms, accounts: Sequence[Account]) -> int:
         noise, sensitivity = agent.noise, agent.sensitivity
         if noise is None or sensitivity is None:
             continue
+        account.require_order(agent.loss)
         begun = bool(account.entries) or account.committed is not None
         if sensitivity.l2 > 0 and begun:
             releases = account.affordable(noise, plan.releases(rounds), least)

@@ -167,8 +167,9 @@ def audit(
         scores, claimed, moved = _plan_scores(target, neighbours, data, k, runs, delta, seed)
         if math.isinf(claimed):
             raise PrivacyError(
-                f"The ledger states no finite epsilon at delta={delta:g}: a random order of users "
-                "is known at the plan's delta only. Leave delta= out."
+                f"The ledger states no finite epsilon at delta={delta:g}: what a random order of "
+                "users costs, or noise with a limit, is known at the plan's delta only. Leave "
+                "delta= out."
             )
         noise = target.agents[k].noise
         assert noise is not None  # private

@@ -128,7 +128,7 @@ def test_methods_that_keep_public_constraints_only_refuse():
     [
         ({}, r"Constraint 1 of agent 'grid' contains private data.*violation=0\.01"),
         (dict(violation=0.1, release="each step"), "have to leave once"),
-        (dict(violation=0.0), "violation"),
+        (dict(violation=-0.1), "violation"),
         (dict(violation=1.0), "violation"),
         (dict(violation=True), "violation"),
         (dict(violation=0.1, slack_price=-1.0), "slack_price"),
@@ -248,9 +248,9 @@ def test_agents_agree_on_what_their_own_data_limit():
 def test_fingerprints_tell_margins_apart():
     marks = {
         grid().plan(violation=v, slack_price=price, **BUDGET).fingerprint
-        for v, price in ((0.1, None), (0.01, None), (0.01, 5.0))
+        for v, price in ((0.1, None), (0.01, None), (0.01, 5.0), (0, None))
     }
-    assert len(marks) == 3
+    assert len(marks) == 4
     one, two = (grid().plan(violation=0.1, **BUDGET).fingerprint for _ in range(2))
     assert one == two
 
@@ -275,3 +275,96 @@ def test_the_noise_with_the_smaller_margins_is_chosen():
     gaussian = grid().plan(violation=0.1, mechanism="gaussian", **BUDGET)
     sizes = [one.program.kept[0].tightened.margins[0] for one in (plan, gaussian)]
     assert sizes[0] < sizes[1]
+
+
+def certain(problem=None, **asked):
+    return (grid() if problem is None else problem).plan(violation=0, **{**BUDGET, **asked})
+
+
+@pytest.mark.parametrize("kind", ["auto", "laplace", "gaussian"])
+def test_with_a_limit_the_total_is_what_was_asked_for(kind):
+    plan = certain(mechanism=kind)
+    assert plan.guarantee.delta == 1e-6
+    assert plan.guarantee.epsilon == pytest.approx(1.0, rel=1e-5) and plan.guarantee.epsilon <= 1
+    text = " ".join(str(plan).split())
+    for words in (
+        "(1, 1e-6)-DP",
+        "drawn again while an entry exceeds",
+        "the other half for the tails that are cut off",
+        "hold for the true data in every run that finds a decision",
+    ):
+        assert words in text
+    result = plan.run(seed=2)
+    (entry,) = result.ledger["grid"].entries
+    assert entry.stated == (plan.guarantee.epsilon, 1e-6)
+    assert result.ledger["grid"].spent().epsilon == plan.guarantee.epsilon
+    assert result.ledger["grid"].spent(1e-7).epsilon == np.inf
+    assert dp.check(plan).passed
+
+
+def test_noise_with_a_level_of_its_own_costs_what_it_costs():
+    plan = certain(mechanism=dp.Laplace(multiplier=2.0), epsilon=None)
+    assert plan.guarantee.epsilon == pytest.approx(0.5, rel=1e-3)
+    assert plan.run(seed=1).ledger["grid"].spent().epsilon == plan.guarantee.epsilon
+
+
+@pytest.mark.parametrize("delta", [None, 0, 0.0])
+def test_a_limit_needs_a_delta(delta):
+    with pytest.raises(dp.PrivacyError, match=r"violation=0 needs .* without a delta"):
+        certain(delta=delta)
+    with pytest.raises(dp.PrivacyError, match=r"violation=0 needs .* without a delta"):
+        certain(delta=delta, mechanism=dp.Laplace())
+
+
+def test_a_limit_is_not_proved_for_groups():
+    x = cp.Variable(2, name="x", nonneg=True)
+    agents = []
+    for name in ("north", "south"):
+        d = dp.Private(np.ones(2), name=f"cap {name}", adjacency=dp.Within(0.1))
+        agents.append(dp.Agent(cp.Maximize(cp.sum(x)), [x <= d], name=name))
+    with pytest.raises(dp.PrivacyError, match=r"a group loses .* Drop groups="):
+        certain(dp.Problem(agents, groups=[agents]))
+    plan = certain(dp.Problem(agents))
+    assert {agent.price.epsilon for agent in plan.agents} == {plan.guarantee.epsilon}
+
+
+def test_agents_without_private_constraints_keep_the_whole_delta():
+    x = cp.Variable(2, name="x", nonneg=True)
+    cap = dp.Private(np.ones(2), name="cap", adjacency=dp.Within(0.1))
+    goal = dp.Private(np.ones(2), name="goal", adjacency=dp.Within(0.1))
+    north = dp.Agent(cp.Minimize(cp.sum(x)), [x <= cap + 9], name="north")
+    south = dp.Agent(cp.Minimize(cp.sum_squares(x - goal)), [x <= 20], name="south")
+    plan = certain(dp.Problem([north, south]), mechanism="gaussian")
+    held, free = (agent.noise for agent in plan.agents)
+    assert held.truncation is not None and free.truncation is None
+    assert held.multiplier > free.multiplier
+    result = plan.run(seed=0)
+    prices = result.ledger.prices()
+    assert all(price.epsilon <= 1 + 1e-9 for price in prices.values())
+
+
+def test_a_run_with_a_limit_comes_first_in_its_ledger():
+    problem = grid()
+    first = problem.plan(violation=0, **BUDGET).run(seed=1)
+    both = problem.plan(violation=0, epsilon=2.0, delta=3e-6)
+    with pytest.raises(dp.BudgetError):
+        problem.plan(violation=0, **BUDGET).run(seed=1, ledger=first.ledger)
+    with pytest.raises(dp.BudgetError):  # deltas add up as well, and each takes all of its own
+        both.run(seed=1, ledger=first.ledger)
+    more = problem.plan(
+        mechanism=dp.Laplace(multiplier=1.01), violation=0.1, epsilon=2.1, delta=3e-6
+    )
+    then = more.run(seed=1, ledger=first.ledger)
+    assert then.ledger["grid"].spent().epsilon <= 2.1
+    with pytest.raises(dp.PrivacyError, match=r"first in its ledger.*violation= above 0"):
+        both.run(seed=2, ledger=then.ledger)
+    assert len(then.ledger["grid"].entries) == 2
+
+
+def test_a_ledger_file_keeps_the_pair(tmp_path):
+    plan = certain()
+    result = plan.run(seed=1, ledger=tmp_path / "spent.jsonl")
+    account = dp.Ledger.load(tmp_path / "spent.jsonl")["grid"]
+    assert account.spent() == result.ledger["grid"].spent()
+    again = plan.replay(tmp_path / "spent.jsonl")
+    assert np.array_equal(again.solution["p"], result.solution["p"])

@@ -204,3 +204,44 @@ def test_at_a_price_there_always_is_a_decision(name):
     plan = planned(name, 1e-9, "gaussian", 1e3)
     result = plan.run(seed=3)
     assert result.status is dp.Status.COMPLETED
+
+
+@cache
+def certain(name, kind="laplace"):
+    """With so large a delta that draws come near the limit, and decisions exist."""
+    problem = dp.Problem([MODELS[name].agent])
+    return problem.plan(epsilon=2.0, delta=0.5, mechanism=kind, violation=0)
+
+
+def at_corners(name, plan, program=None):
+    """The largest excess over runs in which every entry of the noise is at its limit."""
+    model, program = MODELS[name], plan.program if program is None else program
+    left, noise, whole = plan.agents[0].publication, plan.agents[0].noise, joint(program)
+    grid = noise.grid(left.sensitivity, left.size)
+    far = noise.truncation.steps(grid) * grid.width
+    rng, size = np.random.default_rng(0), left.size
+    signs = [np.ones(size), -np.ones(size), *rng.choice([-1.0, 1.0], (40, size))]
+    found = []
+    for sign in signs:
+        released = grid.rounded(left.statistic([model.data])) + far * sign
+        data = with_kept(whole.data, program, [left.unlimited(released)])
+        x = ConicProgram(data).solve(np.zeros(data.n), None, whole.start).x
+        if x is not None:
+            found.append(model.excess(x, model.data))
+    assert found
+    return max(found)
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "laplace"])
+@pytest.mark.parametrize("name", MODELS)
+def test_with_a_limit_true_data_never_break_a_constraint(name, kind):
+    plan = certain(name, kind)
+    assert at_corners(name, plan) <= 1e-6
+    assert broken(name, plan) == 0
+
+
+@pytest.mark.parametrize("name", ["balance", "region"])
+def test_with_a_limit_margins_are_no_larger_than_needed(name):
+    plan = certain(name)
+    assert at_corners(name, plan) >= -1e-3
+    assert at_corners(name, plan, changed(plan, halved)) > 1e-3
