@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Generic, TypeVar, cast
 
@@ -20,7 +20,7 @@ from ..run.executors.automatic import Automatic
 from ..run.live import run_plan
 from .judge import Judge
 from .request import Request
-from .settings import Setting, Way, level, scalable, scaled
+from .settings import COARSE, Setting, Way, lengthened, level, scalable, scaled
 
 P = TypeVar("P", bound=Terms)
 
@@ -180,7 +180,8 @@ class Search(Generic[P]):
         now = self.passed
         settings = [*self._near_default(ways), *(way.first for way in ways)]
         pool = self._begun(dict.fromkeys(settings), ways, now + (until - now) / 3)
-        pool = self._halved(pool, kept, now + (until - now) / 2)
+        pool = self._best_clipped(pool, now + (until - now) / 2)
+        pool = self._halved(pool, kept, now + (until - now) * 2 / 3)
         best: dict[str, Entry[P]] = {}
         for entry in sorted(self._varied_further(pool, until), key=lambda entry: entry.score):
             best.setdefault(entry.name, entry)
@@ -330,6 +331,36 @@ class Search(Generic[P]):
             if setting == setting.way.first:
                 self.refused[setting.way.name] = reason
 
+    def _best_clipped(self, pool: list[Entry[P]], until: float) -> list[Entry[P]]:
+        """With small clips, if one does better, where the best of those stands that can have them.
+
+        Unclipped, noise hides which way is best.
+        """
+        for entry in sorted(pool, key=lambda entry: entry.score):
+            if self._clips_records(entry):
+                better = self._coarsely_clipped(entry, until)
+                return [better if one is entry else one for one in pool]
+        return pool
+
+    def _coarsely_clipped(self, entry: Entry[P], until: float) -> Entry[P]:
+        """The best of an unclipped setting and others with much smaller clips, far apart."""
+        whole = entry.setting
+        if whole is None or whole.clip != 1 or not self._clips_records(entry):
+            return entry
+        near = self._coarse(whole, entry.plan.algorithm)
+        return next(iter(self._halved([entry, *self._tried(near, until)], 1, until)), entry)
+
+    def _coarse(self, whole: Setting, algorithm: Algorithm[Any, Any]) -> Iterator[Setting]:
+        for clip in COARSE:
+            clipped = replace(whole, clip=clip, step=0, penalty=0)
+            plain = self._entry(clipped)
+            if plain is not None:
+                yield lengthened(clipped, plain.plan.algorithm, algorithm)
+
+    def _clips_records(self, entry: Entry[P]) -> bool:
+        plan = entry.plan
+        return plan.release != "once" and any(_record_bound(agent) for agent in plan.agents)
+
     def _halved(self, pool: list[Entry[P]], kept: int, until: float) -> list[Entry[P]]:
         """The best, best first: the worse half is dropped after 1, 2, 4 and 8 runs of each."""
         for count in _RUNGS:
@@ -344,7 +375,7 @@ class Search(Generic[P]):
 
     def _climbed(self, entry: Entry[P], until: float) -> Entry[P]:
         """The best setting on a way of steps to the best neighbour."""
-        seen: set[Setting] = set()
+        entry, seen = self._coarsely_clipped(entry, until), set[Setting]()
         while entry.setting is not None and self.passed < until:
             near = self._neighbours(entry)
             pool = self._tried([one for one in near if one not in seen], until)
@@ -360,7 +391,7 @@ class Search(Generic[P]):
         assert entry.setting is not None
         plan, once = entry.plan, entry.plan.release == "once"
         return entry.setting.neighbours(
-            clips=not once and any(_record_bound(agent) for agent in plan.agents),
+            clips=self._clips_records(entry),
             decays=not once and _decay(plan) is not None,
             varied=scalable(plan.algorithm),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, TypeVar, cast
@@ -30,7 +31,9 @@ _FIRST = {"each step": 30, "once": 100}
 # Of step and penalty, in powers of three. A step and one over it go together.
 _MOVES = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, -1), (-1, 1))
 # Of the derived bound of a record's contribution; 1 leaves it alone.
-CLIPS = (1.0, 0.8, 0.6, 0.4, 0.2, 0.1, 0.05, 0.02)
+CLIPS = (1.0, 0.6, 0.3, 0.2, 0.1, 0.06, 0.03, 0.02, 0.01, 0.006, 0.003, 0.002)
+# Those that are looked at first: good ones may be hundreds of times below the bound.
+COARSE = CLIPS[2::2]
 
 
 @dataclass(frozen=True)
@@ -99,7 +102,7 @@ class Setting:
             if (i == 0 or "step" in varied) and (j == 0 or "penalty" in varied):
                 found.append(replace(self, step=self.step + i, penalty=self.penalty + j))
         if clips:
-            found += [replace(self, clip=clip) for clip in _beside(CLIPS, self.clip, 3)]
+            found += [replace(self, clip=clip) for clip in _beside(CLIPS, self.clip, 2)]
         if decays:
             found.append(replace(self, decaying=not self.decaying))
         return found
@@ -178,6 +181,31 @@ def scaled(algorithm: A, setting: Setting) -> A:
         if powers[name]
     }
     return replace(cast(Any, algorithm), **changed) if changed else algorithm
+
+
+def lengthened(
+    setting: Setting, chosen: Algorithm[Any, Any], whole: Algorithm[Any, Any]
+) -> Setting:
+    """With steps as many times as long, and penalties as many times as low, as a clip is small.
+
+    What most records contribute is then clipped by as much, so that noise moves answers as far as
+    before, and the data further.
+
+    Parameters
+    ----------
+    setting : Setting
+    chosen : Algorithm
+        With the numbers that a plan chose for it.
+    whole : Algorithm
+        With those of the setting without a clip.
+    """
+    targets = {"step": 1 / setting.clip, "penalty": setting.clip}
+    powers: dict[str, int] = {}
+    for name in scalable(chosen):
+        now, before = level(getattr(chosen, name)), level(getattr(whole, name))
+        if now and before:
+            powers[name] = round(math.log(targets[name] * before / now, 3))
+    return replace(setting, **powers)
 
 
 def _scaled(value: object, factor: float) -> object | None:

@@ -12,7 +12,7 @@ from dpcvx.problem import planned
 from dpcvx.run.data import stand_ins
 from dpcvx.verify.judge import Judge, values_kept
 from dpcvx.verify.search import FRESH, LATE
-from dpcvx.verify.settings import ways
+from dpcvx.verify.settings import COARSE, Setting, lengthened, scaled, ways
 from dpcvx.verify.tune import tune
 from tests.verify.trials import PROXY, balance, counting, network, picked, records, request
 
@@ -156,6 +156,28 @@ def test_records_are_clipped_where_that_helps():
     # The budget is the agent's own, whose clipped copy has it too.
     assert found.plan().agents[0].budget == pytest.approx(20.0, rel=1e-4)
     assert "its plan.problem has agents with clip=" in found.verdict
+
+
+def test_clips_far_below_the_bound_are_found_in_few_runs():
+    stand_in = {"X": np.tile([[0.6, 0.8], [0.8, -0.6]], (20, 1)), "y": np.full(40, 0.5)}
+    bound = 2 * (np.hypot(2, 2) + 30)  # contributions near the start are 1
+    asked = request(proxy=stand_in, seconds=5000.0)
+    found = tune(records(), slow, asked, picked("noisy sums of gradients, Gaussian"))
+    (agent,) = found.plan().problem.agents
+    assert agent.clip is not None and agent.clip < 0.03 * bound
+    assert found.chosen.gap < 0.5 * found.start
+
+
+@pytest.mark.parametrize("clip", COARSE)
+def test_steps_are_as_many_times_as_long_as_a_clip_is_small(clip):
+    whole = dp.LinearizedADMM(step=0.05, penalty=20.0)
+    chosen = dp.LinearizedADMM(step=0.3, penalty=7.0)
+    (way,) = picked(GRADIENTS)
+    setting = lengthened(Setting(way, 30, clip=clip), chosen, whole)
+    moved = scaled(chosen, setting)
+    assert abs(np.log(moved.step * clip / whole.step)) <= np.log(3) / 2 + 1e-9
+    assert abs(np.log(moved.penalty / clip / whole.penalty)) <= np.log(3) / 2 + 1e-9
+    assert setting.clip == clip
 
 
 def test_a_tie_goes_to_the_default():
