@@ -22,8 +22,9 @@ from .forecast import of_steps
 
 # Laplace noise is the smaller one for few releases only.
 _ROUNDS = {"laplace": (1, 2, 3, 5, 8), "gaussian": (10, 30, 100, 300)}
-# Fewer rounds that are predicted to do nearly as well do better: predictions go by bounds.
-_NEARLY = 1.5
+# Fewer rounds that do nearly as well are better. Where slopes jump, predictions go by bounds that
+# many rounds do not reach; else they go by typical curvatures, and flatter problems need more.
+_NEARLY, _NEARLY_BY_BOUNDS = 1.1, 1.5
 # What is promised is promised for answers that are nearer to the start than is taken as typical.
 _NEARER = 0.5
 
@@ -135,7 +136,8 @@ def _nearly_best(options: list[NoisyRounds]) -> NoisyRounds:
     """The fewest rounds that are predicted to end nearly as well as any."""
     several = sorted(options, key=lambda option: option.rounds)
     gaps = [option.predicted().gap for option in several]
-    return next(o for o, gap in zip(several, gaps, strict=True) if gap <= _NEARLY * min(gaps))
+    nearly = _NEARLY_BY_BOUNDS if several[0].scene.smoothness is None else _NEARLY
+    return next(o for o, gap in zip(several, gaps, strict=True) if gap <= nearly * min(gaps))
 
 
 def _rms(values: tuple[float, ...]) -> float:

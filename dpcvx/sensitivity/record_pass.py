@@ -727,7 +727,8 @@ def beside_product(form: NormalForm, product: Site, taken: Site) -> Beside | Non
     right = form.atoms[product.atom].args[1].F
     assert right is not None
     rows = D.tocoo()
-    if D.shape[0] != D.shape[1] or (rows.row != rows.col).any():
+    # Where D is zero, the product does not tell whose record the row is: it may be another's.
+    if D.shape[0] != D.shape[1] or (rows.row != rows.col).any() or not D.diagonal().all():
         return None
     count = _shape(form.atoms[product.atom].args[0], 0)[0]
     across = np.intersect1d(F.indices, without_zeros(csr(right)).indices)

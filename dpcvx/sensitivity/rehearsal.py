@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ..errors import PrivacyError
 from ..model.matrices import has_entries, zeros
 from ..model.normal_form import BoundObjective, NormalForm
-from ..model.private import Rows
+from ..model.private import PrivateSpec, Rows
 from .certificate import Sensitivity
 
 Array = NDArray[np.float64]
@@ -123,15 +123,21 @@ def _trials(
     for task in sensitivity.records:
         if sum(form.private[k].size for k in task.members) > _LARGEST:
             continue
-        data = list(zero)
-        for k in task.members:
-            spec = form.private[k]
-            assert isinstance(spec.adjacency, Rows)
-            own = np.arange(0, spec.size, spec.shape[0])  # the first record
-            row = np.sin(1.0 + np.arange(own.size))
-            row *= spec.adjacency.bound / float(np.linalg.norm(row, spec.adjacency.order))
-            if spec.sign is not None:
-                row = np.abs(row) if spec.sign == "nonneg" else -np.abs(row)
-            data[k] = np.zeros(spec.size)
-            data[k][own] = row
-        yield task.members, data, None
+        for record in sorted({0, task.count // 2, task.count - 1}):
+            data = list(zero)
+            for k in task.members:
+                data[k] = _only(form.private[k], record)
+            yield task.members, data, None
+
+
+def _only(spec: PrivateSpec, record: int) -> Array:
+    """Zeros but for one made-up record."""
+    assert isinstance(spec.adjacency, Rows)
+    own = np.arange(record, spec.size, spec.shape[0])
+    row = np.sin(1.0 + np.arange(own.size))
+    row *= spec.adjacency.bound / float(np.linalg.norm(row, spec.adjacency.order))
+    if spec.sign is not None:
+        row = np.abs(row) if spec.sign == "nonneg" else -np.abs(row)
+    data = np.zeros(spec.size)
+    data[own] = row
+    return data

@@ -1140,11 +1140,15 @@ def test_contributions_that_are_no_numbers_are_dropped(far):
 def clip_refusals():
     part = Parts()
     X, y, b, v = part(2), part(), cp.Variable(), cp.Variable(2)
-    C = np.arange(3.0)
+    C, S = np.arange(3.0), np.array([[1.0, 0, 0], [0, 1, 0], [0, 1, 0]])
     return {
         "two products": cp.sum(cp.logistic(X @ w)) + cp.sum(cp.logistic(X @ v)),
         "shifted twice": cp.sum(cp.logistic(X @ w)) + cp.sum(cp.huber(X @ (2 * w + 1))),
         "an intercept in two places": cp.sum(cp.logistic(X @ w + b) + cp.abs(X @ w - b)),
+        "an intercept where the product vanishes": cp.sum(
+            cp.huber(cp.multiply(np.array([1.0, 1.0, 0.0]), X @ w) + b - S @ y)
+        ),
+        "a vanishing row of a matrix": cp.sum_squares(np.diag([1.0, 1.0, 0.0]) @ (X @ w) + b - y),
         "an intercept for other records": cp.sum(cp.logistic(np.eye(3)[::-1] @ (X @ w) + b * C)),
         "no product": cp.sum(cp.abs(b - y)),
         "one product per record": sum(cp.logistic(X[i] @ w) for i in range(3)),
@@ -1158,6 +1162,16 @@ def clip_refusals():
 def test_records_that_reach_the_gradient_otherwise_are_not_clipped(case):
     with pytest.raises(dp.PrivacyError, match="No sensitivity can be derived for agent 'north'"):
         certificate(clip_refusals()[case], clip=1.0)
+
+
+def test_no_record_is_clipped_in_two_rows():
+    """A label in several rows, in some of which the product vanishes."""
+    part = Parts()
+    X, y, b = part(2), part(), cp.Variable()
+    S = np.array([[1.0, 0, 0], [0, 1, 0], [0, 1, 0]])
+    for D in (np.diag([1.0, 1.0, 0.0]), np.diag([1.0, 1.0, 1e-9])):
+        with pytest.raises(dp.PrivacyError, match="'north'"):
+            certificate(cp.sum(cp.huber(D @ (X @ w) + b - S @ y)), clip=0.5)
 
 
 def test_a_clip_without_records_to_clip_is_refused():
