@@ -384,7 +384,8 @@ def test_what_is_no_affine_equality_is_refused(case):
 
 def test_a_private_parameter_in_a_coupling_is_refused():
     d = dp.Private(np.full(2, 31415.9), name="salaries", adjacency=dp.Within(0.1))
-    expected = [
+    remedy = "Write it as an inequality"
+    expected = ["Element 1 of coupling=", "private parameter 'salaries'", remedy]
         "Element 1 of coupling=",
         "private parameter 'salaries'",
         "Write it as an inequality",
