@@ -13,6 +13,7 @@ from ._arguments import check_argument, integer
 from ._card import card
 from ._words import plural
 from .algorithms.base import Algorithm
+from .algorithms.secret_terms import check_sharing
 from .algorithms.summed import SHARING, SecretSharing
 from .errors import ModelError, PrivacyError
 from .guard import frameless
@@ -603,6 +604,7 @@ class Problem(Declaration):
 def _ways(sharing: SecretSharing | None, colluders: int) -> list[Way]:
     check_argument("", "sharing", sharing, SHARING)
     check_argument("", "colluders", colluders, integer(1))
+    check_sharing(sharing, colluders)
     return ways(sharing, colluders)
 
 

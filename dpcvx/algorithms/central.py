@@ -164,7 +164,7 @@ class Central(Algorithm[Server, Member]):
 
     def __post_init__(self) -> None:
         self.check_fields(sharing=SHARING, colluders=integer(1))
-        check_sharing(self.sharing)
+        check_sharing(self.sharing, self.colluders)
 
     @property
     def exchanges(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]

@@ -33,8 +33,13 @@ _POWER_OF_TWO = Kind(
 )
 
 
-def check_sharing(sharing: SecretSharing | None) -> None:
-    """Refuse ranges and grids that are none.
+def check_sharing(sharing: SecretSharing | None, colluders: int) -> None:
+    """Refuse ranges and grids that are none, and colluders where nothing is secret.
+
+    Parameters
+    ----------
+    sharing : SecretSharing or None
+    colluders : int
 
     Raises
     ------
@@ -43,6 +48,12 @@ def check_sharing(sharing: SecretSharing | None) -> None:
     if sharing is not None:
         kinds = {"limit": POSITIVE, "resolution": optional(_POWER_OF_TWO)}
         check_fields(sharing, "dp.SecretSharing", **kinds)
+    elif colluders != 1:
+        raise ModelError(
+            f"colluders={colluders} says how many agents may pool what they see of secret sums, "
+            "and without sharing= no sum is secret: the server sees every term. Write "
+            "sharing=dp.SecretSharing(limit=...) as well, or leave out colluders=."
+        )
 
 
 def secrecy(sharing: SecretSharing | None, colluders: int) -> SecretSums | None:

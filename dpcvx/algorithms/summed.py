@@ -41,7 +41,10 @@ class SecretSharing:
     Parameters
     ----------
     limit : float
-        Largest magnitude of an entry of what an agent sends. Values beyond it end the run.
+        Largest magnitude of an entry of what an agent sends. Values beyond it end the run. Where
+        noise is split over the agents, nobody looks at single values, which would tell of private
+        data: sums beyond what values up to the limit add up to end the run, and far larger values
+        may wrap around to a wrong sum without notice.
     resolution : float, optional
         A power of two; each entry is rounded to a multiple of it. 2**-20 if omitted, or fine next
         to the noise, where that is split over the agents.
@@ -142,7 +145,7 @@ def require_three(agents: int) -> None:
     if agents < 3:
         raise ModelError(
             "sharing= hides nothing between two agents: each learns the other's value from the "
-            "sum. Drop it."
+            "sum. At least three agents are needed, or drop sharing=."
         )
 
 

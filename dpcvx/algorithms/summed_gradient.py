@@ -131,7 +131,7 @@ class SummedGradient(Algorithm[Server, Member]):
     def __post_init__(self) -> None:
         self.check_fields(sharing=SHARING, colluders=integer(1))
         as_step(self.step)
-        check_sharing(self.sharing)
+        check_sharing(self.sharing, self.colluders)
 
     @property
     def exchanges(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]

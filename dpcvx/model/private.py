@@ -751,7 +751,13 @@ def specs_of(private: Sequence[Private], owner: str) -> tuple[PrivateSpec, ...]:
     return tuple(replace(p.spec, name=names.get(p.id, p.spec.name)) for p in private)
 
 
-def source_of(private: Private, override: object = None, *, name: str | None = None) -> Sealed:
+def source_of(
+    private: Private,
+    override: object = None,
+    *,
+    name: str | None = None,
+    asked: str = "plan.run(data={private: array})",
+) -> Sealed:
     """A function that fetches the private values; nothing is read yet.
 
     Parameters
@@ -761,6 +767,8 @@ def source_of(private: Private, override: object = None, *, name: str | None = N
         In place of its own data.
     name : str, optional
         What the problem calls it, for messages; see `specs_of`.
+    asked : str
+        Where users pass data, for messages.
 
     Raises
     ------
@@ -772,8 +780,8 @@ def source_of(private: Private, override: object = None, *, name: str | None = N
     if private._seal is None:
         raise DataError(
             f"Private '{name or private.spec.name}' has no data: it was declared by shape, or "
-            "copied or unpickled, which drops values. Pass them with plan.run(data={private: "
-            "array}), by the dp.Private object or its name."
+            f"copied or unpickled, which drops values. Pass them with {asked}, by the dp.Private "
+            "object or its name."
         )
     return private._seal
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from importlib.metadata import version
 
 from .._words import number, paragraph, plural, together
+from ..model.declaration import Declaration
 from ..sensitivity.argument import argument, figures
 from .guarantee import AgentGuarantee, Guarantee
 from .limits import margin_rows
@@ -55,7 +56,17 @@ def _problem_rows(plan: Terms) -> list[str]:
         )
         for agent in program.agents
     ]
-    return [row("problem", f"{agents}, {shared}, {local} local"), *_by_agent(sets)]
+    first = row("problem", f"{agents}, {shared}, {local} local")
+    return [first, *_by_agent(sets), *own_rows(plan.problem)]
+
+
+def own_rows(problem: Declaration) -> list[str]:
+    """Which agents have ``own=``, and what keeps it."""
+    pairs = zip(problem.names, problem.agents, strict=True)
+    deciding = [name for name, agent in pairs if agent.own]
+    if not deciding:
+        return []
+    return [row("", f"only result.own(...) keeps the own= of {together(deciding)}")]
 
 
 def _coupling_rows(plan: Terms) -> list[str]:
@@ -86,7 +97,7 @@ def _sensitivity_rows(plan: Terms) -> list[str]:
 
 def _bounded(entry: AgentGuarantee) -> str:
     if entry.sensitivity == 0 and entry.releases:
-        return "its constraints contain private data, which leave as they are"
+        return "its constraints contain private data, which leave entry by entry, with noise"
     if math.isinf(entry.sensitivity):
         return f"one change moves the gradient by a bounded l{entry.norm} distance at each point"
     attained = " (attained)" if entry.tight else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..algorithms.base import SecretSums
+from ..algorithms.summed import require_three
 from ..errors import ModelError, PrivacyError
 from ..privacy.mechanism import Calibrated, Laplace
 from ..privacy.split_noise import split_noise
@@ -17,16 +18,17 @@ def check_secret(agents: Agents, secret: SecretSums) -> None:
     Raises
     ------
     ModelError
-        If as many agents may collude as there are others to protect.
+        If there are fewer than three agents, or so many may collude that fewer than two are left.
     PrivacyError
         If the noise is not Gaussian, or one person's data may be with several agents.
     """
+    require_three(len(agents))
     most = len(agents) - 2
     if secret.colluders > most:
         raise ModelError(
             f"colluders={secret.colluders} leaves fewer than two of the {len(agents)} agents to "
-            "hide in a sum, so there is no noise to save. "
-            + (f"Write colluders={most} or fewer, or drop sharing=." if most > 0 else "Drop it.")
+            f"hide in a sum, so there is no noise to save. Write colluders={most} or fewer, or "
+            "drop sharing=."
         )
     if any(a.asked is not None and isinstance(a.asked.mechanism, Laplace) for a in agents):
         raise PrivacyError(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from numpy.typing import ArrayLike
 
 from ..errors import ModelError
-from ..model.declaration import Agent, Declaration, matching
+from ..model.declaration import Declaration, matching
 from ..model.private import Private, Sealed, seal_all, source_of
 
 DataSource = ArrayLike | Callable[[], ArrayLike]
@@ -21,10 +21,11 @@ def sources_of(
     Nothing is read yet.
     """
     given = dict(matching(problem, seal_all(data)))
-    return [
-        _sources(agent, name, agent.private, given)
-        for name, agent in zip(problem.names, problem.agents, strict=True)
-    ]
+    found: list[list[Sealed]] = []
+    for name, agent in zip(problem.names, problem.agents, strict=True):
+        specs = agent.specs(name)
+        found.append([source_of(p, given.get(p), name=specs[p].name) for p in agent.private])
+    return found
 
 
 def own_sources(
@@ -32,14 +33,10 @@ def own_sources(
 ) -> list[Sealed]:
     """The same for every private object of agent k, those of ``own=`` last."""
     agent, given = problem.agents[k], dict(matching(problem, seal_all(data)))
-    return _sources(agent, problem.names[k], (*agent.private, *agent.kept), given)
-
-
-def _sources(
-    agent: Agent, name: str, private: Sequence[Private], given: Mapping[Private, Sealed]
-) -> list[Sealed]:
-    specs = agent.specs(name)
-    return [source_of(p, given.get(p), name=specs[p].name) for p in private]
+    name, specs = problem.names[k], agent.specs(problem.names[k])
+    asked = f"result.own('{name}', data={{private: array}})"
+    private = (*agent.private, *agent.kept)
+    return [source_of(p, given.get(p), name=specs[p].name, asked=asked) for p in private]
 
 
 def source_for(private: Private, data: DataSource | None = None) -> Sealed:

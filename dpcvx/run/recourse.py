@@ -92,7 +92,8 @@ class OwnSolution:
         ModelError
             If the agent does not hold the variable, or the name stands for several variables.
         """
-        return self._held().solution.of(self.agent, variable)
+        written = f"result.own('{self.agent}')[x]"
+        return self._held().solution.copy_of(self.agent, variable, written)
 
     @property
     def value(self) -> float:
@@ -141,12 +142,13 @@ def own_solution(
     ----------
     problem : Declaration
     solution : Solution
-    name : str
-        Of the agent.
+    name : Agent or str
+        The agent, or its name.
     data : mapping
         See `seal_all`.
     """
-    k = next((k for k, known in enumerate(problem.names) if one_of(name, known)), None)
+    pairs = enumerate(zip(problem.agents, problem.names, strict=True))
+    k = next((k for k, (one, known) in pairs if name is one or one_of(name, known)), None)
     if k is None:
         names = ", ".join(f"'{known}'" for known in problem.names)
         raise ModelError(

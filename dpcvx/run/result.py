@@ -15,9 +15,9 @@ from .._card import card
 from .._words import at_most, plural
 from ..errors import ModelError
 from ..guard import frameless
-from ..model.declaration import Declaration
+from ..model.declaration import Agent, Declaration
 from ..model.private import Private, seal_all
-from ..plan.banner import LISTED, row
+from ..plan.banner import LISTED, own_rows, row
 from ..plan.guarantee import Guarantee
 from ..privacy.ledger import Ledger
 from .data import DataSource
@@ -165,7 +165,7 @@ class Result:
 
     @frameless
     def own(
-        self, agent: str, *, data: Mapping[Private | str, DataSource] | None = None
+        self, agent: Agent | str, *, data: Mapping[Private | str, DataSource] | None = None
     ) -> OwnSolution:
         """What an agent decides for itself, for its owner alone.
 
@@ -178,8 +178,9 @@ class Result:
 
         Parameters
         ----------
-        agent : str
-            Its name. Call this where its owner is, who alone may know what is returned, or raised.
+        agent : Agent or str
+            The agent, or its name. Call this where its owner is, who alone may know what is
+            returned, or raised.
         data : mapping of Private or its name to array_like or callable, optional
             As for `Plan.run`: its own data only are read.
 
@@ -334,7 +335,12 @@ def _reported_rows(result: Result) -> list[str]:
 
 def _every(result: Result) -> str:
     """What a point keeps for certain: whether it keeps others depends on private data."""
-    return "every public constraint" if result.raw.program.kept else "every constraint"
+    which = "every public constraint" if result.raw.program.kept else "every constraint"
+    return f"{which} outside own=" if _own_rows(result) else which
+
+
+def _own_rows(result: Result) -> list[str]:
+    return [] if result.problem is None else own_rows(result.problem)
 
 
 def _agreement_rows(result: Result) -> list[str]:
@@ -352,12 +358,14 @@ def _agreement_rows(result: Result) -> list[str]:
 
 
 def _feasibility_rows(result: Result) -> list[str]:
-    """How far constraints are violated, by what is returned and by agents' own last iterates."""
+    """How far constraints are violated, by what is returned and by the agents' last iterates."""
     coupled = result.raw.program.coupling is not None
     every = f"{_every(result)} and equality" if coupled else _every(result)
+    which = "public constraints" if result.raw.program.kept else "constraints"
     return [
         row("feasibility", _kept(result.excess, "the values returned", every)),
-        row("", _kept(result.max_violation, "the last iterates", "every agent's own constraints")),
+        row("", _kept(result.max_violation, "the last iterates", f"every agent's {which}")),
+        *_own_rows(result),
     ]
 
 

@@ -69,7 +69,24 @@ class Solution:
                 f"solution.of({show(agent)}, ...) takes the name of an agent first, then one of "
                 "its cvxpy variables."
             )
-        number, name = self._found(variable, "solution.of(agent, x)")
+        return self.copy_of(agent, variable, "solution.of(agent, x)")
+
+    def copy_of(self, agent: str, variable: cp.Variable | str, written: str) -> Array:
+        """The same, for those who are asked in other words.
+
+        Parameters
+        ----------
+        agent : str
+        variable : cvxpy.Variable or str
+        written : str
+            What users call, for messages.
+
+        Raises
+        ------
+        ModelError
+            See `of`.
+        """
+        number, name = self._found(variable, written)
         for local, x in zip(self.program.agents, self.vectors, strict=True):
             if local.name == agent and any(p.variable == number for p in local.layout.pieces):
                 piece = local.layout[number]

@@ -227,12 +227,18 @@ def test_what_cannot_work_is_refused_in_words():
     problem = study()[0]
     with pytest.raises(dp.PrivacyError, match="Drop groups= or sharing="):
         planned(study(groups=[("a0", "a1")])[0])
-    with pytest.raises(dp.ModelError, match="hides nothing between two agents"):
-        planned(study(2)[0], mechanism=None, epsilon=None, delta=None)
+    for off in ({}, {"mechanism": None, "epsilon": None, "delta": None}):
+        with pytest.raises(dp.ModelError, match="At least three agents are needed, or drop sha"):
+            planned(study(2)[0], **off)
     with pytest.raises(dp.ModelError, match="Write colluders=2 or fewer"):
         problem.plan(SummedGradient(0.1, SHARING, colluders=3), epsilon=1.0, delta=1e-6)
     with pytest.raises(dp.ModelError, match="colluders=0"):
         SummedGradient(colluders=0)
+    for method in (SummedGradient, dp.Central):
+        with pytest.raises(dp.ModelError, match="colluders=2 .* leave out colluders="):
+            method(colluders=2)
+    with pytest.raises(dp.ModelError, match="colluders=2 .* leave out colluders="):
+        problem.tune(epsilon=1.0, delta=1e-6, colluders=2)
     with pytest.raises(dp.ModelError, match="limit=-1"):
         SummedGradient(sharing=dp.SecretSharing(-1.0))
     with pytest.raises(dp.ModelError, match="a power of two"):

@@ -365,6 +365,30 @@ def test_variables_that_the_agent_does_not_hold_are_refused():
     mine = ran(Region(5).problem).own("north")
     with pytest.raises(dp.ModelError, match="No agent 'north' holds a variable 'gen south'"):
         mine["gen south"]
+    for key in (0, [mine]):
+        with pytest.raises(dp.ModelError, match=r"^result\.own\('north'\)\[x\] takes a cvxpy var"):
+            mine[key]
+
+
+def test_agents_go_by_themselves_or_by_name():
+    region = Region(5)
+    result = ran(region.problem)
+    for agent, name in zip(region.problem.agents, region.problem.names, strict=True):
+        mine = result.own(agent)
+        assert mine.agent == name and mine.value == result.own(name).value
+    with pytest.raises(dp.ModelError, match="names no agent of the problem"):
+        result.own(Region(5).problem.agents[0])
+
+
+@pytest.mark.parametrize("limit", [True, False])
+def test_plans_and_results_say_who_keeps_what_is_in_own(limit):
+    plan = Region(5, limit=limit).problem.plan(**BUDGET)
+    texts = [" ".join(str(one).split()) for one in (plan, plan.run(seed=0))]
+    for text in texts:
+        assert text.count("only result.own(...) keeps the own= of north and south") == limit
+    assert ("every constraint outside own=" in texts[1]) == limit
+    assert "the last iterates keep every agent's constraints" in texts[1]
+    assert "own constraints" not in texts[1]
 
 
 # Refusals ---------------------------------------------------------------------------------------
@@ -424,8 +448,10 @@ def test_data_declared_by_shape_have_to_be_given():
     a = dp.Agent(cp.Minimize(cp.square(x + y - d[0])), [cp.abs(y) <= 1], name="a")
     b = dp.Agent(cp.Minimize(cp.square(x)), name="b")
     result = ran(dp.Problem([a, b]), data={d: [3.0]})
-    with pytest.raises(dp.DataError, match=r"'d' has no data.*data="):
+    with pytest.raises(dp.DataError, match=r"'d' has no data.*result\.own\('a', data=\{private: "):
         result.own("a")
+    with pytest.raises(dp.DataError, match=r"'d' has no data.*plan\.run\(data=\{private: "):
+        ran(result.problem)
     best = min(1.0, 3.0 - result.solution[x])
     assert result.own("a", data={d: [3.0]})["y"] == pytest.approx(best, abs=1e-6)
 
