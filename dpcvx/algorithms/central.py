@@ -21,22 +21,25 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from .._arguments import integer
+from .._arguments import choice, integer
 from .._words import plural
+from ..errors import ModelError
 from ..guard import frameless
-from ..privacy.secret_sharing import Partial, Share
-from ..sensitivity.queries import DataCurvature, Gradient, ReleasedData, Summand
+from ..privacy.secret_sharing import Partial, SecretSum, Share
+from ..sensitivity.queries import DataCurvature, Gradient, MomentsTerm, ReleasedData, Summand
+from ..sensitivity.second_moments import Scaled
 from ..solvers.conic import ConicProgram, Outcome
 from .base import Algorithm, Iterates, Local, Oracle, Requirements, Residuals
 from .conditions import Conditions
 from .data_terms import DataTerms, curvature_of_data, data_terms
 from .joint import Joint, joint, size_of, with_kept
+from .moment_sums import MomentSum, moment_sum
 from .program import Program
 from .secret_terms import (
     Delivery,
@@ -50,7 +53,7 @@ from .secret_terms import (
     secrecy,
     shared,
 )
-from .summed import SHARING, SecretSharing
+from .summed import SHARING, SecretSharing, divided
 
 Array = NDArray[np.float64]
 
@@ -70,6 +73,8 @@ class Server:
         Of the secret sum of slopes; None if the server side adds up.
     curvatures : tuple of csr_array
         What the data add to second derivatives, by agent, next to a secret sum.
+    moments : MomentSum or None
+        What is summed in secret, if second moments are.
     """
 
     program: Program
@@ -78,6 +83,7 @@ class Server:
     outcome: Outcome = Outcome.SOLVED
     pool: Pool | None = None
     curvatures: tuple[sp.csr_array, ...] = ()
+    moments: MomentSum | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,6 +99,14 @@ class Left:
 
     terms: DataTerms
     data: Array | None
+
+
+@dataclass(frozen=True, eq=False)
+class MomentsQuestion:
+    """What an agent is asked where second moments are summed in secret."""
+
+    term: Scaled
+    sums: SecretSum
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,6 +162,10 @@ class Central(Algorithm[Server, Member]):
         `SummedGradient` does; with gradients affine in the data, and without ``release="once"``.
     colluders : int
         With ``sharing=``, so many agents may pool what they see with the server, at least 1.
+    sums : {"slopes", "moments"}
+        With ``sharing=``, what is summed: slopes, or second moments of records where all agents
+        have the same squares of records, ``cp.sum_squares(X @ w - y)``, up to a factor. Rows are
+        counted in the largest bounds of all agents, so that no entry exceeds the number of records.
 
     Raises
     ------
@@ -157,14 +175,21 @@ class Central(Algorithm[Server, Member]):
 
     sharing: SecretSharing | None = None
     colluders: int = 1
+    sums: Literal["slopes", "moments"] = "slopes"
 
     fixed_rounds: ClassVar[int | None] = 1
     # There is one iterate.
     output: ClassVar[None] = None
 
     def __post_init__(self) -> None:
-        self.check_fields(sharing=SHARING, colluders=integer(1))
+        self.check_fields(sharing=SHARING, colluders=integer(1), sums=choice("slopes", "moments"))
         check_sharing(self.sharing, self.colluders)
+        if self.sums == "moments" and self.sharing is None:
+            raise ModelError(
+                "dp.Central(sums='moments') is a way to form secret sums. Write "
+                "sharing=dp.SecretSharing(limit=...) next to it, or leave sums= out: by "
+                "release='once' every agent's moments leave by themselves."
+            )
 
     @property
     def exchanges(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -175,18 +200,21 @@ class Central(Algorithm[Server, Member]):
     def requirements(self) -> Requirements:
         """Convex objectives, compiled for the server; one release per agent."""
         alone = self.sharing is None
+        queries = (Gradient, DataCurvature, ReleasedData) if alone else (Summand, DataCurvature)
         return Requirements(
             convex=True,
             exact="joint",
             releases=1,
-            queries=(Gradient, DataCurvature, ReleasedData) if alone else (Summand, DataCurvature),
+            queries=(MomentsTerm,) if self.sums == "moments" else queries,
             coupled=None,
             limits=alone,
             secret=secrecy(self.sharing, self.colluders),
         )
 
     def resolved(self, program: Program, conditions: Conditions) -> Central:
-        """Fill in the range and the grid of the sum."""
+        """Fill in the range and the grid of the sum; what is summed has to be alike."""
+        if self.sums == "moments":
+            moment_sum(program)
         return replace(self, sharing=resolved_sharing(self.sharing, program, conditions))
 
     def coupling(self, program: Program) -> str | None:
@@ -199,7 +227,11 @@ class Central(Algorithm[Server, Member]):
 
     def start_server(self, program: Program) -> Server:
         """The joint problem at zero data."""
-        return Server(program, joint(program), pool=Pool.of(self.sharing, program))
+        if self.sums == "slopes":
+            return Server(program, joint(program), pool=Pool.of(self.sharing, program))
+        moments = moment_sum(program)
+        pool = Pool.of(self.sharing, program, moments.size)
+        return Server(program, joint(program), pool=pool, moments=moments)
 
     def start_agent(self, local: Local) -> Member:
         """x at the public start."""
@@ -208,9 +240,14 @@ class Central(Algorithm[Server, Member]):
 
     def send(
         self, server: Server, t: int, k: int
-    ) -> tuple[Server, list[Question | Delivery | Found]]:
+    ) -> tuple[Server, list[Question | MomentsQuestion | Delivery | Found]]:
         """A question at the common start, shares, then what the answers led to."""
         places = server.joint.places
+        if k == 0 and server.moments is not None:
+            assert server.pool is not None
+            pool = server.pool.begun(t)
+            asks = [MomentsQuestion(term, pool.sums) for term in server.moments.terms]
+            return replace(server, pool=pool), [*asks]
         if k == 0:
             pool, start = None if server.pool is None else server.pool.begun(t), server.joint.start
             sums, size = None if pool is None else pool.sums, size_of(server.program)
@@ -228,15 +265,19 @@ class Central(Algorithm[Server, Member]):
         state: Member,
         t: int,
         k: int,
-        message: Question | Delivery | Found,
+        message: Question | MomentsQuestion | Delivery | Found,
         oracle: Oracle,
-    ) -> tuple[Member, Left | LeftInShares | Partial | None]:
+    ) -> tuple[Member, Left | LeftInShares | Shared | Partial | None]:
         """What the data add, and themselves where constraints contain them; then the point."""
         name = local.program.name
         if isinstance(message, Found):
             return state.after(message.x, message.outcome), None
         if isinstance(message, Delivery):
             return replace(state, kept=None), added(message, state.kept, name)
+        if isinstance(message, MomentsQuestion):
+            term = oracle.release(MomentsTerm(message.term))
+            kept, others = divided(message.sums, name, term)
+            return replace(state, kept=kept), Shared(others, np.zeros(term.size))
         if message.sums is not None:
             kept, slope = shared(oracle, message, name)
             H, known = curvature_of_data(local, oracle), slope.public.copy()
@@ -254,6 +295,8 @@ class Central(Algorithm[Server, Member]):
         pool, program = server.pool, server.program
         if pool is not None:
             require_all(pool.sums.agents, replies, t)
+            if server.moments is not None:
+                return self._of_moments(server, server.moments, pool, k, replies)
             if k == 0:
                 passed = pool.taken([reply.slope for reply in replies])
                 bent = tuple(reply.curvature for reply in replies)
@@ -266,6 +309,20 @@ class Central(Algorithm[Server, Member]):
             slope[place] += reply.terms.slope
         bent = tuple(reply.terms.curvature for reply in replies)
         return self._solved(server, slope, bent, [reply.data for reply in replies])
+
+    def _of_moments(
+        self, server: Server, moments: MomentSum, pool: Pool, k: int, replies: Sequence[Any]
+    ) -> Server:
+        """Pass shares on; then read the sum."""
+        if k == 0:
+            return replace(server, pool=pool.taken(replies))
+        program, places = server.program, server.joint.places
+        own, H = moments.read(pool.total(replies))
+        slope = np.zeros(size_of(program))
+        slope[places[moments.reader]] = own
+        bent = [sp.csr_array((local.n, local.n)) for local in program.agents]
+        bent[moments.reader] = H
+        return self._solved(server, slope, bent, [None] * len(bent))
 
     def _solved(
         self,
@@ -287,6 +344,12 @@ class Central(Algorithm[Server, Member]):
         apart = np.concatenate([common[place] - local.start for local, place in pairs])
         return Residuals(float(np.linalg.norm(apart)), math.nan, float(np.abs(apart).max()), 0.0)
 
+    def __repr__(self) -> str:
+        # Noise of a seed follows from it: plans that are as they were keep theirs.
+        what = "" if self.sums == "slopes" else f", sums={self.sums!r}"
+        return f"Central(sharing={self.sharing!r}, colluders={self.colluders!r}{what})"
+
     def __str__(self) -> str:
-        how = "" if self.sharing is None else ", for a sum by secret sharing"
+        what = "second moments" if self.sums == "moments" else "slopes"
+        how = "" if self.sharing is None else f", for a sum of {what} by secret sharing"
         return f"the server solves the whole problem once{how}"

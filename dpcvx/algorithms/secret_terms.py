@@ -164,12 +164,16 @@ class Pool:
     public: Array | float = 0.0
 
     @staticmethod
-    def of(sharing: SecretSharing | None, program: Program) -> Pool | None:
-        """For vectors of all agents; None where the server side adds up."""
+    def of(sharing: SecretSharing | None, program: Program, size: int | None = None) -> Pool | None:
+        """For vectors of this size, of all agents' if omitted; None where the server adds up."""
         if sharing is None:
             return None
         names = tuple(local.name for local in program.agents)
-        return Pool(SecretSum(names, sharing.encoding(len(names)), (size_of(program),)))
+        return Pool(
+            SecretSum(
+                names, sharing.encoding(len(names)), (size_of(program) if size is None else size,)
+            )
+        )
 
     def begun(self, t: int) -> Pool:
         """For the sum of round t."""

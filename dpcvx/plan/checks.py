@@ -25,7 +25,7 @@ from ..model.declaration import Declaration
 from ..model.expected import Expectations
 from ..model.quadratic import is_quadratic_given_data
 from ..sensitivity.certificate import Sensitivity
-from ..sensitivity.queries import DataCurvature
+from ..sensitivity.queries import DataCurvature, MomentsTerm
 from ..sensitivity.rehearsal import rehearse
 from ..sensitivity.release_once import releasable
 from ..solvers.conic import ConicProgram, Outcome, bounded_for_slopes, falls_forever
@@ -170,6 +170,8 @@ def check_affine(
     and quadratics where nothing is hidden.
     """
     method = type(algorithm).__name__
+    if MomentsTerm in algorithm.requirements.queries:
+        return  # such sums are made for data in the curvature, and have checks of their own
     bends = DataCurvature in algorithm.requirements.queries
     for agent in agents:
         known, form = agent.sensitivity, agent.program.form
@@ -188,6 +190,8 @@ def check_affine(
             remedy = (
                 "Its data, or second moments of its records, can leave once: write release='once'."
             )
+        if squares and algorithm.requirements.secret is not None:
+            remedy = "Second moments of its records can be summed: write sums='moments' as well."
         raise PrivacyError(
             f"The exact steps of dp.{method} need a gradient J d + h(x) that is affine in the "
             f"private data d, with a constant J; that of agent '{agent.name}' is not: "
@@ -344,7 +348,8 @@ def check_joint_minimiser(
         if noisy and agent.sensitivity is not None:
             own = _slope(agent.sensitivity) if once else np.sin(1.0 + np.arange(place.size))
             slope[place] += own
-    if noisy and any(agent.noise is not None and agent.noise.split for agent in agents):
+    sums = any(agent.noise is not None and agent.noise.split for agent in agents)
+    if noisy and sums and not any(MomentsTerm in agent.facts.queries for agent in agents):
         # Every agent's noise is in all entries of a sum.
         slope[:] = np.sin(1.0 + np.arange(n))
     cone = with_directions(whole.data, program)

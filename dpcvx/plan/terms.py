@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from .._arguments import FLAG, as_python_number, check_argument, count, one_of, show
 from ..algorithms.base import Algorithm, Requirements, SecretSums
 from ..algorithms.joint import size_of
+from ..algorithms.moment_sums import moment_sum
 from ..algorithms.program import Program, compile_problem, require_convex, with_objectives
 from ..errors import ModelError
 from ..guard import frameless
@@ -27,6 +28,7 @@ from ..privacy.accounting import Composition, Price
 from ..privacy.accounts import Account, Budget
 from ..privacy.last_iterate import LastIterate
 from ..privacy.mechanism import Calibrated
+from ..sensitivity.queries import MomentsTerm
 from ..sensitivity.stored_vectors import Smoothness
 from . import checks, last_iterate, limits
 from .agent_terms import Agents, AgentTerms, declared, sensitivities
@@ -271,7 +273,8 @@ def make_terms(
     if not early:
         public = conditions(agents, rounds, noisy_steps=noisy and not once)
         algorithm = algorithm.resolved(program, public)
-        if noisy and not once and not forecast:
+        steps_on = MomentsTerm not in needs.queries
+        if noisy and not once and not forecast and steps_on:
             forecast = of_other_steps(agents, public, steps, delta or 0.0)
     checks.check_sets(program)
     for agent in agents:
@@ -362,11 +365,18 @@ def _smoothness(agent: AgentTerms, needs: Requirements) -> Smoothness | None:
 
 
 def _split(agents: Agents, secret: SecretSums, program: Program, rounds: int) -> Agents:
-    """With parts of the noise in sums of gradients over all agents."""
+    """With parts of the noise in sums over all agents, of gradients or of second moments."""
     check_secret(agents, secret)
-    moves = {agent.name: agent.bound for agent in agents}
+    moves, size = {agent.name: agent.bound for agent in agents}, size_of(program)
+    if any(MomentsTerm in agent.facts.queries for agent in agents):
+        found = moment_sum(program)
+        size = found.size
+        moves = {
+            agent.name: term.moved(agent.program.form.private)
+            for agent, term in zip(agents, found.terms, strict=True)
+        }
     least = min(a.asked.mechanism.decay for a in agents if a.asked is not None) ** (rounds - 1)
-    return split(agents, secret, moves, size_of(program), least)
+    return split(agents, secret, moves, size, least)
 
 
 def _releases(

@@ -20,7 +20,7 @@ from ..privacy.entries import Entry
 from ..privacy.mechanism import Calibrated
 from ..privacy.noise import Grid
 from ..sensitivity.known import Facts, Known, Objective, finite_gradient
-from ..sensitivity.queries import Query
+from ..sensitivity.queries import MomentsTerm, Query
 from ..sensitivity.stored_vectors import (
     LinearCombination,
     StoredEffects,
@@ -64,7 +64,8 @@ class PrivateOracle(AgentOracle):
         self._change = 0.0 if self._certified is None else self._certified.bound(2).value
         # h(x) + J d: the private part is computed by itself.
         self._splits = self._certified is not None and self._certified.splits
-        bare = [] if noisy else self._data
+        # For terms of sums that are made of the data themselves.
+        bare = self._data if not noisy or MomentsTerm in facts.queries else []
         if not self._splits:
             self._data = []
         self._secret = bool(form.private) and (

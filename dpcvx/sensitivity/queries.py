@@ -21,6 +21,7 @@ from ..model.quadratic import curved
 from ..solvers.projector import Projector
 from ..solvers.steps import Contraction, Minimisation, ProximalStep
 from .known import Facts, Known, Objective
+from .second_moments import Scaled, moments, more_than_moments
 from .stored_vectors import StoredEffects
 
 Array = NDArray[np.float64]
@@ -248,6 +249,52 @@ class Summand(Gradient):
         out = np.zeros(self.whole)
         out[self.place] = own
         return out
+
+
+@dataclass(frozen=True)
+class MomentsTerm(Query):
+    """An agent's term of a sum of second moments of records over all agents.
+
+    Attributes
+    ----------
+    scaled : Scaled
+    """
+
+    scaled: Scaled
+
+    released = "second moments"
+    once = (
+        "release='once' lets every agent's data leave by themselves, and sharing= has sums of "
+        "second moments to hide them in. Drop one of them."
+    )
+
+    @classmethod
+    def check(cls, facts: Facts) -> None:
+        """Refuse an agent whose objective reads more of its records."""
+        known = facts.sensitivity
+        if known is not None and moments(known, 2) is None:
+            raise more_than_moments(facts.name)
+
+    @classmethod
+    def noise(
+        cls, facts: Facts, norm: int, times: str, scale: Callable[[float], float]
+    ) -> tuple[float, str]:
+        """That of every agent's part."""
+        part = scale(0.0)
+        return part, f"scale {part:.6g} per entry of the second moments, in units of the sum"
+
+    def size(self, n: int) -> int:
+        """The triangle, whatever the agent's vector is."""
+        return self.scaled.size
+
+    def bound(self, known: Known) -> float:
+        """What one change of a record does to the term, in l2: such noise is Gaussian."""
+        self.check(known.facts)
+        return self.scaled.moved(known.facts.form.private)
+
+    def evaluate(self, objective: Objective) -> Array:
+        """The term; zeros where there are no records."""
+        return self.scaled.statistic(objective.data())
 
 
 @dataclass(frozen=True, eq=False)

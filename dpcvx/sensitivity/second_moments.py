@@ -16,12 +16,13 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from ..errors import PrivacyError
 from ..model.atoms import MATMUL, QUAD_OVER_LIN
 from ..model.matrices import Matrix, csr, has_entries
-from ..model.normal_form import Combination, NormalForm
+from ..model.normal_form import Atom, Combination, NormalForm
 from ..model.private import PrivateSpec, Rows
+from ..model.quadratic import terms
 from .certificate import Sensitivity
-from .records import Contributions
 
 Array = NDArray[np.float64]
 
@@ -68,21 +69,14 @@ class Moments:
                 for part, spec, unit in zip(data, self.private, self._units, strict=True)
             ]
         )
-        i, j = np.triu_indices(self.order)
-        return (V.T @ V)[i, j] * np.where(i == j, 1.0, math.sqrt(2))
+        return triangle(V)
 
     def restore(self, released: Array) -> list[Array]:
         """Surrogate records whose moments are the closest admissible ones to those released."""
-        i, j = np.triu_indices(self.order)
-        S = np.zeros((self.order, self.order))
-        S[i, j] = released / np.where(i == j, 1.0, math.sqrt(2))
-        values, vectors = np.linalg.eigh(np.triu(S) + np.triu(S, 1).T)
-        # Of at most as many records as there are: the largest eigenvalues, without negative ones.
         m = self.private[0].shape[0]
-        kept = np.argsort(-values)[: min(m, self.order)]
-        rows = np.sqrt(np.maximum(values[kept], 0.0))[:, None] * vectors[:, kept].T
+        rows = closest_rows(released, self.order, m)
         V = np.zeros((m, self.order))
-        V[: kept.size] = rows
+        V[: len(rows)] = rows
         ends = np.cumsum([_width(spec) for spec in self.private])[:-1]
         parts = np.split(V, ends, axis=1)
         return [
@@ -113,16 +107,11 @@ def moments(sensitivity: Sensitivity, p: int) -> Moments | None:
     if sensitivity.weights is not None or any(J.nnz for J in sensitivity.jacobians):
         return None
     task = sensitivity.records[0]
-    if len(task.members) != len(sensitivity.private) or not _reads_moments_only(task):
+    alone = len(task.members) == len(sensitivity.private) and len(task.terms) == 1
+    if not alone or not _reads_moments_only(task.form, task.terms[0].atom):
         return None
-    radii, change = [], "replace"
-    for spec in sensitivity.private:
-        assert isinstance(spec.adjacency, Rows)
-        radii.append(spec.adjacency.bound * float(spec.adjacency.stretch(2, _width(spec))))
-        change = spec.adjacency.change
-    # ||vv' - ww'||_F^2 <= |v|^4 + |w|^4 for rows of norm at most one.
-    l2 = (math.sqrt(2) if change == "replace" else 1.0) * (1 + 1e-9)
-    found = Moments(sensitivity.private, tuple(radii), l2)
+    found = Moments(sensitivity.private, radii_of(sensitivity.private), _moved(sensitivity.private))
+    l2 = found.sensitivity
     if p == 2:
         return found
     return Moments(found.private, found.radii, math.sqrt(found.size) * l2)
@@ -132,10 +121,185 @@ def _width(spec: PrivateSpec) -> int:
     return spec.size // spec.shape[0]
 
 
-def _reads_moments_only(task: Contributions) -> bool:
-    if len(task.terms) != 1:
-        return False
-    atom, form = task.terms[0].atom, task.form
+def _moved(private: Sequence[PrivateSpec]) -> float:
+    """What one change does in l2 to moments of rows of norm at most one."""
+    adjacency = private[0].adjacency
+    assert isinstance(adjacency, Rows)
+    # ||vv' - ww'||_F^2 <= |v|^4 + |w|^4 for rows of norm at most one.
+    return (math.sqrt(2) if adjacency.change == "replace" else 1.0) * (1 + 1e-9)
+
+
+def radii_of(private: Sequence[PrivateSpec]) -> tuple[float, ...]:
+    """Bounds of the l2 norms of the rows of each part."""
+    found: list[float] = []
+    for spec in private:
+        assert isinstance(spec.adjacency, Rows)
+        found.append(spec.adjacency.bound * float(spec.adjacency.stretch(2, _width(spec))))
+    return tuple(found)
+
+
+def triangle(V: Array) -> Array:
+    """The upper triangle of V'V with off-diagonal entries times sqrt(2)."""
+    i, j = np.triu_indices(V.shape[1])
+    return (V.T @ V)[i, j] * np.where(i == j, 1.0, math.sqrt(2))
+
+
+def closest_rows(released: Array, order: int, most: int) -> Array:
+    """At most so many rows, whose moments are the closest admissible ones to a triangle.
+
+    Parameters
+    ----------
+    released : ndarray
+        As `triangle` has it, with noise.
+    order : int
+        Number of columns.
+    most : int
+
+    Returns
+    -------
+    ndarray, shape (min(most, order), order)
+    """
+    i, j = np.triu_indices(order)
+    S = np.zeros((order, order))
+    S[i, j] = released / np.where(i == j, 1.0, math.sqrt(2))
+    values, vectors = np.linalg.eigh(np.triu(S) + np.triu(S, 1).T)
+    # Of at most as many records as there are: the largest eigenvalues, without negative ones.
+    kept = np.argsort(-values)[: min(most, order)]
+    return np.sqrt(np.maximum(values[kept], 0.0))[:, None] * vectors[:, kept].T
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """How an objective reads its records: ``weight |sum_k c_k V_k Z_k|^2`` of their parts.
+
+    Attributes
+    ----------
+    weight : float
+    parts : tuple of (int, float)
+        Of each part that stands in the residual, its index and coefficient; first the factor of
+        the affine function of the variables.
+    affine : Combination
+        That function.
+    private : tuple of PrivateSpec
+    """
+
+    weight: float
+    parts: tuple[tuple[int, float], ...]
+    affine: Combination
+    private: tuple[PrivateSpec, ...]
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Columns of each part."""
+        return tuple(_width(spec) for spec in self.private)
+
+    def quadratic(self, V: Array, units: Sequence[float]) -> tuple[Array, sp.csr_array]:
+        """Slope at 0 and curvature of the objective with rows V in place of all records.
+
+        Parameters
+        ----------
+        V : ndarray, shape (any number, total width of the parts)
+        units : sequence of float
+            In which V has the rows of each part.
+        """
+        order, starts = V.shape[1], np.cumsum([0, *self.widths])
+        (left, factor), *rest = self.parts
+        columns = self.affine.h.size // self.widths[left]
+        # The residual is V Q with an affine Q(x); its entries by column.
+        i, j = np.meshgrid(np.arange(self.widths[left]), np.arange(columns), indexing="ij")
+        place = np.ravel(starts[left] + i + order * j, order="F")
+        assert self.affine.F is not None
+        F = sp.coo_array(csr(self.affine.F))
+        shape = (order * columns, F.shape[1])
+        E = sp.csr_array((factor * units[left] * F.data, (place[F.row], F.col)), shape=shape)
+        e = np.zeros(order * columns)
+        e[place] = factor * units[left] * self.affine.h
+        for k, other in rest:
+            own = np.arange(columns)
+            e[starts[k] + own + order * own] += other * units[k]
+        twice = 2 * self.weight * sp.kron(sp.eye_array(columns), V.T @ V, format="csr")
+        return np.asarray(E.T @ (twice @ e)), sp.csr_array(E.T @ twice @ E)
+
+
+def reading(form: NormalForm) -> Reading | None:
+    """How an objective reads its records, if through second moments only."""
+    found = [term for term in terms(form) if all(form.reach(term.atom))]
+    if len(found) != 1 or not all(isinstance(s.adjacency, Rows) for s in form.private):
+        return None
+    atom = found[0].atom
+    if not _reads_moments_only(form, atom):
+        return None
+    residual = atom.args[0]
+    j, M = residual.terms[0]
+    left, right = form.atoms[j].args
+    if len(left.shape) != 2 or right.F is None:
+        return None
+    k, G = left.G[0]
+    parts = [(k, _multiple(M) * _multiple(G)), *((k, _multiple(G)) for k, G in residual.G)]
+    weight = float(found[0].weight.item()) / float(atom.args[1].h.item())
+    return Reading(weight, tuple(parts), right, form.private)
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """How an agent's moments stand in a sum over agents.
+
+    Attributes
+    ----------
+    widths : tuple of int
+        Columns of each part.
+    units : tuple of float
+        In which rows of the parts are counted, the same for all agents.
+    factor : float
+        Weight of the agent's moments; 0 for an agent without records.
+    """
+
+    widths: tuple[int, ...]
+    units: tuple[float, ...]
+    factor: float
+
+    @property
+    def order(self) -> int:
+        """Number of columns of all parts together."""
+        return sum(self.widths)
+
+    @property
+    def size(self) -> int:
+        """Number of components."""
+        return self.order * (self.order + 1) // 2
+
+    def moved(self, private: Sequence[PrivateSpec]) -> float:
+        """What one change of records does in l2 to the agent's term of the sum."""
+        if not private:
+            return 0.0
+        pairs = zip(radii_of(private), self.units, strict=True)
+        return self.factor * sum((r / unit) ** 2 for r, unit in pairs) * _moved(private)
+
+    def statistic(self, data: Array) -> Array:
+        """The term, of the parts one after the other, each column by column."""
+        m = data.size // self.order
+        parts = np.split(data, np.cumsum([m * width for width in self.widths])[:-1])
+        pairs = zip(parts, self.widths, self.units, strict=True)
+        V = np.hstack([part.reshape((m, width), order="F") / unit for part, width, unit in pairs])
+        return self.factor * triangle(V)
+
+
+def more_than_moments(name: str) -> PrivacyError:
+    """The refusal of an agent whose objective reads more of its records than second moments."""
+    return PrivacyError(
+        "dp.Central(sums='moments') needs objectives that read their records through second "
+        "moments alone: cp.sum_squares(X @ w - y), scaled or not, with whole private X and y and "
+        f"without clip=. That of agent '{name}' does not. Write it like that, or use "
+        "dp.SummedGradient(sharing=...)."
+    )
+
+
+def _multiple(M: Matrix) -> float:
+    """Of which number a matrix that is a multiple of the identity is."""
+    return float(csr(M)[0, 0])
+
+
+def _reads_moments_only(form: NormalForm, atom: Atom) -> bool:
     if atom.rule is not QUAD_OVER_LIN or atom.data[0] is not None or not atom.args[1].constant:
         return False
     residual = atom.args[0]
