@@ -439,8 +439,13 @@ def stays_inside(trial: Trial) -> None:
 
 
 def lives_anywhere(trial: Trial) -> None:
-    """Threads, and messages that are copied on their way, change nothing."""
-    for executor, what in ((Threads(2), "agents in threads"), (Copies(), "copies of all messages")):
+    """Turns, threads, and messages that are copied on their way, change nothing."""
+    others = {
+        "agents one after the other": Serial(),
+        "agents in threads": Threads(2),
+        "copies of all messages": Copies(),
+    }
+    for what, executor in others.items():
         _require_same(
             trial.result, ran(trial.noisy, seed=3, executor=executor), f"a run with {what}"
         )
