@@ -91,6 +91,8 @@ def _check(options: argparse.Namespace) -> None:
     for name in ("plot", "tables"):
         if getattr(options, name) is not None:
             check_folder(Path(getattr(options, name)), f"--{name}")
+    if not options.central:
+        _check_privacy(options)
     if options.seeds is None:
         return
     if options.seeds < 1:
@@ -102,6 +104,29 @@ def _check(options: argparse.Namespace) -> None:
             "--seeds repeats one plan for study, with known noise: drop "
             f"{'--ledger, which is for runs that count' if options.ledger else '--central'}, "
             "or drop --seeds."
+        )
+
+
+def _check_privacy(options: argparse.Namespace) -> None:
+    """Refuse budgets where nothing is private, and --violation with what cannot keep it."""
+    if options.violation is None:
+        budget = (options.epsilon, options.delta, options.step_epsilon, options.step_delta)
+        if options.objective == "cost" and budget != (None, None, None, None):
+            raise dp.PrivacyError(
+                "With --objective cost nothing is private unless --violation says how surely loads "
+                "are covered, so a budget would protect nothing. Add --violation 0.1, or drop the "
+                "privacy options."
+            )
+        return
+    if options.objective != "cost":
+        raise dp.PrivacyError(
+            "--violation is the probability with which private loads may be left uncovered at "
+            "least cost. Add --objective cost, or drop --violation."
+        )
+    if options.perturb not in (None, "once"):
+        raise dp.PrivacyError(
+            "--violation is about loads that leave once with noise, which --perturb "
+            f"{options.perturb} is not. Write --perturb once, or drop one of the two."
         )
 
 
