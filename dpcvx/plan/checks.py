@@ -182,21 +182,27 @@ def check_affine(
         squares = bends and releasable(known) and is_quadratic_given_data(form)
         if once and squares:
             continue
-        remedy = (
-            "Use a method that needs gradients only: dp.LinearizedADMM, or dp.GradientADMM or "
-            "dp.ResourceADMM with coupling=."
-        )
-        if squares:
-            remedy = (
-                "Its data, or second moments of its records, can leave once: write release='once'."
-            )
-        if squares and algorithm.requirements.secret is not None:
-            remedy = "Second moments of its records can be summed: write sums='moments' as well."
         raise PrivacyError(
             f"The exact steps of dp.{method} need a gradient J d + h(x) that is affine in the "
             f"private data d, with a constant J; that of agent '{agent.name}' is not: "
-            f"{known.obstacle}. {remedy}"
+            f"{known.obstacle}. "
+            f"{_for_other_losses(algorithm, agent, squares)}"
         )
+
+
+def _for_other_losses(algorithm: Algorithm[Any, Any], agent: AgentTerms, squares: bool) -> str:
+    """What to write where exact steps do not fit; `squares`: the data can leave once."""
+    if algorithm.requirements.secret is not None:
+        if squares:
+            return "Second moments of its records can be summed: write sums='moments' as well."
+        if agent.program.coupling is None:
+            return "Use dp.SummedGradient(sharing=...), which needs gradients only."
+    if squares:
+        return "Its data, or second moments of its records, can leave once: write release='once'."
+    return (
+        "Use a method that needs gradients only: dp.LinearizedADMM, or dp.GradientADMM or "
+        "dp.ResourceADMM with coupling=."
+    )
 
 
 def check_decay(agents: Sequence[AgentTerms], algorithm: Algorithm[Any, Any]) -> None:

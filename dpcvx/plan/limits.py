@@ -122,10 +122,12 @@ def check_violation(
     if what is None:
         return
     if algorithm is not None and not algorithm.requirements.limits:
+        secret = algorithm.requirements.secret is not None
+        drop = "Drop sharing=, whose sums hide the data that this needs: use" if secret else "Use"
         raise ModelError(
             f"{what} contains private data, and dp.{type(algorithm).__name__}, with the options "
-            "that it has here, keeps public constraints only. Use dp.Central(), which solves the "
-            "problem for data as they left, or leave the method to the plan."
+            f"that it has here, keeps public constraints only. {drop} dp.Central(), which solves "
+            "the problem for data as they left, or leave the method to the plan."
         )
     for name, agent in zip(problem.names, problem.agents, strict=True):
         for position, constraint in agent.limits:

@@ -214,7 +214,7 @@ class Result:
         if not self.feasible:
             raise ModelError(
                 "The run found no values to which all agents agree and that keep every constraint, "
-                f"so there is nothing to build on: {self.status.value}."
+                f"so there is nothing to build on: {_ended(self)}."
             )
         return own_solution(self.problem, self.solution, agent, given)
 
@@ -294,7 +294,7 @@ def outcome_rows(result: Result) -> list[str]:
     """How the run ended, and how far its values are from agreeing and from the agents' sets."""
     failed, inaccurate = result.history.failed, result.history.inaccurate
     took = "" if result.seconds is None else f", {result.seconds:.2f} s"
-    ended = f"{result.status.value} ({plural(result.rounds, 'round')}{took})"
+    ended = f"{_ended(result)} ({plural(result.rounds, 'round')}{took})"
     lines = [row("status", ended)]
     if not result.status.solved:
         lines.append(row("reported", "nothing; every variable's value is None"))
@@ -309,6 +309,19 @@ def outcome_rows(result: Result) -> list[str]:
             )
         )
     return lines
+
+
+def _ended(result: Result) -> str:
+    """The status, where margins for noise may be what leaves no decision in words about these."""
+    tightened = [kept.tightened for kept in result.raw.program.kept]
+    if result.status is not Status.INFEASIBLE or not any(one.firm for one in tightened):
+        return result.status.value
+    return (
+        "infeasible: the margins for noise in constraints with private data leave no room: no "
+        "values keep these and all other constraints, so there is no solution. Plan with "
+        "slack_price=, so that a decision may miss them at a price, a larger violation=, or a "
+        "larger epsilon"
+    )
 
 
 _ITERATES = {

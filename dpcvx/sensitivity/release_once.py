@@ -35,7 +35,7 @@ from .estimates import (
 )
 from .norms import ball_norm
 from .response import Response
-from .second_moments import Moments, moments
+from .second_moments import Moments, has_intercept, moments
 from .shape import best_shape
 
 Array = NDArray[np.float64]
@@ -49,6 +49,10 @@ _RANK = 1e-12
 _LEAST = 1e-100
 # The data leave where it makes no difference: they can be read.
 _TIE = 1e-6
+_INTERCEPT = (
+    ", and an intercept is added to X @ w. Put a column of ones into X instead, with "
+    "cp.hstack([w, b]) in place of w, and declare dp.Rows with the larger bound of such rows"
+)
 # Noise is shaped where that is predicted to leave at most this part of the gap.
 _WORTH = 0.95
 
@@ -338,11 +342,13 @@ def publication(
     if not sensitivity.linear:
         found = moments(sensitivity, p)
         if found is None:
+            added = has_intercept(sensitivity) and not sensitivity.clips
             raise PrivacyError(
                 "release='once' needs a gradient J(x) d + h(x) that is affine in the private data "
                 "d, or second moments of records: cp.sum_squares(X @ w - y), "
                 "scaled or not, with whole private X and y and without clip=. The objective of "
-                f"agent '{owner}' has neither: {sensitivity.obstacle}. Write it like that, or use "
+                f"agent '{owner}' has neither: {sensitivity.obstacle}"
+                f"{_INTERCEPT if added else ''}. Write it like that, or use "
                 "release='each step'."
             )
         return found

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.sparse as sp
@@ -299,10 +299,21 @@ def _multiple(M: Matrix) -> float:
     return float(csr(M)[0, 0])
 
 
-def _reads_moments_only(form: NormalForm, atom: Atom) -> bool:
+def has_intercept(sensitivity: Sensitivity) -> bool:
+    """Whether what is added to every row alike is all that keeps an objective from moments."""
+    found = sensitivity.records
+    if len(found) != 1 or len(found[0].terms) != 1:
+        return False
+    return _reads_moments_only(found[0].form, found[0].terms[0].atom, True)
+
+
+def _reads_moments_only(form: NormalForm, atom: Atom, intercept: bool = False) -> bool:
+    """`intercept`: whether not to mind what is added to every row alike."""
     if atom.rule is not QUAD_OVER_LIN or atom.data[0] is not None or not atom.args[1].constant:
         return False
     residual = atom.args[0]
+    if intercept and residual.F is not None and _rows_alike(residual.F):
+        residual = replace(residual, F=None)
     if residual.F is not None or has_entries(residual.h) or len(residual.terms) != 1:
         return False
     j, M = residual.terms[0]
@@ -320,6 +331,11 @@ def _whole(form: NormalForm, left: Combination) -> bool:
     """Whether a factor is one private matrix, up to a number."""
     plain = left.F is None and not left.terms and not has_entries(left.h) and len(left.G) == 1
     return plain and _multiple_of_identity(left.G[0][1])
+
+
+def _rows_alike(M: Matrix) -> bool:
+    sparse = csr(M)
+    return float(abs(sparse - sp.kron(np.ones((sparse.shape[0], 1)), sparse[[0]])).sum()) == 0.0
 
 
 def _multiple_of_identity(M: Matrix) -> bool:

@@ -59,6 +59,11 @@ class Tightened:
     balls: Mapping[int, Ball] = field(default_factory=dict)
     price: float | None = None
 
+    @property
+    def firm(self) -> bool:
+        """Whether there are margins, and none may be missed."""
+        return self.price is None and bool(self.margins or self.balls)
+
     def at(self, d: Array) -> ConeData:
         """The program for data as they left.
 

@@ -294,6 +294,33 @@ def test_other_losses_are_refused(settings, release):
         problem.plan(dp.Central(), release=release, **settings)
 
 
+def test_what_secret_sums_cannot_do_is_done_by_sums_of_gradients_or_without_them():
+    secret = dp.Central(dp.SecretSharing(100.0))
+    w = cp.Variable(2, name="w")
+    kept = dp.Private(np.ones(2), name="kept", adjacency=dp.Within(0.1))
+
+    def planned(cost, constraints=(), algorithm=secret, **arguments):
+        agents = []
+        for k in range(3):
+            d = dp.Private(np.ones((3, 2)), name=f"d{k}", adjacency=dp.Rows(2.0))
+            limits = [cp.abs(w) <= 9, *(constraints if k == 0 else ())]
+            agents.append(dp.Agent(cp.Minimize(cost(d @ w)), limits, name=f"a{k}"))
+        return dp.Problem(agents).plan(algorithm, **BUDGET, **arguments)
+
+    def losses(score):
+        return cp.sum(cp.logistic(score))
+
+    instead = r"Use dp\.SummedGradient\(sharing=\.\.\.\), which needs gradients only\.$"
+    with pytest.raises(dp.PrivacyError, match=instead):
+        planned(losses)
+    with pytest.raises(dp.PrivacyError, match="sums='moments' as well"):
+        planned(cp.sum_squares)
+    planned(losses, algorithm=dp.SummedGradient(sharing=secret.sharing))
+    planned(cp.sum_squares, algorithm=dp.Central(secret.sharing, sums="moments"))
+    with pytest.raises(dp.ModelError, match=r"Drop sharing=.*dp\.Central\(\)"):
+        planned(losses, [w >= kept - 5], violation=0.1)
+
+
 @pytest.mark.parametrize("clip", [{}, {"clip": 0.5}])
 def test_clipped_records_have_no_quadratic(clip):
     problem = clinics(**clip)

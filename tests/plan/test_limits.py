@@ -103,6 +103,11 @@ def test_where_noise_leaves_no_decision_the_run_says_so():
     plan = problem.plan(violation=0.01, **BUDGET)
     result = plan.run(seed=1)
     assert result.status is dp.Status.INFEASIBLE
+    said = " ".join(str(result).split())
+    assert "margins for noise in constraints with private data leave no room" in said
+    assert "slack_price=" in said and "violation=" in said and "larger epsilon" in said
+    with pytest.raises(dp.ModelError, match="leave no room"):
+        result.own("grid")
     priced = problem.plan(violation=0.01, slack_price=100.0, **BUDGET)
     assert priced.run(seed=1).status is dp.Status.COMPLETED
     assert "loosened by what the decision pays for" in " ".join(str(priced.guarantee).split())

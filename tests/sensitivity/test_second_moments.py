@@ -518,3 +518,23 @@ def test_second_derivatives_of_private_records_never_leave_in_a_step():
         dp.PrivacyError, match="second derivatives of the objective of agent 'site'"
     ):
         regression(rows()).plan(Curious(), epsilon=1.0, delta=1e-6)
+
+
+def test_an_intercept_is_named_and_a_column_of_ones_takes_its_place():
+    w, b = cp.Variable(2, name="w"), cp.Variable(name="b")
+    X = dp.Private(np.ones((4, 2)), name="X", adjacency=dp.Rows(2.0, records="r"))
+    V = dp.Private(np.ones((4, 3)), name="V", adjacency=dp.Rows(3.0, records="r"))
+    y = dp.Private(np.ones(4), name="y", adjacency=dp.Rows(1.0, records="r"))
+
+    def planned(cost):
+        agent = dp.Agent(cp.Minimize(cost), [cp.abs(w) <= 1, cp.abs(b) <= 1], name="a")
+        return dp.Problem([agent]).plan(epsilon=1.0, delta=1e-6, release="once")
+
+    for added in (X @ w + b - y, X @ w - y - 2 * b):
+        with pytest.raises(dp.PrivacyError, match=r"an intercept is added.*cp\.hstack\(\[w, b\]\)"):
+            planned(cp.sum_squares(added))
+    for cost in (cp.sum(cp.logistic(X @ w + b)), cp.sum_squares(X @ w - y + np.arange(4) * b)):
+        with pytest.raises(dp.PrivacyError, match="release='once' needs") as caught:
+            planned(cost)
+        assert "intercept" not in str(caught.value)
+    assert planned(cp.sum_squares(V @ cp.hstack([w, b]) - y)).release == "once"
