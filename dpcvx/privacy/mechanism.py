@@ -294,7 +294,7 @@ class Calibrated:
             raise PrivacyError(
                 "Noise that is split over agents was planned for another question: what is asked "
                 "here moves farther with the data, or has larger public numbers. Methods with "
-                "secret sums may ask for gradients only."
+                "secret sums may ask for gradients and second moments only."
             )
         return Grid(split.width, rounded, split.scale)
 
