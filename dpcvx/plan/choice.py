@@ -143,11 +143,10 @@ def choose(
         If no sensitivity can be derived, or the budget is incomplete.
     """
     named = request.algorithm is not None
-    limited = any(agent.limits for agent in problem.agents)
     noisy = request.mechanism is not None and any(agent.private for agent in problem.agents)
     if noisy and delta is not None:
         check_delta(delta)
-    if limited:
+    if any(agent.limits for agent in problem.agents):
         request = _limited(request, noisy)
     elif not named:
         request, known = _method(problem, request, noisy, known)
@@ -162,9 +161,9 @@ def choose(
                 kinds = _KINDS if delta else ("laplace",)
             budget = (epsilon, delta)
             steps = best_rounds(problem, known, algorithm, kinds, request.rounds, *budget)
-            limited = None if steps is None else _quieter_records(known, steps)
-            if limited is not None:
-                known = limited
+            clipped = None if steps is None else _quieter_records(known, steps)
+            if clipped is not None:
+                known = clipped
                 request = request.chosen("clip", _CLIPPED)
                 steps = best_rounds(problem, known, algorithm, kinds, request.rounds, *budget)
             if steps is not None:
