@@ -3,7 +3,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lowest versions lint format types examples check bench utility campaigns clean
+.PHONY: demo test lowest versions lint format types examples docs printed check bench utility campaigns clean
 
 demo: $(READY)  ## what noise hides and costs on the 14-bus network; the picture is out/demo.png
 	$(BIN)/python -m examples.demo --plot out
@@ -32,7 +32,13 @@ examples: $(READY)  ## every script in examples/
 	ls examples/*.py | grep -v __init__ | xargs -n 1 basename -s .py \
 		| xargs -P 2 -I MODULE $(BIN)/python -W error -m examples.MODULE
 
-check: test lowest lint types examples
+docs: $(READY)  ## the site, in out/site: all pages, notebooks executed; warnings are errors
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going -b html docs out/site
+
+printed: $(READY)  ## writes what the code on the pages prints into them anew
+	$(BIN)/python -m tests.pages
+
+check: test lowest lint types examples docs
 
 bench: $(READY)  ## speed next to solvers, cvxpy and numpy; see docs/speed.md for options
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -m timed tests/benchmarks

@@ -368,8 +368,9 @@ class Problem(Declaration):
 
         Parameters
         ----------
-        algorithm, mechanism, rounds, epsilon, delta, release, observer, violation, slack_price,
-        expected
+        algorithm, mechanism, rounds, epsilon, delta, release
+            Fix the plan; see `plan`.
+        observer, violation, slack_price, expected
             Fix the plan; see `plan`.
         data, seed, tolerance, record, iterates, ledger, executor, verbose
             Of this run; see `Plan.run`.

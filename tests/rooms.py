@@ -20,7 +20,7 @@ ROOMS = (
     "verify", "run", "plan", "algorithms", "sensitivity", "solvers", "privacy", "model",
 )  # fmt: skip
 # Below all rooms.
-GROUND = ("_arguments", "_card", "_words", "guard", "errors")
+GROUND = ("_arguments", "_card", "_figure", "_words", "guard", "errors")
 
 
 def room_of(name):

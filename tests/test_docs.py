@@ -1,4 +1,4 @@
-"""The README's examples run as printed, and it names every script; `make examples` runs them."""
+"""Code in README and docs runs and prints what they say; `make examples` runs the scripts."""
 
 import re
 import sys
@@ -11,6 +11,8 @@ import pytest
 
 import dpcvx as dp
 from dpcvx.privacy.accounting import Composition
+
+from . import pages
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -32,6 +34,28 @@ def test_the_readmes_examples_run_one_after_the_other(capsys):
             # That of 400 is 0.0124. That of 40 is within these bounds but with probability 0.05.
             assert 0.0075 < np.median(gaps) < 0.03
     assert scope["plan"].guarantee.epsilon == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("page", pages.pages(), ids=lambda path: path.stem)
+def test_the_code_on_a_page_prints_what_stands_beneath_it(page):
+    text = page.read_text()
+    for block, printed in zip(pages.blocks(text), pages.run(page), strict=True):
+        if block.printed is not None:
+            assert printed == block.printed, "make printed writes the pages anew"
+
+
+def test_pages_are_written_anew_where_they_show_what_is_printed():
+    text = "a\n```python\nprint(1)\n```\n\n```text\n2\n```\n```python\nprint(3)\n```\nb\n"
+    assert [block.printed for block in pages.blocks(text)] == ["2\n", None]
+    assert pages.written_anew(text, ["1\n", "3\n"]) == text.replace("\n2\n", "\n1\n")
+
+
+def test_the_reference_has_every_public_name():
+    text = (ROOT / "docs" / "reference" / "index.md").read_text()
+    listed = re.findall(r"^(?:   )?(\w+)$", text, re.M)
+    public = set(dp.__all__)
+    assert public <= set(listed), public - set(listed)
+    assert len(set(listed) & public) == sum(name in public for name in listed)  # once each
 
 
 def test_cross_validation_in_the_docs_keeps_within_its_budgets():

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .._figure import shows_itself
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -20,7 +22,7 @@ def convergence(history: History, title: str) -> Figure:
     """Primal and dual residual against the round, on a logarithmic axis."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(7, 4), layout="constrained")
+    figure = shows_itself(Figure(figsize=(7, 4), layout="constrained"))
     axes = figure.subplots()
     t = history.rounds
     # One round is a point, and has no round before it to move from.

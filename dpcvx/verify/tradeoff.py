@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._arguments import check_argument, count, listed, positive_finite, show
 from .._card import card
+from .._figure import shows_itself
 from .._words import number, plural
 from ..algorithms.base import Algorithm
 from ..errors import ModelError
@@ -81,7 +82,7 @@ class Tradeoff:
                 "problem.tradeoff with a larger seconds=, or with larger epsilons."
             )
         epsilon, low, middle, high = zip(*rows, strict=True)
-        figure = Figure(figsize=(7, 4), layout="constrained")
+        figure = shows_itself(Figure(figsize=(7, 4), layout="constrained"))
         axes = figure.subplots()
         axes.fill_between(epsilon, low, high, alpha=0.25, linewidth=0, label="half of the runs")
         axes.plot(epsilon, middle, marker="o", label="median")
@@ -91,7 +92,8 @@ class Tradeoff:
         if self.noiseless > floor:
             axes.axhline(self.noiseless, color="0.4", linestyle=":", label="no noise")
         elif math.isfinite(self.noiseless):
-            axes.axhline(floor, color="0.4", linestyle=":", label=f"no noise: {self.noiseless:.1g}")
+            label = f"no noise: {max(self.noiseless, 0.0):.1g}"  # rounding errors may be negative
+            axes.axhline(floor, color="0.4", linestyle=":", label=label)
         axes.set_xscale("log")
         axes.set_yscale("log")
         axes.set(xlabel="epsilon, in total", ylabel="objective above the optimum")

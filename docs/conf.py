@@ -1,0 +1,64 @@
+"""The site: ``make docs`` builds it from the pages here and from the docstrings."""
+
+import os
+from importlib.metadata import version as installed
+from pathlib import Path
+
+project = "dpcvx"
+author = "The dpcvx maintainers"
+copyright = f"2026, {author}"
+version = release = installed("dpcvx")
+
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.mathjax",
+    "sphinx.ext.napoleon",
+    "sphinx_design",
+]
+templates_path = ["_templates"]
+exclude_patterns = ["**/.ipynb_checkpoints"]
+nitpicky = False
+# A name in single backticks is a link where it is one of the package's, and else stands as it is.
+default_role = "autolink"
+
+# Pages are Markdown; those with a notebook's header run when the site is built, unless neither they
+# nor what they were built with changed.
+myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
+myst_heading_anchors = 3
+nb_execution_mode = "cache"
+nb_execution_cache_path = "../out/notebooks"
+nb_execution_raise_on_error = True
+nb_execution_timeout = 300
+nb_merge_streams = True
+
+# Kernels log errors only: that they listen on a local socket need not be said.
+kernel = Path(__file__).parent.parent / "out" / "kernel"
+(kernel / "profile_default").mkdir(parents=True, exist_ok=True)
+(kernel / "profile_default" / "ipython_kernel_config.py").write_text(
+    "c.Application.log_level = 40\n"
+)
+os.environ["IPYTHONDIR"] = str(kernel)
+
+autosummary_generate = True
+# Docstrings say what a value is, with shapes and units.
+autodoc_typehints = "none"
+autodoc_member_order = "bysource"
+napoleon_google_docstring = False
+napoleon_use_ivar = True
+napoleon_use_rtype = False
+
+html_theme = "pydata_sphinx_theme"
+html_title = f"dpcvx {version}"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_show_sourcelink = False
+html_theme_options = {
+    "show_toc_level": 2,
+    "navigation_with_keys": False,
+    "secondary_sidebar_items": {"**": ["page-toc"], "index": []},
+    "footer_start": ["copyright"],
+    "footer_end": ["theme-version"],
+}
+html_sidebars = {"index": [], "**": ["sidebar-nav-bs"]}
