@@ -28,6 +28,7 @@ from .errors import (
     LedgerError,
     ModelError,
     PrivacyError,
+    RefusedError,
     RepeatWarning,
     SolverError,
 )
@@ -87,6 +88,7 @@ __all__ = [
     "Private",
     "Problem",
     "Processes",
+    "RefusedError",
     "RepeatWarning",
     "ResourceADMM",
     "Result",

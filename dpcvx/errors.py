@@ -117,6 +117,23 @@ class BudgetError(PrivacyError):
         return partial(BudgetError, **named), (self.agent,)
 
 
+class RefusedError(PrivacyError):
+    """An owner takes no part, or a message between owners was not taken. Nothing private is said.
+
+    Attributes
+    ----------
+    code : str
+        The reason in a word or two, which is all that crosses between owners.
+    """
+
+    def __init__(self, code: str, message: str) -> None:
+        self.code = code
+        super().__init__(message)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return RefusedError, (self.code, str(self))
+
+
 class RepeatWarning(UserWarning):
     """Data were used by an earlier run, and no ledger counts both runs together."""
 

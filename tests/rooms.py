@@ -17,7 +17,7 @@ PACKAGE = Path(dp.__file__).parent
 # authors of methods import, then the rooms.
 TOP = ("problem", "extend")
 ROOMS = (
-    "verify", "run", "plan", "algorithms", "sensitivity", "solvers", "privacy", "model",
+    "verify", "owners", "run", "plan", "algorithms", "sensitivity", "solvers", "privacy", "model",
 )  # fmt: skip
 # Below all rooms.
 GROUND = ("_arguments", "_card", "_figure", "_words", "guard", "errors")

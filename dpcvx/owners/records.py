@@ -1,0 +1,118 @@
+"""The closed table of what may cross between owners: records by their names on the wire.
+
+A name stands for one class with the fields that it has, in their order. Whoever changes either
+changes the format: raise the version in `dpcvx.owners.wire`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..algorithms import penalties, steps
+from ..algorithms.admm import ADMM
+from ..algorithms.base import Answer
+from ..algorithms.central import Central, Found, Left, LeftInShares, MomentsQuestion
+from ..algorithms.consensus import Broadcast, LocalCopy
+from ..algorithms.data_terms import DataTerms
+from ..algorithms.decentralized_admm import DecentralizedADMM
+from ..algorithms.decentralized_gradient import DecentralizedGradient
+from ..algorithms.linearized_admm import LinearizedADMM
+from ..algorithms.mean_gradient import MeanGradient
+from ..algorithms.networks import Network
+from ..algorithms.on_networks import Inbox
+from ..algorithms.penalties import PenaltyRule
+from ..algorithms.primal_dual import PrimalDual
+from ..algorithms.program import LocalProgram
+from ..algorithms.resource_admm import ResourceADMM
+from ..algorithms.secret_terms import Delivery, Question, Shared
+from ..algorithms.steps import StepRule
+from ..algorithms.summed import Heard, SecretSharing, SplitSharing
+from ..algorithms.summed_gradient import Moved, SummedGradient
+from ..model.canonical import ConeData, Cones
+from ..model.layout import Layout, Piece
+from ..model.matrices import Identity
+from ..model.normal_form import Atom, Combination, NormalForm
+from ..model.private import Asserted, MirroredWithin, PrivateSpec, Rows, Within
+from ..model.private_constraints import Part, PrivateConstraint
+from ..privacy.mechanism import Calibrated, Gaussian, Laplace
+from ..privacy.secret_sharing import Encoding, Partial, Residues, SecretSum, Share
+from ..privacy.split_noise import SplitNoise
+from ..privacy.truncation import Truncation
+from ..sensitivity.second_moments import Scaled
+
+RECORDS: Mapping[str, type] = {
+    # A program.
+    "program": LocalProgram,
+    "layout": Layout,
+    "piece": Piece,
+    "form": NormalForm,
+    "atom": Atom,
+    "combination": Combination,
+    "identity": Identity,
+    "private": PrivateSpec,
+    "within": Within,
+    "mirrored": MirroredWithin,
+    "rows": Rows,
+    "asserted": Asserted,
+    "cone program": ConeData,
+    "cones": Cones,
+    "private constraint": PrivateConstraint,
+    "part": Part,
+    # Noise.
+    "gaussian": Gaussian,
+    "laplace": Laplace,
+    "noise": Calibrated,
+    "split": SplitNoise,
+    "limit": Truncation,
+    # Methods, and what they are made of.
+    "LinearizedADMM": LinearizedADMM,
+    "ADMM": ADMM,
+    "MeanGradient": MeanGradient,
+    "SummedGradient": SummedGradient,
+    "Central": Central,
+    "ResourceADMM": ResourceADMM,
+    "DecentralizedGradient": DecentralizedGradient,
+    "DecentralizedADMM": DecentralizedADMM,
+    "PrimalDual": PrimalDual,
+    "network": Network,
+    "secret sharing": SecretSharing,
+    "split sharing": SplitSharing,
+    "constant step": steps.Constant,
+    "geometric step": steps.Geometric,
+    "smooth step": steps.Smooth,
+    "square root step": steps.Sqrt,
+    "strongly convex step": steps.StronglyConvex,
+    "constant penalty": penalties.Constant,
+    "growing penalty": penalties.Growing,
+    "residual balancing": penalties.ResidualBalancing,
+    # What methods send.
+    "broadcast": Broadcast,
+    "local copy": LocalCopy,
+    "heard": Heard,
+    "inbox": Inbox,
+    "question": Question,
+    "moments question": MomentsQuestion,
+    "scaled": Scaled,
+    "moved": Moved,
+    "found": Found,
+    "left": Left,
+    "data terms": DataTerms,
+    "left in shares": LeftInShares,
+    "shared": Shared,
+    "delivery": Delivery,
+    "secret sum": SecretSum,
+    "encoding": Encoding,
+    "residues": Residues,
+    "share": Share,
+    "partial": Partial,
+    "answer": Answer,
+}
+KINDS: Mapping[type, str] = {kind: name for name, kind in RECORDS.items()}
+# What fields declare by what it does, and the records that do it.
+RULES: Mapping[Any, tuple[type, ...]] = {
+    StepRule: (
+        steps.Constant, steps.Geometric, steps.Smooth, steps.Sqrt, steps.StronglyConvex,
+    ),
+    PenaltyRule: (penalties.Constant, penalties.Growing, penalties.ResidualBalancing),
+}  # fmt: skip

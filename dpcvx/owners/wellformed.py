@@ -1,0 +1,259 @@
+"""Whether a program that came as bytes is one that the compiler could have made.
+
+Everything that sensitivities are derived from rests on it: matrices of the right shapes, every
+atom named once per combination and defined before it is used, arguments and static data of the
+kinds that its rule knows. The types of all fields were checked when the program was read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from ..algorithms.program import LocalProgram
+from ..model import atoms
+from ..model.atoms import Rule
+from ..model.canonical import ConeData
+from ..model.layout import Layout
+from ..model.matrices import Identity, Matrix
+from ..model.normal_form import Atom, Combination, NormalForm
+from ..model.private import MirroredWithin, PrivateSpec, Rows
+from ..model.private_constraints import PrivateConstraint
+from .refusal import refused
+
+# Entries of one array, zeros that take no memory among them.
+LARGEST = 50_000_000
+# Beyond this numbers have no square, and bounds that are computed from them are none.
+_HUGE = 1e150
+_LONGEST_NAME = 200
+_TWO = (
+    atoms.MULTIPLY, atoms.MATMUL, atoms.DIVIDE, atoms.QUAD_OVER_LIN, atoms.QUAD_FORM,
+    atoms.rule_named("kl_div"), atoms.rule_named("rel_entr"),
+)  # fmt: skip
+_ANY = (atoms.MAXIMUM, atoms.MINIMUM)
+_AXIS = (
+    atoms.QUAD_OVER_LIN, atoms.LOG_SUM_EXP, atoms.MAX, atoms.MIN, atoms.NORM1,
+    atoms.rule_named("norm_inf"),
+)  # fmt: skip
+_NUMBER = (atoms.POWER, atoms.HUBER, atoms.rule_named("sum_largest"), atoms.PNORM)
+
+
+def require_well_formed(local: LocalProgram) -> None:
+    """Refuse what no compiler makes.
+
+    Raises
+    ------
+    RefusedError
+        With code "malformed".
+    """
+    form = local.form
+    _require(0 < form.n <= LARGEST, "the number of variables")
+    _text(local.name)
+    _specs(form.private)
+    _form(form)
+    _require(local.clip is None or local.clip > 0, "clip")
+    _layout(local.layout)
+    _require(local.layout.size == form.n, "the layout")
+    names = [piece.variable for piece in local.layout.pieces]
+    _require(names == list(range(len(names))), "the layout")
+    _index(local.shared, form.n, "shared")
+    _index(local.slots, None, "slots")
+    _require(local.shared.size == local.slots.size, "slots")
+    _vector(local.start, form.n, "the start")
+    plain = local.constraints
+    _require(not plain.P.nnz and not plain.q.any(), "the set")
+    for data in (plain, local.rest, local.exact):
+        if data is not None:
+            _cone_program(data, form.n)
+    if local.coupling is not None:
+        _matrix(local.coupling, (local.coupling.shape[0], form.n), "coupling")
+    for limit in local.limits:
+        _limit(limit, local)
+
+
+def _require(fact: bool | np.bool_, what: str) -> None:
+    if not fact:
+        raise refused("malformed", what)
+
+
+def _text(name: str) -> None:
+    _require(0 < len(name) <= _LONGEST_NAME and name.isprintable(), "a name")
+
+
+def _size(shape: Sequence[int], what: str) -> int:
+    _require(len(shape) <= 2 and all(0 <= n <= LARGEST for n in shape), what)
+    _require(math.prod(shape) <= LARGEST, what)
+    return math.prod(shape)
+
+
+def _vector(v: NDArray[np.float64], n: int, what: str) -> None:
+    _require(v.shape == (n,) and not (np.abs(v) > _HUGE).any() and np.isfinite(v).all(), what)
+
+
+def _index(v: NDArray[np.intp], limit: int | None, what: str) -> None:
+    _require(v.ndim == 1 and (v >= 0).all() and np.unique(v).size == v.size, what)
+    _require(limit is None or (v < limit).all(), what)
+
+
+def _matrix(
+    M: Matrix | sp.csc_array, shape: tuple[int, int], what: str, largest: float = _HUGE
+) -> None:
+    if isinstance(M, Identity):
+        _require(M.size >= 0 and M.shape == shape, what)
+        return
+    _require(tuple(M.shape) == shape, what)
+    entries = M.data if isinstance(M, (sp.csr_array, sp.csc_array)) else np.ravel(M)
+    _require(np.isfinite(entries).all() and not (np.abs(entries) > largest).any(), what)
+    if isinstance(M, (sp.csr_array, sp.csc_array)):
+        _require(_once(M), what)
+
+
+def _once(M: sp.csr_array | sp.csc_array) -> bool:
+    """Whether no entry is stored twice."""
+    minor = M.shape[1] if M.format == "csr" else M.shape[0]
+    major = np.repeat(np.arange(M.indptr.size - 1, dtype=np.int64), np.diff(M.indptr))
+    places = major * max(1, minor) + M.indices
+    return bool((np.diff(places) > 0).all()) or np.unique(places).size == places.size
+
+
+def _specs(private: Sequence[PrivateSpec]) -> None:
+    names = [spec.name for spec in private]
+    _require(len(set(names)) == len(names), "names of private data")
+    for spec in private:
+        _text(spec.name)
+        _require(_size(spec.shape, "a shape") > 0, "a shape")
+        mirrored = isinstance(spec.adjacency, MirroredWithin)
+        square = len(spec.shape) == 2 and spec.shape[0] == spec.shape[1]
+        _require(square or not mirrored, "a symmetric matrix")
+        _require(mirrored or not spec.psd, "a semidefinite matrix")
+        _require(bool(spec.shape) or not isinstance(spec.adjacency, Rows), "records")
+        _require(not mirrored or spec.sign is None, "a sign")
+
+
+def _form(form: NormalForm) -> None:
+    sizes: list[int] = []
+    for atom in form.atoms:
+        _atom(atom, form, sizes)
+        sizes.append(_size(atom.shape, "an atom's shape"))
+    _require(_combination(form.root, form, sizes) == 1, "the root")
+
+
+def _combination(u: Combination, form: NormalForm, sizes: Sequence[int]) -> int:
+    """Its size; `sizes` are those of the atoms before it."""
+    m = _size(u.shape, "a shape")
+    if u.F is not None:
+        _matrix(u.F, (m, form.n), "F")
+    _vector(u.h, m, "h")
+    _pairs(u.G, m, [spec.size for spec in form.private], "G")
+    _pairs(u.terms, m, sizes, "terms")
+    return m
+
+
+def _pairs(pairs: Iterable[tuple[int, Matrix]], m: int, sizes: Sequence[int], what: str) -> None:
+    keys: set[int] = set()
+    for key, M in pairs:
+        _require(0 <= key < len(sizes) and key not in keys, what)
+        keys.add(key)
+        _matrix(M, (m, sizes[key]), what)
+
+
+def _atom(atom: Atom, form: NormalForm, sizes: Sequence[int]) -> None:
+    rule = atom.rule
+    count = 2 if rule in _TWO else None if rule in _ANY else 1
+    _require(bool(atom.args) if count is None else len(atom.args) == count, "arguments")
+    for argument in atom.args:
+        _combination(argument, form, sizes)
+    _static(rule, atom)
+    _size(atom.shape, "an atom's shape")
+    if rule is atoms.QUAD_FORM:
+        x, P = (argument.shape for argument in atom.args)
+        _require(len(P) == 2 and P[0] == P[1] == math.prod(x), "a quadratic form")
+    if rule is atoms.QUAD_OVER_LIN:
+        _require(math.prod(atom.args[1].shape) == 1, "a denominator")
+    values = [np.broadcast_to(0.5, argument.shape) for argument in atom.args]
+    _require(all(value.size for value in values), "an argument without entries")
+    try:
+        with np.errstate(all="ignore"):
+            found = np.shape(rule.forward(values, atom.data))
+    except (ValueError, TypeError, IndexError, ArithmeticError):
+        raise refused("malformed", "arguments that do not fit") from None
+    _require(found == atom.shape, "an atom's shape")
+
+
+def _static(rule: Rule, atom: Atom) -> None:
+    """Static data: a number for some rules, an axis for some."""
+    data = atom.data
+    if rule in _NUMBER:
+        _require(bool(data), "a number")
+        p, data = data[0], data[1:]
+        _require(type(p) in (int, float) and math.isfinite(p) and abs(p) < _HUGE, "a number")
+        _require(rule is atoms.POWER or p > 0, "a number")
+        _require(rule is not atoms.PNORM or p >= 1, "a number")
+    if rule in _AXIS or rule is atoms.PNORM:
+        _require(len(data) == 2 and type(data[1]) is bool, "an axis")
+        _axis(data[0], len(atom.args[0].shape))
+    else:
+        _require(data == (), "static data")
+
+
+def _axis(axis: object, dimensions: int) -> None:
+    if axis is None:
+        return
+    axes = axis if isinstance(axis, tuple) else (axis,)
+    whole = [a for a in axes if type(a) is int and -dimensions <= a < dimensions]
+    _require(bool(axes) and len(whole) == len(axes), "an axis")
+    _require(len({a % dimensions for a in whole}) == len(axes), "an axis")
+
+
+def _layout(layout: Layout) -> None:
+    at = 0
+    for piece in layout.pieces:
+        _size(piece.shape, "a variable")
+        _index(piece.entries, piece.size, "entries of a variable")
+        _require(piece.entries.size > 0 and (np.diff(piece.entries) > 0).all(), "entries")
+        _require(piece.offset == at, "the layout")
+        at = piece.stop
+
+
+def _limit(limit: PrivateConstraint, local: LocalProgram) -> None:
+    """A constraint with private data: its rows, and how they follow from the data."""
+    _layout(limit.layout)
+    held = {piece.variable: piece for piece in local.layout.pieces}
+    for piece in limit.layout.pieces:
+        _require(piece.variable in held, "a private constraint")
+        inside = np.isin(piece.entries, held[piece.variable].entries)
+        _require(piece.shape == held[piece.variable].shape and inside.all(), "its variables")
+    _cone_program(limit.data, limit.layout.size)
+    size = sum(spec.size for spec in local.form.private)
+    m = limit.data.b.size
+    _matrix(limit.offsets, (m, size), "a private constraint")
+    _matrix(limit.slopes, (m * size, limit.data.A.shape[1]), "a private constraint")
+    at = 0
+    for part in limit.parts:
+        _require(at <= part.first and part.size > 0, "parts of a private constraint")
+        at = part.first + part.size
+    _require(at <= m, "parts of a private constraint")
+
+
+def _cone_program(data: ConeData, n: int) -> None:
+    m, N = data.A.shape
+    _require(data.n == n and n <= N <= LARGEST and m <= LARGEST, "columns of a set")
+    _matrix(data.A, (m, N), "rows of a set")
+    _matrix(data.P, (N, N), "a quadratic part")
+    _vector(data.q, N, "a linear part")
+    _vector(data.b, m, "right sides of a set")
+    cones = data.cones
+    counts = [cones.zero, cones.nonneg, cones.exp, *cones.soc, *cones.psd]
+    _require(all(0 <= count <= LARGEST for count in counts), "cones")
+    _require(all(count > 0 for count in (*cones.soc, *cones.psd)), "cones")
+    exponents = [*cones.power, *(a for one in cones.power_nd for a in one)]
+    _require(all(0 < a < 1 for a in exponents) and all(cones.power_nd), "exponents")
+    rows = cones.zero + cones.nonneg + 3 * (cones.exp + len(cones.power)) + sum(cones.soc)
+    rows += sum(k * (k + 1) // 2 for k in cones.psd) + sum(len(a) + 1 for a in cones.power_nd)
+    _require(rows == m, "rows of cones")
+    if data.P.nnz:
+        _require(abs(data.P - data.P.T).max() == 0, "a quadratic part")

@@ -1,0 +1,386 @@
+"""Documents and messages as bytes: trees of named records and raw arrays. No pickle, no code.
+
+A frame is a header of 48 bytes, a tree and arrays, one after the other:
+
+======  =====  ==========================================================================
+offset  bytes  what
+======  =====  ==========================================================================
+0       4      ``dpx1``: the format and its version
+4       4      length of the tree, unsigned, little-endian
+8       8      length of all arrays together, unsigned, little-endian
+16      32     BLAKE2b digest of the sixteen bytes before it, the tree and the arrays
+48             the tree, JSON in UTF-8
+               the arrays, little-endian, in the order in which the tree names them
+======  =====  ==========================================================================
+
+In the tree numbers, texts, true, false and null stand for themselves. All else is a list that
+begins with its kind: ``["()", ...]`` a tuple, ``["[]", ...]`` a list, ``["#", type, shape, order]``
+the next array, ``["0", shape]`` zeros that take no memory, ``["csr", shape, data, indices,
+indptr]`` and ``"csc"`` sparse matrices, ``["float", "nan"]`` numbers that JSON does not have,
+``["slice", start, stop, step]``, ``["rule", name]`` an atom, ``["outcome", name]`` how a solve
+ended; any other kind is a record by its name in `RECORDS`, with its fields in their order.
+
+What is not in that table can be neither written nor read, and every field of a record must be of
+the type that the record declares.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+import struct
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from ..algorithms.networks import Network
+from ..algorithms.program import LocalProgram
+from ..errors import DpcvxError, RefusedError
+from ..model.atoms import Rule, rule_named
+from ..model.layout import Layout
+from ..model.matrices import is_blank
+from ..solvers.conic import Outcome
+from .records import KINDS, RECORDS, RULES
+from .refusal import refused
+
+MAGIC = b"dpx1"
+_HEADER = struct.Struct("<4sIQ32s")
+# Nothing larger is read: bytes of a frame, and entries of an array of zeros.
+LARGEST = 1 << 30
+_DEEPEST = 60
+_BEYOND = 1 << 63
+_DTYPES = {kind: np.dtype(kind) for kind in ("<f8", "<i8", "<i4", "<u8")}
+
+
+def encode(value: Any) -> bytes:
+    """A record, or anything that records are made of, as a frame.
+
+    Raises
+    ------
+    RefusedError
+        With code "unreadable", if it holds something that no frame can.
+    """
+    arrays: list[bytes] = []
+    tree = json.dumps(_written(value, arrays, 0), separators=(",", ":"), ensure_ascii=False)
+    text, raw = tree.encode(), b"".join(arrays)
+    front = _HEADER.pack(MAGIC, len(text), len(raw), b"")[:16]
+    return b"".join([front, _digest(front, text, raw), text, raw])
+
+
+def decode(frame: bytes | memoryview) -> Any:
+    """What a frame holds.
+
+    Raises
+    ------
+    RefusedError
+        With code "version" if it is of another version, "altered" if it is not what was written,
+        "unreadable" if it says what no frame of this version says.
+    """
+    view = memoryview(frame)
+    if len(view) < _HEADER.size or view[:3] != MAGIC[:3]:
+        raise refused("unreadable", "no frame")
+    magic, length, more, digest = _HEADER.unpack_from(view)
+    if magic != MAGIC:
+        raise refused("version", "a frame of another version")
+    if len(view) > LARGEST or len(view) != _HEADER.size + length + more:
+        raise refused("altered", "a frame of another length")
+    text = view[_HEADER.size : _HEADER.size + length]
+    raw = view[_HEADER.size + length :]
+    if digest != _digest(view[:16], text, raw):
+        raise refused("altered", "a frame with another digest")
+    try:
+        reader = _Reader(raw)
+        found = reader.read(json.loads(bytes(text)), 0)
+    except RefusedError:
+        raise
+    except (DpcvxError, ArithmeticError, LookupError, TypeError, ValueError, RecursionError) as e:
+        # Whatever a constructor says of what does not fit it.
+        raise refused("unreadable", f"no record ({type(e).__name__})") from None
+    if reader.rest:
+        raise refused("unreadable", "arrays that nothing names")
+    return found
+
+
+def digest(value: Any) -> str:
+    """A digest that equal values share."""
+    return hashlib.blake2b(encode(value), digest_size=32).hexdigest()
+
+
+def portable(local: LocalProgram) -> LocalProgram:
+    """The same program with variables by their position: cvxpy's numbers hold in one process."""
+    places = {p.variable: k for k, p in enumerate(local.layout.pieces)}
+
+    def moved(layout: Layout) -> Layout:
+        return Layout(tuple(replace(p, variable=places[p.variable]) for p in layout.pieces))
+
+    limits = tuple(replace(limit, layout=moved(limit.layout)) for limit in local.limits)
+    return replace(local, layout=moved(local.layout), limits=limits)
+
+
+def _digest(*parts: bytes | memoryview) -> bytes:
+    found = hashlib.blake2b(digest_size=32)
+    for part in parts:
+        found.update(part)
+    return found.digest()
+
+
+def _written(value: Any, arrays: list[bytes], depth: int) -> Any:
+    if depth > _DEEPEST:
+        raise refused("unreadable", "a tree that is too deep")
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    if isinstance(value, Outcome):
+        return ["outcome", value.name]
+    if isinstance(value, (int, np.integer)):
+        return _whole(int(value))
+    if isinstance(value, (float, np.floating)):
+        number = float(value)
+        return number if math.isfinite(number) else ["float", repr(number)]
+    if isinstance(value, np.ndarray):
+        return _array(value, arrays)
+    if isinstance(value, (sp.csr_array, sp.csc_array)):
+        parts = (value.data, value.indices, value.indptr)
+        return [value.format, list(value.shape), *(_array(np.asarray(p), arrays) for p in parts)]
+    if isinstance(value, (tuple, list)):
+        kind = "()" if isinstance(value, tuple) else "[]"
+        return [kind, *(_written(item, arrays, depth + 1) for item in value)]
+    if isinstance(value, Rule):
+        return ["rule", value.name]
+    if isinstance(value, slice):
+        return ["slice", value.start, value.stop, value.step]
+    name = KINDS.get(type(value))
+    if name is None:
+        raise refused("unreadable", f"a {type(value).__name__}, which no frame can hold")
+    fields = (getattr(value, f) for f in _FORMS[name].names)
+    return [name, *(_written(field, arrays, depth + 1) for field in fields)]
+
+
+def _array(value: NDArray[Any], arrays: list[bytes]) -> list[Any]:
+    if value.dtype == float and is_blank(value):
+        return ["0", list(value.shape)]
+    kind = value.dtype.newbyteorder("<").str
+    if kind not in _DTYPES:
+        raise refused("unreadable", f"an array of {value.dtype}, which no frame can hold")
+    turned = value.ndim > 1 and value.flags.f_contiguous and not value.flags.c_contiguous
+    order: Any = "F" if turned else "C"
+    arrays.append(value.astype(_DTYPES[kind], copy=False).tobytes(order=order))
+    return ["#", kind, list(value.shape), order]
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int or not -_BEYOND <= value < _BEYOND:
+        raise refused("unreadable", "a whole number that is none, or too large")
+    return value
+
+
+class _Reader:
+    """Reads one tree; arrays are copied, so that nothing can change them from outside."""
+
+    def __init__(self, raw: memoryview) -> None:
+        self.rest = raw
+
+    def read(self, tree: Any, depth: int) -> Any:
+        if depth > _DEEPEST:
+            raise refused("unreadable", "a tree that is too deep")
+        if type(tree) is float:
+            return _finite(tree)
+        if type(tree) is int:
+            return _whole(tree)
+        if isinstance(tree, str):
+            tree.encode()  # JSON can escape halves of characters, which no text has
+            return tree
+        if tree is None or tree is True or tree is False:
+            return tree
+        kind, *parts = _kind(tree)
+        if kind in _SINGLE:
+            return _SINGLE[kind](self, *parts)
+        read = [self.read(part, depth + 1) for part in parts]
+        if kind == "()":
+            return tuple(read)
+        if kind == "[]":
+            return read
+        return _FORMS[kind].made(read)
+
+    def array(self, kind: Any, shape: Any, order: Any) -> NDArray[Any]:
+        dtype, sizes = _DTYPES[_text(kind)], _shape(shape)
+        size = math.prod(sizes) * dtype.itemsize
+        if size > len(self.rest) or order not in ("C", "F"):
+            raise refused("unreadable", "an array beyond the frame")
+        flat = np.frombuffer(self.rest[:size], dtype)
+        self.rest = self.rest[size:]
+        native = flat.astype(dtype.newbyteorder("="))
+        return native.reshape(sizes, order=order)
+
+    def zeros(self, shape: Any) -> NDArray[np.float64]:
+        sizes = _shape(shape)
+        if math.prod(sizes) < 2:
+            raise refused("unreadable", "zeros that are an array")
+        return np.broadcast_to(0.0, sizes)
+
+    def rows(self, *parts: Any) -> sp.csr_array:
+        return sp.csr_array(self._compressed(0, *parts), copy=False)
+
+    def columns(self, *parts: Any) -> sp.csc_array:
+        return sp.csc_array(self._compressed(1, *parts), copy=False)
+
+    def _compressed(
+        self, minor: int, shape: Any, data: Any, indices: Any, indptr: Any
+    ) -> sp.csr_array | sp.csc_array:
+        sizes, read = _shape(shape), [self.read(part, 0) for part in (data, indices, indptr)]
+        values, index, ends = read
+        # scipy's own checks let some arrays pass that end the process: it sees none unchecked.
+        good = (
+            len(sizes) == 2
+            and all(isinstance(part, np.ndarray) and part.ndim == 1 for part in read)
+            and values.dtype == np.float64
+            and index.dtype == ends.dtype
+            and index.dtype.kind == "i"
+            and ends.size == sizes[minor] + 1
+            and ends[0] == 0
+            and ends[-1] == values.size == index.size
+            and bool((ends[1:] >= ends[:-1]).all())
+            and bool((index >= 0).all() and (index < sizes[1 - minor]).all())
+        )
+        if not good:
+            raise refused("unreadable", "a sparse matrix that is none")
+        make = sp.csr_array if minor == 0 else sp.csc_array
+        return make((values, index, ends), shape=sizes, copy=False)
+
+
+def _kind(tree: Any) -> list[Any]:
+    if not isinstance(tree, list) or not tree or not isinstance(tree[0], str):
+        raise refused("unreadable", "a list without a kind")
+    return tree
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise refused("unreadable", "a name that is none")
+    return value
+
+
+def _shape(shape: Any) -> tuple[int, ...]:
+    good = isinstance(shape, list) and len(shape) <= 4
+    good = good and all(type(n) is int and 0 <= n <= LARGEST for n in shape)
+    if not good or math.prod(shape) > LARGEST:
+        raise refused("unreadable", "a shape that is none, or too large")
+    return tuple(shape)
+
+
+def _finite(value: float) -> float:
+    if not math.isfinite(value):  # JSON of Python has them, and this format says them otherwise
+        raise refused("unreadable", "a number that is none")
+    return value
+
+
+def _number(said: Any) -> float:
+    if said not in ("nan", "inf", "-inf"):
+        raise refused("unreadable", "a number that is none")
+    return float(said)
+
+
+def _bounds(start: Any, stop: Any, step: Any) -> slice:
+    return slice(*(None if part is None else _whole(part) for part in (start, stop, step)))
+
+
+_SINGLE: dict[str, Callable[..., Any]] = {
+    "#": _Reader.array,
+    "0": _Reader.zeros,
+    "csr": _Reader.rows,
+    "csc": _Reader.columns,
+    "float": lambda _, said: _number(said),
+    "rule": lambda _, name: rule_named(_text(name)),
+    "outcome": lambda _, name: Outcome[_text(name)],
+    "slice": lambda _, *parts: _bounds(*parts),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class _Form:
+    """A kind of record: its class, and names and types of its fields."""
+
+    cls: type
+    names: tuple[str, ...]
+    hints: tuple[Any, ...]
+
+    def made(self, values: Sequence[Any]) -> Any:
+        if len(values) != len(self.names):
+            raise refused("unreadable", "a record with other fields")
+        for value, hint in zip(values, self.hints, strict=True):
+            if not fits(value, hint):
+                raise refused("unreadable", "a field of another type")
+        made = self.cls(**dict(zip(self.names, values, strict=True)))
+        # A record that is written differently than it was read would have two digests.
+        for name, value in zip(self.names, values, strict=True):
+            kept = getattr(made, name)
+            if kept is not value and (type(kept) is not type(value) or kept != value):
+                raise refused("unreadable", "a field that is written otherwise")
+        return made
+
+
+def _form(cls: type) -> _Form:
+    # Methods on networks import their graphs for the type checker alone.
+    hints = typing.get_type_hints(cls, localns={"nx": nx, "Network": Network})
+    names = tuple(f.name for f in dataclasses.fields(cls) if f.init)
+    return _Form(cls, names, tuple(hints[name] for name in names))
+
+
+def fits(value: Any, hint: Any) -> bool:
+    """Whether a value is of the type that a record's field declares.
+
+    Parameters
+    ----------
+    value : Any
+    hint : type
+        As `typing.get_type_hints` gives it.
+    """
+    origin, inside = typing.get_origin(hint), typing.get_args(hint)
+    if hint is Any:
+        return _is_static(value)
+    if origin in (typing.Union, types.UnionType):
+        return any(fits(value, one) for one in inside)
+    if origin is typing.Literal:
+        return any(type(value) is type(one) and value == one for one in inside)
+    if origin is tuple:
+        if type(value) is not tuple:
+            return False
+        if len(inside) == 2 and inside[1] is Ellipsis:
+            return all(fits(item, inside[0]) for item in value)
+        return len(value) == len(inside) and all(map(fits, value, inside))
+    if origin is list:
+        return type(value) is list and all(fits(item, inside[0]) for item in value)
+    if origin is Sequence or hint is Sequence:
+        return type(value) in (list, tuple) and all(fits(item, inside[0]) for item in value)
+    if origin is np.ndarray:
+        wanted = typing.get_args(inside[1])[0]
+        return isinstance(value, np.ndarray) and value.dtype == np.dtype(wanted)
+    if hint is None or hint is type(None):
+        return value is None
+    if hint is float:
+        return type(value) in (float, int)
+    if hint in RULES:
+        return type(value) in RULES[hint]
+    return isinstance(hint, type) and (type(value) is hint or _is_subrecord(value, hint))
+
+
+def _is_subrecord(value: Any, hint: type) -> bool:
+    return type(value) in KINDS and isinstance(value, hint)
+
+
+def _is_static(value: Any) -> bool:
+    """Static data of atoms: numbers, truth values, axes."""
+    if type(value) is tuple:
+        return all(map(_is_static, value))
+    return value is None or type(value) in (bool, int, float)
+
+
+_FORMS: Mapping[str, _Form] = {name: _form(cls) for name, cls in RECORDS.items()}

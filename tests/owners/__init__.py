@@ -1,0 +1,1 @@
+"""Many owners: what crosses between them, what each checks, and runs of all of them."""

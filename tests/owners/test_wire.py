@@ -1,0 +1,202 @@
+"""Programs and messages as bytes: what is written is read again, and nothing else is."""
+
+import hashlib
+import json
+import math
+
+import cvxpy as cp
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+import dpcvx as dp
+from dpcvx.algorithms.consensus import Broadcast, LocalCopy
+from dpcvx.algorithms.program import compile_problem
+from dpcvx.model.atoms import _RULES as RULES
+from dpcvx.model.matrices import is_blank, zeros
+from dpcvx.owners import wire
+from dpcvx.owners.records import KINDS, RECORDS
+from dpcvx.owners.wellformed import require_well_formed
+from dpcvx.verify import instances
+from tests.owners.tampered import HEADER, packed, unpacked
+
+BUILDS = [
+    instances.power_line, instances.overlapping_slices, instances.covariance, instances.clinics,
+    instances.sensors, instances.laboratories, instances.household_tariff, instances.poll,
+    instances.dispatch,
+]  # fmt: skip
+x, y = cp.Variable(4, name="x"), cp.Variable((2, 3), name="y")
+ATOMS = [
+    cp.norm(x), cp.pnorm(x, 3), cp.norm1(y), cp.norm_inf(x), cp.max(y), cp.min(x[:2]) * -1,
+    cp.sum(cp.max(y, axis=0)), cp.log_sum_exp(x), cp.sum(cp.log_sum_exp(y, axis=1)),
+    cp.sum(cp.huber(x, 0.3)), cp.sum_largest(x, 2), cp.sum(cp.kl_div(x + 3, x + 2)),
+    cp.sum(cp.rel_entr(x + 3, x + 2)), cp.sum(cp.exp(x)), -cp.sum(cp.log(x + 2)),
+    -cp.sum(cp.log1p(x)), -cp.sum(cp.entr(x + 2)) * -1, cp.sum(cp.xexp(x + 2)), cp.sum(cp.abs(x)),
+    cp.sum(cp.maximum(x, 1, 2 * x)), -cp.sum(cp.minimum(x, 0)), cp.sum(cp.logistic(x)),
+    cp.quad_form(x, np.eye(4)), cp.sum(cp.power(x + 2, 2.5)), cp.sum(cp.inv_pos(x + 2)),
+    cp.quad_over_lin(x, 2 + x[0]), cp.sum(cp.square(y)) / (3 + x[1]), cp.sum(cp.multiply(x, x)),
+    cp.sum(x[:2] @ y),
+]  # fmt: skip
+
+
+def same(frame):
+    """What a frame holds is written as the same bytes again."""
+    found = wire.decode(frame)
+    assert wire.encode(found) == frame
+    return found
+
+
+@pytest.mark.parametrize("build", BUILDS)
+def test_programs_come_back_byte_for_byte(build):
+    for local in compile_problem(build().problem).agents:
+        moved = wire.portable(local)
+        found = same(wire.encode(moved))
+        require_well_formed(found)
+        assert found.form.digest() == local.form.digest()
+        assert wire.digest(found) == wire.digest(moved)
+
+
+def test_every_atom_comes_back_with_its_gradient():
+    met = set()
+    for cost in ATOMS:
+        local = wire.portable(compile_problem(dp.Problem([dp.Agent(cp.Minimize(cost))])).agents[0])
+        found = same(wire.encode(local))
+        require_well_formed(found)
+        point = np.linspace(0.3, 0.9, local.n)
+        one, two = (form.at_zero().gradient(point) for form in (local.form, found.form))
+        assert one.tobytes() == two.tobytes()
+        met |= {atom.rule.name for atom in local.form.atoms}
+    assert met == set(RULES)
+
+
+def test_the_same_model_built_again_has_the_same_digest():
+    # cvxpy numbers variables anew: their numbers are not what travels.
+    one, two = (
+        [wire.digest(wire.portable(a)) for a in compile_problem(instances.sensors().problem).agents]
+        for _ in range(2)
+    )
+    assert one == two
+
+
+@given(
+    hnp.arrays(
+        st.sampled_from(["<f8", "<i8", "<u8"]), hnp.array_shapes(min_dims=0, max_dims=3, min_side=0)
+    )
+)
+def test_arrays_come_back_with_their_bytes(array):
+    found = same(wire.encode(array))
+    assert found.dtype == array.dtype and found.shape == array.shape
+    assert found.tobytes() == array.tobytes()
+
+
+@given(st.tuples(st.floats(), st.integers(-(2**63), 2**63 - 1), st.text(), st.booleans()))
+def test_numbers_texts_and_truth_values_come_back(values):
+    for value, found in zip(values, same(wire.encode(values)), strict=True):
+        assert type(found) is type(value)
+        assert found == value or (math.isnan(found) and math.isnan(value))
+
+
+def test_zeros_take_no_bytes():
+    frame = wire.encode(zeros(10**6))
+    assert len(frame) < 100 and is_blank(wire.decode(frame))
+
+
+@given(st.integers(0, 5), st.integers(0, 5), st.integers(0, 2**32))
+def test_sparse_matrices_come_back(m, n, seed):
+    made = np.random.default_rng(seed)
+    M = sp.random_array((m, n), density=0.4, rng=made)
+    for matrix in (sp.csr_array(M), sp.csc_array(M)):
+        found = same(wire.encode(matrix))
+        assert found.format == matrix.format and (found != matrix).nnz == 0
+
+
+def test_messages_are_small():
+    w = np.arange(30.0)
+    assert HEADER.size <= 64
+    assert len(wire.encode(Broadcast(w, 10.0))) <= 8 * 30 + 110
+    assert len(wire.encode(LocalCopy(w, w))) <= 2 * 8 * 30 + 120
+
+
+def test_what_is_not_in_the_table_is_not_written():
+    for foreign in ({"a": 1}, object(), np.array(["a"]), np.array([1j]), 1j, b"bytes", 2**63, len):
+        with pytest.raises(dp.RefusedError) as refusal:
+            wire.encode((foreign,))
+        assert refusal.value.code == "unreadable"
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        {}, [], [1], "\ud800", ["unknown"], ["broadcast"], ["broadcast", 1.0, 1.0],
+        ["rule", "none"],
+        ["outcome", "FINE"], ["rule", ["x"]], ["#", "<f8", [1], "C"], ["#", "<f4", [0], "C"],
+        ["#", "<f8", [-1], "C"], ["#", "<f8", [0], "K"], ["#", "O", [0], "C"], ["0", [0]],
+        ["0", [2**40]], ["0", 5], ["float", "1.0"], ["float", 1], ["slice", 0.5, None, None],
+        ["csr", [1, 1], ["#", "<f8", [0], "C"]], 2**63, ["within", -1.0, "entry"],
+        ["within", 1.0, "most"], ["within", True, "entry"], ["rows", 1.0, 3, "replace", 0, None],
+        ["gaussian", None, None, "analytic", 0.0, 1.0]
+    ],
+)  # fmt: skip
+def test_trees_that_say_nothing_are_refused(tree):
+    with pytest.raises(dp.RefusedError) as refusal:
+        wire.decode(packed(tree, b""))
+    assert refusal.value.code == "unreadable"
+
+
+def test_depth_is_limited_before_it_ends_the_process():
+    deep = "[" * 100_000 + "]" * 100_000
+    front = HEADER.pack(b"dpx1", len(deep), 0, b"")[:16]
+    seal = hashlib.blake2b(front + deep.encode(), digest_size=32).digest()
+    nested = ()
+    for _ in range(100):
+        nested = (nested,)
+    for frame in (front + seal + deep.encode(), packed(json.loads("[" * 90 + "]" * 90), b"")):
+        with pytest.raises(dp.RefusedError):
+            wire.decode(frame)
+    with pytest.raises(dp.RefusedError):
+        wire.encode(nested)
+
+
+def test_refusals_tell_other_versions_and_altered_frames():
+    frame = wire.encode(Broadcast(np.ones(3), 1.0))
+    for changed, code in [
+        (b"dpx2" + frame[4:], "version"),
+        (frame[:60] + b"!" + frame[61:], "altered"),
+        (frame[:-1], "altered"),
+        (frame + b"0", "altered"),
+        (b"", "unreadable"),
+        (b"GET / HTTP/1.1\r\n" * 10, "unreadable"),
+    ]:
+        with pytest.raises(dp.RefusedError) as refusal:
+            wire.decode(changed)
+        assert refusal.value.code == code
+    tree, raw = unpacked(frame)
+    with pytest.raises(dp.RefusedError, match="nothing names"):
+        wire.decode(packed(tree, raw + raw))
+
+
+def test_sparse_matrices_that_would_end_the_process_are_refused():
+    good = sp.csr_array(np.eye(3))
+    tree, raw = unpacked(wire.encode(good))
+    index = 3 * 8
+    for place, value in [(index, 200), (index + 3, 255), (index + 12, 9), (index + 16, 77)]:
+        bad = bytearray(raw)
+        bad[place] = value
+        with pytest.raises(dp.RefusedError):
+            wire.decode(packed(tree, bytes(bad)))
+
+
+def test_numbers_that_a_record_would_store_otherwise_are_refused():
+    # Two texts for one record would be two digests.
+    within = wire.encode(dp.Within(1.0, norm=np.inf))
+    assert wire.decode(within).norm == math.inf
+    with pytest.raises(dp.RefusedError, match="otherwise"):
+        wire.decode(packed(["within", 1.0, "inf"], b""))
+
+
+def test_every_name_stands_for_one_record():
+    assert len(KINDS) == len(RECORDS)
+    assert {KINDS[cls] for cls in RECORDS.values()} == set(RECORDS)
