@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from .._arguments import pairs, show
 from ..algorithms.base import Requirements
 from ..algorithms.conditions import Conditions
+from ..algorithms.landscape import landscape
+from ..algorithms.program import Program
 from ..errors import ModelError, PrivacyError
 from ..model.curvature import smoothness
 from ..model.declaration import Agent, Declaration
@@ -34,6 +36,8 @@ Mechanisms = Asked | Mapping[Agent | str, Asked]
 _SLACK = 1e-9
 # How many times as large as one change in it an entry of private data is taken to be.
 _CHANGES = 30.0
+# How many times as steep as at the start losses of records are on the way to the answer.
+_STEEPER = 2.0
 # Agents that an error lists.
 _NAMES = 12
 
@@ -299,27 +303,57 @@ def _truncated(agent: AgentTerms, asked: Declared, delta: float) -> Calibrated:
     return replace(noise, truncation=cut)
 
 
-def conditions(agents: Agents, rounds: int, *, noisy_steps: bool) -> Conditions:
-    """What methods choose their numbers by; nothing is noisy, for them, if steps are not."""
+def conditions(
+    program: Program,
+    agents: Agents,
+    rounds: int,
+    *,
+    noisy_steps: bool,
+    distance: float | None = None,
+) -> Conditions:
+    """What methods choose their numbers by; nothing is noisy, for them, if steps are not.
+
+    Parameters
+    ----------
+    program : Program
+    agents : tuple of AgentTerms
+    rounds : int
+    noisy_steps : bool
+    distance : float, optional
+        From the start to the answer, about, where that was found before.
+    """
     noises = [agent.noise for agent in agents if agent.noise is not None and noisy_steps]
-    return Conditions(
+    quiet = Conditions(
         rounds,
-        tuple(_spread(agent) if noisy_steps else 0.0 for agent in agents),
+        (0.0,) * len(agents),
         tuple(_slope(agent) for agent in agents),
         min((noise.step_epsilon for noise in noises), default=math.inf),
         next((noise.split for noise in noises), None),
     )
+    if not noises:
+        return quiet
+    # Noise follows the point, and what counts is that near the answer.
+    if distance is None:
+        known = [agent.sensitivity for agent in agents if agent.sensitivity is not None]
+        flattens = any(one.flattens for one in known)
+        distance = landscape(program, quiet).distance if flattens else math.inf
+    return replace(quiet, noise=tuple(_spread(agent, distance) for agent in agents))
 
 
-def _change(known: Sensitivity | None, p: int, start: Array) -> float:
-    """What one change does to a gradient at the start; 0 where that is not known."""
-    change = 0.0 if known is None else known.near(p, start)
+def _change(known: Sensitivity | None, p: int, start: Array, distance: float) -> float:
+    """What one change does to a gradient so near the start; 0 where that is not known."""
+    if known is None:
+        return 0.0
+    if known.flattens:
+        change = known.within(p, float(np.linalg.norm(start)) + distance)
+    else:
+        change = known.near(p, start)
     return change if math.isfinite(change) else 0.0
 
 
 def _slope(agent: AgentTerms) -> float:
     """About how far all data of an agent move a gradient; see `Conditions`."""
-    known = agent.sensitivity
+    known, start = agent.sensitivity, agent.program.start
     if known is None and agent.program.form.private and smoothness(agent.program.form) is None:
         # Without noise nothing had to be derived, but where slopes jump, steps follow from them.
         try:
@@ -333,15 +367,19 @@ def _slope(agent: AgentTerms) -> float:
         else:
             entries = spec.size if spec.adjacency.norm in ("entry", "inf") else 1
             squares[spec.name] = _CHANGES**2 * entries
-    return _change(known, 2, agent.program.start) * math.sqrt(sum(squares.values()))
+    change = _change(known, 2, start, 0.0)
+    if known is not None and known.flattens:
+        # On the way it is steeper, if not as steep as in the farthest corner of the set.
+        change = min(_STEEPER * change, known.bound(2).value)
+    return change * math.sqrt(sum(squares.values()))
 
 
-def _spread(agent: AgentTerms) -> float:
-    """Standard deviation of the noise in one entry of a gradient, in round 1."""
+def _spread(agent: AgentTerms, distance: float) -> float:
+    """Standard deviation of the noise in one entry of a gradient, so near the start, in round 1."""
     if agent.noise is None:
         return 0.0
-    change = _change(agent.sensitivity, agent.noise.mechanism.norm, agent.program.start)
-    return math.sqrt(agent.noise.variance(change))
+    norm, start = agent.noise.mechanism.norm, agent.program.start
+    return math.sqrt(agent.noise.variance(_change(agent.sensitivity, norm, start, distance)))
 
 
 def multiplied(

@@ -121,7 +121,8 @@ def best_rounds(
             least = None if mechanism == "laplace" and rounds is None else delta
             releases = algorithm.releases(T, known.program)
             noisy = calibrated(agents, algorithm.requirements, T, releases, least, False)
-            public = conditions(noisy, T, noisy_steps=True)
+            distance = None if scene is None else scene.distance
+            public = conditions(known.program, noisy, T, noisy_steps=True, distance=distance)
             if scene is None:
                 scene = landscape(known.program, public)
                 first = public

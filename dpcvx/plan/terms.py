@@ -235,7 +235,9 @@ def make_terms(
     early = observer == "last iterate" or len(needs.weights) > 1
     if early:
         # The noise follows from the steps here, and nothing in the steps from the noise.
-        algorithm = algorithm.resolved(program, conditions(agents, rounds, noisy_steps=False))
+        algorithm = algorithm.resolved(
+            program, conditions(program, agents, rounds, noisy_steps=False)
+        )
         needs = algorithm.requirements
     steps = _releases(algorithm, release, rounds, program)
     checks.check_decay(agents, algorithm)
@@ -271,7 +273,7 @@ def make_terms(
         share = unknown if program.kept else predicted_share(agents, around, stand_ins)
         forecast = of_releases(agents, stand_ins, share, delta or 0.0)
     if not early:
-        public = conditions(agents, rounds, noisy_steps=noisy and not once)
+        public = conditions(program, agents, rounds, noisy_steps=noisy and not once)
         algorithm = algorithm.resolved(program, public)
         steps_on = MomentsTerm not in needs.queries
         if noisy and not once and not forecast and steps_on:

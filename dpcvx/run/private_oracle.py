@@ -117,10 +117,11 @@ class PrivateOracle(AgentOracle):
             noise = self._gate.calibrated.at(*place)
         if noise is not None and noise.prepaid:
             query = query.hidden()
-        known = None
+        known, bound = None, 0.0
         if noise is not None and self._known is not None:
             known = replace(self._known, multiplier=noise.multiplier)
-        bound = 0.0 if known is None else query.bound(known)
+            # Where points are hidden, nothing may follow them, and no bound either.
+            bound = known.change if noise.prepaid else query.bound(known)
         grid, entry = self._charged(place, query, noise, known, bound)
         objective = self._private
         if noise is not None:

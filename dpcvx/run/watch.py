@@ -123,7 +123,7 @@ class Watch:
             return True
         floor: float | None = 0.0
         if plan.noisy and not plan.published:
-            noise = conditions(plan.agents, plan.rounds, noisy_steps=True).noise
+            noise = conditions(plan.program, plan.agents, plan.rounds, noisy_steps=True).noise
             penalty = last.residuals.penalty
             floor = plan.algorithm.noise_floor(plan.program, noise, last.t, penalty)
         return floor is None or self._largest.settled(last.residuals, floor, size)

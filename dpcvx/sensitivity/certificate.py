@@ -27,6 +27,8 @@ Array = NDArray[np.float64]
 
 # Floating-point results are rounded up by this factor before they are called bounds.
 _UP = 1 + 1e-9
+# Balls of the ladder around 0 until the radius has doubled.
+_RUNGS = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,16 +141,66 @@ class Sensitivity:
         return self._bound(p, scale, x)
 
     def near(self, p: int, x: Array, scale: Array | None = None) -> float:
-        """The bound over the agent's set; at the point x, if x left it or that is infinite."""
-        if not self.varies or self.extent.contains(x):
+        """The lowest known bound at the point x, which is public; parameters as of `bound`.
+
+        Of those over the agent's set, if x did not leave it, and over a ball around 0 that x lies
+        in, where records are read: most losses are steeper farther out. At x itself, if both are
+        infinite.
+        """
+        inside, alike = self.extent.contains(x), scale is None or np.ptp(scale) == 0
+        value = math.inf
+        if not self.varies or inside:
             value = self.bound(p).value
-            if scale is not None and np.ptp(scale) == 0:
-                value *= float(scale[0])
-            elif scale is not None and value < math.inf:
+            if scale is not None and not alike and value < math.inf:
                 value = self.bound(p, scale).value
-            if value < math.inf:
-                return value
-        return self.bound(p, scale, x).value
+        if alike:
+            value = min(value, self._around(p, x, inside))
+            value *= 1.0 if scale is None else float(scale[0])
+        return value if value < math.inf else self.bound(p, scale, x).value
+
+    def within(self, p: int, radius: float) -> float:
+        """The bound over all points of the agent's set whose l2 norm is at most a radius.
+
+        Parameters
+        ----------
+        p : {1, 2}
+        radius : float
+        """
+        if not self.flattens or not radius < math.inf:
+            return self.bound(p).value
+        return min(self.bound(p).value, self._over_ball(p, radius, True))
+
+    @property
+    def flattens(self) -> bool:
+        """Whether the bound may be lower near 0: where records are read, by losses that bend."""
+        return bool(self.records) and self.weights is None and self.asserted is None
+
+    def _around(self, p: int, x: Array, inside: bool) -> float:
+        """Over the least ball of a ladder of balls around 0 that x lies in."""
+        radius = _rung(x) if self.flattens else math.inf
+        if radius == math.inf:
+            return math.inf
+        return self._over_ball(p, radius, inside)
+
+    def _over_ball(self, p: int, radius: float, inside: bool) -> float:
+        key = p, radius, inside
+        if key not in self._rungs:
+            self._rungs[key] = self._over_new_ball(*key)
+        return self._rungs[key]
+
+    def _over_new_ball(self, p: int, radius: float, inside: bool) -> float:
+        n = self.extent.lower.size
+        lower, upper, balls = np.full(n, -radius), np.full(n, radius), ((np.arange(n), radius),)
+        if inside:
+            lower = np.maximum(lower, self.extent.lower)
+            upper = np.minimum(upper, self.extent.upper)
+            balls = (*self.extent.balls, *balls)
+        return self._over_changes(p, self.jacobians, None, Extent(lower, upper, balls)).value
+
+    @cached_property
+    def _rungs(self) -> dict[tuple[int, float, bool], float]:
+        # One takes milliseconds, and runs stay on few: public, and the same whoever asks.
+        return {}
 
     @cached_property
     def _l1(self) -> Bound:
@@ -164,7 +216,8 @@ class Sensitivity:
             return Bound(self.asserted.bound(p, np.ones(n) if scale is None else scale), False)
         if self.weights is not None and x is None:
             return Bound(math.inf, False)
-        found = self._over_changes(p, self.jacobians_at(x, scale), scale, x)
+        where = None if x is None else Extent.at(x)
+        found = self._over_changes(p, self.jacobians_at(x, scale), scale, where)
         if p == 1 and scale is not None:
             # Few entries that count cannot change by more than these allow.
             other = math.sqrt(np.count_nonzero(scale)) * self._bound(2, scale, x).value
@@ -172,7 +225,11 @@ class Sensitivity:
         return found
 
     def _over_changes(
-        self, p: int, jacobians: Sequence[sp.csr_array], scale: Array | None, x: Array | None
+        self,
+        p: int,
+        jacobians: Sequence[sp.csr_array],
+        scale: Array | None,
+        where: Extent | None,
     ) -> Bound:
         """Over all single changes, given what the constant part does to each component."""
         worst = Bound(0.0, True)
@@ -183,7 +240,7 @@ class Sensitivity:
                 found = ball_norm(J, spec.adjacency.norm, p)
                 if found.value * spec.adjacency.radius > worst.value:
                     worst = Bound(found.value * spec.adjacency.radius, found.tight)
-        for share in self._record_shares(p, jacobians, scale, x).values():
+        for share in self._record_shares(p, jacobians, scale, where).values():
             if not share.value <= worst.value:
                 worst = share
         return Bound(worst.value * _UP, worst.tight)
@@ -244,7 +301,11 @@ class Sensitivity:
         return [_with_rows(J, scale) for J in jacobians]
 
     def _record_shares(
-        self, p: int, jacobians: Sequence[sp.csr_array], scale: Array | None, x: Array | None
+        self,
+        p: int,
+        jacobians: Sequence[sp.csr_array],
+        scale: Array | None,
+        where: Extent | None,
     ) -> dict[str, Bound]:
         """Per kind of record, the bound of one record's change."""
         total: dict[str, Array] = {}
@@ -261,7 +322,7 @@ class Sensitivity:
                 tight[spec.adjacency.label] = False
         for task in self.records:
             label = self.adjacency_of(task).label
-            total[label] = total.get(label, 0.0) + self.record_change(task, p, scale, x)
+            total[label] = total.get(label, 0.0) + self.record_change(task, p, scale, where)
             tight[label] = False
         return {
             label: Bound(_largest(value), tight[label] and parts.get(label, 0) <= 1)
@@ -275,21 +336,54 @@ class Sensitivity:
         return adjacency
 
     def record_change(
-        self, task: Contributions, p: int, scale: Array | None = None, x: Array | None = None
+        self,
+        task: Contributions,
+        p: int,
+        scale: Array | None = None,
+        where: Extent | None = None,
     ) -> Array:
-        """Per record, a bound of what its change does to the gradient; parameters as of `bound`."""
-        adjacency = self.adjacency_of(task)
+        """Per record, a bound of what its change does to the gradient.
+
+        Parameters
+        ----------
+        task : Contributions
+        p, scale
+            As of `bound`.
+        where : Extent, optional
+            Where the point lies; in the agent's set if omitted.
+        """
+        removed = self.adjacency_of(task).change != "replace"
         if self.clips:
-            peak = 1.0 if scale is None else float(scale.max())
-            spread = 1.0 if p == 2 else math.sqrt(self.extent.lower.size)
-            clip = self.clips[self.records.index(task)]
-            other = clip.bound if adjacency.change == "replace" else clip.absent
-            return np.full(task.count, (clip.bound + other) * peak * spread)
-        extent = self.extent if x is None else Extent.at(x)
+            return self._clipped_change(task, p, scale, where, removed)
         try:
-            return task.changed(p, extent, scale, removed=adjacency.change != "replace")
-        except Unbounded:  # at a point outside the set; over the set it was tried before
+            return task.changed(p, where or self.extent, scale, removed=removed)
+        except Unbounded:  # outside the set; over the set it was tried before
             return np.full(task.count, math.inf)
+
+    def _clipped_change(
+        self,
+        task: Contributions,
+        p: int,
+        scale: Array | None,
+        where: Extent | None,
+        removed: bool,
+    ) -> Array:
+        """A contribution is scaled down: to its clip, and it is never more than it was there."""
+        peak = 1.0 if scale is None else float(scale.max())
+        spread = 1.0 if p == 2 else math.sqrt(self.extent.lower.size)
+        clip = self.clips[self.records.index(task)]
+
+        def largest(limit: float, absent: bool) -> Array:
+            scaled = np.full(task.count, limit * peak * spread)
+            if where is None:
+                return scaled
+            try:
+                return np.minimum(scaled, task.bound(p, where, scale, absent=absent))
+            except Unbounded:
+                return scaled
+
+        other = largest(clip.absent, absent=True) if removed else largest(clip.bound, absent=False)
+        return largest(clip.bound, absent=False) + other
 
     @property
     def l1(self) -> float:
@@ -309,6 +403,17 @@ def _with_rows(J: sp.csr_array, scale: Array) -> sp.csr_array:
         values = np.where(weights == 0, 0.0, J.data * weights)
     found = sp.csr_array((values, J.indices, J.indptr), shape=J.shape)
     return found if scale.all() else without_zeros(found)
+
+
+def _rung(x: Array) -> float:
+    """The radius of the ball of the ladder for x; infinite where there is none."""
+    size = float(np.linalg.norm(x)) * _UP
+    if size == 0 or not math.isfinite(size):
+        return size if size == 0 else math.inf
+    step = math.ceil(_RUNGS * math.log2(size))
+    while math.isfinite(size) and (radius := 2.0 ** (step / _RUNGS)) < size:
+        step += 1
+    return radius
 
 
 def _largest(values: Array) -> float:

@@ -174,10 +174,15 @@ class Gradient(Query):
     def noise(
         cls, facts: Facts, norm: int, times: str, scale: Callable[[float], float]
     ) -> tuple[float, str]:
-        """The same in all releases, where one bound holds at all points."""
+        """The same in all releases, where one bound holds at all points and is as low at none."""
         level = _gradient_level(facts, norm)
         if level == math.inf:
             return super().noise(facts, norm, times, scale)
+        if _follows(facts, norm):
+            return math.inf, (
+                f"{times} what one change can do to the gradient near the public point of each "
+                f"step, at most {scale(level):.6g} per component"
+            )
         return scale(level), f"scale {scale(level):.6g} per component of the gradient"
 
     def bound(self, known: Known) -> float:
@@ -231,6 +236,14 @@ class Summand(Gradient):
                 f"must be bounded at all points for that, and is not: {known.obstacle}. Bound its "
                 "variables, write dp.Agent(..., clip=1.0), or leave sharing= out."
             )
+
+    @classmethod
+    def noise(
+        cls, facts: Facts, norm: int, times: str, scale: Callable[[float], float]
+    ) -> tuple[float, str]:
+        """That of every agent's part, wherever the point is."""
+        part = scale(_gradient_level(facts, norm))
+        return part, f"scale {part:.6g} per component of the gradient"
 
     def size(self, n: int) -> int:
         """Of the whole vector."""
@@ -808,6 +821,12 @@ def _mapped_bound(bound: float, through: Contraction | None, known: Known) -> fl
 def _gradient_level(facts: Facts, norm: int) -> float:
     """The gradient's sensitivity at all points of the agent's set."""
     return 0.0 if facts.sensitivity is None else facts.sensitivity.bound(norm).value
+
+
+def _follows(facts: Facts, norm: int) -> bool:
+    """Whether the noise is lower near 0."""
+    known = facts.sensitivity
+    return known is not None and known.within(norm, 0.0) < known.bound(norm).value
 
 
 def _require_uniform(facts: Facts, what: str, remedy: str) -> None:

@@ -269,7 +269,7 @@ def test_amplification_needs_one_noise():
 
 def test_methods_are_told_rounds_noise_and_what_one_change_does():
     plan = planned({"north": "laplace", "south": "gaussian", "east": "gaussian"}, BUDGETS)
-    found = conditions(plan.agents, ROUNDS, noisy_steps=True)
+    found = conditions(plan.program, plan.agents, ROUNDS, noisy_steps=True)
     assert found.rounds == ROUNDS
     scales = [agent.scale for agent in plan.guarantee.agents]
     # Scales include the width of a grid; that of Laplace noise is no standard deviation.
@@ -284,8 +284,12 @@ def test_methods_are_told_rounds_noise_and_what_one_change_does():
 
 def test_steps_are_not_noisy_where_data_leave_once_or_without_noise():
     plan = planned(epsilon=BUDGETS)
-    found = conditions(plan.agents, ROUNDS, noisy_steps=False)
+    found = conditions(plan.program, plan.agents, ROUNDS, noisy_steps=False)
     assert found.noise == (0.0, 0.0, 0.0)
     assert found.step_epsilon == math.inf
     silent = planned(None, delta=None)
-    assert conditions(silent.agents, ROUNDS, noisy_steps=False).slope == (0.0, 0.0, 0.0)
+    assert conditions(silent.program, silent.agents, ROUNDS, noisy_steps=False).slope == (
+        0.0,
+        0.0,
+        0.0,
+    )

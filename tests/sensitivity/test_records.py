@@ -500,11 +500,13 @@ def test_no_record_moves_a_gradient_further_than_its_bounds(
     rounding = 1e-12 * float(np.abs(weigh * here).sum() + np.abs(weigh * there).sum())
     try:
         at_x = sensitivity.bound(p, scale, x).value
+        near = sensitivity.near(p, x, scale)
     except dp.PrivacyError:  # outside the domain of a function there is none
         assert not extent.contains(x)
         return
     # Without a bound the gradient may have no value, and runs are refused.
     assert at_x == np.inf or moved <= at_x + rounding
+    assert near == np.inf or moved <= near + rounding
     if extent.contains(x):
         bound = sensitivity.bound(p, scale).value
         assert bound == np.inf or moved <= bound + rounding
@@ -1084,7 +1086,7 @@ def test_sensitivities_of_clipped_records_are_the_clip_once_or_twice(case, chang
     assert sensitivity.l2 == pytest.approx(times * 0.3)
     assert sensitivity.l1 == pytest.approx(times * 0.3 * math.sqrt(n))
     assert sensitivity.bound(2, scale).value == pytest.approx(times * 0.3 * 4.0)
-    assert sensitivity.bound(2, None, 1e6 * x).value == sensitivity.l2
+    assert sensitivity.bound(2, None, 1e6 * x).value <= sensitivity.l2
     assert not sensitivity.varies and sensitivity.certificate == "derived"
     words = argument([sensitivity])
     assert "contribution to the gradient is clipped to l2 norm 0.3" in words
@@ -1097,14 +1099,16 @@ def test_clipped_gradients_of_neighbours_differ_by_no_more_than_the_bound(case, 
     form, sensitivity, data, x = clip_case(case, 0.2, change)
     rng = np.random.default_rng(4)
     largest = 0.0
-    for kind, size in itertools.product(KINDS, [0.0, 1.0, 10.0]):
+    for kind, size in itertools.product(KINDS, [0.0, 0.03, 1.0, 10.0]):
         other = draw_record(form, rng, kind)
         for record in flips(form, other) if change == "replace" else [[0 * r for r in other]]:
             pair = [
                 gradient(form, d, size * x, sensitivity.clips)
                 for d in (data, with_record(data, 0, record))
             ]
-            largest = max(largest, float(np.linalg.norm(pair[0] - pair[1])))
+            moved = float(np.linalg.norm(pair[0] - pair[1]))
+            assert moved <= sensitivity.near(2, size * x) * (1 + 1e-9)
+            largest = max(largest, moved)
     assert (0.0 if case in LOOSELY else 0.3) * sensitivity.l2 < largest <= sensitivity.l2
 
 

@@ -1,0 +1,135 @@
+"""Bounds at the public point: noise is lower where losses of records are flatter."""
+
+import itertools
+import math
+import pickle
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import dpcvx as dp
+from dpcvx.algorithms.program import compile_problem
+
+RADIUS, M = 2.0, 40
+
+
+def clinics(clip=None, intercept=False, count=2):
+    rng = np.random.default_rng(3)
+    w, b = cp.Variable(3, name="w"), cp.Variable(name="b")
+    agents = []
+    for k in range(count):
+        X = rng.normal(size=(M, 3))
+        X *= RADIUS / np.linalg.norm(X, axis=1, keepdims=True)
+        found = dp.Private(X, name=f"found {k}", adjacency=dp.Rows(RADIUS))
+        ill = dp.Private(np.sign(rng.normal(size=M)), name=f"ill {k}", adjacency=dp.Rows(1.0))
+        score = found @ w + b if intercept else found @ w
+        loss = cp.sum(cp.logistic(-cp.multiply(ill, score))) / M
+        agents.append(dp.Agent(cp.Minimize(loss), name=f"clinic {k}", clip=clip))
+    return dp.Problem(agents)
+
+
+def certificate(problem):
+    return compile_problem(problem).agents[0].sensitivity()
+
+
+def test_at_the_start_a_logistic_loss_is_half_as_steep_as_anywhere():
+    known = certificate(clinics())
+    assert known.flattens
+    assert known.near(2, np.zeros(3)) == pytest.approx(known.l2 / 2)
+    assert known.within(2, 0.0) == known.near(2, np.zeros(3))
+    assert known.within(2, math.inf) == known.l2
+
+
+def test_bounds_rise_with_the_distance_and_stay_near_the_steepest_record():
+    """One of the ladder's balls is at most 19 % wider than the point is far."""
+    known = certificate(clinics())
+    last = 0.0
+    for size in np.geomspace(0.01, 30, 40):
+        point = size * np.array([0.6, 0.0, -0.8])
+        found = known.near(2, point)
+        steepest = 2 * RADIUS / M / (1 + math.exp(-RADIUS * size))
+        wider = 2 * RADIUS / M / (1 + math.exp(-RADIUS * size * 2**0.25 * 1.0001))
+        assert steepest <= found <= wider * 1.0001
+        assert last <= found <= known.l2
+        last = found
+
+
+def test_the_bound_of_residuals_follows_the_point_in_a_box():
+    w = cp.Variable(2, name="w")
+    X = dp.Private(np.zeros((M, 2)), name="X", adjacency=dp.Rows(1.0))
+    y = dp.Private(np.zeros(M), name="y", adjacency=dp.Rows(1.0))
+    agent = dp.Agent(cp.Minimize(cp.sum_squares(X @ w - y) / M), [cp.abs(w) <= 10])
+    known = certificate(dp.Problem([agent]))
+    assert known.near(2, np.zeros(2)) == pytest.approx(4 / M, rel=1e-6)
+    assert known.l2 > 9 * known.near(2, np.array([0.3, 0.4]))
+    # Outside the box there is no bound for all points, and one around this point.
+    assert known.near(2, np.array([0.0, 12.0])) < math.inf
+
+
+@pytest.mark.parametrize("clip", [None, 0.01, 0.02])
+@pytest.mark.parametrize("intercept", [False, True])
+def test_no_pair_of_records_moves_a_gradient_further(clip, intercept):
+    """Records and labels that are steepest at the point, and their opposites."""
+    program = compile_problem(clinics(clip, intercept)).agents[0]
+    known, form, n = program.sensitivity(), program.form, program.n
+    rng, closest = np.random.default_rng(0), 0.0
+    for size, sign, other in itertools.product([0.0, 0.1, 1.0, 10.0], [1, -1], [1, -1]):
+        x = size * (lambda v: v / np.linalg.norm(v))(rng.normal(size=n))
+        weights = x[:3] if np.linalg.norm(x[:3]) else np.eye(3)[0]
+        aligned = RADIUS * weights / np.linalg.norm(weights)
+        gradients = []
+        for row, label in ((sign * aligned, 1.0), (other * aligned, -1.0)):
+            patient = {"found 0": np.zeros((M, 3)), "ill 0": np.zeros((M, 1))}
+            patient["found 0"][0], patient["ill 0"][0] = row, label
+            data = [patient[spec.name].ravel(order="F") for spec in form.private]
+            bound = form.bind(data, known.clips, limited=True)
+            gradients.append(bound.gradient(x))
+        moved = float(np.linalg.norm(gradients[0] - gradients[1]))
+        limit = known.near(2, x)
+        assert moved <= limit * (1 + 1e-9)
+        closest = max(closest, moved / limit)
+    assert closest > 0.5
+
+
+def test_a_clip_is_no_more_than_what_it_scales_down():
+    free, tight = certificate(clinics()), certificate(clinics(clip=0.04))
+    assert tight.l2 == 0.08 * (1 + 1e-9)
+    assert tight.near(2, np.zeros(3)) == pytest.approx(free.near(2, np.zeros(3)))
+    assert tight.near(2, np.full(3, 50.0)) == pytest.approx(0.08)
+
+
+@pytest.mark.parametrize(
+    "method", [dp.SummedGradient(2.0), dp.LinearizedADMM(step=2.0), dp.MeanGradient(2.0)]
+)
+def test_noise_follows_the_point_at_a_fixed_multiplier(method):
+    problem = clinics()
+    plan = problem.plan(method, mechanism="gaussian", rounds=6, epsilon=50.0, delta=1e-6)
+    agent = plan.guarantee.agents[0]
+    assert agent.scale == math.inf
+    if not isinstance(method, dp.MeanGradient):
+        assert "near the public point of each step, at most" in agent.noise
+    result = plan.run(seed=0, record=True, verbose=False)
+    entries = result.ledger["clinic 0"].entries
+    assert {entry.multiplier for entry in entries} == {plan.agents[0].noise.multiplier}
+    assert result.guarantee.epsilon == pytest.approx(plan.guarantee.epsilon)
+    changes = [e.sensitivity for e in entries]
+    scale = 2.0 if isinstance(method, dp.MeanGradient) else 1.0
+    assert changes[0] == pytest.approx(scale * agent.sensitivity / 2, rel=1e-3)
+    assert changes[0] < max(changes) <= scale * agent.sensitivity * 1.001
+    assert dp.check(plan, seed=1).passed
+    again = plan.replay(result.transcript)
+    for variable in problem.variables():
+        assert np.array_equal(again.last[variable], result.last[variable])
+
+
+def test_split_noise_does_not_follow_the_point():
+    method = dp.SummedGradient(2.0, dp.SecretSharing(limit=10.0))
+    plan = clinics(count=3).plan(method, mechanism="gaussian", rounds=3, epsilon=5.0, delta=1e-6)
+    assert math.isfinite(plan.guarantee.agents[0].scale)
+
+
+def test_bounds_travel_with_the_agents():
+    known = certificate(clinics())
+    before = known.near(2, np.ones(3))
+    assert pickle.loads(pickle.dumps(known)).near(2, np.ones(3)) == before
