@@ -105,6 +105,22 @@ def test_the_answer_to_one_call_does_not_depend_on_the_others():
     assert all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
 
 
+@pytest.mark.parametrize(("rows", "refined"), [(3, False), (4, False), (5, True)])
+def test_only_larger_cones_and_later_attempts_refine(monkeypatch, rows, refined):
+    told = []
+
+    class Solver(Doctored):
+        def __init__(self, *built):
+            told.append(built[-1].iterative_refinement_enable)
+            super().__init__(SOLVER(*built), gap=1e-3)
+
+    monkeypatch.setattr(conic.clarabel, "DefaultSolver", Solver)
+    z = cp.Variable(rows - 1)
+    program = ConicProgram(data_of(cp.sum_squares(z), [cp.norm2(z - 3) <= 1]))
+    program.solve(np.zeros(rows - 1), np.zeros(rows - 1), np.zeros(rows - 1))
+    assert told[0] is refined and all(told[1:]) and len(told) > 2
+
+
 @pytest.mark.parametrize("name", [n for n in CONIC if n != "power nd"])
 @pytest.mark.parametrize("seed", range(2))
 def test_the_fallback_solver_agrees_on_every_cone(name, seed):
@@ -221,6 +237,7 @@ def program():
 
 D, C = np.ones(4), -np.array([1.0, -0.5, 0.2, 0.1])
 BUILD = ConicProgram._build
+SOLVER = conic.clarabel.DefaultSolver
 
 
 def ladder(monkeypatch, program, first, later):
