@@ -46,6 +46,7 @@ from .run.recourse import OwnSolution
 from .run.result import Result, Status, Transcript
 from .run.solution import Solution
 from .verify import not_private
+from .verify.attack import Attack, attack
 from .verify.audit import Audit, audit
 from .verify.check import Check, check
 from .verify.compare import Comparison
@@ -61,6 +62,7 @@ __all__ = [
     "Agent",
     "Algorithm",
     "Asserted",
+    "Attack",
     "Audit",
     "BudgetError",
     "Central",
@@ -104,6 +106,7 @@ __all__ = [
     "Transcript",
     "Tuned",
     "Within",
+    "attack",
     "audit",
     "check",
     "conformance",

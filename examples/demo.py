@@ -21,12 +21,7 @@ import dpcvx as dp
 from dpcvx.sensitivity.release_once import Publication
 from problems import pictures
 from problems.commands import count, folder, in_words
-from problems.power_flow.attack import (
-    loads_from_messages,
-    loads_from_once,
-    loads_from_releases,
-    shared_messages,
-)
+from problems.power_flow.attack import loads_from_messages, shared_messages
 from problems.power_flow.report import assess
 from problems.power_flow.study import PowerFlow, power_flow
 
@@ -150,11 +145,12 @@ def chosen(study: PowerFlow, epsilon: float) -> dp.Plan:
 
 def spend(study: PowerFlow, plan: dp.Plan, seeds: Sequence[int]) -> Spent:
     """Run a plan once per seed, and attack every run."""
-    attack = loads_from_once if plan.release == "once" else loads_from_releases
     estimates, wrong = [], []
     for seed in seeds:
-        result = plan.run(seed=seed, record=True, iterates=True)
-        estimates.append(active(study, attack(plan, result)))
+        result = plan.run(seed=seed, record=True)
+        assert result.transcript is not None
+        found = dp.attack(plan, result.transcript)
+        estimates.append(active(study, [guess.value for guess in found.guesses]))
         wrong.append(sum(zone.active for zone in assess(study, result).zones))
     return Spent(plan, np.array(estimates), np.array(wrong))
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
 
 from .._arguments import show
 from ..errors import ModelError, PrivacyError
 from ..plan.terms import Terms
-from ..privacy.accounts import Account
 from ..privacy.ledger import Ledger
 from ..privacy.ledger_file import finished
+from ..sensitivity.queries import Query
 from .gate import Release
 from .loop import drive_silently
 from .oracle import AgentOracle
@@ -22,14 +25,78 @@ from .result import Result, Status, Transcript
 from .returned import returned
 from .watch import check_replayable
 
+Array = NDArray[np.float64]
+
 
 def replay_plan(plan: Terms, transcript: Transcript | str | Path) -> Result:
     """See `Plan.replay`."""
     check_replayable(plan)
     kept = isinstance(transcript, (str, Path))
+    found = transcript_of(plan, transcript)
+    oracles = [_oracle(plan, k, found, kept) for k in range(len(plan.agents))]
+    again = drive_silently(plan, oracles, found.rounds)
+    again = replace(again, status=found.status, guarantee=found.guarantee)
+    return returned(again)
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """A release as an observer understands it, who knows all that is public.
+
+    Attributes
+    ----------
+    agent, round, step : int
+    query : Query
+        What the agent was asked, with the points that the question is about.
+    answer : ndarray
+    """
+
+    agent: int
+    round: int
+    step: int
+    query: Query
+    answer: Array
+
+
+def seen(plan: Terms, transcript: Transcript | str | Path) -> tuple[Seen, ...]:
+    """What an observer of all releases understands of them, for plans with noise in each step.
+
+    Parameters
+    ----------
+    plan : Terms
+    transcript : Transcript, str or Path
+
+    Raises
+    ------
+    ModelError, PrivacyError, LedgerError
+    """
+    kept = isinstance(transcript, (str, Path))
+    known = transcript_of(plan, transcript)
+    found: list[Seen] = []
+
+    def watching(k: int) -> Callable[[int, int, Query, Array], None]:
+        return lambda t, step, query, answer: found.append(Seen(k, t, step, query, answer))
+
+    oracles = [_oracle(plan, k, known, kept, watch=watching(k)) for k in range(len(plan.agents))]
+    drive_silently(plan, oracles, known.rounds)
+    return tuple(found)
+
+
+def transcript_of(plan: Terms, transcript: Transcript | str | Path) -> Transcript:
+    """A transcript of this plan, from one or from a ledger file.
+
+    Parameters
+    ----------
+    plan : Terms
+    transcript : Transcript, str or Path
+
+    Raises
+    ------
+    ModelError, PrivacyError, LedgerError
+    """
     if not isinstance(transcript, (str, Path, Transcript)):
         raise ModelError(
-            f"plan.replay({show(transcript)}) has no transcript: pass that of a recorded run, as "
+            f"{show(transcript)} is no transcript: pass that of a recorded run, as "
             "in plan.replay(plan.run(record=True).transcript), or the path of a ledger file."
         )
     if isinstance(transcript, (str, Path)):
@@ -39,13 +106,7 @@ def replay_plan(plan: Terms, transcript: Transcript | str | Path) -> Result:
             "The transcript was recorded under another plan: problem, algorithm, mechanism and "
             "rounds must be the same. Replay it with the plan it came from."
         )
-    oracles = [
-        _oracle(plan, k, transcript.releases, transcript.ledger[agent.name], kept)
-        for k, agent in enumerate(plan.agents)
-    ]
-    again = drive_silently(plan, oracles, transcript.rounds)
-    again = replace(again, status=transcript.status, guarantee=transcript.guarantee)
-    return returned(again)
+    return transcript
 
 
 def _transcript(plan: Terms, path: str | Path) -> Transcript:
@@ -73,13 +134,17 @@ def _transcript(plan: Terms, path: str | Path) -> Transcript:
 
 
 def _oracle(
-    plan: Terms, k: int, releases: Sequence[Release], account: Account, kept: bool
+    plan: Terms,
+    k: int,
+    transcript: Transcript,
+    kept: bool,
+    watch: Callable[[int, int, Query, Array], None] | None = None,
 ) -> Callable[[], AgentOracle]:
     """Makes the oracle that gives agent k's releases out again; `kept`: from a ledger file."""
     agent = plan.agents[k]
-    facts = agent.facts
+    facts, account = agent.facts, transcript.ledger[agent.name]
     if plan.published:
-        return partial(published, k, facts, agent.publication, releases, account)
+        return partial(published, k, facts, agent.publication, transcript.releases, account)
     # A ledger file keeps what was charged; answers without private data are computed again.
     public, known = facts.form.at_zero(), facts.sensitivity
     apart = plan.noisy and known is not None and known.splits
@@ -87,8 +152,9 @@ def _oracle(
         ReplayOracle,
         k,
         facts,
-        releases,
+        transcript.releases,
         account,
         public=public if kept else None,
         added=public if apart else None,
+        watch=watch,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 import numpy as np
@@ -34,6 +34,8 @@ class ReplayOracle(AgentOracle):
         Answers where nothing was recorded, because no answer depended on private data.
     added : BoundObjective, optional
         Its gradient is added to recorded gradients: what left was the private part alone.
+    watch : callable, optional
+        Told round, step, question and answer of every release.
     """
 
     def __init__(
@@ -44,8 +46,10 @@ class ReplayOracle(AgentOracle):
         account: Account,
         public: BoundObjective | None = None,
         added: BoundObjective | None = None,
+        watch: Callable[[int, int, Query, Array], None] | None = None,
     ) -> None:
         super().__init__(account, [])
+        self._watch = watch
         self._size = facts.form.n
         self._added = None if added is None else partial(finite_gradient, added)
         self._values = {(r.round, r.step): r.value for r in releases if r.agent == agent}
@@ -63,7 +67,10 @@ class ReplayOracle(AgentOracle):
                 f"{place[1]}. It was recorded under another plan, or the run stopped earlier. "
                 "Replay it with the plan it came from."
             )
-        return query.finish(value.copy(), self._added)
+        answer = query.finish(value.copy(), self._added)
+        if self._watch is not None:
+            self._watch(*place, query, answer)
+        return answer
 
     def store(self, name: str, combination: LinearCombination) -> None:
         """What was stored is not known; what is public is made again."""

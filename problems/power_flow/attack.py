@@ -1,6 +1,7 @@
-"""What an observer can learn about loads: from the messages of a run without noise, and with it.
+"""What an observer can learn about loads from the messages of a run without noise.
 
-After Dvorkin et al. (2019), who invert the optimality conditions of the agents' problems. Nothing
+After Dvorkin et al. (2019), who invert the optimality conditions of the agents' problems. Of
+gradients, and of data that leave once, `dpcvx.attack` does that, with noise or without. Nothing
 here opens private data: everything is computed from public facts and from what a run released.
 """
 
@@ -9,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import scipy.sparse.linalg as sla
 from numpy.typing import NDArray
 from scipy.optimize import OptimizeResult, least_squares
 
@@ -27,68 +27,6 @@ REACH = 0.1
 """Per unit by which a fit is begun again beside the best."""
 EXPLAINED = 1e-6
 """Largest difference between seen and repeated answers of a fit that has found the loads."""
-
-
-def loads_from_releases(plan: dp.Plan, result: dp.Result) -> list[Floats]:
-    """Estimate every zone's loads from the noisy gradients of a run.
-
-    A gradient is ``h(x) + J d``, with h, J and the point x known; under noise, ``J d`` plus noise
-    leaves. The noise of the rounds averages out as ``1 / sqrt(T)``, which is what composition
-    counts.
-
-    Parameters
-    ----------
-    plan : dp.Plan
-        One local update per round, noise in the objective.
-    result : dp.Result
-        Run with ``record=True, iterates=True``.
-
-    Returns
-    -------
-    list of ndarray, shape (buses, 2)
-        Columns P and Q, in per unit.
-    """
-    assert result.transcript is not None
-    estimates = []
-    for k, local in enumerate(plan.program.agents):
-        sensitivity = plan.agents[k].sensitivity
-        assert sensitivity is not None
-        (J,) = sensitivity.jacobians
-        (spec,) = local.form.private
-        images = [r.value for r in result.transcript.releases if r.agent == k]
-        if result.guarantee.kind == "none":  # whole gradients, not their private parts alone
-            h = local.form.at_zero().gradient
-            points = [local.start, *(iterate.last.vectors[k] for iterate in result.iterates[:-1])]
-            images = [g - h(x) for g, x in zip(images, points, strict=True)]
-        found = sla.lsqr(J, np.mean(images, axis=0), atol=1e-14, btol=1e-14)[0]
-        estimates.append(spec.shaped(found))
-    return estimates
-
-
-def loads_from_once(plan: dp.Plan, result: dp.Result) -> list[Floats]:
-    """Every zone's loads as they were released, once and with noise.
-
-    Parameters
-    ----------
-    plan : dp.Plan
-        With ``release="once"``.
-    result : dp.Result
-        Run with ``record=True``.
-
-    Returns
-    -------
-    list of ndarray, shape (buses, 2)
-        Columns P and Q, in per unit.
-    """
-    assert result.transcript is not None
-    estimates = []
-    for release in result.transcript.releases:
-        publication = plan.agents[release.agent].publication
-        assert publication is not None
-        (spec,) = plan.program.agents[release.agent].form.private
-        (found,) = publication.restore(release.value)
-        estimates.append(spec.shaped(found))
-    return estimates
 
 
 def loads_from_messages(plan: dp.Plan, messages: Sequence[Sequence[Floats]]) -> list[Floats]:
