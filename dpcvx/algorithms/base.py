@@ -9,7 +9,7 @@ neither data nor noise; whatever it learns about private data comes out of `Orac
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar
 
@@ -349,6 +349,17 @@ class Algorithm(abc.ABC, Generic[S, A]):
     def conclude(self, server: S) -> list[Answer] | None:
         """The agents' results as the server side knows them; None if they know themselves."""
         return None
+
+    def missed(self, server: S) -> Mapping[str, Array]:
+        """By how much constraints with private data may be missed by what was decided.
+
+        Returns
+        -------
+        mapping of str to ndarray
+            Row by row or cone by cone, by what the constraint is called, from released values;
+            empty where nothing may be missed at a price.
+        """
+        return {}
 
     def answer(self, state: A) -> Answer | None:
         """An agent's result so far, from its `Iterates`; None where `conclude` alone knows it."""

@@ -19,8 +19,8 @@ rounds could only approach the same point.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -38,7 +38,7 @@ from ..solvers.conic import ConicProgram, Outcome
 from .base import Algorithm, Iterates, Local, Oracle, Requirements, Residuals
 from .conditions import Conditions
 from .data_terms import DataTerms, curvature_of_data, data_terms
-from .joint import Joint, joint, size_of, with_kept
+from .joint import Joint, joint, missed, size_of, with_kept
 from .moment_sums import MomentSum, moment_sum
 from .program import Program
 from .secret_terms import (
@@ -75,6 +75,8 @@ class Server:
         What the data add to second derivatives, by agent, next to a secret sum.
     moments : MomentSum or None
         What is summed in secret, if second moments are.
+    missed : dict of str to ndarray
+        By how much x misses constraints with private data, where that has a price.
     """
 
     program: Program
@@ -84,6 +86,7 @@ class Server:
     pool: Pool | None = None
     curvatures: tuple[sp.csr_array, ...] = ()
     moments: MomentSum | None = None
+    missed: Mapping[str, Array] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -331,9 +334,19 @@ class Central(Algorithm[Server, Member]):
         curvatures: Sequence[sp.csr_array],
         data: Sequence[Array | None],
     ) -> Server:
-        whole = with_kept(server.joint.with_terms(slope, curvatures), server.program, data)
+        public = server.joint.with_terms(slope, curvatures)
+        whole = with_kept(public, server.program, data)
         found = ConicProgram(whole).solve(np.zeros(whole.n), None, server.joint.start)
-        return replace(server, x=found.x, outcome=found.outcome)
+        if found.x is None:
+            return replace(server, outcome=found.outcome)
+        added = found.extra[public.q.size - public.n :]
+        return replace(
+            server, x=found.x, outcome=found.outcome, missed=missed(server.program, added)
+        )
+
+    def missed(self, server: Server) -> Mapping[str, Array]:
+        """What the decision pays for."""
+        return server.missed
 
     def residuals(self, server: Server) -> Residuals:
         """None: all hear of one point. Without an optimum, agents stay at their own starts."""

@@ -106,6 +106,30 @@ def with_kept(data: ConeData, program: Program, values: Sequence[Array | None]) 
     return _beside(data, program, found)
 
 
+def missed(program: Program, auxiliary: Array) -> dict[str, Array]:
+    """By how much a solution misses constraints that may be missed, row by row or cone by cone.
+
+    Parameters
+    ----------
+    program : Program
+    auxiliary : ndarray
+        What `with_kept` added to the columns of the joint program.
+
+    Returns
+    -------
+    dict of str to ndarray
+        By what the constraint is called.
+    """
+    found: dict[str, Array] = {}
+    first = 0
+    for one in (kept.tightened for kept in program.kept):
+        own = auxiliary[first : first + one.auxiliary]
+        if one.price is not None:
+            found[one.constraint.what] = np.maximum(own[one.missable], 0.0)
+        first += one.auxiliary
+    return found
+
+
 def with_directions(data: ConeData, program: Program) -> ConeData:
     """A joint program with what such constraints say of directions without end, for all data."""
     pairs = [(kept, kept.tightened.directions()) for kept in program.kept]

@@ -129,6 +129,7 @@ def drive(
         solution=reported,
         violation={a.name: r.violation for a, r in zip(program.agents, reports, strict=True)},
         transcript=transcript,
+        missed=algorithm.missed(server),
         problem=plan.problem,
     )
 

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 
+# What is missed by less is a solver's rounding.
+_PAID = 1e-7
+
 
 class Status(enum.Enum):
     """How a run ended; the value says it in words."""
@@ -138,6 +141,10 @@ class Result:
         Only if the run was recorded.
     iterates : tuple of Iterate
         One per round, if the run was asked to keep them. Functions of released values.
+    missed : dict of str to ndarray
+        With ``slack_price=``, by how much the decision pays to miss constraints with private data,
+        by what they are called, such as "Constraint 0 of agent 'grid'": one number per row, or per
+        cone, in which data occur. What is promised is kept for constraints loosened by that much.
     notes : tuple of str
         How the run continued its ledger, where it did.
     problem : Problem or None
@@ -160,6 +167,7 @@ class Result:
     feasible: bool = False
     excess: float = math.nan
     iterates: tuple[Iterate, ...] = field(default=(), repr=False)
+    missed: Mapping[str, Array] = field(default_factory=dict, repr=False)
     notes: tuple[str, ...] = ()
     problem: Declaration | None = field(default=None, repr=False)
 
@@ -378,8 +386,26 @@ def _feasibility_rows(result: Result) -> list[str]:
     return [
         row("feasibility", _kept(result.excess, "the values returned", every)),
         row("", _kept(result.max_violation, "the last iterates", f"every agent's {which}")),
+        *_missed_rows(result),
         *_own_rows(result),
     ]
+
+
+def _missed_rows(result: Result) -> list[str]:
+    """What was paid for, from released values."""
+    if not result.missed:
+        return []
+    largest = {what: float(by.max()) for what, by in result.missed.items()}
+    found = [
+        f"{what} may be missed by up to {by:.3g}, which the decision pays for"
+        for what, by in largest.items()
+        if by > _PAID
+    ]
+    if not found:
+        return [row("slack", "none: the decision pays for no constraint to be missed")]
+    if len(found) > LISTED:
+        found[LISTED:] = [f"... and {len(found) - LISTED} more constraints"]
+    return [row("slack" if k == 0 else "", text) for k, text in enumerate(found)]
 
 
 def _kept(violation: float, what: str, which: str) -> str:

@@ -80,11 +80,14 @@ class Answer(NamedTuple):
     outcome : Outcome
     error : float
         Bound of ``||x - x*||_D`` from the duality gap, for problems with P = 0.
+    extra : ndarray, shape (N - n,)
+        The auxiliary columns next to x; none of an answer that was found without them.
     """
 
     x: Array | None
     outcome: Outcome
     error: float = float("inf")
+    extra: Array = np.zeros(0)
 
 
 # Sets of more components are not searched for their extent, which takes two solves for each.
@@ -105,9 +108,9 @@ class _Instance(NamedTuple):
 
     def answer(self, found: Found, outcome: Outcome = Outcome.SOLVED) -> Answer:
         """The answer in x that a solution of the scaled program stands for."""
-        way = found.y[: self.center.size]
-        x = self.center + (way if self.far == 1.0 else self.far * way)
-        return Answer(x, outcome, math.sqrt(2 * found.gap * self.curvature) * self.far)
+        n, y = self.center.size, found.y if self.far == 1.0 else self.far * found.y
+        error = math.sqrt(2 * found.gap * self.curvature) * self.far
+        return Answer(self.center + y[:n], outcome, error, y[n:])
 
 
 _NOTHING = Found(np.zeros(0), math.nan, math.inf, math.inf, "raised")

@@ -64,6 +64,17 @@ class Tightened:
         """Whether there are margins, and none may be missed."""
         return self.price is None and bool(self.margins or self.balls)
 
+    @property
+    def missable(self) -> slice:
+        """Of auxiliary columns, those that say by how much each part is missed."""
+        first = self.constraint.data.q.size - self.constraint.data.n
+        return slice(first, first + (0 if self.price is None else len(self.constraint.parts)))
+
+    @property
+    def auxiliary(self) -> int:
+        """How many columns there are besides the constraint's variables."""
+        return self.missable.stop + len(self._bending_cones())
+
     def at(self, d: Array) -> ConeData:
         """The program for data as they left.
 
@@ -90,9 +101,9 @@ class Tightened:
         """Rows sorted by cone, with more cones and columns where parts bend or may be missed."""
         parts, cones = self.constraint.parts, self.constraint.data.cones
         m, N = A.shape
-        missed = len(parts) if self.price is not None else 0
+        missed = self.missable.stop - self.missable.start
         bending = {k: N + missed + i for i, k in enumerate(self._bending_cones())}
-        width = N + missed + len(bending)
+        width = self.constraint.data.n + self.auxiliary
         A = sp.csr_array(sp.hstack([A, sp.csr_array((m, width - N))]))
         # What may be missed is added to the slack, what noise does to a cone is taken from it.
         for k in range(missed):
