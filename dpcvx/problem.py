@@ -420,6 +420,8 @@ class Problem(Declaration):
         verbose: bool | None = None,
         recourse: bool = False,
         expected: Mapping[Private | str, Expected] | None = None,
+        violation: float | None = None,
+        slack_price: float | None = None,
         sharing: SecretSharing | None = None,
         colluders: int = 1,
     ) -> Tuned[Plan]:
@@ -451,6 +453,9 @@ class Problem(Declaration):
         expected : mapping of Private or its name to Expected, optional
             For plans that release the data once; see `plan`. Stand-ins have to differ from it as
             the data may.
+        violation, slack_price : float, optional
+            Of all plans, where constraints contain private data; see `plan`. What is broken on the
+            stand-in is counted next to what is promised.
         sharing : SecretSharing, optional
             Also try methods whose noise is split over agents under secret sums. They meet the
             budget against `colluders` agents with the server, and rest on all others.
@@ -471,7 +476,17 @@ class Problem(Declaration):
         """
         sealed = seal_all(proxy, "proxy")
         request = Request(
-            "problem.tune", epsilon, delta, sealed, seconds, seed, verbose, recourse, expected
+            "problem.tune",
+            epsilon,
+            delta,
+            sealed,
+            seconds,
+            seed,
+            verbose,
+            recourse,
+            expected,
+            violation,
+            slack_price,
         )
         return tune(self, planned, request, _ways(sharing, colluders))
 
@@ -488,6 +503,8 @@ class Problem(Declaration):
         verbose: bool | None = None,
         recourse: bool = False,
         expected: Mapping[Private | str, Expected] | None = None,
+        violation: float | None = None,
+        slack_price: float | None = None,
         algorithm: Algorithm | None = None,
     ) -> Tradeoff:
         """What an answer is worth at which epsilon, on public stand-in data.
@@ -510,12 +527,8 @@ class Problem(Declaration):
             Of the noise.
         verbose : bool, optional
             Show progress; by default only on a terminal.
-        recourse : bool
-            Judge answers once every agent has decided for itself, as by ``result.own``. Private
-            data in ``own=`` need stand-ins then, too.
-        expected : mapping of Private or its name to Expected, optional
-            For plans that release the data once; see `plan`. Stand-ins have to differ from it as
-            the data may.
+        recourse, expected, violation, slack_price
+            As for `tune`.
         algorithm : Algorithm, optional
             Of all plans, such as ``dp.Central(sharing=...)``; what each plan chooses if omitted.
 
@@ -531,7 +544,17 @@ class Problem(Declaration):
         """
         sealed = seal_all(proxy, "proxy")
         request = Request(
-            "problem.tradeoff", 1.0, delta, sealed, seconds, seed, verbose, recourse, expected
+            "problem.tradeoff",
+            1.0,
+            delta,
+            sealed,
+            seconds,
+            seed,
+            verbose,
+            recourse,
+            expected,
+            violation,
+            slack_price,
         )
         return tradeoff(self, planned, request, epsilons, runs, algorithm)
 
@@ -548,6 +571,8 @@ class Problem(Declaration):
         verbose: bool | None = None,
         recourse: bool = False,
         expected: Mapping[Private | str, Expected] | None = None,
+        violation: float | None = None,
+        slack_price: float | None = None,
         sharing: SecretSharing | None = None,
         colluders: int = 1,
     ) -> Comparison[Plan]:
@@ -558,31 +583,13 @@ class Problem(Declaration):
 
         Parameters
         ----------
-        epsilon : float or mapping of agent to float
-            Total budget of every candidate, for all agents alike or one by one.
-        delta : float
-        proxy : mapping of Private or its name to array_like or callable, optional
-            Public values in place of private ones; ``dp.Private(..., like=...)`` where omitted.
-        seconds : float
-            How long to search, at most.
+        epsilon, delta, proxy, seconds, seed, verbose
+            Budget of every candidate, stand-ins and search; as for `tune`.
         runs : int
             Runs of every candidate that it is judged by, if there is time; of the default and the
             best, up to four times as many, until one is clearly better.
-        seed : int
-            Of the noise.
-        verbose : bool, optional
-            Show progress; by default only on a terminal.
-        recourse : bool
-            Judge answers once every agent has decided for itself, as by ``result.own``. Private
-            data in ``own=`` need stand-ins then, too.
-        expected : mapping of Private or its name to Expected, optional
-            For plans that release the data once; see `plan`. Stand-ins have to differ from it as
-            the data may.
-        sharing : SecretSharing, optional
-            Also try methods whose noise is split over agents under secret sums. They meet the
-            budget against `colluders` agents with the server, and rest on all others.
-        colluders : int
-            With ``sharing=``, so many.
+        recourse, expected, violation, slack_price, sharing, colluders
+            As for `tune`.
 
         Returns
         -------
@@ -597,7 +604,17 @@ class Problem(Declaration):
         """
         sealed = seal_all(proxy, "proxy")
         request = Request(
-            "problem.compare", epsilon, delta, sealed, seconds, seed, verbose, recourse, expected
+            "problem.compare",
+            epsilon,
+            delta,
+            sealed,
+            seconds,
+            seed,
+            verbose,
+            recourse,
+            expected,
+            violation,
+            slack_price,
         )
         return compare(self, planned, request, _ways(sharing, colluders), runs)
 

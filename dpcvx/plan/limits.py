@@ -42,27 +42,6 @@ def first_limit(problem: Declaration) -> str | None:
     return None
 
 
-def check_searched(problem: Declaration, verb: str) -> None:
-    """Refuse a search over settings where constraints contain private data.
-
-    Parameters
-    ----------
-    problem : Declaration
-    verb : str
-        What searches, such as ``problem.tune``.
-
-    Raises
-    ------
-    ModelError
-    """
-    what = first_limit(problem)
-    if what is not None:
-        raise ModelError(
-            f"{what} contains private data. Such problems are solved at once from one release, so "
-            f"{verb}(...) has no settings to choose. Write problem.plan(..., violation=0.01)."
-        )
-
-
 def check_violation(
     problem: Declaration,
     algorithm: Algorithm[Any, Any] | None,

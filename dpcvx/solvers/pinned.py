@@ -62,8 +62,8 @@ def solve_pinned(data: ConeData, pinned: Index, x: Array) -> Answer:
         if answer.x is None:
             return answer
         values[columns] = answer.x
-        return answer._replace(x=values[: data.n])
-    return Answer(values[: data.n], Outcome.SOLVED)
+        return answer._replace(x=values[: data.n], extra=values[data.n :])
+    return Answer(values[: data.n], Outcome.SOLVED, extra=values[data.n :])
 
 
 def _determine(data: ConeData, values: Array, free: NDArray[np.bool_]) -> None:

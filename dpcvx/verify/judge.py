@@ -60,7 +60,7 @@ class Judge:
         Of the stand-in problem; None where objectives do not follow cvxpy's convexity rules, so
         that it is not known.
     start : float
-        The value of the public start.
+        The value of the public start; infinite if it breaks a constraint with private data.
 
     Raises
     ------
@@ -75,32 +75,44 @@ class Judge:
         verb: str,
         recourse: bool = False,
     ) -> None:
+        self._problem, self._proxy = problem, proxy
         self._central = not_private.central(problem, proxy, own=recourse)
         self._variables = problem.variables()
         self.optimum = self._solved(verb) if self._central.is_dcp() else None
         program = compile_problem(problem)
         self._own = not_private.own_programs(problem, program, proxy) if recourse else None
         starts = tuple(local.start for local in program.agents)
-        self.start = self(Solution(program, starts, whole_start(problem)))
+        start = Solution(program, starts, whole_start(problem))
+        kept = recourse or not self.breaks(start, {})  # own decisions keep what a start breaks
+        self.start = self(start) if kept else math.inf
 
     def __call__(self, solution: Solution) -> float:
         """The value of an answer; infinite if it is none."""
-        if not solution.finite:
+        common = _common(solution)
+        if common is not None and self._own is not None:
+            common = decisions(self._own, common)
+        if common is None:
             return math.inf
-        point = common_point(solution.program, solution.vectors)
-        if not point.found:
-            return math.inf
-        common = replace(solution, vectors=point.vectors)
-        if self._own is not None:
-            decided = decisions(self._own, common)
-            if decided is None:
-                return math.inf
-            common = decided
         for variable in self._variables:
             variable.save_value(common[variable])
         with np.errstate(all="ignore"):
             value = float(np.asarray(self._central.objective.value, dtype=float))
         return math.inf if math.isnan(value) else value
+
+    def breaks(self, solution: Solution, missed: Mapping[str, np.ndarray]) -> bool:
+        """Whether the stand-in breaks a constraint with private data, beyond what was paid for.
+
+        Parameters
+        ----------
+        solution : Solution
+            An answer, as it stands before agents decide for themselves.
+        missed : mapping
+            See `Result.missed`.
+        """
+        common = _common(solution) if solution.program.kept else None
+        if common is None:
+            return False
+        return not_private.breaks(self._problem, common, missed, self._proxy)
 
     def reference(self, values: Iterable[float]) -> float:
         """What gaps are measured from: the optimum, else the lowest of these values."""
@@ -109,12 +121,14 @@ class Judge:
     @property
     def idle(self) -> bool:
         """Whether the public start is the optimum already, so that nothing can be told apart."""
-        if self.optimum is None:
+        if self.optimum is None or math.isinf(self.start):
             return False
         return self.start - self.optimum <= _NEGLIGIBLE * max(abs(self.start), abs(self.optimum))
 
     def _solved(self, verb: str) -> float:
         status = _solve(self._central)
+        limited = any(agent.limits or agent.own for agent in self._problem.agents)
+        data = "on the stand-in data" if limited else "whatever the data"
         if status in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE):
             return float(np.asarray(self._central.value))
         if status in (cp.UNBOUNDED, cp.UNBOUNDED_INACCURATE):
@@ -126,12 +140,20 @@ class Judge:
         if status in (cp.INFEASIBLE, cp.INFEASIBLE_INACCURATE):
             raise ModelError(
                 f"No point lies in the sets of all agents, so {verb} has nothing to compare: the "
-                "constraints contradict each other, whatever the data. Loosen one of them."
+                f"constraints contradict each other, {data}. Loosen one of them."
             )
         raise ModelError(
             f"The solver finds no optimum on the stand-in data, so {verb} has nothing to measure "
             "answers by. Scale the problem so that its numbers are near 1."
         )
+
+
+def _common(solution: Solution) -> Solution | None:
+    """Where all agree and every public constraint holds; None if there is no such point."""
+    if not solution.finite:
+        return None
+    point = common_point(solution.program, solution.vectors)
+    return replace(solution, vectors=point.vectors) if point.found else None
 
 
 def _solve(problem: cp.Problem) -> str | None:

@@ -24,8 +24,13 @@ from ..run.data import DataSource, own_sources, source_for, sources_of
 from ..run.gate import read, read_as_they_are
 from ..run.recourse import constants_of, decisions, exact_program, require_convex_agent
 from ..run.solution import Solution
+from ..solvers.pinned import solve_pinned
+from ..solvers.tightened import Tightened
 
 __all__ = ["central", "objective", "recourse", "too_long", "violation"]
+
+# What breaks a constraint by less is a solver's rounding.
+_BROKEN = 1e-6
 
 
 def __dir__() -> list[str]:
@@ -165,6 +170,35 @@ def violation(
             excess = constraint.tree_copy(constants | point).violation()
             worst = max(worst, float(np.max(excess)))
     return worst
+
+
+def breaks(
+    problem: Declaration,
+    solution: Solution,
+    missed: Mapping[str, np.ndarray],
+    data: Mapping[Private | str, DataSource] | Mapping[Private | str, Sealed] | None = None,
+) -> bool:
+    """Whether the true data break a constraint that contains them by more than was paid for.
+
+    Parameters
+    ----------
+    problem : Problem
+    solution : Solution
+    missed : mapping
+        See `Result.missed`.
+    data : mapping, optional
+    """
+    values = _values(problem, data)
+    for kept in solution.program.kept:
+        constraint, d = kept.tightened.constraint, np.concatenate(values[kept.agent])
+        paid = missed.get(constraint.what, np.zeros(len(constraint.parts)))
+        # What is missing beyond what was paid for, priced so that it is as little as can be.
+        loosened = Tightened(constraint, {k: -by for k, by in enumerate(paid)}, price=1.0)
+        exact, x = loosened.at(d), solution.vectors[kept.agent][kept.columns]
+        found = solve_pinned(exact, np.arange(x.size), x)
+        if found.x is None or found.extra[loosened.missable].max() > _BROKEN:
+            return True
+    return False
 
 
 @discreet

@@ -22,7 +22,6 @@ from ..model.expected import expectations
 from ..model.private import Private, Sealed
 from ..plan.banner import WIDTH
 from ..plan.calibration import asked_of, by_name
-from ..plan.limits import check_searched
 from ..plan.terms import Terms
 from ..privacy.mechanism import Laplace
 from ..privacy.split_noise import coalition
@@ -58,12 +57,16 @@ class Candidate(Generic[P]):
     plan : Plan
     gaps : tuple of float
         One per run: the objective at the point that the run gives to everybody, moved into all
-        sets, minus the optimum; infinite where a run diverges.
+        sets, minus the optimum; infinite where a run diverges or finds no decision. What a
+        decision pays for what it misses counts.
+    broken : int
+        Runs in which the stand-in breaks a constraint with private data, beyond what is paid for.
     """
 
     name: str
     plan: P = field(repr=False)
     gaps: tuple[float, ...]
+    broken: int = 0
 
     @property
     def gap(self) -> float:
@@ -97,6 +100,17 @@ class Candidate(Generic[P]):
         parts += [plan.reported] if plan.rounds > 1 else []
         return ", ".join(parts)
 
+    @property
+    def kept(self) -> str:
+        """How often private constraints are broken, and what is promised; empty without any."""
+        promised = self.plan.violation
+        if promised is None:
+            return ""
+        return (
+            f"broke a private constraint in {self.broken} of {plural(len(self.gaps), 'run')}; "
+            f"promised: {'never' if promised == 0 else f'at most {number(promised)} of all'}"
+        )
+
 
 @dataclass(frozen=True)
 class Ranking(Generic[P]):
@@ -116,7 +130,8 @@ class Ranking(Generic[P]):
     convex : bool
         Whether they are.
     start : float
-        Gap of the public start: what doing nothing is worth.
+        Gap of the public start: what doing nothing is worth; infinite if it breaks a constraint
+        with private data.
     noiseless : float
         Gap of the chosen plan's rounds without noise; nan if not known.
     epsilon : float or mapping of str to float
@@ -158,7 +173,9 @@ class Ranking(Generic[P]):
             mark = "*" if c is self.chosen and self.worthwhile else " "
             figures = " ".join(f"{g:>8.3g}" for g in (c.gap, *c.quartiles))
             lines += [f"{mark} {c.name:{_LABEL}} {figures}", f"    {c.settings}"]
-        rows = {"no noise, same rounds": self.noiseless, "public start": self.start}
+            lines += [f"    {c.kept}"] if c.kept else []
+        start = "public start" if math.isfinite(self.start) else BREAKING
+        rows = {"no noise, same rounds": self.noiseless, start: self.start}
         if self.convex:
             rows["optimum for the stand-in"] = 0.0
         lines += [f"  {name:{_LABEL}} {gap:>8.3g}" for name, gap in rows.items()]
@@ -203,7 +220,6 @@ def searching(
 
     Warns where nothing can be told apart.
     """
-    check_searched(problem, request.verb)
     proxy = stand_ins(problem, request.proxy, request.verb, own=request.recourse)
     _check_apart(problem, request, proxy)
     shown = wanted(request.verbose)
@@ -289,7 +305,8 @@ def ranked(
     optimum = judge.reference(v for of in values.values() for v in of)
     noiseless -= optimum
     made = {
-        id(e): Candidate(e.name, e.plan, tuple(v - optimum for v in values[id(e)])) for e in entries
+        id(e): Candidate(e.name, e.plan, tuple(v - optimum for v in values[id(e)]), sum(e.broken))
+        for e in entries
     }
     chosen, start = made[id(best)], judge.start - optimum
     worthwhile = bool(chosen.gaps) and chosen.quartiles[1] < start
@@ -309,6 +326,10 @@ def ranked(
         ),
         recourse=request.recourse,
     )
+
+
+# A start that is no answer.
+BREAKING = "public start, which breaks a private constraint"
 
 
 def where(recourse: bool) -> str:
@@ -383,6 +404,11 @@ def _verdict(
         said.append(f"Only {plural(len(chosen.gaps), 'run')} ended in time. {longer}")
     if idle:
         said.append(IDLE)
+    elif not worthwhile and math.isinf(start):
+        said.append(
+            "No plan is recommended: in a quarter of the runs or more, margins leave no decision. "
+            "Pass slack_price=, a larger violation= or a larger epsilon=."
+        )
     elif not worthwhile and noiseless > _SLOW * start and not chosen.plan.doubtful:
         said.append(
             "No plan is recommended: without noise, as many rounds hardly leave the public start "

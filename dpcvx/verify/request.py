@@ -32,6 +32,8 @@ class Request:
         Whether answers are judged once every agent has decided for itself.
     expected : mapping of Private or its name to Expected, optional
         For plans that release the data once.
+    violation, slack_price : float, optional
+        Of all plans, where constraints contain private data; see `Problem.plan`.
     clock : callable
         Seconds since some moment.
     """
@@ -45,6 +47,8 @@ class Request:
     verbose: bool | None
     recourse: bool = False
     expected: Mapping[Private | str, Expected] | None = None
+    violation: float | None = None
+    slack_price: float | None = None
     clock: Callable[[], float] = time.perf_counter
 
     def __post_init__(self) -> None:
@@ -55,3 +59,9 @@ class Request:
         if not isinstance(self.epsilon, Mapping):
             check_epsilon(self.epsilon)
         check_delta(self.delta)
+
+    @property
+    def terms(self) -> dict[str, Any]:
+        """What all plans have in common."""
+        names = ("epsilon", "delta", "violation", "slack_price")
+        return {name: getattr(self, name) for name in names}

@@ -67,12 +67,15 @@ class Entry(Generic[P]):
         None for plans that are not varied.
     values : dict of str to list of float
         Objectives, by the iterate that they are of, one per run.
+    broken : list of bool
+        Whether the stand-in breaks a constraint with private data in a run.
     """
 
     name: str
     plan: P
     setting: Setting | None = None
     values: dict[str, list[float]] = field(default_factory=dict)
+    broken: list[bool] = field(default_factory=list)
 
     @property
     def runs(self) -> int:
@@ -136,8 +139,8 @@ class Search(Generic[P]):
     ) -> None:
         self.refused: dict[str, str] = {}
         self._problem, self._planned, self._proxy = problem, planned, proxy
-        self._budget = {"epsilon": request.epsilon, "delta": request.delta}
-        self._expected = request.expected
+        self._terms, self._expected = request.terms, request.expected
+        self._price = request.slack_price or 0.0
         self.judge = judge
         self._seconds = max(request.seconds, _LEAST)
         self._seed, self._tick = request.seed, tick
@@ -162,7 +165,7 @@ class Search(Generic[P]):
         """
         known = self._known(self._problem)
         self._default = self._planned(
-            self._problem, known=known, expected=self._expected, **self._budget
+            self._problem, known=known, expected=self._expected, **self._terms
         )
         return Entry("default", self._default)
 
@@ -286,10 +289,13 @@ class Search(Generic[P]):
                 verbose=False,
             )
             lost = not result.status.solved
+            paid = self._price * sum(float(by.sum()) for by in result.missed.values())
             found = {
-                which: math.inf if lost else self.judge(getattr(result, which))
+                which: math.inf if lost else self.judge(getattr(result, which)) + paid
                 for which in iterates
             }
+            kept = lost or not self.judge.breaks(getattr(result, plan.reported), result.missed)
+            entry.broken.append(not kept)
             for which, value in found.items():
                 entry.values.setdefault(which, []).append(value)
             self._tick(self.passed)
@@ -435,7 +441,7 @@ class Search(Generic[P]):
             rounds=setting.rounds,
             release=setting.way.release,
             expected=self._expected if setting.way.release == "once" else None,
-            **self._budget,
+            **self._terms,
         )
 
     def _clipped(self, setting: Setting) -> Declaration:

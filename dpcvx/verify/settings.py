@@ -157,6 +157,7 @@ def ways(sharing: SecretSharing | None = None, colluders: int = 1) -> list[Way]:
         return found
     trusting: dict[str, Algorithm[Any, Any]] = {
         "noise split, one sum": Central(sharing, colluders),
+        "noise split, one sum of moments": Central(sharing, colluders, sums="moments"),
         "noise split, summed gradients": SummedGradient(None, sharing, colluders),
     }
     return [Way(name, method, "each step", "gaussian") for name, method in trusting.items()] + found

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from scipy.stats import binomtest
+
 from .._arguments import check_argument, count, listed, positive_finite, show
 from .._card import card
 from .._figure import shows_itself
@@ -17,11 +19,12 @@ from ..errors import ModelError
 from ..model.declaration import Declaration
 from ..plan.banner import WIDTH
 from ..plan.terms import Terms
-from .ranking import searching, where
+from .ranking import BREAKING, searching, where
 from .request import Request
 from .search import Entry, OutOfTime, quantile
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _QUARTILES = (0.25, 0.5, 0.75)
@@ -37,9 +40,11 @@ class Tradeoff:
         Total budgets, increasing.
     gaps : tuple of tuple of float
         At each of them, one per run: the objective at the point that the run gives to everybody,
-        moved into all sets, minus the optimum; infinite where a run diverges.
+        moved into all sets, minus the optimum; infinite where a run diverges or finds no decision.
+        What a decision pays for what it misses counts.
     start : float
-        Gap of the public start: no data at all.
+        Gap of the public start: no data at all. Infinite if it breaks a constraint with private
+        data.
     noiseless : float
         Gap of the rounds of the last plan without noise; nan if not known.
     optimum : float
@@ -49,6 +54,10 @@ class Tradeoff:
         Whether answers are judged once every agent has decided for itself.
     method : str
         The method that was asked for; empty where plans chose theirs.
+    violation : float or None
+        With which probability constraints with private data may be broken; None without any.
+    broken : tuple of int
+        At each budget, in how many runs the stand-in breaks one, beyond what is paid for.
     """
 
     epsilons: tuple[float, ...]
@@ -59,9 +68,14 @@ class Tradeoff:
     delta: float
     recourse: bool = False
     method: str = ""
+    violation: float | None = None
+    broken: tuple[int, ...] = ()
 
     def plot(self) -> Figure:
         """Median and quartiles against epsilon, with no data at all and no noise as lines.
+
+        Where constraints contain private data, below it: the share of runs that break one, with
+        intervals that hold it with probability 0.95, and what is promised.
 
         Raises
         ------
@@ -82,25 +96,47 @@ class Tradeoff:
                 "problem.tradeoff with a larger seconds=, or with larger epsilons."
             )
         epsilon, low, middle, high = zip(*rows, strict=True)
-        figure = shows_itself(Figure(figsize=(7, 4), layout="constrained"))
-        axes = figure.subplots()
+        size = 7, 4 if self.violation is None else 5.5
+        figure = shows_itself(Figure(figsize=size, layout="constrained"))
+        if self.violation is None:
+            axes = below = figure.subplots()
+        else:
+            axes, below = figure.subplots(2, 1, sharex=True, height_ratios=[2, 1])
+            self._draw_broken(below, self.violation)
         axes.fill_between(epsilon, low, high, alpha=0.25, linewidth=0, label="half of the runs")
         axes.plot(epsilon, middle, marker="o", label="median")
-        axes.axhline(self.start, color="0.4", linestyle="--", label="no data at all")
+        if math.isfinite(self.start):
+            axes.axhline(self.start, color="0.4", linestyle="--", label="no data at all")
         least = min(v for v in (*low, self.start) if v > 0) if max(low) > 0 else 1.0
-        floor = least / 10
+        # Answers that break private constraints may be below the optimum.
+        above = self.violation is None or min(low) > 0
+        floor = least / 10 if above else -math.inf
         if self.noiseless > floor:
             axes.axhline(self.noiseless, color="0.4", linestyle=":", label="no noise")
         elif math.isfinite(self.noiseless):
             label = f"no noise: {max(self.noiseless, 0.0):.1g}"  # rounding errors may be negative
             axes.axhline(floor, color="0.4", linestyle=":", label=label)
         axes.set_xscale("log")
-        axes.set_yscale("log")
-        axes.set(xlabel="epsilon, in total", ylabel="objective above the optimum")
+        axes.set_yscale("log" if above else "linear")
+        axes.set_ylabel("objective above the optimum")
+        below.set_xlabel("epsilon, in total")
         axes.set_title(f"On public stand-in data, delta = {number(self.delta)}", fontsize=10)
         axes.grid(alpha=0.3, which="both")
         axes.legend()
         return figure
+
+    def _draw_broken(self, axes: Axes, promised: float) -> None:
+        """How often private constraints were broken, with exact intervals."""
+        counts = zip(self.epsilons, self.gaps, self.broken, strict=True)
+        for epsilon, gaps, broken in counts:
+            if gaps:
+                low, high = binomtest(broken, len(gaps)).proportion_ci(0.95, method="exact")
+                axes.plot([epsilon] * 2, [low, high], color="C0")
+                axes.plot(epsilon, broken / len(gaps), marker="o", color="C0")
+        axes.axhline(promised, color="0.4", linestyle="--", label="promised at most")
+        axes.set_ylabel("runs that break\na private constraint")
+        axes.grid(alpha=0.3)
+        axes.legend()
 
     def __str__(self) -> str:
         head = (
@@ -109,15 +145,24 @@ class Tradeoff:
             f"data, {where(self.recourse)}, minus "
             f"{number(self.optimum)}; median and quartiles. No private data were read."
         )
-        lines = [textwrap.fill(head, WIDTH), f"{'epsilon':>24} {'gap':>8} {'25 %':>8} {'75 %':>8}"]
-        for epsilon, gaps in zip(self.epsilons, self.gaps, strict=True):
+        if self.violation is not None:
+            promised = f"at most {number(self.violation)} of all" if self.violation else "none"
+            head += f" Broken: runs that break a private constraint; promised: {promised}."
+        title = f"{'epsilon':>24} {'gap':>8} {'25 %':>8} {'75 %':>8}"
+        lines = [textwrap.fill(head, WIDTH), title + (f"  {'broken':>12}" if self.broken else "")]
+        for k, (epsilon, gaps) in enumerate(zip(self.epsilons, self.gaps, strict=True)):
             figures = "  no run ended in time"
             if gaps:
                 low, middle, high = (quantile(gaps, q) for q in _QUARTILES)
                 figures = " ".join(f"{value:>8.3g}" for value in (middle, low, high))
+                if self.broken:
+                    figures += f"  {f'{self.broken[k]} of {len(gaps)}':>12}"
             lines.append(f"{number(epsilon):>24} {figures}")
         lines += [f"{'no noise':>24} {self.noiseless:>8.3g}"]
-        return "\n".join([*lines, f"{'no data at all':>24} {self.start:>8.3g}"])
+        start = f"{'no data at all':>24} {self.start:>8.3g}"
+        return "\n".join(
+            [*lines, start if math.isfinite(self.start) else f"No data at all: {BREAKING}"]
+        )
 
     def __repr__(self) -> str:
         budgets = f"epsilon from {number(self.epsilons[0])} to {number(self.epsilons[-1])}"
@@ -146,9 +191,8 @@ def tradeoff(
                 planned(
                     problem,
                     algorithm,
-                    epsilon=epsilon,
-                    delta=request.delta,
                     expected=request.expected,
+                    **{**request.terms, "epsilon": epsilon},
                 ),
             )
             for epsilon in budgets
@@ -170,6 +214,8 @@ def tradeoff(
         delta=request.delta,
         recourse=request.recourse,
         method="" if algorithm is None else str(entries[-1].plan.algorithm),
+        violation=request.violation,
+        broken=() if request.violation is None else tuple(sum(e.broken) for e in entries),
     )
 
 

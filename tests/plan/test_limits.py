@@ -155,10 +155,10 @@ def test_violation_without_private_constraints_promises_nothing():
         grid().plan(mechanism=None, violation=0.1)
 
 
-def test_nothing_is_searched_for():
+def test_searches_need_a_violation_too():
     problem = grid()
     for search in (problem.tune, problem.compare):
-        with pytest.raises(dp.ModelError, match=r"one release, so problem\.\w+\(\.\.\.\) has no"):
+        with pytest.raises(dp.PrivacyError, match=r"Say how often that may happen.*violation="):
             search(proxy={"load": LOADS}, seconds=1.0, **BUDGET)
 
 

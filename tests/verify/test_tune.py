@@ -240,7 +240,7 @@ def test_every_method_of_the_package_is_tried():
     exported = {getattr(dp, name) for name in dp.__all__}
     methods = {m for m in exported if isinstance(m, type) and issubclass(m, dp.Algorithm)}
     assert methods - {dp.Algorithm} == tried
-    assert len({way.name for way in ways(dp.SecretSharing(1.0))}) == len(ways()) + 2
+    assert len({way.name for way in ways(dp.SecretSharing(1.0))}) == len(ways()) + 3
 
 
 def test_the_way_that_a_plan_takes_where_sums_of_gradients_are_not_enough_is_tried():
@@ -261,7 +261,7 @@ def test_the_way_that_a_plan_takes_where_sums_of_gradients_are_not_enough_is_tri
 
 def test_noise_is_split_under_sums_where_that_is_asked_for():
     trusted = [way for way in ways(dp.SecretSharing(1.0), 2) if way not in ways()]
-    assert [way.algorithm.colluders for way in trusted] == [2, 2]
+    assert [way.algorithm.colluders for way in trusted] == [2, 2, 2]
     x = cp.Variable(3, name="x")
     agents = []
     for k in range(24):

@@ -40,6 +40,16 @@ def balance():
     return dp.Problem(agents, coupling=[own[0] + own[1] == 1])
 
 
+def grid(more=(), source=forbidden):
+    """Generation and reserve that cover private loads."""
+    p, reserve = cp.Variable(2, name="p", nonneg=True), cp.Variable(name="reserve", nonneg=True)
+    like = np.array([1.0, 2.0, 0.5])
+    load = dp.Private(source, shape=3, name="load", adjacency=dp.Within(0.02), like=like)
+    cost = np.array([1.0, 2.0]) @ p + 10 * reserve
+    limits = [p <= 3, cp.sum(p) + reserve >= cp.sum(load), *(one(p, load) for one in more)]
+    return dp.Problem([dp.Agent(cp.Minimize(cost), limits, name="grid")])
+
+
 def records(clip=None):
     """Squares of residuals that are small where they may be large: clipping costs nothing."""
     w = cp.Variable(2, name="w")
