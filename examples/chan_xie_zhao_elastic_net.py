@@ -42,7 +42,7 @@ import dpcvx as dp
 from dpcvx.privacy.amplification import refusal
 from dpcvx.privacy.last_iterate import ORDERS
 from problems import pictures
-from problems.commands import count, folder, in_words
+from problems.commands import add_plot, count, in_words
 from problems.elastic_net import figures
 from problems.elastic_net.privacy import Growth, Positions, by_iterations, by_position
 from problems.elastic_net.setting import PAIRS, PRINTED, SIGMAS, Setting
@@ -341,7 +341,7 @@ def draw(found: Found) -> dict[str, Figure]:
     if found.coded is not None:
         plain[found.coded.name] = found.coded.gaps
     return {
-        "figure_1.png": figures.convergence(
+        "figure_1": figures.convergence(
             {
                 f"{run.name}, L = {run.gaps.setting.claimed.contraction:.3f}": run.gaps
                 for run in found.pairs
@@ -349,13 +349,13 @@ def draw(found: Found) -> dict[str, Figure]:
             plain,
             f"Elastic net, {users}",
         ),
-        "privacy.png": figures.privacy(
+        "privacy": figures.privacy(
             found.positions[SHOWN],
             found.growth,
             f"mu = {BASE.mu:g}, beta = {BASE.beta:g}, sigma = {SHOWN:g}, gradients clipped to "
             f"{BASE.radius:g}",
         ),
-        "theorem_9_1.png": figures.bound(found.utility, f"Theorem 9.1, {scope.users} users"),
+        "theorem_9_1": figures.bound(found.utility, f"Theorem 9.1, {scope.users} users"),
     }
 
 
@@ -366,7 +366,7 @@ def main(arguments: Sequence[str] | None = None) -> Found:
     parser.add_argument("--users", type=count(), help="N")
     parser.add_argument("--iterations", type=count(6), help="of Figure 1 and the tables")
     parser.add_argument("--repetitions", type=count(2))
-    parser.add_argument("--plot", type=folder, metavar="DIR", help="write figures")
+    add_plot(parser)
     options = parser.parse_args(arguments)
     scope = FULL if options.full else SHORT
     scope = replace(
@@ -379,7 +379,7 @@ def main(arguments: Sequence[str] | None = None) -> Found:
         found = experiment(scope)
         print(table(found))
         if options.plot:
-            pictures.announce(draw(found), options.plot)
+            pictures.announce(draw(found), options.plot, options.format)
     return found
 
 

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 import dpcvx as dp
 from dpcvx.sensitivity.release_once import Publication
 from problems import pictures
-from problems.commands import count, folder, in_words
+from problems.commands import add_plot, count, in_words
+from problems.pictures import BLUE, GREY, ORANGE, RED, TWO_COLUMNS, styled
 from problems.power_flow.attack import loads_from_messages, shared_messages
 from problems.power_flow.report import assess
 from problems.power_flow.study import PowerFlow, power_flow
@@ -38,7 +39,6 @@ HEARD = 5
 """Rounds that the eavesdropper hears of the run without noise."""
 PAPER = dp.LinearizedADMM(penalty=100.0, step=dp.steps.Sqrt())
 """The method, the penalty and the step sizes of Ryu and Kim's study."""
-GREY, BLUE, RED, ORANGE = "#7d838c", "#1f6fb4", "#c0392b", "#e08a1e"
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,12 +71,15 @@ class Findings:
         What the messages of a run without noise say about them.
     well, badly : dict
         Epsilon to the runs with noise once, and with noise in every step.
+    noiseless : float
+        What the plan with noise once would leave out of balance without any noise.
     """
 
     loads: Floats
     known: Floats
     well: Mapping[float, Spent]
     badly: Mapping[float, Spent]
+    noiseless: float
 
     @property
     def total(self) -> float:
@@ -116,6 +119,7 @@ def find(study: PowerFlow, epsilons: Sequence[float], seeds: Sequence[int]) -> F
         well={e: spend(study, chosen(study, e), seeds) for e in epsilons},
         # Slow, and far from the others whatever the seed.
         badly={e: spend(study, each_step(study, e), seeds[::3]) for e in epsilons},
+        noiseless=without_noise(study),
     )
 
 
@@ -155,6 +159,12 @@ def spend(study: PowerFlow, plan: dp.Plan, seeds: Sequence[int]) -> Spent:
     return Spent(plan, np.array(estimates), np.array(wrong))
 
 
+def without_noise(study: PowerFlow) -> float:
+    """Power out of balance, in MW, where the server is told the loads themselves."""
+    result = study.problem.plan(dp.Central(), mechanism=None).run()
+    return sum(zone.active for zone in assess(study, result).zones)
+
+
 def why(study: PowerFlow, plan: dp.Plan) -> str:
     """Where the guarantee of one release comes from."""
     zone = plan.agents[0]
@@ -170,19 +180,19 @@ def why(study: PowerFlow, plan: dp.Plan) -> str:
     )
 
 
+@styled
 def draw(found: Findings) -> Figure:
     """What the eavesdropper sees of each load, and what the answers miss at each budget."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(9, 4.2), layout="constrained")
+    figure = Figure(figsize=(TWO_COLUMNS, 3.3))
     left, right = figure.subplots(1, 2)
     _seen(left, found)
     _missed(right, found)
     for axes in (left, right):
-        axes.spines[["top", "right"]].set_visible(False)
         axes.title.set_fontweight("bold")
     figure.supxlabel(
-        "each dot is one run, measured against the true loads: not private", fontsize=9, color=GREY
+        "each dot is one run, measured against the true loads: not private", fontsize=8, color=GREY
     )
     return figure
 
@@ -192,34 +202,33 @@ def _seen(axes: Axes, found: Findings) -> None:
     at = np.arange(order.size)
     axes.bar(at, found.loads[order], 0.85, color="#e1e4e8", label="true load")
     label = "without noise: exact"
-    axes.plot(at, found.known[order], "_", ms=12, mew=1.6, color="black", label=label)
+    axes.plot(at, found.known[order], "_", ms=9, mew=1.4, color="black", label=label)
     budgets = (max(e for e in found.well if e <= 1), min(found.well))
-    for shift, epsilon, colour in zip((-0.2, 0.2), budgets, (BLUE, ORANGE), strict=True):
+    marks = ((-0.2, BLUE, "o"), (0.2, ORANGE, "^"))
+    for (shift, colour, mark), epsilon in zip(marks, budgets, strict=True):
         spent = found.well[epsilon]
         label = f"epsilon {epsilon:g}: to within {_digits(found.error(spent))} MW"
         places = np.tile(at + shift, len(spent.estimates))
-        axes.plot(places, spent.estimates[:, order].ravel(), label=label, **_dots(colour))
+        axes.plot(places, spent.estimates[:, order].ravel(), label=label, **_dots(colour, mark))
     axes.axhline(0, color="0.4", lw=0.8)
     axes.set_xticks(at, [str(bus) for bus in order + 1])
     axes.set(xlabel="bus", ylabel="load, MW", title="What an eavesdropper sees")
     handles, labels = axes.get_legend_handles_labels()
     bars = labels.index("true load")
     order = [bars, *(i for i in range(len(labels)) if i != bars)]
-    axes.legend(
-        [handles[i] for i in order], [labels[i] for i in order], frameon=False, loc="upper right"
-    )
+    axes.legend([handles[i] for i in order], [labels[i] for i in order], loc="upper right")
 
 
 def _missed(axes: Axes, found: Findings) -> None:
     budgets = list(found.well)
-    for name, runs, colour in (
-        ("the paper's noisy steps", found.badly, RED),
-        ("noise once, on the loads", found.well, BLUE),
+    for name, runs, colour, line, mark in (
+        ("the paper's noisy steps", found.badly, RED, "--", "^"),
+        ("noise once, on the loads", found.well, BLUE, "-", "o"),
     ):
         middle = {epsilon: float(np.median(spent.wrong)) for epsilon, spent in runs.items()}
-        axes.loglog(budgets, list(middle.values()), color=colour, lw=2)
+        axes.loglog(budgets, list(middle.values()), line, color=colour, lw=1.6)
         for epsilon, spent in runs.items():
-            axes.plot(np.full(spent.wrong.size, epsilon), spent.wrong, **_dots(colour))
+            axes.plot(np.full(spent.wrong.size, epsilon), spent.wrong, **_dots(colour, mark))
         named = max(e for e in budgets if e <= 1)
         axes.annotate(
             f"{name}\n{_digits(middle[named])} MW at epsilon {named:g}",
@@ -228,12 +237,18 @@ def _missed(axes: Axes, found: Findings) -> None:
             textcoords="offset points",
             color=colour,
             fontweight="bold",
-            fontsize=9,
+            fontsize=7,
         )
-    axes.axhline(found.total, color=GREY, ls="--", lw=1.2)
-    axes.annotate(
-        "no data at all", (budgets[0], found.total), (0, 4), textcoords="offset points", color=GREY
-    )
+    floor, top = axes.get_ylim()
+    axes.set_ylim(floor, 2 * top)  # room for names
+    for height, line, what in (
+        (found.total, "-.", "no data at all"),
+        (floor, ":", f"no noise: {found.noiseless:.1g} MW, below the scale"),
+    ):
+        axes.axhline(height, color=GREY, ls=line, lw=1.2)
+        axes.annotate(
+            what, (budgets[0], height), (0, 3), textcoords="offset points", color=GREY, fontsize=7
+        )
     axes.set_xticks(budgets, [f"{epsilon:g}" for epsilon in budgets])
     axes.yaxis.set_major_formatter("{x:g}")
     axes.minorticks_off()
@@ -241,8 +256,8 @@ def _missed(axes: Axes, found: Findings) -> None:
     axes.set(title="What privacy costs")
 
 
-def _dots(colour: str) -> dict[str, Any]:
-    return dict(color=colour, marker="o", ls="", ms=4, mec="white", mew=0.4)
+def _dots(colour: str, mark: str) -> dict[str, Any]:
+    return dict(color=colour, marker=mark, ls="", ms=4, mec="white", mew=0.4)
 
 
 def _digits(value: float) -> str:
@@ -254,7 +269,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Find, tell and draw."""
     parser = argparse.ArgumentParser(prog="python -m examples.demo")
     parser.add_argument("--seeds", type=count(), default=10, help="runs per budget (default 10)")
-    parser.add_argument("--plot", type=folder, metavar="DIR", help="write the picture")
+    add_plot(parser, "the picture")
     options = parser.parse_args(arguments)
     with in_words(parser):
         study = power_flow(14, radius=RADIUS)
@@ -262,7 +277,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(found)
         print(why(study, found.well[1.0].plan))
         if options.plot:
-            pictures.announce({"demo.png": draw(found)}, options.plot)
+            pictures.announce({"demo": draw(found)}, options.plot, options.format)
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from problems import pictures
-from problems.commands import count, folder, in_words
+from problems.commands import add_plot, count, in_words
 from problems.nonconvex_classification import figures
 from problems.nonconvex_classification.experiment import (
     ALPHA,
@@ -312,13 +312,14 @@ def draw(found: Found) -> dict[str, Figure]:
     }
     runs = f"{mode.seeds} run{'' if mode.seeds == 1 else 's'}"
     return {
-        "rounds.png": figures.rounds(panels, f"DPP2 with the paper's parameters, {title}, 1 run"),
-        "epsilon.png": figures.contests(
+        "rounds": figures.rounds(panels, f"DPP2 with the paper's parameters, {title}, 1 run"),
+        "epsilon": figures.contests(
             found.contests, found.start,
+            next(trace.end for curve, trace in found.decays.items() if curve.silent),
             f"Figure 3 at the same total guarantee: {title}, at most {mode.most} rounds, {runs}",
         ),
-        "messages.png": figures.messages(found.eavesdropping, f"r = {DECAY:g}, u = 1, {title}"),
-        "damping.png": figures.damping(found.damping),
+        "messages": figures.messages(found.eavesdropping, f"r = {DECAY:g}, u = 1, {title}"),
+        "damping": figures.damping(found.damping),
     }  # fmt: skip
 
 
@@ -348,7 +349,7 @@ def main(arguments: Sequence[str] | None = None) -> Found | None:
     parser.add_argument("--tune", action="store_true", help="search for the parameters, and stop")
     parser.add_argument("--seeds", type=count(), help="runs of every method and epsilon")
     parser.add_argument("--workers", type=count(), default=1, help="processes")
-    parser.add_argument("--plot", type=folder, metavar="DIR", help="write figures")
+    add_plot(parser)
     options = parser.parse_args(arguments)
     mode = FULL if options.full else SHORT
     mode = replace(mode, seeds=options.seeds or mode.seeds)
@@ -359,7 +360,7 @@ def main(arguments: Sequence[str] | None = None) -> Found | None:
         found = experiment(mode, options.workers)
         print(table(found))
         if options.plot:
-            pictures.announce(draw(found), options.plot)
+            pictures.announce(draw(found), options.plot, options.format)
     return found
 
 

@@ -25,7 +25,9 @@ from numpy.typing import NDArray
 
 import dpcvx as dp
 from problems import pictures
-from problems.commands import count, folder, in_words
+from problems.baselines import at_start
+from problems.commands import add_plot, count, in_words
+from problems.pictures import BLUE, GREY, RED, TWO_COLUMNS, styled
 from problems.power_flow.study import power_flow
 from problems.progress import with_bar
 
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 EPSILON, DELTA, ROUNDS, BETA = 1.0, 1e-6, 100, 0.01
+BASELINES = {"no data": "--", "no noise": ":"}
+"""What gaps are to be read beside, and the lines that show it: neither has a guarantee to keep."""
 
 
 @dataclass(frozen=True)
@@ -144,6 +148,17 @@ def rows(model: Model, seeds: int, rounds: int) -> Iterator[Row]:
             yield Row(name, method.name, np.array(gaps) - optimum, optimum, plan.guarantee.kind)
 
 
+def baselines(model: Model, rounds: int, optimum: float) -> list[Row]:
+    """What to read gaps beside: the public start, and the paper's method without noise."""
+    algorithm = methods(model.rho, model.beta)[0].algorithm
+    plan = model.problem.plan(algorithm, mechanism=None, rounds=rounds)
+    values = (at_start(model.problem), _objective(model.problem, plan.run(), "last"))
+    return [
+        Row(model.name, kind, np.array([value]) - optimum, optimum, kind)
+        for kind, value in zip(BASELINES, values, strict=True)
+    ]
+
+
 def _objective(problem: dp.Problem, result: dp.Result, reported: str) -> float:
     """The true objective of an iterate, or once every agent has decided for itself."""
     if reported == "own":
@@ -185,33 +200,43 @@ def table(found: Sequence[Row], seeds: int) -> str:
     return "\n".join(lines)
 
 
+@styled
 def draw(found: Sequence[Row]) -> Figure:
     """Gaps of all seeds on a logarithmic scale, one panel per model."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import LogLocator, NullFormatter
 
     names = list(dict.fromkeys(row.model for row in found))
-    labels = list(dict.fromkeys(row.method for row in found))
-    figure = Figure(figsize=(4 * len(names) + 2, 4.2), layout="constrained")
-    panels = figure.subplots(1, len(names), sharey=True, squeeze=False)
-    for panel, name in zip(panels[0], names, strict=True):
-        own = [row for row in found if row.model == name]
+    noisy = [row for row in found if row.kind not in BASELINES]
+    labels = list(dict.fromkeys(row.method for row in noisy))
+    figure = Figure(figsize=(TWO_COLUMNS, 1.4 + 0.2 * len(labels)))
+    panels = figure.subplots(1, len(names), sharey=True, squeeze=False)[0]
+    for panel, name in zip(panels, names, strict=True):
+        own = [row for row in noisy if row.model == name]
         for height, row in enumerate(own):
             if row.gaps.size == 0:
-                panel.text(0.5, height, "refused", va="center", ha="center", fontsize=8,
-                           color="0.4", transform=panel.get_yaxis_transform())  # fmt: skip
+                panel.annotate(
+                    "refused: no guarantee", (0.5, height), va="center", ha="center", fontsize=7,
+                    color=GREY, xycoords=panel.get_yaxis_transform(),
+                )  # fmt: skip
                 continue
-            panel.plot(row.gaps, np.full(row.gaps.size, height), "o", ms=3, alpha=0.4, color="C0")
-            panel.plot(row.median, height, "|", ms=14, mew=2.5, color="C3")
+            at = np.full(row.gaps.size, height)
+            panel.plot(row.gaps, at, "o", ms=3, alpha=0.5, color=BLUE)
+            panel.plot(row.median, height, "|", ms=11, mew=2.2, color=RED)
+        for row in found:
+            if row.model == name and row.kind in BASELINES:
+                panel.axvline(row.median, color=GREY, ls=BASELINES[row.kind], lw=1, label=row.kind)
         panel.set_xscale("log")
         panel.xaxis.set_major_locator(LogLocator(subs=(1, 3)))
         panel.xaxis.set_major_formatter("{x:g}")
         panel.xaxis.set_minor_formatter(NullFormatter())
-        panel.set_title(f"{name}\noptimum {own[0].optimum:.3g}", fontsize=10)
-        panel.set_xlabel("true objective - optimum (not private)")
-        panel.grid(axis="x", alpha=0.3)
-    panels[0][0].set_yticks(range(len(labels)), labels)
-    panels[0][0].invert_yaxis()
+        panel.set_title(f"{name}, optimum {own[0].optimum:.3g}")
+        panel.set_xlabel("true objective - optimum\n(not private)")
+        panel.grid(visible=False, axis="y")
+    panels[0].set_yticks(range(len(labels)), labels)
+    panels[0].set_ylim(len(labels) - 0.4, -0.6)
+    handles, marks = panels[0].get_legend_handles_labels()
+    figure.legend(handles, marks, loc="outside lower center", ncols=2)
     figure.suptitle(f"Total budget ({EPSILON:g}, {DELTA:g}); dots: seeds, bars: medians")
     return figure
 
@@ -222,7 +247,7 @@ def main(arguments: Sequence[str] | None = None) -> list[Row]:
     parser.add_argument("--cases", nargs="*", default=[], help="bundled power-flow cases as well")
     parser.add_argument("--seeds", type=count(), default=3)
     parser.add_argument("--rounds", type=count(), default=ROUNDS)
-    parser.add_argument("--plot", type=folder, metavar="DIR", help="write the figure")
+    add_plot(parser, "the figure")
     options = parser.parse_args(arguments)
     found: list[Row] = []
     with in_words(parser):
@@ -231,9 +256,10 @@ def main(arguments: Sequence[str] | None = None) -> list[Row]:
             total = len(methods(model.rho, model.beta))
             runs = rows(model, options.seeds, options.rounds)
             found += with_bar(runs, model.name, total)
+            found += baselines(model, options.rounds, found[-1].optimum)
         print(table(found, options.seeds))
         if options.plot:
-            pictures.announce({"privacy_table.png": draw(found)}, options.plot)
+            pictures.announce({"privacy_table": draw(found)}, options.plot, options.format)
     return found
 
 

@@ -23,7 +23,7 @@ from matplotlib.figure import Figure
 
 import dpcvx as dp
 from problems import pictures
-from problems.commands import count, folder, in_words
+from problems.commands import add_plot, count, in_words
 from problems.logistic_regression import figures
 from problems.logistic_regression.dataset import Dataset
 from problems.logistic_regression.experiment import (
@@ -200,12 +200,12 @@ def draw(
     spent = [traces for task, traces in both if task.panel == "total"]
     agents = f"{dataset.name}, {len(planned[0].partition.of(dataset))} agents"
     return {
-        "comparison.png": figures.comparison(columns, agents),
-        "divisions.png": figures.divisions(
+        "comparison": figures.comparison(columns, agents),
+        "divisions": figures.divisions(
             divided, f"{agents}, {scope.epsilons[-1]:g} per local update, E = {largest}"
         ),
-        "one_total.png": figures.alternatives(
-            spent, f"{agents}: total budget ({scope.total:g}, 1e-6)"
+        "one_total": figures.alternatives(
+            spent, exact, 1 - 1 / dataset.classes, f"{agents}: total budget ({scope.total:g}, 1e-6)"
         ),
     }
 
@@ -222,7 +222,7 @@ def main(arguments: Sequence[str] | None = None) -> list[list[Trace]]:
     parser.add_argument("--rounds", type=count(), help="T")
     parser.add_argument("--seeds", type=count())
     parser.add_argument("--jobs", type=count(), help="processes; with --full 2, else 1")
-    parser.add_argument("--plot", type=folder, metavar="DIR", help="write figures")
+    add_plot(parser)
     options = parser.parse_args(arguments)
     scope = FULL if options.full else SHORT
     scope = replace(
@@ -234,7 +234,7 @@ def main(arguments: Sequence[str] | None = None) -> list[list[Trace]]:
         found = measured(planned, options.jobs or (2 if options.full else 1))
         print(table(dataset, planned, found))
         if options.plot:
-            pictures.announce(draw(dataset, planned, found, scope), options.plot)
+            pictures.announce(draw(dataset, planned, found, scope), options.plot, options.format)
     return found
 
 

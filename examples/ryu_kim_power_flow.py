@@ -27,7 +27,9 @@ from rich.progress import Progress
 
 import dpcvx as dp
 from problems import pictures
-from problems.commands import count, folder, in_words, positive
+from problems.baselines import at_start
+from problems.commands import add_plot, count, in_words, positive
+from problems.pictures import BLUE, GREEN, GREY, ORANGE, PINK, RED, TWO_COLUMNS, styled
 from problems.power_flow.bands import quartiles
 from problems.power_flow.study import PowerFlow, power_flow
 
@@ -39,7 +41,8 @@ Sensitivity = Literal["paper", "derived"]
 BETA, DELTA, RHO, ROUNDS = 0.01, 1e-2, 100.0, 100
 EPSILONS = (0.05, 0.1, 0.5, 1.0)
 ALGORITHMS = ("ObjG", "ObjL", "OutG", "OutL")
-COLOURS = dict(zip(ALGORITHMS, ("C0", "C2", "C1", "C3"), strict=True))
+COLOURS = {"ObjG": BLUE, "ObjL": GREEN, "OutG": ORANGE, "OutL": RED}
+LINES = {"ObjG": "-", "ObjL": "--", "OutG": "-.", "OutL": ":"}
 
 
 @dataclass(frozen=True)
@@ -133,6 +136,13 @@ def measured(study: PowerFlow, setting: Setting, rounds: int, seeds: int) -> Out
     )
 
 
+def without_noise(study: PowerFlow, E: int, rounds: int) -> NDArray[np.float64]:
+    """The objective after every round where nobody adds noise. Not private."""
+    method = dp.LinearizedADMM(penalty=RHO, step=dp.steps.Sqrt(), local_updates=E)
+    result = study.problem.plan(method, mechanism=None, rounds=rounds).run(iterates=True)
+    return np.array([dp.not_private.objective(study.problem, i.last) for i in result.iterates])
+
+
 def noise_scales(plan: dp.Plan, result: dp.Result) -> NDArray[np.float64]:
     """Noise scale of every component of every release, from the ledger."""
     method = plan.algorithm
@@ -160,11 +170,17 @@ def release_once(study: PowerFlow, total: dp.Guarantee, seeds: int) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Study:
-    """All outcomes of one case, and the objective of one release by (epsilon, E)."""
+    """All outcomes of one case, the objective of one release by (epsilon, E), and what to compare.
+
+    `no_data` is the objective at the public start, `no_noise` by E that after every round of a run
+    without noise. None of it is private.
+    """
 
     case: str
     outcomes: list[Outcome]
     once: dict[tuple[float, int], float]
+    no_data: float
+    no_noise: dict[int, NDArray[np.float64]]
 
     def find(self, algorithm: str, epsilon: float, E: int, sensitivity: Sensitivity) -> Outcome:
         """The outcome of a setting."""
@@ -207,7 +223,8 @@ def run(
         for o in outcomes
         if (o.setting.algorithm, o.setting.sensitivity) == ("ObjG", "derived")
     }
-    yield Study(case, outcomes, once)
+    no_noise = {E: without_noise(study, E, rounds) for E in updates}
+    yield Study(case, outcomes, once, at_start(study.problem), no_noise)
 
 
 def table(study: Study) -> str:
@@ -263,24 +280,23 @@ def printed_variance(algorithm: str, epsilon: float) -> float:
     return factor * (sensitivity / epsilon) ** 2
 
 
+@styled
 def draw(study: Study, sensitivity: Sensitivity) -> Figure:
     """Noise, objectives and disagreement against the round: Figure 3 or 4."""
     from matplotlib.figure import Figure
 
     rows = ["noise", *(f"E = {E}" for E in study.updates), "disagreement"]
     columns = study.epsilons
-    figure = Figure(figsize=(3.4 * len(columns) + 0.6, 2.5 * len(rows) + 1), layout="constrained")
+    figure = Figure(figsize=(max(TWO_COLUMNS, 2.3 * len(columns)), 2.0 * len(rows) + 0.8))
     panels = figure.subplots(len(rows), len(columns), sharey="row", squeeze=False)
     for column, epsilon in enumerate(columns):
         _draw_noise(panels[0, column], study, epsilon, sensitivity)
         for row, E in enumerate(study.updates, 1):
-            _draw_objective(panels[row, column], study, epsilon, E, sensitivity)
+            _draw_objective(panels[row, column], study, epsilon, E, sensitivity, column == 0)
         _draw_residual(panels[-1, column], study, epsilon, sensitivity)
-        panels[0, column].set_title(f"eps = {epsilon:g} per local update", fontsize=10)
+        panels[0, column].set_title(f"epsilon = {epsilon:g} per local update")
     for row, label in enumerate(("noise (29), expected", *rows[1:-1], "disagreement of ObjG")):
         panels[row, 0].set_ylabel(label if row in (0, len(rows) - 1) else f"objective, {label}")
-    for axes in panels.ravel():
-        axes.grid(alpha=0.3)
     words = {
         "paper": "the paper's sensitivities, 2 beta and beta: asserted, too small",
         "derived": "sensitivities derived from the model",
@@ -294,44 +310,50 @@ def draw(study: Study, sensitivity: Sensitivity) -> Figure:
 
 def _draw_noise(axes: Axes, study: Study, epsilon: float, kind: Sensitivity) -> None:
     values = [study.find(a, epsilon, study.updates[0], kind).noise for a in ALGORITHMS]
-    axes.bar(ALGORITHMS, values, color=[COLOURS[a] for a in ALGORITHMS])
+    axes.bar(ALGORITHMS, values, color=[COLOURS[a] for a in ALGORITHMS], width=0.6)
     axes.set_yscale("log")
 
 
-def _draw_objective(axes: Axes, study: Study, epsilon: float, E: int, kind: Sensitivity) -> None:
+def _draw_objective(
+    axes: Axes, study: Study, epsilon: float, E: int, kind: Sensitivity, first: bool
+) -> None:
     totals = []
     for algorithm in ALGORITHMS:
         outcome = study.find(algorithm, epsilon, E, kind)
-        _band(axes, outcome.objective, COLOURS[algorithm], algorithm)
+        _band(axes, outcome.objective, COLOURS[algorithm], algorithm, LINES[algorithm])
         totals.append(outcome.guarantee)
     average = study.find("ObjG", epsilon, E, kind).average
     axes.semilogy(
-        np.arange(1, average.shape[1] + 1), np.median(average, axis=0), "--",
-        color=COLOURS["ObjG"], lw=1, label="ObjG, average",
+        np.arange(1, average.shape[1] + 1), np.median(average, axis=0),
+        color=COLOURS["ObjG"], ls=(0, (5, 1, 1, 1, 1, 1)), lw=1, label="ObjG, average",
     )  # fmt: skip
+    silent = study.no_noise[E]
+    axes.plot(np.arange(1, silent.size + 1), silent, "-", color=GREY, lw=0.8, label="no noise")
+    axes.axhline(study.no_data, color=GREY, lw=0.8, ls="--", label="no data: the start")
     if kind == "derived":
-        axes.axhline(study.once[epsilon, E], color="k", lw=1, ls=":", label="released once")
+        axes.axhline(study.once[epsilon, E], color="k", lw=1.2, ls=":", label="released once")
     gaussian, laplace = totals[0], totals[1]
-    mark = "" if gaussian.kind == "worst-case" else "asserted: "
-    axes.set_xlabel(
-        f"round;  {mark}G ({gaussian.epsilon:.4g}, {gaussian.delta:g}), "
-        f"L ({laplace.epsilon:.4g}, {laplace.delta:g})",
-        fontsize=8,
+    kind_of = "in total" if gaussian.kind == "worst-case" else "claimed in total, not proved"
+    axes.set_title(
+        f"{kind_of}: Gaussian ({gaussian.epsilon:.3g}, {gaussian.delta:g}),\n"
+        f"Laplace ({laplace.epsilon:.3g}, {laplace.delta:g})"
     )
-    axes.legend(fontsize=6, ncols=2)
+    pictures.whole_rounds(axes)
+    if first:
+        axes.legend(ncols=2)
 
 
 def _draw_residual(axes: Axes, study: Study, epsilon: float, kind: Sensitivity) -> None:
-    for E, style in zip(study.updates, ("C0", "C4"), strict=False):
-        _band(axes, study.find("ObjG", epsilon, E, kind).residual, style, f"E = {E}")
-    axes.set_xlabel("round")
-    axes.legend(fontsize=7)
+    for E, colour, line in zip(study.updates, (BLUE, PINK), ("-", "--"), strict=False):
+        _band(axes, study.find("ObjG", epsilon, E, kind).residual, colour, f"E = {E}", line)
+    pictures.whole_rounds(axes)
+    axes.legend()
 
 
-def _band(axes: Axes, curves: NDArray[np.float64], colour: str, label: str) -> None:
+def _band(axes: Axes, curves: NDArray[np.float64], colour: str, label: str, line: str) -> None:
     low, middle, high = quartiles(curves.tolist())
     rounds = np.arange(1, middle.size + 1)
-    axes.semilogy(rounds, middle, color=colour, lw=1.2, label=label)
+    axes.semilogy(rounds, middle, line, color=colour, lw=1.2, label=label)
     axes.fill_between(rounds, low, high, color=colour, alpha=0.2, lw=0)
 
 
@@ -344,7 +366,7 @@ def main(arguments: Sequence[str] | None = None) -> list[Study]:
     parser.add_argument("--local-updates", nargs="+", type=count(), metavar="E")
     parser.add_argument("--seeds", type=count(), help="runs per setting (default 2; --full: 5)")
     parser.add_argument("--rounds", type=count(), help="of every run (default 25; --full: 100)")
-    parser.add_argument("--plot", type=folder, metavar="DIR", help="write the figures")
+    add_plot(parser)
     options = parser.parse_args(arguments)
     cases = options.cases or (["14", "118"] if options.full else ["14"])
     epsilons = options.epsilons or (EPSILONS if options.full else (EPSILONS[0], EPSILONS[-1]))
@@ -367,10 +389,8 @@ def main(arguments: Sequence[str] | None = None) -> list[Study]:
             print(table(study))
             if options.plot:
                 kinds: tuple[Sensitivity, ...] = ("paper", "derived")
-                drawn = {
-                    f"ryu_kim_case_{study.case}_{kind}.png": draw(study, kind) for kind in kinds
-                }
-                pictures.announce(drawn, options.plot)
+                drawn = {f"ryu_kim_case_{study.case}_{kind}": draw(study, kind) for kind in kinds}
+                pictures.announce(drawn, options.plot, options.format)
     return found
 
 

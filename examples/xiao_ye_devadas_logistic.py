@@ -83,7 +83,7 @@ from problems.census.methods import (
 )
 from problems.census.records import Records, made_records, shared_out
 from problems.census.study import Census, census, optimum
-from problems.commands import count, folder, in_words
+from problems.commands import add_plot, count, in_words
 from problems.progress import with_bar
 
 # b, and K of the paper.
@@ -413,17 +413,17 @@ def draw(found: Found) -> dict[str, Figure]:
         }
         columns = {key: value for key, value in columns.items() if value[1]}
         if columns:
-            drawn[f"{name}.png"] = figures.comparison(
+            drawn[f"{name}"] = figures.comparison(
                 columns, f"{which}: {title[0].lower()}{title[1:]}"
             )
     for kinds in families(found):
         case = kinds[0][0]
-        drawn[f"noise_{case.agents}.png"] = figures.noises(
+        drawn[f"noise_{case.agents}"] = figures.noises(
             [(budget, traces) for _, budget, traces in kinds],
             f"{case.network}, {_runs(case)}",
         )
     drawn |= {
-        "ex_post.png": figures.exposures(
+        "ex_post": figures.exposures(
             {
                 case.strength.replace("edges, ", "edges,\n"): traces
                 for case, _, traces in noisy
@@ -431,8 +431,8 @@ def draw(found: Found) -> dict[str, Figure]:
             },
             f"{title}: mean over agents and coordinates",
         ),
-        "figure_1.png": figures.surfaces(found.surface),
-        "figure_d.png": figures.noiseless(silent, "Figure D: random weights beside fixed ones"),
+        "figure_1": figures.surfaces(found.surface),
+        "figure_d": figures.noiseless(silent, "Figure D: random weights beside fixed ones"),
     }
     return drawn
 
@@ -444,7 +444,7 @@ def main(arguments: Sequence[str] | None = None) -> Found:
     parser.add_argument("--rounds", type=count(), help="of every case")
     parser.add_argument("--runs", type=count(), help="of every method and network")
     parser.add_argument("--adult", metavar="FILE", help="adult.data of the UCI repository")
-    parser.add_argument("--plot", type=folder, metavar="DIR", help="write figures")
+    add_plot(parser)
     options = parser.parse_args(arguments)
     cases = [
         replace(case, runs=options.runs or case.runs, rounds=options.rounds or case.rounds)
@@ -458,7 +458,7 @@ def main(arguments: Sequence[str] | None = None) -> Found:
         found = experiment(cases, records)
         print(table(found))
         if options.plot:
-            pictures.announce(draw(found), options.plot)
+            pictures.announce(draw(found), options.plot, options.format)
     return found
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from dpcvx.errors import DpcvxError
 from problems.files import check_folder
+from problems.pictures import FORMATS
 
 # Rounds, seeds and the like beyond this would never end.
 MOST = 10**6
@@ -48,6 +49,37 @@ def folder(text: str) -> Path:
     except DpcvxError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     return Path(text)
+
+
+def formats(text: str) -> tuple[str, ...]:
+    """Type of an argument that names formats of figures, separated by commas."""
+    named = dict.fromkeys(part.strip().lower() for part in text.split(","))
+    for name in named:
+        if name not in FORMATS:
+            raise argparse.ArgumentTypeError(
+                f"{name[:30]!r} is no format for figures; write one or several of "
+                f"{','.join(FORMATS)}"
+            )
+    return tuple(named)
+
+
+def add_plot(parser: argparse._ActionsContainer, what: str = "the figures") -> None:
+    """Give a command ``--plot DIR`` and ``--format``, which every command that draws has.
+
+    Parameters
+    ----------
+    parser : argparse.ArgumentParser or one of its groups
+        Its namespace gets `plot`, a path or None, and `format`, a tuple.
+    what : str
+        Figures that it draws.
+    """
+    parser.add_argument("--plot", type=folder, metavar="DIR", help=f"write {what} to this folder")
+    parser.add_argument(
+        "--format",
+        type=formats,
+        default=("png",),
+        help=f"of the figures, such as pdf,svg; of {', '.join(FORMATS)} (default png)",
+    )
 
 
 def sentence(error: DpcvxError | OSError) -> str:

@@ -1,26 +1,72 @@
-"""Figures to files."""
+"""Figures to files: a path for each name and format."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dpcvx._figure import ONE_COLUMN, STYLE, TWO_COLUMNS, styled
+
 if TYPE_CHECKING:  # slow to import, and used with --plot only
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_DPI = 130
+__all__ = [
+    "BLUE", "FORMATS", "GREEN", "GREY", "ONE_COLUMN", "ORANGE", "PINK", "RED", "SKY",
+    "TWO_COLUMNS", "announce", "styled", "whole_rounds", "write",
+]  # fmt: skip
+
+# Okabe and Ito's colours, as in the style, for what has the same colour in several panels.
+BLUE, RED, GREEN, PINK = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
+ORANGE, SKY, GREY = "#E69F00", "#56B4E9", "0.45"
+# Files say when they were made, unless told not to; the same figure is to be the same file.
+FORMATS: dict[str, dict[str, None]] = {
+    "png": {},
+    "pdf": {"CreationDate": None},
+    "svg": {"Date": None},
+}
+"""What files of each format must not state."""
 
 
-def write(figures: Mapping[str, Figure], folder: Path) -> list[Path]:
-    """Write figures under their names into a folder, which is created if missing."""
+def whole_rounds(axes: Axes) -> None:
+    """Name the horizontal axis, and tick it at whole rounds only."""
+    axes.set_xlabel("round")
+    axes.locator_params(axis="x", integer=True)
+
+
+def write(
+    figures: Mapping[str, Figure], folder: Path, formats: Sequence[str] = ("png",)
+) -> list[Path]:
+    """Write figures under their names into a folder, which is created if missing.
+
+    Parameters
+    ----------
+    figures : mapping of str to Figure
+        By name, without suffix.
+    folder : Path
+    formats : sequence of {"png", "pdf", "svg"}
+
+    Returns
+    -------
+    list of Path
+        The files, figure by figure.
+    """
+    from matplotlib import style
+
     folder.mkdir(parents=True, exist_ok=True)
-    for name, figure in figures.items():
-        figure.savefig(folder / name, dpi=_DPI)
-    return [folder / name for name in figures]
+    written = []
+    with style.context(STYLE):
+        for name, figure in figures.items():
+            for kind in formats:
+                written.append(folder / f"{name}.{kind}")
+                figure.savefig(written[-1], metadata=FORMATS[kind])
+    return written
 
 
-def announce(figures: Mapping[str, Figure], folder: Path) -> None:
-    """Write figures, and print where they are."""
-    for path in write(figures, folder):
+def announce(
+    figures: Mapping[str, Figure], folder: Path, formats: Sequence[str] = ("png",)
+) -> None:
+    """Write figures, as `write` does, and print where they are."""
+    for path in write(figures, folder, formats):
         print(f"wrote {path}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .._figure import shows_itself
+from .._figure import TWO_COLUMNS, styled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -15,14 +15,15 @@ if TYPE_CHECKING:
     from .history import History
 
 # Characters of a title's line.
-_WIDTH = 80
+_WIDTH = 110
 
 
+@styled
 def convergence(history: History, title: str) -> Figure:
     """Primal and dual residual against the round, on a logarithmic axis."""
     from matplotlib.figure import Figure
 
-    figure = shows_itself(Figure(figsize=(7, 4), layout="constrained"))
+    figure = Figure(figsize=(TWO_COLUMNS, 3.2))
     axes = figure.subplots()
     t = history.rounds
     # One round is a point, and has no round before it to move from.
@@ -35,7 +36,6 @@ def convergence(history: History, title: str) -> Figure:
     if np.nanmax([*history.primal, *history.dual], initial=0.0) > 0:
         axes.set_yscale("log")
     axes.set(xlabel="round", ylabel="residual of released values")
-    axes.set_title("\n".join(textwrap.wrap(title, _WIDTH)), fontsize=10)
-    axes.grid(alpha=0.3, which="both")
+    axes.set_title("\n".join(textwrap.wrap(title, _WIDTH)))
     axes.legend()
     return figure

@@ -12,7 +12,7 @@ from scipy.stats import binomtest
 
 from .._arguments import check_argument, count, listed, positive_finite, show
 from .._card import card
-from .._figure import shows_itself
+from .._figure import TWO_COLUMNS, styled
 from .._words import number, plural
 from ..algorithms.base import Algorithm
 from ..errors import ModelError
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _QUARTILES = (0.25, 0.5, 0.75)
+_BLUE = "#0072B2"  # the first colour of the style
 
 
 @dataclass(frozen=True, repr=False)
@@ -71,6 +72,7 @@ class Tradeoff:
     violation: float | None = None
     broken: tuple[int, ...] = ()
 
+    @styled
     def plot(self) -> Figure:
         """Median and quartiles against epsilon, with no data at all and no noise as lines.
 
@@ -96,8 +98,7 @@ class Tradeoff:
                 "problem.tradeoff with a larger seconds=, or with larger epsilons."
             )
         epsilon, low, middle, high = zip(*rows, strict=True)
-        size = 7, 4 if self.violation is None else 5.5
-        figure = shows_itself(Figure(figsize=size, layout="constrained"))
+        figure = Figure(figsize=(TWO_COLUMNS, 3.2 if self.violation is None else 4.4))
         if self.violation is None:
             axes = below = figure.subplots()
         else:
@@ -120,8 +121,7 @@ class Tradeoff:
         axes.set_yscale("log" if above else "linear")
         axes.set_ylabel("objective above the optimum")
         below.set_xlabel("epsilon, in total")
-        axes.set_title(f"On public stand-in data, delta = {number(self.delta)}", fontsize=10)
-        axes.grid(alpha=0.3, which="both")
+        axes.set_title(f"On public stand-in data, delta = {number(self.delta)}")
         axes.legend()
         return figure
 
@@ -131,11 +131,10 @@ class Tradeoff:
         for epsilon, gaps, broken in counts:
             if gaps:
                 low, high = binomtest(broken, len(gaps)).proportion_ci(0.95, method="exact")
-                axes.plot([epsilon] * 2, [low, high], color="C0")
-                axes.plot(epsilon, broken / len(gaps), marker="o", color="C0")
+                axes.plot([epsilon] * 2, [low, high], "-", color=_BLUE)
+                axes.plot(epsilon, broken / len(gaps), marker="o", color=_BLUE)
         axes.axhline(promised, color="0.4", linestyle="--", label="promised at most")
         axes.set_ylabel("runs that break\na private constraint")
-        axes.grid(alpha=0.3)
         axes.legend()
 
     def __str__(self) -> str:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from problems.census.amplifications import SHIFT, Surface
 from problems.census.experiment import Traces, spread
 from problems.census.methods import DELTA, Budget
+from problems.pictures import TWO_COLUMNS, styled
 
 Floats = NDArray[np.float64]
 
@@ -38,6 +39,7 @@ _STYLES = {
 _KINDS = {"Laplace": ("#0072B2", "o"), "Gaussian": ("#D55E00", "s")}
 
 
+@styled
 def comparison(columns: Mapping[str, tuple[Budget, Sequence[Traces]]], title: str) -> Figure:
     """Distance and gap against the round with bands over runs, and the worst-case guarantee.
 
@@ -47,24 +49,25 @@ def comparison(columns: Mapping[str, tuple[Budget, Sequence[Traces]]], title: st
         For each network and budget, all methods.
     title : str
     """
-    figure = Figure(figsize=(1.5 + 4.0 * len(columns), 10.2), layout="constrained")
+    figure = Figure(figsize=(max(TWO_COLUMNS, 2.4 * len(columns)), 7.4))
     panels = figure.subplots(3, len(columns), sharey="row", sharex="col", squeeze=False)
     for axes, (name, (budget, found)) in zip(panels.T, columns.items(), strict=True):
         for traces in found:
             _band(axes[0], traces.method.name, traces.distances)
             _band(axes[1], traces.method.name, traces.gaps)
-        axes[1].axhline(1, color="0.5", lw=0.8)
+        axes[1].axhline(1, color="0.5", lw=0.8, ls="--")
+        axes[1].annotate("no data: the public start", (1, 1), (-2, 2), ha="right", color="0.4",
+            xycoords=("axes fraction", "data"), textcoords="offset points", fontsize=7)  # fmt: skip
         total = found[0].guarantee
         axes[0].set_title(
-            f"{name}\nevery curve: ({total.epsilon:.4g}, {total.delta:g})-DP in total", fontsize=10
+            f"{name}\nevery curve: ({total.epsilon:.4g}, {total.delta:g})-DP in total"
         )
         _spent(axes[2], budget, found[0].distances.shape[1] - 1)
         axes[2].set_xlabel("round k")
-        axes[2].legend(fontsize=8, frameon=False, loc="lower right")
+        axes[2].legend(loc="lower right")
         for each in axes:
             each.set_yscale("log")
             each.xaxis.get_major_locator().set_params(integer=True)
-            each.grid(alpha=0.3)
     rows = (
         "mean of |x_i - x*| / d",
         "gap at the agents' mean,\n1 at the public start",
@@ -75,11 +78,11 @@ def comparison(columns: Mapping[str, tuple[Budget, Sequence[Traces]]], title: st
     _legend_below(figure, panels[0, 0], 3)
     figure.suptitle(
         f"{title}\nbands: least to largest over the runs; rows 1 and 2 {_NOT_PRIVATE}",
-        fontsize=11,
     )
     return figure
 
 
+@styled
 def noises(kinds: Sequence[tuple[Budget, Sequence[Traces]]], title: str) -> Figure:
     """Gap of every method after the last round by the kind of noise, at one total.
 
@@ -90,7 +93,7 @@ def noises(kinds: Sequence[tuple[Budget, Sequence[Traces]]], title: str) -> Figu
     title : str
     """
     names = [traces.method.name for traces in kinds[0][1]]
-    figure = Figure(figsize=(12.0, 2.2 + 0.42 * len(names)), layout="constrained")
+    figure = Figure(figsize=(TWO_COLUMNS, 1.5 + 0.24 * len(names)))
     panels = figure.subplots(1, 2, sharey=True)
     width = 0.7 / len(kinds)
     for k, (budget, found) in enumerate(kinds):
@@ -109,22 +112,22 @@ def noises(kinds: Sequence[tuple[Budget, Sequence[Traces]]], title: str) -> Figu
             )  # fmt: skip
     total = kinds[0][1][0].guarantee
     for axes, name in zip(panels, ("the last round", "the mean over all rounds"), strict=True):
-        axes.axvline(1, color="0.5", lw=0.8)
+        axes.axvline(1, color="0.5", lw=0.8, ls="--", label="no data: the public start")
         axes.set(xscale="log", xlabel="gap, 1 at the public start", title=f"at {name}")
-        axes.grid(alpha=0.3, axis="x")
+        axes.grid(visible=False, axis="y")
         for line in np.arange(1, len(names)) - 0.5:
             axes.axhline(line, color="0.85", lw=0.6)
     panels[0].set_yticks(range(len(names)), names)
     panels[0].set_ylim(len(names) - 0.5, -0.5)
-    _legend_below(figure, panels[0], len(kinds))
+    _legend_below(figure, panels[0], len(kinds) + 1)
     figure.suptitle(
         f"{title}: every point ({total.epsilon:.4g}, {total.delta:g})-DP in total\n"
         f"lines: least to largest over the runs; gaps of the agents' mean, {_NOT_PRIVATE}",
-        fontsize=11,
     )
     return figure
 
 
+@styled
 def exposures(columns: Mapping[str, Sequence[Traces]], title: str) -> Figure:
     """Ex-post losses as a share of alpha beta B, by round: means over agents and coordinates.
 
@@ -134,7 +137,7 @@ def exposures(columns: Mapping[str, Sequence[Traces]], title: str) -> Figure:
         Methods without random weights are left out.
     title : str
     """
-    figure = Figure(figsize=(1.5 + 3.8 * len(columns), 5.0), layout="constrained")
+    figure = Figure(figsize=(max(TWO_COLUMNS, 2.4 * len(columns)), 3.6))
     panels = figure.subplots(1, len(columns), sharey=True, squeeze=False)[0]
     for axes, (name, found) in zip(panels, columns.items(), strict=True):
         for traces in found:
@@ -151,31 +154,31 @@ def exposures(columns: Mapping[str, Sequence[Traces]], title: str) -> Figure:
         axes.axhline(1, color="0.5", lw=0.8)
         axes.set(title=name, xlabel="round k", ylim=(0, 1.05))
         axes.xaxis.get_major_locator().set_params(integer=True)
-        axes.grid(alpha=0.3)
     panels[0].set_ylabel("loss over alpha beta B")
     _legend_below(figure, panels[0], 3)
-    figure.suptitle(f"{title}\n{_NO_GUARANTEE}", fontsize=11)
+    figure.suptitle(f"{title}\n{_NO_GUARANTEE}")
     return figure
 
 
+@styled
 def surfaces(found: Surface) -> Figure:
     """Figure 1: gamma, what (11) says, and where that is too small."""
-    figure = Figure(figsize=(13.5, 5.0), layout="constrained")
+    figure = Figure(figsize=(TWO_COLUMNS, 2.9))
     panels = figure.subplots(1, 3, sharey=True)
     both = np.array([found.exact, found.claimed])
     levels = np.arange(np.floor(both.min() * 20), np.ceil(both.max() * 20) + 1) / 20
     drawn = None
     for axes, values, name in zip(
-        panels, both, ("exact gamma", "the paper's bound (11), which is none"), strict=False
+        panels, both, ("exact gamma", "what the paper's (11) claims"), strict=False
     ):
         drawn = axes.contourf(found.omega, found.beta, values, levels, cmap="viridis")
-        axes.set_title(name, fontsize=10)
+        axes.set_title(name)
     assert drawn is not None
     panels[1].contourf(
         found.omega, found.beta, found.short, [0.5, 1.5], colors="none", hatches=["//"]
     )
     mark = Patch(facecolor="none", edgecolor="k", hatch="//", label="claim smaller than gamma")
-    panels[1].legend(handles=[mark], fontsize=8, loc="upper right", framealpha=0.9)
+    panels[1].legend(handles=[mark], loc="upper right", frameon=True, framealpha=1.0)
     figure.colorbar(drawn, ax=panels[:2], label="gamma", format="%.2f")
     apart = 1000 * (found.claimed - found.exact)
     reach = np.ceil(np.abs(apart).max())
@@ -183,7 +186,7 @@ def surfaces(found: Surface) -> Figure:
         found.omega, found.beta, apart, np.linspace(-reach, reach, 25), cmap="RdBu"
     )
     panels[2].contour(found.omega, found.beta, apart, [0.0], colors="k", linewidths=1.2)
-    panels[2].set_title("claim minus gamma (red: too small)", fontsize=10)
+    panels[2].set_title("claim minus gamma (red: too small)")
     figure.colorbar(
         shown,
         ax=panels[2],
@@ -196,24 +199,23 @@ def surfaces(found: Surface) -> Figure:
     panels[0].set_ylabel("beta, rate of the noise")
     figure.suptitle(
         f"Figure 1: expected loss over alpha beta B, alpha B = {SHIFT:g}\n{_NO_GUARANTEE}",
-        fontsize=11,
     )
     return figure
 
 
+@styled
 def noiseless(columns: Mapping[str, Sequence[Traces]], title: str) -> Figure:
     """Figure D: without noise, random weights beside fixed ones."""
-    figure = Figure(figsize=(3.0 + 4.2 * len(columns), 5.0), layout="constrained")
+    figure = Figure(figsize=(max(TWO_COLUMNS, 2.4 * len(columns)), 3.4))
     panels = figure.subplots(1, len(columns), sharey=True, squeeze=False)[0]
     for axes, (name, found) in zip(panels, columns.items(), strict=True):
         for traces in found:
             _band(axes, traces.method.name, traces.distances)
         axes.set(title=name, xlabel="round k", yscale="log")
         axes.xaxis.get_major_locator().set_params(integer=True)
-        axes.grid(alpha=0.3)
     panels[0].set_ylabel("mean of |x_i - x*| / d")
     _legend_below(figure, panels[0], 2)
-    figure.suptitle(f"{title}\nno noise, no guarantee; {_NOT_PRIVATE}", fontsize=11)
+    figure.suptitle(f"{title}\nno noise, no guarantee; {_NOT_PRIVATE}")
     return figure
 
 
@@ -245,6 +247,4 @@ def _band(
 
 def _legend_below(figure: Figure, axes: Axes, columns: int) -> None:
     handles, labels = axes.get_legend_handles_labels()
-    figure.legend(
-        handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=9
-    )
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import islice
 
 import numpy as np
+from matplotlib import rcParams
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
@@ -12,12 +14,14 @@ from numpy.typing import NDArray
 from problems.elastic_net.privacy import Growth, Positions
 from problems.elastic_net.simulation import Gaps
 from problems.elastic_net.utility import Utility
+from problems.pictures import BLUE, GREEN, ORANGE, PINK, RED, SKY, TWO_COLUMNS, styled
 
 Floats = NDArray[np.float64]
 
 _NOT_PRIVATE = "computed on the users' data in the open: not private"
 
 
+@styled
 def convergence(pairs: Mapping[str, Gaps], noises: Mapping[str, Gaps], title: str) -> Figure:
     """Figure 1: mean gap against the iteration, with the range of the middle 80 % of repetitions.
 
@@ -29,90 +33,96 @@ def convergence(pairs: Mapping[str, Gaps], noises: Mapping[str, Gaps], title: st
         Panel (b): noise levels.
     title : str
     """
-    figure = Figure(figsize=(11, 5.4), layout="constrained")
+    figure = Figure(figsize=(TWO_COLUMNS, 3.9))
     left, right = figure.subplots(1, 2)
     for axes, found in ((left, pairs), (right, noises)):
-        for colour, (label, gaps) in zip(_colours(len(found)), found.items(), strict=True):
-            _band(axes, np.arange(len(gaps.at_x)), gaps.at_x, colour, label)
+        for (colour, line), (label, gaps) in zip(_looks(len(found)), found.items(), strict=True):
+            _band(axes, np.arange(len(gaps.at_x)), gaps.at_x, colour, label, line)
         axes.set(xlabel="iteration t", yscale="log")
-        axes.grid(alpha=0.3)
-        _legend_below(axes, 2 if axes is left else 3)
+        _legend_below(axes, 1 if axes is left else 2)
     left.set(title="(a) pairs of mu and beta", xlim=(0, min(40, left.get_xlim()[1])))
     left.set_ylabel("f(x_t) + g(x_t) - optimum")
     right.set(title="(b) noise")
-    figure.suptitle(f"{title}\n{_NOT_PRIVATE}", fontsize=11)
+    figure.suptitle(f"{title}\n{_NOT_PRIVATE}")
     return figure
 
 
+@styled
 def privacy(positions: Positions, growth: Growth, title: str) -> Figure:
     """Epsilon by position of the user, and against the number of iterations."""
-    figure = Figure(figsize=(12, 6.4), layout="constrained")
+    figure = Figure(figsize=(TWO_COLUMNS, 4.6))
     left, right = figure.subplots(1, 2, sharey=True)
     at = positions.positions + 1
     left.axhline(positions.visible, color="k", label="every iterate visible")
-    left.plot(at, positions.last_only, color="C0", label="last iterate only")
-    left.plot(at, positions.printed, "--", color="C0", lw=1, label="the same by Corollary 6.2")
+    left.plot(at, positions.last_only, color=BLUE, label="last iterate only")
+    left.plot(at, positions.printed, "--", color=BLUE, lw=1, label="the same by Corollary 6.2")
     for value, name, style, colour in (
-        (positions.permuted, "random permutation", "-.", "C2"),
-        (positions.stopped, "random stopping", ":", "C1"),
-        (positions.sampled, "sampling with replacement", "--", "C4"),
+        (positions.permuted, "random permutation", "-.", GREEN),
+        (positions.stopped, "random stopping", ":", ORANGE),
+        (positions.sampled, "sampling with replacement", "--", PINK),
     ):
         if value < np.inf:
             left.axhline(value, ls=style, color=colour, label=f"{name}, last iterate only")
-    left.plot(at, positions.claimed, ":", color="C3", lw=1.2, label="Corollary 7.3: does not apply")
+    left.plot(at, positions.claimed, ":", color=RED, lw=1.2, label="Corollary 7.3: does not apply")
     left.set(xlabel="position of the user", title=f"one pass over {at.max()} users")
     left.set_ylabel("epsilon at delta = 1e-6")
     right.plot(growth.iterations, growth.visible, color="k", label="every iterate visible")
-    for colour, (k, values) in zip(("C0", "C9", "C7"), growth.last_only.items(), strict=False):
+    for colour, (k, values) in zip((BLUE, SKY, "0.5"), growth.last_only.items(), strict=False):
         # Before their turn users lose nothing.
         label = f"user {k + 1}, last iterate only"
         right.plot(
             growth.iterations, np.where(values > 0, values, np.nan), color=colour, label=label
         )
     label = "random permutation, last iterate only"
-    right.plot(growth.iterations, growth.permuted, "-.", color="C2", label=label)
+    right.plot(growth.iterations, growth.permuted, "-.", color=GREEN, label=label)
     right.set(xlabel="iterations", title="against the number of iterations")
     top = 3 * max(positions.visible, float(growth.visible.max()))
     left.set(yscale="log", ylim=(float(positions.last_only.min()) / 3, top))
     for axes in (left, right):
-        axes.grid(alpha=0.3)
-        _legend_below(axes, 2)
+        _legend_below(axes, 1)
     figure.suptitle(
         f"{title}\nlast iterate only: of an observer who learns no other, "
         "as plans with observer='last iterate' guarantee",
-        fontsize=10,
     )
     return figure
 
 
+@styled
 def bound(found: Mapping[str, Utility], title: str) -> Figure:
     """Theorem 9.1's bound over what it bounds."""
-    figure = Figure(figsize=(6.4, 4.8), layout="constrained")
+    figure = Figure(figsize=(TWO_COLUMNS, 3.0))
     axes = figure.subplots()
-    for colour, (label, each) in zip(_colours(len(found)), found.items(), strict=True):
+    for (colour, _), (label, each) in zip(_looks(len(found)), found.items(), strict=True):
         T = np.array(each.iterations)
         axes.plot(T, each.bound, "--", color=colour, label=f"bound, {label}")
-        _band(axes, T, each.measured, colour, f"measured, {label}")
+        _band(axes, T, each.measured, colour, f"measured, {label}", "-")
     axes.set(xscale="log", yscale="log", xlabel="iterations T, eta = 1/sqrt(T)")
     axes.set_ylabel("left side of (26)")
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize=8, frameon=False)
-    axes.set_title(f"{title}\n{_NOT_PRIVATE}", fontsize=10)
+    axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1))
+    axes.set_title(f"{title}\n{_NOT_PRIVATE}")
     return figure
 
 
 def _legend_below(axes: Axes, columns: int) -> None:
-    axes.legend(
-        fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=columns, frameon=False
-    )
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=columns)
 
 
-def _band(axes: Axes, at: NDArray[np.int64], values: Floats, colour: str, label: str) -> None:
-    axes.plot(at, values.mean(axis=1), color=colour, label=label)
+def _band(
+    axes: Axes,
+    at: NDArray[np.int64],
+    values: Floats,
+    colour: str,
+    label: str,
+    line: str,
+) -> None:
+    axes.plot(at, values.mean(axis=1), ls=line, color=colour, label=label)
     if values.shape[1] > 1:
         low, high = np.quantile(values, (0.1, 0.9), axis=1)
         axes.fill_between(at, low, high, color=colour, alpha=0.18, linewidth=0)
 
 
-def _colours(count: int) -> list[str]:
-    return [f"C{k % 10}" for k in range(count)]
+def _looks(count: int) -> list[tuple[str, str]]:
+    """Colours and lines of the style in force, one pair for each curve."""
+    return [
+        (each["color"], each["linestyle"]) for each in islice(rcParams["axes.prop_cycle"](), count)
+    ]

@@ -10,14 +10,16 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from problems.logistic_regression.experiment import Noise, Score, Trace
+from problems.pictures import BLUE, GREEN, GREY, RED, TWO_COLUMNS, styled, whole_rounds
 
 Floats = NDArray[np.float64]
 
-_COLOURS: dict[Noise, str] = {"ObjG": "C0", "OutG": "C2", "OutG, paper": "C3"}
+_COLOURS: dict[Noise, str] = {"ObjG": BLUE, "OutG": GREEN, "OutG, paper": RED}
 _LINES = ("-", "--", ":")
 _NOT_PRIVATE = "computed on the records in the open: not private"
 
 
+@styled
 def comparison(columns: Mapping[float, Sequence[Sequence[Trace]]], title: str) -> Figure:
     """Figures 5 and 6 of Ryu and Kim: noise magnitude, cost and test error against the round.
 
@@ -31,8 +33,7 @@ def comparison(columns: Mapping[float, Sequence[Sequence[Trace]]], title: str) -
     -------
     Figure
     """
-    size = (1.2 + 2.9 * len(columns), 8.4)
-    figure = Figure(figsize=size, layout="constrained")
+    figure = Figure(figsize=(max(TWO_COLUMNS, 2.2 * len(columns)), 6.2))
     panels = figure.subplots(3, len(columns), sharex=True, sharey="row", squeeze=False)
     updates = sorted({t.method.local_updates for found in columns.values() for (t, *_) in found})
     for column, (epsilon, found) in zip(panels.T, columns.items(), strict=True):
@@ -48,20 +49,19 @@ def comparison(columns: Mapping[float, Sequence[Sequence[Trace]]], title: str) -
             _band(column[2], traces, lambda s: s.error, style, colour, label)
         spent = {t.method.local_updates: t.guarantee.epsilon for (t, *_) in found if not _exact(t)}
         totals = ", ".join(f"{value:.3g} (E = {e})" for e, value in sorted(spent.items()))
-        column[0].set_title(f"{epsilon:g} per local update\ntotal: {totals}", fontsize=9)
+        column[0].set_title(f"{epsilon:g} per local update\ntotal: {totals}")
         column[0].set_yscale("log")
-        column[2].set_xlabel("round")
+        whole_rounds(column[2])
     for row, name in zip(panels, ("expected noise (32)", "cost", "test error"), strict=True):
         row[0].set_ylabel(name)
-        for axes in row:
-            axes.grid(alpha=0.3)
     panels[2, 0].set_ylim(0, 1)
     handles, labels = panels[1, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
-    figure.suptitle(f"{title}\n{_NOT_PRIVATE}", fontsize=11)
+    figure.legend(handles, labels, loc="outside lower center", ncols=4)
+    figure.suptitle(f"{title}\n{_NOT_PRIVATE}")
     return figure
 
 
+@styled
 def divisions(columns: Mapping[str, Sequence[Sequence[Trace]]], title: str) -> Figure:
     """Cost and test error against the round, one column for each division of the records.
 
@@ -75,7 +75,7 @@ def divisions(columns: Mapping[str, Sequence[Sequence[Trace]]], title: str) -> F
     -------
     Figure
     """
-    figure = Figure(figsize=(1.2 + 3.1 * len(columns), 6.2), layout="constrained")
+    figure = Figure(figsize=(max(TWO_COLUMNS, 2.2 * len(columns)), 4.4))
     panels = figure.subplots(2, len(columns), sharex=True, sharey="row", squeeze=False)
     for column, (name, found) in zip(panels.T, columns.items(), strict=True):
         for traces in found:
@@ -85,36 +85,41 @@ def divisions(columns: Mapping[str, Sequence[Sequence[Trace]]], title: str) -> F
             style = "--" if exact else "-"
             _band(column[0], traces, lambda s: s.cost, style, colour, label)
             _band(column[1], traces, lambda s: s.error, style, colour, label)
-        column[0].set_title(name, fontsize=10)
-        column[1].set_xlabel("round")
-        for axes in column:
-            axes.grid(alpha=0.3)
+        column[0].set_title(name)
+        whole_rounds(column[1])
     panels[0, 0].set_ylabel("cost")
     panels[1, 0].set(ylabel="test error", ylim=(0, 1))
     handles, labels = panels[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
-    figure.suptitle(f"{title}\n{_NOT_PRIVATE}", fontsize=11)
+    figure.legend(handles, labels, loc="outside lower center", ncols=4)
+    figure.suptitle(f"{title}\n{_NOT_PRIVATE}")
     return figure
 
 
-def alternatives(rows: Sequence[Sequence[Trace]], title: str) -> Figure:
+@styled
+def alternatives(
+    rows: Sequence[Sequence[Trace]], exact: Sequence[Trace], guessing: float, title: str
+) -> Figure:
     """Test errors of last and averaged iterates: dots are seeds, bars medians.
 
     Parameters
     ----------
     rows : sequence of sequences of traces
         For each method, one trace per seed.
+    exact : sequence of traces
+        Without noise.
+    guessing : float
+        Test error without any data.
     title : str
 
     Returns
     -------
     Figure
     """
-    figure = Figure(figsize=(9, 2.0 + 0.42 * len(rows)), layout="constrained")
+    figure = Figure(figsize=(TWO_COLUMNS, 1.3 + 0.26 * len(rows)))
     axes = figure.subplots()
     kinds: dict[str, tuple[Callable[[Trace], Score], str, float]] = {
-        "last iterate": (lambda t: t.last, "C0", -0.15),
-        "average": (lambda t: t.average, "C1", 0.15),
+        "last iterate": (lambda t: t.last, BLUE, -0.15),
+        "average": (lambda t: t.average, RED, 0.15),
     }
     for name, (score, colour, shift) in kinds.items():
         for height, traces in enumerate(rows):
@@ -123,12 +128,15 @@ def alternatives(rows: Sequence[Sequence[Trace]], title: str) -> Figure:
             axes.plot(errors, at, "o", ms=4, alpha=0.4, color=colour)
             label = name if height == 0 else None
             axes.plot(np.median(errors), at[0], "|", ms=13, mew=2.5, color=colour, label=label)
-    axes.set_yticks(range(len(rows)), [str(t.method) for (t, *_) in rows], fontsize=8)
+    without = float(np.median([t.last.error for t in exact]))
+    for error, line, name in ((without, ":", "no noise"), (guessing, "--", "no data: guessing")):
+        axes.axvline(error, color=GREY, lw=1, ls=line, label=name)
+    axes.set_yticks(range(len(rows)), [str(t.method) for (t, *_) in rows])
     axes.invert_yaxis()
     axes.set_xlabel(f"test error ({_NOT_PRIVATE})")
-    axes.set_title(title, fontsize=11)
-    axes.grid(axis="x", alpha=0.3)
-    figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=9)
+    axes.set_title(title)
+    axes.grid(visible=False, axis="y")
+    figure.legend(loc="outside lower center", ncols=4)
     return figure
 
 

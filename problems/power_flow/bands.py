@@ -7,15 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 import dpcvx as dp
+from problems.pictures import TWO_COLUMNS, styled, whole_rounds
 
 Floats = NDArray[np.float64]
 
 _QUARTILES = (0.25, 0.5, 0.75)
-_WIDTH = 112
+_WIDTH = 120
 
 
 def quartiles(curves: Sequence[Sequence[float]]) -> Floats:
@@ -44,6 +44,7 @@ def consensus(result: dp.Result) -> Sequence[float]:
     return np.interp(t, history.rounds, history.primal).tolist()
 
 
+@styled
 def convergence_bands(
     runs: Mapping[str, Sequence[dp.Result]],
     *,
@@ -72,7 +73,7 @@ def convergence_bands(
     dp.ModelError
         No run at all for a method, or runs of one method with different guarantees.
     """
-    figure = Figure(figsize=(8, 4.6 + 0.45 * len(runs)), layout="constrained")
+    figure = Figure(figsize=(TWO_COLUMNS, 3.2 + 0.4 * len(runs)))
     axes = figure.subplots()
     positive = False  # a zone alone never disagrees
     for name, results in runs.items():
@@ -83,15 +84,13 @@ def convergence_bands(
         if len(results) > 1:
             axes.fill_between(rounds, low, high, color=line.get_color(), alpha=0.25, linewidth=0)
     axes.set(
-        xlabel="round",
         ylabel=quantity,
         title="median over the runs, band from lower to upper quartile",
     )
     if positive:
         axes.set_yscale("log")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.grid(alpha=0.3, which="both")
-    figure.legend(loc="outside lower left", frameon=False, fontsize="small")
+    whole_rounds(axes)
+    figure.legend(loc="outside lower left")
     return figure
 
 

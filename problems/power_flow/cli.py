@@ -18,10 +18,18 @@ import numpy as np
 
 import dpcvx as dp
 from dpcvx.algorithms.steps import StepRule
+from problems import pictures
 from problems.commands import MOST, sentence
 from problems.files import check_folder
 from problems.power_flow.options import DELTA, EPSILON, PERTURB, STEP_DELTA, parser
-from problems.power_flow.report import Outcome, after_recourse, assess, table, violations
+from problems.power_flow.report import (
+    Outcome,
+    after_recourse,
+    assess,
+    objective_unit,
+    table,
+    violations,
+)
 from problems.power_flow.solution import State, central, network_state
 from problems.power_flow.study import PowerFlow, power_flow
 from problems.power_flow.tables import result_tables, write_tables
@@ -88,9 +96,8 @@ def _check(options: argparse.Namespace) -> None:
                 f"--json {options.json!r:.200} is no name for a file: it is too long, or has a "
                 "zero byte. Write another one."
             ) from None
-    for name in ("plot", "tables"):
-        if getattr(options, name) is not None:
-            check_folder(Path(getattr(options, name)), f"--{name}")
+    if options.tables is not None:
+        check_folder(Path(options.tables), "--tables")
     if not options.central:
         _check_privacy(options)
     if options.seeds is None:
@@ -141,7 +148,7 @@ def _central(options: argparse.Namespace) -> int:
     solved = central(study.case, options.objective, options.load_scale)
     if not options.quiet:
         print(f"{study.case.name}: central solve with all loads in one place, no privacy")
-        print(f"status {solved.status}, objective {solved.value:.8g} {_unit(study)}")
+        print(f"status {solved.status}, objective {solved.value:.8g} {objective_unit(study)[0]}")
         _note_equivalents(study)
     if options.json:
         _write_json(
@@ -182,7 +189,7 @@ def _distributed(options: argparse.Namespace) -> int:
         seeds = range(first, first + options.seeds)
         runs = [_run(study, plan, options, seed, verbose=False) for seed in seeds]
     optimum = None
-    if options.json or not options.quiet:
+    if options.json or options.plot or not options.quiet:
         optimum = _optimum(study)
     if not options.quiet:
         if options.seeds is not None:
@@ -193,7 +200,7 @@ def _distributed(options: argparse.Namespace) -> int:
     if options.json:
         _write_json(options.json, _as_json(study, runs, optimum))
     if options.plot:
-        _plot(study, plan, runs, options)
+        _plot(study, plan, runs, optimum, options)
     guarded = runs[0].result.guarantee.kind != "none"
     _write_tables(study, runs[0].state, options, private=guarded)
     return 0
@@ -202,7 +209,9 @@ def _distributed(options: argparse.Namespace) -> int:
 def _run(
     study: PowerFlow, plan: dp.Plan, options: argparse.Namespace, seed: int | None, verbose: bool
 ) -> _Run:
-    result = plan.run(seed=seed, ledger=options.ledger, verbose=verbose)
+    result = plan.run(
+        seed=seed, ledger=options.ledger, verbose=verbose, iterates=options.plot is not None
+    )
     state = network_state(study.case, study.zones, study.variables)
     looked_at = options.json or not options.quiet
     recourse = after_recourse(study, result) if looked_at else None
@@ -222,7 +231,8 @@ def _comparison(study: PowerFlow, runs: Sequence[_Run], optimum: float | None) -
     if optimum is None:
         return "  central optimum: not found, the loads may not be servable (not private)"
     lines = [
-        f"  central optimum {_shown(optimum)} {_unit(study)} (not private: solved with all loads)"
+        f"  central optimum {_shown(optimum)} {objective_unit(study)[0]} (not private: solved with "
+        "all loads)"
     ]
     lines += _gap_lines("gap to it", [run.outcome.objective for run in runs], optimum)
     own = [run.recourse for run in runs if run.recourse is not None]
@@ -267,23 +277,25 @@ def _note_equivalents(study: PowerFlow) -> None:
         )
 
 
-def _unit(study: PowerFlow) -> str:
-    return "$/h" if study.objective == "cost" else "per unit squared"
-
-
 def _plot(
-    study: PowerFlow, plan: dp.Plan, runs: Sequence[_Run], options: argparse.Namespace
+    study: PowerFlow,
+    plan: dp.Plan,
+    runs: Sequence[_Run],
+    optimum: float | None,
+    options: argparse.Namespace,
 ) -> None:
     from problems.power_flow.bands import convergence_bands
     from problems.power_flow.figures import write_figures
 
-    folder = Path(options.plot)
-    written = write_figures(study, runs[0].result, runs[0].outcome, folder)
+    folder, formats = options.plot, options.format
+    written = write_figures(
+        study, runs[0].result, runs[0].outcome, folder, formats=formats, optimum=optimum
+    )
     if options.seeds is not None and plan.rounds > 1:
         noise = "none" if options.perturb == "none" else plan.release
         name = f"{study.case.name}, {type(plan.algorithm).__name__}, noise: {noise}"
-        written.append(folder / "bands.png")
-        convergence_bands({name: [run.result for run in runs]}).savefig(written[-1], dpi=150)
+        bands = convergence_bands({name: [run.result for run in runs]})
+        written += pictures.write({"bands": bands}, folder, formats)
     _announce(written, options)
 
 

@@ -1,54 +1,143 @@
-"""Figures of a run: convergence, and the network with what does not balance."""
+"""Figures of a run: convergence, the network with what does not balance, imbalance per zone."""
 
 from __future__ import annotations
 
+import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 
 import networkx as nx
 import numpy as np
-from matplotlib import colormaps
+from matplotlib import rcParams
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import shortest_path
 from scipy.sparse.linalg import eigsh
 
 import dpcvx as dp
 from problems import pictures
-from problems.power_flow.report import Outcome
+from problems.pictures import ONE_COLUMN, TWO_COLUMNS, styled
+from problems.power_flow.report import Outcome, objective_unit
 from problems.power_flow.study import PowerFlow
 
 Floats = NDArray[np.float64]
 
-_NETWORK = (8, 7)  # inches
+_NETWORK = (TWO_COLUMNS, 5.6)  # inches
 _EXACT_LAYOUT = 400
+_CROWDED = 50
+# Zones differ in form as well as in colour, so that they do on grey paper.
+_FORMS = "osDh8p"
+# Square points. Areas stand for the same share of the load in every figure, so that figures of
+# different runs can be laid beside each other; roots, since shares differ by powers of ten.
+_PER_ROOT = 260.0
+_SHARES = (0.1, 1.0, 10.0)
+_LEAST = 1e-16
 
 
 def write_figures(
-    study: PowerFlow, result: dp.Result, outcome: Outcome, folder: Path
+    study: PowerFlow,
+    result: dp.Result,
+    outcome: Outcome,
+    folder: Path,
+    *,
+    formats: Sequence[str] = ("png",),
+    optimum: float | None = None,
 ) -> list[Path]:
-    """Write all figures of a run as PNG files; that of convergence if there was more than a round.
+    """Write all figures of a run; that of convergence if there was more than a round.
 
     Parameters
     ----------
     study : PowerFlow
     result : dp.Result
+        With ``iterates=True``, the gap is drawn beside the residuals.
     outcome : Outcome
         Not private; figures that show it say so.
     folder : Path
         Created if missing.
+    formats : sequence of {"png", "pdf", "svg"}
+    optimum : float, optional
+        Optimal value, in the unit of the objective.
 
     Returns
     -------
     list of Path
     """
-    figures = {"network.png": network(study, outcome), "imbalance.png": zone_bars(outcome)}
+    figures = {"network": network(study, outcome), "imbalance": zone_bars(study, outcome)}
     if result.rounds > 1:
-        figures["convergence.png"] = result.plot()
-    return pictures.write(figures, folder)
+        figures["convergence"] = convergence(study, result, optimum)
+    return pictures.write(figures, folder, formats)
 
 
+@styled
+def convergence(study: PowerFlow, result: dp.Result, optimum: float | None = None) -> Figure:
+    """Residuals of what was released, and beside them how far the true objective is from its best.
+
+    Parameters
+    ----------
+    study : PowerFlow
+    result : dp.Result
+        Run with ``iterates=True``; without, the second panel is left out.
+    optimum : float, optional
+        Without, the objective itself is drawn.
+
+    Returns
+    -------
+    Figure
+    """
+    shown = bool(result.iterates)
+    figure = Figure(figsize=(TWO_COLUMNS if shown else ONE_COLUMN, 2.7))
+    panels = figure.subplots(1, 1 + shown, squeeze=False)[0]
+    history = result.history
+    t = history.rounds
+    panels[0].plot(t, history.primal, label=r"primal  $\|w - z\|$")
+    panels[0].plot(t, history.dual, label=r"dual  $\rho\,\|w - w_{\mathrm{prev}}\|$")
+    panels[0].set(ylabel="residual of released values", title="from releases alone")
+    if shown:
+        _gaps(panels[1], study, result, optimum)
+    for axes in panels:
+        if any((np.asarray(line.get_ydata()) > 0).any() for line in axes.lines):
+            axes.set_yscale("log")
+        pictures.whole_rounds(axes)
+        axes.legend()
+    title = f"{study.case.name}: {result.guarantee.headline}"
+    figure.suptitle("\n".join(textwrap.wrap(title, 100 if shown else 52)))
+    return figure
+
+
+def _gaps(axes: Axes, study: PowerFlow, result: dp.Result, optimum: float | None) -> None:
+    unit, factor = objective_unit(study)
+    best = 0.0 if optimum is None else optimum
+    rounds = np.arange(1, len(result.iterates) + 1)
+    for name, solutions in (
+        ("last iterate", [iterate.last for iterate in result.iterates]),
+        ("average so far", [iterate.average for iterate in result.iterates]),
+    ):
+        values = [dp.not_private.objective(study.problem, point) / factor for point in solutions]
+        # Copies that disagree can lie below the optimum; a distance is what can be drawn.
+        gap = np.abs(np.array(values) - best)
+        axes.plot(rounds, np.maximum(gap, _LEAST), label=name)
+    what = "objective" if optimum is None else "gap to the optimum"
+    axes.set(ylabel=f"{what}, {unit}", title="computed from the true loads: not private")
+
+
+@styled
 def network(study: PowerFlow, outcome: Outcome) -> Figure:
-    """Buses coloured by zone, sized by imbalance; tie lines drawn heavily."""
+    """Buses by zone, each within a disc that grows with its imbalance; tie lines drawn heavily.
+
+    Discs have the same scale in all figures: the legend shows which share of the network's load
+    they stand for.
+
+    Parameters
+    ----------
+    study : PowerFlow
+    outcome : Outcome
+
+    Returns
+    -------
+    Figure
+    """
     case, zones = study.case, study.zones
     graph = nx.Graph()
     graph.add_nodes_from(range(case.bus.id.size))
@@ -60,41 +149,62 @@ def network(study: PowerFlow, outcome: Outcome) -> Figure:
     inside = [edge for edge in graph.edges if frozenset(edge) not in ties]
     between = [edge for edge in graph.edges if frozenset(edge) in ties]
     size = np.array([np.hypot(*outcome.imbalance[int(bus)]) for bus in case.bus.id])
-    palette = colormaps["Set2"].colors  # pyright: ignore[reportAttributeAccessIssue]
+    share = 100 * size / outcome.load
+    colours = rcParams["axes.prop_cycle"].by_key()["color"]
+    crowded = case.bus.id.size > _CROWDED
+    base, font = (46.0, 5.0) if crowded else (150.0, 7.0)
 
-    figure = Figure(figsize=_NETWORK, layout="constrained")
+    figure = Figure(figsize=_NETWORK)
     axes = figure.subplots()
     nx.draw_networkx_edges(graph, place, edgelist=inside, ax=axes, edge_color="0.65")
-    nx.draw_networkx_edges(graph, place, edgelist=between, ax=axes, edge_color="crimson", width=2.5)
-    largest = max(float(size.max()), 1e-12)
-    crowded = case.bus.id.size > 50
-    base, growth = (30, 300) if crowded else (220, 900)
+    nx.draw_networkx_edges(graph, place, edgelist=between, ax=axes, edge_color="0.2", width=2.5)
+    points = np.array([place[at] for at in range(len(graph))])
+    axes.scatter(
+        *points.T, s=_area(share, base), facecolors="0.8", edgecolors="0.4", linewidths=0.6,
+        zorder=1.5,
+    )  # fmt: skip
     for zone, buses in enumerate(zones.buses):
-        nx.draw_networkx_nodes(
-            graph,
-            place,
-            nodelist=buses.tolist(),
-            node_color=[palette[zone % len(palette)]],
-            node_size=[float(base + growth * size[b] / largest) for b in buses],
-            edgecolors="0.3",
-            linewidths=0.6,
-            ax=axes,
+        axes.scatter(
+            *points[buses].T, s=base, marker=_FORMS[zone % len(_FORMS)], facecolors="white",
+            edgecolors=colours[zone % len(colours)], linewidths=0.9 if crowded else 1.6, zorder=2,
             label=f"zone {zones.names[zone]}",
-        )
-    font = 5 if crowded else 9
+        )  # fmt: skip
     labels = _fitting(place, [str(int(bus)) for bus in case.bus.id], size, font)
     nx.draw_networkx_labels(graph, place, labels, font_size=font, ax=axes)
-    axes.plot([], [], color="crimson", linewidth=2.5, label="tie line")
+    handles = [
+        *axes.get_legend_handles_labels()[0],
+        Line2D([], [], color="0.2", linewidth=2.5, label="tie line"),
+    ]
+    figure.legend(handles=handles, loc="outside right upper", labelspacing=0.8)
+    scale = [
+        Line2D(
+            [], [], linestyle="", marker="o", markersize=float(np.sqrt(_area(part, base))),
+            markerfacecolor="0.8", markeredgecolor="0.4", label=f"{part:g} %",
+        )
+        for part in _SHARES
+    ]  # fmt: skip
+    figure.legend(
+        handles=scale, loc="outside right lower", title="imbalance, of\nthe whole load",
+        labelspacing=2.6, handletextpad=1.8, borderpad=1.6,
+    )  # fmt: skip
+    worst = int(np.argmax(share))
     axes.set_title(
-        f"{case.name}: imbalance up to {largest:.3g} MVA (area of the bus)\n"
+        f"{case.name}: at most {share[worst]:.2g} % of the load does not balance at a bus "
+        f"({size[worst]:.3g} MVA at bus {int(case.bus.id[worst])})\n"
         "computed from the true loads: not private"
     )
-    # One size of marker in the legend, whatever the imbalance of a zone's first bus.
-    for handle in axes.legend(loc="best", frameon=False).legend_handles:
-        if handle is not None and hasattr(handle, "set_sizes"):
-            handle.set_sizes([80])  # pyright: ignore[reportAttributeAccessIssue]
     axes.axis("off")
     return figure
+
+
+def _few(value: float) -> str:
+    """Two significant digits, and all that stand before the point."""
+    return f"{value:.0f}" if value >= 10 else f"{value:.2g}"
+
+
+def _area(percent: Floats | float, base: float) -> Floats | float:
+    """Square points of the disc around a bus of a size."""
+    return base + _PER_ROOT * np.sqrt(percent)
 
 
 def _layout(graph: nx.Graph) -> dict[int, Floats]:
@@ -128,15 +238,30 @@ def _fitting(
     return {at: texts[at] for at in sorted(kept)}
 
 
-def zone_bars(outcome: Outcome) -> Figure:
-    """Absolute imbalance per zone in MW and MVAr."""
-    figure = Figure(figsize=(6, 4), layout="constrained")
+@styled
+def zone_bars(study: PowerFlow, outcome: Outcome) -> Figure:
+    """Absolute imbalance per zone, in % of the network's active and reactive load."""
+    figure = Figure(figsize=(ONE_COLUMN, 2.6))
     axes = figure.subplots()
     at = np.arange(len(outcome.zones))
-    axes.bar(at - 0.2, [z.active for z in outcome.zones], 0.4, label="active, MW")
-    axes.bar(at + 0.2, [z.reactive for z in outcome.zones], 0.4, label="reactive, MVAr")
-    axes.set_xticks(at, [z.name for z in outcome.zones])
-    axes.set(ylabel="sum of absolute imbalance", title="computed from the true loads: not private")
-    axes.legend(frameon=False)
-    axes.grid(axis="y", alpha=0.3)
+    active = np.array([zone.active for zone in outcome.zones])
+    reactive = np.array([zone.reactive for zone in outcome.zones])
+    for shift, values, name, hatch in (
+        (-0.2, active, "active", ""),
+        (0.2, reactive, "reactive", "///"),
+    ):
+        unit = "MW" if name == "active" else "MVAr"
+        bars = axes.bar(
+            at + shift, 100 * values / outcome.load, 0.4, hatch=hatch, edgecolor="white",
+            label=f"{name}, {_few(float(values.sum()))} {unit} in all",
+        )  # fmt: skip
+        axes.bar_label(bars, [_few(value) for value in values], fontsize=6, padding=1)
+    axes.set_xticks(at, [zone.name for zone in outcome.zones])
+    axes.set(
+        ylabel="sum of absolute imbalance,\n% of the load",
+        title="above bars: MW and MVAr\ncomputed from the true loads: not private",
+    )
+    axes.grid(visible=False, axis="x")
+    axes.margins(y=0.12)
+    axes.legend()
     return figure

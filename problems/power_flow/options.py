@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Literal
 
+from problems.commands import add_plot
+
 EPSILON, DELTA, STEP_DELTA = 1.0, 1e-6, 1e-2
 
 PERTURB: dict[str, Literal["objective", "output", "projected output"]] = {
@@ -119,9 +121,9 @@ def _output(group: argparse._ArgumentGroup) -> None:
         type=int,
         metavar="N",
         help="N runs of one plan with seeds from --seed (or 0) on, for the spread of the "
-        "objective; with --plot, of runs of several rounds, also bands.png; not for release",
+        "objective; with --plot, of runs of several rounds, also bands; not for release",
     )
     add("--json", metavar="FILE", help="write the result; with --seeds, of the first run")
-    add("--plot", metavar="DIR", help="write figures: convergence, network, imbalance per zone")
+    add_plot(group, "convergence, network and imbalance per zone")
     add("--tables", metavar="DIR", help="write buses.csv, branches.csv and generators.csv")
     add("--quiet", action="store_true", help="print nothing but errors")

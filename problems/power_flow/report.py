@@ -170,11 +170,15 @@ class Outcome:
     imbalance : dict
         Bus id to (MW, MVAr).
     zones : tuple of ZoneImbalance
+    load : float
+        Apparent power of all loads together in MVA, of which shares are taken; the base power of a
+        network without load.
     """
 
     objective: float
     imbalance: dict[int, tuple[float, float]]
     zones: tuple[ZoneImbalance, ...]
+    load: float
 
 
 def assess(study: PowerFlow, result: dp.Result) -> Outcome:
@@ -199,8 +203,16 @@ def assess(study: PowerFlow, result: dp.Result) -> Outcome:
                 worst=float(size[worst]),
             )
         )
-    unit = cost_scale(case) if study.objective == "cost" else 1.0
-    return Outcome(value / unit, surplus, tuple(zones))
+    whole = float(np.hypot(*study.load_scale * case.load.sum(axis=0))) or 1.0
+    _, factor = objective_unit(study)
+    return Outcome(value / factor, surplus, tuple(zones), case.base_mva * whole)
+
+
+def objective_unit(study: PowerFlow) -> tuple[str, float]:
+    """The unit of the objective, and how much of the model's own objective makes one of it."""
+    if study.objective == "cost":
+        return "$/h", cost_scale(study.case)
+    return "per unit squared", 1.0
 
 
 def after_recourse(study: PowerFlow, result: dp.Result) -> float | None:
@@ -210,14 +222,14 @@ def after_recourse(study: PowerFlow, result: dp.Result) -> float | None:
     """
     if not result.feasible:
         return None
-    unit = cost_scale(study.case) if study.objective == "cost" else 1.0
-    value = dp.not_private.recourse(study.problem, result.solution) / unit
+    _, factor = objective_unit(study)
+    value = dp.not_private.recourse(study.problem, result.solution) / factor
     return value if np.isfinite(value) else None
 
 
 def table(study: PowerFlow, outcome: Outcome) -> str:
     """The outcome as text, labelled as what it is."""
-    unit = "$/h" if study.objective == "cost" else "per unit squared"
+    unit, _ = objective_unit(study)
     lines = [
         "measured against the true loads (not private, for study only):",
         f"  objective {_shown(outcome.objective, 6)} {unit}",

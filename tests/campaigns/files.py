@@ -607,22 +607,22 @@ def zones(rng: np.random.Generator, folder: Path) -> None:
 # Options
 
 EXAMPLES = {
-    "chan_xie_zhao_elastic_net": ("--users", "--iterations", "--repetitions", "--plot"),
-    "demo": ("--seeds", "--plot"),
-    "ou_nonconvex": ("--seeds", "--workers", "--plot"),
-    "privacy_table": ("--cases", "--seeds", "--rounds", "--plot"),
-    "published_mistakes": ("--runs", "--plot"),
-    "ryu_kim_federated_learning": ("--data", "--rounds", "--seeds", "--jobs", "--plot"),
+    "chan_xie_zhao_elastic_net": ("--users", "--iterations", "--repetitions", "--plot", "--format"),
+    "demo": ("--seeds", "--plot", "--format"),
+    "ou_nonconvex": ("--seeds", "--workers", "--plot", "--format"),
+    "privacy_table": ("--cases", "--seeds", "--rounds", "--plot", "--format"),
+    "published_mistakes": ("--runs", "--plot", "--format"),
+    "ryu_kim_federated_learning": ("--data", "--rounds", "--seeds", "--jobs", "--plot", "--format"),
     "ryu_kim_power_flow": (
-        "--cases", "--epsilons", "--local-updates", "--seeds", "--rounds", "--plot",
+        "--cases", "--epsilons", "--local-updates", "--seeds", "--rounds", "--plot", "--format",
     ),
     "shared_resources": ("--case",),
-    "xiao_ye_devadas_logistic": ("--rounds", "--runs", "--adult", "--plot"),
+    "xiao_ye_devadas_logistic": ("--rounds", "--runs", "--adult", "--plot", "--format"),
     "power_flow": (
         "--case", "--zones", "--objective", "--load-scale", "--shared", "--algorithm", "--rounds",
         "--local-updates", "--penalty", "--step", "--perturb", "--mechanism", "--radius",
         "--epsilon", "--delta", "--step-epsilon", "--step-delta", "--ledger", "--seed",
-        "--seeds", "--json", "--plot", "--tables",
+        "--seeds", "--json", "--plot", "--format", "--tables",
     ),
 }  # fmt: skip
 # None of these is a good value of any option above, or a path that can be used.

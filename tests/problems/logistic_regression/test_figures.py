@@ -1,5 +1,6 @@
 """Figures are drawn, labelled, and say that they are not private."""
 
+import numpy as np
 import pytest
 
 from problems.logistic_regression import figures
@@ -47,9 +48,12 @@ def test_divisions(traces, tmp_path):
 
 
 def test_alternatives(traces, tmp_path):
-    figure = figures.alternatives(traces, "made up")
+    figure = figures.alternatives(traces, traces[-1], 0.9, "made up")
     (axes,) = figure.axes
     labels = [tick.get_text() for tick in axes.get_yticklabels()]
     assert labels == [str(t.method) for t, _ in traces]
+    exact, guessing = axes.lines[-2:]
+    assert exact.get_xdata()[0] == np.median([t.last.error for t in traces[-1]])
+    assert guessing.get_xdata()[0] == 0.9 and "no data" in texts(figure)
     assert "not private" in texts(figure)
     figure.savefig(tmp_path / "figure.png")

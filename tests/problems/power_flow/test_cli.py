@@ -275,10 +275,8 @@ def test_help_explains_every_option():
         (("--load-scale", "0"), "load_scale"),
         (("--json", "/"), "--json"),
         (("--json", "/nowhere/result.json"), "--json"),
-        (("--plot", "/dev/null/figures"), "--plot"),
         (("--tables", "/dev/null/tables"), "--tables"),
         (("--json", "a\0b/result.json"), "--json"),
-        (("--plot", "/proc/figures"), "--plot"),
         (("--json", "/dev/full", "--rounds", "1"), "No space left"),
         (("--ledger", "/proc/ledger", "--rounds", "1"), "ledger"),
         (("--json", "9" * 400), "too long"),
@@ -305,6 +303,15 @@ def test_bad_options_end_with_status_two_and_one_clear_line(capsys, options, mes
     assert printed.out == "" or "/dev/full" in options
     assert message in printed.err
     assert "Traceback" not in printed.err
+
+
+@pytest.mark.parametrize("folder", ["/dev/null/figures", "/proc/figures"])
+def test_figures_that_cannot_be_kept_are_refused_before_a_run(capsys, folder):
+    with pytest.raises(SystemExit) as ended:
+        run("--plot", folder)
+    printed = capsys.readouterr()
+    assert ended.value.code == 2 and printed.out == ""
+    assert "no folder that files can be written to" in printed.err
 
 
 def test_negative_resistances_are_named(tmp_path, capsys):

@@ -1,11 +1,13 @@
 """Bands are quartiles over runs; figures state guarantees; labels do not cover each other."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import dpcvx as dp
 from problems.power_flow.bands import convergence_bands, quartiles
-from problems.power_flow.figures import network
+from problems.power_flow.figures import convergence, network, zone_bars
 from problems.power_flow.report import assess
 from problems.power_flow.study import power_flow
 
@@ -71,3 +73,43 @@ def test_labels_of_the_network(case):
     assert len(shown) > 0.8 * case
     worst = max(outcome.imbalance, key=lambda bus: np.hypot(*outcome.imbalance[bus]))
     assert str(worst) in shown
+
+
+def test_discs_have_one_scale_in_all_figures():
+    """The disc of a bus depends on its share of the load alone, not on the run."""
+    study = power_flow(5)
+    result = study.problem.plan(dp.Central(), mechanism=None).run()
+    quiet = assess(study, result)
+    loud = replace(quiet, imbalance={bus: (3 * quiet.load / 100, 0.0) for bus in quiet.imbalance})
+    drawn = [network(study, outcome) for outcome in (quiet, loud)]
+    small, large = (figure.axes[0].collections[2].get_sizes() for figure in drawn)
+    assert small.max() < 1.1 * small.min() < large.min()
+    scales = [
+        [handle.get_markersize() ** 2 for handle in f.legends[1].legend_handles] for f in drawn
+    ]
+    assert scales[0] == scales[1] == sorted(scales[0])
+    # 3 % lies between the discs of the legend for 1 % and 10 %.
+    assert scales[0][1] < large[0] < scales[0][2]
+    texts = [text.get_text() for text in drawn[1].legends[1].get_texts()]
+    assert texts == ["0.1 %", "1 %", "10 %"]
+    assert "at most 3 % of the load" in drawn[1].axes[0].get_title()
+
+
+def test_the_gap_stands_beside_the_residuals():
+    study = power_flow(5)
+    plan = study.problem.plan(dp.LinearizedADMM(penalty=100.0), mechanism=None, rounds=4)
+    result = plan.run(iterates=True)
+    figure = convergence(study, result, optimum=0.0)
+    residuals, gaps = figure.axes
+    last = dp.not_private.objective(study.problem, result.last)
+    assert gaps.lines[0].get_ydata()[-1] == pytest.approx(last)
+    assert "not private" in gaps.get_title() and "not private" not in residuals.get_title()
+    assert len(convergence(study, plan.run()).axes) == 1
+
+
+def test_bars_are_shares_of_the_load():
+    study = power_flow(5)
+    outcome = assess(study, study.problem.plan(dp.Central(), mechanism=None).run())
+    zones = tuple(replace(zone, active=outcome.load / 4) for zone in outcome.zones)
+    (axes,) = zone_bars(study, replace(outcome, zones=zones)).axes
+    assert [bar.get_height() for bar in axes.containers[0]] == pytest.approx([25.0] * len(zones))
