@@ -1,72 +1,133 @@
-"""A digest of everything that fixes what a plan's releases mean."""
+"""A digest of everything that fixes what a plan's releases mean: of what was given, not derived.
+
+Numbers that follow from it, such as smoothness constants, multipliers of noise and starts, have
+other last digits on other processors, and are no part of it; see `derived`.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from ..algorithms.base import Algorithm
-from ..algorithms.program import Program
+from ..algorithms.program import LocalProgram, Program
+from ..model.declaration import Agent, Declaration
 from ..model.private import Adjacency, Within
-from ..privacy.mechanism import Calibrated
+from ..model.structure import Opaque, digest_of
+from .agent_terms import Agents
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """What was asked for besides the problem, with nothing derived.
+
+    Attributes
+    ----------
+    algorithm : Algorithm
+        As given, or as the plan chose it.
+    rounds : int
+    release, observer : str
+    delta : float or None
+    violation, slack_price : float or None
+    """
+
+    algorithm: Algorithm[Any, Any]
+    rounds: int
+    release: str
+    observer: str
+    delta: float | None
+    violation: float | None
+    slack_price: float | None
 
 
 def fingerprint_of(
+    problem: Declaration,
     program: Program,
-    algorithm: Algorithm[Any, Any],
-    calibrated: Sequence[Calibrated | None],
-    rounds: int,
-    release: str,
-    groups: tuple[tuple[str, ...], ...],
+    agents: Agents,
+    asked: Asked,
+    resolved: Algorithm[Any, Any],
 ) -> str:
-    """Hash of the program, the algorithm, the mechanism, the rounds, what is released when."""
-    # One for all agents is named once: then it does not matter how it was asked for.
-    noise = calibrated[0] if len(set(calibrated)) == 1 else calibrated
-    digest = hashlib.sha256(f"{algorithm!r} {noise!r} {rounds} {release} {groups}".encode())
-    splits = [one.split for one in calibrated if one is not None and one.split is not None]
-    if splits:
-        digest.update(repr(splits).encode())
-    cuts = [one.truncation for one in calibrated if one is not None and one.truncation is not None]
-    if cuts:
-        digest.update(repr(cuts).encode())
-    for local in program.agents:
+    """Hash of the problem, the method, the mechanisms, the rounds, and what is released when.
+
+    Parameters
+    ----------
+    problem : Declaration
+    program : Program
+        The same, compiled.
+    agents : tuple of AgentTerms
+    asked : Asked
+    resolved : Algorithm
+        The method with all its numbers, for fields that only it has in words.
+    """
+    digest = hashlib.sha256()
+    levels = [one.asked.mechanism.per_step() for one in agents if one.asked is not None]
+    # With a level of its own, noise does not follow from the budget.
+    delta = asked.delta or 0.0 if None in levels else 0.0
+    noise = [agent.asked for agent in agents]
+    terms = (asked.rounds, asked.release, asked.observer, delta)
+    kept = (asked.violation, asked.slack_price)
+    for part in (terms, kept, problem.group_names, noise, *_methods(asked.algorithm, resolved)):
+        digest.update(digest_of(part))
+    order = {v.id: k for k, v in enumerate(problem.variables())}
+    for local, agent, plan in zip(program.agents, problem.agents, agents, strict=True):
         # Not the names of private objects: cvxpy numbers those that have none.
         private = [
             (s.shape, _labelled(s.adjacency), s.sign, *(["PSD"] if s.psd else []))
             for s in local.form.private
         ]
-        limits = f"{local.clip} {local.asserted}"
-        digest.update(f"{local.name} {local.n} {private} {limits}".encode())
-        pieces = [(p.shape, p.entries.tolist(), p.offset) for p in local.layout.pieces]
-        digest.update(f"{pieces} {local.constraints.cones} {local.constraints.A.shape}".encode())
-        arrays = [local.shared, local.slots, local.start, local.constraints.b]
-        matrices = [local.constraints.A]
-        if local.rest is not None:
-            digest.update(f"{local.rest.cones} {local.rest.A.shape}".encode())
-            arrays += [local.rest.b, local.rest.q]
-            matrices += [local.rest.A, local.rest.P]
-        for array in (*arrays, *(part for M in matrices for part in (M.data, M.indices, M.indptr))):
-            digest.update(np.ascontiguousarray(array).tobytes())
-        digest.update(local.form.digest())
-    for kept in program.kept:
-        tightened = kept.tightened
-        limit, balls = tightened.constraint, tightened.balls
-        radii = {part: ball.radius for part, ball in balls.items()}
-        numbers = f"{kept.agent} {limit.data.cones} {limit.parts} {tightened.margins} {radii}"
-        digest.update(f"{numbers} {tightened.price}".encode())
-        matrices = [limit.data.A, limit.offsets, limit.slopes, *(b.noise for b in balls.values())]
-        arrays = [kept.columns, limit.data.b]
-        for array in (*arrays, *(part for M in matrices for part in (M.data, M.indices, M.indptr))):
-            digest.update(np.ascontiguousarray(array).tobytes())
-    if program.coupling is not None:
-        digest.update(program.coupling.right.tobytes())
-        for local in program.agents:
-            digest.update(program.coupling.of(local.layout).toarray().tobytes())
+        chosen = local.clip is not None if agent.clip is None else agent.clip
+        pieces = [(order[p.variable], p.entries) for p in local.layout.pieces]
+        told = None if plan.publication is None else plan.publication.kind
+        expected = [None if one is None else (one.mean, one.spread) for one in plan.expected]
+        facts = (local.name, private, chosen, agent.sensitivity, pieces, told, expected)
+        digest.update(digest_of(facts))
+        digest.update(_model(agent, local))
+    places = {key: f"x{k}" for key, k in order.items()}
+    starts = {places[v.id]: np.asarray(start) for v, start in problem.start.items()}
+    digest.update(digest_of(starts))
+    try:
+        digest.update(digest_of(problem.equalities, places))
+    except Opaque:
+        assert program.coupling is not None
+        parts = [sp.csr_array(program.coupling.of(local.layout)) for local in program.agents]
+        digest.update(digest_of((program.coupling.right, parts)))
     return digest.hexdigest()
+
+
+def _model(agent: Agent, local: LocalProgram) -> bytes:
+    """Objective and constraints as written; as compiled, where they hold unknown objects."""
+    places = {p.variable: f"x{k}" for k, p in enumerate(local.layout.pieces)}
+    places |= {p.id: f"d{k}" for k, p in enumerate(agent.private)}
+    try:
+        return digest_of((agent.objective, agent.constraints), places)
+    except Opaque:
+        sets = [local.constraints, *([] if local.rest is None else [local.rest])]
+        limits = [(c.data, c.offsets, c.slopes) for c in local.limits]
+        return digest_of((local.form.digest(), sets, limits))
+
+
+def _methods(given: Any, resolved: Any) -> Iterator[Any]:
+    """What a method consists of: field by field as given, or as resolved if only that has words."""
+    yield type(given).__qualname__
+    if not is_dataclass(given):
+        yield repr(resolved)
+        return
+    for field in fields(given):
+        value = getattr(given, field.name)
+        try:
+            digest_of(value)
+        except Opaque:
+            value = getattr(resolved, field.name)
+            try:
+                digest_of(value)
+            except Opaque:
+                value = repr(value)
+        yield field.name, value
 
 
 def _labelled(adjacency: Adjacency) -> Adjacency:

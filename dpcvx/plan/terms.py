@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -35,7 +34,7 @@ from .agent_terms import Agents, AgentTerms, declared, sensitivities
 from .calibration import Mechanisms, asked_of, budgeted, calibrated, conditions, truncated
 from .choice import Choice, Release, Request, choose
 from .compiled import Compiled
-from .fingerprint import fingerprint_of
+from .fingerprint import Asked, fingerprint_of
 from .forecast import DOUBT, of_other_steps, of_releases
 from .guarantee import ALONE, COUNTED, SEEDED, Guarantee, make_guarantee, no_guarantee
 from .last_iterate import Observer
@@ -209,6 +208,7 @@ def make_terms(
     request, known = choose(problem, asked_for, epsilon, delta, known)
     algorithm, rounds, release = request.algorithm, request.rounds, request.release
     assert algorithm is not None and rounds is not None and release is not None
+    given = algorithm
     needs = algorithm.requirements
     if needs.convex:
         require_convex(problem, type(algorithm).__name__)
@@ -311,12 +311,11 @@ def make_terms(
         last=last,
         guarantee=guarantee,
         fingerprint=fingerprint_of(
+            problem,
             program,
+            agents,
+            Asked(given, rounds, release, observer, delta, violation, slack_price),
             algorithm,
-            tuple(agent.noise for agent in agents),
-            rounds,
-            _released(release, observer, agents),
-            problem.group_names,
         ),
         choices=request.choices,
         forecast=algorithm.diverges(program) or forecast,
@@ -410,34 +409,3 @@ def _priced(agents: Agents, steps: int, needs: Requirements, delta: float) -> Ag
     open_ = tuple(replace(a, noise=a.noise and a.noise.alone) for a in agents)
     alone = _composed(open_, steps, needs)
     return tuple(replace(a, alone=alone[a.name].price(delta)) for a in agents)
-
-
-def _released(release: Release, observer: Observer, agents: Agents) -> str:
-    """What leaves, who sees it and which budgets are above the price, for the fingerprint."""
-    what = release if observer == "everyone" else f"{release}, {observer}"
-    shaped = [
-        agent.name
-        for agent in agents
-        if agent.publication is not None and agent.publication.kind == "shaped slope"
-    ]
-    if shaped:
-        what += f", shaped of {shaped}"
-    if any(agent.expected for agent in agents):
-        what += f", expected {_digest(agents)}"
-    raised = {
-        agent.name: agent.budget
-        for agent in agents
-        if agent.budget is not None and agent.price and agent.budget > agent.price.epsilon
-    }
-    # An interrupted run goes on under the budget that it began with.
-    return f"{what}, within {raised}" if raised else what
-
-
-def _digest(agents: Agents) -> str:
-    """Of all expectations: an interrupted run goes on under those that it began with."""
-    digest = hashlib.sha256()
-    for agent in agents:
-        for one in agent.expected:
-            for array in (None, None) if one is None else (one.mean, one.spread):
-                digest.update(b"none" if array is None else array.tobytes())
-    return digest.hexdigest()

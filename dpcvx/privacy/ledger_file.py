@@ -224,9 +224,16 @@ class Journal:
         """Whether a run of the plan with this fingerprint ended."""
         return fingerprint in self._past.finished
 
-    def begin(self, fingerprint: str, *, seeded: bool, accounts: Iterable[Account]) -> None:
-        """A run starts."""
-        self._append(run_line(fingerprint, seeded, accounts))
+    def begin(
+        self,
+        fingerprint: str,
+        *,
+        seeded: bool,
+        accounts: Iterable[Account],
+        derived: Iterable[float] = (),
+    ) -> None:
+        """A run of the plan with this fingerprint and these derived numbers starts."""
+        self._append(run_line(fingerprint, seeded, accounts, derived))
 
     def charge(self, agent: str, entry: Entry) -> None:
         """A release is about to be computed."""

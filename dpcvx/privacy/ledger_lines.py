@@ -23,8 +23,10 @@ Array = NDArray[np.float64]
 TORN: dict[str, Any] = {"data": None, "torn": True}
 
 
-def run_line(fingerprint: str, seeded: bool, accounts: Iterable[Account]) -> dict[str, Any]:
-    """A run of the plan with this fingerprint starts, under these budgets."""
+def run_line(
+    fingerprint: str, seeded: bool, accounts: Iterable[Account], derived: Iterable[float] = ()
+) -> dict[str, Any]:
+    """A run of the plan with this fingerprint and these numbers starts, under these budgets."""
     agents = {
         a.agent: {
             "adjacency": dict(a.adjacency),
@@ -34,7 +36,8 @@ def run_line(fingerprint: str, seeded: bool, accounts: Iterable[Account]) -> dic
         }
         for a in accounts
     }
-    return {"run": fingerprint, "seeded": seeded, "agents": agents}
+    numbers = _coded(np.asarray(derived, dtype=float))
+    return {"run": fingerprint, "derived": numbers, "seeded": seeded, "agents": agents}
 
 
 def charge_line(agent: str, entry: Entry) -> dict[str, Any]:
@@ -46,8 +49,15 @@ def charge_line(agent: str, entry: Entry) -> dict[str, Any]:
 
 def value_line(agent: str, place: tuple[int, int], value: Array) -> dict[str, Any]:
     """A value is about to leave, in a round and step."""
-    data = base64.b64encode(np.ascontiguousarray(value, dtype="<f8").tobytes())
-    return {"value": agent, "round": place[0], "step": place[1], "data": data.decode()}
+    return {"value": agent, "round": place[0], "step": place[1], "data": _coded(value)}
+
+
+def _coded(numbers: Array) -> str:
+    return base64.b64encode(np.ascontiguousarray(numbers, dtype="<f8").tobytes()).decode()
+
+
+def _decoded(text: str) -> Array:
+    return np.frombuffer(base64.b64decode(text), dtype="<f8").astype(float)
 
 
 def end_line(status: str, rounds: int) -> dict[str, Any]:
@@ -64,6 +74,8 @@ class Recorded:
     fingerprint : str
         Of its plan.
     seeded : bool
+    derived : ndarray
+        The plan's numbers that its fingerprint does not name, as this run had them.
     charged : dict of str to list of Entry
         Per agent, what it was charged.
     values : dict of str to dict of (round, step) to ndarray
@@ -74,6 +86,7 @@ class Recorded:
 
     fingerprint: str
     seeded: bool
+    derived: Array = field(default_factory=lambda: np.zeros(0))
     charged: dict[str, list[Entry]] = field(default_factory=dict)
     values: dict[str, dict[tuple[int, int], Array]] = field(default_factory=dict)
     lost: dict[str, list[Entry]] = field(default_factory=dict)
@@ -157,7 +170,9 @@ class Past:
                 fresh = Account(name, facts["adjacency"], limit, share=facts["share"])
                 known[name] = known[name].continued(fresh) if name in known else fresh
             self.ledger = Accounts(tuple(known.values()))
-            self.interrupted = Recorded(line["run"], line["seeded"])
+            # Earlier versions wrote none.
+            numbers = _decoded(line.get("derived", ""))
+            self.interrupted = Recorded(line["run"], line["seeded"], numbers)
         elif "end" in line:
             if self.interrupted is not None and self.ledger is not None:
                 left = Finished(self.interrupted, line["end"], line["rounds"], _copied(self.ledger))
@@ -176,9 +191,9 @@ class Past:
         elif "torn" in line:
             self._lose(self.interrupted)
         elif "value" in line:
-            data = np.frombuffer(base64.b64decode(line["data"]), dtype="<f8").astype(float)
             place = line["round"], line["step"]
-            self.interrupted.values.setdefault(line["value"], {})[place] = data
+            known = self.interrupted.values.setdefault(line["value"], {})
+            known[place] = _decoded(line["data"])
         else:
             raise KeyError("kind")
 

@@ -28,7 +28,7 @@ from .public_oracle import publish
 from .repeats import remember, warn_of_repeats
 from .report import Reporter
 from .result import Result
-from .resume import begin
+from .resume import as_begun, begin
 from .returned import returned
 from .solution import assign
 from .watch import Watch, check_shown
@@ -60,6 +60,7 @@ def run_plan(
     # Before anything is charged: what fails in the model fails here.
     initial = whole_start(plan.problem)
     with Journal(ledger) if isinstance(ledger, (str, Path)) else nullcontext() as journal:
+        plan = plan if journal is None else as_begun(plan, journal)
         start = begin(plan, _given_ledger(ledger) if journal is None else journal, seed is not None)
         if seed is None and not made_up:
             warn_of_repeats(plan, start, given)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from .._arguments import show
 from ..errors import ModelError, PrivacyError
+from ..plan.derived import with_derived
 from ..plan.terms import Terms
 from ..privacy.ledger import Ledger
 from ..privacy.ledger_file import finished
@@ -100,7 +101,7 @@ def transcript_of(plan: Terms, transcript: Transcript | str | Path) -> Transcrip
             "in plan.replay(plan.run(record=True).transcript), or the path of a ledger file."
         )
     if isinstance(transcript, (str, Path)):
-        transcript = _transcript(plan, transcript)
+        plan, transcript = _transcript(plan, transcript)
     if transcript.fingerprint != plan.fingerprint:
         raise PrivacyError(
             "The transcript was recorded under another plan: problem, algorithm, mechanism and "
@@ -109,21 +110,28 @@ def transcript_of(plan: Terms, transcript: Transcript | str | Path) -> Transcrip
     return transcript
 
 
-def _transcript(plan: Terms, path: str | Path) -> Transcript:
-    """The last run of a plan that a ledger file holds."""
+def _transcript(plan: Terms, path: str | Path) -> tuple[Terms, Transcript]:
+    """The last run of a plan that a ledger file holds, and the plan with the numbers it had."""
     if not plan.noisy:
         raise PrivacyError(
             "Ledger files keep the values of runs with noise only, and this plan has none. Use "
             "plan.run(record=True) and its transcript."
         )
     found = finished(path, plan.fingerprint)
+    begun = with_derived(plan, found.run.derived)
+    if begun is None:
+        raise PrivacyError(
+            "The run in the ledger had other step sizes, noise or starting points than this "
+            "version derives for the same plan, so its iterates cannot be computed again. Replay "
+            "it with the version of dpcvx that ran it."
+        )
     places = {agent.name: k for k, agent in enumerate(plan.agents)}
     releases = tuple(
         Release(places[name], *place, value)
         for name, known in found.run.values.items()
         for place, value in known.items()
     )
-    return Transcript(
+    return begun, Transcript(
         plan.fingerprint,
         found.rounds,
         releases,

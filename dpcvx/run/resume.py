@@ -6,7 +6,10 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from ..errors import BudgetError, LedgerError, ModelError
+from ..plan.derived import derived, with_derived
 from ..plan.last_iterate import run_entries
 from ..plan.terms import Terms
 from ..privacy.accounts import Account, Accounts
@@ -43,6 +46,34 @@ class Start:
     notes: tuple[str, ...] = ()
 
 
+def as_begun(plan: Terms, journal: Journal) -> Terms:
+    """The plan with the numbers that an interrupted run of it began with, perhaps elsewhere.
+
+    Parameters
+    ----------
+    plan : Terms
+    journal : Journal
+
+    Returns
+    -------
+    Terms
+        The same where there is no such run, or its numbers are not the plan's even but for
+        rounding: to go on would be to run another plan.
+    """
+    run = journal.interrupted
+    if run is None or run.fingerprint != plan.fingerprint:
+        return plan
+    return with_derived(plan, run.derived) or plan
+
+
+def _is_of(run: Recorded | None, plan: Terms) -> bool:
+    return (
+        run is not None
+        and run.fingerprint == plan.fingerprint
+        and np.array_equal(run.derived, derived(plan), equal_nan=True)
+    )
+
+
 def begin(plan: Terms, ledger: Accounts | Journal | None, seeded: bool) -> Start:
     """Continue a ledger; with a journal, go on where an interrupted run of the plan stood.
 
@@ -61,7 +92,7 @@ def begin(plan: Terms, ledger: Accounts | Journal | None, seeded: bool) -> Start
         _prepaid(plan, start.accounts)
         return start
     run = ledger.interrupted
-    same = run is not None and run.fingerprint == plan.fingerprint
+    same = _is_of(run, plan)
     if run is not None and same and plan.noisy and not plan.prepaid:
         _accounts(plan, ledger.ledger)  # refuses a ledger of other changes or other groups
         return _again(plan, _accounts(plan, ledger.before), run, seeded)
@@ -83,7 +114,8 @@ def begin(plan: Terms, ledger: Accounts | Journal | None, seeded: bool) -> Start
         raise
     if run is not None and not same:
         start = replace(start, notes=(_LEFT, *start.notes))
-    ledger.begin(plan.fingerprint, seeded=seeded, accounts=start.accounts)
+    numbers = derived(plan)
+    ledger.begin(plan.fingerprint, seeded=seeded, accounts=start.accounts, derived=numbers)
     for agent, entry in prepaid.items():
         ledger.charge(agent, entry)
     return start

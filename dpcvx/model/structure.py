@@ -1,0 +1,125 @@
+"""What something is made of, as a digest: cvxpy trees and declarations, from public inputs alone.
+
+Nothing that a solver or LAPACK computed enters, so digests are equal on all machines. cvxpy builds
+a copy of every node from its arguments and its ``get_data()``: two nodes of one type in which both
+are equal compute the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from fractions import Fraction
+from numbers import Integral, Real
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import scipy.sparse as sp
+
+from .private import Private
+
+
+class Opaque(Exception):
+    """Something holds an object of a kind that is not known here."""
+
+
+def digest_of(value: Any, places: Mapping[int, str] | None = None) -> bytes:
+    """A digest that things share if they are made of equal parts.
+
+    Parameters
+    ----------
+    value : cvxpy tree, dataclass, array, number, text, or sequence or mapping of such
+    places : mapping of int to str, optional
+        What stands for variables and private objects, by their cvxpy id: neither numbers that
+        cvxpy gives nor names enter.
+
+    Raises
+    ------
+    Opaque
+        If it holds an object of another kind.
+    """
+    return _Walk(places or {}).digest(value)
+
+
+class _Walk:
+    """One walk; what trees share is looked at once."""
+
+    def __init__(self, places: Mapping[int, str]) -> None:
+        self._places = places
+        # With the node itself, so that no other takes its place in memory.
+        self._known: dict[int, tuple[Any, bytes]] = {}
+
+    def digest(self, value: Any) -> bytes:
+        if isinstance(value, (cp.Expression, cp.Constraint, cp.Minimize, cp.Maximize)):
+            found = self._known.get(id(value))
+            if found is None:
+                found = self._known[id(value)] = value, self._node(value)
+            return found[1]
+        if value is None or value is Ellipsis or isinstance(value, (bool, np.bool_, str, bytes)):
+            return _hashed(type(value).__name__.removesuffix("_"), repr(value))
+        if isinstance(value, Integral):
+            return _hashed("number", repr(int(value)))
+        if isinstance(value, Fraction):
+            return _hashed("number", str(value))
+        if isinstance(value, Real):
+            whole = float(value)
+            return _hashed("number", repr(int(whole) if whole.is_integer() else whole))
+        if isinstance(value, np.ndarray) or sp.issparse(value):
+            return _array(value)
+        if isinstance(value, (list, tuple)):
+            return _hashed("sequence", *map(self.digest, value))
+        if isinstance(value, slice):
+            return _hashed("slice", *map(self.digest, (value.start, value.stop, value.step)))
+        if isinstance(value, Mapping):
+            pairs = ((self.digest(k), self.digest(v)) for k, v in value.items())
+            return _hashed("mapping", *(part for pair in sorted(pairs) for part in pair))
+        if is_dataclass(value) and not isinstance(value, type):
+            parts = ((f.name, self.digest(getattr(value, f.name))) for f in fields(value))
+            return _hashed(_kind(value), *(part for pair in parts for part in pair))
+        raise Opaque(type(value).__name__)
+
+    def _node(self, node: Any) -> bytes:
+        if isinstance(node, (cp.Variable, Private)):
+            # Attributes of private objects are part of their declaration.
+            known = {} if isinstance(node, Private) else node.attributes
+            given = {k: v for k, v in known.items() if v is not None and v is not False}
+            return _hashed(
+                "leaf", self._places[node.id], self.digest(node.shape), self.digest(given)
+            )
+        if isinstance(node, (cp.Constant, cp.Parameter)):
+            return _hashed("value", self.digest(node.shape), self.digest(node.value))
+        held = node.get_data() or []
+        if isinstance(node, cp.Constraint):
+            *held, _ = held  # the last is its number
+        shape = getattr(node, "shape", ())
+        parts = (shape, list(node.args), list(held))
+        return _hashed(_kind(node), *map(self.digest, parts))
+
+
+def _kind(value: Any) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}"
+
+
+def _array(value: Any) -> bytes:
+    """Numbers as floats, and indices as integers of one size, whatever they came as."""
+    if value.dtype.kind not in "biuf":
+        raise Opaque(value.dtype.name)
+    shape = repr(tuple(int(n) for n in value.shape))
+    if not sp.issparse(value):
+        return _hashed("array", shape, np.asarray(value, dtype="<f8").tobytes())
+    sorted_ = sp.coo_array(value).tocsr() if value.ndim == 2 else sp.coo_array(value)
+    sorted_.sum_duplicates()
+    places = sorted_.tocoo().coords
+    indices = (np.asarray(place, dtype="<i8").tobytes() for place in places)
+    return _hashed("sparse", shape, np.asarray(sorted_.data, dtype="<f8").tobytes(), *indices)
+
+
+def _hashed(*parts: str | bytes) -> bytes:
+    found = hashlib.sha256()
+    for part in parts:
+        text = part.encode() if isinstance(part, str) else part
+        found.update(len(text).to_bytes(8, "little"))
+        found.update(text)
+    return found.digest()
