@@ -10,8 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dpcvx.errors import DpcvxError
-from problems.files import check_folder
-from problems.pictures import FORMATS
+
+from .files import check_folder
+from .pictures import FORMATS
 
 # Rounds, seeds and the like beyond this would never end.
 MOST = 10**6

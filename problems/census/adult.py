@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from problems.census.columns import COLUMNS, Column, normalised
-from problems.census.errors import CensusError
-from problems.census.records import Records
-from problems.files import text
+from ..files import text
+from .columns import COLUMNS, Column, normalised
+from .errors import CensusError
+from .records import Records
 
 _NUMBER = re.compile(r"-?[0-9]{1,15}(\.[0-9]{1,15})?")
 _LABELS = {"<=50K": -1.0, ">50K": 1.0}

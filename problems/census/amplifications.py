@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from problems.census.ex_post import amplification, claimed_amplification
+from .ex_post import amplification, claimed_amplification
 
 Floats = NDArray[np.float64]
 # alpha B of Figure 1.

@@ -9,12 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 import dpcvx as dp
-from problems.census.exposure import Exposure, exposure
-from problems.census.intervals import moving
-from problems.census.measures import Measures
-from problems.census.methods import Budget, Method
-from problems.census.study import Census
-from problems.labelled import data_of
+
+from ..labelled import data_of
+from .exposure import Exposure, exposure
+from .intervals import moving
+from .measures import Measures
+from .methods import Budget, Method
+from .study import Census
 
 Floats = NDArray[np.float64]
 

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 import dpcvx as dp
-from problems.census.ex_post import Losses, expected, observed
-from problems.census.intervals import intervals, step_of
-from problems.labelled import Records
+
+from ..labelled import Records
+from .ex_post import Losses, expected, observed
+from .intervals import intervals, step_of
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -10,10 +10,10 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
-from problems.census.amplifications import SHIFT, Surface
-from problems.census.experiment import Traces, spread
-from problems.census.methods import DELTA, Budget
-from problems.pictures import TWO_COLUMNS, styled
+from ..pictures import TWO_COLUMNS, styled
+from .amplifications import SHIFT, Surface
+from .experiment import Traces, spread
+from .methods import DELTA, Budget
 
 Floats = NDArray[np.float64]
 

@@ -25,8 +25,9 @@ from numpy.typing import NDArray
 import dpcvx as dp
 from dpcvx.algorithms.decentralized_gradient import drawn
 from dpcvx.algorithms.steps import as_step
-from problems.census.study import gradients
-from problems.labelled import Records
+
+from ..labelled import Records
+from .study import gradients
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

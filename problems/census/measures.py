@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from problems.census.records import Shares
-from problems.census.study import objective, optimum
-from problems.labelled import Records
+from ..labelled import Records
+from .records import Shares
+from .study import objective, optimum
 
 Floats = NDArray[np.float64]
 

@@ -24,7 +24,8 @@ from typing import Literal
 import dpcvx as dp
 from dpcvx.privacy.accounting import Composition, gaussian_multiplier, laplace_multiplier
 from dpcvx.privacy.mechanism import Calibrated
-from problems.census.study import Census
+
+from .study import Census
 
 Noise = Literal["Laplace", "Gaussian"]
 

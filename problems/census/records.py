@@ -8,9 +8,10 @@ import numpy as np
 from scipy.special import expit
 
 from dpcvx._arguments import is_int
-from problems.census.columns import COLUMNS, NAMES, normalised
-from problems.census.errors import CensusError
-from problems.labelled import Records as Labelled
+
+from ..labelled import Records as Labelled
+from .columns import COLUMNS, NAMES, normalised
+from .errors import CensusError
 
 
 @dataclass(frozen=True, eq=False)

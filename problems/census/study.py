@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 import dpcvx as dp
-from problems.census.errors import CensusError
-from problems.labelled import Records, losses, slopes
+
+from ..labelled import Records, losses, slopes
+from .errors import CensusError
 
 Floats = NDArray[np.float64]
 

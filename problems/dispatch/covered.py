@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import dpcvx as dp
-from problems.power_flow.case import Case
+
+from ..power_flow.case import Case
 
 Floats = NDArray[np.float64]
 

@@ -10,7 +10,8 @@ from cvxpy.constraints.zero import Zero
 from numpy.typing import NDArray
 
 import dpcvx as dp
-from problems.power_flow.case import Case
+
+from ..power_flow.case import Case
 
 Floats = NDArray[np.float64]
 

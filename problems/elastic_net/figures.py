@@ -11,10 +11,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from problems.elastic_net.privacy import Growth, Positions
-from problems.elastic_net.simulation import Gaps
-from problems.elastic_net.utility import Utility
-from problems.pictures import BLUE, GREEN, ORANGE, PINK, RED, SKY, TWO_COLUMNS, styled
+from ..pictures import BLUE, GREEN, ORANGE, PINK, RED, SKY, TWO_COLUMNS, styled
+from .privacy import Growth, Positions
+from .simulation import Gaps
+from .utility import Utility
 
 Floats = NDArray[np.float64]
 

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from dpcvx.privacy.accounting import Composition
 from dpcvx.privacy.amplification import permuted, profile, sampled, stopped
-from problems.elastic_net.printed import corollary_6_2, corollary_7_3
-from problems.elastic_net.setting import Setting
+
+from .printed import corollary_6_2, corollary_7_3
+from .setting import Setting
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 import dpcvx as dp
-from problems.elastic_net.setting import C1, C2, Setting
-from problems.elastic_net.study import START, ElasticNet, losses, regulariser
-from problems.elastic_net.users import Users
+
+from .setting import C1, C2, Setting
+from .study import START, ElasticNet, losses, regulariser
+from .users import Users
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

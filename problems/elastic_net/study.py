@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 import dpcvx as dp
 from dpcvx._arguments import positive_finite
 from dpcvx.privacy.last_iterate import Order
-from problems.elastic_net.setting import C1, C2, Setting
-from problems.elastic_net.users import Users
+
+from .setting import C1, C2, Setting
+from .users import Users
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

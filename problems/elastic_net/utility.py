@@ -22,10 +22,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from problems.elastic_net.setting import Setting
-from problems.elastic_net.simulation import drawn, iterate
-from problems.elastic_net.study import START, losses, optimum, regulariser
-from problems.elastic_net.users import Users
+from .setting import Setting
+from .simulation import drawn, iterate
+from .study import START, losses, optimum, regulariser
+from .users import Users
 
 Floats = NDArray[np.float64]
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from problems.files import check_file, unpacks_too_far
-from problems.logistic_regression.errors import DatasetError
+from ..files import check_file, unpacks_too_far
+from .errors import DatasetError
 
 _REMEDY = (
     "Save it with numpy.savez(path, features=..., labels=..., classes=10, scale=255); classes and "

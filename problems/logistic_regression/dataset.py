@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 import dpcvx as dp
 from dpcvx._arguments import is_int, positive_finite
-from problems.logistic_regression.errors import DatasetError
+
+from .errors import DatasetError
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -18,9 +18,10 @@ import dpcvx as dp
 from dpcvx.algorithms.penalties import PenaltyRule, as_penalty
 from dpcvx.algorithms.steps import StepRule, as_step
 from dpcvx.run.executors.serial import Serial
-from problems.logistic_regression.metrics import Metrics
-from problems.logistic_regression.sensitivity import worst_case
-from problems.logistic_regression.study import LogisticRegression
+
+from .metrics import Metrics
+from .sensitivity import worst_case
+from .study import LogisticRegression
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from problems.logistic_regression.experiment import Noise, Score, Trace
-from problems.pictures import BLUE, GREEN, GREY, RED, TWO_COLUMNS, styled, whole_rounds
+from ..pictures import BLUE, GREEN, GREY, RED, TWO_COLUMNS, styled, whole_rounds
+from .experiment import Noise, Score, Trace
 
 Floats = NDArray[np.float64]
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from problems.files import content, unpacks_too_far
-from problems.logistic_regression.errors import DatasetError
+from ..files import content, unpacks_too_far
+from .errors import DatasetError
 
 _GZIP, _UNSIGNED_BYTES, _MOST_DIMENSIONS = b"\x1f\x8b", 0x08, 4
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from problems.files import text
-from problems.logistic_regression.dataset import Records
-from problems.logistic_regression.errors import DatasetError
-from problems.logistic_regression.numbers import real_numbers, whole_numbers
+from ..files import text
+from .dataset import Records
+from .errors import DatasetError
+from .numbers import real_numbers, whole_numbers
 
 _EXPECTED = (
     "Expected is JSON with 'users' and 'user_data', whose users have as many images 'x' as labels "

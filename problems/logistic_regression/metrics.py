@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from problems.logistic_regression.dataset import Records
-from problems.logistic_regression.study import LogisticRegression
+from .dataset import Records
+from .study import LogisticRegression
 
 Floats = NDArray[np.float64]
 

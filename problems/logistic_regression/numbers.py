@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from problems.logistic_regression.errors import DatasetError
+from .errors import DatasetError
 
 _MOST_CLASSES = 2**31
 

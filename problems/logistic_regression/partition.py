@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcvx._arguments import is_int, positive_finite
-from problems.logistic_regression.dataset import Dataset
-from problems.logistic_regression.errors import DatasetError
+
+from .dataset import Dataset
+from .errors import DatasetError
 
 Ints = NDArray[np.int64]
 Kind = Literal["iid", "dirichlet", "imbalanced", "writer"]

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from problems.logistic_regression.dataset import Dataset, Records
+from .dataset import Dataset, Records
 
 Floats = NDArray[np.float64]
 

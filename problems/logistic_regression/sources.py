@@ -12,17 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcvx._arguments import positive_finite
-from problems.logistic_regression.arrays import read_arrays
-from problems.logistic_regression.dataset import (
+
+from .arrays import read_arrays
+from .dataset import (
     Dataset,
     Records,
     held_out,
     usual_bound,
 )
-from problems.logistic_regression.errors import DatasetError
-from problems.logistic_regression.idx import read_idx
-from problems.logistic_regression.leaf import read_leaf
-from problems.logistic_regression.numbers import flat, real_numbers, whole_numbers
+from .errors import DatasetError
+from .idx import read_idx
+from .leaf import read_leaf
+from .numbers import flat, real_numbers, whole_numbers
 
 _MOST_CLASSES = 10_000
 _FEMNIST_CLASSES = 62  # digits, capital and small letters

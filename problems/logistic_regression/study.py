@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 import dpcvx as dp
 from dpcvx._arguments import finite, positive_finite
-from problems.logistic_regression.dataset import Dataset
-from problems.logistic_regression.errors import DatasetError
+
+from .dataset import Dataset
+from .errors import DatasetError
 
 Ints = NDArray[np.int64]
 

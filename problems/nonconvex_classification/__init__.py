@@ -1,13 +1,13 @@
 """Classification with a nonconvex penalty over a network (Ou, Wang, Liu and Lu, section VI)."""
 
-from problems.labelled import Records, data_of
-from problems.nonconvex_classification.errors import ClassificationError
-from problems.nonconvex_classification.measures import Measures
-from problems.nonconvex_classification.networks import geometric_network
-from problems.nonconvex_classification.penalty import Penalty
-from problems.nonconvex_classification.quadratics import Quadratics, made_quadratics, quadratics
-from problems.nonconvex_classification.records import Shares, made_shares
-from problems.nonconvex_classification.study import (
+from ..labelled import Records, data_of
+from .errors import ClassificationError
+from .measures import Measures
+from .networks import geometric_network
+from .penalty import Penalty
+from .quadratics import Quadratics, made_quadratics, quadratics
+from .records import Shares, made_shares
+from .study import (
     Classification,
     classification,
     gradients,

@@ -11,26 +11,27 @@ from numpy.typing import NDArray
 
 import dpcvx as dp
 from dpcvx.algorithms.on_networks import NetworkState
-from problems.labelled import data_of
-from problems.nonconvex_classification.measures import Measures
-from problems.nonconvex_classification.methods import Algorithm, Choice, Method
-from problems.nonconvex_classification.networks import geometric_network, matrix_of
-from problems.nonconvex_classification.quadratics import made_quadratics, quadratics
-from problems.nonconvex_classification.records import made_shares
-from problems.nonconvex_classification.study import (
+
+from ..labelled import data_of
+from .measures import Measures
+from .methods import Algorithm, Choice, Method
+from .networks import geometric_network, matrix_of
+from .quadratics import made_quadratics, quadratics
+from .records import made_shares
+from .study import (
     Classification,
     classification,
     gradients,
 )
-from problems.nonconvex_classification.theory import (
+from .theory import (
     Parameters,
     Schedule,
     claimed_epsilon,
     disagreement_rate,
     violations,
 )
-from problems.nonconvex_classification.theory import epsilon as corrected_epsilon
-from problems.nonconvex_classification.tuning import SEEDS, Arrays, tuned
+from .theory import epsilon as corrected_epsilon
+from .tuning import SEEDS, Arrays, tuned
 
 Floats = NDArray[np.float64]
 

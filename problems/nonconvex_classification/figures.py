@@ -10,9 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from problems.nonconvex_classification.experiment import Damping, Eavesdropping, Trace, spread
-from problems.nonconvex_classification.methods import DELTA, Method
-from problems.pictures import ONE_COLUMN, TWO_COLUMNS, styled, whole_rounds
+from ..pictures import ONE_COLUMN, TWO_COLUMNS, styled, whole_rounds
+from .experiment import Damping, Eavesdropping, Trace, spread
+from .methods import DELTA, Method
 
 Floats = NDArray[np.float64]
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from problems.labelled import Records
-from problems.nonconvex_classification.study import (
+from ..labelled import Records
+from .study import (
     Classification,
     gradients,
     objective,

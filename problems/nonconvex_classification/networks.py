@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 
 import dpcvx as dp
 from dpcvx._arguments import is_int, positive_finite
-from problems.nonconvex_classification.errors import ClassificationError
+
+from .errors import ClassificationError
 
 # Number of graphs that are drawn before giving up.
 _DRAWS = 2000

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 import dpcvx as dp
 from dpcvx._arguments import finite, is_int, positive_finite
-from problems.nonconvex_classification.errors import ClassificationError
+
+from .errors import ClassificationError
 
 Floats = NDArray[np.float64]
 

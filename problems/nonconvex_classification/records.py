@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from dpcvx._arguments import finite, is_int, positive_finite
-from problems.labelled import Records
-from problems.nonconvex_classification.errors import ClassificationError
-from problems.nonconvex_classification.penalty import Penalty
+
+from ..labelled import Records
+from .errors import ClassificationError
+from .penalty import Penalty
 
 Floats = NDArray[np.float64]
 

@@ -21,9 +21,10 @@ from scipy.special import expit
 
 import dpcvx as dp
 from dpcvx._arguments import finite, is_int, positive_finite
-from problems.labelled import Records, losses, slopes
-from problems.nonconvex_classification.errors import ClassificationError
-from problems.nonconvex_classification.penalty import Penalty
+
+from ..labelled import Records, losses, slopes
+from .errors import ClassificationError
+from .penalty import Penalty
 
 Floats = NDArray[np.float64]
 # Norm of the gradient of the sum at a stationary point, per agent.

@@ -5,7 +5,7 @@ The numbers behind them are the mean gaps on the records of the search, not priv
 
 from __future__ import annotations
 
-from problems.nonconvex_classification.methods import Choice
+from .methods import Choice
 
 CHOICES: dict[tuple[str, float], Choice] = {
     ("DPP2", 0.1): Choice(0.003, 3, 1.0, 0.003, "average"),  # 2.37

@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 import dpcvx as dp
-from problems.labelled import Records
-from problems.nonconvex_classification.methods import GAMMA, OMEGA, Choice, Method
-from problems.nonconvex_classification.networks import matrix_of
-from problems.nonconvex_classification.study import Classification
+
+from ..labelled import Records
+from .methods import GAMMA, OMEGA, Choice, Method
+from .networks import matrix_of
+from .study import Classification
 
 Floats = NDArray[np.float64]
 Noise = Callable[[int, float], Floats]

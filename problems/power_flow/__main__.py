@@ -1,6 +1,6 @@
 """``python -m problems.power_flow``."""
 
-from problems.power_flow.cli import main
+from .cli import main
 
 if __name__ == "__main__":
     raise SystemExit(main())

@@ -10,7 +10,8 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 import dpcvx as dp
-from problems.pictures import TWO_COLUMNS, styled, whole_rounds
+
+from ..pictures import TWO_COLUMNS, styled, whole_rounds
 
 Floats = NDArray[np.float64]
 

@@ -8,10 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcvx._arguments import positive_finite
-from problems.power_flow.checks import MOST_POWER, finite, integers, limits, ordered, within
-from problems.power_flow.errors import CaseError
-from problems.power_flow.matpower import Tables
-from problems.power_flow.sources import Source, tables
+
+from .checks import MOST_POWER, finite, integers, limits, ordered, within
+from .errors import CaseError
+from .matpower import Tables
+from .sources import Source, tables
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from problems.power_flow.errors import CaseError
+from .errors import CaseError
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

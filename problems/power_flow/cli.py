@@ -18,11 +18,12 @@ import numpy as np
 
 import dpcvx as dp
 from dpcvx.algorithms.steps import StepRule
-from problems import pictures
-from problems.commands import MOST, sentence
-from problems.files import check_folder
-from problems.power_flow.options import DELTA, EPSILON, PERTURB, STEP_DELTA, parser
-from problems.power_flow.report import (
+
+from .. import pictures
+from ..commands import MOST, sentence
+from ..files import check_folder
+from .options import DELTA, EPSILON, PERTURB, STEP_DELTA, parser
+from .report import (
     Outcome,
     after_recourse,
     assess,
@@ -30,9 +31,9 @@ from problems.power_flow.report import (
     table,
     violations,
 )
-from problems.power_flow.solution import State, central, network_state
-from problems.power_flow.study import PowerFlow, power_flow
-from problems.power_flow.tables import result_tables, write_tables
+from .solution import State, central, network_state
+from .study import PowerFlow, power_flow
+from .tables import result_tables, write_tables
 
 # Below this an optimum or a gap is 0 up to the accuracy of the solver.
 _ZERO = 1e-6
@@ -284,8 +285,8 @@ def _plot(
     optimum: float | None,
     options: argparse.Namespace,
 ) -> None:
-    from problems.power_flow.bands import convergence_bands
-    from problems.power_flow.figures import write_figures
+    from .bands import convergence_bands
+    from .figures import write_figures
 
     folder, formats = options.plot, options.format
     written = write_figures(

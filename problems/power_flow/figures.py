@@ -17,10 +17,11 @@ from scipy.sparse.csgraph import shortest_path
 from scipy.sparse.linalg import eigsh
 
 import dpcvx as dp
-from problems import pictures
-from problems.pictures import ONE_COLUMN, TWO_COLUMNS, styled
-from problems.power_flow.report import Outcome, objective_unit
-from problems.power_flow.study import PowerFlow
+
+from .. import pictures
+from ..pictures import ONE_COLUMN, TWO_COLUMNS, styled
+from .report import Outcome, objective_unit
+from .study import PowerFlow
 
 Floats = NDArray[np.float64]
 

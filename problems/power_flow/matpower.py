@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from problems.power_flow.errors import CaseError
+from .errors import CaseError
 
 # Least number of columns of every matrix in version 2 of the format.
 COLUMNS = {"bus": 13, "gen": 10, "branch": 11, "gencost": 4, "dcline": 3}

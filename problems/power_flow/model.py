@@ -16,9 +16,10 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from dpcvx.errors import ModelError
-from problems.power_flow.case import Case
-from problems.power_flow.physics import flow_maps, incidence
-from problems.power_flow.zones import Zones
+
+from .case import Case
+from .physics import flow_maps, incidence
+from .zones import Zones
 
 Shared = Literal["voltage", "flow"]
 Objective = Literal["shed", "cost"]

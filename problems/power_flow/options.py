@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Literal
 
-from problems.commands import add_plot
+from ..commands import add_plot
 
 EPSILON, DELTA, STEP_DELTA = 1.0, 1e-6, 1e-2
 
@@ -18,9 +18,9 @@ PERTURB: dict[str, Literal["objective", "output", "projected output"]] = {
 
 
 def parser() -> argparse.ArgumentParser:
-    """Build the parser of ``python -m problems.power_flow``; every option explains itself."""
+    """Build the parser of the command; every option explains itself."""
     parser = argparse.ArgumentParser(
-        prog="python -m problems.power_flow",
+        prog=f"python -m {__package__}",
         description="Private distributed control of power flow (Ryu and Kim, section 6.1).",
     )
     _network(parser.add_argument_group("network"))

@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from problems.power_flow.case import Case
+from .case import Case
 
 Ints = NDArray[np.int64]
 Complexes = NDArray[np.complex128]

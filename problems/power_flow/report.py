@@ -12,11 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 import dpcvx as dp
-from problems.power_flow.case import Case
-from problems.power_flow.model import cost_scale
-from problems.power_flow.physics import ENDS, flow_maps, incidence
-from problems.power_flow.solution import State, network_state
-from problems.power_flow.study import PowerFlow
+
+from .case import Case
+from .model import cost_scale
+from .physics import ENDS, flow_maps, incidence
+from .solution import State, network_state
+from .study import PowerFlow
 
 Floats = NDArray[np.float64]
 

@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcvx.errors import ModelError, SolverError
-from problems.power_flow.case import Case
-from problems.power_flow.model import Objective, Variables, cost_scale, variables, zone_model
-from problems.power_flow.zones import Zones, read_zones
+
+from .case import Case
+from .model import Objective, Variables, cost_scale, variables, zone_model
+from .zones import Zones, read_zones
 
 Floats = NDArray[np.float64]
 

@@ -16,9 +16,9 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from problems.files import content
-from problems.power_flow.errors import CaseError
-from problems.power_flow.matpower import (
+from ..files import content
+from .errors import CaseError
+from .matpower import (
     COLUMNS,
     FOREIGN,
     OPTIONAL,

@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 import dpcvx as dp
-from problems.power_flow.case import Case, read_case
-from problems.power_flow.model import Objective, Shared, Variables, variables, zone_model
-from problems.power_flow.physics import flow_maps
-from problems.power_flow.sources import Source
-from problems.power_flow.zones import Zones, read_zones
+
+from .case import Case, read_case
+from .model import Objective, Shared, Variables, variables, zone_model
+from .physics import flow_maps
+from .sources import Source
+from .zones import Zones, read_zones
 
 Floats = NDArray[np.float64]
 

@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcvx.errors import ModelError
-from problems.power_flow.case import Case
-from problems.power_flow.report import cone_slack, imbalance, thermal_loading
-from problems.power_flow.solution import State
+
+from .case import Case
+from .report import cone_slack, imbalance, thermal_loading
+from .solution import State
 
 Floats = NDArray[np.float64]
 

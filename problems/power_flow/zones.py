@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from problems.files import text
-from problems.power_flow.case import Case
-from problems.power_flow.errors import CaseError
-from problems.power_flow.partition import partition
-from problems.power_flow.sources import CASES
+from ..files import text
+from .case import Case
+from .errors import CaseError
+from .partition import partition
+from .sources import CASES
 
 BUNDLED_MAPS = {
     "pglib_opf_case14_ieee": "case14_3zones.csv",
