@@ -6,7 +6,6 @@ once, in `case.read_case`.
 
 from __future__ import annotations
 
-import copy
 import importlib
 import re
 from collections.abc import Mapping
@@ -27,6 +26,7 @@ from .matpower import (
     check_version,
     parse,
 )
+from .pandapower_nets import from_pandapower
 
 Floats = NDArray[np.float64]
 
@@ -39,8 +39,6 @@ BUNDLED = {
 CASES = Path(__file__).parent / "cases"
 
 _LIBRARY_CASE = re.compile(r"pglib_opf_case\w+")
-# pandapower writes 99999 kA times the voltage for a missing limit of a line.
-_UNLIMITED_RATE = 1e6
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 
 
@@ -81,7 +79,7 @@ def tables(source: Source) -> Tables:
           bounds. Controllable loads become generators, whose limits are public. Iron losses of
           transformers become shunts, and vector groups (multiples of 30 degrees) are dropped.
           Without cost tables pandapower puts 1 $/h on a megawatt. Rows of branches and generators
-          count those of the conversion.
+          count those of the conversion. Elements that it would leave out are refused.
 
     Returns
     -------
@@ -105,7 +103,7 @@ def tables(source: Source) -> Tables:
         return _read(Path(source))
     if isinstance(source, Mapping):
         if "sn_mva" in source and "ext_grid" in source:
-            return _pandapower(source)
+            return _checked(*from_pandapower(source))
         return _checked(source, str(source.get("name", "ppc")))
     if all(hasattr(getattr(source, field, None), "to_numpy") for field in ("bus", "gen", "branch")):
         return _frames(source)
@@ -231,87 +229,3 @@ def _numeric(value: Any) -> Floats | None:
         return np.array(array, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
         return None
-
-
-def _pandapower(net: Mapping[str, Any]) -> Tables:
-    name = str(net.get("name") or "pandapower net")
-    try:
-        convert = importlib.import_module("pandapower.converter.pypower.to_ppc").to_ppc
-    except ImportError:
-        raise CaseError(
-            f"{name} looks like a pandapower net, and the package pandapower that converts it is "
-            "not installed. Run pip install 'dpcvx[networks]', or give a ppc dict."
-        ) from None
-    scratch: Any = copy.deepcopy(net)  # the conversion leaves its intermediate results in the net
-    _drop_vector_groups(scratch)
-    try:
-        ppc = convert(scratch, init="flat", mode="opf", trafo_model="pi", check_connectivity=False)
-    except (KeyError, ValueError, UserWarning) as error:
-        raise CaseError(
-            f"{name}: pandapower cannot convert this net for optimal power flow "
-            f"({type(error).__name__}); its log says which columns are missing. Fill in the limits "
-            "of generators and external grids, then try again."
-        ) from None
-    # Its branches are complex, with imaginary parts 0.
-    fields = {f: np.array(np.real(ppc[f]), dtype=np.float64) for f in COLUMNS if f in ppc}
-    bus, gen, branch = fields["bus"], fields["gen"], fields["branch"]
-    _free_slack(bus, scratch)
-    _iron_losses(bus, branch, ppc, name)
-    branch[branch[:, 5] >= _UNLIMITED_RATE, 5] = 0
-    ids = _bus_numbers(scratch, len(bus))
-    bus[:, 0] = ids
-    gen[:, 0] = ids[gen[:, 0].astype(int)]
-    branch[:, :2] = ids[branch[:, :2].astype(int)]
-    return _checked({**fields, "baseMVA": ppc["baseMVA"]}, name)
-
-
-def _drop_vector_groups(net: Any) -> None:
-    """Keep what a transformer shifts beyond a multiple of 30 degrees.
-
-    The multiple cancels around every loop of a sound net, but exceeds the default angle limits.
-    """
-    for table, column in (
-        ("trafo", "shift_degree"),
-        ("trafo3w", "shift_mv_degree"),
-        ("trafo3w", "shift_lv_degree"),
-    ):
-        if table in net and column in net[table]:
-            shift = net[table][column].to_numpy(dtype=np.float64)
-            net[table][column] = shift - 30 * np.round(shift / 30)
-
-
-def _free_slack(bus: Floats, net: Any) -> None:
-    """Bounds of the buses themselves, where pandapower fixes the voltage of external grids."""
-    place = net["_pd2ppc_lookups"]["bus"]
-    for at in net["ext_grid"]["bus"][net["ext_grid"]["in_service"]]:
-        for name, column in (("max_vm_pu", 11), ("min_vm_pu", 12)):
-            if name in net["bus"] and np.isfinite(net["bus"].at[at, name]):
-                bus[place[at], column] = net["bus"].at[at, name]
-
-
-def _iron_losses(bus: Floats, branch: Floats, ppc: Mapping[str, Any], name: str) -> None:
-    """Move shunt conductances of branches, which MATPOWER's columns lack, to their buses."""
-    uneven = [
-        f for f in ("branch_g_asym", "branch_b_asym", "branch_r_asym", "branch_x_asym") if f in ppc
-    ]
-    losses = np.real(ppc.get("branch_g", np.zeros(len(branch))))
-    if uneven or len(losses) != len(branch):
-        raise CaseError(
-            f"{name}: the net has asymmetric branches, or transformers with iron losses beside "
-            "branches out of service, which MATPOWER's columns cannot hold. Remove the elements "
-            "out of service, and replace asymmetric impedances."
-        )
-    tap = np.where(branch[:, 8] == 0, 1.0, branch[:, 8])
-    for end, share in ((0, losses / 2 / tap**2), (1, losses / 2)):
-        np.add.at(bus[:, 4], branch[:, end].astype(int), ppc["baseMVA"] * share)
-
-
-def _bus_numbers(net: Any, count: int) -> NDArray[np.int64]:
-    """Lowest pandapower index plus 1 of every converted bus; new numbers for auxiliary buses."""
-    place = net["_pd2ppc_lookups"]["bus"]
-    used = net["bus"].index[net["bus"]["in_service"]].to_numpy()
-    numbers = int(net["bus"].index.max()) + 2 + np.arange(count)
-    for index in np.sort(used)[::-1]:
-        if 0 <= place[index] < count:
-            numbers[place[index]] = index + 1
-    return numbers

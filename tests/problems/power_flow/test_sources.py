@@ -2,6 +2,7 @@
 
 import builtins
 import copy
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
@@ -258,6 +259,56 @@ class TestPandapower:
         # At unit voltage the grid covers load, iron and copper losses.
         value = central(case, "cost").value
         assert 5 + 0.8 * iron < value < 5 + 1.3 * iron + 0.1
+
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            (lambda pp, net: pp.create_dcline(net, 3, 5, 10, 1, 1, 1.0, 1.0), "has DC lines (0)"),
+            (lambda pp, net: pp.create_xward(net, 3, *[1] * 4, 0.1, 0.1, 1.0), "Ward equivalents"),
+            (lambda pp, net: pp.create_asymmetric_load(net, 3, *[1] * 6), "differ between phases"),
+            (lambda pp, net: pp.create_svc(net, 3, 1, -10, 1.0, 90), "var compensators (0)"),
+            (
+                lambda pp, net: net.load.__setitem__("const_z_percent", 50.0),
+                "loads 0, 1, 2 draw power that depends on voltage",
+            ),
+            (
+                lambda pp, net: net.ext_grid.drop(net.ext_grid.index, inplace=True),
+                "no external grid in service",
+            ),
+            (
+                lambda pp, net: pp.create_load(net, pp.create_bus(net, 345.0), 5.0),
+                "bus 9 has loads or other elements and no path to an external grid",
+            ),
+            (
+                lambda pp, net: net.line.__setitem__("in_service", False),
+                "the net is not connected. Close a switch, or put a line back",
+            ),
+            (
+                lambda pp, net: net.line.__setitem__(
+                    "max_loading_percent", [float("nan"), *[100.0] * (len(net.line) - 1)]
+                ),
+                "net.line 0 without max_loading_percent",
+            ),
+        ],
+    )
+    def test_what_would_be_left_out_is_refused_in_terms_of_the_grid(
+        self, networks: Any, change: Any, message: str
+    ):
+        import pandapower as pp
+
+        net = networks.case9()
+        change(pp, net)
+        with pytest.raises(CaseError, match=re.escape(message)):
+            read_case(net)
+
+    def test_what_is_out_of_service_is_no_matter(self, networks: Any):
+        import pandapower as pp
+
+        net = networks.case9()
+        lonely = pp.create_bus(net, 345.0, min_vm_pu=0.9, max_vm_pu=1.1)
+        pp.create_load(net, lonely, 5.0, in_service=False)
+        pp.create_asymmetric_load(net, 3, *[1] * 6, in_service=False)
+        assert len(read_case(net).bus.id) == 9
 
 
 def test_tables_keep_every_row():
