@@ -178,6 +178,7 @@ def _distributed(options: argparse.Namespace) -> int:
         objective=options.objective,
         load_scale=options.load_scale,
         radius=options.radius,
+        hidden=options.hide,
         shared=options.shared,
         equivalents=options.equivalents,
         private=True if options.violation is not None else None,

@@ -22,10 +22,13 @@ from .physics import flow_maps, incidence
 from .zones import Zones
 
 Shared = Literal["voltage", "flow"]
-Objective = Literal["shed", "cost"]
+Objective = Literal["shed", "cost", "both"]
 # What a unit of reserve costs next to one of the dearest generator at full power: active power is
 # bought in haste, reactive power comes from capacitors.
 _RESERVE = np.array([5.0, 0.1])
+# What squared imbalance costs beside generation: at 0.005 per unit, a bit more of it costs as much
+# as one of the dearest generator at full power.
+_IMBALANCE = 100.0
 Ints = NDArray[np.int64]
 
 
@@ -156,13 +159,16 @@ def zone_model(
         Index of the zone in ``zones.names``.
     load : cp.Expression, shape (own buses, 2)
         Loads of ``zones.buses[zone]``, columns P and Q in per unit: a constant or a parameter.
-    objective : {"shed", "cost"}
+    objective : {"shed", "cost", "both"}
         "shed" minimises the sum of squared active and reactive balance residuals in per unit;
         `load` appears there only. "cost" minimises generation cost in $/h times
         `cost_scale` under exact balance, hence `load` appears in constraints. A load with
         parameters is covered instead: what is delivered and a reserve come to at least as much.
         Active reserve has five times the price of the dearest generator, reactive reserve a tenth
         of it. Power beyond the load is spilled.
+        "both" minimises that cost plus 100 times the squared residuals of "shed", so that `load`
+        appears in the objective only: power is bought up to a residual of 0.005 at each bus, where
+        the last bit of imbalance costs as much as the dearest power.
 
     Returns
     -------
@@ -200,6 +206,8 @@ def zone_model(
     if objective == "shed":
         return cp.sum_squares(delivered - load), constraints
     cost = _cost(case, variables, generators)
+    if objective == "both":
+        return cost + _IMBALANCE * cp.sum_squares(delivered - load), constraints
     if not load.parameters():
         return cost, [*constraints, delivered == load]
     reserve = variables.reserve[own]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from typing import Literal
+from typing import Literal, get_args
 
 from ..commands import add_plot
+from .adjacency import Hidden
 
 EPSILON, DELTA, STEP_DELTA = 1.0, 1e-6, 1e-2
 
@@ -41,10 +42,11 @@ def _network(group: argparse._ArgumentGroup) -> None:
     add("--zones", help="number of zones, CSV of bus,zone, 'area' or 'zone' (default: the map)")
     add(
         "--objective",
-        choices=["shed", "cost"],
+        choices=["shed", "cost", "both"],
         default="shed",
         help="shed: squared power that does not balance, loads private; cost: generation cost with "
-        "exact balance, nothing private unless --violation says how surely loads are covered "
+        "exact balance, nothing private unless --violation says how surely loads are covered; "
+        "both: generation cost plus the price of what does not balance, loads private "
         "(default shed)",
     )
     add(
@@ -105,7 +107,14 @@ def _noise(group: argparse._ArgumentGroup) -> None:
         help="with --objective cost: loads are private, and covered by what is delivered and by "
         "reserve except with at most this probability, such as 0.1",
     )
-    add("--radius", type=float, default=0.01, help="adjacency, per unit (default 0.01)")
+    add(
+        "--hide",
+        choices=get_args(Hidden),
+        default="entry",
+        help="the change that stays hidden: of one number of one bus, of one customer (apparent "
+        "power), of the whole load of a bus, or of all loads of a zone at once (default entry)",
+    )
+    add("--radius", type=float, default=0.01, help="size of that change, per unit (default 0.01)")
     add("--epsilon", type=float, help=f"total budget (default {EPSILON:g})")
     add("--delta", type=float, help=f"total delta (default {DELTA:g})")
     add("--step-epsilon", type=float, help="level of one local update, instead of --epsilon")

@@ -211,9 +211,9 @@ def assess(study: PowerFlow, result: dp.Result) -> Outcome:
 
 def objective_unit(study: PowerFlow) -> tuple[str, float]:
     """The unit of the objective, and how much of the model's own objective makes one of it."""
-    if study.objective == "cost":
-        return "$/h", cost_scale(study.case)
-    return "per unit squared", 1.0
+    if study.objective == "shed":
+        return "per unit squared", 1.0
+    return "$/h", cost_scale(study.case)
 
 
 def after_recourse(study: PowerFlow, result: dp.Result) -> float | None:

@@ -60,7 +60,7 @@ class Central:
     Attributes
     ----------
     value : float
-        Optimal value, in $/h for "cost" and in squared per unit for "shed".
+        Optimal value, in squared per unit for "shed" and in $/h for the others.
     status : str
         Status of the solver, "optimal" or "optimal_inaccurate".
     state : State
@@ -118,7 +118,7 @@ def central(case: Case, objective: Objective, load_scale: float = 1.0) -> Centra
     Parameters
     ----------
     case : Case
-    objective : {"shed", "cost"}
+    objective : {"shed", "cost", "both"}
         See `model.zone_model`.
     load_scale : float
         Factor on all loads.
@@ -146,7 +146,7 @@ def central(case: Case, objective: Objective, load_scale: float = 1.0) -> Centra
             f"as {status}, so there is no optimum to compare with. Lower `load_scale` or "
             "use the objective 'shed', which is always feasible for a sound network."
         )
-    scale = cost_scale(case) if objective == "cost" else 1.0
+    scale = 1.0 if objective == "shed" else cost_scale(case)
     return Central(
         value=np.asarray(problem.value, dtype=np.float64).item() / scale,
         status=status,

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 import dpcvx as dp
 
+from .adjacency import Adjacency, Hidden, adjacency
 from .case import Case, read_case
 from .model import Objective, Shared, Variables, variables, zone_model
 from .physics import flow_maps
@@ -30,11 +31,12 @@ class PowerFlow:
     case : Case
     zones : Zones
     variables : Variables
-    objective : {"shed", "cost"}
+    objective : {"shed", "cost", "both"}
     load_scale : float
     problem : dp.Problem
-        One agent per zone, named ``zone <label>``. With "shed" the loads of a zone (per unit, one
-        row per bus, columns P and Q) are its private data; with "cost" if that was asked for.
+        One agent per zone, named ``zone <label>``. With "shed" and "both" the loads of a zone (per
+        unit, one row per bus, columns P and Q) are its private data; with "cost" if that was asked
+        for.
     """
 
     case: Case
@@ -52,6 +54,7 @@ def power_flow(
     objective: Objective = "shed",
     load_scale: float = 1.0,
     radius: float = 0.01,
+    hidden: Hidden | Adjacency = "entry",
     shared: Shared = "voltage",
     equivalents: bool = False,
     private: bool | None = None,
@@ -64,20 +67,23 @@ def power_flow(
         Network in one of the forms of `sources.tables`, for example 14 or a path.
     zones : mapping, str, Path, int or None
         See `zones.read_zones`.
-    objective : {"shed", "cost"}
+    objective : {"shed", "cost", "both"}
         Squared balance residuals (the study of Ryu and Kim), or generation cost: under exact
         balance with public loads, and with private ones under the constraint that loads are
-        covered, see `model.zone_model`.
+        covered; or both added up, see `model.zone_model`.
     load_scale : float
         Positive factor on all loads.
     radius : float
-        Adjacency: the active or the reactive load of one bus changes by at most this, in per unit.
+        Size of the change that stays hidden, in per unit.
+    hidden : {"entry", "customer", "load", "zone"}, dp.Within or dp.Rows
+        What changes by at most that: one number of one bus, one customer, a whole load, or all
+        loads of a zone; see `adjacency.adjacency`.
     shared : {"voltage", "flow"}
         Consensus set, see `model.Variables`.
     equivalents : bool
         See `case.read_case`.
     private : bool, optional
-        Whether loads are private; by default with "shed" only. With "cost" a plan then needs
+        Whether loads are private; by default but with "cost". With "cost" a plan then needs
         ``violation=``.
 
     Returns
@@ -91,6 +97,7 @@ def power_flow(
     dp.ModelError
         Another argument cannot be used.
     """
+    change = adjacency(hidden, radius)
     network = read_case(case, equivalents=equivalents)
     partition = read_zones(zones, network)
     declared = variables(network, partition, shared)
@@ -100,8 +107,8 @@ def power_flow(
         own = loads[partition.buses[zone]]
         name = f"zone {label}"
         load: cp.Expression = (
-            dp.Private(own, name=f"load of {name}", adjacency=dp.Within(radius))
-            if (objective == "shed" if private is None else private)
+            dp.Private(own, name=f"load of {name}", adjacency=change)
+            if (objective != "cost" if private is None else private)
             else cp.Constant(own)
         )
         cost, constraints = zone_model(network, partition, declared, zone, load, objective)

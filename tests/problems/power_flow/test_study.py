@@ -6,6 +6,7 @@ import pytest
 import dpcvx as dp
 from dpcvx.run.executors.serial import Serial
 from problems.power_flow.model import cost_scale
+from problems.power_flow.report import assess
 from problems.power_flow.solution import central
 from problems.power_flow.study import power_flow
 
@@ -123,6 +124,21 @@ def test_the_zones_together_are_the_network(case):
     together.solve()
     assert together.value == pytest.approx(SHED[case], rel=1e-4)
     assert together.value == pytest.approx(central(study.case, "shed", 1.5).value, rel=1e-4)
+
+
+def test_cost_and_imbalance_together_are_private_and_near_the_exact_cost():
+    study = power_flow(14, objective="both")
+    plan = study.problem.plan(mechanism=None)
+    plan.run()
+    bought = central(study.case, "cost").value
+    value = central(study.case, "both").value
+    # Imbalance is bought instead of power up to a two-hundredth of a unit at each bus.
+    assert 0.99 * bought < value < bought
+    outcome = assess(study, plan.run())
+    assert outcome.objective == pytest.approx(value, rel=1e-4)
+    worst = max(abs(p) for p, _ in outcome.imbalance.values())
+    assert worst <= 0.005 * study.case.base_mva * 1.001
+    assert [len(agent.private) for agent in study.problem.agents] == [1, 1, 1]
 
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, float("nan"), float("inf")])
