@@ -8,8 +8,8 @@ from dpcvx.privacy.entries import Entry
 from dpcvx.privacy.randomness import source_for
 from dpcvx.run.data import sources_of
 from dpcvx.run.gate import Release, ReleaseGate
-from dpcvx.run.live import oracle_for
 from dpcvx.run.loop import drive_silently
+from dpcvx.run.part import parts_of
 
 
 class Forced(ReleaseGate):
@@ -59,9 +59,9 @@ def observed(plan, data, seed=0, frozen=None):
         for k, account in enumerate(plan.accounts())
     ]
     sources = sources_of(plan.problem, data)
-    drive_silently(
-        plan, [oracle_for(plan, k, sources[k], e) for k, e in enumerate(exits)], plan.rounds, seed
-    )
+    parts = parts_of(plan)
+    oracles = [parts[k].oracle(sources[k], e) for k, e in enumerate(exits)]
+    drive_silently(plan, oracles, plan.rounds, seed)
     return exits
 
 

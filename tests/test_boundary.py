@@ -12,7 +12,7 @@ from tests.rooms import imported, imports, modules
 IMPORTERS = {
     "dpcvx.run.gate": {"run", "verify"},
     "dpcvx.run.gate.ReleaseGate": {
-        "run.live",
+        "run.part",
         "run.private_oracle",
         "run.public_oracle",  # publishes data once
         "verify.check",  # its own, for made-up data
@@ -24,8 +24,8 @@ IMPORTERS = {
         "verify",
     },
     "dpcvx.run.oracle": {"run", "verify.audit"},
-    "dpcvx.run.private_oracle": {"run.live"},
-    "dpcvx.run.public_oracle": {"run.live", "run.replay", "run.replay_oracle"},
+    "dpcvx.run.private_oracle": {"run.part"},
+    "dpcvx.run.public_oracle": {"run.part", "run.replay", "run.replay_oracle"},
     "dpcvx.sensitivity.known.Objective": {
         "run.private_oracle",
         "run.public_oracle",
@@ -48,7 +48,7 @@ IMPORTERS = {
     "dpcvx.privacy.noise.rounded_laplace": {"privacy.mechanism"},
     # algorithms.networks: seeded random graphs, which are public.
     "dpcvx.privacy.randomness": {"privacy", "run", "verify", "algorithms.networks"},
-    "dpcvx.privacy.randomness.source_for": {"run.live", "run.loop", "verify"},
+    "dpcvx.privacy.randomness.source_for": {"run.live", "run.loop", "run.part", "verify"},
     "numpy.random": set(),
     "random": set(),
     "secrets": set(),

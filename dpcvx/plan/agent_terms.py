@@ -10,6 +10,7 @@ from ..algorithms.program import LocalProgram, Program
 from ..model.declaration import Declaration
 from ..model.expected import Expectation, Expectations
 from ..privacy.accounting import Composition, Price
+from ..privacy.accounts import Account, Budget
 from ..privacy.mechanism import Calibrated, Mechanism
 from ..sensitivity.certificate import Sensitivity
 from ..sensitivity.known import Facts
@@ -87,6 +88,14 @@ class AgentTerms:
     def sensitivity(self) -> Sensitivity | None:
         """Of the gradient; None where nothing had to be derived."""
         return self.facts.sensitivity
+
+    def account(self) -> Account:
+        """A fresh one, with the agent's budget."""
+        budget = None
+        if self.price is not None and self.budget is not None:
+            budget = Budget(self.budget, self.price.delta, self.loss)
+        adjacency = {s.name: s.adjacency.in_full for s in self.program.form.private}
+        return Account(self.name, adjacency, budget, share=self.share)
 
     @property
     def bound(self) -> float:

@@ -6,13 +6,15 @@ into its ledger, and where it is gone on with, or replayed, it has those that it
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..algorithms.base import Algorithm
+from .agent_terms import Agents, AgentTerms
 from .terms import Terms
 
 Array = NDArray[np.float64]
@@ -22,13 +24,52 @@ P = TypeVar("P", bound=Terms)
 AGREEMENT = 1e-9
 
 
-def derived(plan: Terms) -> Array:
-    """Those of the method and of the noise, one after the other, and then all starts."""
-    starts = [local.start for local in plan.program.agents]
-    return np.concatenate([np.array(list(_numbers(_settled(plan))), dtype=float), *starts])
+def derived(algorithm: Algorithm[Any, Any], agents: Sequence[AgentTerms]) -> Array:
+    """Those of the method and of the noise, one after the other, and then all starts.
+
+    Parameters
+    ----------
+    algorithm : Algorithm
+    agents : sequence of AgentTerms
+    """
+    starts = [agent.program.start for agent in agents]
+    numbers = list(_numbers(_settled(algorithm, agents)))
+    return np.concatenate([np.array(numbers, dtype=float), *starts])
 
 
-def with_derived(plan: P, numbers: Array) -> P | None:
+def with_derived(
+    algorithm: Algorithm[Any, Any], agents: Sequence[AgentTerms], numbers: Array
+) -> tuple[Algorithm[Any, Any], Agents] | None:
+    """Method and agents with numbers that were written down before, or None if they are not theirs.
+
+    Parameters
+    ----------
+    algorithm : Algorithm
+    agents : sequence of AgentTerms
+    numbers : ndarray
+        See `derived`.
+    """
+    own = derived(algorithm, agents)
+    if np.array_equal(own, numbers, equal_nan=True):
+        return algorithm, tuple(agents)
+    if own.shape != numbers.shape:
+        return None
+    count = own.size - sum(agent.program.start.size for agent in agents)
+    sizes = np.abs(own)
+    sizes[count:] = np.maximum(1.0, sizes[count:].max(initial=0.0))
+    same = (own == numbers) | (np.isnan(own) & np.isnan(numbers))
+    if not (same | (np.abs(own - numbers) <= AGREEMENT * sizes)).all():
+        return None
+    left = iter(numbers.tolist())
+    algorithm, noises, _ = _with(_settled(algorithm, agents), left)
+    found = []
+    for agent, noise in zip(agents, noises, strict=True):
+        start = np.array([next(left) for _ in range(agent.program.n)])
+        found.append(replace(agent, program=replace(agent.program, start=start), noise=noise))
+    return algorithm, tuple(found)
+
+
+def begun_with(plan: P, numbers: Array) -> P | None:
     """The plan with numbers that were written down before, or None if they are not its own.
 
     Parameters
@@ -37,35 +78,20 @@ def with_derived(plan: P, numbers: Array) -> P | None:
     numbers : ndarray
         See `derived`.
     """
-    own = derived(plan)
-    if np.array_equal(own, numbers, equal_nan=True):
+    found = with_derived(plan.algorithm, plan.agents, numbers)
+    if found is None:
+        return None
+    algorithm, agents = found
+    if algorithm is plan.algorithm and agents == plan.agents:
         return plan
-    if own.shape != numbers.shape:
-        return None
-    count = own.size - sum(local.start.size for local in plan.program.agents)
-    sizes = np.abs(own)
-    sizes[count:] = np.maximum(1.0, sizes[count:].max(initial=0.0))
-    same = (own == numbers) | (np.isnan(own) & np.isnan(numbers))
-    if not (same | (np.abs(own - numbers) <= AGREEMENT * sizes)).all():
-        return None
-    left = iter(numbers.tolist())
-    algorithm, noises, _ = _with(_settled(plan), left)
-    programs = []
-    for local in plan.program.agents:
-        start = np.array([next(left) for _ in range(local.n)])
-        programs.append(replace(local, start=start))
-    agents = [
-        replace(agent, program=program, noise=noise)
-        for agent, program, noise in zip(plan.agents, programs, noises, strict=True)
-    ]
-    program = replace(plan.program, agents=tuple(programs))
-    return replace(plan, algorithm=algorithm, program=program, agents=tuple(agents))
+    program = replace(plan.program, agents=tuple(agent.program for agent in agents))
+    return replace(plan, algorithm=algorithm, program=program, agents=agents)
 
 
-def _settled(plan: Terms) -> Any:
+def _settled(algorithm: Algorithm[Any, Any], agents: Sequence[AgentTerms]) -> Any:
     # Clips are compared alone: sensitivities were derived with them.
-    clips = tuple(local.clip for local in plan.program.agents)
-    return plan.algorithm, tuple(agent.noise for agent in plan.agents), clips
+    clips = tuple(agent.program.clip for agent in agents)
+    return algorithm, tuple(agent.noise for agent in agents), clips
 
 
 def _numbers(value: Any) -> Iterator[float]:

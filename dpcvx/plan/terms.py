@@ -24,7 +24,7 @@ from ..model.declaration import Agent, Declaration
 from ..model.expected import Expected, expectations
 from ..model.private import Private
 from ..privacy.accounting import Composition, Price
-from ..privacy.accounts import Account, Budget
+from ..privacy.accounts import Account
 from ..privacy.last_iterate import LastIterate
 from ..privacy.mechanism import Calibrated
 from ..sensitivity.queries import MomentsTerm
@@ -153,17 +153,7 @@ class Terms:
 
     def accounts(self) -> list[Account]:
         """Fresh accounts with the plan's budget, one per agent."""
-        return [
-            Account(
-                agent.name,
-                {s.name: s.adjacency.in_full for s in agent.program.form.private},
-                None
-                if agent.price is None or agent.budget is None
-                else Budget(agent.budget, agent.price.delta, agent.loss),
-                share=agent.share,
-            )
-            for agent in self.agents
-        ]
+        return [agent.account() for agent in self.agents]
 
 
 def make_terms(

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 from .._arguments import FLAG, POSITIVE, check_argument, integer, optional, show
 from ..errors import ModelError
@@ -20,11 +18,8 @@ from ..privacy.randomness import Coins, source_for
 from .data import sources_of
 from .executors.automatic import Automatic
 from .executors.base import Executor
-from .gate import ReleaseGate
 from .loop import drive, whole_start
-from .oracle import AgentOracle
-from .private_oracle import PrivateOracle
-from .public_oracle import publish
+from .part import parts_of
 from .repeats import remember, warn_of_repeats
 from .report import Reporter
 from .result import Result
@@ -61,35 +56,28 @@ def run_plan(
     initial = whole_start(plan.problem)
     with Journal(ledger) if isinstance(ledger, (str, Path)) else nullcontext() as journal:
         plan = plan if journal is None else as_begun(plan, journal)
-        start = begin(plan, _given_ledger(ledger) if journal is None else journal, seed is not None)
+        parts = parts_of(plan)
+        ledger_of = _given_ledger(ledger) if journal is None else journal
+        start = begin(parts, ledger_of, seed is not None)
         if seed is None and not made_up:
             warn_of_repeats(plan, start, given)
         guarantee = plan.guarantee_for(seeded=seed is not None, counted=ledger is not None)
         shown = Reporter(plan, verbose, guarantee, start.notes)
-        stream = int(plan.fingerprint[:16], 16)
         written = None if journal is None else executor.writer(journal)
-        oracles = []
-        for k, account in enumerate(start.accounts):
-            gate = ReleaseGate(
-                k,
-                plan.agents[k].noise,
-                account,
-                source_for(seed, (stream, k, start.earlier[k])),
-                record=record,
-                past=start.past,
-                paid=start.paid[k],
-                journal=written,
-            )
-            oracles.append(oracle_for(plan, k, sources[k], gate))
+        factories = [
+            part.worker(sources[k], start.agents[k], journal=written, seed=seed, record=record)
+            for k, part in enumerate(parts)
+        ]
+        stream = int(plan.fingerprint[:16], 16)
         result = drive(
             plan,
             initial,
-            oracles,
+            factories,
             start.rounds,
             executor,
             Watch(plan, shown, tolerance=tolerance, iterates=iterates),
             guarantee,
-            Coins(source_for(seed, (stream, len(oracles), 0)).at(0, 0)),
+            Coins(source_for(seed, (stream, len(parts), 0)).at(0, 0)),
             record=record,
         )
         if seed is None and not made_up:
@@ -102,16 +90,6 @@ def run_plan(
     assign(solution, plan.problem.variables(), plan.problem.constraints)
     shown.finish(result)
     return result
-
-
-def oracle_for(
-    plan: Terms, k: int, sources: Sequence[Callable[[], Any]], gate: ReleaseGate
-) -> Callable[[], AgentOracle]:
-    """Makes the oracle of agent k, where it lives."""
-    agent = plan.agents[k]
-    if plan.published:
-        return partial(publish, agent.facts, sources, agent.publication, gate)
-    return partial(PrivateOracle, agent.facts, sources, gate)
 
 
 def _check_arguments(*, seed: object, record: object, iterates: object, verbose: object) -> None:

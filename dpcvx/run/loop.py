@@ -25,7 +25,7 @@ from .report import Reporter
 from .result import Result, Transcript
 from .solution import Iterate, Solution
 from .watch import Watch
-from .worker import Reply, Report, make_worker
+from .worker import Reply, Report, Worker, make_worker
 
 Array = NDArray[np.float64]
 # The libraries that numpy and scipy have loaded by now; finding them takes several milliseconds.
@@ -43,7 +43,7 @@ def whole_start(problem: Declaration) -> dict[int, Array]:
 def drive(
     plan: Terms,
     start: Mapping[int, Array],
-    oracles: Sequence[Callable[[], AgentOracle]],
+    factories: Sequence[Callable[[], Worker]],
     rounds: int,
     executor: Executor,
     watch: Watch,
@@ -52,15 +52,15 @@ def drive(
     *,
     record: bool = False,
 ) -> Result:
-    """Run a plan's algorithm against the given oracles.
+    """Run a plan's algorithm with the given agents.
 
     Parameters
     ----------
     plan : Terms
     start : mapping of int to ndarray
         Values of entries that nobody holds, by cvxpy id of their variable.
-    oracles : sequence of callables
-        One per agent; each makes its oracle where the agent lives.
+    factories : sequence of callables
+        One per agent; each makes it where it lives.
     rounds : int
     executor : Executor
     watch : Watch
@@ -75,10 +75,6 @@ def drive(
     started = time.perf_counter()
     whole, t = rounds == plan.rounds, 0
     halfway: list[Answer] | None = None
-    factories = [
-        partial(make_worker, algorithm, local, oracle)
-        for local, oracle in zip(program.agents, oracles, strict=True)
-    ]
     # One thread of BLAS: its number of threads changes the rounding of its results, and agents that
     # work at the same time would share the cores with each other's.
     with _BLAS.limit(limits=1), closing(executor):
@@ -168,4 +164,8 @@ def drive_silently(
     watch = Watch(plan, Reporter(plan, False, plan.guarantee))
     coins = Coins(source_for(seed, (*key, len(oracles))).at(0, 0))
     start = whole_start(plan.problem)
-    return drive(plan, start, oracles, rounds, Serial(), watch, plan.guarantee, coins)
+    factories = [
+        partial(make_worker, plan.algorithm, local, oracle)
+        for local, oracle in zip(plan.program.agents, oracles, strict=True)
+    ]
+    return drive(plan, start, factories, rounds, Serial(), watch, plan.guarantee, coins)

@@ -37,7 +37,7 @@ def warn_of_repeats(plan: Terms, start: Start, given: Collection[Private]) -> No
     found: list[tuple[float, float, str, bool]] = []
     for k, agent, private in _read(plan):
         uses = private.uses
-        if uses.releases > start.earlier[k] and (uses.losses or agent.noise is not None):
+        if uses.releases > start.agents[k].earlier and (uses.losses or agent.noise is not None):
             epsilon, delta = _together(agent, private)
             found.append((epsilon, delta, agent.name, uses.handed or _among(private, given)))
     if found:
@@ -81,7 +81,7 @@ def remember(plan: Terms, start: Start, ledger: Ledger, given: Collection[Privat
     """Keep with the private objects what a run released from their data."""
     for k, agent, private in _read(plan):
         uses = private.uses
-        uses.releases += len(ledger[agent.name].entries) - start.earlier[k]
+        uses.releases += len(ledger[agent.name].entries) - start.agents[k].earlier
         uses.handed |= _among(private, given)
         if agent.noise is None:
             uses.open = True

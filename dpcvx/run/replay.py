@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from .._arguments import show
 from ..errors import ModelError, PrivacyError
-from ..plan.derived import with_derived
+from ..plan.derived import begun_with
 from ..plan.terms import Terms
 from ..privacy.ledger import Ledger
 from ..privacy.ledger_file import finished
@@ -118,7 +118,7 @@ def _transcript(plan: Terms, path: str | Path) -> tuple[Terms, Transcript]:
             "plan.run(record=True) and its transcript."
         )
     found = finished(path, plan.fingerprint)
-    begun = with_derived(plan, found.run.derived)
+    begun = begun_with(plan, found.run.derived)
     if begun is None:
         raise PrivacyError(
             "The run in the ledger had other step sizes, noise or starting points than this "

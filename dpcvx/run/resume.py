@@ -9,14 +9,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..errors import BudgetError, LedgerError, ModelError
-from ..plan.derived import derived, with_derived
-from ..plan.last_iterate import run_entries
+from ..plan.derived import begun_with, derived
 from ..plan.terms import Terms
 from ..privacy.accounts import Account, Accounts
 from ..privacy.entries import Entry
 from ..privacy.ledger_file import Journal
 from ..privacy.ledger_lines import Recorded
-from .gate import Release
+from .part import Begun, Part
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,24 +24,15 @@ class Start:
 
     Attributes
     ----------
-    accounts : list of Account
+    agents : tuple of Begun
     rounds : int
         That every budget covers.
-    earlier : list of int
-        Per agent, the number of entries before this run.
-    past : list of Release
-        What this run released before it was interrupted.
-    paid : list of set of (round, step)
-        Per agent, releases that were charged for and not made.
     notes : tuple of str
         What a user should know about it.
     """
 
-    accounts: list[Account]
+    agents: tuple[Begun, ...]
     rounds: int
-    earlier: list[int]
-    past: list[Release]
-    paid: list[set[tuple[int, int]]]
     notes: tuple[str, ...] = ()
 
 
@@ -63,19 +53,18 @@ def as_begun(plan: Terms, journal: Journal) -> Terms:
     run = journal.interrupted
     if run is None or run.fingerprint != plan.fingerprint:
         return plan
-    return with_derived(plan, run.derived) or plan
+    return begun_with(plan, run.derived) or plan
 
 
-def _is_of(run: Recorded | None, plan: Terms) -> bool:
-    return (
-        run is not None
-        and run.fingerprint == plan.fingerprint
-        and np.array_equal(run.derived, derived(plan), equal_nan=True)
-    )
-
-
-def begin(plan: Terms, ledger: Accounts | Journal | None, seeded: bool) -> Start:
+def begin(parts: Sequence[Part], ledger: Accounts | Journal | None, seeded: bool) -> Start:
     """Continue a ledger; with a journal, go on where an interrupted run of the plan stood.
+
+    Parameters
+    ----------
+    parts : sequence of Part
+        All of a plan, or those whose agents are here.
+    ledger : Accounts or Journal or None
+    seeded : bool
 
     Raises
     ------
@@ -88,25 +77,31 @@ def begin(plan: Terms, ledger: Accounts | Journal | None, seeded: bool) -> Start
         If the interrupted run had a seed and this one has none, or the reverse.
     """
     if not isinstance(ledger, Journal):
-        start = _fresh(plan, _accounts(plan, ledger))
-        _prepaid(plan, start.accounts)
+        start = _fresh(parts, _accounts(parts, ledger))
+        _prepaid(parts, start)
         return start
-    run = ledger.interrupted
-    same = _is_of(run, plan)
-    if run is not None and same and plan.noisy and not plan.prepaid:
-        _accounts(plan, ledger.ledger)  # refuses a ledger of other changes or other groups
-        return _again(plan, _accounts(plan, ledger.before), run, seeded)
-    accounts = _accounts(plan, ledger.ledger)
+    run, fingerprint = ledger.interrupted, parts[0].fingerprint
+    numbers = derived(parts[0].algorithm, [part.agent for part in parts])
+    same = (
+        run is not None
+        and run.fingerprint == fingerprint
+        and np.array_equal(run.derived, numbers, equal_nan=True)
+    )
+    noisy, prepaid = _noisy(parts), _is_prepaid(parts)
+    if run is not None and same and noisy and not prepaid:
+        _accounts(parts, ledger.ledger)  # refuses a ledger of other changes or other groups
+        return _again(parts, _accounts(parts, ledger.before), run, seeded)
+    accounts = _accounts(parts, ledger.ledger)
     try:
-        start = _fresh(plan, accounts)
-        prepaid = _prepaid(plan, start.accounts)
+        start = _fresh(parts, accounts)
+        charges = _prepaid(parts, start)
     except BudgetError as error:
-        if same and plan.prepaid:
+        if same and prepaid:
             error.add_note(
                 "The ledger holds an interrupted run of this plan, which kept no iterates to go on "
                 "from: it counts in full."
             )
-        if ledger.has_finished(plan.fingerprint) and not plan.prepaid:
+        if ledger.has_finished(fingerprint) and not prepaid:
             error.add_note(
                 "The ledger holds a finished run of this plan: "
                 f"plan.replay({ledger.path.name!r}) gives its result again, at no cost."
@@ -114,14 +109,26 @@ def begin(plan: Terms, ledger: Accounts | Journal | None, seeded: bool) -> Start
         raise
     if run is not None and not same:
         start = replace(start, notes=(_LEFT, *start.notes))
-    numbers = derived(plan)
-    ledger.begin(plan.fingerprint, seeded=seeded, accounts=start.accounts, derived=numbers)
-    for agent, entry in prepaid.items():
+    ledger.begin(
+        fingerprint,
+        seeded=seeded,
+        accounts=[begun.account for begun in start.agents],
+        derived=numbers,
+    )
+    for agent, entry in charges.items():
         ledger.charge(agent, entry)
     return start
 
 
-def _prepaid(plan: Terms, accounts: Sequence[Account]) -> Mapping[str, Entry]:
+def _noisy(parts: Sequence[Part]) -> bool:
+    return any(part.agent.noise is not None for part in parts)
+
+
+def _is_prepaid(parts: Sequence[Part]) -> bool:
+    return any(part.agent.noise is not None and part.agent.noise.prepaid for part in parts)
+
+
+def _prepaid(parts: Sequence[Part], start: Start) -> Mapping[str, Entry]:
     """Charge what a run costs as a whole, and list the charges; none where releases are charged.
 
     Raises
@@ -129,13 +136,11 @@ def _prepaid(plan: Terms, accounts: Sequence[Account]) -> Mapping[str, Entry]:
     BudgetError
         If an account cannot afford it.
     """
-    if plan.last is None:
-        return {}
-    asserted = plan.guarantee.kind == "asserted"
-    charges = run_entries(plan.agents, plan.last, plan.rounds, asserted)
-    for account, agent in zip(accounts, plan.agents, strict=True):
-        if agent.name in charges:
-            account.charge_run(charges[agent.name], agent.loss)
+    charges: dict[str, Entry] = {}
+    for part, begun in zip(parts, start.agents, strict=True):
+        if part.charge is not None:
+            begun.account.charge_run(part.charge, part.agent.loss)
+            charges[part.agent.name] = part.charge
     return charges
 
 
@@ -145,12 +150,11 @@ _LEFT = (
 )
 
 
-def _fresh(plan: Terms, accounts: list[Account]) -> Start:
-    earlier = [len(account.entries) for account in accounts]
-    rounds = _affordable_rounds(plan, accounts)
-    notes = (*_claims(accounts), *_coverage(plan, rounds))
-    unpaid: list[set[tuple[int, int]]] = [set() for _ in earlier]
-    return Start(accounts, rounds, earlier, [], unpaid, notes)
+def _fresh(parts: Sequence[Part], accounts: list[Account]) -> Start:
+    rounds = _affordable_rounds(parts, accounts)
+    notes = (*_claims(accounts), *_coverage(parts, rounds))
+    agents = tuple(Begun(account, len(account.entries)) for account in accounts)
+    return Start(agents, rounds, notes)
 
 
 def _claims(accounts: Sequence[Account]) -> tuple[str, ...]:
@@ -163,13 +167,14 @@ def _claims(accounts: Sequence[Account]) -> tuple[str, ...]:
     return ()
 
 
-def _coverage(plan: Terms, rounds: int) -> tuple[str, ...]:
-    if rounds == plan.rounds:
+def _coverage(parts: Sequence[Part], rounds: int) -> tuple[str, ...]:
+    planned = parts[0].rounds
+    if rounds == planned:
         return ()
-    return (f"the ledger leaves budget for {rounds} of the {plan.rounds} planned rounds",)
+    return (f"the ledger leaves budget for {rounds} of the {planned} planned rounds",)
 
 
-def _again(plan: Terms, accounts: list[Account], run: Recorded, seeded: bool) -> Start:
+def _again(parts: Sequence[Part], accounts: list[Account], run: Recorded, seeded: bool) -> Start:
     if run.seeded != seeded:
         raise LedgerError(
             "The ledger's last run of this plan was interrupted and had "
@@ -195,17 +200,15 @@ def _again(plan: Terms, accounts: list[Account], run: Recorded, seeded: bool) ->
         else:
             for entry in lost:
                 account.recall(entry)
-    rounds = _affordable_rounds(plan, accounts)
+    rounds = _affordable_rounds(parts, accounts)
     for account, entries, others in zip(accounts, made, unmade, strict=True):
         for entry in (*entries, *others):
             account.recall(entry)
-    past = [
-        Release(k, *place, value)
-        for k, known in enumerate(values)
-        for place, value in known.items()
-    ]
-    paid = [{(e.round, e.step) for e in entries} for entries in unmade]
-    return Start(accounts, rounds, earlier, past, paid, (_gone_on(run), *_coverage(plan, rounds)))
+    agents = tuple(
+        Begun(account, before, known, {(e.round, e.step) for e in entries})
+        for account, before, known, entries in zip(accounts, earlier, values, unmade, strict=True)
+    )
+    return Start(agents, rounds, (_gone_on(run), *_coverage(parts, rounds)))
 
 
 def _gone_on(run: Recorded) -> str:
@@ -217,8 +220,8 @@ def _gone_on(run: Recorded) -> str:
     return "resumed: what the interrupted run released is taken from the ledger and not spent again"
 
 
-def _accounts(plan: Terms, ledger: Accounts | None) -> list[Account]:
-    fresh = plan.accounts()
+def _accounts(parts: Sequence[Part], ledger: Accounts | None) -> list[Account]:
+    fresh = [part.agent.account() for part in parts]
     if ledger is None:
         return fresh
     missing = [account.agent for account in fresh if account.agent not in ledger]
@@ -230,24 +233,25 @@ def _accounts(plan: Terms, ledger: Accounts | None) -> list[Account]:
     return [ledger[account.agent].continued(account) for account in fresh]
 
 
-def _affordable_rounds(plan: Terms, accounts: Sequence[Account]) -> int:
+def _affordable_rounds(parts: Sequence[Part], accounts: Sequence[Account]) -> int:
     """Rounds that every budget covers; asks for the first refusal if it is none."""
-    if not plan.noisy or plan.prepaid:  # charged as a whole, and not offered to groups
-        return plan.rounds
+    rounds = parts[0].rounds
+    if not _noisy(parts) or _is_prepaid(parts):  # charged as a whole, and not offered to groups
+        return rounds
     for account in accounts:
         account.require_group()
-    least = plan.releases(1)
-    rounds = plan.rounds
-    for account, agent in zip(accounts, plan.agents, strict=True):
-        noise, sensitivity = agent.noise, agent.sensitivity
+    schedule = parts[0].schedule
+    least = schedule[1]
+    for account, part in zip(accounts, parts, strict=True):
+        noise, sensitivity = part.agent.noise, part.agent.sensitivity
         if noise is None or sensitivity is None:
             continue
-        account.require_order(agent.loss)
+        account.require_order(part.agent.loss)
         begun = bool(account.entries) or account.committed is not None
         if sensitivity.l2 > 0 and begun:
-            releases = account.affordable(noise, plan.releases(rounds), least)
+            releases = account.affordable(noise, schedule[rounds], least)
             if releases < least:
                 raise account.refusal(noise, least, least)
-            if not plan.published:
-                rounds = bisect_right(range(1, rounds + 1), releases, key=plan.releases)
+            if not part.published:
+                rounds = bisect_right(schedule, releases, lo=1, hi=rounds + 1) - 1
     return rounds

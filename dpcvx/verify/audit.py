@@ -34,9 +34,9 @@ from ..privacy.mechanism import Calibrated, Gaussian, Laplace
 from ..privacy.randomness import source_for
 from ..run.data import DataSource
 from ..run.gate import read
-from ..run.live import oracle_for
 from ..run.loop import drive_silently
 from ..run.oracle import AgentOracle
+from ..run.part import parts_of
 from ..run.resume import begin
 from ..sensitivity.queries import Query
 from ..sensitivity.stored_vectors import LinearCombination
@@ -261,6 +261,7 @@ def _plan_scores(
     assert noise is not None
     norm = noise.mechanism.norm
     table: dict[str, list[list[float]]] = {}
+    parts = parts_of(plan)
     claimed, moved = 0.0, False
     for world in (0, 1):
         real, unreal = (own, others) if world == 0 else (others, own)
@@ -270,13 +271,11 @@ def _plan_scores(
             for k, account in enumerate(plan.accounts()):
                 source = source_for(seed, (world, run, k))
                 gates.append(ObservedGate(k, plan.agents[k].noise, account, source))
-                oracle = oracle_for(plan, k, real[k], gates[k])
+                oracle = parts[k].oracle(real[k], gates[k])
                 if k == target:
                     shadow = ObservedGate(k, plan.agents[k].noise, plan.accounts()[k], source, ())
                     blind.append(shadow)
-                    oracle = functools.partial(
-                        _Twins, oracle, oracle_for(plan, k, unreal[k], shadow)
-                    )
+                    oracle = functools.partial(_Twins, oracle, parts[k].oracle(unreal[k], shadow))
                 oracles.append(oracle)
             drive_silently(plan, oracles, plan.rounds)
             claimed = max(claimed, gates[target].account.spent(delta).epsilon)
@@ -354,7 +353,9 @@ def _last_scores(
 ) -> tuple[dict[str, tuple[Array, Array]], float]:
     """Scores of the last iterate, and of those of the rounds that are `leaked` besides."""
     names = ["last iterate", *(f"iterate of round {t}" for t in leaked)]
-    accounts = begin(plan, None, seeded=True).accounts  # with what all runs are charged alike
+    parts = parts_of(plan)
+    # With what all runs are charged alike.
+    accounts = [begun.account for begun in begin(parts, None, seeded=True).agents]
     claimed = accounts[target].spent(delta).epsilon
 
     def seen(
@@ -364,7 +365,7 @@ def _last_scores(
             ObservedGate(k, agent.noise, account, source_for(seed, (*key, k)))
             for k, (agent, account) in enumerate(zip(plan.agents, accounts, strict=True))
         ]
-        oracles = [oracle_for(plan, k, sources[k], gate) for k, gate in enumerate(gates)]
+        oracles = [parts[k].oracle(sources[k], gate) for k, gate in enumerate(gates)]
         result = drive_silently(plan, oracles, plan.rounds, seed, key)
         kept = {o.place[0]: o.outside for gate in gates for o in gate.seen}
         return [result.last.vectors[target], *(kept[t] for t in leaked)]

@@ -27,8 +27,8 @@ from ..privacy.noise import Grid
 from ..privacy.randomness import Source, source_for
 from ..run.data import DataSource, sources_of
 from ..run.gate import Release, ReleaseGate, read
-from ..run.live import oracle_for
 from ..run.loop import drive_silently
+from ..run.part import parts_of
 from ..run.result import Result
 from ..run.resume import begin
 from .worst_neighbour import gradient_gap, worst_neighbour
@@ -308,12 +308,12 @@ def _observed(
     seed: int,
     frozen: list[Release] | None,
 ) -> tuple[Result, list[ObservedGate]]:
-    accounts = begin(plan, None, seeded=True).accounts
+    parts = parts_of(plan)
     gates = [
-        ObservedGate(k, plan.agents[k].noise, account, source_for(seed, (k,)), frozen)
-        for k, account in enumerate(accounts)
+        ObservedGate(k, plan.agents[k].noise, begun.account, source_for(seed, (k,)), frozen)
+        for k, begun in enumerate(begin(parts, None, seeded=True).agents)
     ]
-    oracles = [oracle_for(plan, k, sources[k], gate) for k, gate in enumerate(gates)]
+    oracles = [parts[k].oracle(sources[k], gate) for k, gate in enumerate(gates)]
     return drive_silently(plan, oracles, plan.rounds, seed), gates
 
 

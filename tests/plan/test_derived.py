@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import dpcvx as dp
-from dpcvx.plan.derived import derived, with_derived
+from dpcvx.plan import derived as numbers
+from dpcvx.plan.derived import begun_with
 from tests.instances import power_line
 
 METHODS = {
@@ -13,6 +14,10 @@ METHODS = {
     "exact": dp.ADMM(penalty=2.0),
     "once": dp.Central(),
 }
+
+
+def derived(plan):
+    return numbers.derived(plan.algorithm, plan.agents)
 
 
 def planned(method="linearised"):
@@ -24,13 +29,13 @@ def test_numbers_of_another_machine_take_the_place_of_the_own(method):
     plan = planned(method)
     own = derived(plan)
     other = own * (1 - 1e-12)
-    begun = with_derived(plan, other)
+    begun = begun_with(plan, other)
     assert begun is not None and begun is not plan
     assert np.array_equal(derived(begun), other)
     assert begun.fingerprint == plan.fingerprint
     assert begun.agents[0].program is begun.program.agents[0]
     fixed = derived(plan)
-    assert np.array_equal(fixed, own) and with_derived(plan, own) is plan
+    assert np.array_equal(fixed, own) and begun_with(plan, own) is plan
 
 
 def test_numbers_that_are_not_the_plans_are_not_taken():
@@ -39,9 +44,9 @@ def test_numbers_that_are_not_the_plans_are_not_taken():
     for place in range(own.size):
         moved = own.copy()
         moved[place] += 1e-6 * max(1.0, abs(moved[place]))
-        assert with_derived(plan, moved) is None
-    assert with_derived(plan, own[:-1]) is None
-    assert with_derived(plan, np.full(own.size, np.nan)) is None
+        assert begun_with(plan, moved) is None
+    assert begun_with(plan, own[:-1]) is None
+    assert begun_with(plan, np.full(own.size, np.nan)) is None
 
 
 def test_a_run_with_other_numbers_is_not_gone_on_with(tmp_path):
@@ -62,7 +67,7 @@ def test_a_run_with_other_numbers_is_not_gone_on_with(tmp_path):
 
     path = tmp_path / "spent.jsonl"
     with pytest.raises(KeyboardInterrupt):
-        with_derived(plan, derived(plan) * (1 - 1e-12)).run(ledger=path, executor=Stopping())
+        begun_with(plan, derived(plan) * (1 - 1e-12)).run(ledger=path, executor=Stopping())
     other = plan
     object.__setattr__(other.program.agents[0], "start", other.program.agents[0].start + 1e-3)
     result = other.run(ledger=path)

@@ -11,8 +11,8 @@ from dpcvx.privacy.accounting import gaussian_multiplier, laplace_multiplier
 from dpcvx.privacy.accounts import Account, Budget
 from dpcvx.privacy.randomness import source_for
 from dpcvx.run.data import sources_of
-from dpcvx.run.live import oracle_for
 from dpcvx.run.loop import drive_silently
+from dpcvx.run.part import parts_of
 from dpcvx.verify.check import ObservedGate
 
 NAMES = ("north", "south", "east")
@@ -286,7 +286,8 @@ def observed(plan, data, frozen):
         for k, account in enumerate(plan.accounts())
     ]
     sources = sources_of(plan.problem, data)
-    oracles = [oracle_for(plan, k, sources[k], gate) for k, gate in enumerate(gates)]
+    parts = parts_of(plan)
+    oracles = [parts[k].oracle(sources[k], gate) for k, gate in enumerate(gates)]
     return drive_silently(plan, oracles, plan.rounds), gates
 
 

@@ -48,7 +48,10 @@ def model(n=40, m=60):
 def main(path, stop=ROUNDS):
     """Print what the plan is and how the run ended."""
     plan = model().plan(dp.LinearizedADMM(), rounds=ROUNDS, epsilon=1.0, delta=1e-6)
-    told = {"plan": plan.fingerprint, "numbers": derived(plan).tobytes().hex()}
+    told = {
+        "plan": plan.fingerprint,
+        "numbers": derived(plan.algorithm, plan.agents).tobytes().hex(),
+    }
     try:
         result = plan.run(ledger=path, executor=Stopping(stop), verbose=False)
     except KeyboardInterrupt:

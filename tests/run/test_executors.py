@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 import dpcvx as dp
 from dpcvx.algorithms.base import Answer
 from dpcvx.privacy.ledger_file import Journal
-from dpcvx.run import live
+from dpcvx.run import part
 from dpcvx.run.executors import automatic, processes
 from dpcvx.run.executors.automatic import Automatic
 from dpcvx.run.gate import ReleaseGate
@@ -313,7 +313,7 @@ def test_errors_of_the_package_arrive_as_they_are(monkeypatch, capfd, error, sta
     if stage == "act":
         monkeypatch.setattr(ReleaseGate, "__call__", fails)
     else:
-        monkeypatch.setattr(live, "PrivateOracle", fails)
+        monkeypatch.setattr(part, "PrivateOracle", fails)
     with pytest.raises(type(error)) as caught:
         planned().run(executor=dp.Processes(2))
     assert type(caught.value) is type(error)
