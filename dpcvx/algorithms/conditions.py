@@ -25,6 +25,8 @@ class Conditions:
         Budget per release that the papers' rules refer to; infinite without noise.
     split : SplitNoise or None
         Where all agents add a part of the noise to all entries of a sum.
+    whole : tuple of float
+        The slopes that records would have if they were not clipped; empty where none are.
     """
 
     rounds: int
@@ -32,3 +34,4 @@ class Conditions:
     slope: tuple[float, ...]
     step_epsilon: float = math.inf
     split: SplitNoise | None = None
+    whole: tuple[float, ...] = ()

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..model.curvature import mean_curvature, smoothness, strong_convexity
+from ..model.quadratic import is_quadratic_given_data
 from ..solvers.projector import Projector
 from .conditions import Conditions
 from .program import LocalProgram, Program
@@ -132,12 +133,14 @@ def landscape(program: Program, conditions: Conditions) -> Landscape:
         for slope, public in zip(conditions.slope, _public_slopes(program), strict=True)
     ]
     slope = _rms(slopes)
+    # Clips do not bring the answer nearer.
+    whole = max(slope, _rms(conditions.whole))
     value = _rms([_value(local) for local in agents])
     # Where slopes jump, as those of hinges do, they fall by themselves over the whole distance.
     means = [mean_curvature(local.form) for local in agents]
     smooth = None if None in means else float(np.mean([mean or 0.0 for mean in means]))
     bounds = [_bounded(local) for local in agents]
-    natural = _natural(slope, largest, convexity, value, bounds)
+    natural = _natural(whole, largest, convexity, value, bounds)
     spreads = [np.minimum(within, natural**2 / within.size) for within in bounds]
     shared_square, own_square = _squares(program, spreads)
     noises = conditions.noise
@@ -153,11 +156,20 @@ def landscape(program: Program, conditions: Conditions) -> Landscape:
         pairs = zip(noises, agents, strict=True)
         share = [adding * s**2 * (a.n - a.shared.size) for s, a in pairs]
         blocks.append(Block(own, 1.0, math.sqrt(sum(share) / own), math.sqrt(own_square)))
+    if _cut_off(agents, conditions):
+        # Then squares are as steep far from the answer as near it, as absolute values are.
+        largest = smooth = None
     found = Landscape(tuple(blocks), largest, 0.0, convexity, slope)
     distance = found.distance
     if smooth is None:
         smooth = convexity + (slope / distance if 0 < distance < math.inf else 0.0)
     return Landscape(tuple(blocks), largest, smooth, convexity, slope)
+
+
+def _cut_off(agents: Sequence[LocalProgram], conditions: Conditions) -> bool:
+    """Whether clips cut off squares of records, whose slopes would grow without end."""
+    pairs = zip(agents, conditions.slope, conditions.whole, strict=False)
+    return any(cut < whole and is_quadratic_given_data(a.form) for a, cut, whole in pairs)
 
 
 def _natural(

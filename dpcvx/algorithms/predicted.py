@@ -206,6 +206,8 @@ def _where_slopes_jump(scene: Landscape, rounds: int, pull: float) -> Prediction
     holders = max(block.holders for block in scene.blocks)
     shared = any(block.holders > 1 for block in scene.blocks)
     step = scene.distance / (kick * rounds * (pull if shared else 1.0))
+    if scene.convexity > 0:  # what bends besides must not swing ever farther
+        step = min(step, 1 / (scene.convexity * max(1.0, pull)))
     output: Output = "tail" if rounds > 8 else "last"
     start = holders * scene.slope * scene.distance
     return Prediction(step, output, holders * kick * scene.distance, start)

@@ -20,6 +20,7 @@ from ..errors import ModelError, PrivacyError
 from ..model.curvature import smoothness
 from ..model.declaration import Agent, Declaration
 from ..model.private import Rows
+from ..model.quadratic import is_quadratic_given_data
 from ..privacy.accounting import Composition, Price, check_epsilon
 from ..privacy.mechanism import Calibrated, Gaussian, Laplace, Mechanism
 from ..privacy.truncation import truncation
@@ -326,9 +327,10 @@ def conditions(
     quiet = Conditions(
         rounds,
         (0.0,) * len(agents),
-        tuple(_slope(agent) for agent in agents),
+        tuple(_slope(agent, agent.sensitivity) for agent in agents),
         min((noise.step_epsilon for noise in noises), default=math.inf),
         next((noise.split for noise in noises), None),
+        _whole(agents),
     )
     if not noises:
         return quiet
@@ -351,9 +353,26 @@ def _change(known: Sensitivity | None, p: int, start: Array, distance: float) ->
     return change if math.isfinite(change) else 0.0
 
 
-def _slope(agent: AgentTerms) -> float:
+def _whole(agents: Agents) -> tuple[float, ...]:
+    """The slopes of agents, as if none were clipped whose losses are squares."""
+    if not any(_square(agent) for agent in agents):
+        return ()
+    return tuple(
+        _slope(a, replace(known, clips=()) if (known := _square(a)) else a.sensitivity)
+        for a in agents
+    )
+
+
+def _square(agent: AgentTerms) -> Sensitivity | None:
+    """Of an agent whose losses are clipped squares; None for others."""
+    known = agent.sensitivity
+    clipped = known is not None and bool(known.clips)
+    return known if clipped and is_quadratic_given_data(agent.program.form) else None
+
+
+def _slope(agent: AgentTerms, known: Sensitivity | None) -> float:
     """About how far all data of an agent move a gradient; see `Conditions`."""
-    known, start = agent.sensitivity, agent.program.start
+    start = agent.program.start
     if known is None and agent.program.form.private and smoothness(agent.program.form) is None:
         # Without noise nothing had to be derived, but where slopes jump, steps follow from them.
         try:
@@ -368,8 +387,8 @@ def _slope(agent: AgentTerms) -> float:
             entries = spec.size if spec.adjacency.norm in ("entry", "inf") else 1
             squares[spec.name] = _CHANGES**2 * entries
     change = _change(known, 2, start, 0.0)
-    if known is not None and known.flattens:
-        # On the way it is steeper, if not as steep as in the farthest corner of the set.
+    if known is not None and known.flattens and not is_quadratic_given_data(agent.program.form):
+        # On the way it is steeper; squares fall towards their answers.
         change = min(_STEEPER * change, known.bound(2).value)
     return change * math.sqrt(sum(squares.values()))
 

@@ -28,6 +28,7 @@ from .agent_terms import Agents, AgentTerms, declared
 from .calibration import Mechanisms, asked_of, calibrated, truncated
 from .clipping import with_clips
 from .compiled import Compiled, compiled
+from .forecast import SQUARED, noise_over_signal, stand_ins_of
 from .limits import margin_ratio, with_margins
 from .noisy_rounds import NoisyRounds, best_rounds
 from .responses import predicted_gap, published
@@ -39,12 +40,20 @@ AUTO = "auto"
 _KINDS = ("gaussian", "laplace")
 # Of gradient steps after all data have left.
 _PUBLIC_ROUNDS = 1000
+# Of such a part of the gap left, one way is as lost as the other.
+_LOST = 0.5
 # What clips may keep of the gap between start and optimum where labels are noisy.
 _BIAS = 0.02
 _CLIPPED = (
     "each record's contribution to a gradient is scaled down to two thirds of the largest that is "
     "possible near the start: less noise, and a small bias if many records fit badly; "
     "dp.Agent(..., clip=math.inf) keeps them whole"
+)
+
+_CLIPPED_SQUARES = (
+    "each record's contribution to a gradient is scaled down to a twentieth of the largest that is "
+    "possible at the start: far less noise, and a fit that is to a mean as a median is; "
+    "dp.Agent(..., clip=math.inf) keeps contributions whole"
 )
 
 
@@ -149,7 +158,11 @@ def choose(
     if any(agent.limits for agent in problem.agents):
         request = _limited(request, noisy)
     elif not named:
+        given = request
         request, known = _method(problem, request, noisy, known)
+        if noisy and epsilon is not None and known is not None and not known.linear:
+            drowned = _drowned(problem, known, given, request, epsilon, delta)
+            request, known = drowned or (request, known)
     algorithm = request.algorithm
     assert algorithm is not None
     request = replace(request, release=request.release or "each step")
@@ -212,6 +225,47 @@ def _quieter_records(known: Compiled, steps: NoisyRounds) -> Compiled | None:
     """With records' contributions clipped, where noise keeps more from the optimum than clips."""
     noisy = _BIAS <= steps.share() < math.inf
     return with_clips(known, steps.scene.distance) if noisy else None
+
+
+def _drowned(
+    problem: Declaration,
+    known: Compiled,
+    given: Request,
+    request: Request,
+    epsilon: float | Mapping[Agent | str, float],
+    delta: float | None,
+) -> tuple[Request, Compiled] | None:
+    """Steps along clipped gradients, where second moments that leave once have too much noise.
+
+    None where they have not, where nothing is known of it, or where the user chose.
+    """
+    free = given.release is None and request.release == "once" and not problem.coupling
+    asked = given.mechanism
+    clipped = with_clips(known, math.inf) if free else None
+    if clipped is None or not _smooth(known.program):
+        return None
+    kinds = (asked,) if not given.chooses_noise else _KINDS if delta else ("laplace",)
+    assert request.algorithm is not None
+    ratios = []
+    for kind in kinds:
+        agents = declared(
+            problem,
+            known.program,
+            known.sensitivities,
+            asked_of(problem, kind, epsilon),
+            request.algorithm.requirements,
+        )
+        once = calibrated(agents, request.algorithm.requirements, 1, 1, delta, True)
+        ratio = noise_over_signal(published(once, known.responses), stand_ins_of(problem))
+        ratios.append(math.nan if ratio is None else ratio[0])
+    stepwise = _stepwise(problem, given, True)
+    assert stepwise.algorithm is not None
+    steps = best_rounds(problem, clipped, stepwise.algorithm, kinds, given.rounds, epsilon, delta)
+    if steps is None or not steps.share() < min(_LOST, SQUARED * min(ratios) ** 2):
+        return None
+    why = "in each step: one release of the records' second moments would have too much noise"
+    stepwise = replace(stepwise, release="each step").chosen("release", why)
+    return stepwise.chosen("clip", _CLIPPED_SQUARES), clipped
 
 
 def _as_tried(request: Request, steps: NoisyRounds, delta: float | None) -> Request:

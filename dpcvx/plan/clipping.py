@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..algorithms.program import LocalProgram
+from ..model.quadratic import is_quadratic_given_data
 from ..sensitivity.certificate import Sensitivity
 from ..sensitivity.record_pass import Unbounded
 from ..solvers.projector import Extent
@@ -16,6 +17,10 @@ from .compiled import Compiled
 # Of the largest contribution near the start. Few records come near it: those at their bound that
 # fit as badly as any can. Half of it would bias fits of noisy labels.
 SHARE = 2 / 3
+# Of the largest contribution at the start, where losses are squares: bounds are of records that fit
+# as badly as bounds allow, tens of times as badly as most. Clipped like this, squares act like
+# absolute values, with the same minimum where errors are as often above as below.
+SQUARES = 0.05
 # Clips that lower the noise less are not worth their bias.
 _WORTH = 0.9
 
@@ -47,14 +52,15 @@ def _clipped(
 ) -> tuple[LocalProgram, Sensitivity] | None:
     if known is None or local.clip is not None or local.asserted is not None or not known.records:
         return None
-    near = _near(known.extent, local, distance)
+    squares = is_quadratic_given_data(local.form)
+    near = _near(known.extent, local, 0.0 if squares else distance)
     try:
         largest = max(float(task.bound(2, near).max()) for task in known.records)
         for task in known.records:
             task.clipping(1.0)
     except Unbounded:
         return None
-    clip = SHARE * largest
+    clip = (SQUARES if squares else SHARE) * largest
     if not 0 < clip < math.inf or not 2 * clip < _WORTH * known.bound(2).value:
         return None
     found = replace(local, clip=float(f"{clip:.3g}"))

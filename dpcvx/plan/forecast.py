@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from .._words import together
 from ..algorithms.conditions import Conditions
+from ..model.declaration import Declaration
 from ..model.private import Rows
 from ..privacy.mechanism import Gaussian
 from ..sensitivity.release_once import Publication
@@ -23,11 +24,28 @@ StandIns = Mapping[str, Sequence[Array | None]]
 _CLEAR = 0.1
 # Budgets beyond that protect nobody; none is advised.
 _LARGEST = 50.0
+# What stays of a gap is about the square of noise over signal times this: of n + 1 columns, n and n
+# squared of whose moments matter.
+SQUARED = 2.0
 # What a forecast of too much noise says.
 DOUBT = "says little or nothing about the data"
-# What predictions go by.
-_ANYWHERE = "answers that may lie anywhere between their bounds"
-_ALIKE = "data that fill their bounds alike in all directions"
+# Of noisy steps where bounds leave room for good answers and bad ones.
+UNTOLD = (
+    "none: how much of the way to the optimum these steps go depends on how far and how evenly the "
+    "data move the gradient, which no bound tells. problem.tune or problem.compare with a stand-in "
+    "measures it"
+)
+
+
+def stand_ins_of(problem: Declaration) -> dict[str, list[Array | None]]:
+    """Public values of the same kind as the private objects, by agent."""
+    return {
+        name: [
+            None if private.like is None else private.spec.kept(private.like)
+            for private in agent.private
+        ]
+        for name, agent in zip(problem.names, problem.agents, strict=True)
+    }
 
 
 def of_releases(agents: Agents, stand_ins: StandIns, share: Share, delta: float) -> str:
@@ -46,29 +64,44 @@ def of_releases(agents: Agents, stand_ins: StandIns, share: Share, delta: float)
     if math.isfinite(share.left):
         loudest = max((a for a in agents if a.noise is not None), key=_spread)
         poor = f": {_says_nothing(math.sqrt(share.left / _CLEAR), loudest, 1, delta)}"
-        judged = "data like the stand-in" if share.by_data else _ANYWHERE
-        return _stays(share.left, judged) + (poor if share.left >= 0.5 else "")
-    ratios: list[tuple[float, AgentTerms]] = []
-    for agent in agents:
-        signal = _signal(agent, stand_ins.get(agent.name, ()))
-        if agent.publication is not None and signal is not None:
-            noise = _spread(agent) * math.sqrt(agent.publication.size)
-            ratios.append((noise / signal if signal > 0 else math.inf, agent))
-    if not ratios:
+        # By bounds, the gap of the start is a guess; what noise adds to the optimum is not.
+        said = _stays(share.left) if share.by_data else _adds(share.gap)
+        return said + (poor if share.left >= 0.5 else "")
+    found = noise_over_signal(agents, stand_ins)
+    if found is None:
         return _unjudged(agents)
-    ratio, agent = max(ratios, key=lambda each: each[0])
+    ratio, agent = found
     given = stand_ins.get(agent.name, ())
     by = (
         "judged by the stand-in"
         if given and all(values is not None for values in given)
         else "for records that fill half their bounds alike in all directions"
     )
-    if ratio < 1:
+    if SQUARED * ratio**2 < 0.5:
         return f"{by}, noise is {ratio:.2g} times what leaves"
     return (
         f"{by}, noise is {_times(ratio)} what leaves: "
         f"{_says_nothing(ratio / _CLEAR, agent, 1, delta)}"
     )
+
+
+def noise_over_signal(agents: Agents, stand_ins: StandIns) -> tuple[float, AgentTerms] | None:
+    """The largest ratio of noise to what leaves once, and whose it is; None if none is known.
+
+    Parameters
+    ----------
+    agents : tuple of AgentTerms
+        With their publications.
+    stand_ins : mapping of str to sequence of (ndarray or None)
+        As of `of_releases`.
+    """
+    ratios: list[tuple[float, AgentTerms]] = []
+    for agent in agents:
+        signal = _signal(agent, stand_ins.get(agent.name, ()))
+        if agent.publication is not None and signal is not None:
+            noise = _spread(agent) * math.sqrt(agent.publication.size)
+            ratios.append((noise / signal if signal > 0 else math.inf, agent))
+    return max(ratios, key=lambda each: each[0], default=None)
 
 
 def _unjudged(agents: Agents) -> str:
@@ -107,19 +140,20 @@ def of_steps(
     delta : float
     """
     left = share(1.0)
-    if not math.isfinite(left):
+    if not left < math.inf:
         return ""
-    stays = _stays(left, _ALIKE)
     if left < 0.5:
-        return stays
+        return UNTOLD
     factor = next((f for f in np.geomspace(1, 1e4, 81) if share(1 / f) <= _CLEAR), math.inf)
     loudest = max(
         (agent for agent in agents if agent.noise is not None),
         key=lambda agent: agent.noise.multiplier if agent.noise else 0.0,
     )
+    remedy = _says_nothing(float(factor), loudest, steps, delta)
     return (
-        f"{stays}, and the noise in one step is {_times(noise)} the largest change that the data "
-        f"can make: {_says_nothing(float(factor), loudest, steps, delta)}"
+        "even for data that fill their bounds alike in all directions, most of the gap between "
+        f"start and optimum is predicted to stay, and the noise in one step is {_times(noise)} the "
+        f"largest change that the data can make: {remedy}"
     )
 
 
@@ -138,7 +172,7 @@ def of_other_steps(agents: Agents, known: Conditions, steps: int, delta: float) 
     noise = math.sqrt(sum(n * c**2 for n, c in zip(sizes, known.noise, strict=True)) / steps)
     most = 2 * sum(known.slope)
     if not 0 < most < math.inf or noise < most / 2:
-        return ""
+        return UNTOLD
     loudest = max((a for a in agents if a.noise is not None), key=lambda a: a.bound)
     remedy = _says_nothing(noise / most / _CLEAR, loudest, steps, delta)
     return (
@@ -210,11 +244,16 @@ def _signal(agent: AgentTerms, stand_ins: Sequence[Array | None]) -> float | Non
     return None
 
 
-def _stays(share: float, judged: str) -> str:
+def _stays(share: float) -> str:
     percent = "1%" if share < 0.01 else f"{min(share, 1):.0%}"
     return (
-        f"for {judged}, about {percent} of the gap between start and optimum is predicted to stay"
+        f"for data like the stand-in, about {percent} of the gap between start and optimum is "
+        "predicted to stay"
     )
+
+
+def _adds(gap: float) -> str:
+    return f"noise is expected to leave a gap of about {gap:.2g} or less, in units of the objective"
 
 
 def _times(ratio: float) -> str:

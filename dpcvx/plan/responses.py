@@ -100,10 +100,13 @@ class Share:
         nan or infinite where that is not known.
     by_data : bool
         Whether the gap is what stand-ins for all data open, not that of a point of the set.
+    gap : float
+        What noise is predicted to leave, in units of the objective; nan where that is not known.
     """
 
     left: float
     by_data: bool
+    gap: float = math.nan
 
 
 def predicted_share(
@@ -117,10 +120,11 @@ def predicted_share(
             gaps.append(predicted_gap(agent.publication, agent.noise, response))
             bounded = bounded and response.bounded
     if by_data is not None:
-        return Share(sum(gaps) / by_data, by_data=True)
+        return Share(sum(gaps) / by_data, by_data=True, gap=sum(gaps))
     whole = around[0].widths.size > around[0].place.size or len(around) == 1
     start = around[0].start if whole else sum(response.start for response in around)
-    return Share(sum(gaps) / start if bounded and start > 0 else math.nan, by_data=False)
+    left = sum(gaps) / start if bounded and start > 0 else math.nan
+    return Share(left, by_data=False, gap=sum(gaps))
 
 
 def _gap_of_data(

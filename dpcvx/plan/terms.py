@@ -9,9 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from .._arguments import FLAG, as_python_number, check_argument, count, one_of, show
 from ..algorithms.base import Algorithm, Requirements, SecretSums
 from ..algorithms.joint import size_of
@@ -35,7 +32,7 @@ from .calibration import Mechanisms, asked_of, budgeted, calibrated, conditions,
 from .choice import Choice, Release, Request, choose
 from .compiled import Compiled
 from .fingerprint import Asked, fingerprint_of
-from .forecast import DOUBT, of_other_steps, of_releases
+from .forecast import DOUBT, of_other_steps, of_releases, stand_ins_of
 from .guarantee import ALONE, COUNTED, SEEDED, Guarantee, make_guarantee, no_guarantee
 from .last_iterate import Observer
 from .responses import Share, predicted_share, published, responses
@@ -257,7 +254,7 @@ def make_terms(
         if program.kept:
             assert violation is not None
             program = limits.with_margins(program, agents, violation, slack_price)
-        stand_ins = _stand_ins(problem)
+        stand_ins = stand_ins_of(problem)
         # What margins and their constraints cost is not predicted.
         unknown = Share(math.nan, by_data=False)
         share = unknown if program.kept else predicted_share(agents, around, stand_ins)
@@ -320,17 +317,6 @@ def _why_none(problem: Declaration) -> str:
     if any(agent.kept for agent in problem.agents):
         return "none is needed, private data are in own= alone and nothing of them leaves"
     return "the model declares nothing private"
-
-
-def _stand_ins(problem: Declaration) -> dict[str, list[NDArray[np.float64] | None]]:
-    """Public values of the same kind as the private objects, by agent."""
-    return {
-        name: [
-            None if private.like is None else private.spec.kept(private.like)
-            for private in agent.private
-        ]
-        for name, agent in zip(problem.names, problem.agents, strict=True)
-    }
 
 
 def _smooth(agents: Agents, needs: Requirements) -> Agents:

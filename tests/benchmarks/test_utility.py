@@ -62,23 +62,27 @@ def test_an_answer_is_judged_within_all_sets_at_its_mean():
 # The simulation and the search --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("method", "clip"), [("linearized", 0.003), ("mean", None)])
-def test_simulated_runs_are_those_of_the_package(method, clip):
+@pytest.mark.parametrize(
+    ("method", "step", "clip"),
+    [("linearized", 3.0, 0.003), ("mean", 3.0, None), ("summed", 0.3, 0.003)],
+)
+def test_simulated_runs_are_those_of_the_package(method, step, clip):
     model = MODELS["clinics logistic"]()
     records = search.records_of("clinics logistic", model)
-    setting = Setting("gaussian", method, 3.0, 0.5, 6, clip, "average")
+    setting = Setting("gaussian", method, step, 0.5, 6, clip, "average")
     problem = model.problem if clip is None else clipped(model.problem, clip)
     # So little noise that it shows in no digit that is compared.
     plan = problem.plan(
         setting.algorithm, mechanism=dp.Gaussian(multiplier=1e-9), rounds=6, delta=1e-6
     )
     result = plan.run(seed=0, verbose=False)
-    steps, penalties = np.array([[3.0]]), np.array([[0.5]])
+    steps, penalties = np.array([[step]]), np.array([[0.5]])
     batch = Batch(method, 6, steps, penalties, 0.0, False, np.inf if clip is None else clip)
     found = simulate(records, batch, 0)
     w = model.problem.variables()[0]
     np.testing.assert_allclose(found["average"][0], result.average[w], rtol=1e-6)
     np.testing.assert_allclose(found["last"][0], result.last[w], rtol=1e-6)
+    np.testing.assert_allclose(found["tail"][0], result.tail[w], rtol=1e-6)
     judge = Judge(model)
     gap = records.objective(found["last"])[0] - judge.optimum
     assert gap == pytest.approx(judge.gap(result.last), rel=1e-6)

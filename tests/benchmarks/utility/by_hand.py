@@ -15,7 +15,7 @@ from dpcvx.privacy.accounting import gaussian_multiplier, laplace_multiplier
 from .judge import Judge, held, solve_well
 from .models import Model
 
-Method = Literal["data", "central", "linearized", "mean", "resource", "gradient"]
+Method = Literal["data", "central", "linearized", "mean", "summed", "resource", "gradient"]
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Setting:
     rounds : int
     clip : float, optional
         Of records' contributions.
-    output : {"average", "last"}
+    output : {"average", "last", "tail"}
     release : {"each step", "once"}
     """
 
@@ -44,7 +44,7 @@ class Setting:
     penalty: float | None = None
     rounds: int = 1
     clip: float | None = None
-    output: Literal["average", "last"] = "last"
+    output: Literal["average", "last", "tail"] = "last"
     release: Literal["each step", "once"] = "each step"
 
     def plan(self, model: Model, epsilon: float, delta: float) -> dp.Plan:
@@ -81,6 +81,8 @@ class Setting:
             return dp.Central()
         if self.method == "mean":
             return dp.MeanGradient(step, output=output)
+        if self.method == "summed":
+            return dp.SummedGradient(step, output=output)
         if self.method == "resource":
             return dp.ResourceADMM(penalty, step=step, randomness=0.0, output=output)
         made = dp.GradientADMM if self.method == "gradient" else dp.LinearizedADMM

@@ -19,6 +19,7 @@ import dpcvx as dp
 from dpcvx.algorithms.program import compile_problem
 from dpcvx.algorithms.steps import smooth_constant
 from dpcvx.privacy.accounting import gaussian_multiplier, laplace_multiplier
+from dpcvx.sensitivity.certificate import Sensitivity
 
 from .by_hand import Setting, clipped, quartiles
 from .judge import Judge, held
@@ -130,7 +131,7 @@ def search_records(
         _, iterate, k, batch, clip = each
         one = Batch(
             batch.method, batch.rounds, batch.steps[k : k + 1], batch.penalties[k : k + 1],
-            batch.scale, batch.laplace, batch.clip,
+            batch.scale, batch.laplace, batch.clip, batch.ladder,
         )  # fmt: skip
         gaps = _gaps(records, one.times(MANY), judge.optimum, 2)[iterate]
         found.append(Found(quartiles(gaps)[1], _setting(one, iterate, clip)))
@@ -145,28 +146,39 @@ def _some(tried: Sequence[tuple]) -> list[tuple]:
 def _batches(
     name: str, model: Model, records: Records, distance: float, epsilon: float, delta: float
 ) -> Iterator[tuple[Batch, float | None]]:
-    methods = ("mean",) if model.minimiser is not None else ("linearized", "mean")
+    methods = ("summed",) if model.minimiser is not None else ("linearized", "summed")
     clips = (1.0,) if name in _UNCLIPPED else CLIPS
     bounds = {share: _bounds(model, share) for share in clips}
     allowed = [share for share in clips if bounds[share] is not None]
     for rounds, share, laplace in product(ROUNDS, allowed, (False, True)):
         if laplace and rounds > 30:
             continue
-        clip, two, one = bounds[share]
+        clip, *norms = bounds[share]
+        norm = norms[1 if laplace else 0]
         multiplier = laplace_multiplier if laplace else gaussian_multiplier
-        scale = multiplier(rounds, epsilon, delta) * (one if laplace else two)
+        scale = multiplier(rounds, epsilon, delta) * norm.level
         noise = scale * math.sqrt(2.0 if laplace else 1.0)
         agents = len(records.parts)
         unit = distance / (noise * math.sqrt(records.size * rounds / agents))
         for method in methods:
             grid = list(product(STEPS, PENALTIES if method == "linearized" else (1.0,)))
-            steps = np.array([[unit * step] for step, _ in grid])
+            # Along the sum of all gradients, steps are as many times shorter.
+            short = agents if method == "summed" else 1
+            steps = np.array([[unit * step / short] for step, _ in grid])
             penalties = np.array([[p] for _, p in grid]) / steps
             limit = math.inf if clip is None else clip
-            yield Batch(method, rounds, steps, penalties, scale, laplace, limit), clip
+            yield Batch(method, rounds, steps, penalties, scale, laplace, limit, norm.ladder), clip
 
 
-def _bounds(model: Model, share: float) -> tuple[float | None, float, float] | None:
+@dataclass(frozen=True, eq=False)
+class Norm:
+    """A sensitivity, and which part of it is needed so far from 0."""
+
+    level: float
+    ladder: tuple[Floats, Floats] | tuple[()]
+
+
+def _bounds(model: Model, share: float) -> tuple[float | None, Norm, Norm] | None:
     """Clip, and sensitivities in l2 and l1 with it, as the package derives them, if it can."""
     agents = model.problem.plan(dp.MeanGradient(1.0), **_ANY).agents
     clip = None if share == 1.0 else share * max(a.bound for a in agents) / 2
@@ -176,7 +188,15 @@ def _bounds(model: Model, share: float) -> tuple[float | None, float, float] | N
         except dp.PrivacyError:
             return None
     known = [a.sensitivity for a in agents if a.sensitivity is not None]
-    return (clip, *(max(s.bound(p).value for s in known) for p in (2, 1)))
+    return (clip, *(_norm(max(known, key=lambda s: s.bound(p).value), p) for p in (2, 1)))
+
+
+def _norm(known: Sensitivity, p: int) -> Norm:
+    level = known.bound(p).value
+    if not known.within(p, 0.0) < level:
+        return Norm(level, ())
+    radii = np.append(0.0, 2.0 ** (np.arange(-24, 25) / 4))
+    return Norm(level, (radii, np.array([known.within(p, float(r)) for r in radii]) / level))
 
 
 _ANY = dict(mechanism=dp.Gaussian(multiplier=1.0), rounds=1, delta=1e-6, release="each step")

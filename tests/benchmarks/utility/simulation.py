@@ -1,8 +1,8 @@
 """Many runs at once in numpy: noisy steps on losses of records, without privacy.
 
-As `dp.LinearizedADMM` and `dp.MeanGradient` do them, with noise of floating-point numbers. Settings
-are searched here, since a run of the package takes a hundred times as long; what is found is judged
-by runs of the package.
+As `dp.LinearizedADMM`, `dp.MeanGradient` and `dp.SummedGradient` do them, with noise of
+floating-point numbers. Settings are searched here, since a run of the package takes a hundred times
+as long; what is found is judged by runs of the package.
 """
 
 from __future__ import annotations
@@ -98,14 +98,16 @@ class Batch:
 
     Attributes
     ----------
-    method : {"linearized", "mean"}
+    method : {"linearized", "mean", "summed"}
     rounds : int
     steps, penalties : ndarray, shape (K, 1)
     scale : float
-        Of the noise in every entry.
+        Of the noise in every entry, at its largest.
     laplace : bool
     clip : float
         Infinite for none.
+    ladder : tuple of (radii, parts)
+        What of that scale is needed at points that are no farther from 0; empty for all of it.
     """
 
     method: str
@@ -115,6 +117,16 @@ class Batch:
     scale: float
     laplace: bool
     clip: float
+    ladder: tuple[Floats, Floats] | tuple[()] = ()
+
+    def needed(self, X: Floats) -> Floats:
+        """The scale at points ``X[k]``, shape (K, 1)."""
+        if not self.ladder:
+            return np.full((len(X), 1), self.scale)
+        radii, parts = self.ladder
+        with np.errstate(invalid="ignore"):
+            found = np.searchsorted(radii, np.linalg.norm(X, axis=1))
+        return self.scale * np.append(parts, 1.0)[found][:, None]
 
     def times(self, count: int) -> Batch:
         """Every setting so many times, one after the other."""
@@ -134,14 +146,17 @@ def simulate(records: Records, batch: Batch, seed: int) -> dict[str, Floats]:
     agents = range(len(records.parts))
 
     def noisy(agent: int, X: Floats) -> Floats:
-        return records.gradient(agent, X, batch.clip) + draw(scale=batch.scale, size=shape)
+        return records.gradient(agent, X, batch.clip) + batch.needed(X) * draw(size=shape)
 
     points = [np.zeros(shape) for _ in agents]
     lams = [np.zeros(shape) for _ in agents]
-    mean, total = np.zeros(shape), np.zeros(shape)
+    mean, total, late = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+    half = batch.rounds // 2
     with np.errstate(over="ignore", invalid="ignore"):  # of runs that diverge
-        for _ in range(batch.rounds):
-            if batch.method == "mean":
+        for t in range(batch.rounds):
+            if batch.method == "summed":
+                points = [records.projected(mean - eta * sum(noisy(k, mean) for k in agents))]
+            elif batch.method == "mean":
                 points = [records.projected(mean - eta * noisy(k, mean)) for k in agents]
             else:
                 w = np.mean([x - lam / rho for x, lam in zip(points, lams, strict=True)], axis=0)
@@ -151,4 +166,5 @@ def simulate(records: Records, batch: Batch, seed: int) -> dict[str, Floats]:
                     lams[k] = lams[k] + rho * (w - points[k])
             mean = np.mean(points, axis=0)
             total += mean
-    return {"average": total / batch.rounds, "last": mean}
+            late += mean if t >= half else 0.0
+    return {"average": total / batch.rounds, "last": mean, "tail": late / (batch.rounds - half)}
