@@ -1,6 +1,7 @@
 """The site: ``make docs`` builds it from the pages here and from the docstrings."""
 
 import os
+import shutil
 from importlib.metadata import version as installed
 from pathlib import Path
 
@@ -32,6 +33,7 @@ nb_execution_cache_path = "../out/notebooks"
 nb_execution_raise_on_error = True
 nb_execution_timeout = 300
 nb_merge_streams = True
+nb_output_stderr = "warn"
 
 # Kernels log errors only: that they listen on a local socket need not be said.
 kernel = Path(__file__).parent.parent / "out" / "kernel"
@@ -49,6 +51,21 @@ napoleon_google_docstring = False
 napoleon_use_ivar = True
 napoleon_use_rtype = False
 
+# The executed notebooks stand beside their pages.
+
+
+def setup(app):
+    """Offer lessons as notebooks."""
+    app.connect("build-finished", copy_notebooks)
+
+
+def copy_notebooks(app, error):
+    """Of the lessons, as executed, from where MyST-NB leaves them."""
+    made = Path(app.outdir).parent / "jupyter_execute" / "lessons"
+    for notebook in made.glob("*.ipynb"):
+        shutil.copy(notebook, Path(app.outdir) / "lessons")
+
+
 html_theme = "pydata_sphinx_theme"
 html_title = f"dpcvx {version}"
 html_static_path = ["_static"]
@@ -57,7 +74,9 @@ html_show_sourcelink = False
 html_theme_options = {
     "show_toc_level": 2,
     "navigation_with_keys": False,
-    "secondary_sidebar_items": {"**": ["page-toc"], "index": []},
+    # Pages with wide code have no second column.
+    "secondary_sidebar_items": {"**": ["page-toc"], "index": [], "tutorial": []}
+    | {f"lessons/{page.stem}": [] for page in Path(__file__).parent.glob("lessons/*.md")},
     "footer_start": ["copyright"],
     "footer_end": ["theme-version"],
 }
