@@ -1,5 +1,6 @@
 """The site: ``make docs`` builds it from the pages here and from the docstrings."""
 
+import hashlib
 import os
 import shutil
 from importlib.metadata import version as installed
@@ -24,19 +25,23 @@ nitpicky = False
 # A name in single backticks is a link where it is one of the package's, and else stands as it is.
 default_role = "autolink"
 
-# Pages are Markdown; those with a notebook's header run when the site is built, unless neither they
-# nor what they were built with changed.
+# Pages are Markdown. Those with a notebook's header run when the site is built, unless neither they
+# nor any file of the package changed.
+package = hashlib.sha256()
+root = Path(__file__).parent.parent
+for source in sorted([*root.glob("dpcvx/**/*.py"), *root.glob("problems/**/*.py")]):
+    package.update(source.read_bytes())
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
 nb_execution_mode = "cache"
-nb_execution_cache_path = "../out/notebooks"
+nb_execution_cache_path = f"../out/notebooks/{package.hexdigest()[:16]}"
 nb_execution_raise_on_error = True
 nb_execution_timeout = 300
 nb_merge_streams = True
 nb_output_stderr = "warn"
 
 # Kernels log errors only: that they listen on a local socket need not be said.
-kernel = Path(__file__).parent.parent / "out" / "kernel"
+kernel = root / "out" / "kernel"
 (kernel / "profile_default").mkdir(parents=True, exist_ok=True)
 (kernel / "profile_default" / "ipython_kernel_config.py").write_text(
     "c.Application.log_level = 40\n"
