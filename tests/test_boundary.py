@@ -55,6 +55,8 @@ IMPORTERS = {
     "os.urandom": set(),  # reached as an attribute, see below
     "clarabel": {"solvers.conic"},
     "daqp": {"solvers.active_set"},
+    "numba": {"solvers.newton_compiled"},
+    "qdldl": {"solvers.newton_layout", "solvers.newton_plain"},
     "scs": {"solvers.conic"},
     "cvxpy.atoms": {"model.layout"},
     "cvxpy.reductions": set(),

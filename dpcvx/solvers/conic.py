@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from ..model.canonical import ConeData, Cones
 from .active_set import LARGEST, ActiveSet, Found, attempt
+from .newton import best_kernel, newton_for
 
 Array = NDArray[np.float64]
 
@@ -123,9 +124,11 @@ class ConicProgram:
     ----------
     data : ConeData
         P, q and the constraints; auxiliary columns are minimised over as well.
+    kernel : str, optional
+        What projects onto sets that Newton's method is for; the best one that is installed.
     """
 
-    def __init__(self, data: ConeData) -> None:
+    def __init__(self, data: ConeData, kernel: str | None = None) -> None:
         self._data = data
         n, N = data.n, data.A.shape[1]
         own_A = data.A[:, :n]
@@ -146,7 +149,7 @@ class ConicProgram:
         self._sizes = abs(sp.csr_array(data.A))
         near = _without_distant(data)
         # A minimiser over a larger set that lies in the smaller one is its minimiser.
-        self._wider = None if near is None else ConicProgram(near[0])
+        self._wider = None if near is None else ConicProgram(near[0], kernel)
         self._distant = _EMPTY if near is None else near[1]
         self._active_set = None
         if n == N <= _LARGEST_DENSE and data.cones.polyhedral and 0 < data.A.shape[0]:
@@ -155,6 +158,9 @@ class ConicProgram:
         self._solver = self._standing()
         # No linear term of its own and no curvature: what projections have.
         self._flat = not (data.q.any() or data.P.nnz)
+        self._newton = None
+        if self._flat and self._active_set is None and data.A.shape[0]:
+            self._newton = newton_for(data, kernel or best_kernel())
         self._zero = np.zeros(N)
         self._sent = start, self._zero
         self._weights, self._kept = b"", (start, 1.0)
@@ -178,6 +184,11 @@ class ConicProgram:
             face = self._active_set(D, -D * center if c is None else c)
             if face is not None and _reached(face, _SOLVED, 1.0):
                 return Answer(face.y, Outcome.SOLVED, math.sqrt(2 * face.gap * _largest(D)))
+        newton = self._newton
+        if newton is not None and c is None:
+            found = attempt(lambda: newton(D, center))
+            if found is not None and _reached(found, _SOLVED, 1.0):
+                return Answer(found.y, Outcome.SOLVED, math.sqrt(2 * found.gap * _largest(D)))
         if self._wider is not None:
             wider = self._wider.solve(D, c, center)
             if wider.x is not None and not self._beyond(wider.x):

@@ -1,0 +1,158 @@
+"""Projections onto polyhedra and second-order cones by Newton's method on the active ones.
+
+Every inequality and every cone is one convex function with one multiplier. From the projection onto
+the equalities, steps solve the conditions of optimality of the functions that seem active, with one
+factor of a fixed pattern each. Where these do not end, augmented Lagrangians with growing penalties
+do, which are convex, so that a line search leads to their minimisers from anywhere. No answer that
+is not certified leaves: it is the interior point's then (`dpcvx.solvers.conic`).
+"""
+
+from __future__ import annotations
+
+import math
+from importlib import import_module
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import SolverError
+from ..model.canonical import ConeData
+from .active_set import Found
+from .newton_layout import Layout, layout_of
+from .newton_plain import RULES, PlainKernel, Point
+
+Array = NDArray[np.float64]
+
+# What takes the steps. The answers of the two differ in their last digits.
+PLAIN, COMPILED = "numpy", "numba"
+# Up to so many entries a full matrix is multiplied faster than a sparse one.
+_LITTLE = 20_000
+# Predicted microseconds, as measured: of an interior point, and for every row and column of its
+# matrix; of a step of each kernel, and for every entry and product of a layout.
+_INTERIOR = (100.0, 2.5)
+_STEP = {PLAIN: (50.0, 0.03), COMPILED: (2.0, 0.006)}
+# Three steps, which most answers take, may last this share of an interior point; all that are
+# tried before it is asked, three and this share.
+_WORTH = 0.4
+_LOST = 0.25
+# Up to this size full matrices are factored faster by compiled loops than by LAPACK.
+_LOOPS = 80
+
+
+class Kernel(Protocol):
+    """Minimises ``1/2 u'Hu - q'u`` over the functions of a layout, ``H = Z' diag(D) Z``."""
+
+    def __init__(self, layout: Layout, budget: int) -> None: ...
+
+    def weigh(self, D: Array) -> bool:
+        """Take new positive weights; whether they have a factor."""
+        ...
+
+    def solve(self, q: Array) -> Point | None:
+        """The minimiser for a linear term; None if none is certified."""
+        ...
+
+
+def best_kernel() -> str:
+    """The name of the kernel that is used unless another one is asked for."""
+    try:
+        _compiled()
+    except ImportError:  # not installed, or not for this version of numpy
+        return PLAIN
+    return COMPILED
+
+
+def _compiled() -> type[Kernel]:
+    # Importing what compiles takes half a second, and may be impossible: not before it is needed.
+    return import_module(".newton_compiled", __package__).CompiledKernel
+
+
+def require_kernel(name: str) -> None:
+    """Refuse the name of a kernel that cannot be used here.
+
+    Raises
+    ------
+    SolverError
+        Saying what to install.
+    """
+    if name != PLAIN and best_kernel() != name:
+        raise SolverError(
+            f"Local steps of this plan were computed by {name!r}, which is not installed here, and "
+            "other solvers differ in the last digits. Install it with pip install 'dpcvx[fast]'."
+        )
+
+
+class Newton:
+    r"""``argmin_{x in W} 1/2 sum_i D_i (x_i - v_i)^2`` for weights D > 0.
+
+    For multipliers :math:`\lambda \ge 0` and with r what is left of stationarity, no point of W has
+    an objective below that of x by more than
+
+    .. math:: \sum_i |\lambda_i \varphi_i(x)| + \tfrac12 \sum_j r_j^2 / D_j
+
+    where j runs over the free columns: H is at least their weights. In the second stage, products
+    of multipliers and slacks of rows stand in place of the first terms. An answer leaves with this
+    bound, its gap, below 1e-12 of the least weight (1e-13 of the objective, far from W), and with
+    no function above 1e-10: relative to the numbers of x, or of the function, where these are below
+    1, and to a thousandth of the latter where they are above 1000.
+
+    Answers depend on the arguments alone. What follows from the weights is kept for the last ones.
+
+    Parameters
+    ----------
+    layout : Layout
+    kernel : str
+        Its name.
+    budget : int
+        Steps after which no more are tried.
+    """
+
+    def __init__(self, layout: Layout, kernel: str, budget: int) -> None:
+        self._kernel = (_compiled() if kernel == COMPILED else PlainKernel)(layout, budget)
+        self._x0, Z = layout.x0, layout.Z
+        small = Z.shape[0] * Z.shape[1] <= _LITTLE
+        self._Z = Z.toarray() if small else Z
+        self._turned = np.ascontiguousarray(Z.toarray().T) if small else Z.T.tocsr()
+        self._weights, self._largest = b"", 1.0
+
+    def __call__(self, D: Array, v: Array) -> Found | None:
+        """Project v, shape (n,); None if no answer is certified, or not all weights are positive.
+
+        Objective and gap are relative to the largest weight. The objective counts from the
+        projection onto the equalities.
+        """
+        weights = D.tobytes()
+        if weights != self._weights:
+            self._weights = b""
+            if not (D > 0).all() or not self._kernel.weigh(D):
+                return None
+            self._weights, self._largest = weights, float(D.max())
+        found = self._kernel.solve(self._turned @ (D * (v - self._x0)))
+        if found is None:
+            return None
+        largest, residual = self._largest, RULES.violation * max(found.violation, 0.0)
+        x = self._x0 + self._Z @ found.u
+        return Found(x, found.value / largest, found.gap / largest, residual, "newton")
+
+
+def newton_for(data: ConeData, kernel: str) -> Newton | None:
+    """Newton's method for a set, or None where it does not apply or is predicted to be slower.
+
+    Parameters
+    ----------
+    data : ConeData
+        Its objective is ignored.
+    kernel : str
+    """
+    layout = layout_of(data)
+    if layout is None:
+        return None
+    # LAPACK factors large full matrices faster than loops do.
+    kernel = PLAIN if layout.dense and layout.size > _LOOPS else kernel
+    (alone, entry), (solve, node) = _STEP[kernel], _INTERIOR
+    step = alone + entry * (layout.block.size + layout.slots.size)
+    interior = solve + node * layout.nodes
+    if 3 * step > _WORTH * interior:
+        return None
+    return Newton(layout, kernel, 3 + math.floor(_LOST * interior / step))

@@ -1,0 +1,288 @@
+r"""Inequalities and second-order cones as convex functions, with all that a Newton step reuses.
+
+A row :math:`s = d - C u \ge 0`, or a cone :math:`s_0 \ge |\bar s|` of such rows, is one function
+:math:`\varphi(u) = |\bar s| - s_0 \le 0`. With its derivatives
+
+.. math:: J = C_0 - \bar C' \bar s / |\bar s|, \qquad
+          \varphi'' = (\bar C' \bar C - (C_0 - J)(C_0 - J)') / |\bar s|
+
+the matrix :math:`H + \sum_i \lambda_i \varphi_i'' + \sum_i \sigma_i J_i J_i'` has a pattern of its
+own for every program: it is ordered once, and where every product goes is written down.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import qdldl
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from ..model.canonical import ConeData, Cones
+from .substitution import Substituted, substituted
+
+Array = NDArray[np.float64]
+Index = NDArray[np.intp]
+
+# Products of two derivatives that one step forms at most; more come from rows with hundreds of
+# entries, which an interior point takes apart.
+_PRODUCTS = 200_000
+# Full matrices up to this size are factored faster by LAPACK than sparse ones by anything.
+_DENSE = 200
+# Clarabel takes larger cones apart, with two more columns each.
+_TAKEN_APART = 4
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """``x = x0 + Z u`` with functions of u, in the order in which H is factored.
+
+    "Pairs" are a function and a column that it depends on, function by function; "entries" are a
+    row and a pair; "products" two pairs of one function.
+
+    Attributes
+    ----------
+    x0 : ndarray, shape (n,)
+    Z : csr_array, shape (n, p)
+    free : ndarray of int, shape (p,)
+        Components of x that are those of u.
+    hp, hi : ndarray of int
+        Upper triangle of H by columns.
+    weighted : csr_array, shape (nnz, n)
+        Takes D to the entries of H = Z' diag(D) Z.
+    lp, li, parent : ndarray of int
+        Columns of its factor L, and of every column the first row below the diagonal, or -1.
+    heads : ndarray of int
+        First row of every function, and the number of rows.
+    d : ndarray
+    norms : ndarray
+        Of every function, the l2 norm of its longest row; its largest number in d.
+    offsets : ndarray
+    pairs, columns : ndarray of int
+        First pair of every function, and the number of pairs; column of every pair.
+    block : ndarray
+        Entries, row by row within a function: full matrices of its rows and pairs.
+    blocks : ndarray of int
+        First entry of every function, and the number of entries.
+    products, slots : ndarray of int
+        First product of every function, and the number; where it goes in H. They are the lower
+        triangle of a function's pairs, row by row.
+    gram : ndarray
+        Of every product, that of the two columns of the rows below the head.
+    dense : bool
+        Whether H is better factored as a full matrix.
+    nodes : int
+        Rows and columns of the matrix that an interior point factors.
+    """
+
+    x0: Array
+    Z: sp.csr_array
+    free: Index
+    hp: Index
+    hi: Index
+    weighted: sp.csr_array
+    lp: Index
+    li: Index
+    parent: Index
+    heads: Index
+    d: Array
+    norms: Array
+    offsets: Array
+    pairs: Index
+    columns: Index
+    block: Array
+    blocks: Index
+    products: Index
+    slots: Index
+    gram: Array
+    dense: bool
+    nodes: int
+
+    @property
+    def size(self) -> int:
+        """Number of free columns, p."""
+        return self.hp.size - 1
+
+
+def layout_of(data: ConeData) -> Layout | None:
+    """The layout of a constraint set, or None where an interior point is predicted to be faster.
+
+    None too for other cones, for auxiliary columns, and where rows alone show that no point, or
+    only one, keeps the constraints.
+
+    Parameters
+    ----------
+    data : ConeData
+        Its objective is ignored.
+    """
+    cones = data.cones
+    if data.A.shape[1] > data.n or cones.psd or cones.exp or cones.power or cones.power_nd:
+        return None
+    if not (np.isfinite(data.A.data).all() and (data.b > -np.inf).all()):
+        return None
+    if not np.isfinite(data.b[: cones.zero]).all():
+        return None
+    found = substituted(data)
+    functions = None if found is None else _functions(found, cones)
+    if found is None or functions is None or not found.Z.shape[1]:
+        return None
+    C, d, sizes = functions
+    p, count = C.shape[1], sizes.size
+    function = np.repeat(np.arange(count), sizes)
+    entries = sp.coo_array(C)
+    key = np.unique(function[entries.row] * p + entries.col)
+    widths = np.bincount(key // p, minlength=count)
+    spread = np.diff(found.Z.indptr)
+    if int((widths * widths).sum()) + int((spread * spread).sum()) > 2 * _PRODUCTS:
+        return None
+    touches = sp.csr_array((np.ones(key.size), (key // p, key % p)), shape=(count, p))
+    pattern = sp.csc_array(abs(found.Z.T) @ abs(found.Z) + touches.T @ touches)
+    order, lp, li = _factored(pattern)
+    filled = np.diff(lp) + 1
+    work = float((filled * filled).sum())
+    dense = p <= _DENSE and work > p * p * p / 6
+    # An interior point multiplies at least so often: once for every entry that it begins with.
+    nodes = sum(data.A.shape)
+    if not dense and work > (nodes + data.A.nnz) ** 2 / nodes and work > _interior_work(data):
+        return None
+    place = np.empty(p, dtype=np.intp)
+    place[order] = np.arange(p)
+    upper = sp.csc_array(sp.triu(pattern[order][:, order]))
+    upper.sort_indices()
+    hp, hi = upper.indptr.astype(np.intp), upper.indices.astype(np.intp)
+    keys = np.repeat(np.arange(p), np.diff(hp)) * p + hi
+    # Pairs in the new order, and the functions' rows as full matrices over them.
+    pair = np.unique(key // p * p + place[key % p])
+    columns, first = pair % p, _starts(widths)
+    at = np.searchsorted(pair, function[entries.row] * p + place[entries.col])
+    heads, blocks = _starts(sizes), _starts(sizes * widths)
+    of = function[entries.row]
+    block = np.zeros(blocks[-1])
+    block[blocks[of] + (entries.row - heads[of]) * widths[of] + at - first[of]] = entries.data
+    products = _starts(widths * (widths + 1) // 2)
+    slots, gram = np.empty(products[-1], dtype=np.intp), np.empty(products[-1])
+    for size, width in {(int(k), int(w)) for k, w in zip(sizes, widths, strict=True)}:
+        these = np.flatnonzero((sizes == size) & (widths == width))
+        own = columns[first[these][:, None] + np.arange(width)]
+        rows = blocks[these][:, None] + np.arange(size * width)
+        tails = block[rows].reshape(these.size, size, width)[:, 1:]
+        i, j = np.tril_indices(width)
+        at = products[these][:, None] + np.arange(i.size)
+        slots[at] = np.searchsorted(keys, own[:, i] * p + own[:, j])
+        gram[at] = np.einsum("crk,crl->ckl", tails, tails)[:, i, j]
+    Z = sp.csr_array(sp.csc_array(found.Z)[:, order])
+    Z.sort_indices()
+    squares = np.asarray((C * C).sum(axis=1)).ravel()
+    last = np.maximum.reduceat
+    return Layout(
+        x0=found.x0,
+        Z=Z,
+        free=found.free[order],
+        hp=hp,
+        hi=hi,
+        weighted=_weighted(Z, keys),
+        lp=lp,
+        li=li,
+        parent=_parents(lp, li),
+        heads=heads,
+        d=d,
+        norms=np.sqrt(last(squares, heads[:-1])) if count else np.zeros(0),
+        offsets=last(np.abs(d), heads[:-1]) if count else np.zeros(0),
+        pairs=first,
+        columns=columns,
+        block=block,
+        blocks=blocks,
+        products=products,
+        slots=slots,
+        gram=gram,
+        dense=dense,
+        nodes=nodes,
+    )
+
+
+def _functions(found: Substituted, cones: Cones) -> tuple[sp.csr_array, Array, Index] | None:
+    """Rows of functions that depend on u, and their numbers of rows; None if others are broken."""
+    C, d = found.C, found.d
+    sizes = np.array([*[1] * cones.nonneg, *cones.soc], dtype=np.intp)
+    heads = _starts(sizes)[:-1]
+    if not sizes.size:
+        return C, d, sizes
+    used = np.add.reduceat(np.diff(C.indptr), heads) > 0
+    # Rows that were left without entries hold or do not, and bounds at infinity hold.
+    squares = d * d
+    squares[heads] = 0.0
+    held = np.sqrt(np.add.reduceat(squares, heads)) <= d[heads]
+    infinite = np.isinf(d[heads]) & (sizes == 1)
+    if not held[~used].all():
+        return None
+    used &= ~infinite
+    rows = np.flatnonzero(np.repeat(used, sizes))
+    if not np.isfinite(d[rows]).all():
+        return None
+    return sp.csr_array(C[rows]), d[rows], sizes[used]
+
+
+def _starts(sizes: Index) -> Index:
+    """Where runs of these lengths begin, and where the last one ends."""
+    return np.concatenate([np.zeros(1, dtype=np.intp), np.cumsum(sizes, dtype=np.intp)])
+
+
+def _factored(pattern: sp.csc_array) -> tuple[Index, Index, Index]:
+    """An order of few new entries, and the columns of the factor of a symmetric pattern."""
+    p = pattern.shape[0]
+    M = sp.csc_array(pattern, copy=True)
+    M.data[:] = 1.0
+    # Positive definite, so that no pivot is near 0.
+    M = sp.csc_matrix(M + (1.0 + p) * sp.eye_array(p))
+    L, _, order = qdldl.Solver(M).factors()
+    order, L = np.asarray(order, dtype=np.intp), sp.csc_array(L)
+    return order, L.indptr.astype(np.intp), L.indices.astype(np.intp)
+
+
+def _parents(lp: Index, li: Index) -> Index:
+    """Of every column the first row below its diagonal, or -1."""
+    filled = np.diff(lp) > 0
+    parent = np.full(lp.size - 1, -1, dtype=np.intp)
+    parent[filled] = li[lp[:-1][filled]]
+    return parent
+
+
+def _weighted(Z: sp.csr_array, keys: Index) -> sp.csr_array:
+    """The map from D to the entries of Z' diag(D) Z at these positions of its upper triangle."""
+    p, count = Z.shape[1], np.diff(Z.indptr)
+    slots, rows, values = [], [], []
+    for width in np.unique(count[count > 0]):
+        these = np.flatnonzero(count == width)
+        at = Z.indptr[these][:, None] + np.arange(width)
+        own, entries = Z.indices[at].astype(np.intp), Z.data[at]
+        i, j = np.tril_indices(width)
+        slots.append(np.searchsorted(keys, own[:, i] * p + own[:, j]).ravel())
+        values.append((entries[:, i] * entries[:, j]).ravel())
+        rows.append(np.repeat(these, i.size))
+    entries = np.concatenate(values), (np.concatenate(slots), np.concatenate(rows))
+    return sp.csr_array(entries, shape=(keys.size, Z.shape[0]))
+
+
+def _interior_work(data: ConeData) -> float:
+    """Multiplications of one factorisation of the matrix that an interior point factors."""
+    A = sp.coo_array(data.A)
+    m, n = A.shape
+    rows, columns, size = [A.row + n], [A.col], n + m
+    at = n + data.cones.zero + data.cones.nonneg
+    for count in data.cones.soc:
+        own = np.arange(at, at + count)
+        if count <= _TAKEN_APART:
+            i, j = np.tril_indices(count, -1)
+            rows.append(own[i])
+            columns.append(own[j])
+        else:
+            rows.append(np.repeat([size, size + 1], count))
+            columns.append(np.tile(own, 2))
+            size += 2
+        at += count
+    at = np.concatenate(rows), np.concatenate(columns)
+    lower = sp.csc_array((np.ones(at[0].size), at), shape=(size, size))
+    _, lp, _ = _factored(sp.csc_array(lower + lower.T))
+    filled = np.diff(lp) + 1
+    return float((filled * filled).sum())

@@ -1,0 +1,421 @@
+"""Newton's method on scalar cone functions in numpy, with factors by LAPACK or qdldl."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import qdldl
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from scipy.linalg.lapack import dpotrf, dpotrs
+
+from .newton_layout import Layout
+
+Array = NDArray[np.float64]
+Index = NDArray[np.intp]
+
+# Numbers whose squares, times weights, are still numbers.
+LARGEST = 1e60
+
+
+class Rules(NamedTuple):
+    """When a step is taken for exact, and when the method gives up; the same for every kernel.
+
+    Attributes
+    ----------
+    violation : float
+        Of a function, absolute where its terms are about 1, else relative to them.
+    far : float
+        Relative to terms above 1: what rounding allows.
+    gap, relative : float
+        Of the objective: relative to the least weight, and to the objective.
+    penalty : float
+        Of violated functions in the matrix that is factored, relative to their own curvature.
+    steps : int
+        Newton steps of the first stage.
+    refinements : int
+        Of the multipliers, with one factor.
+    first, growth, last : float
+        Penalties of the second stage, in the same units.
+    settled : float
+        The penalty from which on violations fall, or no point keeps the constraints.
+    most, least : int
+        Steps of both stages together, and of the second one.
+    """
+
+    violation: float = 1e-10
+    far: float = 1e-3
+    gap: float = 1e-12
+    relative: float = 1e-13
+    penalty: float = 1e4
+    steps: int = 10
+    refinements: int = 5
+    first: float = 100.0
+    growth: float = 100.0
+    last: float = 1e6
+    settled: float = 1e4
+    most: int = 45
+    least: int = 10
+
+    @property
+    def measures(self) -> tuple[float, float, float, float, float]:
+        """What an answer must reach, and the penalty of the first stage."""
+        return self.violation, self.far, self.gap, self.relative, self.penalty
+
+    @property
+    def growing(self) -> tuple[float, float, float, float]:
+        """The penalties of the second stage."""
+        return self.first, self.growth, self.last, self.settled
+
+
+RULES = Rules()
+
+
+class Point(NamedTuple):
+    """Where the method ended.
+
+    Attributes
+    ----------
+    u : ndarray, shape (p,)
+    gap : float
+        Bound of how far the objective is above the least one, but for violations.
+    value : float
+        How far the objective is above its least value without inequalities.
+    violation : float
+        Largest value of a function, relative to what is allowed.
+    """
+
+    u: Array
+    gap: float
+    value: float
+    violation: float
+
+
+class PlainKernel:
+    """``minimize 1/2 u'Hu - q'u`` over the functions of a layout, ``H = Z' diag(D) Z``.
+
+    Parameters
+    ----------
+    layout : Layout
+    budget : int
+        Steps after which no more are tried.
+    """
+
+    def __init__(self, layout: Layout, budget: int) -> None:
+        self._layout, self._budget = layout, min(budget, RULES.most)
+        p, sizes = layout.size, np.diff(layout.heads)
+        widths, rows = np.diff(layout.pairs), np.arange(layout.d.size)
+        self._heads, self._first = layout.heads[:-1], layout.pairs[:-1]
+        self._of_row, self._of_pair = _numbers(sizes), _numbers(widths)
+        # Entries by rows, and again by pairs.
+        wide = widths[self._of_row]
+        begin = _begin(wide)
+        inside = np.arange(layout.block.size) - np.repeat(begin, wide)
+        pair = self._first[np.repeat(self._of_row, wide)] + inside
+        self._row_begin, self._entry_column = begin, layout.columns[pair]
+        by_pair = np.lexsort((np.repeat(rows, wide), pair))
+        self._by_pair = layout.block[by_pair]
+        self._by_pair_row = np.repeat(rows, wide)[by_pair]
+        self._pair_begin = _begin(sizes[self._of_pair])
+        top = np.isin(self._by_pair_row, self._heads)
+        self._top = self._by_pair[top]
+        self._squares = np.add.reduceat(self._by_pair**2, self._pair_begin)
+        self._a, self._b = _both(layout, widths)
+        self._gram = layout.gram
+        self._of_product = _numbers(np.diff(layout.products))
+        self._cones = sizes > 1
+        column = np.repeat(np.arange(p), np.diff(layout.hp))
+        below = layout.hi < column
+        order = np.concatenate([np.arange(layout.hi.size), np.flatnonzero(below)])
+        at = (
+            np.concatenate([layout.hi, column[below]]),
+            np.concatenate([column, layout.hi[below]]),
+        )
+        self._H = sp.csr_array((order + 1.0, at), shape=(p, p))
+        self._both = (self._H.data - 1).astype(np.intp)
+        self._diagonal = np.flatnonzero(~below)
+        self._matrix = _Full(layout) if layout.dense else _Sparse(layout)
+
+    def weigh(self, D: Array) -> bool:
+        """Take new positive weights, shape (n,); whether they have a factor."""
+        layout = self._layout
+        self._values = layout.weighted @ D
+        self._own, self._least = D[layout.free], float(D.min())
+        self._H.data[:] = self._values[self._both]
+        curvature = self._values[self._diagonal]
+        steep = np.add.reduceat(self._squares / curvature[layout.columns], self._first)
+        self._natural = 1.0 / steep
+        self._factor = self._matrix.factor(self._values, kept=True)
+        return self._factor is not None
+
+    def solve(self, q: Array) -> Point | None:
+        """The minimiser for a linear term, shape (p,); None if none is certified.
+
+        It depends on the weights and q alone.
+        """
+        start = self._matrix.solve(self._factor, q)
+        size = float(np.abs(start).max())
+        if not size <= LARGEST:
+            return None
+        terms = self._layout.norms * size + self._layout.offsets
+        allowed = RULES.violation * np.maximum(np.minimum(terms, 1.0), RULES.far * terms)
+        call = _Call(q, start, allowed, RULES.gap * self._least * min(1.0, size * size))
+        steps = min(RULES.steps, self._budget)
+        found, left = self._newton(call, start, steps), self._budget - steps
+        return self._penalised(call, left) if found is None and left >= RULES.least else found
+
+    def _newton(self, call: _Call, u: Array, most: int) -> Point | None:
+        columns, p = self._layout.columns, self._layout.size
+        of_pair = self._of_pair
+        natural, sigma = self._natural, RULES.penalty * self._natural
+        multiplier = np.zeros(natural.size)
+        for step in range(most + 1):
+            slack, length, phi = self._evaluated(u)
+            g = self._H @ u - call.q
+            J = self._gradients(slack, length)
+            left = g + np.bincount(columns, J * multiplier[of_pair], p) if step else g
+            away = u - call.start
+            value = 0.5 * float(away @ g)
+            gap = float(np.abs(multiplier * phi).sum())
+            gap += 0.5 * float((left * left / self._own).sum())
+            violation = float((phi / call.allowed).max())
+            if not math.isfinite(gap + violation + value):
+                return None
+            if (
+                violation <= 1.0
+                and gap <= max(call.gap, RULES.relative * value)
+                and not (multiplier < 0).any()
+            ):
+                return Point(u, gap, value, violation)
+            if step == most:
+                return None
+            active = multiplier + natural * phi > 0
+            multiplier[~active] = 0.0
+            weights = np.where(active, sigma, 0.0)
+            curved = np.where(self._cones & (multiplier > 0) & (length > 0), multiplier, 0.0)
+            M = self._matrix.factor(self._hessian(J, weights, curved, length))
+            if M is None:
+                return None
+            last = math.inf
+            way = u
+            for _ in range(RULES.refinements):
+                pull = np.where(active, multiplier + sigma * phi, 0.0)
+                way = -self._matrix.solve(M, g + np.bincount(columns, J * pull[of_pair], p))
+                error = np.add.reduceat(J * way[columns], self._first) + phi
+                error[~active] = 0.0
+                multiplier += sigma * error
+                worst = float(np.abs(error / call.allowed).max())
+                if worst <= 1e-4 or worst >= 0.5 * last:
+                    break
+                last = worst
+            u = u + way
+        return None
+
+    def _penalised(self, call: _Call, budget: int) -> Point | None:
+        r"""The minimiser by augmented Lagrangians with growing penalties, each of them convex.
+
+        Cones count as such here: with multipliers y of rows, w = y - sigma s and the projection
+        onto the cone, these add :math:`|\Pi(w)|^2 / 2 \sigma`, whose second derivative has a value
+        at tips of cones as well. Newton's steps with a line search end at every minimiser.
+        """
+        y, u = np.zeros(self._layout.d.size), call.start
+        strength, before = RULES.first, math.inf
+        while True:
+            sigma = strength * self._natural
+            tried = self._merit(call, u, y, sigma)
+            while True:
+                g = tried.Hu - call.q + self._turned(tried.pull)
+                M = self._matrix.factor(self._bent(tried, sigma))
+                budget -= 1
+                if M is None or budget < 0 or not math.isfinite(tried.merit):
+                    return None
+                way = -self._matrix.solve(M, g)
+                slope, t, old, now = float(g @ way), 1.0, u, tried
+                while True:
+                    u = old + t * way
+                    tried = self._merit(call, u, y, sigma)
+                    if tried.merit <= now.merit + 1e-4 * t * slope or t < 1e-6:
+                        break
+                    t *= 0.5
+                moved = tried.pull - y
+                change = float((moved * moved / sigma[self._of_row]).sum())
+                if -slope <= max(0.1 * call.gap, 1e-3 * change):
+                    break
+            y = tried.pull
+            g = tried.Hu - call.q
+            left = g + self._turned(y)
+            value = 0.5 * float((u - call.start) @ g)
+            gap = float(np.abs(np.add.reduceat(y * tried.slack, self._heads)).sum())
+            gap += 0.5 * float((left * left / self._own).sum())
+            violation = float((tried.phi / call.allowed).max())
+            if violation <= 1.0 and gap <= max(call.gap, RULES.relative * value):
+                return Point(u, gap, value, violation)
+            # Of a set without points, or one that hardly has any, violations stay.
+            if strength >= RULES.settled and violation > 1.0 and not violation <= 0.5 * before:
+                return None
+            strength, before = min(RULES.growth * strength, RULES.last), violation
+
+    def _merit(self, call: _Call, u: Array, y: Array, sigma: Array) -> _Tried:
+        slack, _, phi = self._evaluated(u)
+        w = y - sigma[self._of_row] * slack
+        squares = w * w
+        squares[self._heads] = 0.0
+        length, head = np.sqrt(np.add.reduceat(squares, self._heads)), w[self._heads]
+        # Kept, left out, or halfway onto the boundary.
+        half = 0.5 * (1.0 + head / np.where(length > 0, length, np.inf))
+        share = np.where(length <= head, 1.0, np.where(length <= -head, 0.0, half))
+        pull = w * share[self._of_row]
+        pull[self._heads] = np.where(length <= head, head, share * length)
+        Hu = self._H @ u
+        squares = np.add.reduceat(pull * pull, self._heads)
+        merit = float(u @ (0.5 * Hu - call.q)) + 0.5 * float((squares / sigma).sum())
+        return _Tried(merit, slack, phi, w, length, head, share, pull, Hu)
+
+    def _turned(self, weights: Array) -> Array:
+        """``C' weights``, for weights of rows."""
+        products = self._by_pair * weights[self._by_pair_row]
+        by_pair = np.add.reduceat(products, self._pair_begin)
+        return np.asarray(np.bincount(self._layout.columns, by_pair, self._layout.size), float)
+
+    def _bent(self, at: _Tried, sigma: Array) -> Array:
+        """Entries of the second derivative of an augmented Lagrangian."""
+        a, b, of_pair = self._a, self._b, self._of_pair
+        inside = at.length <= at.head
+        middle = ~inside & (at.length > -at.head)
+        turned = at.w / np.where(at.length > 0, at.length, np.inf)[self._of_row]
+        turned[self._heads] = 0.0
+        tilt = np.add.reduceat(self._by_pair * turned[self._by_pair_row], self._pair_begin)
+        both = self._top + np.where(middle[of_pair], tilt, 0.0)
+        weight = sigma * np.where(inside, 1.0, np.where(middle, 0.5, 0.0))
+        curve = sigma * np.where(inside | middle, at.share, 0.0)
+        values = (both * weight[of_pair])[a] * both[b]
+        values += self._gram * curve[self._of_product]
+        tilt = np.where(middle[of_pair], tilt, 0.0)
+        values -= (tilt * curve[of_pair])[a] * tilt[b]
+        return self._values + np.bincount(self._layout.slots, values, self._values.size)
+
+    def _evaluated(self, u: Array) -> tuple[Array, Array, Array]:
+        """Slacks of rows; lengths of their parts below the heads, and values of functions."""
+        products = self._layout.block * u[self._entry_column]
+        slack = self._layout.d - np.add.reduceat(products, self._row_begin)
+        squares = slack * slack
+        squares[self._heads] = 0.0
+        length = np.sqrt(np.add.reduceat(squares, self._heads))
+        return slack, length, length - slack[self._heads]
+
+    def _gradients(self, slack: Array, length: Array) -> Array:
+        """J, by pairs; at the tip of a cone, that of its head."""
+        turned = slack / -np.where(length > 0, length, np.inf)[self._of_row]
+        turned[self._heads] = 1.0
+        return np.add.reduceat(self._by_pair * turned[self._by_pair_row], self._pair_begin)
+
+    def _hessian(self, J: Array, weights: Array, curved: Array, length: Array) -> Array:
+        """Entries of ``H + sum_i weights_i J_i J_i' + curved_i phi_i''``."""
+        a, b, of_pair = self._a, self._b, self._of_pair
+        values = (J * weights[of_pair])[a] * J[b]
+        if curved.any():
+            curve = curved / np.where(length > 0, length, np.inf)
+            tilt = self._top - J
+            values += self._gram * curve[self._of_product]
+            values -= (tilt * curve[of_pair])[a] * tilt[b]
+        return self._values + np.bincount(self._layout.slots, values, self._values.size)
+
+
+class _Tried(NamedTuple):
+    """A point of the second stage.
+
+    Attributes
+    ----------
+    merit : float
+        The augmented Lagrangian.
+    slack, phi : ndarray
+        Of rows; values of functions.
+    w, length, head : ndarray
+        w of rows; of every function, the length of w below the head, and its head.
+    share : ndarray
+        Of every function, how much of the part below the head is kept.
+    pull : ndarray
+        The projections of w.
+    Hu : ndarray
+    """
+
+    merit: float
+    slack: Array
+    phi: Array
+    w: Array
+    length: Array
+    head: Array
+    share: Array
+    pull: Array
+    Hu: Array
+
+
+class _Call(NamedTuple):
+    """A linear term, where the method starts, and what it asks of an answer."""
+
+    q: Array
+    start: Array
+    allowed: Array
+    gap: float
+
+
+def _numbers(sizes: Index) -> Index:
+    """Which run every element belongs to."""
+    return np.repeat(np.arange(sizes.size), sizes)
+
+
+def _begin(sizes: Index) -> Index:
+    """Where runs of these lengths begin."""
+    return np.cumsum(sizes) - sizes
+
+
+def _both(layout: Layout, widths: Index) -> tuple[Index, Index]:
+    """Both pairs of every product."""
+    a, b = np.empty((2, layout.slots.size), dtype=np.intp)
+    for width in np.unique(widths):
+        these = np.flatnonzero(widths == width)
+        i, j = np.tril_indices(width)
+        at = layout.products[these][:, None] + np.arange(i.size)
+        a[at], b[at] = layout.pairs[these][:, None] + i, layout.pairs[these][:, None] + j
+    return a, b
+
+
+class _Full:
+    """A full symmetric matrix with the pattern of a layout, and its factors."""
+
+    def __init__(self, layout: Layout) -> None:
+        p = layout.size
+        self._shape = (p, p)
+        # The upper triangle row by row is the lower one as LAPACK reads it.
+        self._slots = layout.hi * p + np.repeat(np.arange(p), np.diff(layout.hp))
+
+    def factor(self, values: Array, kept: bool = False) -> Any:
+        M = np.zeros(self._shape)
+        M.ravel()[self._slots] = values
+        L, failed = dpotrf(M.T, lower=1, overwrite_a=1)
+        return None if failed else L
+
+    def solve(self, factor: Any, right: Array) -> Array:
+        return dpotrs(factor, right, lower=1)[0]
+
+
+class _Sparse:
+    """A sparse one; the factor that is kept stands beside the one of the current step."""
+
+    def __init__(self, layout: Layout) -> None:
+        p = layout.size
+        entries = np.ones(layout.hi.size), layout.hi.astype(np.int32), layout.hp.astype(np.int32)
+        self._matrix = sp.csc_matrix(entries, shape=(p, p))
+        self._matrix.setdiag(1.0 + p)
+        self._ready = [qdldl.Solver(self._matrix, upper=True) for _ in range(2)]
+
+    def factor(self, values: Array, kept: bool = False) -> Any:
+        self._matrix.data[:] = values
+        solver = self._ready[kept]
+        solver.update(self._matrix, upper=True)
+        return solver
+
+    def solve(self, factor: Any, right: Array) -> Array:
+        return factor.solve(right)

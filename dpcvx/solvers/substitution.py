@@ -1,0 +1,147 @@
+"""Equalities taken out of a constraint set: every point of them from the free columns."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from ..model.canonical import ConeData
+from ..model.matrices import without_zeros
+
+Array = NDArray[np.float64]
+Index = NDArray[np.intp]
+
+# An equality defines a column whose coefficient is not smaller than this, relative to the largest
+# of the row: errors of the others grow by at most as much.
+_PIVOT = 1e-3
+# Equalities that no column defines alone are reduced as a full matrix of up to so many entries.
+_FULL = 1_000_000
+# Coefficients of reduced equalities below this, relative to the largest, are rounding.
+_ROUNDING = 1e-11
+# How far what is left may miss the equalities, relative to their terms, and how much larger than
+# free columns it may be.
+_KEPT = 1e-13
+_GROWTH = 1e6
+
+
+class Substituted(NamedTuple):
+    """``x = x0 + Z u`` and the rows that are left, ``s = d - C u`` in inequalities and cones.
+
+    Attributes
+    ----------
+    x0 : ndarray, shape (n,)
+    Z : csr_array, shape (n, p)
+    free : ndarray of int, shape (p,)
+        Components of x that are those of u.
+    C : csr_array, shape (m, p)
+    d : ndarray, shape (m,)
+    """
+
+    x0: Array
+    Z: sp.csr_array
+    free: Index
+    C: sp.csr_array
+    d: Array
+
+
+def substituted(data: ConeData) -> Substituted | None:
+    """Take the equalities of a set without auxiliary columns out.
+
+    None where they contradict each other, or depend on each other too closely to tell.
+
+    Parameters
+    ----------
+    data : ConeData
+    """
+    A, zero = sp.csr_array(data.A), data.cones.zero
+    E, f = without_zeros(A[:zero]), data.b[:zero]
+    x0, Z = np.zeros(data.n), sp.csr_array(sp.eye_array(data.n, format="csr"))
+    names = np.arange(data.n)
+    while E.shape[0]:
+        rows, columns, pivots = _defined(E)
+        if not rows.size:
+            found = _reduced(E, f)
+            if found is None:
+                return None
+            rows, columns, pivots, E, f = found
+        # What the others leave of a defined column, and the others' own columns.
+        free = np.setdiff1d(np.arange(E.shape[1]), columns)
+        step = sp.csc_array(E[rows] / pivots[:, None])[:, free]
+        place = sp.csr_array(
+            (np.ones(free.size), (free, np.arange(free.size))), shape=(E.shape[1], free.size)
+        )
+        into = sp.csr_array((np.ones(rows.size), (columns, np.arange(rows.size))),
+                            shape=(E.shape[1], rows.size))  # fmt: skip
+        offset, turn = into @ (f[rows] / pivots), sp.csr_array(place - into @ step)
+        names = names[free]
+        x0, Z = x0 + Z @ offset, sp.csr_array(Z @ turn)
+        others = np.setdiff1d(np.arange(E.shape[0]), rows)
+        f = f[others] - E[others] @ offset
+        E = without_zeros(sp.csr_array(E[others] @ turn))
+    if not _exact(A[:zero], data.b[:zero], x0, Z):
+        return None
+    rest = A[zero:]
+    C = without_zeros(sp.csr_array(rest @ Z))
+    return Substituted(x0, without_zeros(Z), names, C, data.b[zero:] - rest @ x0)
+
+
+def _exact(E: sp.csr_array, f: Array, x0: Array, Z: sp.csr_array) -> bool:
+    """Whether every point that is left keeps the equalities, but for the last digits."""
+    left, sizes = abs(E @ Z), abs(E) @ abs(Z)
+    ends = np.abs(E @ x0 - f), abs(E) @ np.abs(x0) + np.abs(f)
+    largest = float(abs(Z).max()) if Z.nnz else 0.0
+    kept = not (left - _KEPT * sizes).max() > 0 if left.nnz else True
+    return largest <= _GROWTH and kept and bool((ends[0] <= _KEPT * ends[1]).all())
+
+
+def _defined(E: sp.csr_array) -> tuple[Index, Index, Array]:
+    """Rows with a column that stands in no other row, one such column of each, and its entry."""
+    entries = sp.coo_array(E)
+    largest = np.zeros(E.shape[0])
+    np.maximum.at(largest, entries.row, np.abs(entries.data))
+    alone = np.bincount(entries.col, minlength=E.shape[1])[entries.col] == 1
+    alone &= np.abs(entries.data) >= _PIVOT * largest[entries.row]
+    rows, first = np.unique(entries.row[alone], return_index=True)
+    columns, pivots = entries.col[alone][first], entries.data[alone][first]
+    return rows.astype(np.intp), columns.astype(np.intp), pivots
+
+
+def _reduced(E: sp.csr_array, f: Array) -> tuple[Index, Index, Array, sp.csr_array, Array] | None:
+    """Equalities with a column of its own for each, by elimination with the largest pivots."""
+    if E.shape[0] * E.shape[1] > _FULL:
+        return None
+    M, right = E.toarray(), f.copy()
+    # Rows of a unit, so that no row is small for its units alone.
+    size = np.abs(M).max(axis=1, initial=0.0)
+    size[size == 0] = 1.0
+    M /= size[:, None]
+    right /= size
+    terms = np.abs(right)
+    rows: list[int] = []
+    columns: list[int] = []
+    left = np.ones(M.shape[0], dtype=bool)
+    while M.size and left.any():
+        candidates = np.flatnonzero(left)
+        flat = int(np.abs(M[candidates]).argmax())
+        i, j = int(candidates[flat // M.shape[1]]), flat % M.shape[1]
+        if abs(M[i, j]) <= _ROUNDING:
+            break
+        rows.append(i)
+        columns.append(j)
+        left[i] = False
+        factors = M[:, j] / M[i, j]
+        factors[i] = 0.0
+        touched = np.flatnonzero(factors)
+        M[touched] -= factors[touched, None] * M[i]
+        M[touched, j] = 0.0
+        right[touched] -= factors[touched] * right[i]
+        terms[touched] += np.abs(factors[touched]) * terms[i]
+    if (np.abs(right[left]) > _ROUNDING * np.maximum(terms[left], 1e-300)).any():
+        return None
+    kept = np.array(rows, dtype=np.intp)
+    M[np.abs(M) <= 1e-3 * _ROUNDING] = 0.0
+    order, found = np.arange(kept.size), np.array(columns, dtype=np.intp)
+    return order, found, M[kept, found], sp.csr_array(M[kept]), right[kept]
