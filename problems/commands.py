@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -52,16 +52,27 @@ def folder(text: str) -> Path:
     return Path(text)
 
 
-def formats(text: str) -> tuple[str, ...]:
-    """Type of an argument that names formats of figures, separated by commas."""
-    named = dict.fromkeys(part.strip().lower() for part in text.split(","))
-    for name in named:
-        if name not in FORMATS:
-            raise argparse.ArgumentTypeError(
-                f"{name[:30]!r} is no format for figures; write one or several of "
-                f"{','.join(FORMATS)}"
-            )
-    return tuple(named)
+def some_of(known: Iterable[str], what: str) -> Callable[[str], tuple[str, ...]]:
+    """Type of an argument that names one or several of these, separated by commas.
+
+    Parameters
+    ----------
+    known : iterable of str
+    what : str
+        What messages call one of them.
+    """
+    allowed = tuple(known)
+
+    def parse(text: str) -> tuple[str, ...]:
+        named = dict.fromkeys(part.strip().lower() for part in text.split(","))
+        for name in named:
+            if name not in allowed:
+                raise argparse.ArgumentTypeError(
+                    f"{name[:30]!r} is no {what}; write one or several of {','.join(allowed)}"
+                )
+        return tuple(named)
+
+    return parse
 
 
 def add_plot(parser: argparse._ActionsContainer, what: str = "the figures") -> None:
@@ -77,7 +88,7 @@ def add_plot(parser: argparse._ActionsContainer, what: str = "the figures") -> N
     parser.add_argument("--plot", type=folder, metavar="DIR", help=f"write {what} to this folder")
     parser.add_argument(
         "--format",
-        type=formats,
+        type=some_of(FORMATS, "format for figures"),
         default=("png",),
         help=f"of the figures, such as pdf,svg; of {', '.join(FORMATS)} (default png)",
     )

@@ -1,1 +1,63 @@
-"""Power flow over zones: network data, partitions, the conic model and reports on its solutions."""
+"""Power flow over zones: network data, partitions, the conic model and reports on its solutions.
+
+`power_flow` states a network as a private problem in one call. For an optimal power flow of your
+own, read a `Case` and `Zones`, declare `variables`, and put `zone_constraints`, `delivered` and
+`generation_cost` together as you like. Drawings are in `figures`, imported apart since matplotlib
+is slow to import. All quantities are in per unit unless a name says otherwise.
+"""
+
+from .case import Case, read_case
+from .errors import CaseError
+from .hidden import adjacency
+from .measured import Run, measure, optimum
+from .model import (
+    Variables,
+    cost_scale,
+    delivered,
+    generation_cost,
+    variables,
+    zone_constraints,
+    zone_model,
+)
+from .provenance import network_digest
+from .report import Outcome, assess, imbalance, thermal_loading, violations
+from .solution import Central, State, central, network_state
+from .study import PowerFlow, flat_start, power_flow
+from .tables import Table, result_tables, voltage_angles, write_tables
+from .zones import Zones, read_zones
+
+__all__ = [
+    "Case",
+    "CaseError",
+    "Central",
+    "Outcome",
+    "PowerFlow",
+    "Run",
+    "State",
+    "Table",
+    "Variables",
+    "Zones",
+    "adjacency",
+    "assess",
+    "central",
+    "cost_scale",
+    "delivered",
+    "flat_start",
+    "generation_cost",
+    "imbalance",
+    "measure",
+    "network_digest",
+    "network_state",
+    "optimum",
+    "power_flow",
+    "read_case",
+    "read_zones",
+    "result_tables",
+    "thermal_loading",
+    "variables",
+    "violations",
+    "voltage_angles",
+    "write_tables",
+    "zone_constraints",
+    "zone_model",
+]

@@ -22,6 +22,7 @@ from .. import pictures
 from ..pictures import ONE_COLUMN, TWO_COLUMNS, styled
 from .report import Outcome, objective_unit
 from .study import PowerFlow
+from .sweep import Cell
 
 Floats = NDArray[np.float64]
 
@@ -266,3 +267,86 @@ def zone_bars(study: PowerFlow, outcome: Outcome) -> Figure:
     axes.margins(y=0.12)
     axes.legend()
     return figure
+
+
+@styled
+def sweep_figure(cells: Sequence[Cell]) -> Figure:
+    """Gaps against the first option of numbers: a panel per network, a line per other setting.
+
+    Parameters
+    ----------
+    cells : sequence of Cell
+
+    Returns
+    -------
+    Figure
+    """
+    names = [name for name, _ in cells[0].setting if name != "case"]
+    across = next((name for name in names if all(map(_is_number, _values(cells, name)))), "case")
+    panels: dict[str, list[Cell]] = {}
+    for cell in cells:
+        case = dict(cell.setting).get("case", "") if across != "case" else ""
+        panels.setdefault(case, []).append(cell)
+    figure = Figure(figsize=(TWO_COLUMNS if len(panels) > 1 else 5.0, 3.2))
+    drawn = figure.subplots(1, len(panels), squeeze=False)[0]
+    for axes, (case, own) in zip(drawn, panels.items(), strict=True):
+        _sweep_panel(axes, own, across)
+        axes.set_title(f"case {case}" if case else "")
+        axes.set_xlabel("total epsilon" if across == "epsilon" else across)
+    drawn[0].set_ylabel(f"gap to the optimum, {cells[0].unit}")
+    handles = [
+        *drawn[0].get_legend_handles_labels()[0],
+        Line2D([], [], color="0.45", ls=":", lw=1, label="the same without noise"),
+    ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=3)
+    figure.suptitle(
+        f"median and quartiles over {len(cells[0].objectives)} seeds\n"
+        "computed from the true loads: not private"
+    )
+    return figure
+
+
+def _sweep_panel(axes: Axes, cells: Sequence[Cell], across: str) -> None:
+    lines: dict[str, list[Cell]] = {}
+    for cell in cells:
+        rest = [
+            f"{name} {value}"
+            for name, value in cell.setting
+            if name not in (across, "case") and len(_values(cells, name)) > 1
+        ]
+        lines.setdefault(", ".join(rest) or "private", []).append(cell)
+    texts = list(_values(cells, across))
+    numbers = all(map(_is_number, texts))
+    for label, own in lines.items():
+        at = [float(dict(c.setting)[across]) if numbers else texts.index(dict(c.setting)[across])
+              for c in own]  # fmt: skip
+        gaps = [np.array(cell.objectives) - cell.optimum for cell in own]
+        low, middle, high = np.maximum(np.quantile(gaps, (0.25, 0.5, 0.75), axis=1), _LEAST)
+        (line,) = axes.plot(at, middle, marker="o", label=label)
+        axes.fill_between(at, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
+    positive = [y for line in axes.lines for y in np.asarray(line.get_ydata()) if y > _LEAST]
+    floor = min(positive, default=_LEAST) / 10
+    start = cells[0].start - cells[0].optimum
+    if np.isfinite(start):
+        axes.axhline(start, color="0.45", ls="--", lw=1, label="no data")
+    for line, own in zip(list(axes.lines), lines.values(), strict=False):
+        silent = np.array([cell.noiseless - cell.optimum for cell in own])
+        axes.plot(line.get_xdata(), np.maximum(silent, floor), ":", lw=1, color=line.get_color())
+    axes.set_yscale("log")
+    if numbers:
+        axes.set_xscale("log")
+        axes.set_xticks([float(text) for text in texts], texts)
+        axes.minorticks_off()
+    else:
+        axes.set_xticks(range(len(texts)), texts)
+
+
+def _values(cells: Sequence[Cell], name: str) -> dict[str, None]:
+    return dict.fromkeys(dict(cell.setting)[name] for cell in cells)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return float(text) > 0
+    except ValueError:
+        return False

@@ -195,24 +195,42 @@ def zone_model(
             f"need {(len(own), 2)}: one row per bus, columns P and Q in per unit. Take rows "
             "zones.buses[zone] of case.load."
         )
-    generators = np.flatnonzero(np.isin(case.gen.bus, own))
-    constraints = [
+    constraints = zone_constraints(case, zones, variables, zone)
+    arrives = delivered(case, zones, variables, zone)
+    if objective == "shed":
+        return cp.sum_squares(arrives - load), constraints
+    cost = generation_cost(case, zones, variables, zone)
+    if objective == "both":
+        return cost + _IMBALANCE * cp.sum_squares(arrives - load), constraints
+    if not load.parameters():
+        return cost, [*constraints, arrives == load]
+    reserve = variables.reserve[own]
+    covered = [reserve >= 0, arrives + reserve >= load]
+    return cost + cp.sum(reserve @ _RESERVE), [*constraints, *covered]
+
+
+def zone_constraints(
+    case: Case, zones: Zones, variables: Variables, zone: int
+) -> list[cp.Constraint]:
+    """All constraints of a zone but its balance, none of which holds a load.
+
+    Bounds on voltages and generation, angle and thermal limits, flows as functions of voltages, and
+    the cones of the relaxation.
+
+    Parameters
+    ----------
+    case, zones, variables
+        Network, partition and the variables declared for them.
+    zone : int
+        Index of the zone in ``zones.names``.
+    """
+    generators = _generators(case, zones, zone)
+    return [
         *_voltage_constraints(case, zones, variables, zone),
         *_branch_constraints(case, zones, variables, zone),
         *_bounded(variables.pg, generators, case.gen.pmin, case.gen.pmax),
         *_bounded(variables.qg, generators, case.gen.qmin, case.gen.qmax),
     ]
-    delivered = _delivered(case, zones, variables, zone, generators)
-    if objective == "shed":
-        return cp.sum_squares(delivered - load), constraints
-    cost = _cost(case, variables, generators)
-    if objective == "both":
-        return cost + _IMBALANCE * cp.sum_squares(delivered - load), constraints
-    if not load.parameters():
-        return cost, [*constraints, delivered == load]
-    reserve = variables.reserve[own]
-    covered = [reserve >= 0, delivered + reserve >= load]
-    return cost + cp.sum(reserve @ _RESERVE), [*constraints, *covered]
 
 
 def _voltage_constraints(
@@ -302,10 +320,22 @@ def _branch_constraints(
     return constraints
 
 
-def _delivered(
-    case: Case, zones: Zones, variables: Variables, zone: int, generators: Ints
-) -> cp.Expression:
-    """Power left for the load at the own buses, shape (own buses, 2)."""
+def delivered(case: Case, zones: Zones, variables: Variables, zone: int) -> cp.Expression:
+    """Power that arrives for the loads of a zone: generation minus shunts and flows that leave.
+
+    Parameters
+    ----------
+    case, zones, variables
+        Network, partition and the variables declared for them.
+    zone : int
+        Index of the zone in ``zones.names``.
+
+    Returns
+    -------
+    cp.Expression, shape (own buses, 2)
+        Columns P and Q in per unit, rows as in ``zones.buses[zone]``.
+    """
+    generators = _generators(case, zones, zone)
     own, branches, entries = zones.buses[zone], zones.branches[zone], variables.flows[zone]
     active = -cp.multiply(case.bus.gs[own], variables.w[own])
     reactive = cp.multiply(case.bus.bs[own], variables.w[own])
@@ -321,7 +351,17 @@ def _delivered(
     return cp.vstack([active, reactive]).T
 
 
-def _cost(case: Case, variables: Variables, generators: Ints) -> cp.Expression:
+def generation_cost(case: Case, zones: Zones, variables: Variables, zone: int) -> cp.Expression:
+    """Cost of a zone's generators in $/h, times `cost_scale`.
+
+    Parameters
+    ----------
+    case, zones, variables
+        Network, partition and the variables declared for them.
+    zone : int
+        Index of the zone in ``zones.names``.
+    """
+    generators = _generators(case, zones, zone)
     if not len(generators):
         return cp.Constant(0.0)
     scale = cost_scale(case)
@@ -331,6 +371,10 @@ def _cost(case: Case, variables: Variables, generators: Ints) -> cp.Expression:
     if not c2.any():
         return linear
     return cp.sum_squares(cp.multiply(np.sqrt(c2), pg)) + linear
+
+
+def _generators(case: Case, zones: Zones, zone: int) -> Ints:
+    return np.flatnonzero(np.isin(case.gen.bus, zones.buses[zone]))
 
 
 def _seen(case: Case, zones: Zones, zone: int) -> tuple[Ints, Ints]:

@@ -5,10 +5,16 @@ from __future__ import annotations
 import argparse
 from typing import Literal, get_args
 
-from ..commands import add_plot
-from .adjacency import Hidden
+from ..commands import add_plot, some_of
+from .hidden import Hidden
+from .tables import KINDS
 
 EPSILON, DELTA, STEP_DELTA = 1.0, 1e-6, 1e-2
+NOT_SWEPT = frozenset(
+    {"central", "format", "json", "ledger", "over", "plot", "quiet", "seed", "seeds"}
+    | {"table-format", "tables"}
+)
+"""Options that have one value for all runs of a sweep."""
 
 PERTURB: dict[str, Literal["objective", "output", "projected output"]] = {
     "objective": "objective",
@@ -132,7 +138,37 @@ def _output(group: argparse._ArgumentGroup) -> None:
         help="N runs of one plan with seeds from --seed (or 0) on, for the spread of the "
         "objective; with --plot, of runs of several rounds, also bands; not for release",
     )
+    add(
+        "--over",
+        type=_over,
+        action="append",
+        metavar="OPTION=A,B",
+        help="run for each of these values of an option, such as epsilon=0.1,1,10 or case=14,118; "
+        "given several times, for every combination. --json is then a file of one line per run: "
+        "what it holds is not run again",
+    )
     add("--json", metavar="FILE", help="write the result; with --seeds, of the first run")
     add_plot(group, "convergence, network and imbalance per zone")
-    add("--tables", metavar="DIR", help="write buses.csv, branches.csv and generators.csv")
+    add("--tables", metavar="DIR", help="write tables of buses, branches and generators")
+    add(
+        "--table-format",
+        type=some_of(KINDS, "format for tables"),
+        default=("csv",),
+        help="of the tables: csv, tex (booktabs, for papers), or csv,tex (default csv)",
+    )
     add("--quiet", action="store_true", help="print nothing but errors")
+
+
+def _over(text: str) -> tuple[str, tuple[str, ...]]:
+    """An option without its dashes, and values."""
+    name, _, values = text.partition("=")
+    name, listed = name.strip().removeprefix("--"), tuple(v.strip() for v in values.split(","))
+    if not name or not all(listed):
+        raise argparse.ArgumentTypeError(
+            f"{text[:40]!r} is not an option with values; write for example epsilon=0.1,1,10"
+        )
+    if name in NOT_SWEPT:
+        raise argparse.ArgumentTypeError(
+            f"--{name} says what is done with results, so it has one value for all runs"
+        )
+    return name, tuple(dict.fromkeys(listed))

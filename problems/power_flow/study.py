@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 import dpcvx as dp
 
-from .adjacency import Adjacency, Hidden, adjacency
 from .case import Case, read_case
+from .hidden import Adjacency, Hidden, adjacency
 from .model import Objective, Shared, Variables, variables, zone_model
 from .physics import flow_maps
 from .sources import Source
@@ -77,7 +77,7 @@ def power_flow(
         Size of the change that stays hidden, in per unit.
     hidden : {"entry", "customer", "load", "zone"}, dp.Within or dp.Rows
         What changes by at most that: one number of one bus, one customer, a whole load, or all
-        loads of a zone; see `adjacency.adjacency`.
+        loads of a zone; see `hidden.adjacency`.
     shared : {"voltage", "flow"}
         Consensus set, see `model.Variables`.
     equivalents : bool
@@ -113,12 +113,24 @@ def power_flow(
         )
         cost, constraints = zone_model(network, partition, declared, zone, load, objective)
         agents.append(dp.Agent(cp.Minimize(cost), constraints, name=name))
-    problem = dp.Problem(agents, start=_flat_start(network, partition, declared))
+    problem = dp.Problem(agents, start=flat_start(network, partition, declared))
     return PowerFlow(network, partition, declared, objective, load_scale, problem)
 
 
-def _flat_start(case: Case, zones: Zones, declared: Variables) -> dict[cp.Variable, Floats]:
-    """Unit voltages, the flows that follow from them, generation in the middle of its bounds."""
+def flat_start(case: Case, zones: Zones, declared: Variables) -> dict[cp.Variable, Floats]:
+    """Unit voltages, the flows that follow from them, generation in the middle of its bounds.
+
+    Parameters
+    ----------
+    case : Case
+    zones : Zones
+    declared : Variables
+
+    Returns
+    -------
+    dict
+        For ``dp.Problem(..., start=...)``.
+    """
     pairs = case.pairs.first.size
     w, wr, wi = np.ones(case.bus.id.size), np.ones(pairs), np.zeros(pairs)
     start = {declared.w: w, declared.wr: wr, declared.wi: wi}

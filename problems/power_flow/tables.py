@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from .solution import State
 Floats = NDArray[np.float64]
 
 NOT_PRIVATE = "not private"
+KINDS = ("csv", "tex")
 
 # Share of |V_first| |V_second| that a pair may lack, and degrees by which the angles around a loop
 # may fail to close, for the voltages to have angles.
@@ -37,7 +39,7 @@ class Column:
     name : str
     unit : str
         Empty for ids and rows.
-    values : ndarray of int or float, shape (rows,)
+    values : ndarray of int, float or str, shape (rows,)
         NaN where the quantity does not exist, such as the loading of an unlimited branch.
     private : bool
         Whether the values follow from released values alone. If not, the header says so.
@@ -61,7 +63,8 @@ class Table:
 
     Attributes
     ----------
-    name : {"buses", "branches", "generators"}
+    name : str
+        Of the file, such as "buses", "branches" or "generators".
     columns : tuple of Column
     """
 
@@ -79,15 +82,52 @@ class Table:
     def __len__(self) -> int:
         return len(self.columns[0].values)
 
-    def write(self, folder: Path) -> Path:
-        """Write ``<name>.csv`` with full precision; cells without a value stay empty."""
-        path = folder / f"{self.name}.csv"
+    def write(self, folder: Path, kind: str = "csv") -> Path:
+        """Write ``<name>.csv`` with full precision, or ``<name>.tex`` with six digits.
+
+        Cells without a value stay empty.
+
+        Parameters
+        ----------
+        folder : Path
+        kind : {"csv", "tex"}
+        """
+        path = folder / f"{self.name}.{kind}"
+        if kind == "tex":
+            path.write_text(self.latex(), encoding="utf-8")
+            return path
         with path.open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
             writer.writerow([column.header for column in self.columns])
             cells = [[_exact(value) for value in column.values] for column in self.columns]
             writer.writerows(zip(*cells, strict=True))
         return path
+
+    def latex(self) -> str:
+        """The table for a paper: LaTeX with the packages booktabs and longtable."""
+        heads = [" & ".join(_tex(column.name) for column in self.columns)]
+        if any(column.unit for column in self.columns):
+            heads.append(" & ".join(_tex(column.unit) for column in self.columns))
+        cells = [[_tex(_short(value)) for value in column.values] for column in self.columns]
+        open_to_all = [column.name for column in self.columns if not column.private]
+        note = [
+            r"\midrule",
+            rf"\multicolumn{{{len(self.columns)}}}{{l}}{{\footnotesize {_tex(NOT_PRIVATE)}: "
+            rf"{_tex(', '.join(open_to_all))}}} \\",
+        ]
+        lines = [
+            r"% needs \usepackage{booktabs,longtable}",
+            rf"\begin{{longtable}}{{{'r' * len(self.columns)}}}",
+            r"\toprule",
+            *(rf"{head} \\" for head in heads),
+            r"\midrule",
+            r"\endhead",
+            *(rf"{' & '.join(row)} \\" for row in zip(*cells, strict=True)),
+            *(note if open_to_all else []),
+            r"\bottomrule",
+            r"\end{longtable}",
+        ]
+        return "\n".join(lines) + "\n"
 
     def __str__(self) -> str:
         cells = [
@@ -229,19 +269,37 @@ def _generators(case: Case, state: State, private: bool) -> Table:
     )
 
 
-def write_tables(tables: Sequence[Table], folder: Path) -> list[Path]:
-    """Write every table as ``<name>.csv`` into a folder, which is created if missing."""
+def write_tables(
+    tables: Sequence[Table], folder: Path, kinds: Sequence[str] = ("csv",)
+) -> list[Path]:
+    """Write every table as ``<name>.csv`` or ``.tex`` into a folder, which is created if missing.
+
+    Parameters
+    ----------
+    tables : sequence of Table
+    folder : Path
+    kinds : sequence of {"csv", "tex"}
+
+    Returns
+    -------
+    list of Path
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    return [table.write(folder) for table in tables]
+    return [table.write(folder, kind) for table in tables for kind in kinds]
 
 
 def _exact(value: Any) -> str:
     number = value.item()
-    return "" if number != number else repr(number)
+    return number if isinstance(number, str) else "" if number != number else repr(number)
+
+
+def _tex(text: str) -> str:
+    """Text with the characters escaped that LaTeX reads as commands."""
+    return re.sub(r"([%$&#_{}])", r"\\\1", text).replace("^", r"\textasciicircum{}")
 
 
 def _short(value: Any) -> str:
     number = value.item()
-    if isinstance(number, int):
+    if isinstance(number, int | str):
         return str(number)
     return "" if number != number else f"{number:.6g}"

@@ -622,7 +622,7 @@ EXAMPLES = {
         "--case", "--zones", "--objective", "--load-scale", "--shared", "--algorithm", "--rounds",
         "--local-updates", "--penalty", "--step", "--perturb", "--mechanism", "--radius",
         "--epsilon", "--delta", "--step-epsilon", "--step-delta", "--ledger", "--seed",
-        "--seeds", "--json", "--plot", "--format", "--tables",
+        "--seeds", "--json", "--plot", "--format", "--tables", "--table-format", "--over", "--hide",
     ),
 }  # fmt: skip
 # None of these is a good value of any option above, or a path that can be used.

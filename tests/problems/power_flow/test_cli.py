@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import dpcvx as dp
 from problems.power_flow.case import read_case
 from problems.power_flow.cli import main
 from problems.power_flow.options import parser
+from problems.power_flow.provenance import network_digest
 from problems.power_flow.report import assess
 from problems.power_flow.sources import BUNDLED, CASES
 from problems.power_flow.study import power_flow
@@ -214,6 +216,31 @@ def test_what_does_not_balance_is_summed_over_the_zones(capsys):
     (total,) = re.findall(r"missing or too much: (\S+) of 259 MW, (\S+) of 73.5 MVAr", out)
     for at in (0, 1):
         assert float(total[at]) == pytest.approx(sum(float(z[at]) for z in zones), rel=2e-3)
+
+
+def test_a_stored_result_holds_what_computes_it_again(tmp_path):
+    options = ("--case", 5, "--load-scale", 1.2, "--epsilon", 2, "--seed", 4)
+    first = as_json(tmp_path, *options)
+    words = [
+        word
+        for name, value in first["inputs"].items()
+        if value is not False
+        for word in (f"--{name.replace('_', '-')}", value)
+    ]
+    again = as_json(tmp_path, *words)
+    for key in ("objective", "plan", "network", "inputs", "versions"):
+        assert again[key] == first[key]
+    assert first["versions"]["dpcvx"] == dp.__version__
+    other = as_json(tmp_path, *options, "--radius", 0.02)
+    assert other["plan"]["fingerprint"] != first["plan"]["fingerprint"]
+    assert other["network"] == first["network"]
+
+
+def test_the_digest_of_a_network_says_nothing_of_its_loads():
+    case = read_case(5)
+    for name, same in (("pd", True), ("qd", True), ("gs", False), ("vmax", False)):
+        bus = replace(case.bus, **{name: getattr(case.bus, name) + 0.125})
+        assert (network_digest(replace(case, bus=bus)) == network_digest(case)) is same
 
 
 def test_several_seeds(tmp_path, capsys):

@@ -1,6 +1,7 @@
 """Tables show the units of the field, keyed by bus, and say which columns are not private."""
 
 import csv
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -125,3 +126,26 @@ def test_no_angles_where_a_loop_does_not_close(case: Case, state: State):
     assert np.isnan(voltage_angles(case, open_loop)).all()
     buses = result_tables(case, open_loop, case.load)[0]
     assert "Va" not in [column.name for column in buses.columns]
+
+
+def test_latex_has_a_cell_for_every_column_and_escapes_what_latex_reads(tmp_path):
+    network = read_case(14)
+    state = central(network, "shed").state
+    for table in result_tables(network, state, network.load):
+        (path,) = write_tables([table], tmp_path, ["tex"])
+        lines = path.read_text().splitlines()
+        assert lines[0].startswith("%") and path.name == f"{table.name}.tex"
+        body = [line for line in lines if line.endswith(r"\\") and "multicolumn" not in line]
+        count = len(table.columns)
+        assert {len(re.split(r"(?<!\\)&", line)) for line in body} == {count}
+        assert len(body) == len(table) + 2  # names and units
+        text = "\n".join(lines[1:])
+        # Every environment and brace is closed, and nothing starts a comment or mathematics.
+        assert text.count(r"\begin{longtable}") == text.count(r"\end{longtable}") == 1
+        bare = re.sub(r"\\[%$&#_{}]", "", text)
+        assert bare.count("{") == bare.count("}")
+        assert not re.search(r"[%$#_^]", bare)
+        for rule in ("toprule", "midrule", "bottomrule", "endhead"):
+            assert f"\\{rule}" in text
+    assert r"\$/h" in (tmp_path / "generators.tex").read_text()
+    assert "not private: P imbalance" in (tmp_path / "buses.tex").read_text()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import dpcvx as dp
-from problems.power_flow.adjacency import adjacency
+from problems.power_flow.hidden import adjacency
 from problems.power_flow.study import power_flow
 
 

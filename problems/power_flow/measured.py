@@ -1,0 +1,122 @@
+"""Runs of the study, and how they fare with the true loads. Not private but for the guarantees."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+import dpcvx as dp
+
+from .report import Outcome, after_recourse, assess
+from .solution import State, central, network_state
+from .study import PowerFlow
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A run, what it left in the variables, and how that fares with the true loads.
+
+    Attributes
+    ----------
+    result : dp.Result
+    state : State
+    outcome : Outcome
+    recourse : float or None
+        The objective once every zone has decided for itself; None where that was not asked for, or
+        the zones agree on no point.
+    """
+
+    result: dp.Result
+    state: State
+    outcome: Outcome
+    recourse: float | None
+
+
+def measure(study: PowerFlow, result: dp.Result, *, own: bool = True) -> Run:
+    """Measure a run; the variables must hold its values. Not private.
+
+    Parameters
+    ----------
+    study : PowerFlow
+    result : dp.Result
+    own : bool
+        Let every zone decide for itself as well.
+    """
+    state = network_state(study.case, study.zones, study.variables)
+    recourse = after_recourse(study, result) if own else None
+    return Run(result, state, assess(study, result), recourse)
+
+
+def optimum(study: PowerFlow) -> float | None:
+    """Optimal value with all loads in one place, if there is one. Not private."""
+    try:
+        return central(study.case, study.objective, study.load_scale).value
+    except dp.SolverError:
+        return None
+
+
+def gaps(values: Sequence[float], best: float) -> list[float]:
+    """Quartiles of objectives minus the optimum; zones that disagree can make it negative.
+
+    Parameters
+    ----------
+    values : sequence of float
+    best : float
+        The optimum.
+    """
+    return [float(gap) for gap in np.quantile(np.array(values) - best, (0.25, 0.5, 0.75))]
+
+
+def as_json(study: PowerFlow, runs: Sequence[Run], best: float | None) -> dict[str, object]:
+    """What to store of runs of one plan: guarantees, and measurements that are not private.
+
+    Parameters
+    ----------
+    study : PowerFlow
+    runs : sequence of Run
+        Single values are those of the first.
+    best : float or None
+        The optimum.
+    """
+    result, outcome = runs[0].result, runs[0].outcome
+    guarantee = result.guarantee
+    objectives = [run.outcome.objective for run in runs]
+    own = [run.recourse for run in runs if run.recourse is not None]
+    finite = math.isfinite(guarantee.epsilon)
+    return {
+        "case": study.case.name,
+        "zones": list(study.zones.names),
+        "status": result.status.name.lower(),
+        "objective": outcome.objective,
+        "consensus_residual": result.consensus_residual,
+        "max_violation": result.max_violation,
+        "rounds": result.rounds,
+        "seconds": result.seconds,
+        "guarantee": {
+            "epsilon": guarantee.epsilon if finite else None,
+            "delta": guarantee.delta,
+            "kind": guarantee.kind,
+            "mechanism": guarantee.mechanism,
+            "accountant": guarantee.accountant,
+            "observer": guarantee.observer,
+            "assumptions": list(guarantee.assumptions),
+        },
+        "reported": result.reported,
+        "zone_imbalance": {
+            zone.name: {"mw": zone.active, "mvar": zone.reactive} for zone in outcome.zones
+        },
+        "optimum": best,
+        "runs": len(runs),
+        "gap_quartiles": None if best is None else gaps(objectives, best),
+        "gap_quartiles_after_recourse": None if best is None or not own else gaps(own, best),
+        "not_private": [
+            "objective",
+            "zone_imbalance",
+            "optimum",
+            "gap_quartiles",
+            "gap_quartiles_after_recourse",
+        ],
+    }

@@ -1,0 +1,136 @@
+"""From options of the command line to networks and plans."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable
+from typing import Any
+
+import dpcvx as dp
+from dpcvx.algorithms.steps import StepRule
+
+from .options import DELTA, EPSILON, PERTURB, STEP_DELTA
+from .study import PowerFlow, power_flow
+
+# Methods by their names on the command line, with the settings that they take.
+_METHODS: dict[str, tuple[Callable[..., dp.Algorithm], tuple[str, ...]]] = {
+    "linearized": (dp.LinearizedADMM, ("penalty", "step", "local_updates", "perturb")),
+    "admm": (dp.ADMM, ("penalty",)),
+    "central": (dp.Central, ()),
+}
+
+
+def study_of(options: argparse.Namespace) -> PowerFlow:
+    """The network and the problem that the options describe.
+
+    Parameters
+    ----------
+    options : argparse.Namespace
+        Of `options.parser`.
+    """
+    numbered = re.fullmatch("[0-9]{1,9}", options.zones or "")
+    return power_flow(
+        options.case,
+        zones=int(options.zones) if numbered else options.zones,
+        objective=options.objective,
+        load_scale=options.load_scale,
+        radius=options.radius,
+        hidden=options.hide,
+        shared=options.shared,
+        equivalents=options.equivalents,
+        private=True if options.violation is not None else None,
+    )
+
+
+def plan_of(study: PowerFlow, options: argparse.Namespace) -> dp.Plan:
+    """The plan that the options describe; what they leave open is chosen as in `Problem.plan`.
+
+    Parameters
+    ----------
+    study : PowerFlow
+    options : argparse.Namespace
+        Of `options.parser`.
+    """
+    mechanism, epsilon, delta = _privacy(options)
+    return study.problem.plan(
+        _algorithm(options),
+        mechanism=mechanism,
+        rounds=options.rounds,
+        epsilon=epsilon,
+        delta=delta,
+        release={None: None, "none": None, "once": "once"}.get(options.perturb, "each step"),
+        violation=options.violation,
+    )
+
+
+def _algorithm(options: argparse.Namespace) -> dp.Algorithm | None:
+    """The method that is named, or the one that other options are for; None to have it chosen."""
+    given: dict[str, Any] = _given(
+        penalty=options.penalty,
+        step=None if options.step is None else _step(options.step),
+        local_updates=options.local_updates,
+        perturb=PERTURB.get(options.perturb),
+    )
+    if options.algorithm is None and options.step_epsilon is None and not given:
+        return None
+    name = options.algorithm or "linearized"
+    method, takes = _METHODS[name]
+    for extra in (setting for setting in given if setting not in takes):
+        flag = f"--{extra.replace('_', '-')} {getattr(options, extra)}"
+        raise dp.ModelError(
+            f"{flag} is no setting of --algorithm {name}, so it would change nothing; drop one of "
+            "the two."
+        )
+    return method(**given)
+
+
+def _given(**values: object) -> dict[str, object]:
+    """Those that were given; the method fills in the others."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _privacy(
+    options: argparse.Namespace,
+) -> tuple[dp.Gaussian | dp.Laplace | str | None, float | None, float | None]:
+    """Mechanism and total budget from the options."""
+    if options.perturb == "none":
+        if (options.epsilon, options.delta, options.step_epsilon) != (None, None, None):
+            raise dp.PrivacyError(
+                "--perturb none switches the noise off, so there is no epsilon to state. Drop the "
+                "privacy options, or --perturb none."
+            )
+        return None, None, None
+    if options.step_epsilon is None:
+        if options.step_delta is not None:
+            raise dp.PrivacyError("--step-delta needs --step-epsilon: give both or neither.")
+        epsilon = EPSILON if options.epsilon is None else options.epsilon
+        return options.mechanism, epsilon, DELTA if options.delta is None else options.delta
+    if options.epsilon is not None:
+        raise dp.PrivacyError(
+            "--epsilon states the total and --step-epsilon the level of one local update: they "
+            "would fix the noise twice. Drop one; the total is printed either way."
+        )
+    step_delta = STEP_DELTA if options.step_delta is None else options.step_delta
+    if options.mechanism == "laplace":
+        level: dp.Gaussian | dp.Laplace = dp.Laplace(step_epsilon=options.step_epsilon)
+    else:
+        level = dp.Gaussian(
+            step_epsilon=options.step_epsilon, step_delta=step_delta, calibration="classical"
+        )
+    return level, None, step_delta if options.delta is None else options.delta
+
+
+def _step(text: str) -> StepRule | float:
+    if text == "sqrt":
+        return dp.steps.Sqrt()
+    if text == "smooth":
+        return dp.steps.Smooth()
+    if text == "1/L":
+        return dp.steps.Constant()
+    try:
+        return float(text)
+    except ValueError:
+        raise dp.ModelError(
+            f"--step {text} is unknown; write sqrt, smooth, 1/L or a number."
+        ) from None

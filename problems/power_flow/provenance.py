@@ -1,0 +1,74 @@
+"""What a stored result needs to be computed again, without anything that is private."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import platform
+from dataclasses import fields
+from importlib.metadata import version
+
+import dpcvx as dp
+
+from .case import Case
+
+# Where results go, and what is shown of them, does not change them.
+_OUTPUT = frozenset({"json", "plot", "format", "tables", "table_format", "quiet", "ledger", "over"})
+_LIBRARIES = ("clarabel", "cvxpy", "dpcvx", "numpy", "scipy")
+_PRIVATE = frozenset({"pd", "qd"})
+
+
+def provenance(options: argparse.Namespace, case: Case, plan: dp.Plan | None) -> dict[str, object]:
+    """Inputs, versions, the plan's fingerprint and a digest of the network.
+
+    Parameters
+    ----------
+    options : argparse.Namespace
+        Of `options.parser`.
+    case : Case
+    plan : dp.Plan or None
+        None for a central solve.
+
+    Returns
+    -------
+    dict
+        ``inputs`` are options by their names, ``network`` the digest of `network_digest`. What is
+        chosen where an option is left out stands in ``plan``.
+    """
+    return {
+        "inputs": {
+            name: value
+            for name, value in sorted(vars(options).items())
+            if name not in _OUTPUT and value is not None
+        },
+        "plan": None
+        if plan is None
+        else {
+            "algorithm": str(plan.algorithm),
+            "rounds": plan.rounds,
+            "release": plan.release,
+            "fingerprint": plan.fingerprint,
+        },
+        "network": network_digest(case),
+        "versions": {
+            "python": platform.python_version(),
+            **{name: version(name) for name in _LIBRARIES},
+        },
+    }
+
+
+def network_digest(case: Case) -> str:
+    """SHA-256 of the network without its loads, which a digest would give away.
+
+    Parameters
+    ----------
+    case : Case
+    """
+    digest = hashlib.sha256(repr((case.name, case.base_mva)).encode())
+    for part in (case.bus, case.gen, case.branch, case.pairs):
+        for field in fields(part):
+            if field.name not in _PRIVATE:
+                values = getattr(part, field.name)
+                digest.update(f"{field.name} {values.dtype.str} {values.shape}".encode())
+                digest.update(values.tobytes())
+    return digest.hexdigest()

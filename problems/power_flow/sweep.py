@@ -1,0 +1,270 @@
+"""Many runs in one command: every combination of some options, stored line by line as they end."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import dpcvx as dp
+
+from ..baselines import at_start
+from ..files import text
+from .measured import measure, optimum
+from .planning import plan_of, study_of
+from .provenance import provenance
+from .report import objective_unit
+from .study import PowerFlow
+from .tables import Column, Table
+
+Setting = tuple[tuple[str, str], ...]
+"""Options and their values, as they are written."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """All runs of one setting. Not private: measured against the true loads.
+
+    Attributes
+    ----------
+    setting : tuple of (option, value)
+    epsilon, delta : float
+        Of every run, in total; infinite without noise.
+    rounds : int
+    objectives, own, missing : tuple of float
+        Per seed: the true objective, that once every zone has decided for itself (nan if no point
+        suits all), and MW that are missing or too much.
+    optimum : float
+        With all loads in one place; nan if there is none.
+    start : float
+        Objective at the public start: no data.
+    noiseless : float
+        Objective of the same method without noise.
+    unit : str
+    """
+
+    setting: Setting
+    epsilon: float
+    delta: float
+    rounds: int
+    objectives: tuple[float, ...]
+    own: tuple[float, ...]
+    missing: tuple[float, ...]
+    optimum: float
+    start: float
+    noiseless: float
+    unit: str
+
+
+def settings(over: Sequence[tuple[str, Sequence[str]]]) -> list[Setting]:
+    """Every combination, the last option changing fastest.
+
+    Parameters
+    ----------
+    over : sequence of (option, values)
+    """
+    names = [name for name, _ in over]
+    return [
+        tuple(zip(names, values, strict=True))
+        for values in itertools.product(*(values for _, values in over))
+    ]
+
+
+def sweep(
+    command: argparse.ArgumentParser,
+    arguments: Sequence[str],
+    over: Sequence[tuple[str, Sequence[str]]],
+    seeds: Sequence[int],
+    results: Path | None = None,
+    done: Callable[[Setting, bool], None] | None = None,
+) -> list[Cell]:
+    """Run every setting with every seed, but for those whose results are stored already.
+
+    Parameters
+    ----------
+    command : argparse.ArgumentParser
+        Of `options.parser`.
+    arguments : sequence of str
+        What all settings have in common.
+    over : sequence of (option, values)
+    seeds : sequence of int
+    results : Path, optional
+        File of JSON lines, one per run, that is read first and appended to. A stored run counts if
+        the plan's fingerprint, the network, the seed and the version of dpcvx are the same.
+    done : callable, optional
+        Told of each setting when its runs are there, and whether all were stored.
+
+    Returns
+    -------
+    list of Cell
+
+    Raises
+    ------
+    dp.DpcvxError
+        A setting cannot be planned or run, or the file holds something else.
+    """
+    stored = {} if results is None else _stored(results)
+    cells = []
+    # What can be refused is refused before any run.
+    planned = [_planned(command, arguments, setting) for setting in settings(over)]
+    for each in planned:
+        setting, options, study, plan = each.setting, each.options, each.study, each.plan
+        about = provenance(options, study.case, plan)
+        fresh = [seed for seed in seeds if _key(about, seed) not in stored]
+        if fresh:
+            beside = {
+                "optimum": optimum(study),
+                # Where loads are to be covered, a point that ignores them is no answer.
+                "start": None
+                if options.violation is not None
+                else at_start(study.problem) / objective_unit(study)[1],
+                "noiseless": _noiseless(study, plan),
+            }
+            for seed in fresh:
+                run = measure(study, plan.run(seed=seed))
+                line = {
+                    **about,
+                    "seed": seed,
+                    "epsilon": plan.guarantee.epsilon if plan.noisy else None,
+                    "delta": plan.guarantee.delta,
+                    "objective": run.outcome.objective,
+                    "own": run.recourse,
+                    "missing_mw": sum(zone.active for zone in run.outcome.zones),
+                    **beside,
+                    "not_private": ["objective", "own", "missing_mw", *beside],
+                }
+                stored[_key(about, seed)] = line
+                if results is not None:
+                    _append(results, line)
+        lines = [stored[_key(about, seed)] for seed in seeds]
+        cells.append(_cell(setting, plan.rounds, lines, objective_unit(study)[0]))
+        if done is not None:
+            done(setting, not fresh)
+    return cells
+
+
+def summary(cells: Sequence[Cell]) -> Table:
+    """One row per setting: medians and quartiles over the seeds.
+
+    "gap" is the true objective minus the optimum, "own gap" the same once every zone has decided
+    for itself; "no data" and "no noise" are gaps of the public start and of the same method without
+    noise, and "off balance" is the median of power missing or too much.
+
+    Parameters
+    ----------
+    cells : sequence of Cell
+    """
+    names = [name for name, _ in cells[0].setting]
+    columns = [
+        Column(name, "", np.array([dict(cell.setting)[name] for cell in cells]))
+        for name in names
+        if name not in ("epsilon", "delta", "rounds")
+    ]
+    columns += [
+        Column("rounds", "", np.array([cell.rounds for cell in cells])),
+        Column("epsilon", "", np.array([cell.epsilon for cell in cells])),
+        Column("delta", "", np.array([cell.delta for cell in cells])),
+    ]
+    unit = {"per unit squared": "p.u.^2"}.get(cells[0].unit, cells[0].unit)
+    for name, values in (
+        ("gap", [np.array(cell.objectives) - cell.optimum for cell in cells]),
+        ("own gap", [np.array(cell.own) - cell.optimum for cell in cells]),
+    ):
+        for label, q in (("25 %", 0.25), ("median", 0.5), ("75 %", 0.75)):
+            found = np.array([np.quantile(each, q) for each in values])
+            columns.append(Column(f"{name} {label}", unit, found, private=False))
+    for name, found in (
+        ("no data", [cell.start - cell.optimum for cell in cells]),
+        ("no noise", [cell.noiseless - cell.optimum for cell in cells]),
+    ):
+        columns.append(Column(name, unit, np.array(found), private=False))
+    missing = np.array([np.median(cell.missing) for cell in cells])
+    columns.append(Column("off balance", "MW", missing, private=False))
+    return Table("sweep", tuple(columns))
+
+
+@dataclass(frozen=True, eq=False)
+class _Planned:
+    setting: Setting
+    options: argparse.Namespace
+    study: PowerFlow
+    plan: dp.Plan
+
+
+def _planned(
+    command: argparse.ArgumentParser, arguments: Sequence[str], setting: Setting
+) -> _Planned:
+    given = [f"--{name}={value}" for name, value in setting]
+    options = command.parse_args([*arguments, *given])
+    study = study_of(options)
+    return _Planned(setting, options, study, plan_of(study, options))
+
+
+def _noiseless(study: PowerFlow, plan: dp.Plan) -> float | None:
+    """The true objective after the same method without noise; None where it has no such form."""
+    try:
+        silent = study.problem.plan(plan.algorithm, mechanism=None, rounds=plan.rounds)
+        return measure(study, silent.run(), own=False).outcome.objective
+    except dp.DpcvxError:
+        return None
+
+
+def _cell(setting: Setting, rounds: int, lines: Sequence[Mapping[str, Any]], unit: str) -> Cell:
+    first = lines[0]
+    return Cell(
+        setting,
+        epsilon=math.inf if first["epsilon"] is None else first["epsilon"],
+        delta=first["delta"],
+        rounds=rounds,
+        objectives=tuple(line["objective"] for line in lines),
+        own=tuple(_or_nan(line["own"]) for line in lines),
+        missing=tuple(line["missing_mw"] for line in lines),
+        optimum=_or_nan(first["optimum"]),
+        start=_or_nan(first["start"]),
+        noiseless=_or_nan(first["noiseless"]),
+        unit=unit,
+    )
+
+
+def _or_nan(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+def _key(about: Mapping[str, Any], seed: int) -> tuple[str, str, int, str]:
+    """What makes two runs the same, bit for bit but for other versions of solvers."""
+    plan, versions = about["plan"], about["versions"]
+    return plan["fingerprint"], about["network"], seed, versions["dpcvx"]
+
+
+def _stored(path: Path) -> dict[tuple[str, str, int, str], Mapping[str, Any]]:
+    """Lines of a file by their keys. What an interrupted run left of a line is cut off."""
+    if not path.exists():
+        return {}
+    remedy = "Name another file for the results of this sweep."
+    content = text(path, path.name, dp.ModelError, remedy)
+    whole = content[: content.rfind("\n") + 1]
+    found = {}
+    for number, line in enumerate(whole.splitlines(), 1):
+        try:
+            record = json.loads(line)
+            found[_key(record, record["seed"])] = record
+        except (ValueError, KeyError, TypeError):
+            raise dp.ModelError(
+                f"{path.name}: line {number} is no result of a sweep, so it is not known what the "
+                f"file holds. {remedy}"
+            ) from None
+    if whole != content:
+        path.write_text(whole, encoding="utf-8")
+    return found
+
+
+def _append(path: Path, record: Mapping[str, Any]) -> None:
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(record, allow_nan=False) + "\n")
