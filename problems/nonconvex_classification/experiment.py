@@ -158,13 +158,6 @@ class Curve:
         """Whether there is no noise."""
         return self.decay == 0 or self.scale == 0
 
-    def schedule(self, study: Classification) -> Schedule:
-        """The noise as the paper has it, with scales u r^k from the first round on."""
-        return Schedule(
-            self.rounds, study.x.size, ALPHA, study.smoothness, study.sensitivity, self.decay,
-            self.scale, self.scale,
-        )  # fmt: skip
-
     def mechanism(self, study: Classification) -> dp.Laplace | None:
         """Noise in proportion to what it has to cover, which grows to its limit in some rounds."""
         if self.silent:
@@ -178,11 +171,24 @@ class Curve:
         algorithm = paper_method(own.network)
         return _run(own, algorithm, self.mechanism(own.study), 0.0, self.rounds, seed)
 
-    def epsilons(self, study: Classification) -> tuple[float, float]:
-        """Of scales u r^k: Theorem 3 as printed, and corrected."""
+    def epsilons(
+        self, study: Classification, smoothness: float | None = None
+    ) -> tuple[float, float]:
+        """Totals of scales u r^k: Theorem 3 as printed, and corrected; infinite without noise.
+
+        Parameters
+        ----------
+        study : Classification
+        smoothness : float, optional
+            M, if another than the bound for all data.
+        """
         if self.silent:
             return np.inf, np.inf
-        own = self.schedule(study)
+        own = Schedule(
+            self.rounds, study.x.size, ALPHA,
+            study.smoothness if smoothness is None else smoothness,
+            study.sensitivity, self.decay, self.scale, self.scale,
+        )  # fmt: skip
         return claimed_epsilon(own), corrected_epsilon(own)
 
 

@@ -65,8 +65,42 @@ def rounds(curves: Mapping[str, Mapping[str, Trace]], title: str) -> Figure:
         whole_rounds(axes)
         # Below, where it hides nothing.
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16))
-    panels[0].set_ylabel("gap (31) of the points that leave")
+    panels[0].set_ylabel("gap (31) of the agents' points")
     figure.suptitle(f"{title}\nepsilon: of the whole run; {_NOT_PRIVATE}")
+    return figure
+
+
+@styled
+def decays(found: Mapping[float, Trace], rounds: int) -> Figure:
+    """Figure 3: gap after K rounds by the decay r, with the total epsilon at every point.
+
+    Parameters
+    ----------
+    found : mapping of float to Trace
+        By decay.
+    rounds : int
+        K.
+    """
+    figure = Figure(figsize=(TWO_COLUMNS, 2.8))
+    axes = figure.subplots()
+    at = list(found)
+    gaps = [max(float(trace.gap[rounds]), _LEAST) for trace in found.values()]
+    axes.semilogy(at, gaps, "o-")
+    axes.axhline(next(iter(found.values())).gap[0], color="0.5", lw=1, ls="--", label="no data")
+    for r, gap, trace in zip(at, gaps, found.values(), strict=True):
+        total = "no noise" if np.isinf(trace.epsilon) else f"{trace.epsilon:.1g}"
+        # Where decays are close, gaps are not: names stand beside, and else above.
+        beside = r > 0.9
+        axes.annotate(
+            total, (r, gap), (6, -2) if beside else (-5, 3), textcoords="offset points",
+            fontsize=7, ha="left" if beside else "right",
+        )  # fmt: skip
+    axes.set(xlabel="decay r, u = 1", ylabel=f"gap (31) at k = {rounds}", xlim=(-0.12, 1.12))
+    axes.legend(loc="center left")
+    figure.suptitle(
+        "DPP2 as printed: the curves that converge protect nothing\n"
+        f"at every point: its total epsilon, of {rounds + 1} rounds; {_NOT_PRIVATE}"
+    )
     return figure
 
 
@@ -104,7 +138,7 @@ def contests(
     axes.axhline(start, color="0.5", lw=1, ls="--")
     axes.axhline(noiseless, color="0.5", lw=1, ls=":")
     axes.annotate(
-        "no noise: DPP2, as many rounds as in the other figures", (0, noiseless), (4, 3),
+        "no noise: DPP2, as many rounds", (0, noiseless), (4, 3),
         color="0.35", xycoords=("axes fraction", "data"), textcoords="offset points",
     )  # fmt: skip
     axes.annotate(

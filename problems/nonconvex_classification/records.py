@@ -20,8 +20,6 @@ Floats = NDArray[np.float64]
 
 # What the paper states.
 SMOOTHNESS = 5.03
-# Part of a row's squared length in the direction that an agent's rows have in common.
-_COMMON = 0.5
 # Slope of the odds of a label against the score of a row of length 1.
 _CLARITY = 8.0
 
@@ -51,6 +49,7 @@ def made_shares(
     of: Literal["all data", "these data"] = "all data",
     penalty: Penalty | None = None,
     heterogeneity: float = 0.0,
+    common: float = 0.5,
     seed: int = 0,
 ) -> Shares:
     """Draw the records of all agents.
@@ -72,6 +71,9 @@ def made_shares(
         Its share of M; the paper's if omitted.
     heterogeneity : float
         From 0, all agents draw alike, to 1, they have nothing in common.
+    common : float
+        Part of a row's squared length in the direction that an agent's rows have in common, from 0,
+        rows point everywhere alike, to less than 1.
     seed : int
 
     Raises
@@ -93,6 +95,11 @@ def made_shares(
             f"heterogeneity={heterogeneity!r} must be a number from 0 (all agents draw alike) to 1 "
             "(they have nothing in common)."
         )
+    if not finite(common) or not 0 <= common < 1:
+        raise ClassificationError(
+            f"common={common!r} must be a number of at least 0 (rows point everywhere alike) and "
+            "less than 1 (all rows of an agent are one)."
+        )
     if of not in ("all data", "these data"):
         raise ClassificationError(
             f"of={of!r} is unknown: write 'all data' for a smoothness constant that is public, or "
@@ -105,7 +112,7 @@ def made_shares(
         own = rng.normal(size=(2, size))
         center, model = _unit((1 - heterogeneity) * shared + heterogeneity * own)
         away = _unit(rng.normal(size=(each, size)))
-        rows = _unit(math.sqrt(_COMMON) * center + math.sqrt(1 - _COMMON) * away)
+        rows = _unit(math.sqrt(common) * center + math.sqrt(1 - common) * away)
         # Scores about their mean, so that either label is as frequent.
         scores = (rows - rows.mean(axis=0)) @ model
         drawn.append((rows, np.where(rng.random(each) < expit(_CLARITY * scores), 1.0, -1.0)))

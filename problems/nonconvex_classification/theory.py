@@ -52,6 +52,8 @@ Errata of the paper:
   :math:`\rho^2 \bar\lambda_L^2`, and :math:`\bar\lambda_L` in :math:`\xi_1` where it needs the
   smaller of :math:`\bar\lambda_L (1 / \kappa_G - \bar c_\theta)` and
   :math:`\underline\lambda_L (1 - \bar c_\theta)`. Here they are as printed.
+* The start of Theorem 1, V^0, leaves out how much the agents' gradients differ: from equal points
+  it is 0, and the bound with it, while linear objectives that cancel move these points apart.
 * Lemma 2 counts N coordinates of noise, not N d.
 """
 

@@ -1,0 +1,70 @@
+"""Figures 1 to 3 as printed: what the paper shows, and what it costs."""
+
+import numpy as np
+import pytest
+
+import dpcvx as dp
+from problems.labelled import Records, data_of
+from problems.nonconvex_classification import printed
+from problems.nonconvex_classification.experiment import Curve, Size, paper_method
+from problems.nonconvex_classification.networks import geometric_network
+from problems.nonconvex_classification.records import SMOOTHNESS
+
+PAPER, SMALL = Size(), Size(6, 20, 3, None, 0.9)
+
+
+@pytest.fixture(scope="module")
+def shown():
+    """Gaps and totals of some curves at the paper's sizes, K = 500."""
+    curves = [(0.5, 1.0), (0.9, 1.0), (0.95, 1.0), (0.99, 1.0), (0.95, 0.1), (0.95, 5.0)]
+    return {curve: printed.run(Curve(*curve, 501), PAPER, 0) for curve in curves}
+
+
+def test_curves_have_the_papers_order_and_fall_far_below_the_start(shown):
+    ends = [shown[r, 1.0].gap[500] for r in (0.5, 0.9, 0.95, 0.99)]
+    assert ends == sorted(ends) and ends[2] < 1.0 < 1e3 < ends[3]
+    by_scale = [shown[0.95, u].gap[500] for u in (0.1, 1.0, 5.0)]
+    assert by_scale == sorted(by_scale) and by_scale[0] < 1e-10
+    # Not so after 30 rounds, where noise has only been put in.
+    for trace in shown.values():
+        assert trace.gap[30] > 0.1 * trace.gap[0]
+
+
+def test_what_converges_protects_nothing(shown):
+    for trace in shown.values():
+        assert trace.epsilon > (1e11 if trace.gap[500] < trace.gap[0] else 1e4)
+    assert shown[0.95, 1.0].epsilon == pytest.approx(2.19e12, rel=1e-2)
+    assert shown[0.5, 1.0].epsilon > 1e150
+    # M of these records is no bound: that for all records of their length is larger.
+    assert printed.drawn(PAPER, 0).study.smoothness > 6 * SMOOTHNESS
+
+
+def test_in_the_end_a_curve_falls_as_one_without_noise(shown):
+    silent = printed.run(Curve(0.0, 0.0, 501), PAPER, 0).gap
+    noisy = shown[0.5, 1.0].gap
+    # Gaps swing: means of their logarithms over fifty rounds.
+    falls = [
+        np.log(gap[end : end + 50]).mean() - np.log(gap[end - 100 : end - 50]).mean()
+        for gap, end in ((noisy, 450), (silent, 300))
+    ]
+    assert falls[0] == pytest.approx(falls[1], rel=0.2) and falls[0] < -1
+
+
+def test_without_noise_it_is_the_method_of_the_package():
+    arrays = printed.drawn(SMALL, 0)
+    found = printed.points(arrays, Curve(0.0, 0.0, 9), 0)
+    network = geometric_network(SMALL.agents, SMALL.radius, edges=SMALL.edges)
+    plan = arrays.study.problem.plan(paper_method(network), mechanism=None, rounds=9)
+    parts = [Records(rows, np.ones(len(rows))) for rows in arrays.signed]
+    result = plan.run(data=data_of(parts), iterates=True, executor=dp.Serial())
+    expected = np.array([iterate.last.vectors for iterate in result.iterates])
+    np.testing.assert_allclose(found[: len(expected)], expected, atol=1e-10)
+
+
+def test_noise_has_the_printed_scales():
+    arrays = printed.drawn(SMALL, 0)
+    loud, silent = (printed.points(arrays, Curve(0.5, u, 1), 3)[1] for u in (1.0, 0.0))
+    w, e = np.random.default_rng(3).laplace(size=(2, *silent.shape))
+    L = arrays.P
+    G = 0.1 * np.eye(len(L)) - 0.05 * L
+    np.testing.assert_allclose(loud - silent, w - G @ (10 * L @ w) + 0.05 * L @ e, atol=1e-12)
