@@ -40,7 +40,8 @@ def flow_maps(case: Case) -> dict[str, FlowMap]:
     """Flows into both ends of every branch as maps of the voltage products.
 
     The admittance matrix of a branch is that of appendix D of Ryu & Kim (2022): turns ratio and
-    phase shift at the from end, half of the charging at either end.
+    phase shift at the from end, half of the charging at either end. (71f) to (71i) there print the
+    sum of two products of real and imaginary parts where these flows have their difference.
 
     Parameters
     ----------
