@@ -334,7 +334,7 @@ def _theorem_9_1(found: Found) -> Iterator[str]:
 
 
 def draw(found: Found) -> dict[str, Figure]:
-    """The three figures by file name."""
+    """The three figures by name."""
     scope = found.scope
     users = f"{scope.users} users, {scope.repetitions} repetitions (mean, middle 80 %)"
     plain = {run.name: run.gaps for run in found.noises if not run.clipped}
@@ -379,7 +379,8 @@ def main(arguments: Sequence[str] | None = None) -> Found:
         found = experiment(scope)
         print(table(found))
         if options.plot:
-            pictures.announce(draw(found), options.plot, options.format)
+            drawn = {f"chan_xie_zhao_{name}": figure for name, figure in draw(found).items()}
+            pictures.announce(drawn, options.plot, options.format)
     return found
 
 

@@ -331,7 +331,7 @@ def _violated(found: Found) -> Iterator[str]:
 
 
 def draw(found: Found) -> dict[str, Figure]:
-    """The figures by file name."""
+    """The figures by name."""
     mode = found.mode
     title = f"N = {mode.size.agents}, m = {mode.size.each}, d = {mode.size.size}"
     panels = {
@@ -393,7 +393,8 @@ def main(arguments: Sequence[str] | None = None) -> Found | None:
         found = experiment(mode, options.workers)
         print(table(found))
         if options.plot:
-            pictures.announce(draw(found), options.plot, options.format)
+            drawn = {f"ou_{name}": figure for name, figure in draw(found).items()}
+            pictures.announce(drawn, options.plot, options.format)
     return found
 
 

@@ -182,7 +182,7 @@ def draw(
     found: Sequence[list[Trace]],
     scope: Scope,
 ) -> dict[str, Figure]:
-    """The three figures by file name."""
+    """The three figures by name."""
     both = list(zip(planned, found, strict=True))
     own = [(t.method, traces) for t, traces in both if t.panel == "figure"]
     exact = next(traces for method, traces in own if method.step_epsilon is None)
@@ -234,7 +234,11 @@ def main(arguments: Sequence[str] | None = None) -> list[list[Trace]]:
         found = measured(planned, options.jobs or (2 if options.full else 1))
         print(table(dataset, planned, found))
         if options.plot:
-            pictures.announce(draw(dataset, planned, found, scope), options.plot, options.format)
+            drawn = {
+                f"ryu_kim_learning_{name}": figure
+                for name, figure in draw(dataset, planned, found, scope).items()
+            }
+            pictures.announce(drawn, options.plot, options.format)
     return found
 
 

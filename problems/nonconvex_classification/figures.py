@@ -55,7 +55,7 @@ def rounds(curves: Mapping[str, Mapping[str, Trace]], title: str) -> Figure:
     figure = Figure(figsize=(TWO_COLUMNS, 4.0))
     panels = figure.subplots(1, len(curves), sharey=True, squeeze=False)[0]
     for axes, (name, traces) in zip(panels, curves.items(), strict=True):
-        colours = matplotlib.colormaps["viridis"](np.linspace(0, 0.92, len(traces)))
+        colours = matplotlib.colormaps["viridis"](np.linspace(0, 0.8, len(traces)))
         for colour, (label, trace) in zip(colours, traces.items(), strict=True):
             axes.plot(
                 np.maximum(trace.gap, _LEAST), color=colour, lw=1.3,

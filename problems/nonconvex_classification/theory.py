@@ -47,7 +47,8 @@ Errata of the paper:
   :math:`|a|^2 / \gamma + \gamma |b|^2`, which fails for :math:`\gamma < 1/2`.
   With a term :math:`\sigma L (x^k + w^k)` added to the gradient in (20), which every agent can
   compute from what it hears, the determinant is :math:`1 - g (h + \sigma \lambda)`; see
-  `disagreement_rate`.
+  `disagreement_rate`. That proves convergence of disagreement where all agents have one constant
+  curvature; where curvatures differ or change, it is open, and runs are all there is to go by.
 * (23) has :math:`\rho^2 \bar\lambda_L` in :math:`\xi_2` where the proof needs
   :math:`\rho^2 \bar\lambda_L^2`, and :math:`\bar\lambda_L` in :math:`\xi_1` where it needs the
   smaller of :math:`\bar\lambda_L (1 / \kappa_G - \bar c_\theta)` and

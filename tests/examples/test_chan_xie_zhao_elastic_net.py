@@ -78,7 +78,9 @@ def test_theorem_9_1_is_shown_over_its_measurement(made):
 
 def test_the_figures_are_written(made):
     _, folder, text, _ = made
-    assert_written(folder, text, ("figure_1", "privacy", "theorem_9_1"))
+    assert_written(
+        folder, text, [f"chan_xie_zhao_{name}" for name in ("figure_1", "privacy", "theorem_9_1")]
+    )
 
 
 def test_at_the_papers_sizes_its_numbers_of_iterations_are_met():

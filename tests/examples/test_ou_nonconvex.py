@@ -138,7 +138,7 @@ def test_what_is_recovered_and_what_is_damped_is_printed(made):
 def test_the_figures_are_written(made):
     folder, text, _ = made
     names = ("rounds", "figure_3", "epsilon", "messages", "damping")
-    assert_written(folder, text, names)
+    assert_written(folder, text, [f"ou_{name}" for name in names])
 
 
 def test_the_full_mode_has_the_papers_sizes():

@@ -108,7 +108,7 @@ def test_what_the_paper_prints_is_computed(made):
 def test_the_figures_are_written(made):
     folder, text, _ = made
     names = ("admm", "gradients", "noise_3", "ex_post", "figure_1", "figure_d")
-    assert_written(folder, text, names)
+    assert_written(folder, text, [f"xiao_ye_devadas_{name}" for name in names])
 
 
 def test_the_full_mode_has_the_papers_sizes():

@@ -60,7 +60,7 @@ def test_every_line_states_its_total(made):
 def test_the_figures_are_written(made):
     folder, text, _ = made
     for name in ("comparison", "divisions", "one_total"):
-        path = folder / "out" / f"{name}.png"
+        path = folder / "out" / f"ryu_kim_learning_{name}.png"
         assert path.read_bytes().startswith(b"\x89PNG")
         assert f"wrote {path}" in text
 
