@@ -75,10 +75,11 @@ def length_quantile(norm: int, size: int, alpha: float) -> float:
 def image_quantile(norm: int, matrix: Array, alpha: float) -> float:
     r"""A bound r of ``P(|M Y|_2 > r) <= alpha`` for a matrix M.
 
-    The smaller of the largest singular value times `length_quantile`, and for normal noise
-    :math:`|M|_F + |M|_2 \sqrt{2 \log(1 / \alpha)}`: the length of M Y changes by at most
-    :math:`|M|_2` times the change of Y, and its mean is at most :math:`|M|_F` (Borell, Tsirelson,
-    Ibragimov and Sudakov).
+    The smallest of these: the largest singular value times `length_quantile`; row by row, the
+    root of the sum of squares of what each exceeds, in either direction, with its share of alpha;
+    and for normal noise :math:`|M|_F + |M|_2 \sqrt{2 \log(1 / \alpha)}`: the length of M Y changes
+    by at most :math:`|M|_2` times the change of Y, and its mean is at most :math:`|M|_F` (Borell,
+    Tsirelson, Ibragimov and Sudakov).
 
     Parameters
     ----------
@@ -86,11 +87,15 @@ def image_quantile(norm: int, matrix: Array, alpha: float) -> float:
     matrix : ndarray, shape (m, n)
     alpha : float
     """
-    used = matrix[:, np.any(matrix != 0, axis=0)]
+    used = matrix[np.any(matrix != 0, axis=1)][:, np.any(matrix != 0, axis=0)]
     if not used.size:
         return 0.0
+    share = alpha / (2 * used.shape[0])
+    by_row = math.hypot(*(sum_quantile(norm, row, share) for row in used)) * _UP
+    if used.shape[0] == 1:
+        return by_row
     steep = float(np.linalg.norm(used, 2))
-    found = steep * length_quantile(norm, used.shape[1], alpha)
+    found = min(by_row, steep * length_quantile(norm, used.shape[1], alpha))
     if norm == 2:
         other = float(np.linalg.norm(used)) + steep * math.sqrt(-2 * math.log(alpha))
         found = min(found, other * _UP)

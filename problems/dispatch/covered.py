@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import cvxpy as cp
 import numpy as np
-from numpy.typing import NDArray
 
 import dpcvx as dp
 
 from ..power_flow.case import Case
-
-Floats = NDArray[np.float64]
+from ..power_flow.physics import transfer
 
 # What a unit of reserve, up or down, costs next to the dearest generator.
 _RESERVE = 5.0
@@ -53,24 +51,3 @@ def covered_dispatch(case: Case, *, radius: float = 0.01, rating: float = 1.0) -
     cost = gen.c1 @ power + cp.sum_squares(cp.multiply(np.sqrt(gen.c2), power))
     total = cost / dearest + _RESERVE * cp.sum(up + down)
     return dp.Problem([dp.Agent(cp.Minimize(total), limits, name="operator")])
-
-
-def transfer(case: Case) -> Floats:
-    """Flows on the branches for power injected at one bus and taken out at the first one.
-
-    Parameters
-    ----------
-    case : Case
-
-    Returns
-    -------
-    ndarray, shape (branches, buses)
-    """
-    branch, count = case.branch, len(case.bus.id)
-    ends = np.zeros((len(branch.x), count))
-    rows = np.arange(len(branch.x))
-    ends[rows, branch.from_bus], ends[rows, branch.to_bus] = 1.0, -1.0
-    weighted = ends / branch.x[:, None]
-    angles = np.zeros((count, count))
-    angles[1:, 1:] = np.linalg.inv((ends.T @ weighted)[1:, 1:])
-    return weighted @ angles

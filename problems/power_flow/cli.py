@@ -80,8 +80,7 @@ def _check(options: argparse.Namespace) -> None:
             ) from None
     if options.tables is not None:
         check_folder(Path(options.tables), "--tables")
-    if not options.central:
-        _check_privacy(options)
+    _check_privacy(options)
     if options.over and (options.central or options.ledger):
         raise dp.ModelError(
             "--over repeats runs for study, with known noise: drop "
@@ -104,6 +103,15 @@ def _check(options: argparse.Namespace) -> None:
 
 def _check_privacy(options: argparse.Namespace) -> None:
     """Refuse budgets where nothing is private, and --violation with what cannot keep it."""
+    if options.central:
+        for name in ("epsilon", "delta", "step_epsilon", "step_delta", "violation", "expected"):
+            if getattr(options, name) is not None:
+                raise dp.PrivacyError(
+                    f"--central solves with all loads in one place and protects nothing, so "
+                    f"--{name.replace('_', '-')} would change nothing. Drop it; or drop --central: "
+                    "--algorithm central is one solve by the server of what was released with noise."
+                )
+        return
     if options.violation is None:
         budget = (options.epsilon, options.delta, options.step_epsilon, options.step_delta)
         if options.objective == "cost" and budget != (None, None, None, None):

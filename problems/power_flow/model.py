@@ -17,15 +17,13 @@ from numpy.typing import NDArray
 
 from dpcvx.errors import ModelError
 
+from .areas import areas, covered
 from .case import Case
-from .physics import flow_maps, incidence
+from .physics import ENDS, flow_maps, incidence
 from .zones import Zones
 
 Shared = Literal["voltage", "flow"]
 Objective = Literal["shed", "cost", "both"]
-# What a unit of reserve costs next to one of the dearest generator at full power: active power is
-# bought in haste, reactive power comes from capacitors.
-_RESERVE = np.array([5.0, 0.1])
 # What squared imbalance costs beside generation: at 0.005 per unit, a bit more of it costs as much
 # as one of the dearest generator at full power.
 _IMBALANCE = 100.0
@@ -48,7 +46,7 @@ class Variables:
         Power entering the branches at their from and to end.
     reserve : cp.Variable, shape (buses, 2)
         Active and reactive power beyond what the network delivers, where loads are private and
-        have to be covered.
+        have to be covered: of an area, see `areas`, at its first bus.
     flows : tuple of ndarray of int
         For each zone, the entries of `pf`, `qf`, `pt`, `qt` that belong to ``zones.branches``.
         With ``shared="flow"`` these are the branches themselves, so that the two zones of a tie
@@ -162,10 +160,12 @@ def zone_model(
     objective : {"shed", "cost", "both"}
         "shed" minimises the sum of squared active and reactive balance residuals in per unit;
         `load` appears there only. "cost" minimises generation cost in $/h times
-        `cost_scale` under exact balance, hence `load` appears in constraints. A load with
-        parameters is covered instead: what is delivered and a reserve come to at least as much.
-        Active reserve has five times the price of the dearest generator, reactive reserve a tenth
-        of it. Power beyond the load is spilled.
+        `cost_scale` under exact balance, hence `load` appears in constraints. Loads with
+        parameters are covered instead: what is delivered in an area and its reserve come to at
+        least as much, and lines have room for what is then moved; see `areas.covered`. Active
+        reserve has five times the price of the dearest generator, reactive reserve a tenth of it.
+        What single buses get beyond their loads is squared, and priced. Power beyond all loads is
+        spilled.
         "both" minimises that cost plus 100 times the squared residuals of "shed", so that `load`
         appears in the objective only: power is bought up to a residual of 0.005 at each bus, where
         the last bit of imbalance costs as much as the dearest power.
@@ -204,9 +204,14 @@ def zone_model(
         return cost + _IMBALANCE * cp.sum_squares(arrives - load), constraints
     if not load.parameters():
         return cost, [*constraints, arrives == load]
-    reserve = variables.reserve[own]
-    covered = [reserve >= 0, arrives + reserve >= load]
-    return cost + cp.sum(reserve @ _RESERVE), [*constraints, *covered]
+    for area in areas(case, zones, zone):
+        entries = variables.flows[zone][area.limited]
+        flows = tuple(getattr(variables, end)[entries] for end in ENDS)
+        rate = case.branch.rate[zones.branches[zone][area.limited]]
+        reserve = variables.reserve[own[area.buses[0]]]
+        more, limits = covered(area, arrives[area.buses], load[area.buses], reserve, flows, rate)
+        cost, constraints = cost + more, [*constraints, *limits]
+    return cost, constraints
 
 
 def zone_constraints(

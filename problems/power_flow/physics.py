@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from .case import Case
 
 Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 Complexes = NDArray[np.complex128]
 
 ENDS = ("pf", "qf", "pt", "qt")
@@ -100,6 +101,33 @@ def incidence(positions: Ints, count: int) -> sp.csr_array:
     csr_array, shape (count, elements)
     """
     return sp.csr_array(_rows(np.ones(len(positions)), positions, count).T)
+
+
+def transfer(case: Case, buses: Ints | None = None, branches: Ints | None = None) -> Floats:
+    """Flows on branches for power injected at one bus and taken out at the first one.
+
+    In the direct-current approximation: flows follow reactances alone.
+
+    Parameters
+    ----------
+    case : Case
+    buses, branches : ndarray of int, optional
+        Of a connected part of the network; all if omitted.
+
+    Returns
+    -------
+    ndarray, shape (branches, buses)
+    """
+    branch = case.branch
+    buses = np.arange(len(case.bus.id)) if buses is None else buses
+    branches = np.arange(len(branch.x)) if branches is None else branches
+    count = len(case.bus.id)
+    start, end = (incidence(e[branches], count)[buses] for e in (branch.from_bus, branch.to_bus))
+    ends = (start - end).T.toarray()
+    weighted = ends / branch.x[branches][:, None]
+    angles = np.zeros((len(buses), len(buses)))
+    angles[1:, 1:] = np.linalg.inv((ends.T @ weighted)[1:, 1:])
+    return weighted @ angles
 
 
 def _rows(values: NDArray[np.float64], columns: Ints, width: int) -> sp.csr_array:

@@ -15,7 +15,7 @@ import dpcvx as dp
 from .case import Case, read_case
 from .hidden import Adjacency, Hidden, adjacency
 from .model import Objective, Shared, Variables, variables, zone_model
-from .physics import flow_maps
+from .physics import flow_maps, incidence
 from .sources import Source
 from .zones import Zones, read_zones
 
@@ -36,7 +36,7 @@ class PowerFlow:
     problem : dp.Problem
         One agent per zone, named ``zone <label>``. With "shed" and "both" the loads of a zone (per
         unit, one row per bus, columns P and Q) are its private data; with "cost" if that was asked
-        for.
+        for, those of buses that have one.
     """
 
     case: Case
@@ -106,15 +106,20 @@ def power_flow(
     for zone, label in enumerate(partition.names):
         own = loads[partition.buses[zone]]
         name = f"zone {label}"
-        load: cp.Expression = (
-            dp.Private(own, name=f"load of {name}", adjacency=change)
-            if (objective != "cost" if private is None else private)
-            else cp.Constant(own)
-        )
+        load: cp.Expression = cp.Constant(own)
+        if objective != "cost" if private is None else private:
+            load = _private_load(own, f"load of {name}", change, every=objective != "cost")
         cost, constraints = zone_model(network, partition, declared, zone, load, objective)
         agents.append(dp.Agent(cp.Minimize(cost), constraints, name=name))
     problem = dp.Problem(agents, start=flat_start(network, partition, declared))
     return PowerFlow(network, partition, declared, objective, load_scale, problem)
+
+
+def _private_load(own: Floats, name: str, change: Adjacency, *, every: bool) -> cp.Expression:
+    """Loads of all buses, or of those that have one: which these are is then public."""
+    served = np.arange(len(own)) if every else np.flatnonzero(own.any(axis=1))
+    load = dp.Private(own[served], name=name, adjacency=change)
+    return load if every else incidence(served, len(own)) @ load
 
 
 def flat_start(case: Case, zones: Zones, declared: Variables) -> dict[cp.Variable, Floats]:

@@ -59,6 +59,18 @@ def test_images_stay_within_their_quantile(kind):
         assert found <= np.linalg.norm(matrix, 2) * length_quantile(kind, 5, alpha) * (1 + 1e-9)
 
 
+@pytest.mark.parametrize("kind", [1, 2])
+@pytest.mark.parametrize("alpha", [0.3, 0.01])
+def test_one_row_is_exceeded_in_either_direction(kind, alpha):
+    matrix = np.zeros((3, 30))
+    matrix[1] = np.random.default_rng(9).uniform(-1, 1, 30)
+    found = image_quantile(kind, matrix, alpha)
+    share = (np.abs(draws(kind, 30, 10) @ matrix[1]) > found).mean()
+    assert share <= alpha + 5 * math.sqrt(alpha / DRAWS) and near(share, alpha)
+    # Of all noise of a ball that holds it there is far more.
+    assert found < 0.6 * np.linalg.norm(matrix[1]) * length_quantile(kind, 30, alpha)
+
+
 def test_closed_forms():
     assert sum_quantile(1, np.array([3.0]), 0.01) == pytest.approx(3 * math.log(50))
     assert sum_quantile(2, np.array([3.0, 4.0]), 0.01) == pytest.approx(5 * norm.ppf(0.99))

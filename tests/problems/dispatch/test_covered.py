@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 
 import dpcvx as dp
-from problems.dispatch.covered import covered_dispatch, transfer
+from problems.dispatch.covered import covered_dispatch
 from problems.power_flow.case import read_case
+from problems.power_flow.physics import transfer
 
 CASE = read_case(14)
 BUDGET = dict(epsilon=1.0, delta=1e-6)

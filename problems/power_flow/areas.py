@@ -1,0 +1,116 @@
+"""How private loads are covered: a reserve for all buses of an area, room on its lines.
+
+Which bus needs how much is known with noise only, and what is missing at one bus comes from
+another. So generation and reserve of an area cover the sum of its loads, and what is then moved
+within it, by the direct-current approximation and with voltages as they are, keeps the limits of
+lines. Tie lines between zones carry what was agreed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import cvxpy as cp
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse.csgraph import connected_components
+
+from .case import Case
+from .physics import incidence, transfer
+from .zones import Zones
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+# What a unit of reserve costs next to one of the dearest generator at full power: active power is
+# bought in haste, reactive power comes from capacitors.
+_RESERVE = np.array([5.0, 0.1])
+# What a unit squared costs by which a bus gets more or less than its load as it left, next to the
+# same: else buses next to generators would get all, for what is lost on lines.
+_ASTRAY = 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class Area:
+    """Buses of a zone that its own branches connect.
+
+    Attributes
+    ----------
+    buses : ndarray of int
+        Positions among the zone's own buses.
+    limited : ndarray of int
+        Its branches that have a limit, as positions among those of the zone.
+    moved : ndarray, shape (limited branches, buses)
+        Flow on them for power injected at a bus and taken out at the first one.
+    """
+
+    buses: Ints
+    limited: Ints
+    moved: Floats
+
+
+def areas(case: Case, zones: Zones, zone: int) -> Iterator[Area]:
+    """The areas of a zone.
+
+    Parameters
+    ----------
+    case : Case
+    zones : Zones
+    zone : int
+    """
+    own, branches = zones.buses[zone], zones.branches[zone]
+    count = len(case.bus.id)
+    ends = case.branch.from_bus[branches], case.branch.to_bus[branches]
+    inside = np.isin(ends[0], own) & np.isin(ends[1], own)
+    links = incidence(ends[0][inside], count) @ incidence(ends[1][inside], count).T
+    _, label = connected_components(links[own][:, own], directed=False)
+    of_branch = label[np.searchsorted(own, ends[0] * inside)]
+    for area in np.unique(label):
+        buses = np.flatnonzero(label == area)
+        lines = np.flatnonzero(inside & (of_branch == area))
+        limited = np.isfinite(case.branch.rate[branches[lines]])
+        factors = transfer(case, own[buses], branches[lines])
+        yield Area(buses, lines[limited], factors[limited])
+
+
+def covered(
+    area: Area,
+    delivered: cp.Expression,
+    load: cp.Expression,
+    reserve: cp.Variable | cp.Expression,
+    flows: tuple[cp.Expression, ...],
+    rate: Floats,
+) -> tuple[cp.Expression, list[cp.Constraint]]:
+    """What covering an area's loads costs, and the constraints that do it.
+
+    Parameters
+    ----------
+    area : Area
+    delivered, load : cp.Expression, shape (buses, 2)
+        Active and reactive power in per unit that the area's buses get, and need.
+    reserve : cp.Expression, shape (2,)
+        What is kept beyond that, for all of them.
+    flows : tuple of cp.Expression
+        ``pf, qf, pt, qt`` of the limited branches.
+    rate : ndarray
+        Their limits.
+
+    Returns
+    -------
+    cost : cp.Expression
+    constraints : list of cp.Constraint
+    """
+    cost = _RESERVE @ reserve + _ASTRAY * cp.sum_squares(delivered - load)
+    everything = cp.sum(delivered, axis=0) + reserve >= cp.sum(load, axis=0)
+    constraints: list[cp.Constraint] = [reserve >= 0, everything]
+    count = len(area.limited)
+    if count:
+        pf, qf, pt, qt = flows
+        room = cp.Variable(count, name="room", nonneg=True)
+        moved = area.moved @ (delivered - load)[:, 0]
+        constraints.append(cp.SOC(room, cp.reshape(moved, (1, count), order="C"), axis=0))
+        for active, reactive in ((pf, qf), (pt, qt)):
+            most = cp.vstack([cp.abs(active) + room, cp.abs(reactive)])
+            constraints.append(cp.norm(most, axis=0) <= rate)
+    return cost, constraints
