@@ -104,12 +104,12 @@ def _check(options: argparse.Namespace) -> None:
 def _check_privacy(options: argparse.Namespace) -> None:
     """Refuse budgets where nothing is private, and --violation with what cannot keep it."""
     if options.central:
-        for name in ("epsilon", "delta", "step_epsilon", "step_delta", "violation", "expected"):
+        for name in ("epsilon", "delta", "step_epsilon", "step_delta", "violation"):
             if getattr(options, name) is not None:
                 raise dp.PrivacyError(
                     f"--central solves with all loads in one place and protects nothing, so "
                     f"--{name.replace('_', '-')} would change nothing. Drop it; or drop --central: "
-                    "--algorithm central is one solve by the server of what was released with noise."
+                    "--algorithm central is one solve by the server of what left with noise."
                 )
         return
     if options.violation is None:

@@ -290,6 +290,11 @@ def test_help_explains_every_option():
         (("--objective", "cost", "--violation", "0.1", "--perturb", "output"), "--perturb once"),
         (("--objective", "cost", "--violation", "0.1", "--perturb", "none"), "--perturb once"),
         (("--objective", "cost", "--epsilon", "0.5"), "Add --violation"),
+        (
+            ("--central", "--epsilon", "0.5"),
+            "--epsilon would change nothing. Drop it",
+        ),
+        (("--central", "--objective", "cost", "--violation", "0.1"), "--violation would change"),
         (("--objective", "cost", "--step-epsilon", "0.5"), "Add --violation"),
         (("--mechanism", "gaussian", "--delta", "0"), "Laplace"),
         (("--rounds", "0"), "rounds"),
