@@ -31,9 +31,8 @@ SQUARED = 2.0
 DOUBT = "says little or nothing about the data"
 # Of noisy steps where bounds leave room for good answers and bad ones.
 UNTOLD = (
-    "none: how much of the way to the optimum these steps go depends on how far and how evenly the "
-    "data move the gradient, which no bound tells. problem.tune or problem.compare with a stand-in "
-    "measures it"
+    "none: how near the optimum such steps end depends on how far and how evenly the data move the "
+    "gradient, which no bound tells; problem.tune measures it on a stand-in"
 )
 
 
@@ -172,7 +171,8 @@ def of_other_steps(agents: Agents, known: Conditions, steps: int, delta: float) 
     noise = math.sqrt(sum(n * c**2 for n, c in zip(sizes, known.noise, strict=True)) / steps)
     most = 2 * sum(known.slope)
     if not 0 < most < math.inf or noise < most / 2:
-        return UNTOLD
+        reads = any(agent.sensitivity is not None and agent.sensitivity.records for agent in agents)
+        return UNTOLD if reads else ""
     loudest = max((a for a in agents if a.noise is not None), key=lambda a: a.bound)
     remedy = _says_nothing(noise / most / _CLEAR, loudest, steps, delta)
     return (

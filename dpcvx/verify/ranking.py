@@ -121,7 +121,8 @@ class Ranking(Generic[P]):
     candidates : tuple of Candidate
         What the plan chooses by itself among them, under the name "default".
     chosen : Candidate
-        The lowest gap that is clearly lower than the default's, else the default.
+        The lowest gap that is clearly lower than the default's, else the default; of `tune`, also
+        one that is probably lower.
     worthwhile : bool
         Whether three in four of its runs end below the public start: else nothing is gained over
         doing nothing.
@@ -267,6 +268,7 @@ def ranked(
     request: Request,
     select: Callable[[Search[P]], Sequence[Entry[P]]],
     runs: int,
+    lean: float = 0.0,
 ) -> Ranking[P]:
     """Search for settings, and compare the best of them with the default on runs of their own.
 
@@ -281,6 +283,9 @@ def ranked(
     runs : int
         Of each of these; as long as it is unclear whether the best is better than the default,
         these two go on to four times as many.
+    lean : float
+        The best is taken where it is not clearly better too, if runs of plans that are alike differ
+        as much with this probability at most; 0 for never.
     """
     request = replace(request, epsilon=by_name(problem, "epsilon", request.epsilon))
     asked_of(problem, Laplace(), request.epsilon)  # refused before anything is tried, if it is
@@ -298,7 +303,7 @@ def ranked(
             entries += [] if final is None or final.plan.fingerprint in known else [final]
         if not entries:
             raise refusal
-        best, clear = _best(search, entries, default, runs)
+        best, clear = _best(search, entries, default, runs, lean)
         noiseless = search.noiseless(best.plan) if best.runs else math.nan
     judge = search.judge
     values = {id(entry): entry.judged for entry in entries}
@@ -345,7 +350,11 @@ IDLE = (
 
 
 def _best(
-    search: Search[P], entries: list[Entry[P]], default: Entry[P] | None, runs: int
+    search: Search[P],
+    entries: list[Entry[P]],
+    default: Entry[P] | None,
+    runs: int,
+    lean: float,
 ) -> tuple[Entry[P], bool]:
     """The plan to take, and whether it is clearly better than the default."""
     active, best = entries, entries[0]
@@ -365,7 +374,11 @@ def _best(
         if best.runs < count:
             break
         active = [default, best]
-    return default or best, False
+    # Fewer runs of one than of the other are of other seeds: alike plans would look different.
+    whole = default is None or min(best.runs, default.runs) >= runs
+    if default is None or (whole and _surely_lower(best, default, lean)):
+        return best, False
+    return default, False
 
 
 def _surely_lower(one: Entry[P], other: Entry[P], error: float) -> bool:
@@ -396,6 +409,11 @@ def _verdict(
     said = []
     if clear:
         said.append(f"{chosen.name} is better than the default by more than the noise of runs.")
+    elif default is not None and chosen.name != default.name:
+        said.append(
+            f"{chosen.name} did better than the default, if by no more than runs of one plan may "
+            "differ by chance."
+        )
     elif default is not None and len(chosen.gaps) < _FEW:
         said.append("The default stays: too few runs ended to tell another plan from it.")
     elif default is not None:

@@ -21,6 +21,8 @@ _SEARCH = 0.6
 _FINALISTS = 3
 # Runs that each is judged by.
 _RUNS = 10
+# Who tunes has nothing to lose by another plan that is as good.
+_LEAN = 0.25
 
 
 @dataclass(frozen=True, repr=False)
@@ -28,7 +30,7 @@ class Tuned(Ranking[P]):
     """What a search on stand-in data found; see `Ranking` for the attributes."""
 
     def plan(self) -> P:
-        """The chosen plan, with all its settings; the default one, where none is clearly better.
+        """The chosen plan, with all its settings; the default one, where none does better.
 
         With ``clip=`` among the settings it is a plan of another problem, ``plan.problem``: the
         same agents, variables and data, and contributions of records clipped.
@@ -50,5 +52,6 @@ def tune(
         request,
         lambda search: search.best_of(ways, _FINALISTS, _SEARCH),
         _RUNS,
+        _LEAN,
     )
     return Tuned(**vars(found))

@@ -122,6 +122,13 @@ def test_eight_of_ten_models_have_to_hold():
     assert words.startswith("tuned, epsilon 1: 3 of 10 models are beyond 1.3 times")
 
 
+def test_hands_that_clip_and_hands_that_may_not_are_both_shown():
+    clips = replace(row(1.5, hand=0.1), whole=Answer((1.0,) * 3, ""))
+    text = table([clips, row(1.5)])
+    assert "of 2 models, defaults of 1 are within 2 times the best by hand, of 2 where" in text
+    assert missed([clips] * 3 + [row(1.0)] * 7)  # judged by the best of all hands
+
+
 def test_a_refusal_is_an_infinite_gap_and_budgets_are_judged_apart():
     (words,) = missed([row(1.0)] * 5 + [row(1.0, epsilon=0.1), row(None, epsilon=0.1)])
     assert words.startswith("default, epsilon 0.1: 1 of 2")

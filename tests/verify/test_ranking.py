@@ -8,7 +8,7 @@ import pytest
 
 import dpcvx as dp
 from dpcvx.problem import planned
-from dpcvx.verify.ranking import _surely_lower
+from dpcvx.verify.ranking import _best, _surely_lower
 from dpcvx.verify.search import Entry, quantile
 from dpcvx.verify.tune import tune
 from tests.verify.trials import PROXY, network, picked, request
@@ -99,3 +99,24 @@ def test_it_is_quiet_unless_asked_or_on_a_terminal(capsys):
     network().compare(**few, verbose=True)
     shown = capsys.readouterr().out
     assert shown.count("tune") == shown.count("compare") == 1
+
+
+class _Ended:
+    """A search in which all runs have been made."""
+
+    passed = 0.0
+
+    def run(self, *given, **options):
+        pass
+
+
+def test_who_leans_takes_what_did_better_without_calling_it_clear():
+    default = Entry("default", None, None, {"last": [float(k) for k in range(10)]})
+    other = Entry("other", None, None, {"last": [k - 1.7 for k in range(10)]})
+    worse = Entry("worse", None, None, {"last": [k + 1.7 for k in range(10)]})
+    for entries, lean, best in [
+        ([default, other], 0.0, default),
+        ([default, other], 0.25, other),
+        ([default, worse], 0.25, default),
+    ]:
+        assert _best(_Ended(), entries, default, 10, lean) == (best, False)

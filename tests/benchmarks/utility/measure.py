@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 import dpcvx as dp
@@ -45,11 +45,11 @@ def measure(name: str, epsilon: float, seeds: int, seconds: float) -> Row:
     default = answer(lambda: model.problem.plan(epsilon=epsilon, delta=DELTA), model, judge, seeds)
     tuned = answer(lambda: _tuned(model, epsilon, seconds), model, judge, seeds)
     hands = [
-        Answer(None if gaps is None else quartiles(gaps), str(setting))
+        (Answer(None if gaps is None else quartiles(gaps), str(setting)), setting.clip is None)
         for setting in settings(name, epsilon)
         for gaps in [setting.gaps(model, judge, epsilon, DELTA, range(FIRST, FIRST + seeds))]
     ]
-    hand = min(hands, key=lambda one: one.median, default=Answer(None, "the public start"))
+    hand, whole = _best(hands), _best([each for each in hands if each[1]])
     own = None
     if name in RECOURSE:
         plan = model.problem.plan(epsilon=epsilon, delta=DELTA)
@@ -58,7 +58,16 @@ def measure(name: str, epsilon: float, seeds: int, seconds: float) -> Row:
     if model.expected is not None:
         gaps = informed_gaps(model, judge, epsilon, seeds)
         informed = Answer(quartiles(gaps), "expectations that are right to a tenth")
-    return Row(name, epsilon, judge.nothing, default, tuned, hand, own, informed)
+    return Row(
+        name, epsilon, judge.nothing, default, tuned, hand, own, informed,
+        None if whole == hand else whole,
+    )  # fmt: skip
+
+
+def _best(hands: Sequence[tuple[Answer, bool]]) -> Answer:
+    """The public start where there is none."""
+    start = Answer(None, "the public start")
+    return min((one for one, _ in hands), key=lambda one: one.median, default=start)
 
 
 def own_gaps(plan: dp.Plan, model: Model, judge: Judge, seeds: int) -> list[float]:

@@ -64,6 +64,9 @@ class Row:
         is not measured.
     informed : Answer, optional
         The same with public expectations of the data.
+    whole : Answer, optional
+        By hands that may not clip what records contribute: where to clip, the data tell, and hands
+        with the truth in view know it. None where the best hand does not clip.
     """
 
     model: str
@@ -74,11 +77,17 @@ class Row:
     hand: Answer
     own: Answer | None = None
     informed: Answer | None = None
+    whole: Answer | None = None
 
     @property
     def best(self) -> float:
         """By hand; hands can leave the start as it is."""
         return min(self.nothing, self.hand.median)
+
+    @property
+    def unclipped(self) -> float:
+        """By hands that may not clip."""
+        return self.best if self.whole is None else min(self.nothing, self.whole.median)
 
     def ratio(self, answer: Answer) -> float:
         """Over the best by hand."""
@@ -95,11 +104,12 @@ def table(rows: Sequence[Row]) -> str:
     """As text, the settings below."""
     head = (
         f"{'model':18} {'eps':>4} {'nothing':>9} {'default':>9} {'25 %':>9} {'75 %':>9} "
-        f"{'tuned':>9} {'by hand':>9} {'default/':>9} {'tuned/':>7}"
+        f"{'tuned':>9} {'by hand':>9} {'no clip':>9} {'default/':>9} {'tuned/':>7}"
     )
     lines = [
         "Gaps: true objective at the common point, projected onto everybody's sets, minus the",
         "optimum; medians over seeds. Not private: all of it is computed on the true data.",
+        "Ratios are over the best by hand; 'no clip': by hands that may not clip records.",
         "",
         head,
     ]
@@ -110,7 +120,7 @@ def table(rows: Sequence[Row]) -> str:
         marks += " (warned)" if row.default.warned else ""
         lines.append(
             f"{row.model:18} {row.epsilon:4g} {row.nothing:9.3g} {row.default.median:9.3g} "
-            f"{low:9.3g} {high:9.3g} {row.tuned.median:9.3g} {row.best:9.3g} "
+            f"{low:9.3g} {high:9.3g} {row.tuned.median:9.3g} {row.best:9.3g} {row.unclipped:9.3g} "
             f"{row.ratio(row.default):9.2f} {row.ratio(row.tuned):7.2f}{marks}"
         )
         for label, better in (("result.own", row.own), ("dp.Expected too", row.informed)):
@@ -118,12 +128,28 @@ def table(rows: Sequence[Row]) -> str:
                 low, middle, high = better.gaps or (math.inf,) * 3
                 own = f"{f'  with {label}':23} {'':9} {middle:9.3g} {low:9.3g} {high:9.3g}"
                 lines.append(f"{own}   {row.default.median / middle:.1f} times lower")
-    lines.append("")
+    lines += ["", *_counts(rows), ""]
     for row in rows:
         lines.append(f"{row.model}, epsilon {row.epsilon:g}")
         for name in ("default", "tuned", "hand"):
             lines.append(f"    {name:8} {getattr(row, name).how}")
     return "\n".join(lines)
+
+
+def _counts(rows: Sequence[Row]) -> list[str]:
+    """How many models are near the best by hand, by budget."""
+    found = []
+    for epsilon in sorted({row.epsilon for row in rows}, reverse=True):
+        own = [row for row in rows if row.epsilon == epsilon]
+        near = sum(row.ratio(row.default) <= DEFAULT for row in own)
+        fair = sum(row.default.median <= DEFAULT * row.unclipped for row in own)
+        tuned = sum(row.ratio(row.tuned) <= TUNED for row in own)
+        found.append(
+            f"epsilon {epsilon:g}: of {len(own)} models, defaults of {near} are within "
+            f"{DEFAULT:g} times the best by hand, of {fair} where hands may not clip; tuned plans "
+            f"of {tuned} are within {TUNED:g} times."
+        )
+    return found
 
 
 def missed(rows: Sequence[Row]) -> list[str]:
