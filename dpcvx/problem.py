@@ -60,7 +60,8 @@ class Plan(Terms):
     guarantee : Guarantee
         Of a run without a seed.
     fingerprint : str
-        Hash of the program, the algorithm, the mechanism and the rounds: transcripts carry it.
+        Hash of the program, the algorithm, the mechanism and the rounds, with the name of what
+        takes local steps ("numpy" or "numba") where these need it: transcripts carry it.
     choices : tuple of Choice
         What the plan chose where a choice was left to it, and why.
     """

@@ -24,6 +24,7 @@ from ..sensitivity.certificate import Asserted, Sensitivity
 from ..sensitivity.derivation import derive
 from ..solvers.blocks import empty_set
 from ..solvers.conic import Outcome
+from ..solvers.newton import best_kernel
 from ..solvers.projector import Projector
 from ..solvers.tightened import Tightened
 
@@ -64,6 +65,9 @@ class LocalProgram:
         Kinds of blocks of W, with their number of components.
     limits : tuple of PrivateConstraint
         Its constraints with private data, which are not in W.
+    kernel : str
+        What takes the steps of projections onto W in runs, where it matters; see
+        `dpcvx.solvers.newton`. Planning is the same with all.
     """
 
     name: str
@@ -80,6 +84,7 @@ class LocalProgram:
     asserted: Asserted | None
     set_description: str
     limits: tuple[PrivateConstraint, ...] = ()
+    kernel: str = ""
 
     def sensitivity(self) -> Sensitivity:
         """The certified gradient sensitivity.
@@ -153,6 +158,11 @@ class Program:
     holders: Array
     coupling: Coupling | None
     kept: tuple[Kept, ...] = ()
+
+    @property
+    def kernel(self) -> str:
+        """What takes the steps of projections; empty where no agent's set asks for any."""
+        return next((local.kernel for local in self.agents if local.kernel), "")
 
 
 def compile_problem(problem: Declaration) -> Program:
@@ -249,6 +259,7 @@ def _compile_agent(
             private_constraint(c, agent.private, f"Constraint {k} of agent '{name}'", name)
             for k, c in agent.limits
         ),
+        kernel=best_kernel() if projector.by_newton else "",
     )
 
 

@@ -23,6 +23,7 @@ from ..guard import frameless
 from ..privacy.secret_sharing import Share
 from ..sensitivity.queries import Gradient, Summand
 from ..solvers.conic import Outcome
+from ..solvers.newton import PLAIN
 from ..solvers.projector import Projector
 from .base import Algorithm, Iterates, Local, Oracle, Output, Requirements, Residuals
 from .conditions import Conditions
@@ -162,7 +163,7 @@ class SummedGradient(Algorithm[Server, Member]):
     def start_server(self, program: Program) -> Server:
         """x at the agents' public starts, in W."""
         whole = joint_set(program)
-        projector = Projector(whole.data, "all agents")
+        projector = Projector(whole.data, "all agents", kernel=program.kernel or PLAIN)
         x = projector(whole.start, np.ones(whole.start.size)).x
         names = tuple(local.name for local in program.agents)
         start = whole.start if x is None else x

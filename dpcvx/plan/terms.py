@@ -297,17 +297,25 @@ def make_terms(
         agents=agents,
         last=last,
         guarantee=guarantee,
-        fingerprint=fingerprint_of(
-            problem,
-            program,
-            agents,
-            Asked(given, rounds, release, observer, delta, violation, slack_price),
-            algorithm,
+        fingerprint=named(
+            fingerprint_of(
+                problem,
+                program,
+                agents,
+                Asked(given, rounds, release, observer, delta, violation, slack_price),
+                algorithm,
+            ),
+            program.kernel,
         ),
         choices=request.choices,
         forecast=algorithm.diverges(program) or forecast,
         violation=violation,
     )
+
+
+def named(digest: str, kernel: str) -> str:
+    """A fingerprint: the digest of what was given, and what takes local steps where it matters."""
+    return f"{digest}-{kernel}" if kernel else digest
 
 
 def _why_none(problem: Declaration) -> str:

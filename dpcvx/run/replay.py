@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from .._arguments import show
 from ..errors import ModelError, PrivacyError
 from ..plan.derived import begun_with
+from ..plan.local_solver import computed_by
 from ..plan.terms import Terms
 from ..privacy.ledger import Ledger
-from ..privacy.ledger_file import finished
+from ..privacy.ledger_file import finished, past_of
 from ..sensitivity.queries import Query
 from .gate import Release
 from .loop import drive_silently
@@ -33,7 +34,7 @@ def replay_plan(plan: Terms, transcript: Transcript | str | Path) -> Result:
     """See `Plan.replay`."""
     check_replayable(plan)
     kept = isinstance(transcript, (str, Path))
-    found = transcript_of(plan, transcript)
+    plan, found = transcript_of(plan, transcript)
     oracles = [_oracle(plan, k, found, kept) for k in range(len(plan.agents))]
     again = drive_silently(plan, oracles, found.rounds)
     again = replace(again, status=found.status, guarantee=found.guarantee)
@@ -72,7 +73,7 @@ def seen(plan: Terms, transcript: Transcript | str | Path) -> tuple[Seen, ...]:
     ModelError, PrivacyError, LedgerError
     """
     kept = isinstance(transcript, (str, Path))
-    known = transcript_of(plan, transcript)
+    plan, known = transcript_of(plan, transcript)
     found: list[Seen] = []
 
     def watching(k: int) -> Callable[[int, int, Query, Array], None]:
@@ -83,8 +84,8 @@ def seen(plan: Terms, transcript: Transcript | str | Path) -> tuple[Seen, ...]:
     return tuple(found)
 
 
-def transcript_of(plan: Terms, transcript: Transcript | str | Path) -> Transcript:
-    """A transcript of this plan, from one or from a ledger file.
+def transcript_of(plan: Terms, transcript: Transcript | str | Path) -> tuple[Terms, Transcript]:
+    """A transcript of this plan, from one or from a ledger file, and the plan as it was run.
 
     Parameters
     ----------
@@ -102,12 +103,13 @@ def transcript_of(plan: Terms, transcript: Transcript | str | Path) -> Transcrip
         )
     if isinstance(transcript, (str, Path)):
         plan, transcript = _transcript(plan, transcript)
+    plan = computed_by(plan, [transcript.fingerprint])
     if transcript.fingerprint != plan.fingerprint:
         raise PrivacyError(
             "The transcript was recorded under another plan: problem, algorithm, mechanism and "
             "rounds must be the same. Replay it with the plan it came from."
         )
-    return transcript
+    return plan, transcript
 
 
 def _transcript(plan: Terms, path: str | Path) -> tuple[Terms, Transcript]:
@@ -117,6 +119,7 @@ def _transcript(plan: Terms, path: str | Path) -> tuple[Terms, Transcript]:
             "Ledger files keep the values of runs with noise only, and this plan has none. Use "
             "plan.run(record=True) and its transcript."
         )
+    plan = computed_by(plan, past_of(path).finished)
     found = finished(path, plan.fingerprint)
     begun = begun_with(plan, found.run.derived)
     if begun is None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..errors import BudgetError, LedgerError, ModelError
 from ..plan.derived import begun_with, derived
+from ..plan.local_solver import computed_by
 from ..plan.terms import Terms
 from ..privacy.accounts import Account, Accounts
 from ..privacy.entries import Entry
@@ -37,7 +38,7 @@ class Start:
 
 
 def as_begun(plan: Terms, journal: Journal) -> Terms:
-    """The plan with the numbers that an interrupted run of it began with, perhaps elsewhere.
+    """The plan with the numbers and local steps that an interrupted run of it began with.
 
     Parameters
     ----------
@@ -49,8 +50,14 @@ def as_begun(plan: Terms, journal: Journal) -> Terms:
     Terms
         The same where there is no such run, or its numbers are not the plan's even but for
         rounding: to go on would be to run another plan.
+
+    Raises
+    ------
+    SolverError
+        If what took the local steps of the run is not installed.
     """
     run = journal.interrupted
+    plan = computed_by(plan, [] if run is None else [run.fingerprint])
     if run is None or run.fingerprint != plan.fingerprint:
         return plan
     return begun_with(plan, run.derived) or plan

@@ -13,6 +13,7 @@ from ..algorithms.base import Algorithm, Answer, Local
 from ..algorithms.program import LocalProgram
 from ..privacy.accounts import Account
 from ..solvers.conic import ConicProgram, Outcome
+from ..solvers.newton import PLAIN
 from ..solvers.projector import Projector
 from .divergence import Growth
 from .gate import Release
@@ -79,7 +80,9 @@ class Worker:
         self._oracle = oracle
         self._local = Local(
             program=program,
-            projector=Projector(program.constraints, program.name, program.rest),
+            projector=Projector(
+                program.constraints, program.name, program.rest, program.kernel or PLAIN
+            ),
             exact=None if program.exact is None else ConicProgram(program.exact),
             public_gradient=program.form.at_zero().gradient,
         )

@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 
 from ..model.canonical import ConeData, Cones
 from .active_set import LARGEST, ActiveSet, Found, attempt
-from .newton import best_kernel, newton_for
+from .newton import PLAIN, newton_for
+from .newton_layout import layout_of
 
 Array = NDArray[np.float64]
 
@@ -124,11 +125,16 @@ class ConicProgram:
     ----------
     data : ConeData
         P, q and the constraints; auxiliary columns are minimised over as well.
-    kernel : str, optional
-        What projects onto sets that Newton's method is for; the best one that is installed.
+    kernel : str
+        What takes steps where Newton's method projects; see `dpcvx.solvers.newton`.
+
+    Attributes
+    ----------
+    by_newton : bool
+        Whether the method applies, which some kernels may be predicted to be too slow for.
     """
 
-    def __init__(self, data: ConeData, kernel: str | None = None) -> None:
+    def __init__(self, data: ConeData, kernel: str = PLAIN) -> None:
         self._data = data
         n, N = data.n, data.A.shape[1]
         own_A = data.A[:, :n]
@@ -158,9 +164,10 @@ class ConicProgram:
         self._solver = self._standing()
         # No linear term of its own and no curvature: what projections have.
         self._flat = not (data.q.any() or data.P.nnz)
-        self._newton = None
-        if self._flat and self._active_set is None and data.A.shape[0]:
-            self._newton = newton_for(data, kernel or best_kernel())
+        projects = self._flat and self._active_set is None and data.A.shape[0] > 0
+        layout = layout_of(data) if projects else None
+        self.by_newton = layout is not None
+        self._newton = None if layout is None else newton_for(layout, kernel)
         self._zero = np.zeros(N)
         self._sent = start, self._zero
         self._weights, self._kept = b"", (start, 1.0)

@@ -17,9 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import SolverError
-from ..model.canonical import ConeData
 from .active_set import Found
-from .newton_layout import Layout, layout_of
+from .newton_layout import Layout
 from .newton_plain import RULES, PlainKernel, Point
 
 Array = NDArray[np.float64]
@@ -55,7 +54,7 @@ class Kernel(Protocol):
 
 
 def best_kernel() -> str:
-    """The name of the kernel that is used unless another one is asked for."""
+    """The name of the kernel that new plans take: numba where it can be imported."""
     try:
         _compiled()
     except ImportError:  # not installed, or not for this version of numpy
@@ -78,8 +77,8 @@ def require_kernel(name: str) -> None:
     """
     if name != PLAIN and best_kernel() != name:
         raise SolverError(
-            f"Local steps of this plan were computed by {name!r}, which is not installed here, and "
-            "other solvers differ in the last digits. Install it with pip install 'dpcvx[fast]'."
+            f"The local steps of this run were computed with {name}, which is not installed here; "
+            "without it they end in other last digits. Install it: pip install 'dpcvx[fast]'."
         )
 
 
@@ -136,18 +135,21 @@ class Newton:
         return Found(x, found.value / largest, found.gap / largest, residual, "newton")
 
 
-def newton_for(data: ConeData, kernel: str) -> Newton | None:
-    """Newton's method for a set, or None where it does not apply or is predicted to be slower.
+def newton_for(layout: Layout, kernel: str) -> Newton | None:
+    """Newton's method for a set, or None where it is predicted to be slower than Clarabel.
 
     Parameters
     ----------
-    data : ConeData
-        Its objective is ignored.
+    layout : Layout
     kernel : str
+        Its name.
+
+    Raises
+    ------
+    SolverError
+        If the kernel is not installed.
     """
-    layout = layout_of(data)
-    if layout is None:
-        return None
+    require_kernel(kernel)
     # LAPACK factors large full matrices faster than loops do.
     kernel = PLAIN if layout.dense and layout.size > _LOOPS else kernel
     (alone, entry), (solve, node) = _STEP[kernel], _INTERIOR

@@ -417,7 +417,7 @@ def _newton(
                         error += J[t] * way[columns[t]]
                     multiplier[c] += strength * natural[c] * error
                     worst = max(worst, abs(error / allowed[c]))
-            if worst <= 1e-4 or worst >= 0.5 * last:
+            if worst <= max(1e-4, 1e-6 * violation) or worst >= 0.5 * last:
                 break
             last = worst
         for j in range(n):

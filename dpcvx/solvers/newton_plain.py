@@ -207,7 +207,7 @@ class PlainKernel:
                 error[~active] = 0.0
                 multiplier += sigma * error
                 worst = float(np.abs(error / call.allowed).max())
-                if worst <= 1e-4 or worst >= 0.5 * last:
+                if worst <= max(1e-4, 1e-6 * violation) or worst >= 0.5 * last:
                     break
                 last = worst
             u = u + way

@@ -23,6 +23,7 @@ from ..model.canonical import ConeData
 from .blocks import blocks_of
 from .closed_forms import Ball, Box, ClosedForm, Simplex
 from .conic import ConicProgram, Outcome
+from .newton import PLAIN
 from .splitting import STRETCH, Splitting, obstacle
 
 Array = NDArray[np.float64]
@@ -85,6 +86,8 @@ class Projector:
         Name of the agent, for messages.
     rest : ConeData, optional
         The same set with r as its objective.
+    kernel : str
+        What takes steps where Newton's method projects; see `dpcvx.solvers.newton`.
 
     Attributes
     ----------
@@ -96,6 +99,8 @@ class Projector:
         Number of components per kind of block.
     obstacle : str or None
         Why `steady` cannot be asked, in words.
+    by_newton : bool
+        Whether Newton's method applies to the conic part, so that the kernel matters.
 
     Raises
     ------
@@ -103,7 +108,9 @@ class Projector:
         If a closed-form block is empty. (Emptiness of conic blocks shows in the first projection.)
     """
 
-    def __init__(self, data: ConeData, owner: str, rest: ConeData | None = None) -> None:
+    def __init__(
+        self, data: ConeData, owner: str, rest: ConeData | None = None, kernel: str = PLAIN
+    ) -> None:
         blocks = blocks_of(data, owner)
         self._rest = None if rest is None else ConicProgram(rest)
         self.n = data.n
@@ -113,10 +120,12 @@ class Projector:
         self.obstacle: str | None = None
         self._box, self._blocks = blocks.box, blocks.closed_forms
         self._conic: ConicProgram | None = None
+        self.by_newton = False
         self._conic_own = blocks.conic_columns
         self._splitting: Splitting | None = None
         if blocks.conic is not None:
-            self._conic = ConicProgram(blocks.conic)
+            self._conic = ConicProgram(blocks.conic, kernel)
+            self.by_newton = self._conic.by_newton
             self.obstacle = obstacle(blocks.conic)
             self._splitting = None if self.obstacle else Splitting(blocks.conic)
 

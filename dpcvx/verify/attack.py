@@ -191,7 +191,7 @@ def attack(plan: Terms, transcript: Transcript | str | Path) -> Attack:
     """
     check_replayable(plan)
     if plan.published:
-        found = transcript_of(plan, transcript)
+        _, found = transcript_of(plan, transcript)
         left = {release.agent: release.value for release in found.releases}
         owners = [(k, agent) for k, agent in enumerate(plan.agents) if agent.program.form.private]
         guesses = [guess for k, agent in owners for guess in _once(agent, left.get(k))]

@@ -208,8 +208,8 @@ def test_what_an_interior_point_does_faster_is_left_to_it():
     )
     assert layout_of(whole) is None  # derivatives of one large cone meet in a full matrix
     small = cone(4, np.zeros(4))
-    assert newton_for(small, PLAIN) is None  # three steps of numpy take as long
-    assert newton_for(network(np.random.default_rng(0)), PLAIN) is not None
+    assert newton_for(layout_of(small), PLAIN) is None  # three steps of numpy take as long
+    assert newton_for(layout_of(network(np.random.default_rng(0))), PLAIN) is not None
     soc = Cones(soc=(3,))
     with_columns = data_of(np.eye(3), np.zeros(3), soc)
     assert layout_of(ConeData(**{**vars(with_columns), "n": 2})) is None

@@ -7,12 +7,15 @@ import sys
 import time
 from collections.abc import Callable
 
-from . import executors, growth, imports, memory, planning, report, runs, steps
+from . import executors, growth, imports, memory, newton, planning, report, runs, steps
 from .measure import Effort, Row
 
 BENCHMARKS: tuple[Callable[[Effort], list[Row]], ...] = (
     steps.conic_step,
     steps.conic_step_cvxpy,
+    newton.newton_step,
+    newton.newton_unseen,
+    newton.newton_run,
     steps.polyhedral_step,
     steps.closed_form_step,
     steps.gradient,

@@ -65,6 +65,7 @@ class Clock:
 
         with (
             mock.patch.object(conic.clarabel, "DefaultSolver", self.solver_made),
+            mock.patch.object(conic, "newton_for", lambda *_: None),
             mock.patch.object(BoundObjective, "gradient", gradient),
         ):
             yield
