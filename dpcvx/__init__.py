@@ -4,7 +4,10 @@ State each agent's objective and constraints in cvxpy, mark what is private, and
 solver whose differential-privacy guarantee is derived from the model before any data are read.
 """
 
+from importlib import import_module as _import_module
 from importlib.metadata import version as _version
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
 
 from .algorithms import networks, penalties, steps
 from .algorithms.admm import ADMM
@@ -54,7 +57,13 @@ from .verify.conformance import conformance
 from .verify.tradeoff import Tradeoff
 from .verify.tune import Tuned
 
+if _TYPE_CHECKING:
+    from .owners.loopback import loopback
+    from .owners.owner import Owner, Owners
+
 __version__ = _version("dpcvx")
+# Names that need the packages of an extra, dpcvx[owners], and where they are.
+_OWNERS = {"Owner": "owner", "Owners": "owner", "loopback": "loopback"}
 
 __all__ = [
     "ADMM",
@@ -84,6 +93,8 @@ __all__ = [
     "MeanGradient",
     "ModelError",
     "OwnSolution",
+    "Owner",
+    "Owners",
     "Plan",
     "PrimalDual",
     "PrivacyError",
@@ -110,6 +121,7 @@ __all__ = [
     "audit",
     "check",
     "conformance",
+    "loopback",
     "networks",
     "not_private",
     "penalties",
@@ -119,3 +131,16 @@ __all__ = [
 
 def __dir__() -> list[str]:
     return [*__all__, "__version__"]
+
+
+def __getattr__(name: str) -> _Any:
+    if name not in _OWNERS:
+        raise AttributeError(f"module 'dpcvx' has no attribute {name!r}")
+    try:
+        return getattr(_import_module(f".owners.{_OWNERS[name]}", __name__), name)
+    except ModuleNotFoundError as error:
+        missing = error.name
+    raise ModelError(
+        f"dp.{name} needs the package {missing}, which is not installed: "
+        "pip install 'dpcvx[owners]'."
+    )

@@ -10,7 +10,7 @@ from tests.rooms import imported, imports, modules
 
 # What is guarded -> rooms and files that may import it, each of which does.
 IMPORTERS = {
-    "dpcvx.run.gate": {"run", "verify"},
+    "dpcvx.run.gate": {"owners", "run", "verify"},
     "dpcvx.run.gate.ReleaseGate": {
         "run.part",
         "run.private_oracle",
@@ -18,6 +18,7 @@ IMPORTERS = {
         "verify.check",  # its own, for made-up data
     },
     "dpcvx.run.gate.read": {
+        "owners.owner",  # whether data fit, said to their owner alone
         "run.private_oracle",
         "run.public_oracle",
         "run.recourse",  # for an object that stays with its owner
@@ -48,7 +49,13 @@ IMPORTERS = {
     "dpcvx.privacy.noise.rounded_laplace": {"privacy.mechanism"},
     # algorithms.networks: seeded random graphs, which are public.
     "dpcvx.privacy.randomness": {"privacy", "run", "verify", "algorithms.networks"},
-    "dpcvx.privacy.randomness.source_for": {"run.live", "run.loop", "run.part", "verify"},
+    "dpcvx.privacy.randomness.source_for": {
+        "run.live",
+        "run.loop",
+        "run.part",
+        "run.remote",
+        "verify",
+    },
     "numpy.random": set(),
     "random": set(),
     "secrets": set(),
@@ -61,6 +68,12 @@ IMPORTERS = {
     "cvxpy.atoms": {"model.layout"},
     "cvxpy.reductions": set(),
     "logging": set(),
+    # Owners on machines of their own; frames are all that the link sees.
+    "asyncio": {"owners.link"},
+    "websockets": {"owners.link"},
+    "ssl": {"owners.keys"},
+    "socket": set(),
+    "cryptography": {"owners.ciphers", "owners.keys"},
 }
 # Attribute -> rooms and files that may touch it, each of which does.
 TOUCHERS = {

@@ -11,11 +11,10 @@ from typing import Any
 
 from ..algorithms import penalties, steps
 from ..algorithms.admm import ADMM
-from ..algorithms.base import Answer
+from ..algorithms.base import Algorithm, Answer
 from ..algorithms.central import Central, Found, Left, LeftInShares, MomentsQuestion
 from ..algorithms.consensus import Broadcast, LocalCopy
 from ..algorithms.data_terms import DataTerms
-from ..algorithms.decentralized_admm import DecentralizedADMM
 from ..algorithms.decentralized_gradient import DecentralizedGradient
 from ..algorithms.linearized_admm import LinearizedADMM
 from ..algorithms.mean_gradient import MeanGradient
@@ -24,7 +23,6 @@ from ..algorithms.on_networks import Inbox
 from ..algorithms.penalties import PenaltyRule
 from ..algorithms.primal_dual import PrimalDual
 from ..algorithms.program import LocalProgram
-from ..algorithms.resource_admm import ResourceADMM
 from ..algorithms.secret_terms import Delivery, Question, Shared
 from ..algorithms.steps import StepRule
 from ..algorithms.summed import Heard, SecretSharing, SplitSharing
@@ -35,11 +33,14 @@ from ..model.matrices import Identity
 from ..model.normal_form import Atom, Combination, NormalForm
 from ..model.private import Asserted, MirroredWithin, PrivateSpec, Rows, Within
 from ..model.private_constraints import Part, PrivateConstraint
+from ..privacy.entries import Entry
 from ..privacy.mechanism import Calibrated, Gaussian, Laplace
 from ..privacy.secret_sharing import Encoding, Partial, Residues, SecretSum, Share
 from ..privacy.split_noise import SplitNoise
 from ..privacy.truncation import Truncation
 from ..sensitivity.second_moments import Scaled
+from . import messages
+from .methods import REVISIONS
 
 RECORDS: Mapping[str, type] = {
     # A program.
@@ -71,9 +72,7 @@ RECORDS: Mapping[str, type] = {
     "MeanGradient": MeanGradient,
     "SummedGradient": SummedGradient,
     "Central": Central,
-    "ResourceADMM": ResourceADMM,
     "DecentralizedGradient": DecentralizedGradient,
-    "DecentralizedADMM": DecentralizedADMM,
     "PrimalDual": PrimalDual,
     "network": Network,
     "secret sharing": SecretSharing,
@@ -107,6 +106,26 @@ RECORDS: Mapping[str, type] = {
     "share": Share,
     "partial": Partial,
     "answer": Answer,
+    # What coordinator and owners say.
+    "hello": messages.Hello,
+    "offer": messages.Offer,
+    "once": messages.Once,
+    "agreed": messages.Agreed,
+    "key": messages.Key,
+    "partners": messages.Partners,
+    "refusal": messages.Refusal,
+    "call": messages.Call,
+    "reply": messages.Reply,
+    "ask": messages.Ask,
+    "told": messages.Told,
+    "end": messages.End,
+    "account": messages.Account,
+    "entry": Entry,
+    # What a coordinator's log has.
+    "begun": messages.Begun,
+    "exchange": messages.Exchange,
+    "answers": messages.Answers,
+    "ended": messages.Ended,
 }
 KINDS: Mapping[type, str] = {kind: name for name, kind in RECORDS.items()}
 # What fields declare by what it does, and the records that do it.
@@ -114,5 +133,6 @@ RULES: Mapping[Any, tuple[type, ...]] = {
     StepRule: (
         steps.Constant, steps.Geometric, steps.Smooth, steps.Sqrt, steps.StronglyConvex,
     ),
+    Algorithm: tuple(REVISIONS),
     PenaltyRule: (penalties.Constant, penalties.Growing, penalties.ResidualBalancing),
 }  # fmt: skip

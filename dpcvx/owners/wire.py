@@ -33,7 +33,7 @@ import math
 import struct
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -108,6 +108,17 @@ def decode(frame: bytes | memoryview) -> Any:
     if reader.rest:
         raise refused("unreadable", "arrays that nothing names")
     return found
+
+
+def frames_in(raw: bytes) -> Iterator[bytes]:
+    """Frames that stand one after the other, as far as they are whole."""
+    while len(raw) >= _HEADER.size:
+        _, length, more, _ = _HEADER.unpack_from(raw)
+        size = _HEADER.size + length + more
+        if size > len(raw):
+            return
+        yield raw[:size]
+        raw = raw[size:]
 
 
 def digest(value: Any) -> str:
@@ -346,6 +357,8 @@ def fits(value: Any, hint: Any) -> bool:
     origin, inside = typing.get_origin(hint), typing.get_args(hint)
     if hint is Any:
         return _is_static(value)
+    if hint is object:  # what methods send: records again, and what these are made of
+        return True
     if origin in (typing.Union, types.UnionType):
         return any(fits(value, one) for one in inside)
     if origin is typing.Literal:
@@ -367,8 +380,9 @@ def fits(value: Any, hint: Any) -> bool:
         return value is None
     if hint is float:
         return type(value) in (float, int)
-    if hint in RULES:
-        return type(value) in RULES[hint]
+    rule = RULES.get(hint if origin is None else origin)
+    if rule is not None:
+        return type(value) in rule
     return isinstance(hint, type) and (type(value) is hint or _is_subrecord(value, hint))
 
 

@@ -20,6 +20,7 @@ from .executors.automatic import Automatic
 from .executors.base import Executor
 from .loop import drive, whole_start
 from .part import parts_of
+from .remote import RemoteExecutor, run_remote
 from .repeats import remember, warn_of_repeats
 from .report import Reporter
 from .result import Result
@@ -50,6 +51,12 @@ def run_plan(
     _check_tolerance(plan, tolerance)
     check_shown(plan, tolerance=tolerance, record=record, iterates=iterates)
     executor = _given_executor(executor)
+    if isinstance(executor, RemoteExecutor):
+        asked = {"data=": data, "seed=": seed, "ledger=": ledger, "record=": record or None}
+        elsewhere = [name for name, value in asked.items() if value is not None and value != {}]
+        return run_remote(
+            plan, executor, given=elsewhere, tolerance=tolerance, iterates=iterates, verbose=verbose
+        )
     sources = sources_of(plan.problem, data)
     given = [private for private, _ in matching(plan.problem, data)]
     # Before anything is charged: what fails in the model fails here.

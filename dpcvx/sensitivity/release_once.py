@@ -407,13 +407,16 @@ def _shaped(sensitivity: Sensitivity, p: int, influence: Array, below: float) ->
         return None
     units = np.concatenate([np.full(spec.size, _reach(spec, p)) for spec in specs])
     found = best_shape((J @ sp.diags_array(units)).toarray(), influence, p, below)
-    if found is None:
-        return None
-    encode = sp.csr_array(found / units)
-    ends = np.cumsum([spec.size for spec in specs])[:-1]
-    parts = [sp.csr_array(part) for part in np.split(found / units, ends, axis=1)]
-    ones = np.ones(encode.shape[0])
-    return Publication(specs, "shaped slope", encode, sensitivity.moved(parts, p), J, ones)
+    return None if found is None else _by_matrix(sensitivity, p, J, found / units)
+
+
+def _by_matrix(sensitivity: Sensitivity, p: int, J: sp.csr_array, encode: Array) -> Publication:
+    """Any linear statistic of the data, with what one change does to it."""
+    ends = np.cumsum([spec.size for spec in sensitivity.private])[:-1]
+    parts = [sp.csr_array(part) for part in np.split(encode, ends, axis=1)]
+    level, ones = sensitivity.moved(parts, p), np.ones(encode.shape[0])
+    matrix = sp.csr_array(encode)
+    return Publication(sensitivity.private, "shaped slope", matrix, level, J, ones)
 
 
 def _one_by_one(spec: PrivateSpec) -> bool:
@@ -434,13 +437,60 @@ def _statistics(
     data = _data(sensitivity, p, owner)
     if not sensitivity.constant:
         return [data]
-    plain, units = sensitivity.bound(p).value, 1 / data.encode.diagonal()
+    units = 1 / data.encode.diagonal()
     weights = _weights(J[used] @ sp.diags_array(units), curvature[used])
+    return [data, _weighted(sensitivity, p, J, weights)]
+
+
+def _weighted(sensitivity: Sensitivity, p: int, J: sp.csr_array, weights: Array) -> Publication:
+    """The slope with its components weighted."""
+    used = np.flatnonzero(np.diff(J.indptr) > 0)
     scale = np.zeros(J.shape[0])
     scale[used] = weights
-    slope = plain if (weights == 1).all() else sensitivity.bound(p, scale).value
+    level = sensitivity.bound(p, None if (weights == 1).all() else scale).value
     encode = sp.csr_array(sp.diags_array(weights) @ J[used])
-    return [data, Publication(sensitivity.private, "slope", encode, slope, J, weights)]
+    return Publication(sensitivity.private, "slope", encode, level, J, weights)
+
+
+def restated(
+    sensitivity: Sensitivity, p: int, owner: str, kind: str, how: Array | None
+) -> Statistic:
+    """A statistic that somebody else chose, with a sensitivity that is derived here.
+
+    Parameters
+    ----------
+    sensitivity : Sensitivity
+    p : {1, 2}
+        Norm of the mechanism.
+    owner : str
+        Name of the agent, for messages.
+    kind : {"data", "slope", "shaped slope", "second moments"}
+    how : ndarray or None
+        Of a slope, its weights; of a shaped one, the matrix from the data.
+
+    Raises
+    ------
+    PrivacyError
+        If the agent's data have no such statistic.
+    """
+    J = without_zeros(sp.hstack(sensitivity.jacobians))
+    found = None
+    if kind == "second moments":
+        found = moments(sensitivity, p)
+    elif kind == "data" and sensitivity.linear:
+        found = _data(sensitivity, p, owner)
+    elif sensitivity.constant and how is not None and np.isfinite(how).all():
+        used = int(np.count_nonzero(np.diff(J.indptr)))
+        if kind == "slope" and how.shape == (used,) and (how > 0).all():
+            found = _weighted(sensitivity, p, J, how)
+        elif kind == "shaped slope" and how.ndim == 2 and how.shape[1] == J.shape[1]:
+            found = _by_matrix(sensitivity, p, J, how)
+    if found is None or not 0 < found.sensitivity <= LARGEST:
+        raise PrivacyError(
+            f"Agent '{owner}' is asked to release {kind} once, and nothing bounds what one change "
+            "of its data does to that."
+        )
+    return found
 
 
 def _data(sensitivity: Sensitivity, p: int, owner: str) -> Publication:

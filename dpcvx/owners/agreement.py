@@ -1,0 +1,284 @@
+"""What an owner makes of an offer: checked, derived and priced by itself, or refused by a code."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from .._arguments import COUNTED
+from .._words import plural
+from ..algorithms.program import LocalProgram, Program
+from ..errors import DpcvxError
+from ..model.private import PrivateSpec
+from ..plan import checks
+from ..plan.agent_terms import AgentTerms
+from ..privacy.accounting import Composition
+from ..privacy.mechanism import Calibrated
+from ..run.part import Part
+from ..sensitivity.certificate import Sensitivity
+from ..sensitivity.known import Facts
+from ..sensitivity.release_once import Statistic, restated
+from . import wire
+from .messages import Offer
+from .methods import REVISIONS, obstacle
+from .policy import Policy
+from .refusal import refused
+from .wellformed import require_well_formed
+
+# Relative, as in comparisons of budgets elsewhere.
+_SLACK = 1e-9
+# Rounds beyond this are nobody's plan.
+_MOST_ROUNDS = 1_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class Agreement:
+    """An offer that an owner accepts, with what it derived itself.
+
+    Attributes
+    ----------
+    offer : Offer
+    policy : Policy
+    part : Part
+        This agent's part of the plan, under the owner's own description of its data.
+    """
+
+    offer: Offer
+    policy: Policy
+    part: Part
+
+    @property
+    def agent(self) -> AgentTerms:
+        """The agent."""
+        return self.part.agent
+
+    @property
+    def epsilon(self) -> float:
+        """What the run costs at most."""
+        return 0.0 if self.agent.price is None else self.agent.price.epsilon
+
+    def __str__(self) -> str:
+        offer, agent, policy = self.offer, self.agent, self.policy
+        form = agent.program.form
+        atoms = ", ".join(dict.fromkeys(atom.rule.name for atom in form.atoms)) or "affine"
+        private = "; ".join(
+            f"{spec.name}, {' x '.join(map(str, spec.shape)) or 'a number'}: {spec.adjacency}"
+            for spec in form.private
+        )
+        releases = plural(self.part.schedule[-1], "release")
+        others = plural(len(offer.parts) - 1, "other")
+        return "\n".join(
+            [
+                f"run {offer.run[:8]}: agent {agent.name} with {others}, plan {offer.plan[:8]}",
+                f"  method     {offer.algorithm}; {plural(offer.rounds, 'round')}, {releases}",
+                f"  objective  {atoms} of {plural(form.n, 'variable')}, "
+                f"{agent.program.shared.size} of them shared",
+                f"  private    {private or 'nothing'}",
+                f"  l2 sensitivity {agent.bound:.6g} of the gradient, derived here",
+                f"  costs epsilon {self.epsilon:.6g} of {policy.epsilon:g} at delta "
+                f"{policy.delta:g}; protects against the coordinator and all others together",
+            ]
+        )
+
+
+def read_offer(document: bytes) -> Offer:
+    """An offer from its bytes.
+
+    Raises
+    ------
+    RefusedError
+    """
+    found = wire.decode(document)
+    if not isinstance(found, Offer):
+        raise refused("unreadable", "another message where an offer was due")
+    return found
+
+
+def agree(offer: Offer, policy: Policy) -> Agreement:
+    """Check an offer against an owner's policy; reads no private data.
+
+    Parameters
+    ----------
+    offer : Offer
+    policy : Policy
+
+    Raises
+    ------
+    RefusedError
+        With the code of the first reason not to take part.
+    """
+    _check_parts(offer, policy)
+    _check_method(offer, policy)
+    local = _with_own_data(offer.program, policy)
+    require_well_formed(local)
+    noise = offer.noise
+    if noise is not None:
+        _check_noise(offer, noise, policy)
+    elif local.form.private:
+        raise refused("budget", "no noise is offered")
+    try:
+        return Agreement(offer, policy, _part(offer, local, policy))
+    except DpcvxError as error:
+        if hasattr(error, "code"):
+            raise
+        # In the package's own words, of public things.
+        raise refused("sensitivity", type(error).__name__) from None
+    except (ArithmeticError, np.linalg.LinAlgError, ValueError, MemoryError) as error:
+        raise refused("sensitivity", type(error).__name__) from None
+
+
+def _check_parts(offer: Offer, policy: Policy) -> None:
+    names = [name for name, _ in offer.parts]
+    if offer.agent != policy.agent or offer.program.name != policy.agent:
+        raise refused("name", f"this owner is '{policy.agent}'")
+    if len(set(names)) != len(names) or not 0 <= offer.place < len(names):
+        raise refused("malformed", "agents")
+    if offer.parts[offer.place] != (offer.agent, wire.digest(offer.program)):
+        raise refused("altered", "the program is not the one that the others are told of")
+    if policy.program and offer.parts[offer.place][1] != policy.program:
+        raise refused("model", "another program than that of the owner's own model")
+    if len(names) - 1 < policy.partners:
+        raise refused("partners", f"{len(names) - 1} of {policy.partners}")
+
+
+def _check_method(offer: Offer, policy: Policy) -> None:
+    name = type(offer.algorithm).__name__
+    if offer.program.asserted is not None:
+        raise refused("asserted", "")
+    needs = offer.algorithm.requirements
+    if needs.sensitivity is not None or needs.smoothness is not None:
+        raise refused("asserted", "")
+    if name not in policy.methods or obstacle(offer.algorithm, offer.observer):
+        raise refused("method", name)
+    if offer.revision != REVISIONS[type(offer.algorithm)]:
+        raise refused("version", f"of {name}")
+    if offer.program.limits:
+        raise refused("method", "private data in constraints")
+    if needs.exact is True and offer.program.exact is None:
+        raise refused("malformed", "an objective that is not compiled")
+    if not 1 <= offer.rounds <= _MOST_ROUNDS or not 1 <= offer.share <= COUNTED:
+        raise refused("malformed", "the number of rounds")
+
+
+def _with_own_data(local: LocalProgram, policy: Policy) -> LocalProgram:
+    """The program with the owner's own description of its data, whatever the offer says of them."""
+    own = tuple(_own(spec, policy) for spec in local.form.private)
+    return replace(local, form=replace(local.form, private=own))
+
+
+def _own(spec: PrivateSpec, policy: Policy) -> PrivateSpec:
+    held = policy.data.get(spec.name)
+    if held is None:
+        raise refused("data", "the owner holds none of that name")
+    own = held.spec
+    if spec.shape != own.shape:
+        raise refused("data", f"'{own.name}' has the shape {own.shape}")
+    if (spec.sign, spec.psd) != (own.sign, own.psd):
+        raise refused("data", f"'{own.name}' is declared otherwise")
+    if spec.adjacency.in_full != own.adjacency.in_full or type(spec.adjacency) is not type(
+        own.adjacency
+    ):
+        raise refused("adjacency", f"of '{own.name}': {own.adjacency.in_full}")
+    return own
+
+
+def _check_noise(offer: Offer, noise: Calibrated, policy: Policy) -> None:
+    needs = offer.algorithm.requirements
+    if not 0 < noise.multiplier < math.inf:
+        raise refused("malformed", "noise")
+    if (noise.weights, noise.free) != (needs.weights, needs.free):
+        raise refused("malformed", "noise")
+    if noise.level is not None or noise.truncation is not None:
+        raise refused("method", "noise that is charged as a whole")
+    split = noise.split
+    if (split is None) != (needs.secret is None):
+        raise refused("malformed", "noise")
+    if split is None or needs.secret is None:
+        return
+    if split.colluders != needs.secret.colluders or split.parties != len(offer.parts):
+        raise refused("malformed", "noise")
+    if policy.colluders is None or split.colluders < policy.colluders:
+        raise refused("colluders", "noise that is split over the owners")
+
+
+def _part(offer: Offer, local: LocalProgram, policy: Policy) -> Part:
+    """The agent's part of the plan: what it costs is derived here, from what is asked."""
+    algorithm, noise, once = offer.algorithm, offer.noise, offer.release == "once"
+    needs = algorithm.requirements
+    found = local.sensitivity() if local.form.private else None
+    facts = Facts(offer.agent, local.form, local.constraints, found, queries=needs.queries)
+    agent = AgentTerms(
+        name=offer.agent,
+        program=local,
+        share=max(offer.share, policy.share),
+        asked=None,
+        facts=facts,
+        noise=noise,
+        publication=_statistic(offer, noise, found, once),
+    )
+    checks.check_once(offer.release, needs)
+    if needs.exact:
+        checks.check_affine((agent,), algorithm, noise is not None, once)
+    checks.check_terms(_alone(local), algorithm)
+    if noise is not None:
+        agent = _priced(agent, noise, offer, policy)
+        if not once:
+            checks.check_queries((agent,))
+    checks.check_start(agent, once)
+    return Part(
+        agent=agent,
+        place=offer.place,
+        algorithm=algorithm,
+        rounds=offer.rounds,
+        schedule=_schedule(offer, local),
+        published=once and noise is not None,
+        # Of all that charges follow from: what one document paid for is not made by another.
+        fingerprint=wire.digest((replace(offer, run="", program=local), policy.delta)),
+    )
+
+
+def _schedule(offer: Offer, local: LocalProgram) -> tuple[int, ...]:
+    """Releases in the first 0, 1, ... rounds."""
+    if offer.release == "once":
+        return (1,) * (offer.rounds + 1)
+    alone = _alone(local)
+    return tuple(offer.algorithm.releases(rounds, alone) for rounds in range(offer.rounds + 1))
+
+
+def _alone(local: LocalProgram) -> Program:
+    return Program((local,), int(local.slots.max(initial=-1)) + 1, np.zeros(0), None)
+
+
+def _statistic(
+    offer: Offer, noise: Calibrated | None, known: Sensitivity | None, once: bool
+) -> Statistic | None:
+    """What leaves once, with a sensitivity that is derived here."""
+    asked = offer.once
+    if not once or noise is None or known is None:
+        if asked is not None:
+            raise refused("malformed", "a statistic that does not leave")
+        return None
+    if asked is None:
+        if not all(J.nnz == 0 for J in known.jacobians) or not known.constant:
+            raise refused("malformed", "no statistic to release")
+        return None
+    how = asked.weights if asked.encode is None else asked.encode.toarray()
+    return restated(known, noise.mechanism.norm, offer.agent, asked.kind, how)
+
+
+def _priced(agent: AgentTerms, noise: Calibrated, offer: Offer, policy: Policy) -> AgentTerms:
+    needs = offer.algorithm.requirements
+    count = _schedule(offer, agent.program)[-1]
+    if not noise.steady:
+        checks.check_long(offer.rounds, max(1, len(noise.weights)))
+    loss: Composition = noise.composed(count, needs.releases).repeated(agent.share)
+    price = loss.price(policy.delta)
+    if not price.epsilon <= policy.epsilon * (1 + _SLACK):
+        raise refused(
+            "budget",
+            f"epsilon {price.epsilon:.6g} is asked at delta {policy.delta:g}, and "
+            f"{policy.epsilon:.6g} is allowed",
+        )
+    return replace(agent, loss=loss, price=price, budget=policy.epsilon)

@@ -1,0 +1,169 @@
+"""The command ``dpcvx``: keys, the coordinator's side, and an owner's."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import DpcvxError
+from ..run.live import run_plan
+from .agreement import Agreement, agree, read_offer
+from .keys import fingerprint_of, make_authority, make_request, sign_request
+from .owner import Owner, Owners
+from .policy_file import model_plan, read_policy
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; the exit code says whether it did what it was asked.
+
+    Parameters
+    ----------
+    arguments : sequence of str, optional
+        Those of the process if omitted.
+    """
+    asked = _parser().parse_args(arguments)
+    try:
+        asked.do(asked)
+    except DpcvxError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    except KeyboardInterrupt:
+        sys.stderr.write("stopped; the same command goes on where it stood\n")
+        return 130
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="dpcvx", description=__doc__)
+    commands = parser.add_subparsers(required=True, metavar="command")
+
+    keys = commands.add_parser("keys", help="certificates of owners and coordinator")
+    made = keys.add_subparsers(required=True, metavar="what")
+    authority = made.add_parser("authority", help="make the authority, once per federation")
+    authority.add_argument("folder", type=Path)
+    authority.set_defaults(do=_authority)
+    request = made.add_parser("request", help="make a key, and ask for its certificate")
+    request.add_argument("name", help="of the agent, or coordinator")
+    request.add_argument("--keys", type=Path, default=Path("keys"), metavar="FOLDER")
+    request.set_defaults(do=_request)
+    sign = made.add_parser("sign", help="sign a request, at the authority")
+    sign.add_argument("folder", type=Path, help="of the authority")
+    sign.add_argument("request", type=Path, help="NAME.csr")
+    sign.set_defaults(do=_sign)
+    print_ = made.add_parser("fingerprint", help="of a certificate, for owner.toml")
+    print_.add_argument("certificate", type=Path)
+    print_.set_defaults(do=_fingerprint)
+
+    coordinate = commands.add_parser("coordinate", help="run a plan with owners that dial in")
+    coordinate.add_argument("model", type=Path, help="a file that makes a plan, without data")
+    coordinate.add_argument("--listen", default="0.0.0.0:8443", metavar="HOST:PORT")
+    coordinate.add_argument("--keys", type=Path, default=Path("keys"), metavar="FOLDER")
+    coordinate.add_argument("--log", type=Path, default=Path("run.dpx"), metavar="FILE")
+    coordinate.add_argument("--wait", type=float, default=600.0, metavar="SECONDS")
+    coordinate.add_argument("--out", type=Path, metavar="FILE.npz", help="shared variables")
+    coordinate.set_defaults(do=_coordinate)
+
+    owner = commands.add_parser("owner", help="one owner's side")
+    does = owner.add_subparsers(required=True, metavar="what")
+    check = does.add_parser("check", help="whether the data fit the policy; nothing is sent")
+    check.add_argument("policy", type=Path, help="owner.toml")
+    check.set_defaults(do=_check)
+    join = does.add_parser("join", help="take part in a run")
+    join.add_argument("policy", type=Path, help="owner.toml")
+    join.add_argument("--connect", required=True, metavar="wss://HOST:PORT")
+    join.add_argument("--wait", type=float, default=600.0, metavar="SECONDS")
+    join.add_argument("--seed", type=int, help="of the noise, for studies on made-up data")
+    join.add_argument("--out", type=Path, metavar="FILE.npz", help="own variables, for you alone")
+    join.set_defaults(do=_join)
+
+    inspect = commands.add_parser("inspect", help="what an offer asks, and what it would cost")
+    inspect.add_argument("offer", type=Path)
+    inspect.add_argument("--policy", type=Path, required=True, help="owner.toml")
+    inspect.set_defaults(do=_inspect)
+    return parser
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def _save(path: Path, arrays: Mapping[str, NDArray[np.float64]]) -> None:
+    with path.open("wb") as file:
+        np.savez(file, allow_pickle=False, **arrays)  # pyright: ignore[reportArgumentType]
+
+
+def _authority(asked: argparse.Namespace) -> None:
+    path = make_authority(asked.folder)
+    _say(f"{path}: give this to every owner and to the coordinator; ca.key stays here")
+
+
+def _request(asked: argparse.Namespace) -> None:
+    path = make_request(asked.keys, asked.name)
+    _say(f"{path}: send this to the authority; the key stays here")
+
+
+def _sign(asked: argparse.Namespace) -> None:
+    name, path = sign_request(asked.folder, asked.request)
+    _say(f"{path}: the certificate of '{name}', {fingerprint_of(path.read_bytes())}")
+
+
+def _fingerprint(asked: argparse.Namespace) -> None:
+    _say(fingerprint_of(asked.certificate.read_bytes()))
+
+
+def _coordinate(asked: argparse.Namespace) -> None:
+    plan = model_plan(asked.model)
+    executor = Owners(asked.listen, keys=asked.keys, log=asked.log, patience=asked.wait)
+    result = run_plan(
+        plan,
+        data={},
+        seed=None,
+        tolerance=None,
+        record=False,
+        iterates=False,
+        ledger=None,
+        executor=executor,
+        verbose=True,
+    )
+    if asked.out is not None:
+        shared = {v.name(): result.solution[v] for v in plan.problem.variables()}
+        _save(asked.out, {name: x for name, x in shared.items() if not np.isnan(x).all()})
+
+
+def _check(asked: argparse.Namespace) -> None:
+    _say(Owner(asked.policy).check())
+
+
+def _join(asked: argparse.Namespace) -> None:
+    result = Owner(asked.policy).join(
+        asked.connect, consent=_consent, seed=asked.seed, patience=asked.wait
+    )
+    _say(f"the run is over: {result.status} after {result.rounds} rounds")
+    if asked.out is not None:
+        _save(asked.out, result.last)
+
+
+def _consent(agreement: Agreement) -> bool:
+    _say(str(agreement))
+    sys.stdout.write("take part? [y/N] ")
+    sys.stdout.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _inspect(asked: argparse.Namespace) -> None:
+    try:
+        document = asked.offer.read_bytes()
+    except OSError as error:
+        sys.stderr.write(f"{asked.offer.name}: {error.strerror}\n")
+        raise SystemExit(1) from None
+    _say(str(agree(read_offer(document), read_policy(asked.policy))))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,332 @@
+"""The coordinator's side: the run loop of the package over owners that it sends frames to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._words import plural
+from ..algorithms.base import Answer
+from ..algorithms.program import LocalProgram
+from ..errors import ModelError, RefusedError
+from ..plan.terms import Terms
+from ..privacy.accounts import Account
+from ..privacy.ledger_file import Journal
+from ..run import worker
+from . import messages, wire
+from .log import Log
+from .messages import (
+    Agreed,
+    Answers,
+    Ask,
+    Begun,
+    Call,
+    End,
+    Ended,
+    Exchange,
+    Offer,
+    Partners,
+    Refusal,
+    Told,
+)
+from .offers import offers_of
+from .refusal import REASONS, refused
+
+Array = NDArray[np.float64]
+M = TypeVar("M")
+
+
+class Gone(ConnectionError):
+    """An owner's connection ended, or it gave no answer in time."""
+
+
+class Hub(Protocol):
+    """What carries frames to owners and back."""
+
+    def exchange(self, frames: Mapping[str, bytes]) -> dict[str, bytes | Gone]:
+        """Send a frame to each of some owners, and wait for all answers, or for their lack."""
+        ...
+
+    def again(self, name: str) -> None:
+        """Wait for an owner that left to come back.
+
+        Raises
+        ------
+        Gone
+            If it does not.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let all owners go."""
+        ...
+
+
+class Remote:
+    """An executor whose agents are owners behind a hub; see `dpcvx.run.remote`.
+
+    Parameters
+    ----------
+    hub : callable
+        Makes the hub for agents of these names, once a run begins.
+    log : Log
+        What owners replied; a run that it holds is gone on with.
+    name : callable
+        Makes a name for a run.
+    """
+
+    def __init__(
+        self,
+        hub: Callable[[Sequence[str]], Hub],
+        log: Callable[[], Log],
+        name: Callable[[], str],
+    ) -> None:
+        self._make, self._open, self._name = hub, log, name
+        self._hub: Hub | None = None
+        self._state: _Run | None = None
+
+    def writer(self, journal: Journal) -> Journal:
+        """Owners write their own ledgers."""
+        return journal
+
+    def begin(self, plan: Terms) -> tuple[int, tuple[str, ...]]:
+        """Have all owners agree; see `dpcvx.run.remote.RemoteExecutor`."""
+        log = self._open()
+        try:
+            offers = offers_of(plan, self._name() if log.begun is None else log.begun.run)
+            begun = Begun(offers[0].run, plan.fingerprint, tuple(map(wire.digest, offers)))
+            if log.begun is None:
+                log.begin(begun)
+            elif (log.begun.plan, log.begun.offers) != (begun.plan, begun.offers):
+                raise ModelError(
+                    "The log holds a run of another plan, or of this one as another machine would "
+                    "compute it. Name another log for a new run; to go on, use the model and the "
+                    "machine that it began with."
+                )
+            if log.ended is None:
+                self._hub = self._make([offer.agent for offer in offers])
+            self._state = state = _Run(plan, offers, self._hub, log)
+            return state.agreed()
+        except BaseException:
+            log.close()
+            self.close()
+            raise
+
+    def start(self, factories: Sequence[Callable[[], Any]]) -> None:
+        """Owners have built their agents."""
+
+    def map(self, method: str, *common: Any, each: Sequence[Any] | None = None) -> list[Any]:
+        """A turn of all owners that are sent something, their iterates so far, or their reports."""
+        assert self._state is not None
+        if method == "act":
+            assert each is not None
+            t, k = common
+            return list(self._state.act(t, k, each))
+        return self._state.answers() if method == "answer" else self._state.reports()
+
+    def close(self) -> None:
+        """Let the owners go."""
+        if self._state is not None:
+            self._state.log.close()
+        if self._hub is not None:
+            self._hub.close()
+        self._hub = self._state = None
+
+
+@dataclass(eq=False)
+class _Run:
+    """A run that goes on."""
+
+    plan: Terms
+    offers: tuple[Offer, ...]
+    hub: Hub | None
+    log: Log
+
+    def __post_init__(self) -> None:
+        self._names = [offer.agent for offer in self.offers]
+        self._documents = {offer.agent: wire.encode(offer) for offer in self.offers}
+        self._calls: list[dict[str, bytes]] = []
+        self._done = self._asked = self._rounds = 0
+        self._keys: bytes | None = None
+        self._at: dict[str, tuple[int, int]] = {}
+        self._t = 0
+
+    def agreed(self) -> tuple[int, tuple[str, ...]]:
+        """All owners' word: the rounds that all ledgers cover, and what there is to say."""
+        if self.log.ended is not None:
+            return self.log.ended.rounds, ("all that owners said is in the coordinator's log",)
+        said = {
+            name: self._expected(name, frame, Agreed)
+            for name, frame in self._sent(self._documents).items()
+        }
+        self._at = {name: one.place for name, one in said.items()}
+        keys = [one.key for one in said.values() if one.key is not None]
+        if keys:
+            run = self.offers[0].run
+            self._keys = wire.encode(Partners(run, tuple(keys)))
+            for name, frame in self._sent(dict.fromkeys(self._names, self._keys)).items():
+                self._expected(name, frame, Agreed)
+        self._rounds = rounds = min(one.rounds for one in said.values())
+        notes = []
+        if self.log.exchanges:
+            last = self.log.exchanges[-1].t
+            notes.append(f"gone on with in round {last}, from the coordinator's log")
+        if rounds < self.plan.rounds:
+            notes.append(
+                f"the owners' ledgers leave budget for {rounds} of the "
+                f"{plural(self.plan.rounds, 'planned round')}"
+            )
+        return rounds, tuple(notes)
+
+    def act(self, t: int, k: int, each: Sequence[Any]) -> list[worker.Reply | None]:
+        """An exchange: from the log, if it has it, else from the owners."""
+        run = self.offers[0].run
+        calls = {
+            name: wire.encode(Call(run, t, k, message))
+            for name, message in zip(self._names, each, strict=True)
+            if message is not None
+        }
+        place, self._t = self._done, t
+        self._calls.append(calls)
+        if place < len(self.log.exchanges):
+            known = self.log.exchanges[place]
+            if (known.t, known.k, [n for n, _ in known.replies]) != (t, k, list(calls)):
+                raise refused("changed", "the log is of another run")
+            found = dict(known.replies)
+            self._lead(calls, found, (t, k))
+        else:
+            found = {
+                name: self._expected(name, frame, messages.Reply)
+                for name, frame in self._sent(calls).items()
+            }
+            if any((reply.t, reply.k) != (t, k) for reply in found.values()):
+                raise refused("order", "a reply of another round")
+            self.log.add(Exchange(t, k, tuple(found.items())))
+        self._done += 1
+        replies = [found.get(name) for name in self._names]
+        return [
+            None if one is None else worker.Reply(one.message, one.outcome, one.diverged)
+            for one in replies
+        ]
+
+    def answers(self) -> list[Answer]:
+        """The iterates so far, as far as they are shared."""
+        place, self._asked = self._asked, self._asked + 1
+        if place == len(self.log.answers):
+            frame = wire.encode(Ask(self.offers[0].run))
+            said = self._sent(dict.fromkeys(self._names, frame))
+            told = tuple(self._expected(name, said[name], Told) for name in self._names)
+            self.log.add(Answers(told))
+        pairs = zip(self.log.answers[place].told, self.plan.program.agents, strict=True)
+        return [_spread(one.answer, local) for one, local in pairs]
+
+    def reports(self) -> list[worker.Report]:
+        """What owners hand over at the end."""
+        if self.log.ended is None:
+            status = "completed" if self._t == self.plan.rounds else "stopped"
+            end = wire.encode(End(self.offers[0].run, status, self._t))
+            said = self._sent(dict.fromkeys(self._names, end))
+            accounts = [self._expected(n, said[n], messages.Account) for n in self._names]
+            self.log.add(Ended(self._rounds, tuple(accounts)))
+        assert self.log.ended is not None
+        return [
+            worker.Report(_spread(told.answer, local), told.violation, _with(account, told), [])
+            for told, local, account in zip(
+                self.log.ended.accounts, self.plan.program.agents, self.plan.accounts(), strict=True
+            )
+        ]
+
+    def _sent(self, frames: Mapping[str, bytes]) -> dict[str, bytes]:
+        """One exchange of frames; owners that left are waited for and led up to it."""
+        assert self.hub is not None
+        said = self.hub.exchange(frames)
+        return {
+            name: self._back(name, frames[name]) if isinstance(one, Gone) else one
+            for name, one in said.items()
+        }
+
+    def _back(self, name: str, frame: bytes) -> bytes:
+        """An owner's answer to a frame, once it came back and heard again what it missed."""
+        assert self.hub is not None
+        while True:
+            self.hub.again(name)
+            try:
+                return self._led(name, frame)
+            except Gone:
+                continue
+
+    def _led(self, name: str, frame: bytes) -> bytes:
+        agreed = self._expected(name, self._one(name, self._documents[name]), Agreed)
+        if frame == self._documents[name]:
+            return self._one(name, frame)
+        self._at[name] = agreed.place
+        if self._keys is not None:
+            self._expected(name, self._one(name, self._keys), Agreed)
+        for calls, exchange in zip(self._calls, self.log.exchanges, strict=False):
+            if name in calls and self._at[name] < (exchange.t, exchange.k):
+                self._same(name, self._one(name, calls[name]), dict(exchange.replies))
+        return self._one(name, frame)
+
+    def _lead(
+        self,
+        calls: Mapping[str, bytes],
+        known: Mapping[str, messages.Reply],
+        place: tuple[int, int],
+    ) -> None:
+        """Owners that began anew hear a call of the log again."""
+        if self.log.ended is not None:
+            return
+        late = {name: frame for name, frame in calls.items() if self._at[name] < place}
+        for name, said in (self._sent(late) if late else {}).items():
+            self._same(name, said, known)
+
+    def _same(self, name: str, said: bytes, known: Mapping[str, messages.Reply]) -> None:
+        """Honest owners compute the same again from their ledgers, bit for bit."""
+        again = self._expected(name, said, messages.Reply)
+        if wire.digest(again) != wire.digest(known[name]):
+            raise refused("changed", f"agent '{name}'")
+
+    def _one(self, name: str, frame: bytes) -> bytes:
+        assert self.hub is not None
+        said = self.hub.exchange({name: frame})[name]
+        if isinstance(said, Gone):
+            raise said
+        return said
+
+    def _expected(self, name: str, frame: bytes, kind: type[M]) -> M:
+        said = wire.decode(frame)
+        if isinstance(said, Refusal):
+            why = REASONS.get(said.code, "It gives a reason of another version")
+            raise RefusedError(
+                said.code,
+                f"Agent '{name}' takes no part ({said.code}): {why[0].lower()}{why[1:]}. Nothing "
+                "was repeated; once that is mended, run the plan again with the same log, and it "
+                "goes on where it stood.",
+            )
+        if not isinstance(said, kind):
+            raise refused("order", f"agent '{name}' sent a {type(said).__name__}")
+        return said
+
+
+def _spread(answer: Answer, local: LocalProgram) -> Answer:
+    """Shared components in an agent's vector, with the public start in place of its own."""
+    vectors = []
+    for part in (answer.last, answer.average):
+        if part.shape != local.shared.shape:
+            raise refused("nonsense", f"agent '{local.name}'")
+        x = local.start.copy()
+        x[local.shared] = part
+        vectors.append(x)
+    last, average = vectors
+    return Answer(last, average, answer.weight)
+
+
+def _with(account: Account, told: messages.Account) -> Account:
+    """An account as its owner says it is."""
+    for entry in told.entries:
+        account.recall(entry)
+    return account

@@ -1,0 +1,242 @@
+"""Frames between owners and a coordinator, over WebSockets with certificates on both sides.
+
+Owners dial out. The only module that opens sockets; it sees frames, and the names on certificates.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from websockets.asyncio.server import ServerConnection, serve
+from websockets.exceptions import WebSocketException
+from websockets.sync.client import connect
+
+from ..errors import ModelError, RefusedError
+from . import wire
+from .coordinator import Gone
+from .keys import COORDINATOR, Identity, of_der, peer_name
+from .messages import Hello
+from .refusal import refused
+
+# Seconds between two attempts to reach a coordinator, and for a party to say who it is.
+_AGAIN = 0.3
+_GREETING = 10.0
+# Frames are their own compression, and compressed lengths tell of what is in them.
+_PLAIN = {"compression": None, "max_size": wire.LARGEST}
+
+
+class SocketHub:
+    """A coordinator's end: owners dial in, and are known by their certificates.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Of the agents that are waited for.
+    host, port : str, int
+    identity : Identity
+        The coordinator's.
+    patience : float
+        Seconds to wait for an owner to come, to answer, and to come back.
+    tell : callable
+        Is told, in a line each, who came and who left.
+
+    Raises
+    ------
+    RefusedError
+        If not all come in time.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        host: str,
+        port: int,
+        identity: Identity,
+        patience: float,
+        tell: Callable[[str], None],
+    ) -> None:
+        self._names, self._patience, self._tell = frozenset(names), patience, tell
+        self._live: dict[str, ServerConnection] = {}
+        self._changed = threading.Condition()
+        self._fault: OSError | None = None
+        self._loop = asyncio.new_event_loop()
+        self._over = asyncio.Event()
+        started = threading.Event()
+        self._thread = threading.Thread(
+            target=self._serve, args=(host, port, identity, started), name="hub", daemon=True
+        )
+        self._thread.start()
+        started.wait()
+        if self._fault is not None:
+            self._thread.join()
+            raise ModelError(
+                f"dp.Owners cannot listen on {host}:{port}: {self._fault.strerror}. Name a free "
+                "port of this machine."
+            )
+        try:
+            for name in names:
+                self._await(name, "did not come")
+        except BaseException:
+            self.close()
+            raise
+
+    def exchange(self, frames: Mapping[str, bytes]) -> dict[str, bytes | Gone]:
+        """A frame to each of some owners, all at the same time, and their answers."""
+
+        async def all_of_them() -> list[bytes | Gone]:
+            return await asyncio.gather(*(self._one(n, f) for n, f in frames.items()))
+
+        found = asyncio.run_coroutine_threadsafe(all_of_them(), self._loop).result()
+        return dict(zip(frames, found, strict=True))
+
+    def again(self, name: str) -> None:
+        """Wait for an owner that left to come back.
+
+        Raises
+        ------
+        RefusedError
+            If it does not.
+        """
+        self._tell(f"{name} left; waiting up to {self._patience:g} s for it to come back")
+        self._await(name, "did not come back")
+
+    def close(self) -> None:
+        """Let all owners go."""
+        self._loop.call_soon_threadsafe(self._over.set)
+        self._thread.join()
+
+    def _await(self, name: str, what: str) -> None:
+        with self._changed:
+            if not self._changed.wait_for(lambda: name in self._live, self._patience):
+                raise refused("away", f"agent '{name}' {what} within {self._patience:g} s")
+
+    async def _one(self, name: str, frame: bytes) -> bytes | Gone:
+        socket = self._live.get(name)
+        if socket is None:
+            return Gone(name)
+        try:
+            await socket.send(frame)
+            async with asyncio.timeout(self._patience):
+                said = await socket.recv()
+        except (WebSocketException, OSError, TimeoutError):
+            # An answer that comes later must not be taken for that to another call.
+            self._dropped(name, socket)
+            await socket.close()
+            return Gone(name)
+        return said if isinstance(said, bytes) else b""
+
+    def _serve(self, host: str, port: int, identity: Identity, started: threading.Event) -> None:
+        async def main() -> None:
+            try:
+                server = await serve(
+                    self._greeted, host, port, ssl=identity.context(server=True), **_PLAIN
+                )
+            except OSError as error:
+                self._fault = error
+                return
+            finally:
+                started.set()
+            async with server:
+                await self._over.wait()
+
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(main())
+
+    async def _greeted(self, socket: ServerConnection) -> None:
+        """One connection, as long as it lasts."""
+        name = peer_name(socket.transport.get_extra_info("peercert"))
+        try:
+            async with asyncio.timeout(_GREETING):
+                said = await socket.recv()
+            hello = wire.decode(said if isinstance(said, bytes) else b"")
+        except (WebSocketException, OSError, TimeoutError, RefusedError):
+            return
+        if not isinstance(hello, Hello) or hello.agent != name or name not in self._names:
+            self._tell(f"a stranger with the certificate of {name!r} was turned away")
+            await socket.close(1008, "stranger")
+            return
+        with self._changed:
+            before, self._live[name] = self._live.get(name), socket
+            self._changed.notify_all()
+        if before is not None:
+            await before.close()
+        self._tell(f"{name} is here")
+        await socket.wait_closed()
+        self._dropped(name, socket)
+
+    def _dropped(self, name: str, socket: ServerConnection) -> None:
+        with self._changed:
+            if self._live.get(name) is socket:
+                del self._live[name]
+
+
+def dial(
+    address: str,
+    identity: Identity,
+    pinned: str,
+    hello: Callable[[], bytes],
+    handle: Callable[[bytes], bytes],
+    over: Callable[[], bool],
+    *,
+    reply_after: float,
+    patience: float,
+    tell: Callable[[str], None],
+) -> None:
+    """An owner's end: answer frames until the run is over, and come back after losses.
+
+    Parameters
+    ----------
+    address : str
+        Such as ``wss://coordinator.example:8443``.
+    identity : Identity
+        The owner's.
+    pinned : str
+        Fingerprint of the coordinator's certificate; empty for any of its name.
+    hello, handle, over : callable
+        The first frame, the answer to a frame, and whether no more are due.
+    reply_after : float
+        Answers leave so many seconds after their calls, or a multiple of it.
+    patience : float
+        Seconds to try to reach the coordinator.
+    tell : callable
+        Is told, in a line each, what happens.
+
+    Raises
+    ------
+    RefusedError
+        If the coordinator is a stranger, or cannot be reached in time.
+    """
+    context, deadline = identity.context(server=False), time.monotonic() + patience
+    while not over():
+        try:
+            with connect(address, ssl=context, **_PLAIN) as socket:
+                _check(socket.socket, pinned)
+                tell(f"connected to {address}")
+                socket.send(hello())
+                for frame in socket:
+                    began = time.monotonic()
+                    answer = handle(frame if isinstance(frame, bytes) else b"")
+                    if reply_after > 0:
+                        late = (time.monotonic() - began) % reply_after
+                        time.sleep(reply_after - late)
+                    socket.send(answer)
+                    deadline = time.monotonic() + patience
+        except (OSError, WebSocketException, TimeoutError) as error:
+            tell(f"no connection ({type(error).__name__})")
+        if not over():
+            if time.monotonic() > deadline:
+                raise refused("away", f"no coordinator at {address} for {patience:g} s")
+            time.sleep(_AGAIN)
+
+
+def _check(socket: Any, pinned: str) -> None:
+    """Refuse whoever is not the coordinator: an agent's certificate does not do."""
+    name = peer_name(socket.getpeercert())
+    if name != COORDINATOR:
+        raise refused("stranger", f"the certificate is that of {name!r}")
+    if pinned and of_der(socket.getpeercert(binary_form=True)) != pinned:
+        raise refused("stranger", "the certificate is not the one in coordinator =")

@@ -1,0 +1,135 @@
+"""A coordinator's log: what owners replied, so that a run can be gone on with.
+
+The file is one frame after the other: a `Begun`, an `Exchange` for every exchange and `Answers`
+for every question about iterates, each on disk before the server side takes it, and `Ended`. A
+part of a frame at the end, which a process that died left, is removed.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+from ..errors import LedgerError, RefusedError
+from . import wire
+from .messages import Answers, Begun, Ended, Exchange
+
+
+@dataclass(eq=False)
+class Log:
+    """A log file that is open; kept in memory alone without a path.
+
+    Parameters
+    ----------
+    path : Path or None
+
+    Raises
+    ------
+    LedgerError
+        If the file is no log.
+    """
+
+    path: Path | None
+
+    def __post_init__(self) -> None:
+        self.begun: Begun | None = None
+        self.exchanges: list[Exchange] = []
+        self.answers: list[Answers] = []
+        self.ended: Ended | None = None
+        self._file = None if self.path is None else _opened(self.path)
+        try:
+            self._read()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def begin(self, begun: Begun) -> None:
+        """A run begins."""
+        self.begun = begun
+        self._write(wire.encode(begun))
+
+    def add(self, found: Exchange | Answers | Ended) -> None:
+        """What owners said; on disk when this returns."""
+        self._take(found)
+        self._write(wire.encode(found))
+
+    def _take(self, found: Exchange | Answers | Ended) -> None:
+        if isinstance(found, Exchange):
+            self.exchanges.append(found)
+        elif isinstance(found, Answers):
+            self.answers.append(found)
+        else:
+            self.ended = found
+
+    def _write(self, frame: bytes) -> None:
+        if self._file is None:
+            return
+        self._file.write(frame)
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def _read(self) -> None:
+        if self._file is None:
+            return
+        raw = self._file.read()
+        at = 0
+        for frame in wire.frames_in(raw):
+            found = _record(frame)
+            if found is None:
+                break
+            if isinstance(found, Begun) and self.begun is None:
+                self.begun = found
+            elif isinstance(found, (Exchange, Answers, Ended)) and self.begun is not None:
+                self._take(found)
+            else:
+                raise _no_log(self.path)
+            at += len(frame)
+        if raw and self.begun is None and at == 0 and not raw.startswith(wire.MAGIC):
+            raise _no_log(self.path)
+        self._file.truncate(at)
+        self._file.seek(at)
+
+
+def _record(frame: bytes) -> object:
+    try:
+        return wire.decode(frame)
+    except RefusedError:
+        return None
+
+
+def _no_log(path: Path | None) -> LedgerError:
+    name = "" if path is None else path.name
+    return LedgerError(
+        f"The file '{name}' is no log of a coordinator. Name another file; a new one is created."
+    )
+
+
+def _opened(path: Path) -> IO[bytes]:
+    try:
+        number = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        return os.fdopen(number, "r+b")
+    except OSError as error:
+        raise LedgerError(
+            f"The log '{path.name}' cannot be opened: {error.strerror}. Nothing was asked of any "
+            "owner."
+        ) from None

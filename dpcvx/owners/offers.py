@@ -1,0 +1,95 @@
+"""What a coordinator asks of every owner, as public documents."""
+
+from __future__ import annotations
+
+from ..errors import ModelError
+from ..plan.agent_terms import AgentTerms
+from ..plan.terms import Terms
+from ..sensitivity.release_once import Publication
+from . import wire
+from .messages import Offer, Once
+from .methods import REVISIONS, obstacle
+
+
+def offers_of(plan: Terms, run: str) -> tuple[Offer, ...]:
+    """One document per agent, in their order.
+
+    Parameters
+    ----------
+    plan : Terms
+    run : str
+        A name for this run.
+
+    Raises
+    ------
+    ModelError
+        If the plan cannot be run between owners.
+    """
+    _require_possible(plan)
+    programs = [wire.portable(local) for local in plan.program.agents]
+    parts = tuple((local.name, wire.digest(local)) for local in programs)
+    deltas = [agent.price.delta for agent in plan.agents if agent.price is not None]
+    return tuple(
+        Offer(
+            run=run,
+            agent=agent.name,
+            place=k,
+            plan=plan.fingerprint,
+            algorithm=plan.algorithm,
+            revision=REVISIONS[type(plan.algorithm)],
+            noise=agent.noise,
+            rounds=plan.rounds,
+            release=plan.release,
+            observer=plan.observer,
+            delta=max(deltas, default=0.0),
+            share=agent.share,
+            parts=parts,
+            program=program,
+            once=_once(agent),
+        )
+        for k, (agent, program) in enumerate(zip(plan.agents, programs, strict=True))
+    )
+
+
+def _require_possible(plan: Terms) -> None:
+    name = type(plan.algorithm).__name__
+    why = obstacle(plan.algorithm, plan.observer)
+    if why:
+        raise ModelError(
+            f"dp.{name} cannot be run between owners: {why}. Use dp.LinearizedADMM(), "
+            "dp.SummedGradient() or dp.Central(), with observer='everyone'."
+        )
+    for agent in plan.agents:
+        local = agent.program
+        if local.asserted is not None:
+            raise ModelError(
+                f"Agent '{agent.name}' asserts a sensitivity, which its owner could not check. "
+                "Leave out dp.Agent(..., sensitivity=...), or clip its records by clip=."
+            )
+        if local.limits:
+            raise ModelError(
+                f"Agent '{agent.name}' has private data in its constraints, and their margins "
+                "follow from the whole problem, which no owner sees. Run it with agents in one "
+                "place, or keep such constraints in own=."
+            )
+        if local.form.private and agent.noise is None:
+            raise ModelError(
+                f"The plan has no noise for agent '{agent.name}', and no owner takes part in such "
+                "a run. Plan with epsilon= and delta=."
+            )
+        if any(one is not None for one in agent.expected):
+            raise ModelError(
+                f"expected= has values for data of agent '{agent.name}', which cannot be sent to "
+                "owners yet. Plan without expected=."
+            )
+
+
+def _once(agent: AgentTerms) -> Once | None:
+    found = agent.publication
+    if found is None:
+        return None
+    if not isinstance(found, Publication):
+        return Once("second moments", None, None)
+    weights = found.weights if found.kind == "slope" else None
+    encode = found.encode if found.kind == "shaped slope" else None
+    return Once(found.kind, weights, encode)

@@ -1,0 +1,213 @@
+"""What users write on either side: `Owners` at the coordinator, `Owner` at an owner."""
+
+from __future__ import annotations
+
+import sys
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+from threadpoolctl import ThreadpoolController
+
+from .._arguments import FLAG, POSITIVE, check_argument, integer, optional, show
+from ..errors import ModelError
+from ..guard import frameless
+from ..run.gate import read
+from .agreement import Agreement
+from .coordinator import Remote
+from .keys import COORDINATOR, Identity
+from .link import SocketHub, dial
+from .log import Log
+from .policy import Policy
+from .policy_file import read_policy
+from .session import OwnResult, Session
+
+
+class Owners(Remote):
+    """Owners on machines of their own, which dial in: ``plan.run(executor=dp.Owners(...))``.
+
+    The model needs no data here: declare private objects by shape, ``dp.Private(shape=...)``. Every
+    agent is asked by a document what it would take part in, and its owner decides. Owners keep
+    data, noise, ledgers and local variables; the result has nan in place of these.
+
+    An owner that leaves is waited for. After that the run ends, nothing is repeated, and the same
+    call with the same log goes on where it stood.
+
+    Parameters
+    ----------
+    listen : str
+        Where owners find the coordinator, such as ``"0.0.0.0:8443"``.
+    keys : str or Path
+        The folder with the coordinator's key and certificate; see docs/owners.md.
+    log : str or Path, optional
+        A file for what owners reply, with which an interrupted run goes on. It holds nothing that
+        was not released.
+    patience : float
+        Seconds to wait for an owner to come, to answer, and to come back.
+    verbose : bool
+        Write a line to standard error when an owner comes or leaves.
+
+    Raises
+    ------
+    ModelError
+        If an argument is none of these, or a key is missing.
+    """
+
+    @frameless
+    def __init__(
+        self,
+        listen: str,
+        *,
+        keys: str | Path,
+        log: str | Path | None = None,
+        patience: float = 600.0,
+        verbose: bool = True,
+    ) -> None:
+        check_argument("dp.Owners", "patience", patience, POSITIVE)
+        check_argument("dp.Owners", "verbose", verbose, FLAG)
+        host, port = _address(listen)
+        identity = Identity.of(Path(keys), COORDINATOR)
+        tell = _telling(verbose)
+        super().__init__(
+            lambda names: SocketHub(names, host, port, identity, float(patience), tell),
+            lambda: Log(None if log is None else Path(log)),
+            lambda: uuid.uuid4().hex,
+        )
+
+
+class Owner:
+    """One owner with its policy: what it takes part in, and what it pays at most.
+
+    Parameters
+    ----------
+    policy : str or Path
+        The file, ``owner.toml``; see docs/owners.md for what it says.
+
+    Attributes
+    ----------
+    policy : Policy
+
+    Raises
+    ------
+    ModelError
+        If the file cannot be read, or says what no policy says.
+    """
+
+    @frameless
+    def __init__(self, policy: str | Path) -> None:
+        self.policy: Policy = read_policy(policy)
+
+    def __repr__(self) -> str:
+        return f"<Owner of {show(self.policy.agent)}>"
+
+    @frameless
+    def check(self) -> str:
+        """Read the data once, here, and say whether they are what the policy declares.
+
+        Do this before taking part: whether data fit is then nobody else's to learn.
+
+        Returns
+        -------
+        str
+            A line per private object; no values.
+
+        Raises
+        ------
+        DataError
+            If data cannot be fetched, or do not fit.
+        """
+        lines = [f"agent {self.policy.agent}"]
+        for name, held in self.policy.data.items():
+            read([held.spec], [held.source])
+            lines.append(f"  {name}: fits its declaration; {held.spec.adjacency}")
+        return "\n".join(lines)
+
+    @frameless
+    def join(
+        self,
+        address: str,
+        *,
+        consent: Callable[[Agreement], bool] | None = None,
+        seed: int | None = None,
+        patience: float = 600.0,
+        verbose: bool = True,
+    ) -> OwnResult:
+        """Take part in one run of a coordinator, to its end.
+
+        Parameters
+        ----------
+        address : str
+            Such as ``"wss://coordinator.example:8443"``.
+        consent : callable, optional
+            Is given what is asked, an object that prints, and says whether to take part; needed
+            where the policy says ``ask = true``.
+        seed : int, optional
+            Of the noise, for studies on made-up data: who knows it can subtract the noise.
+        patience : float
+            Seconds to try to reach the coordinator, at first and after a loss.
+        verbose : bool
+            Write a line to standard error when the connection comes or goes.
+
+        Returns
+        -------
+        OwnResult
+            With the local variables, for the owner alone.
+
+        Raises
+        ------
+        ModelError
+            If the policy asks and there is no `consent`, or names no keys.
+        RefusedError
+            If this owner takes no part, the coordinator is a stranger, or it does not come back.
+        """
+        check_argument("", "seed", seed, optional(integer(0).otherwise("or None")))
+        check_argument("", "patience", patience, POSITIVE)
+        policy = self.policy
+        if policy.keys is None:
+            raise ModelError("The policy names no keys. Write keys = 'keys/' in it.")
+        if policy.ask and consent is None:
+            raise ModelError(
+                "The policy says ask = true, and nobody is asked. Use dpcvx owner join, pass "
+                "consent=function, or write ask = false under [accept]."
+            )
+        identity = Identity.of(policy.keys, policy.agent)
+        session = Session(policy, consent if policy.ask else None, seed=seed, identity=identity)
+        # One thread of BLAS: its number of threads changes the rounding of its results.
+        with ThreadpoolController().select(user_api="blas").limit(limits=1):
+            try:
+                dial(
+                    address,
+                    identity,
+                    policy.coordinator,
+                    session.hello,
+                    session.handle,
+                    lambda: session.over,
+                    reply_after=policy.reply_after,
+                    patience=float(patience),
+                    tell=_telling(verbose),
+                )
+            finally:
+                session.close()
+        if session.refusal is not None:
+            raise session.refusal
+        assert session.result is not None
+        return session.result
+
+
+def _telling(verbose: bool) -> Callable[[str], None]:
+    def tell(line: str) -> None:
+        if verbose:
+            sys.stderr.write(f"{line}\n")
+            sys.stderr.flush()
+
+    return tell
+
+
+def _address(listen: str) -> tuple[str, int]:
+    host, _, port = str(listen).rpartition(":")
+    if not host or not port.isdigit() or int(port) > 65535:
+        raise ModelError(
+            f"dp.Owners(listen={show(listen)}) is no place to listen: write host and port, such as "
+            '"0.0.0.0:8443".'
+        )
+    return host, int(port)

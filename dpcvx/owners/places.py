@@ -1,0 +1,131 @@
+"""Messages of methods, checked before a turn begins: nonsense costs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from typing import Any, cast
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from ..algorithms.admm import ADMM
+from ..algorithms.base import Algorithm
+from ..algorithms.central import Central, Found, MomentsQuestion
+from ..algorithms.consensus import Broadcast
+from ..algorithms.decentralized_gradient import DecentralizedGradient
+from ..algorithms.linearized_admm import LinearizedADMM
+from ..algorithms.mean_gradient import MeanGradient
+from ..algorithms.on_networks import Inbox
+from ..algorithms.primal_dual import PrimalDual
+from ..algorithms.program import LocalProgram
+from ..algorithms.secret_terms import Delivery, Question
+from ..algorithms.summed import Heard
+from ..algorithms.summed_gradient import Moved
+from ..privacy.secret_sharing import SecretSum
+from .refusal import refused
+
+# Squares of larger numbers are none.
+_HUGE = 1e150
+_MOST = 100_000
+
+
+def require_sense(
+    message: object, algorithm: Algorithm[Any, Any], local: LocalProgram, k: int, parties: int
+) -> None:
+    """Refuse what the method's server side never sends.
+
+    Parameters
+    ----------
+    message : object
+    algorithm : Algorithm
+    local : LocalProgram
+        Of the agent that it is sent to.
+    k : int
+        The exchange.
+    parties : int
+        Number of agents.
+
+    Raises
+    ------
+    RefusedError
+        With code "nonsense".
+    """
+    for array in _arrays(message):
+        if array.dtype.kind == "f" and not (np.abs(array) < _HUGE).all():
+            raise refused("nonsense", "numbers that are none, or too large")
+    if not _sensible(message, algorithm, local, k, parties):
+        raise refused("nonsense", type(message).__name__)
+
+
+def _sensible(
+    message: object, algorithm: Algorithm[Any, Any], local: LocalProgram, k: int, parties: int
+) -> bool:
+    shared = local.shared.size
+    if isinstance(algorithm, (LinearizedADMM, ADMM)):
+        if not isinstance(message, Broadcast) or message.w.shape != (shared,):
+            return False
+        return 1 / _HUGE < message.rho < _HUGE
+    if isinstance(algorithm, (DecentralizedGradient, PrimalDual)):
+        return isinstance(message, Inbox) and _inbox(message, shared, parties)
+    if isinstance(algorithm, MeanGradient):
+        return isinstance(message, tuple) and len(message) == 2 and _heard(*message, k, parties)
+    if isinstance(message, Question):
+        return k == 0 and _question(message, local.n, parties)
+    if isinstance(message, Delivery):
+        return k == 1 and len(message.shares) <= parties and _sum(message.sums, parties)
+    if isinstance(algorithm, Central):
+        if isinstance(message, MomentsQuestion):
+            return k == 0 and _sum(message.sums, parties)
+        kind: type[Moved] | type[Found] = Found
+    else:
+        kind = Moved
+    return isinstance(message, kind) and (message.x is None or message.x.shape == (local.n,))
+
+
+def _inbox(message: Inbox, shared: int, parties: int) -> bool:
+    count = len(message.senders)
+    distinct = len(set(message.senders)) == count <= parties
+    inside = all(0 <= sender < parties for sender in (*message.senders, message.own))
+    fits = message.values.shape == (count, shared)
+    return distinct and inside and fits and message.weights.shape in ((count,), (count + 1,))
+
+
+def _heard(sums: object, content: object, k: int, parties: int) -> bool:
+    """A sum of the round before, or shares of one of this round."""
+    if not isinstance(sums, (SecretSum, type(None))):
+        return False
+    if isinstance(content, Heard):
+        fits = k == 0 and content.agents == parties and content.residual.ndim == 1
+        return fits and (sums is None or _sum(sums, parties))
+    shares = isinstance(content, list) and len(content) <= parties
+    return k == 1 and shares and sums is not None and _sum(sums, parties)
+
+
+def _question(message: Question, n: int, parties: int) -> bool:
+    place, sums = message.place, message.sums
+    if message.at.shape != (n,) or place.shape != (n,) or not 0 < message.size <= _MOST:
+        return False
+    inside = bool((place >= 0).all() and (place < message.size).all())
+    return inside and np.unique(place).size == n and (sums is None or _sum(sums, parties))
+
+
+def _sum(sums: SecretSum, parties: int) -> bool:
+    return len(set(sums.agents)) == len(sums.agents) == parties == sums.encoding.parties
+
+
+def _arrays(value: object) -> Iterator[NDArray[Any]]:
+    """Every array and every number of a message, at any depth."""
+    if isinstance(value, np.ndarray):
+        yield value
+    elif isinstance(value, float):
+        yield np.array([value])
+    elif sp.issparse(value):
+        yield cast(Any, value).data
+    elif isinstance(value, (tuple, list)):
+        for part in value:
+            yield from _arrays(part)
+    elif is_dataclass(value):
+        for field in fields(value):
+            yield from _arrays(getattr(value, field.name))

@@ -1,0 +1,380 @@
+"""One owner's side of a conversation, whatever carries the frames.
+
+A call is known by its run, round and exchange. Asked again, the owner gives the same bytes again.
+"""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..algorithms.base import Answer
+from ..errors import BudgetError, DataError, DpcvxError, LedgerError, RefusedError
+from ..privacy.ledger_file import Journal, past_of
+from ..privacy.secret_sharing import SecretSum
+from ..run.gate import Release
+from ..run.resume import begin
+from ..run.worker import Worker
+from . import wire
+from .agreement import Agreement, agree
+from .keys import Identity
+from .masks import Masker, kept_key, masked, statement, unsent
+from .messages import (
+    Account,
+    Agreed,
+    Ask,
+    Call,
+    End,
+    Hello,
+    Key,
+    Offer,
+    Partners,
+    Refusal,
+    Reply,
+    Told,
+)
+from .places import require_sense
+from .policy import Policy
+from .refusal import refused
+
+Array = NDArray[np.float64]
+# A place after all exchanges of a round.
+_LATE = 1 << 20
+
+
+@dataclass(frozen=True, eq=False)
+class OwnResult:
+    """What an owner has in the end, its local variables among it.
+
+    Attributes
+    ----------
+    last, average : dict of str to ndarray
+        By the names of variables; entries that the agent does not hold are nan.
+    status : str
+    rounds : int
+    releases : tuple of Release
+        What left, where it was recorded.
+    """
+
+    last: dict[str, Array]
+    average: dict[str, Array]
+    status: str
+    rounds: int
+    releases: tuple[Release, ...] = ()
+
+
+class Session:
+    """Takes part in one run after the other, as an owner's policy allows.
+
+    Parameters
+    ----------
+    policy : Policy
+    consent : callable
+        Asked with every `Agreement` before anything is charged; False declines.
+    seed : int, optional
+        Of the noise, for studies and tests: who knows it can subtract the noise.
+    record : bool
+        Keep what left in `result`.
+    identity : Identity, optional
+        The owner's keys, by which the others know its masks, and it knows theirs. Without, keys of
+        masks are not signed: between owners of one process only.
+
+    Attributes
+    ----------
+    result : OwnResult or None
+        Once a run is over.
+    refusal : RefusedError or None
+        Why this owner takes no part, or did not go on.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        consent: Callable[[Agreement], bool] | None = None,
+        *,
+        seed: int | None = None,
+        record: bool = False,
+        identity: Identity | None = None,
+    ) -> None:
+        self.policy = policy
+        self.result: OwnResult | None = None
+        self.refusal: RefusedError | None = None
+        self._identity, self._masker = identity, None
+        self._keys: bytes | None = None
+        self._consent, self._seed, self._record = consent, seed, record
+        self._open = ExitStack()
+        self._agreed: Agreement | None = None
+        self._journal: Journal | None = None
+        self._worker: Worker | None = None
+        self._earlier = 0
+        self._reply, self._place, self._rounds = b"", (0, -1), 0
+        self._final: tuple[str, bytes] = ("", b"")
+
+    @property
+    def over(self) -> bool:
+        """Whether no more frames are due."""
+        return self.refusal is not None or bool(self._final[0])
+
+    def hello(self) -> bytes:
+        """The first frame of a connection."""
+        run = "" if self._agreed is None else self._agreed.offer.run
+        return wire.encode(Hello(self.policy.agent, run, self._place))
+
+    def handle(self, frame: bytes) -> bytes:
+        """The answer to a frame. Errors leave as a code; the owner's own log says more."""
+        try:
+            return self._handled(frame)
+        except RefusedError as error:
+            code, said = error.code, str(error)
+        except BudgetError as error:
+            code, said = "spent", str(error)
+        except DataError as error:
+            code, said = "data", str(error)
+        except LedgerError as error:
+            code, said = "ledger", str(error)
+        except DpcvxError as error:
+            code, said = "failed", str(error)
+        except Exception:
+            code, said = "failed", traceback.format_exc()
+        self._note(f"{code}: {said}")
+        if code not in ("nonsense", "order", "unreadable", "altered"):
+            self.refusal = refused(code, said.rstrip(".") if len(said) < 300 else "see the log")
+            self.close()
+        return wire.encode(Refusal(code))
+
+    def close(self) -> None:
+        """Let the ledger go, and forget the data."""
+        self._open.close()
+        self._agreed = self._worker = self._journal = self._masker = self._keys = None
+        self._place, self._reply = (0, -1), b""
+
+    def _note(self, text: str) -> None:
+        place = self.policy.ledger.with_name(self.policy.ledger.name + ".log")
+        number = os.open(place, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        with os.fdopen(number, "a") as log:
+            log.write(text.rstrip() + "\n")
+
+    def _handled(self, frame: bytes) -> bytes:
+        said = wire.decode(frame)
+        if isinstance(said, Offer):
+            return self._offered(said, frame)
+        if not isinstance(said, (Partners, Call, Ask, End)):
+            raise refused("order", type(said).__name__)
+        if isinstance(said, End) and said.run == self._final[0]:
+            return self._final[1]
+        agreed = self._agreed
+        if agreed is None or said.run != agreed.offer.run:
+            raise refused("order", "no such run")
+        if isinstance(said, Partners):
+            return self._partnered(said, frame, agreed)
+        if isinstance(said, Call):
+            return self._called(said, agreed)
+        assert self._worker is not None
+        if isinstance(said, Ask):
+            return wire.encode(Told(said.run, _shared(self._answer(), agreed)))
+        return self._ended(said, agreed)
+
+    def _offered(self, offer: Offer, document: bytes) -> bytes:
+        before = self._agreed
+        same = before is not None and wire.digest(before.offer) == wire.digest(offer)
+        if before is None or not same:
+            self.close()
+            self._keep("offer", document)
+            agreed = agree(offer, self.policy)
+            final = self._finished(agreed)
+            if final:
+                return final
+            if self._consent is not None and not self._consent(agreed):
+                raise refused("declined", "")
+            self._begin(agreed)
+        return self._word()
+
+    def _word(self) -> bytes:
+        agreed = self._agreed
+        assert agreed is not None
+        return self._said(agreed, self._rounds, self._place)
+
+    def _said(self, agreed: Agreement, rounds: int, place: tuple[int, int]) -> bytes:
+        key = None
+        if self._masker is not None:
+            public, name = self._masker.public.hex(), self.policy.agent
+            said = statement(agreed.offer.run, name, public)
+            identity = self._identity
+            signed = ("", "") if identity is None else (identity.certificate, identity.signed(said))
+            key = Key(name, public, *signed)
+        return wire.encode(
+            Agreed(
+                run=agreed.offer.run,
+                rounds=rounds,
+                place=place,
+                epsilon=agreed.epsilon,
+                delta=self.policy.delta,
+                sensitivity=agreed.agent.bound,
+                key=key,
+            )
+        )
+
+    def _partnered(self, said: Partners, frame: bytes, agreed: Agreement) -> bytes:
+        """Take the keys of all others, once."""
+        names = [name for name, _ in agreed.offer.parts]
+        if self._masker is None or [key.agent for key in said.keys] != names:
+            raise refused("partners", "keys for masks")
+        if self._keys is not None and self._keys != frame:
+            raise refused("changed", "other keys for masks than before")
+        publics: dict[str, bytes] = {}
+        for key in said.keys:
+            if self._identity is not None:
+                told = statement(said.run, key.agent, key.public)
+                self._identity.verify(key.agent, key.certificate, told, key.signature)
+            try:
+                publics[key.agent] = bytes.fromhex(key.public)
+            except ValueError:
+                raise refused("stranger", f"the key of '{key.agent}'") from None
+        if publics[self.policy.agent] != self._masker.public:
+            raise refused("stranger", "another key in this owner's name")
+        if len(set(publics.values())) != len(publics):
+            raise refused("stranger", "one key for two owners")
+        self._masker.agree(publics)
+        self._keys = frame
+        return self._word()
+
+    def _beside(self, what: str) -> Path:
+        return self.policy.ledger.with_name(f"{self.policy.ledger.name}.{what}")
+
+    def _keep(self, what: str, content: bytes) -> None:
+        """Write a file beside the ledger, whole or not at all."""
+        place = self._beside(f"{what}.dpx")
+        draft = place.with_name(f"{place.name}.new")
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(draft, place)
+
+    def _finished(self, agreed: Agreement) -> bytes:
+        """The answer to an offer of a run that has ended here, where the others do not know yet."""
+        place = self._beside("final.dpx")
+        if not place.exists() or not past_of(self.policy.ledger).finished:
+            return b""
+        kept = wire.decode(place.read_bytes())
+        fingerprint = agreed.part.fingerprint
+        if not isinstance(kept, tuple) or kept[:2] != (agreed.offer.run, fingerprint):
+            return b""
+        if fingerprint not in past_of(self.policy.ledger).finished:
+            return b""
+        self._final = (agreed.offer.run, wire.encode(kept[2]))
+        return self._said(agreed, agreed.offer.rounds, (agreed.offer.rounds, _LATE))
+
+    def _begin(self, agreed: Agreement) -> None:
+        journal = self._open.enter_context(Journal(self.policy.ledger))
+        sources = [self.policy.data[s.name].source for s in agreed.agent.program.form.private]
+        start = begin([agreed.part], journal, self._seed is not None)
+        begun = start.agents[0]
+        # Noise of a seed follows from the whole plan, as where all agents are in one place.
+        part = replace(agreed.part, fingerprint=agreed.offer.plan)
+        make = part.worker(sources, begun, journal=journal, seed=self._seed, record=self._record)
+        worker = make()
+        if agreed.offer.algorithm.requirements.secret is not None or _shares(agreed):
+            digest = agreed.part.fingerprint[:16]
+            key = kept_key(self._beside(f"{agreed.offer.run[:8]}-{digest}.key"))
+            self._masker = Masker(agreed.offer.run, self.policy.agent, key)
+        self._agreed, self._journal, self._worker = agreed, journal, worker
+        self._rounds, self._earlier = start.rounds, begun.earlier
+        self._place, self._reply = (0, -1), b""
+
+    def _called(self, said: Call, agreed: Agreement) -> bytes:
+        place, algorithm = (said.t, said.k), agreed.offer.algorithm
+        if place == self._place:
+            return self._reply
+        inside = 1 <= said.t <= self._rounds and 0 <= said.k < algorithm.exchanges
+        if place < self._place or not inside:
+            raise refused("order", f"round {said.t}, exchange {said.k}")
+        local = agreed.agent.program
+        require_sense(said.message, algorithm, local, said.k, len(agreed.offer.parts))
+        assert self._worker is not None
+        message = said.message
+        if self._masker is not None:
+            require_sum(message, agreed, said.t)
+            message = masked(message, self._masker)
+        found = self._worker.act(said.t, said.k, message)
+        assert found is not None
+        content = found.message if self._masker is None else unsent(found.message)
+        reply = Reply(said.run, said.t, said.k, content, found.outcome, found.diverged)
+        self._place, self._reply = place, wire.encode(reply)
+        return self._reply
+
+    def _answer(self) -> Answer:
+        assert self._worker is not None
+        answer = self._worker.answer()
+        if answer is None:
+            raise refused("failed", "no answer")
+        return answer
+
+    def _ended(self, said: End, agreed: Agreement) -> bytes:
+        assert self._worker is not None and self._journal is not None
+        report = self._worker.report()
+        entries = tuple(list(report.account.entries)[self._earlier :])
+        account = Account(said.run, _shared(report.answer, agreed), report.violation, entries)
+        # On disk before the ledger says that the run is over: asked again, the same is said again.
+        self._keep("final", wire.encode((said.run, agreed.part.fingerprint, account)))
+        self._journal.end(said.status, said.rounds)
+        self.result = OwnResult(
+            _named(report.answer.last, agreed),
+            _named(report.answer.average, agreed),
+            said.status,
+            said.rounds,
+            tuple(report.releases),
+        )
+        self.close()
+        self._final = (said.run, wire.encode(account))
+        return self._final[1]
+
+
+def _shares(agreed: Agreement) -> bool:
+    """Whether the method forms sums in secret, with noise that is split or without."""
+    return getattr(agreed.offer.algorithm, "sharing", None) is not None
+
+
+def require_sum(message: object, agreed: Agreement, t: int) -> None:
+    """Refuse a secret sum that is not the one of this round.
+
+    Parameters
+    ----------
+    message : object
+    agreed : Agreement
+    t : int
+
+    Raises
+    ------
+    RefusedError
+    """
+    parts = message if isinstance(message, tuple) else (getattr(message, "sums", None),)
+    names = tuple(name for name, _ in agreed.offer.parts)
+    sharing = getattr(agreed.offer.algorithm, "sharing", None)
+    for sums in parts:
+        if isinstance(sums, SecretSum):
+            same = (sums.agents, sums.round) == (names, t)
+            if not same or sharing is None or sums.encoding != sharing.encoding(len(names)):
+                raise refused("nonsense", "another secret sum")
+
+
+def _shared(answer: Answer, agreed: Agreement) -> Answer:
+    """What others may know of it without being told anything about local variables."""
+    shared = agreed.agent.program.shared
+    return Answer(answer.last[shared], answer.average[shared], answer.weight)
+
+
+def _named(x: Array, agreed: Agreement) -> dict[str, Array]:
+    found: dict[str, Array] = {}
+    for piece in agreed.agent.program.layout.pieces:
+        flat = np.full(piece.size, np.nan)
+        flat[piece.entries] = x[piece.offset : piece.stop]
+        found[piece.name] = flat.reshape(piece.shape, order="F")
+    return found

@@ -1,0 +1,224 @@
+"""Owners on machines of their own: certificates on both sides, losses, and strangers."""
+
+import ssl
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from websockets.sync.client import connect
+
+import dpcvx as dp
+from dpcvx.owners import keys, wire
+from dpcvx.owners.link import SocketHub
+from dpcvx.owners.messages import Hello
+from tests.owners import federation
+from tests.owners.federation import LOADS, NAMES, expected, free_port, plan_of, write
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    return write(tmp_path_factory.mktemp("federation"))
+
+
+def together(place, plan, tmp_path, owners=None, **settings):
+    """Run coordinator and owners in threads of this process; results of both sides."""
+    port = free_port()
+    address = f"wss://127.0.0.1:{port}"
+    executor = dp.Owners(
+        f"127.0.0.1:{port}",
+        keys=place / "coordinator" / "keys",
+        **{"patience": 20.0, "verbose": False, **settings},
+    )
+    with ThreadPoolExecutor(4) as pool:
+        joined = {
+            name: pool.submit(
+                (owners or {}).get(name) or dp.Owner(place / name / "owner.toml").join,
+                address, seed=1, patience=20.0, verbose=False,
+            )
+            for name in NAMES
+        }  # fmt: skip
+        result = pool.submit(plan.run, executor=executor)
+        return result.result(), {name: one.result() for name, one in joined.items()}
+
+
+@pytest.mark.parametrize(
+    ("method", "rounds"),
+    [
+        ("dp.LinearizedADMM(penalty=2.0)", 6),
+        ("dp.SummedGradient(step=0.1, sharing=dp.SecretSharing(limit=50.0))", 3),
+        ("dp.Central()", None),
+    ],
+)
+def test_results_are_those_of_one_process(tmp_path, method, rounds):
+    colluders = "colluders = 1" if "sharing" in method else ""
+    place = write(tmp_path, method, rounds, colluders)
+    plan = plan_of(place)
+    one = expected(plan)
+    result, own = together(place, plan, tmp_path, log=tmp_path / "run.dpx")
+    for x, y, local in zip(one.last.vectors, result.last.vectors, plan.program.agents, strict=True):
+        assert x[local.shared].tobytes() == y[local.shared].tobytes()
+        assert np.isnan(y[np.setdiff1d(np.arange(local.n), local.shared)]).all()
+    for name in NAMES:
+        assert result.ledger[name].spent() == one.ledger[name].spent()
+        mine = own[name].last[f"gen {name}"]
+        assert mine.tobytes() == one.last.of(name, f"gen {name}").tobytes()
+    # The log is that of a run that is over: it gives the result again, and asks nobody.
+    again = dp.Owners(
+        "127.0.0.1:1", keys=place / "coordinator" / "keys", log=tmp_path / "run.dpx", verbose=False
+    )
+    repeated = plan.run(executor=again)
+    for x, y in zip(result.last.vectors, repeated.last.vectors, strict=True):
+        assert np.array_equal(x, y, equal_nan=True)
+
+
+def test_connections_without_the_right_certificate_are_turned_away(folders, tmp_path):
+    stranger = tmp_path / "strange"
+    keys.make_authority(stranger)
+    request = keys.make_request(stranger, "north")
+    keys.sign_request(stranger, request)
+    port, lines = free_port(), []
+    own = keys.Identity.of(folders / "coordinator" / "keys", "coordinator")
+    pool = ThreadPoolExecutor(1)
+    hub = pool.submit(SocketHub, NAMES, "127.0.0.1", port, own, 3.0, lines.append)
+    time.sleep(0.5)
+    address = f"wss://127.0.0.1:{port}"
+    # A certificate of another authority, and none at all.
+    other = keys.Identity(stranger, "north").context(server=False)
+    other.load_verify_locations(str(folders / "authority" / "ca.crt"))
+    bare = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    bare.check_hostname = False
+    bare.load_verify_locations(str(folders / "authority" / "ca.crt"))
+    for context in (other, bare):
+        with pytest.raises((OSError, EOFError, Exception)) as refusal:
+            with connect(address, ssl=context) as socket:
+                socket.send(wire.encode(Hello("north", "", (0, 0))))
+                socket.recv(timeout=2)
+        assert not isinstance(refusal.value, AssertionError)
+    # South says that it is north.
+    with connect(
+        address, ssl=keys.Identity.of(folders / "south" / "keys", "south").context(server=False)
+    ) as socket:
+        socket.send(wire.encode(Hello("north", "", (0, 0))))
+        with pytest.raises(Exception, match="1008"):
+            socket.recv(timeout=2)
+    with pytest.raises(dp.RefusedError, match="did not come"):
+        hub.result()
+    pool.shutdown()
+    assert any("turned away" in line for line in lines)
+    assert not any("north is here" in line for line in lines)
+
+
+def test_an_owner_talks_to_the_pinned_coordinator_only(folders, tmp_path):
+    place = write(tmp_path)
+    plan, port = plan_of(place), free_port()
+    policy = place / "north" / "owner.toml"
+    policy.write_text(
+        policy.read_text().replace('coordinator = "sha256:', 'coordinator = "sha256:0')
+    )
+    executor = dp.Owners(
+        f"127.0.0.1:{port}", keys=place / "coordinator" / "keys", patience=3.0, verbose=False
+    )
+    with ThreadPoolExecutor(2) as pool:
+        run = pool.submit(plan.run, executor=executor)
+        with pytest.raises(dp.RefusedError) as refusal:
+            dp.Owner(policy).join(f"wss://127.0.0.1:{port}", patience=5.0, verbose=False)
+        assert refusal.value.code == "stranger"
+        with pytest.raises(dp.RefusedError, match="'north' did not come"):
+            run.result()
+
+
+def test_owners_cannot_pose_as_the_coordinator(folders):
+    # South's certificate is good, and it is not the coordinator's.
+    port = free_port()
+    south = keys.Identity.of(folders / "south" / "keys", "south")
+    with ThreadPoolExecutor(1) as pool:
+        hub = pool.submit(SocketHub, ["north"], "127.0.0.1", port, south, 2.0, lambda _: None)
+        with pytest.raises(dp.RefusedError) as refusal:
+            dp.Owner(folders / "north" / "owner.toml").join(
+                f"wss://127.0.0.1:{port}", patience=5.0, verbose=False
+            )
+        assert refusal.value.code == "stranger"
+        with pytest.raises(dp.RefusedError):
+            hub.result()
+
+
+def test_an_owner_that_refuses_says_why_on_both_sides(tmp_path):
+    place = write(tmp_path)
+    policy = place / "west" / "owner.toml"
+    policy.write_text(policy.read_text().replace("epsilon = 1.0", "epsilon = 0.5"))
+    plan, port = plan_of(place), free_port()
+    executor = dp.Owners(
+        f"127.0.0.1:{port}", keys=place / "coordinator" / "keys", patience=5.0, verbose=False
+    )
+    with ThreadPoolExecutor(4) as pool:
+        run = pool.submit(plan.run, executor=executor)
+        owners = {
+            name: pool.submit(
+                dp.Owner(place / name / "owner.toml").join,
+                f"wss://127.0.0.1:{port}", patience=2.0, verbose=False,
+            )
+            for name in NAMES
+        }  # fmt: skip
+        with pytest.raises(dp.RefusedError, match=r"Agent 'west' takes no part \(budget\)"):
+            run.result()
+        with pytest.raises(dp.RefusedError, match=r"epsilon 1 is asked .* 0\.5 is allowed"):
+            owners["west"].result()
+        for name in ("north", "south"):
+            with pytest.raises(dp.RefusedError):  # nobody comes any more
+                owners[name].result()
+    for name in NAMES:
+        ledger = place / name / "spent.jsonl"
+        assert not ledger.exists() or '"charge"' not in ledger.read_text()
+
+
+def test_replies_leave_at_fixed_times(tmp_path):
+    place = write(tmp_path, rounds=3, accept="reply_after = 0.2")
+    plan, port = plan_of(place), free_port()
+    executor = dp.Owners(
+        f"127.0.0.1:{port}", keys=place / "coordinator" / "keys", patience=20.0, verbose=False
+    )
+    times = []
+    with ThreadPoolExecutor(4) as pool:
+        for name in NAMES:
+            pool.submit(
+                dp.Owner(place / name / "owner.toml").join,
+                f"wss://127.0.0.1:{port}", patience=5.0, verbose=False,
+            )  # fmt: skip
+        inner = executor.map
+
+        def timed(*arguments, **named):
+            began = time.monotonic()
+            found = inner(*arguments, **named)
+            times.append(time.monotonic() - began)
+            return found
+
+        executor.map = timed
+        plan.run(executor=executor)
+    assert all(seconds >= 0.2 for seconds in times)
+
+
+def test_data_and_local_values_are_in_no_file_of_the_other_side(tmp_path):
+    place = write(tmp_path)
+    plan = plan_of(place)
+    _, own = together(place, plan, tmp_path, log=place / "coordinator" / "run.dpx")
+    secrets = np.concatenate([*LOADS.values(), *(own[n].last[f"gen {n}"] for n in NAMES)])
+    secrets = [s for s in secrets if 0 < s < 1.5]
+    kept = {p: p.read_bytes() for p in (place / "coordinator").rglob("*") if p.is_file()}
+    for name in NAMES:
+        # What an owner keeps of the offer and of its own word may be seen by everybody.
+        kept |= {p: p.read_bytes() for p in (place / name).glob("spent.jsonl.*.dpx")}
+    assert len(secrets) >= 9 and any(len(raw) > 1000 for raw in kept.values())
+    for path, raw in kept.items():
+        for secret in secrets:
+            assert np.float64(secret).tobytes() not in raw, path
+            assert repr(float(secret)).encode() not in raw, path
+
+
+def test_addresses_and_keys_that_are_none_are_refused(folders, tmp_path):
+    for address in ("8443", "localhost", "localhost:https", 8443, "a:99999"):
+        with pytest.raises(dp.ModelError, match="no place to listen"):
+            dp.Owners(address, keys=folders / "coordinator" / "keys")
+    with pytest.raises(dp.ModelError, match="has no 'ca.crt'"):
+        dp.Owners("localhost:8443", keys=tmp_path)
+    assert federation.NAMES == NAMES

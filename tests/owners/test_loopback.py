@@ -1,0 +1,233 @@
+"""Owners in one process: the same results as agents of one owner, and nothing else crosses."""
+
+import numpy as np
+import pytest
+
+import dpcvx as dp
+from dpcvx.owners import wire
+from dpcvx.owners.coordinator import Remote
+from dpcvx.owners.log import Log
+from dpcvx.owners.loopback import policies_of
+from dpcvx.verify import instances as made
+from tests.helpers import contains
+from tests.instances import INSTANCES, clinics, power_line, whole
+from tests.owners.settings import Mortal, charges, planned
+
+SHARING = dp.SecretSharing(limit=50.0)
+METHODS = {
+    "gradients": dp.LinearizedADMM(penalty=2.0, local_updates=2),
+    "outputs": dp.LinearizedADMM(penalty=2.0, perturb="output"),
+    "exact": dp.ADMM(penalty=2.0),
+    "mean": dp.MeanGradient(step=0.1),
+    "summed": dp.SummedGradient(step=0.1),
+    "in shares": dp.SummedGradient(step=0.1, sharing=SHARING),
+    "mean in shares": dp.MeanGradient(step=0.1, sharing=SHARING),
+    "central": dp.Central(),
+    "central in shares": dp.Central(sharing=SHARING),
+    "neighbours": dp.DecentralizedGradient("ring"),
+    "primal-dual": dp.PrimalDual(),
+}
+BUILDS = {
+    **INSTANCES,
+    "clinics": clinics,
+    **{n: whole(getattr(made, n)) for n in ("sensors", "laboratories", "dispatch")},
+}
+_EACH, _ONCE, _BOTH = ("each step",), ("once",), ("each step", "once")
+_SERVER = {"gradients": _BOTH, "outputs": _EACH, "exact": _BOTH, "summed": _BOTH, "central": _BOTH}
+_ALL = {"mean": _BOTH, "neighbours": _BOTH, "primal-dual": _BOTH}
+_SHARED = {"in shares": _EACH, "central in shares": _EACH}
+_RECORDS = dict.fromkeys(("gradients", "outputs", "mean", "summed", "neighbours"), _EACH)
+# The methods that fit an instance.
+FITS = {
+    "power line": _SERVER | _ALL,
+    "overlapping slices": _SERVER | _SHARED,
+    "covariance": _SERVER | _ALL,
+    "clinics": _RECORDS | {"primal-dual": _EACH},
+    "sensors": _SERVER | _ALL | _SHARED | {"mean in shares": _BOTH},
+    "laboratories": _RECORDS | {"in shares": _EACH, "mean in shares": _EACH},
+    "dispatch": {"central": _BOTH, "central in shares": _EACH},
+}
+PAIRS = [
+    (name, method, release)
+    for name, fits in FITS.items()
+    for method, releases in fits.items()
+    for release in releases
+]
+
+
+def same(plan, one, other):
+    """Shared entries, status and ledgers of two results are the same bits."""
+    assert one.status == other.status and one.rounds == other.rounds
+    for which in ("last", "average", "tail"):
+        vectors = (getattr(result, which).vectors for result in (one, other))
+        for x, y, local in zip(*vectors, plan.program.agents, strict=True):
+            assert x[local.shared].tobytes() == y[local.shared].tobytes()
+    for name, account in one.ledger.items():
+        assert list(account.entries) == list(other.ledger[name].entries)
+        assert account.spent() == other.ledger[name].spent()
+
+
+def released(transcript, k):
+    return [(r.round, r.step, r.value.tobytes()) for r in transcript if r.agent == k]
+
+
+@pytest.mark.parametrize(("name", "method", "release"), PAIRS)
+def test_results_ledgers_and_releases_are_those_of_one_process(name, method, release):
+    plan = planned(BUILDS[name], METHODS[method], 3, release=release)
+    expected = plan.run(seed=1, record=True, executor=dp.Serial())
+    executor = dp.loopback(plan, seed=1, record=True)
+    result = plan.run(executor=executor)
+    same(plan, expected, result)
+    for k, session in enumerate(executor.sessions.values()):
+        own = [(r.round, r.step, r.value.tobytes()) for r in session.result.releases]
+        assert own == released(expected.transcript.releases, k)
+        last = expected.last.vectors[k]
+        for piece in plan.program.agents[k].layout.pieces:
+            flat = session.result.last[piece.name].ravel(order="F")[piece.entries]
+            assert flat.tobytes() == last[piece.offset : piece.stop].tobytes()
+
+
+def test_what_agents_keep_is_nan_here():
+    plan = planned()
+    result = plan.run(executor=dp.loopback(plan, seed=1))
+    found = result.solution
+    assert np.isnan(found["gen0"]).all() and np.isfinite(found["tie"]).all()
+    assert result.status.solved and str(result)
+
+
+def test_iterates_and_tolerance_are_as_in_one_process():
+    plan = planned(rounds=6)
+    expected = plan.run(seed=1, iterates=True, tolerance=1e-9, executor=dp.Serial())
+    result = plan.run(executor=dp.loopback(plan, seed=1), iterates=True, tolerance=1e-9)
+    same(plan, expected, result)
+    for one, other in zip(expected.iterates, result.iterates, strict=True):
+        for x, y, a in zip(one.last.vectors, other.last.vectors, plan.program.agents, strict=True):
+            assert x[a.shared].tobytes() == y[a.shared].tobytes()
+
+
+@pytest.mark.parametrize(
+    "argument",
+    [{"data": {"load0": np.ones(4)}}, {"seed": 1}, {"ledger": "x.jsonl"}, {"record": True}],
+)
+def test_what_belongs_to_owners_is_not_given_here(argument):
+    plan = planned()
+    with pytest.raises(dp.ModelError, match="owners keep data"):
+        plan.run(executor=dp.loopback(plan, seed=1), **argument)
+
+
+def test_a_folder_that_is_none_is_refused(tmp_path):
+    with pytest.raises(dp.ModelError, match="folder"):
+        dp.loopback(planned(), folder=tmp_path / "none")
+
+
+def remote(policies, log=None, deaths=()):
+    hub = Mortal(policies, deaths)
+    return hub, Remote(lambda names: hub, lambda: Log(log), lambda: "a run")
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("place", [(1, 0), (3, 0), (6, 0)])
+def test_owners_that_end_come_back_and_pay_nothing_twice(tmp_path, place, when):
+    plan = planned(rounds=6)
+    expected = plan.run(seed=1, executor=dp.Serial())
+    policies = policies_of(plan, tmp_path)
+    hub, executor = remote(policies, deaths={"end0": (place, when), "end1": ((2, 0), "after")})
+    same(plan, expected, plan.run(executor=executor))
+    assert hub.rejoined == 2
+    assert [charges(policy) for policy in policies] == [(6, 6)] * 2
+
+
+class Stop(Exception):
+    """The coordinator's process ends."""
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 5])
+def test_a_coordinator_that_ends_goes_on_from_its_log(tmp_path, count, monkeypatch):
+    plan = planned(rounds=6)
+    expected = plan.run(seed=1, executor=dp.Serial())
+    policies, path = policies_of(plan, tmp_path), tmp_path / "run.dpx"
+    executor = remote(policies, path)[1]
+    add = Log.add
+
+    def ends(self, exchange):
+        if len(self.exchanges) == count:
+            raise Stop
+        add(self, exchange)
+
+    with monkeypatch.context() as patch, pytest.raises(Stop):
+        patch.setattr(Log, "add", ends)
+        plan.run(executor=executor)
+    # A part of a frame is on disk, as a process that is killed leaves it.
+    with path.open("ab") as file:
+        file.write(b"dpx1\x10")
+    executor = remote(policies, path)[1]
+    result = plan.run(executor=executor)
+    same(plan, expected, result)
+    assert [charges(policy) for policy in policies] == [(6, 6)] * 2
+    assert any("gone on with" in note for note in result.notes) == (count > 0)
+
+
+def test_logs_of_other_plans_and_files_that_are_none_are_refused(tmp_path):
+    path = tmp_path / "run.dpx"
+    plan, other = planned(rounds=3), planned(rounds=4)
+    plan.run(executor=remote(policies_of(plan, tmp_path), path)[1])
+    with pytest.raises(dp.ModelError, match="another plan"):
+        other.run(executor=remote(policies_of(other, tmp_path), path)[1])
+    foreign = tmp_path / "notes.txt"
+    foreign.write_text("a text that must not be overwritten")
+    with pytest.raises(dp.LedgerError, match="no log"):
+        other.run(executor=remote(policies_of(other, tmp_path), foreign)[1])
+    assert foreign.read_text() == "a text that must not be overwritten"
+
+
+def test_an_owner_that_answers_otherwise_than_before_is_noticed(tmp_path):
+    plan = planned(rounds=4)
+    policies = policies_of(plan, tmp_path)
+    hub, executor = remote(policies, deaths={"end0": ((3, 0), "before")})
+    again = hub.again
+
+    def forgetful(name):
+        # It lost its ledger, and draws other noise.
+        policies[0].ledger.unlink()
+        hub._seed = 2
+        again(name)
+
+    hub.again = forgetful
+    with pytest.raises(dp.RefusedError) as refusal:
+        plan.run(executor=executor)
+    assert refusal.value.code == "changed"
+
+
+def test_neither_data_nor_local_values_are_in_any_frame_or_log(tmp_path):
+    canary, path = 0.731415926535, tmp_path / "run.dpx"
+    built = power_line()
+    loads = [np.full(4, canary) + k / 8 for k in range(2)]
+    plan = built.problem.plan(
+        dp.LinearizedADMM(penalty=2.0), rounds=4, epsilon=1.0, delta=1e-6, release="each step"
+    )
+    for agent, load in zip(built.problem.agents, loads, strict=True):
+        assert agent.private[0].shape == load.shape
+    policies = [
+        type(p)(**{**vars(p), "data": {n: _with(h, loads[k]) for n, h in p.data.items()}})
+        for k, p in enumerate(policies_of(plan, tmp_path))
+    ]
+    hub, executor = remote(policies, path)
+    sessions = hub.sessions
+    plan.run(executor=executor)
+    secrets = [canary, canary + 1 / 8]
+    local = [s.result.last[f"gen{k}"] for k, s in enumerate(sessions.values())]
+    inside = [v for v in np.concatenate(local) if 0 < v < 1.5]  # the bounds are public
+    numbers = [*secrets, *inside]
+    assert len(inside) >= 2
+    public = b"".join(frame for _, frame in hub.traffic) + path.read_bytes()
+    for number in numbers:
+        assert np.float64(number).tobytes() not in public
+        assert repr(float(number)).encode() not in public
+        assert not any(contains(wire.decode(frame), float(number)) for _, frame in hub.traffic[:4])
+    # What is searched for is found where it is: the search can fail.
+    shared = sessions["end0"].result.last["tie"]
+    assert shared.tobytes() in public
+
+
+def _with(held, value):
+    return type(held)(held.spec, type(held.source)(value))

@@ -1,0 +1,138 @@
+"""One owner's turns: nonsense costs nothing, and the same call again has the same bytes."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dpcvx.algorithms.consensus import Broadcast
+from dpcvx.algorithms.on_networks import Inbox
+from dpcvx.algorithms.summed import Heard
+from dpcvx.owners import wire
+from dpcvx.owners.messages import Account, Agreed, Ask, Call, End, Refusal, Reply, Told
+from dpcvx.owners.session import Session
+from tests.owners.settings import answer, charges, offered, planned
+
+W = np.zeros(2)
+NONSENSE = {
+    "nan": Broadcast(np.array([np.nan, 0.0]), 2.0),
+    "infinite": Broadcast(np.array([np.inf, 0.0]), 2.0),
+    "huge": Broadcast(np.array([1e300, 0.0]), 2.0),
+    "too long": Broadcast(np.zeros(3), 2.0),
+    "no penalty": Broadcast(W, 0.0),
+    "a negative penalty": Broadcast(W, -1.0),
+    "a penalty that is none": Broadcast(W, np.nan),
+    "nothing": None,
+    "a number": 3.0,
+    "another method's": Inbox(0, (1,), np.zeros((1, 2)), np.ones(2)),
+    "a sum": (None, Heard(W, 2)),
+}
+
+
+@pytest.fixture
+def begun(tmp_path):
+    offer, policy = offered(planned(), tmp_path)
+    session = Session(policy, seed=1)
+    assert isinstance(answer(session, offer), Agreed)
+    yield session, policy, offer
+    session.close()
+
+
+def call(t, k=0, message=None, run="a run"):
+    return Call(run, t, k, Broadcast(W, 2.0) if message is None else message)
+
+
+@pytest.mark.parametrize("name", NONSENSE)
+def test_nonsense_charges_nothing_and_the_run_goes_on(begun, name):
+    session, policy, _ = begun
+    said = answer(session, Call("a run", 1, 0, NONSENSE[name]))
+    assert isinstance(said, Refusal) and said.code == "nonsense"
+    assert charges(policy) == (0, 0)
+    assert isinstance(answer(session, call(1)), Reply)
+    assert charges(policy) == (1, 1)
+
+
+def test_calls_out_of_order_are_refused(begun):
+    session, policy, _ = begun
+    answer(session, call(2))
+    before = charges(policy)
+    for bad in (call(1), call(0), call(5), call(3, 1), call(3, -1), call(3, run="other")):
+        assert answer(session, bad).code == "order"
+    assert charges(policy) == before
+
+
+def test_the_same_call_has_the_same_bytes(begun):
+    session, policy, offer = begun
+    first = session.handle(wire.encode(call(1)))
+    # Whatever is asked with it: the place is what counts.
+    again = session.handle(wire.encode(call(1, message=Broadcast(np.ones(2), 5.0))))
+    assert first == again and charges(policy) == (1, 1)
+    agreed = answer(session, offer)
+    assert (agreed.place, charges(policy)) == ((1, 0), (1, 1))
+
+
+def test_an_owner_that_was_ended_gives_the_same_bytes_and_pays_once(begun, tmp_path):
+    session, policy, offer = begun
+    first = [session.handle(wire.encode(call(t))) for t in (1, 2)]
+    session.close()
+    back = Session(policy, seed=1)
+    assert answer(back, offer).place == (0, -1)
+    assert [back.handle(wire.encode(call(t))) for t in (1, 2)] == first
+    assert charges(policy) == (2, 2)
+    back.close()
+
+
+def test_without_a_seed_what_left_is_given_out_again(tmp_path):
+    offer, policy = offered(planned(), tmp_path)
+    replies = []
+    for _ in range(2):
+        session = Session(policy)
+        answer(session, offer)
+        replies.append([session.handle(wire.encode(call(t))) for t in (1, 2)])
+        session.close()
+    assert replies[0] == replies[1] and charges(policy) == (2, 2)
+
+
+def test_an_offer_that_differs_in_one_number_is_another_run(begun):
+    # Charges of the one may not pay for values of the other.
+    session, policy, offer = begun
+    answer(session, call(1))
+    session.close()
+    other = replace(offer, noise=replace(offer.noise, multiplier=2 * offer.noise.multiplier))
+    back = Session(policy, seed=1)
+    answer(back, other)
+    answer(back, call(1))
+    assert charges(policy) == (2, 2)
+    back.close()
+
+
+def test_local_variables_stay(begun):
+    session, _, offer = begun
+    for t in (1, 2, 3, 4):
+        answer(session, call(t))
+    shared = offer.program.shared.size
+    told = answer(session, Ask("a run"))
+    assert isinstance(told, Told) and told.answer.last.shape == (shared,)
+    account = answer(session, End("a run", "completed", 4))
+    assert isinstance(account, Account) and account.answer.last.shape == (shared,)
+    assert len(account.entries) == 4
+    own = session.result
+    assert own.last["gen0"].shape == (3,) and np.isfinite(own.last["gen0"]).all()
+    assert own.status == "completed" and own.rounds == 4
+    # Asked again, the end is the same.
+    assert isinstance(answer(session, End("a run", "completed", 4)), Account)
+
+
+def test_failures_leave_as_a_code_and_are_written_down_here(begun, monkeypatch):
+    session, policy, offer = begun
+    secret = "quoted 31415.92653"
+
+    def fails(*_):
+        raise RuntimeError(secret)
+
+    monkeypatch.setattr(session._worker, "act", fails)
+    frame = session.handle(wire.encode(call(1)))
+    assert wire.decode(frame).code == "failed" and secret.encode() not in frame
+    log = policy.ledger.with_name(policy.ledger.name + ".log")
+    assert secret in log.read_text() and log.stat().st_mode & 0o077 == 0
+    assert isinstance(answer(session, offer), Agreed)
