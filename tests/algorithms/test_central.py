@@ -467,20 +467,24 @@ def test_the_optimum_is_that_of_the_sum_as_it_left():
     assert dp.check(plan).passed
 
 
+@pytest.mark.parametrize("boxed", [False, True])
 @pytest.mark.parametrize("agents", [3, 5, 10, 50])
-def test_one_sum_needs_less_noise_by_the_number_of_honest_agents(agents):
+def test_one_sum_needs_less_noise_by_the_number_of_honest_agents(agents, boxed):
     # Gaps are half the squared noise over the curvature. For equal sensitivities their ratio is
     # N - 1; that of 600 entries of noise each is known to 8 %, and below 0.7 of it for fewer than
-    # one set of seeds in 1e4. Of 320, for 50 agents, in 1e3.
+    # one set of seeds in 1e4. Of 320, for 50 agents, in 1e3. A box holds the optimum: what noise
+    # carries out of it comes back to its edge.
     count = 15 if agents <= 10 else 8
     problem, A, b = estimates(agents, n=40)
     exact = sum(-2 * M.T @ d for M, d in zip(A, b, strict=True))
+    best = -exact / (2 * agents)
+    if boxed:
+        problem, *_ = estimates(agents, n=40, bound=1.1 * np.abs(best).max())
     gaps = []
     for sharing in (None, dp.SecretSharing(100.0)):
         method = dp.Central(sharing)
         plan = problem.plan(method, mechanism="gaussian", epsilon=1.0, delta=1e-6)
         runs = [plan.run(seed=s) for s in range(count)]
-        best = -exact / (2 * agents)
         gaps.append(np.mean([agents * np.sum((r.solution["x"] - best) ** 2) for r in runs]))
     assert gaps[0] / gaps[1] > 0.7 * (agents - 1)
 

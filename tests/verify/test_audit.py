@@ -533,6 +533,37 @@ def test_more_than_was_trusted_is_noticed(monkeypatch, fault):
     assert dp.audit(secret(), runs=150).status == "failed"
 
 
+@cache
+def secret_moments(agents=6):
+    """One sum of second moments, and neighbours as far apart as records can be."""
+    w, made = cp.Variable(1, name="w"), []
+    for k in range(agents):
+        person = dict(records=f"patient of {k}")
+        X = dp.Private(np.ones((2, 1)), name=f"X{k}", adjacency=dp.Rows(1.0, **person))
+        y = dp.Private(np.array([1.0, 0.5]), name=f"y{k}", adjacency=dp.Rows(1.0, **person))
+        cost = cp.sum_squares(X @ w - y) + cp.sum_squares(w)
+        made.append(dp.Agent(cp.Minimize(cost), name=f"a{k}"))
+    method = dp.Central(dp.SecretSharing(1000.0), sums="moments")
+    return planned(dp.Problem(made), 1.0, 1, algorithm=method), {"y0": np.array([-1.0, 0.5])}
+
+
+def test_a_coalition_learns_no_more_than_its_figure_of_second_moments():
+    plan, neighbours = secret_moments()
+    found = dp.audit(plan, neighbours, runs=60)
+    assert found.status == "passed"
+    assert found.claimed == pytest.approx(epsilon_of(1.0))
+
+
+@pytest.mark.parametrize("fault", ["all others collude", "others add no noise"])
+def test_more_than_was_trusted_with_second_moments_is_noticed(monkeypatch, fault):
+    if fault == "all others collude":
+        coalition_of(monkeypatch, 5)
+    else:
+        without_noise(monkeypatch, {1, 2, 3, 4})
+    plan, neighbours = secret_moments()
+    assert dp.audit(plan, neighbours, runs=120).status == "failed"
+
+
 @pytest.mark.parametrize(("agents", "colluders"), [(3, 1), (6, 1), (6, 3)])
 @pytest.mark.parametrize("fault", ["none", "one more colludes", "one omits its noise"])
 def test_one_more_or_one_less_is_noticed_in_many_releases(agents, colluders, fault):
