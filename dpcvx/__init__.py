@@ -34,6 +34,7 @@ from .errors import (
     RefusedError,
     RepeatWarning,
     SolverError,
+    WorkerLost,
 )
 from .model.declaration import Agent
 from .model.expected import Expected
@@ -42,6 +43,8 @@ from .plan.guarantee import Guarantee
 from .privacy.ledger import Ledger
 from .privacy.mechanism import Gaussian, Laplace
 from .problem import Plan, Problem
+from .run.executors.dask import Dask
+from .run.executors.mpi import MPI
 from .run.executors.processes import Processes
 from .run.executors.serial import Serial
 from .run.executors.threads import Threads
@@ -68,6 +71,7 @@ _OWNERS = {"Owner": "owner", "Owners": "owner", "loopback": "loopback"}
 __all__ = [
     "ADMM",
     "DPP2",
+    "MPI",
     "Agent",
     "Algorithm",
     "Asserted",
@@ -77,6 +81,7 @@ __all__ = [
     "Central",
     "Check",
     "Comparison",
+    "Dask",
     "DataError",
     "DecentralizedADMM",
     "DecentralizedGradient",
@@ -117,6 +122,7 @@ __all__ = [
     "Transcript",
     "Tuned",
     "Within",
+    "WorkerLost",
     "attack",
     "audit",
     "check",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
+from typing import Any
 
 from ._words import plural
 
@@ -33,6 +34,26 @@ class LedgerError(PrivacyError):
 
     Nothing was released that is not in the file.
     """
+
+
+class WorkerLost(PrivacyError):
+    """A process in which agents lived is gone, and with it their state; nothing was repeated.
+
+    Attributes
+    ----------
+    workers : tuple of str
+        As the engine calls them.
+    agents : tuple of int
+        Positions of the agents that lived there.
+    """
+
+    def __init__(self, message: str, workers: tuple[str, ...], agents: tuple[int, ...]) -> None:
+        super().__init__(message)
+        self.workers = workers
+        self.agents = agents
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return WorkerLost, (str(self), self.workers, self.agents)
 
 
 class BudgetError(PrivacyError):

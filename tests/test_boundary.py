@@ -40,6 +40,7 @@ IMPORTERS = {
     "dpcvx.model.private.unseal": {"run.gate"},
     "dpcvx.model.private.raw_array": {"run.gate"},
     "dpcvx.model.private.source_of": {"run.data"},
+    "dpcvx.model.private.handed_over": {"run.executors.sent"},  # to workers of the same owner
     "dpcvx.verify": {"", "extend", "problem", "verify"},
     # On stand-in data, and on made-up data.
     "dpcvx.verify.not_private": {"", "verify.judge", "verify.conformance"},

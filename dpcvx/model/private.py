@@ -489,6 +489,28 @@ class Sealed:
         raise TypeError(_KEPT)  # Python's own gives out what is in the slots
 
 
+def handed_over(source: Sealed) -> tuple[Callable[..., Sealed], tuple[Any, ...]]:
+    """How sealed data, or what fetches them, are made anew in a process of the same owner.
+
+    Called by executors only, which send agents to where they live. As pickle takes it: what makes
+    the twin, and from what.
+    """
+    held, checked = source._held, source._checked
+    if checked is None:
+        return Sealed, (held,)
+    held = np.asarray(held)
+    return _resealed, (checked, held.shape, None if held.size == checked.size else held)
+
+
+def _resealed(
+    checked: NDArray[np.float64], shape: tuple[int, ...], held: NDArray[np.float64] | None
+) -> Sealed:
+    twin = Sealed(checked.reshape(shape, order="F") if held is None else held)
+    checked.flags.writeable = False
+    twin._checked = checked
+    return twin
+
+
 def seal(value: object) -> Sealed:
     """Data or a function that fetches them, sealed; what is sealed already stays what it is."""
     return value if isinstance(value, Sealed) else Sealed(value)

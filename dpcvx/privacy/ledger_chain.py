@@ -1,14 +1,15 @@
 """The bytes of a ledger file: a head, then one JSON object per line, chained by hashes.
 
-Each line holds the hash of itself and of everything before it. The head has a fixed width and is
-rewritten in place after a line is on disk: it counts the lines and holds the hash of the last one.
-A line is forced to disk before it takes effect, the head with the next line. So three states are
-not damage but what a process that died or a disk that lost power leaves:
+Each line holds the hash of itself and of everything before it. Lines are written in groups: the
+charges of an exchange and then its values, or one line of another kind. The head has a fixed width
+and is rewritten in place after a group is on disk: it counts the lines and holds the hash of the
+last one. A group is forced to disk before it takes effect, the head with the next group. So three
+states are not damage but what a process that died or a disk that lost power leaves:
 
-* the head lags: by one line if the head was not rewritten, by two if it did not reach the disk
-  before the next line did;
-* behind the intact lines stands a part of the one that was being written, cut off or with sectors
-  of zeros, if the head lags by one line at most;
+* the head lags: by one group if the head was not rewritten, by two if it did not reach the disk
+  before the next group did;
+* behind the intact lines stands a part of the group that was being written, cut off or with sectors
+  of zeros, if the head lags by one group besides at most;
 * the head is the first part of a new one and the last part of the one that it replaces.
 
 All lines that ever took effect are intact then. Everything else is refused.
@@ -19,7 +20,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +34,8 @@ _SECTOR = 512
 _START = hashlib.sha256(_FORMAT.encode()).hexdigest()
 # What the line of a value begins with: a part of a line that does not holds nothing of a value.
 _VALUE = b'{"data"'
+# Under which the first line of several that were written together says how many they are.
+GROUP = "lines"
 
 
 @dataclass(frozen=True)
@@ -65,8 +68,8 @@ class Chain:
     @property
     def holds_value(self) -> bool:
         """Whether the part of a line may be a part of a value."""
-        told = self.tail.lstrip(b"\0")
-        return told.startswith(_VALUE) or (told != b"" and told != self.tail)
+        told = self.tail.strip(b"\0")
+        return _VALUE in told or b"\0" in told or (told != b"" and not self.tail.startswith(told))
 
 
 def head(count: int = 0, link: str = _START, torn: bool = False) -> bytes:
@@ -114,11 +117,14 @@ def read(raw: bytes, name: str) -> Chain:
         lines.append(line)
         end += len(text) + 1
     first, tail = raw[:WIDTH], raw[end:]
-    found = _counted(first, links)
+    ends, begun = _group_ends(lines)
+    found = _counted(first, links, ends)
     stated = None if found else _stated(first, name)
     # A line of which all is there but the newline: no disk leaves another character in its place.
     whole = not tail.endswith(b"\0") and _followed(links[-1], tail[:-1]) is not None
-    if tail and (whole or not _cut_off(tail, end) or (found and found[0] < len(lines) - 1)):
+    # The part may belong to a group of which some lines are intact.
+    least = ends[-3:][0] if begun else ends[-2:][0]
+    if tail and (whole or not _cut_off(tail, end) or (found and found[0] < least)):
         raise LedgerError(
             f"Line {len(lines) + 2} of the ledger '{name}' does not continue the lines before it: "
             "the file was changed. What was spent is not known; restore the file, or count the "
@@ -148,16 +154,24 @@ def _followed(link: str, text: bytes) -> dict[str, Any] | None:
     return line if again == text + b"\n" and line["link"] == following else None
 
 
-def _counted(first: bytes, links: list[str]) -> tuple[int, bool] | None:
+def _group_ends(lines: Sequence[Mapping[str, Any]]) -> tuple[list[int], bool]:
+    """How many lines there are at the end of every group, and whether a part of the last is there.
+
+    The first line of several that were written together says how many they are.
+    """
+    ends, whole = [0], 0
+    while ends[-1] < len(lines):
+        size = lines[ends[-1]].get(GROUP, 1)
+        whole = ends[-1] + (size if type(size) is int and size > 0 else 1)
+        ends.append(min(whole, len(lines)))
+    return ends, whole > len(lines)
+
+
+def _counted(first: bytes, links: list[str], ends: list[int]) -> tuple[int, bool] | None:
     """How many of the lines a head counts, and whether it says that a value is torn."""
     if len(first) < WIDTH:
         return None
-    size = len(links) - 1
-    known = {
-        (n, torn): head(n, links[n], torn)
-        for n in range(max(0, size - 2), size + 1)
-        for torn in (False, True)
-    }
+    known = {(n, torn): head(n, links[n], torn) for n in ends[-3:] for torn in (False, True)}
     for place, whole in known.items():
         if first == whole:
             return place
@@ -194,18 +208,15 @@ def _stated(first: bytes, name: str) -> int:
 
 
 def _cut_off(tail: bytes, start: int) -> bool:
-    """Whether a dying process, or a disk that loses power, can have left this of one line.
+    """Whether a dying process, or a disk that loses power, can have left this of one group.
 
-    A disk leaves zeros in the sectors that did not reach it, and what did may end in a newline.
+    A disk leaves zeros in the sectors that did not reach it; what did may hold ends of lines.
     """
     if b"\n" not in tail:
         return True
     gaps = [gap.span() for gap in re.finditer(b"\0+", tail)]
-    return (
-        tail.index(b"\n") == len(tail) - 1
-        and bool(gaps)
-        and all(
-            (begin == 0 or (start + begin) % _SECTOR == 0) and (start + end) % _SECTOR == 0
-            for begin, end in gaps
-        )
+    return bool(gaps) and all(
+        (begin == 0 or (start + begin) % _SECTOR == 0)
+        and (end == len(tail) or (start + end) % _SECTOR == 0)
+        for begin, end in gaps
     )

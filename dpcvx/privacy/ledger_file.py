@@ -1,8 +1,13 @@
 """A ledger on disk: charges are written before values are computed, values before they leave.
 
+Where agents live in other processes, what they note travels with their answers, and the run writes
+the lines of an exchange together: first all charges, then all values, in one piece that is forced
+to disk once, before it takes up any answer. A value is released when the run takes it up: what a
+process drew that died before is drawn again, for nobody saw it.
+
 `ledger_chain` has the bytes of the file, `ledger_lines` what they say. Lines can be neither
-changed, removed nor added without notice. A process that is killed loses at most the line it was
-writing; the next one goes on from there. (Whoever can write the file can write another with valid
+changed, removed nor added without notice. A process that is killed loses at most the exchange that
+it was in; the next one goes on from there. (Whoever can write the file can write another with valid
 hashes, or put back an old copy: the chain guards against accidents, not against the owner of the
 data.)
 
@@ -34,7 +39,7 @@ from numpy.typing import NDArray
 from ..errors import LedgerError
 from .accounts import Account, Accounts
 from .entries import Entry
-from .ledger_chain import Chain, head, linked, read
+from .ledger_chain import GROUP, Chain, head, linked, read
 from .ledger_lines import (
     TORN,
     Finished,
@@ -75,6 +80,9 @@ class Journal:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self._turn = threading.Lock()
+        self._held = False
+        self._charges: list[dict[str, Any]] = []
+        self._values: list[dict[str, Any]] = []
         self._file: FileIO | None = None
         self._refusal = f"The ledger '{_short(self.path)}' is not open."
         self._unfinished = (
@@ -237,11 +245,39 @@ class Journal:
 
     def charge(self, agent: str, entry: Entry) -> None:
         """A release is about to be computed."""
-        self._append(charge_line(agent, entry))
+        self._add(self._charges, charge_line(agent, entry))
 
     def release(self, agent: str, place: tuple[int, int], value: Array) -> None:
         """A value is about to leave."""
-        self._append(value_line(agent, place, value))
+        self._add(self._values, value_line(agent, place, value))
+
+    @contextmanager
+    def exchange(self) -> Iterator[None]:
+        """Hold charges and values, and have all of them on disk at the end; also after an error."""
+        self._held = True
+        try:
+            yield
+        except BaseException:
+            with suppress(LedgerError):  # the first error says more
+                self._commit()
+            raise
+        self._commit()
+
+    def _add(self, lines: list[dict[str, Any]], line: dict[str, Any]) -> None:
+        if not self._held:
+            self._append(line)
+            return
+        with self._turn:
+            if self._refusal:
+                raise LedgerError(self._refusal)
+            lines.append(line)
+
+    def _commit(self) -> None:
+        with self._turn:
+            lines = [*self._charges, *self._values]
+            self._held, self._charges, self._values = False, [], []
+        if lines:
+            self._append(*lines)
 
     def end(self, status: str, rounds: int) -> str:
         """The run is over.
@@ -262,13 +298,18 @@ class Journal:
             )
         return ""
 
-    def _append(self, line: Mapping[str, Any]) -> None:
-        """Add a line, and return once it is on disk."""
+    def _append(self, *lines: Mapping[str, Any]) -> None:
+        """Add lines in one piece, and return once they are on disk."""
         with self._turn:
             if self._refusal:
                 raise LedgerError(self._refusal)
             assert self._file is not None
-            link, text = linked(self._link, line)
+            link, texts = self._link, []
+            for place, line in enumerate(lines):
+                group = {GROUP: len(lines)} if len(lines) > 1 and place == 0 else {}
+                link, one = linked(link, {**line, **group})
+                texts.append(one)
+            text = b"".join(texts)
             # Whatever ends this early, a signal as well, leaves a file that ends in part of a line.
             self._refusal = self._unfinished
             try:
@@ -280,7 +321,7 @@ class Journal:
                     )
                 self._write(text, self._end)
                 os.fsync(self._file.fileno())
-                self._link, self._count = link, self._count + 1
+                self._link, self._count = link, self._count + len(lines)
                 self._end += len(text)
                 self._write(head(self._count, self._link), 0)
             except LedgerError as error:

@@ -16,6 +16,7 @@ from .accounting import Composition
 from .accounts import Account, Accounts, Budget
 from .adaptive import noise_of
 from .entries import Entry
+from .ledger_chain import GROUP
 
 Array = NDArray[np.float64]
 
@@ -182,7 +183,7 @@ class Past:
             raise KeyError("run")
         elif "charge" in line:
             bound = math.inf if line["sensitivity"] is None else line["sensitivity"]
-            facts = {k: v for k, v in line.items() if k != "charge"}
+            facts = {k: v for k, v in line.items() if k not in ("charge", GROUP)}
             stated = facts.get("stated")
             pair = None if stated is None else (float(stated[0]), float(stated[1]))
             entry = Entry(**{**facts, "sensitivity": bound, "stated": pair})

@@ -7,8 +7,7 @@ ledger and the data can take the agent's turns, in any process:
 >>> with Journal("north.jsonl") as journal:
 ...     start = begin([part], journal, seeded=False)      # dpcvx.run.resume: fresh or gone on with
 ...     worker = part.worker(sources, start.agents[0], journal=journal)()
-...     reply = worker.act(t, k, message)                 # charged, computed, noised, noted
-...     journal.commit()                                  # on disk: now the reply may leave
+...     reply = worker.act(t, k, message)                 # charged, computed, noised; on disk
 ...     report = worker.report()
 
 A part is public and frozen, and pickles; a worker holds data and does not.
@@ -127,7 +126,8 @@ class Part:
             One per private object of the objective.
         begun : Begun
         journal : Journal, optional
-            Takes note of charges and values; nothing may leave before it has committed them.
+            What is charged and released is on disk when a turn ends; in a `Journal.exchange`, when
+            that ends, before which nothing may leave.
         seed : int, optional
             Of the noise; fresh from the operating system if omitted.
         record : bool

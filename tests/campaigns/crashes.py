@@ -1,9 +1,10 @@
 """Runs in processes of their own that are killed at random moments, until one ends.
 
 SIGKILL, SIGTERM or SIGINT goes to the process of the run, to one of its workers, or to all of them.
-Every process writes down, outside the ledger, what an agent let out. At the end, each of these
-values is in the ledger bit for bit, none was released twice, and the charges are those of the plan
-and of values that were torn on the disk; a seeded run ends as if nothing had happened.
+Every process writes down, outside the ledger, what an agent drew and what the run took up. At the
+end, each value that was taken up is in the ledger bit for bit, none was released twice, and the
+charges are those of the plan and of values that were torn on the disk; a seeded run ends as if
+nothing had happened.
 """
 
 import base64
@@ -19,8 +20,7 @@ import traceback
 from pathlib import Path
 
 import dpcvx as dp
-from dpcvx.run.gate import ReleaseGate
-from tests.campaigns.runs import EXECUTORS, left, opened, problem, watched
+from tests.campaigns.runs import EXECUTORS, left, opened, problem, watch
 from tests.campaigns.tally import Tally
 
 FULL = 400
@@ -75,7 +75,7 @@ def _plan_of(method: str) -> dp.Plan:
 def _victim(path: Path, plan: dp.Plan, executor: str, seed: int | None, at_work: int) -> None:
     """One process of a run; writes down what leaves."""
     # A pause, so that most signals arrive at work.
-    ReleaseGate.__call__ = watched(opened(path.with_suffix(".left")), 0.002)
+    watch(opened(path.with_suffix(".left")), 0.002)
     os.write(at_work, b".")
     plan.run(ledger=path, seed=seed, executor=EXECUTORS[executor]())
 

@@ -2,12 +2,15 @@
 
 import os
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import cvxpy as cp
 import numpy as np
 
 import dpcvx as dp
+from dpcvx.privacy.ledger_file import Journal
+from dpcvx.run.executors.host import Notes
 from dpcvx.run.gate import ReleaseGate
 
 EXECUTORS = {
@@ -33,26 +36,42 @@ def opened(log: Path) -> int:
     return os.open(log, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
 
 
-def watched(log: int, seconds: float = 0.0):
-    """`ReleaseGate.__call__` that writes down, in whatever process, what it lets out."""
-    honest = ReleaseGate.__call__
+def watch(log: int, seconds: float = 0.0) -> None:
+    """Have what agents draw, in whatever process, and what the run takes up, written down."""
+    drawn, whole = ReleaseGate.__call__, Journal.exchange
 
-    def leaves(self, place, what, *arguments):
+    def draws(self, place, what, *arguments):
         time.sleep(seconds)
-        value = honest(self, place, what, *arguments)
+        value = drawn(self, place, what, *arguments)
         if what is not None:
-            line = f"{self.account.agent} {place[0]} {place[1]} {value.tobytes().hex()}\n"
-            os.write(log, line.encode())
+            text = f"{self.account.agent} {place[0]} {place[1]} {value.tobytes().hex()}"
+            os.write(log, f"{os.getsid(0)} {text}\n".encode())
+            if not isinstance(self._journal, Notes):  # agent and run are one process
+                os.write(log, f"{os.getsid(0)} taken\n".encode())
         return value
 
-    return leaves
+    @contextmanager
+    def taken(self):
+        with whole(self):
+            yield
+        os.write(log, f"{os.getsid(0)} taken\n".encode())
+
+    ReleaseGate.__call__, Journal.exchange = draws, taken
 
 
 def left(log: Path) -> tuple[dict[tuple[str, int, int], str], str | None]:
-    """What left by agent, round and step; and where two values left, if they did."""
+    """What runs took up by agent, round and step; and where they took up two values, if they did.
+
+    What a run drew and did not live to take up was never seen.
+    """
     known: dict[tuple[str, int, int], str] = {}
+    drawn: dict[str, list[list[str]]] = {}
     for line in log.read_text().splitlines() if log.exists() else []:
-        agent, t, step, value = line.split(" ")
-        if known.setdefault((agent, int(t), int(step)), value) != value:
-            return known, f"{agent} released two values in round {t}"
+        run, *told = line.split(" ")
+        if told != ["taken"]:
+            drawn.setdefault(run, []).append(told)
+            continue
+        for agent, t, step, value in drawn.pop(run, []):
+            if known.setdefault((agent, int(t), int(step)), value) != value:
+                return known, f"{agent} released two values in round {t}"
     return known, None

@@ -47,9 +47,10 @@ def parts(raw):
 
 
 def written(raw, kind):
-    """The lines of one kind, as objects without the hash."""
+    """The lines of one kind, as objects without the hash and how many were written together."""
     found = [json.loads(line) for line in parts(raw)[1]]
-    return [{k: v for k, v in line.items() if k != "link"} for line in found if kind in line]
+    apart = ("link", chain.GROUP)
+    return [{k: v for k, v in line.items() if k not in apart} for line in found if kind in line]
 
 
 def with_head(raw, lines, tail=b"", lag=0):
@@ -558,6 +559,67 @@ def test_the_first_line_may_lag_by_two_and_not_by_three(raw, path):
         dp.Ledger.load(path)
     refused(path, with_head(raw, parts(raw)[1], lag=3))
     refused(path, with_head(raw, parts(raw)[1], b'{"data": "', lag=2))
+
+
+def grouped(path):
+    """A ledger of two exchanges, each of which was written in one piece; bytes after each line."""
+    with Journal(path) as journal:
+        journal.begin("plan", seeded=False, accounts=[account("a"), account("b")])
+        for t in (1, 2):
+            with journal.exchange():
+                for name in "ab":
+                    journal.charge(name, entry(t))
+                    journal.release(name, (t, 1), np.array([1.0, float(t)]))
+    return path.read_bytes()
+
+
+def test_lines_of_an_exchange_are_forced_to_disk_once(path, monkeypatch):
+    forced, honest = [], os.fsync
+    with Journal(path) as journal:
+        journal.begin("plan", seeded=False, accounts=[account("a"), account("b")])
+        monkeypatch.setattr(os, "fsync", lambda number: (forced.append(1), honest(number)))
+        before = path.read_bytes()
+        with journal.exchange():
+            for name in "ab":
+                journal.charge(name, entry(1))
+                journal.release(name, (1, 1), np.ones(2))
+            assert path.read_bytes() == before
+        assert len(forced) == 1
+    kinds = [next(k for k in ("charge", "value") if k in json.loads(line))
+             for line in parts(path.read_bytes())[1][1:]]  # fmt: skip
+    assert kinds == ["charge", "charge", "value", "value"]
+
+
+def test_what_was_noted_before_an_error_is_on_disk(path):
+    with Journal(path) as journal:
+        journal.begin("plan", seeded=False, accounts=[account("a")])
+        with pytest.raises(ZeroDivisionError), journal.exchange():
+            journal.charge("a", entry(1))
+            raise ZeroDivisionError
+        journal.charge("a", entry(2))
+    assert len(written(path.read_bytes(), "charge")) == 2
+
+
+def test_the_first_line_may_lag_by_two_exchanges_and_a_group_may_be_cut_anywhere(path):
+    raw = grouped(path)
+    lines = parts(raw)[1]
+    for lag in (4, 8):
+        put(path, with_head(raw, lines, lag=lag))
+        assert len(dp.Ledger.load(path)["a"].entries) == 2
+    for lag in (1, 2, 3, 5, 6, 7, 9):
+        refused(path, with_head(raw, lines, lag=lag))
+    whole = [len(with_head(raw, lines[:count])) for count in range(len(lines) + 1)]
+    for size in range(whole[5], whole[9], 7):
+        kept = sum(end <= size for end in whole) - 1
+        # The head counts the first exchange, or only the run's beginning.
+        for counted in (5, 1):
+            start = with_head(raw, lines[:kept], lag=kept - counted)
+            put(path, start[: chain.WIDTH] + raw[chain.WIDTH : size])
+            with Journal(path) as journal:
+                known = journal.interrupted
+            places = {(a, *p) for a, values in known.values.items() for p in values}
+            expected = {(v["value"], v["round"], v["step"]) for v in written(start, "value")}
+            assert places == expected
 
 
 def heads(raw):

@@ -252,17 +252,11 @@ def test_messages_replies_and_reports_travel_and_no_data(tmp_path, monkeypatch, 
     secrets = np.concatenate([*given.data.values()])
     kinds = set()
     for raw in received:
-        said = pickle.loads(raw)
-        if isinstance(said, processes._Line):
-            assert said.kind in ("charge", "release")
-            kinds.add(said.kind)
-            assert not contains(said.content, secrets)
-            continue
-        for answer in map(pickle.loads, said):
-            results = [answer.result] if answer.result is not None else []
-            kinds |= {type(r) for r in results}
-            assert answer.error is None
-            assert not contains(results, secrets)
+        for answer, error, noted in pickle.loads(raw):
+            kinds |= {kind for kind, _ in noted}
+            kinds |= {type(answer)} - {type(None)}
+            assert error is None
+            assert not contains([answer, *(content for _, content in noted)], secrets)
     assert kinds == {"charge", "release", Reply, Report, Answer}
     assert not contains(result.ledger, secrets)
 
@@ -412,30 +406,25 @@ def test_after_a_worker_died_the_ledger_file_knows_what_left(tmp_path, monkeypat
     assert len(made) == len(set(made)) == 10
 
 
-def test_lines_are_on_disk_before_they_take_effect(tmp_path, monkeypatch):
-    path = tmp_path / "spent.jsonl"
-    honest = PrivateOracle._answer, ReleaseGate.__call__
+def test_what_workers_released_is_on_disk_before_the_run_takes_it_up(tmp_path, monkeypatch):
+    """In one piece for all of them, which is forced to disk once."""
+    path, forced = tmp_path / "spent.jsonl", []
+    honest = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda number: (forced.append(1), honest(number)))
 
-    def computes(self, *arguments):
-        answer = honest[0](self, *arguments)
+    class Watched(dp.Processes):
+        def map(self, method, *common, each=None):
+            before = len(forced)
+            replies = super().map(method, *common, each=each)
+            if method == "act":
+                for kind in ("charge", "value"):
+                    lines = written(path.read_bytes(), kind)
+                    places = {(line[kind], line["round"]) for line in lines}
+                    assert {("a0", common[0]), ("a1", common[0])} <= places
+                assert len(forced) == before + 1
+            return replies
 
-        def computed():
-            place = self._gate.account.agent, self._round, self._step
-            lines = written(path.read_bytes(), "charge")
-            assert place in [(c["charge"], c["round"], c["step"]) for c in lines]
-            return answer()
-
-        return computed
-
-    def leaves(self, place, *arguments):
-        value = honest[1](self, place, *arguments)
-        lines = written(path.read_bytes(), "value")
-        assert (self.account.agent, *place) in [(c["value"], c["round"], c["step"]) for c in lines]
-        return value
-
-    monkeypatch.setattr(PrivateOracle, "_answer", computes)
-    monkeypatch.setattr(ReleaseGate, "__call__", leaves)
-    assert planned().run(ledger=path, executor=dp.Processes(2)).rounds == 2
+    assert planned(rounds=3).run(ledger=path, executor=Watched(2)).rounds == 3
 
 
 @pytest.mark.parametrize("kind", ["charge", "release"])

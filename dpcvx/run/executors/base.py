@@ -18,7 +18,7 @@ class Executor(Protocol):
     def writer(self, journal: Journal) -> Journal:
         """The ledger file of a run as agents reach it from where they live; called before `start`.
 
-        `charge` and `release` return once the line is on disk.
+        What agents tell it is on disk when `start` and `map` return.
         """
         ...
 

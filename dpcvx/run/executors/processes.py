@@ -1,35 +1,26 @@
 """Agents in processes of their own: what runs under Python's global lock scales as well.
 
 Workers are forked, so nothing has to be sent to them: each builds its agents from the factories it
-inherits, and reads their data. Over its pipe travel a method's name, its arguments and its result,
-and, where the run keeps a ledger file, the lines for it: one process writes that file, and a worker
-goes on only after it was told that its line is on disk.
+inherits, and reads their data. Over its pipe travel a method's name, its arguments and its agents'
+answers, with what these noted for the ledger file, which the run's process writes.
 """
 
 from __future__ import annotations
 
 import multiprocessing
-import pickle
 import signal
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from operator import methodcaller
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from ... import errors
 from ..._arguments import check_argument, count, optional
-from ..._words import together
-from ...errors import DpcvxError, ModelError, PrivacyError
+from ...errors import ModelError
 from ...guard import frameless
-from ...privacy.entries import Entry
 from ...privacy.ledger_file import Journal
+from .host import Host, Notes, dealt, heard, lost, named, own_arguments
 from .threads import available_cores
 
 # Seconds for a worker to end by itself, before it is ended.
@@ -68,12 +59,13 @@ class Processes:
         self._count = available_cores() if workers is None else int(workers)
         self._workers: list[_Worker] = []
         self._journal: Journal | None = None
-        self._pen = _Pen()
+        self._notes = Notes()
+        self._calls = self._round = 0
 
     def writer(self, journal: Journal) -> Journal:
-        """The file as workers reach it: this process writes what they ask for."""
+        """Notes for the file, which this process keeps."""
         self._journal = journal
-        return self._pen
+        return self._notes
 
     def start(self, factories: Sequence[Callable[[], Any]]) -> None:
         """Fork the workers; all build their agents at the same time."""
@@ -82,9 +74,8 @@ class Processes:
                 "dp.Processes cannot start workers from a worker of multiprocessing.Pool, which "
                 "may not have processes of its own. Use dp.Serial() or dp.Threads() there."
             )
-        count = min(self._count, len(factories))
-        for first in range(count):
-            agents = range(first, len(factories), count)
+        self._calls = self._round = 0
+        for agents in dealt(len(factories), self._count):
             ours, theirs = multiprocessing.Pipe()
             process = multiprocessing.get_context("fork").Process(
                 target=_work,
@@ -92,7 +83,7 @@ class Processes:
                     {agent: factories[agent] for agent in agents},
                     theirs,
                     [ours, *(worker.line for worker in self._workers)],
-                    self._pen,
+                    self._notes,
                 ),
                 daemon=True,
             )
@@ -103,10 +94,13 @@ class Processes:
 
     def map(self, method: str, *common: Any, each: Sequence[Any] | None = None) -> list[Any]:
         """Call all agents and wait for all; the first agent's error is raised."""
+        self._calls += 1
+        if method == "act":
+            self._round = common[0]
         for worker in self._workers:
-            own = [() if each is None else (each[agent],) for agent in worker.agents]
+            own = own_arguments(each, worker.agents)
             with suppress(OSError):  # a worker that is gone gives no answer either
-                worker.line.send((method, common, own))
+                worker.line.send((self._calls, method, common, own))
         return self._answers()
 
     def close(self) -> None:
@@ -118,76 +112,33 @@ class Processes:
             worker.end()
 
     def _answers(self) -> list[Any]:
-        """Every agent's answer to the last call; meanwhile the ledger file is written."""
-        answers: dict[int, _Answer] = {}
+        """Every agent's answer to the last call."""
+        answers: list[tuple[range, bytes]] = []
+        gone: list[_Worker] = []
         waiting = {worker.line: worker for worker in self._workers}
         while waiting:
             for line in wait(list(waiting)):
                 assert isinstance(line, Connection)
-                worker = waiting[line]
-                said = worker.said()
-                if isinstance(said, _Line):
-                    with suppress(OSError):
-                        line.send(self._written(worker, said))
-                else:
-                    answers.update(said)
-                    del waiting[line]
-        found = [answers[agent] for agent in sorted(answers)]
-        # An error does not end the others' turns: what they were charged for is released.
-        for answer in found:
-            if answer.error is not None:
-                raise answer.error
-        return [answer.result for answer in found]
+                worker = waiting.pop(line)
+                try:
+                    answers.append((worker.agents, line.recv_bytes()))
+                except (EOFError, OSError):
+                    gone.append(worker)
+        # Neither an error nor a death ends the others' turns: what they released is noted.
+        found = heard(answers, self._journal)
+        if gone:
+            raise self._lost(gone)
+        return found
 
-    def _written(self, worker: _Worker, line: _Line) -> bool:
-        assert self._journal is not None
-        try:
-            getattr(self._journal, line.kind)(*line.content)
-        except Exception as error:
-            worker.unwritten = worker.unwritten or error
-            return False
-        return True
-
-
-@dataclass(frozen=True, eq=False)
-class _Answer:
-    """What one agent's call gave."""
-
-    result: Any = None
-    error: BaseException | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class _Line:
-    """A line of the ledger file: the method of the journal that writes it, and its arguments."""
-
-    kind: str
-    content: tuple[Any, ...]
-
-
-class _Unwritten(DpcvxError):
-    """A line could not be written; the process that failed to write it knows why."""
-
-
-class _Pen(Journal):
-    """The ledger file as a worker has it: every line is written elsewhere."""
-
-    def __init__(self) -> None:
-        self.line: Connection | None = None
-
-    def charge(self, agent: str, entry: Entry) -> None:
-        """A release is about to be computed."""
-        self._ask(_Line("charge", (agent, entry)))
-
-    def release(self, agent: str, place: tuple[int, int], value: NDArray[np.float64]) -> None:
-        """A value is about to leave."""
-        self._ask(_Line("release", (agent, place, value)))
-
-    def _ask(self, line: _Line) -> None:
-        assert self.line is not None
-        self.line.send(line)
-        if not self.line.recv():
-            raise _Unwritten
+    def _lost(self, gone: Sequence[_Worker]) -> Exception:
+        agents = [agent for worker in gone for agent in worker.agents]
+        codes = [worker.code() for worker in gone]
+        what = f"The worker process of {named(agents)} ended with exit code {codes[0]}"
+        if len(gone) > 1:
+            what = f"The worker processes of {named(agents)} ended with exit codes {codes}"
+        names = [f"process {worker.process.pid}" for worker in gone]
+        kept = self._journal is not None
+        return lost(f"{what} before answering", names, agents, kept, self._round)
 
 
 @dataclass(eq=False)
@@ -197,33 +148,11 @@ class _Worker:
     agents: range
     process: BaseProcess
     line: Connection
-    unwritten: BaseException | None = None
 
-    def said(self) -> _Line | dict[int, _Answer]:
-        """What the worker sent: a request, or its agents' answers."""
-        try:
-            said = self.line.recv()
-        except (EOFError, OSError):
-            return dict.fromkeys(self.agents, _Answer(error=self._death()))
-        if isinstance(said, _Line):
-            return said
-        answers = dict(zip(self.agents, map(pickle.loads, said), strict=True))
-        for agent, answer in answers.items():
-            if isinstance(answer.error, _Unwritten):
-                answers[agent] = _Answer(error=self.unwritten)
-        return answers
-
-    def _death(self) -> PrivacyError:
+    def code(self) -> int | None:
+        """With which it ended."""
         self.process.join(_PATIENCE)
-        count = len(self.agents)
-        agents = f"{'agent' if count == 1 else 'agents'} {together(list(map(str, self.agents)))}"
-        return PrivacyError(
-            f"The worker process of {agents} ended with exit code "
-            f"{self.process.exitcode} before it answered, and its account of what was released is "
-            "lost. Nothing was retried, for that would release twice. Count the data as spent; or "
-            "give runs a ledger file, plan.run(ledger='spent.jsonl'), with which the next one goes "
-            "on from there."
-        )
+        return self.process.exitcode
 
     def end(self) -> None:
         """Wait for the process, and end it if it is still at work."""
@@ -240,7 +169,7 @@ def _work(
     factories: dict[int, Callable[[], Any]],
     line: Connection,
     inherited: Sequence[Connection],
-    pen: _Pen,
+    notes: Notes,
 ) -> None:
     """Serve the agents of one worker until the other end of the line is closed."""
     # Control-C reaches every process of a terminal: the first one decides. Whatever else that one
@@ -249,29 +178,8 @@ def _work(
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     for other in inherited:
         other.close()  # or the end of the first process would not show
-    pen.line = line
-    agents: dict[int, Any] = {}
     with suppress(EOFError, OSError):
-        line.send([_tried(k, lambda k=k: agents.update({k: factories[k]()})) for k in factories])
+        host = Host(factories, notes)
+        line.send_bytes(host.made)
         while True:
-            method, common, own = line.recv()
-            calls = [methodcaller(method, *common, *more) for more in own]
-            line.send(
-                [_tried(k, partial(call, agents[k])) for k, call in zip(agents, calls, strict=True)]
-            )
-
-
-def _tried(agent: int, call: Callable[[], Any]) -> bytes:
-    """The pickled answer of one agent; of errors, what may be seen."""
-    try:
-        return pickle.dumps(_Answer(call()))
-    except BaseException as error:
-        ours = isinstance(error, _Unwritten) or type(error).__module__ == errors.__name__
-        return pickle.dumps(_Answer(error=error if ours else _withheld(agent, error)))
-
-
-def _withheld(agent: int, error: BaseException) -> PrivacyError:
-    return PrivacyError(
-        f"Agent {agent} failed in its worker process with {type(error).__name__}; the message is "
-        "withheld, because it may quote the data. Where they may be seen, dp.Serial() shows it."
-    )
+            line.send_bytes(host.call(*line.recv()))

@@ -1,0 +1,174 @@
+"""Agents on the workers of a Dask cluster: one actor per worker, pinned, never made again.
+
+Actors, not tasks: Dask computes a task of a lost worker again elsewhere, which would draw a second
+noisy value. A lost actor is an error; the run ends, and goes on from its ledger.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from ..._arguments import POSITIVE, check_argument, show
+from ...errors import DpcvxError, ModelError, PrivacyError
+from ...guard import frameless
+from ...privacy.ledger_file import Journal
+from .host import Notes, dealt, heard, lost, named, own_arguments
+from .sent import RemoteHost, packed
+
+# Seconds after which a wait looks whether another worker was lost.
+_GLANCE = 0.25
+
+
+class Dask:
+    """Agents on the workers of a Dask cluster that the user started.
+
+    Every worker has one actor with its share of the agents, and is called once per exchange.
+    Results are those of `Serial`, bit for bit, on machines that round alike. Nothing is ever
+    repeated: where a worker is lost, the run ends with `WorkerLost`, and the same call with the
+    same ``ledger=`` goes on.
+
+    Data that were given as arrays travel to the workers over the cluster's connections, and the
+    agents' steps go through them: use TLS between machines. What a function fetches is read at the
+    worker, and must be found there.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    timeout : float
+        Seconds that an exchange may take, before a worker that does not answer counts as lost.
+
+    Raises
+    ------
+    ModelError
+        If the client is none, or the timeout is not positive.
+    """
+
+    @frameless
+    def __init__(self, client: Any, timeout: float = 600.0) -> None:
+        check_argument("dp.Dask", "timeout", timeout, POSITIVE)
+        if not callable(getattr(client, "submit", None)) or not hasattr(client, "scheduler_info"):
+            raise ModelError(
+                f"dp.Dask({show(client)}) needs a client of a Dask cluster: from distributed "
+                "import Client, then dp.Dask(Client())."
+            )
+        self._client, self._timeout = client, float(timeout)
+        self._notes = Notes()
+        self._journal: Journal | None = None
+        self._hosts: list[_Actor] = []
+        self._calls = self._round = 0
+
+    def writer(self, journal: Journal) -> Journal:
+        """Notes for the file, which this process keeps."""
+        self._journal = journal
+        return self._notes
+
+    def start(self, factories: Sequence[Callable[[], Any]]) -> None:
+        """Send every worker its agents; all build them at the same time."""
+        workers = sorted(self._client.scheduler_info(n_workers=-1)["workers"])
+        if not workers:
+            raise ModelError(
+                "The Dask cluster has no workers, so nobody could take the agents. Start some, and "
+                "wait for them with client.wait_for_workers(2)."
+            )
+        self._calls = self._round = 0
+        until = time.monotonic() + self._timeout
+        for worker, agents in zip(workers, dealt(len(factories), len(workers)), strict=False):
+            # Not pure: no two runs share a host. Pinned, no retries: it is never made again.
+            future = self._client.submit(
+                RemoteHost,
+                packed(factories, agents, self._notes, "dask"),
+                actor=True,
+                pure=False,
+                retries=0,
+                workers=[worker],
+                allow_other_workers=False,
+            )
+            self._hosts.append(_Actor(worker, agents, future))
+        for host in self._hosts:
+            host.call = self._waited(host, host.future, until)
+        self._answers({host.worker: host.call.made() for host in self._hosts}, until)
+
+    def map(self, method: str, *common: Any, each: Sequence[Any] | None = None) -> list[Any]:
+        """Call all workers and wait for all; the first agent's error is raised."""
+        self._calls += 1
+        if method == "act":
+            self._round = common[0]
+        until = time.monotonic() + self._timeout
+        calls: dict[str, Any] = {}
+        for host in self._hosts:
+            own = own_arguments(each, host.agents)
+            try:
+                calls[host.worker] = host.call.call(self._calls, method, common, own)
+            except _LOST as error:
+                raise self._lost([host], error) from None
+        return self._answers(calls, until)
+
+    def close(self) -> None:
+        """Let the agents go, and with them their data."""
+        hosts, self._hosts, self._journal = self._hosts, [], None
+        for host in hosts:
+            host.call = None
+        if hosts:
+            self._client.cancel([host.future for host in hosts], force=True)
+
+    def _answers(self, calls: Mapping[str, Any], until: float) -> list[Any]:
+        answers: list[tuple[range, bytes]] = []
+        waiting = list(self._hosts)
+        while waiting:
+            host, *others = waiting
+            call = calls[host.worker]
+            # Whoever answered, or was lost, is heard before those that are still at work.
+            for other in others if not call.done() else []:
+                if calls[other.worker].done():
+                    host, call = other, calls[other.worker]
+                    break
+            try:
+                answers.append((host.agents, call.result(timeout=_GLANCE)))
+            except TimeoutError:
+                if time.monotonic() > until:
+                    raise self._lost(waiting, None) from None
+                continue
+            except PrivacyError:
+                raise
+            except _LOST as error:
+                with suppress(DpcvxError):  # what the others released is noted all the same
+                    heard(answers, self._journal)
+                raise self._lost([host], error) from None
+            waiting.remove(host)
+        return heard(answers, self._journal)
+
+    def _waited(self, host: _Actor, future: Any, until: float) -> Any:
+        while True:
+            try:
+                return future.result(timeout=_GLANCE)
+            except TimeoutError:
+                gone = host.worker not in self._client.scheduler_info(n_workers=-1)["workers"]
+                if gone or time.monotonic() > until:
+                    raise self._lost([host], None) from None
+            except _LOST as error:
+                raise self._lost([host], error) from None
+
+    def _lost(self, hosts: Sequence[_Actor], error: BaseException | None) -> Exception:
+        agents = [agent for host in hosts for agent in host.agents]
+        names = [host.worker for host in hosts]
+        noun = "worker" if len(names) == 1 else "workers"
+        why = f"gave no answer within {self._timeout:g} seconds" if error is None else "was lost"
+        if len(names) > 1 and error is not None:
+            why = "were lost"
+        what = f"Dask {noun} {', '.join(names)} with {named(agents)} {why}"
+        return lost(what, names, agents, self._journal is not None, self._round)
+
+
+class _Actor:
+    """A host on a worker, seen from outside."""
+
+    def __init__(self, worker: str, agents: range, future: Any) -> None:
+        self.worker, self.agents, self.future = worker, agents, future
+        self.call: Any = None
+
+
+# What Dask raises for an actor whose worker is gone, and for one that was never made.
+_LOST = (OSError, RuntimeError, ValueError, KeyError)

@@ -1,0 +1,223 @@
+"""The agents of one worker behind one object, and how a run speaks to it: one call per exchange.
+
+Calls are numbered. Asked again for its last call, a host gives the same bytes again; any number but
+the next is refused. So nothing that an engine repeats, or starts anew, draws noise twice or goes on
+from nothing. What agents note for the ledger travels with their answers, and the run's process has
+all of it on disk, at once, before it takes up any answer. What a process drew that died before is
+drawn again: nobody saw it.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ... import errors
+from ..._words import together
+from ...errors import PrivacyError, WorkerLost
+from ...privacy.entries import Entry
+from ...privacy.ledger_file import Journal
+
+# What one agent answered, or the error that it ended in, and what it noted meanwhile.
+Answer = tuple[Any, BaseException | None, list[tuple[str, tuple[Any, ...]]]]
+
+
+class Notes(Journal):
+    """The ledger file as agents far from it have it: notes that travel with their answers."""
+
+    def __init__(self) -> None:
+        self._noted: list[tuple[str, tuple[Any, ...]]] = []
+
+    def charge(self, agent: str, entry: Entry) -> None:
+        """Note that a release is about to be computed."""
+        self._noted.append(("charge", (agent, entry)))
+
+    def release(self, agent: str, place: tuple[int, int], value: NDArray[np.float64]) -> None:
+        """Note a value that is about to leave."""
+        self._noted.append(("release", (agent, place, value)))
+
+    def taken(self) -> list[tuple[str, tuple[Any, ...]]]:
+        """What was noted since it was last taken."""
+        noted, self._noted = self._noted, []
+        return noted
+
+
+class Host:
+    """Agents in the process where they live.
+
+    Parameters
+    ----------
+    factories : mapping of int to callable
+        One per agent, by its position.
+    notes : Notes
+        What they write to, if the run keeps a ledger file.
+    """
+
+    def __init__(self, factories: Mapping[int, Callable[[], Any]], notes: Notes) -> None:
+        self._notes = notes
+        self._agents: dict[int, Any] = {}
+        self._done = 0
+
+        def built(agent: int) -> None:
+            self._agents[agent] = factories[agent]()
+
+        self._answer = self._answers({agent: (built, agent) for agent in factories})
+
+    @property
+    def made(self) -> bytes:
+        """What came of making the agents."""
+        return self.call(0, "", (), ())
+
+    def call(self, number: int, method: str, common: Sequence[Any], own: Sequence[Any]) -> bytes:
+        """All agents' answers to one call, pickled; see `heard`.
+
+        Parameters
+        ----------
+        number : int
+            Of the call, from 1; 0 is the making of the agents.
+        method : str
+        common : sequence
+            Arguments for all.
+        own : sequence of tuple
+            Further arguments of each agent.
+
+        Raises
+        ------
+        PrivacyError
+            If another call than the last one or the next one is asked for.
+        """
+        if number == self._done:
+            return self._answer
+        if number != self._done + 1:
+            raise PrivacyError(
+                f"A worker was asked for call {number} and stands at {self._done}: its state is "
+                "not that of this run, and to go on would release something else. Run the plan "
+                "again with the same ledger=."
+            )
+        calls = {
+            agent: (getattr(worker, method), *common, *more)
+            for (agent, worker), more in zip(self._agents.items(), own, strict=True)
+        }
+        self._done, self._answer = number, self._answers(calls)
+        return self._answer
+
+    def _answers(self, calls: Mapping[int, tuple[Any, ...]]) -> bytes:
+        answers = [self._tried(agent, *call) for agent, call in calls.items()]
+        try:
+            return pickle.dumps(answers, protocol=pickle.HIGHEST_PROTOCOL)
+        except BaseException:
+            sendable = zip(calls, answers, strict=True)
+            return pickle.dumps([_sendable(agent, answer) for agent, answer in sendable])
+
+    def _tried(self, agent: int, call: Callable[..., Any], *arguments: Any) -> Answer:
+        try:
+            return call(*arguments), None, self._notes.taken()
+        except BaseException as error:
+            ours = type(error).__module__ == errors.__name__
+            return None, error if ours else _withheld(agent, error), self._notes.taken()
+
+
+def _sendable(agent: int, answer: Answer) -> Answer:
+    try:
+        pickle.dumps(answer)
+    except BaseException as error:
+        return None, _withheld(agent, error), answer[2]
+    return answer
+
+
+def _withheld(agent: int, error: BaseException) -> PrivacyError:
+    return PrivacyError(
+        f"Agent {agent} failed in its worker process with {type(error).__name__}; the message is "
+        "withheld, because it may quote the data. Where they may be seen, dp.Serial() shows it."
+    )
+
+
+def dealt(agents: int, workers: int) -> list[range]:
+    """Which agents live with which worker: in turn, so that large ones are apart.
+
+    Parameters
+    ----------
+    agents, workers : int
+    """
+    return [range(first, agents, workers) for first in range(min(workers, agents))]
+
+
+def own_arguments(each: Sequence[Any] | None, agents: Iterable[int]) -> list[tuple[Any, ...]]:
+    """What every agent of a host is passed for itself.
+
+    Parameters
+    ----------
+    each : sequence or None
+        By agent of the run; None for nothing.
+    agents : iterable of int
+        Those of the host.
+    """
+    return [() if each is None else (each[agent],) for agent in agents]
+
+
+def heard(answers: Iterable[tuple[Sequence[int], bytes]], journal: Journal | None) -> list[Any]:
+    """What all agents answered, in their order; what they noted is noted here.
+
+    Parameters
+    ----------
+    answers : iterable of (agents, bytes)
+        Of every host.
+    journal : Journal or None
+
+    Raises
+    ------
+    DpcvxError
+        The first agent's error; the others had their turns, and what they released is noted.
+    """
+    found: dict[int, Answer] = {}
+    for agents, answer in answers:
+        found.update(zip(agents, pickle.loads(answer), strict=True))
+    ordered = [found[agent] for agent in sorted(found)]
+    if journal is not None:
+        with journal.exchange():
+            for _, _, noted in ordered:
+                for kind, content in noted:
+                    getattr(journal, kind)(*content)
+    for _, error, _ in ordered:
+        if error is not None:
+            raise error
+    return [result for result, _, _ in ordered]
+
+
+def lost(
+    what: str, workers: Sequence[str], agents: Iterable[int], kept: bool, t: int
+) -> WorkerLost:
+    """The error for workers that are gone.
+
+    Parameters
+    ----------
+    what : str
+        What happened to them, as the beginning of a sentence.
+    workers : sequence of str
+    agents : iterable of int
+        That lived there.
+    kept : bool
+        Whether the run keeps a ledger file.
+    t : int
+        The round; 0 before the first.
+    """
+    listed = tuple(sorted(agents))
+    remedy = (
+        "Count the data as spent; or give runs a ledger file, plan.run(ledger='spent.jsonl'), with "
+        "which the next one goes on from there."
+    )
+    if kept:
+        where = f"goes on in round {t}" if t else "begins again"
+        remedy = f"Run the plan again with the same ledger=: it {where}."
+    return WorkerLost(f"{what}. Nothing was repeated. {remedy}", tuple(workers), listed)
+
+
+def named(agents: Iterable[int]) -> str:
+    """Agents by position, in words."""
+    listed = sorted(agents)
+    noun = "agent" if len(listed) == 1 else "agents"
+    return f"{noun} {together([str(agent) for agent in listed])}"

@@ -1,0 +1,169 @@
+"""Agents on a Dask cluster: the results of one process, and workers that are lost."""
+
+import os
+import signal
+import warnings
+from functools import partial
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import dpcvx as dp
+from tests.instances import INSTANCES
+from tests.run.test_executors import METHODS
+from tests.run.test_resume import book, same
+
+distributed = pytest.importorskip("distributed")
+pytestmark = pytest.mark.filterwarnings("ignore")  # Dask's own, about ports and clocks
+
+
+@pytest.fixture(scope="module")
+def client():
+    with (
+        warnings.catch_warnings(action="ignore"),
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        yield client
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("name", INSTANCES)
+def test_results_ledgers_and_transcripts_are_those_of_one_process(client, name, method, tmp_path):
+    algorithm, release = METHODS[method]
+    problem = INSTANCES[name]().problem
+    plan = problem.plan(algorithm, rounds=4, epsilon=1.0, delta=1e-6, release=release)
+    settings = {"seed": 3, "record": True, "verbose": False}
+    expected = plan.run(ledger=tmp_path / "a", executor=dp.Serial(), **settings)
+    result = plan.run(ledger=tmp_path / "b", executor=dp.Dask(client), **settings)
+    same(expected, result)
+    assert book((tmp_path / "a").read_bytes()) == book((tmp_path / "b").read_bytes())
+    same(expected, plan.replay(result.transcript))
+
+
+def loaded(scale):
+    return scale * np.arange(1.0, 4.0)
+
+
+def summing(*, rounds=30, fetch=None):
+    """Four agents whose data are fetched where they live."""
+    x, agents = cp.Variable(3, name="x"), []
+    for k in range(4):
+        source = fetch(k) if fetch else partial(loaded, k / 10)
+        d = dp.Private(source, shape=3, name=f"d{k}", adjacency=dp.Within(0.1))
+        cost = cp.sum_squares(x - d)
+        agents.append(dp.Agent(cp.Minimize(cost), [cp.abs(x) <= 1], name=f"a{k}"))
+    return dp.Problem(agents).plan(
+        dp.LinearizedADMM(penalty=1.0), rounds=rounds, epsilon=1.0, delta=1e-6
+    )
+
+
+class Striking(dp.Dask):
+    """A cluster of which a worker is hit at the beginning of a round."""
+
+    def __init__(self, client, blow, t, timeout=600.0):
+        super().__init__(client, timeout)
+        self._blow, self._t = blow, t
+        self._pids = client.run(os.getpid)
+        self.victim = None
+
+    def map(self, method, *common, each=None):
+        if method == "act" and common[0] == self._t:
+            worker, self.victim = sorted(self._pids.items())[0]
+            os.kill(self.victim, self._blow)
+            self.worker = worker
+        return super().map(method, *common, each=each)
+
+
+@pytest.mark.parametrize("seed", [None, 5])
+def test_a_worker_that_is_killed_is_reported_and_the_run_goes_on(client, tmp_path, seed):
+    client.wait_for_workers(2)
+    plan, path = summing(), tmp_path / "spent.jsonl"
+    executor = Striking(client, signal.SIGKILL, 17)
+    with pytest.raises(dp.WorkerLost) as caught:
+        plan.run(ledger=path, executor=executor, seed=seed, verbose=False)
+    assert caught.value.workers == (executor.worker,)
+    assert caught.value.agents == (0, 2)
+    assert "agents 0 and 2 was lost" in str(caught.value)
+    assert "it goes on in round 17" in str(caught.value)
+    client.wait_for_workers(2)
+    result = plan.run(ledger=path, executor=dp.Dask(client), seed=seed, verbose=False)
+    assert result.rounds == 30
+    for account in result.ledger.values():
+        places = [(e.round, e.step) for e in account.entries]
+        assert sorted(places) == [(t, 1) for t in range(1, 31)]
+    if seed is not None:
+        same(plan.run(seed=seed, executor=dp.Serial(), verbose=False), result)
+
+
+def test_a_worker_that_stops_is_reported_within_the_timeout(client, tmp_path):
+    client.wait_for_workers(2)
+    plan = summing()
+    executor = Striking(client, signal.SIGSTOP, 3, timeout=2.0)
+    try:
+        with pytest.raises(dp.WorkerLost, match="no answer within 2 seconds"):
+            plan.run(ledger=tmp_path / "spent.jsonl", executor=executor, verbose=False)
+    finally:
+        os.kill(executor.victim, signal.SIGCONT)
+    client.wait_for_workers(2)
+    result = plan.run(ledger=tmp_path / "spent.jsonl", executor=dp.Dask(client), verbose=False)
+    assert result.rounds == 30 and result.ledger.spent() <= 1 + 1e-9
+
+
+def test_what_a_function_fetches_is_read_at_the_worker(client, tmp_path):
+    client.wait_for_workers(2)
+
+    def fetch(k):
+        return partial(reading, k, tmp_path)
+
+    plan = summing(rounds=2, fetch=fetch)
+    plan.run(executor=dp.Dask(client), verbose=False)
+    readers = {(tmp_path / f"{k}").read_text() for k in range(4)}
+    assert readers == {str(pid) for pid in client.run(os.getpid).values()}
+    assert str(os.getpid()) not in readers
+
+
+def reading(k, folder):
+    (folder / f"{k}").write_text(f"{os.getpid()}")
+    return np.zeros(3)
+
+
+def test_errors_at_workers_do_not_quote_the_data(client):
+    client.wait_for_workers(2)
+    plan = summing(rounds=2, fetch=lambda k: partial(failing, 27182.81828))
+    with pytest.raises(dp.DataError) as caught:
+        plan.run(executor=dp.Dask(client), verbose=False)
+    assert "27182" not in str(caught.value)
+
+
+def failing(secret):
+    raise ValueError(secret)
+
+
+def test_data_that_cannot_travel_are_refused_in_words(client):
+    class Stuck:
+        def __call__(self):
+            return np.zeros(3)
+
+        def __reduce__(self):
+            raise TypeError(31415.92653)
+
+    plan = summing(rounds=2, fetch=lambda k: Stuck())
+    with pytest.raises(dp.ModelError, match="cannot be sent to workers: TypeError") as caught:
+        plan.run(executor=dp.Dask(client), verbose=False)
+    assert "31415" not in str(caught.value)
+
+
+@pytest.mark.parametrize("wrong", [None, "tcp://here", 3])
+def test_what_is_no_client_is_refused(wrong):
+    with pytest.raises(dp.ModelError, match="needs a client of a Dask cluster"):
+        dp.Dask(wrong)
+
+
+@pytest.mark.parametrize("timeout", [0, -1.0, float("nan"), "1"])
+def test_a_timeout_is_a_positive_number(client, timeout):
+    with pytest.raises(dp.ModelError, match="timeout"):
+        dp.Dask(client, timeout)

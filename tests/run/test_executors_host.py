@@ -1,0 +1,84 @@
+"""Agents of one worker: what is asked again is answered again, and released once."""
+
+import pickle
+
+import pytest
+
+import dpcvx as dp
+from dpcvx.privacy.ledger_file import Journal
+from dpcvx.run.data import sources_of
+from dpcvx.run.executors.host import Host, Notes, dealt, heard, own_arguments
+from dpcvx.run.part import parts_of
+from dpcvx.run.resume import begin
+from tests.instances import overlapping_slices
+
+PLAN = overlapping_slices().problem.plan(
+    dp.LinearizedADMM(penalty=2.0), rounds=3, epsilon=1.0, delta=1e-6
+)
+
+
+def hosted(agents=None):
+    """A host of agents of a plan without a seed, and the messages of its first round."""
+    parts, notes = parts_of(PLAN), Notes()
+    start, sources = begin(parts, None, False), sources_of(PLAN.problem, None)
+    agents = range(len(parts)) if agents is None else agents
+    factories = {
+        k: parts[k].worker(sources[k], start.agents[k], journal=notes, record=True) for k in agents
+    }
+    _, messages = PLAN.algorithm.send(PLAN.algorithm.start_server(PLAN.program), 1, 0)
+    return Host(factories, notes), own_arguments(messages, agents)
+
+
+def test_the_same_call_again_gives_the_same_bytes_and_releases_once():
+    host, own = hosted()
+    first = host.call(1, "act", (1, 0), own)
+    assert host.call(1, "act", (1, 0), own) == first
+    agents = range(len(own))
+    (*reports,) = heard([(agents, host.call(2, "report", (), [()] * len(own)))], None)
+    private = [bool(a.program.form.private) for a in PLAN.agents]
+    assert [len(report.account.entries) for report in reports] == [int(has) for has in private]
+
+
+@pytest.mark.parametrize("number", [-1, 2, 7])
+def test_any_other_call_is_refused_and_nothing_is_drawn(number):
+    host, own = hosted()
+    with pytest.raises(dp.PrivacyError, match=f"asked for call {number} and stands at 0"):
+        host.call(number, "act", (1, 0), own)
+    host.call(1, "act", (1, 0), own)
+    for behind in (0, 3):
+        with pytest.raises(dp.PrivacyError, match="stands at 1"):
+            host.call(behind, "act", (1, 0), own)
+
+
+def test_notes_travel_with_the_answers_in_the_order_of_the_agents(tmp_path):
+    count = len(PLAN.agents)
+    hosts = [(agents, *hosted(agents)) for agents in dealt(count, 2)]
+    answers = [(agents, host.call(1, "act", (1, 0), own)) for agents, host, own in hosts]
+    path = tmp_path / "ledger"
+    with Journal(path) as journal:
+        journal.begin("f", seeded=False, accounts=PLAN.accounts())
+        replies = heard(answers[::-1], journal)
+    assert len(replies) == count
+    with Journal(path) as journal:
+        known = journal.interrupted
+    assert list(known.values) == [a.name for a in PLAN.agents if a.program.form.private]
+
+
+def test_agents_are_dealt_in_turn_and_nobody_is_forgotten():
+    for agents in range(1, 9):
+        for workers in range(1, 5):
+            groups = dealt(agents, workers)
+            assert sorted(k for group in groups for k in group) == list(range(agents))
+            sizes = [len(group) for group in groups]
+            assert max(sizes) - min(sizes) <= 1 and len(groups) == min(agents, workers)
+
+
+def test_an_error_of_one_agent_does_not_lose_what_the_others_noted(tmp_path):
+    host, own = hosted()
+    own[1] = ("nonsense",)
+    answer = host.call(1, "act", (1, 0), own)
+    noted = [len(notes) for _, _, notes in pickle.loads(answer)]
+    with pytest.raises(dp.PrivacyError, match="Agent 1 failed"), Journal(tmp_path / "l") as journal:
+        journal.begin("f", seeded=False, accounts=PLAN.accounts())
+        heard([(range(len(own)), answer)], journal)
+    assert noted[0] == 2 and sum(noted) >= 2
