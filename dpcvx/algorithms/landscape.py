@@ -190,7 +190,8 @@ def _natural(
 
 def _value(local: LocalProgram) -> float:
     """At the start and at zero data, without what does not depend on either."""
-    found = local.form.at_zero().value(local.start) - float(local.form.root.h.sum())
+    with np.errstate(all="ignore"):  # at the edge of its domain it may have no value
+        found = local.form.at_zero().value(local.start) - float(local.form.root.h.sum())
     return found if math.isfinite(found) and found > 0 else 0.0
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from scipy import stats
+from scipy.special import expit
 
 import dpcvx as dp
 from dpcvx.privacy.accounting import Composition
@@ -114,6 +115,20 @@ def test_without_noise_iterates_lie_in_the_intervals(study, method):
     assert shares.min() < 0.1 and shares.max() > 0.9 and abs(shares.mean() - 0.5) < 0.1
 
 
+def charged(result, X, weight, stretch=1.0):
+    """What a replaced record was taken to do, by round and agent, in l2: at the point of the step.
+
+    At most 20 % farther out, it is twice the slope of the logistic loss over the records of an
+    agent and the weight of the step.
+    """
+    entries = [account.entries for account in result.ledger.values()]
+    found = np.array([[e.sensitivity for e in own] for own in entries]).T / stretch
+    far = np.linalg.norm(X[:-1], axis=2)
+    assert (found >= 2 / 20 / weight * expit(far) * (1 - 1e-6)).all()
+    assert (found <= 2 / 20 / weight * expit(1.2 * far) * (1 + 1e-3)).all()
+    return found
+
+
 @pytest.mark.parametrize("kind", ["Laplace", "falling Laplace"])
 def test_ex_post_losses_are_shares_of_the_worst_case(study, kind):
     plan, result = ran(study, METHODS[0], ROUNDS, KINDS[kind])
@@ -126,7 +141,7 @@ def test_ex_post_losses_are_shares_of_the_worst_case(study, kind):
     # By hand: D = 10, 20 records per agent.
     _, length = intervals(plan, MEASURES.shares.parts, X)
     multiplier = KINDS[kind].multiplier / (RATE**3 if kind == "falling Laplace" else 1)
-    scale = multiplier * 2 * np.sqrt(14) / 20 / 10
+    scale = multiplier * np.sqrt(14) * charged(result, X, 10.0, np.sqrt(14))[3][:, None]
     gamma = amplification(omega=length[3], beta=1 / scale, shift=2 / 20 / 10)
     assert found.expected[3] == pytest.approx(gamma.mean(), rel=1e-3)
 
@@ -176,11 +191,13 @@ def test_noise_falls_with_the_multiplier_and_with_the_step(study, name):
     """
     rounds, decay = 80, 1 / RATE
     budget = Budget.of(2.0, rounds, "Gaussian", decay)
-    plan, X = recorded(study, one(name), rounds, budget)
+    plan, result = ran(study, one(name), rounds, budget)
+    X = iterates(plan, result)
     low, _ = intervals(plan, MEASURES.shares.parts, X)
     growth = RATE if "growing" in name else 1.0
     t = np.arange(rounds)[:, None, None]
-    scale = budget.multiplier * decay**t * 2 / 20 / (D * growth**t)
+    change = charged(result, X, D * growth ** t[:, :, 0])[:, :, None]
+    scale = budget.multiplier * decay**t * change
     squares = ((X[1:] - low) / scale) ** 2
     limits = stats.chi2.ppf([5e-4, 1 - 5e-4], squares.size)
     assert limits[0] < squares.sum() < limits[1] < 1.1**2 * squares.sum()
