@@ -17,6 +17,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from ..._arguments import check_argument, count, optional
+from ..._words import together
 from ...errors import ModelError
 from ...guard import frameless
 from ...privacy.ledger_file import Journal
@@ -132,10 +133,10 @@ class Processes:
 
     def _lost(self, gone: Sequence[_Worker]) -> Exception:
         agents = [agent for worker in gone for agent in worker.agents]
-        codes = [worker.code() for worker in gone]
-        what = f"The worker process of {named(agents)} ended with exit code {codes[0]}"
-        if len(gone) > 1:
-            what = f"The worker processes of {named(agents)} ended with exit codes {codes}"
+        codes = {str(worker.code()): None for worker in gone}
+        process = "process" if len(gone) == 1 else "processes"
+        code = "exit code" if len(codes) == 1 else "exit codes"
+        what = f"The worker {process} of {named(agents)} ended with {code} {together([*codes])}"
         names = [f"process {worker.process.pid}" for worker in gone]
         kept = self._journal is not None
         return lost(f"{what} before answering", names, agents, kept, self._round)
