@@ -20,7 +20,7 @@ import traceback
 from pathlib import Path
 
 import dpcvx as dp
-from tests.campaigns.runs import EXECUTORS, left, opened, problem, watch
+from tests.campaigns.runs import EXECUTORS, left, opened, problem, watching
 from tests.campaigns.tally import Tally
 
 FULL = 400
@@ -75,9 +75,9 @@ def _plan_of(method: str) -> dp.Plan:
 def _victim(path: Path, plan: dp.Plan, executor: str, seed: int | None, at_work: int) -> None:
     """One process of a run; writes down what leaves."""
     # A pause, so that most signals arrive at work.
-    watch(opened(path.with_suffix(".left")), 0.002)
-    os.write(at_work, b".")
-    plan.run(ledger=path, seed=seed, executor=EXECUTORS[executor]())
+    with watching(opened(path.with_suffix(".left")), 0.002):
+        os.write(at_work, b".")
+        plan.run(ledger=path, seed=seed, executor=EXECUTORS[executor]())
 
 
 def _outcome(plan: dp.Plan, path: Path) -> list[object]:

@@ -29,8 +29,7 @@ from dpcvx.privacy.accounting import Composition
 from dpcvx.privacy.accounts import Account, Budget
 from dpcvx.privacy.entries import Entry
 from dpcvx.privacy.ledger_file import Journal
-from dpcvx.run.gate import ReleaseGate
-from tests.campaigns.runs import EXECUTORS, left, opened, problem, watched
+from tests.campaigns.runs import EXECUTORS, left, opened, problem, watching
 from tests.campaigns.tally import Tally
 
 FULL = 2000
@@ -125,7 +124,7 @@ def _error(plan: dp.Plan, path: Path, draw: random.Random) -> tuple[str, str | N
     failing = Failing(draw.randint(1, 130), number, draw.choice([-1, 0, 0.3, 0.9, 1]))
     log = path.with_suffix(".left")
     report, fault = opened(log), None
-    with mock.patch.object(ReleaseGate, "__call__", watched(report)):
+    with watching(report):
         with (
             mock.patch.object(journal, "os", failing),
             mock.patch.object(journal, "FileIO", failing.file()),

@@ -4,6 +4,7 @@ import os
 import time
 from contextlib import contextmanager
 from pathlib import Path
+from unittest import mock
 
 import cvxpy as cp
 import numpy as np
@@ -36,42 +37,51 @@ def opened(log: Path) -> int:
     return os.open(log, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
 
 
-def watch(log: int, seconds: float = 0.0) -> None:
-    """Have what agents draw, in whatever process, and what the run takes up, written down."""
-    drawn, whole = ReleaseGate.__call__, Journal.exchange
+@contextmanager
+def watching(log: int, seconds: float = 0.0):
+    """Have what leaves written down: at the gate, where agents live in the process of the run.
 
-    def draws(self, place, what, *arguments):
+    What agents in other processes drew leaves when the run takes it up. What it did not live to
+    take up was never seen.
+    """
+    gate, release, exchange = ReleaseGate.__call__, Journal.release, Journal.exchange
+    held: list[str] = []
+
+    def told(agent, place, value):
+        return f"{agent} {place[0]} {place[1]} {value.tobytes().hex()}\n"
+
+    def leaves(self, place, what, *arguments):
         time.sleep(seconds)
-        value = drawn(self, place, what, *arguments)
-        if what is not None:
-            text = f"{self.account.agent} {place[0]} {place[1]} {value.tobytes().hex()}"
-            os.write(log, f"{os.getsid(0)} {text}\n".encode())
-            if not isinstance(self._journal, Notes):  # agent and run are one process
-                os.write(log, f"{os.getsid(0)} taken\n".encode())
+        value = gate(self, place, what, *arguments)
+        if what is not None and not isinstance(self._journal, Notes):
+            os.write(log, told(self.account.agent, place, value).encode())
         return value
+
+    def notes(self, agent, place, value):
+        release(self, agent, place, value)
+        if self._held:
+            held.append(told(agent, place, value))
 
     @contextmanager
     def taken(self):
-        with whole(self):
+        held.clear()
+        with exchange(self):
             yield
-        os.write(log, f"{os.getsid(0)} taken\n".encode())
+        os.write(log, "".join(held).encode())
 
-    ReleaseGate.__call__, Journal.exchange = draws, taken
+    with (
+        mock.patch.object(ReleaseGate, "__call__", leaves),
+        mock.patch.object(Journal, "release", notes),
+        mock.patch.object(Journal, "exchange", taken),
+    ):
+        yield
 
 
 def left(log: Path) -> tuple[dict[tuple[str, int, int], str], str | None]:
-    """What runs took up by agent, round and step; and where they took up two values, if they did.
-
-    What a run drew and did not live to take up was never seen.
-    """
+    """What left by agent, round and step; and where two values left, if they did."""
     known: dict[tuple[str, int, int], str] = {}
-    drawn: dict[str, list[list[str]]] = {}
     for line in log.read_text().splitlines() if log.exists() else []:
-        run, *told = line.split(" ")
-        if told != ["taken"]:
-            drawn.setdefault(run, []).append(told)
-            continue
-        for agent, t, step, value in drawn.pop(run, []):
-            if known.setdefault((agent, int(t), int(step)), value) != value:
-                return known, f"{agent} released two values in round {t}"
+        agent, t, step, value = line.split(" ")
+        if known.setdefault((agent, int(t), int(step)), value) != value:
+            return known, f"{agent} released two values in round {t}"
     return known, None
