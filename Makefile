@@ -3,7 +3,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lowest versions lint format types examples docs printed check bench utility campaigns clean
+.PHONY: demo test lowest versions lint format types examples docs look wheel gallery printed check bench utility campaigns clean
 
 demo: $(READY)  ## what noise hides and costs on the 14-bus network; the picture is out/demo.png
 	$(BIN)/python -m examples.demo --plot out
@@ -34,11 +34,21 @@ examples: $(READY)  ## every script in examples/
 
 docs: $(READY)  ## the site, in out/site: all pages, notebooks executed; warnings are errors
 	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going -b html docs out/site
+	$(BIN)/python -m pytest -q -m site tests/site
+
+look: docs  ## the first page and a lesson in a browser; pictures in out/look
+	$(BIN)/python -m pytest -q -m browser tests/site
+
+wheel: $(READY)  ## the README's example from a wheel, in an environment with nothing else
+	$(BIN)/python -m tests.wheel
+
+gallery: $(READY)  ## draws the gallery's thumbnails anew, in ten minutes
+	$(BIN)/python docs/gallery.py
 
 printed: $(READY)  ## writes what the code on the pages prints into them anew
 	$(BIN)/python -m tests.pages
 
-check: test lowest lint types examples docs
+check: test lowest lint types examples docs wheel
 
 bench: $(READY)  ## speed next to solvers, cvxpy and numpy; see docs/speed.md for options
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -m timed tests/benchmarks

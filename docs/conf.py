@@ -36,7 +36,7 @@ myst_heading_anchors = 3
 nb_execution_mode = "cache"
 nb_execution_cache_path = f"../out/notebooks/{package.hexdigest()[:16]}"
 nb_execution_raise_on_error = True
-nb_execution_timeout = 300
+nb_execution_timeout = 600
 nb_merge_streams = True
 nb_output_stderr = "warn"
 

@@ -1,22 +1,35 @@
-"""What notebooks show of an object: its representation as a small card, its text folded below."""
+"""What notebooks show of an object: a small card with what matters, the whole text folded below."""
 
 from __future__ import annotations
 
 import html
+from collections.abc import Sequence
 
 _BOX = (
     "display: inline-block; max-width: 60em; padding: 0.5em 1em; border: 1px solid #8888; "
-    "border-radius: 6px"
+    "border-radius: 6px; text-align: left"
 )
+_CELL = "padding: 0.15em 1em 0.15em 0; vertical-align: top; text-align: left; border: none"
+Rows = Sequence[tuple[str, str]]
 
 
-def card(thing: object) -> str:
-    """HTML of an object, escaped, from ``<Kind: fact, ...; fact, ...>`` and ``str(thing)``.
+def card(thing: object, rows: Rows = ()) -> str:
+    """HTML of an object, escaped, from ``<Kind: fact, ...; fact, ...>``, rows and ``str(thing)``.
 
-    Nothing else is read: a card shows no more than a prompt and print do.
+    Parameters
+    ----------
+    thing : object
+    rows : sequence of (str, str)
+        Labels and what stands beside them. They say nothing that ``str(thing)`` does not.
     """
     kind, _, facts = repr(thing).removeprefix("<").removesuffix(">").partition(": ")
     lines = [f"<b>{html.escape(kind)}</b>", *(html.escape(fact) for fact in facts.split("; "))]
     text = "" if type(thing).__str__ is object.__str__ else html.escape(str(thing))
     folded = f"<details><summary>in full</summary><pre>{text}</pre></details>" if text else ""
-    return f'<div style="{_BOX}">{"<br>".join(lines)}{folded}</div>'
+    cells = [
+        f'<tr><td style="{_CELL}; opacity: 0.7">{html.escape(label)}</td>'
+        f'<td style="{_CELL}">{html.escape(said)}</td></tr>'
+        for label, said in rows
+    ]
+    table = f'<table style="margin: 0.4em 0">{"".join(cells)}</table>' if cells else ""
+    return f'<div style="{_BOX}">{"<br>".join(lines)}{table}{folded}</div>'

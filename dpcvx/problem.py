@@ -168,7 +168,7 @@ class Plan(Terms):
         return f"<Plan: {what}, {plural(self.rounds, 'round')}; {self.guarantee.headline}>"
 
     def _repr_html_(self) -> str:
-        return card(self)
+        return card(self, [("method", str(self.algorithm)), *self.guarantee.short])
 
 
 @dataclass

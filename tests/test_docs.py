@@ -129,6 +129,16 @@ def test_the_method_in_the_docs_keeps_the_promises_of_methods(monkeypatch):
         page.test_my_method(check)
 
 
+def test_the_gallery_has_every_example_with_pictures():
+    text = (ROOT / "docs" / "gallery.md").read_text()
+    for name in EXAMPLES:
+        assert f"examples.{name}" in text or f"examples/{name}.py" in text
+        if "add_plot(" in (ROOT / "examples" / f"{name}.py").read_text():
+            assert f":img-top: gallery/{name}.png" in text
+    for shown in re.findall(r":img-top: (\S+)", text):
+        assert (ROOT / "docs" / shown).stat().st_size < 60_000
+
+
 def test_the_readme_names_every_example_and_command():
     for name in EXAMPLES:
         assert f"examples/{name}.py" in README

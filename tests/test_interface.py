@@ -72,6 +72,7 @@ def made():
         "comparison": comparison,
         "tuned": tuned,
         "tradeoff": problem.tradeoff([1.0], **budget),
+        "attack": dp.attack(plan, result.transcript),
         "agent": north,
         "private": d,
         "rows": dp.Rows(1.0),
@@ -111,20 +112,64 @@ class Tags(HTMLParser):
         self.text += data
 
 
-CARDS = ("problem", "plan", "guarantee", "result", "ledger", "comparison", "tuned", "tradeoff")
+CARDS = (
+    "problem",
+    "plan",
+    "guarantee",
+    "result",
+    "ledger",
+    "comparison",
+    "tuned",
+    "tradeoff",
+    "attack",
+)
 
 
 @pytest.mark.parametrize("name", CARDS)
 def test_a_notebook_shows_a_card(made, name):
     card = Tags(made[name]._repr_html_())
-    assert {*card.seen} <= {"div", "b", "br", "details", "summary", "pre"}
+    table = {"table", "tr", "td"}
+    assert {*card.seen} <= {"div", "b", "br", "details", "summary", "pre", *table}
     assert card.seen.count("b") == 1  # names that look like tags are text
     first = card.text.split("in full")[0]
-    assert first.startswith(type(made[name]).__name__) and len(first) < 300
+    assert first.startswith(type(made[name]).__name__) and len(first) < 1200
     # No more than a prompt and print show: here the data would be seen by their digits.
     assert "12345" not in card.text
     if type(made[name]).__str__ is not object.__str__:
         assert card.text.endswith(str(made[name]))
+
+
+@pytest.mark.parametrize("name", ["plan", "guarantee", "result"])
+def test_a_card_says_what_is_hidden_from_whom_and_how_well(made, name):
+    seen = made[name]._repr_html_().split("<details>")[0]
+    assert "(1, 1e-6)-DP" in seen
+    assert "one entry changes by at most 0.1 in &#x27;d&lt;i&gt;&#x27;" in seen  # escaped
+    assert "everyone but the agent itself" in seen
+
+
+def test_a_card_of_what_was_spent(made):
+    for name in ("result", "ledger"):
+        seen = made[name]._repr_html_().split("<details>")[0]
+        assert "spent epsilon 1 of 1 at delta 1e-6 in 3 releases" in seen
+
+
+def test_a_card_of_many_agents_lists_some_and_names_the_most():
+    x, agents = cp.Variable(name="x"), []
+    for k in range(8):
+        d = dp.Private(1.0, name=f"d{k}", adjacency=dp.Within(0.1))
+        agents.append(dp.Agent(cp.Minimize(cp.square(x - d)), [cp.abs(x) <= 2], name=f"a{k}"))
+    budgets = {f"a{k}": 0.5 + k for k in range(8)}
+    ledger = dp.Problem(agents).solve(epsilon=budgets, delta=1e-6, seed=0).ledger
+    rows = ledger.short
+    assert [name for name, _ in rows] == [f"a{k}" for k in range(6)] + ["..."]
+    assert rows[0][1].startswith("spent epsilon 0.5 of 0.5")
+    assert rows[-1][1] == "and 2 more lines, none above epsilon 7.5"
+
+
+def test_a_card_without_a_guarantee_says_so(made):
+    plan = made["problem"].plan(dp.LinearizedADMM(), mechanism=None, rounds=1)
+    seen = plan._repr_html_().split("<details>")[0]
+    assert "no guarantee" in seen and "hidden" not in seen
 
 
 @pytest.mark.parametrize("name", ["problem", "plan", "result", "ledger", "comparison"])

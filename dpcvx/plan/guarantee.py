@@ -252,8 +252,20 @@ class Guarantee:
     def __repr__(self) -> str:
         return f"<Guarantee: {self.headline}>"
 
+    @property
+    def short(self) -> tuple[tuple[str, str], ...]:
+        """What is hidden, from whom and by what, as labels and texts; empty if nothing is."""
+        if self.kind == "none":
+            return ()
+        return (
+            ("hidden", self._units),
+            ("from", self.observer),
+            ("by", self.mechanism),
+            ("sensitivity", _CERTIFICATES[self.certificate] + self._independent),
+        )
+
     def _repr_html_(self) -> str:
-        return card(self)
+        return card(self, self.short)
 
     def __str__(self) -> str:
         if self.kind == "none":

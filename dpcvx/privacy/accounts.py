@@ -22,6 +22,8 @@ from .entries import Entries, Entry
 from .mechanism import MECHANISMS, Calibrated
 from .split_noise import coalition
 
+# Lines of a ledger that a notebook shows at once.
+_LISTED = 6
 # Relative slack of budget comparisons, so that ten releases of 0.1 fit into 1.0.
 _SLACK = 1e-9
 
@@ -330,7 +332,18 @@ class Accounts(Mapping[str, Account]):
         return f"<{type(self).__name__}: {agents}, {plural(releases, 'release')}>"
 
     def _repr_html_(self) -> str:
-        return card(self)
+        return card(self, self.short)
+
+    @property
+    def short(self) -> tuple[tuple[str, str], ...]:
+        """Agents that spent alike, and what that is; of many the first, and the most."""
+        said = [(together(agents), text) for text, agents in self._said.items()]
+        if len(said) > _LISTED:
+            most = (
+                f"and {len(said) - _LISTED} more lines, none above epsilon {at_most(self.spent())}"
+            )
+            said[_LISTED:] = [("...", most)]
+        return tuple(said)
 
     @frameless
     def __getitem__(self, agent: str) -> Account:
@@ -394,13 +407,18 @@ class Accounts(Mapping[str, Account]):
         book = {a.agent: [dataclasses.asdict(e) for e in a.entries] for a in self.accounts}
         return json.dumps(book, indent=1)
 
-    def __str__(self) -> str:
+    @property
+    def _said(self) -> dict[str, list[str]]:
+        """What was spent, in words, to the agents of which that is true."""
         alike: dict[str, list[str]] = {}
         for account, price in zip(self.accounts, self.prices().values(), strict=True):
             alike.setdefault(_spent(account, price), []).append(account.agent)
+        return alike
+
+    def __str__(self) -> str:
         return "\n".join(
             f"{together(agents)}{', each' if len(agents) > 1 else ''}: {text}"
-            for text, agents in alike.items()
+            for text, agents in self._said.items()
         )
 
 

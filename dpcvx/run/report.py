@@ -15,6 +15,7 @@ from ..plan.banner import banner, row
 from ..plan.guarantee import Guarantee
 from ..plan.terms import Terms
 from .history import Round
+from .notebook_line import NotebookLine, in_notebook
 from .result import Result, outcome_rows, spent_rows
 
 # About this many lines of progress, whatever the number of rounds.
@@ -22,7 +23,10 @@ _ROWS = 7
 
 
 def wanted(verbose: bool | None) -> bool:
-    """Whether to print anything: as asked, else a line of progress on a terminal."""
+    """Whether to print anything: as asked, else a line of progress on a terminal.
+
+    A line in a notebook is no print: see `NotebookLine`.
+    """
     if verbose is not None:
         return verbose
     try:
@@ -73,13 +77,15 @@ def screen(shown: bool) -> Console:
     """Standard output, or nothing; see `Reporter` for what cannot be written."""
     shown = shown and sys.stdout is not None
     stream = cast("IO[str]", _Stream(sys.stdout)) if shown else None
-    return Console(file=stream, quiet=not shown, highlight=False, soft_wrap=True)
+    return Console(
+        file=stream, quiet=not shown, highlight=False, soft_wrap=True, force_jupyter=False
+    )
 
 
 class Reporter:
     """Prints banner, progress table and summary of one run, a line of progress, or nothing.
 
-    The line stands on a terminal while the run goes on, and then goes away.
+    The line stands on a terminal, or in a notebook, while the run goes on, and then goes away.
 
     What cannot be written must not cost the run, which spends budget and cannot be repeated: after
     the first error (a full disk, a closed pipe, letters that a terminal does not have) it is
@@ -104,6 +110,9 @@ class Reporter:
             disable=self._console.quiet or not self._console.is_terminal,
         )
         self._task = self._progress.add_task("rounds", total=plan.rounds)
+        self._line = (
+            NotebookLine("round", plan.rounds) if verbose is not False and in_notebook() else None
+        )
 
     def start(self, *, residuals: bool = True) -> None:
         """Print banner and table head, if in full; show the bar.
@@ -130,7 +139,7 @@ class Reporter:
     def round(self, last: Round) -> None:
         """Advance; print the round if it is one of the shown ones."""
         t, residuals = last.t, last.residuals
-        self._progress.update(self._task, completed=t)
+        self.passed(t)
         if not self._in_full or not (t <= 1 or t % self._every == 0 or t == self._plan.rounds):
             return
         penalty = "-" if residuals.penalty == 0 else f"{residuals.penalty:.3g}"
@@ -145,10 +154,14 @@ class Reporter:
     def passed(self, t: int) -> None:
         """Advance, and show nothing of the round."""
         self._progress.update(self._task, completed=t)
+        if self._line is not None:
+            self._line.update(t)
 
     def stop(self) -> None:
         """Remove the bar."""
         self._progress.stop()
+        if self._line is not None:
+            self._line.stop()
 
     def finish(self, result: Result) -> None:
         """Print the outcome; the guarantee stands in the banner."""

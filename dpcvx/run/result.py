@@ -288,7 +288,9 @@ class Result:
         )
 
     def _repr_html_(self) -> str:
-        return card(self)
+        ended = ("ended", _ended(self))
+        spent = self.ledger.short if self.guarantee.kind != "none" else ()
+        return card(self, [ended, *self.guarantee.short[:2], *spent])
 
 
 def _more(guarantee: Guarantee) -> str:

@@ -72,6 +72,16 @@ class Guess:
     value: Array
     spread: Array
 
+    @property
+    def said(self) -> str:
+        """How many entries it has, and how well they are known."""
+        entries = "1 entry" if self.value.size == 1 else f"{self.value.size} entries"
+        known = self.spread[np.isfinite(self.spread)]
+        if known.size == 0:
+            return f"{entries}, no entry is told apart from others"
+        hidden = self.spread.size - known.size
+        return f"{entries}, deviation {_ends(known)}" + (f"; {hidden} not told" if hidden else "")
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Attack:
@@ -133,15 +143,7 @@ class Attack:
             "Deviations say how far estimates are from the truth, as a rule."
         )
         lines = [textwrap.fill(head, WIDTH)]
-        for guess in self.guesses:
-            known = guess.spread[np.isfinite(guess.spread)]
-            said = "no entry is told apart from others"
-            if known.size:
-                said = f"deviation {_ends(known)}"
-                if hidden := guess.spread.size - known.size:
-                    said += f"; {plural(hidden, 'entry' if hidden == 1 else 'entrie')} not told"
-            entries = "1 entry" if guess.value.size == 1 else f"{guess.value.size} entries"
-            lines.append(f"  '{guess.name}' of '{guess.agent}': {entries}, {said}")
+        lines += [f"  '{guess.name}' of '{guess.agent}': {guess.said}" for guess in self.guesses]
         return "\n".join(lines)
 
     def __repr__(self) -> str:
@@ -149,7 +151,7 @@ class Attack:
         return f"<Attack: {objects} from {plural(self.releases, 'release')}>"
 
     def _repr_html_(self) -> str:
-        return card(self)
+        return card(self, [(guess.name, guess.said) for guess in self.guesses])
 
 
 def _ends(values: Array) -> str:

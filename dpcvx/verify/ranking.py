@@ -210,7 +210,12 @@ class Ranking(Generic[P]):
         return f"<{type(self).__name__}: {tried} at {self._budget}; recommended: {found}>"
 
     def _repr_html_(self) -> str:
-        return card(self)
+        rows = []
+        for c in self.candidates:
+            low, high = c.quartiles
+            rows.append((c.name, f"gap {c.gap:.3g}, half of the runs {low:.3g} to {high:.3g}"))
+        rows += [("no noise", f"gap {self.noiseless:.3g}"), ("verdict", self.verdict)]
+        return card(self, rows)
 
 
 @contextmanager

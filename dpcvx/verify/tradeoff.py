@@ -169,7 +169,11 @@ class Tradeoff:
         return f"<Tradeoff: {budgets}, {runs}; no data at all: {self.start:.3g}>"
 
     def _repr_html_(self) -> str:
-        return card(self)
+        rows = [
+            (f"epsilon {number(epsilon)}", f"gap {quantile(gaps, 0.5):.3g}" if gaps else "no run")
+            for epsilon, gaps in zip(self.epsilons, self.gaps, strict=True)
+        ]
+        return card(self, [*rows, ("no noise", f"gap {self.noiseless:.3g}")])
 
 
 def tradeoff(

@@ -1,0 +1,83 @@
+"""A line of progress in a notebook, which goes away when the work is done."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+# Seconds before a line appears at all, and between two of its states.
+_PATIENCE, _PAUSE = 1.0, 0.25
+
+
+def in_notebook() -> bool:
+    """Whether a notebook's kernel runs this code."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return type(shell).__name__ == "ZMQInteractiveShell"
+
+
+def displayed(html: str) -> Any:
+    """Show HTML in the notebook, and return what updates it."""
+    from IPython.display import HTML, display
+
+    return display(HTML(html), display_id=True)
+
+
+class NotebookLine:
+    """A bar with a text, for work that takes longer than a second.
+
+    What cannot be shown costs nothing: after the first failure the line is silent.
+
+    Parameters
+    ----------
+    text : str
+        What is counted, such as "round".
+    total : int
+    show : callable
+        Shows HTML, and returns an object with ``update(HTML)``.
+    clock : callable
+    """
+
+    def __init__(
+        self,
+        text: str,
+        total: int,
+        show: Callable[[str], Any] = displayed,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._text, self._total, self._show, self._clock = text, total, show, clock
+        self._next = clock() + _PATIENCE
+        self._shown: Any = None
+        self._broken = False
+
+    def update(self, done: int) -> None:
+        """Show how much is done, if it is time to."""
+        if self._clock() < self._next:
+            return
+        self._next = self._clock() + _PAUSE
+        bar = f'<progress value="{done}" max="{self._total}"></progress>'
+        self._put(f"{self._text} {done}/{self._total} {bar}")
+
+    def stop(self) -> None:
+        """Remove the line."""
+        if self._shown is not None:
+            self._put("")
+
+    def _put(self, html: str) -> None:
+        if self._broken:
+            return
+        try:
+            if self._shown is None:
+                self._shown = self._show(html)
+            else:
+                self._shown.update(_Html(html))
+        except Exception:
+            self._broken = True
+
+
+class _Html(str):
+    """HTML for a display that is updated."""
+
+    def _repr_html_(self) -> str:
+        return str(self)

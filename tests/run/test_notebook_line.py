@@ -1,0 +1,89 @@
+"""The line of progress in notebooks."""
+
+import sys
+import types
+
+import pytest
+
+import dpcvx as dp
+from dpcvx.run import notebook_line, report
+from dpcvx.run.notebook_line import NotebookLine
+from tests.instances import power_line
+
+
+class Display:
+    """What a notebook shows: the state of every line."""
+
+    def __init__(self):
+        self.states = []
+
+    def __call__(self, html):
+        self.states.append(html)
+        return self
+
+    def update(self, thing):
+        self.states.append(thing._repr_html_())
+
+
+def test_short_work_shows_nothing():
+    display = Display()
+    line = NotebookLine("round", 3, display, lambda: 0.0)
+    for t in (1, 2, 3):
+        line.update(t)
+    line.stop()
+    assert display.states == []
+
+
+def test_long_work_shows_one_line_that_goes_away():
+    display, now = Display(), [0.0]
+    line = NotebookLine("round", 100, display, lambda: now[0])
+    for t in range(1, 101):
+        now[0] += 0.125
+        line.update(t)
+    line.stop()
+    first, *_, last = display.states
+    assert first.startswith("round 8/100 <progress") and last == ""
+    assert 20 < len(display.states) < 60  # not every round
+
+
+def test_what_cannot_be_shown_costs_nothing():
+    def broken(html):
+        raise OSError
+
+    now = [0.0]
+    line = NotebookLine("round", 2, broken, lambda: now[0])
+    now[0] = 5.0
+    line.update(1)
+    now[0] = 9.0
+    line.update(2)
+    line.stop()
+
+
+def test_outside_a_notebook_there_is_none(monkeypatch):
+    monkeypatch.setitem(sys.modules, "IPython", None)
+    assert not notebook_line.in_notebook()
+    for name, answer in (("ZMQInteractiveShell", True), ("TerminalInteractiveShell", False)):
+        shell = type(name, (), {})()
+        fake = types.SimpleNamespace(get_ipython=lambda shell=shell: shell)
+        monkeypatch.setitem(sys.modules, "IPython", fake)
+        assert notebook_line.in_notebook() is answer
+
+
+@pytest.mark.parametrize("verbose", [None, True, False])
+def test_a_run_in_a_notebook_shows_its_rounds_unless_told_not_to(monkeypatch, capsys, verbose):
+    display, now = Display(), [0.0]
+
+    def clock():
+        now[0] += 1.0
+        return now[0]
+
+    monkeypatch.setattr(report, "in_notebook", lambda: True)
+    monkeypatch.setattr(
+        report, "NotebookLine", lambda text, total: NotebookLine(text, total, display, clock)
+    )
+    plan = power_line().problem.plan(dp.LinearizedADMM(), mechanism=None, rounds=4)
+    plan.run(verbose=verbose)
+    assert bool(display.states) is (verbose is not False)
+    if display.states:
+        assert display.states[-1] == "" and "/4 <progress" in display.states[0]
+    assert ("round" in capsys.readouterr().out) is (verbose is True)  # one line, not two

@@ -1,0 +1,86 @@
+"""The built pages: their links, what can be linked to, and their text."""
+
+import functools
+from dataclasses import dataclass
+from html.parser import HTMLParser
+from urllib.parse import unquote, urldefrag, urlsplit
+
+from tests.pages import ROOT
+
+SITE = ROOT / "out" / "site"
+
+
+@dataclass(frozen=True)
+class Page:
+    """A built page: where links lead, its anchors, its images, and the text that readers see."""
+
+    links: tuple[str, ...]
+    anchors: frozenset[str]
+    images: tuple[str, ...]
+    text: str
+
+
+class _Reader(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.links, self.anchors, self.images, self.text = [], set(), [], []
+        self._hidden = 0
+
+    def handle_starttag(self, tag, attrs):
+        attrs = dict(attrs)
+        if attrs.get("id"):
+            self.anchors.add(attrs["id"])
+        if tag == "a" and attrs.get("href"):
+            self.links.append(attrs["href"])
+        if tag == "img" and attrs.get("src"):
+            self.images.append(attrs["src"])
+        self._hidden += tag in ("script", "style")
+
+    def handle_endtag(self, tag):
+        self._hidden -= tag in ("script", "style")
+
+    def handle_data(self, data):
+        if not self._hidden:
+            self.text.append(data)
+
+
+@functools.cache
+def page(path):
+    """A page of the site, by its path below it."""
+    reader = _Reader()
+    reader.feed((SITE / path).read_text())
+    text = " ".join("".join(reader.text).split())
+    return Page(tuple(reader.links), frozenset(reader.anchors), tuple(reader.images), text)
+
+
+def pages():
+    """Paths of all pages but those that Sphinx makes of sources and for its search."""
+    assert SITE.exists(), "make docs builds the site, and then runs these tests"
+    found = (p.relative_to(SITE) for p in SITE.rglob("*.html"))
+    return sorted(str(p) for p in found if not {"_static", "_modules"} & {*p.parts})
+
+
+def target(path, link):
+    """Where a link of a page leads: a path below the site and an anchor; None if it leaves it."""
+    address, anchor = urldefrag(link)
+    if urlsplit(address).scheme or address.startswith("//"):
+        return None
+    if not address:
+        return path, unquote(anchor)
+    place = ((SITE / path).parent / unquote(address)).resolve()
+    return str(place.relative_to(SITE)), unquote(anchor)
+
+
+def clicks(start="index.html", most=2):
+    """How many clicks lead to each page, up to a number of them."""
+    found, last = {start: 0}, [start]
+    for count in range(1, most + 1):
+        following = []
+        for path in last:
+            ends = (target(path, link) for link in page(path).links)
+            for end in {e[0] for e in ends if e is not None and e[0].endswith(".html")}:
+                if end not in found:
+                    found[end] = count
+                    following.append(end)
+        last = following
+    return found

@@ -1,0 +1,90 @@
+"""Links lead somewhere, a newcomer finds the way, and pages show what they ran."""
+
+import re
+
+import nbformat
+import pytest
+
+from . import html
+
+pytestmark = pytest.mark.site
+
+# What a newcomer wants -> the page that answers it, and what stands there.
+TASKS = {
+    "install": ("install.html", "pip install"),
+    "first model": ("tutorial.html", "dp.Problem([north, south])"),
+    "change epsilon": ("tutorial.html", "What is an answer worth at which epsilon?"),
+    "own data": ("tutorial.html", 'plan.run(data={"load": values})'),
+    "read an error": ("faq.html", "How do I read an error?"),
+    "compare": ("guide/choosing_noise.html", "problem.compare("),
+    "plot": ("tutorial.html", ".plot()"),
+    "ledger": ("guide/budgets.html", "ledger=first.ledger"),
+    "notebook": ("lessons/index.html", "notebook"),
+    "cite": ("cite.html", "@software{dpcvx"),
+}
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_newcomers_task_is_answered_within_two_clicks(task):
+    path, words = TASKS[task]
+    assert html.clicks()[path] <= 2
+    assert words in html.page(path).text
+
+
+def test_every_page_is_linked():
+    """From the first page, however far."""
+    alone = {*html.pages()} - {*html.clicks(most=6)} - {"search.html", "genindex.html"}
+    assert not {path for path in alone if "py-modindex" not in path}
+
+
+def test_links_within_the_site_lead_somewhere():
+    broken = []
+    for path in html.pages():
+        for link in html.page(path).links:
+            end = html.target(path, link)
+            if end is None:
+                continue
+            place, anchor = end
+            if not (html.SITE / place).exists():
+                broken.append((path, link))
+            elif anchor and place.endswith(".html") and anchor not in html.page(place).anchors:
+                broken.append((path, link))
+        for image in html.page(path).images:
+            end = html.target(path, image)
+            if end is not None and not image.startswith("data:"):
+                assert (html.SITE / end[0]).exists(), (path, image)
+    assert not broken
+
+
+def test_links_to_the_source_of_pages_are_none():
+    """Links between pages that GitHub shows as well, but which no builder rewrote."""
+    for path in html.pages():
+        assert not [link for link in html.page(path).links if re.fullmatch(r"[\w/.]+\.md", link)]
+
+
+def test_the_first_page_shows_what_its_code_gives():
+    first = html.page("index.html")
+    assert "(1, 1e-6)-DP for one change in one agent's data, worst case" in first.text
+    assert re.search(r"flow -?\d\.\d\d, gen \[", first.text)
+    assert len([image for image in first.images if "jupyter" in image or "_images" in image]) == 1
+
+
+def test_notebooks_show_pictures_and_no_objects():
+    lessons = [path for path in html.pages() if re.match(r"lessons/\d", path)]
+    assert lessons
+    for path in [*lessons, "index.html", "tutorial.html"]:
+        text = html.page(path).text
+        assert not re.search(r"<(Figure|matplotlib)|Traceback|\[Text\(", text), path
+    for path in lessons:
+        assert len(html.page(path).images) >= 2, path
+        assert "Exercises" in html.page(path).text and "hide-cell" not in html.page(path).text
+
+
+def test_lessons_are_offered_as_executed_notebooks():
+    pages = [path for path in html.pages() if re.match(r"lessons/\d", path)]
+    for path in pages:
+        notebook = nbformat.read((html.SITE / path).with_suffix(".ipynb"), as_version=4)
+        nbformat.validate(notebook)
+        cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+        assert any(cell.outputs for cell in cells)
+        assert not [o for cell in cells for o in cell.outputs if o.output_type == "error"]
