@@ -9,8 +9,9 @@ from pathlib import Path
 from .._arguments import check_argument, integer, optional
 from ..errors import ModelError
 from ..guard import frameless
+from ..model.private import Private, Sealed, seal_all
 from ..plan.terms import Terms
-from ..run.data import sources_of
+from ..run.data import DataSource, sources_of
 from .coordinator import Gone, Remote
 from .log import Log
 from .policy import Held, Policy
@@ -52,6 +53,7 @@ class Loopback(Remote):
 def loopback(
     plan: Terms,
     *,
+    data: Mapping[Private | str, DataSource] | None = None,
     folder: str | Path | None = None,
     seed: int | None = None,
     record: bool = False,
@@ -65,7 +67,8 @@ def loopback(
     Parameters
     ----------
     plan : Plan
-        With data, or functions that fetch them, in its private objects.
+    data : mapping of Private or its name to array_like or callable, optional
+        Values for private objects declared by shape, or replacing declared ones.
     folder : str or Path, optional
         For ledgers and logs; a temporary one if omitted, which the next run does not count.
     seed : int, optional
@@ -83,6 +86,8 @@ def loopback(
     ModelError
         If a private object has no data, or the folder does not exist.
     """
+    sealed = seal_all(data)  # first, so that no frame holds the data themselves
+    del data
     check_argument("", "seed", seed, optional(integer(0)))
     place = Path(tempfile.mkdtemp(prefix="dpcvx-") if folder is None else folder)
     if not place.is_dir():
@@ -92,16 +97,27 @@ def loopback(
         )
     sessions = {
         policy.agent: Session(policy, seed=seed, record=record)
-        for policy in policies_of(plan, place)
+        for policy in policies_of(plan, place, sealed)
     }
     return Loopback(sessions, None)
 
 
-def policies_of(plan: Terms, place: Path) -> Sequence[Policy]:
-    """What each agent's owner would write down: the model's own words, and the plan's budget."""
+def policies_of(
+    plan: Terms, place: Path, data: Mapping[Private | str, Sealed] | None = None
+) -> Sequence[Policy]:
+    """What each agent's owner would write down: the model's own words, and the plan's budget.
+
+    Parameters
+    ----------
+    plan : Terms
+    place : Path
+        Folder of all ledgers.
+    data : mapping, optional
+        Sealed, by private object or its name.
+    """
     found = []
     for k, (agent, sources) in enumerate(
-        zip(plan.agents, sources_of(plan.problem, {}), strict=True)
+        zip(plan.agents, sources_of(plan.problem, data or {}), strict=True)
     ):
         specs = agent.program.form.private
         held = {s.name: Held(s, source) for s, source in zip(specs, sources, strict=True)}

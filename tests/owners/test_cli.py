@@ -1,0 +1,51 @@
+"""The command: keys, checks and inspections; `test_link` and the campaign of kills run the rest."""
+
+from dpcvx.owners import wire
+from dpcvx.owners.cli import main
+from dpcvx.owners.offers import offers_of
+from tests.owners.federation import plan_of, write
+
+
+def test_keys_are_made_asked_for_and_signed(tmp_path, capsys):
+    authority, own = tmp_path / "authority", tmp_path / "north"
+    assert main(["keys", "authority", str(authority)]) == 0
+    assert main(["keys", "request", "north", "--keys", str(own)]) == 0
+    assert main(["keys", "sign", str(authority), str(own / "north.csr")]) == 0
+    said = capsys.readouterr().out
+    assert "the certificate of 'north', sha256:" in said
+    assert main(["keys", "fingerprint", str(own / "north.crt")]) == 0
+    assert capsys.readouterr().out.strip() in said
+    assert (own / "north.key").stat().st_mode & 0o077 == 0
+    # Nothing is replaced.
+    assert main(["keys", "authority", str(authority)]) == 1
+    assert main(["keys", "request", "north", "--keys", str(own)]) == 1
+    assert "nothing replaces it" in capsys.readouterr().err
+
+
+def test_requests_that_are_none_are_refused(tmp_path, capsys):
+    main(["keys", "authority", str(tmp_path)])
+    (tmp_path / "x.csr").write_text("no request")
+    assert main(["keys", "sign", str(tmp_path), str(tmp_path / "x.csr")]) == 1
+    assert "no request for a certificate" in capsys.readouterr().err
+    assert main(["keys", "sign", str(tmp_path), str(tmp_path / "none.csr")]) == 1
+    assert "no file 'none.csr'" in capsys.readouterr().err
+    assert main(["keys", "request", "a\nb", "--keys", str(tmp_path)]) == 1
+
+
+def test_owners_check_data_and_inspect_offers(tmp_path, capsys):
+    place = write(tmp_path)
+    policy = place / "north" / "owner.toml"
+    assert main(["owner", "check", str(policy)]) == 0
+    said = capsys.readouterr().out
+    assert "load of north: fits its declaration" in said and "0.314" not in said
+    offer = tmp_path / "offer.dpx"
+    offer.write_bytes(wire.encode(offers_of(plan_of(place), "a run")[0]))
+    assert main(["inspect", str(offer), "--policy", str(policy)]) == 0
+    said = capsys.readouterr().out
+    assert "agent north with 2 others" in said and "costs epsilon 1 of 1" in said
+    text = policy.read_text().replace("epsilon = 1.0", "epsilon = 0.1")
+    policy.write_text(text)
+    assert main(["inspect", str(offer), "--policy", str(policy)]) == 1
+    assert "costs more than the owner allows" in capsys.readouterr().err
+    (place / "north" / "load.csv").write_text("1\n2\n")
+    assert main(["owner", "check", str(policy)]) == 1

@@ -1,0 +1,106 @@
+"""Policies in files: what they may say, and what they must."""
+
+import numpy as np
+import pytest
+
+import dpcvx as dp
+from dpcvx.owners.policy_file import read_policy
+from dpcvx.run.gate import read
+
+GOOD = """agent = "north"
+ledger = "spent.jsonl"
+[budget]
+epsilon = 1.0
+delta = 1e-6
+"""
+DATA = '[data."load"]\nfile = "load.csv"\nshape = [2, 3]\nwithin = 0.01\n'
+
+
+@pytest.fixture
+def place(tmp_path):
+    def written(text):
+        path = tmp_path / "owner.toml"
+        path.write_text(text)
+        return path
+
+    np.savetxt(tmp_path / "load.csv", np.arange(6.0).reshape(2, 3), delimiter=",")
+    return written
+
+
+def test_what_is_omitted_is_cautious(place, tmp_path):
+    policy = read_policy(place(GOOD))
+    assert policy.ask and policy.colluders is None and policy.keys is None
+    assert policy.ledger == tmp_path / "spent.jsonl" and not policy.data
+    assert (policy.epsilon, policy.delta, policy.share) == (1.0, 1e-6, 1)
+
+
+def test_declarations_of_data_are_those_of_private_objects(place):
+    path = place(
+        GOOD + DATA
+        + '[data.X]\nfile = "X.npy"\nshape = [4, 2]\n'
+        + 'rows = { bound = 2.0, records = "person", clip = true }\n'
+        + '[data.v]\nfile = "a:b"\nshape = [3]\nwithin = 1.0\nnorm = 2\nnonneg = true\n'
+        + '[data.S]\nfile = "S.npy"\nshape = [2, 2]\nwithin = 1.0\nPSD = true\n'
+    )  # fmt: skip
+    held = read_policy(path).data
+    assert held["load"].spec.adjacency == dp.Within(0.01) and held["load"].spec.shape == (2, 3)
+    assert held["X"].spec.adjacency == dp.Rows(2.0, records="person", clip=True)
+    assert held["v"].spec.sign == "nonneg" and held["S"].spec.psd
+
+
+def test_data_are_read_when_they_are_asked_for(place, tmp_path):
+    policy = read_policy(place(GOOD + DATA))
+    (flat,) = read([policy.data["load"].spec], [policy.data["load"].source])
+    assert np.array_equal(flat, np.arange(6.0).reshape(2, 3).ravel(order="F"))
+    (tmp_path / "load.csv").unlink()
+    with pytest.raises(dp.DataError):
+        dp.Owner(tmp_path / "owner.toml").check()
+
+
+@pytest.mark.parametrize(("shape", "given"), [([3], (3, 1)), ([3], (1, 3)), ([], (1, 1))])
+def test_vectors_are_columns_or_rows(place, tmp_path, shape, given):
+    np.savetxt(tmp_path / "load.csv", np.ones(given), delimiter=",")
+    text = GOOD + DATA.replace("[2, 3]", str(shape))
+    held = read_policy(place(text)).data["load"]
+    (flat,) = read([held.spec], [held.source])
+    assert flat.shape == (int(np.prod(shape, dtype=int)),)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda t: t.replace("agent", "agents"), "agents is unknown"),
+        (lambda t: t.replace('"north"', "3"), "agent is a text"),
+        (lambda t: t.replace("[budget]", "[price]"), "price is unknown"),
+        (lambda t: t.replace("epsilon = 1.0", ""), "budget.epsilon is a number"),
+        (lambda t: t.replace("1e-6", '"small"'), "budget.delta is a number"),
+        (lambda t: t.replace("1e-6", "-1"), "budget.delta is a number"),
+        (lambda t: t + '[accept]\nmethods = ["Magic"]\n', "lists methods among"),
+        (lambda t: t + "[accept]\nask = 1\n", "accept.ask is true or false"),
+        (lambda t: t + "[accept]\npartners = -1\n", "accept.partners is a whole number"),
+        (lambda t: t + '[accept]\nmodel = "none.py"\n', "no model 'none.py'"),
+        (lambda t: t + DATA.replace("within = 0.01\n", ""), "either within"),
+        (lambda t: t + DATA + "rows = { bound = 1.0 }\n", "either within"),
+        (lambda t: t + DATA.replace("0.01", "-1"), "no|not a declaration"),
+        (lambda t: t + DATA.replace(".csv", ".xls"), "end in .csv or .npy"),
+        (lambda t: t + DATA.replace("[2, 3]", "[0]"), "list of whole numbers"),
+        (lambda t: t + "]", "cannot be read"),
+    ],
+)
+def test_what_no_policy_says_is_refused_by_name(place, change, said):
+    with pytest.raises(dp.ModelError, match=said):
+        read_policy(place(change(GOOD)))
+
+
+def test_a_file_that_is_missing_is_named(tmp_path):
+    with pytest.raises(dp.ModelError, match=r"no policy 'owner\.toml'"):
+        dp.Owner(tmp_path / "owner.toml")
+
+
+def test_owners_that_ask_need_somebody_to_ask(place, tmp_path):
+    owner = dp.Owner(place(GOOD))
+    with pytest.raises(dp.ModelError, match="names no keys"):
+        owner.join("wss://localhost:1")
+    owner = dp.Owner(place(GOOD.replace("[budget]", 'keys = "keys"\n[budget]')))
+    with pytest.raises(dp.ModelError, match="nobody is asked"):
+        owner.join("wss://localhost:1")
