@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -269,8 +270,8 @@ class Declaration:
                 "dp.Problem([north, south])."
             )
         names = tuple(agent.name or f"agent {k}" for k, agent in enumerate(agents, 1))
-        for name in names:
-            if names.count(name) > 1:
+        for name, count in Counter(names).items():
+            if count > 1:
                 raise ModelError(
                     f"Two agents are called '{name}', so budgets and messages cannot be told "
                     "apart. Give every dp.Agent its own name=."
