@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .history import History
 
 # Characters of a title's line.
-_WIDTH = 110
+_WIDTH = 80
 
 
 @styled
