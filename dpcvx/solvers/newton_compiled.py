@@ -270,8 +270,9 @@ def _add_rows(functions, weights, out):
 
 @_compiled
 def _penalise(
-    pattern, factor, functions, H, own, natural, q, start, u, allowed, wanted, relative, growing,
-    budget, vectors, rows, tilts, dual, g, way, M, work, marks, y, old, out,
+    pattern, factor, functions, H, own, natural, q, start, u, allowed, wanted, relative, penalty,
+    growing, budget, refinements, vectors, rows, tilts, multiplier, dual, g, way, M, work, marks,
+    y, old, out,
 ):  # fmt: skip
     """The second stage, see `PlainKernel`; whether the answer, in u, is certified."""
     hp, hi = pattern
@@ -280,7 +281,7 @@ def _penalise(
     slack, phi = vectors[0], vectors[2]
     pull, kind, share = rows
     edge, tilt = tilts
-    strength, growth, last, settled = growing
+    strength, growth, last, settled, near, end = growing
     n, before = u.size, math.inf
     for i in range(dual.size):
         dual[i] = 0.0
@@ -342,6 +343,20 @@ def _penalise(
         if violation <= 1.0 and gap <= max(wanted, relative * value):
             out[0], out[1], out[2] = gap, value, violation
             return True
+        if violation <= near:
+            for c in range(phi.size):
+                multiplier[c] = max(dual[heads[c]], 0.0)
+            for j in range(n):
+                old[j] = u[j]
+            if _newton(
+                pattern, factor, functions, H, own, natural, q, start, u, allowed, wanted,
+                relative, penalty, int(min(end, budget)), refinements, vectors, edge, tilt,
+                multiplier, kind, g, way, M, work, marks, y, out,
+            ):  # fmt: skip
+                return True
+            budget -= int(end)
+            for j in range(n):
+                u[j] = old[j]
         if strength >= settled and violation > 1.0 and not violation <= 0.5 * before:
             return False
         strength, before = min(growth * strength, last), violation
@@ -358,8 +373,6 @@ def _newton(
     pairs, columns = functions[1], functions[2]
     slack, length, phi = vectors
     count, n = phi.size, u.size
-    for c in range(count):
-        multiplier[c] = 0.0
     for step in range(steps + 1):
         _evaluate(functions, u, slack, length, phi, J)
         _times(hp, hi, H, u, g)
@@ -446,6 +459,7 @@ def _project(
     for c in range(allowed.size):
         terms = norms[c] * size + offsets[c]
         allowed[c] = violation * max(min(terms, 1.0), far * terms)
+        multiplier[c] = 0.0
     wanted = gap * least * min(1.0, size * size)
     return _newton(
         pattern, factor, functions, H, own, natural, q, start, u, allowed, wanted, relative,
@@ -453,7 +467,8 @@ def _project(
         work, marks, y, out,
     ) or (budget > 0 and _penalise(
         pattern, factor, functions, H, own, natural, q, start, u, allowed, wanted, relative,
-        growing, budget, vectors, rows, tilts, dual, g, way, M, work, marks, y, old, out,
+        strength, growing, budget, refinements, vectors, rows, tilts, multiplier, dual, g, way, M,
+        work, marks, y, old, out,
     ))  # fmt: skip
 
 

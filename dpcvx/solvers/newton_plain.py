@@ -41,6 +41,11 @@ class Rules(NamedTuple):
         Penalties of the second stage, in the same units.
     settled : float
         The penalty from which on violations fall, or no point keeps the constraints.
+    near : float
+        Violations of the second stage, relative to what is allowed, from which on the first one
+        is tried again.
+    end : int
+        Steps of that.
     most, least : int
         Steps of both stages together, and of the second one.
     """
@@ -56,6 +61,8 @@ class Rules(NamedTuple):
     growth: float = 100.0
     last: float = 1e6
     settled: float = 1e4
+    near: float = 1e7
+    end: int = 5
     most: int = 45
     least: int = 10
 
@@ -65,9 +72,9 @@ class Rules(NamedTuple):
         return self.violation, self.far, self.gap, self.relative, self.penalty
 
     @property
-    def growing(self) -> tuple[float, float, float, float]:
-        """The penalties of the second stage."""
-        return self.first, self.growth, self.last, self.settled
+    def growing(self) -> tuple[float, float, float, float, float, float]:
+        """The penalties of the second stage, and when the first one is tried again."""
+        return self.first, self.growth, self.last, self.settled, self.near, float(self.end)
 
 
 RULES = Rules()
@@ -163,19 +170,19 @@ class PlainKernel:
         allowed = RULES.violation * np.maximum(np.minimum(terms, 1.0), RULES.far * terms)
         call = _Call(q, start, allowed, RULES.gap * self._least * min(1.0, size * size))
         steps = min(RULES.steps, self._budget)
-        found, left = self._newton(call, start, steps), self._budget - steps
+        none = np.zeros(self._natural.size)
+        found, left = self._newton(call, start, none, steps), self._budget - steps
         return self._penalised(call, left) if found is None and left >= RULES.least else found
 
-    def _newton(self, call: _Call, u: Array, most: int) -> Point | None:
+    def _newton(self, call: _Call, u: Array, multiplier: Array, most: int) -> Point | None:
         columns, p = self._layout.columns, self._layout.size
         of_pair = self._of_pair
         natural, sigma = self._natural, RULES.penalty * self._natural
-        multiplier = np.zeros(natural.size)
         for step in range(most + 1):
             slack, length, phi = self._evaluated(u)
             g = self._H @ u - call.q
             J = self._gradients(slack, length)
-            left = g + np.bincount(columns, J * multiplier[of_pair], p) if step else g
+            left = g + np.bincount(columns, J * multiplier[of_pair], p)
             away = u - call.start
             value = 0.5 * float(away @ g)
             gap = float(np.abs(multiplier * phi).sum())
@@ -253,6 +260,12 @@ class PlainKernel:
             if violation <= 1.0 and gap <= max(call.gap, RULES.relative * value):
                 return Point(u, gap, value, violation)
             # Of a set without points, or one that hardly has any, violations stay.
+            if violation <= RULES.near:  # large penalties leave too few digits
+                heads = np.maximum(y[self._heads], 0.0)
+                found = self._newton(call, u, heads, min(RULES.end, budget))
+                budget -= RULES.end
+                if found is not None:
+                    return found
             if strength >= RULES.settled and violation > 1.0 and not violation <= 0.5 * before:
                 return None
             strength, before = min(RULES.growth * strength, RULES.last), violation
