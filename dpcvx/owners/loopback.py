@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -46,7 +47,9 @@ class Loopback(Remote):
 
     def __init__(self, sessions: dict[str, Session], log: Path | None) -> None:
         self.sessions = sessions
-        super().__init__(lambda names: _Direct(sessions), lambda: Log(log), lambda: "loopback")
+        super().__init__(
+            lambda names: _Direct(sessions), lambda: Log(log), lambda: uuid.uuid4().hex
+        )
 
 
 @frameless
