@@ -114,7 +114,7 @@ def test_a_solver_that_the_door_shares_with_public_code_would_tell(constraints, 
 
     programs = {agent.name: agent.facts for agent in plan.agents}
     monkeypatch.setattr(Facts, "projector", one)
-    monkeypatch.setattr("dpcvx.run.worker.Projector", lambda data, name, rest: one(programs[name]))
+    monkeypatch.setattr("dpcvx.run.worker.Projector", lambda data, name, *_: one(programs[name]))
 
     def fresh(*arguments, honest=observed, **named):
         kept.clear()
