@@ -29,6 +29,11 @@ Array = NDArray[np.float64]
 _UP = 1 + 1e-9
 # Balls of the ladder around 0 until the radius has doubled.
 _RUNGS = 4
+# Of the bound over the set, the least that a ball may leave: next to 0, what one change does may be
+# less than the rounding of public terms that it is added to.
+_LEAST = 2.0**-10
+# The least radius but 0: squares of it, and of rows times it, are numbers, so that kinks count.
+_NARROWEST = 1e-60
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,7 +185,9 @@ class Sensitivity:
         radius = _rung(x) if self.flattens else math.inf
         if radius == math.inf:
             return math.inf
-        return self._over_ball(p, radius, inside)
+        found, over_all = self._over_ball(p, radius, inside), self.bound(p).value
+        # 0 says that data do not matter at all, and then what is public leaves in their place.
+        return max(found, _LEAST * over_all) if 0 < found and over_all < math.inf else found
 
     def _over_ball(self, p: int, radius: float, inside: bool) -> float:
         key = p, radius, inside
@@ -407,9 +414,10 @@ def _with_rows(J: sp.csr_array, scale: Array) -> sp.csr_array:
 
 def _rung(x: Array) -> float:
     """The radius of the ball of the ladder for x; infinite where there is none."""
-    size = float(np.linalg.norm(x)) * _UP
-    if size == 0 or not math.isfinite(size):
-        return size if size == 0 else math.inf
+    peak = float(np.abs(x).max(initial=0.0))
+    if peak == 0 or not math.isfinite(peak):
+        return peak if peak == 0 else math.inf
+    size = max(float(np.linalg.norm(x / peak)) * peak * _UP, _NARROWEST)
     step = math.ceil(_RUNGS * math.log2(size))
     while math.isfinite(size) and (radius := 2.0 ** (step / _RUNGS)) < size:
         step += 1

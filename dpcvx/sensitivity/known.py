@@ -26,6 +26,8 @@ Array = NDArray[np.float64]
 
 # Bounds are scaled by this to tell 0 from what is below the least of numbers.
 _FAR_UP = 2.0**200
+# Rounding errors of a vector are a small part of this, relative to its size.
+ROUNDING = 2.0**-44
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,6 +132,11 @@ class Known:
                 "Keep its variables away from such points by constraints, or write "
                 "dp.Agent(..., clip=1.0)."
             )
+        norm = self.norm if p is None else p
+        if 0 < value and self.sensitivity.bound(norm).value == math.inf:
+            # Next to a large public part, less than its rounding would be lost in it.
+            public = np.linalg.norm(self.public_gradient(x), norm)
+            value = max(value, ROUNDING * float(public) * (1.0 if scale is None else scale.max()))
         return value
 
     def matters(self, x: Array) -> bool:

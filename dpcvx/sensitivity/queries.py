@@ -20,14 +20,12 @@ from ..errors import ModelError, PrivacyError
 from ..model.quadratic import curved
 from ..solvers.projector import Projector
 from ..solvers.steps import Contraction, Minimisation, ProximalStep
-from .known import Facts, Known, Objective
+from .known import ROUNDING, Facts, Known, Objective
 from .second_moments import Scaled, moments, more_than_moments
 from .stored_vectors import StoredEffects
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
-# Least width of the grid of a point, relative to its largest component.
-_ROUNDING = 2.0**-44
 
 # Assumptions of guarantees that rest on a user's claim.
 CLAIMED = "The sensitivities that the user asserted are true: nothing in the package proves them."
@@ -765,7 +763,7 @@ class Stored(_OfStored):
 
     def floor(self, known: Known) -> float:
         """Of the public numbers that it is made of."""
-        return _ROUNDING * _effects(known).size(self.name)
+        return ROUNDING * _effects(known).size(self.name)
 
     def evaluate(self, objective: Objective) -> Array:
         """The vector."""
@@ -791,7 +789,7 @@ class StoredGradient(_OfStored):
 
     def floor(self, known: Known) -> float:
         """Of the gradient where the vector would be without data."""
-        return _ROUNDING * _effects(known).gradient_size(self.name)
+        return ROUNDING * _effects(known).gradient_size(self.name)
 
     def evaluate(self, objective: Objective) -> Array:
         """The gradient there."""
@@ -800,7 +798,7 @@ class StoredGradient(_OfStored):
 
 def rounding_floor(point: Array) -> float:
     """A grid's width of which rounding errors of a point are a small part."""
-    return _ROUNDING * float(np.abs(point).max(initial=0.0))
+    return ROUNDING * float(np.abs(point).max(initial=0.0))
 
 
 def _effects(known: Known) -> StoredEffects:

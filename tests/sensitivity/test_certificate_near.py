@@ -133,3 +133,36 @@ def test_bounds_travel_with_the_agents():
     known = certificate(clinics())
     before = known.near(2, np.ones(3))
     assert pickle.loads(pickle.dumps(known)).near(2, np.ones(3)) == before
+
+
+def test_next_to_0_what_one_change_does_is_never_lost_in_the_rounding_of_public_terms():
+    """What leaves is a rounded sum: a record moves it by an ulp of the public terms, if at all."""
+    w = cp.Variable(1, name="w")
+    X = dp.Private(shape=(2000, 1), name="X", adjacency=dp.Rows(1.0))
+    public = 50 * cp.sum_squares(w + 1)
+    cost = public + cp.sum_squares(X @ w) - 100 * cp.sum(w)
+    problem = dp.Problem([dp.Agent(cp.Minimize(cost), [cp.abs(w) <= 1], name="a")])
+    known, form = certificate(problem), compile_problem(problem).agents[0].form
+    x = np.array([1e-17])
+    exact = [
+        form.bind([(np.arange(2000) < k).astype(float)], (), limited=True).gradient(x)
+        for k in range(2000)
+    ]
+    moved = max(float(np.abs(b - a).max()) for a, b in itertools.pairwise(exact))
+    assert moved > 1e-15  # far more than 4e-17, which is what it does to the exact gradient
+    assert known.near(2, x) > 100 * moved
+
+
+@pytest.mark.parametrize("size", [1e-100, 1e-165, 1e-300, 5e-324])
+def test_kinks_at_0_count_at_points_whose_squares_vanish(size):
+    w = cp.Variable(2, name="w")
+    X = dp.Private(np.zeros((4, 2)), name="X", adjacency=dp.Rows(1.0))
+    cost = 100 * cp.sum(cp.abs(X @ w)) + cp.sum(cp.logistic(X @ w))
+    problem = dp.Problem([dp.Agent(cp.Minimize(cost), [cp.abs(w) <= 1], name="a")])
+    known, form = certificate(problem), compile_problem(problem).agents[0].form
+    x = np.array([size, 0.0])
+    exact = [
+        form.bind([np.array(row + [0.0] * 6)], (), limited=True).gradient(x)
+        for row in ([1.0, 0.0], [0.0, 0.0])
+    ]
+    assert known.near(2, x) >= np.linalg.norm(exact[1] - exact[0])
