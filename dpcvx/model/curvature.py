@@ -24,7 +24,7 @@ from .atoms import (
     Rule,
 )
 from .eigenvalues import both_ends, dense, eigenvalues, smallest, spectral_norm
-from .matrices import Array, Identity, Matrix, csr
+from .matrices import Array, Identity, Matrix, csr, has_entries
 from .normal_form import Atom, Combination, NormalForm
 from .private import Rows
 from .quadratic import Term, affine_view, hessian, is_square
@@ -247,7 +247,7 @@ def _largest(form: NormalForm, u: Combination) -> float | None:
     """Bound of the largest entry of an array that is affine in records; None if there is none."""
     if u.terms or u.F is not None:
         return None
-    total = float(np.abs(u.h).max(initial=0.0))
+    total = float(np.abs(u.h).max(initial=0.0)) if has_entries(u.h) else 0.0
     for k, G in u.G:
         adjacency = form.private[k].adjacency
         if not isinstance(adjacency, Rows):
@@ -266,7 +266,7 @@ def _length(form: NormalForm, u: Combination, single: bool) -> float | None:
     """
     if u.terms or u.F is not None:
         return None
-    total = float(np.linalg.norm(u.h))
+    total = float(np.linalg.norm(u.h)) if has_entries(u.h) else 0.0
     for k, G in u.G:
         spec = form.private[k]
         if not isinstance(spec.adjacency, Rows):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -123,7 +124,12 @@ class Watch:
             return True
         floor: float | None = 0.0
         if plan.noisy and not plan.published:
-            noise = conditions(plan.program, plan.agents, plan.rounds, noisy_steps=True).noise
+            # No farther from the start than the results may be, since noise follows the point.
+            far = size * math.sqrt(max(agent.program.n for agent in plan.agents))
+            levels = conditions(
+                plan.program, plan.agents, plan.rounds, noisy_steps=True, distance=far
+            )
+            noise = levels.noise
             penalty = last.residuals.penalty
             floor = plan.algorithm.noise_floor(plan.program, noise, last.t, penalty)
         return floor is None or self._largest.settled(last.residuals, floor, size)

@@ -209,7 +209,10 @@ class Pass:
                     self._add(j, Range(w, w, np.full(w.size, PUBLIC)))
             for j in sorted(self.needed, reverse=True):
                 if j in self.cotangents:
-                    self._back(self.form.atoms[j], self.cotangents[j])
+                    self._back(self.form.atoms[j], self.cotangents.pop(j))
+        # Parts say it all; ranges take half as much memory as the records, and passes come in pairs.
+        self.ranges.clear()
+        self.known.clear()
         return self.norm([part.size for part in self.parts])
 
     def norm(self, sizes: Sequence[Array]) -> Array:
