@@ -8,6 +8,7 @@ import pytest
 
 from examples import ryu_kim_federated_learning as example
 from problems.logistic_regression.experiment import FEMNIST_PENALTY, MNIST_PENALTY
+from tests.examples.printing import printed
 from tests.problems.logistic_regression.instances import blobs, write_leaf, write_mnist
 
 
@@ -23,9 +24,7 @@ def made(tmp_path_factory):
         classes=3,
         scale=1,
     )
-    lines = []
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("builtins.print", lambda *words: lines.append(" ".join(map(str, words))))
+    with printed() as (lines, patched):
         scope = replace(example.SHORT, epsilons=(0.5,), updates=(1, 2), agents=2)
         patched.setattr(example, "SHORT", scope)
         data, out = str(folder / "blobs.npz"), str(folder / "out")
