@@ -29,6 +29,20 @@ def by_method(found, model):
     return {row.method: row for row in found if row.model == model}
 
 
+def first_and_once(monkeypatch, case, seeds, rounds):
+    """The paper's row and that of one release, the latter with its own number of rounds."""
+    model = next(iter(models([case])))
+    found = []
+    for name, own in ((FIRST, privacy_table.ROUNDS), (ONCE, rounds)):
+        monkeypatch.setattr(
+            privacy_table,
+            "methods",
+            lambda rho, beta, name=name: [m for m in methods(rho, beta) if m.name == name],
+        )
+        found += privacy_table.rows(model, seeds, own)
+    return found
+
+
 def test_every_method_is_run_on_every_model_with_every_seed(case_14):
     found = [row for row in case_14[0] if row.kind not in BASELINES]
     names = [method.name for method in methods(100.0, 0.01)]
@@ -44,13 +58,19 @@ def test_every_method_is_run_on_every_model_with_every_seed(case_14):
     assert by_method(found, "logistic")[ONCE].kind == "refused"
 
 
-def test_one_release_of_the_data_is_fifty_times_closer_on_case_14(case_14):
+def test_one_release_of_the_data_is_fifty_times_closer_on_case_14(monkeypatch):
+    # Over 120 seeds the medians are 4.00 and 0.0450, 89 times apart. Those of three and three are
+    # below 50 in 1.5 % of the draws, those of twelve and twelve in less than 0.01 %.
+    first, once = first_and_once(monkeypatch, "14", 12, privacy_table.ROUNDS)
+    assert once.median <= first.median / 50
+
+
+def test_one_release_of_the_data_is_closer_than_all_else_on_case_14(case_14):
     rows = by_method(case_14[0], "case 14")
     assert rows[ONCE].optimum == pytest.approx(3.03068e-2, rel=1e-3)
-    assert rows[ONCE].median <= rows[FIRST].median / 50
     assert rows[ONCE].kind == rows[FIRST].kind == "worst-case"
-    # Over 20 seeds the ratio of the medians is 86, and that of three and three below 50 in 0.5 % of
-    # the draws. This much is not a matter of seeds:
+    # With any seeds: over 120 the largest of these gaps is 0.088, and the smallest of noisy
+    # gradients 2.2.
     others = [row for name, row in rows.items() if name not in (ONCE, OWN, *BASELINES)]
     assert rows[ONCE].gaps.max() < min(row.gaps.min() for row in others) / 10
     # The same runs: what agents decide for themselves is exact, and no run loses by it.
@@ -68,18 +88,10 @@ def test_gaps_stand_beside_those_of_no_data_and_of_no_noise(case_14):
 
 
 def test_one_release_of_the_data_is_fifty_times_closer_on_case_118(monkeypatch):
-    model = next(iter(models(["118"])))
     # What is released once costs the same in every round, and 30 of exact steps are enough.
-    rows = {}
-    for name, rounds in ((FIRST, privacy_table.ROUNDS), (ONCE, 30)):
-        monkeypatch.setattr(
-            privacy_table,
-            "methods",
-            lambda rho, beta, name=name: [m for m in methods(rho, beta) if m.name == name],
-        )
-        (rows[name],) = privacy_table.rows(model, 1, rounds)
-    assert rows[ONCE].optimum == pytest.approx(0.102231, rel=1e-3)
-    assert 0 < rows[ONCE].median <= rows[FIRST].median / 50
+    first, once = first_and_once(monkeypatch, "118", 1, 30)
+    assert once.optimum == pytest.approx(0.102231, rel=1e-3)
+    assert 0 < once.median <= first.median / 50
 
 
 def test_asserted_rows_and_no_others_are_marked(case_14):
