@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -19,7 +20,7 @@ from ..model import atoms
 from ..model.atoms import Rule
 from ..model.canonical import ConeData
 from ..model.layout import Layout
-from ..model.matrices import Identity, Matrix
+from ..model.matrices import Identity, Matrix, is_blank
 from ..model.normal_form import Atom, Combination, NormalForm
 from ..model.private import MirroredWithin, PrivateSpec, Rows
 from ..model.private_constraints import PrivateConstraint
@@ -39,6 +40,7 @@ _AXIS = (
     atoms.QUAD_OVER_LIN, atoms.LOG_SUM_EXP, atoms.MAX, atoms.MIN, atoms.NORM1,
     atoms.rule_named("norm_inf"),
 )  # fmt: skip
+_SCALAR = (atoms.QUAD_FORM, atoms.rule_named("sum_largest"))
 _NUMBER = (atoms.POWER, atoms.HUBER, atoms.rule_named("sum_largest"), atoms.PNORM)
 
 
@@ -91,7 +93,9 @@ def _size(shape: Sequence[int], what: str) -> int:
 
 
 def _vector(v: NDArray[np.float64], n: int, what: str) -> None:
-    _require(v.shape == (n,) and not (np.abs(v) > _HUGE).any() and np.isfinite(v).all(), what)
+    _require(v.shape == (n,), what)
+    # Zeros that take no memory would take some if they were looked through.
+    _require(is_blank(v) or (np.isfinite(v).all() and not (np.abs(v) > _HUGE).any()), what)
 
 
 def _index(v: NDArray[np.intp], limit: int | None, what: str) -> None:
@@ -106,6 +110,8 @@ def _matrix(
         _require(M.size >= 0 and M.shape == shape, what)
         return
     _require(tuple(M.shape) == shape, what)
+    if isinstance(M, np.ndarray) and is_blank(M):
+        return
     entries = M.data if isinstance(M, (sp.csr_array, sp.csc_array)) else np.ravel(M)
     _require(np.isfinite(entries).all() and not (np.abs(entries) > largest).any(), what)
     if isinstance(M, (sp.csr_array, sp.csc_array)):
@@ -174,14 +180,43 @@ def _atom(atom: Atom, form: NormalForm, sizes: Sequence[int]) -> None:
         _require(len(P) == 2 and P[0] == P[1] == math.prod(x), "a quadratic form")
     if rule is atoms.QUAD_OVER_LIN:
         _require(math.prod(atom.args[1].shape) == 1, "a denominator")
-    values = [np.broadcast_to(0.5, argument.shape) for argument in atom.args]
-    _require(all(value.size for value in values), "an argument without entries")
+    shapes = [argument.shape for argument in atom.args]
+    _require(all(map(math.prod, shapes)), "an argument without entries")
     try:
-        with np.errstate(all="ignore"):
-            found = np.shape(rule.forward(values, atom.data))
-    except (ValueError, TypeError, IndexError, ArithmeticError):
+        found = _shape(rule, shapes, atom.data)
+    except ValueError:
         raise refused("malformed", "arguments that do not fit") from None
     _require(found == atom.shape, "an atom's shape")
+
+
+def _shape(rule: Rule, shapes: Sequence[tuple[int, ...]], data: tuple[Any, ...]) -> tuple[int, ...]:
+    """Shape of a rule's value, without its value: few bytes say zeros that take hours to multiply.
+
+    Raises
+    ------
+    ValueError
+        If the arguments do not fit each other.
+    """
+    if rule in _SCALAR:
+        return ()
+    if rule is atoms.MATMUL:
+        left, right = shapes
+        if not left or not right or left[-1] != right[0]:
+            raise ValueError
+        return (*left[:-1], *right[1:])
+    if rule in _AXIS or rule is atoms.PNORM:
+        reduced = _reduced(shapes[0], *data[-2:])
+        # The rule divides by its second argument, which may have axes of its own.
+        return np.broadcast_shapes(reduced, *shapes[1:])
+    return np.broadcast_shapes(*shapes)
+
+
+def _reduced(shape: tuple[int, ...], axis: Any, keepdims: bool) -> tuple[int, ...]:
+    axes = range(len(shape)) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    gone = {a % len(shape) for a in axes}
+    if keepdims:
+        return tuple(1 if a in gone else n for a, n in enumerate(shape))
+    return tuple(n for a, n in enumerate(shape) if a not in gone)
 
 
 def _static(rule: Rule, atom: Atom) -> None:

@@ -1,5 +1,7 @@
 """Programs that no compiler makes are refused, before anything is derived from them."""
 
+import itertools
+import tracemalloc
 from dataclasses import replace
 
 import cvxpy as cp
@@ -9,7 +11,10 @@ import scipy.sparse as sp
 
 import dpcvx as dp
 from dpcvx.algorithms.program import compile_problem
-from dpcvx.model.matrices import Identity
+from dpcvx.model import atoms
+from dpcvx.model.atoms import _RULES as RULES
+from dpcvx.model.matrices import Identity, zeros
+from dpcvx.model.normal_form import Atom, Combination
 from dpcvx.owners import wire
 from dpcvx.owners.wellformed import require_well_formed
 from tests.campaigns.documents import known_breaks
@@ -142,3 +147,86 @@ def test_quadratic_parts_are_symmetric():
     P = sp.csc_array(local.rest.P + sp.csc_array(([1.0], ([0], [1])), shape=local.rest.P.shape))
     with pytest.raises(dp.RefusedError):
         require_well_formed(replace(local, rest=replace(local.rest, P=P)))
+
+
+def nothing(*shape):
+    """Zeros that few bytes say."""
+    size = int(np.prod(shape))
+    return Combination(shape, None, (), zeros(size) if size > 1 else np.zeros(size), ())
+
+
+SHAPES = [(), (1,), (2,), (3,), (1, 1), (1, 3), (3, 1), (2, 3), (3, 2), (3, 3)]
+REDUCING = {"quad_over_lin", "log_sum_exp", "max", "min", "norm1", "norm_inf", "pnorm"}
+AXES = [None, 0, 1, -1, (0,), (1, 0)]
+
+
+def cases(name):
+    """Arguments of one rule, and its static data."""
+    number = (2,) if name in ("power", "huber", "sum_largest", "pnorm") else ()
+    data = [number]
+    if name in REDUCING:
+        data = [(*number, axis, kept) for axis in AXES for kept in (False, True)]
+    two = {"multiply", "matmul", "division", "quad_over_lin", "quad_form", "kl_div", "rel_entr"}
+    counts = (1, 2, 3) if name in ("maximum", "minimum") else (2,) if name in two else (1,)
+    for count in counts:
+        yield from itertools.product(itertools.product(SHAPES, repeat=count), data)
+
+
+def require_declared(name, shapes, data):
+    """What numpy lets pass, and models do not: axes of numbers, other denominators and forms."""
+    if name == "quad_over_lin" and np.prod(shapes[1]) > 1:
+        raise ValueError
+    if name == "quad_form" and shapes[1] != (np.prod(shapes[0]),) * 2:
+        raise ValueError
+    if name in REDUCING and data[-2] is not None:
+        np.lib.array_utils.normalize_axis_tuple(data[-2], len(shapes[0]))
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_shapes_are_those_of_the_rules(name):
+    """Every rule with arguments of all shapes: what it computes, and whether it can."""
+    rule, local = RULES[name], program(clinics)
+    taken = 0
+    for shapes, data in cases(name):
+        args = tuple(nothing(*shape) for shape in shapes)
+        try:
+            require_declared(name, shapes, data)
+            with np.errstate(all="ignore"):
+                values = [np.full(shape, 0.5) for shape in shapes]
+                right = np.shape(rule.forward(values, data))
+        except (ValueError, IndexError):
+            right = None
+        for shape in SHAPES:
+            changed = with_form(local, atoms=(*local.form.atoms, Atom(rule, data, args, shape)))
+            try:
+                require_well_formed(changed)
+            except dp.RefusedError as refusal:
+                assert refusal.code == "malformed"
+                assert shape != right
+            else:
+                assert shape == right
+                taken += 1
+    assert taken
+
+
+def test_few_bytes_cost_little_however_large_the_zeros_that_they_say():
+    """Multiplied out, they would take hours, and compared with a bound, gigabytes."""
+    local = program(clinics)
+    side = 7000
+    large = nothing(side, side)
+    flat = replace(nothing(2), F=np.broadcast_to(0.0, (2, local.form.n)))
+    added = [Atom(atoms.MATMUL, (), (large, large), (side, side))] * 20
+    added += [Atom(atoms.LOGISTIC, (), (large,), (side, side)), Atom(atoms.ABS, (), (flat,), (2,))]
+    frame = wire.encode(with_form(local, atoms=(*local.form.atoms, *added)))
+    found = wire.decode(frame)
+    tracemalloc.start()
+    try:
+        require_well_formed(found)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 1_000_000
+    wrong = Atom(atoms.MATMUL, (), (large, nothing(side - 1, side)), (side, side))
+    with pytest.raises(dp.RefusedError) as refusal:
+        require_well_formed(with_form(local, atoms=(*local.form.atoms, wrong)))
+    assert refusal.value.code == "malformed"
