@@ -55,10 +55,13 @@ def with_derived(
     if own.shape != numbers.shape:
         return None
     count = own.size - sum(agent.program.start.size for agent in agents)
+    finite = np.isfinite(own) & np.isfinite(numbers)
     sizes = np.abs(own)
-    sizes[count:] = np.maximum(1.0, sizes[count:].max(initial=0.0))
+    sizes[count:] = sizes[count:].max(initial=1.0, where=np.isfinite(own[count:]))
+    # What is infinite, or no number, has no digits that rounding could change.
     same = (own == numbers) | (np.isnan(own) & np.isnan(numbers))
-    if not (same | (np.abs(own - numbers) <= AGREEMENT * sizes)).all():
+    same[finite] |= np.abs(own[finite] - numbers[finite]) <= AGREEMENT * sizes[finite]
+    if not same.all():
         return None
     left = iter(numbers.tolist())
     algorithm, noises, _ = _with(_settled(algorithm, agents), left)

@@ -1,5 +1,7 @@
 """Numbers that follow from a plan: written down, and taken back where they are the plan's own."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -47,6 +49,34 @@ def test_numbers_that_are_not_the_plans_are_not_taken():
         assert begun_with(plan, moved) is None
     assert begun_with(plan, own[:-1]) is None
     assert begun_with(plan, np.full(own.size, np.nan)) is None
+
+
+@pytest.mark.parametrize("own", [np.inf, -np.inf, np.nan])
+def test_where_a_plan_has_no_finite_number_none_is_taken(own):
+    """No rounding makes it one, and all finite numbers are near to it by its own size."""
+    plan = planned()
+    place = derived(plan).tolist().index(plan.agents[0].noise.multiplier)
+    noise = replace(plan.agents[0].noise, multiplier=own)
+    object.__setattr__(plan.agents[0], "noise", noise)
+    right = derived(plan)
+    assert np.array_equal(right[place], own, equal_nan=True)
+    rounded = np.where(np.isfinite(right), right * (1 - 1e-12), right)
+    assert begun_with(plan, rounded) is not None
+    for other in {0.0, 1.0, -1e300, np.inf, -np.inf, np.nan} - {own}:
+        moved = right.copy()
+        moved[place] = other
+        assert begun_with(plan, moved) is None
+
+
+def test_starts_that_are_not_finite_agree_with_no_others():
+    plan = planned()
+    start = plan.agents[0].program.start.copy()
+    start[0] = np.inf
+    object.__setattr__(plan.agents[0].program, "start", start)
+    right = derived(plan)
+    assert begun_with(plan, np.where(np.isfinite(right), right * (1 - 1e-12), right)) is not None
+    for moved in (np.nan_to_num(right, posinf=1.0), right + 1.0):
+        assert begun_with(plan, moved) is None
 
 
 def test_a_run_with_other_numbers_is_not_gone_on_with(tmp_path):
