@@ -485,22 +485,28 @@ def test_other_agents_may_release_what_is_theirs():
     assert dp.check(plan).passed
 
 
+@pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.parametrize("m", [3, 40])
-def test_exact_steps_solve_the_problem_with_surrogate_records(m):
+def test_exact_steps_solve_the_problem_with_surrogate_records(m, seed):
     X, y = records(m)
     problem = regression(rows(), x=X, y=y, m=m)
     plan = problem.plan(
         dp.ADMM(), mechanism=dp.Gaussian(multiplier=0.5), rounds=3, delta=1e-6, release="once"
     )
-    result = plan.run(seed=1, record=True)
+    result = plan.run(seed=seed, record=True)
     (released,) = result.transcript.releases
     found = plan.agents[0].publication
     Z, t = found.restore(released.value)
+    Z = Z.reshape((m, COLUMNS), order="F")
     w = cp.Variable(COLUMNS)
-    residual = Z.reshape((m, COLUMNS), order="F") @ w - t
-    cp.Problem(cp.Minimize(cp.sum_squares(residual)), [cp.abs(w) <= 1]).solve(cp.CLARABEL)
-    # A single agent is done after one step, and later steps stay there.
-    assert result.last["w"] == pytest.approx(w.value, abs=1e-5)
+    cp.Problem(cp.Minimize(cp.sum_squares(Z @ w - t)), [cp.abs(w) <= 1]).solve(cp.CLARABEL)
+    # A single agent is done after one step, and later steps stay there. Noise may take away a
+    # direction of three records: fits are then unique, and weights are not.
+    assert Z @ result.last["w"] == pytest.approx(Z @ w.value, abs=1e-5)
+    assert np.abs(result.last["w"]).max() <= 1 + 1e-8
+    singular = np.linalg.svd(Z, compute_uv=False)
+    if singular[-1] > 0.1:
+        assert result.last["w"] == pytest.approx(w.value, abs=1e-5)
     assert dp.check(plan).passed
     again = plan.replay(result.transcript)
     assert np.array_equal(result.last["w"], again.last["w"])
