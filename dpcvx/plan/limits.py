@@ -42,6 +42,12 @@ def first_limit(problem: Declaration) -> str | None:
     return None
 
 
+def check_given(violation: object, price: object) -> None:
+    """Refuse what is no probability and no price."""
+    check_argument("", "violation", violation, optional(_VIOLATION))
+    check_argument("", "slack_price", price, optional(_PRICE))
+
+
 def check_violation(
     problem: Declaration,
     algorithm: Algorithm[Any, Any] | None,
@@ -70,8 +76,7 @@ def check_violation(
     PrivacyError
         If violation= is missing, or stands where nothing is kept, or is 0 without a delta.
     """
-    check_argument("", "violation", violation, optional(_VIOLATION))
-    check_argument("", "slack_price", price, optional(_PRICE))
+    check_given(violation, price)
     what = first_limit(problem)
     if what is None or not noisy:
         if violation is not None or price is not None:

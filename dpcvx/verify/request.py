@@ -10,6 +10,7 @@ from typing import Any
 from .._arguments import FLAG, POSITIVE, check_argument, integer, optional
 from ..model.expected import Expected
 from ..model.private import Private, Sealed
+from ..plan.limits import check_given
 from ..privacy.accounting import check_delta, check_epsilon
 
 
@@ -56,6 +57,7 @@ class Request:
         check_argument("", "seed", self.seed, integer(0))
         check_argument("", "verbose", self.verbose, optional(FLAG))
         check_argument("", "recourse", self.recourse, FLAG)
+        check_given(self.violation, self.slack_price)
         if not isinstance(self.epsilon, Mapping):
             check_epsilon(self.epsilon)
         check_delta(self.delta)
