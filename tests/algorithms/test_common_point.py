@@ -50,15 +50,30 @@ def closest(values, units):
     return [np.append(x.value, y.value) for y in own]
 
 
-def test_it_is_the_closest_point_that_cvxpy_finds():
-    found = common_point(mixed(), VALUES)
+def broken(vectors):
+    """By how much the constraints of `mixed` are violated, as they are written."""
+    a, b, c = vectors
+    return max(
+        *(-a[0], -a[1], -1 - a[2], a[0] + a[2] - 1, np.linalg.norm(b[:2]) - 2, b[1] - b[2]),
+        *(np.exp(c[0]) - 3 - c[2], c[2] - 2, abs(a[2] + b[2] - 3)),
+    )
+
+
+@pytest.mark.parametrize("seed", [None, 1, 2, 3])
+def test_it_is_the_closest_point_that_cvxpy_finds(seed):
+    moves = np.zeros((3, 3)) if seed is None else np.random.default_rng(seed).normal(size=(3, 3))
+    values = [v + move for v, move in zip(VALUES, moves, strict=True)]
+    found = common_point(mixed(), values)
     # From the start, which is 0 but for y of c, at -2: exp(0) <= 3 + y.
     starts = [local.start for local in mixed().agents]
-    far = [np.abs(v - s) for v, s in zip(VALUES, starts, strict=True)]
+    far = [np.abs(v - s) for v, s in zip(values, starts, strict=True)]
     units = {"x": max(f[:2].max() for f in far), "y": [f[2] for f in far]}
-    for one, other in zip(found.vectors, closest(VALUES, units), strict=True):
+    for one, other in zip(found.vectors, closest(values, units), strict=True):
         assert one == pytest.approx(other, abs=1e-4)
-    assert found.found and found.excess < 1e-8
+    assert found.found and broken(found.vectors) < 1e-12
+    # Exponential cones hide behind columns of their own: the excess is told by another projection,
+    # which stops at so much, with refinement and without.
+    assert found.excess < 2e-6
     assert all(np.array_equal(v[:2], found.vectors[0][:2]) for v in found.vectors)
 
 
