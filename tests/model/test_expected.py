@@ -1,5 +1,6 @@
 """Public expectations in plans: what they change, what they leave as it is, what is refused."""
 
+import re
 from functools import cache
 
 import cvxpy as cp
@@ -158,8 +159,11 @@ def test_expectations_lower_what_is_predicted_to_stay():
         planned(problem, expected=expected).forecast
         for expected in (None, {"load": dp.Expected(LOADS, 0.01)})
     ]
-    left = [float(text.split("about ")[1].split("%")[0]) for text in texts]
+    said = [re.search(r"leave a gap of about (\S+) or less, in units", text) for text in texts]
+    left = [float(found[1]) for found in said]
     assert left[1] < 0.5 * left[0]
+    # Of squares around known loads: no more than the square of what they may differ by.
+    assert left[1] <= len(LOADS) * 0.01**2 * 1.01
 
 
 def test_plans_with_other_expectations_are_other_plans():
