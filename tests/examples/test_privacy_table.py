@@ -10,7 +10,7 @@ from examples.privacy_table import BASELINES, Method, Row, main, methods, models
 from tests.examples.printing import assert_written, printed
 
 FIRST, ONCE = "ObjG, last iterate", "release once, exact steps"
-OWN = "the same, then result.own"
+OWN, INFORMED = "the same, then result.own", "data expected to 10 %, result.own"
 SEEDS = 3
 
 
@@ -54,7 +54,7 @@ def test_every_method_is_run_on_every_model_with_every_seed(case_14):
         # The figure is logarithmic, and a ratio of gaps means nothing otherwise.
         assert (row.gaps > 0).all()
         assert len(set(row.gaps)) == row.gaps.size
-    assert {r.method for r in found if r.kind == "refused"} == {ONCE, OWN}
+    assert {r.method for r in found if r.kind == "refused"} == {ONCE, OWN, INFORMED}
     assert by_method(found, "logistic")[ONCE].kind == "refused"
 
 
@@ -71,10 +71,22 @@ def test_one_release_of_the_data_is_closer_than_all_else_on_case_14(case_14):
     assert rows[ONCE].kind == rows[FIRST].kind == "worst-case"
     # With any seeds: over 120 the largest of these gaps is 0.088, and the smallest of noisy
     # gradients 2.2.
-    others = [row for name, row in rows.items() if name not in (ONCE, OWN, *BASELINES)]
+    others = [row for name, row in rows.items() if name not in (ONCE, OWN, INFORMED, *BASELINES)]
     assert rows[ONCE].gaps.max() < min(row.gaps.min() for row in others) / 10
     # The same runs: what agents decide for themselves is exact, and no run loses by it.
     assert (rows[OWN].gaps < rows[ONCE].gaps).all() and rows[OWN].kind == "worst-case"
+    assert rows[INFORMED].kind == "worst-case"
+
+
+def test_what_is_expected_of_the_loads_brings_runs_closer_at_the_same_guarantee(monkeypatch):
+    # Medians of six, drawn from 24 seeds each, are the other way round in none of 2000 draws.
+    names = (OWN, INFORMED)
+    monkeypatch.setattr(
+        privacy_table, "methods", lambda *given: [m for m in methods(*given) if m.name in names]
+    )
+    model = next(iter(models(["14"])))
+    plain, informed = privacy_table.rows(model, 6, 30)
+    assert informed.median < plain.median and informed.kind == plain.kind == "worst-case"
 
 
 def test_gaps_stand_beside_those_of_no_data_and_of_no_noise(case_14):
@@ -145,5 +157,5 @@ def test_the_papers_sensitivity_is_asserted_and_ours_derived():
         assert isinstance(method, Method)
         asserted = getattr(method.algorithm, "output_sensitivity", None)
         assert (asserted == 0.01) == ("paper's" in method.name)
-        assert (method.release == "once") == (method.name in (ONCE, OWN))
+        assert (method.release == "once") == (method.name in (ONCE, OWN, INFORMED))
         assert (method.reported == "average") == method.name.endswith("average")
