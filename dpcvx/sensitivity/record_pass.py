@@ -210,7 +210,7 @@ class Pass:
             for j in sorted(self.needed, reverse=True):
                 if j in self.cotangents:
                     self._back(self.form.atoms[j], self.cotangents.pop(j))
-        # Parts say it all; ranges take half as much memory as the records, and passes come in pairs.
+        # Parts say it all. Ranges take half the memory of records, and passes come in pairs.
         self.ranges.clear()
         self.known.clear()
         return self.norm([part.size for part in self.parts])
