@@ -166,3 +166,20 @@ def test_kinks_at_0_count_at_points_whose_squares_vanish(size):
         for row in ([1.0, 0.0], [0.0, 0.0])
     ]
     assert known.near(2, x) >= np.linalg.norm(exact[1] - exact[0])
+
+
+def test_without_a_bounded_set_noise_covers_the_rounding_of_the_public_gradient():
+    w = cp.Variable(1, name="w")
+    X = dp.Private(np.zeros((20, 1)), name="X", adjacency=dp.Rows(1.0))
+    cost = 50 * cp.sum_squares(w + 1) + cp.sum_squares(X @ w)
+    agent = dp.Agent(cp.Minimize(cost), name="a")
+    problem = dp.Problem([agent], start={w: np.array([1e-17])})
+    method = dp.LinearizedADMM(step=0.001, penalty=1.0)
+    result = problem.plan(method, mechanism="gaussian", rounds=1, epsilon=1.0, delta=1e-6).run(
+        seed=0
+    )
+    entry = result.ledger["a"].entries[0]
+    assert (
+        certificate(problem).near(2, np.array([1e-17])) < 1e-15
+    )  # what one record does to the exact gradient
+    assert entry.sensitivity >= 2.0**-44 * 100
