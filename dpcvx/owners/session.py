@@ -9,7 +9,7 @@ import os
 import traceback
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -51,7 +51,7 @@ _LATE = 1 << 20
 
 @dataclass(frozen=True, eq=False)
 class OwnResult:
-    """What an owner has in the end, its local variables among it.
+    """What an owner has in the end, its local variables among it; its repr shows no values.
 
     Attributes
     ----------
@@ -63,11 +63,11 @@ class OwnResult:
         What left, where it was recorded.
     """
 
-    last: dict[str, Array]
-    average: dict[str, Array]
+    last: dict[str, Array] = field(repr=False)
+    average: dict[str, Array] = field(repr=False)
     status: str
     rounds: int
-    releases: tuple[Release, ...] = ()
+    releases: tuple[Release, ...] = field(default=(), repr=False)
 
 
 class Session:

@@ -118,7 +118,7 @@ def test_local_variables_stay(begun):
     assert len(account.entries) == 4
     own = session.result
     assert own.last["gen0"].shape == (3,) and np.isfinite(own.last["gen0"]).all()
-    assert own.status == "completed" and own.rounds == 4
+    assert repr(own) == "OwnResult(status='completed', rounds=4)"
     # Asked again, the end is the same.
     assert isinstance(answer(session, End("a run", "completed", 4)), Account)
 
