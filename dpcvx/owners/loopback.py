@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import tempfile
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from .._arguments import check_argument, integer, optional
 from ..errors import ModelError
@@ -20,10 +22,10 @@ from .session import Session
 
 
 class _Direct:
-    """A hub whose owners are in this process."""
+    """A hub whose owners are in this process, with what is given back when they go."""
 
-    def __init__(self, sessions: Mapping[str, Session]) -> None:
-        self._sessions = sessions
+    def __init__(self, sessions: Mapping[str, Session], held: ExitStack) -> None:
+        self._sessions, self._held = sessions, held
 
     def exchange(self, frames: Mapping[str, bytes]) -> dict[str, bytes | Gone]:
         return {name: self._sessions[name].handle(frame) for name, frame in frames.items()}
@@ -32,8 +34,7 @@ class _Direct:
         raise Gone(name)
 
     def close(self) -> None:
-        for session in self._sessions.values():
-            session.close()
+        self._held.close()
 
 
 class Loopback(Remote):
@@ -42,14 +43,32 @@ class Loopback(Remote):
     Attributes
     ----------
     sessions : dict of str to Session
-        The owners' side, by agent; ``sessions["north"].result`` is what its owner has in the end.
+        The owners' side of the last run, by agent; empty before the first one.
+        ``sessions["north"].result`` is what its owner has in the end, and ``.refusal`` why it took
+        no part.
     """
 
-    def __init__(self, sessions: dict[str, Session], log: Path | None) -> None:
-        self.sessions = sessions
-        super().__init__(
-            lambda names: _Direct(sessions), lambda: Log(log), lambda: uuid.uuid4().hex
-        )
+    def __init__(
+        self, policies: Sequence[Policy], folder: Path | None, seed: int | None, record: bool
+    ) -> None:
+        self.sessions: dict[str, Session] = {}
+        self._policies, self._folder = policies, folder
+        self._seed, self._record = seed, record
+        super().__init__(self._joined, lambda: Log(None), lambda: uuid.uuid4().hex)
+
+    def _joined(self, names: Sequence[str]) -> _Direct:
+        """The owners of one run, with their ledgers in the folder or in one that goes with them."""
+        with ExitStack() as held:
+            place = self._folder
+            if place is None:
+                place = Path(held.enter_context(TemporaryDirectory(prefix="dpcvx-")))
+            self.sessions = {}
+            for policy in self._policies:
+                own = replace(policy, ledger=place / policy.ledger)
+                session = Session(own, seed=self._seed, record=self._record)
+                held.callback(session.close)
+                self.sessions[policy.agent] = session
+            return _Direct(self.sessions, held.pop_all())
 
 
 @frameless
@@ -73,7 +92,9 @@ def loopback(
     data : mapping of Private or its name to array_like or callable, optional
         Values for private objects declared by shape, or replacing declared ones.
     folder : str or Path, optional
-        For ledgers and logs; a temporary one if omitted, which the next run does not count.
+        For ledgers, keys, logs and final answers, which stay there. If omitted, they lie in a
+        temporary folder that is removed when the run ends, however it ends, and the next run does
+        not count what this one spent.
     seed : int, optional
         Of the noise, for studies: who knows it can subtract the noise.
     record : bool
@@ -92,17 +113,13 @@ def loopback(
     sealed = seal_all(data)  # first, so that no frame holds the data themselves
     del data
     check_argument("", "seed", seed, optional(integer(0)))
-    place = Path(tempfile.mkdtemp(prefix="dpcvx-") if folder is None else folder)
-    if not place.is_dir():
+    place = None if folder is None else Path(folder)
+    if place is not None and not place.is_dir():
         raise ModelError(
             f"dp.loopback(folder=...) needs a folder for the owners' ledgers, and '{place.name}' "
             "is none. Create it."
         )
-    sessions = {
-        policy.agent: Session(policy, seed=seed, record=record)
-        for policy in policies_of(plan, place, sealed)
-    }
-    return Loopback(sessions, None)
+    return Loopback(policies_of(plan, Path(), sealed), place, seed, record)
 
 
 def policies_of(

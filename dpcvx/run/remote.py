@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
@@ -75,19 +76,20 @@ def run_remote(
         )
     start = whole_start(plan.problem)
     rounds, notes = executor.begin(plan)
-    guarantee = plan.guarantee_for(seeded=False, counted=True)
-    shown = Reporter(plan, verbose, guarantee, notes)
-    coins = Coins(source_for(None, ()).at(0, 0))
-    result = drive(
-        plan,
-        start,
-        [_nobody for _ in plan.agents],
-        rounds,
-        executor,
-        Watch(plan, shown, tolerance=tolerance, iterates=iterates),
-        guarantee,
-        coins,
-    )
+    with closing(executor):
+        guarantee = plan.guarantee_for(seeded=False, counted=True)
+        shown = Reporter(plan, verbose, guarantee, notes)
+        coins = Coins(source_for(None, ()).at(0, 0))
+        result = drive(
+            plan,
+            start,
+            [_nobody for _ in plan.agents],
+            rounds,
+            executor,
+            Watch(plan, shown, tolerance=tolerance, iterates=iterates),
+            guarantee,
+            coins,
+        )
     said = tuple(note for note in (plan.forecast, *notes) if note)
     result = replace(_shared_only(result), notes=said)
     solution = result.solution if result.status.solved else None

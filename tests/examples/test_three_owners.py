@@ -1,6 +1,7 @@
 """Three owners of one network: prepared folders, and all of them in one process."""
 
 import runpy
+import tempfile
 
 import numpy as np
 import pytest
@@ -36,9 +37,11 @@ def test_folders_hold_what_each_party_needs(tmp_path, made):
     assert not list((tmp_path / "coordinator").rglob("*.csv"))
 
 
-def test_all_in_one_process():
+def test_all_in_one_process_which_leaves_nothing_behind(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with printed() as (lines, _):
         result = example.together()
     assert result.status.solved
     assert sum("values that only its owner has" in line for line in lines) == 3
     assert np.isnan(np.concatenate(result.last.vectors)).any()
+    assert not list(tmp_path.iterdir())

@@ -8,6 +8,8 @@ from dpcvx.owners import wire
 from dpcvx.owners.coordinator import Remote
 from dpcvx.owners.log import Log
 from dpcvx.owners.loopback import policies_of
+from dpcvx.owners.messages import Call
+from dpcvx.owners.session import Session
 from dpcvx.verify import instances as made
 from tests.helpers import contains
 from tests.instances import INSTANCES, clinics, power_line, whole
@@ -118,6 +120,64 @@ def test_what_belongs_to_owners_is_not_given_here(argument):
 def test_a_folder_that_is_none_is_refused(tmp_path):
     with pytest.raises(dp.ModelError, match="folder"):
         dp.loopback(planned(), folder=tmp_path / "none")
+
+
+def unread():
+    raise OSError("no such table")
+
+
+def stopped():
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("source", "error"),
+    [(np.ones(4), None), (unread, dp.RefusedError), (stopped, KeyboardInterrupt)],
+)
+def test_without_a_folder_nothing_stays_on_disk(temporary, source, error):
+    plan = planned()
+    executor = dp.loopback(plan, data={"load1": source})
+    assert not list(temporary.iterdir())
+    if error is None:
+        plan.run(executor=executor)
+    else:
+        with pytest.raises(error):
+            plan.run(executor=executor)
+    assert list(executor.sessions) == ["end0", "end1"]
+    assert not list(temporary.iterdir())
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+def test_a_run_that_is_stopped_in_its_middle_leaves_nothing(temporary, monkeypatch, error):
+    plan, handle, met = planned(), Session.handle, []
+
+    def ends(self, frame):
+        if isinstance(wire.decode(frame), Call) and len(met) < 3:
+            met.append(len(list(temporary.glob("dpcvx-*/*"))))
+        elif len(met) == 3:
+            raise error
+        return handle(self, frame)
+
+    monkeypatch.setattr(Session, "handle", ends)
+    with pytest.raises(error):
+        plan.run(executor=dp.loopback(plan))
+    assert met[0] >= 2  # ledgers and offers were there
+    assert not list(temporary.iterdir())
+
+
+def test_a_folder_that_is_named_stays_with_its_ledgers(tmp_path):
+    plan = planned()
+    executor = dp.loopback(plan, folder=tmp_path)
+    plan.run(executor=executor)
+    assert {"agent-0.jsonl", "agent-1.jsonl"} <= {path.name for path in tmp_path.iterdir()}
+    with pytest.raises(dp.RefusedError, match="spent"):
+        plan.run(executor=executor)
+
+
+def test_owners_without_a_folder_begin_anew_in_every_run():
+    plan = planned()
+    executor = dp.loopback(plan, seed=1)
+    same(plan, plan.run(executor=executor), plan.run(executor=executor))
 
 
 def remote(policies, log=None, deaths=()):
