@@ -42,7 +42,7 @@ look: docs  ## the first page and a lesson in a browser; pictures in out/look
 wheel: $(READY)  ## the README's example from a wheel, in an environment with nothing else
 	$(BIN)/python -m tests.wheel
 
-gallery: $(READY)  ## draws the gallery's thumbnails anew, in ten minutes
+gallery: $(READY)  ## draws the gallery's thumbnails anew, in four minutes
 	$(BIN)/python docs/gallery.py
 
 printed: $(READY)  ## writes what the code on the pages prints into them anew

@@ -353,7 +353,7 @@ def draw(found: Found) -> Figure:
             title="6. a sensitivity that congestion exceeds")  # fmt: skip
     for axes in (one, two, three, five):
         axes.legend()
-    six.legend(loc="upper left")
+    six.legend(loc="center right")
     return figure
 
 

@@ -339,8 +339,10 @@ def _draw_objective(
         f"Laplace ({laplace.epsilon:.3g}, {laplace.delta:g})"
     )
     pictures.whole_rounds(axes)
-    if first:
-        axes.legend(ncols=2)
+    if first:  # above the curves, where it hides none
+        low, high = np.log10(axes.get_ylim())
+        axes.set_ylim(top=10 ** (high + 0.6 * (high - low)))
+        axes.legend(ncols=3, loc="upper center")
 
 
 def _draw_residual(axes: Axes, study: Study, epsilon: float, kind: Sensitivity) -> None:

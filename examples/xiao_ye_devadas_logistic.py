@@ -144,6 +144,7 @@ SHORT = (
     Case(10, 20, 10, 1, "Gaussian", rounds=15),
     Case(100, 200, 10, 1, rounds=5, methods=named("Algorithm 1", "Appendix J")),
     Case(10, 20, None, 1, rounds=15, methods=NOISELESS),
+    Case(100, 200, None, 1, rounds=5, methods=named("Algorithm 1", "Algorithm 2")),
 )
 FULL = (
     Case(10, 20, 10, 10),
@@ -394,33 +395,42 @@ def draw(found: Found) -> dict[str, Figure]:
     """The figures by name."""
     noisy = [(case, budget, traces) for case, budget, traces in found.cases if budget is not None]
     silent = {case.name: traces for case, budget, traces in found.cases if budget is None}
+    exact = {
+        (case.network, own.method.name): own
+        for case, budget, traces in found.cases
+        if budget is None
+        for own in traces
+    }
     counts = sorted({case.runs for case, _, _ in noisy})
     runs = f"{' and '.join(map(str, counts))} run{'' if counts == [1] else 's'}"
     title = f"Logistic regression, {EACH} records per agent, {runs}"
     drawn = {}
-    for name, which, kind in (
-        ("admm", "ADMM", lambda own: own.method.rule == "admm"),
+    for name, baseline, which, kind in (
+        ("admm", "Algorithm 1", "ADMM", lambda own: own.method.rule == "admm"),
         (
             "gradients",
+            "Algorithm 2",
             "Gradient methods (Algorithm 2, random coordinates: all edges)",
             lambda own: own.method.rule != "admm",
         ),
     ):
-        columns = {
-            case.name.replace(", eps", "\neps"): (budget, [own for own in traces if kind(own)])
-            for case, budget, traces in noisy
-            if case.decay == 1
-        }
-        columns = {key: value for key, value in columns.items() if value[1]}
+        columns, without = {}, {}
+        for case, budget, traces in noisy:
+            own, label = [t for t in traces if kind(t)], case.name.replace(", eps", "\neps")
+            if own and case.decay == 1:
+                columns[label] = (budget, own)
+                if (case.network, baseline) in exact:
+                    without[label] = exact[case.network, baseline]
         if columns:
-            drawn[f"{name}"] = figures.comparison(
-                columns, f"{which}: {title[0].lower()}{title[1:]}"
+            drawn[name] = figures.comparison(
+                columns, f"{which}: {title[0].lower()}{title[1:]}", without
             )
     for kinds in families(found):
         case = kinds[0][0]
         drawn[f"noise_{case.agents}"] = figures.noises(
             [(budget, traces) for _, budget, traces in kinds],
             f"{case.network}, {_runs(case)}",
+            exact.get((case.network, "Algorithm 1")),
         )
     drawn |= {
         "ex_post": figures.exposures(

@@ -40,7 +40,11 @@ _KINDS = {"Laplace": ("#0072B2", "o"), "Gaussian": ("#D55E00", "s")}
 
 
 @styled
-def comparison(columns: Mapping[str, tuple[Budget, Sequence[Traces]]], title: str) -> Figure:
+def comparison(
+    columns: Mapping[str, tuple[Budget, Sequence[Traces]]],
+    title: str,
+    silent: Mapping[str, Traces] | None = None,
+) -> Figure:
     """Distance and gap against the round with bands over runs, and the worst-case guarantee.
 
     Parameters
@@ -48,13 +52,22 @@ def comparison(columns: Mapping[str, tuple[Budget, Sequence[Traces]]], title: st
     columns : mapping of str to (Budget, sequence of Traces)
         For each network and budget, all methods.
     title : str
+    silent : mapping of str to Traces, optional
+        For each column, runs of one method without noise on the same network.
     """
+    without = silent or {}
     figure = Figure(figsize=(max(TWO_COLUMNS, 2.4 * len(columns)), 7.4))
     panels = figure.subplots(3, len(columns), sharey="row", sharex="col", squeeze=False)
     for axes, (name, (budget, found)) in zip(panels.T, columns.items(), strict=True):
         for traces in found:
             _band(axes[0], traces.method.name, traces.distances)
             _band(axes[1], traces.method.name, traces.gaps)
+        if name in without:
+            own, count = without[name], found[0].gaps.shape[1]
+            label = f"{own.method.name}, no noise"
+            for panel, values in zip(axes, (own.distances, own.gaps), strict=False):
+                mean = np.maximum(values.mean(axis=0)[:count], 1e-16)
+                panel.plot(mean, ":", color="0.5", lw=1.2, label=label)
         axes[1].axhline(1, color="0.5", lw=0.8, ls="--")
         axes[1].annotate("no data: the public start", (1, 1), (-2, 2), ha="right", color="0.4",
             xycoords=("axes fraction", "data"), textcoords="offset points", fontsize=7)  # fmt: skip
@@ -83,7 +96,9 @@ def comparison(columns: Mapping[str, tuple[Budget, Sequence[Traces]]], title: st
 
 
 @styled
-def noises(kinds: Sequence[tuple[Budget, Sequence[Traces]]], title: str) -> Figure:
+def noises(
+    kinds: Sequence[tuple[Budget, Sequence[Traces]]], title: str, silent: Traces | None = None
+) -> Figure:
     """Gap of every method after the last round by the kind of noise, at one total.
 
     Parameters
@@ -91,6 +106,8 @@ def noises(kinds: Sequence[tuple[Budget, Sequence[Traces]]], title: str) -> Figu
     kinds : sequence of (Budget, sequence of Traces)
         Of the same methods and the same total.
     title : str
+    silent : Traces, optional
+        Runs of one method without noise on the same network, for as many rounds.
     """
     names = [traces.method.name for traces in kinds[0][1]]
     figure = Figure(figsize=(TWO_COLUMNS, 1.5 + 0.24 * len(names)))
@@ -113,13 +130,17 @@ def noises(kinds: Sequence[tuple[Budget, Sequence[Traces]]], title: str) -> Figu
     total = kinds[0][1][0].guarantee
     for axes, name in zip(panels, ("the last round", "the mean over all rounds"), strict=True):
         axes.axvline(1, color="0.5", lw=0.8, ls="--", label="no data: the public start")
+        if silent is not None:
+            values = silent.gaps[:, -1] if axes is panels[0] else silent.averages
+            label = f"no noise: {silent.method.name}"
+            axes.axvline(values.mean(), color="0.5", lw=0.8, ls=":", label=label)
         axes.set(xscale="log", xlabel="gap, 1 at the public start", title=f"at {name}")
         axes.grid(visible=False, axis="y")
         for line in np.arange(1, len(names)) - 0.5:
             axes.axhline(line, color="0.85", lw=0.6)
     panels[0].set_yticks(range(len(names)), names)
     panels[0].set_ylim(len(names) - 0.5, -0.5)
-    _legend_below(figure, panels[0], len(kinds) + 1)
+    _legend_below(figure, panels[0], 3)
     figure.suptitle(
         f"{title}: every point ({total.epsilon:.4g}, {total.delta:g})-DP in total\n"
         f"lines: least to largest over the runs; gaps of the agents' mean, {_NOT_PRIVATE}",

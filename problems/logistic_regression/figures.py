@@ -132,7 +132,7 @@ def alternatives(
     for error, line, name in ((without, ":", "no noise"), (guessing, "--", "no data: guessing")):
         axes.axvline(error, color=GREY, lw=1, ls=line, label=name)
     axes.set_yticks(range(len(rows)), [str(t.method) for (t, *_) in rows])
-    axes.invert_yaxis()
+    axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.set_xlabel(f"test error ({_NOT_PRIVATE})")
     axes.set_title(title)
     axes.grid(visible=False, axis="y")

@@ -86,17 +86,21 @@ def decays(found: Mapping[float, Trace], rounds: int) -> Figure:
     at = list(found)
     gaps = [max(float(trace.gap[rounds]), _LEAST) for trace in found.values()]
     axes.semilogy(at, gaps, "o-")
-    axes.axhline(next(iter(found.values())).gap[0], color="0.5", lw=1, ls="--", label="no data")
+    start = next(iter(found.values())).gap[0]
+    axes.axhline(start, color="0.5", lw=1, ls="--")
+    axes.annotate("no data", (0, start), (4, 3), color="0.35", textcoords="offset points",
+        xycoords=("axes fraction", "data"))  # fmt: skip
     for r, gap, trace in zip(at, gaps, found.values(), strict=True):
         total = "no noise" if np.isinf(trace.epsilon) else f"{trace.epsilon:.1g}"
-        # Where decays are close, gaps are not: names stand beside, and else above.
+        # Where decays are close, gaps are not: names stand beside, and else above. They hide the
+        # line of the start where they meet it.
         beside = r > 0.9
         axes.annotate(
             total, (r, gap), (6, -2) if beside else (-5, 3), textcoords="offset points",
             fontsize=7, ha="left" if beside else "right",
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6},
         )  # fmt: skip
     axes.set(xlabel="decay r, u = 1", ylabel=f"gap (31) at k = {rounds}", xlim=(-0.12, 1.12))
-    axes.legend(loc="center left")
     figure.suptitle(
         "DPP2 as printed: the curves that converge protect nothing\n"
         f"at every point: its total epsilon, of {rounds + 1} rounds; {_NOT_PRIVATE}"
@@ -196,6 +200,7 @@ def damping(found: Damping) -> Figure:
         label = f"damping = {sigma:g}" if sigma > 0 else "as printed"
         axes.plot(np.maximum(gaps, _LEAST), label=label, lw=1.4)
     axes.set(yscale="log", ylabel="gap (31), no noise")
+    whole_rounds(axes)
     axes.legend(frameon=False)
     figure.suptitle(
         "Three quadratics with curvatures -1, -1 and 3:\na strongly convex sum; "

@@ -177,7 +177,7 @@ def network(study: PowerFlow, outcome: Outcome) -> Figure:
         *axes.get_legend_handles_labels()[0],
         Line2D([], [], color="0.2", linewidth=2.5, label="tie line"),
     ]
-    figure.legend(handles=handles, loc="outside right upper", labelspacing=0.8)
+    figure.legend(handles=handles, loc="outside right upper", labelspacing=1.2)
     scale = [
         Line2D(
             [], [], linestyle="", marker="o", markersize=float(np.sqrt(_area(part, base))),
@@ -187,7 +187,7 @@ def network(study: PowerFlow, outcome: Outcome) -> Figure:
     ]  # fmt: skip
     figure.legend(
         handles=scale, loc="outside right lower", title="imbalance, of\nthe whole load",
-        labelspacing=2.6, handletextpad=1.8, borderpad=1.6,
+        labelspacing=3.4, handletextpad=1.8, borderpad=1.6,
     )  # fmt: skip
     worst = int(np.argmax(share))
     axes.set_title(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +27,11 @@ KINDS = ("csv", "tex")
 # may fail to close, for the voltages to have angles.
 _TIGHT = 1e-4
 _CLOSED = 0.1
+
+_ESCAPED = str.maketrans(
+    {sign: f"\\{sign}" for sign in "%$&#_{}"}
+    | {"\\": r"\textbackslash{}", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}"}
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -295,7 +299,7 @@ def _exact(value: Any) -> str:
 
 def _tex(text: str) -> str:
     """Text with the characters escaped that LaTeX reads as commands."""
-    return re.sub(r"([%$&#_{}])", r"\\\1", text).replace("^", r"\textasciicircum{}")
+    return text.translate(_ESCAPED)
 
 
 def _short(value: Any) -> str:

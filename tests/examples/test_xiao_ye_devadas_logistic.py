@@ -122,7 +122,22 @@ def test_the_full_mode_has_the_papers_sizes():
 def test_the_short_mode_has_a_large_network_and_noise_that_falls():
     assert any(case.agents == 100 and len(case.methods) == 2 for case in example.SHORT)
     assert any(case.decay == 1 / 1.02 for case in example.SHORT)
-    assert example.SHORT[0].methods == METHODS and example.SHORT[-1].methods == NOISELESS
+    assert example.SHORT[0].methods == METHODS
+    silent = [case for case in example.SHORT if case.epsilon is None]
+    assert silent[0].methods == NOISELESS
+    # Every network with noise has one without, which figures draw beside it.
+    assert {case.network for case in silent} == {case.network for case in example.SHORT}
+
+
+def test_figures_show_the_same_network_without_noise(made):
+    drawn = example.draw(made[2])
+    for name, label in (
+        ("admm", "Algorithm 1, no noise"),
+        ("gradients", "Algorithm 2, no noise"),
+        ("noise_3", "no noise: Algorithm 1"),
+    ):
+        (legend,) = drawn[name].legends
+        assert label in [text.get_text() for text in legend.get_texts()]
 
 
 @pytest.mark.parametrize("options", [["--rounds", "-1"], ["--runs", "-2"]])

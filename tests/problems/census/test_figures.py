@@ -70,6 +70,19 @@ def test_bands_hold_all_runs(noisy):
     assert box.max() == pytest.approx(noisy[0].distances.max())
 
 
+def test_runs_without_noise_stand_beside_those_with_it(noisy):
+    silent = made(NOISELESS[:1], None)[0]
+    name = silent.method.name
+    figure = figures.comparison({"one": (BUDGET, noisy)}, "made up", {"one": silent})
+    for axes, values in zip(figure.axes, (silent.distances, silent.gaps), strict=False):
+        (line,) = [line for line in axes.lines if line.get_label() == f"{name}, no noise"]
+        np.testing.assert_allclose(line.get_ydata(), values.mean(axis=0))
+    figure = figures.noises([(BUDGET, noisy)], "made up", silent)
+    for axes, values in zip(figure.axes, (silent.gaps[:, -1], silent.averages), strict=True):
+        (line,) = [line for line in axes.lines if line.get_label() == f"no noise: {name}"]
+        np.testing.assert_allclose(line.get_xdata(), values.mean())
+
+
 def test_gaussian_noise_has_no_epsilon_at_delta_0():
     found = made(METHODS[:1], FALLING)
     (line,) = figures.comparison({"one": (FALLING, found)}, "made up").axes[2].lines

@@ -2,6 +2,8 @@
 
 import csv
 import re
+import shutil
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from dpcvx.errors import ModelError
 from problems.power_flow.case import Case, read_case
 from problems.power_flow.report import imbalance, thermal_loading
 from problems.power_flow.solution import State, central
-from problems.power_flow.tables import result_tables, voltage_angles, write_tables
+from problems.power_flow.tables import Column, Table, result_tables, voltage_angles, write_tables
 from tests.problems.power_flow.networks import AWKWARD
 from tests.problems.power_flow.test_report import voltage_state
 
@@ -149,3 +151,39 @@ def test_latex_has_a_cell_for_every_column_and_escapes_what_latex_reads(tmp_path
             assert f"\\{rule}" in text
     assert r"\$/h" in (tmp_path / "generators.tex").read_text()
     assert "not private: P imbalance" in (tmp_path / "buses.tex").read_text()
+
+
+def compiled(folder: Path, names: list[str]) -> str:
+    """What an engine writes about a document with these tables; it stops at the first error."""
+    found = next(filter(None, map(shutil.which, ("pdflatex", "tectonic"))), None)
+    if found is None:
+        pytest.skip("no LaTeX here: Debian's texlive-latex-recommended has what tables need")
+    inputs = "\n".join(rf"\input{{{name}}}" for name in names)
+    paper = folder / "paper.tex"
+    paper.write_text(
+        "\\documentclass[a4paper]{article}\n\\usepackage[margin=2cm]{geometry}\n"
+        "\\usepackage{booktabs,longtable}\n"
+        f"\\begin{{document}}\n{inputs}\n\\end{{document}}\n"
+    )
+    quiet = ["-halt-on-error", "-interaction=nonstopmode"] if "pdflatex" in found else []
+    run = subprocess.run(
+        [found, *quiet, paper.name], cwd=folder, capture_output=True, timeout=120, check=False
+    )
+    said = run.stdout.decode(errors="replace")
+    assert run.returncode == 0, said[-2000:]
+    assert paper.with_suffix(".pdf").stat().st_size > 1000
+    return said
+
+
+def test_latex_compiles(tmp_path: Path):
+    network = read_case(14)
+    tables = result_tables(network, central(network, "shed").state, network.load)
+    names = [path.name for path in write_tables(tables, tmp_path, ["tex"])]
+    said = compiled(tmp_path, names)
+    assert "Overfull" not in said and "Undefined" not in said
+
+
+def test_latex_with_every_character_that_it_reads_compiles(tmp_path: Path):
+    odd = Table("odd", (Column("a%b$c&d#e_f{g}h^i~j\\k", "$/h", np.array(["\\alpha_1 ~ 50 %"])),))
+    write_tables([odd], tmp_path, ["tex"])
+    compiled(tmp_path, ["odd.tex"])
