@@ -18,6 +18,7 @@ from ..privacy.accounts import Account
 from ..privacy.ledger_file import Journal
 from ..run import worker
 from . import messages, wire
+from .answers import require_account, require_agreed, require_answer, require_reply
 from .log import Log
 from .messages import (
     Agreed,
@@ -33,11 +34,12 @@ from .messages import (
     Refusal,
     Told,
 )
+from .methods import sums_in_secret
 from .offers import offers_of
 from .refusal import REASONS, refused
 
 Array = NDArray[np.float64]
-M = TypeVar("M")
+M = TypeVar("M", Agreed, messages.Reply, Told, messages.Account)
 
 
 class Gone(ConnectionError):
@@ -154,6 +156,7 @@ class _Run:
         self._keys: bytes | None = None
         self._at: dict[str, tuple[int, int]] = {}
         self._t = 0
+        self._diverged: set[str] = set()
 
     def agreed(self) -> tuple[int, tuple[str, ...]]:
         """All owners' word: the rounds that all ledgers cover, and what there is to say."""
@@ -163,9 +166,12 @@ class _Run:
             name: self._expected(name, frame, Agreed)
             for name, frame in self._sent(self._documents).items()
         }
+        keyed = sums_in_secret(self.plan.algorithm)
+        for name, one in said.items():
+            require_agreed(one, name, self.plan.rounds, keyed)
         self._at = {name: one.place for name, one in said.items()}
         keys = [one.key for one in said.values() if one.key is not None]
-        if keys:
+        if keyed:
             run = self.offers[0].run
             self._keys = wire.encode(Partners(run, tuple(keys)))
             for name, frame in self._sent(dict.fromkeys(self._names, self._keys)).items():
@@ -205,8 +211,12 @@ class _Run:
             }
             if any((reply.t, reply.k) != (t, k) for reply in found.values()):
                 raise refused("order", "a reply of another round")
+            for local, message in zip(self.plan.program.agents, each, strict=True):
+                if message is not None:
+                    require_reply(found[local.name], message, self.plan.algorithm, local)
             self.log.add(Exchange(t, k, tuple(found.items())))
         self._done += 1
+        self._diverged |= {name for name, reply in found.items() if reply.diverged}
         replies = [found.get(name) for name in self._names]
         return [
             None if one is None else worker.Reply(one.message, one.outcome, one.diverged)
@@ -220,6 +230,8 @@ class _Run:
             frame = wire.encode(Ask(self.offers[0].run))
             said = self._sent(dict.fromkeys(self._names, frame))
             told = tuple(self._expected(name, said[name], Told) for name in self._names)
+            for local, one in zip(self.plan.program.agents, told, strict=True):
+                require_answer(one.answer, local, local.name in self._diverged)
             self.log.add(Answers(told))
         pairs = zip(self.log.answers[place].told, self.plan.program.agents, strict=True)
         return [_spread(one.answer, local) for one, local in pairs]
@@ -231,6 +243,8 @@ class _Run:
             end = wire.encode(End(self.offers[0].run, status, self._t))
             said = self._sent(dict.fromkeys(self._names, end))
             accounts = [self._expected(n, said[n], messages.Account) for n in self._names]
+            for local, one in zip(self.plan.program.agents, accounts, strict=True):
+                require_account(one, local, self._t, local.name in self._diverged)
             self.log.add(Ended(self._rounds, tuple(accounts)))
         assert self.log.ended is not None
         return [
@@ -298,16 +312,20 @@ class _Run:
         return said
 
     def _expected(self, name: str, frame: bytes, kind: type[M]) -> M:
-        said = wire.decode(frame)
+        try:
+            said = wire.decode(frame)
+        except RefusedError as error:
+            raise refused(error.code, f"from agent '{name}'") from None
         if isinstance(said, Refusal):
-            why = REASONS.get(said.code, "It gives a reason of another version")
+            code = said.code if said.code in REASONS else "version"
+            why = REASONS[code]
             raise RefusedError(
-                said.code,
-                f"Agent '{name}' takes no part ({said.code}): {why[0].lower()}{why[1:]}. Nothing "
+                code,
+                f"Agent '{name}' takes no part ({code}): {why[0].lower()}{why[1:]}. Nothing "
                 "was repeated; once that is mended, run the plan again with the same log, and it "
                 "goes on where it stood.",
             )
-        if not isinstance(said, kind):
+        if not isinstance(said, kind) or said.run != self.offers[0].run:
             raise refused("order", f"agent '{name}' sent a {type(said).__name__}")
         return said
 
@@ -316,8 +334,6 @@ def _spread(answer: Answer, local: LocalProgram) -> Answer:
     """Shared components in an agent's vector, with the public start in place of its own."""
     vectors = []
     for part in (answer.last, answer.average):
-        if part.shape != local.shared.shape:
-            raise refused("nonsense", f"agent '{local.name}'")
         x = local.start.copy()
         x[local.shared] = part
         vectors.append(x)

@@ -217,10 +217,10 @@ class Told:
 
 @dataclass(frozen=True, eq=False)
 class End:
-    """The run is over after so many rounds; the status is one of `dpcvx.run.result.Status`."""
+    """The run is over after so many rounds: all that the plan has, or fewer."""
 
     run: str
-    status: str
+    status: Literal["completed", "stopped"]
     rounds: int
 
 

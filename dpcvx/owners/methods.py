@@ -75,3 +75,8 @@ def obstacle(algorithm: Algorithm[Any, Any], observer: str) -> str:
     if not set(needs.queries) <= _QUERIES:
         return "an owner cannot derive what one change does to what it is asked"
     return ""
+
+
+def sums_in_secret(algorithm: Algorithm[Any, Any]) -> bool:
+    """Whether a method forms sums in secret, with noise that is split or without."""
+    return getattr(algorithm, "sharing", None) is not None

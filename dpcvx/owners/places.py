@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
-from numpy.typing import NDArray
 
 from ..algorithms.admm import ADMM
 from ..algorithms.base import Algorithm
@@ -24,10 +20,9 @@ from ..algorithms.secret_terms import Delivery, Question
 from ..algorithms.summed import Heard
 from ..algorithms.summed_gradient import Moved
 from ..privacy.secret_sharing import SecretSum
+from .numbers import HUGE, are_numbers
 from .refusal import refused
 
-# Squares of larger numbers are none.
-_HUGE = 1e150
 _MOST = 100_000
 
 
@@ -52,9 +47,8 @@ def require_sense(
     RefusedError
         With code "nonsense".
     """
-    for array in _arrays(message):
-        if array.dtype.kind == "f" and not (np.abs(array) < _HUGE).all():
-            raise refused("nonsense", "numbers that are none, or too large")
+    if not are_numbers(message):
+        raise refused("nonsense", "numbers that are none, or too large")
     if not _sensible(message, algorithm, local, k, parties):
         raise refused("nonsense", type(message).__name__)
 
@@ -66,7 +60,7 @@ def _sensible(
     if isinstance(algorithm, (LinearizedADMM, ADMM)):
         if not isinstance(message, Broadcast) or message.w.shape != (shared,):
             return False
-        return 1 / _HUGE < message.rho < _HUGE
+        return 1 / HUGE < message.rho < HUGE
     if isinstance(algorithm, (DecentralizedGradient, PrimalDual)):
         return isinstance(message, Inbox) and _inbox(message, shared, parties)
     if isinstance(algorithm, MeanGradient):
@@ -113,19 +107,3 @@ def _question(message: Question, n: int, parties: int) -> bool:
 
 def _sum(sums: SecretSum, parties: int) -> bool:
     return len(set(sums.agents)) == len(sums.agents) == parties == sums.encoding.parties
-
-
-def _arrays(value: object) -> Iterator[NDArray[Any]]:
-    """Every array and every number of a message, at any depth."""
-    if isinstance(value, np.ndarray):
-        yield value
-    elif isinstance(value, float):
-        yield np.array([value])
-    elif sp.issparse(value):
-        yield cast(Any, value).data
-    elif isinstance(value, (tuple, list)):
-        for part in value:
-            yield from _arrays(part)
-    elif is_dataclass(value):
-        for field in fields(value):
-            yield from _arrays(getattr(value, field.name))

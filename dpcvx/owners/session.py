@@ -40,6 +40,7 @@ from .messages import (
     Reply,
     Told,
 )
+from .methods import sums_in_secret
 from .places import require_sense
 from .policy import Policy
 from .refusal import refused
@@ -116,6 +117,7 @@ class Session:
         self._earlier = 0
         self._reply, self._place, self._rounds = b"", (0, -1), 0
         self._final: tuple[str, bytes] = ("", b"")
+        self._over = b""  # its word on a run that has ended here
 
     @property
     def over(self) -> bool:
@@ -167,8 +169,8 @@ class Session:
             return self._offered(said, frame)
         if not isinstance(said, (Partners, Call, Ask, End)):
             raise refused("order", type(said).__name__)
-        if isinstance(said, End) and said.run == self._final[0]:
-            return self._final[1]
+        if isinstance(said, (Partners, End)) and said.run == self._final[0]:
+            return self._final[1] if isinstance(said, End) else self._over
         agreed = self._agreed
         if agreed is None or said.run != agreed.offer.run:
             raise refused("order", "no such run")
@@ -199,12 +201,14 @@ class Session:
     def _word(self) -> bytes:
         agreed = self._agreed
         assert agreed is not None
-        return self._said(agreed, self._rounds, self._place)
+        return self._said(agreed, self._masker, self._rounds, self._place)
 
-    def _said(self, agreed: Agreement, rounds: int, place: tuple[int, int]) -> bytes:
+    def _said(
+        self, agreed: Agreement, masker: Masker | None, rounds: int, place: tuple[int, int]
+    ) -> bytes:
         key = None
-        if self._masker is not None:
-            public, name = self._masker.public.hex(), self.policy.agent
+        if masker is not None:
+            public, name = masker.public.hex(), self.policy.agent
             said = statement(agreed.offer.run, name, public)
             identity = self._identity
             signed = ("", "") if identity is None else (identity.certificate, identity.signed(said))
@@ -270,7 +274,18 @@ class Session:
         if fingerprint not in past_of(self.policy.ledger).finished:
             return b""
         self._final = (agreed.offer.run, wire.encode(kept[2]))
-        return self._said(agreed, agreed.offer.rounds, (agreed.offer.rounds, _LATE))
+        rounds = agreed.offer.rounds
+        # With its key: others may have to compute their masks again.
+        self._over = self._said(agreed, self._masks(agreed), rounds, (rounds, _LATE))
+        return self._over
+
+    def _masks(self, agreed: Agreement) -> Masker | None:
+        """The masks of a run, by the key beside the ledger; None where nothing is masked."""
+        if not sums_in_secret(agreed.offer.algorithm):
+            return None
+        run, digest = agreed.offer.run, agreed.part.fingerprint[:16]
+        key = kept_key(self._beside(f"{run[:8]}-{digest}.key"))
+        return Masker(run, self.policy.agent, key)
 
     def _begin(self, agreed: Agreement) -> None:
         journal = self._open.enter_context(Journal(self.policy.ledger))
@@ -281,10 +296,7 @@ class Session:
         part = replace(agreed.part, fingerprint=agreed.offer.plan)
         make = part.worker(sources, begun, journal=journal, seed=self._seed, record=self._record)
         worker = make()
-        if agreed.offer.algorithm.requirements.secret is not None or _shares(agreed):
-            digest = agreed.part.fingerprint[:16]
-            key = kept_key(self._beside(f"{agreed.offer.run[:8]}-{digest}.key"))
-            self._masker = Masker(agreed.offer.run, self.policy.agent, key)
+        self._masker = self._masks(agreed)
         self._agreed, self._journal, self._worker = agreed, journal, worker
         self._rounds, self._earlier = start.rounds, begun.earlier
         self._place, self._reply = (0, -1), b""
@@ -319,6 +331,8 @@ class Session:
 
     def _ended(self, said: End, agreed: Agreement) -> bytes:
         assert self._worker is not None and self._journal is not None
+        if said.rounds != self._place[0]:
+            raise refused("order", f"an end after round {said.rounds}")
         report = self._worker.report()
         entries = tuple(list(report.account.entries)[self._earlier :])
         account = Account(said.run, _shared(report.answer, agreed), report.violation, entries)
@@ -335,11 +349,6 @@ class Session:
         self.close()
         self._final = (said.run, wire.encode(account))
         return self._final[1]
-
-
-def _shares(agreed: Agreement) -> bool:
-    """Whether the method forms sums in secret, with noise that is split or without."""
-    return getattr(agreed.offer.algorithm, "sharing", None) is not None
 
 
 def require_sum(message: object, agreed: Agreement, t: int) -> None:

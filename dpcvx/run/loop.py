@@ -135,7 +135,7 @@ def _since(before: Answer, half: int, after: Answer, t: int) -> Array:
     first = half if before.weight is None else before.weight
     whole = t if after.weight is None else after.weight
     with np.errstate(all="ignore"):  # of runs that diverged
-        return after.average + first / (whole - first) * (after.average - before.average)
+        return after.average + np.divide(first, whole - first) * (after.average - before.average)
 
 
 def _round(

@@ -13,6 +13,20 @@ from tests.instances import power_line
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-6}
 METHOD = dp.LinearizedADMM(penalty=2.0)
+SHARING = dp.SecretSharing(limit=50.0)
+METHODS = {
+    "gradients": dp.LinearizedADMM(penalty=2.0, local_updates=2),
+    "outputs": dp.LinearizedADMM(penalty=2.0, perturb="output"),
+    "exact": dp.ADMM(penalty=2.0),
+    "mean": dp.MeanGradient(step=0.1),
+    "summed": dp.SummedGradient(step=0.1),
+    "in shares": dp.SummedGradient(step=0.1, sharing=SHARING),
+    "mean in shares": dp.MeanGradient(step=0.1, sharing=SHARING),
+    "central": dp.Central(),
+    "central in shares": dp.Central(sharing=SHARING),
+    "neighbours": dp.DecentralizedGradient("ring"),
+    "primal-dual": dp.PrimalDual(),
+}
 
 
 def planned(build=power_line, method=METHOD, rounds=4, **arguments):

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import random
 import struct
 
@@ -122,3 +123,24 @@ def reindexed(frame, coins: random.Random):
 
 
 WAYS = (flipped, cut, relabelled, relabelled, rearranged, renumbered, renumbered, reindexed)
+
+
+def poisoned(frame, number, coins: random.Random):
+    """The frame once for every array of floats and every float in it, with this number there."""
+    tree, raw = unpacked(frame)
+    said = number if math.isfinite(number) else ["float", repr(number)]
+    for path in leaves(tree):
+        if type(at(tree, path)) is float:
+            other = json.loads(json.dumps(tree))
+            put(other, path, said)
+            yield packed(other, raw)
+    start = 0
+    for path in lists(tree):
+        if at(tree, path)[0] != "#":
+            continue
+        _, kind, shape, _ = at(tree, path)
+        size = math.prod(shape)
+        if kind == "<f8" and size:
+            place = start + 8 * coins.randrange(size)
+            yield packed(tree, raw[:place] + struct.pack("<d", number) + raw[place + 8 :])
+        start += size * int(kind[-1])

@@ -13,22 +13,8 @@ from dpcvx.owners.session import Session
 from dpcvx.verify import instances as made
 from tests.helpers import contains
 from tests.instances import INSTANCES, clinics, power_line, whole
-from tests.owners.settings import Mortal, charges, planned
+from tests.owners.settings import METHODS, Mortal, charges, planned
 
-SHARING = dp.SecretSharing(limit=50.0)
-METHODS = {
-    "gradients": dp.LinearizedADMM(penalty=2.0, local_updates=2),
-    "outputs": dp.LinearizedADMM(penalty=2.0, perturb="output"),
-    "exact": dp.ADMM(penalty=2.0),
-    "mean": dp.MeanGradient(step=0.1),
-    "summed": dp.SummedGradient(step=0.1),
-    "in shares": dp.SummedGradient(step=0.1, sharing=SHARING),
-    "mean in shares": dp.MeanGradient(step=0.1, sharing=SHARING),
-    "central": dp.Central(),
-    "central in shares": dp.Central(sharing=SHARING),
-    "neighbours": dp.DecentralizedGradient("ring"),
-    "primal-dual": dp.PrimalDual(),
-}
 BUILDS = {
     **INSTANCES,
     "clinics": clinics,
