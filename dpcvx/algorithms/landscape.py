@@ -17,7 +17,7 @@ from ..model.curvature import mean_curvature, smoothness, strong_convexity
 from ..model.quadratic import is_quadratic_given_data
 from ..solvers.projector import Projector
 from .conditions import Conditions
-from .program import LocalProgram, Program
+from .program import LocalProgram, Program, once_per_kind
 
 Array = NDArray[np.float64]
 
@@ -130,16 +130,18 @@ def landscape(program: Program, conditions: Conditions) -> Landscape:
     convexity = float(np.mean([strong_convexity(local.form) for local in agents]))
     slopes = [
         max(slope, public)
-        for slope, public in zip(conditions.slope, _public_slopes(program), strict=True)
+        for slope, public in zip(
+            conditions.slope, once_per_kind(agents, _public_slope), strict=True
+        )
     ]
     slope = _rms(slopes)
     # Clips do not bring the answer nearer.
     whole = max(slope, _rms(conditions.whole))
-    value = _rms([_value(local) for local in agents])
+    value = _rms(once_per_kind(agents, _value))
     # Where slopes jump, as those of hinges do, they fall by themselves over the whole distance.
     means = [mean_curvature(local.form) for local in agents]
     smooth = None if None in means else float(np.mean([mean or 0.0 for mean in means]))
-    bounds = [_bounded(local) for local in agents]
+    bounds = once_per_kind(agents, _bounded)
     natural = _natural(whole, largest, convexity, value, bounds)
     spreads = [np.minimum(within, natural**2 / within.size) for within in bounds]
     shared_square, own_square = _squares(program, spreads)
@@ -220,18 +222,15 @@ def _squares(program: Program, spreads: Sequence[Array]) -> tuple[float, float]:
     return float(nearest.sum()), own
 
 
-def _public_slopes(program: Program) -> list[float]:
-    """Largest gradients at zero data, at the start and at the corners of the agents' sets."""
-    found = []
-    for local in program.agents:
-        extent = Projector(local.constraints, local.name).extent()
-        gradient = local.form.at_zero().gradient
-        points = [local.start]
-        if np.isfinite(extent.lower).all() and np.isfinite(extent.upper).all():
-            points += [extent.lower, extent.upper]
-        sizes = [float(np.linalg.norm(gradient(x))) for x in points]
-        found.append(max((size for size in sizes if math.isfinite(size)), default=0.0))
-    return found
+def _public_slope(local: LocalProgram) -> float:
+    """Largest gradient at zero data, at the start and at the corners of the agent's set."""
+    extent = Projector(local.constraints, local.name).extent()
+    gradient = local.form.at_zero().gradient
+    points = [local.start]
+    if np.isfinite(extent.lower).all() and np.isfinite(extent.upper).all():
+        points += [extent.lower, extent.upper]
+    sizes = [float(np.linalg.norm(gradient(x))) for x in points]
+    return max((size for size in sizes if math.isfinite(size)), default=0.0)
 
 
 def _rms(values: Sequence[float]) -> float:

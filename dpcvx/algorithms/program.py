@@ -5,7 +5,9 @@ Nothing here is private or belongs to cvxpy, so programs can be printed, pickled
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -20,6 +22,7 @@ from ..model.layout import Layout, gather
 from ..model.normal_form import LARGEST, NormalForm
 from ..model.private_constraints import PrivateConstraint, private_constraint
 from ..model.public_terms import parts_of
+from ..model.written import Model
 from ..sensitivity.certificate import Asserted, Sensitivity
 from ..sensitivity.derivation import derive
 from ..solvers.blocks import empty_set
@@ -30,6 +33,7 @@ from ..solvers.tightened import Tightened
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,6 +89,13 @@ class LocalProgram:
     set_description: str
     limits: tuple[PrivateConstraint, ...] = ()
     kernel: str = ""
+
+    @property
+    def kind(self) -> Hashable:
+        """Equal for agents that differ in names, slots and data only; for as long as they exist."""
+        parts = (self.form, self.constraints, self.rest, self.exact, self.start, self.shared)
+        same = (self.form.derived, *parts[1:], self.coupling, *self.limits)
+        return (*map(id, same), self.clip, self.asserted, self.kernel)
 
     def sensitivity(self) -> Sensitivity:
         """The certified gradient sensitivity.
@@ -151,6 +162,9 @@ class Program:
         Public equalities between agents.
     kept : tuple of Kept
         Constraints with private data: without margins until a plan chooses these.
+    written : tuple of (bytes or None)
+        By agent, a digest of objective and constraints as the user wrote them, whatever the names
+        in them; None where they hold objects of kinds that are not known.
     """
 
     agents: tuple[LocalProgram, ...]
@@ -158,6 +172,7 @@ class Program:
     holders: Array
     coupling: Coupling | None
     kept: tuple[Kept, ...] = ()
+    written: tuple[bytes | None, ...] = ()
 
     @property
     def kernel(self) -> str:
@@ -168,8 +183,9 @@ class Program:
 def compile_problem(problem: Declaration) -> Program:
     """Compile every agent; reads public parameters, never private data.
 
-    Objectives are not compiled into cone programs, but for those of agents without private data
-    where agents are coupled; see `with_objectives`.
+    Agents whose models differ in names only are compiled once. Objectives are not compiled into
+    cone programs, but for those of agents without private data where agents are coupled; see
+    `with_objectives`.
 
     Raises
     ------
@@ -184,13 +200,21 @@ def compile_problem(problem: Declaration) -> Program:
         slot[key] = np.where(shared, size + np.cumsum(shared) - 1, -1)
         size += int(shared.sum())
     coupling = coupling_of(problem.equalities, problem.slacks)
-    agents = tuple(
-        understood(
-            lambda name=name, agent=agent: _compile_agent(name, agent, problem, slot, coupling),
-            name,
-        )
-        for name, agent in zip(problem.names, problem.agents, strict=True)
-    )
+    starts = {v.id: np.asarray(x) for v, x in problem.start.items()}
+    models = [
+        Model(*pair, slot, starts) for pair in zip(problem.names, problem.agents, strict=True)
+    ]
+    templates: dict[Hashable, LocalProgram] = {}
+    agents: list[LocalProgram] = []
+    for model in models:
+        key = model.key
+        if key is None or key not in templates:
+            local = understood(lambda model=model: compile_agent(model, coupling), model.name)
+            if key is not None:
+                templates[key] = local
+        else:
+            local = _like(templates[key], model, coupling)
+        agents.append(local)
     held = np.zeros(size)
     for local in agents:
         held[local.slots] += 1
@@ -199,16 +223,60 @@ def compile_problem(problem: Declaration) -> Program:
         for k, local in enumerate(agents)
         for limit in local.limits
     )
-    return Program(agents, size, held, coupling, kept)
+    written = tuple(model.written for model in models)
+    return Program(tuple(agents), size, held, coupling, kept, written)
 
 
-def _compile_agent(
-    name: str,
-    agent: Agent,
-    problem: Declaration,
-    slot: dict[int, Index],
-    coupling: Coupling | None,
-) -> LocalProgram:
+def _like(template: LocalProgram, model: Model, coupling: Coupling | None) -> LocalProgram:
+    """An agent that compiles to the same as another."""
+    layout, where = model.agent.layout, model.where
+    return replace(
+        template,
+        name=model.name,
+        layout=layout,
+        form=template.form.renamed(model.specs),
+        coupling=None if coupling is None else coupling.of(layout),
+        slots=where[template.shared],
+    )
+
+
+class OfKind(Protocol):
+    """What there may be many of that differ in names only."""
+
+    @property
+    def kind(self) -> Hashable:
+        """Equal for those that differ in names only."""
+        ...
+
+
+K = TypeVar("K", bound=OfKind)
+
+
+def once_per_kind(agents: Sequence[K], derive: Callable[[K], T]) -> list[T]:
+    """What follows from each agent's terms, whatever its name: derived once for all of a kind.
+
+    Parameters
+    ----------
+    agents : sequence of LocalProgram or AgentTerms
+    derive : callable
+    """
+    found: dict[Hashable, T] = {}
+    kinds = [agent.kind for agent in agents]
+    for kind, agent in zip(kinds, agents, strict=True):
+        if kind not in found:
+            found[kind] = derive(agent)
+    return [found[kind] for kind in kinds]
+
+
+def compile_agent(model: Model, coupling: Coupling | None) -> LocalProgram:
+    """Compile one agent by itself; see `compile_problem`.
+
+    Parameters
+    ----------
+    model : Model
+    coupling : Coupling or None
+    """
+    name, agent = model.name, model.agent
     layout, variables = agent.layout, agent.variables
     parts = parts_of(agent.cost, layout, agent.private, name, largest=LARGEST)
     constraints = [public_copy(c, c.parameters()) for c in agent.public_constraints]
@@ -218,10 +286,8 @@ def _compile_agent(
         term = public_copy(parts.rest, parts.rest.parameters())
         rest = cone_data(term, constraints, variables, layout)
     minimised = coupling is not None and not agent.private
-    where = np.concatenate([slot[p.variable][p.entries] for p in layout.pieces])
-    shared = np.flatnonzero(where >= 0)
-    given = {v.id: np.asarray(x) for v, x in problem.start.items()}
-    values = {v.id: given.get(v.id, np.zeros(v.shape)) for v in variables}
+    shared = np.flatnonzero(model.where >= 0)
+    values = {v.id: model.start.get(v.id, np.zeros(v.shape)) for v in variables}
     projector = Projector(constraint_data, name, rest)
     ones = np.ones(layout.size)
     start = projector(gather(layout, values), ones)
@@ -250,7 +316,7 @@ def _compile_agent(
         coupling=None if coupling is None else coupling.of(layout),
         exact=_objective(agent, layout) if minimised else None,
         shared=shared,
-        slots=where[shared],
+        slots=model.where[shared],
         start=start.x,
         clip=agent.clip,
         asserted=agent.sensitivity,
@@ -265,15 +331,16 @@ def _compile_agent(
 
 def with_objectives(problem: Declaration, program: Program) -> Program:
     """A program with every agent's objective at zero data in its cone program."""
+    named = {local.name: agent for local, agent in zip(program.agents, problem.agents, strict=True)}
 
-    def completed(local: LocalProgram, agent: Agent) -> LocalProgram:
+    def exact(local: LocalProgram) -> ConeData:
         if local.exact is not None:
-            return local
-        data = understood(lambda: _objective(agent, local.layout), local.name)
-        return replace(local, exact=data)
+            return local.exact
+        return understood(lambda: _objective(named[local.name], local.layout), local.name)
 
-    agents = zip(program.agents, problem.agents, strict=True)
-    return replace(program, agents=tuple(completed(local, agent) for local, agent in agents))
+    found = once_per_kind(program.agents, exact)
+    pairs = zip(program.agents, found, strict=True)
+    return replace(program, agents=tuple(replace(local, exact=data) for local, data in pairs))
 
 
 def _objective(agent: Agent, layout: Layout) -> ConeData:

@@ -25,7 +25,7 @@ from .atoms import (
 )
 from .eigenvalues import both_ends, dense, eigenvalues, smallest, spectral_norm
 from .matrices import Array, Identity, Matrix, csr, has_entries
-from .normal_form import Atom, Combination, NormalForm
+from .normal_form import Atom, Combination, NormalForm, derived_once
 from .private import Rows
 from .quadratic import Term, affine_view, hessian, is_square
 
@@ -55,6 +55,7 @@ class Curvature:
         return float(values.min()) - self.spread, float(values.max()) + self.spread
 
 
+@derived_once
 def smoothness(form: NormalForm) -> float | None:
     """A Lipschitz constant L of the gradient in x that holds for all admissible data, or None.
 
@@ -67,6 +68,7 @@ def smoothness(form: NormalForm) -> float | None:
     return None if parts is None else sum((max(part) for part in parts), spectral_norm(H))
 
 
+@derived_once
 def mean_curvature(form: NormalForm) -> float | None:
     """About the mean second derivative over the entries of x; None where none is derived.
 
@@ -93,6 +95,7 @@ def mean_curvature(form: NormalForm) -> float | None:
     return total / form.n
 
 
+@derived_once
 def curvature(form: NormalForm) -> Curvature | None:
     """What is known of second derivatives in x for all admissible data, where `smoothness` is."""
     H, rest = hessian(form)
@@ -104,6 +107,7 @@ def curvature(form: NormalForm) -> Curvature | None:
     return Curvature(sp.csr_array((H + H.T) / 2 + middle), (up + down) / 2)
 
 
+@derived_once
 def record_smoothness(form: NormalForm) -> float | None:
     """A Lipschitz constant of the gradient's change by the change of one record, or None.
 
@@ -277,6 +281,7 @@ def _length(form: NormalForm, u: Combination, single: bool) -> float | None:
     return total
 
 
+@derived_once
 def convex(form: NormalForm) -> bool:
     """Whether the objective, which cvxpy takes for convex, is so for all admissible data.
 
@@ -323,6 +328,7 @@ def _as_named(form: NormalForm, atom: Atom) -> bool:
     return bool(values[0] >= -1e-12 * np.abs(values).max())
 
 
+@derived_once
 def strong_convexity(form: NormalForm) -> float:
     """The smallest eigenvalue of the quadratic part's Hessian, at least 0.
 

@@ -14,8 +14,8 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -41,6 +41,7 @@ from .matrices import (
 )
 from .private import PrivateSpec
 
+T = TypeVar("T")
 # Constants beyond this have no square.
 LARGEST = 1e150
 
@@ -245,7 +246,34 @@ class NormalForm:
 
     def at_zero(self) -> BoundObjective:
         """The public function f(.; 0)."""
+        return derived_once(NormalForm._at_zero)(self)
+
+    def _at_zero(self) -> BoundObjective:
         return self.bind([zeros(spec.size) for spec in self.private])
+
+    def renamed(self, private: Sequence[PrivateSpec]) -> NormalForm:
+        """The same of data with other names; what is derived of one form is known of both.
+
+        Parameters
+        ----------
+        private : sequence of PrivateSpec
+            Equal to the form's own, but for names.
+        """
+        twin = replace(self, private=tuple(private))
+        own, others = ([replace(s, name="") for s in form.private] for form in (self, twin))
+        assert own == others
+        vars(twin)["derived"] = self.derived
+        return twin
+
+    @functools.cached_property
+    def derived(self) -> dict[Callable[..., Any], Any]:
+        """What `derived_once` keeps."""
+        # Public, and the same whoever asks: plans ask for the same numbers in many places, and
+        # where thousands of agents differ in names alone they are derived once.
+        return {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def digest(self) -> bytes:
         """A hash that tells objectives apart, whatever their data."""
@@ -267,6 +295,19 @@ class NormalForm:
                 inner_x, inner_d = self.reach(self.atoms[j])
                 on_x, on_d = on_x or inner_x, on_d | inner_d
         return on_x, on_d
+
+
+def derived_once(function: Callable[[NormalForm], T]) -> Callable[[NormalForm], T]:
+    """A function of a form alone, evaluated once for all forms that differ in names only."""
+
+    @functools.wraps(function)
+    def found(form: NormalForm) -> T:
+        known = form.derived
+        if function not in known:
+            known[function] = function(form)
+        return known[function]
+
+    return found
 
 
 class BoundObjective:

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 
 from .atoms import MATMUL, MULTIPLY, POWER, QUAD_FORM, QUAD_OVER_LIN
 from .matrices import Array, Matrix, as_array, csr, diagonal
-from .normal_form import Atom, BoundObjective, Combination, NormalForm
+from .normal_form import Atom, BoundObjective, Combination, NormalForm, derived_once
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +71,7 @@ def bilinear(form: NormalForm, term: Term) -> Bilinear | None:
     return None
 
 
+@derived_once
 def hessian(form: NormalForm) -> tuple[sp.csr_array, list[Term]]:
     """Hessian in x of the quadratic part, and the terms in x that are not quadratic."""
     H = sp.csr_array((form.n, form.n))
@@ -95,6 +96,7 @@ def curved(form: NormalForm) -> list[int]:
     ]
 
 
+@derived_once
 def is_quadratic_given_data(form: NormalForm) -> bool:
     """Whether the terms of `curved` are quadratic in x once data are inserted."""
     inserted = form.at_zero().inserted()

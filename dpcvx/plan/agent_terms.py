@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
 from ..algorithms.base import Requirements
-from ..algorithms.program import LocalProgram, Program
+from ..algorithms.program import LocalProgram, Program, once_per_kind
 from ..model.declaration import Declaration
 from ..model.expected import Expectation, Expectations
 from ..privacy.accounting import Composition, Price
@@ -79,6 +79,14 @@ class AgentTerms:
     budget: float | None = None
 
     @property
+    def kind(self) -> Hashable:
+        """Equal for agents that differ in names, slots and data only; for as long as they exist."""
+        known, facts = self.sensitivity, self.facts
+        parts = (None if known is None else known.bounds, facts.smoothness, self.publication)
+        asked = (self.share, self.asked, self.noise, facts.claimed, facts.queries)
+        return (self.program.kind, *map(id, (*parts, *self.expected)), *asked)
+
+    @property
     def expects(self) -> tuple[str, ...]:
         """Private objects of which something is publicly expected."""
         pairs = zip(self.program.form.private, self.expected, strict=False)
@@ -126,12 +134,13 @@ def sensitivities(program: Program, *, every: bool = True) -> dict[str, Sensitiv
     PrivacyError
         If none can be derived.
     """
-    return {
-        local.name: local.sensitivity()
-        if (every or local.clip is not None) and local.form.private
-        else None
-        for local in program.agents
-    }
+
+    def derive(local: LocalProgram) -> Sensitivity | None:
+        wanted = (every or local.clip is not None) and local.form.private
+        return local.sensitivity() if wanted else None
+
+    pairs = zip(program.agents, once_per_kind(program.agents, derive), strict=True)
+    return {local.name: known and known.renamed(local.form) for local, known in pairs}
 
 
 def declared(

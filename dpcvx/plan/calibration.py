@@ -15,7 +15,7 @@ from .._arguments import pairs, show
 from ..algorithms.base import Requirements
 from ..algorithms.conditions import Conditions
 from ..algorithms.landscape import landscape
-from ..algorithms.program import Program
+from ..algorithms.program import Program, once_per_kind
 from ..errors import ModelError, PrivacyError
 from ..model.curvature import smoothness
 from ..model.declaration import Agent, Declaration
@@ -327,7 +327,7 @@ def conditions(
     quiet = Conditions(
         rounds,
         (0.0,) * len(agents),
-        tuple(_slope(agent, agent.sensitivity) for agent in agents),
+        tuple(once_per_kind(agents, lambda agent: _slope(agent, agent.sensitivity))),
         min((noise.step_epsilon for noise in noises), default=math.inf),
         next((noise.split for noise in noises), None),
         _whole(agents),
@@ -339,7 +339,7 @@ def conditions(
         known = [agent.sensitivity for agent in agents if agent.sensitivity is not None]
         flattens = any(one.flattens for one in known)
         distance = landscape(program, quiet).distance if flattens else math.inf
-    return replace(quiet, noise=tuple(_spread(agent, distance) for agent in agents))
+    return replace(quiet, noise=tuple(once_per_kind(agents, lambda a: _spread(a, distance))))
 
 
 def _change(known: Sensitivity | None, p: int, start: Array, distance: float) -> float:
@@ -357,10 +357,12 @@ def _whole(agents: Agents) -> tuple[float, ...]:
     """The slopes of agents, as if none were clipped whose losses are squares."""
     if not any(_square(agent) for agent in agents):
         return ()
-    return tuple(
-        _slope(a, replace(known, clips=()) if (known := _square(a)) else a.sensitivity)
-        for a in agents
-    )
+
+    def whole(agent: AgentTerms) -> float:
+        known = _square(agent)
+        return _slope(agent, replace(known, clips=()) if known else agent.sensitivity)
+
+    return tuple(once_per_kind(agents, whole))
 
 
 def _square(agent: AgentTerms) -> Sensitivity | None:

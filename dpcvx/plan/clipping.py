@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..algorithms.program import LocalProgram
+from ..algorithms.program import LocalProgram, once_per_kind
 from ..model.quadratic import is_quadratic_given_data
 from ..sensitivity.certificate import Sensitivity
 from ..sensitivity.record_pass import Unbounded
@@ -37,19 +37,24 @@ def with_clips(known: Compiled, distance: float) -> Compiled | None:
         From the start to the answer, about.
     """
     agents, sensitivities = [], dict(known.sensitivities)
-    for local in known.program.agents:
-        clipped = _clipped(local, sensitivities[local.name], distance)
-        if clipped is not None:
-            local, sensitivities[local.name] = clipped
-        agents.append(local)
-    if all(one is other for one, other in zip(agents, known.program.agents, strict=True)):
+    found = once_per_kind(
+        known.program.agents,
+        lambda local: _clipped(local, known.sensitivities[local.name], distance),
+    )
+    if all(clipped is None for clipped in found):
         return None
+    for local, clipped in zip(known.program.agents, found, strict=True):
+        if clipped is not None:
+            local = replace(local, clip=clipped[0])
+            sensitivities[local.name] = clipped[1].renamed(local.form)
+        agents.append(local)
     return Compiled(replace(known.program, agents=tuple(agents)), sensitivities)
 
 
 def _clipped(
     local: LocalProgram, known: Sensitivity | None, distance: float
-) -> tuple[LocalProgram, Sensitivity] | None:
+) -> tuple[float, Sensitivity] | None:
+    """A clip, and the sensitivity with it."""
     if known is None or local.clip is not None or local.asserted is not None or not known.records:
         return None
     squares = is_quadratic_given_data(local.form)
@@ -63,8 +68,8 @@ def _clipped(
     clip = (SQUARES if squares else SHARE) * largest
     if not 0 < clip < math.inf or not 2 * clip < _WORTH * known.bound(2).value:
         return None
-    found = replace(local, clip=float(f"{clip:.3g}"))
-    return found, found.sensitivity()
+    clip = float(f"{clip:.3g}")
+    return clip, replace(local, clip=clip).sensitivity()
 
 
 def _near(extent: Extent, local: LocalProgram, distance: float) -> Extent:

@@ -16,7 +16,7 @@ import scipy.sparse as sp
 
 from ..algorithms.base import Algorithm
 from ..algorithms.program import LocalProgram, Program
-from ..model.declaration import Agent, Declaration
+from ..model.declaration import Declaration
 from ..model.private import Adjacency, Within
 from ..model.structure import Opaque, digest_of
 from .agent_terms import Agents
@@ -74,7 +74,8 @@ def fingerprint_of(
     for part in (terms, kept, problem.group_names, noise, *_methods(asked.algorithm, resolved)):
         digest.update(digest_of(part))
     order = {v.id: k for k, v in enumerate(problem.variables())}
-    for local, agent, plan in zip(program.agents, problem.agents, agents, strict=True):
+    each = zip(program.agents, problem.agents, agents, program.written, strict=True)
+    for local, agent, plan, written in each:
         # Not the names of private objects: cvxpy numbers those that have none.
         private = [
             (s.shape, _labelled(s.adjacency), s.sign, *(["PSD"] if s.psd else []))
@@ -86,7 +87,7 @@ def fingerprint_of(
         expected = [None if one is None else (one.mean, one.spread) for one in plan.expected]
         facts = (local.name, private, chosen, agent.sensitivity, pieces, told, expected)
         digest.update(digest_of(facts))
-        digest.update(_model(agent, local))
+        digest.update(_compiled(local) if written is None else written)
     places = {key: f"x{k}" for key, k in order.items()}
     starts = {places[v.id]: np.asarray(start) for v, start in problem.start.items()}
     digest.update(digest_of(starts))
@@ -99,16 +100,11 @@ def fingerprint_of(
     return digest.hexdigest()
 
 
-def _model(agent: Agent, local: LocalProgram) -> bytes:
-    """Objective and constraints as written; as compiled, where they hold unknown objects."""
-    places = {p.variable: f"x{k}" for k, p in enumerate(local.layout.pieces)}
-    places |= {p.id: f"d{k}" for k, p in enumerate(agent.private)}
-    try:
-        return digest_of((agent.objective, agent.constraints), places)
-    except Opaque:
-        sets = [local.constraints, *([] if local.rest is None else [local.rest])]
-        limits = [(c.data, c.offsets, c.slopes) for c in local.limits]
-        return digest_of((local.form.digest(), sets, limits))
+def _compiled(local: LocalProgram) -> bytes:
+    """Objective and constraints as compiled, where they hold unknown objects."""
+    sets = [local.constraints, *([] if local.rest is None else [local.rest])]
+    limits = [(c.data, c.offsets, c.slopes) for c in local.limits]
+    return digest_of((local.form.digest(), sets, limits))
 
 
 def _methods(given: Any, resolved: Any) -> Iterator[Any]:

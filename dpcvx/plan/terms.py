@@ -13,7 +13,13 @@ from .._arguments import FLAG, as_python_number, check_argument, count, one_of, 
 from ..algorithms.base import Algorithm, Requirements, SecretSums
 from ..algorithms.joint import size_of
 from ..algorithms.moment_sums import moment_sum
-from ..algorithms.program import Program, compile_problem, require_convex, with_objectives
+from ..algorithms.program import (
+    Program,
+    compile_problem,
+    once_per_kind,
+    require_convex,
+    with_objectives,
+)
 from ..errors import ModelError
 from ..guard import frameless
 from ..model.curvature import curvature, record_smoothness, smoothness
@@ -266,13 +272,11 @@ def make_terms(
         if noisy and not once and not forecast and steps_on:
             forecast = of_other_steps(agents, public, steps, delta or 0.0)
     checks.check_sets(program)
-    for agent in agents:
-        checks.check_start(agent, once)
+    once_per_kind(agents, lambda agent: checks.check_start(agent, once))
     if needs.exact == "joint":
         checks.check_joint_minimiser(program, agents, noisy, once)
     elif needs.exact:
-        for agent in agents:
-            checks.check_minimiser(agent, noisy, once)
+        once_per_kind(agents, lambda agent: checks.check_minimiser(agent, noisy, once))
     checks.check_bounded(problem, program, agents)
     guarantee = no_guarantee(_why_none(problem))
     if noisy:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -116,6 +116,20 @@ class Sensitivity:
 
         return all(one_score(clip) for clip in self.clips)
 
+    def renamed(self, form: NormalForm) -> Sensitivity:
+        """The same for an agent with data of other names; what is bounded once is known to both.
+
+        Parameters
+        ----------
+        form : NormalForm
+            Of the agent; see `NormalForm.renamed`.
+        """
+        names = {a.name: b.name for a, b in zip(self.private, form.private, strict=True)}
+        independent = tuple(names[name] for name in self.independent)
+        twin = replace(self, private=form.private, independent=independent)
+        vars(twin)["bounds"] = self.bounds
+        return twin
+
     @property
     def varies(self) -> bool:
         """Whether the bound depends on where the points lie."""
@@ -142,7 +156,9 @@ class Sensitivity:
         if p not in (1, 2):
             raise PrivacyError(f"p={show(p)} is not a norm of a mechanism; write 1 or 2.")
         if scale is None and x is None:
-            return self._l1 if p == 1 else self._l2
+            if p not in self.bounds:
+                self.bounds[p] = self._bound(p, None, None)
+            return self.bounds[p]
         return self._bound(p, scale, x)
 
     def near(self, p: int, x: Array, scale: Array | None = None) -> float:
@@ -191,31 +207,24 @@ class Sensitivity:
 
     def _over_ball(self, p: int, radius: float, inside: bool) -> float:
         key = p, radius, inside
-        if key not in self._rungs:
-            self._rungs[key] = self._over_new_ball(*key)
-        return self._rungs[key]
+        if key not in self.bounds:
+            self.bounds[key] = self._over_new_ball(*key)
+        return self.bounds[key].value
 
-    def _over_new_ball(self, p: int, radius: float, inside: bool) -> float:
+    def _over_new_ball(self, p: int, radius: float, inside: bool) -> Bound:
         n = self.extent.lower.size
         lower, upper, balls = np.full(n, -radius), np.full(n, radius), ((np.arange(n), radius),)
         if inside:
             lower = np.maximum(lower, self.extent.lower)
             upper = np.minimum(upper, self.extent.upper)
             balls = (*self.extent.balls, *balls)
-        return self._over_changes(p, self.jacobians, None, Extent(lower, upper, balls)).value
+        return self._over_changes(p, self.jacobians, None, Extent(lower, upper, balls))
 
     @cached_property
-    def _rungs(self) -> dict[tuple[int, float, bool], float]:
-        # One takes milliseconds, and runs stay on few: public, and the same whoever asks.
+    def bounds(self) -> dict[int | tuple[int, float, bool], Bound]:
+        """What `bound` and `near` keep, by norm, and by norm and ball."""
+        # One takes milliseconds, and runs stay on few balls: public, and the same whoever asks.
         return {}
-
-    @cached_property
-    def _l1(self) -> Bound:
-        return self._bound(1, None, None)
-
-    @cached_property
-    def _l2(self) -> Bound:
-        return self._bound(2, None, None)
 
     def _bound(self, p: int, scale: Array | None, x: Array | None) -> Bound:
         n = self.extent.lower.size
