@@ -280,6 +280,10 @@ class Algorithm(abc.ABC, Generic[S, A]):
         """How the method takes ``coupling=``, for the banner."""
         return None
 
+    def rate(self, program: Program) -> str | None:
+        """What is known of the resolved method's convergence without noise, for the banner."""
+        return None
+
     def diverges(self, program: Program) -> str:
         """Why a run of the resolved method must grow without bound; empty if none is known to."""
         return ""

@@ -13,6 +13,29 @@ prints the multipliers' step with the other sign, with which the iterates diverg
 Exact steps (3) put ``x`` at the minimiser of ``f_i(x) + D/2 ||x - v||^2`` for the same v, the
 argument of the projection without gradient and noise.
 
+Where agents have no constraints and nobody adds noise, distances to the optimum fall at a linear
+rate if
+
+.. math::
+    \kappa = l w^2 / m < r, \qquad \zeta \le r, \qquad
+    D > L + \tfrac{l}{2} \bigl( r + \max(\zeta, \kappa) \bigr)
+
+with the least modulus m and the largest smoothness constant L of the objectives, the largest
+eigenvalue l of the network's Laplacian, and r - w and r + w the least and the largest value that
+:math:`(D - \Gamma_i) / |N_i|` can have. The paper proves no condition for this form; this one
+follows from :math:`V = D \|x - x^*\|^2 + \|\lambda - \lambda^*\|^2_{\mathcal L^+} / \zeta` with
+the Laplacian :math:`\mathcal L`. With d the step of x, e the distance after it and :math:`e_0` that
+before, V changes by at most
+
+.. math::
+    -m \|e_0\|^2 - m \|e\|^2 + (L - D) \|d\|^2 + r \|d\|^2_{\mathcal L} - r \|e_0\|^2_{\mathcal L}
+    - (r - \zeta) \|e\|^2_{\mathcal L} + 2 w \sqrt l \, \|e_0\|_{\mathcal L} \|e\|,
+
+where the last term is at most :math:`\kappa \|e_0\|^2_{\mathcal L} + m \|e\|^2`. The two before it
+then still take away :math:`(r - \max(\zeta, \kappa)) / 2` times :math:`\|d\|^2_{\mathcal L}`,
+which is at most :math:`l \|d\|^2`. Exact steps have :math:`-2 m \|e\|^2` in place of the first
+two terms and of :math:`L \|d\|^2`.
+
 With fixed weights these are forms of what others have proposed. Noise in the multipliers (Zhang and
 Zhu, "Dynamic differential privacy for ADMM-based distributed classification learning") is noise in
 x at first order; with a D that grows (Zhang, Khalili and Liu, "Improving the privacy and accuracy
@@ -38,6 +61,7 @@ from ..solvers.steps import Minimisation
 from .agent_state import EXACT, AgentState, minimisation
 from .base import Local, Oracle, Output, Requirements
 from .conditions import Conditions
+from .curvatures import curvatures
 from .landscape import landscape
 from .on_networks import Graph, Inbox, NeighbourMethod, numbers, shared, spread
 from .predicted import constant_step, longest
@@ -147,6 +171,48 @@ class DecentralizedADMM(NeighbourMethod):
         exact = minimisation(program, D, "dp.DecentralizedADMM") if self.exact else False
         return replace(self, graph=graph, step=step, penalty=penalty, exact=exact, output=output)
 
+    def violated(self, program: Program) -> list[str]:
+        """Conditions for a linear rate (see the module) that do not hold, in words.
+
+        Sufficient without noise; runs converge under much weaker ones.
+
+        Parameters
+        ----------
+        program : Program
+            Of a plan of the resolved algorithm.
+        """
+        assert self.step is not None and self.penalty is not None
+        bounds, graph = curvatures(program), self.network_of(program)
+        if isinstance(bounds, str):
+            return [bounds]
+        if self.growth > 1:
+            return [f"growth = {self.growth:.6g} is above 1"]
+        D, top, m = 1 / self.step, graph.laplacian_norm, min(bounds.moduli)
+        L = 0.0 if self.exact else max(bounds.constants)
+        least = D * (1 - self.randomness) / (2 * max(graph.degrees))
+        most = D * (1 + self.randomness) / (2 * min(graph.degrees))
+        r, w = (most + least) / 2, (most - least) / 2
+        kappa = top * w**2 / (2 * m if self.exact else m)
+        need = L + top / 2 * (r + max(self.penalty, kappa))
+        found = []
+        if not kappa < r:
+            found.append(
+                f"weights vary too much for objectives as flat as these (randomness = "
+                f"{self.randomness:.6g}, {_span(graph.degrees)} neighbours)"
+            )
+        if not self.penalty <= r:
+            found.append(f"penalty = {self.penalty:.6g} is above {r:.6g}")
+        if not D > need:
+            found.append(f"step = {self.step:.6g} is not below 1/D = {1 / need:.6g}")
+        return found
+
+    def rate(self, program: Program) -> str:
+        """What the conditions for a linear rate say."""
+        broken = self.violated(program)
+        if broken:
+            return f"no linear rate is known: {'; '.join(broken)}"
+        return "without noise, distances to the optimum fall at a linear rate"
+
     def act(
         self, local: Local, state: AgentState, t: int, k: int, message: Inbox, oracle: Oracle
     ) -> tuple[AgentState, Array]:
@@ -170,3 +236,8 @@ class DecentralizedADMM(NeighbourMethod):
         how = ", exact steps" if self.exact else ""
         how += f", steps shorter by {self.growth:.6g} each round" if self.growth > 1 else ""
         return f"decentralised ADMM over {self.graph}{numbers(self, 'step', 'penalty')}{how}"
+
+
+def _span(degrees: tuple[int, ...]) -> str:
+    least, most = min(degrees), max(degrees)
+    return f"{least}" if least == most else f"{least} to {most}"

@@ -23,12 +23,12 @@ from numpy.typing import NDArray
 from .._arguments import DIVISOR, LEAST_DIVISOR, POSITIVE, check_argument, number, optional
 from ..errors import ModelError
 from ..guard import frameless
-from ..model.curvature import smoothness, strong_convexity
 from ..sensitivity.queries import Minimiser, Step
 from ..solvers.steps import Minimisation
 from .agent_state import EXACT, minimisation, projected_step
 from .base import Local, Oracle, Output, Requirements
 from .conditions import Conditions
+from .curvatures import curvatures
 from .landscape import landscape
 from .on_networks import numbers
 from .predicted import constant_step
@@ -149,25 +149,21 @@ class ResourceADMM(SummedMethod):
             Of a plan of the resolved algorithm.
         """
         assert self.step is not None and self.zeta is not None and self.penalty is not None
-        agents, N = program.agents, len(program.agents)
-        moduli = [strong_convexity(a.form) for a in agents]
-        constants = [smoothness(a.form) for a in agents]
-        if min(moduli) == 0 or None in constants:
-            return ["some objective is not known to be strongly convex and smooth"]
-        if any(a.constraints.A.shape[0] for a in agents):
-            return ["some agent has constraints"]
+        bounds, N = curvatures(program), len(program.agents)
+        if isinstance(bounds, str):
+            return [bounds]
         most, off = self.penalty * (1 + self.randomness / 2), self.penalty * self.randomness / 2
         squares = [float(np.linalg.norm(A, 2)) ** 2 for A in matrices(program)]
         # A linearised step needs half of the convexity, and of D the smoothness, for itself.
         share = 2 if self.exact else 1
         alpha = min(
             share * m / ((N * most**2 + off**2) * s)
-            for m, s in zip(moduli, squares, strict=True)
+            for m, s in zip(bounds.moduli, squares, strict=True)
             if s > 0
         )
         need = max(
-            max(most * s, N * s / alpha + (0.0 if self.exact else float(L or 0.0)))
-            for s, L in zip(squares, constants, strict=True)
+            max(most * s, N * s / alpha + (0.0 if self.exact else L))
+            for s, L in zip(squares, bounds.constants, strict=True)
         )
         found = []
         if not 1 / self.step > need:
@@ -184,18 +180,18 @@ class ResourceADMM(SummedMethod):
         return found
 
     def coupling(self, program: Program) -> str:
-        """How many equalities, and what (48) or (43) says of them."""
+        """How many equalities."""
         assert program.coupling is not None
-        broken = self.violated(program)
-        number = "(43)" if self.exact else "(48)"
         size = program.coupling.right.size
-        written = f"{size} {'equality' if size == 1 else 'equalities'} over all agents"
-        condition = f"{number} of Xiao, Ye and Devadas"
+        return f"{size} {'equality' if size == 1 else 'equalities'} over all agents"
+
+    def rate(self, program: Program) -> str:
+        """What (48) or (43) says."""
+        condition = f"{'(43)' if self.exact else '(48)'} of Xiao, Ye and Devadas"
+        broken = self.violated(program)
         if broken:
-            known = f"no linear rate is known, since {condition} fails: {'; '.join(broken)}"
-        else:
-            known = f"{condition} promises a linear rate without noise"
-        return f"{written}; {known}"
+            return f"no linear rate is known, since {condition} fails: {'; '.join(broken)}"
+        return f"{condition} promises a linear rate without noise"
 
     def target(self, program: Program) -> Array:
         """c."""

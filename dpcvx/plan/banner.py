@@ -33,6 +33,7 @@ def banner(plan: Terms, guarantee: Guarantee) -> str:
             *_coupling_rows(plan),
             row("algorithm", f"{plan.algorithm}; {plural(plan.rounds, 'round')}"),
             *[row("" if k else "chosen", c.why) for k, c in enumerate(plan.choices)],
+            *_rate_rows(plan),
             *_sensitivity_rows(plan),
             *[row("" if k else "margins", text) for k, text in enumerate(_margins(plan))],
             *([row("forecast", plan.forecast)] if plan.forecast else []),
@@ -72,6 +73,11 @@ def own_rows(problem: Declaration) -> list[str]:
 def _coupling_rows(plan: Terms) -> list[str]:
     text = plan.algorithm.coupling(plan.program)
     return [] if text is None else [row("coupling", text)]
+
+
+def _rate_rows(plan: Terms) -> list[str]:
+    text = plan.algorithm.rate(plan.program)
+    return [] if text is None else [row("convergence", text)]
 
 
 def _margins(plan: Terms) -> list[str]:

@@ -482,3 +482,81 @@ def test_exact_is_yes_or_no():
     for method in (dp.DecentralizedADMM, dp.ResourceADMM):
         with pytest.raises(dp.ModelError, match=r"exact='yes'\) must be True"):
             method(exact="yes")
+
+
+# -- the linear rate -------------------------------------------------------------------------------
+
+
+def quadratics(curvatures, box=None, size=1):
+    """Agents with ``h/2 (x - k)^2`` for their numbers k."""
+    x = cp.Variable(size, name="x")
+    limits = [] if box is None else [cp.abs(x) <= box]
+    return dp.Problem(
+        [
+            dp.Agent(cp.Minimize(cp.sum_squares(x - k) * h / 2), limits, name=f"a{k}")
+            for k, h in enumerate(curvatures)
+        ]
+    )
+
+
+@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("shape", ["complete", "ring", "star"])
+def test_runs_within_the_conditions_fall_at_a_linear_rate(shape, exact):
+    """V of the module, from round to round, with weights that vary as much as they may."""
+    h = np.array([1.0, 1.3, 1.6, 2.0])
+    problem = quadratics(h)
+    wide = {"complete": 0.1, "ring": 0.1, "star": 0.0}[shape]
+    method = dp.DecentralizedADMM(shape, step=1 / 6.5, penalty=0.5, randomness=wide, exact=exact)
+    plan = problem.plan(method, mechanism=None, rounds=80)
+    resolved = plan.algorithm
+    if shape == "star":  # one neighbour or three: too different for these
+        assert "vary too much" in " ".join(resolved.violated(plan.program))
+        return
+    assert resolved.violated(plan.program) == []
+    assert "at a linear rate" in str(plan)
+    best = float(h @ np.arange(4) / h.sum())
+    result = plan.run(seed=0, iterates=True)
+    graph = resolved.network_of(plan.program)
+    inverse = np.linalg.pinv(graph.laplacian)
+    lam, heights = np.zeros(4), []
+    for iterate in result.iterates:
+        x = np.concatenate(iterate.last.vectors)
+        lam = lam - 0.5 * graph.laplacian @ x
+        gap = lam - h * (best - np.arange(4))
+        heights.append(6.5 * ((x - best) ** 2).sum() + gap @ inverse @ gap / 0.5)
+    falls = np.array(heights[1:]) / np.array(heights[:-1])
+    assert falls.max() < 1 and heights[-1] < 1e-3 * heights[0]
+
+
+def test_steps_that_lead_to_infinity_are_not_promised_anything():
+    problem = quadratics([2.0, 2.0, 2.0, 2.0])
+
+    def planned(**arguments):
+        return problem.plan(
+            dp.DecentralizedADMM("ring", randomness=0.0, **arguments), mechanism=None, rounds=400
+        )
+
+    # r = D / 4 and l = 4: D > 2 + D / 2 + 2 zeta.
+    far = planned(step=1 / 1.4, penalty=0.2)
+    assert far.run(seed=0).status is dp.Status.DIVERGED
+    (broken,) = far.algorithm.violated(far.program)
+    assert broken == f"step = {1 / 1.4:.6g} is not below 1/D = {1 / 3.1:.6g}"
+    assert "no linear rate is known: step" in " ".join(str(far).split())
+    near = planned(step=1 / 5, penalty=0.2)
+    assert near.algorithm.violated(near.program) == []
+    (broken,) = planned(step=1 / 5, penalty=1.5).algorithm.violated(near.program)[:1]
+    assert broken == "penalty = 1.5 is above 1.25"
+    grown = planned(step=1 / 5, penalty=0.2, growth=1.01)
+    assert grown.algorithm.violated(grown.program) == ["growth = 1.01 is above 1"]
+
+
+def test_defaults_with_fixed_weights_keep_the_conditions():
+    for shape in ("complete", "ring"):
+        plan = quadratics([1.0, 2.0, 3.0, 1.0, 2.0, 3.0]).plan(
+            dp.DecentralizedADMM(shape, randomness=0.0), mechanism=None, rounds=1
+        )
+        assert plan.algorithm.violated(plan.program) == []
+    boxed = quadratics([1.0, 2.0], box=1.0).plan(
+        dp.DecentralizedADMM(randomness=0.0), mechanism=None, rounds=1
+    )
+    assert boxed.algorithm.violated(boxed.program) == ["some agent has constraints"]
