@@ -1,10 +1,11 @@
-"""Federated learning as in Ryu and Kim, section 6.2 (Figures 5 and 6), with honest totals.
+"""Federated learning as in Ryu and Kim, section 6.2 (Figures 5 to 7), with honest totals.
 
 Agents fit multiclass logistic regression to images: noise in the gradients (ObjG) or on the results
 of local steps (OutG), several local updates E, budgets per local update, schedule (73). Every line
 states what its run spends in total. `OutG, paper` is what the paper's code runs (asserted
-sensitivity, step size 1/n); `OutG` differs from ObjG in the place of the noise only. Two more
-comparisons: other divisions of the records among agents, and ways to spend one total budget.
+sensitivity, step size 1/n); `OutG` differs from ObjG in the place of the noise only. Figure 7 runs
+`OutG, paper` with other penalties: they change little, and the budget much. Two more comparisons:
+other divisions of the records among agents, and ways to spend one total budget.
 Everything printed here is computed on the records in the open: not private.
 
     python -m examples.ryu_kim_federated_learning                      # digits, less than a minute
@@ -113,6 +114,17 @@ def spendings(scope: Scope, penalty: dp.penalties.Growing) -> list[Method]:
     ]
 
 
+def penalties(scope: Scope, schedule: dp.penalties.Growing) -> Iterator[Method]:
+    """The lines of Figure 7."""
+    small = replace(schedule, c1=schedule.c1 / 100, c2=schedule.c2 / 100)
+    rules = {"0.1": 0.1, "1": 1.0, "10": 10.0, "(73)": schedule, "(73) / 100": small}
+    for epsilon in scope.epsilons:
+        for name, rule in rules.items():
+            yield Method(
+                "OutG, paper", scope.rounds, 1, epsilon, penalty=rule, note=f"rho = {name}"
+            )
+
+
 def tasks(source: str, dataset: Dataset, scope: Scope) -> list[Task]:
     """Everything that is run, the paper's figure first."""
     own = setting(dataset, scope.agents)
@@ -129,6 +141,7 @@ def tasks(source: str, dataset: Dataset, scope: Scope) -> list[Task]:
         for noise in (NOISES[0], NOISES[-1])
     ]
     planned = [("figure", own.base, m) for m in (*shown, exact)]
+    planned += [("penalty", own.base, m) for m in penalties(scope, own.penalty)]
     planned += [("division", d, m) for d in divisions[1:] for m in (*middle, exact)]
     planned += [("total", own.base, m) for m in spendings(scope, own.penalty)]
     return [Task(panel, source, own.box, d, m, scope.seeds) for panel, d, m in planned]
@@ -156,21 +169,23 @@ def table(dataset: Dataset, planned: Sequence[Task], found: Sequence[list[Trace]
         "records in the open.",
     ]
     head = f"{'error:':>8}{'last':>7}{'average':>9}{'cost:':>8}{'last':>7}{'average':>9}"
+    names = [f"  {t.method}: {total(r[0].guarantee)}" for t, r in zip(planned, found, strict=True)]
+    wide = max(map(len, names)) + 1
     panel: tuple[str, Partition] | None = None
-    for task, traces in zip(planned, found, strict=True):
+    for task, name, traces in zip(planned, names, found, strict=True):
         if panel != (task.panel, task.partition):
             panel = task.panel, task.partition
             agents = "" if task.partition.agents is None else f", {task.partition.agents} agents"
-            what = "one total budget, records " if task.panel == "total" else "records "
-            lines.append(f"{what + str(task.partition) + agents:<84}{head}")
+            kinds = {"total": "one total budget, ", "penalty": "other penalties, "}
+            what = f"{kinds.get(task.panel, '')}records {task.partition}{agents}"
+            lines.append(f"{what:<{wide}}{head}")
         numbers = [
             float(np.median([getattr(getattr(t, kind), what) for t in traces]))
             for what in ("error", "cost")
             for kind in ("last", "average")
         ]
-        name = f"  {task.method}: {total(traces[0].guarantee)}"
         lines.append(
-            f"{name:<84}{'':>8}{numbers[0]:>7.3f}{numbers[1]:>9.3f}"
+            f"{name:<{wide}}{'':>8}{numbers[0]:>7.3f}{numbers[1]:>9.3f}"
             f"{'':>8}{numbers[2]:>7.3f}{numbers[3]:>9.3f}"
         )
     return "\n".join(lines)
@@ -182,7 +197,7 @@ def draw(
     found: Sequence[list[Trace]],
     scope: Scope,
 ) -> dict[str, Figure]:
-    """The three figures by name."""
+    """The figures by name."""
     both = list(zip(planned, found, strict=True))
     own = [(t.method, traces) for t, traces in both if t.panel == "figure"]
     exact = next(traces for method, traces in own if method.step_epsilon is None)
@@ -190,10 +205,18 @@ def draw(
         epsilon: [traces for method, traces in own if method.step_epsilon == epsilon] + [exact]
         for epsilon in scope.epsilons
     }
+    tried = {
+        epsilon: [
+            traces
+            for task, traces in both
+            if (task.panel, task.method.step_epsilon) == ("penalty", epsilon)
+        ]
+        for epsilon in scope.epsilons
+    }
     largest = max(scope.updates)
     divided: dict[str, list[list[Trace]]] = {}
     for task, traces in both:
-        if task.panel != "total" and task.method.local_updates == largest:
+        if task.panel in ("figure", "division") and task.method.local_updates == largest:
             paper = task.method.noise != "OutG"
             if paper and task.method.step_epsilon in (scope.epsilons[-1], None):
                 divided.setdefault(str(task.partition), []).append(traces)
@@ -201,6 +224,9 @@ def draw(
     agents = f"{dataset.name}, {len(planned[0].partition.of(dataset))} agents"
     return {
         "comparison": figures.comparison(columns, agents),
+        "penalties": figures.penalties(
+            tried, exact, f"{agents}, Figure 7: the budget decides, the penalty hardly"
+        ),
         "divisions": figures.divisions(
             divided, f"{agents}, {scope.epsilons[-1]:g} per local update, E = {largest}"
         ),

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from ..pictures import BLUE, GREEN, GREY, RED, TWO_COLUMNS, styled, whole_rounds
+from ..pictures import BLUE, GREEN, GREY, ORANGE, PINK, RED, TWO_COLUMNS, styled, whole_rounds
 from .experiment import Noise, Score, Trace
 
 Floats = NDArray[np.float64]
@@ -57,6 +57,41 @@ def comparison(columns: Mapping[float, Sequence[Sequence[Trace]]], title: str) -
     panels[2, 0].set_ylim(0, 1)
     handles, labels = panels[1, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=4)
+    figure.suptitle(f"{title}\n{_NOT_PRIVATE}")
+    return figure
+
+
+@styled
+def penalties(
+    columns: Mapping[float, Sequence[Sequence[Trace]]], exact: Sequence[Trace], title: str
+) -> Figure:
+    """Figure 7 of Ryu and Kim: test error against the round, by the penalty rho.
+
+    Parameters
+    ----------
+    columns : mapping of float to sequences of traces
+        For each budget per local update, the traces of every penalty, one per seed.
+    exact : sequence of traces
+        Without noise.
+    title : str
+
+    Returns
+    -------
+    Figure
+    """
+    figure = Figure(figsize=(max(TWO_COLUMNS, 2.2 * len(columns)), 2.9))
+    panels = figure.subplots(1, len(columns), sharex=True, sharey=True, squeeze=False)[0]
+    looks = [(BLUE, "-"), (GREEN, "--"), (ORANGE, "-."), (RED, "-"), (PINK, ":")]
+    for panel, (epsilon, found) in zip(panels, columns.items(), strict=True):
+        for traces, (colour, style) in zip(found, looks, strict=True):
+            _band(panel, traces, lambda s: s.error, style, colour, traces[0].method.note)
+        _band(panel, exact, lambda s: s.error, "-", GREY, "no noise, ObjG")
+        spent = found[0][0].guarantee
+        panel.set_title(f"{epsilon:g} per local update\nclaimed in total: {spent.epsilon:.3g}")
+        whole_rounds(panel)
+    panels[0].set(ylabel="test error", ylim=(0, 1))
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=6)
     figure.suptitle(f"{title}\n{_NOT_PRIVATE}")
     return figure
 

@@ -38,12 +38,13 @@ def test_every_line_states_its_total(made):
     assert head.startswith("blobs: 48 records, 6 features, 3 classes, norms clipped to 1.22")
     assert note == "Medians over 2 seeds. Not private: computed on the records in the open."
     methods = [line for line in lines if line.startswith("  ")]
-    assert len(methods) == len(found) == 19
+    assert len(methods) == len(found) == 24
     assert all("in total" in line or "no guarantee" in line for line in methods)
     assert all(("paper" in line) == ("asserted" in line) for line in methods)
     divisions = [line for line in lines if not line.startswith("  ")]
     assert [re.split(r", 2 agents", line)[0] for line in divisions] == [
         "records iid",
+        "other penalties, records iid",
         "records imbalanced (down to 0.1)",
         "records dirichlet (0.3)",
         "one total budget, records iid",
@@ -58,10 +59,22 @@ def test_every_line_states_its_total(made):
 
 def test_the_figures_are_written(made):
     folder, text, _ = made
-    for name in ("comparison", "divisions", "one_total"):
+    for name in ("comparison", "penalties", "divisions", "one_total"):
         path = folder / "out" / f"ryu_kim_learning_{name}.png"
         assert path.read_bytes().startswith(b"\x89PNG")
         assert f"wrote {path}" in text
+
+
+def test_figure_7_says_that_the_budget_matters_and_the_penalty_little():
+    """Errors at 5 lie below those at 0.05 by more than five penalties differ; one fixed seed."""
+    scope = replace(example.SHORT, epsilons=(0.05, 5.0), agents=2)
+    digits = example.read_dataset()
+    planned = [t for t in example.tasks("digits", digits, scope) if t.panel == "penalty"]
+    assert [t.method.note for t in planned[:5]] == [
+        "rho = 0.1", "rho = 1", "rho = 10", "rho = (73)", "rho = (73) / 100",
+    ]  # fmt: skip
+    errors = np.array([example.measure(t)[0].last.error for t in planned]).reshape(2, 5)
+    assert errors[0].min() - errors[1].max() > np.ptp(errors, axis=1).max()
 
 
 def test_data_sets_have_the_papers_settings(tmp_path):
