@@ -11,13 +11,15 @@ is their sum. This is `dpcvx.privacy.secret_sharing` with shares that are never 
 receivers can compute them.
 
 A key lives as long as the run, beside the ledger, so that an owner that is started again sends the
-same words. Words of a round are used for one value: another one is refused.
+same words. Words of a round are used for one value, and another one is refused, also by an owner
+that is started again: what a round is used for is on disk before its words leave.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
@@ -28,11 +30,73 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..algorithms.central import LeftInShares
 from ..algorithms.secret_terms import Shared
+from ..errors import LedgerError
 from ..privacy.secret_sharing import Partial, SecretSum, Share, combine
 from .ciphers import PairSecret, agreed, fresh, public_of
 from .refusal import refused
 
 Words = NDArray[np.uint64]
+_KEY, _DIGEST = 32, 16
+_RECORD = struct.Struct(f"<Q{_DIGEST}s")
+
+
+class KeyFile:
+    """A secret key and what it was used for, in a file for its owner alone; made if there is none.
+
+    The key, and then a record for each round in use: its number, and a digest of its value under
+    the key. A part of a record at the end, of words that never left, is overwritten.
+
+    Parameters
+    ----------
+    path : Path
+
+    Attributes
+    ----------
+    key : bytes
+
+    Raises
+    ------
+    LedgerError
+        If the file is none.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        if not path.exists():
+            self._write(os.O_CREAT | os.O_EXCL, 0, fresh())
+        raw = path.read_bytes()
+        self.key, rest = raw[:_KEY], raw[_KEY:]
+        if len(self.key) < _KEY:
+            raise LedgerError(
+                f"The file '{path.name}' holds no key of masks. Masks cannot be made again without "
+                "it: remove the file, and have the coordinator begin a new run."
+            )
+        whole = len(rest) - len(rest) % _RECORD.size
+        self._used = dict(_RECORD.iter_unpack(rest[:whole]))
+        self._end = _KEY + whole
+
+    def use(self, t: int, value: bytes) -> bool:
+        """Whether a round is free for a value, or in use for the same; on disk when this returns.
+
+        Parameters
+        ----------
+        t : int
+        value : bytes
+        """
+        found = hashlib.blake2b(value, digest_size=_DIGEST, key=self.key).digest()
+        if t not in self._used:
+            record = _RECORD.pack(t, found)
+            self._write(0, self._end, record)
+            self._used[t], self._end = found, self._end + len(record)
+        return self._used[t] == found
+
+    def _write(self, flags: int, place: int, content: bytes) -> None:
+        number = os.open(self._path, os.O_WRONLY | flags, 0o600)
+        with os.fdopen(number, "wb") as file:
+            file.seek(place)
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
 
 
 class Masker:
@@ -42,15 +106,13 @@ class Masker:
     ----------
     run : str
     name : str
-    key : bytes
-        Its secret; see `kept_key`.
+    kept : KeyFile
     """
 
-    def __init__(self, run: str, name: str, key: bytes) -> None:
-        self.public = public_of(key)
-        self._run, self._name, self._key = run, name, key
+    def __init__(self, run: str, name: str, kept: KeyFile) -> None:
+        self.public = public_of(kept.key)
+        self._run, self._name, self._kept = run, name, kept
         self._secrets: dict[tuple[str, str], PairSecret] = {}
-        self._used: dict[int, bytes] = {}
 
     def agree(self, publics: Mapping[str, bytes]) -> None:
         """Take the public keys of all others."""
@@ -59,7 +121,7 @@ class Masker:
                 continue
             for pair in ((self._name, other), (other, self._name)):
                 said = f"dpcvx masks 1 {self._run} {len(pair[0])} {pair[0]} {pair[1]}"
-                self._secrets[pair] = agreed(self._key, public, said.encode())
+                self._secrets[pair] = agreed(self._kept.key, public, said.encode())
 
     def words(self, sender: str, receiver: str, t: int, size: int) -> Words:
         """What both know of each other's masks in a round."""
@@ -70,29 +132,13 @@ class Masker:
 
     def use(self, t: int, encoded: Words) -> None:
         """Note the value of a round; another one in its place would show the difference."""
-        found = hashlib.blake2b(encoded.tobytes(), digest_size=16).digest()
-        if self._used.setdefault(t, found) != found:
+        if not self._kept.use(t, encoded.tobytes()):
             raise refused("order", f"the masks of round {t} are used")
 
 
 def statement(run: str, agent: str, public: str) -> bytes:
     """What an owner signs of its key."""
     return f"dpcvx mask key 1 {run} {public} {agent}".encode()
-
-
-def kept_key(path: Path) -> bytes:
-    """The key in a file for its owner alone; made if there is none."""
-    try:
-        with path.open("rb") as file:
-            return file.read(32)
-    except FileNotFoundError:
-        key = fresh()
-        number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(number, "wb") as file:
-            file.write(key)
-            file.flush()
-            os.fsync(file.fileno())
-        return key
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,7 +25,7 @@ from ..run.worker import Worker
 from . import wire
 from .agreement import Agreement, agree
 from .keys import Identity
-from .masks import Masker, kept_key, masked, statement, unsent
+from .masks import KeyFile, Masker, masked, statement, unsent
 from .messages import (
     Account,
     Agreed,
@@ -283,9 +283,10 @@ class Session:
         """The masks of a run, by the key beside the ledger; None where nothing is masked."""
         if not sums_in_secret(agreed.offer.algorithm):
             return None
-        run, digest = agreed.offer.run, agreed.part.fingerprint[:16]
-        key = kept_key(self._beside(f"{run[:8]}-{digest}.key"))
-        return Masker(run, self.policy.agent, key)
+        run = agreed.offer.run
+        # A digest of the run, since its name is the coordinator's choice.
+        name = wire.digest((run, agreed.part.fingerprint))[:24]
+        return Masker(run, self.policy.agent, KeyFile(self._beside(f"{name}.key")))
 
     def _begin(self, agreed: Agreement) -> None:
         journal = self._open.enter_context(Journal(self.policy.ledger))

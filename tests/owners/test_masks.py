@@ -1,30 +1,50 @@
 """Sums by masks: exact, with single values that tell nothing, and keys that are whose they say."""
 
+import functools
 import itertools
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy import stats
 
 import dpcvx as dp
 from dpcvx.algorithms.secret_terms import Shared
-from dpcvx.owners import keys
+from dpcvx.algorithms.summed import Heard
+from dpcvx.owners import keys, wire
 from dpcvx.owners.ciphers import fresh, public_of
-from dpcvx.owners.masks import MaskedSum, Masker, kept_key, masked, statement, unsent
-from dpcvx.owners.messages import Agreed, Key, Partners
+from dpcvx.owners.loopback import policies_of
+from dpcvx.owners.masks import KeyFile, MaskedSum, Masker, masked, statement, unsent
+from dpcvx.owners.messages import Agreed, Call, Key, Partners, Reply
+from dpcvx.owners.offers import offers_of
 from dpcvx.owners.session import Session
 from dpcvx.privacy.secret_sharing import Encoding, SecretSum
 from dpcvx.verify.instances import sensors
 from tests.instances import whole
-from tests.owners.settings import answer, offered, planned
+from tests.owners.settings import METHODS, answer, charges, offered, planned
 
 NAMES = ("a", "b", "c", "d")
 ENCODING = Encoding(64.0, 2.0**-40, 4)
 
 
-def maskers(run="a run", secrets=None):
-    secrets = [fresh() for _ in NAMES] if secrets is None else secrets
-    made = {name: Masker(run, name, key) for name, key in zip(NAMES, secrets, strict=True)}
+@pytest.fixture
+def maskers(tmp_path):
+    """Makes maskers of all names, of secrets that may be given."""
+    return functools.partial(made_maskers, tmp_path)
+
+
+def made_maskers(place, run="a run", secrets=None):
+    made = {}
+    for k, name in enumerate(NAMES):
+        path = place / f"{run} {name}.key"
+        if secrets is not None:
+            path.write_bytes(secrets[k])
+        made[name] = Masker(run, name, KeyFile(path))
     publics = {name: one.public for name, one in made.items()}
     for one in made.values():
         one.agree(publics)
@@ -42,7 +62,7 @@ def partials(made, values, t=1):
     return found
 
 
-def test_sums_are_exact_and_the_server_needs_nothing_else():
+def test_sums_are_exact_and_the_server_needs_nothing_else(maskers):
     made, rng = maskers(), np.random.default_rng(1)
     for t in (1, 2, 3):
         values = {name: rng.uniform(-60, 60, size=5) for name in NAMES}
@@ -51,7 +71,7 @@ def test_sums_are_exact_and_the_server_needs_nothing_else():
         assert np.array_equal(total, plain)
 
 
-def test_one_masked_value_is_uniform_whatever_it_hides():
+def test_one_masked_value_is_uniform_whatever_it_hides(maskers):
     # Chi-square over the bytes of 64,000 words; a true null fails once in 10,000 times per value.
     made = maskers(secrets=[bytes([k]) * 32 for k in range(1, 5)])
     for fill in (0.0, 1.0, -63.9):
@@ -66,7 +86,7 @@ def test_one_masked_value_is_uniform_whatever_it_hides():
     assert stats.chisquare(counts).pvalue < 1e-4
 
 
-def test_all_but_two_learn_the_sum_of_the_two_and_no_more():
+def test_all_but_two_learn_the_sum_of_the_two_and_no_more(maskers):
     # With the masks of c and d known, what a and b sent is a + m and b - m: of a uniform m.
     made = maskers()
     values = {name: np.array([float(k)]) for k, name in enumerate(NAMES)}
@@ -84,7 +104,7 @@ def test_all_but_two_learn_the_sum_of_the_two_and_no_more():
     assert sent["b"].words == encoded["b"] + mask
 
 
-def test_rounds_directions_runs_and_pairs_have_masks_of_their_own():
+def test_rounds_directions_runs_and_pairs_have_masks_of_their_own(maskers):
     secrets = [bytes([k]) * 32 for k in range(1, 5)]
     one, other = maskers("a run", secrets), maskers("another run", secrets)
     drawn = [
@@ -98,7 +118,7 @@ def test_rounds_directions_runs_and_pairs_have_masks_of_their_own():
         one["a"].words("b", "c", 1, 4)
 
 
-def test_a_round_is_used_for_one_value():
+def test_a_round_is_used_for_one_value(maskers):
     made = maskers()
     first = partials(made, {"a": np.ones(3)})["a"].words
     assert np.array_equal(partials(made, {"a": np.ones(3)})["a"].words, first)
@@ -107,7 +127,7 @@ def test_a_round_is_used_for_one_value():
     assert refusal.value.code == "order"
 
 
-def test_shares_that_receivers_compute_are_not_sent():
+def test_shares_that_receivers_compute_are_not_sent(maskers):
     made = maskers()
     sums = masked((SecretSum(NAMES, ENCODING, (3,), 1), None), made["a"])[0]
     shares = sums.shares("a", np.ones(3))
@@ -116,11 +136,59 @@ def test_shares_that_receivers_compute_are_not_sent():
     assert unsent(np.ones(3)) is not None
 
 
-def test_the_key_of_a_run_outlives_the_process(tmp_path):
+def test_the_key_of_a_run_and_its_uses_outlive_the_process(tmp_path):
     path = tmp_path / "run.key"
-    key = kept_key(path)
-    assert kept_key(path) == key and path.stat().st_mode & 0o077 == 0
-    assert kept_key(tmp_path / "other.key") != key
+    kept = KeyFile(path)
+    assert path.stat().st_mode & 0o077 == 0
+    assert kept.use(1, b"one") and kept.use(2, b"two") and kept.use(1, b"one")
+    again = KeyFile(path)
+    assert again.key == kept.key
+    assert again.use(1, b"one") and not again.use(1, b"two") and not again.use(2, b"one")
+    assert KeyFile(tmp_path / "other.key").key != kept.key
+
+
+@given(st.lists(st.integers(1, 2**40), unique=True, max_size=5), st.integers(0, 200))
+def test_uses_that_were_cut_short_never_left(rounds, size):
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "run.key"
+        kept = KeyFile(path)
+        for t in rounds:
+            assert kept.use(t, b"%d" % t)
+        raw = path.read_bytes()
+        path.write_bytes(raw[:size])
+        if size < 32:
+            with pytest.raises(dp.LedgerError, match="no key of masks"):
+                KeyFile(path)
+            return
+        back, whole = KeyFile(path), (min(size, len(raw)) - 32) // 24
+        for k, t in enumerate(rounds):
+            assert back.use(t, b"another") == (k >= whole)
+        # Records after one that was cut short are where they belong.
+        assert KeyFile(path).use(7, b"") == (7 not in rounds)
+
+
+HELPER = """
+import sys
+from pathlib import Path
+from dpcvx.owners.masks import KeyFile
+kept = KeyFile(Path(sys.argv[1]))
+for t in range(1, 10**6):
+    kept.use(t, b"%d" % t)
+    print(t, flush=True)
+"""
+
+
+def test_what_a_killed_process_used_stays_used(tmp_path):
+    path = tmp_path / "run.key"
+    with subprocess.Popen(
+        [sys.executable, "-c", HELPER, str(path)], stdout=subprocess.PIPE, text=True
+    ) as one:
+        for _ in range(20):
+            last = int(one.stdout.readline())
+        one.kill()
+    kept = KeyFile(path)
+    for t in range(1, last + 1):
+        assert not kept.use(t, b"another") and kept.use(t, b"%d" % t)
 
 
 @pytest.fixture
@@ -199,3 +267,45 @@ def test_other_keys_than_before_are_refused(parties):
     signature = identities[last.agent].signed(statement(offer.run, last.agent, public))
     other = [*said[:-1], Key(last.agent, public, last.certificate, signature)]
     assert answer(session, Partners(offer.run, tuple(other))).code == "changed"
+
+
+def anew(place, seed, k, mean):
+    """What the k-th owner of a sum answers, which begins anew on its files, in round 1."""
+    plan = planned(whole(sensors), METHODS["mean in shares"])
+    offer, policy = offers_of(plan, "a run")[k], policies_of(plan, place)[k]
+    names, size = tuple(name for name, _ in offer.parts), offer.program.shared.size
+    sums = SecretSum(names, offer.algorithm.sharing.encoding(len(names)), (size,), 1)
+    session = Session(policy, seed=seed)
+    own = answer(session, offer).key
+    publics = [
+        Key(name, public_of(bytes([9 + j]) * 32).hex(), "", "") for j, name in enumerate(names)
+    ]
+    publics[k] = own
+    answer(session, Partners(offer.run, tuple(publics)))
+    heard = (sums, Heard(np.full(size, mean), len(names)))
+    found = answer(session, Call(offer.run, 1, 0, heard))
+    if isinstance(found, Reply):
+        found = answer(session, Call(offer.run, 1, 1, (sums, [])))
+    session.close()
+    return policy, found
+
+
+def test_an_owner_that_is_started_again_says_what_it_said_whatever_it_hears(tmp_path):
+    policy, first = anew(tmp_path, 1, 0, 0.1)
+    assert isinstance(first, Reply) and charges(policy) == (1, 1)
+    _, again = anew(tmp_path, 1, 0, 0.2)
+    assert wire.digest(again) == wire.digest(first)
+    assert charges(policy) == (1, 1)
+
+
+def test_an_owner_that_is_started_again_masks_no_other_value(tmp_path):
+    # Two values under one mask would show how they differ. An agent without private data answers
+    # by what it hears; one whose ledger is lost would draw other noise.
+    _, first = anew(tmp_path, 1, -1, 0.1)
+    assert isinstance(first, Reply)
+    assert anew(tmp_path, 1, -1, 0.2)[1].code == "order"
+    assert wire.digest(anew(tmp_path, 1, -1, 0.1)[1]) == wire.digest(first)
+    policy, first = anew(tmp_path, 1, 0, 0.1)
+    assert isinstance(first, Reply)
+    policy.ledger.unlink()
+    assert anew(tmp_path, 2, 0, 0.1)[1].code == "order"
