@@ -3,6 +3,8 @@
 import hashlib
 import json
 import math
+import typing
+from collections.abc import Sequence
 
 import cvxpy as cp
 import numpy as np
@@ -18,8 +20,11 @@ from dpcvx.algorithms.program import compile_problem
 from dpcvx.model.atoms import _RULES as RULES
 from dpcvx.model.matrices import is_blank, zeros
 from dpcvx.owners import wire
+from dpcvx.owners.methods import REVISIONS
 from dpcvx.owners.records import KINDS, RECORDS
+from dpcvx.owners.records import RULES as DONE_BY
 from dpcvx.owners.wellformed import require_well_formed
+from dpcvx.solvers.conic import Outcome
 from dpcvx.verify import instances
 from tests.owners.tampered import HEADER, packed, unpacked
 
@@ -200,3 +205,39 @@ def test_numbers_that_a_record_would_store_otherwise_are_refused():
 def test_every_name_stands_for_one_record():
     assert len(KINDS) == len(RECORDS)
     assert {KINDS[cls] for cls in RECORDS.values()} == set(RECORDS)
+
+
+# What each version of the format says, by a digest. Versions that were released stay here; whoever
+# changes what may cross raises `wire.MAGIC`, and adds a line.
+FORMATS = {b"dpx1": "36424939e011e799f8e00f71fb5cb73d"}
+UNIONS = (typing.Union, type(int | str))
+
+
+def said(hint):
+    """A field's type in words that do not depend on the versions of Python and numpy."""
+    origin, inside = typing.get_origin(hint), typing.get_args(hint)
+    if origin is np.ndarray or hint is np.ndarray:
+        return np.dtype(typing.get_args(inside[1])[0]).str
+    if origin is typing.Literal:
+        return sorted(map(repr, inside))
+    done = DONE_BY.get(hint if origin is None else origin)
+    if done is not None:
+        return sorted(KINDS[one] for one in done)
+    if inside:
+        kind = "union" if origin in UNIONS else "sequence" if origin is Sequence else str(origin)
+        parts = [said(one) for one in inside]
+        return [kind, *(sorted(parts, key=repr) if kind == "union" else parts)]
+    return KINDS.get(hint) or getattr(hint, "__name__", str(hint))
+
+
+def test_a_change_of_what_may_cross_is_a_change_of_the_version():
+    forms = {
+        name: [form.names, [said(hint) for hint in form.hints]]
+        for name, form in wire._FORMS.items()
+    }
+    revisions = {KINDS[method]: number for method, number in REVISIONS.items()}
+    whole = [forms, sorted(RULES), [one.name for one in Outcome], revisions]
+    text = json.dumps(whole, sort_keys=True)
+    assert "0x" not in text  # no addresses: the same in every process
+    found = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    assert FORMATS[wire.MAGIC] == found, "records changed: raise wire.MAGIC, and pin this digest"
