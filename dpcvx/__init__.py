@@ -36,9 +36,11 @@ from .errors import (
     SolverError,
     WorkerLost,
 )
+from .model.adjacency import Rows, Within
+from .model.asserted import Asserted
 from .model.declaration import Agent
 from .model.expected import Expected
-from .model.private import Asserted, Private, Rows, Within
+from .model.private import Private
 from .plan.guarantee import Guarantee
 from .privacy.ledger import Ledger
 from .privacy.mechanism import Gaussian, Laplace

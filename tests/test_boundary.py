@@ -37,10 +37,10 @@ IMPORTERS = {
         "run.public_oracle",
         "sensitivity.known",
     },
-    "dpcvx.model.private.unseal": {"run.gate"},
-    "dpcvx.model.private.raw_array": {"run.gate"},
+    "dpcvx.model.sealed.unseal": {"run.gate"},
+    "dpcvx.model.sealed.raw_array": {"run.gate"},
     "dpcvx.model.private.source_of": {"run.data"},
-    "dpcvx.model.private.handed_over": {"run.executors.sent"},  # to workers of the same owner
+    "dpcvx.model.sealed.handed_over": {"run.executors.sent"},  # to workers of the same owner
     "dpcvx.verify": {"", "extend", "problem", "verify"},
     # On stand-in data, and on made-up data.
     "dpcvx.verify.not_private": {"", "verify.judge", "verify.conformance"},
@@ -100,8 +100,8 @@ TOUCHERS = {
 # Room -> what no file in it may import.
 FORBIDDEN = {
     "algorithms": (
-        "dpcvx.model.private", "dpcvx.privacy.mechanism", "dpcvx.privacy.accounts",
-        "dpcvx.privacy.ledger", "dpcvx.sensitivity.release_once", "os",
+        "dpcvx.model.private", "dpcvx.model.sealed", "dpcvx.privacy.mechanism",
+        "dpcvx.privacy.accounts", "dpcvx.privacy.ledger", "dpcvx.sensitivity.release_once", "os",
     ),
 }  # fmt: skip
 

@@ -19,7 +19,8 @@ from rich.console import Console
 
 import dpcvx as dp
 from dpcvx.model.normal_form import BoundObjective, NormalForm
-from dpcvx.model.private import seal, source_of
+from dpcvx.model.private import source_of
+from dpcvx.model.sealed import seal
 from dpcvx.privacy.ledger_file import Journal
 from dpcvx.run import gate, private_oracle, watch
 from dpcvx.sensitivity.certificate import Sensitivity

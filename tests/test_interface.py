@@ -2,6 +2,7 @@
 
 import copy
 import inspect
+import pydoc
 from html.parser import HTMLParser
 from importlib import import_module
 from importlib.resources import files
@@ -37,6 +38,26 @@ def test_every_public_name_says_what_it_is():
     for name in dp.__all__:
         thing = getattr(dp, name)
         assert not name.startswith("_") and (inspect.getdoc(thing) or "").strip(), name
+
+
+def test_help_is_a_few_pages():
+    """Characters of ``help(...)``: some three screens for what is declared, ten for all verbs."""
+    sizes = {}
+    for name in dp.__all__:
+        thing = getattr(dp, name)
+        if inspect.isclass(thing):
+            sizes[name] = len(pydoc.render_doc(thing, renderer=pydoc.plaintext))
+    assert max(sizes.values()) <= 17_000
+    declared = ("Agent", "Expected", "Gaussian", "Laplace", "Private", "Rows", "Within")
+    assert max(sizes[name] for name in declared) <= 6_000
+
+
+def test_help_on_private_data_shows_no_parts_of_cvxpy():
+    text = pydoc.render_doc(dp.Private, renderer=pydoc.plaintext)
+    assert "adjacency : Within or Rows" in text and "like" in dir(dp.Private)
+    assert "is_convex" not in text and "is_convex" not in dir(dp.Private)
+    # Objects keep everything, as Tab shows.
+    assert "is_convex" in dir(dp.Private(1.0, adjacency=dp.Within(1.0)))
 
 
 @pytest.mark.parametrize("name", ["audit", "check"])

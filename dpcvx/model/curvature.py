@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import scipy.sparse as sp
 
+from .adjacency import Rows
 from .atoms import (
     DIVIDE,
     EXP,
@@ -26,7 +27,6 @@ from .atoms import (
 from .eigenvalues import both_ends, dense, eigenvalues, smallest, spectral_norm
 from .matrices import Array, Identity, Matrix, csr, has_entries
 from .normal_form import Atom, Combination, NormalForm, derived_once
-from .private import Rows
 from .quadratic import Term, affine_view, hessian, is_square
 
 # Largest second derivative of smooth convex atoms, as a multiple of the identity in the argument.

@@ -20,9 +20,13 @@ from .._card import card
 from .._words import plural
 from ..errors import ModelError, PrivacyError
 from ..guard import frameless, understood
+from .adjacency import Rows
+from .asserted import Asserted
 from .layout import Layout, layout_of
-from .private import Asserted, Private, PrivateSpec, Rows, real_array, specs_of
+from .private import Private, specs_of, without_data
 from .private_constraints import equality
+from .sealed import real_array
+from .spec import PrivateSpec
 
 Array = NDArray[np.float64]
 T = TypeVar("T")
@@ -168,7 +172,7 @@ class Agent:
         # The variables stay the same objects: cvxpy would give their copies ids of their own, under
         # which neither the layout nor a plan knows them.
         twin = copy.copy(self)
-        places = {id(private): private.emptied() for private in (*self.private, *self.kept)}
+        places = {id(private): without_data(private) for private in (*self.private, *self.kept)}
         if not places:
             return twin
         label = self.name or "unnamed"

@@ -12,7 +12,9 @@ from .._arguments import pairs, show
 from ..errors import ModelError
 from ..guard import frameless
 from .declaration import Declaration, matching
-from .private import Private, PrivateSpec, real_array
+from .private import Private
+from .sealed import real_array
+from .spec import PrivateSpec
 
 Array = NDArray[np.float64]
 

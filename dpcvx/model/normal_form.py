@@ -39,7 +39,7 @@ from .matrices import (
     is_blank,
     zeros,
 )
-from .private import PrivateSpec
+from .spec import PrivateSpec
 
 T = TypeVar("T")
 # Constants beyond this have no square.

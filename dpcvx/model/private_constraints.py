@@ -20,9 +20,11 @@ from numpy.typing import NDArray
 
 from ..errors import PrivacyError
 from ..guard import understood
+from .adjacency import Rows
 from .canonical import ConeData, cone_data_at, public_copy
 from .layout import Layout, layout_of
-from .private import Private, PrivateSpec, Rows
+from .private import Private
+from .spec import PrivateSpec
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]

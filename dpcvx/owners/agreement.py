@@ -11,7 +11,7 @@ from .._arguments import COUNTED
 from .._words import plural
 from ..algorithms.program import LocalProgram, Program
 from ..errors import DpcvxError
-from ..model.private import PrivateSpec
+from ..model.spec import PrivateSpec
 from ..plan import checks
 from ..plan.agent_terms import AgentTerms
 from ..privacy.accounting import Composition

@@ -12,7 +12,8 @@ from tempfile import TemporaryDirectory
 from .._arguments import check_argument, integer, optional
 from ..errors import ModelError
 from ..guard import frameless
-from ..model.private import Private, Sealed, seal_all
+from ..model.private import Private, seal_all
+from ..model.sealed import Sealed
 from ..plan.terms import Terms
 from ..run.data import DataSource, sources_of
 from .coordinator import Gone, Remote

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..model.private import PrivateSpec, Sealed
+from ..model.sealed import Sealed
+from ..model.spec import PrivateSpec
 
 # Methods that an owner takes part in unless its policy names others.
 METHODS = (

@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 
 from .._arguments import finite, is_int, show
 from ..errors import DpcvxError, ModelError
-from ..model.private import Private, Rows, Sealed, Within, specs_of
+from ..model.adjacency import Rows, Within
+from ..model.private import Private, specs_of
+from ..model.sealed import Sealed
 from ..plan.terms import Terms
 from . import wire
 from .policy import METHODS, Held, Policy

@@ -17,13 +17,14 @@ from numpy.typing import NDArray
 
 from ..algorithms.program import LocalProgram
 from ..model import atoms
+from ..model.adjacency import MirroredWithin, Rows
 from ..model.atoms import Rule
 from ..model.canonical import ConeData
 from ..model.layout import Layout
 from ..model.matrices import Identity, Matrix, is_blank
 from ..model.normal_form import Atom, Combination, NormalForm
-from ..model.private import MirroredWithin, PrivateSpec, Rows
 from ..model.private_constraints import PrivateConstraint
+from ..model.spec import PrivateSpec
 from .refusal import refused
 
 # Entries of one array, zeros that take no memory among them.

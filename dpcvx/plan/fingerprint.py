@@ -16,8 +16,8 @@ import scipy.sparse as sp
 
 from ..algorithms.base import Algorithm
 from ..algorithms.program import LocalProgram, Program
+from ..model.adjacency import Adjacency, Within
 from ..model.declaration import Declaration
-from ..model.private import Adjacency, Within
 from ..model.structure import Opaque, digest_of
 from .agent_terms import Agents
 

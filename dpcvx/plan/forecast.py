@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from .._words import together
 from ..algorithms.conditions import Conditions
+from ..model.adjacency import Rows
 from ..model.declaration import Declaration
-from ..model.private import Rows
 from ..privacy.mechanism import Gaussian
 from ..sensitivity.release_once import Publication
 from ..sensitivity.second_moments import Moments

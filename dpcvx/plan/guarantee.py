@@ -10,7 +10,8 @@ from typing import Literal
 
 from .._card import card
 from .._words import at_most, number, paragraph, together
-from ..model.private import PrivateSpec, Rows
+from ..model.adjacency import Rows
+from ..model.spec import PrivateSpec
 from ..privacy.accounting import ryu_kim_claim
 from ..privacy.last_iterate import Amplification
 from ..privacy.mechanism import Calibrated, Gaussian

@@ -8,7 +8,8 @@ from numpy.typing import ArrayLike
 
 from ..errors import ModelError
 from ..model.declaration import Declaration, matching
-from ..model.private import Private, Sealed, seal_all, source_of
+from ..model.private import Private, seal_all, source_of
+from ..model.sealed import Sealed
 
 DataSource = ArrayLike | Callable[[], ArrayLike]
 

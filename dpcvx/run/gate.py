@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from ..errors import DataError, PrivacyError
 from ..guard import guarded
-from ..model.private import PrivateSpec, Sealed, raw_array, unseal
+from ..model.sealed import Sealed, raw_array, unseal
+from ..model.spec import PrivateSpec
 from ..privacy.accounts import Account
 from ..privacy.entries import Entry
 from ..privacy.ledger_file import Journal

@@ -10,7 +10,8 @@ from pathlib import Path
 from .._arguments import FLAG, POSITIVE, check_argument, integer, optional, show
 from ..errors import ModelError
 from ..model.declaration import matching
-from ..model.private import Private, Sealed
+from ..model.private import Private
+from ..model.sealed import Sealed
 from ..plan.terms import Terms
 from ..privacy.ledger import Ledger
 from ..privacy.ledger_file import Journal

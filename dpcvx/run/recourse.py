@@ -28,7 +28,9 @@ from ..errors import ModelError, PrivacyError, SolverError
 from ..guard import frameless, guarded, understood
 from ..model.canonical import ConeData, cone_data, public_copy, with_equalities
 from ..model.declaration import Agent, Declaration
-from ..model.private import Private, PrivateSpec, Sealed, seal
+from ..model.private import Private
+from ..model.sealed import Sealed, seal
+from ..model.spec import PrivateSpec
 from ..solvers.conic import Answer, Outcome
 from ..solvers.pinned import solve_pinned
 from .data import own_sources

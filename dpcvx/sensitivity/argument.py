@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from .._words import together
-from ..model.private import Rows, Within
+from ..model.adjacency import Rows, Within
 from .certificate import Sensitivity
 from .norms import ball_norm, row_norms
 

@@ -14,9 +14,11 @@ from numpy.typing import NDArray
 
 from .._arguments import show
 from ..errors import PrivacyError
+from ..model.adjacency import Rows, Within
+from ..model.asserted import Asserted
 from ..model.matrices import without_zeros
 from ..model.normal_form import Clip, NormalForm
-from ..model.private import Asserted, PrivateSpec, Rows, Within
+from ..model.spec import PrivateSpec
 from ..solvers.projector import Extent
 from .norms import Bound, ball_norm, row_norms
 from .private_weights import Weights

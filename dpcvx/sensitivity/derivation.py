@@ -22,10 +22,12 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..errors import PrivacyError
+from ..model.adjacency import Rows
+from ..model.asserted import Asserted
 from ..model.matrices import without_zeros
 from ..model.normal_form import NormalForm
-from ..model.private import Asserted, PrivateSpec, Rows
 from ..model.quadratic import Term, bilinear, cross, terms
+from ..model.spec import PrivateSpec
 from ..solvers.projector import Extent
 from .certificate import Sensitivity
 from .private_weights import LARGEST, is_private_quadratic, weighs, weights

@@ -13,8 +13,9 @@ from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import pdist
 
 from ..errors import PrivacyError
+from ..model.adjacency import Rows
 from ..model.matrices import without_zeros
-from ..model.private import PrivateSpec, Rows
+from ..model.spec import PrivateSpec
 
 Array = NDArray[np.float64]
 

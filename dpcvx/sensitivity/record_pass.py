@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from ..model.adjacency import Rows
 from ..model.atoms import (
     ABS,
     ENTR,
@@ -33,8 +34,8 @@ from ..model.atoms import (
 )
 from ..model.matrices import Identity, csr, has_entries, without_zeros
 from ..model.normal_form import Atom, Beside, Combination, NormalForm, row_lengths
-from ..model.private import PrivateSpec, Rows
 from ..model.quadratic import Term
+from ..model.spec import PrivateSpec
 from ..solvers.projector import Extent
 from .intervals import (
     MIXED,

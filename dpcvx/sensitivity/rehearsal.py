@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import PrivacyError
+from ..model.adjacency import Rows
 from ..model.matrices import has_entries, zeros
 from ..model.normal_form import BoundObjective, NormalForm
-from ..model.private import PrivateSpec, Rows
+from ..model.spec import PrivateSpec
 from .certificate import Sensitivity
 
 Array = NDArray[np.float64]

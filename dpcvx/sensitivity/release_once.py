@@ -19,10 +19,11 @@ import scipy.sparse.linalg as sla
 from numpy.typing import NDArray
 
 from ..errors import PrivacyError
+from ..model.adjacency import Rows
 from ..model.expected import Expectation
 from ..model.matrices import without_zeros
 from ..model.normal_form import LARGEST
-from ..model.private import PrivateSpec, Rows
+from ..model.spec import PrivateSpec
 from .certificate import Sensitivity
 from .estimates import (
     Entrywise,

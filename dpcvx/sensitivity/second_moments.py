@@ -17,11 +17,12 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from ..errors import PrivacyError
+from ..model.adjacency import Rows
 from ..model.atoms import MATMUL, QUAD_OVER_LIN
 from ..model.matrices import Matrix, csr, has_entries
 from ..model.normal_form import Atom, Combination, NormalForm
-from ..model.private import PrivateSpec, Rows
 from ..model.quadratic import terms
+from ..model.spec import PrivateSpec
 from .certificate import Sensitivity
 
 Array = NDArray[np.float64]

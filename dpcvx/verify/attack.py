@@ -34,7 +34,8 @@ from .._words import plural
 from ..errors import ModelError
 from ..guard import frameless
 from ..model.declaration import Declaration, matching
-from ..model.private import Private, PrivateSpec
+from ..model.private import Private
+from ..model.spec import PrivateSpec
 from ..plan.agent_terms import AgentTerms
 from ..plan.banner import WIDTH
 from ..plan.terms import Terms

@@ -17,8 +17,11 @@ from numpy.typing import NDArray
 
 from ..errors import DataError, ModelError, PrivacyError
 from ..guard import discreet
+from ..model.adjacency import Rows
 from ..model.declaration import matching
-from ..model.private import Private, PrivateSpec, Rows, Sealed, seal, seal_all
+from ..model.private import Private, seal_all
+from ..model.sealed import Sealed, seal
+from ..model.spec import PrivateSpec
 from ..plan.terms import Terms
 from ..privacy.accounts import Account
 from ..privacy.entries import Entry

@@ -11,8 +11,9 @@ import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 
+from ..model.adjacency import Rows, Within
 from ..model.declaration import Agent, Declaration
-from ..model.private import Private, Rows, Within
+from ..model.private import Private
 from ..privacy.randomness import Randomness, source_for, uniform
 
 Array = NDArray[np.float64]

@@ -16,7 +16,8 @@ from ..algorithms.common_point import common_point
 from ..algorithms.program import compile_problem
 from ..errors import ModelError
 from ..model.declaration import Declaration
-from ..model.private import Private, Sealed
+from ..model.private import Private
+from ..model.sealed import Sealed
 from ..run.loop import whole_start
 from ..run.recourse import decisions
 from ..run.solution import Solution

@@ -16,10 +16,12 @@ import numpy as np
 from ..algorithms.program import Program
 from ..errors import ModelError
 from ..guard import discreet
+from ..model.adjacency import Rows
 from ..model.canonical import ConeData
 from ..model.declaration import Agent, Declaration
-from ..model.private import Private, Rows, Sealed
+from ..model.private import Private
 from ..model.public_terms import parts_of
+from ..model.sealed import Sealed
 from ..run.data import DataSource, own_sources, source_for, sources_of
 from ..run.gate import read, read_as_they_are
 from ..run.recourse import constants_of, decisions, exact_program, require_convex_agent

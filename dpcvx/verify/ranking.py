@@ -19,7 +19,8 @@ from ..errors import DpcvxError, ModelError
 from ..guard import warn_caller
 from ..model.declaration import Declaration
 from ..model.expected import expectations
-from ..model.private import Private, Sealed
+from ..model.private import Private
+from ..model.sealed import Sealed
 from ..plan.banner import WIDTH
 from ..plan.calibration import asked_of, by_name
 from ..plan.terms import Terms

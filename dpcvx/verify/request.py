@@ -9,7 +9,8 @@ from typing import Any
 
 from .._arguments import FLAG, POSITIVE, check_argument, integer, optional
 from ..model.expected import Expected
-from ..model.private import Private, Sealed
+from ..model.private import Private
+from ..model.sealed import Sealed
 from ..plan.limits import check_given
 from ..privacy.accounting import check_delta, check_epsilon
 

@@ -11,7 +11,8 @@ from ..algorithms.base import Algorithm
 from ..errors import DpcvxError, ModelError, PrivacyError
 from ..model.curvature import strong_convexity
 from ..model.declaration import Declaration
-from ..model.private import Private, Sealed
+from ..model.private import Private
+from ..model.sealed import Sealed
 from ..plan.agent_terms import AgentTerms
 from ..plan.compiled import Compiled, compiled
 from ..plan.terms import Terms

@@ -9,8 +9,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from ..model.adjacency import Rows, Within
 from ..model.normal_form import NormalForm
-from ..model.private import PrivateSpec, Rows, Within
+from ..model.spec import PrivateSpec
 from ..sensitivity.certificate import Sensitivity
 from ..sensitivity.norms import row_norms
 

@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 import dpcvx as dp
-from dpcvx.model.private import PrivateSpec, source_of, unseal
+from dpcvx.model.private import source_of
+from dpcvx.model.sealed import unseal
+from dpcvx.model.spec import PrivateSpec
 from tests.helpers import contains
 
 WITHIN = dp.Within(0.01)
@@ -286,33 +288,6 @@ def test_shapes_are_taken_as_numbers_or_tuples():
     assert [load(shape=s).shape for s in (3, (2, 3), ())] == [(3,), (2, 3), ()]
 
 
-@pytest.mark.parametrize("radius", [0, -1.0, math.nan, math.inf, "0.1", None, [1.0]], ids=str)
-def test_radius_is_a_positive_number(radius):
-    with pytest.raises(dp.ModelError, match=r"radius.*positive finite.*dp\.Within\(0\.01\)"):
-        dp.Within(radius)
-
-
-@pytest.mark.parametrize(
-    "norm", [0, 3, "l1", None, -math.inf, math.nan, "-inf", "Inf", "2"], ids=str
-)
-def test_norm_is_one_of_four(norm):
-    with pytest.raises(dp.ModelError, match=r"norm=.*is unknown.*'entry' \(one entry\), 1, 2 or"):
-        dp.Within(1.0, norm)
-
-
-@pytest.mark.parametrize(
-    ("norm", "text"),
-    [
-        ("entry", "one entry changes by at most 0.5"),
-        (1, "the difference has l1 norm at most 0.5"),
-        (2.0, "the difference has l2 norm at most 0.5"),
-        (np.inf, "the difference has linf norm at most 0.5"),
-    ],
-)
-def test_adjacency_in_words(norm, text):
-    assert str(dp.Within(np.float32(0.5), norm)) == text
-
-
 class Quoting:
     """Conversion fails with a message that quotes the data."""
 
@@ -349,18 +324,6 @@ def test_shapes_are_positive_integers(shape):
 def test_masked_arrays_are_refused():
     with pytest.raises(dp.DataError):
         load(np.ma.array([1.0, 2.0], mask=[False, True]))
-
-
-@pytest.mark.parametrize("made", [dp.Within, dp.Rows])
-def test_the_largest_entry_may_be_written_as_in_cvxpy(made):
-    as_text, as_number = made(0.5, norm="inf"), made(0.5, norm=np.inf)
-    assert as_text == as_number and repr(as_text) == repr(as_number)
-    assert as_text.norm == math.inf
-
-
-def test_an_enormous_radius_is_refused():
-    with pytest.raises(dp.ModelError):
-        dp.Within(10**400)
 
 
 def test_cvxpy_cannot_store_a_value():
@@ -476,55 +439,6 @@ def test_only_vectors_and_matrices_have_rows(shape):
         rows(shape=shape)
 
 
-BAD_ROWS = {
-    "zero": ({"bound": 0}, r"bound=0\).*positive finite number"),
-    "negative": ({"bound": -1.0}, "bound=-1"),
-    "NaN": ({"bound": math.nan}, "bound=nan"),
-    "infinite": ({"bound": math.inf}, "bound=inf"),
-    "enormous": ({"bound": 10**400}, "positive finite"),
-    "text": ({"bound": "1"}, "bound='1'"),
-    "flag": ({"bound": True}, "bound=True"),
-    "entry": ({"norm": "entry"}, r"dp.Rows\(norm='entry'\) is unknown; write 1, 2 or 'inf'"),
-    "third norm": ({"norm": 3}, "norm=3"),
-    "no norm": ({"norm": None}, "norm=None"),
-    "norm flag": ({"norm": True}, "norm=True"),
-    "norm NaN": ({"norm": math.nan}, "norm=nan"),
-    "norm list": ({"norm": [2]}, "norm="),
-    "norm array": ({"norm": np.array([1, 2])}, "norm="),
-    "change": ({"change": "add"}, "change='add'.*'replace' or 'add or remove'"),
-    "no change": ({"change": None}, "change=None"),
-    "clip": ({"clip": 1}, "clip=.* must be True or False"),
-    "clip text": ({"clip": "no"}, "clip=.* must be True or False"),
-    "records": ({"records": 3}, "records=3.* must be text"),
-}
-
-
-@pytest.mark.parametrize("case", BAD_ROWS)
-def test_rows_that_bound_nothing_are_refused(case):
-    arguments, message = BAD_ROWS[case]
-    with pytest.raises(dp.ModelError, match=message):
-        dp.Rows(**{"bound": 1.0, **arguments})
-
-
-@pytest.mark.parametrize(
-    ("adjacency", "text"),
-    [
-        (dp.Rows(0.5), "one record (a row of l2 norm at most 0.5) is replaced"),
-        (dp.Rows(1, 2.0), "one record (a row of l2 norm at most 1) is replaced"),
-        (
-            dp.Rows(2.0, 1, "add or remove", records="patient"),
-            "one patient (a row of l1 norm at most 2) is added or removed",
-        ),
-        (
-            dp.Rows(1.0, np.inf, clip=True),
-            "one record (a row of linf norm at most 1) is replaced",
-        ),
-    ],
-)
-def test_rows_in_words(adjacency, text):
-    assert str(adjacency) == text
-
-
 def test_rows_show_their_declaration_and_no_data():
     private = rows(0.01 * np.array([SECRETS]) / SECRETS[0], records="patient")
     assert repr(private.adjacency) == (
@@ -532,28 +446,6 @@ def test_rows_show_their_declaration_and_no_data():
     )
     assert repr(private) == (f"Private(shape=(1, 2), name='load', adjacency={private.adjacency!r})")
     assert not contains(private, stored(private))
-
-
-def test_neighbouring_rows_differ_in_one_row_that_is_absent_in_one_of_them_if_added():
-    replaced, added = dp.Rows(1.0), dp.Rows(1.0, change="add or remove")
-    assert (replaced.radius, added.radius) == (2.0, 1.0)
-    none, one, other, two = (np.zeros((3, 2)) for _ in range(4))
-    one[1], other[1] = [0.6, -0.8], [-0.6, 0.8]
-    two[:2] = 0.1
-    assert replaced.allows(one, other) and not added.allows(one, other)
-    assert added.allows(one, none) and added.allows(none, one)
-    assert replaced.allows(one, one) and added.allows(one, one)
-    assert not replaced.allows(none, two) and not added.allows(none, two)
-    assert replaced.allows(np.zeros(2), np.array([0.0, 1.0]))
-    assert not replaced.allows(np.zeros(2), np.ones(2))
-
-
-@LENGTHS
-@pytest.mark.parametrize("p", [1, 2])
-def test_stretch_is_the_largest_norm_of_a_unit_row(norm, p):
-    corners = {1: np.eye(4)[:1], 2: np.ones((1, 4)) / 2, math.inf: np.ones((1, 4))}
-    largest = max(np.linalg.norm(row, p) for row in [*np.eye(4), *corners[norm]])
-    assert float(dp.Rows(1.0, norm).stretch(p, 4)) == pytest.approx(largest)
 
 
 # Public values of the same kind

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dpcvx as dp
-from dpcvx.model.private import MirroredWithin
+from dpcvx.model.adjacency import MirroredWithin
 from dpcvx.sensitivity.derivation import derive
 from dpcvx.solvers.projector import Extent
 from tests.forms import form_of

@@ -16,7 +16,7 @@ from typing import Any
 from threadpoolctl import ThreadpoolController
 
 from ...errors import ModelError
-from ...model.private import Sealed, handed_over
+from ...model.sealed import Sealed, handed_over
 from .host import Host, Notes
 
 

@@ -1,0 +1,269 @@
+"""What one change of private data is: the unit of every guarantee."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._arguments import (
+    FLAG,
+    POSITIVE,
+    TEXT,
+    check_fields,
+    choice,
+    optional,
+    show,
+    store_python_numbers,
+)
+from ..errors import ModelError
+from ..guard import frameless
+
+Norm = Literal["entry", 1, 2, "inf"] | float
+_NORMS = ("entry", 1, 2, math.inf)
+# Entries that are checked at once: large data are not copied as a whole.
+BLOCK = 1 << 18
+_RADIUS = POSITIVE.because(
+    "how far the data of one neighbour may lie from the other's, in their own unit. Write for "
+    "example dp.Within(0.01)"
+)
+_BOUND = POSITIVE.because(
+    "the largest norm of a row, which limits what one row can do to a gradient. Write for example "
+    "dp.Rows(1.0)"
+)
+
+
+def _store_norm(declared: Within | Rows) -> None:
+    """The norm as a number, or "entry"; written as text it may be "inf", as in cvxpy."""
+    store_python_numbers(declared, "norm")
+    if isinstance(declared.norm, str) and declared.norm == "inf":
+        object.__setattr__(declared, "norm", math.inf)
+
+
+@frameless
+@dataclass(frozen=True)
+class Within:
+    """Neighbouring data: the difference lies in a ball of radius `radius`.
+
+    Parameters
+    ----------
+    radius : float
+        Positive, in the unit of the data.
+    norm : {"entry", 1, 2, "inf"}
+        ``"entry"`` (default): one entry changes by at most `radius`, the others not at all.
+        1, 2 or ``"inf"``, as in cvxpy: the whole difference has that norm at most `radius`.
+        ``numpy.inf`` is ``"inf"``.
+
+    Raises
+    ------
+    ModelError
+        If the radius is not a positive finite number or the norm is not one of the four.
+    """
+
+    radius: float
+    norm: Norm = "entry"
+
+    def __post_init__(self) -> None:
+        check_fields(self, "dp.Within", radius=_RADIUS)
+        _store_norm(self)
+        if not isinstance(self.norm, (str, int, float)) or self.norm not in _NORMS:
+            raise ModelError(
+                f"dp.Within(norm={show(self.norm)}) is unknown: the norm says what may change at "
+                "once. Write norm='entry' (one entry), 1, 2 or 'inf'."
+            )
+
+    def allows(self, one: NDArray[np.float64], other: NDArray[np.float64]) -> bool:
+        """Whether two data are neighbours; rounding is forgiven."""
+        change = one - other
+        if self.norm == "entry" and np.count_nonzero(change) > 1:
+            return False
+        norm = math.inf if self.norm == "entry" else self.norm
+        size = float(np.linalg.norm(change.ravel(), norm))  # type: ignore[arg-type]
+        return size <= self.radius * (1 + 1e-9) + 1e-12
+
+    def __str__(self) -> str:
+        return self._said(f"{self.radius:g}")
+
+    @property
+    def in_full(self) -> str:
+        """The same with every digit: adjacencies are alike where these are."""
+        return self._said(repr(self.radius))
+
+    def _said(self, radius: str) -> str:
+        if self.norm == "entry":
+            return f"one entry changes by at most {radius}"
+        name = "inf" if self.norm == math.inf else f"{self.norm:g}"
+        return f"the difference has l{name} norm at most {radius}"
+
+
+@frameless
+@dataclass(frozen=True)
+class MirroredWithin(Within):
+    """`Within` for symmetric matrices: an entry and its mirror image are one, and change alike.
+
+    The norms 1, 2 and "inf" are of the whole difference, both triangles counted.
+    """
+
+    def allows(self, one: NDArray[np.float64], other: NDArray[np.float64]) -> bool:
+        """Whether two symmetric matrices are neighbours; rounding is forgiven."""
+        if self.norm == "entry":
+            one, other = np.triu(one), np.triu(other)
+        return super().allows(one, other)
+
+    @property
+    def mirror(self) -> float:
+        """What an entry off the diagonal counts for in the norm, next to one on it."""
+        return {1: 2.0, 2: math.sqrt(2)}.get(self.norm, 1.0)  # type: ignore[call-overload]
+
+    def _said(self, radius: str) -> str:
+        if self.norm == "entry":
+            return f"one entry and its mirror image change by at most {radius}"
+        return f"{super()._said(radius)}, with both triangles counted"
+
+
+@frameless
+@dataclass(frozen=True)
+class Rows:
+    """Neighbouring data: one row differs, and every row has a bounded norm.
+
+    The rows are records. Private objects of one agent with the same `records` label hold parts of
+    the same records, such as features and labels: their rows of one number change together. One
+    change is a change of one agent's data. Where a label is given in several agents they may hold
+    data of the same people, so `Problem` asks for a group of them.
+
+    Parameters
+    ----------
+    bound : float
+        Largest norm of a row, enforced when the data are read. Of a vector, each entry is a row.
+    norm : {2, 1, "inf"}
+        Norm of the rows; ``numpy.inf`` is ``"inf"``.
+    change : {"replace", "add or remove"}
+        A row is replaced by any other admissible one, or it is added or removed, an absent row
+        counting as zeros; the number of rows is public either way.
+    clip : bool
+        Scale rows that are too long down to the bound instead of refusing the data.
+    records : str, optional
+        Label of what one row stands for; "record" if omitted, without saying anything about other
+        agents.
+
+    Raises
+    ------
+    ModelError
+        If an argument is none of these.
+    """
+
+    bound: float
+    norm: Literal[1, 2, "inf"] | float = 2
+    change: Literal["replace", "add or remove"] = "replace"
+    clip: bool = False
+    records: str | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(
+            self,
+            "dp.Rows",
+            bound=_BOUND,
+            change=choice("replace", "add or remove"),
+            clip=FLAG,
+            records=optional(TEXT),
+        )
+        _store_norm(self)
+        number = isinstance(self.norm, (int, float)) and not isinstance(self.norm, bool)
+        if not number or self.norm not in (1, 2, math.inf):
+            raise ModelError(f"dp.Rows(norm={show(self.norm)}) is unknown; write 1, 2 or 'inf'.")
+
+    @property
+    def order(self) -> float:
+        """The norm as a number: 1, 2 or infinity."""
+        return float(self.norm)
+
+    @property
+    def label(self) -> str:
+        """What one row stands for."""
+        return "record" if self.records is None else self.records
+
+    @property
+    def radius(self) -> float:
+        """Largest norm of a row's change."""
+        return 2 * self.bound if self.change == "replace" else self.bound
+
+    def stretch(self, p: int, entries: NDArray[np.intp] | int) -> NDArray[np.float64]:
+        """Largest lp norm among rows of so many entries whose own norm is one."""
+        power = max(0.0, 1 / p - 1 / self.order)
+        return np.asarray(np.maximum(entries, 1) ** power, dtype=np.float64)
+
+    def too_long(self, rows: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Which rows exceed the bound; rounding is forgiven, the sensitivity covers it.
+
+        Parameters
+        ----------
+        rows : ndarray, shape (m, p)
+        """
+        long = np.empty(rows.shape[0], dtype=bool)
+        count = max(1, BLOCK // max(1, rows.shape[1]))
+        for start in range(0, rows.shape[0], count):
+            block = rows[start : start + count]
+            with np.errstate(all="ignore"):  # a warning would tell something about the data
+                peak, norms = self._norms(block)
+                found = (self.bound / peak / norms < 1 - 1e-12) & (block != 0).any(axis=1)
+            long[start : start + count] = found
+        return long
+
+    def enforced(self, rows: NDArray[np.float64]) -> NDArray[np.float64] | None:
+        """The rows with norms within the bound; None if one is too long and is not to be clipped.
+
+        Parameters
+        ----------
+        rows : ndarray, shape (m, p)
+        """
+        long = self.too_long(rows)
+        if not long.any():
+            return rows
+        if not self.clip:
+            return None
+        with np.errstate(all="ignore"):
+            peak, norms = self._norms(rows)
+            clipped = rows / peak[:, None] * (self.bound / norms)[:, None]
+        return np.where(long[:, None], clipped, rows)
+
+    def _norms(self, rows: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Norms of rows as a product of two factors, neither of which overflows; zeros as ones."""
+        peak = np.abs(rows).max(axis=1, initial=0.0)
+        peak = np.where(peak > 0, peak, 1.0)
+        norms = np.linalg.norm(rows / peak[:, None], self.order, axis=1)
+        return peak, np.where(norms > 0, norms, 1.0)
+
+    def allows(self, one: NDArray[np.float64], other: NDArray[np.float64]) -> bool:
+        """Whether two data of rows within the bound are neighbours."""
+        moved = np.flatnonzero((one != other).reshape(one.shape[0], -1).any(axis=1))
+        if self.change == "replace" or not moved.size:
+            return moved.size <= 1
+        absent = [not data[moved[0]].any() for data in (one, other)]
+        return moved.size == 1 and any(absent)
+
+    def __str__(self) -> str:
+        return f"one {self.label} ({self.row}) is {self._verb}"
+
+    @property
+    def in_full(self) -> str:
+        """The same with every digit: adjacencies are alike where these are."""
+        return f"one {self.label} ({self._row(repr(self.bound))}) is {self._verb}"
+
+    @property
+    def row(self) -> str:
+        """What bounds a row, in words."""
+        return self._row(f"{self.bound:g}")
+
+    def _row(self, bound: str) -> str:
+        name = "inf" if self.norm == math.inf else f"{self.norm:g}"
+        return f"a row of l{name} norm at most {bound}"
+
+    @property
+    def _verb(self) -> str:
+        return "replaced" if self.change == "replace" else "added or removed"
+
+
+Adjacency = Within | Rows

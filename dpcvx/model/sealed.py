@@ -1,0 +1,141 @@
+"""Private data, sealed: nothing shows them, and one place opens them.
+
+Only `dpcvx.run.gate` calls `unseal`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..guard import failed, fetched, guarded
+from .spec import PrivateSpec
+
+_KEPT = "Sealed data are never copied or pickled."
+
+
+class Sealed:
+    """Private data, or a function that fetches them, of which nothing shows.
+
+    Tools that list an object's names, its ``__dict__`` or its text find nothing, and it is neither
+    copied nor pickled. In one Python process this is discipline, not isolation.
+
+    Parameters
+    ----------
+    held : array_like or callable
+    spec : PrivateSpec, optional
+        Check the data now, and keep them as they are used. They are not copied again.
+
+    Raises
+    ------
+    DataError
+        If the data do not fit `spec`.
+    """
+
+    __slots__ = ("_checked", "_held")
+
+    def __init__(self, held: object, spec: PrivateSpec | None = None) -> None:
+        self._held = held
+        self._checked: NDArray[np.float64] | None = None
+        del held
+        if spec is not None:
+            self._checked = flat = _read(self._held, spec)
+            flat.flags.writeable = False
+            self._held = spec.shaped(flat)
+
+    def __call__(self) -> Any:
+        """Fetch the values."""
+        return self._held() if callable(self._held) else self._held
+
+    def __repr__(self) -> str:
+        return "<sealed>"
+
+    def __dir__(self) -> list[str]:
+        return []
+
+    def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
+        raise TypeError(_KEPT)
+
+    def __getstate__(self) -> object:
+        raise TypeError(_KEPT)  # Python's own gives out what is in the slots
+
+
+def handed_over(source: Sealed) -> tuple[Callable[..., Sealed], tuple[Any, ...]]:
+    """How sealed data, or what fetches them, are made anew in a process of the same owner.
+
+    Called by executors only, which send agents to where they live. As pickle takes it: what makes
+    the twin, and from what.
+    """
+    held, checked = source._held, source._checked
+    if checked is None:
+        return Sealed, (held,)
+    held = np.asarray(held)
+    return _resealed, (checked, held.shape, None if held.size == checked.size else held)
+
+
+def _resealed(
+    checked: NDArray[np.float64], shape: tuple[int, ...], held: NDArray[np.float64] | None
+) -> Sealed:
+    twin = Sealed(checked.reshape(shape, order="F") if held is None else held)
+    checked.flags.writeable = False
+    twin._checked = checked
+    return twin
+
+
+def seal(value: object) -> Sealed:
+    """Data or a function that fetches them, sealed; what is sealed already stays what it is."""
+    return value if isinstance(value, Sealed) else Sealed(value)
+
+
+def unseal(source: Callable[[], Any], spec: PrivateSpec) -> NDArray[np.float64]:
+    """Fetch private values through `source` and check them. Called by `dpcvx.run.gate` only.
+
+    Raises
+    ------
+    DataError
+        If the source raises or its values do not fit `spec`. The message of a failing source is
+        withheld, because it may quote the data.
+    """
+    if isinstance(source, Sealed) and source._checked is not None:
+        return source._checked
+    return _read(source, spec)
+
+
+def _read(source: object, spec: PrivateSpec) -> NDArray[np.float64]:
+    """The values of a source, or themselves, flat and as they were declared."""
+    raw, what = seal(source), _what_fetches(spec.name)
+    del source
+
+    def read() -> NDArray[np.float64]:
+        return spec.checked(raw_array(raw, spec.name))
+
+    return guarded(read, lambda kind: failed(what, kind))
+
+
+def raw_array(source: Sealed, name: str) -> NDArray[np.float64] | None:
+    """What a source holds, before it is checked; None if these are no real numbers.
+
+    Raises
+    ------
+    DataError
+        If the source raises; its texts are withheld.
+    """
+    return fetched(lambda: real_array(source()), _what_fetches(name))
+
+
+def _what_fetches(name: str) -> str:
+    return f"The function that fetches private '{name}'"
+
+
+def real_array(values: object) -> NDArray[np.float64] | None:
+    """A float copy of array-like values, or None if they are not real numbers."""
+    try:
+        raw = np.asanyarray(values)
+        if np.ma.isMaskedArray(raw) or raw.dtype.kind not in "biufO":
+            return None
+        return np.array(raw, dtype=np.float64, order="F")
+    except Exception:  # whatever an object's conversion raises may quote the data
+        return None

@@ -1,0 +1,176 @@
+"""What is public about private data, and whether data fit it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from ..errors import DataError
+from .adjacency import BLOCK, Adjacency, MirroredWithin, Rows
+from .matrices import Identity
+
+UNREAL = (
+    "are not an array of real numbers. Pass a numeric numpy array without masked entries (a sparse "
+    "matrix: call .toarray() first)."
+)
+# Symmetry and eigenvalues of data may be off by this, relative to their size.
+_ROUNDED = 1e-9
+
+
+@dataclass(frozen=True)
+class PrivateSpec:
+    """What is public about a private object: everything but its values."""
+
+    name: str
+    shape: tuple[int, ...]
+    adjacency: Adjacency
+    sign: Literal["nonneg", "nonpos"] | None
+    psd: bool = False
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether the data are a symmetric matrix, of which one triangle is kept."""
+        return isinstance(self.adjacency, MirroredWithin)
+
+    @property
+    def size(self) -> int:
+        """Number of entries that are kept."""
+        n = self.shape[0] if self.shape else 1
+        return n * (n + 1) // 2 if self.symmetric else math.prod(self.shape)
+
+    def unfolded(self) -> sp.csr_array | Identity:
+        """The matrix that makes the data, column by column, of the entries that are kept.
+
+        Of a symmetric matrix these are the upper triangle's, in units in which the adjacency's norm
+        of the whole difference is that of its entries.
+        """
+        if not isinstance(self.adjacency, MirroredWithin):
+            return Identity(self.size)
+        n, (i, j) = self.shape[0], np.triu_indices(self.shape[0])
+        own, apart = np.arange(i.size), i != j
+        values = np.where(apart, 1 / self.adjacency.mirror, 1.0)
+        rows = np.concatenate([i + n * j, (j + n * i)[apart]])
+        columns = np.concatenate([own, own[apart]])
+        entries = np.concatenate([values, values[apart]])
+        return sp.csr_array((entries, (rows, columns)), shape=(n * n, i.size))
+
+    @property
+    def half(self) -> bool:
+        """Whether rows of one sign are replaced by rows of the same sign."""
+        adjacency = self.adjacency
+        replaced = isinstance(adjacency, Rows) and adjacency.change == "replace"
+        return replaced and self.sign is not None
+
+    def row_reach(self, p: int) -> float:
+        """Largest lp norm of a row's change.
+
+        The positive and the negative part of a difference of two rows of one sign have no entry in
+        common, and each is no longer than a row. It is largest if each has half of the entries.
+        """
+        adjacency, width = self.adjacency, self.size // self.shape[0]
+        assert isinstance(adjacency, Rows)
+        if not self.half:
+            return adjacency.radius * float(adjacency.stretch(p, width))
+        parts = [adjacency.stretch(p, n) for n in (width // 2, width - width // 2) if n]
+        return adjacency.bound * float(np.linalg.norm(parts, p))
+
+    def shaped(self, flat: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The entries that are kept, column by column, in the declared shape."""
+        return np.asarray(self.unfolded() @ flat).reshape(self.shape, order="F")
+
+    def kept(self, array: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Of an array of the declared shape, the entries that are kept."""
+        if not isinstance(self.adjacency, MirroredWithin):
+            return array.ravel(order="F")
+        i, j = np.triu_indices(self.shape[0])
+        return array[i, j] * np.where(i != j, self.adjacency.mirror, 1.0)
+
+    def admissible(self, flat: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The closest entries that have the declared sign, or are positive semidefinite."""
+        if self.psd:
+            values, vectors = np.linalg.eigh(self.shaped(flat))
+            return self.kept((vectors * np.maximum(values, 0.0)) @ vectors.T)
+        if self.sign is None:
+            return flat
+        return np.maximum(flat, 0.0) if self.sign == "nonneg" else np.minimum(flat, 0.0)
+
+    def checked(
+        self, array: NDArray[np.float64] | None, what: str = "The data"
+    ) -> NDArray[np.float64]:
+        """Return an array as a flat (column-major) one after checking the declaration.
+
+        Parameters
+        ----------
+        array : ndarray or None
+            None where the data are no array of real numbers.
+        what : str
+            What it is, for messages: the subject of a sentence, in the plural.
+
+        Raises
+        ------
+        DataError
+            If the array is not of the declared shape, not finite, or has entries of the wrong sign.
+            No value is shown, and the cause is not chained.
+        """
+        fault = self._fault(array)
+        if fault is None and array is not None:
+            adjacency = self.adjacency
+            if not isinstance(adjacency, Rows):
+                return self.kept((array + array.T) / 2 if self.symmetric else array)
+            rows = adjacency.enforced(array.reshape(array.shape[0], -1))
+            if rows is not None:
+                return rows.ravel(order="F")
+            fault = (
+                f"have rows whose l{adjacency.norm:g} norm exceeds the declared bound "
+                f"{adjacency.bound:g}. The sensitivity rests on it: scale the data, declare a "
+                "larger bound, or write dp.Rows(..., clip=True) to have such rows scaled down."
+            )
+        del array  # tools that print the variables of a traceback's frames find nothing
+        raise DataError(f"{what} of private '{self.name}' {fault}")
+
+    def _fault(self, array: NDArray[np.float64] | None) -> str | None:
+        if array is None:
+            return UNREAL
+        if array.shape != self.shape:
+            return (
+                f"have shape {array.shape}, but it was declared with shape {self.shape}. The "
+                "model's expressions were built for the declared shape: bind an array of that "
+                "shape or declare another."
+            )
+        flat = array.ravel(order="F")
+        parts = [flat[start : start + BLOCK] for start in range(0, flat.size, BLOCK)]
+        if not all(np.isfinite(part).all() for part in parts):
+            return (
+                "contain NaN or infinite entries. The sensitivity bound covers finite data only: "
+                "clean the data before binding them."
+            )
+        if self.symmetric and not self._mirrored(array):
+            return (
+                "are not the symmetric matrix that was declared, of which one triangle is used. "
+                "Pass (A + A.T) / 2, or drop symmetric=True or PSD=True."
+            )
+        if self.psd and not self._semidefinite(array):
+            return (
+                "have negative eigenvalues, which contradicts PSD=True. The convexity of the model "
+                "rests on it: declare symmetric=True instead, or fix the data."
+            )
+        side = {"nonneg": -1.0, "nonpos": 1.0, None: 0.0}[self.sign]
+        if side and any((side * part > 0).any() for part in parts):
+            return (
+                f"have entries that contradict {self.sign}=True. The convexity of the model rests "
+                "on that sign: drop the attribute or fix the data."
+            )
+        return None
+
+    def _mirrored(self, array: NDArray[np.float64]) -> bool:
+        largest = float(np.abs(array).max())
+        return bool((np.abs(array - array.T) <= _ROUNDED * largest).all())
+
+    def _semidefinite(self, array: NDArray[np.float64]) -> bool:
+        values = np.linalg.eigvalsh((array + array.T) / 2)
+        return bool(values[0] >= -_ROUNDED * np.abs(values).max())
