@@ -222,7 +222,9 @@ class DecentralizedADMM(NeighbourMethod):
         lam = state.lam
         if t > 1:
             lam = lam + self.penalty * (message.values - own).sum(axis=0)
-        weight = 0.5 + self.randomness * (oracle.uniform(own.size) - 0.5)
+        weight = 0.5
+        if self.randomness > 0:
+            weight += self.randomness * (oracle.uniform(own.size) - 0.5)
         aggregate = weight * own + (1 - weight) * message.values.mean(axis=0)
         D = 1 / self.step * self.growth ** (t - 1)
         center = spread(local, state.x, aggregate + lam / D)

@@ -22,7 +22,7 @@ from .gate import Release
 from .loop import drive_silently
 from .oracle import AgentOracle
 from .public_oracle import published
-from .replay_oracle import ReplayOracle
+from .replay_oracle import ReplayOracle, Watcher
 from .result import Result, Status, Transcript
 from .returned import returned
 from .watch import check_replayable
@@ -51,6 +51,9 @@ class Seen:
     query : Query
         What the agent was asked, with the points that the question is about.
     answer : ndarray
+    public : bool
+        Whether the points in the question are known to an observer: no secret number of the agent
+        went into the turn.
     """
 
     agent: int
@@ -58,6 +61,7 @@ class Seen:
     step: int
     query: Query
     answer: Array
+    public: bool
 
 
 def seen(plan: Terms, transcript: Transcript | str | Path) -> tuple[Seen, ...]:
@@ -76,8 +80,8 @@ def seen(plan: Terms, transcript: Transcript | str | Path) -> tuple[Seen, ...]:
     plan, known = transcript_of(plan, transcript)
     found: list[Seen] = []
 
-    def watching(k: int) -> Callable[[int, int, Query, Array], None]:
-        return lambda t, step, query, answer: found.append(Seen(k, t, step, query, answer))
+    def watching(k: int) -> Watcher:
+        return lambda *of: found.append(Seen(k, *of))
 
     oracles = [_oracle(plan, k, known, kept, watch=watching(k)) for k in range(len(plan.agents))]
     drive_silently(plan, oracles, known.rounds)
@@ -149,7 +153,7 @@ def _oracle(
     k: int,
     transcript: Transcript,
     kept: bool,
-    watch: Callable[[int, int, Query, Array], None] | None = None,
+    watch: Watcher | None = None,
 ) -> Callable[[], AgentOracle]:
     """Makes the oracle that gives agent k's releases out again; `kept`: from a ledger file."""
     agent = plan.agents[k]

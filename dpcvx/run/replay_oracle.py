@@ -19,6 +19,8 @@ from .oracle import AgentOracle
 from .public_oracle import PublicOracle
 
 Array = NDArray[np.float64]
+# Of a release: round, step, question, answer, and whether an observer knows the question's points.
+Watcher = Callable[[int, int, Query, Array, bool], None]
 
 
 class ReplayOracle(AgentOracle):
@@ -35,7 +37,7 @@ class ReplayOracle(AgentOracle):
     added : BoundObjective, optional
         Its gradient is added to recorded gradients: what left was the private part alone.
     watch : callable, optional
-        Told round, step, question and answer of every release.
+        Told of every release.
     """
 
     def __init__(
@@ -46,10 +48,10 @@ class ReplayOracle(AgentOracle):
         account: Account,
         public: BoundObjective | None = None,
         added: BoundObjective | None = None,
-        watch: Callable[[int, int, Query, Array], None] | None = None,
+        watch: Watcher | None = None,
     ) -> None:
         super().__init__(account, [])
-        self._watch = watch
+        self._watch, self._drew = watch, False
         self._size = facts.form.n
         self._added = None if added is None else partial(finite_gradient, added)
         self._values = {(r.round, r.step): r.value for r in releases if r.agent == agent}
@@ -69,8 +71,13 @@ class ReplayOracle(AgentOracle):
             )
         answer = query.finish(value.copy(), self._added)
         if self._watch is not None:
-            self._watch(*place, query, answer)
+            self._watch(*place, query, answer, not self._drew)
         return answer
+
+    def uniform(self, size: int) -> Array:
+        """Not what the agent drew, which nobody else knows."""
+        self._drew = True
+        return super().uniform(size)
 
     def store(self, name: str, combination: LinearCombination) -> None:
         """What was stored is not known; what is public is made again."""

@@ -1,13 +1,14 @@
 r"""What an observer of everything that leaves learns about the data.
 
 Where gradients are affine in the data, ``grad f = h(x) + J d``, and leave at points x that
-everybody can compute, an observer takes the public part h(x) off. What is left is ``J d`` plus
-noise, once in every release, and least squares over all of them gives
+everybody can compute, an observer takes the public part h(x) off. Where points leave after a step,
+``c - eta grad f(x)``, the gradient follows from them. What is left is ``J d`` plus noise, once in
+every release, and weighted least squares over all of them gives
 
-.. math:: \hat d = J^+ \, \bar y, \qquad \bar y = \sum_t w_t (g_t - h(x_t)),
-          \qquad w_t \propto 1 / s_t^2
+.. math:: \hat d = \arg\min_d \sum_t \| (g_t - h(x_t) - J d)_{M_t} \|^2 / s_t^2
 
-where :math:`s_t` is the standard deviation of the noise of release t. Without noise this is d
+where :math:`s_t` is the standard deviation of the noise of release t, and :math:`M_t` are the
+components that left in it. Without noise this is d
 itself, as far as J tells entries of d apart. With noise, its error falls like one over the root of
 the number of releases, which is what composition counts. Data that leave once are read off what
 left.
@@ -43,10 +44,12 @@ from ..run.replay import Seen, seen, transcript_of
 from ..run.result import Transcript
 from ..run.watch import check_replayable
 from ..sensitivity.certificate import Sensitivity
-from ..sensitivity.queries import Gradient, GradientStep
+from ..sensitivity.queries import Gradient, GradientStep, Query, Step
 from ..sensitivity.release_once import Publication
 
 Array = NDArray[np.float64]
+# Questions whose answers tell a gradient.
+_TELLING = (Gradient, GradientStep, Step)
 # An entry is told apart from all others if observations determine it but for so much of it.
 _TOLD = 1e-6
 
@@ -164,9 +167,10 @@ def _ends(values: Array) -> str:
 def attack(plan: Terms, transcript: Transcript | str | Path) -> Attack:
     """What an observer of everything that left learns about the data: the agents' worst enemy.
 
-    For plans with ``release="once"``, and for methods in which gradients leave:
-    ``dp.LinearizedADMM()``, ``dp.ADMM()``, ``dp.SummedGradient()``, ``dp.Central()``; with noise,
-    or without (``mechanism=None``). Gradients have to be affine in the data.
+    For plans with ``release="once"``, and for methods in which gradients leave, or points after a
+    step along one; with noise, or without (``mechanism=None``). Gradients have to be affine in the
+    data. No gradient follows from the end of a local search, which limits may have cut, nor from
+    steps that begin at a secret point: such plans are refused, and ``dp.audit`` attacks them.
 
     Parameters
     ----------
@@ -181,7 +185,7 @@ def attack(plan: Terms, transcript: Transcript | str | Path) -> Attack:
     Raises
     ------
     ModelError
-        If what left is no gradient that is affine in the data, and does not tell the data either.
+        If what left tells neither a gradient that is affine in the data, nor the data.
     PrivacyError
         If the transcript does not belong to this plan.
     LedgerError
@@ -200,9 +204,7 @@ def attack(plan: Terms, transcript: Transcript | str | Path) -> Attack:
         guesses = [guess for k, agent in owners for guess in _once(agent, left.get(k))]
         return Attack(tuple(guesses), len(left), plan.noisy, plan.problem)
     facts = {agent.name: _affine(agent) for agent in plan.agents if agent.program.form.private}
-    heard = [
-        one for one in seen(plan, transcript) if isinstance(one.query, (Gradient, GradientStep))
-    ]
+    heard = [one for one in seen(plan, transcript) if isinstance(one.query, _TELLING)]
     told = [one for one in heard if plan.agents[one.agent].name in facts]
     guesses = [
         guess
@@ -221,12 +223,12 @@ def _affine(agent: AgentTerms) -> Sensitivity:
             f"dp.attack reads gradients that are affine in the data, and that of agent "
             f"'{agent.name}' is not: {known.obstacle}. dp.audit(plan) attacks every plan."
         )
-    if not any(issubclass(query, (Gradient, GradientStep)) for query in agent.facts.queries):
+    if not any(issubclass(query, _TELLING) for query in agent.facts.queries):
         asked = " and ".join(query.released for query in agent.facts.queries)
         raise ModelError(
-            f"dp.attack reads gradients, and what leaves agent '{agent.name}' is the {asked}. Plan "
-            "with dp.LinearizedADMM(), dp.ADMM() or release='once'; dp.audit(plan) attacks every "
-            "plan."
+            f"dp.attack reads gradients, and what leaves agent '{agent.name}' is the {asked}, from "
+            "which none follows: limits of the agent's set may have cut it. Plan with "
+            "dp.LinearizedADMM(), dp.ADMM() or release='once'; dp.audit(plan) attacks every plan."
         )
     return known
 
@@ -254,15 +256,18 @@ def _each(agent: AgentTerms, known: Sensitivity, heard: Sequence[Seen]) -> list[
     if J.nnz == 0 or not heard:
         return _nothing(agent, specs)
     public = agent.program.form.at_zero().gradient
-    variances, images = [], []
+    weight, image = np.zeros(J.shape[0]), np.zeros(J.shape[0])  # of every component of a gradient
+    variance = 0.0
     for one in heard:
         gradient, x = _gradient(agent, one)
-        images.append(gradient - public(x))
-        variances.append(_variance(agent, known, one))
-    weights = np.ones(len(heard)) if min(variances) == 0 else 1 / np.array(variances)
-    image = np.average(images, axis=0, weights=weights)
-    found = sla.lsqr(J, image, atol=1e-14, btol=1e-14)[0]
-    noise = 0.0 if min(variances) == 0 else 1 / float(np.sum(weights))
+        variance, moved = _variance(agent, known, one), _moved(one.query)
+        own = (1.0 if moved is None else moved) / (variance or 1.0)
+        weight += own
+        image += own * (gradient - public(x))
+    root = np.sqrt(weight[weight > 0])
+    J = sp.csr_array(sp.diags_array(root) @ J[weight > 0])
+    found = sla.lsqr(J, image[weight > 0] / root, atol=1e-14, btol=1e-14)[0]
+    noise = 1.0 if variance else 0.0
     ends = np.cumsum([spec.size for spec in specs])[:-1]
     flat = [spec.admissible(part) for spec, part in zip(specs, np.split(found, ends), strict=True)]
     return _guesses(agent, specs, flat, _spread(J, noise))
@@ -271,7 +276,13 @@ def _each(agent: AgentTerms, known: Sensitivity, heard: Sequence[Seen]) -> list[
 def _gradient(agent: AgentTerms, one: Seen) -> tuple[Array, Array]:
     """The gradient that left, and the point at which it was taken."""
     query = one.query
-    assert isinstance(query, (Gradient, GradientStep))
+    assert isinstance(query, _TELLING)
+    if not one.public:
+        raise ModelError(
+            f"Agent '{agent.name}' mixes in random numbers that it keeps to itself, so nobody "
+            "knows from where its steps begin, and dp.attack reads no gradient off them. "
+            "dp.audit(plan) attacks every plan."
+        )
     if query.through is not None:
         raise ModelError(
             f"What leaves agent '{agent.name}' is its gradient after a linear map, which dp.attack "
@@ -286,8 +297,13 @@ def _variance(agent: AgentTerms, known: Sensitivity, one: Seen) -> float:
     """Of the noise in one component of a gradient."""
     if agent.noise is None:
         return 0.0
-    noise = agent.noise.at(one.round, one.step)
-    return noise.variance(known.bound(noise.mechanism.norm).value)
+    noise, moved = agent.noise.at(one.round, one.step), _moved(one.query)
+    return noise.variance(known.bound(noise.mechanism.norm, scale=moved).value)
+
+
+def _moved(query: Query) -> Array | None:
+    """1 for components that left, and 0 for others; None if all did."""
+    return query.moving if isinstance(query, Step) else None
 
 
 def _spread(K: sp.csr_array, variance: float) -> Array:

@@ -24,7 +24,16 @@ def attacked(model, *arguments, seed=0, **keywords):
     return dp.attack(plan, plan.run(seed=seed, record=True).transcript)
 
 
-METHODS = [dp.LinearizedADMM(), dp.LinearizedADMM(local_updates=3), dp.ADMM(), dp.SummedGradient()]
+METHODS = [
+    dp.LinearizedADMM(),
+    dp.LinearizedADMM(local_updates=3),
+    dp.ADMM(),
+    dp.SummedGradient(),
+    dp.MeanGradient(),
+    dp.PrimalDual(),
+    dp.DecentralizedGradient(),
+    dp.DecentralizedADMM(randomness=0),
+]
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda m: f"{m}"[:30])
@@ -57,6 +66,9 @@ def test_what_comes_back_explains_every_gradient(entries, columns):
         dict(algorithm=dp.LinearizedADMM(), rounds=7),
         dict(algorithm=dp.LinearizedADMM(), mechanism=dp.Gaussian(decay=0.8), rounds=7),
         dict(algorithm=dp.SummedGradient(), mechanism="laplace", rounds=3),
+        dict(algorithm=dp.MeanGradient(), rounds=5),
+        dict(algorithm=dp.DecentralizedGradient(), rounds=4),
+        dict(algorithm=dp.DecentralizedGradient(coordinates=2), rounds=6),
         dict(release="once"),
         dict(release="once", mechanism="gaussian"),
     ],
@@ -111,9 +123,22 @@ def test_what_is_no_affine_gradient_is_refused():
     weights = problem(lambda x, d: cp.sum(cp.multiply(d, cp.square(x))), nonneg=True)
     with pytest.raises(dp.ModelError, match="affine in the data, and that of agent 'owner' is not"):
         attacked(weights, dp.LinearizedADMM(), mechanism=None, rounds=1)
-    points = dp.LinearizedADMM(perturb="output")
-    with pytest.raises(dp.ModelError, match="gradients, and what leaves agent 'owner' is"):
-        attacked(problem(), points, rounds=1, epsilon=1.0, delta=1e-6)
+    for ends in (dp.LinearizedADMM(perturb="output"), dp.DecentralizedADMM(exact=True)):
+        with pytest.raises(dp.ModelError, match="gradients, and what leaves agent 'owner' is"):
+            attacked(problem(), ends, rounds=1, epsilon=1.0, delta=1e-6)
+
+
+def test_steps_from_secret_points_tell_no_gradient():
+    """The weights of the paper's method are the agent's own; fixed ones are everybody's."""
+    for method in (dp.DecentralizedADMM(), dp.DecentralizedGradient(aggregate="range")):
+        with pytest.raises(dp.ModelError, match="'owner' mixes in random numbers"):
+            attacked(problem(), method, mechanism=None, rounds=2)
+
+
+def test_components_that_never_left_are_not_told():
+    one = dp.DecentralizedGradient(coordinates=1)
+    spreads = attacked(problem(), one, epsilon=1.0, delta=1e-6, rounds=1).spread("load")
+    assert np.isfinite(spreads).sum() == 1 and np.isinf(spreads).sum() == 2
 
 
 def test_another_plans_transcript_is_refused():
