@@ -447,7 +447,7 @@ class Problem(Declaration):
             Of the noise; the same for all settings. What is found may still differ from one time to
             the next, as much as can be tried in so many seconds does.
         verbose : bool, optional
-            Show progress; by default only on a terminal.
+            Show a line of progress; by default on a terminal or in a notebook.
         recourse : bool
             Judge answers once every agent has decided for itself, as by ``result.own``. Private
             data in ``own=`` need stand-ins then, too.
@@ -527,7 +527,7 @@ class Problem(Declaration):
         seed : int
             Of the noise.
         verbose : bool, optional
-            Show progress; by default only on a terminal.
+            Show a line of progress; by default on a terminal or in a notebook.
         recourse, expected, violation, slack_price
             As for `tune`.
         algorithm : Algorithm, optional

@@ -34,6 +34,8 @@ class NotebookLine:
     text : str
         What is counted, such as "round".
     total : int
+    unit : str
+        What follows the total, such as " %".
     show : callable
         Shows HTML, and returns an object with ``update(HTML)``.
     clock : callable
@@ -43,10 +45,13 @@ class NotebookLine:
         self,
         text: str,
         total: int,
+        *,
+        unit: str = "",
         show: Callable[[str], Any] = displayed,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._text, self._total, self._show, self._clock = text, total, show, clock
+        self._text, self._total, self._unit = text, total, unit
+        self._show, self._clock = show, clock
         self._next = clock() + _PATIENCE
         self._shown: Any = None
         self._broken = False
@@ -57,7 +62,7 @@ class NotebookLine:
             return
         self._next = self._clock() + _PAUSE
         bar = f'<progress value="{done}" max="{self._total}"></progress>'
-        self._put(f"{self._text} {done}/{self._total} {bar}")
+        self._put(f"{self._text} {done}/{self._total}{self._unit} {bar}")
 
     def stop(self) -> None:
         """Remove the line."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import IO, Any, cast
 
 from rich.console import Console
@@ -80,6 +81,36 @@ def screen(shown: bool) -> Console:
     return Console(
         file=stream, quiet=not shown, highlight=False, soft_wrap=True, force_jupyter=False
     )
+
+
+@contextmanager
+def search_line(name: str, verbose: bool | None) -> Iterator[Callable[[float], None]]:
+    """One line of progress for a search, on a terminal or in a notebook; takes the share done.
+
+    Parameters
+    ----------
+    name : str
+        Of the search.
+    verbose : bool or None
+        As for runs: see `wanted`.
+    """
+    notebook = verbose is not False and in_notebook()
+    line = NotebookLine(name, 100, unit=" %") if notebook else None
+    shown = wanted(verbose) and line is None
+    with Progress(TextColumn(name), BarColumn(), console=screen(shown), disable=not shown) as bar:
+        task = bar.add_task("", total=1.0)
+
+        def tick(part: float) -> None:
+            bar.update(task, completed=min(part, 1.0))
+            if line is not None:
+                line.update(math.floor(100 * min(part, 1.0)))
+
+        try:
+            yield tick
+            tick(1.0)
+        finally:
+            if line is not None:
+                line.stop()
 
 
 class Reporter:

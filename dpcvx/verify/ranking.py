@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
 import numpy as np
-from rich.progress import BarColumn, Progress, TextColumn
 from scipy.stats import mannwhitneyu
 
 from .._card import card
@@ -27,7 +26,7 @@ from ..plan.terms import Terms
 from ..privacy.mechanism import Laplace
 from ..privacy.split_noise import coalition
 from ..run.data import stand_ins
-from ..run.report import screen, wanted
+from ..run.report import search_line
 from .judge import Judge, values_kept
 from .request import Request
 from .search import Entry, OutOfTime, Search, quantile
@@ -229,25 +228,12 @@ def searching(
     """
     proxy = stand_ins(problem, request.proxy, request.verb, own=request.recourse)
     _check_apart(problem, request, proxy)
-    shown = wanted(request.verbose)
-    text = TextColumn(request.verb.removeprefix("problem."))
-    with (
-        values_kept(problem),
-        Progress(text, BarColumn(), console=screen(shown), disable=not shown) as bar,
-    ):
-        task = bar.add_task("", total=1.0)
+    name = request.verb.removeprefix("problem.")
+    with values_kept(problem), search_line(name, request.verbose) as tick:
         judge = Judge(problem, proxy, request.verb, request.recourse)
         if judge.idle:
             warn_caller(IDLE, UserWarning)
-        yield Search(
-            problem,
-            planned,
-            request,
-            proxy,
-            judge,
-            tick=lambda part: bar.update(task, completed=min(part, 1.0)),
-        )
-        bar.update(task, completed=1.0)
+        yield Search(problem, planned, request, proxy, judge, tick=tick)
 
 
 def _check_apart(
