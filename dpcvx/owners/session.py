@@ -296,7 +296,8 @@ class Session:
         # Noise of a seed follows from the whole plan, as where all agents are in one place.
         part = replace(agreed.part, fingerprint=agreed.offer.plan)
         make = part.worker(sources, begun, journal=journal, seed=self._seed, record=self._record)
-        worker = make()
+        with journal.exchange():
+            worker = make()
         self._masker = self._masks(agreed)
         self._agreed, self._journal, self._worker = agreed, journal, worker
         self._rounds, self._earlier = start.rounds, begun.earlier
@@ -311,12 +312,13 @@ class Session:
             raise refused("order", f"round {said.t}, exchange {said.k}")
         local = agreed.agent.program
         require_sense(said.message, algorithm, local, said.k, len(agreed.offer.parts))
-        assert self._worker is not None
+        assert self._worker is not None and self._journal is not None
         message = said.message
         if self._masker is not None:
             require_sum(message, agreed, said.t)
             message = masked(message, self._masker)
-        found = self._worker.act(said.t, said.k, message)
+        with self._journal.exchange():  # on disk before the reply is anybody's
+            found = self._worker.act(said.t, said.k, message)
         assert found is not None
         content = found.message if self._masker is None else unsent(found.message)
         reply = Reply(said.run, said.t, said.k, content, found.outcome, found.diverged)

@@ -34,7 +34,7 @@ _SECTOR = 512
 _START = hashlib.sha256(_FORMAT.encode()).hexdigest()
 # What the line of a value begins with: a part of a line that does not holds nothing of a value.
 _VALUE = b'{"data"'
-# Under which the first line of several that were written together says how many they are.
+# Under which the first line of a group says how many lines it has.
 GROUP = "lines"
 
 
@@ -157,14 +157,15 @@ def _followed(link: str, text: bytes) -> dict[str, Any] | None:
 def _group_ends(lines: Sequence[Mapping[str, Any]]) -> tuple[list[int], bool]:
     """How many lines there are at the end of every group, and whether a part of the last is there.
 
-    The first line of several that were written together says how many they are.
+    Where a process died at a group, the group of the next one may follow on a part of it.
     """
     ends, whole = [0], 0
-    while ends[-1] < len(lines):
-        size = lines[ends[-1]].get(GROUP, 1)
-        whole = ends[-1] + (size if type(size) is int and size > 0 else 1)
-        ends.append(min(whole, len(lines)))
-    return ends, whole > len(lines)
+    for place, line in enumerate(lines):
+        if place == whole or GROUP in line:
+            ends.append(place)
+            size = line.get(GROUP, 1)
+            whole = place + (size if type(size) is int and size > 0 else 1)
+    return [*dict.fromkeys((*ends, len(lines)))], whole > len(lines)
 
 
 def _counted(first: bytes, links: list[str], ends: list[int]) -> tuple[int, bool] | None:

@@ -1,9 +1,9 @@
-"""A ledger on disk: charges are written before values are computed, values before they leave.
+"""A ledger on disk: what is charged and released is written before anything of it leaves.
 
-Where agents live in other processes, what they note travels with their answers, and the run writes
-the lines of an exchange together: first all charges, then all values, in one piece that is forced
-to disk once, before it takes up any answer. A value is released when the run takes it up: what a
-process drew that died before is drawn again, for nobody saw it.
+Agents note a charge before they compute and a value before they answer. The lines of an exchange
+are written together: first all charges, then all values, in one piece that is forced to disk once,
+before the run takes up any answer. A value is released when the run takes it up: what a process
+drew that died before is drawn again, for nobody saw it.
 
 `ledger_chain` has the bytes of the file, `ledger_lines` what they say. Lines can be neither
 changed, removed nor added without notice. A process that is killed loses at most the exchange that
@@ -306,7 +306,7 @@ class Journal:
             assert self._file is not None
             link, texts = self._link, []
             for place, line in enumerate(lines):
-                group = {GROUP: len(lines)} if len(lines) > 1 and place == 0 else {}
+                group = {} if place else {GROUP: len(lines)}
                 link, one = linked(link, {**line, **group})
                 texts.append(one)
             text = b"".join(texts)

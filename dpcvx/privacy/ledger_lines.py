@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -45,7 +45,7 @@ def charge_line(agent: str, entry: Entry) -> dict[str, Any]:
     """A release is about to be computed."""
     # Without noise the sensitivity is infinite, which JSON cannot say.
     bound = entry.sensitivity if math.isfinite(entry.sensitivity) else None
-    return {"charge": agent, **asdict(entry), "sensitivity": bound}
+    return {"charge": agent, **vars(entry), "sensitivity": bound}
 
 
 def value_line(agent: str, place: tuple[int, int], value: Array) -> dict[str, Any]:

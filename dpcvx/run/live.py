@@ -19,6 +19,7 @@ from ..privacy.randomness import Coins, source_for
 from .data import sources_of
 from .executors.automatic import Automatic
 from .executors.base import Executor
+from .executors.durable import Durable
 from .loop import drive, whole_start
 from .part import parts_of
 from .remote import RemoteExecutor, run_remote
@@ -72,6 +73,7 @@ def run_plan(
         guarantee = plan.guarantee_for(seeded=seed is not None, counted=ledger is not None)
         shown = Reporter(plan, verbose, guarantee, start.notes)
         written = None if journal is None else executor.writer(journal)
+        executor = executor if journal is None else Durable(executor, journal)
         factories = [
             part.worker(sources[k], start.agents[k], journal=written, seed=seed, record=record)
             for k, part in enumerate(parts)

@@ -6,9 +6,11 @@ ledger and the data can take the agent's turns, in any process:
 >>> (part,) = [part for part in parts_of(plan) if part.agent.name == "north"]
 >>> with Journal("north.jsonl") as journal:
 ...     start = begin([part], journal, seeded=False)      # dpcvx.run.resume: fresh or gone on with
-...     worker = part.worker(sources, start.agents[0], journal=journal)()
-...     reply = worker.act(t, k, message)                 # charged, computed, noised; on disk
-...     report = worker.report()
+...     with journal.exchange():
+...         worker = part.worker(sources, start.agents[0], journal=journal)()
+...     with journal.exchange():
+...         reply = worker.act(t, k, message)             # charged, computed, noised
+...     report = worker.report()                          # the reply may leave: all is on disk
 
 A part is public and frozen, and pickles; a worker holds data and does not.
 """

@@ -16,6 +16,7 @@ import itertools
 import os
 import random
 import tempfile
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from unittest import mock
@@ -34,6 +35,8 @@ from tests.campaigns.tally import Tally
 
 FULL = 2000
 _SECTOR = 512
+# Of values.
+_SIZES = [1, 20, 90, 200]
 
 
 def campaign(size: int, seed: int) -> Tally:
@@ -293,11 +296,16 @@ def _lines(path: Path, draw: random.Random, acknowledged: dict) -> None:
         known = {} if run is None else run.values
         past = max((t for of in known.values() for t, _ in of), default=0)
         for t in range(past + 1, past + 9):
-            agent = draw.choice("ab")
-            book.charge(agent, Entry(t, 1, "Gaussian", 10.0, 0.3, 2.0**-20, "derived", "gradient"))
-            value = np.array([draw.random() for _ in range(draw.choice([1, 20, 90, 200]))])
-            book.release(agent, (t, 1), value)
-            acknowledged[agent, t, 1] = value.tobytes().hex()
+            agents = draw.choice(["a", "b", "ab", "ab"])
+            values = {
+                a: np.array([draw.random() for _ in range(draw.choice(_SIZES))]) for a in agents
+            }
+            with book.exchange() if draw.random() < 0.8 else nullcontext():
+                for agent, value in values.items():
+                    mark = Entry(t, 1, "Gaussian", 10.0, 0.3, 2.0**-20, "derived", "gradient")
+                    book.charge(agent, mark)
+                    book.release(agent, (t, 1), value)
+            acknowledged |= {(a, t, 1): value.tobytes().hex() for a, value in values.items()}
 
 
 # -- changes ---------------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ import numpy as np
 
 import dpcvx as dp
 from dpcvx.privacy.ledger_file import Journal
-from dpcvx.run.executors.host import Notes
 from dpcvx.run.gate import ReleaseGate
 
 EXECUTORS = {
@@ -39,10 +38,9 @@ def opened(log: Path) -> int:
 
 @contextmanager
 def watching(log: int, seconds: float = 0.0):
-    """Have what leaves written down: at the gate, where agents live in the process of the run.
+    """Have what leaves written down: when the run takes up an exchange, or gives a value out again.
 
-    What agents in other processes drew leaves when the run takes it up. What it did not live to
-    take up was never seen.
+    What the run did not live to take up was never seen.
     """
     gate, release, exchange = ReleaseGate.__call__, Journal.release, Journal.exchange
     held: list[str] = []
@@ -53,14 +51,13 @@ def watching(log: int, seconds: float = 0.0):
     def leaves(self, place, what, *arguments):
         time.sleep(seconds)
         value = gate(self, place, what, *arguments)
-        if what is not None and not isinstance(self._journal, Notes):
+        if self.made(place):
             os.write(log, told(self.account.agent, place, value).encode())
         return value
 
     def notes(self, agent, place, value):
         release(self, agent, place, value)
-        if self._held:
-            held.append(told(agent, place, value))
+        held.append(told(agent, place, value))
 
     @contextmanager
     def taken(self):

@@ -65,11 +65,16 @@ def with_head(raw, lines, tail=b"", lag=0):
 
 
 def cut(raw, size, lag=0):
-    """What a process leaves that dies after `size` bytes of its lines."""
+    """What a process leaves that dies after `size` bytes of its lines.
+
+    Its head counts all lines, as after the next start, or none of the last `lag` groups.
+    """
     head, _ = parts(raw)
     body = raw[len(head) : len(head) + size]
     end = body.rfind(b"\n") + 1
-    return with_head(raw, body[:end].splitlines(keepends=True), body[end:], lag)
+    lines = body[:end].splitlines(keepends=True)
+    begun = [0] * lag + [k for k, line in enumerate(lines) if chain.GROUP in json.loads(line)]
+    return with_head(raw, lines, body[end:], len(lines) - begun[-lag] if lag else 0)
 
 
 def ends(raw):
@@ -571,6 +576,27 @@ def grouped(path):
                     journal.charge(name, entry(t))
                     journal.release(name, (t, 1), np.array([1.0, float(t)]))
     return path.read_bytes()
+
+
+def test_exchanges_may_be_cut_anywhere_time_after_time(path):
+    """What follows on a part of an exchange is one of its own, however its process died."""
+    raw = grouped(path)
+    for first in ends(raw)[2:5]:
+        put(path, cut(raw, first, lag=1))
+        with Journal(path) as journal:
+            head, begun = path.read_bytes()[: chain.WIDTH], len(path.read_bytes())
+            with journal.exchange():
+                for name in "ab":
+                    journal.charge(name, entry(2))
+                    journal.release(name, (2, 1), np.array([3.0, 4.0]))
+        again = path.read_bytes()
+        for size in (begun, *(k for k in range(begun + 1, len(again), 50)), len(again)):
+            put(path, head + again[chain.WIDTH : size])  # the head counts what was found
+            with Journal(path):
+                pass
+            kept = path.read_bytes()[chain.WIDTH :]
+            assert kept.startswith(again[chain.WIDTH : begun])
+            assert len(dp.Ledger.load(path)["a"].entries) in (1, 2)
 
 
 def test_lines_of_an_exchange_are_forced_to_disk_once(path, monkeypatch):

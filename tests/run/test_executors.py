@@ -24,6 +24,7 @@ from dpcvx.privacy.ledger_file import Journal
 from dpcvx.run import part
 from dpcvx.run.executors import automatic, processes
 from dpcvx.run.executors.automatic import Automatic
+from dpcvx.run.executors.durable import Durable
 from dpcvx.run.gate import ReleaseGate
 from dpcvx.run.private_oracle import PrivateOracle
 from dpcvx.run.worker import Reply, Report, Worker
@@ -406,25 +407,28 @@ def test_after_a_worker_died_the_ledger_file_knows_what_left(tmp_path, monkeypat
     assert len(made) == len(set(made)) == 10
 
 
-def test_what_workers_released_is_on_disk_before_the_run_takes_it_up(tmp_path, monkeypatch):
+@concurrent
+def test_what_workers_released_is_on_disk_before_the_run_takes_it_up(tmp_path, monkeypatch, make):
     """In one piece for all of them, which is forced to disk once."""
     path, forced = tmp_path / "spent.jsonl", []
     honest = os.fsync
     monkeypatch.setattr(os, "fsync", lambda number: (forced.append(1), honest(number)))
 
-    class Watched(dp.Processes):
-        def map(self, method, *common, each=None):
-            before = len(forced)
-            replies = super().map(method, *common, each=each)
-            if method == "act":
-                for kind in ("charge", "value"):
-                    lines = written(path.read_bytes(), kind)
-                    places = {(line[kind], line["round"]) for line in lines}
-                    assert {("a0", common[0]), ("a1", common[0])} <= places
-                assert len(forced) == before + 1
-            return replies
+    call = Durable.map
 
-    assert planned(rounds=3).run(ledger=path, executor=Watched(2)).rounds == 3
+    def mapping(self, method, *common, each=None):
+        before = len(forced)
+        replies = call(self, method, *common, each=each)
+        if method == "act":
+            for kind in ("charge", "value"):
+                lines = written(path.read_bytes(), kind)
+                places = {(line[kind], line["round"]) for line in lines}
+                assert {("a0", common[0]), ("a1", common[0])} <= places
+            assert len(forced) == before + 1
+        return replies
+
+    monkeypatch.setattr(Durable, "map", mapping)
+    assert planned(rounds=3).run(ledger=path, executor=make(2)).rounds == 3
 
 
 @pytest.mark.parametrize("kind", ["charge", "release"])

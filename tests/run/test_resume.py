@@ -20,7 +20,9 @@ import pytest
 
 import dpcvx as dp
 from dpcvx.plan.guarantee import ALONE, COUNTED
+from dpcvx.privacy.ledger_chain import GROUP, WIDTH
 from dpcvx.privacy.ledger_file import Journal
+from dpcvx.run.executors.durable import Durable
 from dpcvx.run.executors.serial import Serial
 from dpcvx.run.gate import ReleaseGate
 from dpcvx.run.private_oracle import PrivateOracle
@@ -134,6 +136,11 @@ def book(raw):
     return written(raw, "charge"), written(raw, "value")
 
 
+def lines_of(path):
+    """What a file holds behind its head, in which the next start counts what a kill left."""
+    return path.read_bytes()[WIDTH:]
+
+
 def left(raw):
     """What a file says has left: agent, round, step, and the value."""
     return {(v["value"], v["round"], v["step"]): v["data"] for v in written(raw, "value")}
@@ -158,18 +165,21 @@ def full(plan, path, **arguments):
 
 
 def killed(plan, path, lines, **arguments):
-    """Run until so many lines are written."""
-    honest, count = Journal._append, []
+    """Run until so many lines are written, of the last exchange perhaps a part."""
+    honest, count = Journal._write, [lines]
 
-    def append(self, line, *more):
-        if line.keys() & {"run", "charge", "value", "end"}:
-            if len(count) == lines:
-                raise Killed
-            count.append(line)
-        honest(self, line, *more)
+    def write(self, text, at):
+        if at == 0 or b'"torn"' in text:
+            return honest(self, text, at)
+        whole = text.splitlines(keepends=True)
+        honest(self, b"".join(whole[: count[0]]), at)
+        if len(whole) > count[0]:
+            raise Killed
+        count[0] -= len(whole)
+        return None
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Journal, "_append", append)
+        patch.setattr(Journal, "_write", write)
         with pytest.raises(Killed):
             plan.run(ledger=path, **arguments)
 
@@ -295,17 +305,17 @@ def test_a_run_goes_on_in_another_object_of_the_same_plan(path):
 def test_a_killed_run_goes_on_with_a_seed_only_if_it_had_one(path, seeds):
     plan = planned()
     killed(plan, path, 4, seed=seeds[0])
-    before = path.read_bytes()
+    before = lines_of(path)
     with pytest.raises(dp.LedgerError, match="interrupted and had"):
         plan.run(ledger=path, seed=seeds[1])
-    assert path.read_bytes() == before
+    assert lines_of(path) == before
     assert plan.run(ledger=path, seed=seeds[0]).status is dp.Status.COMPLETED
 
 
 # -- signals ---------------------------------------------------------------------------------------
 
-# Forks one process per place to die at: before every write, in the middle of every line, after
-# every fsync. The last process of each sort finds no such place and ends its run.
+# Forks one process per place to die at: before every write, in the middle of an exchange and late
+# in it, after every fsync. The last process of each sort finds no such place and ends its run.
 KILLER = """
 import os, signal, sys
 from pathlib import Path
@@ -314,6 +324,7 @@ from tests.run.test_resume import PLANS
 
 folder, seeds = Path(sys.argv[1]), {"seeded": 3, "unseeded": None}
 plans = {name: PLANS[name]() for name in ("each step", "once")}
+parts = {"before": 0.0, "middle": 0.5, "late": 0.9}
 opened, forced = Journal._open, os.fsync
 
 
@@ -322,13 +333,13 @@ def die():
 
 
 class Deadly:
-    def __init__(self, file, place, middle):
-        self.file, self.left, self.middle = file, place, middle
+    def __init__(self, file, place, part):
+        self.file, self.left, self.part = file, place, part
 
     def write(self, text):
-        self.left -= not (self.middle and bytes(text).startswith(b'{"format"'))
+        self.left -= not (self.part and bytes(text).startswith(b'{"format"'))
         if self.left == 0:
-            self.file.write(text[: len(text) // 2 if self.middle else 0])
+            self.file.write(text[: int(len(text) * self.part)])
             die()
         return self.file.write(text)
 
@@ -339,7 +350,7 @@ class Deadly:
 def child(name, seed, where, place):
     def open_deadly(journal):
         opened(journal)
-        journal._file = Deadly(journal._file, place, where == "middle")
+        journal._file = Deadly(journal._file, place, parts[where])
 
     count = []
 
@@ -359,9 +370,9 @@ def child(name, seed, where, place):
 
 
 for name, seed, places in (
-    ("each step", "seeded", ("before", "middle", "fsync")),
-    ("each step", "unseeded", ("middle", "fsync")),
-    ("once", "seeded", ("before", "middle", "fsync")),
+    ("each step", "seeded", ("before", "middle", "late", "fsync")),
+    ("each step", "unseeded", ("middle", "late", "fsync")),
+    ("once", "seeded", ("before", "middle", "late", "fsync")),
 ):
     for where in places:
         place, status = 0, signal.SIGKILL
@@ -400,7 +411,8 @@ def test_a_seeded_run_survives_kill_9_at_every_write(victims, path, name):
     plan = PLANS[name]()
     result, raw = full(plan, path, seed=3)
     files = victims[name, "seeded"]
-    assert len(files) == (2 + 1 + 1) * len(parts(raw)[1])
+    # A head and the lines, twice a part of these, and one call that forces them to disk.
+    assert len(files) == (2 + 2 + 1) * sum(GROUP in json.loads(line) for line in parts(raw)[1])
     for file in files:
         if not written(file.read_bytes(), "end"):
             same(result, plan.run(ledger=file, seed=3, record=True))
@@ -420,7 +432,7 @@ def test_an_unseeded_run_survives_kill_9_at_every_write(victims):
             assert result.ledger.spent() <= plan.guarantee.epsilon * (1 + 1e-9)
             same_ledger_in_any_order(dp.Ledger.load(file), result.ledger)
             torn += paid_again
-    assert torn == 4
+    assert torn == 2
 
 
 RUNNING = """
@@ -489,47 +501,52 @@ def watch(monkeypatch, touch):
 
 
 @plans
-def test_charges_are_on_disk_before_data_are_touched_and_values_before_they_leave(
+def test_charges_come_before_data_and_all_is_on_disk_before_the_run_takes_it_up(
     path, name, monkeypatch
 ):
-    synced, touched, given = [], [], []
+    """One write to the disk for an exchange: nobody sees what agents do before its end."""
+    forced, touched, charges, given = [], [], [], []
     plan = PLANS[name]()
+    charge, leaves, start, call = Journal.charge, ReleaseGate.__call__, Durable.start, Durable.map
 
     def touch():
         touched.append(True)
-        charges, values = book(synced[-1])
         assert len(charges) == len(touched)
-        assert len(values) == len(touched) - 1
 
-    leaves = ReleaseGate.__call__
+    def charging(self, agent, entry):
+        charges.append((agent, entry.round, entry.step))
+        charge(self, agent, entry)
 
     def leaving(self, place, what, *arguments):
         value = leaves(self, place, what, *arguments)
         if what is not None:
             given.append(base64.b64encode(value.tobytes()).decode())
-            assert list(left(synced[-1]).values()) == given
         return value
 
-    class Watched(Serial):
-        def start(self, factories):
-            super().start(factories)
-            self.count()
+    def settled(before):
+        raw = forced[-1]
+        assert charged(raw) == charges and [*left(raw).values()] == given
+        assert len(forced) - before == (len(given) > len(left(forced[before - 1])))
 
-        def map(self, method, *common, each=None):
-            replies = super().map(method, *common, each=each)
-            self.count()
-            return replies
+    def starting(self, factories):
+        before = len(forced)
+        start(self, factories)
+        settled(before)
 
-        def count(self):
-            assert len(left(synced[-1])) == len(touched)
+    def mapping(self, method, *common, each=None):
+        before = len(forced)
+        replies = call(self, method, *common, each=each)
+        settled(before)
+        return replies
 
-    monkeypatch.setattr(
-        os, "fsync", lambda file: synced.append(path.exists() and path.read_bytes())
-    )
+    monkeypatch.setattr(os, "fsync", lambda _: forced.append(path.exists() and path.read_bytes()))
     watch(monkeypatch, touch)
+    monkeypatch.setattr(Journal, "charge", charging)
     monkeypatch.setattr(ReleaseGate, "__call__", leaving)
-    plan.run(ledger=path, executor=Watched())
-    assert len(touched) == len(charged(synced[-1])) > 1
+    monkeypatch.setattr(Durable, "start", starting)
+    monkeypatch.setattr(Durable, "map", mapping)
+    plan.run(ledger=path)
+    assert len(touched) == len(charges) > 1
 
 
 @plans
@@ -544,27 +561,26 @@ def test_data_are_not_touched_again_for_what_has_left(path, name, monkeypatch):
         assert len(touched) == len(left(raw)) - len(left(cut(raw, size)))
 
 
-@pytest.mark.parametrize("line", range(1, 10))
-def test_no_value_leaves_when_the_disk_fails(path, line, monkeypatch):
-    plan, answers, count = planned(), [], []
-    honest = PrivateOracle.release
+@pytest.mark.parametrize("group", range(1, 4))
+def test_no_value_leaves_when_the_disk_fails(path, group, monkeypatch):
+    plan, taken, count = planned(), [], []
+    honest = dp.LinearizedADMM.receive
 
-    def answered(self, query):
-        value = honest(self, query)
-        answers.append(value)
-        return value
+    def receive(self, server, t, k, replies):
+        taken.append(t)
+        return honest(self, server, t, k, replies)
 
     def fails(file):
         count.append(file)
-        if len(count) == line + 3:  # three calls make the file
+        if len(count) == group + 3:  # three calls make the file
             raise OSError(errno.EIO, "gone")
 
     with monkeypatch.context() as patch:
-        patch.setattr(PrivateOracle, "release", answered)
+        patch.setattr(dp.LinearizedADMM, "receive", receive)
         patch.setattr(os, "fsync", fails)
         with pytest.raises(dp.LedgerError, match="cannot be written: gone"):
             plan.run(ledger=path, seed=3)
-    assert len(answers) == max(0, line - 2) // 2
+    assert len(taken) == max(0, group - 2)
     same(plan.run(ledger=path, seed=3), plan.run(seed=3))
 
 
@@ -721,12 +737,13 @@ def test_a_run_with_a_torn_value_may_be_killed_again(path, lines):
 def test_a_value_that_is_torn_twice_is_paid_three_times(path):
     plan = planned(rounds=4)
     torn(path, plan)
-    killed(plan, path, 2)
+    killed(plan, path, 3)
     raw = path.read_bytes()
     put(path, cut(raw, ends(raw)[-2] + 20))
     result = plan.run(ledger=path)
     assert (result.status, result.rounds) == (dp.Status.BUDGET, 2)
-    assert [len(a.entries) for a in result.ledger.values()] == [4, 2]
+    # Of the other agent's values of these exchanges nobody knows what was on disk.
+    assert [len(a.entries) for a in result.ledger.values()] == [4, 4]
     assert result.ledger.spent() <= plan.guarantee.epsilon * (1 + 1e-9)
 
 
@@ -755,12 +772,12 @@ def fetch_nothing():
 
 def refused(path, plan, error, **arguments):
     """Nothing is read, released or written."""
-    before = path.read_bytes()
+    before = lines_of(path)
     values = {p: fetch_nothing for agent in plan.problem.agents for p in agent.private}
     with pytest.raises(dp.PrivacyError if error is None else error) as caught:
         plan.run(ledger=path, data=values, **arguments)
     assert not isinstance(caught.value, dp.DataError)
-    assert path.read_bytes() == before
+    assert lines_of(path) == before
     return str(caught.value)
 
 
@@ -842,7 +859,7 @@ def test_a_run_that_others_came_after_is_not_gone_on_with(path):
     result = short.run(ledger=path)
     assert len(written(path.read_bytes(), "run")) == 3
     assert result.rounds == 2
-    assert [len(a.entries) for a in result.ledger.values()] == [4, 2]
+    assert [len(a.entries) for a in result.ledger.values()] == [4, 4]
 
 
 def cell(radius=0.1, privates=1, names="ab"):
@@ -1024,19 +1041,17 @@ def test_noise_before_and_none_after_is_recorded(path):
     assert [e.mechanism for e in result.ledger["a"].entries] == ["Gaussian", "none", "none"]
 
 
-def test_charges_without_noise_are_on_disk_before_data_are_touched(path, monkeypatch):
-    synced, touched = [], []
+def test_charges_without_noise_are_on_disk_before_the_run_takes_up_an_answer(path, monkeypatch):
+    taken, honest = [], dp.LinearizedADMM.receive
 
-    def touch():
-        touched.append(True)
-        assert len(charged(synced[-1])) == len(touched)
+    def receive(self, server, t, k, replies):
+        taken.append(t)
+        assert len(charged(path.read_bytes())) == 2 * len(taken)
+        return honest(self, server, t, k, replies)
 
-    monkeypatch.setattr(
-        os, "fsync", lambda file: synced.append(path.exists() and path.read_bytes())
-    )
-    watch(monkeypatch, touch)
+    monkeypatch.setattr(dp.LinearizedADMM, "receive", receive)
     noiseless().run(ledger=path)
-    assert len(touched) == 4
+    assert taken == [1, 2]
 
 
 # -- secrets ---------------------------------------------------------------------------------------

@@ -18,7 +18,8 @@ class Executor(Protocol):
     def writer(self, journal: Journal) -> Journal:
         """The ledger file of a run as agents reach it from where they live; called before `start`.
 
-        What agents tell it is on disk when `start` and `map` return.
+        What agents tell it arrives before `start` and `map` return or raise. The run has all of it
+        on disk before it takes up any answer: see `Durable`.
         """
         ...
 

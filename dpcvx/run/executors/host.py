@@ -178,10 +178,9 @@ def heard(answers: Iterable[tuple[Sequence[int], bytes]], journal: Journal | Non
         found.update(zip(agents, pickle.loads(answer), strict=True))
     ordered = [found[agent] for agent in sorted(found)]
     if journal is not None:
-        with journal.exchange():
-            for _, _, noted in ordered:
-                for kind, content in noted:
-                    getattr(journal, kind)(*content)
+        for _, _, noted in ordered:
+            for kind, content in noted:
+                getattr(journal, kind)(*content)
     for _, error, _ in ordered:
         if error is not None:
             raise error
