@@ -1,4 +1,4 @@
-r"""Noisy gradient ADMM, one user per iteration (Chan, Xie and Zhao, Algorithm 1).
+r"""Noisy gradient ADMM, one user per iteration (Chan, Xie and Zhao, Algorithms 1 and 4).
 
 .. math::
     y &\leftarrow \operatorname{argmin}_y\; g(y) - \langle \lambda, B y \rangle
@@ -27,7 +27,7 @@ import scipy.linalg as la
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from .._arguments import POSITIVE, choice, one_of, optional
+from .._arguments import FLAG, POSITIVE, choice, one_of, optional
 from ..errors import ModelError, PrivacyError
 from ..guard import frameless
 from ..model.canonical import ConeData
@@ -281,6 +281,8 @@ class GradientADMM(HiddenIterates[Server, Outcome]):
         passes; in order, with a random last round in the second half of the only pass; or drawn
         anew each round. Random orders are for ``plan(..., observer="last iterate")``, where every
         user has the same guarantee with them.
+    x_first : bool
+        Begin with x, as in the paper's Algorithm 4, whose utility Theorem 9.1 is about.
     output : {"average", "last", "tail", None}
         Which iterate the result reports first; see `Algorithm`.
 
@@ -295,6 +297,7 @@ class GradientADMM(HiddenIterates[Server, Outcome]):
     smoothness: float | None = None
     strong_convexity: float | None = None
     order: Order = "fixed"
+    x_first: bool = False
     output: Output | None = None
 
     def __post_init__(self) -> None:
@@ -303,6 +306,7 @@ class GradientADMM(HiddenIterates[Server, Outcome]):
             smoothness=optional(POSITIVE),
             strong_convexity=optional(POSITIVE),
             order=choice(*ORDERS),
+            x_first=FLAG,
         )
         if not one_of(self.step, "contraction"):
             self.check_fields(step=optional(POSITIVE))
@@ -525,9 +529,12 @@ class GradientADMM(HiddenIterates[Server, Outcome]):
         """The y step and the multipliers; then the turn of one user."""
         blocks, beta, x = server.blocks, self._beta, server.x
         A, B, c = blocks.rows.A, blocks.rows.B, blocks.rows.c
-        y, outcome = blocks.y(x, server.lam, server.y)
+        y, lam, outcome = server.y, server.lam, Outcome.SOLVED
         gap = A @ x + B @ y - c
-        lam = server.lam - beta * gap
+        if not (self.x_first and t == 1):
+            y, outcome = blocks.y(x, lam, y)
+            gap = A @ x + B @ y - c
+            lam = lam - beta * gap
         slope = A.T @ (beta * (B @ y - c) - lam)
         users = len(blocks.users)
         messages: list[Turn | None] = [None] * (users + 1)
@@ -599,7 +606,8 @@ class GradientADMM(HiddenIterates[Server, Outcome]):
         eta = named.get(self.step) or f"{self._eta:.6g}"
         penalty = "" if self.penalty is None else f", penalty = {self.penalty:.6g}"
         turns = "" if self.order == "fixed" else f" (random {self.order})"
-        return f"gradient ADMM, one user per round{turns}{penalty}, step = {eta}"
+        first = ", x first" if self.x_first else ""
+        return f"gradient ADMM, one user per round{turns}{first}{penalty}, step = {eta}"
 
 
 def _smoothness(local: LocalProgram) -> float:

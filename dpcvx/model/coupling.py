@@ -138,19 +138,20 @@ class Eliminated:
 def eliminate(A: Array, B: Array, c: Array) -> Eliminated:
     """Bring the rows of ``[A, B, c]`` into the form of the remark.
 
-    The columns that become the identity are chosen by pivoting, which keeps D small.
+    Rows that have it already stay as they are. Otherwise the columns that become the identity are
+    chosen by pivoting, which keeps D small.
 
     Raises
     ------
     ModelError
         If rows contradict each other.
     """
-    m, n = A.shape
+    n = A.shape[1]
     largest = float(np.abs(np.column_stack([A, B, c])).max())
-    if np.array_equal(A, np.eye(m, n)):
-        rank = min(m, n)
-        alone = _independent(B[rank:], c[rank:], B, largest)
-        return Eliminated(A[:rank], B[:rank], c[:rank], *alone)
+    own = _with_columns_of_their_own(A)
+    if np.all(own | ~A.any(axis=1)):
+        alone = _independent(B[~own], c[~own], B, largest)
+        return Eliminated(A[own], B[own], c[own], *alone)
     Q, R, order = la.qr(A, pivoting=True)
     pivots = np.abs(np.diag(R))
     rank = int(np.sum(pivots > _DEPENDENT * pivots.max(initial=0.0)))
@@ -165,6 +166,12 @@ def eliminate(A: Array, B: Array, c: Array) -> Eliminated:
     reduced[:, order[:rank]] = np.eye(rank)
     alone = _independent(turned_B[rank:], turned_c[rank:], B, largest)
     return Eliminated(reduced, solved[:, n:-1], solved[:, -1], *alone)
+
+
+def _with_columns_of_their_own(A: Array) -> NDArray[np.bool_]:
+    """Which rows hold the 1 of a column that is zero elsewhere."""
+    single = (A != 0).sum(axis=0) == 1
+    return ((A == 1) & single).any(axis=1)
 
 
 def _independent(rows: Array, c: Array, B: Array, largest: float) -> tuple[Array, Array]:

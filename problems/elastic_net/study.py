@@ -54,9 +54,12 @@ class ElasticNet:
         *,
         observer: Literal["everyone", "last iterate"] = "everyone",
         order: Order = "fixed",
+        x_first: bool = False,
     ) -> dp.Plan:
         """Users take turns; noise of `Setting.sigma` in x, none for 0."""
-        method = dp.GradientADMM(penalty=setting.beta, step=setting.eta, order=order, output="last")
+        method = dp.GradientADMM(
+            penalty=setting.beta, step=setting.eta, order=order, x_first=x_first, output="last"
+        )
         if setting.sigma == 0:
             return self.problem.plan(method, mechanism=None, rounds=rounds)
         # The x step leaves 1 / (1 + eta beta) of a change of the gradient.

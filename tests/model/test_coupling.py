@@ -243,6 +243,19 @@ def test_an_identity_is_left_as_it_is(n):
     assert found.B_alone.shape == (0, 2) and found.c_alone.shape == (0,)
 
 
+def test_rows_in_the_form_of_the_remark_are_left_as_they_are():
+    """Also where pivoting would take other columns, and with rows between that hold y alone."""
+    rng = np.random.default_rng(5)
+    A = np.array([[90.0, 1.0, 0.0, -70.0], [0.0, 0.0, 0.0, 0.0], [50.0, 0.0, 1.0, 0.3]])
+    B, c = rng.normal(size=(3, 2)), rng.normal(size=3)
+    found = with_form(eliminate(A, B, c), 4, 2)
+    assert np.array_equal(found.A, A[[0, 2]]) and np.array_equal(found.B, B[[0, 2]])
+    assert np.array_equal(found.c, c[[0, 2]]) and found.c_alone.size == 1
+    same_solutions(A, B, c, found, rng)
+    scaled = with_form(eliminate(2 * A, B, c), 4, 2)  # no column is a unit vector
+    assert np.abs(scaled.A).max() < 2
+
+
 def test_an_identity_above_rows_of_zeros_leaves_these_to_y():
     A, B, c = np.eye(5, 3), np.arange(10.0).reshape(5, 2), np.arange(5.0)
     found = with_form(eliminate(A, B, c), 3, 2)

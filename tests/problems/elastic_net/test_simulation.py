@@ -17,12 +17,15 @@ def gradient(i, x, radius):
     return g if radius is None else g * min(1.0, radius / np.linalg.norm(g))
 
 
+@pytest.mark.parametrize("x_first", [False, True])
 @pytest.mark.parametrize("clipped", [True, False])
 @pytest.mark.parametrize("sigma", [0.0, 0.3])
-def test_with_the_same_noise_the_iterates_are_the_packages(clipped, sigma):
+def test_with_the_same_noise_the_iterates_are_the_packages(clipped, sigma, x_first):
     setting = Setting(0.25, 0.9, sigma)
     study = elastic_net(USERS, radius=RADIUS, clipped=clipped)
-    result = study.plan(setting, 8).run(seed=1, record=True, iterates=True, verbose=False)
+    plan = study.plan(setting, 8, x_first=x_first)
+    assert ("x first" in str(plan)) == x_first
+    result = plan.run(seed=1, record=True, iterates=True, verbose=False)
     x = np.array([np.full(6, START)] + [found.last[study.x] for found in result.iterates])
     y = np.array([found.last[study.y] for found in result.iterates])
     order = np.arange(8)[:, None] % 3
@@ -38,7 +41,7 @@ def test_with_the_same_noise_the_iterates_are_the_packages(clipped, sigma):
         assert 0.7 * sigma < noise.std() < 1.3 * sigma
     else:
         assert np.abs(noise).max() < 1e-12
-    found = iterate(USERS, setting, order, noise, radius=radius)
+    found = iterate(USERS, setting, order, noise, radius=radius, x_first=x_first)
     np.testing.assert_allclose(found.x[:, 0], x, atol=1e-9)
     np.testing.assert_allclose(found.y[1:, 0], y, atol=1e-9)
 
