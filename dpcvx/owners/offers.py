@@ -90,6 +90,7 @@ def _once(agent: AgentTerms) -> Once | None:
         return None
     if not isinstance(found, Publication):
         return Once("second moments", None, None)
+    assert found.kind != "shaped data"  # only next to private data in constraints
     weights = found.weights if found.kind == "slope" else None
     encode = found.encode if found.kind == "shaped slope" else None
     return Once(found.kind, weights, encode)

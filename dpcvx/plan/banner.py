@@ -103,7 +103,7 @@ def _sensitivity_rows(plan: Terms) -> list[str]:
 
 def _bounded(entry: AgentGuarantee) -> str:
     if entry.sensitivity == 0 and entry.releases:
-        return "its constraints contain private data, which leave entry by entry, with noise"
+        return "its constraints contain private data, which leave with noise"
     if math.isinf(entry.sensitivity):
         return f"one change moves the gradient by a bounded l{entry.norm} distance at each point"
     attained = " (attained)" if entry.tight else ""

@@ -32,6 +32,7 @@ from .forecast import SQUARED, noise_over_signal, stand_ins_of
 from .limits import margin_ratio, with_margins
 from .noisy_rounds import NoisyRounds, best_rounds
 from .responses import predicted_gap, published
+from .stakes import by_agent
 
 Release = Literal["each step", "once"]
 # Rounds of a method that has no number of its own.
@@ -389,13 +390,15 @@ def quieter(
         agents = calibrated(agents, needs, request.rounds, steps, delta, once)
         if request.violation == 0:
             agents = truncated(agents, delta)
-        quiet[kind] = published(agents, known.responses) if once else agents
+        stakes = by_agent(known.program, known.stakes)
+        quiet[kind] = published(agents, known.responses, stakes) if once else agents
         errors.append([_error(*pair) for pair in zip(quiet[kind], around, strict=True)])
         if known.program.kept and request.violation is not None:
-            kept = with_margins(known.program, quiet[kind], request.violation, None)
+            given = known.program, quiet[kind], request.violation, None
+            kept = with_margins(*given, known.stakes)
             programs.append(kept)
     if programs:
-        ratio, of = margin_ratio(*programs), "margins"
+        ratio, of = margin_ratio(programs[0], programs[1], known.stakes), "margins"
     else:
         pairs = zip(*errors, strict=True)
         ratio = _ratio([(a, b) for a, b in pairs if a is not None and b is not None])

@@ -48,7 +48,8 @@ def with_clips(known: Compiled, distance: float) -> Compiled | None:
             local = replace(local, clip=clipped[0])
             sensitivities[local.name] = clipped[1].renamed(local.form)
         agents.append(local)
-    return Compiled(replace(known.program, agents=tuple(agents)), sensitivities)
+    program = replace(known.program, agents=tuple(agents))
+    return replace(known, program=program, sensitivities=sensitivities)
 
 
 def _clipped(

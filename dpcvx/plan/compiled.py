@@ -13,6 +13,7 @@ from ..sensitivity.release_once import releasable
 from ..sensitivity.response import Response
 from .agent_terms import sensitivities
 from .responses import responses
+from .stakes import Stakes, stakes_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,11 +22,13 @@ class Compiled:
 
     Attributes
     ----------
+    problem : Declaration
     program : Program
     sensitivities : dict of str to (Sensitivity or None)
         By agent; None where nothing is private, or nothing had to be derived.
     """
 
+    problem: Declaration
     program: Program
     sensitivities: dict[str, Sensitivity | None]
 
@@ -58,6 +61,11 @@ class Compiled:
         """How the problem gives way to noise from each agent."""
         return responses(self.program)
 
+    @cached_property
+    def stakes(self) -> Stakes:
+        """What margins of constraints with private data cost, by public stand-ins."""
+        return stakes_of(self.problem, self.program, self.sensitivities)
+
 
 def compiled(problem: Declaration) -> Compiled:
     """Compile a problem and derive its sensitivities.
@@ -70,4 +78,4 @@ def compiled(problem: Declaration) -> Compiled:
         If no sensitivity can be derived.
     """
     program = compile_problem(problem)
-    return Compiled(program, sensitivities(program))
+    return Compiled(problem, program, sensitivities(program))

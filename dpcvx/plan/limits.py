@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,9 +17,11 @@ from ..algorithms.program import Kept, Program
 from ..errors import ModelError, PrivacyError
 from ..model.declaration import Declaration
 from ..model.private_constraints import check_readable
+from ..sensitivity.data_shape import costs
 from ..sensitivity.release_once import Publication
 from .agent_terms import Agents
-from .margins import spread_of, tightened
+from .margins import Spread, spread_of, tightened
+from .stakes import Stakes
 
 _VIOLATION = Kind(
     lambda value: finite(value) and 0 <= float(value) < 1,  # type: ignore[arg-type]
@@ -122,7 +125,11 @@ def check_violation(
 
 
 def with_margins(
-    program: Program, agents: Agents, violation: float, price: float | None
+    program: Program,
+    agents: Agents,
+    violation: float,
+    price: float | None,
+    stakes: Stakes = (),
 ) -> Program:
     """The program with margins for the noise in what the agents release.
 
@@ -133,6 +140,8 @@ def with_margins(
         With their publications.
     violation : float
     price : float or None
+    stakes : tuple of tuple of Stake
+        By constraint, what margins of its parts cost; empty if that is not known.
     """
     holders = [kept.agent for kept in program.kept]
     spreads = {}
@@ -141,15 +150,51 @@ def with_margins(
         assert noise is not None and isinstance(left, Publication)
         spreads[k] = spread_of(left, noise)
     limits = [kept.tightened.constraint for kept in program.kept]
-    found = tightened(limits, holders, spreads, violation, price)
+    shares = _shares(stakes, [spreads[k] for k in holders])
+    found = tightened(limits, holders, spreads, violation, price, shares)
     pairs = zip(program.kept, found, strict=True)
     return replace(program, kept=tuple(replace(kept, tightened=one) for kept, one in pairs))
 
 
-def margin_ratio(one: Program, other: Program) -> float:
-    """How many times larger the margins of one program are, in the geometric mean."""
+def _shares(stakes: Stakes, spreads: Sequence[Spread]) -> list[list[float]] | None:
+    """How to divide the probability: as margins cost. That is best for tails that fall like exp."""
+    every = [stake for own in stakes for stake in own]
+    pairs = zip(stakes, spreads, strict=bool(stakes))
+    lengths = [stake.length(spread.matrix) for own, spread in pairs for stake in own]
+    found = costs(every, np.array(lengths))
+    if not found.any():
+        return None
+    left = iter(found.tolist())
+    return [[next(left) for _ in own] for own in stakes]
+
+
+def margin_ratio(one: Program, other: Program, stakes: Stakes = ()) -> float:
+    """How many times larger the margins of one program are: as they cost, or in the geometric mean.
+
+    Parameters
+    ----------
+    one, other : Program
+    stakes : tuple of tuple of Stake
+        As of `with_margins`.
+    """
+    costs = [_cost(program, stakes) for program in (one, other)]
+    if min(costs) > 0:
+        return costs[0] / costs[1]
     pairs = zip(_sizes(one), _sizes(other), strict=True)
     return math.exp(statistics.fmean(math.log(a / b) for a, b in pairs))
+
+
+def _cost(program: Program, stakes: Stakes) -> float:
+    """Of all margins; 0 where that is not known."""
+    total = 0.0
+    for kept, own in zip(program.kept, stakes, strict=bool(stakes)):
+        for k, stake in enumerate(own):
+            ball = kept.tightened.balls.get(k)
+            margin = kept.tightened.margins.get(k, 0.0)
+            if ball is not None:
+                margin = ball.radius * stake.length(ball.noise.toarray())
+            total += stake.price * margin
+    return total
 
 
 def _sizes(program: Program) -> list[float]:

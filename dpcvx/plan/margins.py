@@ -7,7 +7,8 @@ Where no data multiply variables, by how much the noise moves a row does not dep
 decided: t is a quantile of that number, and what is decided may depend on the noise in any way.
 Where they do, decisions prefer entries whose noise was low, and the quantile of a fixed decision is
 exceeded far more often. The row is then kept for all noise of a set that holds the noise, up to a
-probability. The total is divided over all rows; rows that meet the same noise share one set.
+probability. The total is divided over all rows, in shares that may follow from anything public;
+rows that meet the same noise share one set.
 
 Noise with a limit lies in a box for certain: margins are what the box moves a row by at most, and
 nothing is divided. For rows with coefficients the ball around the box stands for it.
@@ -89,6 +90,7 @@ class _Case:
     part: int
     spread: Spread
     components: Index
+    alpha: float
 
     def shared(self, holders: Sequence[int], bends: bool) -> tuple[object, ...]:
         """What parts that may share one set of noise have in common."""
@@ -101,6 +103,7 @@ def tightened(
     spreads: Mapping[int, Spread],
     violation: float,
     price: float | None = None,
+    shares: Sequence[Sequence[float]] | None = None,
 ) -> tuple[Tightened, ...]:
     """The constraints with margins: for the true data, all hold together up to a probability.
 
@@ -115,21 +118,27 @@ def tightened(
         Between 0 and 1; 0 where all noise has a limit.
     price : float, optional
         What a unit costs by which a constraint may be missed.
+    shares : sequence of sequence of float, optional
+        How the probability is divided over the parts of every constraint; equally if omitted.
     """
+    if shares is None:
+        parts = [len(constraint.parts) for constraint in constraints]
+        shares = [[1 / sum(parts)] * each for each in parts]
     groups: dict[tuple[object, ...], list[_Case]] = {}
     for i, (constraint, holder) in enumerate(zip(constraints, holders, strict=True)):
         spread = spreads[holder]
         for k, part in enumerate(constraint.parts):
-            case = _Case(i, k, spread, spread.components(constraint.entries(part.rows)))
+            components = spread.components(constraint.entries(part.rows))
+            case = _Case(i, k, spread, components, violation * shares[i][k])
             groups.setdefault(case.shared(holders, part.bends), []).append(case)
-    each = violation / sum(len(cases) for cases in groups.values())
     margins: list[dict[int, float]] = [{} for _ in constraints]
     balls: list[dict[int, Ball]] = [{} for _ in constraints]
     for cases in groups.values():
         spread, components = cases[0].spread, cases[0].components
         radius = 0.0
         if spread.norm:
-            radius = length_quantile(spread.norm, components.size, each * len(cases))
+            alpha = sum(case.alpha for case in cases)
+            radius = length_quantile(spread.norm, components.size, alpha)
         slack = spread.rounding * math.sqrt(components.size)
         first = constraints[cases[0].constraint].parts[cases[0].part]
         if first.bends:
@@ -138,7 +147,8 @@ def tightened(
             continue
         images = [_image(constraints[c.constraint], c) for c in cases]
         parts = [constraints[c.constraint].parts[c.part] for c in cases]
-        alone = [_margin(*pair, spread.norm, each) for pair in zip(images, parts, strict=True)]
+        pairs = zip(images, parts, cases, strict=True)
+        alone = [_margin(image, part, spread.norm, case.alpha) for image, part, case in pairs]
         lengths = [_reach(image) for image in images]
         together = [radius * length for length in lengths]
         found = together if _less(together, alone, lengths) else alone

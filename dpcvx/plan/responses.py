@@ -16,6 +16,7 @@ from ..model.matrices import without_zeros
 from ..model.quadratic import hessian
 from ..privacy.mechanism import Calibrated
 from ..sensitivity import release_once
+from ..sensitivity.data_shape import Stake
 from ..sensitivity.release_once import Statistic
 from ..sensitivity.response import Response
 from ..solvers.projector import Projector
@@ -58,10 +59,21 @@ def responses(program: Program) -> tuple[Response, ...]:
     return tuple(found)
 
 
-def published(agents: Agents, around: Sequence[Response]) -> Agents:
-    """The agents with what each releases once, in place of its data."""
+def published(
+    agents: Agents, around: Sequence[Response], stakes: Mapping[int, Sequence[Stake]] | None = None
+) -> Agents:
+    """The agents with what each releases once, in place of its data.
+
+    Parameters
+    ----------
+    agents : tuple of AgentTerms
+    around : sequence of Response
+        Of each.
+    stakes : mapping of int to sequence of Stake, optional
+        By place of the agent, what its constraints with private data are about.
+    """
     found: list[AgentTerms] = []
-    for agent, response in zip(agents, around, strict=True):
+    for k, (agent, response) in enumerate(zip(agents, around, strict=True)):
         known, noise = agent.sensitivity, agent.noise
         statistic = None
         if known is not None and noise is not None:
@@ -73,6 +85,8 @@ def published(agents: Agents, around: Sequence[Response]) -> Agents:
                 noise.variance,
                 agent.expected,
                 whole=bool(agent.program.limits),
+                # Noise with a limit is planned for so many components as there are data.
+                stakes=() if noise.truncation is not None else (stakes or {}).get(k, ()),
             )
         found.append(replace(agent, publication=statistic))
     return tuple(found)

@@ -43,6 +43,7 @@ from .guarantee import ALONE, COUNTED, SEEDED, Guarantee, make_guarantee, no_gua
 from .last_iterate import Observer
 from .responses import Share, predicted_share, published, responses
 from .split import check_secret, split
+from .stakes import by_agent, by_price, stakes_of
 
 P = TypeVar("P", bound="Terms")
 
@@ -256,10 +257,18 @@ def make_terms(
     forecast = request.forecast
     if once:
         around = responses(program) if known is None else known.responses
-        agents = agents if request.quiet else published(agents, around)
+        stakes = stakes_of(problem, program, found) if known is None else known.stakes
+        if not request.quiet:
+            agents = published(agents, around, by_agent(program, stakes))
         if program.kept:
             assert violation is not None
-            program = limits.with_margins(program, agents, violation, slack_price)
+            program = limits.with_margins(program, agents, violation, slack_price, stakes)
+            if by_price(stakes):
+                request = request.chosen(
+                    "violation",
+                    "violation= is divided over constraints, and noise is shaped, by what margins "
+                    "cost for the stand-ins (like=); it holds for all data",
+                )
         stand_ins = stand_ins_of(problem)
         # What margins and their constraints cost is not predicted.
         unknown = Share(math.nan, by_data=False)

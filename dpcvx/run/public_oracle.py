@@ -137,6 +137,6 @@ def _answering(
     """The oracle of an agent whose data left."""
     surrogate = facts.form.bind(publication.restore(released))
     data = None
-    if isinstance(publication, Publication) and publication.kind == "data":
+    if isinstance(publication, Publication) and publication.whole:
         data = publication.unlimited(released)
     return PublicOracle(facts, surrogate, account, releases, data)

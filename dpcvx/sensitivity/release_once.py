@@ -25,6 +25,7 @@ from ..model.matrices import without_zeros
 from ..model.normal_form import LARGEST
 from ..model.spec import PrivateSpec
 from .certificate import Sensitivity
+from .data_shape import Stake, data_shape
 from .estimates import (
     Entrywise,
     Estimate,
@@ -65,9 +66,10 @@ class Publication:
     Attributes
     ----------
     private : tuple of PrivateSpec
-    kind : {"data", "slope", "shaped slope"}
-        The data themselves, each object in units of its own sensitivity; the slope J d, its
-        components weighted; or another statistic that tells the slope, see `shape`.
+    kind : {"data", "shaped data", "slope", "shaped slope"}
+        The data themselves, each object in units of its own sensitivity; a statistic that tells
+        them all, see `data_shape`; the slope J d, its components weighted; or another statistic
+        that tells the slope, see `shape`.
     encode : csr_array, shape (s, total size of the data)
         From the data, one object after the other, to the statistic.
     sensitivity : float
@@ -81,12 +83,17 @@ class Publication:
     """
 
     private: tuple[PrivateSpec, ...]
-    kind: Literal["data", "slope", "shaped slope"]
+    kind: Literal["data", "shaped data", "slope", "shaped slope"]
     encode: sp.csr_array
     sensitivity: float
     jacobian: sp.csr_array | None
     weights: Array
     estimates: tuple[tuple[slice, Estimate], ...] = ()
+
+    @property
+    def whole(self) -> bool:
+        """Whether it tells the data themselves."""
+        return self.kind in ("data", "shaped data")
 
     @property
     def size(self) -> int:
@@ -120,8 +127,8 @@ class Publication:
         J = self.jacobian
         if J is None:
             return None
-        if self.kind == "data":
-            return sp.csr_array(J @ sp.diags_array(1 / self.encode.diagonal()))
+        if self.whole:
+            return sp.csr_array(J @ self.decode)
         if self.kind == "shaped slope":
             return sp.csr_array(J @ np.linalg.pinv(self.encode.toarray()))
         used = np.flatnonzero(np.diff(J.indptr) > 0)
@@ -144,14 +151,16 @@ class Publication:
             released = released.copy()
         for place, estimate in self.estimates:
             released[place] = estimate(released[place])
-        if self.kind != "data":
+        if not self.whole:
             return np.split(_least_norm(self.encode, released), ends)
-        parts = np.split(released / self.encode.diagonal(), ends)
+        parts = np.split(self.unlimited(released), ends)
         return [spec.admissible(part) for part, spec in zip(parts, self.private, strict=True)]
 
     @property
     def decode(self) -> sp.csr_array:
-        """Of data that leave by themselves: from the statistic back to the data."""
+        """Of what tells the data: from the statistic back to them."""
+        if self.kind == "shaped data":
+            return sp.csr_array(np.linalg.pinv(self.encode.toarray()))
         return sp.csr_array(sp.diags_array(1 / self.encode.diagonal()))
 
     def unlimited(self, released: Array) -> Array:
@@ -248,6 +257,12 @@ class Publication:
                 f"scale {_range(spread[spread > 0])} per component of the slope J d, correlated as "
                 "the optimum gives way to it"
             )
+        if self.kind == "shaped data":
+            spread = scale * np.linalg.norm(self.decode.toarray(), axis=1)
+            ends = np.cumsum([spec.size for spec in self.private])[:-1]
+            pairs = zip(self.private, np.split(spread, ends), strict=True)
+            sizes = ", ".join(f"{_range(own)} per entry of '{spec.name}'" for spec, own in pairs)
+            return f"scale {sizes}, correlated so that margins cost little"
         return ", ".join(
             f"scale {scale * unit:.6g} per entry of '{spec.name}'"
             for spec, unit in zip(self.private, self.units, strict=True)
@@ -280,6 +295,7 @@ def publication(
     expected: Sequence[Expectation | None] = (),
     *,
     whole: bool = False,
+    stakes: Sequence[Stake] = (),
 ) -> Statistic | None:
     """The statistic to release once, with noise scaled to its lp sensitivity.
 
@@ -301,6 +317,8 @@ def publication(
         Publicly, of each private object; empty if nothing is.
     whole : bool
         The data themselves have to leave: constraints contain them.
+    stakes : sequence of Stake
+        What margins of these cost, as far as that is known.
 
     Returns
     -------
@@ -329,7 +347,8 @@ def publication(
         raise PrivacyError(
             f"expected= has values for data of agent '{owner}', whose constraints contain private "
             "data. Their margins are proved for the data as they left, not for estimates of them. "
-            "Leave the agent's data out of expected=."
+            "Leave the agent's data out of expected=. As dp.Private(..., like=mean), public values "
+            "shape the noise to the constraints."
         )
     if whole and not sensitivity.linear:
         raise PrivacyError(
@@ -339,7 +358,8 @@ def publication(
             "the data, or give the terms to different agents."
         )
     if whole:
-        return _data(sensitivity, p, owner)
+        plain = _data(sensitivity, p, owner)
+        return _shaped_data(sensitivity, p, plain, response, variance, stakes) or plain
     if not sensitivity.linear:
         found = moments(sensitivity, p)
         if found is None:
@@ -411,13 +431,49 @@ def _shaped(sensitivity: Sensitivity, p: int, influence: Array, below: float) ->
     return None if found is None else _by_matrix(sensitivity, p, J, found / units)
 
 
-def _by_matrix(sensitivity: Sensitivity, p: int, J: sp.csr_array, encode: Array) -> Publication:
+def _shaped_data(
+    sensitivity: Sensitivity,
+    p: int,
+    plain: Publication,
+    response: Response,
+    variance: Callable[[float], float],
+    stakes: Sequence[Stake],
+) -> Publication | None:
+    """A statistic that tells the data with noise shaped to constraints; None if none is worth it.
+
+    Parameters
+    ----------
+    sensitivity, p, response, variance, stakes
+        As of `publication`.
+    plain : Publication
+        The data, each object in units of its own sensitivity.
+    """
+    if not (stakes and sensitivity.constant and all(map(_one_by_one, sensitivity.private))):
+        return None
+    J, units = without_zeros(sp.hstack(sensitivity.jacobians)), 1 / plain.encode.diagonal()
+    felt = np.zeros((units.size, units.size))
+    if J.nnz:
+        influence = response.influence(_covariance(plain, variance).diagonal())
+        if influence is None:
+            return None
+        felt = J.T @ (influence @ J.toarray())
+    found = data_shape(units, stakes, felt, variance(1.0), p)
+    return None if found is None else _by_matrix(sensitivity, p, J, found, "shaped data")
+
+
+def _by_matrix(
+    sensitivity: Sensitivity,
+    p: int,
+    J: sp.csr_array,
+    encode: Array,
+    kind: Literal["shaped data", "shaped slope"] = "shaped slope",
+) -> Publication:
     """Any linear statistic of the data, with what one change does to it."""
     ends = np.cumsum([spec.size for spec in sensitivity.private])[:-1]
     parts = [sp.csr_array(part) for part in np.split(encode, ends, axis=1)]
     level, ones = sensitivity.moved(parts, p), np.ones(encode.shape[0])
     matrix = sp.csr_array(encode)
-    return Publication(sensitivity.private, "shaped slope", matrix, level, J, ones)
+    return Publication(sensitivity.private, kind, matrix, level, J, ones)
 
 
 def _one_by_one(spec: PrivateSpec) -> bool:

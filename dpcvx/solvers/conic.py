@@ -50,6 +50,8 @@ _ROWS = 100.0
 _EXCLUDED = 1e9
 _CERTAIN = (1e-11, 1e-13)
 _LIKELY = 1e-8  # its default
+# Prices of rows, relative to the largest one and to slopes, that are none.
+_UNPAID = 1e-6
 # Of the fallback, relative to the terms of each row.
 _FIRST_ORDER = 1e-6
 # Size of the data up to which a program is not scaled down, and below which not further up.
@@ -239,6 +241,31 @@ class ConicProgram:
             return Answer(None, Outcome.FAILED)
         return near.answer(Found(y, 0.0, math.inf, math.inf, "first order"), Outcome.FALLBACK)
 
+    def prices(self, center: Array) -> Array | None:
+        """What a unit of the right side of each row is worth at the optimum; None if not found.
+
+        Zero of rows that do not bind.
+
+        Parameters
+        ----------
+        center : ndarray, shape (n,)
+            A point near the optimum; the answer does not depend on it otherwise.
+        """
+        zero = np.zeros(center.size)
+        near = self._instance(zero, zero, center)
+
+        def solved() -> Array | None:
+            solver = self._build(_TIGHT, near.values)
+            solver.update(q=near.q, b=near.b)
+            solution = solver.solve()
+            if not _usable(self._read(solution, near), near):
+                return None
+            z = np.array(solution.z)
+            least = _UNPAID * max(_largest(np.abs(z)), _largest(np.abs(near.q)))
+            return near.curvature * near.far * np.where(np.abs(z) > least, z, 0.0)
+
+        return attempt(solved)
+
     def _updated(self, near: _Instance) -> Found:
         """The standing solver's answer, told what has changed."""
         changed = {"b": near.b}
@@ -257,7 +284,9 @@ class ConicProgram:
 
     def _found(self, solver: Any, instance: _Instance) -> Found:
         """Solve, and read the answer once: its vectors are lists that are made on every access."""
-        solution = solver.solve()
+        return self._read(solver.solve(), instance)
+
+    def _read(self, solution: Any, instance: _Instance) -> Found:
         x, value = np.array(solution.x), solution.obj_val
         if x.shape != self._zero.shape or not math.isfinite(x.sum()):
             residual = math.inf

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import cvxpy as cp
 import numpy as np
+from numpy.typing import NDArray
 
 import dpcvx as dp
 
@@ -14,7 +15,13 @@ from ..power_flow.physics import transfer
 _RESERVE = 5.0
 
 
-def covered_dispatch(case: Case, *, radius: float = 0.01, rating: float = 1.0) -> dp.Problem:
+def covered_dispatch(
+    case: Case,
+    *,
+    radius: float = 0.01,
+    rating: float = 1.0,
+    like: NDArray[np.float64] | None = None,
+) -> dp.Problem:
     """Generation and reserves that cover private active loads, in the DC approximation.
 
     An operator holds the loads. All generation and reserve together come to at least the total
@@ -29,6 +36,9 @@ def covered_dispatch(case: Case, *, radius: float = 0.01, rating: float = 1.0) -
         Change of one load, in per unit, that is to stay hidden.
     rating : float
         Factor on the limits of lines.
+    like : ndarray, optional
+        Public loads of the same kind, in per unit, of the buses that have one. Noise and margins
+        are shaped to what is dear for them.
     """
     loads = np.flatnonzero(case.bus.pd)
     flows, gen = transfer(case), case.gen
@@ -37,7 +47,7 @@ def covered_dispatch(case: Case, *, radius: float = 0.01, rating: float = 1.0) -
     power = cp.Variable(len(gen.bus), name="power")
     up = cp.Variable(len(case.bus.id), name="up", nonneg=True)
     down = cp.Variable(len(case.bus.id), name="down", nonneg=True)
-    load = dp.Private(case.bus.pd[loads], name="load", adjacency=dp.Within(radius))
+    load = dp.Private(case.bus.pd[loads], name="load", adjacency=dp.Within(radius), like=like)
     injected = at @ power + up - down
     limited = np.isfinite(case.branch.rate)
     flow = flows[limited] @ injected - flows[np.ix_(limited, loads)] @ load

@@ -39,7 +39,7 @@ def test_the_plan_says_what_it_keeps_before_data_are_read():
         "Constraint 1 of agent 'grid': a margin that grows with the decision",
         "with probability at most 0.05 over the noise",
         "of the runs that find a decision it may be a larger share",
-        "its constraints contain private data, which leave entry by entry, with noise; noise: ",
+        "its constraints contain private data, which leave with noise; noise: ",
     ):
         assert words in text
     assert plan.violation == 0.05 and plan.release == "once"

@@ -245,3 +245,41 @@ def test_with_a_limit_margins_are_no_larger_than_needed(name):
     plan = certain(name)
     assert at_corners(name, plan) >= -1e-3
     assert at_corners(name, plan, changed(plan, halved)) > 1e-3
+
+
+@cache
+def shaped(name, violation=0.1, kind="laplace", wrong=False):
+    """By stand-ins that are right to a tenth, or that have nothing to do with the data."""
+    model = MODELS[name]
+    rng = np.random.default_rng(7)
+    (private,) = model.agent.private
+    like = model.data * rng.uniform(0.9, 1.1, model.data.shape)
+    if wrong:
+        like = np.abs(model.data).mean() * rng.permutation(np.linspace(0.1, 1.4, model.data.size))
+    spec = private.spec
+    other = dp.Private(model.data, name=spec.name, adjacency=spec.adjacency, like=like)
+    tree = {id(private): other}
+    agent = dp.Agent(
+        model.agent.objective.tree_copy(tree),
+        [constraint.tree_copy(tree) for constraint in model.agent.constraints],
+        name=model.agent.name,
+    )
+    return dp.Problem([agent]).plan(
+        violation=violation, epsilon=1.0, delta=1e-6, mechanism=kind, slack_price=None
+    )
+
+
+@pytest.mark.parametrize("wrong", [False, True], ids=["near", "wrong"])
+@pytest.mark.parametrize("violation", [0.3, 0.1, 0.01])
+@pytest.mark.parametrize("name", MODELS)
+def test_they_break_no_more_often_where_margins_follow_from_stand_ins(name, violation, wrong):
+    plan = shaped(name, violation, wrong=wrong)
+    assert wrong or "what margins cost" in str(plan)
+    assert broken(name, plan) <= allowed(violation)
+
+
+@pytest.mark.parametrize("kind", ["laplace", "gaussian"])
+def test_half_of_such_margins_is_caught(kind):
+    plan = shaped("balance", 0.01, kind)
+    assert plan.agents[0].publication.kind == "shaped data"
+    assert broken("balance", plan, changed(plan, halved)) > allowed(0.01)

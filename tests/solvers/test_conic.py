@@ -581,3 +581,24 @@ def test_rows_are_not_neglected_beside_a_large_one(large):
     if answer.x is not None:
         assert np.linalg.norm(answer.x) <= answer.x[0] + 1 + 1e-5
         assert answer.x[0] - answer.x[1] <= 1 + 1e-5
+
+
+@pytest.mark.parametrize("unit", [1e-3, 1.0, 1e4])
+def test_prices_of_rows_are_multipliers(unit):
+    x = cp.Variable(3)
+    rows = [cp.sum(x) >= 2 * unit, x[0] <= 9 * unit, cp.norm(x[1:]) <= unit, x[1] == 0.5 * unit]
+    cost = cp.sum_squares(x / unit) + np.array([1.0, -2.0, -3.0]) @ x / unit
+    cp.Problem(cp.Minimize(cost), rows).solve(cp.CLARABEL)
+    data = data_of(cost, rows)
+    for center in (np.zeros(3), unit * np.ones(3)):
+        found = ConicProgram(data).prices(center)
+        # The equality, the inequalities, the bound of the cone.
+        duals = [abs(rows[k].dual_value) for k in (3, 0, 1, 2)]
+        assert duals[2] < 1e-6 * max(duals) and found[2] == 0
+        np.testing.assert_allclose(np.abs(found[[0, 1, 3]]), np.array(duals)[[0, 1, 3]], rtol=1e-4)
+
+
+def test_there_are_no_prices_where_there_is_no_point():
+    x = cp.Variable(2)
+    program = ConicProgram(data_of(cp.sum(x), [x >= 1, cp.sum(x) <= 0]))
+    assert program.prices(np.zeros(2)) is None

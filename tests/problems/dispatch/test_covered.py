@@ -42,6 +42,22 @@ def test_case_14_costs_little_more_than_the_optimum():
     assert sum(short) <= 12  # of 40: at 0.1 more are less likely than one in ten thousand
 
 
+@pytest.mark.parametrize(("kind", "most"), [("gaussian", 0.1), ("auto", 0.03)])
+def test_shaped_noise_takes_most_of_what_margins_cost(kind, most):
+    """Over 30 seeds 3.7 % and 1.2 % with shaped noise; 14 % and 5.4 % with equal noise."""
+    loads = CASE.bus.pd[CASE.bus.pd != 0]
+    near = loads * np.random.default_rng(5).lognormal(0.0, 0.2, loads.shape)
+    problem = covered_dispatch(CASE, like=near)
+    optimum = dp.not_private.central(problem).solve(cp.CLARABEL)
+    plan = problem.plan(violation=0.1, mechanism=kind, **BUDGET)
+    runs = [plan.run(seed=seed, verbose=False) for seed in range(40)]
+    costs = [dp.not_private.objective(problem, run.solution) / optimum - 1 for run in runs]
+    assert 0 < np.median(costs) < most
+    assert np.quantile(costs, 0.9) < 0.1
+    short = [dp.not_private.violation(problem, run.solution) > 1e-6 for run in runs]
+    assert sum(short) <= 12  # of 40: at 0.1 more are less likely than one in ten thousand
+
+
 def test_surer_promises_have_larger_margins():
     problem = covered_dispatch(CASE, rating=0.5)
     loose, sure = (problem.plan(violation=v, **BUDGET).program.kept for v in (0.3, 0.01))
