@@ -81,7 +81,7 @@ class ADMM(ConsensusMethod[AgentState]):
         `dp.penalties.ResidualBalancing`. None takes the geometric mean of a typical and the largest
         curvature of the objectives, as far as these are public, and from there, unless steps are
         noisy, residual balancing.
-    output : {"average", "last", "tail", None}
+    output : {"average", "last", "tail", "weighted", None}
         Which iterate the result reports first; see `Algorithm`.
 
     Raises

@@ -216,8 +216,15 @@ class Requirements:
     secret: SecretSums | None = None
 
 
-Output = Literal["average", "last", "tail"]
-_OUTPUT = optional(choice("average", "last", "tail")).otherwise(
+Output = Literal["average", "last", "tail", "weighted"]
+# In words.
+OUTPUTS: dict[str, str] = {
+    "average": "average of the iterates",
+    "last": "last iterate",
+    "tail": "average of the last half of the rounds",
+    "weighted": "average in which later rounds count more",
+}
+_OUTPUT = optional(choice(*OUTPUTS)).otherwise(
     "or None for the average under noise and the last iterate without"
 )
 
@@ -227,10 +234,11 @@ class Algorithm(abc.ABC, Generic[S, A]):
 
     Attributes
     ----------
-    output : {"average", "last", "tail", None}
-        Which iterate the result reports first; tail is the average of the last half of the rounds.
-        None takes the one with the smallest predicted error where the plan chooses the step size;
-        else the average under noise, the last iterate without. A result has all three.
+    output : {"average", "last", "tail", "weighted", None}
+        Which iterate the result reports first; tail is the average of the last half of the rounds,
+        and in the weighted average later rounds count more, by eighths of the run. None takes the
+        one with the smallest predicted error where the plan chooses the step size; else the
+        average under noise, the last iterate without. A result has all four.
     fixed_rounds : int or None
         How many rounds a run takes; None where that is the plan's choice.
     """

@@ -106,7 +106,7 @@ class DecentralizedADMM(NeighbourMethod):
     exact : bool
         Minimise in local steps, to 1e-12, instead of linearising; objectives need a smoothness
         constant L, and a step takes about 28 (L + D) / D gradients.
-    output : {"average", "last", "tail", None}
+    output : {"average", "last", "tail", "weighted", None}
         Which iterate the result reports first; see `Algorithm`.
 
     Raises

@@ -66,7 +66,7 @@ class DecentralizedGradient(NeighbourMethod):
     coordinates : int, optional
         Number of entries that move in a round, drawn anew for every round and public (72); all of
         them if omitted. Noise covers what these can tell.
-    output : {"average", "last", "tail", None}
+    output : {"average", "last", "tail", "weighted", None}
         Which iterate the result reports first; see `Algorithm`.
 
     Raises

@@ -98,7 +98,7 @@ class DPP2(SecretPointMethod[Memory]):
         then says that it is asserted.
     weights : str
         W; see `dp.networks.build`.
-    output : {"average", "last", "tail", None}
+    output : {"average", "last", "tail", "weighted", None}
         Which iterate the result reports first; see `Algorithm`. Both are of points with their
         noise.
 

@@ -283,7 +283,7 @@ class GradientADMM(HiddenIterates[Server, Outcome]):
         user has the same guarantee with them.
     x_first : bool
         Begin with x, as in the paper's Algorithm 4, whose utility Theorem 9.1 is about.
-    output : {"average", "last", "tail", None}
+    output : {"average", "last", "tail", "weighted", None}
         Which iterate the result reports first; see `Algorithm`.
 
     Raises

@@ -76,7 +76,7 @@ class LinearizedADMM(ConsensusMethod[AgentState]):
         With noise on the output: a sensitivity of the local step's result that is asserted instead
         of derived, and noise of one scale on all components. Ryu and Kim use their beta. The
         guarantee is then marked as asserted, and with local components it need not hold.
-    output : {"average", "last", "tail", None}
+    output : {"average", "last", "tail", "weighted", None}
         Which iterate the result reports first; see `Algorithm`. The convergence theorems are about
         the average.
 

@@ -44,7 +44,7 @@ class MeanGradient(SummedMethod):
         ``dp.steps.Constant()``.
     sharing : SecretSharing, optional
         Form the sums without showing their terms to anybody.
-    output : {"average", "last", "tail", None}
+    output : {"average", "last", "tail", "weighted", None}
         Which iterate the result reports first; see `Algorithm`.
 
     Raises
@@ -75,7 +75,7 @@ class MeanGradient(SummedMethod):
         self.sums(program)  # refused before any data are read, if it is
         step, output = as_step(self.step), self.output
         if step is None:
-            found = chosen_step(program, conditions, pull=self.pull)
+            found = chosen_step(program, conditions, pull=self.pull, falls=True)
             step, output = found.rule, output or found.output
         step = step.resolved(program, conditions.step_epsilon)
         return replace(self, step=step, output=output)

@@ -13,6 +13,9 @@ so that the mean of the last K of T iterates has the bias and the variance
     \frac{\sigma^2}{K^2 h^2} \Bigl[ (1 - c^K)^2 c^2 \frac{1 - c^{2(T-K)}}{1 - c^2}
         + \sum_{j=1}^{K} (1 - c^j)^2 \Bigr] .
 
+In the average weighted by the rounds, noise of round k has :math:`\sum_{t \ge k} t c^{t-k}` over
+:math:`T (T + 1) / 2`, which is a geometric sum as well.
+
 The gap is h / 2 times their sum, over all directions. Curvatures are not known one by one: they are
 taken to lie around the typical one, some far below it. Nor is the distance: chosen is the step with
 the least product of the gaps at a third of it, at it and at three times of it.
@@ -41,6 +44,8 @@ _SPECTRUM = (0.2, 0.6, 2.2)
 _DISTANCES = (1 / 3, 1.0, 3.0)
 # Where slopes jump: steps of which sqrt(T) cross the set so many times at the largest slope.
 _LONGEST = 4.0
+# Rounds: of so few none is left out, and the last one is nearest.
+FEW = 8
 # Step sizes that are tried, relative to the largest.
 _FRACTIONS = np.geomspace(1e-8, 1.0, 240)
 
@@ -53,7 +58,7 @@ class Prediction:
     ----------
     step : float
         By which a gradient is multiplied.
-    output : {"average", "last", "tail"}
+    output : {"average", "last", "tail", "weighted"}
         The iterate to report.
     gap : float
         Of the sum of all agents' objectives, by the end.
@@ -73,7 +78,7 @@ def predicted(
     largest: float,
     *,
     pull: float = 1.0,
-    outputs: Sequence[Output] = ("last", "tail", "average"),
+    outputs: Sequence[Output] = ("last", "tail", "average", "weighted"),
 ) -> Prediction:
     """The step size of noisy gradient descent that is predicted to end best.
 
@@ -97,8 +102,7 @@ def predicted(
     scores: dict[Output, tuple[Array, Array]] = {}
     start = sum(b.holders * scene.curvature / 2 * b.distance**2 for b in scene.blocks)
     for output in outputs:
-        K = {"last": 1, "tail": max(1, rounds - rounds // 2), "average": rounds}[output]
-        parts = _parts(scene, steps, rounds, K, pull)
+        parts = _parts(scene, steps, rounds, output, pull)
         bias = np.sum([part for part, _ in parts], axis=0)
         noise = np.sum([part for _, part in parts], axis=0)
         with np.errstate(divide="ignore"):
@@ -116,7 +120,7 @@ class Chosen:
     Attributes
     ----------
     rule : step rule
-    output : {"average", "last", "tail", None}
+    output : {"average", "last", "tail", "weighted", None}
         The iterate to report; None for what is usual.
     prediction : Prediction or None
         What it leads to, with noise.
@@ -134,13 +138,15 @@ def chosen_step(
     pull: float = 1.0,
     updates: int = 1,
     exact: bool = True,
+    falls: bool = False,
 ) -> Chosen:
     """The step size of a gradient method, from what is public.
 
     Without noise it is 1 / L with the smoothness constant L, or falls like ``1 / sqrt(t)`` from
-    what leads across the set at the largest slope. With noise it is `predicted`. Where nothing is
-    known of the distance to the answer, and nothing of the curvature, it is the papers'
-    ``1 / sqrt(t)``, which has a unit.
+    what leads across the set at the largest slope. With noise it is `predicted`; where slopes jump,
+    steps that fall like ``1 / sqrt(t)`` lead as far and forgive distances that are mistaken: long
+    ones come first. Where nothing is known of the distance to the answer, and nothing of the
+    curvature, it is the papers' ``1 / sqrt(t)``, which has a unit.
 
     Parameters
     ----------
@@ -152,6 +158,8 @@ def chosen_step(
         Steps per round.
     exact : bool
         Whether a constant step leads to the optimum without noise.
+    falls : bool
+        Whether noisy steps may fall: no penalty goes with their length.
     """
     scene, rounds = landscape(program, conditions), conditions.rounds * updates
     largest, ahead = longest(scene, rounds), max(1.0, pull)
@@ -159,7 +167,10 @@ def chosen_step(
         return Chosen(Sqrt())
     if scene.noisy:
         found = predicted(scene, rounds, largest / ahead, pull=pull)
-        return Chosen(Constant(found.step), found.output, found)
+        rule: StepRule = Constant(found.step)
+        if falls and scene.smoothness is None and rounds > FEW:
+            rule = Sqrt(found.step * math.sqrt(rounds) / 2)
+        return Chosen(rule, found.output, found)
     if scene.smoothness:
         return Chosen(Constant(largest / ahead) if exact else Sqrt(largest / ahead))
     return Chosen(Sqrt(scene.distance / scene.slope / ahead))
@@ -208,13 +219,13 @@ def _where_slopes_jump(scene: Landscape, rounds: int, pull: float) -> Prediction
     step = scene.distance / (kick * rounds * (pull if shared else 1.0))
     if scene.convexity > 0:  # what bends besides must not swing ever farther
         step = min(step, 1 / (scene.convexity * max(1.0, pull)))
-    output: Output = "tail" if rounds > 8 else "last"
+    output: Output = "weighted" if rounds > FEW else "last"
     start = holders * scene.slope * scene.distance
     return Prediction(step, output, holders * kick * scene.distance, start)
 
 
 def _parts(
-    scene: Landscape, steps: Array, rounds: int, K: int, pull: float
+    scene: Landscape, steps: Array, rounds: int, output: Output, pull: float
 ) -> list[tuple[Array, Array]]:
     """Per block and direction, the gap from bias and the gap from noise."""
     found = []
@@ -224,15 +235,18 @@ def _parts(
         for relative in spectrum:
             rest = max(0.0, scene.curvature - scene.convexity)
             h = scene.convexity + relative * rest
-            bias, weight = _response(eta * h, rounds, K)
+            bias, weight = _response(eta * h, rounds, output)
             share = block.holders * h / 2 / len(spectrum)
             spread = block.size * (eta * block.noise) ** 2
             found.append((share * bias**2 * block.distance**2, share * weight * spread))
     return found
 
 
-def _response(q: Array, T: int, K: int) -> tuple[Array, Array]:
+def _response(q: Array, T: int, output: Output) -> tuple[Array, Array]:
     """What is left of a distance, and the squared weights of noise, for ``q = eta h``."""
+    if output == "weighted":
+        return _weighted(q, T)
+    K = {"last": 1, "tail": max(1, T - T // 2), "average": T}[output]
     # Below, differences of nearly equal numbers; above, steps that overshoot.
     q = np.clip(q, 1e-6 / T, 1 - 1e-12)
     log = np.log1p(-q)
@@ -242,3 +256,19 @@ def _response(q: Array, T: int, K: int) -> tuple[Array, Array]:
     early = (once * c) ** 2 * -np.expm1(2 * (T - K) * log) / slow
     late = K - 2 * c * once / q + c**2 * twice / slow
     return bias, (early + late) / (K * q) ** 2
+
+
+def _weighted(q: Array, T: int) -> tuple[Array, Array]:
+    """The same of the average that is weighted by the rounds."""
+    given, q = q, np.clip(q, 3e-3 / T, 1 - 1e-12)  # below, differences of nearly equal numbers
+    log, c = np.log1p(-q), 1 - q
+    total, alpha, beta = T * (T + 1) / 2, c / q, T + 1 / q
+    once, twice = -np.expm1(T * log), -np.expm1(2 * T * log)
+    first = c * once / q  # the sum of c^i
+    second = (first - T * np.exp((T + 1) * log)) / q  # of i c^i
+    # Noise of round k has k + alpha - beta c^(T - k + 1), over q and the total.
+    square = T * (T + 1) * (2 * T + 1) / 6 + alpha * T * (T + 1) + T * alpha**2
+    mixed = (T + 1 + alpha) * first - second
+    noise = square - 2 * beta * mixed + beta**2 * c**2 * twice / (q * (2 - q))
+    bias = np.where(given < q, 1 - given * (2 * T + 1) / 3, second / total)
+    return bias, noise / (q * total) ** 2

@@ -51,7 +51,7 @@ class PrimalDual(NeighbourMethod):
         and 0.3 over the step size if omitted.
     weights : str
         W; see `dp.networks.build`.
-    output : {"average", "last", "tail", None}
+    output : {"average", "last", "tail", "weighted", None}
         Which iterate the result reports first; see `Algorithm`.
 
     Raises

@@ -68,7 +68,7 @@ class ResourceADMM(SummedMethod):
         constant.
     sharing : SecretSharing, optional
         Form the sums without showing their terms to anybody.
-    output : {"average", "last", "tail", None}
+    output : {"average", "last", "tail", "weighted", None}
         Which iterate the result reports first; see `Algorithm`.
 
     Raises

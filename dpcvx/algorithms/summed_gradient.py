@@ -112,7 +112,7 @@ class SummedGradient(Algorithm[Server, Member]):
     colluders : int
         With ``sharing=``, so many agents may pool what they see with the server, at least 1: each
         knows its own noise. An agent that adds no noise counts among them.
-    output : {"average", "last", "tail", None}
+    output : {"average", "last", "tail", "weighted", None}
         Which iterate the result reports first; see `Algorithm`.
 
     Raises
@@ -155,7 +155,8 @@ class SummedGradient(Algorithm[Server, Member]):
         sharing = resolved_sharing(self.sharing, program, conditions)
         step, output = as_step(self.step), self.output
         if step is None:
-            found = chosen_step(program, conditions, pull=float(program.holders.max(initial=1.0)))
+            pull = float(program.holders.max(initial=1.0))
+            found = chosen_step(program, conditions, pull=pull, falls=True)
             step, output = found.rule, output or found.output
         step = step.resolved(program, conditions.step_epsilon)
         return replace(self, step=step, output=output, sharing=sharing)

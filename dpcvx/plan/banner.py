@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from importlib.metadata import version
 
 from .._words import number, paragraph, plural, together
+from ..algorithms.base import OUTPUTS
 from ..model.declaration import Declaration
 from ..sensitivity.argument import argument, figures
 from .guarantee import AgentGuarantee, Guarantee
@@ -32,7 +33,7 @@ def banner(plan: Terms, guarantee: Guarantee) -> str:
             *_problem_rows(plan),
             *_coupling_rows(plan),
             row("algorithm", f"{plan.algorithm}; {plural(plan.rounds, 'round')}"),
-            *[row("" if k else "chosen", c.why) for k, c in enumerate(plan.choices)],
+            *[row("" if k else "chosen", why) for k, why in enumerate(_choices(plan))],
             *_rate_rows(plan),
             *_sensitivity_rows(plan),
             *[row("" if k else "margins", text) for k, text in enumerate(_margins(plan))],
@@ -42,6 +43,18 @@ def banner(plan: Terms, guarantee: Guarantee) -> str:
             "=" * WIDTH,
         ]
     )
+
+
+def _choices(plan: Terms) -> list[str]:
+    """What the plan chose, and the iterate to report where its method was left to it as well."""
+    reasons = [choice.why for choice in plan.choices]
+    output = plan.algorithm.output
+    if output is None or plan.published or plan.rounds == 1:
+        return reasons
+    if all(choice.what != "algorithm" for choice in plan.choices):
+        return reasons
+    found = f"what is returned is the {OUTPUTS[output]}: predicted to end nearest to the optimum"
+    return [*reasons, found]
 
 
 def _problem_rows(plan: Terms) -> list[str]:

@@ -75,7 +75,7 @@ def check_observer(
             "that one person's data may be with several users. Drop groups=, or write "
             "observer='everyone'."
         )
-    if algorithm.output in ("average", "tail"):
+    if algorithm.output not in (None, "last"):
         raise PrivacyError(
             f"output='{algorithm.output}' shows a mean over many iterates, and observer="
             "'last iterate' lets only the last one be seen. Drop output=, or write "

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from functools import partial
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -28,6 +29,8 @@ from .watch import Watch
 from .worker import Reply, Report, Worker, make_worker
 
 Array = NDArray[np.float64]
+# Of a run, whose averages are weighted by their rounds. More would ask agents more often.
+_PARTS = 8
 # The libraries that numpy and scipy have loaded by now; finding them takes several milliseconds.
 _BLAS = ThreadpoolController().select(user_api="blas")
 
@@ -74,18 +77,19 @@ def drive(
     algorithm, program = plan.algorithm, plan.program
     started = time.perf_counter()
     whole, t = rounds == plan.rounds, 0
-    halfway: list[Answer] | None = None
+    past: dict[int, list[Answer]] = {}
     # One thread of BLAS: its number of threads changes the rounding of its results, and agents that
     # work at the same time would share the cores with each other's.
     with _BLAS.limit(limits=1), closing(executor):
         executor.start(factories)
         server, rounds = algorithm.drawn(algorithm.start_server(program), rounds, coins)
+        marks = {rounds * k // _PARTS for k in range(1, _PARTS)} - {0}
         try:
             watch.start()
             for t in range(1, rounds + 1):
                 server, replies = _round(algorithm, server, t, executor)
-                if t == rounds // 2 and not plan.hidden:
-                    halfway = algorithm.conclude(server) or executor.map("answer")
+                if t in marks and not plan.hidden:
+                    past[t] = algorithm.conclude(server) or executor.map("answer")
                 if watch.ends(t, replies, server, executor):
                     break
             concluded = watch.conclude(server) or [None] * len(program.agents)
@@ -98,11 +102,16 @@ def drive(
 
     answers = [report.answer for report in reports]
     average, last = solution(answers, "average"), solution(answers, "last")
-    tail = average
-    if halfway is not None and t > rounds // 2:
-        parts = [_since(h, rounds // 2, a, t) for h, a in zip(halfway, answers, strict=True)]
+    tail = weighted = average
+    past[t] = answers
+    if rounds // 2 in past and t > rounds // 2:
+        pairs = zip(past[rounds // 2], answers, strict=True)
+        parts = [_since(h, rounds // 2, a, t) for h, a in pairs]
         tail = Solution(program, tuple(parts), start)
-    reported = {"average": average, "last": last, "tail": tail}[plan.reported]
+    if len(past) > 1:
+        agents = zip(*past.values(), strict=True)
+        weighted = Solution(program, tuple(_rising([*past], own) for own in agents), start)
+    reported = {"average": average, "last": last, "tail": tail, "weighted": weighted}[plan.reported]
     size = max((float(np.abs(x).max(initial=0.0)) for x in last.vectors), default=0.0)
     status = watch.status(whole, average.finite and last.finite, size)
     ledger = Ledger(tuple(report.account for report in reports))
@@ -120,6 +129,7 @@ def drive(
         average=average,
         last=last,
         tail=tail,
+        weighted=weighted,
         iterates=tuple(Iterate(solution(p, "average"), solution(p, "last")) for p in watch.path),
         reported=plan.reported,
         solution=reported,
@@ -136,6 +146,19 @@ def _since(before: Answer, half: int, after: Answer, t: int) -> Array:
     whole = t if after.weight is None else after.weight
     with np.errstate(all="ignore"):  # of runs that diverged
         return after.average + np.divide(first, whole - first) * (after.average - before.average)
+
+
+def _rising(rounds: Sequence[int], answers: Sequence[Answer]) -> Array:
+    """The average of an agent's parts of a run, each weighted by the sum of its rounds' numbers.
+
+    From what was averaged up to these rounds.
+    """
+    first, whole = answers[0], rounds[-1]
+    found = first.average * (rounds[0] * (rounds[0] + 1))
+    with np.errstate(all="ignore"):  # of runs that diverged
+        for (a, before), (b, after) in pairwise(zip(rounds, answers, strict=True)):
+            found = found + _since(before, a, after, b) * (b * (b + 1) - a * (a + 1))
+        return found / (whole * (whole + 1))
 
 
 def _round(

@@ -114,6 +114,7 @@ def _shared_only(result: Result) -> Result:
             vectors.append(own)
         return replace(solution, vectors=tuple(vectors))
 
-    found = {name: kept(getattr(result, name)) for name in ("average", "last", "tail", "solution")}
+    names = ("average", "last", "tail", "weighted", "solution")
+    found = {name: kept(getattr(result, name)) for name in names}
     path = tuple(Iterate(kept(one.average), kept(one.last)) for one in result.iterates)
     return replace(result, iterates=path, **found)

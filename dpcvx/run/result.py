@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from .._card import card
 from .._words import at_most, plural
+from ..algorithms.base import OUTPUTS
 from ..errors import ModelError
 from ..guard import frameless
 from ..model.declaration import Agent, Declaration
@@ -121,10 +122,10 @@ class Result:
     ledger : Ledger
         What was spent, release by release.
     history : History
-    average, last, tail : Solution
-        Averaged and last iterates, and the average of the last half of the rounds, as these left
-        them.
-    reported : {"average", "last", "tail"}
+    average, last, tail, weighted : Solution
+        Averaged and last iterates, the average of the last half of the rounds, and one in which
+        later rounds count more, as these left them.
+    reported : {"average", "last", "tail", "weighted"}
         Which of them `solution` follows from.
     solution : Solution
         What is returned, and ``variable.value`` was set from: the point closest to the reported
@@ -160,6 +161,7 @@ class Result:
     average: Solution = field(repr=False)
     last: Solution = field(repr=False)
     tail: Solution = field(repr=False)
+    weighted: Solution = field(repr=False)
     reported: str
     solution: Solution = field(repr=False)
     violation: Mapping[str, float]
@@ -233,7 +235,7 @@ class Result:
     @property
     def raw(self) -> Solution:
         """The reported iterates as the rounds left them: every agent has a copy of its own."""
-        return {"average": self.average, "last": self.last, "tail": self.tail}[self.reported]
+        return getattr(self, self.reported)
 
     @property
     def moved(self) -> float:
@@ -334,16 +336,9 @@ def _ended(result: Result) -> str:
     )
 
 
-_ITERATES = {
-    "average": "average of the iterates",
-    "last": "last iterate",
-    "tail": "average of the last half of the rounds",
-}
-
-
 def _reported_rows(result: Result) -> list[str]:
     """What the returned values are."""
-    which = _ITERATES[result.reported]
+    which = OUTPUTS[result.reported]
     if result.raw.program.size > 0:
         which = f"mean of the agents' copies in the {which}"
     if not result.feasible:

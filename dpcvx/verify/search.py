@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Generic, TypeVar, cast
 
-from ..algorithms.base import Algorithm
+from ..algorithms.base import OUTPUTS, Algorithm
+from ..algorithms.steps import Sqrt
 from ..errors import DpcvxError, ModelError, PrivacyError
 from ..model.curvature import strong_convexity
 from ..model.declaration import Declaration
@@ -273,7 +274,7 @@ class Search(Generic[P]):
         OutOfTime
         """
         plan = entry.plan
-        iterates = ("average", "last", "tail")
+        iterates = tuple(OUTPUTS)
         if fresh or not _chooses_iterate(plan.algorithm):
             iterates = (plan.reported,)
         first = self._seed + (FRESH if fresh else 0)
@@ -489,7 +490,8 @@ def _record_bound(agent: AgentTerms) -> float | None:
 
 def _decay(plan: Terms) -> float | None:
     """By what a step of the plan shortens the distance to the optimum, under the square root."""
-    step = level(getattr(plan.algorithm, "step", None))
+    rule = getattr(plan.algorithm, "step", None)
+    step = None if isinstance(rule, Sqrt) else level(rule)
     curved = min(strong_convexity(agent.program.form) for agent in plan.agents)
     factor = 1.0 - (step or 0.0) * curved
     return math.sqrt(factor) if 0 < factor < 1 else None

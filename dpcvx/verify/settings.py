@@ -203,7 +203,7 @@ def lengthened(
     targets = {"step": 1 / setting.clip, "penalty": setting.clip}
     powers: dict[str, int] = {}
     for name in scalable(chosen):
-        now, before = level(getattr(chosen, name)), level(getattr(whole, name))
+        now, before = (_typical(getattr(one, name), setting.rounds) for one in (chosen, whole))
         if now and before:
             powers[name] = round(math.log(targets[name] * before / now, 3))
     return replace(setting, **powers)
@@ -215,15 +215,26 @@ def _scaled(value: object, factor: float) -> object | None:
         return value * factor
     if isinstance(value, steps.Constant) and value.step is not None:
         return steps.Constant(value.step * factor)
+    if isinstance(value, steps.Sqrt):
+        return steps.Sqrt(value.first * factor)
     if isinstance(value, (penalties.Constant, penalties.ResidualBalancing)):
         return replace(value, penalty=value.penalty * factor)
     return None
+
+
+def _typical(value: object, rounds: int) -> float | None:
+    """The number behind a step or a penalty, or the mean of so many steps that fall."""
+    if isinstance(value, steps.Sqrt):
+        return 2 * value.first / math.sqrt(rounds)
+    return level(value)
 
 
 def level(value: object) -> float | None:
     """The number behind a step or a penalty, for tables."""
     if isinstance(value, steps.Constant):
         return value.step
+    if isinstance(value, steps.Sqrt):
+        return value.first
     if isinstance(value, (penalties.Constant, penalties.ResidualBalancing)):
         return value.penalty
     return value if isinstance(value, float) else None

@@ -296,7 +296,7 @@ def test_as_printed_nothing_damps_disagreement_without_curvature():
         ({"eta": 0}, "eta=0"),
         ({"damping": -0.1}, "damping=-0.1.*at least 0"),
         ({"smoothness": 0.0}, "smoothness=0.0"),
-        ({"output": "best"}, "'average', 'last' or 'tail', or None"),
+        ({"output": "best"}, "'average', 'last', 'tail' or 'weighted', or None"),
     ],
 )
 def test_parameters_are_checked(arguments, match):

@@ -534,7 +534,7 @@ def test_what_is_no_network_is_refused(graph):
 @pytest.mark.parametrize("output", ["mean", "", 1])
 def test_an_unknown_output_is_refused(output):
     for kind in (dp.DecentralizedADMM, dp.DecentralizedGradient):
-        message = rf"dp.{kind.__name__}(output={output!r}) must be 'average', 'last' or 'tail'"
+        message = f"dp.{kind.__name__}(output={output!r}) must be 'average', 'last', 'tail' or '"
         with pytest.raises(dp.ModelError, match=re.escape(message)):
             kind(output=output)
 

@@ -12,26 +12,36 @@ from dpcvx.algorithms.landscape import Block, Landscape, landscape
 from dpcvx.algorithms.predicted import _response, chosen_penalty, predicted
 
 T = 40
+# Of the rounds, by what is reported.
+WEIGHTS = {
+    "last": [0.0] * (T - 1) + [1.0],
+    "tail": [0.0] * (T // 2) + [1.0] * (T // 2),
+    "average": [1.0] * T,
+    "weighted": list(range(1, T + 1)),
+}
 
 
-@pytest.mark.parametrize("q", [1e-5, 0.01, 0.3, 0.9, 1.0])
-@pytest.mark.parametrize("K", [1, T // 2, T])
-def test_bias_and_noise_are_those_of_the_recursion(q, K):
+@pytest.mark.parametrize("q", [1e-8, 1e-5, 0.01, 0.3, 0.9, 1.0])
+@pytest.mark.parametrize("output", WEIGHTS)
+def test_bias_and_noise_are_those_of_the_recursion(q, output):
     # Row t: how x_t depends on the noise of every round before it.
-    c = 1 - q
+    c, weights = 1 - q, WEIGHTS[output]
     powers = [[c ** (t - k) if t >= k else 0.0 for k in range(1, T + 1)] for t in range(1, T + 1)]
-    bias = np.mean([c**t for t in range(T - K + 1, T + 1)])
-    noise = (np.mean(powers[T - K :], axis=0) ** 2).sum()
-    found = _response(np.array([q]), T, K)
+    bias = np.average([c**t for t in range(1, T + 1)], weights=weights)
+    noise = (np.average(powers, axis=0, weights=weights) ** 2).sum()
+    found = _response(np.array([q]), T, output)
     # 1 - c is kept above 0 and below 1.
-    np.testing.assert_allclose([found[0][0], found[1][0]], [bias, noise], rtol=1e-5, atol=1e-9)
+    np.testing.assert_allclose(found[0], bias, rtol=1e-5, atol=1e-9)
+    # So short steps that their noise is taken for that of no curvature.
+    flat = q < (1e-4 if output == "weighted" else 1e-6)
+    np.testing.assert_allclose(found[1], noise, rtol=3e-3 if flat else 1e-5, atol=1e-9)
 
 
 def scene(noise=1.0, distance=3.0, curvature=2.0, size=1, holders=1.0):
     return Landscape((Block(size, holders, noise, distance),), curvature, curvature, curvature, 1.0)
 
 
-@pytest.mark.parametrize("output", ["last", "tail", "average"])
+@pytest.mark.parametrize("output", WEIGHTS)
 @pytest.mark.parametrize("noise", [0.1, 1.0, 10.0])
 def test_the_predicted_gap_is_that_of_noisy_descents(output, noise):
     found = predicted(scene(noise), T, 0.5, outputs=(output,))
@@ -40,8 +50,7 @@ def test_the_predicted_gap_is_that_of_noisy_descents(output, noise):
     for _ in range(T):
         x = points[-1]
         points.append(x - found.step * (2.0 * x + noise * rng.normal(size=x.size)))
-    counted = {"last": 1, "tail": T // 2, "average": T}[output]
-    gaps = np.mean(points[-counted:], axis=0) ** 2
+    gaps = np.average(points[1:], axis=0, weights=WEIGHTS[output]) ** 2
     # 20,000 squares of normals: one in a million such means is off by more than 5 %.
     assert found.gap == pytest.approx(gaps.mean(), rel=0.05)
     assert found.start == pytest.approx(9.0)
@@ -56,6 +65,17 @@ def test_no_other_step_is_better_over_distances_around_the_expected_one():
         return math.prod(c ** (2 * T) * (3.0 * d) ** 2 + noise for d in (1 / 3, 1, 3))
 
     assert product(found.step) <= 1.01 * min(product(s) for s in np.geomspace(1e-4, 0.49, 500))
+
+
+@pytest.mark.parametrize("output", WEIGHTS)
+def test_noise_that_hides_everything_still_takes_the_step_that_gains_most(output):
+    """To first order a step gains what it takes off the distance, whatever is reported."""
+    found = predicted(scene(1e4), T, 0.5, outputs=(output,))
+    weights = np.array(WEIGHTS[output]) / sum(WEIGHTS[output])
+    rounds, late = weights @ np.arange(1, T + 1), np.cumsum(weights[::-1])[::-1]
+    # Of h / 2 d^2 (1 - 2 eta h rounds) + h / 2 eta^2 noise^2, distances d weighted as they are.
+    gains = 3 / sum(1 / (d * 3.0) ** 2 for d in (1 / 3, 1, 3)) * 2.0 * rounds
+    assert found.step == pytest.approx(gains / (1e8 * (late**2).sum()), rel=0.1)
 
 
 def test_more_noise_takes_shorter_steps_and_never_longer_ones_than_allowed():

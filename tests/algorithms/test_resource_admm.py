@@ -383,5 +383,5 @@ def test_what_it_cannot_solve_is_refused():
             dp.ResourceADMM(**wrong)
     with pytest.raises(dp.ModelError, match="dp.SecretSharing"):
         dp.ResourceADMM(sharing=2.0)
-    with pytest.raises(dp.ModelError, match="'average', 'last' or 'tail', or None"):
+    with pytest.raises(dp.ModelError, match="'average', 'last', 'tail' or 'weighted', or None"):
         dp.ResourceADMM(output="first")

@@ -11,9 +11,12 @@ from tests.benchmarks.utility import search
 from tests.benchmarks.utility.by_hand import Setting, clipped
 from tests.benchmarks.utility.judge import Judge
 from tests.benchmarks.utility.measure import (
+    CHOOSING,
     DELTA,
     EPSILONS,
+    FIRST,
     SHORT,
+    by_hand,
     informed_gaps,
     measure,
 )
@@ -63,26 +66,33 @@ def test_an_answer_is_judged_within_all_sets_at_its_mean():
 
 
 @pytest.mark.parametrize(
-    ("method", "step", "clip"),
-    [("linearized", 3.0, 0.003), ("mean", 3.0, None), ("summed", 0.3, 0.003)],
+    ("method", "step", "clip", "falling", "rounds"),
+    [
+        ("linearized", 3.0, 0.003, False, 6),
+        ("mean", 3.0, None, False, 6),
+        ("summed", 0.3, 0.003, False, 11),
+        ("summed", 0.3, None, True, 11),
+    ],
 )
-def test_simulated_runs_are_those_of_the_package(method, step, clip):
+def test_simulated_runs_are_those_of_the_package(method, step, clip, falling, rounds):
     model = MODELS["clinics logistic"]()
     records = search.records_of("clinics logistic", model)
-    setting = Setting("gaussian", method, step, 0.5, 6, clip, "average")
+    setting = Setting("gaussian", method, step, 0.5, rounds, clip, "average", falling=falling)
     problem = model.problem if clip is None else clipped(model.problem, clip)
     # So little noise that it shows in no digit that is compared.
     plan = problem.plan(
-        setting.algorithm, mechanism=dp.Gaussian(multiplier=1e-9), rounds=6, delta=1e-6
+        setting.algorithm, mechanism=dp.Gaussian(multiplier=1e-9), rounds=rounds, delta=1e-6
     )
     result = plan.run(seed=0, verbose=False)
     steps, penalties = np.array([[step]]), np.array([[0.5]])
-    batch = Batch(method, 6, steps, penalties, 0.0, False, np.inf if clip is None else clip)
+    limit = np.inf if clip is None else clip
+    batch = Batch(method, rounds, steps, penalties, 0.0, False, limit, falling=falling)
     found = simulate(records, batch, 0)
     w = model.problem.variables()[0]
     np.testing.assert_allclose(found["average"][0], result.average[w], rtol=1e-6)
     np.testing.assert_allclose(found["last"][0], result.last[w], rtol=1e-6)
     np.testing.assert_allclose(found["tail"][0], result.tail[w], rtol=1e-6)
+    np.testing.assert_allclose(found["weighted"][0], result.weighted[w], rtol=1e-6)
     judge = Judge(model)
     gap = records.objective(found["last"])[0] - judge.optimum
     assert gap == pytest.approx(judge.gap(result.last), rel=1e-6)
@@ -100,6 +110,23 @@ def test_arrays_of_records_have_the_objective_of_their_model(name):
     assert records.objective(flat[None])[0] - judge.optimum == pytest.approx(
         judge.at(point), rel=1e-5
     )
+
+
+class Hand:
+    """Runs that are good with the seeds of the choice, and bad with those of the judgement."""
+
+    def __init__(self, chosen, judged):
+        self.gap = {CHOOSING: chosen, FIRST: judged}
+
+    def gaps(self, model, judge, epsilon, delta, seeds):
+        return [self.gap[seeds.start]] * len(seeds)
+
+
+def test_hands_are_chosen_by_other_runs_than_they_are_judged_by():
+    lucky, good = Hand(0.1, 9.0), Hand(0.2, 0.2)
+    assert by_hand([good, lucky], None, None, 1.0, 3).median == 9.0
+    assert by_hand([good], None, None, 1.0, 3).median == 0.2
+    assert by_hand([], None, None, 1.0, 3).gaps is None
 
 
 # What is required ---------------------------------------------------------------------------------

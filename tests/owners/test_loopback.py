@@ -46,7 +46,7 @@ PAIRS = [
 def same(plan, one, other):
     """Shared entries, status and ledgers of two results are the same bits."""
     assert one.status == other.status and one.rounds == other.rounds
-    for which in ("last", "average", "tail"):
+    for which in ("last", "average", "tail", "weighted"):
         vectors = (getattr(result, which).vectors for result in (one, other))
         for x, y, local in zip(*vectors, plan.program.agents, strict=True):
             assert x[local.shared].tobytes() == y[local.shared].tobytes()

@@ -127,6 +127,29 @@ def test_rounds_follow_from_the_budget():
     assert problem.plan(rounds=17, **BUDGET).rounds == 17
 
 
+def located(losses, unit=1.0):
+    """Where on a line of 100 units most of 60 private places are."""
+    x = cp.Variable(name="x", bounds=[0, 100 * unit])
+    places = dp.Private(np.full(60, 30 * unit), name="places", adjacency=dp.Rows(100 * unit))
+    return dp.Problem([dp.Agent(cp.Minimize(cp.sum(losses(x - places)) / 60), name="one")])
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e-3])
+def test_noisy_steps_along_slopes_that_jump_fall_and_later_rounds_count_more(unit):
+    plan = located(cp.abs, unit).plan(epsilon=1.0, delta=1e-6, rounds=50)
+    assert isinstance(plan.algorithm.step, dp.steps.Sqrt)
+    assert plan.reported == "weighted"
+    usual = located(cp.abs).plan(epsilon=1.0, delta=1e-6, rounds=50).algorithm.step.first
+    assert plan.algorithm.step.first == pytest.approx(unit * usual)
+    said = " ".join(str(plan).split())
+    assert "what is returned is the average in which later rounds count more: predicted to" in said
+
+
+def test_what_is_asked_to_be_returned_is_no_choice_of_the_plan():
+    named = located(cp.abs).plan(dp.SummedGradient(output="last"), epsilon=1.0, delta=1e-6)
+    assert named.reported == "last" and "what is returned" not in str(named)
+
+
 def test_noise_of_a_level_of_its_own_costs_more_with_more_rounds_so_none_are_chosen():
     plan = regression(logistic).plan(mechanism=dp.Gaussian(multiplier=500.0), delta=1e-6)
     assert plan.rounds == 100

@@ -63,6 +63,36 @@ def test_the_tail_has_the_weights_of_the_average():
         np.testing.assert_allclose(tail, mean, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("rounds", [1, 2, 7, 8, 10, 21])
+def test_later_rounds_count_more_in_the_weighted_average_by_eighths_of_the_run(rounds):
+    algorithm = dp.ADMM(penalty=2.0, output="weighted")
+    result = plan_of(power_line(), algorithm=algorithm, rounds=rounds).run(seed=1, iterates=True)
+    assert result.reported == "weighted" and result.raw is result.weighted
+    parts = np.array_split(np.arange(1, rounds + 1), [rounds * k // 8 for k in range(1, 8)])
+    weights = np.concatenate([np.full(part.size, part.mean()) for part in parts if part.size])
+    assert weights.size == rounds and (np.diff(weights) >= 0).all()
+    if rounds <= 8:
+        np.testing.assert_array_equal(weights, np.arange(1, rounds + 1))
+    for k, weighted in enumerate(result.weighted.vectors):
+        points = [one.last.vectors[k] for one in result.iterates]
+        mean = np.average(points, axis=0, weights=weights)
+        np.testing.assert_allclose(weighted, mean, rtol=1e-9, atol=1e-12)
+    assert "later rounds count more" in " ".join(str(result).split())
+
+
+def test_a_run_that_stops_early_weights_the_rounds_that_it_made():
+    plan = power_line().problem.plan(dp.ADMM(output="weighted"), mechanism=None, rounds=50)
+    result = plan.run(tolerance=1e-3, iterates=True)
+    assert 12 < result.rounds < 50
+    ends = [*(end for k in range(1, 8) if (end := 50 * k // 8) < result.rounds), result.rounds]
+    parts = zip([0, *ends], ends, strict=False)
+    weights = [(a + 1 + b) / 2 for a, b in parts for _ in range(b - a)]
+    for k, weighted in enumerate(result.weighted.vectors):
+        points = [one.last.vectors[k] for one in result.iterates]
+        mean = np.average(points, axis=0, weights=weights)
+        np.testing.assert_allclose(weighted, mean, rtol=1e-9, atol=1e-12)
+
+
 def test_a_run_that_ends_in_its_first_half_has_its_average_for_a_tail():
     plan = power_line().problem.plan(dp.ADMM(output="tail"), mechanism=None, rounds=500)
     result = plan.run(tolerance=1e-3)

@@ -34,8 +34,10 @@ class Setting:
     rounds : int
     clip : float, optional
         Of records' contributions.
-    output : {"average", "last", "tail"}
+    output : {"average", "last", "tail", "weighted"}
     release : {"each step", "once"}
+    falling : bool
+        Whether steps are over the root of the round.
     """
 
     kind: str
@@ -44,8 +46,9 @@ class Setting:
     penalty: float | None = None
     rounds: int = 1
     clip: float | None = None
-    output: Literal["average", "last", "tail"] = "last"
+    output: Literal["average", "last", "tail", "weighted"] = "last"
     release: Literal["each step", "once"] = "each step"
+    falling: bool = False
 
     def plan(self, model: Model, epsilon: float, delta: float) -> dp.Plan:
         """As the package has it.
@@ -76,7 +79,8 @@ class Setting:
     @property
     def algorithm(self) -> dp.Algorithm:
         """With its numbers."""
-        step, penalty, output = self.step, self.penalty, self.output
+        penalty, output = self.penalty, self.output
+        step = dp.steps.Sqrt(self.step) if self.falling and self.step else self.step
         if self.method == "central":
             return dp.Central()
         if self.method == "mean":
@@ -94,7 +98,8 @@ class Setting:
             for name in ("step", "penalty", "clip")
             if (value := getattr(self, name)) is not None
         ]
-        words = [self.release, self.kind, self.method, f"T = {self.rounds}", *numbers, self.output]
+        words = [self.release, self.kind, self.method, f"T = {self.rounds}", *numbers]
+        words += ["falling"] * self.falling + [self.output]
         return ", ".join(words)
 
 

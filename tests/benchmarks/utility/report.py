@@ -193,7 +193,8 @@ def keep(model: str, epsilon: float, found: Sequence[Setting]) -> None:
     """Replace what was found by hand."""
     known = json.loads(FOUND.read_text()) if FOUND.exists() else {}
     known[_key(model, epsilon)] = [
-        {name: value for name, value in asdict(one).items() if value is not None} for one in found
+        {name: value for name, value in asdict(one).items() if value not in (None, False)}
+        for one in found
     ]
     FOUND.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
@@ -129,10 +129,7 @@ def search_records(
     found = []
     for each in _some(tried):
         _, iterate, k, batch, clip = each
-        one = Batch(
-            batch.method, batch.rounds, batch.steps[k : k + 1], batch.penalties[k : k + 1],
-            batch.scale, batch.laplace, batch.clip, batch.ladder,
-        )  # fmt: skip
+        one = replace(batch, steps=batch.steps[k : k + 1], penalties=batch.penalties[k : k + 1])
         gaps = _gaps(records, one.times(MANY), judge.optimum, 2)[iterate]
         found.append(Found(quartiles(gaps)[1], _setting(one, iterate, clip)))
     return sorted(found, key=lambda each: each.gap)
@@ -167,7 +164,12 @@ def _batches(
             steps = np.array([[unit * step / short] for step, _ in grid])
             penalties = np.array([[p] for _, p in grid]) / steps
             limit = math.inf if clip is None else clip
-            yield Batch(method, rounds, steps, penalties, scale, laplace, limit, norm.ladder), clip
+            one = Batch(method, rounds, steps, penalties, scale, laplace, limit, norm.ladder)
+            yield one, clip
+            if method == "summed" and rounds > 2:
+                # As long on the whole.
+                first = steps * math.sqrt(rounds) / 2
+                yield replace(one, steps=first, falling=True), clip
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,6 +223,7 @@ def _setting(batch: Batch, iterate: str, clip: float | None) -> Setting:
         rounds=batch.rounds,
         clip=None if clip is None else float(f"{clip:.3g}"),
         output=iterate,
+        falling=batch.falling,
     )
 
 

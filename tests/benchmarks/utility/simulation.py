@@ -108,6 +108,8 @@ class Batch:
         Infinite for none.
     ladder : tuple of (radii, parts)
         What of that scale is needed at points that are no farther from 0; empty for all of it.
+    falling : bool
+        Whether steps are over the root of the round.
     """
 
     method: str
@@ -118,6 +120,14 @@ class Batch:
     laplace: bool
     clip: float
     ladder: tuple[Floats, Floats] | tuple[()] = ()
+    falling: bool = False
+
+    @property
+    def weights(self) -> Floats:
+        """Of the rounds in the weighted average: the mean number of the rounds of their eighth."""
+        numbers = np.arange(1, self.rounds + 1)
+        parts = np.split(numbers, [self.rounds * k // 8 for k in range(1, 8)])
+        return np.concatenate([np.full(part.size, part.mean()) for part in parts if part.size])
 
     def needed(self, X: Floats) -> Floats:
         """The scale at points ``X[k]``, shape (K, 1)."""
@@ -141,8 +151,8 @@ def simulate(records: Records, batch: Batch, seed: int) -> dict[str, Floats]:
     """Mean of the agents' points, by reported iterate, from a start at 0: shape (K, n)."""
     rng = np.random.default_rng(seed)
     draw = rng.laplace if batch.laplace else rng.normal
-    eta, rho = batch.steps, batch.penalties
-    shape = (eta.size, records.size)
+    first, rho = batch.steps, batch.penalties
+    shape = (first.size, records.size)
     agents = range(len(records.parts))
 
     def noisy(agent: int, X: Floats) -> Floats:
@@ -150,10 +160,11 @@ def simulate(records: Records, batch: Batch, seed: int) -> dict[str, Floats]:
 
     points = [np.zeros(shape) for _ in agents]
     lams = [np.zeros(shape) for _ in agents]
-    mean, total, late = np.zeros(shape), np.zeros(shape), np.zeros(shape)
-    half = batch.rounds // 2
+    mean, total, late, rising = (np.zeros(shape) for _ in range(4))
+    half, weights = batch.rounds // 2, batch.weights
     with np.errstate(over="ignore", invalid="ignore"):  # of runs that diverge
         for t in range(batch.rounds):
+            eta = first / np.sqrt(t + 1) if batch.falling else first
             if batch.method == "summed":
                 points = [records.projected(mean - eta * sum(noisy(k, mean) for k in agents))]
             elif batch.method == "mean":
@@ -167,4 +178,10 @@ def simulate(records: Records, batch: Batch, seed: int) -> dict[str, Floats]:
             mean = np.mean(points, axis=0)
             total += mean
             late += mean if t >= half else 0.0
-    return {"average": total / batch.rounds, "last": mean, "tail": late / (batch.rounds - half)}
+            rising += weights[t] * mean
+    return {
+        "average": total / batch.rounds,
+        "last": mean,
+        "tail": late / (batch.rounds - half),
+        "weighted": rising / weights.sum(),
+    }
