@@ -309,6 +309,13 @@ class Algorithm(abc.ABC, Generic[S, A]):
         """What is random besides noise, and does not depend on data: an order, a last round."""
         return server, rounds
 
+    def adds(self, k: int) -> bool:
+        """Whether replies of exchange k are arrays of which `receive` takes the sum alone.
+
+        It is handed one reply then, the sum. Those who hold many agents add up where these live.
+        """
+        return False
+
     @abc.abstractmethod
     def start_server(self, program: Program) -> S:
         """State of the server side before round 1."""
@@ -329,7 +336,7 @@ class Algorithm(abc.ABC, Generic[S, A]):
 
     @abc.abstractmethod
     def receive(self, server: S, t: int, k: int, replies: Sequence[Any]) -> S:
-        """The server side takes the replies (None from idle agents)."""
+        """The server side takes the replies (None from idle agents), or their sum; see `adds`."""
 
     @abc.abstractmethod
     def residuals(self, server: S) -> Residuals:

@@ -154,15 +154,16 @@ def size_of(program: Program) -> int:
 
 
 def places_of(program: Program) -> list[Index]:
-    """Where each agent's components are in the joint vector."""
+    """Where each agent's components are in the joint vector; one array where they are alike."""
     places, next_free = [], program.size
+    known: dict[bytes, Index] = {}
     for local in program.agents:
         place = np.empty(local.n, dtype=np.intp)
         place[local.shared] = local.slots
         own = np.setdiff1d(np.arange(local.n), local.shared)
         place[own] = next_free + np.arange(own.size)
         next_free += own.size
-        places.append(place)
+        places.append(known.setdefault(place.tobytes(), place))
     return places
 
 

@@ -98,6 +98,10 @@ class MeanGradient(SummedMethod):
         largest = float(np.abs(gaps).max(initial=0.0))
         return Residuals(float(np.linalg.norm(gaps)), server.dual, largest, 0.0)
 
+    def adds(self, k: int) -> bool:
+        """No: how far agents are from their mean takes every term."""
+        return False
+
     def target(self, program: Program) -> Array:
         """Zero: the sum is divided by the number of agents."""
         return np.zeros(program.size)

@@ -200,6 +200,10 @@ class SummedMethod(Algorithm[ServerState, Member]):
         require_three(len(names))
         return SecretSum(names, sharing.encoding(len(names)), self.target(program).shape)
 
+    def adds(self, k: int) -> bool:
+        """Terms that are not shared in secret."""
+        return self.sharing is None
+
     def start_server(self, program: Program) -> ServerState:
         """The sum at the public starting points."""
         c = self.target(program)
@@ -253,7 +257,7 @@ class SummedMethod(Algorithm[ServerState, Member]):
         total = np.sum(replies, axis=0) if server.sums is None else server.sums.total(replies)
         residual = total - server.target
         dual = float(np.linalg.norm(residual - server.residual))
-        terms = tuple(replies) if server.sums is None else None
+        terms = tuple(replies) if server.sums is None and not self.adds(k) else None
         return replace(server, residual=residual, dual=dual, terms=terms)
 
     def residuals(self, server: ServerState) -> Residuals:

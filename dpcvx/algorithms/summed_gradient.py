@@ -11,7 +11,7 @@ that the sum needs the noise, and each agent adds a part of it (`dpcvx.privacy.s
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -75,6 +75,12 @@ class Server:
     pool: Pool | None = None
     moved: float = math.nan
     outcome: Outcome = Outcome.SOLVED
+
+    def each(self, message: Callable[[Index], Any]) -> list[Any]:
+        """A message per agent: one object for all whose places are one, so that it is sent once."""
+        apart = {id(place): place for place in self.places}
+        made = {key: message(place) for key, place in apart.items()}
+        return [made[id(place)] for place in self.places]
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,6 +167,10 @@ class SummedGradient(Algorithm[Server, Member]):
         step = step.resolved(program, conditions.step_epsilon)
         return replace(self, step=step, output=output, sharing=sharing)
 
+    def adds(self, k: int) -> bool:
+        """The gradients, unless they are shared in secret."""
+        return k == 0 and self.sharing is None
+
     def start_server(self, program: Program) -> Server:
         """x at the agents' public starts, in W."""
         whole = joint_set(program)
@@ -180,10 +190,10 @@ class SummedGradient(Algorithm[Server, Member]):
         if k == 0:
             pool = None if server.pool is None else server.pool.begun(t)
             sums = None if pool is None else pool.sums
-            asked = [Question(server.x[p], p, server.x.size, sums) for p in server.places]
+            asked = server.each(lambda p: Question(server.x[p], p, server.x.size, sums))
             return replace(server, pool=pool), asked
         if k == self.exchanges - 1:
-            return server, [Moved(server.x[p], server.outcome) for p in server.places]
+            return server, server.each(lambda p: Moved(server.x[p], server.outcome))
         assert server.pool is not None
         return server, [*server.pool.deliveries]
 
@@ -213,11 +223,14 @@ class SummedGradient(Algorithm[Server, Member]):
         """Add up, or pass the shares on; then step."""
         if k == self.exchanges - 1:
             return server
-        require_all(server.names, replies, t)
-        if server.pool is not None and k == 0:
-            return replace(server, pool=server.pool.taken(replies))
         pool = server.pool
-        total = np.sum(replies, axis=0) if pool is None else pool.total(replies)
+        if pool is None:
+            (total,) = replies
+        else:
+            require_all(server.names, replies, t)
+            if k == 0:
+                return replace(server, pool=pool.taken(replies))
+            total = pool.total(replies)
         rule = as_step(self.step)
         assert rule is not None
         found = server.projector(server.x - rule.eta(t) * total, np.ones(server.x.size))

@@ -25,6 +25,7 @@ from .oracle import AgentOracle
 from .report import Reporter
 from .result import Result, Transcript
 from .solution import Iterate, Solution
+from .sums import total
 from .watch import Watch
 from .worker import Reply, Report, Worker, make_worker
 
@@ -170,9 +171,8 @@ def _round(
         server, messages = algorithm.send(server, t, k)
         replies: list[Reply | None] = executor.map("act", t, k, each=messages)
         heard += [reply for reply in replies if reply is not None]
-        server = algorithm.receive(
-            server, t, k, [None if reply is None else reply.message for reply in replies]
-        )
+        said = [None if reply is None else reply.message for reply in replies]
+        server = algorithm.receive(server, t, k, [total(said)] if algorithm.adds(k) else said)
     return server, heard
 
 

@@ -33,11 +33,14 @@ class Reply:
         How its last public solve ended.
     diverged : bool
         Whether its result so far has left all bounds.
+    term : bool
+        Whether the message is an array of which the server side takes the sum over agents alone.
     """
 
     message: Any
     outcome: Outcome
     diverged: bool = False
+    term: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +104,8 @@ class Worker:
         answer = self.answer()
         if answer is not None:
             self._growth = self._growth.after(t, answer.last)
-        return Reply(reply, self._algorithm.outcome(self._state), self._growth.diverged)
+        outcome, term = self._algorithm.outcome(self._state), self._algorithm.adds(k)
+        return Reply(reply, outcome, self._growth.diverged, term)
 
     def answer(self) -> Answer | None:
         """The agent's iterates so far; None if the server side knows them."""

@@ -73,6 +73,14 @@ def test_agents_are_dealt_in_turn_and_nobody_is_forgotten():
             assert max(sizes) - min(sizes) <= 1 and len(groups) == min(agents, workers)
 
 
+def test_many_agents_are_dealt_in_a_row():
+    for agents, workers in ((32, 2), (500, 3), (512, 4)):
+        groups = dealt(agents, workers)
+        assert [k for group in groups for k in group] == list(range(agents))
+        sizes = [len(group) for group in groups]
+        assert max(sizes) - min(sizes) <= 1 and len(groups) == workers
+
+
 def test_an_error_of_one_agent_does_not_lose_what_the_others_noted(tmp_path):
     host, own = hosted()
     own[1] = ("nonsense",)

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -21,7 +23,11 @@ from ..._words import together
 from ...errors import PrivacyError, WorkerLost
 from ...privacy.entries import Entry
 from ...privacy.ledger_file import Journal
+from ..sums import partial
+from ..worker import Reply
 
+# Agents to a worker from which on one of them is about as large as another.
+_MANY = 16
 # What one agent answered, or the error that it ended in, and what it noted meanwhile.
 Answer = tuple[Any, BaseException | None, list[tuple[str, tuple[Any, ...]]]]
 
@@ -106,7 +112,7 @@ class Host:
         return self._answer
 
     def _answers(self, calls: Mapping[int, tuple[Any, ...]]) -> bytes:
-        answers = [self._tried(agent, *call) for agent, call in calls.items()]
+        answers = _added(calls, [self._tried(agent, *call) for agent, call in calls.items()])
         try:
             return pickle.dumps(answers, protocol=pickle.HIGHEST_PROTOCOL)
         except BaseException:
@@ -119,6 +125,33 @@ class Host:
         except BaseException as error:
             ours = type(error).__module__ == errors.__name__
             return None, error if ours else _withheld(agent, error), self._notes.taken()
+
+
+def _added(agents: Iterable[int], answers: list[Answer]) -> list[Answer]:
+    """Answers in which terms of sums over agents are added up as far as these are here."""
+    terms = {
+        agent: reply
+        for agent, (reply, _, _) in zip(agents, answers, strict=True)
+        if isinstance(reply, Reply) and reply.term
+    }
+    if not terms:
+        return answers
+    parts = partial({agent: reply.message for agent, reply in terms.items()})
+    # One object for replies that are alike: it is sent once.
+    shared: dict[Any, Reply] = {}
+
+    def sent(agent: int, reply: Any) -> Any:
+        if agent not in terms:
+            return reply
+        if agent in parts:
+            return replace(reply, message=parts[agent])
+        kept = replace(reply, message=None)
+        return shared.setdefault((kept.outcome, kept.diverged), kept)
+
+    return [
+        (sent(agent, reply), error, noted)
+        for agent, (reply, error, noted) in zip(agents, answers, strict=True)
+    ]
 
 
 def _sendable(agent: int, answer: Answer) -> Answer:
@@ -139,11 +172,17 @@ def _withheld(agent: int, error: BaseException) -> PrivacyError:
 def dealt(agents: int, workers: int) -> list[range]:
     """Which agents live with which worker: in turn, so that large ones are apart.
 
+    Many agents are dealt in a row, so that each worker can add up what its own send.
+
     Parameters
     ----------
     agents, workers : int
     """
-    return [range(first, agents, workers) for first in range(min(workers, agents))]
+    workers = min(workers, agents)
+    if agents >= _MANY * max(1, workers):
+        ends = [agents * worker // workers for worker in range(workers + 1)]
+        return [range(*pair) for pair in pairwise(ends)]
+    return [range(first, agents, workers) for first in range(workers)]
 
 
 def own_arguments(each: Sequence[Any] | None, agents: Iterable[int]) -> list[tuple[Any, ...]]:
