@@ -512,8 +512,9 @@ class Copies(Serial):
     """Agents one after the other that get copies of all messages, as from other processes."""
 
     def map(self, method: str, *common: Any, each: Sequence[Any] | None = None) -> list[Any]:
-        """Call the agents in order; arguments and results are copied."""
-        found = super().map(method, *_copied(common), each=_copied(each))
+        """Call the agents in order; arguments and results are copied, each by itself."""
+        own = None if each is None else [_copied(one) for one in each]
+        found = super().map(method, *_copied(common), each=own)
         return _copied(found)
 
 
