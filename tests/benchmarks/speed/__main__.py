@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from . import executors, growth, imports, memory, newton, planning, report, runs, steps
+from . import clusters, executors, growth, imports, memory, newton, planning, report, runs, steps
 from .measure import Effort, Row
 
 BENCHMARKS: tuple[Callable[[Effort], list[Row]], ...] = (
@@ -22,6 +22,11 @@ BENCHMARKS: tuple[Callable[[Effort], list[Row]], ...] = (
     runs.private_run,
     executors.two_cores,
     executors.threads,
+    clusters.exchanges,
+    clusters.travelling,
+    clusters.sums,
+    clusters.ledgers,
+    clusters.weak_scaling,
     planning.planning,
     imports.importing,
     memory.private_matrix,

@@ -1,38 +1,25 @@
-"""Two cores against one, for whatever executors the package has."""
+"""Two cores of one machine against one."""
 
 from __future__ import annotations
 
-import importlib
-import inspect
-import pkgutil
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import dpcvx as dp
-from dpcvx.run import executors
+from dpcvx.run.executors.automatic import Automatic
+from dpcvx.run.executors.base import Executor
 
 from .instances import BUDGET, METHOD, network, recorded_steps
 from .measure import Effort, Row, shortest, shown
 
 _FASTER = 1 / 1.7
-
-
-def available() -> Iterator[tuple[str, Callable[[], Any], bool]]:
-    """Every executor but the serial one: name, maker, and whether it was told of two workers."""
-    for module in pkgutil.iter_modules(executors.__path__):
-        if module.name in ("base", "serial") or module.name.startswith("_"):
-            continue
-        loaded = importlib.import_module(f"{executors.__name__}.{module.name}")
-        for name, found in inspect.getmembers(loaded, inspect.isclass):
-            methods = all(callable(getattr(found, m, None)) for m in ("start", "map", "close"))
-            if found.__module__ != loaded.__name__ or not methods or name.startswith("_"):
-                continue
-            known = inspect.signature(found).parameters
-            count = next((p for p in ("workers", "processes", "threads") if p in known), None)
-            told = {count: 2} if count else {}
-            yield name, lambda found=found, told=told: found(**told), bool(told)
+_MAKERS: dict[str, tuple[Callable[[], Executor], float | None]] = {
+    "Automatic": (Automatic, None),
+    "Processes": (lambda: dp.Processes(2), _FASTER),
+    "Threads": (lambda: dp.Threads(2), _FASTER),
+}
 
 
 def two_cores(effort: Effort) -> list[Row]:
@@ -43,19 +30,15 @@ def two_cores(effort: Effort) -> list[Row]:
     """
     name, against = "two cores, conic steps", "one core"
     size = "case 118, two zones"
-    makers = list(available())
-    if not makers:
-        return [Row(name, against, size, None, _FASTER, note="no concurrent executor yet")]
     plan = network(118, 2).plan(METHOD, mechanism=dp.Gaussian(), rounds=20, **BUDGET)
     rows = []
-    for label, make, told in makers:
+    for label, (make, limit) in _MAKERS.items():
         calls = [
             lambda make=make: plan.run(seed=1, verbose=False, executor=make()),
             lambda: plan.run(seed=1, verbose=False, executor=dp.Serial()),
         ]
         ours, one = shortest(calls, 2 if effort.quick else 3, time.perf_counter)
         note = f"{shown(ours)} against {shown(one)}"
-        limit = _FASTER if told else None
         rows.append(Row(f"{name}, {label}", against, size, ours / one, limit, note=note))
     return rows
 
