@@ -15,9 +15,9 @@ extensions = [
     "myst_nb",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
-    "sphinx.ext.mathjax",
     "sphinx.ext.napoleon",
     "sphinx_design",
+    "sphinxcontrib.katex",
 ]
 templates_path = ["_templates"]
 exclude_patterns = ["**/.ipynb_checkpoints"]
@@ -47,6 +47,12 @@ kernel = root / "out" / "kernel"
     "c.Application.log_level = 40\n"
 )
 os.environ["IPYTHONDIR"] = str(kernel)
+
+# Formulas without a network: KaTeX comes with the extension, and what it makes is MathML, which
+# browsers draw in fonts of their own.
+html_math_renderer = "katex"
+katex_css_path = "katex-math.css"
+katex_options = '{output: "mathml"}'
 
 autosummary_generate = True
 # Docstrings say what a value is, with shapes and units.
@@ -85,4 +91,12 @@ html_theme_options = {
     "footer_start": ["copyright"],
     "footer_end": ["theme-version"],
 }
+# Where the site is published, the address of its list of versions; pages then offer the others.
+versions = os.environ.get("DOCS_VERSIONS")
+if versions:
+    html_theme_options |= {
+        "switcher": {"json_url": versions, "version_match": version},
+        "check_switcher": False,  # the list is written when the site is published
+        "navbar_end": ["version-switcher", "theme-switcher", "navbar-icon-links"],
+    }
 html_sidebars = {"index": [], "**": ["sidebar-nav-bs"]}
