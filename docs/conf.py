@@ -99,4 +99,8 @@ if versions:
         "check_switcher": False,  # the list is written when the site is published
         "navbar_end": ["version-switcher", "theme-switcher", "navbar-icon-links"],
     }
-html_sidebars = {"index": [], "**": ["sidebar-nav-bs"]}
+# Pages without others below them have no navigation at their side.
+html_sidebars = {"**": ["sidebar-nav-bs"]}
+html_sidebars |= {
+    page: [] for page in ("index", "install", "tutorial", "gallery", "search", "genindex")
+}

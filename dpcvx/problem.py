@@ -435,9 +435,8 @@ class Problem(Declaration):
 
         Parameters
         ----------
-        epsilon : float or mapping of agent to float
-            Total budget per agent, for all alike or one by one.
-        delta : float
+        epsilon, delta
+            Total budget; as for `plan`.
         proxy : mapping of Private or its name to array_like or callable, optional
             Public values in place of private ones; ``dp.Private(..., like=...)`` where omitted.
             They must not be computed from the private data.
@@ -517,18 +516,10 @@ class Problem(Declaration):
         ----------
         epsilons : sequence of float
             Total budgets.
-        proxy : mapping of Private or its name to array_like or callable, optional
-            Public values in place of private ones; ``dp.Private(..., like=...)`` where omitted.
         delta : float
         runs : int
             Runs at each epsilon, if there is time.
-        seconds : float
-            How long to run, at most.
-        seed : int
-            Of the noise.
-        verbose : bool, optional
-            Show a line of progress; by default on a terminal or in a notebook.
-        recourse, expected, violation, slack_price
+        proxy, seconds, seed, verbose, recourse, expected, violation, slack_price
             As for `tune`.
         algorithm : Algorithm, optional
             Of all plans, such as ``dp.Central(sharing=...)``; what each plan chooses if omitted.

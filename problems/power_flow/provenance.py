@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import hashlib
 import platform
+import subprocess
 from dataclasses import fields
 from importlib.metadata import version
+from pathlib import Path
 
 import dpcvx as dp
 
@@ -33,7 +35,7 @@ def provenance(options: argparse.Namespace, case: Case, plan: dp.Plan | None) ->
     -------
     dict
         ``inputs`` are options by their names, ``network`` the digest of `network_digest`. What is
-        chosen where an option is left out stands in ``plan``.
+        chosen where an option is left out stands in ``plan``, and in ``commit`` that of `commit`.
     """
     return {
         "inputs": {
@@ -54,7 +56,26 @@ def provenance(options: argparse.Namespace, case: Case, plan: dp.Plan | None) ->
             "python": platform.python_version(),
             **{name: version(name) for name in _LIBRARIES},
         },
+        "commit": commit(Path(__file__).parents[2]),
     }
+
+
+def commit(root: Path) -> str | None:
+    """Which commit a checkout has, with a "+" behind it if files differ; None elsewhere.
+
+    Parameters
+    ----------
+    root : Path
+        Where the checkout is.
+    """
+    if not (root / ".git").exists():
+        return None
+    ask = ["git", "-C", root, "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=+"]
+    try:
+        said = subprocess.run(ask, capture_output=True, check=True, timeout=60, text=True)
+    except (OSError, subprocess.SubprocessError):  # no git, or a checkout of somebody else
+        return None
+    return said.stdout.strip()
 
 
 def network_digest(case: Case) -> str:

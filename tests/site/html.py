@@ -12,11 +12,24 @@ SITE = ROOT / "out" / "site"
 
 @dataclass(frozen=True)
 class Page:
-    """A built page: where links lead, its anchors, its images, and the text that readers see."""
+    """A built page.
+
+    Attributes
+    ----------
+    links, images, needs : tuple of str
+        Where links lead; images; scripts, styles and fonts, without which it looks other.
+    anchors : frozenset of str
+    formulas : tuple of str
+        In LaTeX, as a script of the page finds them.
+    text : str
+        What readers see.
+    """
 
     links: tuple[str, ...]
     anchors: frozenset[str]
     images: tuple[str, ...]
+    needs: tuple[str, ...]
+    formulas: tuple[str, ...]
     text: str
 
 
@@ -24,7 +37,8 @@ class _Reader(HTMLParser):
     def __init__(self):
         super().__init__()
         self.links, self.anchors, self.images, self.text = [], set(), [], []
-        self._hidden = 0
+        self.needs, self.formulas = [], []
+        self._hidden, self._formula = 0, False
 
     def handle_starttag(self, tag, attrs):
         attrs = dict(attrs)
@@ -34,14 +48,22 @@ class _Reader(HTMLParser):
             self.links.append(attrs["href"])
         if tag == "img" and attrs.get("src"):
             self.images.append(attrs["src"])
+        if tag == "script" and attrs.get("src"):
+            self.needs.append(attrs["src"])
+        if tag == "link" and attrs.get("rel") in ("stylesheet", "preload", "modulepreload", "icon"):
+            self.needs.append(attrs["href"])
         self._hidden += tag in ("script", "style")
+        self._formula = attrs.get("class", "").split(" ")[0] == "math"
 
     def handle_endtag(self, tag):
+        self._formula = False
         self._hidden -= tag in ("script", "style")
 
     def handle_data(self, data):
         if not self._hidden:
             self.text.append(data)
+        if self._formula:
+            self.formulas.append(data)
 
 
 @functools.cache
@@ -50,7 +72,14 @@ def page(path):
     reader = _Reader()
     reader.feed((SITE / path).read_text())
     text = " ".join("".join(reader.text).split())
-    return Page(tuple(reader.links), frozenset(reader.anchors), tuple(reader.images), text)
+    return Page(
+        links=tuple(reader.links),
+        anchors=frozenset(reader.anchors),
+        images=tuple(reader.images),
+        needs=tuple(reader.needs),
+        formulas=tuple(reader.formulas),
+        text=text,
+    )
 
 
 def pages():

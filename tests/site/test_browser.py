@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+from html import escape
 
 import numpy as np
 import pytest
@@ -15,18 +16,25 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 SCREEN = (1280, 900)
 
 
-def picture(path, size=SCREEN):
-    """A picture of a page, as an array (height, width, 3) of numbers from 0 to 1."""
+LOOK = html.SITE.parent / "look"
+
+
+def browse(address, *flags):
+    """What a browser says of an address."""
     found = next(filter(None, map(shutil.which, BROWSERS)), None)
     assert found, f"A browser is needed, one of: {', '.join(BROWSERS)}"
-    folder = html.SITE.parent / "look"
-    folder.mkdir(exist_ok=True)
-    name = folder / (path.replace("/", "_").removesuffix(".html") + ".png")
+    usual = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
+    command = [found, *usual, "--virtual-time-budget=5000", *flags, address]
+    return subprocess.run(command, check=True, capture_output=True, timeout=120).stdout.decode()
+
+
+def picture(path, size=SCREEN):
+    """A picture of a page, as an array (height, width, 3) of numbers from 0 to 1."""
+    LOOK.mkdir(exist_ok=True)
+    name = LOOK / (path.replace("/", "_").removesuffix(".html") + ".png")
     name.unlink(missing_ok=True)
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
-    flags += ["--virtual-time-budget=5000", f"--window-size={size[0]},{size[1]}"]
-    command = [found, *flags, f"--screenshot={name}", (html.SITE / path).as_uri()]
-    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    size = f"--window-size={size[0]},{size[1]}"
+    browse((html.SITE / path).as_uri(), size, f"--screenshot={name}")
     return imread(name)[..., :3]
 
 
@@ -49,3 +57,20 @@ def test_a_lesson_shows_its_pictures_and_cards():
     rows = np.flatnonzero(drawn(image)[:, 400:1200].sum(axis=1) > 30)
     # Three pictures or more, apart from each other.
     assert np.sum(np.diff(rows) > 150) >= 2
+
+
+def test_every_formula_of_the_site_is_drawn_without_a_network():
+    """All of them on one page, with the scripts of the site."""
+    formulas = sorted({f for path in html.pages() for f in html.page(path).formulas})
+    assert len(formulas) > 10
+    scripts = [
+        f'<script src="../site/_static/{name}"></script>'
+        for name in ("katex.min.js", "auto-render.min.js", "katex_autorenderer.js")
+    ]
+    lines = [f'<div class="math">{escape(formula)}</div>' for formula in formulas]
+    LOOK.mkdir(exist_ok=True)
+    page = LOOK / "formulas.html"
+    page.write_text("\n".join(["<!doctype html><meta charset=utf-8>", *scripts, *lines]))
+    drawn = browse(page.as_uri(), "--dump-dom")
+    assert "katex-error" not in drawn
+    assert drawn.count("<math ") == len(formulas)

@@ -1,9 +1,13 @@
 """Links lead somewhere, a newcomer finds the way, and pages show what they ran."""
 
 import re
+import runpy
 
 import nbformat
 import pytest
+
+import dpcvx as dp
+from tests.pages import ROOT
 
 from . import html
 
@@ -54,6 +58,35 @@ def test_links_within_the_site_lead_somewhere():
             if end is not None and not image.startswith("data:"):
                 assert (html.SITE / end[0]).exists(), (path, image)
     assert not broken
+
+
+def test_pages_need_nothing_from_elsewhere():
+    """Neither scripts nor styles, fonts or images: the site can be read without a network."""
+    for path in html.pages():
+        page = html.page(path)
+        assert page.needs
+        for need in (*page.needs, *page.images):
+            end = None if need.startswith("data:") else html.target(path, need)
+            assert need.startswith("data:") or end is not None, (path, need)
+            assert end is None or (html.SITE / end[0].split("?")[0]).exists(), (path, need)
+
+
+def test_a_published_site_offers_other_versions(monkeypatch):
+    plain = runpy.run_path(str(ROOT / "docs" / "conf.py"))
+    assert "switcher" not in plain["html_theme_options"]
+    assert plain["html_title"] == f"dpcvx {dp.__version__}"
+    address = "https://example.org/versions.json"
+    monkeypatch.setenv("DOCS_VERSIONS", address)
+    options = runpy.run_path(str(ROOT / "docs" / "conf.py"))["html_theme_options"]
+    assert options["switcher"] == {"json_url": address, "version_match": dp.__version__}
+    assert "version-switcher" in options["navbar_end"]
+
+
+def test_no_page_has_an_empty_navigation_at_its_side():
+    for path in html.pages():
+        text = (html.SITE / path).read_text()
+        found = re.search(r'<nav class="bd-docs-nav.*?</nav>', text, flags=re.S)
+        assert found is None or "<a " in found[0], path
 
 
 def test_links_to_the_source_of_pages_are_none():

@@ -13,7 +13,7 @@ import dpcvx as dp
 from problems.power_flow.case import read_case
 from problems.power_flow.cli import main
 from problems.power_flow.options import parser
-from problems.power_flow.provenance import network_digest
+from problems.power_flow.provenance import commit, network_digest
 from problems.power_flow.report import assess
 from problems.power_flow.sources import BUNDLED, CASES
 from problems.power_flow.study import power_flow
@@ -228,12 +228,25 @@ def test_a_stored_result_holds_what_computes_it_again(tmp_path):
         for word in (f"--{name.replace('_', '-')}", value)
     ]
     again = as_json(tmp_path, *words)
-    for key in ("objective", "plan", "network", "inputs", "versions"):
+    for key in ("objective", "plan", "network", "inputs", "versions", "commit"):
         assert again[key] == first[key]
     assert first["versions"]["dpcvx"] == dp.__version__
     other = as_json(tmp_path, *options, "--radius", 0.02)
     assert other["plan"]["fingerprint"] != first["plan"]["fingerprint"]
     assert other["network"] == first["network"]
+
+
+def test_a_stored_result_names_the_commit_of_a_checkout(tmp_path):
+    git = ["git", "-C", tmp_path, "-c", "user.name=a", "-c", "user.email=a@b.c"]
+    assert commit(tmp_path) is None  # an installation
+    subprocess.run([*git, "init", "-q"], check=True)
+    (tmp_path / "file").write_text("one")
+    subprocess.run([*git, "add", "file"], check=True)
+    subprocess.run([*git, "commit", "-q", "-m", "one"], check=True)
+    head = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True)
+    assert commit(tmp_path) == head.stdout.strip()
+    (tmp_path / "file").write_text("two")
+    assert commit(tmp_path) == f"{head.stdout.strip()}+"
 
 
 def test_the_digest_of_a_network_says_nothing_of_its_loads():
