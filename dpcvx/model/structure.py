@@ -99,7 +99,11 @@ class _Walk:
 
 
 def _kind(value: Any) -> str:
-    return f"{type(value).__module__}.{type(value).__qualname__}"
+    """By name; where a class of the package stands is no part of what it is."""
+    place = type(value).__module__
+    package = __name__.partition(".")[0]
+    own = place == package or place.startswith(f"{package}.")
+    return f"{package if own else place}.{type(value).__qualname__}"
 
 
 def _array(value: Any) -> bytes:

@@ -123,3 +123,15 @@ def test_declarations_are_told_apart_by_every_field():
         dp.LinearizedADMM(penalty=1.0),
     ]
     assert len({digest_of(method) for method in (plain, *others)}) == 5
+
+
+def test_classes_may_move_within_the_package():
+    """Ledgers that a run began go on after the package was put in other order."""
+    here = digest(dp.Within(0.1))
+    home, dp.Within.__module__ = dp.Within.__module__, "dpcvx.elsewhere"
+    try:
+        assert digest(dp.Within(0.1)) == here
+        dp.Within.__module__ = "others.elsewhere"
+        assert digest(dp.Within(0.1)) != here
+    finally:
+        dp.Within.__module__ = home
