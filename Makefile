@@ -39,7 +39,7 @@ docs: $(READY)  ## the site, in out/site: all pages, notebooks executed; warning
 look: docs  ## the first page and a lesson in a browser; pictures in out/look
 	$(BIN)/python -m pytest -q -m browser tests/site
 
-wheel: $(READY)  ## the README's example from a wheel, in an environment with nothing else
+wheel: $(READY)  ## the README's example from a wheel, on every Python here, in environments with nothing else
 	$(BIN)/python -m tests.wheel
 
 gallery: $(READY)  ## draws the gallery's thumbnails anew, in four minutes

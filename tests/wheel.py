@@ -1,7 +1,7 @@
-"""What users install: the README's example from a wheel, in an environment with nothing else.
+"""What users install: the README's example from a wheel, in environments with nothing else.
 
 ``python -m tests.wheel`` builds a source distribution and a wheel from it, installs the wheel into
-a new environment, and compares what the README's first example prints there.
+a new environment of every Python that is here, and compares what the README's first example prints.
 """
 
 import os
@@ -12,7 +12,9 @@ import tempfile
 from pathlib import Path
 
 from .pages import ROOT
-from .versions import uv_program
+from .versions import found, uv_program
+
+PYTHONS = ("3.11", "3.12", "3.13")
 
 
 def example():
@@ -23,13 +25,18 @@ def example():
     return code, printed
 
 
-def installed(folder):
-    """The Python of a new environment that has the wheel and what it needs."""
-    build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", folder / "dist", ROOT]
+def built(folder):
+    """A wheel, from a source distribution."""
+    build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ROOT]
     subprocess.run(build, check=True, stdout=subprocess.DEVNULL)
-    (wheel,) = (folder / "dist").glob("*.whl")
-    python, uv = folder / "env" / "bin" / "python", uv_program()
-    subprocess.run([uv, "venv", "--quiet", "--python", sys.executable, folder / "env"], check=True)
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+def installed(wheel, interpreter, folder):
+    """The Python of a new environment that has the wheel and what it needs."""
+    python, uv = folder / "bin" / "python", uv_program()
+    subprocess.run([uv, "venv", "--quiet", "--python", interpreter, folder], check=True)
     subprocess.run([uv, "pip", "install", "--quiet", "--python", python, wheel], check=True)
     return python
 
@@ -37,16 +44,28 @@ def installed(folder):
 def main():
     """Build, install, run, compare; the exit code is 1 where the output is another one."""
     code, printed = example()
+    here = {version: found(uv_program(), version) for version in PYTHONS}
+    asked = {version: place for version, place in here.items() if place is not None}
+    alone = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        python = installed(folder)
+        wheel = built(folder / "dist")
         (folder / "example.py").write_text(code)
-        alone = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-        run = [python, "-W", "error", "example.py"]
-        done = subprocess.run(run, cwd=folder, env=alone, capture_output=True, text=True)
-    if done.returncode or done.stdout != printed:
-        sys.exit(f"The wheel's output differs from the README's:\n{done.stdout}{done.stderr}")
-    print("The README's example prints the same from a wheel.")
+        for version, interpreter in asked.items():
+            python = installed(wheel, interpreter, folder / version)
+            run = [python, "-W", "error", "example.py"]
+            done = subprocess.run(run, cwd=folder, env=alone, capture_output=True, text=True)
+            if done.returncode or done.stdout != printed:
+                sys.exit(
+                    f"The wheel's output on Python {version} differs from the README's:\n"
+                    f"{done.stdout}{done.stderr}"
+                )
+    if not asked:
+        sys.exit(f"None of Python {', '.join(PYTHONS)} is here.")
+    print(f"The README's example prints the same from a wheel on Python {', '.join(asked)}.")
+    missing = [version for version in PYTHONS if version not in asked]
+    if missing:
+        print(f"Not tried, for they are not here: {', '.join(missing)}.")
 
 
 if __name__ == "__main__":

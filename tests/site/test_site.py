@@ -113,6 +113,32 @@ def test_notebooks_show_pictures_and_no_objects():
         assert "Exercises" in html.page(path).text and "hide-cell" not in html.page(path).text
 
 
+def tags(cell):
+    return cell.metadata.get("tags", [])
+
+
+@pytest.mark.parametrize("number", range(1, 9))
+def test_a_lesson_has_a_caption_under_every_picture_and_a_screen_of_code_between_two(number):
+    (path,) = (html.SITE / "lessons").glob(f"{number}_*.ipynb")
+    cells = [c for c in nbformat.read(path, as_version=4).cells if "remove-cell" not in tags(c)]
+    lines, pictures = 0, 0
+    for k, cell in enumerate(cells):
+        if cell.cell_type == "markdown" or "hide-cell" in tags(cell):
+            continue
+        lines += sum(bool(line.strip()) for line in cell.source.splitlines())
+        assert lines <= 40
+        if any("image/png" in output.get("data", {}) for output in cell.outputs):
+            lines, pictures = 0, pictures + 1
+            below = next(c.source for c in cells[k + 1 :] if c.cell_type == "markdown")
+            assert below.startswith("**")  # the lesson, in a sentence
+    assert pictures >= 2
+    text = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+    assert 15 <= int(re.search(r"^\*(\d+) minutes", text, re.M)[1]) <= 30
+    asked = re.findall(r"^(\d)\. ", text[text.index("## Exercises") :], re.M)
+    assert asked and re.findall(r"^# (\d)\. ", cells[-1].source, re.M) == asked
+    assert "hide-cell" in tags(cells[-1])
+
+
 def test_lessons_are_offered_as_executed_notebooks():
     pages = [path for path in html.pages() if re.match(r"lessons/\d", path)]
     for path in pages:
