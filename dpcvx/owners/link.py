@@ -25,8 +25,9 @@ from .refusal import refused
 # Seconds between two attempts to reach a coordinator, and for a party to say who it is.
 _AGAIN = 0.3
 _GREETING = 10.0
-# Frames are their own compression, and compressed lengths tell of what is in them.
-_PLAIN = {"compression": None, "max_size": wire.LARGEST}
+# Frames are their own compression, and compressed lengths tell of what is in them. Farewells that
+# nobody answers take no longer than a second.
+_PLAIN = {"compression": None, "max_size": wire.LARGEST, "close_timeout": 1.0}
 
 
 class SocketHub:
@@ -101,7 +102,7 @@ class SocketHub:
         RefusedError
             If it does not.
         """
-        self._tell(f"{name} left; waiting up to {self._patience:g} s for it to come back")
+        self._tell(f"waiting up to {self._patience:g} s for {name} to come back")
         self._await(name, "did not come back")
 
     def close(self) -> None:
@@ -124,8 +125,9 @@ class SocketHub:
                 said = await socket.recv()
         except (WebSocketException, OSError, TimeoutError):
             # An answer that comes later must not be taken for that to another call.
+            # Nor does a process that was stopped answer a farewell.
+            socket.transport.abort()
             self._dropped(name, socket)
-            await socket.close()
             return Gone(name)
         return said if isinstance(said, bytes) else b""
 
@@ -170,8 +172,11 @@ class SocketHub:
 
     def _dropped(self, name: str, socket: ServerConnection) -> None:
         with self._changed:
-            if self._live.get(name) is socket:
+            lost = self._live.get(name) is socket
+            if lost:
                 del self._live[name]
+        if lost and not self._over.is_set():
+            self._tell(f"{name} left")
 
 
 def dial(

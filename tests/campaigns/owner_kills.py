@@ -3,13 +3,17 @@
 Three owners and a coordinator are processes of the command ``dpcvx``, with certificates, over
 sockets. At random moments one of them is killed by SIGKILL and started again. Each run has to end
 by itself, with the values of a run in one process; every ledger has each value and each charge
-once. A trial is one kill, or the end of a run.
+once. A trial is one kill, or the end of a run. Of the kills of owners that nothing else followed
+too soon, it is also counted how many the coordinator reported within a second, and how many owners
+were back within three seconds of their start; both depend on how busy the machine is.
 """
 
 import collections
 import json
 import random
+import subprocess
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -25,53 +29,119 @@ _ROUNDS = 40
 _LIMIT = 120
 
 
+class Party:
+    """A process, and what it writes to standard error, with the times."""
+
+    def __init__(self, process):
+        self.process, self.began = process, time.monotonic()
+        self.lines = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self):
+        for line in self.process.stderr:
+            self.lines.append((time.monotonic(), line.rstrip("\n")))
+
+    def end(self):
+        """Kill it, and wait until it is gone; when it was killed."""
+        at = time.monotonic()
+        self.process.kill()
+        self.ended(None)
+        return at
+
+    def ended(self, timeout):
+        """Its exit code, and all that it wrote."""
+        self.process.wait(timeout)
+        self._reader.join()
+        self.process.stdout.close()
+        self.process.stderr.close()
+        return self.process.returncode, "\n".join(line for _, line in self.lines)
+
+    def after(self, when, line):
+        """Seconds until it wrote a line; None if it did not."""
+        return next((at - when for at, said in self.lines if at >= when and said == line), None)
+
+    def hears(self, name):
+        """Whether an owner is here, as far as the coordinator has said."""
+        said = [line for _, line in self.lines if line in (f"{name} is here", f"{name} left")]
+        return said[-1:] == [f"{name} is here"]
+
+
 class Parties:
-    """The processes of one run."""
+    """The processes of one run.
+
+    Attributes
+    ----------
+    kills : list of (str, Party, float, float)
+        Of owners that were here: the name, the coordinator then, and when the owner was killed and
+        started again.
+    """
 
     def __init__(self, place):
         self._place, self._port = place, free_port()
-        self.out = place / "shared.npz"
+        self.out, self.kills = place / "shared.npz", []
         self._live = {name: self._start(name) for name in ("coordinator", *NAMES)}
 
     def _start(self, name):
         folder = self._place / name
         if name == "coordinator":
-            return command(
-                "coordinate", folder / "model.py", "--listen", f"127.0.0.1:{self._port}",
-                "--keys", folder / "keys", "--log", folder / "run.dpx", "--wait", _LIMIT,
-                "--out", self.out,
+            return Party(
+                command(
+                    "coordinate", folder / "model.py", "--listen", f"127.0.0.1:{self._port}",
+                    "--keys", folder / "keys", "--log", folder / "run.dpx", "--wait", _LIMIT,
+                    "--out", self.out,
+                )
             )  # fmt: skip
-        return command(
-            "owner", "join", folder / "owner.toml", "--connect", f"wss://127.0.0.1:{self._port}",
-            "--seed", 1, "--wait", _LIMIT,
+        return Party(
+            command(
+                "owner", "join", folder / "owner.toml", "--connect",
+                f"wss://127.0.0.1:{self._port}", "--seed", 1, "--wait", _LIMIT,
+            )
         )  # fmt: skip
 
     def kill(self, name):
         """Kill a process and start it again; False if it had ended."""
-        one = self._live[name]
-        if one.poll() is not None:
+        one, coordinator = self._live[name], self._live["coordinator"]
+        if one.process.poll() is not None:
             return False
-        one.kill()
-        one.communicate()
-        self._live[name] = self._start(name)
+        here = coordinator.hears(name)
+        at = one.end()
+        self._live[name] = fresh = self._start(name)
+        if name != "coordinator" and here:
+            self.kills.append((name, coordinator, at, fresh.began))
         return True
 
     @property
     def done(self):
         """Whether the coordinator has ended."""
-        return self._live["coordinator"].poll() is not None
+        return self._live["coordinator"].process.poll() is not None
+
+    def gather(self):
+        """Wait until all owners are here, or the run has ended."""
+        deadline = time.monotonic() + _LIMIT
+        while not self.done and time.monotonic() < deadline:
+            if all(map(self._live["coordinator"].hears, NAMES)):
+                return
+            time.sleep(0.02)
+
+    def times(self):
+        """How long losses took to be reported, and owners to be back; once all have ended.
+
+        An owner that was killed again, or whose coordinator was, has no time.
+        """
+        lost = [one.after(at, f"{name} left") for name, one, at, _ in self.kills]
+        back = [one.after(again, f"{name} is here") for name, one, _, again in self.kills]
+        return [[t for t in found if t is not None] for found in (lost, back)]
 
     def ended(self):
         """Exit codes and what went to standard error, once all have ended."""
         deadline, found = time.monotonic() + _LIMIT, {}
         for name, one in self._live.items():
             try:
-                _, said = one.communicate(timeout=max(1.0, deadline - time.monotonic()))
-            except Exception:
-                one.kill()
-                _, said = one.communicate()
-                said += " (HUNG)"
-            found[name] = one.returncode, said
+                found[name] = one.ended(max(1.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                one.end()
+                found[name] = 1, "HUNG"
         return found
 
 
@@ -110,15 +180,24 @@ def campaign(size, seed):
             plan = plan_of(place)
             want = expected(plan)
             parties, began = Parties(place), kills
-            time.sleep(2.0)
             while kills < size and not parties.done and kills < began + 10:
-                time.sleep(coins.uniform(0.0, 3.0))
+                # Half of them in the middle of rounds, whatever a start takes on this machine.
+                if coins.random() < 0.5:
+                    parties.gather()
+                    time.sleep(coins.uniform(0.0, 1.5))
+                else:
+                    time.sleep(coins.uniform(0.0, 3.0))
                 name = "coordinator" if coins.random() < 0.5 else coins.choice(NAMES)
                 if parties.kill(name):
                     kills += 1
                     tally.add(f"{'coordinator' if name == 'coordinator' else 'owner'} killed")
             wrong = faults(place, parties, want)
             tally.add("run ended", "; ".join(wrong) or None)
+            lost, back = parties.times()
+            for what, limit, found in (("loss reported", 1.0, lost), ("owner back", 3.0, back)):
+                for seconds in found:
+                    late = "within" if seconds <= limit else "after more than"
+                    tally.note(f"{what} {late} {limit:g} s")
             if wrong and kills == began:
                 break
     return tally

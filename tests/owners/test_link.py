@@ -1,6 +1,10 @@
 """Owners on machines of their own: certificates on both sides, losses, and strangers."""
 
+import queue
+import signal
 import ssl
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -10,6 +14,7 @@ from websockets.sync.client import connect
 
 import dpcvx as dp
 from dpcvx.owners import keys, wire
+from dpcvx.owners.coordinator import Gone
 from dpcvx.owners.link import SocketHub
 from dpcvx.owners.messages import Hello
 from tests.owners import federation
@@ -222,3 +227,45 @@ def test_addresses_and_keys_that_are_none_are_refused(folders, tmp_path):
     with pytest.raises(dp.ModelError, match="has no 'ca.crt'"):
         dp.Owners("localhost:8443", keys=tmp_path)
     assert federation.NAMES == NAMES
+
+
+SILENT = """
+import ssl, sys, time
+from websockets.sync.client import connect
+address, ca, own, hello = sys.argv[1:]
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+context.check_hostname = False
+context.load_verify_locations(ca)
+context.load_cert_chain(f"{own}.crt", f"{own}.key")
+with connect(address, ssl=context) as socket:
+    socket.send(bytes.fromhex(hello))
+    print("said", flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGSTOP, signal.SIGKILL])
+def test_an_owner_that_is_stopped_or_gone_is_missed_in_time(folders, how):
+    port, lines, place = free_port(), queue.Queue(), folders / "north" / "keys"
+    own = keys.Identity.of(folders / "coordinator" / "keys", "coordinator")
+    hello = wire.encode(Hello("north", "", (0, 0))).hex()
+    with ThreadPoolExecutor(1) as pool:
+        making = pool.submit(SocketHub, ["north"], "127.0.0.1", port, own, 20.0, lines.put)
+        arguments = [f"wss://127.0.0.1:{port}", place / "ca.crt", place / "north", hello]
+        with subprocess.Popen(
+            [sys.executable, "-c", SILENT, *map(str, arguments)], stdout=subprocess.PIPE, text=True
+        ) as silent:
+            assert silent.stdout.readline() == "said\n"
+            hub = making.result()
+            assert lines.get(timeout=20) == "north is here"
+            hub._patience = 0.5
+            silent.send_signal(how)
+            if how == signal.SIGKILL:  # it is missed before anybody asks for it
+                assert lines.get(timeout=20) == "north left"
+            assert isinstance(hub.exchange({"north": b"a frame"})["north"], Gone)
+            if how == signal.SIGSTOP:
+                assert lines.get(timeout=20) == "north left"
+            with pytest.raises(dp.RefusedError, match="did not come back within 0.5 s"):
+                hub.again("north")
+            hub.close()
+            silent.kill()
