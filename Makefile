@@ -29,7 +29,8 @@ types: $(READY)
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
 examples: $(READY)  ## every script in examples/
-	ls examples/*.py | grep -v __init__ | xargs -n 1 basename -s .py \
+	ls examples/*.py examples/*/__main__.py | grep -v __init__ \
+		| sed 's|^examples/||; s|/__main__||; s|.py$$||' \
 		| xargs -P 2 -I MODULE $(BIN)/python -W error -m examples.MODULE
 
 docs: $(READY)  ## the site, in out/site: all pages, notebooks executed; warnings are errors

@@ -12,9 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from websockets.asyncio.server import ServerConnection, serve
-from websockets.exceptions import WebSocketException
+from websockets.exceptions import InvalidURI, WebSocketException
 from websockets.sync.client import connect
+from websockets.uri import parse_uri
 
+from .._arguments import show
 from ..errors import ModelError, RefusedError
 from . import wire
 from .coordinator import Gone
@@ -62,6 +64,8 @@ class SocketHub:
     ) -> None:
         self._names, self._patience, self._tell = frozenset(names), patience, tell
         self._live: dict[str, ServerConnection] = {}
+        # Of owners that were waited for: one that came back unnoticed may know nothing of the run.
+        self._met: dict[str, ServerConnection] = {}
         self._changed = threading.Condition()
         self._fault: OSError | None = None
         self._loop = asyncio.new_event_loop()
@@ -78,6 +82,7 @@ class SocketHub:
                 f"dp.Owners cannot listen on {host}:{port}: {self._fault.strerror}. Name a free "
                 "port of this machine."
             )
+        tell(f"listening on {host}:{port}; waiting up to {patience:g} s for {', '.join(names)}")
         try:
             for name in names:
                 self._await(name, "did not come")
@@ -114,10 +119,11 @@ class SocketHub:
         with self._changed:
             if not self._changed.wait_for(lambda: name in self._live, self._patience):
                 raise refused("away", f"agent '{name}' {what} within {self._patience:g} s")
+            self._met[name] = self._live[name]
 
     async def _one(self, name: str, frame: bytes) -> bytes | Gone:
         socket = self._live.get(name)
-        if socket is None:
+        if socket is None or socket is not self._met.get(name):
             return Gone(name)
         try:
             await socket.send(frame)
@@ -212,15 +218,20 @@ def dial(
 
     Raises
     ------
+    ModelError
+        If the address is none.
     RefusedError
         If the coordinator is a stranger, or cannot be reached in time.
     """
+    _check_address(address)
     context, deadline = identity.context(server=False), time.monotonic() + patience
+    here = True
     while not over():
         try:
             with connect(address, ssl=context, **_PLAIN) as socket:
                 _check(socket.socket, pinned)
                 tell(f"connected to {address}")
+                here = True
                 socket.send(hello())
                 for frame in socket:
                     began = time.monotonic()
@@ -231,11 +242,25 @@ def dial(
                     socket.send(answer)
                     deadline = time.monotonic() + patience
         except (OSError, WebSocketException, TimeoutError) as error:
-            tell(f"no connection ({type(error).__name__})")
+            if here:  # once, not with every attempt
+                tell(f"no connection ({type(error).__name__}); trying for {patience:g} s")
+            here = False
         if not over():
             if time.monotonic() > deadline:
                 raise refused("away", f"no coordinator at {address} for {patience:g} s")
             time.sleep(_AGAIN)
+
+
+def _check_address(address: str) -> None:
+    try:
+        secure = parse_uri(address).secure
+    except (InvalidURI, ValueError):
+        secure = False
+    if not secure:
+        raise ModelError(
+            f"The address {show(address)} is none of a coordinator. Write wss://, its machine and "
+            'its port, such as "wss://coordinator.example:8443".'
+        )
 
 
 def _check(socket: Any, pinned: str) -> None:

@@ -24,7 +24,7 @@ REASONS = {
     "ledger": "The owner's ledger cannot be used",
     "order": "The message does not belong to this place of the run",
     "nonsense": "The message is not what the method sends",
-    "away": "The other side cannot be reached; run again with the same log to go on",
+    "away": "The other side cannot be reached; the same call goes on where it stood",
     "declined": "The person who was asked said no",
     "changed": "The owner answers otherwise than before",
     "stranger": "The certificate is not that of this owner",

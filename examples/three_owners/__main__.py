@@ -1,7 +1,7 @@
-"""Prepare folders for a coordinator and three owners, or run all of them in this process.
+"""Three owners of one network and a coordinator: in this process, or with a folder for each.
 
-``python -m examples.three_owners FOLDER`` writes keys, policies and data files, and prints the four
-commands for four terminals. ``python -m examples.three_owners --loopback`` needs no folder.
+``python -m examples.three_owners`` runs all of them here. With the name of a folder it writes keys,
+policies and data files there, and prints the four commands for four terminals.
 """
 
 import argparse
@@ -61,9 +61,9 @@ def prepare(folder):
         (folder / agent / "owner.toml").write_text(said)
     coordinate = (
         f"dpcvx coordinate {MODEL} --listen 127.0.0.1:8443 --keys '{folder}/coordinator/keys' "
-        f"--log '{folder}/coordinator/run.dpx'"
+        f"--log '{folder}/coordinator/run.dpx' --out '{folder}/coordinator/shared.npz'"
     )
-    join = "dpcvx owner join '{}/owner.toml' --connect wss://127.0.0.1:8443"
+    join = "dpcvx owner join '{0}/owner.toml' --connect wss://127.0.0.1:8443 --out '{0}/own.npz'"
     return [coordinate, *(join.format(folder / agent) for agent in own)]
 
 
@@ -85,10 +85,9 @@ def together():
 def main():
     """Prepare, or run."""
     parser = argparse.ArgumentParser(prog="python -m examples.three_owners", description=__doc__)
-    parser.add_argument("folder", type=Path, nargs="?", default=Path("federation"))
-    parser.add_argument("--loopback", action="store_true", help="all in this process")
+    parser.add_argument("folder", type=Path, nargs="?", help="for four terminals; created")
     asked = parser.parse_args()
-    if asked.loopback:
+    if asked.folder is None:
         together()
         return
     print("One command for each of four terminals:\n")

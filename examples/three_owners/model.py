@@ -7,7 +7,7 @@ import cvxpy as cp
 
 import dpcvx as dp
 
-sys.path.append(str(Path(__file__).parents[2]))  # for problems/, where the command finds it not
+sys.path.append(str(Path(__file__).parents[2]))  # for problems/, which the command does not find
 
 from problems.power_flow.case import read_case
 from problems.power_flow.model import variables, zone_model

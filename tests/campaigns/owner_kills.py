@@ -187,7 +187,7 @@ def campaign(size, seed):
                     time.sleep(coins.uniform(0.0, 1.5))
                 else:
                     time.sleep(coins.uniform(0.0, 3.0))
-                name = "coordinator" if coins.random() < 0.5 else coins.choice(NAMES)
+                name = "coordinator" if kills % 2 else coins.choice(NAMES)
                 if parties.kill(name):
                     kills += 1
                     tally.add(f"{'coordinator' if name == 'coordinator' else 'owner'} killed")

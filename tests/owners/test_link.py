@@ -221,12 +221,50 @@ def test_data_and_local_values_are_in_no_file_of_the_other_side(tmp_path):
 
 
 def test_addresses_and_keys_that_are_none_are_refused(folders, tmp_path):
+    for address in ("localhost:8443", "ws://localhost:8443", "https://a", "wss://", "wss://a:b"):
+        with pytest.raises(dp.ModelError, match=r"is none of a coordinator\. Write wss://"):
+            dp.Owner(folders / "north" / "owner.toml").join(address, patience=0.1)
     for address in ("8443", "localhost", "localhost:https", 8443, "a:99999"):
         with pytest.raises(dp.ModelError, match="no place to listen"):
             dp.Owners(address, keys=folders / "coordinator" / "keys")
     with pytest.raises(dp.ModelError, match="has no 'ca.crt'"):
         dp.Owners("localhost:8443", keys=tmp_path)
     assert federation.NAMES == NAMES
+
+
+def test_an_owner_that_left_and_is_back_is_led_before_it_is_called(folders):
+    # It may have begun anew, and know nothing of the run that it is called in.
+    port, lines = free_port(), queue.Queue()
+    own = keys.Identity.of(folders / "coordinator" / "keys", "coordinator")
+    north = keys.Identity.of(folders / "north" / "keys", "north").context(server=False)
+    hello = wire.encode(Hello("north", "", (0, 0)))
+    with ThreadPoolExecutor(2) as pool:
+        making = pool.submit(SocketHub, ["north"], "127.0.0.1", port, own, 20.0, lines.put)
+        assert "waiting up to 20 s for north" in lines.get(timeout=20)
+        with connect(f"wss://127.0.0.1:{port}", ssl=north) as socket:
+            socket.send(hello)
+            hub = making.result()
+            assert lines.get(timeout=20) == "north is here"
+        assert lines.get(timeout=20) == "north left"
+        with connect(f"wss://127.0.0.1:{port}", ssl=north) as socket:
+            socket.send(hello)
+            assert lines.get(timeout=20) == "north is here"
+            assert isinstance(hub.exchange({"north": b"a call"})["north"], Gone)
+            hub.again("north")
+            said = pool.submit(hub.exchange, {"north": b"an offer"})
+            assert socket.recv(timeout=20) == b"an offer"
+            socket.send(b"a word")
+            assert said.result() == {"north": b"a word"}
+        hub.close()
+
+
+def test_an_owner_says_once_that_nobody_is_there(folders, capsys):
+    policy = folders / "north" / "owner.toml"
+    with pytest.raises(dp.RefusedError, match="goes on where it stood") as refusal:
+        dp.Owner(policy).join(f"wss://127.0.0.1:{free_port()}", patience=1.0)
+    assert refusal.value.code == "away"
+    said = capsys.readouterr().err.splitlines()
+    assert said == ["no connection (ConnectionRefusedError); trying for 1 s"]
 
 
 SILENT = """
@@ -257,6 +295,7 @@ def test_an_owner_that_is_stopped_or_gone_is_missed_in_time(folders, how):
         ) as silent:
             assert silent.stdout.readline() == "said\n"
             hub = making.result()
+            assert "waiting up to 20 s for north" in lines.get(timeout=20)
             assert lines.get(timeout=20) == "north is here"
             hub._patience = 0.5
             silent.send_signal(how)
