@@ -19,6 +19,7 @@ IMPORTERS = {
     },
     "dpcvx.run.gate.read": {
         "owners.owner",  # whether data fit, said to their owner alone
+        "run.fleet_oracle",  # of many agents at once
         "run.private_oracle",
         "run.public_oracle",
         "run.recourse",  # for an object that stays with its owner
@@ -26,6 +27,8 @@ IMPORTERS = {
     },
     "dpcvx.run.oracle": {"run", "verify.audit"},
     "dpcvx.run.private_oracle": {"run.part"},
+    "dpcvx.run.fleet_oracle": {"run.fleet"},
+    "dpcvx.model.stacked.StackedObjective": {"run.fleet_oracle"},
     "dpcvx.run.public_oracle": {"run.part", "run.replay", "run.replay_oracle"},
     "dpcvx.sensitivity.known.Objective": {
         "run.private_oracle",
@@ -45,8 +48,10 @@ IMPORTERS = {
     # On stand-in data, and on made-up data.
     "dpcvx.verify.not_private": {"", "verify.judge", "verify.conformance"},
     "dpcvx.verify.worst_neighbour": {"verify.check"},
-    "dpcvx.privacy.noise": {"privacy", "run.gate", "run.private_oracle", "verify.check"},
+    "dpcvx.privacy.noise": {"privacy", "run.gate", "verify.check"},
     "dpcvx.privacy.noise.rounded_normal": {"privacy.mechanism"},
+    "dpcvx.privacy.noise.normal_rows": {"privacy.mechanism"},
+    "dpcvx.privacy.noise.laplace_rows": {"privacy.mechanism"},
     "dpcvx.privacy.noise.rounded_laplace": {"privacy.mechanism"},
     # algorithms.networks: seeded random graphs, which are public.
     "dpcvx.privacy.randomness": {"privacy", "run", "verify", "algorithms.networks"},

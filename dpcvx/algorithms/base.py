@@ -301,6 +301,15 @@ class Algorithm(abc.ABC, Generic[S, A]):
         """Whether residuals tell how far agents are from agreeing, so that a run can converge."""
         return True
 
+    @property
+    def in_step(self) -> bool:
+        """Whether agents that hold the same variables hear the same and keep the same state.
+
+        Those of one kind can take their turns together then: `act` gets answers with a row per
+        agent, and its reply has one.
+        """
+        return False
+
     def releases(self, rounds: int, program: Program) -> int:
         """Number of releases of an agent in so many rounds, at most."""
         return rounds * self.requirements.releases

@@ -58,7 +58,7 @@ class Server:
     projector : Projector
         Onto W.
     places : tuple of ndarray of int
-        Per agent, where its components are in x.
+        Per agent, where its components are in x; one array for those with the same.
     x : ndarray, shape (n,)
     pool : Pool or None
         Of this round's sum; None if the server side adds up.
@@ -146,6 +146,11 @@ class SummedGradient(Algorithm[Server, Member]):
         return 2 if self.sharing is None else 3
 
     @property
+    def in_step(self) -> bool:
+        """Where the server side adds up, agents keep nothing but the point that all hear of."""
+        return self.sharing is None
+
+    @property
     def requirements(self) -> Requirements:
         """One release per agent and round."""
         return Requirements(
@@ -213,8 +218,9 @@ class SummedGradient(Algorithm[Server, Member]):
         if isinstance(message, Delivery):
             return replace(state, kept=None), added(message, state.kept, name)
         if message.sums is None:
-            whole = np.zeros(message.size)
-            whole[message.place] = oracle.release(Gradient(message.at))
+            own = oracle.release(Gradient(message.at))
+            whole = np.zeros((*own.shape[:-1], message.size))
+            whole[..., message.place] = own
             return state, whole
         kept, sent = shared(oracle, message, name)
         return replace(state, kept=kept), sent

@@ -182,8 +182,20 @@ class Clip:
             records = arguments[1] if arguments[1].ndim == 2 else arguments[1][:, None]
             records = records.T
             rows = g.reshape(-1, records.shape[0]).T
+        scaled = self.scaled(row_lengths(records), rows)
+        return (scaled.T if self.turned else scaled).reshape(g.shape)
+
+    def scaled(self, long: Array, rows: Array) -> Array:
+        """Cotangents of single rows, scaled down as far as needed.
+
+        Parameters
+        ----------
+        long : ndarray, shape (rows,)
+            Lengths of the records.
+        rows : ndarray, shape (rows, columns of the product)
+        """
         # Factor by factor: a product of the three could leave floating point and bound nothing.
-        long, steep = row_lengths(records), row_lengths(rows)
+        steep = row_lengths(rows)
         share = np.full(long.size, self.bound)
         sizes = (long, np.full(long.size, self.factor))
         if self.beside is not None:
@@ -192,8 +204,7 @@ class Clip:
             share = np.divide(share, size, where=size > 0, out=np.full(long.size, np.inf))
         share = np.where(np.isnan(share), 0.0, np.minimum(share, 1.0))
         usable = np.isfinite(long) & np.isfinite(steep)
-        scaled = np.where(usable[:, None], share[:, None] * rows, 0.0)
-        return (scaled.T if self.turned else scaled).reshape(g.shape)
+        return np.where(usable[:, None], share[:, None] * rows, 0.0)
 
 
 def row_lengths(rows: Array) -> Array:
@@ -321,7 +332,7 @@ class BoundObjective:
         self, form: NormalForm, data: Sequence[Array], clips: Sequence[Clip], limited: bool
     ) -> None:
         self._n = form.n
-        self._limit = _limited if limited else _as_is
+        self._limit = limited_to_numbers if limited else _as_is
         self._clips = {clip.place: clip for clip in clips}
         self._atoms = form.atoms
         bound = functools.partial(_Bound, data=data, limit=self._limit)
@@ -401,7 +412,8 @@ def _as_is(v: Array) -> Array:
     return v
 
 
-def _limited(v: Array) -> Array:
+def limited_to_numbers(v: Array) -> Array:
+    """With the largest number in place of infinite ones, and 0 in place of those undefined."""
     return v if is_blank(v) or np.isfinite(v).all() else np.nan_to_num(v)
 
 

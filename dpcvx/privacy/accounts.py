@@ -8,6 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from .._arguments import show
@@ -299,6 +300,20 @@ class Account:
         """The same, to go on from independently."""
         return replace(self, entries=self.entries.copy())
 
+    def equals(self, other: Account) -> bool:
+        """Whether what the two hold and may hold is equal, whoever they belong to."""
+        mine, theirs = (replace(one, agent="", adjacency={}) for one in (self, other))
+        return mine == theirs
+
+    def taken_over(self, spent: Account) -> Account:
+        """With what was charged to another account, that was equal to this one.
+
+        Parameters
+        ----------
+        spent : Account
+        """
+        return replace(spent.copy(), agent=self.agent, adjacency=self.adjacency)
+
     def refusal(self, calibrated: Calibrated, count: int, each: int = 1) -> BudgetError:
         """The error for `count` further releases that the budget does not cover."""
         affordable = self.affordable(calibrated, count, each)
@@ -363,7 +378,11 @@ class Accounts(Mapping[str, Account]):
         """
         if not isinstance(key, str):
             raise ModelError(f"ledger[...] takes the name of an agent as text, got {show(key)}.")
-        return next((one for one in self.accounts if one.agent == key), default)
+        return self._by_name.get(key, default)
+
+    @cached_property
+    def _by_name(self) -> dict[str, Account]:
+        return {account.agent: account for account in reversed(self.accounts)}
 
     @frameless
     def __contains__(self, agent: object) -> bool:

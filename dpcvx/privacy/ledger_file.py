@@ -26,7 +26,7 @@ import stat
 import tempfile
 import threading
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
@@ -46,9 +46,11 @@ from .ledger_lines import (
     Past,
     Recorded,
     charge_line,
+    charges_line,
     end_line,
     run_line,
     value_line,
+    values_line,
 )
 
 try:
@@ -250,6 +252,22 @@ class Journal:
     def release(self, agent: str, place: tuple[int, int], value: Array) -> None:
         """A value is about to leave."""
         self._add(self._values, value_line(agent, place, value))
+
+    def charge_all(self, agents: Sequence[str], entry: Entry) -> None:
+        """Releases of several agents that release alike are about to be computed."""
+        self._add(self._charges, charges_line(agents, entry))
+
+    def release_all(self, agents: Sequence[str], place: tuple[int, int], values: Array) -> None:
+        """A value of each of several agents is about to leave.
+
+        Parameters
+        ----------
+        agents : sequence of str
+        place : (int, int)
+            Round and step.
+        values : ndarray, shape (agents, n)
+        """
+        self._add(self._values, values_line(agents, place, values))
 
     @contextmanager
     def exchange(self) -> Iterator[None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,6 +46,31 @@ def charge_line(agent: str, entry: Entry) -> dict[str, Any]:
     # Without noise the sensitivity is infinite, which JSON cannot say.
     bound = entry.sensitivity if math.isfinite(entry.sensitivity) else None
     return {"charge": agent, **vars(entry), "sensitivity": bound}
+
+
+def charges_line(agents: Sequence[str], entry: Entry) -> dict[str, Any]:
+    """`charge_line` for several agents that release alike."""
+    line = charge_line("", entry)
+    del line["charge"]
+    return {"charges": list(agents), **line}
+
+
+def values_line(agents: Sequence[str], place: tuple[int, int], values: Array) -> dict[str, Any]:
+    """`value_line` for several agents.
+
+    Parameters
+    ----------
+    agents : sequence of str
+    place : (int, int)
+        Round and step.
+    values : ndarray, shape (agents, n)
+    """
+    return {
+        "values": list(agents),
+        "round": place[0],
+        "step": place[1],
+        "data": _coded(values),
+    }
 
 
 def value_line(agent: str, place: tuple[int, int], value: Array) -> dict[str, Any]:
@@ -181,20 +206,26 @@ class Past:
             self.interrupted = None
         elif self.interrupted is None or self.ledger is None:
             raise KeyError("run")
-        elif "charge" in line:
+        elif "charge" in line or "charges" in line:
             bound = math.inf if line["sensitivity"] is None else line["sensitivity"]
-            facts = {k: v for k, v in line.items() if k not in ("charge", GROUP)}
+            facts = {k: v for k, v in line.items() if k not in ("charge", "charges", GROUP)}
             stated = facts.get("stated")
             pair = None if stated is None else (float(stated[0]), float(stated[1]))
             entry = Entry(**{**facts, "sensitivity": bound, "stated": pair})
-            self.ledger[line["charge"]].recall(entry)
-            self.interrupted.charged.setdefault(line["charge"], []).append(entry)
+            for agent in line["charges"] if "charges" in line else [line["charge"]]:
+                self.ledger[agent].recall(entry)
+                self.interrupted.charged.setdefault(agent, []).append(entry)
         elif "torn" in line:
             self._lose(self.interrupted)
         elif "value" in line:
             place = line["round"], line["step"]
             known = self.interrupted.values.setdefault(line["value"], {})
             known[place] = _decoded(line["data"])
+        elif "values" in line:
+            place, agents = (line["round"], line["step"]), line["values"]
+            rows = _decoded(line["data"]).reshape(len(agents), -1)
+            for agent, row in zip(agents, rows, strict=True):
+                self.interrupted.values.setdefault(agent, {})[place] = row
         else:
             raise KeyError("kind")
 

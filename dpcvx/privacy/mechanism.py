@@ -26,7 +26,17 @@ from .accounting import (
     gaussian_multiplier,
     laplace_multiplier,
 )
-from .noise import Grid, Integers, finest_grid, grid_for, on_grid, rounded_laplace, rounded_normal
+from .noise import (
+    Grid,
+    Integers,
+    finest_grid,
+    grid_for,
+    laplace_rows,
+    normal_rows,
+    on_grid,
+    rounded_laplace,
+    rounded_normal,
+)
 from .randomness import Randomness
 from .split_noise import SplitNoise, residues
 from .truncation import Truncation
@@ -102,6 +112,10 @@ class Gaussian:
         """Normal noise of standard deviation `scale`, rounded to integers."""
         return rounded_normal(scale, size, stream)
 
+    def rounded_rows(self, scale: float, size: int, streams: Sequence[Randomness]) -> Integers:
+        """The same from each of several streams, a row per stream."""
+        return normal_rows(scale, size, streams)
+
     def __str__(self) -> str:
         return "Gaussian"
 
@@ -149,6 +163,10 @@ class Laplace:
     def rounded(self, scale: float, size: int, stream: Randomness) -> Integers:
         """Laplace noise of scale `scale`, rounded to integers."""
         return rounded_laplace(scale, size, stream)
+
+    def rounded_rows(self, scale: float, size: int, streams: Sequence[Randomness]) -> Integers:
+        """The same from each of several streams, a row per stream."""
+        return laplace_rows(scale, size, streams)
 
     def __str__(self) -> str:
         return "Laplace"
@@ -324,6 +342,20 @@ class Calibrated:
                 term = residues(np.rint(value / grid.width))
             return np.asarray(grid.width * residues(term + noise), dtype=np.float64)
         return np.asarray(grid.width * (on_grid(value, grid) + noise), dtype=np.float64)
+
+    def release_rows(self, values: Array, grid: Grid, streams: Sequence[Randomness]) -> Array:
+        """`release` of a value per stream, on one grid, where noise is neither split nor limited.
+
+        Parameters
+        ----------
+        values : ndarray, shape (streams, n)
+        grid : Grid
+        streams : sequence of Randomness
+        """
+        assert self.split is None and self.truncation is None
+        scale = grid.scale / grid.width
+        noise = self.mechanism.rounded_rows(scale, values.shape[1], streams)
+        return np.asarray(grid.width * (on_grid(values, grid) + noise), dtype=np.float64)
 
 
 def _make_floats(mechanism: Mechanism, *names: str) -> None:

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import PrivacyError
-from .randomness import Randomness
+from .randomness import Randomness, words_of
 
 Array = NDArray[np.float64]
 Words = NDArray[np.uint64]
@@ -149,13 +149,28 @@ def rounded_normal(scale: float, size: int, source: Randomness) -> Integers:
     -------
     ndarray of int64, shape (size,)
     """
+    return normal_rows(scale, size, [source])[0]
+
+
+def normal_rows(scale: float, size: int, sources: Sequence[Randomness]) -> Integers:
+    """`rounded_normal` from each of several sources.
+
+    Parameters
+    ----------
+    scale, size
+    sources : sequence of Randomness
+
+    Returns
+    -------
+    ndarray of int64, shape (sources, size)
+    """
     pairs = (size + 1) // 2
-    words = source.words(2 * pairs)
-    u, v = words[:pairs], words[pairs:]
+    words = words_of(sources, 2 * pairs)
+    u, v = words[:, :pairs].ravel(), words[:, pairs:].ravel()
     # Box and Muller: radius sqrt(-2 log u), angle 2 pi v. With the tangent t of half the angle,
     # less pi where v >= 1/2, the cosine is 2 / (1 + t^2) - 1 and the sine 2 t / (1 + t^2).
     t = np.tan(v.view(np.int64) * (np.pi * 2.0**-64))
-    value = np.empty((2, pairs))
+    value = np.empty((2, u.size))
     # Errors in units of 2**-53. That of u, 2 of itself, and what is open of log u move the square
     # of the radius by 4 and by `unseen`, a root by no more than this over itself; log and sqrt add
     # 24 of the radius. Half the angle is off by 3 of itself, at most 5; tan adds 8 at most: 26 for
@@ -167,7 +182,9 @@ def rounded_normal(scale: float, size: int, source: Randomness) -> Integers:
     double = 2.0 * radius / (1.0 + t * t)
     np.subtract(double, radius, out=value[0])
     np.multiply(double, t, out=value[1])
-    return _decided(scale, value, error, _Tails(u, v, source), (_cosine, _sine))[:size]
+    found = _decided(scale, value, error, _Tails(u, v, sources), (_cosine, _sine))
+    rows = found.reshape(2, len(sources), pairs).swapaxes(0, 1)
+    return rows.reshape(len(sources), 2 * pairs)[:, :size]
 
 
 def rounded_laplace(scale: float, size: int, source: Randomness) -> Integers:
@@ -175,15 +192,21 @@ def rounded_laplace(scale: float, size: int, source: Randomness) -> Integers:
 
     See `rounded_normal` for the arguments.
     """
-    words = source.words(2 * size)
-    u, v = words[:size], words[size:]
+    return laplace_rows(scale, size, [source])[0]
+
+
+def laplace_rows(scale: float, size: int, sources: Sequence[Randomness]) -> Integers:
+    """`rounded_laplace` from each of several sources; see `normal_rows`."""
+    words = words_of(sources, 2 * size)
+    u, v = words[:, :size].ravel(), words[:, size:].ravel()
     with np.errstate(divide="ignore"):
         uniform, unseen = _uniform(u)
     magnitude = -np.log(uniform)
     # Positive where the first bit of V is set, which is the sign bit of the signed integer.
     value = -np.copysign(magnitude, v.view(np.int64))[np.newaxis]
     error = (magnitude + 1.0) * _ERROR + unseen
-    return _decided(scale, value, error, _Tails(u, v, source), (_signed_log,))
+    found = _decided(scale, value, error, _Tails(u, v, sources), (_signed_log,))
+    return found.reshape(len(sources), size)
 
 
 @dataclass(frozen=True)
@@ -197,18 +220,20 @@ class _Interval:
 class _Tails:
     """The uniform variables U and V behind each value, with more bits drawn where needed.
 
-    Values that share U and V (the two of Box and Muller) share these bits as well.
+    Values that share U and V (the two of Box and Muller) share these bits as well. Each source has
+    as many U and V, one after the other.
     """
 
-    def __init__(self, u: Words, v: Words, source: Randomness) -> None:
-        self._u, self._v, self._source = u, v, source
+    def __init__(self, u: Words, v: Words, sources: Sequence[Randomness]) -> None:
+        self._u, self._v, self._sources = u, v, sources
         self._drawn: dict[int, list[tuple[int, int]]] = {}
 
     def uniforms(self, i: int, words: int) -> tuple[mpmath.mpf, mpmath.mpf, mpmath.mpf]:
         """U and V from `words` words each, in the middle of what is left open, and its width."""
         drawn = self._drawn.setdefault(i, [(int(self._u[i]), int(self._v[i]))])
+        source = self._sources[i * len(self._sources) // self._u.size]
         while len(drawn) < words:
-            more = self._source.words(2)
+            more = source.words(2)
             drawn.append((int(more[0]), int(more[1])))
         width = mpmath.ldexp(1, -64 * words)
         u = sum(int(pair[0]) << (64 * (words - 1 - k)) for k, pair in enumerate(drawn[:words]))

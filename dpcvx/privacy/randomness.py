@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -103,6 +104,23 @@ class Coins:
 def uniform(size: int, source: Randomness) -> Array:
     """Variables that are uniform between 0 and 1, in floating point."""
     return (source.words(size) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def words_of(sources: Sequence[Randomness], size: int) -> Words:
+    """The next words of each of several streams, in one call where they come from one place.
+
+    Parameters
+    ----------
+    sources : sequence of Randomness
+    size : int
+
+    Returns
+    -------
+    ndarray of uint64, shape (sources, size)
+    """
+    if all(type(source) is Secure for source in sources):
+        return sources[0].words(len(sources) * size).reshape(len(sources), size)
+    return np.stack([source.words(size) for source in sources])
 
 
 def source_for(seed: int | None, key: tuple[int, ...]) -> Source:

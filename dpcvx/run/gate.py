@@ -23,6 +23,8 @@ from ..privacy.ledger_file import Journal
 from ..privacy.mechanism import Calibrated
 from ..privacy.noise import Grid
 from ..privacy.randomness import Source, uniform
+from ..sensitivity.known import Facts, Known
+from ..sensitivity.queries import Query
 
 Array = NDArray[np.float64]
 T = TypeVar("T")
@@ -165,6 +167,57 @@ class ReleaseGate:
             self._journal.charge(self.account.agent, entry)
 
 
+def charge_for(
+    facts: Facts,
+    place: tuple[int, int],
+    query: Query,
+    noise: Calibrated | None,
+    known: Known | None,
+    bound: float,
+) -> tuple[Grid | None, Entry | None]:
+    """Grid and ledger entry of an answer; None for what has no noise, and for what is public.
+
+    Parameters
+    ----------
+    facts : Facts
+        Of the agent.
+    place : (int, int)
+        Round and step.
+    query : Query
+    noise : Calibrated or None
+        Of this release.
+    known : Known or None
+        What bounds follow from; None where nothing is certified.
+    bound : float
+        How far one change of the data moves the answer.
+
+    Raises
+    ------
+    PrivacyError
+        If a bound of 0 stands for one that is too small for a number, or no grid fits.
+    """
+    if noise is None:
+        exposed = Entry(*place, "none", 0.0, np.inf, 0.0, "none", query.released)
+        return None, exposed if facts.form.private else None
+    size = query.size(facts.form.n)
+    if noise.prepaid:
+        # Answers stay hidden, so their grid need not depend on where they are.
+        grid = noise.hidden_grid(size)
+        return grid, entry_on(noise, place, grid, query.released)
+    if known is None or bound == 0:
+        if known is not None and query.matters(known):
+            raise PrivacyError(
+                f"What one change does to the {query.released} of agent '{facts.name}' is too "
+                "small for a number, so no noise can be scaled to it. Scale the problem up, or "
+                "take larger steps."
+            )
+        # In a sum, noise hides what others add.
+        return None if noise.split is None else noise.grid(0.0, size), None
+    claimed = query.claims(facts)
+    certificate = "asserted" if claimed else known.sensitivity.certificate
+    return entry_for(noise, place, bound, size, query.released, certificate, query.floor(known))
+
+
 def entry_for(
     calibrated: Calibrated,
     place: tuple[int, int],
@@ -242,7 +295,7 @@ def read_as_they_are(spec: PrivateSpec, source: Sealed) -> Array:
     return values
 
 
-def withheld(agent: int, compute: Callable[[], T], *, foreign: bool = False) -> T:
+def withheld(agent: int | str, compute: Callable[[], T], *, foreign: bool = False) -> T:
     """Compute on private data without warnings and without messages that could quote them."""
 
     def refusal(kind: str) -> PrivacyError:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from .._arguments import FLAG, POSITIVE, check_argument, integer, optional, show
 from ..errors import ModelError
@@ -20,6 +22,9 @@ from .data import sources_of
 from .executors.automatic import Automatic
 from .executors.base import Executor
 from .executors.durable import Durable
+from .executors.serial import Serial
+from .executors.together import Together
+from .fleet import Fleet, is_fleet
 from .loop import drive, whole_start
 from .part import parts_of
 from .remote import RemoteExecutor, run_remote
@@ -72,12 +77,17 @@ def run_plan(
             warn_of_repeats(plan, start, given)
         guarantee = plan.guarantee_for(seeded=seed is not None, counted=ledger is not None)
         shown = Reporter(plan, verbose, guarantee, start.notes)
-        written = None if journal is None else executor.writer(journal)
+        factories: Sequence[Callable[[], Any]]
+        if type(executor) in (Automatic, Serial) and not record and is_fleet(plan, start):
+            executor = Together()
+            factories = [partial(Fleet, parts, start, sources, journal, seed)]
+        else:
+            written = None if journal is None else executor.writer(journal)
+            factories = [
+                part.worker(sources[k], start.agents[k], journal=written, seed=seed, record=record)
+                for k, part in enumerate(parts)
+            ]
         executor = executor if journal is None else Durable(executor, journal)
-        factories = [
-            part.worker(sources[k], start.agents[k], journal=written, seed=seed, record=record)
-            for k, part in enumerate(parts)
-        ]
         stream = int(plan.fingerprint[:16], 16)
         result = drive(
             plan,

@@ -27,7 +27,7 @@ from .result import Result, Transcript
 from .solution import Iterate, Solution
 from .sums import total
 from .watch import Watch
-from .worker import Reply, Report, Worker, make_worker
+from .worker import Reply, Report, make_worker
 
 Array = NDArray[np.float64]
 # Of a run, whose averages are weighted by their rounds. More would ask agents more often.
@@ -47,7 +47,7 @@ def whole_start(problem: Declaration) -> dict[int, Array]:
 def drive(
     plan: Terms,
     start: Mapping[int, Array],
-    factories: Sequence[Callable[[], Worker]],
+    factories: Sequence[Callable[[], Any]],
     rounds: int,
     executor: Executor,
     watch: Watch,
@@ -64,7 +64,7 @@ def drive(
     start : mapping of int to ndarray
         Values of entries that nobody holds, by cvxpy id of their variable.
     factories : sequence of callables
-        One per agent; each makes it where it lives.
+        One per agent, that makes a `Worker` where it lives; or one that makes a `Fleet` of all.
     rounds : int
     executor : Executor
     watch : Watch

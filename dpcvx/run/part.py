@@ -32,7 +32,7 @@ from ..plan.terms import Terms
 from ..privacy.accounts import Account
 from ..privacy.entries import Entry
 from ..privacy.ledger_file import Journal
-from ..privacy.randomness import source_for
+from ..privacy.randomness import Source, source_for
 from .gate import Release, ReleaseGate
 from .oracle import AgentOracle
 from .private_oracle import PrivateOracle
@@ -111,6 +111,17 @@ class Part:
             return partial(publish, facts, sources, self.agent.publication, gate)
         return partial(PrivateOracle, facts, sources, gate)
 
+    def source(self, begun: Begun, seed: int | None) -> Source:
+        """Of the agent's noise.
+
+        Parameters
+        ----------
+        begun : Begun
+        seed : int or None
+            Fresh from the operating system if None.
+        """
+        return source_for(seed, (int(self.fingerprint[:16], 16), self.place, begun.earlier))
+
     def worker(
         self,
         sources: Sequence[Callable[[], Any]],
@@ -135,12 +146,11 @@ class Part:
         record : bool
             Keep the releases.
         """
-        stream = int(self.fingerprint[:16], 16)
         gate = ReleaseGate(
             self.place,
             self.agent.noise,
             begun.account,
-            source_for(seed, (stream, self.place, begun.earlier)),
+            self.source(begun, seed),
             record=record,
             past=[Release(self.place, *place, value) for place, value in begun.past.items()],
             paid=begun.paid,

@@ -16,9 +16,6 @@ from numpy.typing import NDArray
 
 from ..errors import PrivacyError
 from ..model.quadratic import data_curvature
-from ..privacy.entries import Entry
-from ..privacy.mechanism import Calibrated
-from ..privacy.noise import Grid
 from ..sensitivity.known import Facts, Known, Objective, finite_gradient
 from ..sensitivity.queries import MomentsTerm, Query
 from ..sensitivity.stored_vectors import (
@@ -27,7 +24,7 @@ from ..sensitivity.stored_vectors import (
     StoredVectors,
     shift_of,
 )
-from .gate import ReleaseGate, entry_for, entry_on, read, withheld
+from .gate import ReleaseGate, charge_for, read, withheld
 from .oracle import AgentOracle
 
 Array = NDArray[np.float64]
@@ -122,7 +119,7 @@ class PrivateOracle(AgentOracle):
             known = replace(self._known, multiplier=noise.multiplier)
             # Where points are hidden, nothing may follow them, and no bound either.
             bound = known.change if noise.prepaid else query.bound(known)
-        grid, entry = self._charged(place, query, noise, known, bound)
+        grid, entry = charge_for(self._facts, place, query, noise, known, bound)
         objective = self._private
         if noise is not None:
             # Where the answer is certified not to depend on the data, its rounding may not either.
@@ -131,37 +128,6 @@ class PrivateOracle(AgentOracle):
         left = self._gate(place, entry, answer, grid, query.scale(known))
         apart = self._splits and bound > 0
         return query.finish(left, self._public_gradient if apart else None)
-
-    def _charged(
-        self,
-        place: tuple[int, int],
-        query: Query,
-        noise: Calibrated | None,
-        known: Known | None,
-        bound: float,
-    ) -> tuple[Grid | None, Entry | None]:
-        """Grid and ledger entry; None for what leaves without noise, and for what is public."""
-        if noise is None:
-            exposed = Entry(*place, "none", 0.0, np.inf, 0.0, "none", query.released)
-            return None, exposed if self._facts.form.private else None
-        size = query.size(self._facts.form.n)
-        if noise.prepaid:
-            # Answers stay hidden, so their grid need not depend on where they are.
-            grid = noise.hidden_grid(size)
-            return grid, entry_on(noise, place, grid, query.released)
-        if known is None or bound == 0:
-            if known is not None and query.matters(known):
-                raise PrivacyError(
-                    f"What one change does to the {query.released} of agent '{self._facts.name}' "
-                    "is too small for a number, so no noise can be scaled to it. Scale the "
-                    "problem up, or take larger steps."
-                )
-            # In a sum, noise hides what others add.
-            return None if noise.split is None else noise.grid(0.0, size), None
-        claimed = query.claims(self._facts)
-        certificate = "asserted" if claimed else known.sensitivity.certificate
-        floor = query.floor(known)
-        return entry_for(noise, place, bound, size, query.released, certificate, floor)
 
     def _answer(self, query: Query, objective: Objective) -> Callable[[], Array]:
         def answer() -> Array:

@@ -12,6 +12,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
 
 @dataclass(frozen=True, eq=False)
 class Part:
@@ -40,6 +45,25 @@ def partial(terms: Mapping[int, Any]) -> dict[int, Part]:
             elif place & 1 == 0:
                 above[place >> 1] = value + other
         level, here = level + 1, above
+    return found
+
+
+def partial_rows(rows: Array) -> dict[int, Part]:
+    """`partial` of the rows of an array, of which agent k has row k: the same bits, at once.
+
+    Parameters
+    ----------
+    rows : ndarray, shape (agents, n)
+    """
+    found: dict[int, Part] = {}
+    level = 0
+    while len(rows):
+        last = len(rows) - 1
+        if last % 2 == 0:
+            found[last << level] = Part(level, rows[last])
+            rows = rows[:last]
+        rows = rows[0::2] + rows[1::2]
+        level += 1
     return found
 
 

@@ -12,7 +12,15 @@ from scipy import stats
 
 import dpcvx as dp
 from dpcvx.privacy.mechanism import Calibrated
-from dpcvx.privacy.noise import finest_grid, grid_for, on_grid, rounded_laplace, rounded_normal
+from dpcvx.privacy.noise import (
+    finest_grid,
+    grid_for,
+    laplace_rows,
+    normal_rows,
+    on_grid,
+    rounded_laplace,
+    rounded_normal,
+)
 from dpcvx.privacy.randomness import Seeded
 from tests.helpers import Words
 
@@ -20,6 +28,7 @@ ONES = 2**64 - 1
 # Scales at and around 1, of a usual grid, and the widest.
 SCALES = [1e-3, 0.2, 1.0, 3.7, 1000.0, 2.0**16 * 3.1, 1e9 / 7, 2.0**40]
 SAMPLERS = {"normal": rounded_normal, "laplace": rounded_laplace}
+ROWS = {"normal": normal_rows, "laplace": laplace_rows}
 UNIT = {"normal": stats.norm(), "laplace": stats.laplace()}
 both = pytest.mark.parametrize("name", SAMPLERS)
 
@@ -436,3 +445,16 @@ def test_a_release_adds_noise_of_the_grids_scale(name):
     noise = (released - 7.25) / (3.0 * 0.5)
     assert fits(noise, UNIT[name])
     assert not fits(0.9 * noise, UNIT[name]) and not fits(1.1 * noise, UNIT[name])
+
+
+@both
+@pytest.mark.parametrize("scale", [1.0, 2.0**40])
+@pytest.mark.parametrize("size", [1, 6, 7])
+def test_rows_are_what_each_source_gives_by_itself(name, scale, size):
+    # The widest noise needs more words for some values: each row has them from its own source.
+    words = np.random.default_rng(3).integers(2**64, size=(60, 16), dtype=np.uint64)
+    together, apart = ([Words(*row) for row in words] for _ in range(2))
+    rows = ROWS[name](scale, size, together)
+    assert rows.tolist() == [SAMPLERS[name](scale, size, one).tolist() for one in apart]
+    assert [one.drawn for one in together] == [one.drawn for one in apart]
+    assert scale == 1.0 or size == 1 or len({one.drawn for one in together}) > 1

@@ -8,7 +8,7 @@ from hypothesis import given
 
 import dpcvx as dp
 from dpcvx.run.executors.host import Host, Notes, dealt, heard
-from dpcvx.run.sums import Part, partial, total
+from dpcvx.run.sums import Part, partial, partial_rows, total
 from dpcvx.run.worker import Reply
 from dpcvx.solvers.conic import Outcome
 from tests.run.test_resume import same
@@ -49,6 +49,15 @@ def test_all_agents_of_a_worker_leave_as_few_sums(first, doublings):
     found = partial({first * count + k: np.ones(1) for k in range(count)})
     assert [(agent, part.level) for agent, part in found.items()] == [(first * count, doublings)]
     assert total([*found.values()][:1]) == count
+
+
+@given(st.integers(1, 200))
+def test_sums_of_rows_are_those_of_their_agents(count):
+    rows = np.array(terms(count))
+    found, expected = partial_rows(rows), partial(dict(enumerate(rows)))
+    assert {k: (p.level, p.value.tobytes()) for k, p in found.items()} == {
+        k: (p.level, p.value.tobytes()) for k, p in expected.items()
+    }
 
 
 class Term:

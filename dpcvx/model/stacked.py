@@ -1,0 +1,234 @@
+"""The same objective of many agents with data of their own, evaluated at one point for all at once.
+
+Every number has a row per agent, or none where it is the same for all; arrays lie column by column,
+as vectors do elsewhere. What cannot be stacked is refused before, by `stackable`: agents then
+evaluate their objectives one by one, with the same results but for rounding.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from .atoms import (
+    ABS,
+    ENTR,
+    EXP,
+    HUBER,
+    LOG,
+    LOG1P,
+    LOGISTIC,
+    MATMUL,
+    MAXIMUM,
+    MINIMUM,
+    MULTIPLY,
+    NORM1,
+    POWER,
+    QUAD_OVER_LIN,
+)
+from .matrices import Array, Identity, Matrix
+from .normal_form import Atom, Clip, Combination, NormalForm, limited_to_numbers, row_lengths
+
+_ONE_ARGUMENT = (LOGISTIC, HUBER, EXP, LOG, LOG1P, ENTR, ABS, POWER)
+_SEVERAL = (MAXIMUM, MINIMUM, MULTIPLY)
+
+
+def stackable(form: NormalForm, clips: Sequence[Clip]) -> bool:
+    """Whether objectives of this form, with contributions clipped like this, can be stacked.
+
+    Parameters
+    ----------
+    form : NormalForm
+    clips : sequence of Clip
+    """
+    return all(_is_stackable(atom) for atom in form.atoms) and not any(
+        clip.turned or form.atoms[clip.atom].rule is not MATMUL for clip in clips
+    )
+
+
+def _is_stackable(atom: Atom) -> bool:
+    first = atom.args[0]
+    if atom.rule in _ONE_ARGUMENT:
+        return True
+    if atom.rule in _SEVERAL:
+        return all(_like(atom, argument) for argument in atom.args)
+    if atom.rule is NORM1:
+        return atom.data[0] is None
+    if atom.rule is QUAD_OVER_LIN:
+        return atom.data[0] is None and atom.args[1].constant
+    # Records on the left, of rows that are multiplied by variables.
+    return atom.rule is MATMUL and len(first.shape) == 2 and first.F is None and not first.terms
+
+
+def _like(atom: Atom, argument: Combination) -> bool:
+    return argument.shape == atom.shape or (argument.constant and argument.h.size == 1)
+
+
+class StackedObjective:
+    """Gradients of many objectives of one form, each with its own data inserted.
+
+    Holds private data: lives behind the door only, and neither prints nor pickles.
+
+    Parameters
+    ----------
+    form : NormalForm
+    data : sequence of ndarray, each of shape (agents, size of the private parameter)
+    clips : sequence of Clip
+    """
+
+    def __init__(self, form: NormalForm, data: Sequence[Array], clips: Sequence[Clip]) -> None:
+        assert stackable(form, clips)
+        self._n, self._count, self._atoms = form.n, data[0].shape[0], form.atoms
+        bound = functools.partial(_Bound, data=data)
+        self._args = [[bound(argument) for argument in atom.args] for atom in form.atoms]
+        self._root = bound(form.root)
+        self._clips: dict[tuple[int, int | None], Callable[[Array], Array]] = {}
+        for clip in clips:
+            records = self._args[clip.atom][0].offset
+            apart = np.broadcast_to(records, (self._count, records.shape[-1]))
+            self._clips[clip.place] = _Clipped(clip, apart, form.atoms[clip.atom], self._count)
+
+    def gradients(self, x: Array) -> Array:
+        """One (sub)gradient of every objective at x, as stated in `dpcvx.model.atoms`.
+
+        Parameters
+        ----------
+        x : ndarray, shape (n,)
+
+        Returns
+        -------
+        ndarray, shape (agents, n)
+        """
+        # Outside an atom's domain the result is infinite or NaN, without a warning: a warning
+        # would tell something about the data.
+        with np.errstate(all="ignore"):
+            return self._backward(x)
+
+    def _backward(self, x: Array) -> Array:
+        values: list[Array] = []
+        inputs: list[list[Array]] = []
+        for atom, arguments in zip(self._atoms, self._args, strict=True):
+            found = [bound(x, values) for bound in arguments]
+            if atom.rule in _SEVERAL:
+                found = [*np.broadcast_arrays(*found)]
+            inputs.append(found)
+            values.append(limited_to_numbers(_value(atom, found)))
+        out = np.zeros((self._count, self._n))
+        cotangents: list[Array | None] = [None] * len(values)
+        self._root.backward(np.ones(1), out, cotangents)
+        for j in range(len(values) - 1, -1, -1):
+            g = cotangents[j]
+            if g is None:
+                continue
+            atom = self._atoms[j]
+            if (j, None) in self._clips:
+                g = self._clips[j, None](g)
+            for k, bound in enumerate(self._args[j]):
+                if bound.moving:
+                    part = limited_to_numbers(_cotangent(atom, inputs[j], values[j], g, k))
+                    if (j, k) in self._clips:
+                        part = self._clips[j, k](part)
+                    bound.backward(part, out, cotangents)
+        return out
+
+    def __repr__(self) -> str:
+        return f"StackedObjective(agents={self._count}, n={self._n})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError("Stacked objectives hold private data and are never pickled.")
+
+
+def _value(atom: Atom, inputs: Sequence[Array]) -> Array:
+    if atom.rule is MATMUL:
+        records, factor = _factors(atom, inputs)
+        product = np.matmul(factor, records)
+        return product.reshape(*product.shape[:-2], -1)
+    if atom.rule is QUAD_OVER_LIN:
+        return np.sum(inputs[0] ** 2, axis=-1, keepdims=True) / inputs[1]
+    if atom.rule is NORM1:
+        return np.sum(np.abs(inputs[0]), axis=-1, keepdims=True)
+    return atom.rule.forward(inputs, atom.data)
+
+
+def _cotangent(atom: Atom, inputs: Sequence[Array], out: Array, g: Array, k: int) -> Array:
+    if atom.rule is MATMUL:
+        records, factor = _factors(atom, inputs)
+        rows = g.reshape(*g.shape[:-1], factor.shape[-2], records.shape[-1])
+        product = np.matmul(rows, np.swapaxes(records, -1, -2))
+        return product.reshape(*product.shape[:-2], -1)
+    if atom.rule is QUAD_OVER_LIN:
+        return 2.0 * inputs[0] * (g / inputs[1])
+    if atom.rule is NORM1:
+        return np.sign(inputs[0]) * g
+    if atom.rule in _SEVERAL:  # none of them is to be summed over agents
+        shape = np.broadcast_shapes(g.shape, out.shape)
+        inputs, out = [np.broadcast_to(v, shape) for v in inputs], np.broadcast_to(out, shape)
+    return atom.rule.vjp(inputs, out, g, atom.data, k)
+
+
+def _factors(atom: Atom, inputs: Sequence[Array]) -> tuple[Array, Array]:
+    """Records and variables of a product, transposed: their columns lie one after the other."""
+    rows, columns = atom.args[0].shape
+    records, factor = inputs
+    return (
+        records.reshape(*records.shape[:-1], columns, rows),
+        factor.reshape(*factor.shape[:-1], -1, columns),
+    )
+
+
+class _Clipped:
+    """Cotangents of all agents with each row scaled down; see `Clip`."""
+
+    def __init__(self, clip: Clip, records: Array, product: Atom, count: int) -> None:
+        rows, columns = product.args[0].shape
+        apart = np.swapaxes(records.reshape(count, columns, rows), 1, 2).reshape(-1, columns)
+        if clip.beside is not None:
+            weight, size = (np.tile(part, count) for part in (clip.beside.weight, clip.beside.size))
+            clip = replace(clip, beside=replace(clip.beside, weight=weight, size=size))
+        self._clip, self._lengths, self._rows, self._count = clip, row_lengths(apart), rows, count
+
+    def __call__(self, g: Array) -> Array:
+        whole = np.broadcast_to(g, (self._count, g.shape[-1])).reshape(self._count, -1, self._rows)
+        apart = np.swapaxes(whole, 1, 2).reshape(self._count * self._rows, -1)
+        scaled = self._clip.scaled(self._lengths, apart).reshape(self._count, self._rows, -1)
+        return np.swapaxes(scaled, 1, 2).reshape(self._count, -1)
+
+
+class _Bound:
+    """A combination with its constant part summed up, a row per agent where data are in it."""
+
+    def __init__(self, combination: Combination, data: Sequence[Array]) -> None:
+        offsets = [combination.h] if combination.h.any() or not combination.G else []
+        offsets += [_times(G, data[k]) for k, G in combination.G]
+        with np.errstate(all="ignore"):
+            self.offset = limited_to_numbers(functools.reduce(np.add, offsets))
+        self._shifts = bool(self.offset.any())
+        self._F, self._terms = combination.F, combination.terms
+        self.moving = combination.F is not None or bool(combination.terms)
+
+    def __call__(self, x: Array, values: Sequence[Array]) -> Array:
+        if not self.moving:
+            return self.offset
+        parts = [] if self._F is None else [self._F @ x]
+        if self._shifts:
+            parts.append(self.offset)
+        parts += [_times(M, values[j]) for j, M in self._terms]
+        return limited_to_numbers(functools.reduce(np.add, parts))
+
+    def backward(self, g: Array, out: Array, cotangents: list[Array | None]) -> None:
+        if self._F is not None:
+            out += _times(self._F.T, g)
+        for j, M in self._terms:
+            part, known = _times(M.T, g), cotangents[j]
+            cotangents[j] = part if known is None else known + part
+
+
+def _times(M: Matrix, rows: Array) -> Array:
+    """``M @ row`` for every row, or for one vector."""
+    if isinstance(M, Identity):
+        return rows
+    return np.asarray(M @ rows if rows.ndim == 1 else (M @ rows.T).T)

@@ -1,0 +1,146 @@
+"""Agents that differ in names and data only, and take all turns together in this process.
+
+Their states are one state, their accounts one account, and their gradients rows of one array: a
+thousand small clients cost little more than their arithmetic. What they release, spend and write is
+what they would one by one: the same noise from the same seed, and in the ledger's file a line per
+exchange in place of one per agent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ..algorithms.base import Answer, Local
+from ..model.stacked import stackable
+from ..plan.terms import Terms
+from ..privacy.ledger_file import Journal
+from ..sensitivity.queries import Gradient
+from ..solvers.newton import PLAIN
+from ..solvers.projector import Projector
+from .divergence import Growth
+from .fleet_oracle import FleetOracle
+from .part import Part
+from .resume import Start
+from .sums import partial_rows
+from .worker import Reply, Report
+
+
+def is_fleet(plan: Terms, start: Start) -> bool:
+    """Whether all agents of a plan can take their turns together.
+
+    They differ in names and data only, share all variables, hear the same in every round, add noise
+    in each step, begin afresh, and have spent alike so far.
+
+    Parameters
+    ----------
+    plan : Terms
+    start : Start
+        Where the run starts from.
+    """
+    first, *others = plan.agents
+    local, known, noise = first.program, first.sensitivity, first.noise
+    return (
+        bool(others)
+        and plan.algorithm.in_step
+        and plan.algorithm.requirements.queries == (Gradient,)
+        and not (plan.published or plan.hidden or plan.prepaid)
+        and (known is not None and known.bound(2).value > 0 and not known.splits)
+        and (noise is not None and noise.split is None and noise.truncation is None)
+        and local.shared.size == local.n
+        and all(np.array_equal(one.program.slots, local.slots) for one in others)
+        and len({agent.kind for agent in plan.agents}) == 1
+        and stackable(local.form, known.clips)
+        and not any(begun.past or begun.paid for begun in start.agents)
+        and all(begun.account.equals(start.agents[0].account) for begun in start.agents[1:])
+    )
+
+
+class Fleet:
+    """All agents of a plan; see `is_fleet`, and `Worker` for what one does.
+
+    Parameters
+    ----------
+    parts : sequence of Part
+    start : Start
+    sources : sequence of sequence of callables
+        Per agent, one per private object of the objective.
+    journal : Journal or None
+    seed : int or None
+        Of the noise.
+    """
+
+    def __init__(
+        self,
+        parts: Sequence[Part],
+        start: Start,
+        sources: Sequence[Sequence[Callable[[], Any]]],
+        journal: Journal | None,
+        seed: int | None,
+    ) -> None:
+        self._accounts = [begun.account for begun in start.agents]
+        pairs = zip(parts, start.agents, strict=True)
+        noises = [part.source(begun, seed) for part, begun in pairs]
+        agents = [part.agent for part in parts]
+        self._oracle = FleetOracle(agents, self._accounts, sources, noises, journal)
+        self._algorithm, program = parts[0].algorithm, parts[0].agent.program
+        self._local = Local(
+            program=program,
+            projector=Projector(
+                program.constraints, program.name, program.rest, program.kernel or PLAIN
+            ),
+            exact=None,
+            public_gradient=program.form.at_zero().gradient,
+        )
+        self._state = self._algorithm.start_agent(self._local)
+        self._growth = Growth()
+
+    def act(self, t: int, k: int, messages: Sequence[Any]) -> list[Reply]:
+        """One exchange, in which all hear the same."""
+        message = messages[0]
+        assert all(one is message for one in messages)
+        if k == 0:
+            self._oracle.begin(t)
+        self._state, reply = self._algorithm.act(
+            self._local, self._state, t, k, message, self._oracle
+        )
+        answer = self._algorithm.answer(self._state)
+        if answer is not None:
+            self._growth = self._growth.after(t, answer.last)
+        outcome, adds = self._algorithm.outcome(self._state), self._algorithm.adds(k)
+        told = partial(Reply, outcome=outcome, diverged=self._growth.diverged, term=adds)
+        if adds:
+            replies, sums = [told(None)] * len(messages), partial_rows(reply)
+            for place, part in sums.items():
+                replies[place] = told(part)
+            return replies
+        if reply is None:
+            return [told(None)] * len(messages)
+        return [told(row) for row in reply]
+
+    def answer(self) -> list[Answer | None]:
+        """The iterates so far, the same of all."""
+        return [self._algorithm.answer(self._state)] * len(self._accounts)
+
+    def report(self, concluded: Sequence[Answer | None]) -> list[Report]:
+        """Results and ledgers.
+
+        Parameters
+        ----------
+        concluded : sequence of (Answer or None)
+            The results, where the server side knows them.
+        """
+        own, reports = self._algorithm.answer(self._state), []
+        violations: dict[int, float] = {}
+        for account, known in zip(self._accounts, concluded, strict=True):
+            answer = own if known is None else known
+            assert answer is not None
+            key = id(answer.last)
+            if key not in violations:
+                violations[key] = self._local.projector.violation(answer.last)
+            spent = account.taken_over(self._oracle.account)
+            reports.append(Report(answer, violations[key], spent, []))
+        return reports

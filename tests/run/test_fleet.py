@@ -1,0 +1,273 @@
+"""Agents that take their turns together against the same agents one by one."""
+
+import json
+import math
+from dataclasses import dataclass, replace
+
+import cvxpy as cp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dpcvx as dp
+from dpcvx.run import live
+from dpcvx.run.fleet import Fleet, is_fleet
+from dpcvx.run.part import parts_of
+from dpcvx.run.resume import begin
+from dpcvx.sensitivity.queries import Gradient
+
+W = cp.Variable(3, name="w")
+BUDGET = {"epsilon": 1.0, "delta": 1e-6}
+
+
+class Apart(dp.Serial):
+    """No executor of the package, so that agents take their turns one by one."""
+
+
+@dataclass(frozen=True)
+class Client:
+    """What an agent is made of; each field matters to what is charged or released."""
+
+    factor: float = 1.0
+    bound: float = 1.0
+    change: str = "replace"
+    signed: bool = False
+    clip: float | None = None
+    box: float = 5.0
+    adjacency: str = "rows"
+    own: bool = False
+    loss: str = "logistic"
+
+    def agent(self, k, seed=0):
+        rng = np.random.default_rng([seed, k])
+        rows = np.abs(rng.normal(size=(6, 3)))
+        rows *= self.bound / np.maximum(self.bound, np.linalg.norm(rows, axis=1))[:, None]
+        adjacency = dp.Rows(self.bound, change=self.change)
+        if self.adjacency == "entry":
+            adjacency, rows = dp.Within(self.bound), rows[:, 0]
+        data = dp.Private(rows, name=f"X{k}", adjacency=adjacency, nonneg=self.signed)
+        atom = {"logistic": cp.logistic, "hinge": lambda u: cp.pos(1 - u)}[self.loss]
+        terms = [self.factor * cp.sum(atom(data @ W)) / 6] if self.adjacency == "rows" else []
+        if self.adjacency == "entry":
+            terms = [cp.sum_squares(np.ones((6, 3)) @ W - data)]
+        if self.own:
+            terms.append(cp.square(cp.Variable(name=f"z{k}") - W[0]))
+        limits = [cp.abs(W) <= self.box]
+        return dp.Agent(cp.Minimize(sum(terms)), limits, name=f"c{k}", clip=self.clip)
+
+
+def problem(*clients, seed=0):
+    return dp.Problem([client.agent(k, seed) for k, client in enumerate(clients)])
+
+
+def planned(*clients, seed=0, **options):
+    options = {"rounds": 4, **BUDGET, **options}
+    return problem(*clients, seed=seed).plan(dp.SummedGradient(), **options)
+
+
+def together(plan):
+    return is_fleet(plan, begin(parts_of(plan), None, False))
+
+
+def assert_same(one, other):
+    for which in ("last", "average", "tail"):
+        a, b = getattr(one, which), getattr(other, which)
+        assert all(np.array_equal(u, v) for u, v in zip(a.vectors, b.vectors, strict=True))
+    assert one.status == other.status and one.violation == other.violation
+    assert list(one.ledger) == list(other.ledger)
+    for name in one.ledger:
+        assert one.ledger[name] == other.ledger[name]
+    assert one.guarantee == other.guarantee
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    count=st.integers(2, 6),
+    seed=st.integers(0, 2**31),
+    mechanism=st.sampled_from(["gaussian", "laplace", dp.Gaussian(multiplier=2.0, decay=0.9)]),
+    client=st.sampled_from(
+        [
+            Client(),
+            Client(clip=0.1),
+            Client(change="add or remove"),
+            Client(signed=True, bound=2.0),
+            Client(loss="hinge", clip=0.2),
+        ]
+    ),
+)
+def test_a_fleet_is_its_agents_one_by_one(count, seed, mechanism, client):
+    options = {} if isinstance(mechanism, str) else {"epsilon": None}
+    plan = planned(*[client] * count, seed=seed, mechanism=mechanism, **options)
+    assert together(plan)
+    assert_same(plan.run(seed=seed), plan.run(seed=seed, executor=Apart()))
+
+
+def test_the_default_for_records_is_a_fleet():
+    plan = problem(*[Client()] * 4).plan(**BUDGET)
+    assert together(plan)
+    assert_same(plan.run(seed=1), plan.run(seed=1, executor=Apart()))
+
+
+CHANGED = {
+    "a constant": {"factor": math.nextafter(1.0, 2.0)},
+    "a bound": {"bound": 1.0000001},
+    "what a change is": {"change": "add or remove"},
+    "a sign": {"signed": True},
+    "a clip": {"clip": 0.5},
+    "the set": {"box": 4.0},
+    "the adjacency": {"adjacency": "entry"},
+    "a variable of its own": {"own": True},
+    "the loss": {"loss": "hinge"},
+}
+
+
+@pytest.mark.parametrize("changed", CHANGED.values(), ids=CHANGED)
+@pytest.mark.parametrize("place", [0, 1, 3])
+def test_one_agent_that_differs_in_anything_has_all_take_turns_alone(changed, place):
+    clients = [Client()] * 4
+    clients[place] = replace(Client(), **changed)
+    plan = planned(*clients)
+    assert together(planned(*[Client()] * 4)) and not together(plan)
+    run = plan.run(seed=1)
+    for k, agent in enumerate(plan.agents):
+        # Charged by its own bound: nobody else's stands for it.
+        own = agent.sensitivity.near(2, agent.program.start)
+        spent = run.ledger[f"c{k}"].entries[0].sensitivity
+        assert own <= spent <= own * (1 + 2**-14)
+
+
+def test_budgets_and_groups_of_their_own_have_all_take_turns_alone():
+    agents = problem(*[Client()] * 3)
+    epsilon = {"c0": 1.0, "c1": 1.0, "c2": 0.5}
+    plan = agents.plan(dp.SummedGradient(), rounds=3, epsilon=epsilon, delta=1e-6)
+    assert not together(plan)
+    grouped = dp.Problem(agents.agents, groups=[["c0", "c1"]])
+    assert not together(grouped.plan(dp.SummedGradient(), rounds=3, **BUDGET))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"mechanism": None, "epsilon": None, "delta": None}, {"mechanism": "off"}],
+    ids=["no noise", "shares"],
+)
+def test_what_is_not_noise_of_each_agents_own_in_each_step_is_no_fleet(options):
+    clients = problem(*[Client()] * 4)
+    if options["mechanism"] == "off":
+        method = dp.SummedGradient(sharing=dp.SecretSharing(limit=1e3))
+        plan = clients.plan(method, rounds=3, **BUDGET)
+    else:
+        plan = clients.plan(dp.SummedGradient(), rounds=3, **options)
+    assert not together(plan)
+
+
+def test_agents_that_have_spent_differently_take_turns_alone():
+    plan = planned(*[Client()] * 3)
+    first = plan.run(seed=1)
+    alone = dp.Ledger((first.ledger["c0"], *(a.account() for a in plan.agents[1:])))
+    larger = planned(*[Client()] * 3, epsilon=5.0, rounds=2)
+    for ledger, alike in ((first.ledger, True), (alone, False)):
+        assert is_fleet(larger, begin(parts_of(larger), ledger, True)) is alike
+        again, apart = (
+            larger.run(seed=2, ledger=ledger, executor=executor) for executor in (None, Apart())
+        )
+        assert_same(again, apart)
+
+
+def test_a_ledger_that_leaves_no_room_refuses_as_agents_do():
+    plan = planned(*[Client()] * 3)
+    spent = plan.run(seed=1).ledger
+    messages = []
+    for executor in (None, Apart()):
+        with pytest.raises(dp.BudgetError) as refused:
+            plan.run(seed=2, ledger=spent, executor=executor)
+        messages.append(str(refused.value))
+    assert messages[0] == messages[1]
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, 9.0])
+def test_data_that_do_not_fit_name_the_agent_whose_they_are(bad):
+    plan = planned(*[Client()] * 3)
+    wrong = np.full((6, 3), 0.1)
+    wrong[3, 1] = bad
+    with pytest.raises(dp.DataError, match="'X2'") as refused:
+        plan.run(seed=1, data={"X2": lambda: wrong})
+    assert "X0" not in str(refused.value) and "9.0" not in str(refused.value)
+
+
+def test_the_file_has_a_line_per_exchange_and_every_agent_in_it(tmp_path):
+    plan = planned(*[Client()] * 3)
+    results = [
+        plan.run(seed=1, ledger=tmp_path / name, executor=executor)
+        for name, executor in (("fleet.jsonl", None), ("apart.jsonl", Apart()))
+    ]
+    assert_same(*results)
+    lines = [json.loads(line) for line in (tmp_path / "fleet.jsonl").read_text().splitlines()]
+    assert len(lines) == 3 + 2 * 4  # head, run, end; a charge and a value a round
+    fleet, apart = (dp.Ledger.load(tmp_path / f"{n}.jsonl") for n in ("fleet", "apart"))
+    for name in ("c0", "c1", "c2"):
+        assert fleet[name] == apart[name]
+    for name in ("fleet", "apart"):
+        replayed = plan.replay(tmp_path / f"{name}.jsonl")
+        assert np.array_equal(replayed.last.vectors[1], results[0].last.vectors[1])
+
+
+class Killed(BaseException):
+    """As a process that dies."""
+
+
+@pytest.mark.parametrize("at", [1, 2, 4])
+@pytest.mark.parametrize("seed", [1, None])
+def test_an_interrupted_fleet_goes_on_and_spends_nothing_twice(tmp_path, monkeypatch, at, seed):
+    plan = planned(*[Client()] * 3)
+    path, written = tmp_path / "spent.jsonl", []
+    append = live.Journal._append
+
+    def dying(journal, *lines):
+        written.append(lines)
+        if len(written) == at + 1:  # the run's own line is the first
+            raise Killed
+        append(journal, *lines)
+
+    monkeypatch.setattr(live.Journal, "_append", dying)
+    with pytest.raises(Killed):
+        plan.run(seed=seed, ledger=path)
+    monkeypatch.setattr(live.Journal, "_append", append)
+    held = dp.Ledger.load(path)
+    assert {len(account.entries) for account in held.values()} == {at - 1}
+    result = plan.run(seed=seed, ledger=path)
+    assert {len(account.entries) for account in result.ledger.values()} == {4}
+    if seed is not None:
+        whole = plan.run(seed=seed)
+        assert np.array_equal(result.last.vectors[0], whole.last.vectors[0])
+    assert dp.Ledger.load(path)["c1"] == result.ledger["c1"]
+
+
+def test_recorded_runs_and_other_executors_keep_agents_apart(monkeypatch):
+    made = []
+    monkeypatch.setattr(live, "Fleet", lambda *args: made.append(1) or Fleet(*args))
+    plan = planned(*[Client()] * 3)
+    expected = plan.run(seed=1)
+    assert made == [1]
+    recorded = plan.run(seed=1, record=True)
+    threads = plan.run(seed=1, executor=dp.Threads())
+    assert made == [1]
+    assert_same(expected, recorded)
+    assert_same(expected, threads)
+    assert len(recorded.transcript.releases) == 12
+
+
+def test_without_a_seed_every_agent_has_noise_of_its_own():
+    """Five standard deviations: fails once in two million runs."""
+    plan = planned(*[Client()] * 40, mechanism=dp.Gaussian(multiplier=3.0), epsilon=None, rounds=1)
+    parts = parts_of(plan)
+    start = begin(parts, None, False)
+    sources = [[private._seal for private in agent.private] for agent in plan.problem.agents]
+    fleet = Fleet(parts, start, sources, None, None)
+    fleet._oracle.begin(1)
+    left = fleet._oracle.release(Gradient(plan.program.agents[0].start))
+    scale = 3.0 * fleet._oracle.account.entries[0].sensitivity
+    noise = (left - left.mean(axis=0)) / scale
+    assert len(np.unique(left)) == left.size
+    # 117 degrees of freedom, and gradients that differ by less than a tenth of the noise.
+    assert abs(float((noise**2).sum()) - 117) < 5 * math.sqrt(2 * 117) + 5
