@@ -57,6 +57,7 @@ bench: $(READY)  ## speed next to solvers, cvxpy and numpy; see docs/speed.md fo
 
 utility: $(READY)  ## what answers are worth: defaults and tuned settings next to the best by hand
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.benchmarks.utility $(UTILITY)
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.benchmarks.utility.beyond
 
 campaigns: $(READY)  ## attacks and injected faults, in full; the tests run short forms
 	$(BIN)/python -m tests.campaigns

@@ -12,6 +12,7 @@ from dpcvx.verify import instances
 from problems.power_flow import solution as network
 from problems.power_flow.study import power_flow
 from tests.algorithms.consensus import HELD, study
+from tests.benchmarks.utility.beyond import estimates
 from tests.instances import INSTANCES, whole
 from tests.sensitivity.test_release_once import surrogates
 
@@ -436,19 +437,6 @@ def test_the_plan_says_what_is_solved_and_how():
 # One sum in secret, and the noise split over the agents.
 
 
-def estimates(agents, n=6, bound=None):
-    """Least squares of rows of length one in one vector, and what it was built from."""
-    r = np.random.default_rng(agents)
-    x, made = cp.Variable(n, name="x"), []
-    A = [np.linalg.qr(r.normal(size=(n + 2, n)))[0] for _ in range(agents)]
-    b = [r.normal(size=n + 2) for _ in range(agents)]
-    for k in range(agents):
-        d = dp.Private(b[k], name=f"d{k}", adjacency=dp.Within(0.05))
-        limits = [] if bound is None else [cp.abs(x) <= bound]
-        made.append(dp.Agent(cp.Minimize(cp.sum_squares(A[k] @ x - d)), limits, name=f"a{k}"))
-    return dp.Problem(made), A, b
-
-
 def test_the_optimum_is_that_of_the_sum_as_it_left():
     problem, A, b = estimates(4, bound=0.2)
     plan = problem.plan(dp.Central(dp.SecretSharing(100.0)), epsilon=1.0, delta=1e-6)
@@ -465,28 +453,6 @@ def test_the_optimum_is_that_of_the_sum_as_it_left():
     assert plan.guarantee.colluders == 1
     assert plan.guarantee.alone > 1.5
     assert dp.check(plan).passed
-
-
-@pytest.mark.parametrize("boxed", [False, True])
-@pytest.mark.parametrize("agents", [3, 5, 10, 50])
-def test_one_sum_needs_less_noise_by_the_number_of_honest_agents(agents, boxed):
-    # Gaps are half the squared noise over the curvature. For equal sensitivities their ratio is
-    # N - 1; that of 600 entries of noise each is known to 8 %, and below 0.7 of it for fewer than
-    # one set of seeds in 1e4. Of 320, for 50 agents, in 1e3. A box holds the optimum: what noise
-    # carries out of it comes back to its edge.
-    count = 15 if agents <= 10 else 8
-    problem, A, b = estimates(agents, n=40)
-    exact = sum(-2 * M.T @ d for M, d in zip(A, b, strict=True))
-    best = -exact / (2 * agents)
-    if boxed:
-        problem, *_ = estimates(agents, n=40, bound=1.1 * np.abs(best).max())
-    gaps = []
-    for sharing in (None, dp.SecretSharing(100.0)):
-        method = dp.Central(sharing)
-        plan = problem.plan(method, mechanism="gaussian", epsilon=1.0, delta=1e-6)
-        runs = [plan.run(seed=s) for s in range(count)]
-        gaps.append(np.mean([agents * np.sum((r.solution["x"] - best) ** 2) for r in runs]))
-    assert gaps[0] / gaps[1] > 0.7 * (agents - 1)
 
 
 def test_sums_that_the_server_cannot_use_are_refused():
