@@ -151,7 +151,8 @@ def tightened(
         alone = [_margin(image, part, spread.norm, case.alpha) for image, part, case in pairs]
         lengths = [_reach(image) for image in images]
         together = [radius * length for length in lengths]
-        found = together if _less(together, alone, lengths) else alone
+        weights = [case.alpha for case in cases]
+        found = together if _less(together, alone, lengths, weights) else alone
         for case, margin, image in zip(cases, found, images, strict=True):
             rounded = spread.rounding * _rounded(image)
             margins[case.constraint][case.part] = (margin + rounded) * (1 + 1e-9)
@@ -191,7 +192,9 @@ def _rounded(image: Array) -> float:
     return float(np.abs(image[0]).sum() + np.linalg.norm(np.abs(image[1:]).sum(axis=1)))
 
 
-def _less(one: Sequence[float], other: Sequence[float], units: Sequence[float]) -> bool:
-    """Whether the first margins are smaller, in units of their own."""
-    pairs = zip(one, other, units, strict=True)
-    return sum((a - b) / unit for a, b, unit in pairs if unit > 0) < 0
+def _less(
+    one: Sequence[float], other: Sequence[float], units: Sequence[float], weights: Sequence[float]
+) -> bool:
+    """Whether the first margins are smaller, in units of their own, by what counts."""
+    every = zip(one, other, units, weights, strict=True)
+    return sum(weight * (a - b) / unit for a, b, unit, weight in every if unit > 0) < 0

@@ -15,7 +15,7 @@ import dpcvx as dp
 from .. import pictures
 from ..commands import MOST, sentence
 from ..files import check_folder
-from .measured import Run, as_json, gaps, measure, optimum
+from .measured import Run, as_json, breaks, gaps, measure, optimum
 from .options import parser
 from .planning import plan_of, study_of
 from .provenance import provenance
@@ -103,6 +103,14 @@ def _check(options: argparse.Namespace) -> None:
 
 def _check_privacy(options: argparse.Namespace) -> None:
     """Refuse budgets where nothing is private, and --violation with what cannot keep it."""
+    if options.expected is not None and (
+        options.central
+        or options.perturb == "none"
+        or (options.objective == "cost" and options.violation is None)
+    ):
+        raise dp.PrivacyError(
+            "--expected is weighed against loads that leave with noise, and here none do. Drop it."
+        )
     if options.central:
         for name in ("epsilon", "delta", "step_epsilon", "step_delta", "violation"):
             if getattr(options, name) is not None:
@@ -243,6 +251,9 @@ def _comparison(study: PowerFlow, runs: Sequence[Run], best: float | None) -> st
         "all loads)"
     ]
     lines += _gap_lines("gap to it", [run.outcome.objective for run in runs], best)
+    broken = breaks(runs)
+    if broken is not None:
+        lines.append(f"  private constraints broken in {broken} of {len(runs)} runs (not private)")
     own = [run.recourse for run in runs if run.recourse is not None]
     if own:
         lines += _gap_lines("gap with result.own in every zone", own, best)

@@ -14,6 +14,9 @@ from .report import Outcome, after_recourse, assess
 from .solution import State, central, network_state
 from .study import PowerFlow
 
+# Per unit: of the solver.
+_ACCURACY = 1e-6
+
 
 @dataclass(frozen=True, eq=False)
 class Run:
@@ -27,12 +30,15 @@ class Run:
     recourse : float or None
         The objective once every zone has decided for itself; None where that was not asked for, or
         the zones agree on no point.
+    broken : bool or None
+        Whether the true loads break a constraint that contains them; None if none does.
     """
 
     result: dp.Result
     state: State
     outcome: Outcome
     recourse: float | None
+    broken: bool | None = None
 
 
 def measure(study: PowerFlow, result: dp.Result, *, own: bool = True) -> Run:
@@ -47,7 +53,17 @@ def measure(study: PowerFlow, result: dp.Result, *, own: bool = True) -> Run:
     """
     state = network_state(study.case, study.zones, study.variables)
     recourse = after_recourse(study, result) if own else None
-    return Run(result, state, assess(study, result), recourse)
+    broken = None
+    if study.objective == "cost" and any(agent.private for agent in study.problem.agents):
+        excess = dp.not_private.violation(study.problem, result.solution)
+        broken = result.feasible and excess > _ACCURACY
+    return Run(result, state, assess(study, result), recourse, broken)
+
+
+def breaks(runs: Sequence[Run]) -> int | None:
+    """In how many runs the true loads break a private constraint; None if there is none."""
+    known = [run.broken for run in runs if run.broken is not None]
+    return sum(known) if known else None
 
 
 def optimum(study: PowerFlow) -> float | None:
@@ -112,7 +128,9 @@ def as_json(study: PowerFlow, runs: Sequence[Run], best: float | None) -> dict[s
         "runs": len(runs),
         "gap_quartiles": None if best is None else gaps(objectives, best),
         "gap_quartiles_after_recourse": None if best is None or not own else gaps(own, best),
+        "private_constraints_broken": breaks(runs),
         "not_private": [
+            "private_constraints_broken",
             "objective",
             "zone_imbalance",
             "optimum",

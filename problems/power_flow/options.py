@@ -114,6 +114,13 @@ def _noise(group: argparse._ArgumentGroup) -> None:
         "reserve except with at most this probability, such as 0.1",
     )
     add(
+        "--expected",
+        metavar="CASE|SHARE",
+        help="public expectations of the loads: another case with the same buses, or for studies "
+        "a number such as 0.1, made up around the true loads and off by about this share. With "
+        "--violation they shape noise and margins, which hold whatever the loads are",
+    )
+    add(
         "--hide",
         choices=get_args(Hidden),
         default="entry",

@@ -10,6 +10,8 @@ from typing import Any
 import dpcvx as dp
 from dpcvx.algorithms.steps import StepRule
 
+from .case import read_case
+from .expected import expected_loads
 from .options import DELTA, EPSILON, PERTURB, STEP_DELTA
 from .study import PowerFlow, power_flow
 
@@ -29,6 +31,10 @@ def study_of(options: argparse.Namespace) -> PowerFlow:
     options : argparse.Namespace
         Of `options.parser`.
     """
+    like = None
+    if options.expected is not None and options.objective == "cost":
+        network = read_case(options.case, equivalents=options.equivalents)
+        like = expected_loads(options.expected, network, options.load_scale).loads
     numbered = re.fullmatch("[0-9]{1,9}", options.zones or "")
     return power_flow(
         options.case,
@@ -40,6 +46,7 @@ def study_of(options: argparse.Namespace) -> PowerFlow:
         shared=options.shared,
         equivalents=options.equivalents,
         private=True if options.violation is not None else None,
+        like=like,
     )
 
 
@@ -53,6 +60,10 @@ def plan_of(study: PowerFlow, options: argparse.Namespace) -> dp.Plan:
         Of `options.parser`.
     """
     mechanism, epsilon, delta = _privacy(options)
+    expected = None
+    if options.expected is not None and options.objective != "cost":
+        known = expected_loads(options.expected, study.case, options.load_scale)
+        expected = known.by_zone(study.zones)
     return study.problem.plan(
         _algorithm(options),
         mechanism=mechanism,
@@ -61,6 +72,7 @@ def plan_of(study: PowerFlow, options: argparse.Namespace) -> dp.Plan:
         delta=delta,
         release={None: None, "none": None, "once": "once"}.get(options.perturb, "each step"),
         violation=options.violation,
+        expected=expected,
     )
 
 

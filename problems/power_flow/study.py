@@ -58,6 +58,7 @@ def power_flow(
     shared: Shared = "voltage",
     equivalents: bool = False,
     private: bool | None = None,
+    like: Floats | None = None,
 ) -> PowerFlow:
     """Read a network and state it as a private distributed problem.
 
@@ -85,6 +86,9 @@ def power_flow(
     private : bool, optional
         Whether loads are private; by default but with "cost". With "cost" a plan then needs
         ``violation=``.
+    like : ndarray, shape (buses, 2), optional
+        Public loads of the same kind in per unit. Noise and margins are shaped by them, and what
+        is tried or forecast is tried on them.
 
     Returns
     -------
@@ -108,17 +112,22 @@ def power_flow(
         name = f"zone {label}"
         load: cp.Expression = cp.Constant(own)
         if objective != "cost" if private is None else private:
-            load = _private_load(own, f"load of {name}", change, every=objective != "cost")
+            near = None if like is None else like[partition.buses[zone]]
+            every = objective != "cost"
+            load = _private_load(own, f"load of {name}", change, every=every, like=near)
         cost, constraints = zone_model(network, partition, declared, zone, load, objective)
         agents.append(dp.Agent(cp.Minimize(cost), constraints, name=name))
     problem = dp.Problem(agents, start=flat_start(network, partition, declared))
     return PowerFlow(network, partition, declared, objective, load_scale, problem)
 
 
-def _private_load(own: Floats, name: str, change: Adjacency, *, every: bool) -> cp.Expression:
+def _private_load(
+    own: Floats, name: str, change: Adjacency, *, every: bool, like: Floats | None
+) -> cp.Expression:
     """Loads of all buses, or of those that have one: which these are is then public."""
     served = np.arange(len(own)) if every else np.flatnonzero(own.any(axis=1))
-    load = dp.Private(own[served], name=name, adjacency=change)
+    near = None if like is None else like[served]
+    load = dp.Private(own[served], name=name, adjacency=change, like=near)
     return load if every else incidence(served, len(own)) @ load
 
 

@@ -8,7 +8,7 @@ import cvxpy as cp
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from scipy.stats import binom
+from scipy.stats import binom, chi2
 
 import dpcvx as dp
 from dpcvx.algorithms.joint import joint, with_kept
@@ -175,6 +175,19 @@ def test_many_rows_that_meet_little_noise_share_one_set():
     margins = np.array(list(kept.tightened.margins.values()))
     scale = plan.guarantee.agents[0].scale * 0.1
     assert margins == pytest.approx(scale * np.sqrt(-2 * np.log(0.1)), rel=1e-3)
+
+
+def test_rows_share_a_set_only_where_those_that_count_gain():
+    x, d = cp.Variable(2, name="x"), dp.Private(np.zeros(2), name="d", adjacency=dp.Within(0.1))
+    H = np.random.default_rng(0).normal(size=(20, 2))
+    agent = dp.Agent(cp.Minimize(cp.sum(x)), [H @ (x - d) <= 1], name="a")
+    plan = dp.Problem([agent]).plan(epsilon=1.0, delta=1e-6, violation=0.1)
+    (constraint,) = [kept.tightened.constraint for kept in plan.program.kept]
+    shares = [[0.81, *[0.01] * 19]]
+    (one,) = tightened([constraint], [0], {0: identity(2)}, 0.1, None, shares)
+    alone = sum_quantile(2, H[0], 0.081)
+    together = np.sqrt(chi2.isf(0.1, 2)) * np.linalg.norm(H[0])
+    assert one.margins[0] == pytest.approx(alone) and alone < 0.8 * together
 
 
 def test_margins_cover_the_rounding_to_the_grid():

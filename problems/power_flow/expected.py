@@ -1,0 +1,78 @@
+"""Public expectations of loads: those of another case, or, for studies, made up around the true."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+import dpcvx as dp
+
+from .case import Case, read_case
+from .zones import Zones
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Expected:
+    """Loads that are expected of a network.
+
+    Attributes
+    ----------
+    loads : ndarray, shape (buses, 2)
+        In per unit, columns P and Q.
+    spread : float or None
+        Their standard deviation around the true ones, relative; None if it is not known.
+    """
+
+    loads: Floats
+    spread: float | None = None
+
+    def by_zone(self, zones: Zones) -> dict[dp.Private | str, dp.Expected]:
+        """For ``plan(expected=)`` of a study in which every bus has a private load.
+
+        Parameters
+        ----------
+        zones : Zones
+        """
+        found: dict[dp.Private | str, dp.Expected] = {}
+        for label, buses in zip(zones.names, zones.buses, strict=True):
+            mean = self.loads[buses]
+            spread = None if self.spread is None else self.spread * np.abs(mean)
+            found[f"load of zone {label}"] = dp.Expected(mean, spread)
+        return found
+
+
+def expected_loads(given: str, case: Case, load_scale: float, seed: int = 0) -> Expected:
+    """What a number or the name of another case stands for.
+
+    Parameters
+    ----------
+    given : str
+        A number between 0 and 1: made up around the true loads, off by about this share, and so
+        for studies only. Else a case as `read_case` takes it, with the same buses.
+    case : Case
+    load_scale : float
+        Factor on the loads of both.
+    seed : int
+        Of what is made up.
+
+    Raises
+    ------
+    ModelError
+        If it is neither, or the other case has other buses.
+    """
+    if re.fullmatch(r"0?\.\d+", given):
+        share = float(given)
+        away = np.random.default_rng(seed).normal(1.0, share, case.load.shape)
+        return Expected(load_scale * case.load * away, share)
+    other = read_case(given)
+    if not np.array_equal(other.bus.id, case.bus.id):
+        raise dp.ModelError(
+            f"--expected {given}: {other.name} has other buses than {case.name}, so it says "
+            "nothing of these loads. Give a case with the same buses, or a number such as 0.1."
+        )
+    return Expected(other.scaled_load(load_scale))
