@@ -32,8 +32,6 @@ class Trace:
         ``|x_i - x*| / d`` of what every agent sent; row 0 is the public start.
     gap : ndarray, shape (K + 1,)
         Objective above its minimum at the mean of all agents, over the same at the start.
-    accuracy : ndarray, shape (K + 1,)
-        Of the mean of all agents, on records that no agent has.
     averaged : float
         The gap at the mean over agents and rounds.
     exposure : Exposure or None
@@ -43,7 +41,6 @@ class Trace:
     guarantee: dp.Guarantee
     distance: Floats
     gap: Floats
-    accuracy: Floats
     averaged: float
     exposure: Exposure | None
 
@@ -75,11 +72,6 @@ class Traces:
     def gaps(self) -> Floats:
         """Shape (R, K + 1)."""
         return np.array([run.gap for run in self.runs])
-
-    @property
-    def accuracies(self) -> Floats:
-        """Shape (R, K + 1)."""
-        return np.array([run.accuracy for run in self.runs])
 
     @property
     def averages(self) -> Floats:
@@ -117,7 +109,6 @@ def run(
         guarantee=plan.guarantee,
         distance=measures.distance(X),
         gap=measures.gap(center) / start,
-        accuracy=measures.accuracy(center),
         averaged=float(measures.gap(center[1:].mean(axis=0)) / start),
         exposure=shown,
     )

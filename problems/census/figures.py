@@ -1,4 +1,4 @@
-"""Figures: accuracy, what is guaranteed, kinds of noise, ex-post losses, Figures 1 and D."""
+"""Figures: runs at one total, kinds of noise, ex-post losses, and the paper's own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from ..pictures import TWO_COLUMNS, styled
 from .amplifications import SHIFT, Surface
 from .experiment import Traces, spread
-from .methods import DELTA, Budget
+from .methods import Budget
+from .printed import Trace as Printed
 
 Floats = NDArray[np.float64]
 
@@ -34,6 +35,9 @@ _STYLES = {
     "Appendix J": ("#CC79A7", "-."),
     "Random coordinates": ("#0072B2", "--"),
     "Huang, Mitra and Vaidya": ("#000000", ":"),
+    "Fixed weights": ("#000000", ":"),
+    "Growing penalties": ("#D55E00", "-."),
+    "Huang et al.": ("#E69F00", "--"),
 }
 # Of the noise.
 _KINDS = {"Laplace": ("#0072B2", "o"), "Gaussian": ("#D55E00", "s")}
@@ -41,31 +45,31 @@ _KINDS = {"Laplace": ("#0072B2", "o"), "Gaussian": ("#D55E00", "s")}
 
 @styled
 def comparison(
-    columns: Mapping[str, tuple[Budget, Sequence[Traces]]],
+    columns: Mapping[str, Sequence[Traces]],
     title: str,
     silent: Mapping[str, Traces] | None = None,
 ) -> Figure:
-    """Distance and gap against the round with bands over runs, and the worst-case guarantee.
+    """Distance and gap against the round with bands over runs.
 
     Parameters
     ----------
-    columns : mapping of str to (Budget, sequence of Traces)
+    columns : mapping of str to sequence of Traces
         For each network and budget, all methods.
     title : str
     silent : mapping of str to Traces, optional
         For each column, runs of one method without noise on the same network.
     """
     without = silent or {}
-    figure = Figure(figsize=(max(TWO_COLUMNS, 2.4 * len(columns)), 7.4))
-    panels = figure.subplots(3, len(columns), sharey="row", sharex="col", squeeze=False)
-    for axes, (name, (budget, found)) in zip(panels.T, columns.items(), strict=True):
+    figure = Figure(figsize=(max(TWO_COLUMNS, 2.4 * len(columns)), 5.4))
+    panels = figure.subplots(2, len(columns), sharey="row", sharex="col", squeeze=False)
+    for axes, (name, found) in zip(panels.T, columns.items(), strict=True):
         for traces in found:
             _band(axes[0], traces.method.name, traces.distances)
             _band(axes[1], traces.method.name, traces.gaps)
         if name in without:
             own, count = without[name], found[0].gaps.shape[1]
             label = f"{own.method.name}, no noise"
-            for panel, values in zip(axes, (own.distances, own.gaps), strict=False):
+            for panel, values in zip(axes, (own.distances, own.gaps), strict=True):
                 mean = np.maximum(values.mean(axis=0)[:count], 1e-16)
                 panel.plot(mean, ":", color="0.5", lw=1.2, label=label)
         axes[1].axhline(1, color="0.5", lw=0.8, ls="--")
@@ -75,22 +79,19 @@ def comparison(
         axes[0].set_title(
             f"{name}\nevery curve: ({total.epsilon:.4g}, {total.delta:g})-DP in total"
         )
-        _spent(axes[2], budget, found[0].distances.shape[1] - 1)
-        axes[2].set_xlabel("round k")
-        axes[2].legend(loc="lower right")
+        axes[1].set_xlabel("round k")
         for each in axes:
             each.set_yscale("log")
             each.xaxis.get_major_locator().set_params(integer=True)
     rows = (
         "mean of |x_i - x*| / d",
         "gap at the agents' mean,\n1 at the public start",
-        "worst-case epsilon of rounds 1 to k",
     )
     for row, label in zip(panels[:, 0], rows, strict=True):
         row.set_ylabel(label)
     _legend_below(figure, panels[0, 0], 3)
     figure.suptitle(
-        f"{title}\nbands: least to largest over the runs; rows 1 and 2 {_NOT_PRIVATE}",
+        f"{title}\nbands: least to largest over the runs; {_NOT_PRIVATE}",
     )
     return figure
 
@@ -182,6 +183,36 @@ def exposures(columns: Mapping[str, Sequence[Traces]], title: str) -> Figure:
 
 
 @styled
+def as_printed(panels: Mapping[str, Mapping[str, Sequence[Printed]]]) -> Figure:
+    """Figures 2, B and C as printed: distances from the optimum, and what every curve costs.
+
+    Parameters
+    ----------
+    panels : mapping of str to mapping of str to sequence of printed.Trace
+        For each figure, runs by the name of the curve.
+    """
+    figure = Figure(figsize=(max(TWO_COLUMNS, 2.9 * len(panels)), 3.4))
+    for axes, (name, curves) in zip(
+        figure.subplots(1, len(panels), sharey=True, squeeze=False)[0],
+        panels.items(),
+        strict=True,
+    ):
+        for label, runs in curves.items():
+            values = [run.distance.mean(axis=1) for run in runs]
+            _band(axes, f"{label}: epsilon {runs[0].spent:.2g} in total", values, style=label)
+        start = float(next(iter(curves.values()))[0].distance[0].mean())
+        axes.axhline(start, color="0.5", lw=0.8, ls="--", label="no data: the public start")
+        axes.set(yscale="log", title=name, xlabel="round k")
+        axes.legend(loc=(0.12, 0.07))
+    figure.axes[0].set_ylabel("mean of |x_i - x*| / d")
+    figure.suptitle(
+        "As printed, noise of rate 1.02^k: curves fall as their noise does, and end farther from\n"
+        f"the optimum than 0 is; {_NOT_PRIVATE}"
+    )
+    return figure
+
+
+@styled
 def surfaces(found: Surface) -> Figure:
     """Figure 1: gamma, what (11) says, and where that is too small."""
     figure = Figure(figsize=(TWO_COLUMNS, 2.9))
@@ -238,17 +269,6 @@ def noiseless(columns: Mapping[str, Sequence[Traces]], title: str) -> Figure:
     _legend_below(figure, panels[0], 2)
     figure.suptitle(f"{title}\nno noise, no guarantee; {_NOT_PRIVATE}")
     return figure
-
-
-def _spent(axes: Axes, budget: Budget, rounds: int) -> None:
-    at = np.unique(np.rint(np.linspace(1, rounds, min(8, rounds))).astype(int))
-    spent = [budget.spent(int(k)) for k in at]
-    if budget.noise == "Laplace":
-        axes.plot(at, [c.pure for c in spent], "s--", ms=4, color="0.5", label="delta = 0")
-    axes.plot(
-        at, [c.price(DELTA).epsilon for c in spent], "o-", ms=4, color="k",
-        label=f"delta = {DELTA:g}",
-    )  # fmt: skip
 
 
 def _band(

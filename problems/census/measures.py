@@ -45,10 +45,6 @@ class Measures:
         """Objective over its minimum, minus one, at ``X[..., :]``."""
         return objective(self.shares.parts, X) / self.minimum - 1
 
-    def accuracy(self, X: Floats) -> Floats:
-        """Share of the test records on the right side, at ``X[..., :]``; see `right`."""
-        return right(self.shares.test, X)
-
 
 def right(records: Records, X: Floats) -> Floats:
     """Share of records on the right side of ``x' z = 0`` at ``X[..., :]``."""

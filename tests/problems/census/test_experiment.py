@@ -59,7 +59,7 @@ def test_every_method_has_the_same_total(study, method):
     assert trace.guarantee.epsilon == pytest.approx(2.0, rel=1e-5)
     assert trace.guarantee.delta == DELTA
     assert trace.distance.shape == (ROUNDS + 1, N)
-    assert trace.gap.shape == trace.accuracy.shape == (ROUNDS + 1,)
+    assert trace.gap.shape == (ROUNDS + 1,)
     # The public start is 0.
     np.testing.assert_allclose(trace.distance[0], np.linalg.norm(MEASURES.best) / 14)
     assert trace.gap[0] == 1
@@ -230,7 +230,7 @@ def test_output_perturbation_is_noise_on_minimisers(study):
 def test_traces_are_gathered_by_run(study):
     runs = tuple(run(study, METHODS[0], MEASURES, EDGES, 3, BUDGET, s) for s in range(2))
     traces = Traces(METHODS[0], runs)
-    assert traces.distances.shape == traces.gaps.shape == traces.accuracies.shape == (2, 4)
+    assert traces.distances.shape == traces.gaps.shape == (2, 4)
     np.testing.assert_array_equal(traces.averages, [own.averaged for own in runs])
     assert len(traces.exposures) == 2 and traces.guarantee is runs[0].guarantee
     mean, low, high = spread(traces.gaps)

@@ -83,11 +83,11 @@ def test_measures_are_zero_at_the_optimum_and_have_the_shape_of_the_points():
     assert measures.distance(measures.best) == 0
     assert measures.gap(measures.best) == pytest.approx(0, abs=1e-14)
     X = np.random.default_rng(1).normal(size=(3, 4, 14))
-    assert measures.distance(X).shape == measures.gap(X).shape == measures.accuracy(X).shape
+    assert measures.distance(X).shape == measures.gap(X).shape == right(SHARES.test, X).shape
     assert (measures.gap(X) > 0).all()
     assert measures.distance(measures.best + np.eye(14)[0]) == pytest.approx(1 / 14)
     share = np.mean((SHARES.test.features @ X[0, 0] > 0) == (SHARES.test.labels > 0))
-    assert measures.accuracy(X)[0, 0] == share
+    assert right(SHARES.test, X)[0, 0] == share
 
 
 def test_no_parts_are_refused():
