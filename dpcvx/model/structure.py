@@ -107,17 +107,21 @@ def _kind(value: Any) -> str:
 
 
 def _array(value: Any) -> bytes:
-    """Numbers as floats, and indices as integers of one size, whatever they came as."""
+    """Numbers as floats, and indices as integers of one size, whatever they came as.
+
+    Booleans are no numbers: as indices they say which entries are meant, and not where they are.
+    """
     if value.dtype.kind not in "biuf":
         raise Opaque(value.dtype.name)
+    array, sparse = ("mask", "sparse mask") if value.dtype.kind == "b" else ("array", "sparse")
     shape = repr(tuple(int(n) for n in value.shape))
     if not sp.issparse(value):
-        return _hashed("array", shape, np.asarray(value, dtype="<f8").tobytes())
+        return _hashed(array, shape, np.asarray(value, dtype="<f8").tobytes())
     sorted_ = sp.coo_array(value).tocsr() if value.ndim == 2 else sp.coo_array(value)
     sorted_.sum_duplicates()
     places = sorted_.tocoo().coords
     indices = (np.asarray(place, dtype="<i8").tobytes() for place in places)
-    return _hashed("sparse", shape, np.asarray(sorted_.data, dtype="<f8").tobytes(), *indices)
+    return _hashed(sparse, shape, np.asarray(sorted_.data, dtype="<f8").tobytes(), *indices)
 
 
 def _hashed(*parts: str | bytes) -> bytes:

@@ -160,6 +160,22 @@ def test_values_of_public_parameters_and_starts_tell_agents_apart():
     assert three.start[-1] == pytest.approx(3.0) and one.start[-1] == pytest.approx(0.0)
 
 
+def test_a_mask_is_not_the_indices_with_its_numbers():
+    """What one change does to three entries, and three times to one: sqrt(3) times as much."""
+    v = cp.Variable(3, name="v")
+
+    def agent(name, key):
+        data = dp.Private(shape=3, name=f"data of {name}", adjacency=dp.Within(1.0))
+        return dp.Agent(cp.Minimize(cp.sum_squares(v - data[key])), [cp.abs(v) <= 5], name=name)
+
+    keys = np.ones(3, dtype=bool), np.ones(3, dtype=int)
+    problem = dp.Problem([agent("one", keys[0]), agent("other", keys[1])])
+    one, other = compile_problem(problem).agents
+    assert one.kind != other.kind
+    assert one.sensitivity().bound(2).value == pytest.approx(2.0)
+    assert other.sensitivity().bound(2).value == pytest.approx(2 * math.sqrt(3))
+
+
 def test_sharing_what_others_do_not_tells_agents_apart():
     z = cp.Variable(name="z")
     agents = [

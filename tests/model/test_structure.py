@@ -56,6 +56,8 @@ TREES = {
     "other cone": lambda: cp.SOC(X, Y, axis=1),
     "power cone": lambda: cp.PowCone3D(X[:1], X[1:2], X[2:], 0.3),
     "other power cone": lambda: cp.PowCone3D(X[:1], X[1:2], X[2:], 0.4),
+    "all of it by a mask": lambda: X[np.ones(X.shape[0], dtype=bool)],
+    "one entry again and again": lambda: X[np.ones(X.shape[0], dtype=int)],
     "smallest": lambda: cp.Minimize(X[0]),
     "largest": lambda: cp.Maximize(X[0]),
 }
