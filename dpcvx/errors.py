@@ -71,6 +71,8 @@ class BudgetError(PrivacyError):
         How many further releases of the same kind the budget still covers.
     accountant : str
         The rule that gave what is spent.
+    instead : str
+        Arguments of a plan with the same noise whose total has room for it, where known.
     idle : bool
         Whether nothing more was asked of this agent: another one of its group was to release, and
         what this one spent before is too much for the group already. `requested` is then `spent`.
@@ -86,6 +88,7 @@ class BudgetError(PrivacyError):
         delta: float,
         affordable: int,
         accountant: str = "",
+        instead: str = "",
         idle: bool = False,
     ) -> None:
         self.agent = agent
@@ -95,6 +98,7 @@ class BudgetError(PrivacyError):
         self.delta = delta
         self.affordable = affordable
         self.accountant = accountant
+        self.instead = instead
         self.idle = idle
         if math.isinf(spent) and delta == 0 and accountant != "released without noise":
             advice = (
@@ -108,17 +112,19 @@ class BudgetError(PrivacyError):
             )
         elif affordable == 0:
             advice = (
-                "It covers no further release of this kind. A larger `epsilon` alone may not help, "
-                "since noise shrinks with it: give the plan a noise level of its own and the total "
-                "of all runs, such as mechanism=dp.Gaussian(multiplier=20.0), "
-                "epsilon=2.0, delta=1e-6."
+                "It covers no further release of this kind, and a larger `epsilon` alone makes "
+                "noise smaller and releases dearer. Give noise of a level of its own, and the "
+                "total of all runs"
             )
+            advice += f": plan({instead})." if instead else "."
         else:
             advice = (
                 f"It still covers {plural(affordable, 'release')} of this kind: lower `rounds` or "
                 "`local_updates`, or plan with a larger `epsilon`."
             )
-        budget = f"its budget is ({allowed:.6g}, {delta:.3g})"
+        # What is too much must not look as if it were enough.
+        digits = next((n for n in range(6, 17) if f"{requested:.{n}g}" != f"{allowed:.{n}g}"), 6)
+        budget = f"its budget is ({allowed:.{digits}g}, {delta:.3g})"
         rule = f" ({accountant})" if accountant else ""
         if idle:
             what = (
@@ -128,7 +134,7 @@ class BudgetError(PrivacyError):
             )
         else:
             what = (
-                f"The next release would bring agent '{agent}' to ({requested:.6g}, "
+                f"The next release would bring agent '{agent}' to ({requested:.{digits}g}, "
                 f"{delta:.3g})-DP; {budget}, and epsilon {spent:.6g} is already spent{rule}."
             )
         super().__init__(f"{what} Nothing was released. {advice}")

@@ -615,10 +615,11 @@ def matching(
         matches = [p for p in known if (known[p] == key if named else p is key)]
         if len(matches) != 1:
             label = show(key if isinstance(key, str) else key.spec.name)
+            which = f"{len(matches)} private objects have" if matches else "no private object has"
             raise ModelError(
-                f"{argument}= has a value for {label}, which names {len(matches)} private "
-                f"objects of the problem. They are: {', '.join(known.values()) or 'none'};"
-                " use the dp.Private object itself as key where it has no name."
+                f"{argument}= has a value for {label}, a name that {which} in this problem. They "
+                f"are: {', '.join(known.values()) or 'none'}; use the dp.Private object itself as "
+                "key where it has no name."
             )
         found.append((matches[0], value))
     return found

@@ -101,7 +101,7 @@ class Private(cp.Parameter, metaclass=_OwnNames):
         self,
         data: ArrayLike | Callable[[], ArrayLike] | None = None,
         *,
-        adjacency: Adjacency,
+        adjacency: Adjacency | None = None,
         name: str | None = None,
         shape: int | tuple[int, ...] | None = None,
         nonneg: bool = False,
@@ -125,6 +125,13 @@ class Private(cp.Parameter, metaclass=_OwnNames):
         self._named, self._called = bool(name), name or _UNNAMED
         self.uses = Uses()
         label = self._called
+        if adjacency is None:
+            raise ModelError(
+                f"Private '{label}' does not say what one change of its data is, and that is what "
+                "noise hides. Write adjacency=dp.Within(0.01) where an entry may change by at most "
+                "0.01, or adjacency=dp.Rows(1.0) where each row is the record of one person, of "
+                "norm 1 at most."
+            )
         if not isinstance(adjacency, (Within, Rows)):
             raise ModelError(
                 f"Private '{label}' has adjacency {type(adjacency).__name__}, which is unknown. "

@@ -53,8 +53,8 @@ _CLIPPED = (
 
 _CLIPPED_SQUARES = (
     "each record's contribution to a gradient is scaled down to a twentieth of the largest that is "
-    "possible at the start: far less noise, and a fit that is to a mean as a median is; "
-    "dp.Agent(..., clip=math.inf) keeps contributions whole"
+    "possible at the start: far less noise, and a fit that far-off records pull less, as they pull "
+    "a median less than a mean; dp.Agent(..., clip=math.inf) keeps contributions whole"
 )
 
 

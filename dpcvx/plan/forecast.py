@@ -31,8 +31,8 @@ SQUARED = 2.0
 DOUBT = "says little or nothing about the data"
 # Of noisy steps where bounds leave room for good answers and bad ones.
 UNTOLD = (
-    "none: how near the optimum such steps end depends on how far and how evenly the data move the "
-    "gradient, which no bound tells; problem.tune measures it on a stand-in"
+    "how near the optimum such steps end is not predicted: it depends on how far and how evenly "
+    "the data move the gradient, which no bound tells; problem.tune measures it on a stand-in"
 )
 
 
@@ -253,7 +253,10 @@ def _stays(share: float) -> str:
 
 
 def _adds(gap: float) -> str:
-    return f"noise is expected to leave a gap of about {gap:.2g} or less, in units of the objective"
+    return (
+        f"on average noise is expected to leave a gap of about {gap:.2g} or less, in units of the "
+        "objective; single runs may end at several times that"
+    )
 
 
 def _times(ratio: float) -> str:

@@ -317,9 +317,25 @@ class Account:
     def refusal(self, calibrated: Calibrated, count: int, each: int = 1) -> BudgetError:
         """The error for `count` further releases that the budget does not cover."""
         affordable = self.affordable(calibrated, count, each)
-        return self._refused(self._after(calibrated, count, each), affordable)
+        return self._refused(
+            self._after(calibrated, count, each), affordable, instead=self._instead(calibrated)
+        )
 
-    def _refused(self, after: Composition, affordable: int, *, idle: bool = False) -> BudgetError:
+    def _instead(self, calibrated: Calibrated) -> str:
+        """Arguments of a plan with this noise, and a total for it and all that is held already."""
+        assert self.budget is not None
+        noise, delta = calibrated.as_written, self.budget.delta
+        total = self._price(self._total.joined(self.budget.planned), delta).epsilon
+        if not noise or math.isinf(total):
+            return ""
+        # By a little more than what the digits of the noise leave out.
+        digits = 2 - math.floor(math.log10(total))
+        total = math.ceil(total * (1 + 1e-5) * 10**digits) / 10**digits
+        return f"mechanism={noise}, epsilon={total:g}, delta={delta:g}"
+
+    def _refused(
+        self, after: Composition, affordable: int, *, instead: str = "", idle: bool = False
+    ) -> BudgetError:
         assert self.budget is not None
         delta = self.budget.delta
         spent = self._price(self._total, delta)
@@ -331,6 +347,7 @@ class Account:
             delta=delta,
             affordable=affordable,
             accountant=spent.accountant,
+            instead=instead,
             idle=idle,
         )
 

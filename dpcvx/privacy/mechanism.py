@@ -225,6 +225,13 @@ class Calibrated:
         """Whether all releases have the same multiplier."""
         return self.mechanism.decay == 1 and set(self.weights) == {1.0} and not self.free
 
+    @property
+    def as_written(self) -> str:
+        """Code for a mechanism with this noise, to six digits; empty where none has just it."""
+        if not self.steady or self.split or self.truncation or self.prepaid:
+            return ""
+        return f"dp.{type(self.mechanism).__name__}(multiplier={self.multiplier:.6g})"
+
     def at(self, t: int, step: int = 1) -> Calibrated:
         """With the multiplier of a release of round t (both from 1; 0 is before the first)."""
         if self.steady:

@@ -15,17 +15,21 @@ DataSource = ArrayLike | Callable[[], ArrayLike]
 
 
 def sources_of(
-    problem: Declaration, data: Mapping[Private | str, DataSource | Sealed] | None
+    problem: Declaration,
+    data: Mapping[Private | str, DataSource | Sealed] | None,
+    asked: str = "plan.run(data={private: array})",
 ) -> list[list[Sealed]]:
     """Per agent and private object that runs know of, a function that fetches its values.
 
-    Nothing is read yet.
+    Nothing is read yet. Where there are none, messages say where they are `asked` for.
     """
     given = dict(matching(problem, seal_all(data)))
     found: list[list[Sealed]] = []
     for name, agent in zip(problem.names, problem.agents, strict=True):
         specs = agent.specs(name)
-        found.append([source_of(p, given.get(p), name=specs[p].name) for p in agent.private])
+        found.append(
+            [source_of(p, given.get(p), name=specs[p].name, asked=asked) for p in agent.private]
+        )
     return found
 
 

@@ -31,6 +31,8 @@ def convergence(history: History, title: str) -> Figure:
     axes.plot(t, history.primal, marker="o" if once else None, label=r"primal  $\|w - z\|$")
     if once:
         axes.set_xticks(t)
+        axes.text(0.5, 0.5, "There was one round: no path to follow.", ha="center", color="0.4",
+            transform=axes.transAxes)  # fmt: skip
     else:
         axes.plot(t, history.dual, label=r"dual  $\rho\,\|w - w_{\mathrm{prev}}\|$")
     if np.nanmax([*history.primal, *history.dual], initial=0.0) > 0:

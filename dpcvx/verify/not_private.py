@@ -234,7 +234,7 @@ def _values(
     if own:
         sources = [own_sources(problem, k, data) for k in range(len(problem.agents))]
     else:
-        sources = sources_of(problem, data)
+        sources = sources_of(problem, data, "data={private: array}")
     return [
         read(list(agent.specs(name).values())[: len(theirs)], theirs)
         for name, agent, theirs in zip(problem.names, problem.agents, sources, strict=True)

@@ -210,7 +210,7 @@ def test_expectations_are_numbers(make, match):
         ({"load": 1.0}, dp.ModelError, "dp.Expected"),
         ([1.0], dp.ModelError, "mapping"),
         ({3: dp.Expected(1.0)}, dp.ModelError, "mapping"),
-        ({"lode": dp.Expected(1.0)}, dp.ModelError, "names 0 private"),
+        ({"lode": dp.Expected(1.0)}, dp.ModelError, "a name that no private object has"),
         ({"load": dp.Expected(np.ones(3))}, dp.ModelError, r"shape \(3,\)"),
         ({"load": dp.Expected(1.0, np.ones(3))}, dp.ModelError, "spread"),
     ],

@@ -61,7 +61,7 @@ def test_stand_ins_are_named_where_the_prediction_goes_by_them():
     assert pair(like, like).plan(**budget).forecast.startswith("for data like the stand-in")
     for likes in [(like, None), (None, like), (None, None)]:
         forecast = pair(*likes).plan(**budget).forecast
-        assert forecast.startswith("noise is expected to leave a gap of about")
+        assert forecast.startswith("on average noise is expected to leave a gap of about")
 
 
 @pytest.mark.parametrize("given", [(), ("X",), ("X", "y")])

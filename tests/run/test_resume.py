@@ -1290,3 +1290,23 @@ def test_a_ledger_that_is_gone_at_the_end_is_an_error(path, monkeypatch):
     monkeypatch.setattr(Journal, "end", end)
     with pytest.raises(dp.LedgerError, match="was removed or replaced"):
         planned().run(ledger=path, seed=3)
+
+
+@pytest.mark.parametrize(
+    ("noise", "rounds"), [(dp.Gaussian(), 4), (dp.Laplace(), 3), (dp.Laplace(), 1)], ids=str
+)
+def test_the_advice_of_a_spent_budget_works(path, noise, rounds):
+    problem = planned().problem
+    method = dp.LinearizedADMM()
+    first = problem.plan(method, mechanism=noise, rounds=rounds, epsilon=1.0, delta=1e-6)
+    first.run(ledger=path)
+    with pytest.raises(dp.BudgetError, match="total of all runs: plan") as caught:
+        first.run(ledger=path)
+    advised = eval(f"dict({caught.value.instead})", {"dp": dp})
+    again = problem.plan(method, rounds=rounds, **advised)
+    assert again.run(ledger=path).ledger.spent() <= advised["epsilon"] < 2.02
+
+
+def test_what_is_too_much_does_not_look_like_enough():
+    error = dp.BudgetError("a", spent=1, requested=2.0000001, allowed=2.0, delta=0.0, affordable=0)
+    assert "to (2.0000001, 0)-DP; its budget is (2, 0)" in str(error)

@@ -115,7 +115,7 @@ def test_what_is_said():
     found = attacked(problem(), dp.LinearizedADMM(), rounds=4, epsilon=1.0, delta=1e-6)
     assert "4 releases with noise" in str(found) and "3 entries, deviation 0.42" in str(found)
     assert repr(found) == "<Attack: 1 private object from 4 releases>"
-    with pytest.raises(dp.ModelError, match="names 0 private"):
+    with pytest.raises(dp.ModelError, match="a name that no private object has"):
         found["lod"]
 
 

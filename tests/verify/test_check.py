@@ -256,7 +256,7 @@ def test_of_added_or_removed_records_one_side_is_absent():
 
 def test_unknown_objects_are_refused():
     for key in ("load west", dp.Private([1.0], adjacency=dp.Within(1.0), name="stray")):
-        with pytest.raises(dp.ModelError, match="names 0 private objects"):
+        with pytest.raises(dp.ModelError, match="a name that no private object has"):
             dp.check(plan(within()), {key: LOADS})
 
 
