@@ -38,7 +38,7 @@ _LENGTH = Kind(
     "a positive number, or math.inf",
 )
 # Name of what holds the slacks of inequalities where no agent is known to be public.
-_SLACK = "slack of coupling"
+SLACK = "slack of coupling"
 _REFUSED = {
     "boolean": "the local steps are convex; relax it to bounds=[0, 1]",
     "integer": "the local steps are convex; relax it to a real variable",
@@ -434,7 +434,7 @@ class Declaration:
         slacks: list[cp.Variable] = []
         for position, constraint in enumerate(self.coupling):
             if isinstance(constraint, Inequality):
-                s = cp.Variable(constraint.shape, name=f"{_SLACK} {position}")
+                s = cp.Variable(constraint.shape, name=f"{SLACK} {position}")
                 slacks.append(s)
                 constraint = constraint.expr + s == 0
             equalities.append(constraint)
@@ -449,11 +449,11 @@ class Declaration:
             agents[k] = replace(agents[k], constraints=[*agents[k].constraints, *limits])
         else:
             nothing = cp.Minimize(0 * sum(cp.sum(s) for s in slacks))
-            agents.append(Agent(nothing, limits, name=_SLACK))
-            names = (*names, _SLACK)
-        if names.count(_SLACK) > 1:
+            agents.append(Agent(nothing, limits, name=SLACK))
+            names = (*names, SLACK)
+        if names.count(SLACK) > 1:
             raise ModelError(
-                f"An agent is called '{_SLACK}', as is what dpcvx adds for the inequalities in "
+                f"An agent is called '{SLACK}', as is what dpcvx adds for the inequalities in "
                 "coupling=. Give it another name=."
             )
         object.__setattr__(self, "agents", tuple(agents))

@@ -9,7 +9,7 @@ from importlib.metadata import version
 
 from .._words import number, paragraph, plural, together
 from ..algorithms.base import OUTPUTS
-from ..model.declaration import Declaration
+from ..model.declaration import SLACK, Declaration
 from ..sensitivity.argument import argument, figures
 from .guarantee import AgentGuarantee, Guarantee
 from .limits import margin_rows
@@ -60,12 +60,16 @@ def _choices(plan: Terms) -> list[str]:
 def _problem_rows(plan: Terms) -> list[str]:
     program = plan.program
     local = sum(a.n - a.shared.size for a in program.agents)
-    agents, shared = plural(len(program.agents), "agent"), plural(program.size, "shared component")
+    agents = plural(sum(a.name != SLACK for a in program.agents), "agent")
+    shared = plural(program.size, "shared component")
     sets = [
         (
             agent.name,
             f"{plural(agent.n, 'variable')} ({agent.shared.size} shared), "
-            f"set: {agent.set_description}",
+            f"set: {agent.set_description}"
+            if agent.name != SLACK
+            else f"{plural(agent.n, 'variable')} of the package's own, what the inequalities in "
+            "coupling= leave over",
             (),
         )
         for agent in program.agents

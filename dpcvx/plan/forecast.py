@@ -47,6 +47,21 @@ def stand_ins_of(problem: Declaration) -> dict[str, list[Array | None]]:
     }
 
 
+def bent(problem: Declaration) -> str:
+    """What not to expect where objectives are not convex; empty where all are."""
+    pairs = zip(problem.names, problem.agents, strict=True)
+    found = [f"'{name}'" for name, agent in pairs if not agent.is_dcp()]
+    if not found:
+        return ""
+    what = (
+        f"objective of {found[0]} is" if len(found) == 1 else f"objectives of {together(found)} are"
+    )
+    return (
+        f"by cvxpy's rules the {what} not convex: steps lead to where they "
+        "stop by themselves, which need not be the optimum; look for a wrong sign"
+    )
+
+
 def of_releases(agents: Agents, stand_ins: StandIns, share: Share, delta: float) -> str:
     """How large the noise is next to what leaves once; empty if that is not known.
 

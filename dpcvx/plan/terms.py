@@ -38,7 +38,7 @@ from .calibration import Mechanisms, asked_of, budgeted, calibrated, conditions,
 from .choice import Choice, Release, Request, choose
 from .compiled import Compiled
 from .fingerprint import Asked, fingerprint_of
-from .forecast import DOUBT, of_other_steps, of_releases, stand_ins_of
+from .forecast import DOUBT, bent, of_other_steps, of_releases, stand_ins_of
 from .guarantee import ALONE, COUNTED, SEEDED, Guarantee, make_guarantee, no_guarantee
 from .last_iterate import Observer
 from .responses import Share, predicted_share, published, responses
@@ -321,7 +321,7 @@ def make_terms(
             program.kernel,
         ),
         choices=request.choices,
-        forecast=algorithm.diverges(program) or forecast,
+        forecast=algorithm.diverges(program) or "; ".join(filter(None, (bent(problem), forecast))),
         violation=violation,
     )
 

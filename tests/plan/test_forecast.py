@@ -276,3 +276,15 @@ def test_a_forecast_is_nearly_right_or_there_is_none(name):
 def test_steps_of_a_named_method_have_a_forecast_too():
     named = fitted(chances).plan(dp.LinearizedADMM(step=1.0), epsilon=20.0, delta=1e-6)
     assert named.forecast == UNTOLD
+
+
+def test_a_wrong_sign_is_told_before_and_after_a_run():
+    x = cp.Variable(name="x")
+    price = dp.Private(2.0, name="price", adjacency=dp.Within(0.1))
+    wrong = dp.Agent(cp.Minimize(-cp.square(x - price)), [x >= 0, x <= 9], name="wrong")
+    right = dp.Agent(cp.Minimize(cp.square(x - 1)), [x >= 0, x <= 9], name="right")
+    plan = dp.Problem([wrong, right]).plan(epsilon=1.0, delta=1e-6)
+    said = "by cvxpy's rules the objective of 'wrong' is not convex"
+    assert plan.forecast.startswith(said) and said in " ".join(str(plan).split())
+    assert said in " ".join(str(plan.run(seed=0)).split())
+    assert "not convex" not in dp.Problem([right]).plan(mechanism=None).forecast
