@@ -162,7 +162,12 @@ class Agent:
             bounds = variable.attributes.get("bounds") or ()
             for bound in (b for b in bounds if isinstance(b, cp.Expression)):
                 of = f"of variable '{variable.name()}' of agent '{label}'"
-                _require_public(bound.parameters(), f"A bound {of}")
+                _require_public(
+                    bound.parameters(),
+                    f"A bound {of}",
+                    "Write it as an inequality among the constraints of the agent whose data they "
+                    "are, or declare the data public with cp.Parameter.",
+                )
         private = {p.id: p for tree in (self.objective, *constraints) for p in _private(tree)}
         kept = {p.id: p for constraint in own for p in _private(constraint)}
         object.__setattr__(self, "private", tuple(private.values()))
@@ -418,7 +423,14 @@ class Declaration:
                     "real numbers, such as A @ x + B @ y == c or A @ x + B @ y <= c. Give other "
                     "constraints to one agent: dp.Agent(objective, [constraint])."
                 )
-            _require_public(constraint.parameters(), f"Element {position} of coupling=")
+            _require_public(
+                constraint.parameters(),
+                f"Element {position} of coupling=",
+                "Write it as an inequality among the constraints of the agent whose data they are, "
+                "such as dp.Agent(cost, [x + y >= need]), which problem.plan(..., violation=0.01) "
+                "keeps, with a reserve in place of an equality; variables of others in it are "
+                "then shared. Or declare the data public with cp.Parameter.",
+            )
             for piece in layout_of([constraint]).pieces:
                 if piece.variable not in held or not held[piece.variable][piece.entries].all():
                     raise ModelError(
@@ -534,15 +546,14 @@ def _private(tree: cp.Minimize | cp.Maximize | cp.Constraint) -> tuple[Private, 
     return tuple(p for p in tree.parameters() if isinstance(p, Private))
 
 
-def _require_public(parameters: Iterable[cp.Parameter], what: str) -> None:
+def _require_public(parameters: Iterable[cp.Parameter], what: str, remedy: str) -> None:
     """Refuse private data where the model is public."""
     for parameter in parameters:
         if isinstance(parameter, Private):
             name = parameter.name()
             raise PrivacyError(
                 f"{what} contains the private parameter '{name}'. What is public to all agents may "
-                "not depend on private data. Write it as an inequality among the constraints of "
-                "the agent whose data they are, or declare the data public with cp.Parameter."
+                f"not depend on private data. {remedy}"
             )
 
 

@@ -470,3 +470,21 @@ def test_matrices_of_random_affine_expressions():
         assign(expression, layout, v)
         assert coupling.of(layout) @ v == pytest.approx(ravelled(expression))
         assert coupling.right == pytest.approx(b.ravel(order="F"))
+
+
+def test_private_data_in_couplings_are_told_where_to_go():
+    x, y = cp.Variable(2, name="x"), cp.Variable(2, name="y")
+    need = dp.Private([1.0, 2.0], name="need", adjacency=dp.Within(0.1))
+
+    def agents(*limits):
+        one = dp.Agent(cp.Minimize(cp.sum_squares(x)), [x <= 9, *limits], name="one")
+        return [one, dp.Agent(cp.Minimize(cp.sum_squares(y - 1)), [y <= 9], name="other")]
+
+    with pytest.raises(dp.PrivacyError) as refused:
+        dp.Problem(agents(), coupling=[x + y >= need])
+    text = str(refused.value)
+    assert "[x + y >= need]" in text and "violation=0.01" in text
+    # What it says works.
+    plan = dp.Problem(agents(x + y >= need)).plan(epsilon=1.0, delta=1e-6, violation=1e-6)
+    result = plan.run(seed=1, verbose=False)
+    assert dp.not_private.violation(plan.problem, result.solution) < 1e-6
