@@ -103,6 +103,9 @@ class _Builder:
             return Combination(expr.shape, self._selection(expr), (), np.zeros(expr.size))
         if not expr.variables() and not any(isinstance(p, Private) for p in expr.parameters()):
             return self._constant(expr)
+        product = self._sparse_product(expr)
+        if product is not None:
+            return product
         args = [self.visit(arg) for arg in expr.args]
         linear = self._linear(expr, args)
         return self._outer(expr, args) if linear is None else linear
@@ -124,6 +127,33 @@ class _Builder:
                 "problem.plan(...)."
             )
         h = np.ravel(as_array(value), order="F").astype(float)
+        self._check(h)
+        return Combination(expr.shape, None, (), h)
+
+    def _sparse_product(self, expr: Any) -> Combination | None:
+        """A product with a sparse constant, which stays sparse; None for all others."""
+        if type(expr).__name__ != "MulExpression":
+            return None
+        for place, (constant, other) in enumerate((expr.args, expr.args[::-1])):
+            if not constant.is_constant() or constant.parameters():
+                continue
+            C = constant.value
+            if not sp.issparse(C) or C.ndim != 2 or C.shape != constant.shape:
+                continue
+            self._check(C.data)
+            u, eye = self.visit(other), None
+            copies = u.h.size // C.shape[1 - place]
+            if copies > 1:
+                eye = sp.eye_array(copies)
+            if place == 0:
+                M = C if eye is None else sp.kron(eye, C)
+            else:
+                M = C.T if eye is None else sp.kron(C.T, eye)
+            return _image(expr.shape, np.zeros(expr.size), [(compact(M), u)])
+        return None
+
+    def _check(self, h: Array) -> None:
+        """Refuse constants of which nothing could be computed."""
         if not np.isfinite(h).all():
             raise ModelError(
                 f"The objective of agent '{self.owner}' uses a constant with NaN or infinite "
@@ -136,7 +166,6 @@ class _Builder:
                 "whose square is no number any more, so nothing could be computed from it. Scale "
                 "the problem."
             )
-        return Combination(expr.shape, None, (), h)
 
     def _linear(self, expr: Any, args: list[Combination]) -> Combination | None:
         """The combination of an atom that is linear in its non-constant arguments, else None."""

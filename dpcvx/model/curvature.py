@@ -24,7 +24,7 @@ from .atoms import (
     QUAD_OVER_LIN,
     Rule,
 )
-from .eigenvalues import both_ends, dense, eigenvalues, smallest, spectral_norm
+from .eigenvalues import both_ends, dense, eigenvalues, smallest, spectral_norm, stretch
 from .matrices import Array, Identity, Matrix, csr, has_entries
 from .normal_form import Atom, Combination, NormalForm, derived_once
 from .quadratic import Term, affine_view, hessian, is_square
@@ -87,8 +87,8 @@ def mean_curvature(form: NormalForm) -> float | None:
             if view is not None and view.F is not None:
                 square = float((csr(view.F).data ** 2).sum())
             elif view is None:
-                stretch = _stretch(form, part.atom.args[0], False)
-                square = None if stretch is None else stretch**2
+                most = _stretch(form, part.atom.args[0], False)
+                square = None if most is None else most**2
             if peak is None or square is None:
                 return None
             total += peak * square
@@ -131,10 +131,10 @@ def _bends(
         squares = _squares_above(form, term)
         for part in [term] if squares is None else squares:
             peak = _peak(form, part)
-            stretch = _stretch(form, part.atom.args[0], single)
-            if peak is None or stretch is None:
+            most = _stretch(form, part.atom.args[0], single)
+            if peak is None or most is None:
                 return None
-            size = peak * stretch**2
+            size = peak * most**2
             # An affine argument of a convex function, if not known to be something else.
             convex = squares is None and float(np.min(part.weight)) >= 0
             concave = squares is None and float(np.max(part.weight)) <= 0
@@ -210,7 +210,7 @@ def _stretch(form: NormalForm, u: Combination, single: bool) -> float | None:
     """
     view = affine_view(form, u)
     if view is not None:
-        return None if view.F is None else math.sqrt(spectral_norm(sp.csr_array(view.F.T @ view.F)))
+        return None if view.F is None else stretch(view.F)
     total = 0.0 if u.F is None else _below(u.F)
     for j, M in u.terms:
         product = _product_stretch(form, form.atoms[j], single)
@@ -226,15 +226,14 @@ def _product_stretch(form: NormalForm, atom: Atom, single: bool) -> float | None
         for factor, other in (atom.args, atom.args[::-1]):
             largest = _largest(form, factor)
             if largest is not None and factor.shape == other.shape:
-                stretch = _stretch(form, other, single)
-                return None if stretch is None else largest * stretch
+                most = _stretch(form, other, single)
+                return None if most is None else largest * most
     if atom.rule is not MATMUL:
         return None
     for records, other in (atom.args, atom.args[::-1]):
-        length, stretch = _length(form, records, single), affine_view(form, other)
-        if length is not None and stretch is not None and not stretch.G and stretch.F is not None:
-            F = csr(stretch.F)
-            return length * math.sqrt(spectral_norm(sp.csr_array(F.T @ F)))
+        length, affine = _length(form, records, single), affine_view(form, other)
+        if length is not None and affine is not None and not affine.G and affine.F is not None:
+            return length * stretch(csr(affine.F))
     return None
 
 

@@ -10,12 +10,14 @@ import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import eigsh
 
-from .matrices import Array
+from .matrices import Array, Matrix, csr
 
 # Covers the rounding of largest eigenvalues and norms, wherever a proof rests on them.
 SLACK = 1 + 1e-10
 # Up to this order eigenvalues are computed densely.
 _DENSE_ORDER = 1500
+# Multiplications up to which a product of a large sparse matrix with itself is formed.
+_PRODUCTS = 2e7
 # Entries of blocks of one size whose eigenvalues are computed together.
 _BATCH = 2_000_000
 
@@ -28,6 +30,29 @@ def round_down(lowest: float, highest: float) -> float:
 def spectral_norm(H: sp.csr_array) -> float:
     """The largest absolute eigenvalue; of large blocks an upper bound."""
     return float(np.abs(eigenvalues(H, gershgorin)).max(initial=0.0))
+
+
+def stretch(F: Matrix, work: float = _PRODUCTS) -> float:
+    """Bound of the spectral norm of a matrix, attained for all but large ones.
+
+    Of these, F'F is not formed: its norm is at most the largest row sum of |F|'|F|, which two
+    products with vectors give.
+
+    Parameters
+    ----------
+    F : matrix
+    work : float
+        Multiplications that forming F'F may take where it has many columns.
+    """
+    rows = csr(F)
+    size = abs(rows)
+    across = np.diff(rows.indptr)
+    if rows.shape[1] <= _DENSE_ORDER or float((across.astype(float) ** 2).sum()) <= work:
+        return math.sqrt(spectral_norm(sp.csr_array(F.T @ F)))
+    sums = size.T @ (size @ np.ones(rows.shape[1]))
+    # Sums of numbers of one sign are off by no more than this.
+    rounding = 2.0**-52 * float(across.max() + np.bincount(rows.indices).max(initial=0))
+    return math.sqrt(float(sums.max()) * (SLACK + rounding))
 
 
 def eigenvalues(H: sp.csr_array, large: Callable[[sp.csr_array], Array]) -> Array:

@@ -18,7 +18,6 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
 import numpy as np
-import scipy.sparse as sp
 
 from .atoms import (
     DIVIDE,
@@ -486,4 +485,5 @@ def digest_of(u: Combination) -> bytes:
 
 
 def _transpose(M: Matrix) -> Matrix:
-    return csr(M.T) if sp.issparse(M) else M.T
+    # A view: products with columns of a sparse matrix take no longer than with rows of a copy.
+    return M.T

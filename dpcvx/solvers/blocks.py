@@ -214,17 +214,14 @@ def _components(A: sp.csr_array, kinds: list[str], starts: Index) -> list[tuple[
     m, n = links.shape
     graph = sp.block_array([[None, links], [links.T, None]]) if m else sp.coo_array((n, n))
     _, label = connected_components(graph, directed=False)
-    cones_by: dict[int, list[int]] = {}
-    for c in range(m):
-        cones_by.setdefault(int(label[c]), []).append(c)
-    columns_by: dict[int, list[int]] = {}
-    for j in range(n):
-        columns_by.setdefault(int(label[m + j]), []).append(j)
     # Rows without columns belong to no block; cvxpy emits them for constant constraints.
-    return [
-        (np.array(columns, dtype=np.intp), cones_by.get(key, []))
-        for key, columns in columns_by.items()
-    ]
+    found, first, block = np.unique(label[m:], return_index=True, return_inverse=True)
+    columns = np.split(np.argsort(block, kind="stable"), np.cumsum(np.bincount(block))[:-1])
+    owner = np.searchsorted(found, label[:m])
+    owner[~np.isin(label[:m], found)] = found.size
+    ends = np.cumsum(np.bincount(owner, minlength=found.size + 1))[:-1]
+    cones = np.split(np.argsort(owner, kind="stable"), ends)
+    return [(columns[k], cones[k].tolist()) for k in np.argsort(first)]
 
 
 def _intervals(

@@ -7,7 +7,19 @@ import sys
 import time
 from collections.abc import Callable
 
-from . import clusters, executors, growth, imports, memory, newton, planning, report, runs, steps
+from . import (
+    clusters,
+    executors,
+    fleets,
+    growth,
+    imports,
+    memory,
+    newton,
+    planning,
+    report,
+    runs,
+    steps,
+)
 from .measure import Effort, Row
 
 BENCHMARKS: tuple[Callable[[Effort], list[Row]], ...] = (
@@ -34,6 +46,7 @@ BENCHMARKS: tuple[Callable[[Effort], list[Row]], ...] = (
     growth.agents,
     growth.rounds,
     growth.networks,
+    fleets.fleets,
 )
 
 

@@ -1,0 +1,98 @@
+"""Many small clients with records of their own: all at once against one by one."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import cvxpy as cp
+import numpy as np
+
+import dpcvx as dp
+
+from .instances import BUDGET
+from .measure import Effort, Row, shown, timed
+from .memory import held
+
+_CLIENTS, _RECORDS, _FEATURES = 1000, 50, 20
+
+
+class _Apart(dp.Serial):
+    """An executor that keeps agents apart."""
+
+
+def clients(count: int, records: int = _RECORDS, features: int = _FEATURES) -> dp.Problem:
+    """Logistic regression on records of so many clients, in a box."""
+    rng = np.random.default_rng(0)
+    w, agents = cp.Variable(features, name="w"), []
+    truth = rng.normal(size=features)
+    for k in range(count):
+        X = rng.normal(size=(records, features))
+        X *= np.sign(X @ truth)[:, None] / np.maximum(1, np.linalg.norm(X, axis=1))[:, None]
+        data = dp.Private(X, name=f"X{k}", adjacency=dp.Rows(1.0))
+        cost = cp.sum(cp.logistic(-(data @ w))) / records
+        agents.append(dp.Agent(cp.Minimize(cost), [cp.abs(w) <= 5], name=f"client {k}"))
+    return dp.Problem(agents)
+
+
+def fleets(effort: Effort) -> list[Row]:
+    """Steps with a ledger on disk, and planning, per client; then what many clients take."""
+    count, rounds = (200, 4) if effort.quick else (_CLIENTS, 11)
+    size = f"{count} clients, {_RECORDS} x {_FEATURES} records"
+    problem = clients(count)
+    plan = problem.plan(dp.SummedGradient(), rounds=rounds, **BUDGET)
+    together, apart = (_step(plan, executor) for executor in (dp.Serial(), _Apart()))
+    note = f"{shown(together)} against {shown(apart)}"
+    rows = [Row("step of a fleet, ledger on disk", "agents apart", size, together / apart, 1 / 15,
+                note=note)]  # fmt: skip
+    few = clients(10)
+    least = min(timed(lambda: few.plan(dp.SummedGradient(), rounds=rounds, **BUDGET)) for _ in "12")
+    most = timed(lambda: problem.plan(dp.SummedGradient(), rounds=rounds, **BUDGET))
+    further = (most - least) / (count - 10)
+    rows.append(Row("planning, per further agent of a fleet", "", size, further, 1e-3, "s"))
+    return rows if effort.quick else [*rows, *_many(10_000)]
+
+
+def _step(plan: dp.Plan, executor: dp.Serial) -> float:
+    """Seconds of the processor that an agent's step takes, with a ledger on disk."""
+    seconds = []
+    for rounds in (plan.rounds, 1):
+        shorter = replace(plan, rounds=rounds)
+        best = float("inf")
+        for _ in range(2):
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder) / "spent.jsonl"
+                best = min(best, timed(
+                    lambda p=shorter, at=path: p.run(
+                        seed=0, ledger=at, executor=executor, verbose=False
+                    )
+                ))  # fmt: skip
+        seconds.append(best)
+    return (seconds[0] - seconds[1]) / (plan.rounds - 1) / len(plan.program.agents)
+
+
+def _many(count: int) -> list[Row]:
+    """Planning, memory and a round of many clients with ten records of five features."""
+    size = f"{count} clients, 10 x 5 records"
+    made: list[dp.Plan] = []
+
+    def plan(problem: dp.Problem) -> None:
+        made.append(problem.plan(dp.SummedGradient(), rounds=3, **BUDGET))
+
+    problem = clients(count, 10, 5)
+    planning = timed(lambda: plan(problem))
+    seconds = [
+        timed(lambda r=rounds: replace(made[0], rounds=r).run(seed=0, verbose=False))
+        for rounds in (3, 1)
+    ]
+    each = (seconds[0] - seconds[1]) / 2
+    made.clear()
+    kept, _ = held(lambda: plan(clients(count, 10, 5)))
+    note = f"{shown(each / count)} an agent; start and end {shown(seconds[1])}"
+    return [
+        Row("planning, many equal agents", "", size, planning, None, "s",
+            f"{shown(planning / count)} an agent"),
+        Row("memory of model and plan, per equal agent", "", size, kept / count, None, "B"),
+        Row("a round, many equal agents", "", size, each, None, "s", note),
+    ]  # fmt: skip
