@@ -296,3 +296,27 @@ def test_half_of_such_margins_is_caught(kind):
     plan = shaped("balance", 0.01, kind)
     assert plan.agents[0].publication.kind == "shaped data"
     assert broken("balance", plan, changed(plan, halved)) > allowed(0.01)
+
+
+@pytest.mark.parametrize("kind", ["laplace", "gaussian"])
+@pytest.mark.parametrize(("name", "least"), [("balance", 0.8), ("lines", 0.3)])
+def test_noise_of_another_source_exceeds_some_margin_as_often_as_allowed(name, least, kind):
+    # 100,000 draws know a probability of 0.1 to 0.001: beyond four of that with probability 4e-5.
+    plan, draws = shaped(name, 0.1, kind), 100_000
+    agent, rng = plan.agents[0], np.random.default_rng(0)
+    grid = agent.noise.grid(agent.publication.sensitivity, agent.publication.size)
+    N = grid.scale * agent.publication.decode.toarray()
+    drawn = rng.laplace if kind == "laplace" else rng.normal
+    noise = drawn(size=(draws, N.shape[1])) @ N.T
+
+    def share(part):
+        exceeded = np.zeros(draws, dtype=bool)
+        for kept in plan.program.kept:
+            constraint = kept.tightened.constraint
+            for number, margin in kept.tightened.margins.items():
+                row = constraint.offsets.toarray()[constraint.parts[number].first]
+                exceeded |= noise @ row > part * margin
+        return exceeded.mean()
+
+    assert least * 0.1 < share(1.0) < 0.1 + 4e-3
+    assert share(0.5) > 0.15
