@@ -10,7 +10,8 @@ import tests.campaigns as here
 NAMES = sorted(
     module.name
     for module in pkgutil.iter_modules(here.__path__)
-    if module.name not in ("__main__", "runs", "tally") and not module.name.startswith("test_")
+    if module.name not in ("__main__", "on_ranks", "runs", "tally")
+    and not module.name.startswith("test_")
 )
 
 
