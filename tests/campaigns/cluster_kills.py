@@ -150,10 +150,10 @@ class _MPI:
         """A job, and whom to kill."""
         launcher = Path(sys.executable).with_name("mpiexec")
         script = Path(__file__).with_name("on_ranks.py")
-        command = [launcher, "-n", "2", sys.executable, "-m", "dpcvx.mpi", script, path, seed]
+        command = [launcher, "-n", "2", sys.executable, "-m", "dpcvx.mpi", script, "run"]
         with open(path.with_suffix(".errors"), "w") as errors:
             job = subprocess.Popen(
-                [*map(str, command)],
+                [*map(str, [*command, path, seed])],
                 cwd=_ROOT,
                 env=os.environ | {"PYTHONPATH": str(_ROOT)},
                 stdout=subprocess.DEVNULL,

@@ -1,11 +1,19 @@
-"""``mpiexec -n 2 python -m dpcvx.mpi tests/campaigns/on_ranks.py LEDGER SEED``."""
+"""``mpiexec -n 2 python -m dpcvx.mpi tests/campaigns/on_ranks.py run LEDGER SEED``.
 
+Or ``everywhere SIZE SEED``, which compares methods with one process.
+"""
+
+import json
 import sys
 from pathlib import Path
 
 import dpcvx as dp
 from tests.campaigns.cluster_kills import run
+from tests.campaigns.everywhere import compared
 
 if __name__ == "__main__":
-    seed = None if sys.argv[2] == "None" else int(sys.argv[2])
-    sys.exit(run(Path(sys.argv[1]), seed, dp.MPI()))
+    what, given, number = sys.argv[1:]
+    seed = None if number == "None" else int(number)
+    if what == "run":
+        sys.exit(run(Path(given), seed, dp.MPI()))
+    print(json.dumps(compared(dp.MPI, int(given), seed or 0)))

@@ -1,4 +1,7 @@
-"""Agents on a Dask cluster: the results of one process, and workers that are lost."""
+"""Agents on a Dask cluster: workers that are lost, and what travels.
+
+That results are those of one process is tried by `tests.campaigns.everywhere`.
+"""
 
 import os
 import signal
@@ -10,9 +13,7 @@ import numpy as np
 import pytest
 
 import dpcvx as dp
-from tests.instances import INSTANCES
-from tests.run.test_executors import METHODS
-from tests.run.test_resume import book, same
+from tests.run.test_resume import same
 
 distributed = pytest.importorskip("distributed")
 pytestmark = pytest.mark.filterwarnings("ignore")  # Dask's own, about ports and clocks
@@ -28,20 +29,6 @@ def client():
         distributed.Client(cluster) as client,
     ):
         yield client
-
-
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("name", INSTANCES)
-def test_results_ledgers_and_transcripts_are_those_of_one_process(client, name, method, tmp_path):
-    algorithm, release = METHODS[method]
-    problem = INSTANCES[name]().problem
-    plan = problem.plan(algorithm, rounds=4, epsilon=1.0, delta=1e-6, release=release)
-    settings = {"seed": 3, "record": True, "verbose": False}
-    expected = plan.run(ledger=tmp_path / "a", executor=dp.Serial(), **settings)
-    result = plan.run(ledger=tmp_path / "b", executor=dp.Dask(client), **settings)
-    same(expected, result)
-    assert book((tmp_path / "a").read_bytes()) == book((tmp_path / "b").read_bytes())
-    same(expected, plan.replay(result.transcript))
 
 
 def loaded(scale):
