@@ -38,6 +38,7 @@ QUICK = [
     "tests/test_rooms.py",
     *(f"tests/{room}" for room in ("model", "solvers", "sensitivity", "privacy")),
     "tests/algorithms/test_networks.py",
+    "tests/run/test_resume_elsewhere.py",
 ]
 
 

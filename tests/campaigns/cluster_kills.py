@@ -42,7 +42,7 @@ with warnings.catch_warnings(action="ignore"), LocalCluster(
 ) as cluster, Client(cluster) as client:
     for _ in sys.stdin:
         while True:
-            client.wait_for_workers(2)
+            client.wait_for_workers(2, timeout=30)  # or this ends, and another one begins
             try:
                 pids = [*client.run(os.getpid).values()]
                 break
@@ -100,22 +100,36 @@ class _Dask:
     def __init__(self, stack: contextlib.ExitStack) -> None:
         import distributed  # noqa: F401 - once, before the forks
 
-        self._cluster = stack.enter_context(
+        self._stack, self._cluster = stack, self._new(stack)
+
+    def _new(self, stack: contextlib.ExitStack) -> subprocess.Popen:
+        cluster = stack.enter_context(
             subprocess.Popen(
                 [sys.executable, "-c", CLUSTER],
                 cwd=_ROOT,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
                 text=True,
             )
         )
-        stack.callback(self._cluster.stdin.close)
+        stack.callback(cluster.stdin.close)
+        return cluster
+
+    def _ready(self) -> list:
+        """Address and workers of a cluster that has two; engines do not always start them again."""
+        while True:
+            with contextlib.suppress(BrokenPipeError):
+                self._cluster.stdin.write("\n")
+                self._cluster.stdin.flush()
+            told = self._cluster.stdout.readline()
+            if told:
+                return json.loads(told)
+            self._cluster = self._new(self._stack)
 
     def start(self, path: Path, seed: int | None, sort: str) -> tuple[int, object]:
         """A driver, and whom to kill."""
-        self._cluster.stdin.write("\n")
-        self._cluster.stdin.flush()
-        address, *workers = json.loads(self._cluster.stdout.readline())
+        address, *workers = self._ready()
         pid = os.fork()
         if pid == 0:
             status = 1

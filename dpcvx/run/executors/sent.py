@@ -13,11 +13,16 @@ from collections import ChainMap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
 from ...errors import ModelError
 from ...model.sealed import Sealed, handed_over
 from .host import Host, Notes
+
+# Entries of an array from which on it is worth a look.
+_SHORT = 64
 
 
 def required(module: str, extra: str) -> Any:
@@ -57,7 +62,8 @@ def packed(
         Of the engine, for errors.
     """
     cloudpickle = required("cloudpickle", extra)  # for functions that fetch data
-    table = ChainMap({Sealed: handed_over}, cloudpickle.Pickler.dispatch_table)
+    own = {Sealed: handed_over, np.ndarray: thinned}
+    table = ChainMap(own, cloudpickle.Pickler.dispatch_table)
     kind = type("Pickler", (cloudpickle.Pickler,), {"dispatch_table": table})
     file = io.BytesIO()
     pickler = kind(file, protocol=pickle.HIGHEST_PROTOCOL)
@@ -72,6 +78,26 @@ def packed(
         "quote the data. Declare data by functions that can be pickled, such as "
         "dp.Private(functools.partial(numpy.load, 'load.npy'), shape=...)."
     )
+
+
+def thinned(array: NDArray[Any]) -> Any:
+    """How an array is pickled: as one number, or as a first one and a step, where that is all.
+
+    Programs on records hold zeros, weights and positions of that kind, as long as the data.
+    """
+    flat = array.reshape(-1) if array.flags.c_contiguous else None
+    if array.size >= _SHORT and array.dtype.kind in "fiu":
+        if not any(array.strides):
+            return np.broadcast_to, (array[(0,) * array.ndim], array.shape)
+        if flat is not None:
+            words = flat.view(f"u{array.itemsize}")  # bits: zeros have signs
+            if np.all(words == words[0]):
+                return np.full, (array.shape, flat[0], array.dtype)
+        if flat is not None and array.ndim == 1 and array.dtype.kind == "i":
+            first, step = int(flat[0]), int(flat[1]) - int(flat[0])
+            if np.all(np.diff(flat) == step):
+                return np.arange, (first, first + step * array.size, step, array.dtype)
+    return array.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
 
 
 class RemoteHost:
