@@ -36,6 +36,7 @@ BENCHMARKS: tuple[Callable[[Effort], list[Row]], ...] = (
     executors.threads,
     clusters.exchanges,
     clusters.travelling,
+    clusters.coordinator,
     clusters.sums,
     clusters.ledgers,
     clusters.weak_scaling,

@@ -5,6 +5,7 @@ Seconds of the wall: rows mean something on an idle machine only.
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import json
 import os
@@ -25,8 +26,9 @@ import cvxpy as cp
 import numpy as np
 
 import dpcvx as dp
+from dpcvx.algorithms.consensus import LocalCopy
 from dpcvx.run.executors.base import Executor
-from dpcvx.run.executors.host import Host, Notes, own_arguments
+from dpcvx.run.executors.host import Host, Notes, heard, own_arguments
 from dpcvx.run.sums import total
 from dpcvx.run.worker import Reply
 from dpcvx.solvers.conic import Outcome
@@ -228,6 +230,61 @@ def travelling(effort: Effort) -> list[Row]:
         Row("bytes to an agent beyond its message", "8 a number", size, down, 80, "B"),
         Row("bytes from an agent beyond its message", "8 a number", size, up, 120, "B"),
     ]
+
+
+class Answering:
+    """An agent that answers what another one did."""
+
+    def __init__(self, reply: Reply) -> None:
+        self._reply = reply
+
+    def act(self, t: int, k: int, message: Any) -> Reply:
+        """Whatever it is asked."""
+        return self._reply
+
+
+def coordinator(effort: Effort) -> list[Row]:
+    """Work of the run's process in a round of many agents: what ends growth by more workers.
+
+    In seconds of the processor: messages made and packed, answers unpacked, the server's side.
+    """
+    rows, agents = [], _MANY // 2
+    w = cp.Variable(_ENTRIES, name="w")
+    parts = []
+    for k in range(agents):
+        d = dp.Private(np.full(_ENTRIES, 0.1), name=f"d{k}", adjacency=dp.Within(0.1))
+        cost = cp.Minimize(cp.sum_squares(w - d))
+        parts.append(dp.Agent(cost, [cp.abs(w) <= 1], name=f"a{k}"))
+    problem = dp.Problem(parts)
+    for method in (dp.LinearizedADMM(penalty=1.0, step=0.1), dp.SummedGradient(step=0.01)):
+        plan = problem.plan(method, rounds=3, **BUDGET)
+        each = 1e6 * min(_at_the_server(plan) for _ in range(3 * effort.repeats)) / agents
+        note = ", ".join(f"{n:.0e} agents {shown(n * each / 1e6)}" for n in (1e3, 1e4, 1e5))
+        size = f"{agents} agents, {_ENTRIES} entries"
+        name = f"coordinator for each agent, {type(method).__name__}"
+        rows.append(Row(name, "", size, each, None, "us", f"{note} a round"))
+    return rows
+
+
+def _at_the_server(plan: dp.Plan) -> float:
+    """Seconds of a round, but for the agents' own and for an engine's."""
+    algorithm, agents = plan.algorithm, range(len(plan.program.agents))
+    server, seconds = algorithm.start_server(plan.program), 0.0
+    for k in range(algorithm.exchanges):
+        started = time.process_time()
+        server, messages = algorithm.send(server, 1, k)
+        pickle.dumps((1, "act", (1, k), own_arguments(messages, agents)))
+        seconds += time.process_time() - started
+        term, values = algorithm.adds(k), np.zeros(_ENTRIES)
+        said = values if term else LocalCopy(values, values) if algorithm.exchanges == 1 else None
+        replies = [Reply(copy.deepcopy(said), Outcome.SOLVED, term=term) for _ in agents]
+        host = Host({a: partial(Answering, reply) for a, reply in enumerate(replies)}, Notes())
+        answer = host.call(1, "act", (1, k), own_arguments(messages, agents))
+        started = time.process_time()
+        heard_of = [reply.message for reply in heard([(agents, answer)], None)]
+        server = algorithm.receive(server, 1, k, [total(heard_of)] if term else heard_of)
+        seconds += time.process_time() - started
+    return seconds
 
 
 def sums(effort: Effort) -> list[Row]:
