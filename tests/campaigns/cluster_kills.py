@@ -216,8 +216,12 @@ def _trial(job, sort, path, seed, kills, length, draw, tally) -> str | None:
                 return f"hangs after a kill at byte {goal:.0f}"
         after = time.monotonic() - (struck or 0.0)
         fault = faults(path)
-        if fault or status == 0:
+        over = path.exists() and b'{"end"' in path.read_bytes()
+        if fault or status == 0 or over:
             return fault
+        if struck is None and status == _LOST:
+            tally.add(f"{sort}, a loss of before")  # the cluster had not noticed yet
+            continue
         if struck is None:
             return f"does not go on: {path.with_suffix('.errors').read_text()[-400:]}"
         kills -= 1
