@@ -64,12 +64,16 @@ class Prediction:
         Of the sum of all agents' objectives, by the end.
     start : float
         The same of the start, before anything is done.
+    noise : float
+        What noise may leave of a gap, whatever the distance and the curvature: that of a quadratic
+        whose curvature is the worst for these steps, or by the bound for slopes that jump.
     """
 
     step: float
     output: Output
     gap: float
     start: float
+    noise: float
 
 
 def predicted(
@@ -110,7 +114,9 @@ def predicted(
         scores[output] = (score, bias + noise)
     best = min(outputs, key=lambda output: float(scores[output][0].min()))
     at = int(scores[best][0].argmin())
-    return Prediction(float(steps[at]), best, float(scores[best][1][at]), start)
+    step = float(steps[at])
+    noise = _worst_noise(scene, step, rounds, best, pull)
+    return Prediction(step, best, float(scores[best][1][at]), start, noise)
 
 
 @dataclass(frozen=True)
@@ -209,8 +215,9 @@ def chosen_penalty(scene: Landscape) -> float:
 def _where_slopes_jump(scene: Landscape, rounds: int, pull: float) -> Prediction:
     r"""By :math:`D^2 / (2 \eta T) + \eta (G^2 / 4 + n \sigma^2) / 2`, about what bounds the gap.
 
-    With D the distance and G the slope. Slopes that jump kick as hard near the answer as far from
-    it; those of many records together half as hard, for they jump one by one.
+    With D the distance and G the slope. Both terms are equal then: half is of noise and kicks.
+    Slopes that jump kick as hard near the answer as far from it; those of many records together
+    half as hard, for they jump one by one.
     """
     noise = sum(block.size * block.noise**2 for block in scene.blocks)
     kick = math.sqrt((scene.slope**2 / 4 + noise) / rounds)
@@ -221,7 +228,19 @@ def _where_slopes_jump(scene: Landscape, rounds: int, pull: float) -> Prediction
         step = min(step, 1 / (scene.convexity * max(1.0, pull)))
     output: Output = "weighted" if rounds > FEW else "last"
     start = holders * scene.slope * scene.distance
-    return Prediction(step, output, holders * kick * scene.distance, start)
+    gap = holders * kick * scene.distance
+    return Prediction(step, output, gap, start, gap / 2)
+
+
+def _worst_noise(scene: Landscape, step: float, rounds: int, output: Output, pull: float) -> float:
+    """The gap that noise leaves of a quadratic of the worst curvature that is possible."""
+    found = 0.0
+    for block in scene.blocks:
+        eta = step * (pull if block.holders > 1 else 1.0)
+        q = min(1.0, eta * (scene.smoothness or math.inf)) * np.geomspace(1e-3, 1.0, 60)
+        worst = float((q * _response(q, rounds, output)[1]).max())
+        found += block.holders * block.size * eta * block.noise**2 * worst / 2
+    return found
 
 
 def _parts(

@@ -137,7 +137,12 @@ def _unjudged(agents: Agents) -> str:
 
 
 def of_steps(
-    agents: Agents, steps: int, share: Callable[[float], float], noise: float, delta: float
+    agents: Agents,
+    steps: int,
+    share: Callable[[float], float],
+    noise: float,
+    left: float,
+    delta: float,
 ) -> str:
     """What is predicted of noisy steps.
 
@@ -151,13 +156,15 @@ def of_steps(
         factor.
     noise : float
         Of one step, over the largest change that the data can make to its gradient.
+    left : float
+        The gap that noise may leave.
     delta : float
     """
-    left = share(1.0)
-    if not left < math.inf:
+    stays = share(1.0)
+    if not stays < math.inf:
         return ""
-    if left < 0.5:
-        return UNTOLD
+    if stays < 0.5:
+        return f"{UNTOLD}. {_may_leave(left)}"
     factor = next((f for f in np.geomspace(1, 1e4, 81) if share(1 / f) <= _CLEAR), math.inf)
     loudest = max(
         (agent for agent in agents if agent.noise is not None),
@@ -271,6 +278,13 @@ def _adds(gap: float) -> str:
     return (
         f"on average noise is expected to leave a gap of about {gap:.2g} or less, in units of the "
         "objective; single runs may end at several times that"
+    )
+
+
+def _may_leave(gap: float) -> str:
+    return (
+        f"Noise alone may leave a gap of up to about {gap:.2g}, in units of the objective: if the "
+        "public start is nearer to the optimum than that, it may be the better answer"
     )
 
 

@@ -77,7 +77,10 @@ class NoisyRounds:
             if slope > 0
         ]
         steps = self.algorithm.requirements.releases * self.rounds
-        return of_steps(self.agents, steps, self.share, max(ratios), delta) if ratios else ""
+        if not ratios:
+            return ""
+        left = self.predicted().noise
+        return of_steps(self.agents, steps, self.share, max(ratios), left, delta)
 
 
 def best_rounds(

@@ -19,6 +19,7 @@ from tests.benchmarks.utility.measure import (
     by_hand,
     informed_gaps,
     measure,
+    told_of,
 )
 from tests.benchmarks.utility.models import MODELS, Model
 from tests.benchmarks.utility.report import Answer, Row, missed, settings, table
@@ -170,6 +171,11 @@ def test_defaults_that_are_worse_than_nothing_have_to_say_so():
     assert missed([bad]) == ["bad, epsilon 1: the default is worse than nothing, unannounced"]
     assert missed([row(12.0, hand=9.0, warned=True)]) == []
     assert missed([row(11.0, hand=9.0)]) == []  # within its own noise
+
+
+def test_noise_that_may_leave_more_than_the_start_is_a_warning():
+    weak = "Noise alone may leave a gap of up to about 0.2, in units of the objective: if the"
+    assert told_of(weak, 0.1) and not told_of(weak, 0.3) and not told_of("none", 0.1)
 
 
 def test_the_networks_have_limits_of_their_own():

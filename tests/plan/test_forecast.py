@@ -151,7 +151,7 @@ def logistic(records, epsilon):
 def test_steps_are_forecast_from_what_records_can_do():
     poor, rich = logistic(10, 1.0), logistic(10_000, 1.0)
     assert "says little" in poor and "most of the gap between start and optimum" in poor
-    assert rich == UNTOLD
+    assert rich.startswith(UNTOLD)
     (times,) = re.findall(r"or (\d+) times the records", poor)
     assert "says little" not in logistic(10 * int(times), 1.0)
     (needed,) = re.findall(r"epsilon of about (\S+) or", poor)
@@ -257,7 +257,7 @@ def test_a_forecast_is_nearly_right_or_there_is_none(name):
     percent = re.findall(r"about (\d+)% of the gap", plan.forecast)
     most = re.findall(r"a gap of about (\S+) or less", plan.forecast)
     if not percent and not most:
-        assert plan.forecast == UNTOLD or plan.doubtful
+        assert plan.forecast.startswith(UNTOLD) or plan.doubtful
         return
     central = dp.not_private.central(problem)
     central.solve()
@@ -288,3 +288,68 @@ def test_a_wrong_sign_is_told_before_and_after_a_run():
     assert plan.forecast.startswith(said) and said in " ".join(str(plan).split())
     assert said in " ".join(str(plan.run(seed=0)).split())
     assert "not convex" not in dp.Problem([right]).plan(mechanism=None).forecast
+
+
+# Data that tell hardly anything ----------------------------------------------------------------
+
+
+def by_chance(loss, columns=4):
+    """Three agents with 200 records each, whose labels do not depend on what is next to them."""
+    rng, w, agents = np.random.default_rng(5), cp.Variable(columns, name="w"), []
+    for k in range(3):
+        X = dp.Private(rng.normal(size=(200, columns)), name=f"X{k}", adjacency=CLIPPED)
+        y = dp.Private(rng.choice([-1.0, 1.0], 200), name=f"y{k}", adjacency=dp.Rows(1.0))
+        cost = cp.sum(loss(X, y, w)) / 200 + 0.01 * cp.sum_squares(w)
+        agents.append(dp.Agent(cp.Minimize(cost), name=f"a{k}"))
+    return dp.Problem(agents)
+
+
+def around_the_start(spread):
+    """Three agents with 100 places each, whose middle is where everybody starts, or at an edge."""
+    rng, x, agents = np.random.default_rng(6), cp.Variable(name="x", bounds=[-20, 80]), []
+    for k in range(3):
+        places = np.clip(rng.normal(0, spread, 100), -20, 80)
+        private = dp.Private(places, name=f"places {k}", adjacency=dp.Rows(80.0))
+        agents.append(dp.Agent(cp.Minimize(cp.sum(cp.abs(x - private)) / 100), name=f"a{k}"))
+    return dp.Problem(agents)
+
+
+CLIPPED = dp.Rows(3.0, clip=True)
+WEAK = {
+    "logistic": lambda: by_chance(chances),
+    "more columns": lambda: by_chance(chances, 6),
+    "hinge": lambda: by_chance(lambda X, y, w: cp.pos(1 - cp.multiply(y, X @ w))),
+    "absolute": lambda: around_the_start(10.0),
+    "absolute, near": lambda: around_the_start(1.0),
+}
+
+
+@pytest.mark.parametrize("name", WEAK)
+def test_answers_that_may_be_worse_than_the_start_are_announced(name):
+    """What noise is said to leave at most is more than the gap of the start, and of most runs."""
+    problem = WEAK[name]()
+    plan = problem.plan(epsilon=1.0, delta=1e-6)
+    (most,) = re.findall(r"may leave a gap of up to about (\S+), in units", plan.forecast)
+    assert "if the public start is nearer to the optimum than that" in plan.forecast
+    central = dp.not_private.central(problem)
+    central.solve(cp.CLARABEL, tol_gap_abs=1e-7, tol_gap_rel=1e-7, tol_feas=1e-7)
+    optimum = central.value
+    for variable in problem.variables():
+        variable.value = np.zeros(variable.shape)
+    assert central.objective.value - optimum < float(most)
+    runs = [plan.run(seed=k, verbose=False).solution for k in range(12)]
+    gaps = [dp.not_private.objective(problem, run) - optimum for run in runs]
+    assert float(most) / 1000 < np.median(gaps) < float(most)
+
+
+def test_what_noise_may_leave_scales_with_the_objective():
+    said = [
+        re.findall(r"up to about (\S+),", dp.Problem(agents).plan(epsilon=1.0, delta=1e-6).forecast)
+        for factor in (1, 1000)
+        for agents in [scaled(by_chance(chances), factor)]
+    ]
+    assert float(said[1][0]) == pytest.approx(1000 * float(said[0][0]), rel=0.05)  # two digits
+
+
+def scaled(problem, factor):
+    return [dp.Agent(factor * a.objective, name=a.name) for a in problem.agents]

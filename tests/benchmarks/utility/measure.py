@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import warnings
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -121,8 +122,14 @@ def answer(planned: Callable[[], dp.Plan], model: Model, judge: Judge, seeds: in
             return Answer(None, f"refused: {refusal}")
         gaps = [judged(plan, model, judge, FIRST + k) for k in range(seeds)]
     told = [str(one.message) for one in heard] + [plan.forecast]
-    warned = any("nothing about the data" in text for text in told)
+    warned = any("nothing about the data" in text or told_of(text, judge.nothing) for text in told)
     return Answer(quartiles(gaps), _said(plan), warned)
+
+
+def told_of(text: str, nothing: float) -> bool:
+    """Whether it says that noise may leave more than the gap of the public start is."""
+    found = re.search(r"may leave a gap of up to about (\S+), in units of the objective", text)
+    return found is not None and float(found[1]) >= nothing
 
 
 def _said(plan: dp.Plan) -> str:
