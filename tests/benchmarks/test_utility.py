@@ -11,7 +11,6 @@ from tests.benchmarks.utility import search
 from tests.benchmarks.utility.by_hand import Setting, clipped
 from tests.benchmarks.utility.judge import Judge
 from tests.benchmarks.utility.measure import (
-    CHOOSING,
     DELTA,
     EPSILONS,
     FIRST,
@@ -114,19 +113,19 @@ def test_arrays_of_records_have_the_objective_of_their_model(name):
 
 
 class Hand:
-    """Runs that are good with the seeds of the choice, and bad with those of the judgement."""
+    """Runs whose gaps are the seeds they had, or which the model does not allow."""
 
-    def __init__(self, chosen, judged):
-        self.gap = {CHOOSING: chosen, FIRST: judged}
+    def __init__(self, allowed=True):
+        self.allowed = allowed
 
     def gaps(self, model, judge, epsilon, delta, seeds):
-        return [self.gap[seeds.start]] * len(seeds)
+        return [float(seed) for seed in seeds] if self.allowed else None
 
 
-def test_hands_are_chosen_by_other_runs_than_they_are_judged_by():
-    lucky, good = Hand(0.1, 9.0), Hand(0.2, 0.2)
-    assert by_hand([good, lucky], None, None, 1.0, 3).median == 9.0
-    assert by_hand([good], None, None, 1.0, 3).median == 0.2
+def test_hands_are_what_did_best_in_the_search_judged_on_the_seeds_of_defaults():
+    best = Hand()
+    assert by_hand([best, Hand()], None, None, 1.0, 3).gaps[1] == FIRST + 1
+    assert by_hand([Hand(allowed=False), best], None, None, 1.0, 3).median == FIRST + 1
     assert by_hand([], None, None, 1.0, 3).gaps is None
 
 

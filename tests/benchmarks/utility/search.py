@@ -121,7 +121,9 @@ def search_records(
     assert records is not None
     tried = []
     for batch, clip in _batches(name, model, records, judge.distance, epsilon, delta):
-        for iterate, gaps in _gaps(records, batch.times(FEW), judge.optimum, 1).items():
+        of_each = _gaps(records, batch.times(FEW), judge.optimum, 1)
+        # After one round all are the same.
+        for iterate, gaps in [*of_each.items()][: 1 if batch.rounds == 1 else None]:
             medians = np.median(gaps.reshape(-1, FEW), axis=1)
             order = np.argsort(medians)[:KEPT]
             tried += [(float(medians[k]), iterate, k, batch, clip) for k in order]
