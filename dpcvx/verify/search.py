@@ -8,18 +8,19 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Generic, TypeVar, cast
 
 from ..algorithms.base import OUTPUTS, Algorithm
+from ..algorithms.program import LocalProgram
 from ..algorithms.steps import Sqrt
 from ..errors import DpcvxError, ModelError, PrivacyError
 from ..model.curvature import strong_convexity
 from ..model.declaration import Declaration
 from ..model.private import Private
 from ..model.sealed import Sealed
-from ..plan.agent_terms import AgentTerms
 from ..plan.compiled import Compiled, compiled
 from ..plan.terms import Terms
 from ..privacy.mechanism import Gaussian, Laplace
 from ..run.executors.automatic import Automatic
 from ..run.live import run_plan
+from ..sensitivity.certificate import Sensitivity
 from .judge import Judge
 from .request import Request
 from .settings import COARSE, Setting, Way, lengthened, level, scalable, scaled
@@ -367,7 +368,9 @@ class Search(Generic[P]):
 
     def _clips_records(self, entry: Entry[P]) -> bool:
         plan = entry.plan
-        return plan.release != "once" and any(_record_bound(agent) for agent in plan.agents)
+        return plan.release != "once" and any(
+            _record_bound(agent.program, agent.sensitivity) for agent in plan.agents
+        )
 
     def _halved(self, pool: list[Entry[P]], kept: int, until: float) -> list[Entry[P]]:
         """The best, best first: the worse half is dropped after 1, 2, 4 and 8 runs of each."""
@@ -421,18 +424,28 @@ class Search(Generic[P]):
         """
         plain = replace(setting, step=0, penalty=0)
         if plain != setting:
-            base = self._entry(plain)
-            if base is None:
-                raise ModelError("The setting that this one is measured by cannot be planned.")
+            base = self._measured_by(plain)
             return replace(base.plan, algorithm=scaled(base.plan.algorithm, setting))
         return self._plan(setting, setting.way.algorithm)
+
+    def _measured_by(self, setting: Setting) -> Entry[P]:
+        """The entry of a setting that another one is varied from.
+
+        Raises
+        ------
+        ModelError
+            If there is none, or a run of it takes too long.
+        """
+        found = self._entry(setting)
+        if found is None:
+            raise ModelError("The setting that this one is measured by cannot be planned.")
+        return found
 
     def _plan(self, setting: Setting, algorithm: Algorithm[Any, Any]) -> P:
         kinds = {"gaussian": Gaussian, "laplace": Laplace}
         mechanism = kinds[setting.way.mechanism]()
         if setting.decaying:
-            steady = self._entry(replace(setting, decaying=False, step=0, penalty=0))
-            assert steady is not None
+            steady = self._measured_by(replace(setting, decaying=False, step=0, penalty=0))
             mechanism = kinds[setting.way.mechanism](decay=_decay(steady.plan) or 1.0)
         problem = self._clipped(setting)
         return self._planned(
@@ -450,9 +463,10 @@ class Search(Generic[P]):
         """The problem with contributions of records clipped to a part of what they can be."""
         if setting.clip == 1:
             return self._problem
-        whole = self._entry(setting.way.first)
-        assert whole is not None
-        bounds = [_record_bound(agent) for agent in whole.plan.agents]
+        known = self._known(self._problem)
+        assert known is not None
+        sensitivities = known.sensitivities
+        bounds = [_record_bound(a, sensitivities[a.name]) for a in known.program.agents]
         clips = tuple(math.inf if bound is None else setting.clip * bound for bound in bounds)
         if clips not in self._clips:
             agents = [
@@ -477,13 +491,12 @@ def _chooses_iterate(algorithm: Algorithm[Any, Any]) -> bool:
     return any(one.name == "output" for one in fields(cast(Any, algorithm)))
 
 
-def _record_bound(agent: AgentTerms) -> float | None:
+def _record_bound(local: LocalProgram, known: Sensitivity | None) -> float | None:
     """What one record can contribute to a gradient; None where nothing can be clipped."""
-    known = agent.sensitivity
     if known is None or not known.records or known.asserted is not None:
         return None
-    if agent.program.clip is not None:
-        return agent.program.clip
+    if local.clip is not None:
+        return local.clip
     bound = max(float(task.bound(2, known.extent).max()) for task in known.records)
     return bound if 0 < bound < math.inf else None
 

@@ -191,6 +191,19 @@ def test_own_solutions_have_limits_of_their_own():
     assert "2.6 times lower" in table([replace(near, own=good)])
 
 
+@pytest.mark.parametrize(("name", "most"), [("power flow 14", 0.006), ("power flow 118", 0.05)])
+def test_defaults_on_networks_are_near_the_optimum(name, most):
+    """Of 300 and 60 seeds the medians are 0.0048 and 0.0461.
+
+    Those of 40 drawn from these are above what is required in none of 2,000 draws.
+    """
+    model = MODELS[name]()
+    optimum, plan = Judge(model).optimum, model.problem.plan(epsilon=1.0, delta=DELTA)
+    runs = [plan.run(seed=k, data=model.data, verbose=False).solution for k in range(40)]
+    values = [dp.not_private.objective(model.problem, run, model.data) for run in runs]
+    assert 0 < np.median(values) - optimum <= most
+
+
 @pytest.mark.parametrize(
     ("name", "seeds", "times", "most"),
     [("power flow 14", 80, 2, 0.002), ("power flow 118", 7, 10, 0.005)],

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 import dpcvx as dp
-from tests.verify.trials import PROXY, network
+from dpcvx.problem import planned
+from dpcvx.verify.tradeoff import tradeoff
+from tests.verify.trials import PROXY, counting, network, request
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +56,47 @@ def test_what_ended_in_time_is_returned_and_nothing_is_not_drawn():
 def test_budgets_are_positive_numbers(epsilons):
     with pytest.raises(dp.ModelError, match=r"epsilons=.*problem.tradeoff\(\[0.1, 1, 10\], delta"):
         network().tradeoff(epsilons, PROXY, delta=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("delta", 2.0), ("runs", 0), ("runs", 1.5), ("seconds", -1.0), ("seconds", math.inf),
+        ("seed", -1), ("verbose", "loud"), ("recourse", 1), ("algorithm", "ADMM"),
+    ],
+)  # fmt: skip
+def test_arguments_without_meaning_are_refused_by_name(name, value):
+    with pytest.raises(dp.DpcvxError, match=name):
+        network().tradeoff([1.0], PROXY, **{"delta": 1e-6} | {name: value})
+
+
+def test_stand_ins_that_leave_no_point_are_refused_in_words():
+    apart = network(constraints=lambda x, k: [x >= 1 if k == 0 else x <= 0])
+    with pytest.raises(dp.ModelError, match="No point lies in the sets of all agents, so problem"):
+        apart.tradeoff([1.0], PROXY, delta=1e-6)
+
+
+def test_the_time_is_kept_with_what_ended_until_then():
+    given = request(seconds=2000.0, clock=counting(1.0))
+    found = tradeoff(network(), planned, given, [1.0, 10.0], 10_000)
+    runs = [len(gaps) for gaps in found.gaps]
+    assert 1 <= min(runs) and max(runs) < 10_000 and max(runs) - min(runs) <= 1
+
+
+@pytest.mark.parametrize("moment", [3, 40, 200])
+def test_an_interrupt_leaves_everything_as_it_was(moment):
+    problem, clock = network(), counting(1.0)
+    (x,) = problem.variables()
+    x.value = np.array([0.1, 0.2])
+
+    def interrupted():
+        if clock() > moment:
+            raise KeyboardInterrupt
+        return 0.0
+
+    with pytest.raises(KeyboardInterrupt):
+        tradeoff(problem, planned, request(clock=interrupted), [1.0], 10_000)
+    assert np.array_equal(x.value, [0.1, 0.2]) and problem.status is None
 
 
 def test_stand_ins_are_needed_and_private_data_are_not_read():
