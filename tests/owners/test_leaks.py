@@ -1,0 +1,148 @@
+"""What is one owner's is in no object, text or failure of the coordinator or of another owner."""
+
+import logging
+import pickle
+import traceback
+
+import numpy as np
+import pytest
+
+import dpcvx as dp
+from dpcvx.model.private import seal_all
+from dpcvx.owners.agreement import agree
+from dpcvx.owners.coordinator import Remote
+from dpcvx.owners.log import Log
+from dpcvx.owners.loopback import policies_of
+from dpcvx.owners.offers import offers_of
+from dpcvx.owners.session import Session
+from tests.helpers import contains
+from tests.owners.settings import METHODS, Mortal, answer, planned
+
+LOADS = {"load0": np.array([0.7314159, 0.2718281, 0.5772156, 0.6180339])}
+LOADS["load1"] = LOADS["load0"] / 3 + 0.1234567
+# Errors quote it.
+MARK = "31415.92653"
+
+
+def shows(thing, values):
+    """Whether values show in what an object prints, or in its pickle if it has one."""
+    try:
+        return contains(thing, values)
+    except (TypeError, AttributeError, pickle.PicklingError):
+        return contains(repr(thing) + str(thing), values)
+
+
+def own_values(session):
+    """Local values of an owner that are not at public bounds."""
+    local = np.concatenate([x.ravel() for name, x in session.result.last.items() if "gen" in name])
+    return local[(local > 1e-6) & (local < 1.5 - 1e-6)]
+
+
+@pytest.fixture
+def ended():
+    plan = planned()
+    executor = dp.loopback(plan, data=LOADS)
+    result = plan.run(executor=executor, verbose=False)
+    return plan, executor, result
+
+
+def test_objects_of_the_coordinator_hold_nothing_of_owners(ended):
+    plan, executor, result = ended
+    things = [
+        plan, plan.guarantee, plan.forecast, executor, result, result.ledger, result.guarantee,
+        result.history, result.solution, result.last, result.average, *result.ledger.values(),
+        *offers_of(plan, "a run"),
+    ]  # fmt: skip
+    for k, session in enumerate(executor.sessions.values()):
+        secrets = np.concatenate([LOADS[f"load{k}"], own_values(session)])
+        assert secrets.size >= 5
+        for thing in things:
+            assert not shows(thing, secrets), type(thing)
+        # The search finds what is there.
+        assert shows(session.result.last, own_values(session))
+
+
+def test_objects_of_an_owner_hold_nothing_of_another(ended):
+    _, executor, _ = ended
+    one, other = executor.sessions.values()
+    for mine, theirs, name in ((one, other, "load1"), (other, one, "load0")):
+        secrets = np.concatenate([LOADS[name], own_values(theirs)])
+        for thing in (mine, mine.policy, mine.result, mine.result.last, vars(mine.result)):
+            assert not shows(thing, secrets), type(thing)
+
+
+def test_what_an_owner_could_print_or_pickle_has_no_data(tmp_path):
+    plan = planned()
+    policy = policies_of(plan, tmp_path, seal_all(LOADS))[0]
+    session = Session(policy, seed=1)
+    offer = offers_of(plan, "a run")[0]
+    agreed = agree(offer, policy)
+    answer(session, offer)
+    held = policy.data["load0"]
+    things = [policy, held, held.spec, held.source, agreed, agreed.part, session, session._worker]
+    for thing in things:
+        assert not shows(thing, LOADS["load0"]), type(thing)
+    with pytest.raises(TypeError, match="private data|never copied or pickled"):
+        pickle.dumps(policy)
+    with pytest.raises(TypeError):
+        pickle.dumps(session)
+    session.close()
+
+
+def attempt(call):
+    """The failure of a call, from a frame that holds nothing itself."""
+    try:
+        call()
+    except BaseException as error:
+        return error
+    return None
+
+
+def quoted():
+    raise ValueError(f"cannot read {MARK}")
+
+
+def misshapen():
+    return [float(MARK), float(MARK)]
+
+
+@pytest.mark.parametrize("source", [quoted, misshapen])
+@pytest.mark.parametrize("method", ["gradients", "central"])
+def test_failures_at_an_owner_show_nothing_at_the_coordinator(source, method, caplog, capsys):
+    plan = planned(method=METHODS[method])
+    executor = dp.loopback(plan, data={"load1": source})
+    with caplog.at_level(logging.DEBUG):
+        error = attempt(lambda: plan.run(executor=executor, verbose=True))
+    assert isinstance(error, dp.RefusedError) and error.code == "data"
+    told = capsys.readouterr()
+    text = told.out + told.err + caplog.text + str(error) + repr(error)
+    text += "".join(
+        traceback.TracebackException.from_exception(error, capture_locals=True).format()
+    )
+    assert "load1" not in str(error) and MARK[:7] not in text
+    assert error.__cause__ is None and error.__context__ is None
+    assert MARK[:7].encode() not in pickle.dumps(error)
+
+
+def test_a_computation_that_fails_quotes_nothing_across(tmp_path, monkeypatch):
+    plan = planned()
+    policies, path = policies_of(plan, tmp_path), tmp_path / "run.dpx"
+    hub = Mortal(policies)
+    session = hub.sessions["end0"]
+    original = session._begin
+
+    def begun(agreed):
+        original(agreed)
+        monkeypatch.setattr(session._worker, "act", lambda *_: quoted())
+
+    monkeypatch.setattr(session, "_begin", begun)
+    executor = Remote(lambda names: hub, lambda: Log(path), lambda: "a run")
+    error = attempt(lambda: plan.run(executor=executor, verbose=False))
+    assert isinstance(error, dp.RefusedError) and error.code == "failed"
+    public = b"".join(frame for _, frame in hub.traffic) + path.read_bytes()
+    text = "".join(traceback.TracebackException.from_exception(error, capture_locals=True).format())
+    assert MARK not in text and MARK.encode() not in public
+    # Its owner can read it, and nobody else.
+    log = tmp_path / "agent-0.jsonl.log"
+    assert MARK in log.read_text() and log.stat().st_mode & 0o077 == 0
+    assert MARK not in repr(hub.sessions["end1"].refusal)
