@@ -15,6 +15,7 @@ from . import (
     imports,
     memory,
     newton,
+    owners,
     planning,
     report,
     runs,
@@ -48,6 +49,8 @@ BENCHMARKS: tuple[Callable[[Effort], list[Row]], ...] = (
     growth.rounds,
     growth.networks,
     fleets.fleets,
+    owners.owner_round,
+    owners.coordinator_message,
 )
 
 
