@@ -94,7 +94,12 @@ class SocketHub:
         """A frame to each of some owners, all at the same time, and their answers."""
 
         async def all_of_them() -> list[bytes | Gone]:
-            return await asyncio.gather(*(self._one(n, f) for n, f in frames.items()))
+            calls = [asyncio.create_task(self._one(n, f)) for n, f in frames.items()]
+            if calls:  # one clock for all of them
+                await asyncio.wait(calls, timeout=self._patience)
+            for call in calls:
+                call.cancel()
+            return await asyncio.gather(*calls)
 
         found = asyncio.run_coroutine_threadsafe(all_of_them(), self._loop).result()
         return dict(zip(frames, found, strict=True))
@@ -127,11 +132,10 @@ class SocketHub:
             return Gone(name)
         try:
             await socket.send(frame)
-            async with asyncio.timeout(self._patience):
-                said = await socket.recv()
-        except (WebSocketException, OSError, TimeoutError):
-            # An answer that comes later must not be taken for that to another call.
-            # Nor does a process that was stopped answer a farewell.
+            said = await socket.recv()
+        except (WebSocketException, OSError, asyncio.CancelledError):
+            # An answer that comes later must not be taken for that to another call. A process that
+            # was stopped answers no farewell.
             socket.transport.abort()
             self._dropped(name, socket)
             return Gone(name)

@@ -276,6 +276,3 @@ class Ended:
 
     rounds: int
     accounts: tuple[Account, ...]
-
-
-Message = Hello | Offer | Agreed | Partners | Refusal | Call | Reply | Ask | Told | End | Account

@@ -315,19 +315,23 @@ _SINGLE: dict[str, Callable[..., Any]] = {
 }
 
 
+Check = Callable[[Any], bool]
+
+
 @dataclass(frozen=True, eq=False)
 class _Form:
-    """A kind of record: its class, and names and types of its fields."""
+    """A kind of record: its class, names and types of its fields, and what these let pass."""
 
     cls: type
     names: tuple[str, ...]
     hints: tuple[Any, ...]
+    checks: tuple[Check, ...]
 
     def made(self, values: Sequence[Any]) -> Any:
         if len(values) != len(self.names):
             raise refused("unreadable", "a record with other fields")
-        for value, hint in zip(values, self.hints, strict=True):
-            if not fits(value, hint):
+        for value, fits in zip(values, self.checks, strict=True):
+            if not fits(value):
                 raise refused("unreadable", "a field of another type")
         made = self.cls(**dict(zip(self.names, values, strict=True)))
         # A record that is written differently than it was read would have two digests.
@@ -342,52 +346,56 @@ def _form(cls: type) -> _Form:
     # Methods on networks import their graphs for the type checker alone.
     hints = typing.get_type_hints(cls, localns={"nx": nx, "Network": Network})
     names = tuple(f.name for f in dataclasses.fields(cls) if f.init)
-    return _Form(cls, names, tuple(hints[name] for name in names))
+    types_ = tuple(hints[name] for name in names)
+    return _Form(cls, names, types_, tuple(map(check_of, types_)))
 
 
-def fits(value: Any, hint: Any) -> bool:
-    """Whether a value is of the type that a record's field declares.
+def check_of(hint: Any) -> Check:
+    """Whether values are of the type that a record's field declares.
 
     Parameters
     ----------
-    value : Any
     hint : type
         As `typing.get_type_hints` gives it.
+
+    Returns
+    -------
+    callable
+        Takes a value.
     """
     origin, inside = typing.get_origin(hint), typing.get_args(hint)
     if hint is Any:
-        return _is_static(value)
+        return _is_static
     if hint is object:  # what methods send: records again, and what these are made of
-        return True
+        return lambda value: True
     if origin in (typing.Union, types.UnionType):
-        return any(fits(value, one) for one in inside)
+        each = tuple(map(check_of, inside))
+        return lambda value: any(fits(value) for fits in each)
     if origin is typing.Literal:
-        return any(type(value) is type(one) and value == one for one in inside)
-    if origin is tuple:
-        if type(value) is not tuple:
-            return False
-        if len(inside) == 2 and inside[1] is Ellipsis:
-            return all(fits(item, inside[0]) for item in value)
-        return len(value) == len(inside) and all(map(fits, value, inside))
-    if origin is list:
-        return type(value) is list and all(fits(item, inside[0]) for item in value)
-    if origin is Sequence or hint is Sequence:
-        return type(value) in (list, tuple) and all(fits(item, inside[0]) for item in value)
+        return lambda value: any(type(value) is type(one) and value == one for one in inside)
+    if origin is tuple and not (len(inside) == 2 and inside[1] is Ellipsis):
+        each = tuple(map(check_of, inside))
+        return lambda value: (
+            type(value) is tuple
+            and len(value) == len(each)
+            and all(fits(item) for fits, item in zip(each, value, strict=True))
+        )
+    if origin in (tuple, list, Sequence) or hint is Sequence:
+        kinds, item_fits = _LISTS.get(origin, (list, tuple)), check_of(inside[0])
+        return lambda value: type(value) in kinds and all(map(item_fits, value))
     if origin is np.ndarray:
-        wanted = typing.get_args(inside[1])[0]
-        return isinstance(value, np.ndarray) and value.dtype == np.dtype(wanted)
+        wanted = np.dtype(typing.get_args(inside[1])[0])
+        return lambda value: isinstance(value, np.ndarray) and value.dtype == wanted
     if hint is None or hint is type(None):
-        return value is None
+        return lambda value: value is None
     if hint is float:
-        return type(value) in (float, int)
+        return lambda value: type(value) in (float, int)
     rule = RULES.get(hint if origin is None else origin)
     if rule is not None:
-        return type(value) in rule
-    return isinstance(hint, type) and (type(value) is hint or _is_subrecord(value, hint))
-
-
-def _is_subrecord(value: Any, hint: type) -> bool:
-    return type(value) in KINDS and isinstance(value, hint)
+        return lambda value: type(value) in rule
+    if not isinstance(hint, type):
+        return lambda value: False
+    return lambda value: type(value) is hint or (type(value) in KINDS and isinstance(value, hint))
 
 
 def _is_static(value: Any) -> bool:
@@ -397,4 +405,5 @@ def _is_static(value: Any) -> bool:
     return value is None or type(value) in (bool, int, float)
 
 
+_LISTS: Mapping[Any, tuple[type, ...]] = {tuple: (tuple,), list: (list,)}
 _FORMS: Mapping[str, _Form] = {name: _form(cls) for name, cls in RECORDS.items()}
