@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from websockets.asyncio.server import ServerConnection, serve
-from websockets.exceptions import InvalidURI, WebSocketException
+from websockets.exceptions import ConnectionClosed, InvalidURI, WebSocketException
 from websockets.sync.client import connect
 from websockets.uri import parse_uri
 
@@ -27,6 +27,8 @@ from .refusal import refused
 # Seconds between two attempts to reach a coordinator, and for a party to say who it is.
 _AGAIN = 0.3
 _GREETING = 10.0
+# With this code of the protocol a coordinator turns away whom it does not know.
+_STRANGER = 1008
 # Frames are their own compression, and compressed lengths tell of what is in them. Farewells that
 # nobody answers take no longer than a second.
 _PLAIN = {"compression": None, "max_size": wire.LARGEST, "close_timeout": 1.0}
@@ -169,7 +171,7 @@ class SocketHub:
             return
         if not isinstance(hello, Hello) or hello.agent != name or name not in self._names:
             self._tell(f"a stranger with the certificate of {name!r} was turned away")
-            await socket.close(1008, "stranger")
+            await socket.close(_STRANGER, "stranger")
             return
         with self._changed:
             before, self._live[name] = self._live.get(name), socket
@@ -229,30 +231,37 @@ def dial(
     """
     _check_address(address)
     context, deadline = identity.context(server=False), time.monotonic() + patience
-    here = True
+    met = True
     while not over():
+        why, here = "closed", False
         try:
             with connect(address, ssl=context, **_PLAIN) as socket:
                 _check(socket.socket, pinned)
                 tell(f"connected to {address}")
-                here = True
+                here = met = True
                 socket.send(hello())
                 for frame in socket:
-                    began = time.monotonic()
+                    called = time.monotonic()
                     answer = handle(frame if isinstance(frame, bytes) else b"")
                     if reply_after > 0:
-                        late = (time.monotonic() - began) % reply_after
+                        late = (time.monotonic() - called) % reply_after
                         time.sleep(reply_after - late)
                     socket.send(answer)
                     deadline = time.monotonic() + patience
         except (OSError, WebSocketException, TimeoutError) as error:
-            if here:  # once, not with every attempt
-                tell(f"no connection ({type(error).__name__}); trying for {patience:g} s")
-            here = False
-        if not over():
-            if time.monotonic() > deadline:
-                raise refused("away", f"no coordinator at {address} for {patience:g} s")
-            time.sleep(_AGAIN)
+            if isinstance(error, ConnectionClosed) and error.rcvd and error.rcvd.code == _STRANGER:
+                raise refused("name", "the coordinator's run has no such agent") from None
+            why = type(error).__name__
+        if over():
+            return
+        if here:  # whoever is kept waiting for others has not lost the coordinator
+            deadline = max(deadline, time.monotonic() + patience)
+        if met:  # once, not with every attempt
+            tell(f"no connection ({why}); trying for {patience:g} s")
+        met = False
+        if time.monotonic() > deadline:
+            raise refused("away", f"no coordinator at {address} for {patience:g} s")
+        time.sleep(_AGAIN)
 
 
 def _check_address(address: str) -> None:

@@ -15,7 +15,7 @@ from websockets.sync.client import connect
 import dpcvx as dp
 from dpcvx.owners import keys, wire
 from dpcvx.owners.coordinator import Gone
-from dpcvx.owners.link import SocketHub
+from dpcvx.owners.link import SocketHub, dial
 from dpcvx.owners.messages import Hello
 from tests.owners import federation
 from tests.owners.federation import LOADS, NAMES, expected, free_port, plan_of, write
@@ -265,6 +265,49 @@ def test_an_owner_says_once_that_nobody_is_there(folders, capsys):
     assert refusal.value.code == "away"
     said = capsys.readouterr().err.splitlines()
     assert said == ["no connection (ConnectionRefusedError); trying for 1 s"]
+
+
+def test_an_owner_that_is_kept_waiting_has_not_lost_the_coordinator(folders):
+    # The others take longer to come than it looks for a coordinator; then the connection ends.
+    port, lines, told = free_port(), queue.Queue(), queue.Queue()
+    own = keys.Identity.of(folders / "coordinator" / "keys", "coordinator")
+    north = keys.Identity.of(folders / "north" / "keys", "north")
+    hello = wire.encode(Hello("north", "", (0, 0)))
+    address, answered = f"wss://127.0.0.1:{port}", []
+
+    def handle(frame):
+        answered.append(frame)
+        return b"a word"
+
+    with ThreadPoolExecutor(2) as pool:
+        making = pool.submit(SocketHub, ["north"], "127.0.0.1", port, own, 20.0, lines.put)
+        joined = pool.submit(
+            dial, address, north, "", lambda: hello, handle, lambda: bool(answered),
+            reply_after=0.0, patience=5.0, tell=told.put,
+        )  # fmt: skip
+        hub = making.result()
+        assert "connected" in told.get(timeout=20)
+        time.sleep(5.5)
+        hub._live["north"].transport.abort()
+        assert "no connection" in told.get(timeout=20) and "connected" in told.get(timeout=20)
+        hub.again("north")
+        assert hub.exchange({"north": b"a call"}) == {"north": b"a word"}
+        hub.close()
+        assert joined.result() is None
+
+
+def test_an_agent_that_is_not_asked_is_told_so(folders):
+    port = free_port()
+    own = keys.Identity.of(folders / "coordinator" / "keys", "coordinator")
+    with ThreadPoolExecutor(1) as pool:
+        making = pool.submit(SocketHub, ["north"], "127.0.0.1", port, own, 3.0, lambda _: None)
+        with pytest.raises(dp.RefusedError, match="no such agent") as refusal:
+            dp.Owner(folders / "south" / "owner.toml").join(
+                f"wss://127.0.0.1:{port}", patience=20.0, verbose=False
+            )
+        assert refusal.value.code == "name"
+        with pytest.raises(dp.RefusedError, match="did not come"):
+            making.result()
 
 
 SILENT = """
