@@ -3,6 +3,7 @@
 import logging
 import pickle
 import traceback
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,9 @@ from dpcvx.owners.session import Session
 from tests.helpers import contains
 from tests.owners.settings import METHODS, Mortal, answer, planned
 
-LOADS = {"load0": np.array([0.7314159, 0.2718281, 0.5772156, 0.6180339])}
+LOADS: dict[dp.Private | str, Any] = {
+    "load0": np.array([0.7314159, 0.2718281, 0.5772156, 0.6180339])
+}
 LOADS["load1"] = LOADS["load0"] / 3 + 0.1234567
 # Errors quote it.
 MARK = "31415.92653"

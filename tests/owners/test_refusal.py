@@ -23,7 +23,7 @@ from dpcvx.privacy.ledger_file import Journal
 from dpcvx.verify.instances import sensors
 from tests.instances import whole
 from tests.owners.federation import free_port
-from tests.owners.settings import BUDGET, METHODS, answer, charges, offered, planned, resealed
+from tests.owners.settings import METHODS, answer, charges, offered, planned, resealed
 
 SAY = ("refused", "Refusal", "RefusedError")
 
@@ -100,7 +100,9 @@ def colluders(offer, policy):
 
 def sensitivity(offer, policy):
     # Squares of records without a set: their gradients have no bound.
-    plan = unbounded().plan(METHODS["gradients"], rounds=2, release="each step", **BUDGET)
+    plan = unbounded().plan(
+        METHODS["gradients"], rounds=2, release="each step", epsilon=1.0, delta=1e-6
+    )
     wide, own = offered(plan, policy.ledger.parent)
     known = wide.program.constraints
     free = replace(known, A=sp.csc_array(known.A[:0]), b=known.b[:0], cones=Cones())
