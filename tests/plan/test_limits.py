@@ -118,9 +118,9 @@ def test_signs_do_not_bend_the_noise_of_constraints():
     load = dp.Private(np.zeros(3), name="load", adjacency=dp.Within(1.0), nonneg=True)
     agent = dp.Agent(cp.Minimize(cp.sum_squares(p)), [p <= 4 + load, p >= load - 9], name="grid")
     plan = dp.Problem([agent]).plan(violation=0.3, **BUDGET)
-    result = plan.run(seed=3, record=True)
-    (release,) = result.transcript.releases
-    assert (release.value < 0).any()  # max(0, .) would make 4 + load larger than it left
+    runs = [plan.run(seed=seed, record=True) for seed in range(6)]
+    # max(0, .) would make 4 + load larger than it left. None of 18 is negative: once in 260,000.
+    assert any((run.transcript.releases[0].value < 0).any() for run in runs)
 
 
 def test_methods_that_keep_public_constraints_only_refuse():
