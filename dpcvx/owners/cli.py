@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -94,7 +95,10 @@ def _say(text: str) -> None:
 
 
 def _save(path: Path, arrays: Mapping[str, NDArray[np.float64]]) -> None:
-    with path.open("wb") as file:
+    """For whoever runs the command alone: own variables are among them."""
+    path.unlink(missing_ok=True)  # whoever has it open reads on what stood there
+    number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(number, "wb") as file:
         np.savez(file, allow_pickle=False, **arrays)  # pyright: ignore[reportArgumentType]
 
 

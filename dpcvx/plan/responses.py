@@ -135,7 +135,7 @@ def predicted_share(
             bounded = bounded and response.bounded
     if by_data is not None:
         return Share(sum(gaps) / by_data, by_data=True, gap=sum(gaps))
-    whole = around[0].widths.size > around[0].place.size or len(around) == 1
+    whole = _together(around)
     start = around[0].start if whole else sum(response.start for response in around)
     left = sum(gaps) / start if bounded and start > 0 else math.nan
     return Share(left, by_data=False, gap=sum(gaps))
@@ -146,9 +146,10 @@ def _gap_of_data(
 ) -> float | None:
     """What the slopes of the stand-ins are expected to cost whoever ignores them; None if unknown.
 
-    Agents one by one: less than what they do together, as a rule.
+    Agents that are looked at alone count one by one: less than what they do together, as a rule.
     """
-    total = 0.0
+    total, every = 0.0, np.zeros(around[0].widths.size)
+    whole = _together(around)
     for agent, response in zip(agents, around, strict=True):
         known, given = agent.sensitivity, stand_ins.get(agent.name, ())
         values = [value for value in given if value is not None]
@@ -159,5 +160,15 @@ def _gap_of_data(
         if len(values) < len(given):
             return None
         slope = known.slope(values)
-        total += response.cost(slope)
+        if whole:
+            every[response.place] += slope
+        else:
+            total += response.cost(slope)
+    if whole:
+        total = replace(around[0], place=np.arange(every.size)).cost(every)
     return total if 0 < total < math.inf else None
+
+
+def _together(around: Sequence[Response]) -> bool:
+    """Whether what surrounds each agent is the whole problem."""
+    return all(response.hessian is around[0].hessian for response in around)

@@ -36,6 +36,8 @@ _RUNGS = 4
 _LEAST = 2.0**-10
 # The least radius but 0: squares of it, and of rows times it, are numbers, so that kinks count.
 _NARROWEST = 1e-60
+# Points farther out have no ball: the next radius might be no number.
+_WIDEST = 2.0**1000
 
 
 @dataclass(frozen=True, eq=False)
@@ -429,6 +431,8 @@ def _rung(x: Array) -> float:
     if peak == 0 or not math.isfinite(peak):
         return peak if peak == 0 else math.inf
     size = max(float(np.linalg.norm(x / peak)) * peak * _UP, _NARROWEST)
+    if size > _WIDEST:
+        return math.inf
     step = math.ceil(_RUNGS * math.log2(size))
     while math.isfinite(size) and (radius := 2.0 ** (step / _RUNGS)) < size:
         step += 1

@@ -1,6 +1,8 @@
 """The command: keys, checks and inspections; `test_link` and the campaign of kills run the rest."""
 
-from dpcvx.owners import wire
+import numpy as np
+
+from dpcvx.owners import cli, wire
 from dpcvx.owners.cli import main
 from dpcvx.owners.offers import offers_of
 from tests.owners.federation import plan_of, write
@@ -49,3 +51,11 @@ def test_owners_check_data_and_inspect_offers(tmp_path, capsys):
     assert "costs more than the owner allows" in capsys.readouterr().err
     (place / "north" / "load.csv").write_text("1\n2\n")
     assert main(["owner", "check", str(policy)]) == 1
+
+
+def test_what_an_owner_saves_is_for_its_eyes_only(tmp_path):
+    path = tmp_path / "own.npz"
+    path.write_bytes(b"what stood there, for all to read")
+    cli._save(path, {"x": np.arange(3.0)})
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert np.load(path)["x"].tolist() == [0.0, 1.0, 2.0]

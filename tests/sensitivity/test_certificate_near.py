@@ -10,6 +10,7 @@ import pytest
 
 import dpcvx as dp
 from dpcvx.algorithms.program import compile_problem
+from dpcvx.sensitivity.certificate import _rung
 
 RADIUS, M = 2.0, 40
 
@@ -183,3 +184,8 @@ def test_without_a_bounded_set_noise_covers_the_rounding_of_the_public_gradient(
         certificate(problem).near(2, np.array([1e-17])) < 1e-15
     )  # what one record does to the exact gradient
     assert entry.sensitivity >= 2.0**-44 * 100
+
+
+@pytest.mark.parametrize("x", [[1e308], [1.7e308], [1.7e308, 1.7e308], [np.inf], [np.nan]], ids=str)
+def test_points_at_the_end_of_all_numbers_have_no_ball(x):
+    assert _rung(np.array(x)) == np.inf
