@@ -317,16 +317,16 @@ class Account:
     def refusal(self, calibrated: Calibrated, count: int, each: int = 1) -> BudgetError:
         """The error for `count` further releases that the budget does not cover."""
         affordable = self.affordable(calibrated, count, each)
-        return self._refused(
-            self._after(calibrated, count, each), affordable, instead=self._instead(calibrated)
-        )
+        after = self._after(calibrated, count, each)
+        return self._refused(after, affordable, instead=self._instead(calibrated, after))
 
-    def _instead(self, calibrated: Calibrated) -> str:
+    def _instead(self, calibrated: Calibrated, after: Composition) -> str:
         """Arguments of a plan with this noise, and a total for it and all that is held already."""
         assert self.budget is not None
         noise, delta = calibrated.as_written, self.budget.delta
-        total = self._price(self._total.joined(self.budget.planned), delta).epsilon
-        if not noise or math.isinf(total):
+        whole = self._total.joined(self.budget.planned)
+        total = max(self._price(one, delta).epsilon for one in (whole, after))
+        if not noise or not 0 < total < math.inf:
             return ""
         # By a little more than what the digits of the noise leave out.
         digits = 2 - math.floor(math.log10(total))
