@@ -6,6 +6,7 @@ noisy value. A lost actor is an error; the run ends, and goes on from its ledger
 
 from __future__ import annotations
 
+import pickle
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -101,7 +102,9 @@ class Dask:
         for host in self._hosts:
             own = own_arguments(each, host.agents)
             try:
-                calls[host.worker] = host.call.call(self._calls, method, common, own)
+                # In one piece: Dask would take the list apart, at 30 us for each array in it.
+                told = pickle.dumps((self._calls, method, common, own), pickle.HIGHEST_PROTOCOL)
+                calls[host.worker] = host.call.called(told)
             except _LOST as error:
                 raise self._lost([host], error) from None
         return self._answers(calls, until)
