@@ -267,7 +267,7 @@ DECLARED = {
     "shape list": ((), {"shape": [3]}, r"'load' has shape=<list of length 1>; write an int"),
     "two signs": (([1.0],), {"nonneg": True, "nonpos": True}, "'load' cannot be nonneg and nonpos"),
     "bare number": (([1.0],), {"adjacency": 0.1}, r"'load' has adjacency float.*dp\.Within\(0"),
-    "no adjacency": (([1.0],), {"adjacency": None}, r"'load' has adjacency NoneType.*dp\.Within"),
+    "no adjacency": (([1.0],), {"adjacency": None}, r"'load' does not say what one.*dp\.Within"),
 }  # fmt: skip
 
 
