@@ -341,13 +341,20 @@ def test_matrix_variables_and_several_variables_are_columns_of_A():
 def test_a_failing_solver_keeps_y_and_ends_no_run(monkeypatch):
     given = model(2, public=largest_entry)
     plan = noiseless(given, rounds=6, step=0.05)
-    honest, calls = ConicProgram.solve, []
+    send, solve, rounds = dp.GradientADMM.send, ConicProgram.solve, []
 
-    def fails_once(self, D, c, center):
-        calls.append(1)
-        return Answer(None, Outcome.FAILED) if len(calls) == 3 else honest(self, D, c, center)
+    def in_round(self, server, t, k):
+        rounds.append(t)
+        sent = send(self, server, t, k)
+        rounds.append(0)
+        return sent
 
-    monkeypatch.setattr(ConicProgram, "solve", fails_once)
+    def fails_in_round_2(self, D, c, center):
+        failed = Answer(None, Outcome.FAILED)
+        return failed if rounds[-1:] == [2] else solve(self, D, c, center)
+
+    monkeypatch.setattr(dp.GradientADMM, "send", in_round)
+    monkeypatch.setattr(ConicProgram, "solve", fails_in_round_2)
     result = plan.run(iterates=True)
     assert result.history.failed == 1
     assert result.history.rounds == [1, 2, 3, 4, 5, 6]
