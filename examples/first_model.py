@@ -29,8 +29,8 @@ def main() -> None:
     # everything the agents send cannot tell two such data sets apart, up to epsilon and delta.
     load = dp.Private(usage, name="load", adjacency=dp.Within(0.5))
 
-    # Private data may appear in objectives only. North's power should match the total load: the
-    # mismatch is penalised. South prefers to generate little.
+    # Here private data stand in the objective; the guide says where else they may. North's power
+    # should match the total load: the mismatch is penalised. South prefers to generate little.
     north = dp.Agent(
         cp.Minimize(cp.square(north_gen + flow - cp.sum(load))),
         [north_gen <= 20, cp.abs(flow) <= 15],

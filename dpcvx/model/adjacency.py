@@ -130,7 +130,7 @@ class Rows:
     """Neighbouring data: one row differs, and every row has a bounded norm.
 
     The rows are records. Private objects of one agent with the same `records` label hold parts of
-    the same records, such as features and labels: their rows of one number change together. One
+    the same records, such as features and labels: row k of each changes together. One
     change is a change of one agent's data. Where a label is given in several agents they may hold
     data of the same people, so `Problem` asks for a group of them.
 
