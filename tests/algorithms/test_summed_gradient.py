@@ -274,13 +274,13 @@ def test_noise_does_less_by_the_number_of_honest_agents(agents):
 
 
 def test_default_steps_know_the_noise_of_the_sum():
+    """Means over 24 seeds: nine times is expected, less than four has probability below 1e-3."""
     problem, *_ = study(10)
     gaps = []
     for sharing in (None, SHARING):
         plan = problem.plan(SummedGradient(sharing=sharing), epsilon=1.0, delta=1e-6, rounds=30)
-        found = [dp.not_private.objective(problem, plan.run(seed=s).raw) for s in range(8)]
+        found = [dp.not_private.objective(problem, plan.run(seed=s).raw) for s in range(24)]
         gaps.append(np.mean(found))
     whole = dp.not_private.central(problem)
     whole.solve(cp.CLARABEL)
-    # At least five times, where nine are expected.
-    assert gaps[0] - whole.value > 5 * (gaps[1] - whole.value)
+    assert gaps[0] - whole.value > 4 * (gaps[1] - whole.value)
