@@ -147,8 +147,11 @@ class SummedGradient(Algorithm[Server, Member]):
 
     @property
     def in_step(self) -> bool:
-        """Where the server side adds up, agents keep nothing but the point that all hear of."""
-        return self.sharing is None
+        """Where the server side adds up, agents keep nothing but the point that all hear of.
+
+        Methods that derive from this one may keep more, and ask other questions.
+        """
+        return self.sharing is None and type(self) is SummedGradient
 
     @property
     def requirements(self) -> Requirements:

@@ -94,7 +94,11 @@ class FleetOracle(AgentOracle):
         BudgetError
             If an account cannot afford them.
         """
-        assert type(query) is Gradient and query.through is None
+        if type(query) is not Gradient or query.through is not None:
+            raise PrivacyError(
+                "Agents that are evaluated together release gradients as they are, and a method "
+                f"asks them for {type(query).__name__}. Leave in_step of the method at False."
+            )
         x, place = query.x, self._next()
         noise = self._noise.at(*place)
         bound = query.bound(self._known)
@@ -113,6 +117,13 @@ class FleetOracle(AgentOracle):
         if self._journal is not None:
             self._journal.release_all(self._names, place, left)
         return left
+
+    def uniform(self, size: int) -> Array:
+        """Refused: random numbers that stay secret are each agent's own."""
+        raise PrivacyError(
+            "Agents that are evaluated together draw no numbers of their own. Leave in_step of the "
+            "method at False."
+        )
 
     def store(self, name: str, combination: LinearCombination) -> None:
         """Refused: agents that take their turns together keep nothing of their own."""

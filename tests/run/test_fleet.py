@@ -16,6 +16,7 @@ from dpcvx.run.fleet import Fleet, is_fleet
 from dpcvx.run.part import parts_of
 from dpcvx.run.resume import begin
 from dpcvx.sensitivity.queries import Gradient
+from dpcvx.solvers.steps import Contraction
 
 W = cp.Variable(3, name="w")
 BUDGET = {"epsilon": 1.0, "delta": 1e-6}
@@ -271,3 +272,49 @@ def test_without_a_seed_every_agent_has_noise_of_its_own():
     assert len(np.unique(left)) == left.size
     # 117 degrees of freedom, and gradients that differ by less than a tenth of the noise.
     assert abs(float((noise**2).sum()) - 117) < 5 * math.sqrt(2 * 117) + 5
+
+
+@dataclass(frozen=True)
+class Mapped(dp.SummedGradient):
+    """One that asks for something else than gradients as they are."""
+
+    def act(self, local, state, t, k, message, oracle):
+        oracle.uniform(1)
+        return super().act(local, state, t, k, message, oracle)
+
+
+@dataclass(frozen=True)
+class Together(Mapped):
+    """The same, which claims that agents take their turns together."""
+
+    in_step = True
+
+
+def test_methods_that_derive_from_one_with_fleets_have_none_by_themselves():
+    method = Mapped(step=0.1)
+    three = problem(*[Client()] * 3)
+    assert together(three.plan(dp.SummedGradient(step=0.1), rounds=4, **BUDGET))
+    assert not together(three.plan(method, rounds=4, **BUDGET))
+    plan = three.plan(Together(step=0.1), rounds=4, **BUDGET)
+    with pytest.raises(dp.PrivacyError, match="draw no numbers of their own"):
+        plan.run(seed=0)
+
+
+def test_the_door_of_a_fleet_answers_gradients_as_they_are_and_nothing_else(monkeypatch):
+    through = Contraction(lambda v: 1e-3 * v, 1e-3, 1e-3)
+    honest = dp.SummedGradient.act
+
+    class Door:
+        def __init__(self, oracle):
+            self._oracle = oracle
+
+        def release(self, query):
+            return self._oracle.release(Gradient(query.x, through=through))
+
+    def mapped(self, local, state, t, k, message, oracle):
+        return honest(self, local, state, t, k, message, Door(oracle))
+
+    plan = planned(*[Client()] * 3)
+    monkeypatch.setattr(dp.SummedGradient, "act", mapped)
+    with pytest.raises(dp.PrivacyError, match="release gradients as they are"):
+        plan.run(seed=0)
