@@ -260,7 +260,7 @@ def zone_bars(study: PowerFlow, outcome: Outcome) -> Figure:
         axes.bar_label(bars, [_few(value) for value in values], fontsize=6, padding=1)
     axes.set_xticks(at, [zone.name for zone in outcome.zones])
     axes.set(
-        ylabel="sum of absolute imbalance,\n% of the load",
+        ylabel="sum of absolute imbalance,\n% of the load, active and reactive",
         title="above bars: MW and MVAr\ncomputed from the true loads: not private",
     )
     axes.grid(visible=False, axis="x")

