@@ -43,16 +43,18 @@ def run_line(
 
 def charge_line(agent: str, entry: Entry) -> dict[str, Any]:
     """A release is about to be computed."""
-    # Without noise the sensitivity is infinite, which JSON cannot say.
-    bound = entry.sensitivity if math.isfinite(entry.sensitivity) else None
-    return {"charge": agent, **vars(entry), "sensitivity": bound}
+    return {"charge": agent, **_facts(entry)}
 
 
 def charges_line(agents: Sequence[str], entry: Entry) -> dict[str, Any]:
     """`charge_line` for several agents that release alike."""
-    line = charge_line("", entry)
-    del line["charge"]
-    return {"charges": list(agents), **line}
+    return {"charges": list(agents), **_facts(entry)}
+
+
+def _facts(entry: Entry) -> dict[str, Any]:
+    # Without noise the sensitivity is infinite, which JSON cannot say.
+    bound = entry.sensitivity if math.isfinite(entry.sensitivity) else None
+    return {**vars(entry), "sensitivity": bound}
 
 
 def values_line(agents: Sequence[str], place: tuple[int, int], values: Array) -> dict[str, Any]:
@@ -65,12 +67,7 @@ def values_line(agents: Sequence[str], place: tuple[int, int], values: Array) ->
         Round and step.
     values : ndarray, shape (agents, n)
     """
-    return {
-        "values": list(agents),
-        "round": place[0],
-        "step": place[1],
-        "data": _coded(values),
-    }
+    return {"values": list(agents), "round": place[0], "step": place[1], "data": _coded(values)}
 
 
 def value_line(agent: str, place: tuple[int, int], value: Array) -> dict[str, Any]:
