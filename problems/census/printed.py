@@ -49,10 +49,24 @@ class Setting:
     measures: Measures
     network: dp.networks.Network
 
-    @property
-    def adjacency(self) -> Floats:
-        """Ones between neighbours, shape (N, N)."""
-        return np.diag(self.network.degrees) - self.network.laplacian
+
+@dataclass(frozen=True, eq=False)
+class Around:
+    """A network in full matrices, shape (N, N), and numbers of neighbours, shape (N,)."""
+
+    laplacian: Floats
+    weights: Floats
+    degrees: Floats
+
+    @classmethod
+    def of(cls, network: dp.networks.Network) -> Around:
+        """Make them of a network."""
+        return cls(network.laplacian, network.weights, np.array(network.degrees, dtype=float))
+
+    def mixed(self, own: Floats, X: Floats) -> Floats:
+        """Points of their own with weights `own`, the rest of it on the neighbours' mean."""
+        degrees = self.degrees[:, None]
+        return own * X + (1 - own) * (degrees * X - self.laplacian @ X) / degrees
 
 
 @dataclass(frozen=True)
@@ -65,41 +79,34 @@ class Curve:
     step : callable
         Of a round, and the agents' numbers of neighbours: their step sizes, shape (N,).
     advance : callable
-        Of a setting, a round, the points (N, d), the multipliers (N, d) and a generator: where the
-        next points are without gradients and noise, and the multipliers' weight in them.
+        Of the network, the points (N, d) and a generator: where agents step from, shape (N, d).
     multipliers : bool
         Whether there are any.
     """
 
     name: str
     step: Callable[[int, Floats], Floats]
-    advance: Callable[[Setting, int, Floats, np.random.Generator], Floats]
+    advance: Callable[[Around, Floats, np.random.Generator], Floats]
     multipliers: bool = False
 
 
-def _mixed(own: Floats, setting: Setting, X: Floats) -> Floats:
-    """Points of their own with weights `own`, the rest of the weight on the neighbours' mean."""
-    degrees = np.array(setting.network.degrees)[:, None]
-    return own * X + (1 - own) * (setting.adjacency @ X) / degrees
+def _random(around: Around, X: Floats, rng: np.random.Generator) -> Floats:
+    return around.mixed(rng.uniform(size=X.shape), X)
 
 
-def _random(setting: Setting, k: int, X: Floats, rng: np.random.Generator) -> Floats:
-    return _mixed(rng.uniform(size=X.shape), setting, X)
+def _fixed(around: Around, X: Floats, rng: np.random.Generator) -> Floats:
+    return around.mixed(np.full(X.shape, 0.5), X)
 
 
-def _fixed(setting: Setting, k: int, X: Floats, rng: np.random.Generator) -> Floats:
-    return _mixed(np.full(X.shape, 0.5), setting, X)
-
-
-def _range(setting: Setting, k: int, X: Floats, rng: np.random.Generator) -> Floats:
-    near = setting.adjacency + np.eye(len(X)) > 0
+def _range(around: Around, X: Floats, rng: np.random.Generator) -> Floats:
+    near = around.laplacian != 0
     low = np.array([X[row].min(axis=0) for row in near])
     high = np.array([X[row].max(axis=0) for row in near])
     return low + rng.uniform(size=X.shape) * (high - low)
 
 
-def _average(setting: Setting, k: int, X: Floats, rng: np.random.Generator) -> Floats:
-    return setting.network.weights @ X
+def _average(around: Around, X: Floats, rng: np.random.Generator) -> Floats:
+    return around.weights @ X
 
 
 ALGORITHM_1 = Curve("Algorithm 1", lambda k, n: np.full(n.size, 1 / D), _random, True)
@@ -149,21 +156,20 @@ def run(setting: Setting, curve: Curve, rounds: int, seed: int, noise: float = 1
         Times the noise as printed.
     """
     rng = np.random.default_rng(seed)
-    parts, network = setting.measures.shares.parts, setting.network
-    degrees = np.array(network.degrees, dtype=float)
+    parts, around = setting.measures.shares.parts, Around.of(setting.network)
     size, b = setting.measures.best.size, parts[0].count
     X = lam = np.zeros((len(parts), size))
     path, sizes = [X], []
     for k in range(1, rounds + 1):
-        alpha = curve.step(k, degrees)
+        alpha = curve.step(k, around.degrees)
         beta = RATE**k
         X = (
-            curve.advance(setting, k, X, rng)
+            curve.advance(around, X, rng)
             - alpha[:, None] * (gradients(parts, X) - lam)
             + noise * rng.laplace(scale=1 / beta, size=X.shape)
         )
         if curve.multipliers:
-            lam = lam - ZETA * network.laplacian @ X
+            lam = lam - ZETA * around.laplacian @ X
         path.append(X)
         sizes.append(alpha.max() * beta)
     total = float(np.sum(sizes))
