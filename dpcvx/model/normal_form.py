@@ -29,6 +29,7 @@ from .atoms import (
     QUAD_OVER_LIN,
     Rule,
 )
+from .behind_the_door import BehindTheDoor
 from .matrices import (
     Array,
     Identity,
@@ -320,7 +321,7 @@ def derived_once(function: Callable[[NormalForm], T]) -> Callable[[NormalForm], 
     return found
 
 
-class BoundObjective:
+class BoundObjective(BehindTheDoor):
     """Value and (sub)gradient of an objective with its data inserted.
 
     Holds private data (unless made by `NormalForm.at_zero`): lives behind the door only, and
@@ -403,9 +404,6 @@ class BoundObjective:
     def __repr__(self) -> str:
         return f"BoundObjective(n={self._n})"
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        raise TypeError("A bound objective holds private data and is never pickled.")
-
 
 def _as_is(v: Array) -> Array:
     return v
@@ -416,7 +414,7 @@ def limited_to_numbers(v: Array) -> Array:
     return v if is_blank(v) or np.isfinite(v).all() else np.nan_to_num(v)
 
 
-class _Bound:
+class _Bound(BehindTheDoor):
     """A combination with its constant part summed up."""
 
     __slots__ = (

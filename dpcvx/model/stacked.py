@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -30,6 +29,7 @@ from .atoms import (
     POWER,
     QUAD_OVER_LIN,
 )
+from .behind_the_door import BehindTheDoor
 from .matrices import Array, Identity, Matrix
 from .normal_form import Atom, Clip, Combination, NormalForm, limited_to_numbers, row_lengths
 
@@ -68,7 +68,7 @@ def _like(atom: Atom, argument: Combination) -> bool:
     return argument.shape == atom.shape or (argument.constant and argument.h.size == 1)
 
 
-class StackedObjective:
+class StackedObjective(BehindTheDoor):
     """Gradients of many objectives of one form, each with its own data inserted.
 
     Holds private data: lives behind the door only, and neither prints nor pickles.
@@ -138,9 +138,6 @@ class StackedObjective:
     def __repr__(self) -> str:
         return f"StackedObjective(agents={self._count}, n={self._n})"
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        raise TypeError("Stacked objectives hold private data and are never pickled.")
-
 
 def _value(atom: Atom, inputs: Sequence[Array]) -> Array:
     if atom.rule is MATMUL:
@@ -180,7 +177,7 @@ def _factors(atom: Atom, inputs: Sequence[Array]) -> tuple[Array, Array]:
     )
 
 
-class _Clipped:
+class _Clipped(BehindTheDoor):
     """Cotangents of all agents with each row scaled down; see `Clip`."""
 
     def __init__(self, clip: Clip, records: Array, product: Atom, count: int) -> None:
@@ -198,7 +195,7 @@ class _Clipped:
         return np.swapaxes(scaled, 1, 2).reshape(self._count, -1)
 
 
-class _Bound:
+class _Bound(BehindTheDoor):
     """A combination with its constant part summed up, a row per agent where data are in it."""
 
     def __init__(self, combination: Combination, data: Sequence[Array]) -> None:

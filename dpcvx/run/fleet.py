@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..algorithms.base import Answer, Local
+from ..errors import ModelError
 from ..model.stacked import stackable
 from ..plan.terms import Terms
 from ..privacy.ledger_file import Journal
@@ -101,7 +102,11 @@ class Fleet:
     def act(self, t: int, k: int, messages: Sequence[Any]) -> list[Reply]:
         """One exchange, in which all hear the same."""
         message = messages[0]
-        assert all(one is message for one in messages)
+        if not all(one is message for one in messages):
+            raise ModelError(
+                f"Agents of {type(self._algorithm).__name__} take their turns together and hear "
+                "different messages. Leave in_step of the method at False."
+            )
         if k == 0:
             self._oracle.begin(t)
         self._state, reply = self._algorithm.act(

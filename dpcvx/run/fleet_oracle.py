@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import PrivacyError
+from ..model.behind_the_door import BehindTheDoor
 from ..model.stacked import StackedObjective
 from ..plan.agent_terms import AgentTerms
 from ..privacy.accounts import Account
@@ -27,7 +28,7 @@ from .oracle import AgentOracle
 Array = NDArray[np.float64]
 
 
-class FleetOracle(AgentOracle):
+class FleetOracle(BehindTheDoor, AgentOracle):
     """Gradients of many agents at one point, a row per agent, each with noise of its own.
 
     Parameters
@@ -134,9 +135,6 @@ class FleetOracle(AgentOracle):
 
     def __repr__(self) -> str:
         return f"FleetOracle(agents={len(self._names)})"
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        raise TypeError("An oracle holds private data and is never pickled.")
 
 
 def _finite(gradients: Array) -> Array:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import PrivacyError
+from ..model.behind_the_door import BehindTheDoor
 from ..model.quadratic import data_curvature
 from ..sensitivity.known import Facts, Known, Objective, finite_gradient
 from ..sensitivity.queries import MomentsTerm, Query
@@ -30,7 +31,7 @@ from .oracle import AgentOracle
 Array = NDArray[np.float64]
 
 
-class PrivateOracle(AgentOracle):
+class PrivateOracle(BehindTheDoor, AgentOracle):
     """Answers from private data, each with noise of its own.
 
     Parameters
@@ -195,6 +196,3 @@ class PrivateOracle(AgentOracle):
     def __repr__(self) -> str:
         gate = getattr(self, "_gate", None)  # None while it is being made
         return f"PrivateOracle(agent={'?' if gate is None else gate.agent})"
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        raise TypeError("An oracle holds private data and is never pickled.")

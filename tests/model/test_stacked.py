@@ -1,5 +1,6 @@
 """Objectives of many agents at once against each of them by itself."""
 
+import copy
 import pickle
 
 import cvxpy as cp
@@ -108,5 +109,8 @@ def test_stacked_objectives_neither_print_nor_pickle_data():
     _, form = form_of(LOSSES["squares"]())
     found = StackedObjective(form, drawn(form, 0), ())
     assert repr(found) == "StackedObjective(agents=5, n=3)"
-    with pytest.raises(TypeError, match="never pickled"):
-        pickle.dumps(found)
+    for held in (found, found._root, found._args[0][0]):
+        with pytest.raises(TypeError, match="never pickled"):
+            pickle.dumps(held)
+        with pytest.raises(TypeError, match="never pickled"):
+            copy.deepcopy(held)
