@@ -37,7 +37,7 @@ from .noise import (
     rounded_laplace,
     rounded_normal,
 )
-from .randomness import Randomness
+from .randomness import Randomness, Streams
 from .split_noise import SplitNoise, residues
 from .truncation import Truncation
 
@@ -112,7 +112,7 @@ class Gaussian:
         """Normal noise of standard deviation `scale`, rounded to integers."""
         return rounded_normal(scale, size, stream)
 
-    def rounded_rows(self, scale: float, size: int, streams: Sequence[Randomness]) -> Integers:
+    def rounded_rows(self, scale: float, size: int, streams: Streams) -> Integers:
         """The same from each of several streams, a row per stream."""
         return normal_rows(scale, size, streams)
 
@@ -164,7 +164,7 @@ class Laplace:
         """Laplace noise of scale `scale`, rounded to integers."""
         return rounded_laplace(scale, size, stream)
 
-    def rounded_rows(self, scale: float, size: int, streams: Sequence[Randomness]) -> Integers:
+    def rounded_rows(self, scale: float, size: int, streams: Streams) -> Integers:
         """The same from each of several streams, a row per stream."""
         return laplace_rows(scale, size, streams)
 
@@ -350,14 +350,14 @@ class Calibrated:
             return np.asarray(grid.width * residues(term + noise), dtype=np.float64)
         return np.asarray(grid.width * (on_grid(value, grid) + noise), dtype=np.float64)
 
-    def release_rows(self, values: Array, grid: Grid, streams: Sequence[Randomness]) -> Array:
+    def release_rows(self, values: Array, grid: Grid, streams: Streams) -> Array:
         """`release` of a value per stream, on one grid, where noise is neither split nor limited.
 
         Parameters
         ----------
         values : ndarray, shape (streams, n)
         grid : Grid
-        streams : sequence of Randomness
+        streams : Streams
         """
         assert self.split is None and self.truncation is None
         scale = grid.scale / grid.width

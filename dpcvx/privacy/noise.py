@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import PrivacyError
-from .randomness import Randomness, words_of
+from .randomness import Alone, Randomness, Streams
 
 Array = NDArray[np.float64]
 Words = NDArray[np.uint64]
@@ -149,23 +149,23 @@ def rounded_normal(scale: float, size: int, source: Randomness) -> Integers:
     -------
     ndarray of int64, shape (size,)
     """
-    return normal_rows(scale, size, [source])[0]
+    return normal_rows(scale, size, Alone(source))[0]
 
 
-def normal_rows(scale: float, size: int, sources: Sequence[Randomness]) -> Integers:
+def normal_rows(scale: float, size: int, sources: Streams) -> Integers:
     """`rounded_normal` from each of several sources.
 
     Parameters
     ----------
     scale, size
-    sources : sequence of Randomness
+    sources : Streams
 
     Returns
     -------
     ndarray of int64, shape (sources, size)
     """
     pairs = (size + 1) // 2
-    words = words_of(sources, 2 * pairs)
+    words = sources.words(2 * pairs)
     u, v = words[:, :pairs].ravel(), words[:, pairs:].ravel()
     # Box and Muller: radius sqrt(-2 log u), angle 2 pi v. With the tangent t of half the angle,
     # less pi where v >= 1/2, the cosine is 2 / (1 + t^2) - 1 and the sine 2 t / (1 + t^2).
@@ -192,12 +192,12 @@ def rounded_laplace(scale: float, size: int, source: Randomness) -> Integers:
 
     See `rounded_normal` for the arguments.
     """
-    return laplace_rows(scale, size, [source])[0]
+    return laplace_rows(scale, size, Alone(source))[0]
 
 
-def laplace_rows(scale: float, size: int, sources: Sequence[Randomness]) -> Integers:
+def laplace_rows(scale: float, size: int, sources: Streams) -> Integers:
     """`rounded_laplace` from each of several sources; see `normal_rows`."""
-    words = words_of(sources, 2 * size)
+    words = sources.words(2 * size)
     u, v = words[:, :size].ravel(), words[:, size:].ravel()
     with np.errstate(divide="ignore"):
         uniform, unseen = _uniform(u)
@@ -224,14 +224,14 @@ class _Tails:
     as many U and V, one after the other.
     """
 
-    def __init__(self, u: Words, v: Words, sources: Sequence[Randomness]) -> None:
+    def __init__(self, u: Words, v: Words, sources: Streams) -> None:
         self._u, self._v, self._sources = u, v, sources
         self._drawn: dict[int, list[tuple[int, int]]] = {}
 
     def uniforms(self, i: int, words: int) -> tuple[mpmath.mpf, mpmath.mpf, mpmath.mpf]:
         """U and V from `words` words each, in the middle of what is left open, and its width."""
         drawn = self._drawn.setdefault(i, [(int(self._u[i]), int(self._v[i]))])
-        source = self._sources[i * len(self._sources) // self._u.size]
+        source = self._sources.one(i * len(self._sources) // self._u.size)
         while len(drawn) < words:
             more = source.words(2)
             drawn.append((int(more[0]), int(more[1])))

@@ -19,6 +19,7 @@ from ..errors import ModelError
 from ..model.stacked import stackable
 from ..plan.terms import Terms
 from ..privacy.ledger_file import Journal
+from ..privacy.randomness import together
 from ..sensitivity.queries import Gradient
 from ..solvers.newton import PLAIN
 from ..solvers.projector import Projector
@@ -84,9 +85,9 @@ class Fleet:
     ) -> None:
         self._accounts = [begun.account for begun in start.agents]
         pairs = zip(parts, start.agents, strict=True)
-        noises = [part.source(begun, seed) for part, begun in pairs]
+        noise = together([part.source(begun, seed) for part, begun in pairs])
         agents = [part.agent for part in parts]
-        self._oracle = FleetOracle(agents, self._accounts, sources, noises, journal)
+        self._oracle = FleetOracle(agents, self._accounts, sources, noise, journal)
         self._algorithm, program = parts[0].algorithm, parts[0].agent.program
         self._local = Local(
             program=program,

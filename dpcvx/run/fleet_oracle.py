@@ -18,7 +18,7 @@ from ..model.stacked import StackedObjective
 from ..plan.agent_terms import AgentTerms
 from ..privacy.accounts import Account
 from ..privacy.ledger_file import Journal
-from ..privacy.randomness import Source
+from ..privacy.randomness import Sources
 from ..sensitivity.known import Known, finite_gradient
 from ..sensitivity.queries import Gradient, Query
 from ..sensitivity.stored_vectors import LinearCombination
@@ -39,7 +39,7 @@ class FleetOracle(BehindTheDoor, AgentOracle):
         Equal but for names: the first is charged, and stands for all.
     sources : sequence of sequence of callables
         Per agent, one per private parameter; called here, once.
-    noises : sequence of Source
+    noise : Sources
         Of the agents' noise.
     journal : Journal or None
         Where charges and values are written before they take effect.
@@ -50,7 +50,7 @@ class FleetOracle(BehindTheDoor, AgentOracle):
         agents: Sequence[AgentTerms],
         accounts: Sequence[Account],
         sources: Sequence[Sequence[Callable[[], Any]]],
-        noises: Sequence[Source],
+        noise: Sources,
         journal: Journal | None,
     ) -> None:
         super().__init__(accounts[0].copy(), [])
@@ -58,7 +58,7 @@ class FleetOracle(BehindTheDoor, AgentOracle):
         assert first.noise is not None and first.sensitivity is not None
         self._names = [agent.name for agent in agents]
         self._whose = f"'{first.name}', or of {len(agents) - 1} others in one array with them,"
-        self._facts, self._noise, self._noises = first.facts, first.noise, noises
+        self._facts, self._noise, self._source = first.facts, first.noise, noise
         self._journal = journal
         self._zero = first.program.form.at_zero()
         clips = first.sensitivity.clips
@@ -110,7 +110,7 @@ class FleetOracle(BehindTheDoor, AgentOracle):
         self.account.charge(entry, noise)
         if self._journal is not None:
             self._journal.charge_all(self._names, entry)
-        streams = [one.at(*place) for one in self._noises]
+        streams = self._source.at(*place)
         left = withheld(
             self._whose,
             lambda: noise.release_rows(_finite(self._objective.gradients(x)), grid, streams),

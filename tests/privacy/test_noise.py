@@ -447,6 +447,16 @@ def test_a_release_adds_noise_of_the_grids_scale(name):
     assert not fits(0.9 * noise, UNIT[name]) and not fits(1.1 * noise, UNIT[name])
 
 
+class Streams(list):
+    """Several sources, each of words of its own."""
+
+    def words(self, size):
+        return np.stack([source.words(size) for source in self])
+
+    def one(self, i):
+        return self[i]
+
+
 @both
 @pytest.mark.parametrize("scale", [1.0, 2.0**40])
 @pytest.mark.parametrize("size", [1, 6, 7])
@@ -454,7 +464,7 @@ def test_rows_are_what_each_source_gives_by_itself(name, scale, size):
     # The widest noise needs more words for some values: each row has them from its own source.
     words = np.random.default_rng(3).integers(2**64, size=(60, 16), dtype=np.uint64)
     together, apart = ([Words(*row) for row in words] for _ in range(2))
-    rows = ROWS[name](scale, size, together)
+    rows = ROWS[name](scale, size, Streams(together))
     assert rows.tolist() == [SAMPLERS[name](scale, size, one).tolist() for one in apart]
     assert [one.drawn for one in together] == [one.drawn for one in apart]
     assert scale == 1.0 or size == 1 or len({one.drawn for one in together}) > 1

@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy import stats
 
-from dpcvx.privacy.randomness import Coins, Secure, Seeded, source_for, uniform
+from dpcvx.privacy.randomness import Coins, Secure, Seeded, source_for, together, uniform
 from tests.helpers import Words
 from tests.privacy.test_noise import DRAWS, LEVEL, ONES, SMALL, correlation
 
@@ -49,6 +51,34 @@ def test_without_a_seed_every_word_is_fresh():
     assert first.dtype == np.uint64 and first.shape == (4,)
     assert not np.isin(source.at(1, 1).words(4), first).any()
     assert not np.isin(source_for(None, (0,)).at(1, 1).words(4), first).any()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 2**160),
+    key=st.lists(st.integers(0, 2**64), max_size=4),
+    places=st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=4),
+    at=st.tuples(st.integers(0, 2**33), st.integers(0, 2**33)),
+    sizes=st.lists(st.integers(0, 9), min_size=1, max_size=3),
+)
+def test_streams_together_are_those_of_each_by_itself(seed, key, places, at, sizes):
+    sources = [Seeded(seed, (*key, place)) for place in places]
+    apart, streams = [source.at(*at) for source in sources], together(sources).at(*at)
+    assert len(streams) == len(places)
+    for size in sizes:
+        expected = np.stack([stream.words(size) for stream in apart])
+        assert np.array_equal(streams.words(size), expected)
+    # What one draws by itself goes on, and over.
+    last = streams.one(len(places) - 1)
+    assert np.array_equal(last.words(5), apart[-1].words(5))
+    assert np.array_equal(streams.one(len(places) - 1).words(3), apart[-1].words(3))
+
+
+def test_streams_together_without_a_seed_are_fresh():
+    streams = together([source_for(None, (k,)) for k in range(3)]).at(1, 1)
+    drawn = [streams.words(4), streams.words(4), streams.one(0).words(8)]
+    assert drawn[0].shape == (3, 4)
+    assert np.unique(np.concatenate([words.ravel() for words in drawn])).size == 32
 
 
 def test_with_a_seed_the_key_is_kept():
