@@ -22,7 +22,7 @@ from ..errors import ModelError
 from ..model.canonical import ConeData, Cones
 from ..solvers.conic import Outcome
 from ..solvers.projector import Projector
-from .joint import Joint, joint, with_slacks
+from .joint import Joint, joint_set, with_slacks
 from .program import LocalProgram, Program
 
 Array = NDArray[np.float64]
@@ -69,7 +69,7 @@ def common_point(program: Program, vectors: Sequence[Array]) -> CommonPoint:
     vectors : sequence of ndarray
         One per agent, finite.
     """
-    whole = _sets(program)
+    whole = joint_set(program)
     mean = np.zeros(whole.start.size)
     for place, x in zip(whole.places, vectors, strict=True):
         mean[place] = x
@@ -77,7 +77,9 @@ def common_point(program: Program, vectors: Sequence[Array]) -> CommonPoint:
     mean = with_slacks(program, mean)
     weights = np.concatenate([program.holders, np.ones(mean.size - program.size)])
     x, outcome = _projected(whole.data, mean, _units(program, whole, vectors), weights)
-    found = tuple(x[place] for place in whole.places)
+    # One array for agents with the same components, as `places` has it.
+    parts = {id(place): x[place] for place in whole.places}
+    found = tuple(parts[id(place)] for place in whole.places)
     return CommonPoint(found, outcome, _excess(program, found))
 
 
@@ -91,11 +93,12 @@ def shared_mean(program: Program, vectors: Sequence[Array]) -> Array:
 
 def _excess(program: Program, vectors: Sequence[Array]) -> float:
     """The largest violation by vectors that agree."""
-    worst = [
-        Projector(local.constraints, local.name).violation(x)
+    apart = {  # many agents may have one set and one vector
+        (id(local.constraints), id(x)): (local, x)
         for local, x in zip(program.agents, vectors, strict=True)
         if local.constraints.b.size
-    ]
+    }
+    worst = [Projector(local.constraints, local.name).violation(x) for local, x in apart.values()]
     return float(np.max(worst, initial=0.0))
 
 
@@ -152,12 +155,6 @@ def _everything(local: LocalProgram) -> ConeData:
     n = local.n
     empty = sp.csc_array((n, n)), np.zeros(n), sp.csc_array((0, n)), np.zeros(0)
     return ConeData(*empty, Cones(), n)
-
-
-def _sets(program: Program) -> Joint:
-    """All constraints, without objectives."""
-    agents = tuple(replace(local, exact=local.constraints) for local in program.agents)
-    return joint(replace(program, agents=agents))
 
 
 def _units(program: Program, whole: Joint, vectors: Sequence[Array]) -> Array:

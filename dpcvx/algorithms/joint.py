@@ -57,27 +57,34 @@ class Joint:
 
 def joint(program: Program) -> Joint:
     """One cone program of a program whose objectives were compiled."""
-    parts = []
-    for local in program.agents:
+    parts, places = [], places_of(program)
+    for local, place in zip(program.agents, places, strict=True):
         assert local.exact is not None
-        parts.append(local.exact)
-    return _side_by_side(program, parts)
+        parts.append((local.exact, place))
+    return _side_by_side(program, places, parts)
 
 
 def joint_set(program: Program) -> Joint:
-    """The agents' sets as one, without objectives."""
-    return _side_by_side(program, [local.constraints for local in program.agents])
-
-
-def _side_by_side(program: Program, agents: Sequence[ConeData]) -> Joint:
+    """The agents' sets as one, without objectives; a set that many agents have is in it once."""
     places = places_of(program)
+    sets = {
+        (id(local.constraints), id(place)): (local.constraints, place)
+        for local, place in zip(program.agents, places, strict=True)
+    }
+    return _side_by_side(program, places, [*sets.values()])
+
+
+def _side_by_side(
+    program: Program, places: Sequence[Index], found: Sequence[tuple[ConeData, Index]]
+) -> Joint:
     n = next_free = size_of(program)
     start = np.zeros(n)
     weights = np.concatenate([1 / program.holders, np.ones(n - program.size)])
-    parts, columns = [*agents], []
-    for local, part, place in zip(program.agents, agents, places, strict=True):
+    for local, place in zip(program.agents, places, strict=True):
         start[place] += weights[place] * local.start
-        extra = part.q.size - local.n
+    parts, columns = [part for part, _ in found], []
+    for part, place in found:
+        extra = part.q.size - place.size
         columns.append(np.concatenate([place, next_free + np.arange(extra)]))
         next_free += extra
     if program.coupling is not None:
