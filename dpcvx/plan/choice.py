@@ -390,15 +390,15 @@ def quieter(
         agents = calibrated(agents, needs, request.rounds, steps, delta, once)
         if request.violation == 0:
             agents = truncated(agents, delta)
-        stakes = by_agent(known.program, known.stakes)
+        stakes = by_agent(known.program, known.at_stand_ins.stakes)
         quiet[kind] = published(agents, known.responses, stakes) if once else agents
         errors.append([_error(*pair) for pair in zip(quiet[kind], around, strict=True)])
         if known.program.kept and request.violation is not None:
             given = known.program, quiet[kind], request.violation, None
-            kept = with_margins(*given, known.stakes)
+            kept = with_margins(*given, known.at_stand_ins.stakes)
             programs.append(kept)
     if programs:
-        ratio, of = margin_ratio(programs[0], programs[1], known.stakes), "margins"
+        ratio, of = margin_ratio(programs[0], programs[1], known.at_stand_ins.stakes), "margins"
     else:
         pairs = zip(*errors, strict=True)
         ratio = _ratio([(a, b) for a, b in pairs if a is not None and b is not None])

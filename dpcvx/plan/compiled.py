@@ -13,7 +13,7 @@ from ..sensitivity.release_once import releasable
 from ..sensitivity.response import Response
 from .agent_terms import sensitivities
 from .responses import responses
-from .stakes import Stakes, stakes_of
+from .stakes import AtStandIns, at_stand_ins
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,12 +59,12 @@ class Compiled:
     @cached_property
     def responses(self) -> tuple[Response, ...]:
         """How the problem gives way to noise from each agent."""
-        return responses(self.program)
+        return responses(self.program, self.at_stand_ins.forces)
 
     @cached_property
-    def stakes(self) -> Stakes:
-        """What margins of constraints with private data cost, by public stand-ins."""
-        return stakes_of(self.problem, self.program, self.sensitivities)
+    def at_stand_ins(self) -> AtStandIns:
+        """What constraints cost at the optimum for public stand-ins."""
+        return at_stand_ins(self.problem, self.program, self.sensitivities)
 
 
 def compiled(problem: Declaration) -> Compiled:

@@ -23,13 +23,21 @@ from ..solvers.projector import Projector
 from .agent_terms import Agents, AgentTerms
 
 Array = NDArray[np.float64]
+Index = NDArray[np.intp]
 # Multiplications of full matrices, for all agents together, beyond which each agent is looked at
 # alone: what is chosen by these numbers need not be exact.
 _WORK = 1e8
 
 
-def responses(program: Program) -> tuple[Response, ...]:
-    """Around each agent, in their order; of sets, what their closed forms tell."""
+def responses(program: Program, forces: sp.csr_array | None = None) -> tuple[Response, ...]:
+    """Around each agent, in their order; of sets, what their closed forms tell.
+
+    Parameters
+    ----------
+    program : Program
+    forces : csr_array, shape (k, n), optional
+        Of inequalities at the optimum for public stand-ins; see `Response.forces`.
+    """
     n, places = size_of(program), places_of(program)
     lower, upper = np.full(n, -np.inf), np.full(n, np.inf)
     rows = [] if program.coupling is None else [coupling_rows(program)]
@@ -47,16 +55,21 @@ def responses(program: Program) -> tuple[Response, ...]:
     widths, A = np.maximum(upper - lower, 0.0), without_zeros(sp.vstack(rows))
     H = square_sum(bends, n)
     if n**3 * len(places) <= _WORK:
-        return tuple(Response(H, widths, A, place) for place in places)
+        return tuple(Response(H, widths, A, place, forces) for place in places)
     # As if all components that are not the agent's stayed where they are; of rows that others take
     # part in, others bear the change.
-    columns, entries = sp.csc_array(A), np.diff(A.indptr)
     found = []
     for place in places:
-        own = sp.csr_array(columns[:, place])
-        alone = own[np.flatnonzero((np.diff(own.indptr) == entries) & (entries > 0))]
-        found.append(Response(H[place][:, place], widths[place], alone, np.arange(place.size)))
+        alone, held = _alone(A, place), None if forces is None else _alone(forces, place)
+        size = np.arange(place.size)
+        found.append(Response(H[place][:, place], widths[place], alone, size, held))
     return tuple(found)
+
+
+def _alone(rows: sp.csr_array, place: Index) -> sp.csr_array:
+    """Rows of these components alone."""
+    own, entries = sp.csr_array(rows[:, place]), np.diff(rows.indptr)
+    return own[np.flatnonzero((np.diff(own.indptr) == entries) & (entries > 0))]
 
 
 def published(

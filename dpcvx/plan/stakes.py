@@ -1,38 +1,62 @@
-"""What margins cost, by public stand-ins: prices of constraints at the optimum for these.
+"""What constraints cost, by public stand-ins: their prices at the optimum for these.
 
 With stand-ins for all data the problem is public, and so is its optimum. Which constraints bind
-there, and what a unit of each costs, tells where noise hurts. True data may differ: then noise and
-margins are worse than they could be, and hold as before.
+there, and what a unit of each costs, tells where noise and margins hurt: nothing gives way to noise
+along a constraint that binds. True data may differ: then noise and margins are worse than they
+could be, and hold as before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import count
 
 import numpy as np
 import scipy.sparse as sp
+import scipy.sparse.linalg as sla
 from numpy.typing import NDArray
+from scipy.sparse.csgraph import connected_components
 
-from ..algorithms.joint import Joint, joint, places_of, with_kept
+from ..algorithms.joint import Joint, joint, places_of, size_of, with_kept
 from ..algorithms.program import Program, with_objectives
+from ..model.canonical import ConeData
 from ..model.declaration import Declaration
 from ..sensitivity.certificate import Sensitivity
 from ..sensitivity.data_shape import Stake
-from ..solvers.conic import ConicProgram
+from ..sensitivity.response import LARGEST
+from ..solvers.conic import Answer, ConicProgram
 from .forecast import stand_ins_of
 
 Array = NDArray[np.float64]
+
+# Relative to the largest force: what solvers leave of none.
+_FELT = 1e-6
 
 Stakes = tuple[tuple[Stake, ...], ...]
 """By constraint with private data, of each of its parts."""
 
 
-def stakes_of(
+@dataclass(frozen=True, eq=False)
+class AtStandIns:
+    """The optimum for public stand-ins, as far as it is known.
+
+    Attributes
+    ----------
+    stakes : tuple of tuple of Stake
+        What is at stake in each constraint with private data.
+    forces : csr_array, shape (k, n), or None
+        What each inequality that binds presses with; see `Response.forces`.
+    """
+
+    stakes: Stakes = ()
+    forces: sp.csr_array | None = None
+
+
+def at_stand_ins(
     problem: Declaration, program: Program, sensitivities: Mapping[str, Sensitivity | None]
-) -> Stakes:
-    """What is at stake in each constraint with private data; nothing where that is not known.
+) -> AtStandIns:
+    """What constraints cost there; nothing where that is not known.
 
     Parameters
     ----------
@@ -42,11 +66,11 @@ def stakes_of(
     sensitivities : mapping of str to (Sensitivity or None)
         By agent.
     """
-    if not program.kept or not problem.is_dcp():
-        return ()
-    values = _values(problem, sensitivities)
+    # Forces count in problems that are looked at as a whole.
+    wanted = program.kept or size_of(program) <= LARGEST
+    values = _values(problem, sensitivities) if wanted and problem.is_dcp() else None
     if values is None:
-        return ()
+        return AtStandIns()
     whole = joint(with_objectives(problem, program))
     slope, flat = np.zeros(whole.data.n), []
     for local, place, own in zip(program.agents, whole.places, values, strict=True):
@@ -86,13 +110,26 @@ def _values(
     return found
 
 
-def _at_optimum(program: Program, whole: Joint, data: Sequence[Array]) -> Stakes:
+def _at_optimum(program: Program, whole: Joint, data: Sequence[Array]) -> AtStandIns:
     center = whole.start
     kept = with_kept(whole.data, program, data)
     solver = ConicProgram(kept)
     answer, prices = solver.solve(np.zeros(kept.n), None, center), solver.prices(center)
     if answer.x is None or prices is None:
-        return ()
+        return AtStandIns()
+    stakes = _stakes(program, whole, data, kept, answer, prices)
+    return AtStandIns(stakes, _forces(kept, prices))
+
+
+def _stakes(
+    program: Program,
+    whole: Joint,
+    data: Sequence[Array],
+    kept: ConeData,
+    answer: Answer,
+    prices: Array,
+) -> Stakes:
+    assert answer.x is not None
     by_part = _by_part(program, whole, data, kept.b, prices)
     places, next_free = places_of(program), whole.data.q.size - kept.n
     found = []
@@ -108,6 +145,34 @@ def _at_optimum(program: Program, whole: Joint, data: Sequence[Array]) -> Stakes
             stakes.append(Stake(moved.reshape(part.size, -1), price, part.bends))
         found.append(tuple(stakes))
     return tuple(found)
+
+
+def _forces(data: ConeData, prices: Array) -> sp.csr_array:
+    """Of inequalities and other cones; rows with auxiliary columns in common are one constraint."""
+    A, n = sp.csr_array(data.A), data.n
+    blocks = data.cones.blocks()
+    block = np.repeat(np.arange(len(blocks)), [size for _, size in blocks])
+    linked = abs(sp.csr_array((np.ones(block.size), (block, np.arange(block.size))))) @ abs(
+        A[:, n:]
+    )
+    count, label = connected_components(sp.block_array([[None, linked], [linked.T, None]]), False)
+    plain = np.diff(linked.indptr) == 0
+    equal = np.array([kind == "zero" for kind, _ in blocks], dtype=bool)
+    label, used = label[: len(blocks)][block], ~(plain & equal)[block]
+    rows = np.flatnonzero(used)
+    pushed = sp.csr_array((prices[rows], (label[rows], rows)), shape=(count, block.size)) @ A
+    forces, rest = pushed[:, :n], pushed[:, n:]
+    sizes, left = sla.norm(forces, axis=1), sla.norm(rest, axis=1)
+    # Where auxiliary columns cost something, they are part of the objective.
+    binding = np.flatnonzero((sizes > _FELT * sizes.max(initial=0.0)) & (left <= _FELT * sizes))
+    found: dict[bytes, tuple[Array, float]] = {}
+    for k in binding:
+        # Solvers differ in the last digits.
+        normal = np.round(forces[[k]].toarray().ravel() / sizes[k], 6)
+        _, before = found.get(normal.tobytes(), (normal, 0.0))
+        found[normal.tobytes()] = normal, before + sizes[k]
+    held = [float(f"{size:.2g}") * normal for normal, size in found.values()]
+    return sp.csr_array(np.reshape(held, (len(held), n)))
 
 
 def _by_part(

@@ -43,7 +43,7 @@ from .guarantee import ALONE, COUNTED, SEEDED, Guarantee, make_guarantee, no_gua
 from .last_iterate import Observer
 from .responses import Share, predicted_share, published, responses
 from .split import check_secret, split
-from .stakes import by_agent, by_price, stakes_of
+from .stakes import at_stand_ins, by_agent, by_price
 
 P = TypeVar("P", bound="Terms")
 
@@ -256,8 +256,12 @@ def make_terms(
         agents = _split(agents, needs.secret, program, rounds)
     forecast = request.forecast
     if once:
-        around = responses(program) if known is None else known.responses
-        stakes = stakes_of(problem, program, found) if known is None else known.stakes
+        if known is None:
+            optimum = at_stand_ins(problem, program, found)
+            around = responses(program, optimum.forces)
+        else:
+            optimum, around = known.at_stand_ins, known.responses
+        stakes = optimum.stakes
         if not request.quiet:
             agents = published(agents, around, by_agent(program, stakes))
         if program.kept:

@@ -377,7 +377,7 @@ def publication(
     if len(found) < 2:
         return found[0] if found else None
     plain = _covariance(found[0], variance)
-    influence = response.influence(plain.diagonal())
+    influence = response.influence(plain)
 
     def informed(one: Publication) -> Publication | None:
         noise = variance(one.sensitivity)
@@ -453,7 +453,7 @@ def _shaped_data(
     J, units = without_zeros(sp.hstack(sensitivity.jacobians)), 1 / plain.encode.diagonal()
     felt = np.zeros((units.size, units.size))
     if J.nnz:
-        influence = response.influence(_covariance(plain, variance).diagonal())
+        influence = response.influence(_covariance(plain, variance))
         if influence is None:
             return None
         felt = J.T @ (influence @ J.toarray())

@@ -12,6 +12,13 @@ ends what noise can do: along a component of width D, noise :math:`\delta_j` cos
 :math:`|\delta_j| D`, and half of that as a rule, as if the objective had the curvature
 :math:`C_{jj} = \sqrt{S_{jj}} / D`.
 
+An inequality that presses on the optimum with the force :math:`\lambda v` holds against noise as an
+equality does, until the noise takes all of the force. In one dimension the mean of what noise costs
+falls from :math:`\tfrac12 v'Wv` by the factor :math:`2 \int_r^\infty (z^2 - r^2) \varphi(z) dz`
+where the force is r standard deviations of what noise does to it, if data differ such that the
+inequality binds in half of all cases where :math:`r = 0`. So an inequality without force counts as
+none, and one of great force as an equality.
+
 Nothing depends on units: those of the objective multiply E, and those of variables cancel.
 """
 
@@ -24,13 +31,18 @@ import numpy as np
 import scipy.linalg as la
 import scipy.sparse as sp
 from numpy.typing import NDArray
+from scipy.stats import norm
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 # Problems with more components are looked at component by component.
-_LARGEST = 600
+LARGEST = 600
 # Eigenvalues, relative to the diagonal, that count as zero.
 _FLAT = 1e-9
+# Inequalities leave noise at least this part of its cost: true data are not the stand-ins.
+_LEFT = 0.01
+# Forces of more standard deviations count alike: densities vanish there.
+_FAR = 40.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,12 +59,16 @@ class Response:
         Rows that are constant on the set.
     place : ndarray of int, shape (n,)
         Where the agent's components are.
+    forces : csr_array, shape (k, N), or None
+        What each inequality that binds at the optimum for public stand-ins presses with: its
+        normal times its multiplier.
     """
 
     hessian: sp.csr_array
     widths: Array
     equalities: sp.csr_array
     place: Index
+    forces: sp.csr_array | None = None
 
     @property
     def curvature(self) -> Array:
@@ -85,45 +101,64 @@ class Response:
             In units of the objective; infinite where the noise pulls along a direction without
             curvature and without end.
         """
-        if self.widths.size > _LARGEST:
+        if self.widths.size > LARGEST:
             return self._by_component(covariance.diagonal())
-        P, values = self._modes(covariance.diagonal())
+        P, values = self._modes(covariance)
         felt = np.einsum("ij,ij->j", P, covariance @ P)
         flat = values <= _FLAT
         if felt[flat].sum() > _FLAT * felt.sum():
             return math.inf
         return float(np.sum(felt[~flat] / values[~flat])) / 2
 
-    def influence(self, variances: Array) -> Array | None:
-        """W for noise of about these variances, of the agent's components, shape (n, n).
+    def influence(self, covariance: sp.csr_array) -> Array | None:
+        """W for noise of about this covariance, of the agent's components, shape (n, n).
 
         None for problems that are looked at component by component. Directions without curvature
         and without end count as if they had no influence: `gap` tells that noise pulls along them.
 
         Parameters
         ----------
-        variances : ndarray, shape (n,)
+        covariance : csr_array, shape (n, n)
+            In the agent's slope.
         """
-        if self.widths.size > _LARGEST:
+        if self.widths.size > LARGEST:
             return None
-        P, values = self._modes(variances)
+        P, values = self._modes(covariance)
         P = P[:, values > _FLAT] / np.sqrt(values[values > _FLAT])
         return P @ P.T
 
-    def _modes(self, variances: Array) -> tuple[Array, Array]:
+    def _modes(self, covariance: sp.csr_array) -> tuple[Array, Array]:
         """Directions in which the problem gives way, as the agent's components, and curvatures.
 
         Parameters
         ----------
-        variances : ndarray, shape (n,)
+        covariance : csr_array, shape (n, n)
             Of noise in the agent's slope.
         """
         spread = np.zeros(self.widths.size)
-        spread[self.place] = variances
+        spread[self.place] = covariance.diagonal()
         H = self.hessian.toarray()
         H.ravel()[:: spread.size + 1] += _limited(spread, self.widths)
         P, values = _modes(H, self.equalities.toarray(), self.widths > 0)
+        if self.forces is not None:
+            bent = values > _FLAT
+            held, stiff = self._held(P[:, bent], values[bent], self.forces, covariance)
+            P, values = np.hstack([P[:, ~bent], held]), np.append(values[~bent], stiff)
         return P[self.place], values
+
+    def _held(
+        self, P: Array, values: Array, forces: sp.csr_array, covariance: sp.csr_array
+    ) -> tuple[Array, Array]:
+        """The same modes where inequalities hold against noise of this covariance."""
+        along = forces @ P
+        # What a unit of each force costs, and what noise does to it: its variance.
+        give = np.sum(along * along / values, axis=1)
+        along, give = along[give > 0], give[give > 0]
+        moved = (along / values) @ P[self.place].T / give[:, None]
+        variances = np.einsum("ij,ij->i", moved, moved @ covariance)
+        more = (1 / _left(variances) - 1) / give
+        stiff, turned = np.linalg.eigh(np.diag(values) + (along.T * more) @ along)
+        return P @ turned, stiff
 
     def cost(self, slope: Array) -> float:
         """E for a slope of the agent that is known and ignored, as if it were one draw of noise.
@@ -132,7 +167,7 @@ class Response:
         ----------
         slope : ndarray, shape (n,)
         """
-        if self.widths.size > _LARGEST:  # no full matrix
+        if self.widths.size > LARGEST:  # no full matrix
             return self._by_component(slope * slope)
         return self.gap(sp.csr_array(np.outer(slope, slope)))
 
@@ -149,6 +184,14 @@ def _limited(variances: Array, widths: Array) -> Array:
     """C."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where((widths > 0) & (variances > 0), np.sqrt(variances) / widths, 0.0)
+
+
+def _left(variances: Array) -> Array:
+    """The part of its cost that noise keeps along forces of 1, by what it does to these."""
+    with np.errstate(divide="ignore"):
+        r = np.minimum(1 / np.sqrt(np.maximum(variances, 0.0)), _FAR)
+    part = 2 * ((1 - r * r) * norm.sf(r) + r * norm.pdf(r))
+    return np.clip(part, _LEFT, 1.0)
 
 
 def _modes(H: Array, A: Array, free: NDArray[np.bool_]) -> tuple[Array, Array]:

@@ -8,7 +8,7 @@ import pytest
 
 import dpcvx as dp
 from dpcvx.plan.compiled import compiled
-from dpcvx.plan.stakes import stakes_of
+from dpcvx.plan.stakes import at_stand_ins
 
 BUDGET = dict(epsilon=1.0, delta=1e-6, violation=0.1)
 LIKE = np.array([1.0, 2.0, 0.5, *[0.1] * 5])
@@ -34,8 +34,7 @@ def grid(like=LIKE, unit=1.0, currency=1.0, data=LIKE + 0.05, bent=0.0, most=0.6
 
 
 def stakes(problem):
-    known = compiled(problem)
-    return known.stakes
+    return compiled(problem).at_stand_ins.stakes
 
 
 def test_prices_are_the_multipliers_at_the_stand_ins():
@@ -155,5 +154,39 @@ def test_stakes_need_no_private_data():
     load = dp.Private(unread, shape=(2,), like=[1.0, 2.0], name="load", adjacency=dp.Within(0.1))
     problem = dp.Problem([dp.Agent(cp.Minimize(p), [p >= cp.sum(load)], name="grid")])
     known = compiled(problem)
-    ((one,),) = stakes_of(problem, known.program, known.sensitivities)
+    ((one,),) = at_stand_ins(problem, known.program, known.sensitivities).stakes
     assert one.price == pytest.approx(1.0, rel=0.01)
+
+
+def pressed(*limits, copies=1, like=True):
+    """Forces on the minimiser of |x - d|^2 within limits on x, by each agent alike."""
+    x = cp.Variable(3, name="x")
+    values = np.array([3.0, -2.0, 0.5])
+    agents = []
+    for k in range(copies):
+        d = dp.Private(
+            values, name=f"d{k}", like=values + 0.0 if like else None, adjacency=dp.Within(0.1)
+        )
+        cost = cp.Minimize(cp.sum_squares(x - d) / copies)
+        agents.append(dp.Agent(cost, [limit(x) for limit in limits], name=f"a{k}"))
+    return compiled(dp.Problem(agents)).at_stand_ins.forces
+
+
+@pytest.mark.parametrize("copies", [1, 2])
+def test_forces_are_multipliers_times_normals(copies):
+    found = pressed(lambda x: cp.abs(x) <= 1, copies=copies).toarray()
+    # -grad of |x - d|^2 at (1, -1, 0.5); agents with the same bounds press once.
+    assert sorted(found.tolist()) == [[0.0, -2.0, 0.0], [4.0, 0.0, 0.0]]
+
+
+def test_a_cone_presses_along_its_normal():
+    found = pressed(lambda x: cp.norm(x) <= 1).toarray()
+    d = np.array([3.0, -2.0, 0.5])
+    expected = 2 * (np.linalg.norm(d) - 1) * d / np.linalg.norm(d)
+    assert found.shape == (1, 3)
+    np.testing.assert_allclose(found[0], expected, rtol=0.01)
+
+
+def test_what_does_not_bind_does_not_press():
+    assert pressed(lambda x: cp.abs(x) <= 4).shape == (0, 3)
+    assert pressed(lambda x: cp.abs(x) <= 1, like=False) is None

@@ -17,13 +17,14 @@ ONCE = dict(release="once", epsilon=1.0, delta=1e-6)
 EITHER = {"gaussian": ONCE, "laplace": ONCE | {"delta": None}}
 
 
-def response(H, widths=None, A=None, place=None):
+def response(H, widths=None, A=None, place=None, forces=None):
     n = len(H)
     return Response(
         sp.csr_array(np.asarray(H, dtype=float)),
         np.full(n, FREE) if widths is None else np.asarray(widths, dtype=float),
         sp.csr_array((0, n)) if A is None else sp.csr_array(np.atleast_2d(A)),
         np.arange(n) if place is None else np.asarray(place),
+        None if forces is None else sp.csr_array(np.atleast_2d(forces)),
     )
 
 
@@ -86,6 +87,50 @@ def test_a_slope_that_is_ignored_costs_what_noise_of_its_square_does(seed):
     whole = np.block([[H, A.T], [A, np.zeros((2, 2))]])
     W = np.linalg.inv(whole)[:6, :6]
     assert response(H, A=A).cost(slope) == pytest.approx(slope @ W @ slope / 2, rel=1e-8)
+
+
+@pytest.mark.parametrize(("h", "sigma", "force"), [(2.0, 1.0, 1.0), (0.5, 3.0, 6.0)])
+def test_a_force_takes_from_the_gap_what_it_takes_in_one_dimension(h, sigma, force):
+    z = np.linspace(-12, 12, 400_001)
+    # minimise h x^2 / 2 + (force + sigma z) x over x >= 0; the optimum without noise is 0.
+    x = np.maximum(-(force + sigma * z) / h, 0)
+    regret = h * x * x / 2 + force * x
+    mean = np.sum(regret * np.exp(-z * z / 2)) * (z[1] - z[0]) / np.sqrt(2 * np.pi)
+    # As it binds for half of all data only where there is no force.
+    found = gap(response([[h]], forces=[-force]), [[sigma**2]])
+    assert found == pytest.approx(2 * mean, rel=1e-4)
+    assert found < 0.95 * gap(response([[h]]), [[sigma**2]])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_great_forces_hold_as_equalities_do_and_small_ones_as_none(seed):
+    H, S, A = drawn(seed)
+    v = np.random.default_rng(seed).normal(size=6)
+    tied, loose = gap(response(H, A=[*A, v]), S), gap(response(H, A=A), S)
+    assert gap(response(H, A=A, forces=1e6 * v), S) == pytest.approx(
+        tied + 0.01 * (loose - tied), rel=1e-8
+    )
+    assert gap(response(H, A=A, forces=1e-6 * v), S) == pytest.approx(loose, rel=1e-4)
+    between = gap(response(H, A=A, forces=2 * v), S)
+    assert tied < between < loose
+
+
+def test_forces_along_what_does_not_give_way_change_nothing():
+    H, S, A = drawn(1)
+    plain = gap(response(H, A=A), S)
+    assert gap(response(H, A=A, forces=7 * A[:1]), S) == pytest.approx(plain, rel=1e-6)
+    assert gap(response(H, A=A, forces=np.zeros((1, 6))), S) == pytest.approx(plain, rel=1e-12)
+    assert gap(response(np.zeros((6, 6)), forces=np.ones(6)), S) == np.inf
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1e3])
+def test_units_of_forces_cancel(scale):
+    H, S, A = drawn(2)
+    v, unit = np.arange(1.0, 7.0), np.diag(np.geomspace(1e-2, 1e2, 6))
+    plain = gap(response(H, A=A, forces=v), S)
+    found = response(scale * unit @ H @ unit, A=A @ unit, forces=scale * v @ unit)
+    turned = gap(found, scale**2 * unit @ S @ unit)
+    assert turned == pytest.approx(scale * plain, rel=1e-6)
 
 
 def test_large_slopes_are_looked_at_component_by_component():

@@ -1,10 +1,13 @@
 """Noise shaped to a problem: how good the shape is, and that no guarantee rests on it."""
 
+from dataclasses import replace
+
 import cvxpy as cp
 import numpy as np
 import pytest
 
 import dpcvx as dp
+from dpcvx.plan.compiled import compiled
 from dpcvx.plan.responses import predicted_gap, responses
 from dpcvx.privacy.randomness import Seeded
 from dpcvx.sensitivity.shape import best_shape
@@ -84,6 +87,80 @@ def test_other_units_of_features_change_nothing(mechanism):
     assert kinds == {"shaped slope"}
     # The search for Laplace noise ends before it is at rest.
     assert gaps == pytest.approx(3 * [gaps[0]], rel=1e-6 if mechanism == "gaussian" else 0.02)
+
+
+def bounded(seed, informed=True, unit=1.0, wrong=0.0):
+    """Least squares with the last ten of twelve variables held by bounds, and its optimum."""
+    rng = np.random.default_rng(seed)
+    A, truth = rng.normal(size=(100, 12)), rng.normal(size=12)
+    truth[2:] = -1.2 - 0.2 * np.abs(truth[2:])
+    expected = A @ truth
+    data = expected + 1e-3 * rng.normal(size=100)
+    x = cp.Variable(12, name="x")
+    d = dp.Private(
+        data, name="d", like=(1 + wrong) * expected if informed else None,
+        adjacency=dp.Within(0.005),
+    )  # fmt: skip
+    cost, limits = cp.sum_squares((A / unit) @ x - d), [x[2:] >= -unit]
+    problem = dp.Problem([dp.Agent(cp.Minimize(cost), limits, name="solo")])
+    best = np.linalg.lstsq(A[:, :2], data + A[:, 2:].sum(axis=1))[0]
+    optimum = np.append(best, -np.ones(10))
+    least = np.sum((A @ optimum - data) ** 2)
+    assert (2 * A[:, 2:].T @ (A @ optimum - data) > 0).all()
+    return problem, lambda run: np.sum((A @ run.solution["x"] / unit - data) ** 2) - least
+
+
+@pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])
+def test_noise_goes_where_inequalities_hold_against_it(mechanism):
+    gaps = {False: [], True: []}
+    for seed in range(3):
+        for informed, found in gaps.items():
+            problem, gap = bounded(seed, informed)
+            plan = problem.plan(dp.Central(), mechanism=mechanism, **ONCE)
+            agent, (around,) = plan.agents[0], compiled(problem).responses
+            found.append(np.mean([gap(plan.run(seed=k, verbose=False)) for k in range(40)]))
+        # Measured: 0.6 to 0.95. The mean of 40 has a relative standard error of 0.15.
+        predicted = predicted_gap(agent.publication, agent.noise, around)
+        assert 0.4 * predicted < gaps[True][-1] < 1.5 * predicted
+    # Measured 2.0 and 3.6; 1 without forces.
+    assert np.mean(gaps[False]) > 1.4 * np.mean(gaps[True])
+
+
+@pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])
+def test_other_units_change_nothing_where_inequalities_hold(mechanism):
+    found = []
+    for unit in (1.0, 1e3):
+        problem, gap = bounded(0, unit=unit)
+        plan = problem.plan(dp.Central(), mechanism=mechanism, **ONCE)
+        agent, (around,) = plan.agents[0], compiled(problem).responses
+        assert agent.publication.kind == "shaped slope"
+        predicted = predicted_gap(agent.publication, agent.noise, around)
+        found.append(
+            (predicted, np.mean([gap(plan.run(seed=k, verbose=False)) for k in range(40)]))
+        )
+    (one, measured), (other, again) = found
+    assert other == pytest.approx(one, rel=1e-3 if mechanism == "gaussian" else 0.02)
+    # Means of 40 with a relative standard error of 0.15 each.
+    assert 0.3 < again / measured < 3.3
+
+
+@pytest.mark.parametrize("wrong", [0.0, -2.0], ids=["good", "bad"])
+@pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])
+def test_stand_ins_move_noise_and_no_guarantee(mechanism, wrong):
+    problem, _ = bounded(0, wrong=wrong)
+    plan = problem.plan(dp.Central(), mechanism=mechanism, **ONCE)
+    agent = plan.agents[0]
+    found, norm = agent.publication, agent.noise.mechanism.norm
+    assert found.kind == "shaped slope"
+    # By brute force: each entry alone moves by the whole radius.
+    moved = [
+        np.linalg.norm(found.statistic([step]) - found.statistic([0 * step]), norm)
+        for step in 0.005 * np.eye(100)
+    ]
+    assert max(moved) == pytest.approx(found.sensitivity, rel=1e-6)
+    assert dp.check(plan).passed
+    half = replace(agent, publication=replace(found, sensitivity=found.sensitivity / 2))
+    assert not dp.check(replace(plan, agents=(half,))).passed
 
 
 @pytest.mark.parametrize("seed", range(3))
