@@ -90,7 +90,7 @@ def blocks_of(data: ConeData, owner: str) -> Blocks:
     for columns, cones in _components(A, row_kinds, starts):
         if columns.size == 1 and columns[0] < data.n and apart[columns[0]]:
             continue
-        rows = np.concatenate([np.arange(starts[c], starts[c + 1]) for c in cones] or [_EMPTY])
+        rows = _runs(starts, cones)
         block = _Block(A, data.b, [row_kinds[c] for c in cones], rows, columns, data.n)
         own = columns[columns < data.n]
         found = _simplex(block) or _ball(block) or _affine(block)
@@ -153,6 +153,8 @@ def _without_epigraphs(data: ConeData) -> ConeData:
     ``cp.abs(x) <= r`` and ``cp.norm(x) <= r`` introduce such a column t with t <= r: the set of x
     is largest at t = r. Fixing it separates the components and uncovers boxes and balls.
     """
+    if data.A.shape[1] == data.n:
+        return data
     A, b = sp.csc_array(data.A), data.b.copy()
     by_row = sp.csr_array(A)
     single = np.diff(by_row.indptr) == 1
@@ -183,6 +185,13 @@ def _row_kinds(cones: Cones) -> tuple[list[str], Index]:
     blocks = cones.blocks()
     starts = np.concatenate([[0], np.cumsum([size for _, size in blocks])]).astype(np.intp)
     return [kind for kind, _ in blocks], starts
+
+
+def _runs(starts: Index, cones: list[int]) -> Index:
+    """The rows of these cones, one cone after the other."""
+    first, sizes = starts[:-1][cones], np.diff(starts)[cones]
+    before = np.cumsum(sizes) - sizes
+    return np.repeat(first - before, sizes) + np.arange(sizes.sum())
 
 
 def _any_row(flags: NDArray[np.bool_], starts: Index) -> NDArray[np.bool_]:

@@ -11,6 +11,7 @@ import enum
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import clarabel
@@ -21,8 +22,8 @@ from numpy.typing import NDArray
 
 from ..model.canonical import ConeData, Cones
 from .active_set import LARGEST, ActiveSet, Found, attempt
-from .newton import PLAIN, newton_for
-from .newton_layout import layout_of
+from .newton import PLAIN, Newton, newton_for
+from .newton_layout import Layout, layout_of
 
 Array = NDArray[np.float64]
 
@@ -129,11 +130,6 @@ class ConicProgram:
         P, q and the constraints; auxiliary columns are minimised over as well.
     kernel : str
         What takes steps where Newton's method projects; see `dpcvx.solvers.newton`.
-
-    Attributes
-    ----------
-    by_newton : bool
-        Whether the method applies, which some kernels may be predicted to be too slow for.
     """
 
     def __init__(self, data: ConeData, kernel: str = PLAIN) -> None:
@@ -163,16 +159,33 @@ class ConicProgram:
         if n == N <= _LARGEST_DENSE and data.cones.polyhedral and 0 < data.A.shape[0]:
             self._active_set = ActiveSet(data)
         self._start = start
-        self._solver = self._standing()
         # No linear term of its own and no curvature: what projections have.
         self._flat = not (data.q.any() or data.P.nnz)
-        projects = self._flat and self._active_set is None and data.A.shape[0] > 0
-        layout = layout_of(data) if projects else None
-        self.by_newton = layout is not None
-        self._newton = None if layout is None else newton_for(layout, kernel)
+        self._kernel = kernel
         self._zero = np.zeros(N)
         self._sent = start, self._zero
         self._weights, self._kept = b"", (start, 1.0)
+
+    @property
+    def by_newton(self) -> bool:
+        """Whether Newton's method applies, which some kernels may be predicted to be too slow for."""
+        return self._layout is not None
+
+    # Most programs are asked by one way only, and some for violations alone.
+    @cached_property
+    def _layout(self) -> Layout | None:
+        projects = self._flat and self._active_set is None and self._data.A.shape[0] > 0
+        return layout_of(self._data) if projects else None
+
+    @cached_property
+    def _newton(self) -> Newton | None:
+        return None if self._layout is None else newton_for(self._layout, self._kernel)
+
+    @cached_property
+    def _solver(self) -> Any:
+        """The solver that is asked first; those after it refine what they solve."""
+        refined = max(self._data.cones.soc, default=0) > _UNREFINED
+        return self._build(_TIGHT, self._start, refined=refined)
 
     def solve(self, D: Array, c: Array | None, center: Array) -> Answer:
         """Solve for one diagonal D >= 0 and one linear term c.
@@ -209,7 +222,7 @@ class ConicProgram:
         if first is None:
             # What it was told of this program is not known.
             first, self._sent = _NOTHING, (self._start, self._zero)
-            self._solver = self._standing()
+            vars(self).pop("_solver", None)
         if _reached(first, _SOLVED, near.far):
             return near.answer(first)
         usable: list[tuple[_Instance, Found]] = [(near, first)] if _usable(first, near) else []
@@ -421,11 +434,6 @@ class ConicProgram:
     def _with(self, values: Array) -> sp.csc_array:
         pattern = self._pattern
         return sp.csc_array((values, pattern.indices, pattern.indptr), shape=pattern.shape)
-
-    def _standing(self) -> Any:
-        """The solver that is asked first; those after it refine what they solve."""
-        refined = max(self._data.cones.soc, default=0) > _UNREFINED
-        return self._build(_TIGHT, self._start, refined=refined)
 
     def _build(
         self,

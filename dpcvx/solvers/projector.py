@@ -99,8 +99,6 @@ class Projector:
         Number of components per kind of block.
     obstacle : str or None
         Why `steady` cannot be asked, in words.
-    by_newton : bool
-        Whether Newton's method applies to the conic part, so that the kernel matters.
 
     Raises
     ------
@@ -120,12 +118,10 @@ class Projector:
         self.obstacle: str | None = None
         self._box, self._blocks = blocks.box, blocks.closed_forms
         self._conic: ConicProgram | None = None
-        self.by_newton = False
         self._conic_own = blocks.conic_columns
         self._splitting: Splitting | None = None
         if blocks.conic is not None:
             self._conic = ConicProgram(blocks.conic, kernel)
-            self.by_newton = self._conic.by_newton
             self.obstacle = obstacle(blocks.conic)
             self._splitting = None if self.obstacle else Splitting(blocks.conic)
 
@@ -150,6 +146,11 @@ class Projector:
             if again.x is not None:
                 x[own], error = again.x, error + again.error
         return Projection(x, answer.outcome, error)
+
+    @property
+    def by_newton(self) -> bool:
+        """Whether Newton's method applies to the conic part, so that the kernel matters."""
+        return self._conic is not None and self._conic.by_newton
 
     def steady(self, v: Array, D: Array, anchor: Array) -> Array:
         """A point near the projection of v that moves at most `stretch` times as far as v does.
