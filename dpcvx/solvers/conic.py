@@ -168,7 +168,7 @@ class ConicProgram:
 
     @property
     def by_newton(self) -> bool:
-        """Whether Newton's method applies, which some kernels may be predicted to be too slow for."""
+        """Whether Newton's method applies; some kernels may be predicted to be too slow for it."""
         return self._layout is not None
 
     # Most programs are asked by one way only, and some for violations alone.

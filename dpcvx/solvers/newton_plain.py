@@ -20,6 +20,10 @@ Index = NDArray[np.intp]
 LARGEST = 1e60
 
 
+# Of short arrays; the methods take twice as long.
+_sum, _most = np.add.reduce, np.maximum.reduce
+
+
 class Rules(NamedTuple):
     """When a step is taken for exact, and when the method gives up; the same for every kernel.
 
@@ -140,8 +144,9 @@ class PlainKernel:
             np.concatenate([layout.hi, column[below]]),
             np.concatenate([column, layout.hi[below]]),
         )
-        self._H = sp.csr_array((order + 1.0, at), shape=(p, p))
-        self._both = (self._H.data - 1).astype(np.intp)
+        both = sp.csr_array((order + 1.0, at), shape=(p, p))
+        self._entry = (both.data - 1).astype(np.intp)
+        self._row, self._column = _numbers(np.diff(both.indptr)), both.indices.astype(np.intp)
         self._diagonal = np.flatnonzero(~below)
         self._matrix = _Full(layout) if layout.dense else _Sparse(layout)
 
@@ -150,7 +155,7 @@ class PlainKernel:
         layout = self._layout
         self._values = layout.weighted @ D
         self._own, self._least = D[layout.free], float(D.min())
-        self._H.data[:] = self._values[self._both]
+        self._H = self._values[self._entry]
         curvature = self._values[self._diagonal]
         steep = np.add.reduceat(self._squares / curvature[layout.columns], self._first)
         self._natural = 1.0 / steep
@@ -179,15 +184,15 @@ class PlainKernel:
         of_pair = self._of_pair
         natural, sigma = self._natural, RULES.penalty * self._natural
         for step in range(most + 1):
-            slack, length, phi = self._evaluated(u)
-            g = self._H @ u - call.q
-            J = self._gradients(slack, length)
+            slack, length, divisor, phi = self._evaluated(u)
+            g = self._times(u) - call.q
+            J = self._gradients(slack, divisor)
             left = g + np.bincount(columns, J * multiplier[of_pair], p)
             away = u - call.start
             value = 0.5 * float(away @ g)
-            gap = float(np.abs(multiplier * phi).sum())
-            gap += 0.5 * float((left * left / self._own).sum())
-            violation = float((phi / call.allowed).max())
+            gap = float(_sum(np.abs(multiplier * phi)))
+            gap += 0.5 * float(_sum(left * left / self._own))
+            violation = float(_most(phi / call.allowed))
             if not math.isfinite(gap + violation + value):
                 return None
             if (
@@ -199,21 +204,23 @@ class PlainKernel:
             if step == most:
                 return None
             active = multiplier + natural * phi > 0
-            multiplier[~active] = 0.0
+            idle = ~active
+            multiplier[idle] = 0.0
             weights = np.where(active, sigma, 0.0)
+            push = weights * phi
             curved = np.where(self._cones & (multiplier > 0) & (length > 0), multiplier, 0.0)
-            M = self._matrix.factor(self._hessian(J, weights, curved, length))
+            M = self._matrix.factor(self._hessian(J, weights, curved, divisor))
             if M is None:
                 return None
             last = math.inf
             way = u
             for _ in range(RULES.refinements):
-                pull = np.where(active, multiplier + sigma * phi, 0.0)
-                way = -self._matrix.solve(M, g + np.bincount(columns, J * pull[of_pair], p))
+                pull = J * (multiplier + push)[of_pair]
+                way = -self._matrix.solve(M, g + np.bincount(columns, pull, p))
                 error = np.add.reduceat(J * way[columns], self._first) + phi
-                error[~active] = 0.0
+                error[idle] = 0.0
                 multiplier += sigma * error
-                worst = float(np.abs(error / call.allowed).max())
+                worst = float(_most(np.abs(error / call.allowed)))
                 if worst <= max(1e-4, 1e-6 * violation) or worst >= 0.5 * last:
                     break
                 last = worst
@@ -271,7 +278,7 @@ class PlainKernel:
             strength, before = min(RULES.growth * strength, RULES.last), violation
 
     def _merit(self, call: _Call, u: Array, y: Array, sigma: Array) -> _Tried:
-        slack, _, phi = self._evaluated(u)
+        slack, _, _, phi = self._evaluated(u)
         w = y - sigma[self._of_row] * slack
         squares = w * w
         squares[self._heads] = 0.0
@@ -281,10 +288,15 @@ class PlainKernel:
         share = np.where(length <= head, 1.0, np.where(length <= -head, 0.0, half))
         pull = w * share[self._of_row]
         pull[self._heads] = np.where(length <= head, head, share * length)
-        Hu = self._H @ u
+        Hu = self._times(u)
         squares = np.add.reduceat(pull * pull, self._heads)
         merit = float(u @ (0.5 * Hu - call.q)) + 0.5 * float((squares / sigma).sum())
         return _Tried(merit, slack, phi, w, length, head, share, pull, Hu)
+
+    def _times(self, u: Array) -> Array:
+        """``H u``; scipy's product of a few hundred entries takes three times as long."""
+        products = self._H * u[self._column]
+        return np.asarray(np.bincount(self._row, products, u.size), float)
 
     def _turned(self, weights: Array) -> Array:
         """``C' weights``, for weights of rows."""
@@ -309,27 +321,31 @@ class PlainKernel:
         values -= (tilt * curve[of_pair])[a] * tilt[b]
         return self._values + np.bincount(self._layout.slots, values, self._values.size)
 
-    def _evaluated(self, u: Array) -> tuple[Array, Array, Array]:
-        """Slacks of rows; lengths of their parts below the heads, and values of functions."""
+    def _evaluated(self, u: Array) -> tuple[Array, Array, Array, Array]:
+        """Slacks of rows; lengths of their parts below the heads, and values of functions.
+
+        Before the values stand the lengths again, infinite instead of 0, to divide by.
+        """
         products = self._layout.block * u[self._entry_column]
         slack = self._layout.d - np.add.reduceat(products, self._row_begin)
         squares = slack * slack
         squares[self._heads] = 0.0
         length = np.sqrt(np.add.reduceat(squares, self._heads))
-        return slack, length, length - slack[self._heads]
+        divisor = np.where(length > 0, length, np.inf)
+        return slack, length, divisor, length - slack[self._heads]
 
-    def _gradients(self, slack: Array, length: Array) -> Array:
+    def _gradients(self, slack: Array, divisor: Array) -> Array:
         """J, by pairs; at the tip of a cone, that of its head."""
-        turned = slack / -np.where(length > 0, length, np.inf)[self._of_row]
+        turned = slack / -divisor[self._of_row]
         turned[self._heads] = 1.0
         return np.add.reduceat(self._by_pair * turned[self._by_pair_row], self._pair_begin)
 
-    def _hessian(self, J: Array, weights: Array, curved: Array, length: Array) -> Array:
+    def _hessian(self, J: Array, weights: Array, curved: Array, divisor: Array) -> Array:
         """Entries of ``H + sum_i weights_i J_i J_i' + curved_i phi_i''``."""
         a, b, of_pair = self._a, self._b, self._of_pair
         values = (J * weights[of_pair])[a] * J[b]
         if curved.any():
-            curve = curved / np.where(length > 0, length, np.inf)
+            curve = curved / divisor
             tilt = self._top - J
             values += self._gram * curve[self._of_product]
             values -= (tilt * curve[of_pair])[a] * tilt[b]

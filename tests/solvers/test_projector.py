@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 
 import dpcvx as dp
+from dpcvx.solvers import conic
 from dpcvx.solvers.conic import Answer, ConicProgram, Outcome
 from dpcvx.solvers.projector import Extent
 from dpcvx.solvers.steps import Minimisation, ProximalStep
@@ -327,6 +328,18 @@ def test_violation_is_the_distance_to_a_box_and_the_residual_of_rows():
     assert projector("polyhedron").violation(np.ones(4)) == pytest.approx(3.8)
     diagonal = np.diag([1.0, -0.25, 2.0]).ravel(order="F")
     assert projector("PSD attribute").violation(diagonal) == pytest.approx(0.25, abs=1e-5)
+
+
+@pytest.mark.parametrize("name", ["polyhedron", "SOC"])
+def test_violations_of_rows_need_no_solver(monkeypatch, name):
+    """Results are checked against sets that no step projects onto."""
+    built = []
+    monkeypatch.setattr(ConicProgram, "_build", lambda *_: built.append("solver"))
+    monkeypatch.setattr(conic, "layout_of", lambda *_: built.append("layout"))
+    P = sets.projector(ALL[name].agent())
+    assert not P.closed_form
+    P.violation(np.ones(P.n))
+    assert not built
 
 
 @pytest.mark.parametrize("name", ["box, constraints", "simplex", "ellipsoid", "affine", "l1 ball"])
