@@ -87,11 +87,10 @@ def blocks_of(data: ConeData, owner: str) -> Blocks:
     lower[own], upper[own] = low[own], high[own]
     free = int(np.count_nonzero(apart & np.isinf(lower) & np.isinf(upper)))
     kinds += Counter(free=free, box=own.size - free)
-    for columns, cones in _components(A, row_kinds, starts):
-        if columns.size == 1 and columns[0] < data.n and apart[columns[0]]:
-            continue
+    tied = np.concatenate([np.flatnonzero(~apart), np.arange(data.n, A.shape[1])])
+    for columns, cones in _components(A, tied, starts):
         rows = _runs(starts, cones)
-        block = _Block(A, data.b, [row_kinds[c] for c in cones], rows, columns, data.n)
+        block = _Block(A, data.b, row_kinds[cones].tolist(), rows, columns, data.n)
         own = columns[columns < data.n]
         found = _simplex(block) or _ball(block) or _affine(block)
         if found is None:
@@ -114,8 +113,8 @@ def blocks_of(data: ConeData, owner: str) -> Blocks:
     if not conic_columns:
         return Blocks(box, tuple(closed_forms), None, _EMPTY, kinds)
     columns = np.sort(np.concatenate(conic_columns))
-    tied = _restricted(data, columns)
-    return Blocks(box, tuple(closed_forms), tied, columns[columns < data.n], kinds)
+    rest = _restricted(data, columns)
+    return Blocks(box, tuple(closed_forms), rest, columns[columns < data.n], kinds)
 
 
 def empty_set(owner: str) -> ModelError:
@@ -161,9 +160,8 @@ def _without_epigraphs(data: ConeData) -> ConeData:
     kinds, starts = _row_kinds(data.cones)
     loosened = np.zeros(b.size, dtype=bool)  # rows in which a larger s is always allowed
     inequality = np.zeros(b.size, dtype=bool)
-    for kind, start in zip(kinds, starts, strict=False):
-        loosened[start] = kind in ("nonneg", "soc")
-        inequality[start] = kind == "nonneg"
+    loosened[starts[:-1]] = np.isin(kinds, ("nonneg", "soc"))
+    inequality[starts[:-1]] = kinds == "nonneg"
     auxiliary = A[:, data.n :].tocoo()
     rows, columns, effect = auxiliary.row, auxiliary.col, -auxiliary.data
     bounds = single[rows] & inequality[rows] & (effect < 0)
@@ -181,10 +179,14 @@ def _without_epigraphs(data: ConeData) -> ConeData:
     return _restricted(replace(data, b=b), keep, ~dropped)
 
 
-def _row_kinds(cones: Cones) -> tuple[list[str], Index]:
-    blocks = cones.blocks()
-    starts = np.concatenate([[0], np.cumsum([size for _, size in blocks])]).astype(np.intp)
-    return [kind for kind, _ in blocks], starts
+def _row_kinds(cones: Cones) -> tuple[NDArray[np.str_], Index]:
+    """The kind of every cone, and where its rows begin, with the end of the last."""
+    # Of hundreds of thousands of bounds no list is made.
+    others = replace(cones, zero=0, nonneg=0).blocks()
+    single = np.repeat(["zero", "nonneg"], [cones.zero, cones.nonneg])
+    kinds = np.concatenate([single, np.array([kind for kind, _ in others], dtype=np.str_)])
+    sizes = [np.ones(single.size, dtype=np.intp), np.array([n for _, n in others], dtype=np.intp)]
+    return kinds, np.concatenate([[0], np.cumsum(np.concatenate(sizes))]).astype(np.intp)
 
 
 def _runs(starts: Index, cones: list[int]) -> Index:
@@ -213,32 +215,32 @@ def _contradicts(A: sp.csr_array, data: ConeData) -> bool:
     return violated > ROUNDING * (1.0 + float(np.abs(alone.b).max()))
 
 
-def _components(A: sp.csr_array, kinds: list[str], starts: Index) -> list[tuple[Index, list[int]]]:
-    """Columns and cones of every connected component of the column-cone graph."""
-    cone_of_row = np.repeat(np.arange(len(kinds)), np.diff(starts))
-    coo = A.tocoo()
-    links = sp.coo_array(
-        (np.ones(coo.nnz), (cone_of_row[coo.row], coo.col)), shape=(len(kinds), A.shape[1])
-    )
-    m, n = links.shape
+def _components(A: sp.csr_array, tied: Index, starts: Index) -> list[tuple[Index, list[int]]]:
+    """Columns and cones of every connected component of the graph of cones and these columns."""
+    if not tied.size:
+        return []
+    m, n = starts.size - 1, tied.size
+    cone_of_row = np.repeat(np.arange(m), np.diff(starts))
+    coo = sp.csc_array(A)[:, tied].tocoo()
+    links = sp.coo_array((np.ones(coo.nnz), (cone_of_row[coo.row], coo.col)), shape=(m, n))
     graph = sp.block_array([[None, links], [links.T, None]]) if m else sp.coo_array((n, n))
     _, label = connected_components(graph, directed=False)
-    # Rows without columns belong to no block; cvxpy emits them for constant constraints.
+    # Cones without these columns belong to no block; cvxpy emits some for constant constraints.
     found, first, block = np.unique(label[m:], return_index=True, return_inverse=True)
     columns = np.split(np.argsort(block, kind="stable"), np.cumsum(np.bincount(block))[:-1])
     owner = np.searchsorted(found, label[:m])
     owner[~np.isin(label[:m], found)] = found.size
     ends = np.cumsum(np.bincount(owner, minlength=found.size + 1))[:-1]
     cones = np.split(np.argsort(owner, kind="stable"), ends)
-    return [(columns[k], cones[k].tolist()) for k in np.argsort(first)]
+    return [(tied[columns[k]], cones[k].tolist()) for k in np.argsort(first)]
 
 
 def _intervals(
-    A: sp.csr_array, data: ConeData, kinds: list[str], starts: Index
+    A: sp.csr_array, data: ConeData, kinds: NDArray[np.str_], starts: Index
 ) -> tuple[NDArray[np.bool_], Array, Array]:
     """Which own columns are bounded by rows of their own only, or not at all, and the bounds."""
-    simple = np.isin(np.repeat(kinds, np.diff(starts)), ("zero", "nonneg"))
-    equality = np.repeat(np.array(kinds) == "zero", np.diff(starts))
+    simple = np.repeat(np.isin(kinds, ("zero", "nonneg")), np.diff(starts))
+    equality = np.repeat(kinds == "zero", np.diff(starts))
     coo = A.tocoo()
     alone = simple[coo.row] & (np.diff(A.indptr)[coo.row] == 1)
     apart = np.ones(A.shape[1], dtype=bool)

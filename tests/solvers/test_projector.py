@@ -257,6 +257,17 @@ def test_partial_sets_agree_with_cvxpy():
     assert P(v, D).x == pytest.approx(sets.reference(agent, v, D), abs=3e-5)
 
 
+def test_blocks_between_bounded_entries_keep_their_places():
+    x = cp.Variable(10)
+    places = [cp.sum(x[[6, 1, 4]]) == 1, x[[1, 4, 6]] >= 0, cp.norm(x[[8, 2]]) <= 1]
+    bounds = [x[0] >= 2, x[5] <= -1, cp.abs(x[9]) <= 3, x[[3, 7]] <= 0.5]
+    agent, P = held(*places, *bounds, entries=[x[0]])
+    assert dict(P.kinds) == {"box": 5, "simplex": 3, "ball": 2}
+    for seed in range(3):
+        v, D = draw(P.n, seed, 3.0)
+        assert P(v, D).x == pytest.approx(sets.reference(agent, v, D), abs=3e-5)
+
+
 x = cp.Variable(2, name="x")
 EMPTY = {
     "box": [x >= 1, x <= 0],
