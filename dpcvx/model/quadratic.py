@@ -17,6 +17,10 @@ from .atoms import MATMUL, MULTIPLY, POWER, QUAD_FORM, QUAD_OVER_LIN
 from .matrices import Array, Matrix, as_array, csr, diagonal
 from .normal_form import Atom, BoundObjective, Combination, NormalForm, derived_once
 
+# Differences of gradients, relative to the size of a point, and how well they have to agree.
+_DIFFERENCES = (1e-4, 1e-5)
+_SMOOTH = 1e-3
+
 
 @dataclass(frozen=True, eq=False)
 class Term:
@@ -85,6 +89,51 @@ def hessian(form: NormalForm) -> tuple[sp.csr_array, list[Term]]:
         else:
             H = H + _second(parts, lambda c: c.F, lambda c: c.F, (form.n, form.n))
     return sp.csr_array(H), rest
+
+
+def hessian_at(form: NormalForm, x: Array, scale: Array) -> sp.csr_array:
+    """Second derivatives at a public point; of the quadratic part alone where they may jump there.
+
+    Those that private data are part of are left out.
+
+    Parameters
+    ----------
+    form : NormalForm
+    x : ndarray, shape (n,)
+    scale : ndarray, shape (n,)
+        Of differences: the size of each component.
+
+    Returns
+    -------
+    csr_array, shape (n, n)
+        Positive semidefinite but for the quadratic part.
+    """
+    H, rest = hessian(form)
+    if not rest or any(form.reach(term.atom)[1] for term in rest):
+        return H
+    gradient = form.at_zero().gradient
+    with np.errstate(all="ignore"):
+        near, nearer = (
+            _differences(gradient, x, part * scale) - H.toarray() for part in _DIFFERENCES
+        )
+    bend = np.abs(near.diagonal())
+    unit = np.sqrt(np.where(bend > 0, bend, 1.0))
+    near, nearer = near / np.outer(unit, unit), nearer / np.outer(unit, unit)
+    # At kinks, and where the domain ends, one is many times the other.
+    if not np.abs(near - nearer).max() <= _SMOOTH * np.abs(near).max():
+        return H
+    values, vectors = np.linalg.eigh(near)
+    more = (vectors * np.maximum(values, 0.0)) @ vectors.T
+    return sp.csr_array(H + sp.csr_array(more * np.outer(unit, unit)))
+
+
+def _differences(gradient: Callable[[Array], Array], x: Array, steps: Array) -> Array:
+    columns = [
+        (gradient(x + step) - gradient(x - step)) / (2 * size)
+        for step, size in zip(np.diag(steps), steps, strict=True)
+    ]
+    found = np.array(columns)
+    return (found + found.T) / 2
 
 
 def curved(form: NormalForm) -> list[int]:

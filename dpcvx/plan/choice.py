@@ -28,11 +28,11 @@ from .agent_terms import Agents, AgentTerms, declared
 from .calibration import Mechanisms, asked_of, calibrated, truncated
 from .clipping import with_clips
 from .compiled import Compiled, compiled
-from .forecast import SQUARED, noise_over_signal, stand_ins_of
+from .forecast import SQUARED, noise_over_signal
 from .limits import margin_ratio, with_margins
 from .noisy_rounds import NoisyRounds, best_rounds
 from .responses import predicted_gap, published
-from .stakes import by_agent
+from .stakes import by_agent, stand_ins_of
 
 Release = Literal["each step", "once"]
 # Rounds of a method that has no number of its own.

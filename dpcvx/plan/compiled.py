@@ -59,7 +59,7 @@ class Compiled:
     @cached_property
     def responses(self) -> tuple[Response, ...]:
         """How the problem gives way to noise from each agent."""
-        return responses(self.program, self.at_stand_ins.forces)
+        return responses(self.program, self.at_stand_ins)
 
     @cached_property
     def at_stand_ins(self) -> AtStandIns:

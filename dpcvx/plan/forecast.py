@@ -36,17 +36,6 @@ UNTOLD = (
 )
 
 
-def stand_ins_of(problem: Declaration) -> dict[str, list[Array | None]]:
-    """Public values of the same kind as the private objects, by agent."""
-    return {
-        name: [
-            None if private.like is None else private.spec.kept(private.like)
-            for private in agent.private
-        ]
-        for name, agent in zip(problem.names, problem.agents, strict=True)
-    }
-
-
 def bent(problem: Declaration) -> str:
     """What not to expect where objectives are not convex; empty where all are."""
     pairs = zip(problem.names, problem.agents, strict=True)

@@ -11,16 +11,17 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from ..algorithms.joint import coupling_rows, picked, places_of, size_of, square_sum
-from ..algorithms.program import Program
+from ..algorithms.program import LocalProgram, Program
 from ..model.matrices import without_zeros
-from ..model.quadratic import hessian
+from ..model.quadratic import hessian, hessian_at
 from ..privacy.mechanism import Calibrated
 from ..sensitivity import release_once
 from ..sensitivity.data_shape import Stake
 from ..sensitivity.release_once import Statistic
-from ..sensitivity.response import Response
+from ..sensitivity.response import LARGEST, Response
 from ..solvers.projector import Projector
 from .agent_terms import Agents, AgentTerms
+from .stakes import NOTHING, AtStandIns
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -29,22 +30,20 @@ Index = NDArray[np.intp]
 _WORK = 1e8
 
 
-def responses(program: Program, forces: sp.csr_array | None = None) -> tuple[Response, ...]:
+def responses(program: Program, at: AtStandIns = NOTHING) -> tuple[Response, ...]:
     """Around each agent, in their order; of sets, what their closed forms tell.
 
     Parameters
     ----------
     program : Program
-    forces : csr_array, shape (k, n), optional
-        Of inequalities at the optimum for public stand-ins; see `Response.forces`.
+    at : AtStandIns, optional
+        The optimum for public stand-ins. If that is not known, objectives bend as at the start.
     """
     n, places = size_of(program), places_of(program)
     lower, upper = np.full(n, -np.inf), np.full(n, np.inf)
     rows = [] if program.coupling is None else [coupling_rows(program)]
-    bends = []
     for local, place in zip(program.agents, places, strict=True):
         data = local.constraints
-        bends.append((hessian(local.form)[0], place))
         equalities = data.A.tocsr()[: data.cones.zero]
         # Rows with auxiliary columns bind nothing by themselves.
         own = np.flatnonzero(abs(equalities[:, data.n :]).sum(axis=1) == 0)
@@ -53,17 +52,28 @@ def responses(program: Program, forces: sp.csr_array | None = None) -> tuple[Res
         lower[place] = np.maximum(lower[place], extent.lower)
         upper[place] = np.minimum(upper[place], extent.upper)
     widths, A = np.maximum(upper - lower, 0.0), without_zeros(sp.vstack(rows))
+    bends = [
+        (_bend(local, local.start if at.point is None else at.point[place], widths[place]), place)
+        for local, place in zip(program.agents, places, strict=True)
+    ]
     H = square_sum(bends, n)
     if n**3 * len(places) <= _WORK:
-        return tuple(Response(H, widths, A, place, forces) for place in places)
+        return tuple(Response(H, widths, A, place, at.forces) for place in places)
     # As if all components that are not the agent's stayed where they are; of rows that others take
     # part in, others bear the change.
     found = []
     for place in places:
-        alone, held = _alone(A, place), None if forces is None else _alone(forces, place)
+        alone, held = _alone(A, place), None if at.forces is None else _alone(at.forces, place)
         size = np.arange(place.size)
         found.append(Response(H[place][:, place], widths[place], alone, size, held))
     return tuple(found)
+
+
+def _bend(local: LocalProgram, x: Array, widths: Array) -> sp.csr_array:
+    if local.n > LARGEST:
+        return hessian(local.form)[0]
+    scale = np.where(np.isfinite(widths) & (widths > 0), widths, np.abs(x).max(initial=0.0) or 1.0)
+    return hessian_at(local.form, x, np.where(x == 0, scale, np.abs(x)))
 
 
 def _alone(rows: sp.csr_array, place: Index) -> sp.csr_array:

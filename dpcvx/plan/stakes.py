@@ -26,7 +26,6 @@ from ..sensitivity.certificate import Sensitivity
 from ..sensitivity.data_shape import Stake
 from ..sensitivity.response import LARGEST
 from ..solvers.conic import Answer, ConicProgram
-from .forecast import stand_ins_of
 
 Array = NDArray[np.float64]
 
@@ -47,10 +46,16 @@ class AtStandIns:
         What is at stake in each constraint with private data.
     forces : csr_array, shape (k, n), or None
         What each inequality that binds presses with; see `Response.forces`.
+    point : ndarray, shape (n,), or None
     """
 
     stakes: Stakes = ()
     forces: sp.csr_array | None = None
+    point: Array | None = None
+
+
+NOTHING = AtStandIns()
+"""Where there are none, or no optimum was found."""
 
 
 def at_stand_ins(
@@ -70,7 +75,7 @@ def at_stand_ins(
     wanted = program.kept or size_of(program) <= LARGEST
     values = _values(problem, sensitivities) if wanted and problem.is_dcp() else None
     if values is None:
-        return AtStandIns()
+        return NOTHING
     whole = joint(with_objectives(problem, program))
     slope, flat = np.zeros(whole.data.n), []
     for local, place, own in zip(program.agents, whole.places, values, strict=True):
@@ -81,6 +86,17 @@ def at_stand_ins(
     empty = [sp.csr_array((local.n, local.n)) for local in program.agents]
     public = replace(whole, data=whole.with_terms(slope, empty))
     return _at_optimum(program, public, flat)
+
+
+def stand_ins_of(problem: Declaration) -> dict[str, list[Array | None]]:
+    """Public values of the same kind as the private objects, by agent."""
+    return {
+        name: [
+            None if private.like is None else private.spec.kept(private.like)
+            for private in agent.private
+        ]
+        for name, agent in zip(problem.names, problem.agents, strict=True)
+    }
 
 
 def by_price(stakes: Stakes) -> bool:
@@ -116,9 +132,11 @@ def _at_optimum(program: Program, whole: Joint, data: Sequence[Array]) -> AtStan
     solver = ConicProgram(kept)
     answer, prices = solver.solve(np.zeros(kept.n), None, center), solver.prices(center)
     if answer.x is None or prices is None:
-        return AtStandIns()
+        return NOTHING
     stakes = _stakes(program, whole, data, kept, answer, prices)
-    return AtStandIns(stakes, _forces(kept, prices))
+    # Solvers differ in the last digits.
+    point = np.array([float(f"{value:.6g}") for value in answer.x])
+    return AtStandIns(stakes, _forces(kept, prices), point)
 
 
 def _stakes(

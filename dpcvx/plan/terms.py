@@ -38,12 +38,12 @@ from .calibration import Mechanisms, asked_of, budgeted, calibrated, conditions,
 from .choice import Choice, Release, Request, choose
 from .compiled import Compiled
 from .fingerprint import Asked, fingerprint_of
-from .forecast import DOUBT, bent, of_other_steps, of_releases, stand_ins_of
+from .forecast import DOUBT, bent, of_other_steps, of_releases
 from .guarantee import ALONE, COUNTED, SEEDED, Guarantee, make_guarantee, no_guarantee
 from .last_iterate import Observer
 from .responses import Share, predicted_share, published, responses
 from .split import check_secret, split
-from .stakes import at_stand_ins, by_agent, by_price
+from .stakes import at_stand_ins, by_agent, by_price, stand_ins_of
 
 P = TypeVar("P", bound="Terms")
 
@@ -258,7 +258,7 @@ def make_terms(
     if once:
         if known is None:
             optimum = at_stand_ins(problem, program, found)
-            around = responses(program, optimum.forces)
+            around = responses(program, optimum)
         else:
             optimum, around = known.at_stand_ins, known.responses
         stakes = optimum.stakes

@@ -163,6 +163,58 @@ def test_stand_ins_move_noise_and_no_guarantee(mechanism, wrong):
     assert not dp.check(replace(plan, agents=(half,))).passed
 
 
+def losses(seed, informed, unit=1.0):
+    """Public losses that are steep along some variables only, and a private slope."""
+    rng = np.random.default_rng(seed)
+    F, M = rng.normal(size=(200, 6)) * np.geomspace(1, 0.1, 6) / unit, rng.normal(size=(6, 60))
+    expected = 0.04 * rng.normal(size=60)
+    x = cp.Variable(6, name="x")
+    data = expected + 1e-4 * rng.normal(size=60)
+    d = dp.Private(
+        data, name="d", like=expected if informed else None,
+        adjacency=dp.Within(1e-3),
+    )  # fmt: skip
+    cost = cp.sum(cp.logistic(F @ x) + cp.logistic(-F @ x)) - (M @ d) @ x / unit
+    problem = dp.Problem([dp.Agent(cp.Minimize(cost), [cp.abs(x) <= 20 * unit], name="solo")])
+
+    def value(point):
+        z = F @ point
+        return np.sum(np.logaddexp(0, z) + np.logaddexp(0, -z)) - M @ data @ point / unit
+
+    optimum = np.zeros(6)
+    for _ in range(30):  # Newton's method
+        slope = np.tanh(F @ optimum / 2)
+        H = F.T @ (F * (1 - slope**2)[:, None]) / 2
+        optimum = optimum - np.linalg.solve(H, F.T @ slope - M @ data / unit)
+    return problem, lambda run: value(run.solution["x"]) - value(optimum)
+
+
+@pytest.mark.parametrize("informed", [False, True], ids=["start", "stand-ins"])
+def test_objectives_that_are_not_quadratic_bend_as_at_a_public_point(informed):
+    ratios = []
+    for seed in range(2):
+        problem, gap = losses(seed, informed)
+        plan = problem.plan(dp.Central(), mechanism="gaussian", **ONCE)
+        agent, (around,) = plan.agents[0], compiled(problem).responses
+        assert agent.publication.kind == "shaped slope"
+        gaps = [gap(plan.run(seed=k, verbose=False)) for k in range(40)]
+        ratios.append(
+            np.mean(gaps) / predicted_gap(agent.publication, agent.noise, around),
+        )
+    # Six squares each: means of 40 have a relative standard error of 0.12 at most.
+    assert min(ratios) > 0.5 and max(ratios) < 1.7
+
+
+def test_other_units_of_losses_change_nothing():
+    gaps = []
+    for unit in (1.0, 1e3, 1e-3):
+        problem, _ = losses(0, informed=True, unit=unit)
+        agent = problem.plan(dp.Central(), mechanism="gaussian", **ONCE).agents[0]
+        (around,) = compiled(problem).responses
+        gaps.append(predicted_gap(agent.publication, agent.noise, around))
+    assert gaps == pytest.approx(3 * gaps[:1], rel=1e-3)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_the_shape_is_the_best_of_many(seed):
     rng = np.random.default_rng(seed)
