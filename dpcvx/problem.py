@@ -429,7 +429,8 @@ class Problem(Declaration):
         """Search for the settings that give the best answer for a total budget.
 
         Methods, release, noise, steps, penalty, rounds, decay, reported iterate and clipping of
-        records are tried on public stand-in data, by successive halving over noise seeds. Nothing
+        records are tried on public stand-in data, by successive halving over noise seeds; steps
+        along sums of gradients by thousands of runs that are simulated at once. Nothing
         private is read, so tuning costs no privacy; the settings are as good on the data as these
         resemble the stand-in.
 

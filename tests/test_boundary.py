@@ -28,7 +28,7 @@ IMPORTERS = {
     "dpcvx.run.oracle": {"run", "verify.audit"},
     "dpcvx.run.private_oracle": {"run.part"},
     "dpcvx.run.fleet_oracle": {"run.fleet"},
-    "dpcvx.model.stacked.StackedObjective": {"run.fleet_oracle"},
+    "dpcvx.model.stacked.StackedObjective": {"run.fleet_oracle", "verify.simulation"},  # stand-ins
     "dpcvx.run.public_oracle": {"run.part", "run.replay", "run.replay_oracle"},
     "dpcvx.sensitivity.known.Objective": {
         "run.private_oracle",

@@ -97,18 +97,25 @@ class StackedObjective(BehindTheDoor):
 
         Parameters
         ----------
-        x : ndarray, shape (n,)
+        x : ndarray, shape (n,), or (points, n)
+            Several points for the objective of one agent.
 
         Returns
         -------
-        ndarray, shape (agents, n)
+        ndarray, shape (agents or points, n)
         """
         # Outside an atom's domain the result is infinite or NaN, without a warning: a warning
         # would tell something about the data.
         with np.errstate(all="ignore"):
             return self._backward(x)
 
-    def _backward(self, x: Array) -> Array:
+    def values(self, x: Array) -> Array:
+        """Values of all objectives, shape (agents or points,); x as in `gradients`."""
+        with np.errstate(all="ignore"):
+            found = self._root(x, self._forward(x)[0])
+        return np.broadcast_to(found, (_rows(self._count, x), 1))[:, 0]
+
+    def _forward(self, x: Array) -> tuple[list[Array], list[list[Array]]]:
         values: list[Array] = []
         inputs: list[list[Array]] = []
         for atom, arguments in zip(self._atoms, self._args, strict=True):
@@ -117,7 +124,11 @@ class StackedObjective(BehindTheDoor):
                 found = [*np.broadcast_arrays(*found)]
             inputs.append(found)
             values.append(limited_to_numbers(_value(atom, found)))
-        out = np.zeros((self._count, self._n))
+        return values, inputs
+
+    def _backward(self, x: Array) -> Array:
+        values, inputs = self._forward(x)
+        out = np.zeros((_rows(self._count, x), self._n))
         cotangents: list[Array | None] = [None] * len(values)
         self._root.backward(np.ones(1), out, cotangents)
         for j in range(len(values) - 1, -1, -1):
@@ -137,6 +148,11 @@ class StackedObjective(BehindTheDoor):
 
     def __repr__(self) -> str:
         return f"StackedObjective(agents={self._count}, n={self._n})"
+
+
+def _rows(count: int, x: Array) -> int:
+    """Of results: one per agent, or per point of one agent."""
+    return max(count, x.shape[0] if x.ndim == 2 else 1)
 
 
 def _value(atom: Atom, inputs: Sequence[Array]) -> Array:
@@ -183,16 +199,25 @@ class _Clipped(BehindTheDoor):
     def __init__(self, clip: Clip, records: Array, product: Atom, count: int) -> None:
         rows, columns = product.args[0].shape
         apart = np.swapaxes(records.reshape(count, columns, rows), 1, 2).reshape(-1, columns)
-        if clip.beside is not None:
-            weight, size = (np.tile(part, count) for part in (clip.beside.weight, clip.beside.size))
-            clip = replace(clip, beside=replace(clip.beside, weight=weight, size=size))
-        self._clip, self._lengths, self._rows, self._count = clip, row_lengths(apart), rows, count
+        self._one, self._rows, self._count = clip, rows, count
+        self._lengths = row_lengths(apart)
+        self._several = self._for(count)
+
+    def _for(self, count: int) -> tuple[Clip, Array]:
+        """The clip of so many agents, or points of one, and the lengths of their records."""
+        clip, beside = self._one, self._one.beside
+        if beside is not None:
+            weight, size = (np.tile(part, count) for part in (beside.weight, beside.size))
+            clip = replace(clip, beside=replace(beside, weight=weight, size=size))
+        return clip, np.tile(self._lengths, count // self._count)
 
     def __call__(self, g: Array) -> Array:
-        whole = np.broadcast_to(g, (self._count, g.shape[-1])).reshape(self._count, -1, self._rows)
-        apart = np.swapaxes(whole, 1, 2).reshape(self._count * self._rows, -1)
-        scaled = self._clip.scaled(self._lengths, apart).reshape(self._count, self._rows, -1)
-        return np.swapaxes(scaled, 1, 2).reshape(self._count, -1)
+        count = _rows(self._count, g)
+        clip, lengths = self._several if count == self._count else self._for(count)
+        whole = np.broadcast_to(g, (count, g.shape[-1])).reshape(count, -1, self._rows)
+        apart = np.swapaxes(whole, 1, 2).reshape(count * self._rows, -1)
+        scaled = clip.scaled(lengths, apart).reshape(count, self._rows, -1)
+        return np.swapaxes(scaled, 1, 2).reshape(count, -1)
 
 
 class _Bound(BehindTheDoor):
@@ -210,7 +235,7 @@ class _Bound(BehindTheDoor):
     def __call__(self, x: Array, values: Sequence[Array]) -> Array:
         if not self.moving:
             return self.offset
-        parts = [] if self._F is None else [self._F @ x]
+        parts = [] if self._F is None else [_times(self._F, x)]
         if self._shifts:
             parts.append(self.offset)
         parts += [_times(M, values[j]) for j, M in self._terms]

@@ -31,7 +31,7 @@ from .worker import Reply, Report, make_worker
 
 Array = NDArray[np.float64]
 # Of a run, whose averages are weighted by their rounds. More would ask agents more often.
-_PARTS = 8
+PARTS = 8
 # The libraries that numpy and scipy have loaded by now; finding them takes several milliseconds.
 _BLAS = ThreadpoolController().select(user_api="blas")
 
@@ -84,7 +84,7 @@ def drive(
     with _BLAS.limit(limits=1), closing(executor):
         executor.start(factories)
         server, rounds = algorithm.drawn(algorithm.start_server(program), rounds, coins)
-        marks = {rounds * k // _PARTS for k in range(1, _PARTS)} - {0}
+        marks = {rounds * k // PARTS for k in range(1, PARTS)} - {0}
         try:
             watch.start()
             for t in range(1, rounds + 1):

@@ -27,9 +27,10 @@ from ..privacy.mechanism import Laplace
 from ..privacy.split_noise import coalition
 from ..run.data import stand_ins
 from ..run.report import search_line
+from .entry import Entry, OutOfTime, quantile
 from .judge import Judge, values_kept
 from .request import Request
-from .search import Entry, OutOfTime, Search, quantile
+from .search import Search
 from .settings import level
 
 P = TypeVar("P", bound=Terms)

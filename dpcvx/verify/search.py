@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import fields, replace
+from functools import partial
 from typing import Any, Generic, TypeVar, cast
 
 from ..algorithms.base import OUTPUTS, Algorithm
@@ -21,9 +22,12 @@ from ..privacy.mechanism import Gaussian, Laplace
 from ..run.executors.automatic import Automatic
 from ..run.live import run_plan
 from ..sensitivity.certificate import Sensitivity
+from .entry import Entry, OutOfTime
 from .judge import Judge
 from .request import Request
 from .settings import COARSE, Setting, Way, lengthened, level, scalable, scaled
+from .simulated import best_simulated, simulates
+from .simulation import Simulation
 
 P = TypeVar("P", bound=Terms)
 
@@ -31,6 +35,8 @@ P = TypeVar("P", bound=Terms)
 _RUNGS = (1, 2, 4, 8)
 # Of the whole time one run may take so much: beyond, too few tell noise from merit.
 _SHARE = 0.03
+# Of a search's time, where many runs can be made at once.
+_SIMULATED = 0.6
 # By such a part of the gap a neighbour must be better for its own neighbours to be tried.
 _GAIN = 0.1
 # Seconds: shares of less are no numbers any more.
@@ -39,10 +45,6 @@ _LEAST = 1e-9
 LATE = "The time was over before a run of it ended. Pass a larger seconds=."
 # Seeds of the runs that settings are compared by in the end: no choice rests on them.
 FRESH = 1_000_000
-
-
-class OutOfTime(Exception):
-    """Ends a run whose time is over; stays within a search."""
 
 
 class _Timed(Automatic):
@@ -56,57 +58,6 @@ class _Timed(Automatic):
         if self._clock() > self._until:
             raise OutOfTime
         return super().map(method, *common, each=each)
-
-
-@dataclass(eq=False)
-class Entry(Generic[P]):
-    """A plan under trial.
-
-    Attributes
-    ----------
-    name : str
-    plan : P
-    setting : Setting or None
-        None for plans that are not varied.
-    values : dict of str to list of float
-        Objectives, by the iterate that they are of, one per run.
-    broken : list of bool
-        Whether the stand-in breaks a constraint with private data in a run.
-    """
-
-    name: str
-    plan: P
-    setting: Setting | None = None
-    values: dict[str, list[float]] = field(default_factory=dict)
-    broken: list[bool] = field(default_factory=list)
-
-    @property
-    def runs(self) -> int:
-        """How many were made."""
-        return len(self.judged)
-
-    @property
-    def judged(self) -> list[float]:
-        """The values of the iterate that the plan reports, where no other was looked at."""
-        return next(iter(self.values.values()), [])
-
-    @property
-    def best(self) -> str:
-        """The iterate with the lowest median."""
-        return min(self.values, key=lambda which: quantile(self.values[which], 0.5))
-
-    @property
-    def score(self) -> float:
-        """Its median; infinite before the first run."""
-        return quantile(self.values[self.best], 0.5) if self.values else math.inf
-
-
-def quantile(values: Sequence[float], q: float) -> float:
-    """The value that a part q of them does not exceed, linear in between; some may be infinite."""
-    ordered = sorted(values)
-    place = q * (len(ordered) - 1)
-    low, high = ordered[math.floor(place)], ordered[math.ceil(place)]
-    return low if low == high else low + (place - math.floor(place)) * (high - low)
 
 
 class Search(Generic[P]):
@@ -146,7 +97,7 @@ class Search(Generic[P]):
         self._price = request.slack_price or 0.0
         self.judge = judge
         self._seconds = max(request.seconds, _LEAST)
-        self._seed, self._tick = request.seed, tick
+        self._seed, self._tick, self._recourse = request.seed, tick, request.recourse
         self._clock, self._started = request.clock, request.clock()
         self._entries: dict[Setting, Entry[P] | None] = {}
         self._default: P | None = None
@@ -183,15 +134,47 @@ class Search(Generic[P]):
         until : float
             The part of the time at which this ends with what it has.
         """
+        summed = [way for way in ways if simulates(way) and not self._recourse]
+        sums = self._simulated(summed, self.passed + (until - self.passed) * _SIMULATED)
+        if sums is not None:
+            ways, kept = [way for way in ways if way not in summed], max(1, kept - 1)
         now = self.passed
         settings = [*self._near_default(ways), *(way.first for way in ways)]
         pool = self._begun(dict.fromkeys(settings), ways, now + (until - now) / 3)
         pool = self._best_clipped(pool, now + (until - now) / 2)
         pool = self._halved(pool, kept, now + (until - now) * 2 / 3)
         best: dict[str, Entry[P]] = {}
-        for entry in sorted(self._varied_further(pool, until), key=lambda entry: entry.score):
+        found = [*([] if sums is None else [sums]), *self._varied_further(pool, until)]
+        for entry in sorted(found, key=lambda entry: entry.score):
             best.setdefault(entry.name, entry)
         return list(best.values())
+
+    def _simulated(self, ways: Sequence[Way], until: float) -> Entry[P] | None:
+        """The best setting of the ways of which many runs can be made at once."""
+        simulation, found = Simulation(self._problem, self._proxy), list[Entry[P]]()
+        for k, way in enumerate(ways):
+            entry = best_simulated(
+                way,
+                self._entry,
+                self._clips_records,
+                lambda value: value - self.judge.reference([value]),
+                simulation,
+                self._seed,
+                partial(self._ends, self.passed, (until - self.passed) / (len(ways) - k)),
+            )
+            found += [] if entry is None else [entry]
+        return min(found, key=lambda entry: entry.score, default=None)
+
+    def _ends(self, start: float, length: float, part: float) -> Callable[[], None]:
+        """What ends simulations after a part of a length of time."""
+
+        def pause() -> None:
+            now = self.passed
+            self._tick(now)
+            if now > start + part * length:
+                raise OutOfTime
+
+        return pause
 
     def _near_default(self, ways: Sequence[Way]) -> list[Setting]:
         """Where the plan's own choice is, if it is on one of these ways."""
@@ -361,7 +344,7 @@ class Search(Generic[P]):
 
     def _coarse(self, whole: Setting, algorithm: Algorithm[Any, Any]) -> Iterator[Setting]:
         for clip in COARSE:
-            clipped = replace(whole, clip=clip, step=0, penalty=0)
+            clipped = replace(whole.plain, clip=clip)
             plain = self._entry(clipped)
             if plain is not None:
                 yield lengthened(clipped, plain.plan.algorithm, algorithm)
@@ -422,7 +405,7 @@ class Search(Generic[P]):
         It keeps the noise of the one with these: so do settings that differ in step and penalty,
         and what is different in their results is their own.
         """
-        plain = replace(setting, step=0, penalty=0)
+        plain = setting.plain
         if plain != setting:
             base = self._measured_by(plain)
             return replace(base.plan, algorithm=scaled(base.plan.algorithm, setting))
@@ -445,7 +428,7 @@ class Search(Generic[P]):
         kinds = {"gaussian": Gaussian, "laplace": Laplace}
         mechanism = kinds[setting.way.mechanism]()
         if setting.decaying:
-            steady = self._measured_by(replace(setting, decaying=False, step=0, penalty=0))
+            steady = self._measured_by(replace(setting.plain, decaying=False))
             mechanism = kinds[setting.way.mechanism](decay=_decay(steady.plan) or 1.0)
         problem = self._clipped(setting)
         return self._planned(

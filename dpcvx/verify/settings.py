@@ -28,6 +28,8 @@ A = TypeVar("A", bound=Algorithm[Any, Any])
 # Fewer releases carry less noise each, and rounds on what was released once none at all.
 ROUNDS = (1, 3, 10, 30, 100, 300)
 _FIRST = {"each step": 30, "once": 100}
+# Where searches by simulations begin: of more releases, Laplace noise is the larger one.
+_ROUGH = {"laplace": (1, 3), "gaussian": (10, 30, 3)}
 # Of step and penalty, in powers of three. A step and one over it go together.
 _MOVES = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, -1), (-1, 1))
 # Of the derived bound of a record's contribution; 1 leaves it alone.
@@ -72,16 +74,25 @@ class Setting:
         One of `CLIPS`.
     decaying : bool
         Whether the noise falls from round to round as the distance to the optimum does.
-    step, penalty : int
+    step, penalty : float
         By so many powers of three they differ from what the plan chooses.
+    falling : bool or None
+        Whether steps are over the root of the round, and as long on the whole; None for what the
+        plan chooses.
     """
 
     way: Way
     rounds: int
     clip: float = CLIPS[0]
     decaying: bool = False
-    step: int = 0
-    penalty: int = 0
+    step: float = 0
+    penalty: float = 0
+    falling: bool | None = None
+
+    @property
+    def plain(self) -> Setting:
+        """With the steps and the penalty that the plan chooses."""
+        return replace(self, step=0, penalty=0, falling=None)
 
     def neighbours(self, *, clips: bool, decays: bool, varied: tuple[str, ...]) -> list[Setting]:
         """Settings that differ in one thing, or in a step and a penalty that go together.
@@ -106,6 +117,20 @@ class Setting:
         if decays:
             found.append(replace(self, decaying=not self.decaying))
         return found
+
+
+def rough(way: Way, clips: bool) -> Iterator[Setting]:
+    """Settings of a way that are far apart, with steps left open; those of few rounds first.
+
+    Parameters
+    ----------
+    way : Way
+    clips : bool
+        Whether records can be clipped.
+    """
+    shares = (CLIPS[0], *COARSE) if clips else CLIPS[:1]
+    for rounds in _ROUGH[way.mechanism]:
+        yield from (Setting(way, rounds, share) for share in shares)
 
 
 def _beside(values: tuple[Any, ...], value: Any, reach: int) -> Iterator[Any]:
@@ -181,7 +206,18 @@ def scaled(algorithm: A, setting: Setting) -> A:
         for name in scalable(algorithm)
         if powers[name]
     }
+    if setting.falling is not None:
+        typical = _typical(changed.get("step", getattr(algorithm, "step", None)), setting.rounds)
+        if typical is not None:
+            changed["step"] = _as_long(typical, setting)
     return replace(cast(Any, algorithm), **changed) if changed else algorithm
+
+
+def _as_long(typical: float, setting: Setting) -> steps.Constant | steps.Sqrt:
+    """Steps of this length, or falling ones that are as long on the whole."""
+    if not setting.falling:
+        return steps.Constant(typical)
+    return steps.Sqrt(typical * math.sqrt(setting.rounds) / 2)
 
 
 def lengthened(

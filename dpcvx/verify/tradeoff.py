@@ -19,9 +19,9 @@ from ..errors import ModelError
 from ..model.declaration import Declaration
 from ..plan.banner import WIDTH
 from ..plan.terms import Terms
+from .entry import Entry, OutOfTime, quantile
 from .ranking import BREAKING, searching, where
 from .request import Request
-from .search import Entry, OutOfTime, quantile
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -85,6 +85,32 @@ def test_clipped_contributions_are_those_of_each_agent(name, seed, clip):
 
 
 @pytest.mark.parametrize("name", LOSSES)
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 2**31), clip=st.sampled_from([None, 0.3]), points=st.integers(1, 4))
+def test_one_agent_is_evaluated_at_many_points(name, seed, clip, points):
+    _, form = form_of(LOSSES[name]())
+    free = np.full(form.n, np.inf)
+    try:
+        clips = derive(form, "north", lambda: Extent(-free, free), clip=clip).clips
+    except dp.PrivacyError:  # nothing to clip
+        clips = ()
+    data = [part[:1] for part in drawn(form, seed)]
+    x = np.random.default_rng(seed).normal(size=(points, form.n))
+    alone = form.bind([part[0] for part in data], clips, limited=True)
+    together = StackedObjective(form, data, clips)
+    assert np.allclose(together.gradients(x), [*map(alone.gradient, x)], rtol=1e-12, atol=1e-12)
+    assert np.allclose(together.values(x), [*map(alone.value, x)], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_values_are_those_of_each_agent(name):
+    _, form = form_of(LOSSES[name]())
+    data, x = drawn(form, 3), np.linspace(-1, 1, form.n)
+    apart = [form.bind([d[k] for d in data], (), limited=True).value(x) for k in range(AGENTS)]
+    assert np.allclose(StackedObjective(form, data, ()).values(x), apart, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", LOSSES)
 @pytest.mark.parametrize("bad", [1e308, -1e200, 1e155])
 def test_data_beyond_numbers_stay_with_their_agent(name, bad):
     _, form = form_of(LOSSES[name]())

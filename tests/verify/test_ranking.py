@@ -8,8 +8,8 @@ import pytest
 
 import dpcvx as dp
 from dpcvx.problem import planned
+from dpcvx.verify.entry import Entry, quantile
 from dpcvx.verify.ranking import _best, _surely_lower
-from dpcvx.verify.search import Entry, quantile
 from dpcvx.verify.tune import tune
 from tests.verify.trials import PROXY, network, picked, request
 

@@ -1,0 +1,211 @@
+"""Many runs along sums of gradients at once, on public stand-ins: to search settings by.
+
+They do what `SummedGradient` does, with noise in floating point: nothing that they lead to may be
+released, and what they find is judged by runs of the plan.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from ..algorithms.joint import joint_set
+from ..algorithms.steps import as_step
+from ..algorithms.summed_gradient import SummedGradient
+from ..model.declaration import Declaration
+from ..model.private import Private
+from ..model.sealed import Sealed
+from ..model.stacked import StackedObjective, stackable
+from ..plan.agent_terms import AgentTerms
+from ..plan.terms import Terms
+from ..privacy.randomness import Randomness, source_for, uniform
+from ..run.data import sources_of
+from ..run.gate import read
+from ..run.loop import PARTS
+from ..solvers.newton import PLAIN
+from ..solvers.projector import Projector
+
+Array = NDArray[np.float64]
+Index = NDArray[np.intp]
+Values = dict[str, Array]
+
+# Points whose norms differ by less than one part in so many share a bound of what data can change.
+_RUNGS = 8
+_LEAST = 2.0**-500
+
+
+def simulable(plan: Terms) -> bool:
+    """Whether runs of a plan are steps along sums of gradients, of objectives that can be stacked.
+
+    Parameters
+    ----------
+    plan : Terms
+    """
+    return (
+        type(plan.algorithm) is SummedGradient
+        and plan.algorithm.sharing is None
+        and plan.noisy
+        and not (plan.published or plan.hidden or plan.prepaid or plan.program.kept)
+        and all(map(_is_plain, plan.agents))
+    )
+
+
+def _is_plain(agent: AgentTerms) -> bool:
+    known, noise = agent.sensitivity, agent.noise
+    return (
+        agent.program.rest is None
+        and known is not None
+        and known.bound(2).value < math.inf
+        and (noise is None or (noise.split is None and noise.truncation is None))
+        and stackable(agent.program.form, known.clips)
+    )
+
+
+class Simulation:
+    """Runs of plans of one problem, on values that stand in for its data.
+
+    Parameters
+    ----------
+    problem : Declaration
+    proxy : mapping
+        Public values for every private object.
+    """
+
+    def __init__(self, problem: Declaration, proxy: Mapping[Private | str, Sealed]) -> None:
+        self._sources = sources_of(problem, proxy)
+
+    def __call__(
+        self,
+        plan: Terms,
+        algorithms: Sequence[SummedGradient],
+        runs: int,
+        seed: int,
+        pause: Callable[[], None],
+    ) -> list[Values]:
+        """Values of the objective at the ends of runs, by reported iterate.
+
+        Parameters
+        ----------
+        plan : Terms
+            See `simulable`.
+        algorithms : sequence of SummedGradient
+            In place of the plan's, with other steps.
+        runs : int
+            With each of them.
+        seed : int
+            Of the noise, the same with all of them.
+        pause : callable
+            Called in every round; may raise to end them.
+
+        Returns
+        -------
+        list of dict of str to ndarray of shape (runs,)
+            One per algorithm; infinite where a run diverged.
+        """
+        steps = [rule for one in algorithms if (rule := as_step(one.step)) is not None]
+        agents, joint = plan.agents, joint_set(plan.program)
+        projector = Projector(joint.data, "all agents", kernel=plan.program.kernel or PLAIN)
+        pairs = zip(agents, self._sources, strict=True)
+        objectives = [_objective(agent, own) for agent, own in pairs]
+        sources = [source_for(seed, (k,)) for k in range(len(agents))]
+        x = np.tile(_within(projector, joint.start[None]), (len(steps) * runs, 1))
+        ends = [plan.rounds * k // PARTS for k in range(1, PARTS)]
+        places = np.searchsorted(ends, np.arange(1, plan.rounds + 1))
+        sums = np.zeros((PARTS, *x.shape))
+        with np.errstate(all="ignore"):  # of runs that diverge
+            for t in range(1, plan.rounds + 1):
+                pause()
+                total = np.zeros_like(x)
+                for agent, of, place, source in zip(
+                    agents, objectives, joint.places, sources, strict=True
+                ):
+                    own = x[:, place]
+                    total[:, place] += _finite(of.gradients(own))
+                    spread = _spreads(agent, own, t)
+                    if spread is not None:
+                        drawn = _noise(agent, (runs, place.size), source.at(t, 1))
+                        total[:, place] += spread * np.tile(drawn, (len(steps), 1))
+                eta = np.repeat([rule.eta(t) for rule in steps], runs)[:, None]
+                x = _within(projector, x - eta * total)
+                sums[places[t - 1]] += x
+            parts = [*zip(objectives, joint.places, strict=True)]
+            found = {
+                which: _values(parts, points).reshape(len(steps), runs)
+                for which, points in _iterates(sums, x, plan.rounds).items()
+            }
+        return [{which: values[k] for which, values in found.items()} for k in range(len(steps))]
+
+
+def _objective(agent: AgentTerms, sources: Sequence[Sealed]) -> StackedObjective:
+    """Of one agent, at many points."""
+    form, known = agent.program.form, agent.sensitivity
+    assert known is not None
+    data = [values[None] for values in read(form.private, sources)]
+    return StackedObjective(form, data or [np.zeros((1, 0))], known.clips)
+
+
+def _values(parts: Sequence[tuple[StackedObjective, Index]], points: Array) -> Array:
+    """Of all agents together, infinite where there is no answer."""
+    total = sum((of.values(points[:, place]) for of, place in parts), np.zeros(len(points)))
+    return np.where(np.isfinite(points).all(axis=1) & np.isfinite(total), total, np.inf)
+
+
+def _iterates(sums: Array, last: Array, rounds: int) -> Values:
+    """What a run may report, from sums over its parts; see `dpcvx.run.loop`."""
+    ends = np.array([rounds * k // PARTS for k in range(PARTS + 1)])
+    sizes = np.diff(ends)
+    # The mean number of a part's rounds.
+    weights = (ends[:-1] + ends[1:] + 1) / 2
+    late = np.arange(PARTS) >= PARTS // 2
+    means = {
+        "average": np.ones(PARTS),
+        "tail": 1.0 * late if rounds > 1 else np.ones(PARTS),
+        "weighted": weights,
+    }
+    found = {
+        which: np.tensordot(weight, sums, 1) / (weight * sizes).sum()
+        for which, weight in means.items()
+    }
+    return {**found, "last": last}
+
+
+def _spreads(agent: AgentTerms, x: Array, t: int) -> Array | None:
+    """Standard deviations of an agent's noise at points x, shape (points, 1); None for no noise."""
+    known, noise = agent.sensitivity, agent.noise
+    if known is None or noise is None or known.bound(2).value == 0:
+        return None
+    noise, p = noise.at(t), noise.mechanism.norm
+    bounds = np.full(len(x), known.bound(p).value)
+    if known.flattens:
+        sizes = np.linalg.norm(x, axis=1)
+        rungs = np.ceil(_RUNGS * np.log2(np.maximum(sizes, _LEAST)))
+        for rung in np.unique(rungs[np.isfinite(rungs)]):
+            alike = rungs == rung
+            bounds[alike] = known.within(p, 2.0 ** (rung / _RUNGS))
+    return np.sqrt(noise.variance(1.0)) * bounds[:, None]
+
+
+def _noise(agent: AgentTerms, shape: tuple[int, int], stream: Randomness) -> Array:
+    """Of the kind of an agent's, with variance 1."""
+    u = uniform(shape[0] * shape[1], stream).reshape(shape) + 2.0**-54
+    if agent.noise is None or agent.noise.mechanism.norm == 2:
+        return ndtri(u)
+    away = np.minimum(u, 1 - u)
+    return np.sign(u - 0.5) * -np.log(2 * away) * math.sqrt(0.5)
+
+
+def _within(projector: Projector, points: Array) -> Array:
+    """Each of the points in the set; one that cannot be moved there stays out of all sets."""
+    if not projector.kinds.keys() - {"free"}:
+        return points
+    ones = np.ones(projector.n)
+    found = (projector(point, ones).x if np.isfinite(point).all() else None for point in points)
+    return np.array([np.full(projector.n, np.inf) if x is None else x for x in found])
+
+
+def _finite(gradients: Array) -> Array:
+    return np.where(np.isfinite(gradients), gradients, 0.0)
