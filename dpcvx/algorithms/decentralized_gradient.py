@@ -17,6 +17,7 @@ aggregate    a                                                           y
 ===========  ==========================================================  =================
 
 Of random coordinate descent (72), some entries move in a round, and the others stay where they are.
+A single agent, as in the paper, steps from its own point.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ from .agent_state import AgentState
 from .base import Local, Oracle, Output, Requirements
 from .conditions import Conditions
 from .divergence import too_long
-from .on_networks import Graph, Inbox, NeighbourMethod, shared, spread
+from .networks import Network
+from .on_networks import Graph, Inbox, NeighbourMethod, require_whole, shared, spread
 from .predicted import chosen_step
 from .program import Program
 from .steps import StepRule, as_step, step_said
@@ -55,7 +57,8 @@ class DecentralizedGradient(NeighbourMethod):
     Parameters
     ----------
     graph : networkx.Graph, Network or {"complete", "ring", "star", "path", "grid"}
-        Who talks to whom. ``mean`` and ``pair`` need everyone to hear everyone.
+        Who talks to whom. ``mean`` and ``pair`` need everyone to hear everyone. A single agent
+        steps from its own point, by ``"complete"`` only.
     step : float or step rule
         The paper's eta_t; chosen from what is public if omitted, see
         `dpcvx.algorithms.predicted`. The paper's experiments use `dp.steps.Geometric`.
@@ -95,7 +98,8 @@ class DecentralizedGradient(NeighbourMethod):
 
     def resolved(self, program: Program, conditions: Conditions) -> DecentralizedGradient:
         """Fill in the network and the step sizes."""
-        graph = self.network_of(program, self.weights)
+        alone = len(program.agents) == 1 and self.graph == "complete"
+        graph = _alone(program) if alone else self.network_of(program, self.weights)
         if self.aggregate in ("mean", "pair") and not graph.complete:
             raise ModelError(
                 f"dp.DecentralizedGradient(aggregate={show(self.aggregate)}) needs everyone's "
@@ -151,7 +155,15 @@ class DecentralizedGradient(NeighbourMethod):
     def __str__(self) -> str:
         part = "" if self.coordinates is None else f", {self.coordinates} random entries a round"
         step = step_said(self.step)
-        return f"decentralised gradient descent ({self.aggregate}) over {self.graph}, {step}{part}"
+        alone = isinstance(self.graph, Network) and len(self.graph.agents) == 1
+        where = "by one agent" if alone else f"({self.aggregate}) over {self.graph}"
+        return f"decentralised gradient descent {where}, {step}{part}"
+
+
+def _alone(program: Program) -> Network:
+    """What a single agent hears: itself."""
+    require_whole(program)
+    return Network((program.agents[0].name,), ((),), (np.ones(1),), "alone")
 
 
 def drawn(t: int, n: int, count: int) -> Index:

@@ -358,6 +358,35 @@ def test_of_a_point_the_drawn_entries_move_and_no_others():
         before = X
 
 
+def test_one_agent_moves_the_drawn_entry_of_its_own_point():
+    """(72) as it is printed, and noise that covers what one entry can tell."""
+    A, b = np.random.default_rng(5).normal(size=(2, 4, 4))
+    x = cp.Variable(4, name="x")
+    d = dp.Private(b[0], name="d", adjacency=dp.Within(0.1))
+    agent = dp.Agent(cp.Minimize(cp.sum_squares(A @ x - d)), [cp.abs(x) <= 0.3], name="a")
+    method = dp.DecentralizedGradient(step=0.1, coordinates=1)
+    problem = dp.Problem([agent])
+    silent = problem.plan(method, mechanism=None, rounds=30).run(iterates=True)
+    path = points(silent)[:, 0]
+    before = np.zeros(4)
+    for t, point in enumerate(path, start=1):
+        only = drawn(t, 4, 1)
+        before[only] = np.clip(before - 0.2 * A.T @ (A @ before - b[0]), -0.3, 0.3)[only]
+        assert point == pytest.approx(before, abs=1e-12)
+    assert (np.abs(path) == 0.3).any() and (np.abs(path[-1]) < 0.3).any()
+    plan = problem.plan(method, mechanism=dp.Laplace(), rounds=30, epsilon=30.0)
+    spent = plan.run(seed=2).ledger["a"].entries
+    charged = [0.1 * 0.1 * 2 * np.abs(A[:, drawn(t, 4, 1)]).max() for t in range(1, 31)]
+    assert [e.sensitivity for e in spent] == pytest.approx(charged, rel=1e-3)
+    assert dp.check(plan).passed and "by one agent" in str(plan)
+
+
+def test_one_agent_has_no_ring():
+    one = dp.Problem([dp.Agent(cp.Minimize(cp.square(cp.Variable(name="x"))), name="a")])
+    with pytest.raises(dp.ModelError, match="two agents or more"):
+        one.plan(dp.DecentralizedGradient("ring", 0.1), mechanism=None, rounds=2)
+
+
 def test_entries_are_drawn_alike_and_everywhere():
     """4000 draws of one of five: a count misses 800 by five deviations with probability 6e-7."""
     counts = np.bincount([drawn(t, 5, 1).item() for t in range(4000)], minlength=5)
