@@ -156,10 +156,11 @@ def _steps(agent: dp.Agent, local: Any, asked: list[tuple[Array, Array]], keep: 
         again = Projector(local.constraints, local.name)
         first = []
         for v, D in chosen:
-            before = len(made[0].updates)
+            before = len(made[0].updates) if made else 0
             projector(v, D)
             first.append(made[0].updates[before])
         attempts = sum(len(solver.updates) for solver in made)
+        again(*chosen[0])  # chooses what takes its steps
     return Steps(
         agent,
         local.constraints,

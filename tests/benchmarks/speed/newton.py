@@ -90,10 +90,11 @@ def _rows(name: str, found: list[Trace], limits: dict[str, float], effort: Effor
     for repeat in range(min(effort.repeats, 3)):
         total = np.zeros(best.size)
         for trace in found:
+            steps = list(zip(trace.points, trace.weights, strict=True))
             with interior_point():
                 reference = ConicProgram(trace.data)
+                reference.solve(steps[0][1], None, steps[0][0])  # chooses what takes its steps
             contenders = [reference, *(ConicProgram(trace.data, k) for k in kernels)]
-            steps = list(zip(trace.points, trace.weights, strict=True))
             for at, program in enumerate(contenders):
                 program.solve(steps[0][1], None, steps[0][0])  # loads what is compiled
                 seconds = timed(lambda p=program, s=steps: [p.solve(D, None, v) for v, D in s])

@@ -31,7 +31,8 @@ class Clock:
     solver : float
         Updates and solves.
     built : float
-        Building solvers after the run's first step, where a solve had to be repeated.
+        Building solvers after the run's first gradient: each is built when it is first asked, and
+        again where a solve had to be repeated.
     gradient : float
     solves, gradients : int
     """
@@ -100,7 +101,7 @@ def private_run(effort: Effort) -> list[Row]:
     steps = 3 * rounds * METHOD.local_updates
     note = (
         f"{shown(whole)}; solver {shown(clock.solver)} in {clock.solves} solves for {steps} steps, "
-        f"built again {shown(clock.built)}, gradient {shown(clock.gradient)}"
+        f"built {shown(clock.built)}, gradient {shown(clock.gradient)}"
     )
     return [
         Row(

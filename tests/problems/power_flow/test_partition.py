@@ -1,11 +1,13 @@
 """Partitions are complete, connected, balanced and reproducible."""
 
+from collections import Counter
+
 import networkx as nx
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from problems.power_flow.partition import partition
+from problems.power_flow.partition import _improve, _seeds, partition
 
 
 @st.composite
@@ -60,3 +62,55 @@ def test_a_grid_with_holes_is_divided_evenly():
     )
     part = partition(len(graph), list(graph.edges), 3)
     assert np.bincount(part).max() < 1.5 * np.bincount(part).min()
+
+
+def _best_moves(nodes, edges, part):
+    """The same local search without any memory: all moves of all nodes, again and again."""
+    graph = nx.Graph(edges)
+    graph.add_nodes_from(range(nodes))
+    part = list(part)
+    while True:
+        sizes = np.bincount(part)
+        moves = []
+        for node in graph:
+            counts = Counter(part[other] for other in graph[node])
+            home = [other for other in graph if part[other] == part[node] and other != node]
+            own = [other for other in graph[node] if part[other] == part[node]]
+            pieces = nx.connected_components(graph.subgraph(home))
+            whole = sum(any(other in piece for other in own) for piece in pieces) <= 1
+            for to, count in counts.items():
+                unequal = 2 * 4.0 * len(sizes) / nodes * (sizes[to] - sizes[part[node]] + 1)
+                change = counts[part[node]] - count + unequal
+                if to != part[node] and sizes[part[node]] > 1 and change < -1e-9 and whole:
+                    moves.append((change, node, to))
+        if not moves:
+            return part
+        _, node, to = min(moves)
+        part[node] = to
+
+
+@settings(max_examples=60, deadline=None)
+@given(networks(), st.integers(0, 2**32 - 1))
+def test_moves_are_the_best_of_all(network: tuple[int, list[tuple[int, int]], int], seed: int):
+    nodes, edges, parts = network
+    rng = np.random.default_rng(seed)
+    # Every part has a node, whether or not it is connected.
+    part = rng.permutation([*range(parts), *rng.integers(parts, size=nodes - parts)]).tolist()
+    near = [sorted({a + b - node for a, b in edges if node in (a, b)}) for node in range(nodes)]
+    assert _improve(near, part) == _best_moves(nodes, edges, part)
+
+
+@settings(max_examples=60, deadline=None)
+@given(networks())
+def test_seeds_are_far_apart(network: tuple[int, list[tuple[int, int]], int]):
+    """Each next one is the first of those that are farthest from all before it."""
+    nodes, edges, parts = network
+    near = [sorted({a + b - node for a, b in edges if node in (a, b)}) for node in range(nodes)]
+    graph = nx.Graph(edges)
+    graph.add_nodes_from(range(nodes))
+    hops = dict(nx.all_pairs_shortest_path_length(graph))
+    seeds = _seeds(near, parts, 0)
+    for k in range(1, parts):
+        far = [min(hops[seed].get(node, np.inf) for seed in seeds[:k]) for node in range(nodes)]
+        left = [-1.0 if node in seeds[:k] else far[node] for node in range(nodes)]
+        assert seeds[k] == int(np.argmax(left))
