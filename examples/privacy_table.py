@@ -6,7 +6,9 @@ projection back onto the constraints, a single noisy release of the data, the sa
 agent has decided for itself what it alone decides, from its exact data, and that where loads are
 publicly expected, right to a tenth (made up around them, for this study). The models are the
 power-flow study (loads times 1.5, their rho = 100, eta = 1/sqrt(t)) and a logistic regression on
-made-up records. Everything printed here is computed on the data in the open: not private.
+made-up records. Where constraints contain the loads, as those of a dispatch at least cost do, one
+release with margins keeps them in 90 or 99 % of all runs. Everything printed here is computed on
+the data in the open: not private.
 
     python -m examples.privacy_table                                 # the regression, seconds
     python -m examples.privacy_table --cases 14 118 --seeds 20 --plot out   # about two hours
@@ -28,7 +30,9 @@ import dpcvx as dp
 from problems import pictures
 from problems.baselines import at_start
 from problems.commands import add_plot, count, in_words
+from problems.dispatch.covered import covered_dispatch
 from problems.pictures import BLUE, GREY, RED, TWO_COLUMNS, styled
+from problems.power_flow.case import read_case
 from problems.power_flow.study import power_flow
 from problems.progress import with_bar
 
@@ -36,6 +40,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 EPSILON, DELTA, ROUNDS, BETA = 1.0, 1e-6, 100, 0.01
+KEPT = ((0.1, False), (0.01, False), (0.1, True), (0.01, True))
+"""Of dispatches: how many runs may break a constraint, and whether loads are known to a tenth."""
 BASELINES = {"no data": "--", "no noise": ":"}
 """What gaps are to be read beside, and the lines that show it: neither has a guarantee to keep."""
 
@@ -74,13 +80,17 @@ class Model:
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """True objective minus optimum of one method, per seed (not private); empty if refused."""
+    """True objective minus optimum of one method, per seed (not private); empty if refused.
+
+    Where constraints contain private data, `broken` is in how many runs the data break one.
+    """
 
     model: str
     method: str
     gaps: NDArray[np.float64]
     optimum: float
     kind: str
+    broken: int | None = None
 
     @property
     def median(self) -> float:
@@ -173,6 +183,25 @@ def rows(model: Model, seeds: int, rounds: int) -> Iterator[Row]:
             yield Row(name, method.name, np.array(gaps) - optimum, optimum, kind)
 
 
+def dispatches(case: str, seeds: int) -> Iterator[Row]:
+    """A dispatch that covers private loads within limits of lines, at least cost."""
+    network = read_case(case)
+    loads = network.bus.pd[network.bus.pd != 0]
+    near = loads * np.random.default_rng(0).normal(1.0, 0.1, loads.shape)
+    for violation, known in KEPT:
+        problem = covered_dispatch(network, like=near if known else None)
+        central = dp.not_private.central(problem)
+        central.solve(solver=cp.CLARABEL)
+        optimum = float(np.asarray(central.value))
+        plan = problem.plan(violation=violation, epsilon=EPSILON, delta=DELTA)
+        results = [plan.run(seed=k, verbose=False) for k in range(seeds)]
+        gaps = [dp.not_private.objective(problem, r.solution) - optimum for r in results]
+        broken = [dp.not_private.breaks(problem, r.solution, r.missed) for r in results]
+        what = f"kept in {100 * (1 - violation):g} %" + (", loads known to 10 %" if known else "")
+        name, kind = f"dispatch of case {case}", plan.guarantee.kind
+        yield Row(name, what, np.array(gaps), optimum, kind, sum(broken))
+
+
 def baselines(model: Model, rounds: int, optimum: float) -> list[Row]:
     """What to read gaps beside: the public start, and the paper's method without noise."""
     algorithm = methods(model.rho, model.beta)[0].algorithm
@@ -223,6 +252,7 @@ def table(found: Sequence[Row], seeds: int) -> str:
             continue
         low, high = np.quantile(row.gaps, (0.25, 0.75))
         mark = "  asserted, not proved" if row.kind == "asserted" else ""
+        mark += "" if row.broken is None else f"  {row.broken} of {row.gaps.size} break one"
         lines.append(
             f"  {row.method:<36}{low:>10.4g}{row.median:>10.4g}{high:>10.4g}"
             f"{first[row.model] / row.median:>8.3g}{mark}"
@@ -232,10 +262,11 @@ def table(found: Sequence[Row], seeds: int) -> str:
 
 @styled
 def draw(found: Sequence[Row]) -> Figure:
-    """Gaps of all seeds on a logarithmic scale, one panel per model."""
+    """Gaps of all seeds on a logarithmic scale, one panel per model that takes these methods."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import LogLocator, NullFormatter
 
+    found = [row for row in found if row.broken is None]
     names = list(dict.fromkeys(row.model for row in found))
     noisy = [row for row in found if row.kind not in BASELINES]
     labels = list(dict.fromkeys(row.method for row in noisy))
@@ -287,6 +318,9 @@ def main(arguments: Sequence[str] | None = None) -> list[Row]:
             runs = rows(model, options.seeds, options.rounds)
             found += with_bar(runs, model.name, total)
             found += baselines(model, options.rounds, found[-1].optimum)
+        for case in options.cases:
+            runs = dispatches(case, options.seeds)
+            found += with_bar(runs, f"dispatch of case {case}", len(KEPT))
         print(table(found, options.seeds))
         if options.plot:
             pictures.announce({"privacy_table": draw(found)}, options.plot, options.format)

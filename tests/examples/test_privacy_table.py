@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from examples import privacy_table
-from examples.privacy_table import BASELINES, Method, Row, main, methods, models, table
+from examples.privacy_table import BASELINES, KEPT, Method, Row, main, methods, models, table
 from tests.examples.printing import assert_written, printed
 
 FIRST, ONCE = "ObjG, last iterate", "release once, exact steps"
@@ -44,7 +44,7 @@ def first_and_once(monkeypatch, case, seeds, rounds):
 
 
 def test_every_method_is_run_on_every_model_with_every_seed(case_14):
-    found = [row for row in case_14[0] if row.kind not in BASELINES]
+    found = [row for row in case_14[0] if row.kind not in BASELINES and row.broken is None]
     names = [method.name for method in methods(100.0, 0.01)]
     assert [(r.model, r.method) for r in found] == [
         (model, name) for model in ("case 14", "logistic") for name in names
@@ -87,6 +87,26 @@ def test_what_is_expected_of_the_loads_brings_runs_closer_at_the_same_guarantee(
     model = next(iter(models(["14"])))
     plain, informed = privacy_table.rows(model, 6, 30)
     assert informed.median < plain.median and informed.kind == plain.kind == "worst-case"
+
+
+def test_constraints_with_loads_are_kept_at_a_cost(case_14):
+    found, text, _ = case_14
+    kept = [row for row in found if row.broken is not None]
+    assert len(kept) == len(KEPT)
+    for row in kept:
+        assert row.kind == "worst-case" and row.gaps.size == SEEDS
+        assert row.optimum == pytest.approx(0.88164, rel=1e-4)
+        assert f"{row.broken} of {SEEDS} break one" in text
+
+
+def test_loads_that_are_known_to_a_tenth_lower_what_margins_cost():
+    plain, rarely, known, known_rarely = privacy_table.dispatches("14", 12)
+    # Over twenty runs each: 6.4 and 6.5 % of the optimum, and 1.2 and 2.4 %; quartiles are within
+    # a third of these, and medians of twelve within a tenth or so.
+    assert known.median < plain.median / 2
+    assert known_rarely.median < rarely.median / 1.3
+    # Of twelve runs of which one in a hundred may break: three with less than 0.03 %.
+    assert max(rarely.broken, known_rarely.broken) < 3
 
 
 def test_gaps_stand_beside_those_of_no_data_and_of_no_noise(case_14):
