@@ -39,7 +39,7 @@ def projected_step(local: Local, state: State, query: Step | Minimiser, oracle: 
     """
     noisy = oracle.release(query)
     weight = query.step if isinstance(query, Step) else 0.0
-    found = local.projector(noisy, np.ones(noisy.size), weight)
+    found = local.projector(noisy, np.ones(noisy.shape[-1]), weight)
     return state.after(found.x, found.outcome)
 
 

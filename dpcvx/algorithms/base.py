@@ -303,10 +303,11 @@ class Algorithm(abc.ABC, Generic[S, A]):
 
     @property
     def in_step(self) -> bool:
-        """Whether agents that hold the same variables hear the same and keep the same state.
+        """Whether agents that hold the same variables can take their turns together.
 
-        Those of one kind can take their turns together then: `act` gets answers with a row per
-        agent, and its reply has one.
+        All are told the same object, and agents of one kind then act as one: `act` gets answers
+        with a row per agent, so that arrays of the state may have rows, and those of its reply.
+        Every row must be what the agent by itself computes; `dp.conformance` compares them.
         """
         return False
 

@@ -114,30 +114,33 @@ class ConsensusMethod(Algorithm[Server, A]):
         """z from the agents' public starting points, zero multipliers."""
         z = tuple(local.start[local.shared] for local in program.agents)
         lam = tuple(np.zeros(local.slots.size) for local in program.agents)
-        return Server(program, _mean(program, z), z, lam)
+        return Server(program, _mean(program, np.concatenate(z)), z, lam)
 
     def send(self, server: Server, t: int, k: int) -> tuple[Server, list[Broadcast]]:
         """w <- mean over holders of z - lam / rho (line 5)."""
         program = server.program
         assert self.penalty is not None
         rho = as_penalty(self.penalty).next(t, server.rho, server.primal, server.dual)
-        w = _mean(program, [z - lam / rho for z, lam in zip(server.z, server.lam, strict=True)])
+        w = _mean(program, np.concatenate(server.z) - np.concatenate(server.lam) / rho)
         change = np.sqrt(program.holders) * (w - server.w)
         # Before round 1 there is no earlier w to compare with.
         dual = math.nan if server.rho is None else rho * float(np.linalg.norm(change))
         state = Server(program, w, server.z, server.lam, rho, dual=dual)
-        return state, [Broadcast(w[local.slots], rho) for local in program.agents]
+        # One object for all agents with the same components, so that it is sent once.
+        keys = [local.slots.tobytes() for local in program.agents]
+        slots = {key: local.slots for key, local in zip(keys, program.agents, strict=True)}
+        sent = {key: Broadcast(w[own], rho) for key, own in slots.items()}
+        return state, [sent[key] for key in keys]
 
     def receive(self, server: Server, t: int, k: int, replies: Sequence[LocalCopy]) -> Server:
         """Keep what the agents sent, and compute the residuals."""
         assert server.rho is not None
-        agents = server.program.agents
-        gaps = [server.w[a.slots] - copy.z for a, copy in zip(agents, replies, strict=True)]
-        together = np.concatenate(gaps)
+        z = tuple(copy.z for copy in replies)
+        together = server.w[_slots(server.program)] - np.concatenate(z)
         return Server(
             server.program,
             server.w,
-            tuple(copy.z for copy in replies),
+            z,
             tuple(copy.lam for copy in replies),
             server.rho,
             primal=float(np.linalg.norm(together)),
@@ -180,8 +183,13 @@ class ConsensusMethod(Algorithm[Server, A]):
         return Residuals(server.primal, server.dual, server.mismatch, server.rho)
 
 
-def _mean(program: Program, values: Sequence[Array]) -> Array:
+def _slots(program: Program) -> NDArray[np.intp]:
+    """Where the shared components of all agents, one after the other, are in w."""
+    return np.concatenate([local.slots for local in program.agents])
+
+
+def _mean(program: Program, values: Array) -> Array:
+    """Over holders, of the shared components of all agents, one after the other."""
     total = np.zeros(program.size)
-    for local, value in zip(program.agents, values, strict=True):
-        total[local.slots] += value
+    np.add.at(total, _slots(program), values)  # in the agents' order
     return total / program.holders

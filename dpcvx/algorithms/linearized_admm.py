@@ -112,6 +112,11 @@ class LinearizedADMM(ConsensusMethod[AgentState]):
             )
 
     @property
+    def in_step(self) -> bool:
+        """With noise in the gradients. Methods that derive from this one may do more."""
+        return self.perturb == "objective" and type(self) is LinearizedADMM
+
+    @property
     def requirements(self) -> Requirements:
         """Convex objectives; E releases per agent and round."""
         return Requirements(
@@ -160,23 +165,22 @@ class LinearizedADMM(ConsensusMethod[AgentState]):
         S = local.program.shared
         x, lam = state.x, state.lam
         average, weight, outcome = state.average, state.weight, state.outcome
-        D = np.full(x.size, 1 / eta)
+        D = np.full(x.shape[-1], 1 / eta)
         D[S] += rho
-        pull = np.zeros_like(x)
-        pull[S] = rho * w + lam
-        mean = np.zeros_like(x)
+        pull, mean = np.zeros_like(x), np.zeros_like(x)
+        pull[..., S] = rho * w + lam
         for _ in range(self.local_updates):
             anchor = self._anchor(local, x, D)
             center = (x / eta + pull) / D
             step = ProximalStep(local.projector, center, D, anchor)
             before = x
             x, outcome = self._update(x, step, oracle)
-            mean += x / self.local_updates
+            mean = mean + x / self.local_updates
             share = rule.weight(t) / self.local_updates
             weight += share
             iterate = x if rule.averages_new else before
             average = average + (share / weight) * (iterate - average)
-        z = mean[S]
+        z = mean[..., S]
         lam = lam + rho * (w - z)
         state = AgentState(x, average, lam, weight, turns=t, outcome=outcome)
         return state, LocalCopy(z, lam)

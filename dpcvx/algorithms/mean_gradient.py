@@ -65,6 +65,11 @@ class MeanGradient(SummedMethod):
         as_step(self.step)
 
     @property
+    def in_step(self) -> bool:
+        """Where the server side adds up. Methods that derive from this one may do more."""
+        return self.sharing is None and type(self) is MeanGradient
+
+    @property
     def requirements(self) -> Requirements:
         """One release per agent and round."""
         return Requirements(convex=False, exact=False, releases=1, queries=(Step,), proximal=True)

@@ -186,8 +186,12 @@ def require_whole(program: Program) -> None:
 
 
 def spread(local: Local, x: Array, others: Array) -> Array:
-    """x with other values of the shared variables, which come in the order of the slots."""
-    out = x.copy()
+    """x with other values of the shared variables, which come in the order of the slots.
+
+    Of many agents that share everything, who have a row of x each, one vector for all.
+    """
+    n = x.shape[-1]
+    out = np.empty(n) if local.program.shared.size == n else x.copy()
     out[local.program.shared] = others[local.program.slots]
     return out
 
@@ -204,6 +208,6 @@ def mixed(local: LocalProgram, v: Array, message: Inbox) -> Array:
 
 def shared(x: Array, local: LocalProgram) -> Array:
     """The shared variables of an agent, in the order of the slots."""
-    out = np.empty(local.slots.size)
-    out[local.slots] = x[local.shared]
+    out = np.empty((*x.shape[:-1], local.slots.size))
+    out[..., local.slots] = x[..., local.shared]
     return out

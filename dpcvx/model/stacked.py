@@ -1,4 +1,4 @@
-"""The same objective of many agents with data of their own, evaluated at one point for all at once.
+"""The same objective of many agents with data of their own, evaluated for all at once.
 
 Every number has a row per agent, or none where it is the same for all; arrays lie column by column,
 as vectors do elsewhere. What cannot be stacked is refused before, by `stackable`: agents then
@@ -97,8 +97,8 @@ class StackedObjective(BehindTheDoor):
 
         Parameters
         ----------
-        x : ndarray, shape (n,), or (points, n)
-            Several points for the objective of one agent.
+        x : ndarray, shape (n,) or (agents, n), or (points, n)
+            One point for all, or one of each; of one agent also several points.
 
         Returns
         -------

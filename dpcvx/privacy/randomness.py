@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 Words = NDArray[np.uint64]
+Index = NDArray[np.intp]
 
 
 class Randomness(Protocol):
@@ -36,6 +37,10 @@ class Streams(Protocol):
 
     def one(self, i: int) -> Randomness:
         """One of them, which goes on behind what all have drawn."""
+        ...
+
+    def among(self, rows: Index) -> Streams:
+        """Some of them, before any has drawn."""
         ...
 
 
@@ -116,6 +121,10 @@ class Alone:
         """The stream."""
         return self.stream
 
+    def among(self, rows: Index) -> Alone:
+        """Itself."""
+        return self
+
 
 @dataclass(frozen=True)
 class SecureStreams:
@@ -138,6 +147,10 @@ class SecureStreams:
     def one(self, i: int) -> Secure:
         """One of them."""
         return Secure()
+
+    def among(self, rows: Index) -> SecureStreams:
+        """As many."""
+        return SecureStreams(rows.size)
 
 
 class SeededTogether:
@@ -194,6 +207,10 @@ class SeededStreams:
             self._single[i] = Stream(np.random.Philox(key=self._keys[i]))
             self._single[i].words(self._drawn)
         return self._single[i]
+
+    def among(self, rows: Index) -> SeededStreams:
+        """Some of them, from their beginning."""
+        return SeededStreams(self._keys[rows])
 
 
 # Of numpy's SeedSequence, whose streams numpy promises to keep; for its `spawn_key`.

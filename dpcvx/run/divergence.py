@@ -27,23 +27,23 @@ class Growth:
 
     Attributes
     ----------
-    ordinary : float
-        Largest magnitude of the first rounds, and at least 1.
+    ordinary : float or ndarray
+        Largest magnitude of the first rounds, and at least 1; of each row where values have rows.
     diverged : bool
         Whether values became infinite or undefined, or left all bounds.
     """
 
-    ordinary: float = 1.0
+    ordinary: float | Array = 1.0
     diverged: bool = False
 
     def after(self, t: int, values: Array) -> Growth:
-        """The same, knowing the values of round t (from 1)."""
-        size = float(np.abs(values).max(initial=0.0))
+        """The same, knowing the values of round t (from 1), shape (n,) or (rows, n)."""
+        size = np.abs(values).max(axis=-1, initial=0.0)
         first = t <= _FIRST
-        limit = _LARGEST if first else min(_LARGEST, _GROWTH * self.ordinary)
+        limit = _LARGEST if first else np.minimum(_LARGEST, _GROWTH * self.ordinary)
         # Written so that nan, which is below nothing, has diverged.
-        diverged = self.diverged or not size <= limit
-        return Growth(max(self.ordinary, size) if first else self.ordinary, diverged)
+        diverged = self.diverged or not bool(np.all(size <= limit))
+        return Growth(np.fmax(self.ordinary, size) if first else self.ordinary, diverged)
 
 
 def of_residuals(growth: Growth, t: int, residuals: Residuals) -> Growth:

@@ -1,13 +1,14 @@
 """Agents that differ in names and data only, and take all turns together in this process.
 
-Their states are one state, their accounts one account, and their gradients rows of one array: a
-thousand small clients cost little more than their arithmetic. What they release, spend and write is
-what they would one by one: the same noise from the same seed, and in the ledger's file a line per
-exchange in place of one per agent.
+Their states are one, whose arrays have a row per agent where agents differ, and their gradients are
+rows of one array: a thousand small clients cost little more than their arithmetic. What they
+release, spend and write is what they would one by one: the same noise from the same seed, and in
+the ledger's file a line per exchange for all that are charged alike in place of one per agent.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -15,16 +16,16 @@ from typing import Any
 import numpy as np
 
 from ..algorithms.base import Answer, Local
+from ..algorithms.program import LocalProgram
 from ..errors import ModelError
 from ..model.stacked import stackable
 from ..plan.terms import Terms
 from ..privacy.ledger_file import Journal
 from ..privacy.randomness import together
-from ..sensitivity.queries import Gradient
 from ..solvers.newton import PLAIN
 from ..solvers.projector import Projector
 from .divergence import Growth
-from .fleet_oracle import FleetOracle
+from .fleet_oracle import ANSWERED, FleetOracle
 from .part import Part
 from .resume import Start
 from .sums import partial_rows
@@ -48,7 +49,8 @@ def is_fleet(plan: Terms, start: Start) -> bool:
     return (
         bool(others)
         and plan.algorithm.in_step
-        and plan.algorithm.requirements.queries == (Gradient,)
+        and set(plan.algorithm.requirements.queries) <= set(ANSWERED)
+        and (not plan.algorithm.requirements.proximal or _has_closed_form(local))
         and not (plan.published or plan.hidden or plan.prepaid)
         and (known is not None and known.bound(2).value > 0 and not known.splits)
         and (noise is not None and noise.split is None and noise.truncation is None)
@@ -59,6 +61,30 @@ def is_fleet(plan: Terms, start: Start) -> bool:
         and not any(begun.past or begun.paid for begun in start.agents)
         and all(begun.account.equals(start.agents[0].account) for begun in start.agents[1:])
     )
+
+
+def _has_closed_form(local: LocalProgram) -> bool:
+    """Whether steps onto an agent's set take no solver, which may fail for one agent alone."""
+    return local.rest is None and Projector(local.constraints, local.name).closed_form
+
+
+def rows_of(thing: Any, count: int) -> list[Any]:
+    """What each of several agents has of what they have together.
+
+    Parameters
+    ----------
+    thing : Any
+        Arrays of two dimensions have a row per agent, also in dataclasses; all else is of each.
+    count : int
+    """
+    if isinstance(thing, np.ndarray) and thing.ndim > 1:
+        return [*thing]
+    if not dataclasses.is_dataclass(thing) or isinstance(thing, type):
+        return [thing] * count
+    parts = [rows_of(getattr(thing, one.name), count) for one in dataclasses.fields(thing)]
+    if all(row is part[0] for part in parts for row in part):
+        return [thing] * count
+    return [type(thing)(*own) for own in zip(*parts, strict=True)]
 
 
 class Fleet:
@@ -123,13 +149,11 @@ class Fleet:
             for place, part in sums.items():
                 replies[place] = told(part)
             return replies
-        if reply is None:
-            return [told(None)] * len(messages)
-        return [told(row) for row in reply]
+        return [told(row) for row in rows_of(reply, len(messages))]
 
     def answer(self) -> list[Answer | None]:
-        """The iterates so far, the same of all."""
-        return [self._algorithm.answer(self._state)] * len(self._accounts)
+        """The iterates so far; one object where they are the same of all."""
+        return rows_of(self._algorithm.answer(self._state), len(self._accounts))
 
     def report(self, concluded: Sequence[Answer | None]) -> list[Report]:
         """Results and ledgers.
@@ -139,14 +163,15 @@ class Fleet:
         concluded : sequence of (Answer or None)
             The results, where the server side knows them.
         """
-        own, reports = self._algorithm.answer(self._state), []
+        reports: list[Report] = []
         violations: dict[int, float] = {}
-        for account, known in zip(self._accounts, concluded, strict=True):
+        pairs = zip(self._accounts, concluded, self.answer(), strict=True)
+        for k, (account, known, own) in enumerate(pairs):
             answer = own if known is None else known
             assert answer is not None
             key = id(answer.last)
             if key not in violations:
                 violations[key] = self._local.projector.violation(answer.last)
-            spent = account.taken_over(self._oracle.account)
+            spent = account.taken_over(self._oracle.account_of(k))
             reports.append(Report(answer, violations[key], spent, []))
         return reports

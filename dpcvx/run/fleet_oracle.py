@@ -1,12 +1,13 @@
 """Answers from the data of many agents at once, where these differ in names and data only.
 
-The same door as that of one agent: what a question costs is charged, for all of them in one line of
-the ledger, and their answers leave with noise of each agent's own.
+The same door as that of one agent: what a question costs is charged, in one line of the ledger for
+all who are charged alike, and their answers leave with noise of each agent's own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,27 +17,34 @@ from ..errors import PrivacyError
 from ..model.behind_the_door import BehindTheDoor
 from ..model.stacked import StackedObjective
 from ..plan.agent_terms import AgentTerms
+from ..privacy.accounting import Composition
 from ..privacy.accounts import Account
+from ..privacy.entries import Entry
 from ..privacy.ledger_file import Journal
+from ..privacy.mechanism import Calibrated
 from ..privacy.randomness import Sources
 from ..sensitivity.known import Known, finite_gradient
-from ..sensitivity.queries import Gradient, Query
+from ..sensitivity.queries import Gradient, Query, Step
 from ..sensitivity.stored_vectors import LinearCombination
 from .gate import charge_for, read, withheld
 from .oracle import AgentOracle
 
 Array = NDArray[np.float64]
+Index = NDArray[np.intp]
+
+# What is answered: gradients as they are, at points of the agents' own as well, and steps from one.
+ANSWERED = (Gradient, Step)
 
 
 class FleetOracle(BehindTheDoor, AgentOracle):
-    """Gradients of many agents at one point, a row per agent, each with noise of its own.
+    """Gradients and steps of many agents, a row per agent, each with noise of its own.
 
     Parameters
     ----------
     agents : sequence of AgentTerms
         Of one kind, with noise in each step.
     accounts : sequence of Account
-        Equal but for names: the first is charged, and stands for all.
+        Equal but for names: as long as agents are charged alike, one account stands for them.
     sources : sequence of sequence of callables
         Per agent, one per private parameter; called here, once.
     noise : Sources
@@ -54,6 +62,8 @@ class FleetOracle(BehindTheDoor, AgentOracle):
         journal: Journal | None,
     ) -> None:
         super().__init__(accounts[0].copy(), [])
+        # The accounts of agents that were charged alike, and whose they are.
+        self._spent, self._of = [self.account], np.zeros(len(agents), dtype=np.intp)
         first = agents[0]
         assert first.noise is not None and first.sensitivity is not None
         self._names = [agent.name for agent in agents]
@@ -86,38 +96,79 @@ class FleetOracle(BehindTheDoor, AgentOracle):
         )
 
     def release(self, query: Query) -> Array:
-        """The gradients plus noise, shape (agents, n).
+        """The answers plus noise, shape (agents, n).
 
         Raises
         ------
         PrivacyError
-            If nothing bounds what one change of the data does to them.
+            If nothing bounds what one change of the data does to them, or the question is none of
+            `ANSWERED`.
         BudgetError
             If an account cannot afford them.
         """
-        if type(query) is not Gradient or query.through is not None:
-            raise PrivacyError(
-                "Agents that are evaluated together release gradients as they are, and a method "
-                f"asks them for {type(query).__name__}. Leave in_step of the method at False."
-            )
-        x, place = query.x, self._next()
+        asked = _admitted(query)
+        place = self._next()
         noise = self._noise.at(*place)
-        bound = query.bound(self._known)
-        grid, entry = charge_for(self._facts, place, query, noise, self._known, bound)
-        if grid is None or entry is None:  # certified not to depend on the data
-            return np.tile(self._public_gradient(x), (len(self._names), 1))
-        # All accounts are equal: what one affords, all do.
-        self.account.charge(entry, noise)
-        if self._journal is not None:
-            self._journal.charge_all(self._names, entry)
+        out = np.empty((len(self._names), self._facts.form.n))
+        found = [
+            (rows, *charge_for(self._facts, place, one, noise, self._known, one.bound(self._known)))
+            for rows, one in self._groups(asked)
+        ]
+        for rows, grid, _ in found:
+            if grid is None:  # certified not to depend on the data
+                points = asked.x[np.newaxis] if asked.x.ndim == 1 else asked.x[rows]
+                out[rows] = _answer(asked, np.array([self._public_gradient(x) for x in points]))
+        self._charge([(rows, entry) for rows, _, entry in found if entry is not None], noise)
+        charged = [(rows, grid) for rows, grid, _ in found if grid is not None]
         streams = self._source.at(*place)
-        left = withheld(
-            self._whose,
-            lambda: noise.release_rows(_finite(self._objective.gradients(x)), grid, streams),
-        )
+
+        def noisy() -> Array:
+            left, exact = out.copy(), _answer(asked, _finite(self._objective.gradients(asked.x)))
+            for rows, grid in charged:
+                left[rows] = noise.release_rows(exact[rows], grid, streams.among(rows))
+            return left
+
+        left = withheld(self._whose, noisy) if charged else out
         if self._journal is not None:
-            self._journal.release_all(self._names, place, left)
+            for rows, _ in charged:
+                self._journal.release_all(
+                    [self._names[k] for k in rows.tolist()], place, left[rows]
+                )
         return left
+
+    def account_of(self, k: int) -> Account:
+        """What the agent at position k has spent, under the name of another."""
+        return self._spent[self._of[k]]
+
+    def _groups(self, query: Gradient | Step) -> list[tuple[Index, Gradient | Step]]:
+        """Agents for which one bound holds, and the question to one of them."""
+        if query.x.ndim == 1:
+            return [(np.arange(len(self._names)), query)]
+        labels = self._known.sensitivity.alike(self._known.norm, query.x)
+        groups = [np.flatnonzero(labels == k) for k in range(int(labels.max()) + 1)]
+        return [(rows, Gradient(query.x[rows[0]])) for rows in groups]
+
+    def _charge(self, charges: Sequence[tuple[Index, Entry]], noise: Calibrated) -> None:
+        """Charge agents, whose accounts go on by themselves where others are not charged alike."""
+        led: dict[int, tuple[Composition, Account]] = {}
+        for rows, entry in charges:
+            held = np.bincount(self._of)
+            rows = rows[np.argsort(self._of[rows], kind="stable")]
+            found, first = np.unique(self._of[rows], return_index=True)
+            for which, own in zip(found.tolist(), np.split(rows, first[1:]), strict=True):
+                account = self._spent[which]
+                if own.size < held[which]:
+                    account = replace(account.copy(), agent=self._names[own[0]])
+                    self._of[own] = len(self._spent)
+                    self._spent.append(account)
+                total = account.total
+                if id(total) in led:  # what it affords, this one does
+                    account.follow(entry, led[id(total)][1])
+                else:
+                    account.charge(entry, noise)
+                    led[id(total)] = total, account
+            if self._journal is not None:
+                self._journal.charge_all([self._names[k] for k in rows.tolist()], entry)
 
     def uniform(self, size: int) -> Array:
         """Refused: random numbers that stay secret are each agent's own."""
@@ -139,3 +190,20 @@ class FleetOracle(BehindTheDoor, AgentOracle):
 
 def _finite(gradients: Array) -> Array:
     return np.where(np.isfinite(gradients), gradients, 0.0)
+
+
+def _admitted(query: Query) -> Gradient | Step:
+    """The question, if it is a gradient as it is, or a step from one point for all."""
+    if type(query) is Gradient and query.through is None:
+        return query
+    if type(query) is Step and query.through is None and query.only is None and query.x.ndim == 1:
+        return query
+    raise PrivacyError(
+        "Agents that are evaluated together release gradients as they are, or steps from one point "
+        f"for all, and a method asks them for another {type(query).__name__}. Leave in_step of the "
+        "method at False."
+    )
+
+
+def _answer(query: Gradient | Step, gradients: Array) -> Array:
+    return query.end(gradients) if isinstance(query, Step) else gradients

@@ -183,6 +183,26 @@ class Sensitivity:
             value *= 1.0 if scale is None else float(scale[0])
         return value if value < math.inf else self.bound(p, scale, x).value
 
+    def alike(self, p: int, points: Array) -> NDArray[np.intp]:
+        """Labels of points: those with one label have one `near`, without a scale.
+
+        Parameters
+        ----------
+        p : {1, 2}
+        points : ndarray, shape (count, n)
+
+        Returns
+        -------
+        ndarray of int, shape (count,)
+        """
+        count = len(points)
+        if self.bound(p).value == math.inf:
+            return np.arange(count)
+        radii = _rungs(points) if self.flattens else [math.inf] * count
+        places = [*zip(self.extent.containing(points).tolist(), radii, strict=True)]
+        labels = {place: label for label, place in enumerate(dict.fromkeys(places))}
+        return np.array([labels[place] for place in places], dtype=np.intp)
+
     def within(self, p: int, radius: float) -> float:
         """The bound over all points of the agent's set whose l2 norm is at most a radius.
 
@@ -202,7 +222,7 @@ class Sensitivity:
 
     def _around(self, p: int, x: Array, inside: bool) -> float:
         """Over the least ball of a ladder of balls around 0 that x lies in."""
-        radius = _rung(x) if self.flattens else math.inf
+        radius = _rungs(x[np.newaxis])[0] if self.flattens else math.inf
         if radius == math.inf:
             return math.inf
         found, over_all = self._over_ball(p, radius, inside), self.bound(p).value
@@ -425,12 +445,21 @@ def _with_rows(J: sp.csr_array, scale: Array) -> sp.csr_array:
     return found if scale.all() else without_zeros(found)
 
 
-def _rung(x: Array) -> float:
-    """The radius of the ball of the ladder for x; infinite where there is none."""
-    peak = float(np.abs(x).max(initial=0.0))
+def _rungs(points: Array) -> list[float]:
+    """The radii of the balls of the ladder for points; infinite where there is none."""
+    peaks = np.abs(points).max(axis=1, initial=0.0)
+    with np.errstate(all="ignore"):  # of points at 0, which are not looked at
+        scaled = points / peaks[:, np.newaxis]
+    # Not along an axis: rounded as for a point by itself.
+    norms = [math.sqrt(x.dot(x)) for x in scaled]
+    return [_rung(*pair) for pair in zip(peaks.tolist(), norms, strict=True)]
+
+
+def _rung(peak: float, relative: float) -> float:
+    """That for a point with this peak, and this norm next to it."""
     if peak == 0 or not math.isfinite(peak):
         return peak if peak == 0 else math.inf
-    size = max(float(np.linalg.norm(x / peak)) * peak * _UP, _NARROWEST)
+    size = max(relative * peak * _UP, _NARROWEST)
     if size > _WIDEST:
         return math.inf
     step = math.ceil(_RUNGS * math.log2(size))

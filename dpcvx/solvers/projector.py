@@ -66,8 +66,21 @@ class Extent:
 
     def contains(self, x: Array) -> bool:
         """Whether a point lies within."""
-        inside = bool((self.lower <= x).all() and (x <= self.upper).all())
-        return inside and all(float(np.linalg.norm(x[own])) <= r for own, r in self.balls)
+        return bool(self.containing(x[np.newaxis])[0])
+
+    def containing(self, points: Array) -> NDArray[np.bool_]:
+        """Which points lie within.
+
+        Parameters
+        ----------
+        points : ndarray, shape (count, n)
+        """
+        boxes = np.all((self.lower <= points) & (points <= self.upper), axis=1)
+        balls = [
+            all(float(np.linalg.norm(x[own])) <= radius for own, radius in self.balls)
+            for x in points
+        ]
+        return np.logical_and(boxes, balls)
 
     @staticmethod
     def at(x: Array) -> Extent:
@@ -126,7 +139,11 @@ class Projector:
             self._splitting = None if self.obstacle else Splitting(blocks.conic)
 
     def __call__(self, v: Array, D: Array, weight: float = 0.0) -> Projection:
-        """Project v with positive weights D, both of shape (n,), or with r of this weight."""
+        """Project v with positive weights D, both of shape (n,), or with r of this weight.
+
+        Where the set has a closed form and there is no r, v may have rows, of shape (count, n).
+        """
+        assert v.ndim == 1 or (self._rest is None and self._conic is None)
         if self._rest is not None and weight > 0:
             D = D / weight
             answer = self._rest.solve(D, -D * v, v)
@@ -190,7 +207,8 @@ class Projector:
         """Blocks with closed forms projected, others left as they are."""
         x = v.copy() if self._box is None else self._box(v, D)
         for own, closed_form in self._blocks:
-            x[own] = closed_form(v[own], D[own])
+            for row, point in zip(np.atleast_2d(x), np.atleast_2d(v), strict=True):
+                row[own] = closed_form(point[own], D[own])
         return x
 
     def nearest(self, v: Array) -> Array:

@@ -34,11 +34,14 @@ from ..plan.terms import Terms, make_terms
 from ..run.executors.base import Executor
 from ..run.executors.serial import Serial
 from ..run.executors.threads import Threads
+from ..run.fleet import is_fleet
 from ..run.live import run_plan
+from ..run.part import parts_of
 from ..run.replay import replay_plan
 from ..run.result import Result, Status
+from ..run.resume import begin
 from .check import check as compared
-from .instances import INSTANCES, Instance
+from .instances import INSTANCES, Instance, equal_clinics
 from .not_private import central, objective
 
 # Of private runs: enough for every agent of a method that takes turns to have several.
@@ -250,6 +253,10 @@ def conformance(
             ("neighbouring data differ somewhere", differs_somewhere, [*trials.values()]),
         )
     ]
+    if method.in_step and release == "each step":
+        promise = "agents that take their turns together do what each does by itself"
+        test = partial(takes_turns_together, made(equal_clinics))
+        checks.append(MethodCheck(promise, "equal clinics", test))
     return Conformance(type(method).__name__, tuple(checks), refused)
 
 
@@ -310,14 +317,15 @@ def ran(
     seed: int | None = None,
     tolerance: float | None = None,
     executor: Executor | None = None,
+    record: bool = True,
 ) -> Result:
-    """A quiet, recorded run."""
+    """A quiet run, recorded unless agents are to take their turns together."""
     return run_plan(
         plan,
         data=seal_all(data),
         seed=seed,
         tolerance=tolerance,
-        record=True,
+        record=record,
         iterates=False,
         ledger=None,
         executor=executor,
@@ -449,6 +457,20 @@ def lives_anywhere(trial: Trial) -> None:
         _require_same(
             trial.result, ran(trial.noisy, seed=3, executor=executor), f"a run with {what}"
         )
+
+
+def takes_turns_together(trial: Trial) -> None:
+    """What `in_step` says: next to a recorded run, in which agents take turns one by one."""
+    for mechanism in ("gaussian", "laplace"):
+        plan = trial.plan(trial.method, mechanism)
+        _require(
+            is_fleet(plan, begin(parts_of(plan), None, seeded=True)),
+            "in_step says that agents can take their turns together, and they cannot: only "
+            "gradients as they are and steps are answered for many at once, and local steps have "
+            "to be in closed form. Leave in_step at False",
+        )
+        together = ran(plan, seed=3, record=False)
+        _require_same(ran(plan, seed=3), together, "a run with all agents together")
 
 
 def is_copied(trial: Trial) -> None:

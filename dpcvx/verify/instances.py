@@ -202,6 +202,18 @@ def poll() -> Instance:
     return Instance(Declaration(agents, coupling=[tied]), data)
 
 
+def equal_clinics() -> Instance:
+    """Five agents that differ in names and data only, so that they may take turns together."""
+    made, data = _stream(22), {}
+    w = cp.Variable(3, name="w")
+    agents = []
+    for k in range(5):
+        rows = _private(data, f"X{k}", _unit_rows(made, 6, 3), Rows(1.0))
+        cost = cp.sum(cp.logistic(-(rows @ w))) / 6
+        agents.append(Agent(cp.Minimize(cost), [cp.abs(w) <= 2], name=f"clinic{k}"))
+    return Instance(Declaration(agents), data)
+
+
 INSTANCES: dict[str, Callable[[], Instance]] = {
     "power line": power_line,
     "overlapping slices": overlapping_slices,

@@ -51,8 +51,9 @@ def drawn(form, seed, scale=1.0):
 def compared(form, clips, data, x):
     """Gradients at once and one by one, where noise is to hide them."""
     together = StackedObjective(form, data, clips).gradients(x)
+    points = np.broadcast_to(x, (AGENTS, form.n))
     apart = [
-        form.bind([part[k] for part in data], clips, limited=True).gradient(x)
+        form.bind([part[k] for part in data], clips, limited=True).gradient(points[k])
         for k in range(AGENTS)
     ]
     return together, np.array(apart)
@@ -60,24 +61,29 @@ def compared(form, clips, data, x):
 
 @pytest.mark.parametrize("name", LOSSES)
 @settings(max_examples=15, deadline=None)
-@given(seed=st.integers(0, 2**31), scale=st.sampled_from([0.0, 1e-3, 1.0, 50.0]))
-def test_gradients_are_those_of_each_agent(name, seed, scale):
+@given(
+    seed=st.integers(0, 2**31),
+    scale=st.sampled_from([0.0, 1e-3, 1.0, 50.0]),
+    own=st.booleans(),
+)
+def test_gradients_are_those_of_each_agent(name, seed, scale, own):
     _, form = form_of(LOSSES[name]())
     assert stackable(form, ())
-    x = scale * np.random.default_rng(seed).normal(size=form.n)
+    shape = (AGENTS, form.n) if own else (form.n,)
+    x = scale * np.random.default_rng(seed).normal(size=shape)
     together, apart = compared(form, (), drawn(form, seed), x)
     assert np.allclose(together, apart, rtol=1e-12, atol=1e-12 * (1 + np.abs(apart).max()))
 
 
 @pytest.mark.parametrize("name", ["logistic", "with intercept", "squares", "huber"])
 @settings(max_examples=15, deadline=None)
-@given(seed=st.integers(0, 2**31), clip=st.sampled_from([1e-3, 0.3, 5.0]))
-def test_clipped_contributions_are_those_of_each_agent(name, seed, clip):
+@given(seed=st.integers(0, 2**31), clip=st.sampled_from([1e-3, 0.3, 5.0]), own=st.booleans())
+def test_clipped_contributions_are_those_of_each_agent(name, seed, clip, own):
     _, form = form_of(LOSSES[name]())
     free = np.full(form.n, np.inf)
     clips = derive(form, "north", lambda: Extent(-free, free), clip=clip).clips
     assert clips and stackable(form, clips)
-    x = np.random.default_rng(seed).normal(size=form.n)
+    x = np.random.default_rng(seed).normal(size=(AGENTS, form.n) if own else form.n)
     together, apart = compared(form, clips, drawn(form, seed, 3.0), x)
     assert np.allclose(together, apart, rtol=1e-12, atol=1e-12)
     whole, _ = compared(form, (), drawn(form, seed, 3.0), x)

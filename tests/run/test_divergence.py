@@ -322,3 +322,18 @@ def test_a_local_step_without_a_minimiser_ends_as_unbounded(monkeypatch):
     assert result.status is dp.Status.UNBOUNDED and not result.status.solved
     assert all(v.value is None for v in plan.problem.variables())
     assert "Bound the variables" in " ".join(str(result).split())
+
+
+@pytest.mark.parametrize("bad", [None, 2e12, np.nan, np.inf, 1e101])
+def test_rows_diverge_as_soon_as_one_of_them_does(bad):
+    rng = np.random.default_rng(0)
+    together, apart = Growth(), [Growth() for _ in range(4)]
+    for t in range(1, 6):
+        rows = rng.normal(size=(4, 3)) * [[1], [5], [0.1], [100]]
+        if t == 4 and bad is not None:
+            rows[2, 1] = bad
+        together = together.after(t, rows)
+        apart = [one.after(t, row) for one, row in zip(apart, rows, strict=True)]
+        assert together.diverged == any(one.diverged for one in apart)
+        assert np.array_equal(together.ordinary, [one.ordinary for one in apart])
+    assert together.diverged == (bad is not None)

@@ -39,6 +39,7 @@ class Client:
     adjacency: str = "rows"
     own: bool = False
     loss: str = "logistic"
+    set: str = "box"
 
     def agent(self, k, seed=0):
         rng = np.random.default_rng([seed, k])
@@ -54,7 +55,13 @@ class Client:
             terms = [cp.sum_squares(np.ones((6, 3)) @ W - data)]
         if self.own:
             terms.append(cp.square(cp.Variable(name=f"z{k}") - W[0]))
-        limits = [cp.abs(W) <= self.box]
+        limits = {
+            "box": [cp.abs(W) <= self.box],
+            "none": [],
+            "ball": [cp.norm(W) <= self.box / 4],
+            "simplex": [cp.sum(W) == 1, W >= 0],
+            "polyhedron": [cp.abs(W) <= 1, W[0] + W[1] <= 1, W[1] + W[2] <= 1],
+        }[self.set]
         return dp.Agent(cp.Minimize(sum(terms)), limits, name=f"c{k}", clip=self.clip)
 
 
@@ -62,9 +69,18 @@ def problem(*clients, seed=0):
     return dp.Problem([client.agent(k, seed) for k, client in enumerate(clients)])
 
 
-def planned(*clients, seed=0, **options):
+def planned(*clients, seed=0, method=None, **options):
     options = {"rounds": 4, **BUDGET, **options}
-    return problem(*clients, seed=seed).plan(dp.SummedGradient(), **options)
+    return problem(*clients, seed=seed).plan(method or dp.SummedGradient(), **options)
+
+
+METHODS = {
+    "sums": dp.SummedGradient(),
+    "means": dp.MeanGradient(),
+    "linearised": dp.LinearizedADMM(),
+    "linearised, E = 2": dp.LinearizedADMM(local_updates=2, penalty=dp.penalties.Growing(1, 5, 2)),
+}
+every = pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
 
 
 def together(plan):
@@ -82,6 +98,7 @@ def assert_same(one, other):
     assert one.guarantee == other.guarantee
 
 
+@every
 @settings(max_examples=12, deadline=None)
 @given(
     count=st.integers(2, 6),
@@ -94,11 +111,15 @@ def assert_same(one, other):
             Client(change="add or remove"),
             Client(signed=True, bound=2.0),
             Client(loss="hinge", clip=0.2),
+            Client(set="none"),
+            Client(set="ball"),
+            Client(set="simplex"),
         ]
     ),
 )
-def test_a_fleet_is_its_agents_one_by_one(count, seed, mechanism, client):
+def test_a_fleet_is_its_agents_one_by_one(count, seed, mechanism, client, method):
     options = {} if isinstance(mechanism, str) else {"epsilon": None}
+    options["method"] = method
     plan = planned(*[client] * count, seed=seed, mechanism=mechanism, **options)
     assert together(plan)
     assert_same(plan.run(seed=seed), plan.run(seed=seed, executor=Apart()))
@@ -123,13 +144,56 @@ CHANGED = {
 }
 
 
+@every
+@pytest.mark.parametrize("client", [Client(), Client(set="none")], ids=["box", "no set"])
+def test_agents_at_points_of_their_own_are_charged_by_their_own_bounds(tmp_path, client, method):
+    """Points that noise drives apart have different bounds, and so noise of different scales."""
+    plan = planned(*[client] * 12, method=method, epsilon=0.5, rounds=8)
+    assert together(plan)
+    results = [
+        plan.run(seed=5, ledger=tmp_path / name, executor=executor)
+        for name, executor in (("fleet.jsonl", None), ("apart.jsonl", Apart()))
+    ]
+    assert_same(*results)
+    fleet, apart = (dp.Ledger.load(tmp_path / f"{name}.jsonl") for name in ("fleet", "apart"))
+    assert all(fleet[name] == apart[name] for name in apart)
+    last = {account.entries[-1].sensitivity for account in fleet.values()}
+    assert len(last) == 1 or not isinstance(method, dp.MeanGradient | dp.SummedGradient)
+    assert len(last) > 1 or not isinstance(method, dp.LinearizedADMM)
+    replayed = plan.replay(tmp_path / "fleet.jsonl")
+    assert np.array_equal(replayed.last.vectors[7], results[1].last.vectors[7])
+    # A further run goes on from accounts that differ in what they were charged.
+    more = planned(*[client] * 12, method=method, epsilon=1.5, rounds=2)
+    again = [
+        more.run(seed=6, ledger=tmp_path / name, executor=executor)
+        for name, executor in (("fleet.jsonl", None), ("apart.jsonl", Apart()))
+    ]
+    assert_same(*again)
+
+
+@pytest.mark.parametrize("method", [dp.LinearizedADMM(), dp.MeanGradient()], ids=["L", "M"])
+def test_steps_that_take_a_solver_are_taken_one_by_one(method):
+    clients = [Client(set="polyhedron")] * 3
+    assert together(planned(*clients)) and not together(planned(*clients, method=method))
+
+
+def test_a_fleet_that_diverges_ends_where_its_agents_do():
+    method = dp.LinearizedADMM(penalty=1e-105, step=dp.steps.Sqrt(2e99))
+    plan = planned(*[Client(set="none")] * 3, method=method, rounds=9)
+    assert together(plan)
+    one, other = plan.run(seed=2), plan.run(seed=2, executor=Apart())
+    assert one.status == other.status == dp.Status.DIVERGED
+    assert one.rounds == other.rounds < 9
+
+
+@pytest.mark.parametrize("method", [dp.SummedGradient(), dp.LinearizedADMM()], ids=["S", "L"])
 @pytest.mark.parametrize("changed", CHANGED.values(), ids=CHANGED)
 @pytest.mark.parametrize("place", [0, 1, 3])
-def test_one_agent_that_differs_in_anything_has_all_take_turns_alone(changed, place):
+def test_one_agent_that_differs_in_anything_has_all_take_turns_alone(changed, place, method):
     clients = [Client()] * 4
     clients[place] = replace(Client(), **changed)
-    plan = planned(*clients)
-    assert together(planned(*[Client()] * 4)) and not together(plan)
+    plan = planned(*clients, method=method)
+    assert together(planned(*[Client()] * 4, method=method)) and not together(plan)
     run = plan.run(seed=1)
     for k, agent in enumerate(plan.agents):
         # Charged by its own bound: nobody else's stands for it.

@@ -10,7 +10,7 @@ import pytest
 
 import dpcvx as dp
 from dpcvx.algorithms.program import compile_problem
-from dpcvx.sensitivity.certificate import _rung
+from dpcvx.sensitivity.certificate import _rungs
 
 RADIUS, M = 2.0, 40
 
@@ -188,4 +188,27 @@ def test_without_a_bounded_set_noise_covers_the_rounding_of_the_public_gradient(
 
 @pytest.mark.parametrize("x", [[1e308], [1.7e308], [1.7e308, 1.7e308], [np.inf], [np.nan]], ids=str)
 def test_points_at_the_end_of_all_numbers_have_no_ball(x):
-    assert _rung(np.array(x)) == np.inf
+    assert _rungs(np.array([x]))[0] == np.inf
+
+
+@pytest.mark.parametrize("clip", [None, 0.05])
+@pytest.mark.parametrize("p", [1, 2])
+def test_points_with_one_label_have_one_bound(clip, p):
+    known, rng = certificate(clinics(clip)), np.random.default_rng(7)
+    points = rng.normal(size=(60, 3)) * np.exp(rng.uniform(-8, 4, size=(60, 1)))
+    points[3], points[4], points[5] = 0.0, points[6], 1e-170 * points[7]
+    labels = known.alike(p, points)
+    bounds = [known.near(p, x) for x in points]
+    assert len(set(labels)) < 60 and labels[4] == labels[6]
+    for label in set(labels):
+        assert len({bounds[k] for k in np.flatnonzero(labels == label)}) == 1
+    assert len(set(bounds)) > (1 if clip is None else 0)
+
+
+def test_where_no_bound_holds_everywhere_every_point_has_a_label_of_its_own():
+    w = cp.Variable(2, name="w")
+    X = dp.Private(np.zeros((4, 2)), name="X", adjacency=dp.Rows(1.0))
+    agent = dp.Agent(cp.Minimize(cp.sum_squares(X @ w - 1)), name="a")
+    known = certificate(dp.Problem([agent]))
+    assert known.l2 == math.inf
+    assert known.alike(2, np.ones((4, 2))).tolist() == [0, 1, 2, 3]

@@ -633,3 +633,22 @@ def test_large_terms_that_cancel_hide_no_contradiction():
     constraints = [x[0] >= 1e9, x[1] >= -1e9, cp.sum(x) <= -1]
     with pytest.raises(dp.ModelError, match="'bob' admit no point"):
         sets.projector(dp.Agent(cp.Minimize(cp.sum(x)), constraints, name="bob"))
+
+
+@pytest.mark.parametrize("name", [name for name in CLOSED if projector(name).closed_form])
+def test_rows_are_projected_as_each_by_itself(name):
+    found = projector(name)
+    D = draw(found.n, 1)[1]
+    rows = np.stack([draw(found.n, seed, size=3.0)[0] for seed in range(7)])
+    assert np.array_equal(found(rows, D).x, [found(row, D).x for row in rows])
+
+
+def test_rows_lie_in_an_extent_as_each_by_itself():
+    extent = Extent(np.full(3, -1.0), np.full(3, 2.0), ((np.array([0, 2]), 1.5),))
+    points = 1.5 * np.random.default_rng(0).normal(size=(80, 3))
+    found = extent.containing(points)
+    assert found.any() and not found.all()
+    assert found.tolist() == [extent.contains(x) for x in points]
+    inside = (points >= -1).all(axis=1) & (points <= 2).all(axis=1)
+    near = np.hypot(points[:, 0], points[:, 2]) <= 1.5
+    assert np.array_equal(found, inside & near) and (inside != near).any()

@@ -378,6 +378,35 @@ class Harsh(dp.ADMM):
             raise TypeError("no")
 
 
+@dataclass(frozen=True)
+class Mixed(dp.LinearizedADMM):
+    """Agents that take their turns together look at each other's points."""
+
+    in_step = True
+
+    def act(self, local, state, t, k, message, oracle):
+        after, copy = super().act(local, state, t, k, message, oracle)
+        return replace(after, x=after.x - 1e-9 * (after.x.ndim - 1) * after.x.mean()), copy
+
+
+@dataclass(frozen=True)
+class Secretive(dp.MeanGradient):
+    """Agents that draw numbers of their own cannot take their turns together."""
+
+    in_step = True
+
+    def act(self, local, state, t, k, message, oracle):
+        oracle.uniform(1)
+        return super().act(local, state, t, k, message, oracle)
+
+
+@dataclass(frozen=True)
+class Idle(dp.LinearizedADMM):
+    """What it asks is not answered for many at once."""
+
+    in_step = True
+
+
 BREAKS = [
     (OneSided(penalty=2.0), "without noise it converges to the optimum"),
     (Unstable(), "releases alone reproduce the run"),
@@ -412,6 +441,48 @@ def test_a_method_that_breaks_a_promise_is_found(method, promise):
     right()
 
 
+TOGETHER = "agents that take their turns together do what each does by itself"
+
+
+def together(method, **options):
+    found = dp.conformance(method, instances=LINE, **options)
+    return [check for check in found if check.name == TOGETHER]
+
+
+@pytest.mark.parametrize(
+    ("method", "error", "text"),
+    [
+        (Mixed(), AssertionError, "a run with all agents together computes something else"),
+        (Secretive(), dp.PrivacyError, "draw no numbers of their own"),
+        (Idle(perturb="output"), AssertionError, "and they cannot"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_turns_together_that_are_not_those_of_each_are_found(method, error, text):
+    (check,) = together(method)
+    with pytest.raises(error, match=text):
+        check()
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        dp.LinearizedADMM(), dp.LinearizedADMM(local_updates=3), dp.MeanGradient(),
+        dp.SummedGradient(), dp.LinearizedADMM(2.0, dp.steps.StronglyConvex(0.5)),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_agents_that_take_turns_together_do_what_each_does_by_itself(method):
+    (check,) = together(method)
+    check()
+
+
+def test_methods_that_do_not_take_turns_together_are_not_asked():
+    assert not together(dp.ADMM(penalty=2.0))
+    assert not together(dp.LinearizedADMM(perturb="output"))
+    assert not together(dp.LinearizedADMM(), release="once")
+
+
 def test_a_sensitivity_that_is_too_small_is_found():
     values = np.array([0.71828, 0.57721])
     load = dp.Private(values, name="load", adjacency=dp.Within(1.0))
@@ -425,7 +496,7 @@ def test_a_sensitivity_that_is_too_small_is_found():
     report = dp.conformance(dp.LinearizedADMM(), rounds=None, instances=mine).run()
     assert broken(report) == {"neighbours differ by no more than was charged"}
     assert not report.conforms
-    assert "breaks 1 of 12 promises" in str(report) and "sensitivity" in str(report)
+    assert "breaks 1 of 13 promises" in str(report) and "sensitivity" in str(report)
 
 
 def test_private_values_that_show_and_copies_that_compute_something_else_are_found():
