@@ -132,6 +132,8 @@ class Found:
     mode : Mode
     decays, scales : dict of Curve to Trace
         Figures 1 and 2, as printed.
+    primal_dual : dict of str to dict of Curve to Trace
+        Of Figure 3 as printed: PPDC with its own noise, and with noise that stays in the points.
     noiseless : Trace
         Of DPP2 in the setting of the contests, as many rounds as methods have there at most.
     contests : dict of Method to dict of float to list of Trace
@@ -147,6 +149,7 @@ class Found:
     mode: Mode
     decays: dict[Curve, Trace]
     scales: dict[Curve, Trace]
+    primal_dual: dict[str, dict[Curve, Trace]]
     noiseless: Trace
     contests: dict[Method, dict[float, list[Trace]]]
     start: float
@@ -181,6 +184,10 @@ def experiment(mode: Mode, workers: int = 1) -> Found:
         mode,
         {curve: shown[_same(curve)] for curve in by_decay},
         {curve: shown[_same(curve)] for curve in by_scale},
+        {
+            name: {c: printed.primal_dual(c, mode.printed, 0, kept=kept) for c in by_decay}
+            for name, kept in (("PPDC, its own noise", False), ("PPDC, noise that stays", True))
+        },
         made[silent, mode.size, 0],
         contests,
         float(np.mean(starts)),
@@ -214,6 +221,7 @@ def table(found: Found) -> str:
         "Figures 1 and 3: scale u = 1, by the decay r",
         lambda c: c.decay,
     )
+    lines += _primal_dual(found)
     lines += _curves(
         mode.printed,
         found.scales,
@@ -250,6 +258,16 @@ def _curves(
             cells += f"{claimed:>12.4g}"
             worth = "   no protection" if trace.epsilon >= figures.NO_PROTECTION else ""
         yield f"   {of(curve):<8g}{cells}{worth}"
+
+
+def _primal_dual(found: Found) -> Iterator[str]:
+    K = found.mode.rounds - 1
+    yield f"Figure 3, PPDC at the same scales: gap at {K}, and total epsilon"
+    yield f"   {'':<8}" + "".join(f"{name:>28}" for name in found.primal_dual)
+    for k, r in enumerate(found.mode.decays):
+        own = [list(traces.values())[k] for traces in found.primal_dual.values()]
+        cells = [f"{trace.gap[K]:.3g}, {_total(trace.epsilon)}" for trace in own]
+        yield f"   {r:<8g}" + "".join(f"{cell:>28}" for cell in cells)
 
 
 def _total(epsilon: float) -> str:
@@ -344,7 +362,11 @@ def draw(found: Found) -> dict[str, Figure]:
             panels, f"DPP2 as printed, N = {mode.printed.agents}, m = {mode.printed.each}, 1 run"
         ),
         "figure_3": figures.decays(
-            {curve.decay: trace for curve, trace in found.decays.items()}, mode.rounds - 1
+            {
+                name: {curve.decay: trace for curve, trace in own.items()}
+                for name, own in {"DPP2": found.decays, **found.primal_dual}.items()
+            },
+            mode.rounds - 1,
         ),
         "epsilon": figures.contests(
             found.contests, found.start,

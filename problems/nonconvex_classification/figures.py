@@ -71,39 +71,36 @@ def rounds(curves: Mapping[str, Mapping[str, Trace]], title: str) -> Figure:
 
 
 @styled
-def decays(found: Mapping[float, Trace], rounds: int) -> Figure:
-    """Figure 3: gap after K rounds by the decay r, with the total epsilon at every point.
+def decays(found: Mapping[str, Mapping[float, Trace]], rounds: int) -> Figure:
+    """Figure 3: gap after K rounds by the decay r, and the total epsilon beside it.
 
     Parameters
     ----------
-    found : mapping of float to Trace
-        By decay.
+    found : mapping of str to mapping of float to Trace
+        By method and decay.
     rounds : int
         K.
     """
-    figure = Figure(figsize=(TWO_COLUMNS, 2.8))
-    axes = figure.subplots()
-    at = list(found)
-    gaps = [max(float(trace.gap[rounds]), _LEAST) for trace in found.values()]
-    axes.semilogy(at, gaps, "o-")
-    start = next(iter(found.values())).gap[0]
-    axes.axhline(start, color="0.5", lw=1, ls="--")
-    axes.annotate("no data", (0, start), (4, 3), color="0.35", textcoords="offset points",
+    figure = Figure(figsize=(TWO_COLUMNS, 3.0))
+    left, right = figure.subplots(1, 2)
+    for (name, traces), style in zip(found.items(), ("o-", "s--", "^:"), strict=False):
+        gaps = [max(float(trace.gap[rounds]), _LEAST) for trace in traces.values()]
+        left.semilogy(list(traces), gaps, style, label=name, ms=4)
+        noisy = {r: t.epsilon for r, t in traces.items() if np.isfinite(t.epsilon)}
+        right.semilogy(list(noisy), list(noisy.values()), style, ms=4)
+    start = next(iter(next(iter(found.values())).values())).gap[0]
+    left.axhline(start, color="0.5", lw=1, ls="--")
+    left.annotate("no data", (0, start), (4, 3), color="0.35", textcoords="offset points",
         xycoords=("axes fraction", "data"))  # fmt: skip
-    for r, gap, trace in zip(at, gaps, found.values(), strict=True):
-        total = "no noise" if np.isinf(trace.epsilon) else f"{trace.epsilon:.1g}"
-        # Where decays are close, gaps are not: names stand beside, and else above. They hide the
-        # line of the start where they meet it.
-        beside = r > 0.9
-        axes.annotate(
-            total, (r, gap), (6, -2) if beside else (-5, 3), textcoords="offset points",
-            fontsize=7, ha="left" if beside else "right",
-            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6},
-        )  # fmt: skip
-    axes.set(xlabel="decay r, u = 1", ylabel=f"gap (31) at k = {rounds}", xlim=(-0.12, 1.12))
+    left.set(xlabel="decay r, u = 1; 0: no noise", ylabel=f"gap (31) at k = {rounds}")
+    right.axhline(NO_PROTECTION, color="0.5", lw=1, ls="--")
+    right.annotate("no protection above", (1, NO_PROTECTION), (-4, 3), color="0.35", ha="right",
+        textcoords="offset points", xycoords=("axes fraction", "data"))  # fmt: skip
+    right.set(xlabel="decay r, u = 1", ylabel=f"total epsilon of {rounds + 1} rounds")
+    figure.legend(loc="outside lower center", ncols=len(found))
     figure.suptitle(
-        "DPP2 as printed: the curves that converge protect nothing\n"
-        f"at every point: its total epsilon, of {rounds + 1} rounds; {_NOT_PRIVATE}"
+        "Figure 3 as printed: one decay is not one privacy, and none of these protects\n"
+        f"{_NOT_PRIVATE}"
     )
     return figure
 

@@ -47,8 +47,8 @@ def part(text, start, end):
 def test_every_curve_stands_beside_its_total(made):
     _, text, found = made
     for curves, values, start, end in (
-        (found.decays, MODE.decays, "Figures 1", "Figure 2"),
-        (found.scales, MODE.scales, "Figure 2", "Figure 3"),
+        (found.decays, MODE.decays, "Figures 1", "Figure 3, PPDC"),
+        (found.scales, MODE.scales, "Figure 2", "Figure 3, at"),
     ):
         rows = re.findall(r"^   ([\d.]+) +(\S+) +(\S+) +(\S+) +(.*)$", part(text, start, end), re.M)
         assert [float(name) for name, *_ in rows] == list(values)
@@ -68,6 +68,18 @@ def test_every_curve_stands_beside_its_total(made):
             assert ("no protection" in row[4]) == (trace.epsilon >= 50)
     totals = [trace.epsilon for trace in found.decays.values()]
     assert totals[0] == np.inf and totals[1] > 20 * totals[2]
+
+
+def test_both_noises_of_ppdc_stand_beside_each_other(made):
+    _, text, found = made
+    rows = part(text, "Figure 3, PPDC", "Figure 2")
+    pairs = re.findall(r"^   ([\d.]+) +(\S+), (\S+) +(\S+), (\S+)$", rows, re.M)
+    assert [float(r) for r, *_ in pairs] == list(MODE.decays)
+    for name, column in zip(found.primal_dual, (1, 3), strict=True):
+        for row, trace in zip(pairs, found.primal_dual[name].values(), strict=True):
+            assert float(row[column]) == pytest.approx(trace.gap[7], rel=5e-3)
+            total = np.inf if row[column + 1] == "none" else float(row[column + 1])
+            assert total == pytest.approx(trace.epsilon, rel=1e-3)
 
 
 def test_the_figures_share_the_run_where_they_meet(made):

@@ -68,3 +68,42 @@ def test_noise_has_the_printed_scales():
     L = arrays.P
     G = 0.1 * np.eye(len(L)) - 0.05 * L
     np.testing.assert_allclose(loud - silent, w - G @ (10 * L @ w) + 0.05 * L @ e, atol=1e-12)
+
+
+def test_noise_beside_the_points_costs_more_than_noise_in_them_and_does_as_well():
+    """PPDC as printed beside `dp.PrimalDual` at the same scales; K = 500."""
+    for decay in (0.9, 0.95):
+        curve = Curve(decay, 1.0, 501)
+        beside, within = (printed.primal_dual(curve, PAPER, 0, kept=k) for k in (False, True))
+        assert beside.gap[500] == pytest.approx(within.gap[500], rel=0.2)
+        assert beside.gap[500] < 0.01 * beside.gap[0]
+        assert beside.epsilon > 1e80 * within.epsilon and within.epsilon > 1e10
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_totals_of_ppdc_are_those_of_the_worst_curvature(kept):
+    """With curvature -M points part like that, where a change moves gradients by delta."""
+    curve, arrays = Curve(0.8, 2.0, 6), printed.drawn(SMALL, 0)
+    delta, apart, spent = arrays.study.sensitivity, 0.0, 0.0
+    for k in range(curve.rounds):
+        scale = curve.scale * curve.decay**k
+        if kept:  # both begin at what left
+            spent += 0.1 * delta / scale
+        else:
+            spent += apart / scale
+            apart = apart + 0.1 * (delta + SMOOTHNESS * apart)
+    found = printed.primal_dual(curve, SMALL, 0, kept=kept).epsilon
+    assert found == pytest.approx(np.sqrt(3) * spent, rel=1e-12)
+
+
+def test_without_noise_ppdc_is_the_method_of_the_package():
+    arrays, curve = printed.drawn(SMALL, 0), Curve(0.0, 0.0, 9)
+    network = geometric_network(SMALL.agents, SMALL.radius, edges=SMALL.edges)
+    method = dp.PrimalDual(network, step=0.1, gamma=6.5, omega=0.5, output="last")
+    plan = arrays.study.problem.plan(method, mechanism=None, rounds=9)
+    parts = [Records(rows, np.ones(len(rows))) for rows in arrays.signed]
+    result = plan.run(data=data_of(parts), iterates=True, executor=dp.Serial())
+    expected = [arrays.gap(np.array(iterate.last.vectors)) for iterate in result.iterates]
+    for kept in (False, True):
+        found = printed.primal_dual(curve, SMALL, 0, kept=kept)
+        np.testing.assert_allclose(found.gap[1:], expected, rtol=1e-8)
