@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -63,8 +64,8 @@ class Hub(Protocol):
         """
         ...
 
-    def close(self) -> None:
-        """Let all owners go."""
+    def close(self, farewell: bytes = b"") -> None:
+        """Let all owners go, with a last frame, if there is one, that nobody answers."""
         ...
 
 
@@ -90,6 +91,7 @@ class Remote:
         self._make, self._open, self._name = hub, log, name
         self._hub: Hub | None = None
         self._state: _Run | None = None
+        self._farewell = b""
 
     def writer(self, journal: Journal) -> Journal:
         """Owners write their own ledgers."""
@@ -112,7 +114,8 @@ class Remote:
             if log.ended is None:
                 self._hub = self._make([offer.agent for offer in offers])
             self._state = state = _Run(plan, offers, self._hub, log)
-            return state.agreed()
+            with self._ending():
+                return state.agreed()
         except BaseException:
             log.close()
             self.close()
@@ -124,19 +127,29 @@ class Remote:
     def map(self, method: str, *common: Any, each: Sequence[Any] | None = None) -> list[Any]:
         """A turn of all owners that are sent something, their iterates so far, or their reports."""
         assert self._state is not None
-        if method == "act":
-            assert each is not None
-            t, k = common
-            return list(self._state.act(t, k, each))
-        return self._state.answers() if method == "answer" else self._state.reports()
+        with self._ending():
+            if method == "act":
+                assert each is not None
+                t, k = common
+                return list(self._state.act(t, k, each))
+            return self._state.answers() if method == "answer" else self._state.reports()
 
     def close(self) -> None:
-        """Let the owners go."""
+        """Let the owners go; after a refusal they hear its code, and wait for nobody."""
         if self._state is not None:
             self._state.log.close()
         if self._hub is not None:
-            self._hub.close()
+            self._hub.close(self._farewell)
         self._hub = self._state = None
+        self._farewell = b""
+
+    @contextmanager
+    def _ending(self) -> Iterator[None]:
+        try:
+            yield
+        except RefusedError as error:
+            self._farewell = wire.encode(Refusal(error.code))
+            raise
 
 
 @dataclass(eq=False)

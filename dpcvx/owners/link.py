@@ -9,6 +9,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from websockets.asyncio.server import ServerConnection, serve
@@ -21,7 +22,7 @@ from ..errors import ModelError, RefusedError
 from . import wire
 from .coordinator import Gone
 from .keys import COORDINATOR, Identity, of_der, peer_name
-from .messages import Hello
+from .messages import Hello, Refusal
 from .refusal import refused
 
 # Seconds between two attempts to reach a coordinator, and for a party to say who it is.
@@ -29,9 +30,10 @@ _AGAIN = 0.3
 _GREETING = 10.0
 # With this code of the protocol a coordinator turns away whom it does not know.
 _STRANGER = 1008
-# Frames are their own compression, and compressed lengths tell of what is in them. Farewells that
-# nobody answers take no longer than a second.
-_PLAIN = {"compression": None, "max_size": wire.LARGEST, "close_timeout": 1.0}
+# Seconds that farewells may take which nobody answers.
+_FAREWELL = 1.0
+# Frames are their own compression, and compressed lengths tell of what is in them.
+_PLAIN = {"compression": None, "max_size": wire.LARGEST, "close_timeout": _FAREWELL}
 
 
 class SocketHub:
@@ -88,6 +90,9 @@ class SocketHub:
         try:
             for name in names:
                 self._await(name, "did not come")
+        except RefusedError as error:
+            self.close(wire.encode(Refusal(error.code)))
+            raise
         except BaseException:
             self.close()
             raise
@@ -117,9 +122,18 @@ class SocketHub:
         self._tell(f"waiting up to {self._patience:g} s for {name} to come back")
         self._await(name, "did not come back")
 
-    def close(self) -> None:
-        """Let all owners go."""
-        self._loop.call_soon_threadsafe(self._over.set)
+    def close(self, farewell: bytes = b"") -> None:
+        """Let all owners go, with a last frame, if there is one, that nobody answers."""
+
+        async def part() -> None:
+            if farewell:
+                sent = [asyncio.create_task(one.send(farewell)) for one in self._live.values()]
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_FAREWELL):
+                        await asyncio.gather(*sent, return_exceptions=True)
+            self._over.set()
+
+        asyncio.run_coroutine_threadsafe(part(), self._loop).result()
         self._thread.join()
 
     def _await(self, name: str, what: str) -> None:

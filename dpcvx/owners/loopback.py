@@ -34,7 +34,10 @@ class _Direct:
     def again(self, name: str) -> None:
         raise Gone(name)
 
-    def close(self) -> None:
+    def close(self, farewell: bytes = b"") -> None:
+        for session in self._sessions.values():
+            if farewell and not session.over:
+                session.handle(farewell)
         self._held.close()
 
 

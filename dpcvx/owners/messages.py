@@ -173,7 +173,10 @@ class Partners:
 
 @dataclass(frozen=True, eq=False)
 class Refusal:
-    """Why somebody does not go on: a code of `dpcvx.owners.refusal`."""
+    """Why somebody does not go on: a code of `dpcvx.owners.refusal`.
+
+    A coordinator that ends a run sends the code that ended it to all owners that are there.
+    """
 
     code: str
 

@@ -26,6 +26,7 @@ REASONS = {
     "nonsense": "The message is not what the method sends",
     "away": "The other side cannot be reached; the same call goes on where it stood",
     "declined": "The person who was asked said no",
+    "ended": "The coordinator ended the run, and asks nothing more",
     "changed": "The owner answers otherwise than before",
     "stranger": "The certificate is not that of this owner",
     "failed": "The owner's computation failed; its own log says how",

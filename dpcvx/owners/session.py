@@ -43,7 +43,7 @@ from .messages import (
 from .methods import sums_in_secret
 from .places import require_sense
 from .policy import Policy
-from .refusal import refused
+from .refusal import REASONS, refused
 
 Array = NDArray[np.float64]
 # A place after all exchanges of a round.
@@ -147,7 +147,8 @@ class Session:
             code, said = "failed", traceback.format_exc()
         self._note(f"{code}: {said}")
         if code not in ("nonsense", "order", "unreadable", "altered"):
-            self.refusal = refused(code, said.rstrip(".") if len(said) < 300 else "see the log")
+            detail = said.removeprefix(REASONS[code]).strip(" ().")
+            self.refusal = refused(code, detail if len(said) < 300 else "see the log")
             self.close()
         return wire.encode(Refusal(code))
 
@@ -167,6 +168,9 @@ class Session:
         said = wire.decode(frame)
         if isinstance(said, Offer):
             return self._offered(said, frame)
+        if isinstance(said, Refusal) and not self.over:
+            why = said.code if said.code in REASONS else "version"
+            raise refused("ended", f"its reason: {why}")
         if not isinstance(said, (Partners, Call, Ask, End)):
             raise refused("order", type(said).__name__)
         if isinstance(said, (Partners, End)) and said.run == self._final[0]:

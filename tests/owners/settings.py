@@ -101,6 +101,6 @@ class Mortal:
         self.rejoined += 1
         self.sessions[name] = self._new(name)
 
-    def close(self):
+    def close(self, farewell=b""):
         for session in self.sessions.values():
             session.close()

@@ -148,20 +148,20 @@ def test_owners_cannot_pose_as_the_coordinator(folders):
             hub.result()
 
 
-def test_an_owner_that_refuses_says_why_on_both_sides(tmp_path):
+def test_an_owner_that_refuses_says_why_on_all_sides(tmp_path):
     place = write(tmp_path)
     policy = place / "west" / "owner.toml"
     policy.write_text(policy.read_text().replace("epsilon = 1.0", "epsilon = 0.5"))
     plan, port = plan_of(place), free_port()
     executor = dp.Owners(
-        f"127.0.0.1:{port}", keys=place / "coordinator" / "keys", patience=5.0, verbose=False
+        f"127.0.0.1:{port}", keys=place / "coordinator" / "keys", patience=60.0, verbose=False
     )
     with ThreadPoolExecutor(4) as pool:
         run = pool.submit(plan.run, executor=executor)
         owners = {
             name: pool.submit(
                 dp.Owner(place / name / "owner.toml").join,
-                f"wss://127.0.0.1:{port}", patience=2.0, verbose=False,
+                f"wss://127.0.0.1:{port}", patience=600.0, verbose=False,
             )
             for name in NAMES
         }  # fmt: skip
@@ -169,12 +169,27 @@ def test_an_owner_that_refuses_says_why_on_both_sides(tmp_path):
             run.result()
         with pytest.raises(dp.RefusedError, match=r"epsilon 1 is asked .* 0\.5 is allowed"):
             owners["west"].result()
-        for name in ("north", "south"):
-            with pytest.raises(dp.RefusedError):  # nobody comes any more
-                owners[name].result()
+        for name in ("north", "south"):  # they need not wait for a coordinator that has ended
+            with pytest.raises(dp.RefusedError, match="its reason: budget") as refusal:
+                owners[name].result(timeout=60)
+            assert refusal.value.code == "ended"
     for name in NAMES:
         ledger = place / name / "spent.jsonl"
         assert not ledger.exists() or '"charge"' not in ledger.read_text()
+
+
+def test_whoever_came_is_told_that_the_others_did_not(folders):
+    port = free_port()
+    own = keys.Identity.of(folders / "coordinator" / "keys", "coordinator")
+    with ThreadPoolExecutor(1) as pool:
+        making = pool.submit(SocketHub, NAMES, "127.0.0.1", port, own, 2.0, lambda _: None)
+        with pytest.raises(dp.RefusedError, match="its reason: away") as refusal:
+            dp.Owner(folders / "north" / "owner.toml").join(
+                f"wss://127.0.0.1:{port}", patience=600.0, verbose=False
+            )
+        assert refusal.value.code == "ended"
+        with pytest.raises(dp.RefusedError, match="'south' did not come"):
+            making.result()
 
 
 def test_replies_leave_at_fixed_times(tmp_path):

@@ -16,7 +16,7 @@ from dpcvx.model.canonical import Cones
 from dpcvx.owners import wire
 from dpcvx.owners.keys import Identity, make_authority, make_request, sign_request
 from dpcvx.owners.link import dial
-from dpcvx.owners.messages import Call, Partners
+from dpcvx.owners.messages import Call, Partners, Refusal
 from dpcvx.owners.refusal import REASONS
 from dpcvx.owners.session import Session
 from dpcvx.privacy.ledger_file import Journal
@@ -171,6 +171,14 @@ def stranger(offer, policy):
     return found
 
 
+def ended(offer, policy):
+    session = Session(policy, seed=1)
+    answer(session, offer)
+    found = answer(session, Refusal("budget")).code
+    assert session.over and "(its reason: budget)" in str(session.refusal)
+    return found
+
+
 def away(offer, policy):
     place = policy.ledger.parent / "keys"
     make_authority(place)
@@ -186,7 +194,7 @@ def away(offer, policy):
 PROVOKED = (
     unreadable, version, altered, malformed, name, method, asserted, data, adjacency, model,
     partners, colluders, sensitivity, budget, spent, ledger, order, nonsense, away, declined,
-    changed, stranger, failed,
+    changed, ended, stranger, failed,
 )  # fmt: skip
 
 

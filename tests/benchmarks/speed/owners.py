@@ -59,7 +59,7 @@ class _Clocked:
     def again(self, name: str) -> None:
         raise Gone(name)
 
-    def close(self) -> None:
+    def close(self, farewell: bytes = b"") -> None:
         for session in self._sessions.values():
             session.close()
 
