@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -296,18 +297,18 @@ def test_an_owner_that_is_kept_waiting_has_not_lost_the_coordinator(folders):
 
     with ThreadPoolExecutor(2) as pool:
         making = pool.submit(SocketHub, ["north"], "127.0.0.1", port, own, 20.0, lines.put)
+        assert "listening" in lines.get(timeout=20)
         joined = pool.submit(
             dial, address, north, "", lambda: hello, handle, lambda: bool(answered),
             reply_after=0.0, patience=5.0, tell=told.put,
         )  # fmt: skip
-        hub = making.result()
-        assert "connected" in told.get(timeout=20)
-        time.sleep(5.5)
-        hub._live["north"].transport.abort()
-        assert "no connection" in told.get(timeout=20) and "connected" in told.get(timeout=20)
-        hub.again("north")
-        assert hub.exchange({"north": b"a call"}) == {"north": b"a word"}
-        hub.close()
+        with closing(making.result()) as hub:
+            assert "connected" in told.get(timeout=20)
+            time.sleep(5.5)
+            hub._loop.call_soon_threadsafe(hub._live["north"].transport.abort)
+            assert "no connection" in told.get(timeout=20) and "connected" in told.get(timeout=20)
+            hub.again("north")
+            assert hub.exchange({"north": b"a call"}) == {"north": b"a word"}
         assert joined.result() is None
 
 
