@@ -114,26 +114,25 @@ class FleetOracle(BehindTheDoor, AgentOracle):
             (rows, *charge_for(self._facts, place, one, noise, self._known, one.bound(self._known)))
             for rows, one in self._groups(asked)
         ]
-        for rows, grid, _ in found:
-            if grid is None:  # certified not to depend on the data
+        charged = [(r, grid, entry) for r, grid, entry in found if grid is not None and entry]
+        for rows, grid, entry in found:
+            if grid is None or entry is None:  # certified not to depend on the data
                 points = asked.x[np.newaxis] if asked.x.ndim == 1 else asked.x[rows]
                 out[rows] = _answer(asked, np.array([self._public_gradient(x) for x in points]))
-        self._charge([(rows, entry) for rows, _, entry in found if entry is not None], noise)
-        charged = [(rows, grid) for rows, grid, _ in found if grid is not None]
+        self._charge([(rows, entry) for rows, _, entry in charged], noise)
         streams = self._source.at(*place)
 
         def noisy() -> Array:
             left, exact = out.copy(), _answer(asked, _finite(self._objective.gradients(asked.x)))
-            for rows, grid in charged:
+            for rows, grid, _ in charged:
                 left[rows] = noise.release_rows(exact[rows], grid, streams.among(rows))
             return left
 
         left = withheld(self._whose, noisy) if charged else out
         if self._journal is not None:
-            for rows, _ in charged:
-                self._journal.release_all(
-                    [self._names[k] for k in rows.tolist()], place, left[rows]
-                )
+            for rows, *_ in charged:
+                names = [self._names[k] for k in rows.tolist()]
+                self._journal.release_all(names, place, left[rows])
         return left
 
     def account_of(self, k: int) -> Account:

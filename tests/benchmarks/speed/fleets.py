@@ -50,6 +50,12 @@ def fleets(effort: Effort) -> list[Row]:
         note = f"{shown(together)} against {shown(apart)}"
         rows.append(Row(f"step of a fleet, ledger on disk{name}", "agents apart", size,
                         together / apart, 1 / 15, note=note))  # fmt: skip
+    linearized = dp.LinearizedADMM()
+    plan, longer = (problem.plan(linearized, rounds=times * rounds, **BUDGET) for times in (1, 20))
+    together, apart = _step(longer, dp.Serial(), 0), _step(plan, _Apart(), 0)
+    note = f"{shown(together)} against {shown(apart)}"
+    rows.append(Row("step of a fleet at points of their own, LinearizedADMM, seeded",
+                    "agents apart", size, together / apart, None, note=note))  # fmt: skip
     few = clients(10)
     least = min(timed(lambda: few.plan(dp.SummedGradient(), rounds=rounds, **BUDGET)) for _ in "12")
     most = timed(lambda: problem.plan(dp.SummedGradient(), rounds=rounds, **BUDGET))
