@@ -12,6 +12,7 @@ the data in the open: not private.
 
     python -m examples.privacy_table                                 # the regression, seconds
     python -m examples.privacy_table --cases 14 118 --seeds 20 --plot out   # about two hours
+    python -m examples.privacy_table --cases 118 --seeds 20 --skip derived  # a tenth of that
 """
 
 from __future__ import annotations
@@ -131,6 +132,12 @@ def methods(rho: float, beta: float) -> list[Method]:
     ]
 
 
+def judged(model: Model, skip: Sequence[str]) -> list[Method]:
+    """The methods for a model, but those with one of the words in their names."""
+    every = methods(model.rho, model.beta)
+    return [method for method in every if not any(word in method.name for word in skip)]
+
+
 def logistic(seed: int = 0) -> dp.Problem:
     """Three sites, 400 made-up records each with labels of -1 and 1, one shared classifier."""
     rng = np.random.default_rng(seed)
@@ -149,15 +156,15 @@ def logistic(seed: int = 0) -> dp.Problem:
     return dp.Problem(agents)
 
 
-def rows(model: Model, seeds: int, rounds: int) -> Iterator[Row]:
-    """Run every method on a model."""
+def rows(model: Model, seeds: int, rounds: int, skip: Sequence[str] = ()) -> Iterator[Row]:
+    """Run every method on a model, but those with one of the words in their names."""
     name, problem = model.name, model.problem
     central = dp.not_private.central(problem)
     central.solve(solver=cp.CLARABEL)
     optimum = float(np.asarray(central.value))
     # Some methods differ in the iterate alone, and share their runs.
     for (algorithm, mechanism, release, informed), same in groupby(
-        methods(model.rho, model.beta),
+        judged(model, skip),
         key=lambda m: (m.algorithm, m.mechanism, m.release, m.informed),
     ):
         try:
@@ -308,14 +315,18 @@ def main(arguments: Sequence[str] | None = None) -> list[Row]:
     parser.add_argument("--cases", nargs="*", default=[], help="bundled power-flow cases as well")
     parser.add_argument("--seeds", type=count(), default=3)
     parser.add_argument("--rounds", type=count(), default=ROUNDS)
+    parser.add_argument(
+        "--skip", nargs="*", default=[], metavar="WORD",
+        help="leave out methods with such a word in their names; 'derived' takes longest",
+    )  # fmt: skip
     add_plot(parser, "the figure")
     options = parser.parse_args(arguments)
     found: list[Row] = []
     with in_words(parser):
         # All models first: a case that cannot be read costs no run.
         for model in list(models(options.cases)):
-            total = len(methods(model.rho, model.beta))
-            runs = rows(model, options.seeds, options.rounds)
+            total = len(judged(model, options.skip))
+            runs = rows(model, options.seeds, options.rounds, options.skip)
             found += with_bar(runs, model.name, total)
             found += baselines(model, options.rounds, found[-1].optimum)
         for case in options.cases:

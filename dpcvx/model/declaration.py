@@ -73,7 +73,8 @@ class Agent:
         A gradient sensitivity to be taken without proof; the guarantee is then marked as asserted.
     own : sequence of cvxpy constraints, optional
         On variables that no other agent uses, convex; private parameters may be in them. A run
-        knows nothing of them, so they cost no privacy: ``result.own(name)`` keeps them, exactly.
+        knows nothing of them, so they cost no privacy: ``result.own(name)`` keeps them, exactly,
+        with shared variables and the agent's share of every ``coupling=`` as agreed.
 
     Attributes
     ----------

@@ -126,6 +126,13 @@ def test_one_release_of_the_data_is_fifty_times_closer_on_case_118(monkeypatch):
     assert 0 < once.median <= first.median / 50
 
 
+def test_methods_can_be_left_out():
+    found = main(["--seeds", "2", "--rounds", "3", "--skip", "derived", "projected"])
+    names = {row.method for row in found}
+    assert FIRST in names and "OutG, paper's sensitivity, average" in names
+    assert not any("derived" in name or "projected" in name for name in names)
+
+
 def test_asserted_rows_and_no_others_are_marked(case_14):
     found, text, _ = case_14
     asserted = {r.method for r in found if r.kind == "asserted"}

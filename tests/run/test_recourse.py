@@ -3,6 +3,7 @@
 import copy
 import json
 import pickle
+from dataclasses import replace
 
 import cvxpy as cp
 import numpy as np
@@ -127,6 +128,23 @@ def test_the_agents_share_of_a_coupling_stays():
     for variable, mine in ((x, one), (y, other)):
         variable.value = mine[variable]
     assert max(c.violation().max() for c in problem.coupling) < 1e-6
+
+
+def test_limits_that_agents_agree_on_leave_them_free_below():
+    x, y, u, v = (cp.Variable(name=name) for name in "xyuv")
+    made = []
+    for name, use, limit, value in (("a", x, u, 1.0), ("b", y, v, 3.5)):
+        d = dp.Private([value], name=f"data of {name}", adjacency=dp.Within(0.5))
+        made.append(dp.Agent(cp.Minimize(cp.sum_squares(use - d)), [use <= limit], name=name))
+    both = dp.Agent(cp.Minimize(0), [u + v <= 4, u >= 0, v >= 0], name="both")
+    problem = dp.Problem([*made, both])
+    result = ran(problem)
+    for name, use, limit, value in (("a", x, u, 1.0), ("b", y, v, 3.5)):
+        agreed = result.solution[limit].item()
+        assert result.own(name)[use] == pytest.approx(min(value, agreed), abs=1e-6)
+    coupled = ran(dp.Problem([replace(one, constraints=[]) for one in made], coupling=[x + y <= 4]))
+    with pytest.raises(dp.ModelError, match="nothing to decide"):
+        coupled.own("a")
 
 
 def test_an_agent_whose_share_fixes_everything_has_nothing_to_decide():

@@ -169,16 +169,22 @@ def test_generation_cost_with_private_loads(tmp_path, capsys):
     assert "margin 0." in printed and "with probability at most 0.1" in printed
 
 
-def test_expectations_lower_what_covering_loads_costs(tmp_path, capsys):
-    """Over 20 seeds medians are 2.9 % with expectations and 5.7 % without, for one operator."""
+@pytest.mark.parametrize(
+    ("zones", "judged"), [(1, "gap_quartiles"), (3, "gap_quartiles_after_recourse")]
+)
+def test_expectations_lower_what_covering_loads_costs(tmp_path, capsys, zones, judged):
+    """Over 20 seeds medians are 2.9 % with expectations and 5.7 % without, for one operator.
+
+    For three zones that decide for themselves in the end, 3.9 and 5.9 % over 12.
+    """
     path = tmp_path / "result.json"
-    network = ("--objective", "cost", "--zones", 1, "--violation", 0.1)
+    network = ("--objective", "cost", "--violation", 0.1, *(("--zones", 1) if zones == 1 else ()))
     options = (*network, "--mechanism", "laplace", "--seeds", 12)
     extra = []
     for more in ((), ("--expected", 0.1)):
         assert run(*options, *more, "--json", path) == 0
         result = json.loads(path.read_text())
-        extra.append(result["gap_quartiles"][1] / result["optimum"])
+        extra.append(result[judged][1] / result["optimum"])
         # Of 12 runs at 0.1, more than 7 are broken with probability 4e-6.
         assert 0 <= result["private_constraints_broken"] <= 7
     # Medians of twelve are known to a fifth.
