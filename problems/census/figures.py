@@ -15,6 +15,7 @@ from .amplifications import SHIFT, Surface
 from .experiment import Traces, spread
 from .methods import Budget
 from .printed import Trace as Printed
+from .rates import METHODS, Coupled, Medians
 
 Floats = NDArray[np.float64]
 
@@ -268,6 +269,37 @@ def noiseless(columns: Mapping[str, Sequence[Traces]], title: str) -> Figure:
     panels[0].set_ylabel("mean of |x_i - x*| / d")
     _legend_below(figure, panels[0], 2)
     figure.suptitle(f"{title}\nno noise, no guarantee; {_NOT_PRIVATE}")
+    return figure
+
+
+@styled
+def rates(coupled: Coupled, medians: Medians, runs: int = 20) -> Figure:
+    """The convergence theorems beside runs: (42) and (47) without noise, Theorem 3.4 with it.
+
+    Parameters
+    ----------
+    coupled : Coupled
+    medians : Medians
+    runs : int
+        Over which Theorem 3.4 is averaged.
+    """
+    figure = Figure(figsize=(TWO_COLUMNS, 3.2))
+    left, right = figure.subplots(1, 2)
+    for (name, method), colour in zip(METHODS.items(), ("#0072B2", "#D55E00"), strict=True):
+        V = coupled.distances(method, 100)
+        p = coupled.rate(method)
+        left.semilogy(np.where(V > 1e-12 * V[0], V / V[0], np.nan), color=colour, label=name)
+        left.semilogy((1 + p) ** -np.arange(101.0), ":", color=colour, label=f"proved, p = {p:.2g}")
+    left.set(title="(42), no noise", xlabel="round", ylabel="squared distance, 1 at start")
+    K = np.unique(np.geomspace(1, 2000, 40).astype(np.int64))
+    gaps = np.mean([medians.run(2000, seed) for seed in range(runs)], axis=0)[K - 1]
+    proved = np.mean([medians.bound(K, seed) for seed in range(runs)], axis=0)
+    right.loglog(K, gaps, color="#0072B2", label=f"Algorithm 2, mean of {runs} runs")
+    right.loglog(K, proved, ":", color="#0072B2", label="proved")
+    right.set(title="Theorem 3.4, Laplace noise", xlabel="round", ylabel="gap of the mean point")
+    for axes in (left, right):
+        axes.legend(fontsize=7)
+    figure.suptitle("Corrected, the theorems hold, and promise far less than what happens")
     return figure
 
 

@@ -121,7 +121,16 @@ def test_figures_as_printed_have_the_papers_sizes_and_totals(made):
 
 def test_the_figures_are_written(made):
     folder, text, _ = made
-    names = ("admm", "gradients", "noise_3", "ex_post", "figure_1", "figure_d", "as_printed")
+    names = (
+        "admm",
+        "gradients",
+        "noise_3",
+        "ex_post",
+        "figure_1",
+        "figure_d",
+        "as_printed",
+        "rates",
+    )
     assert_written(folder, text, [f"xiao_ye_devadas_{name}" for name in names])
 
 

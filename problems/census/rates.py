@@ -1,0 +1,211 @@
+r"""The convergence theorems of Xiao, Ye and Devadas evaluated, beside runs of what they are about.
+
+**(42), Theorems 3.1 and 3.2.** For coupled agents with fixed penalties rho, in
+
+.. math:: V^k = \sum_i D \|x_i^k - x_i^*\|^2 + \tfrac1\zeta \|\lambda^k - \lambda^*\|^2,
+    \qquad V^k \ge (1 + p) V^{k+1},
+
+p is the least of three fractions, and the free constant alpha is the one for which it is largest.
+The paper prints zeta where the proof has 1 / zeta: with that weight the inequality fails. (47), of
+linearised steps, takes M for a smoothness constant L and for its square; here it is L where the
+proof bounds an objective by a parabola, and its square elsewhere.
+
+**Theorem 3.4.** Algorithm 2 with steps :math:`1 / (c \sqrt k)`, the mean of all agents' points over
+the rounds, subgradients of norm at most G, and noise with :math:`E\|\Delta / \eta\|^2 \le V^2`.
+
+Theorem 3.3 has a residual of the noise that follows from all rounds, and Theorems 4.1 and 4.2 are
+orders without constants: there is no number to compare a run with.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+# Candidates for alpha.
+_TRIED = 400
+
+
+@dataclass(frozen=True, eq=False)
+class Coupled:
+    """``minimize sum_i (x_i - t_i)' H_i (x_i - t_i) / 2`` subject to ``sum_i A_i x_i = c``.
+
+    Attributes
+    ----------
+    H, A : ndarray, shape (N, d, d)
+        Positive definite, and invertible.
+    t : ndarray, shape (N, d)
+    c : ndarray, shape (d,)
+    """
+
+    H: Floats
+    A: Floats
+    t: Floats
+    c: Floats
+
+    @property
+    def optimum(self) -> tuple[Floats, Floats]:
+        """x*, shape (N, d), and the multipliers, shape (d,)."""
+        # H_i (x_i - t_i) = A_i' lambda.
+        back = np.linalg.solve(self.H, self.A.transpose(0, 2, 1))
+        missed = self.c - np.einsum("ijk,ik->j", self.A, self.t)
+        lam = np.linalg.solve(np.einsum("ijk,ikl->jl", self.A, back), missed)
+        return np.asarray(self.t + back @ lam, dtype=np.float64), np.asarray(lam, dtype=np.float64)
+
+    def distances(
+        self, method: Method, rounds: int, *, power: int = -1, off: float = 0.0
+    ) -> Floats:
+        """V of a run, shape (rounds + 1,).
+
+        Parameters
+        ----------
+        method : Method
+        rounds : int
+        power : int
+            Of zeta, the weight of the multipliers: -1 as proved, 1 as printed.
+        off : float
+            If not 0, the run starts at the optimum but for multipliers that are off by so much;
+            else from zero.
+        """
+        (best, prices), D = self.optimum, method.D
+        x: Floats = np.zeros_like(best)
+        lam: Floats = np.zeros_like(prices)
+        found: list[float] = []
+        if off:
+            x, lam = best, prices + off
+        for _ in range(rounds + 1):
+            weighed = ((lam - prices) ** 2).sum() * method.zeta**power
+            found.append(float(D * ((x - best) ** 2).sum() + weighed))
+            pull = (lam - method.penalty * self._missed(x)) @ self.A
+            if method.exact:
+                right = (self.H @ self.t[:, :, None])[:, :, 0] + D * x + pull
+                bent = self.H + D * np.eye(self.c.size)
+                x = np.asarray(np.linalg.solve(bent, right[:, :, None])[:, :, 0], dtype=np.float64)
+            else:
+                down = (self.H @ (x - self.t)[:, :, None])[:, :, 0]
+                x = np.asarray(x + (pull - down) / D, dtype=np.float64)
+            lam = lam - method.zeta * self._missed(x)
+        return np.array(found)
+
+    def _missed(self, x: Floats) -> Floats:
+        return np.einsum("ijk,ik->j", self.A, x) - self.c
+
+    def rate(self, method: Method) -> float:
+        """p of (42), or of (47) for linearised steps; not positive where nothing is promised.
+
+        Parameters
+        ----------
+        method : Method
+        """
+        N, rho, zeta, D = len(self.t), method.penalty, method.zeta, method.D
+        curvature = np.linalg.eigvalsh(self.H)
+        m, L = curvature[:, 0], curvature[:, -1]
+        squares = np.linalg.svd(self.A, compute_uv=False) ** 2
+        high, low = squares[:, 0], squares[:, -1]
+        # Twice what alpha may be at most, and at least, by (43).
+        alpha = np.geomspace(N / (2 * rho), 2 * m.min() / (N * rho**2 * high.max()), _TRIED)[
+            :, None
+        ]
+        own = (2 if method.exact else 1) * m - alpha * N * rho**2 * high
+        own = own / ((5 if method.exact else 10) * L**2 / (zeta * N * low) + D)
+        extra = np.zeros_like(L) if method.exact else L
+        cross = 5 * high / zeta * (rho**2 * high / low).sum()
+        step = D - N * high / alpha - extra
+        step = step / (5 * (D**2 + 2 * extra**2) / (zeta * N * low) + cross)
+        dual = 2 * rho / zeta - N / (alpha[:, 0] * zeta) - 1
+        dual = dual / (5 * ((rho**2 / zeta**2 + 1 / N) * high / low).sum())
+        return float(np.min([own.min(axis=1), step.min(axis=1), dual], axis=0).max())
+
+
+@dataclass(frozen=True)
+class Method:
+    """`dpcvx.ResourceADMM` with fixed penalties: rho, zeta, D, and whether steps are exact."""
+
+    penalty: float
+    zeta: float
+    D: float
+    exact: bool
+
+
+@dataclass(frozen=True)
+class Medians:
+    """``minimize sum_i ||x - t_i||_1`` by Algorithm 2: at the optimum are the medians.
+
+    Attributes
+    ----------
+    agents, size : int
+        N, odd so that the optimum is one point, and d.
+    noise : float
+        Scale of the Laplace noise, over the step size.
+    c : float
+        Of the step sizes.
+    """
+
+    agents: int = 5
+    size: int = 3
+    noise: float = 1.0
+    c: float = 1.0
+
+    def targets(self, seed: int) -> Floats:
+        """t, shape (N, d)."""
+        return np.random.default_rng(seed).normal(size=(self.agents, self.size))
+
+    def run(self, rounds: int, seed: int) -> Floats:
+        """Gaps of the mean of all points over the first 1, ..., `rounds` rounds.
+
+        Parameters
+        ----------
+        rounds : int
+        seed : int
+            Of targets, weights and noise.
+        """
+        t, rng = self.targets(seed), np.random.default_rng(seed)
+        best = np.abs(np.median(t, axis=0) - t).sum()
+        X: Floats = np.zeros_like(t)
+        total, found = np.zeros(self.size), list[float]()
+        for k in range(1, rounds + 1):
+            mean, eta = X.mean(axis=0), 1 / (self.c * math.sqrt(k))
+            total = total + mean
+            found.append(float(np.abs(total / k - t).sum() - best))
+            apart = np.abs(X[:, None] - X).sum(axis=2)
+            a, b = np.unravel_index(int(apart.argmax()), apart.shape)
+            w = rng.uniform(size=X.shape)
+            drawn = mean + (2 * w - 1) * (X[a] - X[b]) / len(X)  # (7)
+            X = drawn + eta * (np.sign(t - mean) + self.noise * rng.laplace(size=X.shape))
+        return np.array(found)
+
+    def bound(self, rounds: NDArray[np.int64], seed: int) -> Floats:
+        """Theorem 3.4 for the expected gap after these rounds.
+
+        Parameters
+        ----------
+        rounds : ndarray of int
+            K.
+        seed : int
+            Of the targets.
+        """
+        t, N, K = self.targets(seed), self.agents, rounds
+        away = N * (np.median(t, axis=0) ** 2).sum()
+        # G^2 of signs, and twice the squared scale for every entry.
+        squares = self.size + 2 * self.size * self.noise**2
+        return (
+            self.c * np.sqrt(K) * away + N / self.c * (np.log(K) + 2) * np.sqrt(K + 1) * squares
+        ) / K
+
+
+def example() -> Coupled:
+    """Three agents with curvatures from 1 to 2 and one equality for each of two entries."""
+    H = np.array([np.diag([1.0, 2.0]), np.diag([1.5, 1.0]), np.diag([2.0, 1.2])])
+    A = np.array([np.eye(2), 0.8 * np.eye(2), np.array([[0.0, 1.0], [-1.0, 0.0]])])
+    return Coupled(H, A, np.array([[1.0, 0.0], [0.0, 2.0], [-1.0, 1.0]]), np.array([3.0, -2.0]))
+
+
+METHODS = {
+    "exact steps": Method(penalty=0.2, zeta=0.1, D=3.0, exact=True),
+    "linearised steps": Method(penalty=0.1, zeta=0.05, D=6.0, exact=False),
+}
