@@ -45,11 +45,14 @@ class Rule:
     vjp : callable
         ``vjp(values, out, g, data, k)``: cotangent of argument k for the cotangent ``g`` of the
         value ``out``.
+    by_value : bool
+        Whether `vjp` looks at ``out``; if not, a gradient may do without the value.
     """
 
     name: str
     forward: Forward
     vjp: VJP
+    by_value: bool = True
 
     def __reduce__(self) -> tuple[Any, ...]:
         # By name: the functions are this module's, and lambdas do not pickle.
@@ -96,7 +99,7 @@ def _fit(g: Array, like: Array) -> Array:
 
 
 def _elementwise(name: str, f: Callable[[Array], Array], df: Callable[[Array], Array]) -> Rule:
-    return Rule(name, lambda v, _: f(v[0]), lambda v, _out, g, _, _k: g * df(v[0]))
+    return Rule(name, lambda v, _: f(v[0]), lambda v, _out, g, _, _k: g * df(v[0]), False)
 
 
 def _power(v: Sequence[Array], data: tuple[Any, ...]) -> Array:
@@ -276,14 +279,14 @@ def _rel_vjp(v: Sequence[Array], out: Array, g: Array, data: tuple[Any, ...], k:
     return _fit(g * (np.log(x / y) + 1), x) if k == 0 else _fit(-g * x / y, y)
 
 
-POWER = Rule("power", _power, _power_vjp)
+POWER = Rule("power", _power, _power_vjp, False)
 QUAD_OVER_LIN = Rule("quad_over_lin", _qol, _qol_vjp)
 QUAD_FORM = Rule("quad_form", _quad_form, _quad_form_vjp)
 MULTIPLY = Rule("multiply", lambda v, _: v[0] * v[1], _multiply_vjp)
 MATMUL = Rule("matmul", _matmul, _matmul_vjp)
 DIVIDE = Rule("division", lambda v, _: v[0] / v[1], _divide_vjp)
 LOGISTIC = _elementwise("logistic", lambda u: np.logaddexp(0.0, u), expit)
-HUBER = Rule("huber", _huber, _huber_vjp)
+HUBER = Rule("huber", _huber, _huber_vjp, False)
 LOG_SUM_EXP = Rule("log_sum_exp", _lse, _lse_vjp)
 EXP = _elementwise("exp", np.exp, np.exp)
 LOG = _elementwise("log", np.log, np.reciprocal)
@@ -295,7 +298,7 @@ MAX = Rule("max", _max, _max_vjp)
 MIN = Rule("min", _min, _max_vjp)
 MAXIMUM = Rule("maximum", _maximum, _extremal_vjp)
 MINIMUM = Rule("minimum", _minimum, _extremal_vjp)
-NORM1 = Rule("norm1", _norm1, _norm1_vjp)
+NORM1 = Rule("norm1", _norm1, _norm1_vjp, False)
 _NORM_INF = Rule("norm_inf", _norm_inf, _norm_inf_vjp)
 PNORM = Rule("pnorm", _pnorm, _pnorm_vjp)
 _SUM_LARGEST = Rule("sum_largest", _sum_largest, _sum_largest_vjp)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
@@ -42,6 +42,8 @@ from .matrices import (
 from .spec import PrivateSpec
 
 T = TypeVar("T")
+# In the place of values that nobody reads.
+UNREAD = np.full(1, np.nan)
 # Constants beyond this have no square.
 LARGEST = 1e150
 
@@ -296,6 +298,12 @@ class NormalForm:
         found.update(digest_of(self.root))
         return found.digest()
 
+    @functools.cached_property
+    def read(self) -> frozenset[int]:
+        """Atoms whose values a gradient takes; those of the last ones often count for nothing."""
+        by_value = {j for j, atom in enumerate(self.atoms) if atom.rule.by_value}
+        return frozenset(by_value | {j for a in self.atoms for u in a.args for j, _ in u.terms})
+
     def reach(self, atom: Atom) -> tuple[bool, frozenset[int]]:
         """Whether an atom depends on x, and on which private parameters."""
         on_x, on_d = False, frozenset[int]()
@@ -334,7 +342,7 @@ class BoundObjective(BehindTheDoor):
         self._n = form.n
         self._limit = limited_to_numbers if limited else _as_is
         self._clips = {clip.place: clip for clip in clips}
-        self._atoms = form.atoms
+        self._atoms, self._read = form.atoms, form.read
         bound = functools.partial(_Bound, data=data, limit=self._limit)
         self._args = [[bound(arg) for arg in atom.args] for atom in form.atoms]
         self._root = bound(form.root)
@@ -349,7 +357,7 @@ class BoundObjective(BehindTheDoor):
 
     def value(self, x: Array) -> float:
         """f(x; d)."""
-        values, _ = self._forward(x)
+        values, _ = self._forward(x, range(len(self._atoms)))
         return float(self._root(x, values).item())
 
     def gradient(self, x: Array) -> Array:
@@ -369,7 +377,7 @@ class BoundObjective(BehindTheDoor):
             return self._backward(x)
 
     def _backward(self, x: Array) -> Array:
-        values, arguments = self._forward(x)
+        values, arguments = self._forward(x, self._read)
         out = np.zeros(self._n)
         cotangents: list[Array | None] = [None] * len(values)
         self._root.backward(np.ones(1), out, cotangents)
@@ -392,13 +400,15 @@ class BoundObjective(BehindTheDoor):
                     bound.backward(part, out, cotangents)
         return out
 
-    def _forward(self, x: Array) -> tuple[list[Array], list[list[Array]]]:
+    def _forward(self, x: Array, read: Container[int]) -> tuple[list[Array], list[list[Array]]]:
+        """Values of the atoms that are read, and arguments of all."""
         values: list[Array] = []
         arguments: list[list[Array]] = []
-        for atom, args in zip(self._atoms, self._args, strict=True):
+        for j, (atom, args) in enumerate(zip(self._atoms, self._args, strict=True)):
             inputs = [bound(x, values) for bound in args]
             arguments.append(inputs)
-            values.append(self._limit(atom.rule.forward(inputs, atom.data)))
+            known = j in read
+            values.append(self._limit(atom.rule.forward(inputs, atom.data)) if known else UNREAD)
         return values, arguments
 
     def __repr__(self) -> str:

@@ -20,6 +20,8 @@ from .normal_form import Atom, BoundObjective, Combination, NormalForm, derived_
 # Differences of gradients, relative to the size of a point, and how well they have to agree.
 _DIFFERENCES = (1e-4, 1e-5)
 _SMOOTH = 1e-3
+# Rules of at most two arguments that are quadratic in them, or may be.
+_QUADRATIC = (MATMUL, MULTIPLY, QUAD_FORM, QUAD_OVER_LIN)
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +53,8 @@ def terms(form: NormalForm) -> list[Term]:
 def bilinear(form: NormalForm, term: Term) -> Bilinear | None:
     """The term as a bilinear form of affine arguments with a data-free matrix, or None."""
     atom, w = term.atom, term.weight
+    if not (is_square(atom) or atom.rule in _QUADRATIC):  # before arguments are expanded
+        return None
     args = [affine_view(form, a) for a in atom.args]
     if any(a is None for a in args):
         return None

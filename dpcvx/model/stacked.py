@@ -8,7 +8,7 @@ evaluate their objectives one by one, with the same results but for rounding.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -31,7 +31,15 @@ from .atoms import (
 )
 from .behind_the_door import BehindTheDoor
 from .matrices import Array, Identity, Matrix
-from .normal_form import Atom, Clip, Combination, NormalForm, limited_to_numbers, row_lengths
+from .normal_form import (
+    UNREAD,
+    Atom,
+    Clip,
+    Combination,
+    NormalForm,
+    limited_to_numbers,
+    row_lengths,
+)
 
 _ONE_ARGUMENT = (LOGISTIC, HUBER, EXP, LOG, LOG1P, ENTR, ABS, POWER)
 _SEVERAL = (MAXIMUM, MINIMUM, MULTIPLY)
@@ -82,7 +90,8 @@ class StackedObjective(BehindTheDoor):
 
     def __init__(self, form: NormalForm, data: Sequence[Array], clips: Sequence[Clip]) -> None:
         assert stackable(form, clips)
-        self._n, self._count, self._atoms = form.n, data[0].shape[0], form.atoms
+        self._n, self._count = form.n, data[0].shape[0]
+        self._atoms, self._read = form.atoms, form.read
         bound = functools.partial(_Bound, data=data)
         self._args = [[bound(argument) for argument in atom.args] for atom in form.atoms]
         self._root = bound(form.root)
@@ -112,22 +121,23 @@ class StackedObjective(BehindTheDoor):
     def values(self, x: Array) -> Array:
         """Values of all objectives, shape (agents or points,); x as in `gradients`."""
         with np.errstate(all="ignore"):
-            found = self._root(x, self._forward(x)[0])
+            found = self._root(x, self._forward(x, range(len(self._atoms)))[0])
         return np.broadcast_to(found, (_rows(self._count, x), 1))[:, 0]
 
-    def _forward(self, x: Array) -> tuple[list[Array], list[list[Array]]]:
+    def _forward(self, x: Array, read: Container[int]) -> tuple[list[Array], list[list[Array]]]:
+        """Values of the atoms that are read, and arguments of all."""
         values: list[Array] = []
         inputs: list[list[Array]] = []
-        for atom, arguments in zip(self._atoms, self._args, strict=True):
+        for j, (atom, arguments) in enumerate(zip(self._atoms, self._args, strict=True)):
             found = [bound(x, values) for bound in arguments]
             if atom.rule in _SEVERAL:
                 found = [*np.broadcast_arrays(*found)]
             inputs.append(found)
-            values.append(limited_to_numbers(_value(atom, found)))
+            values.append(limited_to_numbers(_value(atom, found)) if j in read else UNREAD)
         return values, inputs
 
     def _backward(self, x: Array) -> Array:
-        values, inputs = self._forward(x)
+        values, inputs = self._forward(x, self._read)
         out = np.zeros((_rows(self._count, x), self._n))
         cotangents: list[Array | None] = [None] * len(values)
         self._root.backward(np.ones(1), out, cotangents)

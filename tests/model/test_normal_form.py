@@ -206,6 +206,19 @@ def test_an_expression_used_twice_is_one_atom():
     assert form.at_zero().gradient(point) == pytest.approx(expected)
 
 
+def test_a_gradient_takes_values_that_others_are_made_of_and_no_others(monkeypatch):
+    x, d = cp.Variable(3), dp.Private(np.ones((4, 3)), adjacency=dp.Rows(2.0))
+    inner = cp.logistic(d @ x)
+    _, form = form_of(cp.sum(cp.square(inner)) + cp.sum(cp.exp(x)) + cp.log_sum_exp(x))
+    read = {form.atoms[j].rule.name for j in form.read}
+    assert read == {"matmul", "logistic", "log_sum_exp"}  # not the square and the exponential
+    bound = form.bind([np.linspace(-1, 1, 12)])
+    whole = bound.gradient(np.array([0.3, -1.0, 2.0]))
+    monkeypatch.setattr(type(form), "read", property(lambda form: range(len(form.atoms))))
+    again = form.bind([np.linspace(-1, 1, 12)]).gradient(np.array([0.3, -1.0, 2.0]))
+    assert np.array_equal(whole, again) and np.isfinite(whole).all()
+
+
 def test_reach_sees_through_nested_atoms():
     d = dp.Private(shape=N, adjacency=WITHIN, name="d")
     e = dp.Private(shape=N, adjacency=WITHIN, name="e")
