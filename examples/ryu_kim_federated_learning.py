@@ -5,7 +5,8 @@ of local steps (OutG), several local updates E, budgets per local update, schedu
 states what its run spends in total. `OutG, paper` is what the paper's code runs (asserted
 sensitivity, step size 1/n); `OutG` differs from ObjG in the place of the noise only. Figure 7 runs
 `OutG, paper` with other penalties: they change little, and the budget much. Two more comparisons:
-other divisions of the records among agents, and ways to spend one total budget.
+other divisions of the records among agents, and ways to spend one total budget, DP-ADMM and DP-SGD
+among them.
 Everything printed here is computed on the records in the open: not private.
 
     python -m examples.ryu_kim_federated_learning                      # digits, less than a minute
@@ -109,6 +110,8 @@ def spendings(scope: Scope, penalty: dp.penalties.Growing) -> list[Method]:
         paper,
         replace(paper, noise="OutG, paper"),
         replace(paper, local_updates=1),
+        replace(paper, noise="OutG", local_updates=1, note="DP-ADMM"),
+        replace(paper, noise="DP-SGD", local_updates=1),
         replace(paper, local_updates=1, rounds=few, step=3.0, note="eta = 3"),
         replace(paper, local_updates=1, step=3.0, penalty=1.0, note="eta = 3, rho = 1"),
     ]

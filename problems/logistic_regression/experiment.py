@@ -25,7 +25,7 @@ from .study import LogisticRegression
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Noise = Literal["ObjG", "OutG", "OutG, paper"]
+Noise = Literal["ObjG", "OutG", "OutG, paper", "DP-SGD"]
 
 DELTA = 1e-6
 # Of both data sets: 1 / sqrt(t).
@@ -37,15 +37,18 @@ FEMNIST_PENALTY = dp.penalties.Growing(c1=0.005, c2=0.05, Tc=2000)
 
 @dataclass(frozen=True)
 class Method:
-    """One way to run linearised ADMM under noise.
+    """One way to run linearised ADMM under noise, or gradient descent.
 
     Parameters
     ----------
-    noise : {"ObjG", "OutG", "OutG, paper"}
+    noise : {"ObjG", "OutG", "OutG, paper", "DP-SGD"}
         ``ObjG``: noisy gradients. ``OutG``: noise on the result of the local step, sensitivity
         derived, otherwise the same method. ``OutG, paper``: as in the code of Ryu and Kim, who
         assert twice the gradient's sensitivity over ``penalty + 1 / step`` and follow Huang and
-        Gong in the step size ``1 / n`` for n entries of W.
+        Gong in the step size ``1 / n`` for n entries of W. ``DP-SGD``: gradient descent along the
+        sum of noisy gradients, of all records in every round, since a plan counts no sampling; its
+        steps are the plan's choice. ``OutG`` with one update is DP-ADMM (Huang et al., 2020) with
+        noise that does not fall.
     rounds, local_updates : int
         T and E.
     step_epsilon : float, optional
@@ -54,7 +57,7 @@ class Method:
         Total budget at `DELTA` instead, calibrated exactly. None of the two: no noise.
     penalty : float or penalty rule
     step : float or step rule
-        Not used by ``OutG, paper``.
+        Not used by ``OutG, paper`` and ``DP-SGD``; nor is the penalty by the latter.
     note : str
         Added to the label.
     """
@@ -77,6 +80,10 @@ class Method:
             If parameters are out of range or both budgets are given.
         """
         mechanism, budget = self._budget()
+        if self.noise == "DP-SGD":
+            return study.problem.plan(
+                dp.SummedGradient(), mechanism=mechanism, rounds=self.rounds, **budget
+            )
         step, asserted = self.step, None
         if self.noise == "OutG, paper":
             step = dp.steps.Constant(1 / study.W.size)
@@ -111,7 +118,8 @@ class Method:
         elif self.total_epsilon is not None:
             budget = f"{self.total_epsilon:g} in total"
         note = f", {self.note}" if self.note else ""
-        return f"{self.noise}, T = {self.rounds}, E = {self.local_updates}, {budget}{note}"
+        updates = "" if self.noise == "DP-SGD" else f", E = {self.local_updates}"
+        return f"{self.noise}, T = {self.rounds}{updates}, {budget}{note}"
 
 
 @dataclass(frozen=True)
@@ -237,16 +245,23 @@ def run(
     noise = noise_magnitude(plan, study, rounds)
     traces = []
     for seed in seeds:
-        agents = _Watched(metrics, study.W.shape, rounds)
-        result = plan.run(seed=seed, executor=agents, verbose=False)
+        if isinstance(plan.algorithm, dp.LinearizedADMM):
+            agents = _Watched(metrics, study.W.shape, rounds)
+            result = plan.run(seed=seed, executor=agents, verbose=False)
+            released, averaged = agents.released, agents.averaged
+        else:  # agents send gradients: the server has the points
+            result = plan.run(seed=seed, iterates=True, verbose=False)
+            path = [result.iterates[t - 1] for t in rounds]
+            released = [_score(metrics, point.last[study.W]) for point in path]
+            averaged = [_score(metrics, point.average[study.W]) for point in path]
         traces.append(
             Trace(
                 method,
                 seed,
                 plan.guarantee,
                 rounds,
-                tuple(agents.released),
-                tuple(agents.averaged),
+                tuple(released),
+                tuple(averaged),
                 _score(metrics, result.last[study.W]),
                 _score(metrics, result.average[study.W]),
                 result.reported,

@@ -38,7 +38,7 @@ def test_every_line_states_its_total(made):
     assert head.startswith("blobs: 48 records, 6 features, 3 classes, norms clipped to 1.22")
     assert note == "Medians over 2 seeds. Not private: computed on the records in the open."
     methods = [line for line in lines if line.startswith("  ")]
-    assert len(methods) == len(found) == 24
+    assert len(methods) == len(found) == 26
     assert all("in total" in line or "no guarantee" in line for line in methods)
     assert all(("paper" in line) == ("asserted" in line) for line in methods)
     divisions = [line for line in lines if not line.startswith("  ")]
