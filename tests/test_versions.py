@@ -11,7 +11,7 @@ PROJECT = tomllib.loads((versions.ROOT / "pyproject.toml").read_text())["project
 # What users install for more than the core; what modules behind them import.
 EXTRAS = [
     line
-    for name in ("dask", "fast", "mpi", "owners")
+    for name in ("dask", "fast", "mpi", "nvflare", "owners")
     for line in PROJECT["optional-dependencies"][name]
 ]
 

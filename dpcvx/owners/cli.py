@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from ..errors import DpcvxError
 from ..run.live import run_plan
 from .agreement import Agreement, agree, read_offer
+from .coordinator import Remote
 from .keys import fingerprint_of, make_authority, make_request, sign_request
 from .owner import Owner, Owners
 from .policy_file import model_plan, read_policy
@@ -122,8 +123,28 @@ def _fingerprint(asked: argparse.Namespace) -> None:
 
 
 def _coordinate(asked: argparse.Namespace) -> None:
-    plan = model_plan(asked.model)
     executor = Owners(asked.listen, keys=asked.keys, log=asked.log, patience=asked.wait)
+    lead(asked.model, executor, asked.out)
+
+
+def lead(model: Path, executor: Remote, out: Path | None) -> None:
+    """A coordinator's run.
+
+    Parameters
+    ----------
+    model : Path
+        A file that makes a plan; it is run, so it must be trusted.
+    executor : Remote
+        The owners.
+    out : Path or None
+        Where shared variables are written.
+
+    Raises
+    ------
+    DpcvxError
+        If the file makes no plan, or the run ends early.
+    """
+    plan = model_plan(model)
     result = run_plan(
         plan,
         data={},
@@ -135,9 +156,9 @@ def _coordinate(asked: argparse.Namespace) -> None:
         executor=executor,
         verbose=True,
     )
-    if asked.out is not None:
+    if out is not None:
         shared = {v.name(): result.solution[v] for v in plan.problem.variables()}
-        _save(asked.out, {name: x for name, x in shared.items() if not np.isnan(x).all()})
+        _save(out, {name: x for name, x in shared.items() if not np.isnan(x).all()})
 
 
 def _check(asked: argparse.Namespace) -> None:

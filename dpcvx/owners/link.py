@@ -213,7 +213,6 @@ def dial(
     handle: Callable[[bytes], bytes],
     over: Callable[[], bool],
     *,
-    reply_after: float,
     patience: float,
     tell: Callable[[str], None],
 ) -> None:
@@ -229,8 +228,6 @@ def dial(
         Fingerprint of the coordinator's certificate; empty for any of its name.
     hello, handle, over : callable
         The first frame, the answer to a frame, and whether no more are due.
-    reply_after : float
-        Answers leave so many seconds after their calls, or a multiple of it.
     patience : float
         Seconds to try to reach the coordinator.
     tell : callable
@@ -255,12 +252,7 @@ def dial(
                 here = met = True
                 socket.send(hello())
                 for frame in socket:
-                    called = time.monotonic()
-                    answer = handle(frame if isinstance(frame, bytes) else b"")
-                    if reply_after > 0:
-                        late = (time.monotonic() - called) % reply_after
-                        time.sleep(reply_after - late)
-                    socket.send(answer)
+                    socket.send(handle(frame if isinstance(frame, bytes) else b""))
                     deadline = time.monotonic() + patience
         except (OSError, WebSocketException, TimeoutError) as error:
             if isinstance(error, ConnectionClosed) and error.rcvd and error.rcvd.code == _STRANGER:

@@ -162,27 +162,18 @@ class Owner:
         """
         check_argument("", "seed", seed, optional(integer(0).otherwise("or None")))
         check_argument("", "patience", patience, POSITIVE)
-        policy = self.policy
-        if policy.keys is None:
-            raise ModelError("The policy names no keys. Write keys = 'keys/' in it.")
-        if policy.ask and consent is None:
-            raise ModelError(
-                "The policy says ask = true, and nobody is asked. Use dpcvx owner join, pass "
-                "consent=function, or write ask = false under [accept]."
-            )
-        identity = Identity.of(policy.keys, policy.agent)
-        session = Session(policy, consent if policy.ask else None, seed=seed, identity=identity)
+        session = session_of(self.policy, consent, seed)
+        assert session.identity is not None
         # One thread of BLAS: its number of threads changes the rounding of its results.
         with ThreadpoolController().select(user_api="blas").limit(limits=1):
             try:
                 dial(
                     address,
-                    identity,
-                    policy.coordinator,
+                    session.identity,
+                    self.policy.coordinator,
                     session.hello,
-                    session.handle,
+                    session.reply,
                     lambda: session.over,
-                    reply_after=policy.reply_after,
                     patience=float(patience),
                     tell=_telling(verbose),
                 )
@@ -192,6 +183,37 @@ class Owner:
             raise session.refusal
         assert session.result is not None
         return session.result
+
+
+def session_of(
+    policy: Policy,
+    consent: Callable[[Agreement], bool] | None = None,
+    seed: int | None = None,
+) -> Session:
+    """An owner's side of one run between machines.
+
+    Parameters
+    ----------
+    policy : Policy
+    consent : callable, optional
+        Needed where the policy says ``ask = true``.
+    seed : int, optional
+        Of the noise, for studies on made-up data.
+
+    Raises
+    ------
+    ModelError
+        If the policy names no keys, or a person has to be asked and cannot be.
+    """
+    if policy.keys is None:
+        raise ModelError("The policy names no keys. Write keys = 'keys/' in it.")
+    if policy.ask and consent is None:
+        raise ModelError(
+            "The policy says ask = true, and nobody is asked. Use dpcvx owner join, pass "
+            "consent=function, or write ask = false under [accept]."
+        )
+    identity = Identity.of(policy.keys, policy.agent)
+    return Session(policy, consent if policy.ask else None, seed=seed, identity=identity)
 
 
 def _telling(verbose: bool) -> Callable[[str], None]:

@@ -6,6 +6,7 @@ A call is known by its run, round and exchange. Asked again, the owner gives the
 from __future__ import annotations
 
 import os
+import time
 import traceback
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -89,6 +90,7 @@ class Session:
 
     Attributes
     ----------
+    identity : Identity or None
     result : OwnResult or None
         Once a run is over.
     refusal : RefusedError or None
@@ -107,7 +109,7 @@ class Session:
         self.policy = policy
         self.result: OwnResult | None = None
         self.refusal: RefusedError | None = None
-        self._identity, self._masker = identity, None
+        self.identity, self._masker = identity, None
         self._keys: bytes | None = None
         self._consent, self._seed, self._record = consent, seed, record
         self._open = ExitStack()
@@ -151,6 +153,15 @@ class Session:
             self.refusal = refused(code, detail if len(said) < 300 else "see the log")
             self.close()
         return wire.encode(Refusal(code))
+
+    def reply(self, frame: bytes) -> bytes:
+        """The answer to a frame, at the time that the policy says."""
+        called = time.monotonic()
+        answer = self.handle(frame)
+        step = self.policy.reply_after
+        if step > 0:
+            time.sleep(step - (time.monotonic() - called) % step)
+        return answer
 
     def close(self) -> None:
         """Let the ledger go, and forget the data."""
@@ -214,7 +225,7 @@ class Session:
         if masker is not None:
             public, name = masker.public.hex(), self.policy.agent
             said = statement(agreed.offer.run, name, public)
-            identity = self._identity
+            identity = self.identity
             signed = ("", "") if identity is None else (identity.certificate, identity.signed(said))
             key = Key(name, public, *signed)
         return wire.encode(
@@ -238,9 +249,9 @@ class Session:
             raise refused("changed", "other keys for masks than before")
         publics: dict[str, bytes] = {}
         for key in said.keys:
-            if self._identity is not None:
+            if self.identity is not None:
                 told = statement(said.run, key.agent, key.public)
-                self._identity.verify(key.agent, key.certificate, told, key.signature)
+                self.identity.verify(key.agent, key.certificate, told, key.signature)
             try:
                 publics[key.agent] = bytes.fromhex(key.public)
             except ValueError:

@@ -300,7 +300,7 @@ def test_an_owner_that_is_kept_waiting_has_not_lost_the_coordinator(folders):
         assert "listening" in lines.get(timeout=20)
         joined = pool.submit(
             dial, address, north, "", lambda: hello, handle, lambda: bool(answered),
-            reply_after=0.0, patience=5.0, tell=told.put,
+            patience=5.0, tell=told.put,
         )  # fmt: skip
         with closing(making.result()) as hub:
             assert "connected" in told.get(timeout=20)

@@ -1,0 +1,82 @@
+"""Owners behind whatever carries requests: it sends a frame, and waits for its answer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from ..errors import RefusedError
+from . import wire
+from .coordinator import Gone
+from .messages import Hello, Refusal
+from .refusal import refused
+
+# Asks an owner who it is: no message is empty.
+GREETING = b""
+# Seconds between two attempts to reach an owner, and requests that wait at the same time.
+_AGAIN = 0.3
+_SIDE_BY_SIDE = 32
+
+
+class RequestHub:
+    """A coordinator's end; see `dpcvx.owners.coordinator.Hub`.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Of the agents that are waited for.
+    ask : callable
+        Takes an agent's name and a frame, and gives its answer, or None if there is none in time.
+        `GREETING` is answered by the owner's `Hello`.
+    patience : float
+        Seconds to wait for an owner to come, and to come back.
+
+    Raises
+    ------
+    RefusedError
+        If not all come in time; those that did are told.
+    """
+
+    def __init__(
+        self, names: Sequence[str], ask: Callable[[str, bytes], bytes | None], patience: float
+    ) -> None:
+        self._ask, self._patience = ask, patience
+        self._met: list[str] = []
+        self._pool = ThreadPoolExecutor(min(len(names), _SIDE_BY_SIDE), "hub")
+        try:
+            for name in names:
+                self.again(name)
+                self._met.append(name)
+        except RefusedError as error:
+            self.close(wire.encode(Refusal(error.code)))
+            raise
+
+    def exchange(self, frames: Mapping[str, bytes]) -> dict[str, bytes | Gone]:
+        """A frame to each of some owners, side by side, and their answers."""
+        said = self._pool.map(self._ask, frames.keys(), frames.values())
+        pairs = zip(frames, said, strict=True)
+        return {name: Gone(name) if one is None else one for name, one in pairs}
+
+    def again(self, name: str) -> None:
+        """Wait for an owner to be there.
+
+        Raises
+        ------
+        RefusedError
+            If it does not come in time, or another one answers.
+        """
+        deadline = time.monotonic() + self._patience
+        while (said := self._ask(name, GREETING)) is None:
+            if time.monotonic() > deadline:
+                raise refused("away", f"agent '{name}' did not come within {self._patience:g} s")
+            time.sleep(_AGAIN)
+        hello = wire.decode(said)
+        if not isinstance(hello, Hello) or hello.agent != name:
+            raise refused("stranger", f"another one answers for agent '{name}'")
+
+    def close(self, farewell: bytes = b"") -> None:
+        """Let all owners go, with a last frame, if there is one, that nobody answers."""
+        if farewell:
+            self.exchange(dict.fromkeys(self._met, farewell))
+        self._pool.shutdown()

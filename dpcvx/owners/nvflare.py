@@ -1,0 +1,125 @@
+"""Owners as sites of NVIDIA FLARE, ``dpcvx[nvflare]``: two installed classes, no code in jobs.
+
+A job names `OwnerSite` and `Rounds`, and says nothing else. What a site takes part in is in its own
+``local/owner.toml``; the server's model is its own ``local/model.py``. The site of the agent
+``zone 1`` is called ``zone_1``. Frames travel as auxiliary messages between the job's processes.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from pathlib import Path
+from typing import Any
+
+from nvflare.apis.event_type import EventType  # pyright: ignore[reportMissingImports]
+from nvflare.apis.executor import Executor  # pyright: ignore[reportMissingImports]
+from nvflare.apis.fl_constant import ReturnCode  # pyright: ignore[reportMissingImports]
+from nvflare.apis.impl.controller import Controller  # pyright: ignore[reportMissingImports]
+from nvflare.apis.shareable import Shareable, make_reply  # pyright: ignore[reportMissingImports]
+from threadpoolctl import ThreadpoolController
+
+from .._arguments import POSITIVE, check_argument
+from ..errors import DpcvxError
+from .cli import lead
+from .coordinator import Remote
+from .hub import GREETING, RequestHub
+from .keys import stem
+from .log import Log
+from .owner import session_of
+from .policy_file import read_policy
+from .session import Session
+
+_TOPIC, _FRAME = "dpcvx", "frame"
+
+
+def _local(engine: Any) -> Path:
+    """The folder that the party's own administrator writes, and no job."""
+    return Path(engine.get_workspace().get_site_config_dir())
+
+
+class OwnerSite(Executor):
+    """An owner, as long as a job lasts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._session: Session | None = None
+        # A call that was given up may still be computed when it is asked again.
+        self._one_by_one = threading.Lock()
+        self._blas = ThreadpoolController().select(user_api="blas")
+
+    def handle_event(self, event_type: str, fl_ctx: Any) -> None:
+        """Begin and end with the job."""
+        if event_type == EventType.START_RUN:
+            engine = fl_ctx.get_engine()
+            try:
+                self._session = session_of(read_policy(_local(engine) / "owner.toml"))
+            except DpcvxError as error:
+                self.log_error(fl_ctx, str(error))
+                return
+            engine.register_aux_message_handler(_TOPIC, self._asked)
+        elif event_type == EventType.END_RUN and self._session is not None:
+            self._session.close()
+
+    def execute(self, task_name: str, shareable: Any, fl_ctx: Any, abort_signal: Any) -> Any:
+        """No tasks: frames come beside them."""
+        return make_reply(ReturnCode.TASK_UNKNOWN)
+
+    def _asked(self, topic: str, request: Any, fl_ctx: Any) -> Any:
+        assert self._session is not None
+        frame = request.get(_FRAME)
+        reply = make_reply(ReturnCode.OK)
+        # One thread of BLAS: its number of threads changes the rounding of its results.
+        with self._one_by_one, self._blas.limit(limits=1):
+            if frame == GREETING:
+                reply[_FRAME] = self._session.hello()
+            else:
+                reply[_FRAME] = self._session.reply(frame if isinstance(frame, bytes) else GREETING)
+        return reply
+
+
+class Rounds(Controller):
+    """The coordinator: runs the server's ``local/model.py``, with ``run.dpx`` beside it as log.
+
+    Shared variables are written to ``shared.npz``, in the same place.
+
+    Parameters
+    ----------
+    patience : float
+        Seconds to wait for a site to come, to answer, and to come back.
+    """
+
+    def __init__(self, patience: float = 600.0) -> None:
+        super().__init__()
+        check_argument("Rounds", "patience", patience, POSITIVE)
+        self._patience = float(patience)
+
+    def start_controller(self, fl_ctx: Any) -> None:
+        """Nothing to prepare."""
+
+    def stop_controller(self, fl_ctx: Any) -> None:
+        """Nothing to put away."""
+
+    def control_flow(self, abort_signal: Any, fl_ctx: Any) -> None:
+        """Run the plan."""
+        engine = fl_ctx.get_engine()
+        place = _local(engine)
+
+        def ask(name: str, frame: bytes) -> bytes | None:
+            if abort_signal.triggered:
+                raise RuntimeError("the job was aborted; submitted again, it goes on from run.dpx")
+            request, site = Shareable(), stem(name)
+            request[_FRAME] = frame
+            with engine.new_context() as context:
+                said = engine.send_aux_request([site], _TOPIC, request, self._patience, context)
+            reply = (said or {}).get(site)
+            if reply is None or reply.get_return_code(ReturnCode.OK) != ReturnCode.OK:
+                return None
+            return reply.get(_FRAME)
+
+        executor = Remote(
+            lambda names: RequestHub(names, ask, self._patience),
+            lambda: Log(place / "run.dpx"),
+            lambda: uuid.uuid4().hex,
+        )
+        lead(place / "model.py", executor, place / "shared.npz")

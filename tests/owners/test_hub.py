@@ -1,0 +1,63 @@
+"""Owners behind whatever carries requests: results, losses, and names that are not theirs."""
+
+import pytest
+
+import dpcvx as dp
+from dpcvx.owners.coordinator import Remote
+from dpcvx.owners.hub import GREETING, RequestHub
+from dpcvx.owners.log import Log
+from dpcvx.owners.loopback import policies_of
+from dpcvx.owners.session import Session
+from tests.owners.settings import planned
+
+
+@pytest.fixture
+def sessions(tmp_path):
+    return {one.agent: Session(one, seed=1) for one in policies_of(planned(), tmp_path)}
+
+
+def answering(sessions, lost=(), said=None):
+    """What asks owners of this process; the frames of these numbers get no answer."""
+    asked = []
+
+    def ask(name, frame):
+        asked.append(name)
+        answer = sessions[name].hello() if frame == GREETING else sessions[name].reply(frame)
+        return None if len(asked) in lost else answer
+
+    return ask
+
+
+def run(sessions, ask, patience=20.0):
+    plan = planned()
+    executor = Remote(
+        lambda names: RequestHub(names, ask, patience), lambda: Log(None), lambda: "a run"
+    )
+    return plan, plan.run(executor=executor, verbose=False)
+
+
+@pytest.mark.parametrize("lost", [(), (1,), (3, 6, 7), (9, 10, 11, 12, 13)])
+def test_results_are_those_of_one_process_whatever_answers_are_lost(sessions, lost):
+    plan, found = run(sessions, answering(sessions, lost))
+    one = plan.run(seed=1, verbose=False)
+    for x, y, local in zip(one.last.vectors, found.last.vectors, plan.program.agents, strict=True):
+        assert x[local.shared].tobytes() == y[local.shared].tobytes()
+    for name in sessions:
+        assert found.ledger[name].spent() == one.ledger[name].spent()
+
+
+def test_whoever_came_is_told_that_another_did_not(sessions):
+    first, *_, last = sessions
+    ask = answering(sessions)
+    with pytest.raises(dp.RefusedError, match=f"'{last}' did not come within 0.1 s"):
+        run(sessions, lambda name, frame: None if name == last else ask(name, frame), 0.1)
+    assert sessions[first].refusal.code == "ended" and "away" in str(sessions[first].refusal)
+    assert sessions[last].refusal is None
+
+
+def test_an_owner_that_answers_for_another_agent_is_a_stranger(sessions):
+    first, *_, last = sessions
+    ask = answering({**sessions, last: sessions[first]})
+    with pytest.raises(dp.RefusedError, match="another one answers") as refusal:
+        run(sessions, ask)
+    assert refusal.value.code == "stranger"
