@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..model.curvature import mean_curvature, smoothness, strong_convexity
 from ..model.quadratic import is_quadratic_given_data
-from ..solvers.projector import Projector
+from ..solvers.projector import Extent, Projector
 from .conditions import Conditions
 from .program import LocalProgram, Program, once_per_kind
 
@@ -128,12 +129,8 @@ def landscape(program: Program, conditions: Conditions) -> Landscape:
     known = [L for L in constants if L is not None]
     largest = max(known) if len(known) == len(agents) else None
     convexity = float(np.mean([strong_convexity(local.form) for local in agents]))
-    slopes = [
-        max(slope, public)
-        for slope, public in zip(
-            conditions.slope, once_per_kind(agents, _public_slope), strict=True
-        )
-    ]
+    sets = once_per_kind(agents, _set)
+    slopes = [max(slope, one.slope) for slope, one in zip(conditions.slope, sets, strict=True)]
     slope = _rms(slopes)
     # Clips do not bring the answer nearer.
     whole = max(slope, _rms(conditions.whole))
@@ -141,7 +138,7 @@ def landscape(program: Program, conditions: Conditions) -> Landscape:
     # Where slopes jump, as those of hinges do, they fall by themselves over the whole distance.
     means = [mean_curvature(local.form) for local in agents]
     smooth = None if None in means else float(np.mean([mean or 0.0 for mean in means]))
-    bounds = once_per_kind(agents, _bounded)
+    bounds = [one.within for one in sets]
     natural = _natural(whole, largest, convexity, value, bounds)
     spreads = [np.minimum(within, natural**2 / within.size) for within in bounds]
     shared_square, own_square = _squares(program, spreads)
@@ -197,12 +194,28 @@ def _value(local: LocalProgram) -> float:
     return found if math.isfinite(found) and found > 0 else 0.0
 
 
-def _bounded(local: LocalProgram) -> Array:
-    """Per entry, the squared distance to expect from bounds alone; infinite without.
+class _Set(NamedTuple):
+    """What an agent's set tells, of which the extent may take two solves for each component.
 
-    Of points that lie anywhere between bounds, a quarter: bounds are generous.
+    Attributes
+    ----------
+    slope : float
+        Largest gradient at zero data, at the start and at the corners of the set.
+    within : ndarray, shape (n,)
+        Per entry, the squared distance to expect from bounds alone; infinite without.
     """
+
+    slope: float
+    within: Array
+
+
+def _set(local: LocalProgram) -> _Set:
     extent = Projector(local.constraints, local.name).extent()
+    return _Set(_public_slope(local, extent), _bounded(local, extent))
+
+
+def _bounded(local: LocalProgram, extent: Extent) -> Array:
+    """Of points that lie anywhere between bounds, a quarter: bounds are generous."""
     with np.errstate(invalid="ignore"):
         width = extent.upper - extent.lower
         middle = (extent.upper + extent.lower) / 2 - local.start
@@ -222,9 +235,7 @@ def _squares(program: Program, spreads: Sequence[Array]) -> tuple[float, float]:
     return float(nearest.sum()), own
 
 
-def _public_slope(local: LocalProgram) -> float:
-    """Largest gradient at zero data, at the start and at the corners of the agent's set."""
-    extent = Projector(local.constraints, local.name).extent()
+def _public_slope(local: LocalProgram, extent: Extent) -> float:
     gradient = local.form.at_zero().gradient
     points = [local.start]
     if np.isfinite(extent.lower).all() and np.isfinite(extent.upper).all():

@@ -230,9 +230,12 @@ def _held(
     held = np.concatenate(
         [columns[s + p.entries] for s, p in zip(starts, layout.pieces, strict=True)]
     )
-    # Only bounds from attributes touch columns that are not held.
-    absent = np.setdiff1d(columns, held)
-    A, b, cones = _without_rows(A, b, cones, A[:, absent].indices)
+    # Only bounds from attributes touch columns that are not held. A zone of a large network holds
+    # few entries of its variables: no more than a glance at the others.
+    absent, auxiliary = np.zeros(N, dtype=bool), np.ones(N, dtype=bool)
+    absent[columns], auxiliary[columns] = True, False
+    absent[held] = False
+    A, b, cones = _without_rows(A, b, cones, A.indices[np.repeat(absent, np.diff(A.indptr))])
     # An infinite bound is none.
     loose = cones.zero + np.flatnonzero(b[cones.zero : cones.zero + cones.nonneg] == np.inf)
     A, b, cones = _without_rows(A, b, cones, loose)
@@ -242,7 +245,7 @@ def _held(
             f"{', '.join(p.name for p in layout.pieces)} contain NaN or infinite coefficients, so "
             "they define no set and no function. Clean the data they are built from."
         )
-    order = np.concatenate([held, np.setdiff1d(np.arange(N), columns)])
+    order = np.concatenate([held, np.flatnonzero(auxiliary)])
     return ConeData(
         sp.csc_array(P[order][:, order]), q[order], sp.csc_array(A[:, order]), b, cones, layout.size
     )
