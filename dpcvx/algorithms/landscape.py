@@ -24,6 +24,9 @@ Array = NDArray[np.float64]
 
 # How much farther an answer lies than a steepest descent to 0 has to go.
 _DESCENTS = 6.0
+# Sets are searched for their extent up to this sum of squared numbers of components, which is a few
+# seconds: each component takes two solves, and hundreds of zones would take minutes.
+_SEARCHED = 360_000
 
 
 @dataclass(frozen=True)
@@ -129,7 +132,7 @@ def landscape(program: Program, conditions: Conditions) -> Landscape:
     known = [L for L in constants if L is not None]
     largest = max(known) if len(known) == len(agents) else None
     convexity = float(np.mean([strong_convexity(local.form) for local in agents]))
-    sets = once_per_kind(agents, _set)
+    sets = _sets(agents)
     slopes = [max(slope, one.slope) for slope, one in zip(conditions.slope, sets, strict=True)]
     slope = _rms(slopes)
     # Clips do not bring the answer nearer.
@@ -209,9 +212,21 @@ class _Set(NamedTuple):
     within: Array
 
 
-def _set(local: LocalProgram) -> _Set:
-    extent = Projector(local.constraints, local.name).extent()
-    return _Set(_public_slope(local, extent), _bounded(local, extent))
+def _sets(agents: Sequence[LocalProgram]) -> list[_Set]:
+    """What all sets tell: where searching them takes too long, what is known without a solve."""
+    conic = once_per_kind(agents, lambda local: (local, _onto(local).kinds["conic"]))
+    searched = sum(n * n for n in {id(kind): n for kind, n in conic}.values()) <= _SEARCHED
+
+    def told(local: LocalProgram) -> _Set:
+        projector = _onto(local)
+        extent = projector.extent() if searched else projector.known_extent()
+        return _Set(_public_slope(local, extent), _bounded(local, extent))
+
+    return once_per_kind(agents, told)
+
+
+def _onto(local: LocalProgram) -> Projector:
+    return Projector(local.constraints, local.name)
 
 
 def _bounded(local: LocalProgram, extent: Extent) -> Array:

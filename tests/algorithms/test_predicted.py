@@ -7,9 +7,12 @@ import numpy as np
 import pytest
 
 import dpcvx as dp
+from dpcvx.algorithms import landscape as module
 from dpcvx.algorithms.conditions import Conditions
 from dpcvx.algorithms.landscape import Block, Landscape, landscape
 from dpcvx.algorithms.predicted import _response, chosen_penalty, predicted
+from dpcvx.algorithms.program import compile_problem
+from dpcvx.solvers.conic import ConicProgram
 
 T = 40
 # Of the rounds, by what is reported.
@@ -128,3 +131,25 @@ def test_the_penalty_of_exact_steps_lies_between_the_curvatures():
     assert chosen_penalty(wide) == pytest.approx(math.sqrt(5.0 * 9.0))
     flat = Landscape((Block(2, 2.0, 0.0, 4.0),), 0.0, 0.0, 0.0, 2.0)
     assert chosen_penalty(flat) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("agents, searched", [(2, True), (3, False)])
+def test_many_sets_are_not_searched_for_their_extent(monkeypatch, agents, searched):
+    """Each component takes two solves: zones of a large network would take minutes."""
+    asked = []
+
+    def extent(self):
+        asked.append(self)
+        return np.full((2, 6), np.inf)
+
+    monkeypatch.setattr(ConicProgram, "extent", extent)
+    monkeypatch.setattr(module, "_SEARCHED", 2 * 6**2)
+    x = cp.Variable(6, name="x")
+    owners = []
+    for k in range(agents):
+        d = dp.Private(np.zeros(6), name=f"d{k}", adjacency=dp.Within(0.1))
+        cost = cp.Minimize(cp.sum_squares(x - d))
+        owners.append(dp.Agent(cost, [cp.norm1(x) <= k + 1, x[0] >= x[1]], name=f"a{k}"))
+    program = compile_problem(dp.Problem(owners))
+    landscape(program, Conditions(10, (1.0,) * agents, (1.0,) * agents))
+    assert len(asked) == agents * searched

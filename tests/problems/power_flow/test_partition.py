@@ -114,3 +114,13 @@ def test_seeds_are_far_apart(network: tuple[int, list[tuple[int, int]], int]):
         far = [min(hops[seed].get(node, np.inf) for seed in seeds[:k]) for node in range(nodes)]
         left = [-1.0 if node in seeds[:k] else far[node] for node in range(nodes)]
         assert seeds[k] == int(np.argmax(left))
+
+
+def test_two_thousand_buses_are_divided_into_fifty_zones():
+    graph = nx.random_geometric_graph(2000, 0.035, seed=1)
+    graph.add_edges_from((k, k + 1) for k in range(1999))
+    part = partition(2000, sorted(graph.edges), 50)
+    sizes = np.bincount(part)
+    assert sizes.size == 50 and sizes.max() <= 1.5 * sizes.min()
+    for one in range(50):
+        assert nx.is_connected(graph.subgraph(np.flatnonzero(part == one).tolist()))
