@@ -132,6 +132,7 @@ def of_steps(
     noise: float,
     left: float,
     delta: float,
+    jumps: bool = False,
 ) -> str:
     """What is predicted of noisy steps.
 
@@ -148,12 +149,14 @@ def of_steps(
     left : float
         The gap that noise may leave.
     delta : float
+    jumps : bool
+        Whether slopes jump, so that the gap is a bound for data that bend nothing.
     """
     stays = share(1.0)
     if not stays < math.inf:
         return ""
     if stays < 0.5:
-        return f"{UNTOLD}. {_may_leave(left)}"
+        return f"{UNTOLD}. {_may_leave(left, jumps)}"
     factor = next((f for f in np.geomspace(1, 1e4, 81) if share(1 / f) <= _CLEAR), math.inf)
     loudest = max(
         (agent for agent in agents if agent.noise is not None),
@@ -270,10 +273,11 @@ def _adds(gap: float) -> str:
     )
 
 
-def _may_leave(gap: float) -> str:
+def _may_leave(gap: float, jumps: bool) -> str:
+    less = ", and far less where many records lie near the answer" if jumps else ""
     return (
-        f"Noise alone may leave a gap of up to about {gap:.2g}, in units of the objective: if the "
-        "public start is nearer to the optimum than that, it may be the better answer"
+        f"Noise alone may leave a gap of up to about {gap:.2g}, in units of the objective{less}: "
+        "if the public start is nearer to the optimum than that, it may be the better answer"
     )
 
 

@@ -80,7 +80,8 @@ class NoisyRounds:
         if not ratios:
             return ""
         left = self.predicted().noise
-        return of_steps(self.agents, steps, self.share, max(ratios), left, delta)
+        jumps = self.scene.smoothness is None
+        return of_steps(self.agents, steps, self.share, max(ratios), left, delta, jumps)
 
 
 def best_rounds(

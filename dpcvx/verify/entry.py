@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+import numpy as np
+from scipy.stats import mannwhitneyu
+
 from ..plan.terms import Terms
 from .settings import Setting
 
@@ -66,3 +69,21 @@ def quantile(values: Sequence[float], q: float) -> float:
     place = q * (len(ordered) - 1)
     low, high = ordered[math.floor(place)], ordered[math.ceil(place)]
     return low if low == high else low + (place - math.floor(place)) * (high - low)
+
+
+def surely_lower(values: Sequence[float], others: Sequence[float], error: float) -> bool:
+    """Whether values are lower than others, by a rank test (Mann and Whitney, 1947).
+
+    Parameters
+    ----------
+    values, others : sequence of float
+    error : float
+        Probability at most that it says so of values that are alike.
+    """
+    if not values or not others:
+        return False
+    with np.errstate(all="ignore"):  # where all values are alike, which tells nothing
+        found = mannwhitneyu(
+            values, others, use_continuity=False, alternative="less", method="asymptotic"
+        )
+    return bool(found.pvalue < error)

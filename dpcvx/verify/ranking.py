@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
 import numpy as np
-from scipy.stats import mannwhitneyu
 
 from .._card import card
 from .._words import number, plural
@@ -27,7 +26,7 @@ from ..privacy.mechanism import Laplace
 from ..privacy.split_noise import coalition
 from ..run.data import stand_ins
 from ..run.report import search_line
-from .entry import Entry, OutOfTime, quantile
+from .entry import Entry, OutOfTime, quantile, surely_lower
 from .judge import Judge, values_kept
 from .request import Request
 from .search import Search
@@ -362,27 +361,16 @@ def _best(
         best = min(active, key=lambda entry: (entry.runs < min(count, _FEW), entry.score))
         if default is None or best is default:
             return best, False
-        if _surely_lower(best, default, _ERROR / tests):
+        if surely_lower(best.judged, default.judged, _ERROR / tests):
             return best, True
         if best.runs < count:
             break
         active = [default, best]
     # Fewer runs of one than of the other are of other seeds: alike plans would look different.
     whole = default is None or min(best.runs, default.runs) >= runs
-    if default is None or (whole and _surely_lower(best, default, lean)):
+    if default is None or (whole and surely_lower(best.judged, default.judged, lean)):
         return best, False
     return default, False
-
-
-def _surely_lower(one: Entry[P], other: Entry[P], error: float) -> bool:
-    """Whether the values of one are lower, by a rank test (Mann and Whitney, 1947)."""
-    if not one.runs or not other.runs:
-        return False
-    with np.errstate(all="ignore"):  # where all values are alike, which tells nothing
-        found = mannwhitneyu(
-            one.judged, other.judged, use_continuity=False, alternative="less", method="asymptotic"
-        )
-    return bool(found.pvalue < error)
 
 
 def _verdict(

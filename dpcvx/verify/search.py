@@ -22,7 +22,7 @@ from ..privacy.mechanism import Gaussian, Laplace
 from ..run.executors.automatic import Automatic
 from ..run.live import run_plan
 from ..sensitivity.certificate import Sensitivity
-from .entry import Entry, OutOfTime
+from .entry import Entry, OutOfTime, surely_lower
 from .judge import Judge
 from .request import Request
 from .settings import COARSE, Setting, Way, lengthened, level, scalable, scaled
@@ -43,6 +43,10 @@ _GAIN = 0.1
 _LEAST = 1e-9
 # Why ways are left out of which no run was tried to its end.
 LATE = "The time was over before a run of it ended. Pass a larger seconds=."
+# Why ways are left out that were tried.
+BEHIND = "Its runs were not clearly better than those that were simulated of"
+# Of calling a way better where both are alike; the luckiest of many are asked.
+_ERROR = 0.01
 # Seeds of the runs that settings are compared by in the end: no choice rests on them.
 FRESH = 1_000_000
 
@@ -144,7 +148,8 @@ class Search(Generic[P]):
         pool = self._best_clipped(pool, now + (until - now) / 2)
         pool = self._halved(pool, kept, now + (until - now) * 2 / 3)
         best: dict[str, Entry[P]] = {}
-        found = [*([] if sums is None else [sums]), *self._varied_further(pool, until)]
+        others = self._varied_further(pool, until)
+        found = others if sums is None else [sums, *self._rivals(others, sums)]
         for entry in sorted(found, key=lambda entry: entry.score):
             best.setdefault(entry.name, entry)
         return list(best.values())
@@ -164,6 +169,16 @@ class Search(Generic[P]):
             )
             found += [] if entry is None else [entry]
         return min(found, key=lambda entry: entry.score, default=None)
+
+    def _rivals(self, others: Sequence[Entry[P]], sums: Entry[P]) -> list[Entry[P]]:
+        """Those that do better than simulated runs by more than the luck of a few of their own."""
+        found: list[Entry[P]] = []
+        for one in others:
+            if surely_lower(one.values[one.best], sums.values[sums.best], _ERROR):
+                found.append(one)
+            else:
+                self.refused.setdefault(one.name, f"{BEHIND} {sums.name}.")
+        return found
 
     def _ends(self, start: float, length: float, part: float) -> Callable[[], None]:
         """What ends simulations after a part of a length of time."""

@@ -342,6 +342,13 @@ def test_answers_that_may_be_worse_than_the_start_are_announced(name):
     assert float(most) / 1000 < np.median(gaps) < float(most)
 
 
+@pytest.mark.parametrize("name", WEAK)
+def test_a_bound_that_dense_data_stay_far_below_is_called_so(name):
+    forecast = WEAK[name]().plan(epsilon=1.0, delta=1e-6).forecast
+    jumps = name in ("hinge", "absolute", "absolute, near")
+    assert ("far less where many records lie near the answer" in forecast) == jumps
+
+
 def test_what_noise_may_leave_scales_with_the_objective():
     said = [
         re.findall(r"up to about (\S+),", dp.Problem(agents).plan(epsilon=1.0, delta=1e-6).forecast)

@@ -8,8 +8,8 @@ import pytest
 
 import dpcvx as dp
 from dpcvx.problem import planned
-from dpcvx.verify.entry import Entry, quantile
-from dpcvx.verify.ranking import _best, _surely_lower
+from dpcvx.verify.entry import Entry, quantile, surely_lower
+from dpcvx.verify.ranking import _best
 from dpcvx.verify.tune import tune
 from tests.verify.trials import PROXY, network, picked, request
 
@@ -60,7 +60,7 @@ def test_noise_passes_for_merit_at_the_stated_rate_and_merit_is_seen():
             [Entry("", None, None, {"last": list(row)}) for row in (factor * one, other)]
             for one, other in draws
         ]
-        return sum(_surely_lower(one, other, 0.05) for one, other in entries)
+        return sum(surely_lower(one.judged, other.judged, 0.05) for one, other in entries)
 
     assert 40 <= passed(1.0, 2000) <= 160
     assert passed(0.1, 200) >= 190
@@ -68,7 +68,8 @@ def test_noise_passes_for_merit_at_the_stated_rate_and_merit_is_seen():
 
 def test_infinite_values_are_ranked_last():
     lost, fine = (Entry("", None, None, {"last": [v] * 10}) for v in (math.inf, 1.0))
-    assert _surely_lower(fine, lost, 0.01) and not _surely_lower(lost, lost, 0.5)
+    assert surely_lower(fine.judged, lost.judged, 0.01)
+    assert not surely_lower(lost.judged, lost.judged, 0.5)
     assert quantile([1.0, math.inf, math.inf], 0.5) == math.inf and quantile([3.0, 1.0], 0.5) == 2
 
 

@@ -5,7 +5,8 @@ import pytest
 
 import dpcvx as dp
 from dpcvx.problem import planned
-from dpcvx.verify.entry import Entry, OutOfTime
+from dpcvx.verify.entry import Entry, OutOfTime, surely_lower
+from dpcvx.verify.search import BEHIND
 from dpcvx.verify.settings import scaled, ways
 from dpcvx.verify.simulated import best_simulated, simulates
 from dpcvx.verify.tune import tune
@@ -110,8 +111,8 @@ def test_other_ways_are_not_simulated():
 
 def test_tuning_simulates_first_and_compares_by_runs():
     asked = request(proxy=STAND_IN, seconds=4000.0)
-    summed = picked(SUMMED, "noisy sums of gradients, Laplace")
-    tuned = tune(records(), planned, asked, summed)
+    other = "noisy mean gradient, Laplace"
+    tuned = tune(records(), planned, asked, picked(SUMMED, f"{SUMMED[:24]} Laplace", other))
     default, best = (
         next(one for one in tuned.candidates if (one.name == "default") == own)
         for own in (True, False)
@@ -119,3 +120,9 @@ def test_tuning_simulates_first_and_compares_by_runs():
     # One way is left, whose gaps are those of runs, not of simulations.
     assert len(tuned.candidates) == 2 and len(best.gaps) >= 10
     assert tuned.chosen is best and best.gap < 0.6 * default.gap
+    assert tuned.refused[other].startswith(BEHIND)
+
+
+def test_few_lucky_runs_do_not_pass_many():
+    many, few = list(np.linspace(1, 2, 256)), [1.1, 1.2]
+    assert not surely_lower(few, many, 0.01) and surely_lower([1.01] * 8, many, 0.01)

@@ -1,4 +1,4 @@
-"""``python -m tests.benchmarks.utility [--short] [--only MODEL ...] [--search]``."""
+"""``python -m tests.benchmarks.utility [--short] [--seeds N] [--only MODEL ...] [--search]``."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ def main() -> int:
     parser.add_argument("--short", action="store_true", help="small models, ten seeds each")
     parser.add_argument("--search", action="store_true",
                         help="find the settings by hand again, on the true data")  # fmt: skip
+    parser.add_argument("--seeds", type=int, default=30, help="runs that are judged")
     given = parser.parse_args()
     names = given.only or (SHORT if given.short else tuple(MODELS))
-    seeds, seconds = (10, 5.0) if given.short else (30, 60.0)
+    seeds, seconds = (10, 5.0) if given.short else (given.seeds, 60.0)
     rows = []
     for name in names:
         for epsilon in EPSILONS:

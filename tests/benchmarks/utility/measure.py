@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import dpcvx as dp
 
-from .by_hand import Setting, judged, quartiles
+from .by_hand import Setting, gaps_of, quartiles
 from .judge import Judge
 from .models import MODELS, Model
 from .report import Answer, Row, settings
@@ -110,7 +110,7 @@ def answer(planned: Callable[[], dp.Plan], model: Model, judge: Judge, seeds: in
             plan = planned()
         except dp.DpcvxError as refusal:
             return Answer(None, f"refused: {refusal}")
-        gaps = [judged(plan, model, judge, FIRST + k) for k in range(seeds)]
+        gaps = gaps_of(plan, model, judge, range(FIRST, FIRST + seeds))
     told = [str(one.message) for one in heard] + [plan.forecast]
     warned = any("nothing about the data" in text or told_of(text, judge.nothing) for text in told)
     return Answer(quartiles(gaps), _said(plan), warned)
