@@ -347,7 +347,7 @@ def draw(found: Found) -> dict[str, Figure]:
                 for run in found.pairs
             },
             plain,
-            f"Elastic net, {users}",
+            f"Steps set how soon runs converge, noise how near: elastic net, {users}",
         ),
         "privacy": figures.privacy(
             found.positions[SHOWN],
@@ -355,7 +355,10 @@ def draw(found: Found) -> dict[str, Figure]:
             f"mu = {BASE.mu:g}, beta = {BASE.beta:g}, sigma = {SHOWN:g}, gradients clipped to "
             f"{BASE.radius:g}",
         ),
-        "theorem_9_1": figures.bound(found.utility, f"Theorem 9.1, {scope.users} users"),
+        "theorem_9_1": figures.bound(
+            found.utility,
+            f"The bound of Theorem 9.1 holds and falls as runs do, {scope.users} users",
+        ),
     }
 
 

@@ -359,7 +359,9 @@ def draw(found: Found) -> dict[str, Figure]:
     runs = f"{mode.seeds} run{'' if mode.seeds == 1 else 's'}"
     return {
         "rounds": figures.rounds(
-            panels, f"DPP2 as printed, N = {mode.printed.agents}, m = {mode.printed.each}, 1 run"
+            panels,
+            "As printed, the sooner DPP2 converges the less it protects: "
+            f"N = {mode.printed.agents}, m = {mode.printed.each}, 1 run",
         ),
         "figure_3": figures.decays(
             {

@@ -480,7 +480,9 @@ def draw(found: Found) -> dict[str, Figure]:
             f"{title}: mean over agents and coordinates",
         ),
         "figure_1": figures.surfaces(found.surface),
-        "figure_d": figures.noiseless(silent, "Figure D: random weights beside fixed ones"),
+        "figure_d": figures.noiseless(
+            silent, "Figure D: without noise, random weights do as well as fixed ones"
+        ),
     }
     drawn["rates"] = figures.rates(rates.example(), rates.Medians())
     if found.printed:

@@ -179,7 +179,7 @@ def exposures(columns: Mapping[str, Sequence[Traces]], title: str) -> Figure:
         axes.xaxis.get_major_locator().set_params(integer=True)
     panels[0].set_ylabel("loss over alpha beta B")
     _legend_below(figure, panels[0], 3)
-    figure.suptitle(f"{title}\n{_NO_GUARANTEE}")
+    figure.suptitle(f"Random weights lower a loss, and no guarantee\n{title}\n{_NO_GUARANTEE}")
     return figure
 
 

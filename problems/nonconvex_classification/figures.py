@@ -94,7 +94,7 @@ def decays(found: Mapping[str, Mapping[float, Trace]], rounds: int) -> Figure:
         xycoords=("axes fraction", "data"))  # fmt: skip
     left.set(xlabel="decay r, u = 1; 0: no noise", ylabel=f"gap (31) at k = {rounds}")
     right.axhline(NO_PROTECTION, color="0.5", lw=1, ls="--")
-    right.annotate("no protection above", (1, NO_PROTECTION), (-4, 3), color="0.35", ha="right",
+    right.annotate("no protection above", (0, NO_PROTECTION), (4, 3), color="0.35",
         textcoords="offset points", xycoords=("axes fraction", "data"))  # fmt: skip
     right.set(xlabel="decay r, u = 1", ylabel=f"total epsilon of {rounds + 1} rounds")
     figure.legend(loc="outside lower center", ncols=len(found))
