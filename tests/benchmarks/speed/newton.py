@@ -146,6 +146,17 @@ def newton_step(effort: Effort) -> list[Row]:
     return rows
 
 
+def newton_constant(effort: Effort) -> list[Row]:
+    """Steps of constant length at a small budget, whose points lie far from the set."""
+    method = dp.LinearizedADMM(penalty=100.0, step=dp.steps.Constant())
+    rows = []
+    for case, zones, rounds, _ in _CASES[:1] if effort.quick else _CASES[:2]:
+        found = traces(network(case, zones), method, rounds, 0.1)
+        limits = {COMPILED: 1 / 5, PLAIN: 1.15}
+        rows += _rows(f"Newton, case {case}, constant step, epsilon 0.1", found, limits, effort)
+    return rows
+
+
 def newton_unseen(effort: Effort) -> list[Row]:
     """Networks from pglib-opf that the method was not tuned on, as one agent each."""
     rows = []
