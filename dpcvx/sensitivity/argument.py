@@ -55,11 +55,20 @@ def _bounded_by(found: Sensitivity, k: int) -> str:
     replaced = found.adjacency_of(found.records[k]).change == "replace"
     verb = "replacing" if replaced else "adding or removing"
     if found.clips:
-        clip = found.clips[k]
-        twice = replaced or clip.absent > 0
+        task, clip = found.records[k], found.clips[k]
+        alone = found.largest_contribution(task)
+        length = min(alone, clip.bound)
+        change = float(found.record_change(task, 2).max(initial=0.0))
+        most = f"at most {'twice ' if change > 1.001 * length else ''}"
+        if alone <= clip.bound:
+            return (
+                f"Its contribution to the gradient has an l2 norm of {alone:.6g} at most, of which "
+                f"clip={clip.bound:.6g} cuts nothing off, so {verb} one moves the gradient by "
+                f"{most}that."
+            )
         return (
             f"Its contribution to the gradient is clipped to l2 norm {clip.bound:.6g}, so {verb} "
-            f"one moves the gradient by at most {'twice ' if twice else ''}that."
+            f"one moves the gradient by {most}that."
         )
     other = "another" if replaced else "a row of zeros"
     return (

@@ -400,6 +400,13 @@ class Sensitivity:
         except Unbounded:  # outside the set; over the set it was tried before
             return np.full(task.count, math.inf)
 
+    def largest_contribution(self, task: Contributions) -> float:
+        """The largest l2 norm of what one record adds to the gradient, clips apart."""
+        try:
+            return _largest(task.bound(2, self.extent))
+        except Unbounded:
+            return math.inf
+
     def _clipped_change(
         self,
         task: Contributions,
@@ -408,17 +415,15 @@ class Sensitivity:
         where: Extent | None,
         removed: bool,
     ) -> Array:
-        """A contribution is scaled down: to its clip, and it is never more than it was there."""
+        """A contribution is scaled down: to its clip, and it is never more than it was."""
         peak = 1.0 if scale is None else float(scale.max())
         spread = 1.0 if p == 2 else math.sqrt(self.extent.lower.size)
         clip = self.clips[self.records.index(task)]
 
         def largest(limit: float, absent: bool) -> Array:
             scaled = np.full(task.count, limit * peak * spread)
-            if where is None:
-                return scaled
             try:
-                return np.minimum(scaled, task.bound(p, where, scale, absent=absent))
+                return np.minimum(scaled, task.bound(p, where or self.extent, scale, absent=absent))
             except Unbounded:
                 return scaled
 

@@ -10,7 +10,9 @@ import pytest
 
 import dpcvx as dp
 from dpcvx.algorithms.program import compile_problem
+from dpcvx.sensitivity.argument import argument
 from dpcvx.sensitivity.certificate import _rungs
+from dpcvx.solvers.projector import Extent
 
 RADIUS, M = 2.0, 40
 
@@ -98,6 +100,18 @@ def test_a_clip_is_no_more_than_what_it_scales_down():
     assert tight.l2 == 0.08 * (1 + 1e-9)
     assert tight.near(2, np.zeros(3)) == pytest.approx(free.near(2, np.zeros(3)))
     assert tight.near(2, np.full(3, 50.0)) == pytest.approx(0.08)
+
+
+@pytest.mark.parametrize("p", [1, 2])
+def test_a_clip_that_cuts_nothing_off_adds_nothing(p):
+    """Far from 0, records pull by their own length, wherever the point is."""
+    free, loose = certificate(clinics()), certificate(clinics(clip=5.0))
+    longest = free.records[0].bound(p, Extent(np.full(3, -np.inf), np.full(3, np.inf))).max()
+    assert loose.bound(p).value == pytest.approx(2 * longest)
+    assert free.bound(p).value <= loose.bound(p).value < 1.0
+    words = argument([loose])
+    assert "clip=5 cuts nothing off" in words and "at most twice that" in words
+    assert "cuts" not in argument([certificate(clinics(clip=0.01))])
 
 
 @pytest.mark.parametrize(
