@@ -142,7 +142,12 @@ def landscape(program: Program, conditions: Conditions) -> Landscape:
     means = [mean_curvature(local.form) for local in agents]
     smooth = None if None in means else float(np.mean([mean or 0.0 for mean in means]))
     bounds = [one.within for one in sets]
+    tails = _tails(agents, slopes, constants)
+    if tails > 0:
+        largest, value = None, 0.0  # neither tells how far losses with straight tails go down
     natural = _natural(whole, largest, convexity, value, bounds)
+    if tails > 0:
+        natural = min(natural, tails)
     spreads = [np.minimum(within, natural**2 / within.size) for within in bounds]
     shared_square, own_square = _squares(program, spreads)
     noises = conditions.noise
@@ -158,7 +163,7 @@ def landscape(program: Program, conditions: Conditions) -> Landscape:
         pairs = zip(noises, agents, strict=True)
         share = [adding * s**2 * (a.n - a.shared.size) for s, a in pairs]
         blocks.append(Block(own, 1.0, math.sqrt(sum(share) / own), math.sqrt(own_square)))
-    if _cut_off(agents, conditions):
+    if tails > 0 or _cut_off(agents, conditions):
         # Then squares are as steep far from the answer as near it, as absolute values are.
         largest = smooth = None
     found = Landscape(tuple(blocks), largest, 0.0, convexity, slope)
@@ -172,6 +177,35 @@ def _cut_off(agents: Sequence[LocalProgram], conditions: Conditions) -> bool:
     """Whether clips cut off squares of records, whose slopes would grow without end."""
     pairs = zip(agents, conditions.slope, conditions.whole, strict=False)
     return any(cut < whole and is_quadratic_given_data(a.form) for a, cut, whole in pairs)
+
+
+def _tails(
+    agents: Sequence[LocalProgram], slopes: Sequence[float], constants: Sequence[float | None]
+) -> float:
+    """How far losses go down that bend only near their minimum, as Huber's; 0 if they are others.
+
+    Data that fill their bounds then cost more at the start than the steepest way down through what
+    bends could win: for squares, that is at most half of it.
+    """
+    found = 0.0
+    values = once_per_kind(agents, _filled_value)
+    for value, slope, L in zip(values, slopes, constants, strict=True):
+        # A slope is half of what records can have.
+        if L is not None and slope > 0 and value * L > (2 * slope) ** 2:
+            found = max(found, value / slope)
+    return found
+
+
+def _filled_value(local: LocalProgram) -> float:
+    """At the start, of records that fill their bounds, beyond that of records of zeros."""
+    form, largest = local.form, 0.0
+    for filled in (form.at_bounds(1.0), form.at_bounds(-1.0)):
+        if filled is None:
+            return 0.0
+        with np.errstate(all="ignore"):  # at the edge of its domain it may have no value
+            found = filled.value(local.start) - form.at_zero().value(local.start)
+        largest = max(largest, found) if math.isfinite(found) else largest
+    return largest
 
 
 def _natural(

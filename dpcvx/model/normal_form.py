@@ -13,12 +13,14 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import math
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
 import numpy as np
 
+from .adjacency import Rows
 from .atoms import (
     DIVIDE,
     MATMUL,
@@ -263,6 +265,24 @@ class NormalForm:
 
     def _at_zero(self) -> BoundObjective:
         return self.bind([zeros(spec.size) for spec in self.private])
+
+    def at_bounds(self, sign: float) -> BoundObjective | None:
+        """The public function of records that fill their bounds alike; None with other data.
+
+        Parameters
+        ----------
+        sign : float
+            Of their entries, where none is declared: 1 or -1.
+        """
+        data = []
+        for spec in self.private:
+            if not isinstance(spec.adjacency, Rows):
+                return None
+            count = spec.size // spec.shape[0]
+            length = spec.adjacency.bound * spec.adjacency.stretch(2, count).item()
+            side = {"nonneg": 1.0, "nonpos": -1.0, None: sign}[spec.sign]
+            data.append(np.full(spec.size, side * length / math.sqrt(count)))
+        return self.bind(data, limited=True)
 
     def renamed(self, private: Sequence[PrivateSpec]) -> NormalForm:
         """The same of data with other names; what is derived of one form is known of both.
