@@ -253,7 +253,7 @@ def table(found: Sequence[Row], seeds: int) -> str:
         if row.model not in first:
             first[row.model] = row.median
             lines.append(f"{row.model} (optimum {row.optimum:.5g})")
-            lines.append(f"  {'':<36}{'25 %':>10}{'median':>10}{'75 %':>10}{'ratio':>8}")
+            lines.append(f"  {'':<36}{'25 %':>10}{'median':>10}{'75 %':>10}{'ratio':>10}")
         if row.gaps.size == 0:
             lines.append(f"  {row.method:<36}{'refused: no guarantee for this model':>38}")
             continue
@@ -262,7 +262,7 @@ def table(found: Sequence[Row], seeds: int) -> str:
         mark += "" if row.broken is None else f"  {row.broken} of {row.gaps.size} break one"
         lines.append(
             f"  {row.method:<36}{low:>10.4g}{row.median:>10.4g}{high:>10.4g}"
-            f"{first[row.model] / row.median:>8.3g}{mark}"
+            f"{first[row.model] / row.median:>10.3g}{mark}"
         )
     return "\n".join(lines)
 
