@@ -26,7 +26,7 @@ from ..privacy.accounting import check_delta
 from ..sensitivity.response import Response
 from .agent_terms import Agents, AgentTerms, declared
 from .calibration import Mechanisms, asked_of, calibrated, truncated
-from .clipping import with_clips
+from .clipping import grows_with_labels, with_clips
 from .compiled import Compiled, compiled
 from .forecast import SQUARED, noise_over_signal
 from .limits import margin_ratio, with_margins
@@ -51,7 +51,7 @@ _CLIPPED = (
     "dp.Agent(..., clip=math.inf) keeps them whole"
 )
 
-_CLIPPED_SQUARES = (
+_CLIPPED_FAR = (
     "each record's contribution to a gradient is scaled down to a twentieth of the largest that is "
     "possible at the start: far less noise, and a fit that far-off records pull less, as they pull "
     "a median less than a mean; dp.Agent(..., clip=math.inf) keeps contributions whole"
@@ -177,8 +177,8 @@ def choose(
             steps = best_rounds(problem, known, algorithm, kinds, request.rounds, *budget)
             clipped = None if steps is None else _quieter_records(known, steps)
             if clipped is not None:
+                request = request.chosen("clip", _of_clips(known))
                 known = clipped
-                request = request.chosen("clip", _CLIPPED)
                 steps = best_rounds(problem, known, algorithm, kinds, request.rounds, *budget)
             if steps is not None:
                 request = _as_tried(request, steps, delta)
@@ -228,6 +228,14 @@ def _quieter_records(known: Compiled, steps: NoisyRounds) -> Compiled | None:
     return with_clips(known, steps.scene.distance) if noisy else None
 
 
+def _of_clips(known: Compiled) -> str:
+    """How contributions are scaled down where they are."""
+    sensitivities = known.sensitivities
+    pairs = [(local, sensitivities[local.name]) for local in known.program.agents]
+    far = any(s is not None and s.records and grows_with_labels(local, s) for local, s in pairs)
+    return _CLIPPED_FAR if far else _CLIPPED
+
+
 def _drowned(
     problem: Declaration,
     known: Compiled,
@@ -266,7 +274,7 @@ def _drowned(
         return None
     why = "in each step: one release of the records' second moments would have too much noise"
     stepwise = replace(stepwise, release="each step").chosen("release", why)
-    return stepwise.chosen("clip", _CLIPPED_SQUARES), clipped
+    return stepwise.chosen("clip", _CLIPPED_FAR), clipped
 
 
 def _as_tried(request: Request, steps: NoisyRounds, delta: float | None) -> Request:

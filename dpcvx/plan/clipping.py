@@ -8,6 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from ..algorithms.program import LocalProgram, once_per_kind
+from ..model.atoms import MATMUL, MULTIPLY
+from ..model.normal_form import Atom, NormalForm
 from ..model.quadratic import is_quadratic_given_data
 from ..sensitivity.certificate import Sensitivity
 from ..sensitivity.record_pass import Unbounded
@@ -17,10 +19,11 @@ from .compiled import Compiled
 # Of the largest contribution near the start. Few records come near it: those at their bound that
 # fit as badly as any can. Half of it would bias fits of noisy labels.
 SHARE = 2 / 3
-# Of the largest contribution at the start, where losses are squares: bounds are of records that fit
-# as badly as bounds allow, tens of times as badly as most. Clipped like this, squares act like
-# absolute values, with the same minimum where errors are as often above as below.
-SQUARES = 0.05
+# Of the largest contribution at the start, where slopes grow with labels, without end: those of
+# squares, and of Poisson losses. Bounds are of records that fit as badly as bounds allow, tens of
+# times as badly as most. Clipped like this, squares act like absolute values, with the same minimum
+# where errors are as often above as below.
+LABELS = 0.05
 # Clips that lower the noise less are not worth their bias.
 _WORTH = 0.9
 
@@ -52,21 +55,50 @@ def with_clips(known: Compiled, distance: float) -> Compiled | None:
     return replace(known, program=program, sensitivities=sensitivities)
 
 
+def grows_with_labels(local: LocalProgram, known: Sensitivity) -> bool:
+    """Whether contributions of records grow with their labels, and only the set bounds them.
+
+    Of ``cp.exp(X @ w) - cp.multiply(y, X @ w)``, but not of ``cp.exp(-cp.multiply(y, X @ w))``,
+    where a label turns a record around, nor of ``cp.multiply(y, cp.exp(-X @ w))``.
+
+    Parameters
+    ----------
+    local : LocalProgram
+    known : Sensitivity
+    """
+    if is_quadratic_given_data(local.form):
+        return True
+    if not any(_product(t.form, term.atom) for t in known.records for term in t.terms):
+        return False
+    free = np.full(local.n, math.inf)
+    try:
+        bounds = [task.bound(2, Extent(-free, free)) for task in known.records]
+    except Unbounded:
+        return True
+    return not all(np.isfinite(bound).all() for bound in bounds)
+
+
+def _product(form: NormalForm, atom: Atom) -> bool:
+    """Whether it is a product of data and a score, which is one itself."""
+    inner = [form.atoms[j] for argument in atom.args for j, _ in argument.terms]
+    return atom.rule in (MULTIPLY, MATMUL) and all(_product(form, each) for each in inner)
+
+
 def _clipped(
     local: LocalProgram, known: Sensitivity | None, distance: float
 ) -> tuple[float, Sensitivity] | None:
     """A clip, and the sensitivity with it."""
     if known is None or local.clip is not None or local.asserted is not None or not known.records:
         return None
-    squares = is_quadratic_given_data(local.form)
-    near = _near(known.extent, local, 0.0 if squares else distance)
+    labels = grows_with_labels(local, known)
+    near = _near(known.extent, local, 0.0 if labels else distance)
     try:
         largest = max(float(task.bound(2, near).max()) for task in known.records)
         for task in known.records:
             task.clipping(1.0)
     except Unbounded:
         return None
-    clip = (SQUARES if squares else SHARE) * largest
+    clip = (LABELS if labels else SHARE) * largest
     if not 0 < clip < math.inf or not 2 * clip < _WORTH * known.bound(2).value:
         return None
     clip = float(f"{clip:.3g}")
