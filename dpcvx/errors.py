@@ -124,7 +124,11 @@ class BudgetError(PrivacyError):
             )
         # What is too much must not look as if it were enough.
         digits = next((n for n in range(6, 17) if f"{requested:.{n}g}" != f"{allowed:.{n}g}"), 6)
-        budget = f"its budget is ({allowed:.{digits}g}, {delta:.3g})"
+        # A plan may cost a millionth less than was asked for: shown is what was asked for.
+        round_, asked = f"{allowed:.4g}", float(f"{requested:.{digits}g}")
+        near = abs(float(round_) - allowed) <= 2e-6 * allowed and float(round_) < asked
+        total = round_ if near else f"{allowed:.{digits}g}"
+        budget = f"its budget is ({total}, {delta:.3g})"
         rule = f" ({accountant})" if accountant else ""
         if idle:
             what = (

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .._arguments import COUNTED
+from .._arguments import COUNTED, show
 from .._words import plural
 from ..algorithms.program import LocalProgram, Program
 from ..errors import DpcvxError
@@ -15,8 +15,10 @@ from ..model.spec import PrivateSpec
 from ..plan import checks
 from ..plan.agent_terms import AgentTerms
 from ..privacy.accounting import Composition
+from ..privacy.ledger_file import past_of
 from ..privacy.mechanism import Calibrated
 from ..run.part import Part
+from ..run.resume import begin
 from ..sensitivity.certificate import Sensitivity
 from ..sensitivity.known import Facts
 from ..sensitivity.release_once import Statistic, restated
@@ -43,11 +45,15 @@ class Agreement:
     policy : Policy
     part : Part
         This agent's part of the plan, under the owner's own description of its data.
+    spent : float
+        Epsilon of earlier runs at the policy's delta, once the ledger was read; see
+        `against_ledger`.
     """
 
     offer: Offer
     policy: Policy
     part: Part
+    spent: float = 0.0
 
     @property
     def agent(self) -> AgentTerms:
@@ -69,6 +75,7 @@ class Agreement:
         )
         releases = plural(self.part.schedule[-1], "release")
         others = plural(len(offer.parts) - 1, "other")
+        spent = f", of which {self.spent:.6g} is spent already," if self.spent > 0 else ""
         return "\n".join(
             [
                 f"run {offer.run[:8]}: agent {agent.name} with {others}, plan {offer.plan[:8]}",
@@ -77,7 +84,7 @@ class Agreement:
                 f"{agent.program.shared.size} of them shared",
                 f"  private    {private or 'nothing'}",
                 f"  l2 sensitivity {agent.bound:.6g} of the gradient, derived here",
-                f"  costs epsilon {self.epsilon:.6g} of {policy.epsilon:g} at delta "
+                f"  costs epsilon {self.epsilon:.6g} of {policy.epsilon:g}{spent} at delta "
                 f"{policy.delta:g}; protects against the coordinator and all others together",
             ]
         )
@@ -127,6 +134,35 @@ def agree(offer: Offer, policy: Policy) -> Agreement:
         raise refused("sensitivity", type(error).__name__) from None
     except (ArithmeticError, np.linalg.LinAlgError, ValueError, MemoryError) as error:
         raise refused("sensitivity", type(error).__name__) from None
+
+
+def against_ledger(agreed: Agreement, seeded: bool) -> Agreement:
+    """The agreement with what the owner's ledger holds already; writes nothing.
+
+    Parameters
+    ----------
+    agreed : Agreement
+    seeded : bool
+        Whether the noise has a seed.
+
+    Raises
+    ------
+    BudgetError
+        If the ledger leaves no room for one round.
+    PrivacyError
+        If the ledger counts other changes of the data.
+    LedgerError
+        If it is no ledger.
+    """
+    policy, part = agreed.policy, agreed.part
+    if not policy.ledger.exists():
+        return agreed
+    past = past_of(policy.ledger)
+    run = past.interrupted
+    # An interrupted run that goes on is paid for by what the agreement costs.
+    same = run is not None and run.fingerprint == part.fingerprint
+    account = begin([part], past.before if same else past.ledger, seeded).agents[0].account
+    return replace(agreed, spent=account.spent(policy.delta).epsilon if account.entries else 0.0)
 
 
 def _check_parts(offer: Offer, policy: Policy) -> None:
@@ -180,7 +216,11 @@ def _own(spec: PrivateSpec, policy: Policy) -> PrivateSpec:
     if spec.adjacency.in_full != own.adjacency.in_full or type(spec.adjacency) is not type(
         own.adjacency
     ):
-        raise refused("adjacency", f"of '{own.name}': {own.adjacency.in_full}")
+        asked = show(spec.adjacency.in_full)  # the coordinator's words: shown, not written out
+        raise refused(
+            "adjacency",
+            f"of '{own.name}': the offer says {asked}, the policy {show(own.adjacency.in_full)}",
+        )
     return own
 
 

@@ -213,6 +213,7 @@ def dial(
     handle: Callable[[bytes], bytes],
     over: Callable[[], bool],
     *,
+    ended: Callable[[], bool],
     patience: float,
     tell: Callable[[str], None],
 ) -> None:
@@ -228,6 +229,8 @@ def dial(
         Fingerprint of the coordinator's certificate; empty for any of its name.
     hello, handle, over : callable
         The first frame, the answer to a frame, and whether no more are due.
+    ended : callable
+        Whether nothing is answered any more: the connection ends with the last answer.
     patience : float
         Seconds to try to reach the coordinator.
     tell : callable
@@ -254,6 +257,8 @@ def dial(
                 for frame in socket:
                     socket.send(handle(frame if isinstance(frame, bytes) else b""))
                     deadline = time.monotonic() + patience
+                    if ended():
+                        break
         except (OSError, WebSocketException, TimeoutError) as error:
             if isinstance(error, ConnectionClosed) and error.rcvd and error.rcvd.code == _STRANGER:
                 raise refused("name", "the coordinator's run has no such agent") from None

@@ -174,6 +174,7 @@ class Owner:
                     session.hello,
                     session.reply,
                     lambda: session.over,
+                    ended=lambda: session.refusal is not None,
                     patience=float(patience),
                     tell=_telling(verbose),
                 )

@@ -24,7 +24,7 @@ from ..run.gate import Release
 from ..run.resume import begin
 from ..run.worker import Worker
 from . import wire
-from .agreement import Agreement, agree
+from .agreement import Agreement, against_ledger, agree
 from .keys import Identity
 from .masks import KeyFile, Masker, masked, statement, unsent
 from .messages import (
@@ -132,7 +132,12 @@ class Session:
         return wire.encode(Hello(self.policy.agent, run, self._place))
 
     def handle(self, frame: bytes) -> bytes:
-        """The answer to a frame. Errors leave as a code; the owner's own log says more."""
+        """The answer to a frame. Errors leave as a code; the owner's own log says more.
+
+        A session that has refused, or was told the end, says that again whatever is asked.
+        """
+        if self.refusal is not None:
+            return wire.encode(Refusal(self.refusal.code))
         try:
             return self._handled(frame)
         except RefusedError as error:
@@ -208,6 +213,7 @@ class Session:
             final = self._finished(agreed)
             if final:
                 return final
+            agreed = against_ledger(agreed, self._seed is not None)
             if self._consent is not None and not self._consent(agreed):
                 raise refused("declined", "")
             self._begin(agreed)

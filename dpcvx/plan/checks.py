@@ -42,6 +42,12 @@ _TOGETHER = 2000
 def check_request(algorithm: object, rounds: object, release: object) -> None:
     """Refuse arguments that are of another kind than the plan takes; None is left to the plan."""
     check_argument("", "rounds", rounds, optional(count()))
+    if isinstance(algorithm, type) and issubclass(algorithm, Algorithm):
+        name = algorithm.__name__
+        raise ModelError(
+            f"problem.plan(...) takes an algorithm object first, and {name} is a class. Call it: "
+            f"{name}(), with its arguments if it needs any."
+        )
     if algorithm is not None and not isinstance(algorithm, Algorithm):
         raise ModelError(
             f"problem.plan(...) takes an algorithm object first, got {type(algorithm).__name__}. "

@@ -117,4 +117,4 @@ def _shared_only(result: Result) -> Result:
     names = ("average", "last", "tail", "weighted", "solution")
     found = {name: kept(getattr(result, name)) for name in names}
     path = tuple(Iterate(kept(one.average), kept(one.last)) for one in result.iterates)
-    return replace(result, iterates=path, **found)
+    return replace(result, owners=True, iterates=path, **found)

@@ -136,6 +136,9 @@ class Result:
     excess : float
         Largest violation of any constraint, of an agent or of ``coupling=``, by the values that are
         returned; nan if unknown.
+    owners : bool
+        Whether agents are owners that keep their own values, so that no point for all was looked
+        for.
     violation : dict
         Per agent, the largest component by which its last iterate leaves its own set.
     transcript : Transcript or None
@@ -168,6 +171,7 @@ class Result:
     transcript: Transcript | None = field(repr=False)
     feasible: bool = False
     excess: float = math.nan
+    owners: bool = False
     iterates: tuple[Iterate, ...] = field(default=(), repr=False)
     missed: Mapping[str, Array] = field(default_factory=dict, repr=False)
     notes: tuple[str, ...] = ()
@@ -342,6 +346,9 @@ def _reported_rows(result: Result) -> list[str]:
     which = OUTPUTS[result.reported]
     if result.raw.program.size > 0:
         which = f"mean of the agents' copies in the {which}"
+    if result.owners:
+        why = "owners keep their own values, so no point that suits all agents was looked for"
+        return [row("reported", f"the {which}: {why}")]
     if not result.feasible:
         why = f"no point was found at which all agents agree and {_every(result)} holds"
         return [row("reported", f"the {which}: {why}")]

@@ -177,6 +177,8 @@ class Ranking(Generic[P]):
             lines += [f"    {c.kept}"] if c.kept else []
         start = "public start" if math.isfinite(self.start) else BREAKING
         rows = {"no noise, same rounds": self.noiseless, start: self.start}
+        if math.isnan(self.noiseless):  # no time was left for that run
+            del rows["no noise, same rounds"]
         if self.convex:
             rows["optimum for the stand-in"] = 0.0
         lines += [f"  {name:{_LABEL}} {gap:>8.3g}" for name, gap in rows.items()]
@@ -214,7 +216,9 @@ class Ranking(Generic[P]):
         for c in self.candidates:
             low, high = c.quartiles
             rows.append((c.name, f"gap {c.gap:.3g}, half of the runs {low:.3g} to {high:.3g}"))
-        rows += [("no noise", f"gap {self.noiseless:.3g}"), ("verdict", self.verdict)]
+        if not math.isnan(self.noiseless):
+            rows.append(("no noise", f"gap {self.noiseless:.3g}"))
+        rows.append(("verdict", self.verdict))
         return card(self, rows)
 
 

@@ -17,7 +17,7 @@ import dpcvx as dp
 from dpcvx.owners import keys, wire
 from dpcvx.owners.coordinator import Gone
 from dpcvx.owners.link import SocketHub, dial
-from dpcvx.owners.messages import Hello
+from dpcvx.owners.messages import Hello, Refusal
 from tests.owners import federation
 from tests.owners.federation import LOADS, NAMES, expected, free_port, plan_of, write
 
@@ -193,6 +193,23 @@ def test_whoever_came_is_told_that_the_others_did_not(folders):
             making.result()
 
 
+def test_an_owner_that_was_told_the_end_leaves_by_itself(folders):
+    # The coordinator keeps the connection open.
+    port, end = free_port(), wire.encode(Refusal("budget"))
+    own = keys.Identity.of(folders / "coordinator" / "keys", "coordinator")
+    with ThreadPoolExecutor(2) as pool:
+        making = pool.submit(SocketHub, ["north"], "127.0.0.1", port, own, 20.0, lambda _: None)
+        joined = pool.submit(
+            dp.Owner(folders / "north" / "owner.toml").join,
+            f"wss://127.0.0.1:{port}", patience=20.0, verbose=False,
+        )  # fmt: skip
+        with closing(making.result()) as hub:
+            assert wire.decode(hub.exchange({"north": end})["north"]).code == "ended"
+            with pytest.raises(dp.RefusedError, match="its reason: budget"):
+                joined.result(timeout=20)
+            assert isinstance(hub.exchange({"north": end})["north"], Gone)
+
+
 def test_replies_leave_at_fixed_times(tmp_path):
     place = write(tmp_path, rounds=3, accept="reply_after = 0.2")
     plan, port = plan_of(place), free_port()
@@ -300,7 +317,7 @@ def test_an_owner_that_is_kept_waiting_has_not_lost_the_coordinator(folders):
         assert "listening" in lines.get(timeout=20)
         joined = pool.submit(
             dial, address, north, "", lambda: hello, handle, lambda: bool(answered),
-            patience=5.0, tell=told.put,
+            ended=lambda: False, patience=5.0, tell=told.put,
         )  # fmt: skip
         with closing(making.result()) as hub:
             assert "connected" in told.get(timeout=20)

@@ -277,3 +277,12 @@ def test_neither_data_nor_local_values_are_in_any_frame_or_log(tmp_path):
 
 def _with(held, value):
     return type(held)(held.spec, type(held.source)(value))
+
+
+def test_the_result_says_why_no_point_for_all_was_looked_for():
+    plan = planned()
+    result = plan.run(executor=dp.loopback(plan), verbose=False)
+    said = " ".join(str(result).split())
+    assert result.owners and not plan.run(verbose=False).owners
+    assert "owners keep their own values, so no point" in said
+    assert "no point was found" not in said

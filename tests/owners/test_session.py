@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import dpcvx as dp
 from dpcvx.algorithms.consensus import Broadcast
 from dpcvx.algorithms.on_networks import Inbox
 from dpcvx.algorithms.summed import Heard
@@ -135,4 +136,53 @@ def test_failures_leave_as_a_code_and_are_written_down_here(begun, monkeypatch):
     assert wire.decode(frame).code == "failed" and secret.encode() not in frame
     log = policy.ledger.with_name(policy.ledger.name + ".log")
     assert secret in log.read_text() and log.stat().st_mode & 0o077 == 0
-    assert isinstance(answer(session, offer), Agreed)
+    assert answer(session, offer).code == "failed"  # this conversation is over
+    back = Session(policy, seed=1)
+    assert isinstance(answer(back, offer), Agreed)
+    back.close()
+
+
+def test_after_the_end_only_that_is_said(begun):
+    session, policy, offer = begun
+    answer(session, call(1))
+    assert answer(session, Refusal("budget")).code == "ended"
+    for more in (offer, call(2), Ask("a run"), End("a run", "stopped", 1), Refusal("away")):
+        said = answer(session, more)
+        assert isinstance(said, Refusal) and said.code == "ended"
+    assert charges(policy) == (1, 1) and "(its reason: budget)" in str(session.refusal)
+
+
+def test_who_said_no_is_not_asked_again(tmp_path):
+    offer, policy = offered(planned(), tmp_path)
+    asked = []
+    session = Session(policy, lambda agreed: bool(asked.append(agreed)))
+    assert [answer(session, offer).code for _ in range(2)] == ["declined"] * 2
+    assert len(asked) == 1 and asked[0].spent == 0 and "spent already" not in str(asked[0])
+
+
+def test_the_ledger_is_read_before_anybody_is_asked(tmp_path):
+    plan, asked = planned(), []
+    plan.run(executor=dp.loopback(plan, folder=tmp_path), verbose=False)
+    offer, policy = offered(plan, tmp_path, "another run")
+    before = policy.ledger.read_bytes()
+
+    def ask(agreed):
+        asked.append(agreed)
+        return False
+
+    assert answer(Session(policy, ask), offer).code == "spent" and not asked
+    assert answer(Session(replace(policy, epsilon=3.0), ask), offer).code == "declined"
+    (agreed,) = asked
+    assert agreed.spent == pytest.approx(agreed.epsilon, rel=1e-3)
+    assert f"of 3, of which {agreed.spent:.6g} is spent already, at delta" in str(agreed)
+    assert policy.ledger.read_bytes() == before
+
+
+def test_a_run_that_goes_on_is_not_counted_twice(begun):
+    session, policy, offer = begun
+    answer(session, call(1))
+    session.close()
+    asked = []
+    back = Session(policy, lambda agreed: asked.append(agreed) or True, seed=1)
+    assert isinstance(answer(back, offer), Agreed) and asked[0].spent == 0
+    back.close()

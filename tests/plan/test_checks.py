@@ -60,3 +60,9 @@ def test_an_agent_of_a_plan_is_found_by_its_name():
     for wrong in ("nobody", 1):
         with pytest.raises(dp.ModelError, match=r"no agent of the plan.*'end0', 'end1'"):
             plan.agent(wrong)
+
+
+def test_a_class_in_place_of_an_object_is_refused_in_words():
+    model = power_line().problem
+    with pytest.raises(dp.ModelError, match=r"Central is a class\. Call it: Central\(\)"):
+        model.plan(dp.Central, epsilon=1.0, delta=1e-6)

@@ -255,3 +255,16 @@ def test_displays_of_changes_stay_short():
     assert str(third) == "one entry changes by at most 0.333333"
     assert third.in_full == f"one entry changes by at most {1 / 3!r}"
     assert math.isclose(float(third.in_full.split()[-1]), 1 / 3, rel_tol=0)
+
+
+def test_every_object_of_a_record_has_its_own_bound():
+    w = cp.Variable(2, name="w")
+    y = dp.Private(shape=4, name="y", adjacency=dp.Rows(1.0, records="patient"))
+    X = dp.Private(shape=(4, 2), name="X", adjacency=dp.Rows(2.0, records="patient"))
+    fit = dp.Agent(cp.Minimize(cp.sum_squares(X @ w - y)), [cp.norm(w) <= 1], name="fit")
+    plan = dp.Problem([fit]).plan(dp.SummedGradient(), rounds=2, epsilon=1.0, delta=1e-6)
+    said = " ".join(str(plan.guarantee).split())
+    for name, bound in (("X", 2), ("y", 1)):
+        assert re.search(rf"'{name}', a row of l2 norm at most {bound}\b", said) or re.search(
+            rf"at most {bound}\) is replaced in '{name}'", said
+        )

@@ -426,3 +426,16 @@ def test_releases_that_are_alike_are_priced_once(monkeypatch):
     monkeypatch.setattr(Composition, "price", lambda c, d: counted.append(d) or honest(c, d))
     assert book.prices() == expected
     assert len(counted) == 2
+
+
+@pytest.mark.parametrize(
+    ("requested", "allowed", "shown"),
+    [(1.2, 0.999999, "(1, 1e-06)"), (1.0000004, 0.999999, "(0.999999, "), (2.0, 0.9995, "(0.9995")],
+)
+def test_a_budget_is_shown_as_it_was_asked_for_unless_that_hides_the_excess(
+    requested, allowed, shown
+):
+    error = dp.BudgetError(
+        "a", spent=0.5, requested=requested, allowed=allowed, delta=1e-6, affordable=0
+    )
+    assert f"its budget is {shown}" in str(error)

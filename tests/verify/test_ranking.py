@@ -121,3 +121,9 @@ def test_who_leans_takes_what_did_better_without_calling_it_clear():
         ([default, worse], 0.25, default),
     ]:
         assert _best(_Ended(), entries, default, 10, lean) == (best, False)
+
+
+def test_a_run_that_there_was_no_time_for_has_no_figure(found):
+    short = replace(found, noiseless=math.nan)
+    assert "no noise" in found._repr_html_() and "no noise" not in short._repr_html_()
+    assert "no noise, same rounds" not in str(short) and "nan" not in str(short)
