@@ -467,7 +467,7 @@ class Problem(Declaration):
         -------
         Tuned
             Prints as a table; ``tuned.plan()`` is a plan with all settings. That is the default
-            plan, unless another one is better by more than the noise of the runs.
+            plan, unless another one did better; the table says whether that may be by chance.
 
         Raises
         ------

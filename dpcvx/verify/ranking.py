@@ -396,8 +396,8 @@ def _verdict(
         said.append(f"{chosen.name} is better than the default by more than the noise of runs.")
     elif default is not None and chosen.name != default.name:
         said.append(
-            f"{chosen.name} did better than the default, if by no more than runs of one plan may "
-            "differ by chance."
+            f"{chosen.name} did better than the default, but so few runs may differ as much by "
+            "chance."
         )
     elif default is not None and len(chosen.gaps) < _FEW:
         said.append("The default stays: too few runs ended to tell another plan from it.")
