@@ -184,8 +184,8 @@ def _tails(
 ) -> float:
     """How far losses go down that bend only near their minimum, as Huber's; 0 if they are others.
 
-    Data that fill their bounds then cost more at the start than the steepest way down through what
-    bends could win: for squares, that is at most half of it.
+    Labels that fill their bounds then cost more at the start than the steepest way down through
+    what bends could win: for squares, that is at most half of it.
     """
     found = 0.0
     values = once_per_kind(agents, _filled_value)
@@ -197,9 +197,15 @@ def _tails(
 
 
 def _filled_value(local: LocalProgram) -> float:
-    """At the start, of records that fill their bounds, beyond that of records of zeros."""
+    """At the start, of records whose labels fill their bounds, beyond that of records of zeros.
+
+    0 where losses are squares, whose slopes grow.
+    """
     form, largest = local.form, 0.0
-    for filled in (form.at_bounds(1.0), form.at_bounds(-1.0)):
+    if is_quadratic_given_data(form):
+        return 0.0
+    for sign in (1.0, -1.0):
+        filled = form.at_labels(sign)
         if filled is None:
             return 0.0
         with np.errstate(all="ignore"):  # at the edge of its domain it may have no value

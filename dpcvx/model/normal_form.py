@@ -266,23 +266,29 @@ class NormalForm:
     def _at_zero(self) -> BoundObjective:
         return self.bind([zeros(spec.size) for spec in self.private])
 
-    def at_bounds(self, sign: float) -> BoundObjective | None:
+    def at_labels(self, sign: float) -> BoundObjective | None:
         """The public function of records that fill their bounds alike; None with other data.
+
+        What is multiplied with matrices, as features are, is zero: large, and at a start at 0 of no
+        account.
 
         Parameters
         ----------
         sign : float
-            Of their entries, where none is declared: 1 or -1.
+            Of the entries, where none is declared: 1 or -1.
         """
-        data = []
-        for spec in self.private:
+        matrices = [u for atom in self.atoms if atom.rule is MATMUL for u in atom.args]
+        features = {k for u in matrices for k, _ in u.G}
+        data: list[Array] = []
+        for k, spec in enumerate(self.private):
             if not isinstance(spec.adjacency, Rows):
                 return None
             count = spec.size // spec.shape[0]
             length = spec.adjacency.bound * spec.adjacency.stretch(2, count).item()
             side = {"nonneg": 1.0, "nonpos": -1.0, None: sign}[spec.sign]
-            data.append(np.full(spec.size, side * length / math.sqrt(count)))
-        return self.bind(data, limited=True)
+            entry = 0.0 if k in features else side * length / math.sqrt(count)
+            data.append(np.broadcast_to(entry, spec.size))
+        return self.bind(data)
 
     def renamed(self, private: Sequence[PrivateSpec]) -> NormalForm:
         """The same of data with other names; what is derived of one form is known of both.

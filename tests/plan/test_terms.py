@@ -85,8 +85,11 @@ def test_rounds_must_be_a_positive_int(rounds):
 
 
 def test_an_algorithm_is_an_object_not_a_class_or_a_name():
-    for wrong in (dp.ADMM, "ADMM"):
-        with pytest.raises(dp.ModelError, match=r"problem\.plan\(dp\.LinearizedADMM"):
+    for wrong, words in (
+        (dp.ADMM, r"ADMM is a class\. Call it: ADMM\(\)"),
+        ("ADMM", r"problem\.plan\(dp\.LinearizedADMM"),
+    ):
+        with pytest.raises(dp.ModelError, match=words):
             power_line().problem.plan(wrong, epsilon=1.0, delta=1e-6)
 
 
