@@ -358,8 +358,8 @@ def derived_once(function: Callable[[NormalForm], T]) -> Callable[[NormalForm], 
 class BoundObjective(BehindTheDoor):
     """Value and (sub)gradient of an objective with its data inserted.
 
-    Holds private data (unless made by `NormalForm.at_zero`): lives behind the door only, and
-    neither prints nor pickles.
+    Holds private data (unless made by `NormalForm.at_zero` or `at_labels`): lives behind the door
+    only, and neither prints nor pickles.
     """
 
     def __init__(

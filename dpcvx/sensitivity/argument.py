@@ -104,12 +104,15 @@ def figures(sensitivity: Sensitivity) -> str:
         )
         lines.append(f"{words}, {_norm_in_words(adjacency)} times the radius is {l1} and {l2}")
     for task in sensitivity.records:
-        names = _once(f"'{sensitivity.private[k].name}'" for k in task.members)
+        told: dict[str, list[str]] = {}  # members of one record may have bounds of their own
+        for k in task.members:
+            spec = sensitivity.private[k]
+            told.setdefault(str(spec.adjacency), []).append(f"'{spec.name}'")
+        records = " and ".join(f"{_once(names)}, {words}" for words, names in told.items())
         l1, l2 = (float(sensitivity.record_change(task, p).max()) for p in (1, 2))
         where = "over the agent's set" if np.isfinite([l1, l2]).all() else "over the whole set"
         lines.append(
-            f"{names}, {sensitivity.adjacency_of(task)}: {task.count} records, at most {l1:.6g} in "
-            f"l1 and {l2:.6g} in l2 {where}"
+            f"{records}: {task.count} records, at most {l1:.6g} in l1 and {l2:.6g} in l2 {where}"
         )
     return "; ".join(lines)
 

@@ -130,6 +130,30 @@ def test_at_zero_inserts_zeros():
     assert bound.value(point) == pytest.approx(np.sum((A @ point) ** 2))
 
 
+@pytest.mark.parametrize(
+    ("signs", "of", "entry"),
+    [
+        ({}, 1.0, 1.0),
+        ({}, -1.0, -1.0),
+        ({"nonneg": True}, -1.0, 1.0),
+        ({"nonpos": True}, 1.0, -1.0),
+    ],
+    ids=["up", "down", "declared up", "declared down"],
+)
+def test_at_labels_fills_their_bounds_and_leaves_features_out(signs, of, entry):
+    X = dp.Private(shape=(6, N), name="X", adjacency=dp.Rows(3.0))
+    y = dp.Private(shape=6, name="y", adjacency=dp.Rows(2.0), **signs)
+    bound = form_of(cp.sum(cp.huber(X @ x - y)))[1].at_labels(of)
+    assert bound.value(np.ones(N)) == pytest.approx(6 * (2 * 2.0 - 1))  # huber(+-2), M = 1
+    z = cp.Variable(name="z")
+    bound = form_of(cp.sum(cp.multiply(y, z * np.ones(6))))[1].at_labels(of)
+    assert bound.gradient(np.zeros(1)) == pytest.approx([6 * 2.0 * entry])
+
+
+def test_at_labels_knows_nothing_of_other_data():
+    assert form_of(PRIVATE["offset"])[1].at_labels(1.0) is None
+
+
 def test_public_parameters_enter_with_their_value():
     price = cp.Parameter(N, value=np.arange(4.0))
     bound = form_of(price @ x)[1].at_zero()

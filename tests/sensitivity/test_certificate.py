@@ -739,3 +739,13 @@ def test_rows_of_one_sign_stay_inside_floating_point(scale):
     x = cp.Variable(2)
     found = derive(form_of(scale * cp.sum(cp.multiply(D, cp.vstack([x, x]))))[1])
     assert found.l2 == pytest.approx(math.sqrt(2) * scale, rel=1e-6)
+
+
+def test_members_of_one_record_are_told_with_bounds_of_their_own():
+    w = cp.Variable(2)
+    X = dp.Private(shape=(5, 2), name="X", adjacency=dp.Rows(1.0))
+    y = dp.Private(shape=5, name="y", adjacency=dp.Rows(3.0))
+    z = dp.Private(shape=5, name="z", adjacency=dp.Rows(3.0))
+    losses = cp.sum(cp.abs(X @ w - y)) + cp.sum(cp.logistic(X @ w - z))
+    told = figures(derive(form_of(losses)[1]))
+    assert f"'X', {dp.Rows(1.0)} and 'y' and 'z', {dp.Rows(3.0)}: 5 records" in told
