@@ -26,7 +26,7 @@ from ..privacy.accounting import check_delta
 from ..sensitivity.response import Response
 from .agent_terms import Agents, AgentTerms, declared
 from .calibration import Mechanisms, asked_of, calibrated, truncated
-from .clipping import grows_with_labels, with_clips
+from .clipping import Clipped, with_clips
 from .compiled import Compiled, compiled
 from .forecast import SQUARED, noise_over_signal
 from .limits import margin_ratio, with_margins
@@ -45,17 +45,6 @@ _PUBLIC_ROUNDS = 1000
 _LOST = 0.5
 # What clips may keep of the gap between start and optimum where labels are noisy.
 _BIAS = 0.02
-_CLIPPED = (
-    "each record's contribution to a gradient is scaled down to two thirds of the largest that is "
-    "possible near the start: less noise, and a small bias if many records fit badly; "
-    "dp.Agent(..., clip=math.inf) keeps them whole"
-)
-
-_CLIPPED_FAR = (
-    "each record's contribution to a gradient is scaled down to a twentieth of the largest that is "
-    "possible at the start: far less noise, and a fit that far-off records pull less, as they pull "
-    "a median less than a mean; dp.Agent(..., clip=math.inf) keeps contributions whole"
-)
 
 
 @dataclass(frozen=True)
@@ -177,8 +166,8 @@ def choose(
             steps = best_rounds(problem, known, algorithm, kinds, request.rounds, *budget)
             clipped = None if steps is None else _quieter_records(known, steps)
             if clipped is not None:
-                request = request.chosen("clip", _of_clips(known))
-                known = clipped
+                known = clipped.known
+                request = request.chosen("clip", clipped.why)
                 steps = best_rounds(problem, known, algorithm, kinds, request.rounds, *budget)
             if steps is not None:
                 request = _as_tried(request, steps, delta)
@@ -222,18 +211,10 @@ def _smooth(program: Program) -> bool:
     return program.coupling is None and all(local.rest is None for local in program.agents)
 
 
-def _quieter_records(known: Compiled, steps: NoisyRounds) -> Compiled | None:
+def _quieter_records(known: Compiled, steps: NoisyRounds) -> Clipped | None:
     """With records' contributions clipped, where noise keeps more from the optimum than clips."""
     noisy = _BIAS <= steps.share() < math.inf
     return with_clips(known, steps.scene.distance) if noisy else None
-
-
-def _of_clips(known: Compiled) -> str:
-    """How contributions are scaled down where they are."""
-    sensitivities = known.sensitivities
-    pairs = [(local, sensitivities[local.name]) for local in known.program.agents]
-    far = any(s is not None and s.records and grows_with_labels(local, s) for local, s in pairs)
-    return _CLIPPED_FAR if far else _CLIPPED
 
 
 def _drowned(
@@ -269,12 +250,14 @@ def _drowned(
         ratios.append(math.nan if ratio is None else ratio[0])
     stepwise = _stepwise(problem, given, True)
     assert stepwise.algorithm is not None
-    steps = best_rounds(problem, clipped, stepwise.algorithm, kinds, given.rounds, epsilon, delta)
+    steps = best_rounds(
+        problem, clipped.known, stepwise.algorithm, kinds, given.rounds, epsilon, delta
+    )
     if steps is None or not steps.share() < min(_LOST, SQUARED * min(ratios) ** 2):
         return None
     why = "in each step: one release of the records' second moments would have too much noise"
     stepwise = replace(stepwise, release="each step").chosen("release", why)
-    return stepwise.chosen("clip", _CLIPPED_FAR), clipped
+    return stepwise.chosen("clip", clipped.why), clipped.known
 
 
 def _as_tried(request: Request, steps: NoisyRounds, delta: float | None) -> Request:

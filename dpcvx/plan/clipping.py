@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,8 +28,34 @@ LABELS = 0.05
 # Clips that lower the noise less are not worth their bias.
 _WORTH = 0.9
 
+_NEAR = (
+    "each record's contribution to a gradient is scaled down to two thirds of the largest that is "
+    "possible near the start: less noise, and a small bias if many records fit badly; "
+    "dp.Agent(..., clip=math.inf) keeps them whole"
+)
+_FAR = (
+    "each record's contribution to a gradient is scaled down to a twentieth of the largest that is "
+    "possible at the start: far less noise, and a fit that far-off records pull less, as they pull "
+    "a median less than a mean; dp.Agent(..., clip=math.inf) keeps contributions whole"
+)
 
-def with_clips(known: Compiled, distance: float) -> Compiled | None:
+
+class Clipped(NamedTuple):
+    """A problem with contributions of records clipped, and how, in words."""
+
+    known: Compiled
+    why: str
+
+
+class _Clip(NamedTuple):
+    """What an agent clips to, its sensitivity then, and whether it is a part for labels."""
+
+    length: float
+    sensitivity: Sensitivity
+    labels: bool
+
+
+def with_clips(known: Compiled, distance: float) -> Clipped | None:
     """The problem with contributions of records clipped; None where no clip is worth it.
 
     Agents that have clips, or asserted sensitivities, keep them.
@@ -44,15 +71,17 @@ def with_clips(known: Compiled, distance: float) -> Compiled | None:
         known.program.agents,
         lambda local: _clipped(local, known.sensitivities[local.name], distance),
     )
-    if all(clipped is None for clipped in found):
+    if all(clip is None for clip in found):
         return None
-    for local, clipped in zip(known.program.agents, found, strict=True):
-        if clipped is not None:
-            local = replace(local, clip=clipped[0])
-            sensitivities[local.name] = clipped[1].renamed(local.form)
+    for local, clip in zip(known.program.agents, found, strict=True):
+        if clip is not None:
+            local = replace(local, clip=clip.length)
+            sensitivities[local.name] = clip.sensitivity.renamed(local.form)
         agents.append(local)
     program = replace(known.program, agents=tuple(agents))
-    return replace(known, program=program, sensitivities=sensitivities)
+    labels = any(clip is not None and clip.labels for clip in found)
+    clipped = replace(known, program=program, sensitivities=sensitivities)
+    return Clipped(clipped, _FAR if labels else _NEAR)
 
 
 def grows_with_labels(local: LocalProgram, known: Sensitivity) -> bool:
@@ -84,10 +113,7 @@ def _product(form: NormalForm, atom: Atom) -> bool:
     return atom.rule in (MULTIPLY, MATMUL) and all(_product(form, each) for each in inner)
 
 
-def _clipped(
-    local: LocalProgram, known: Sensitivity | None, distance: float
-) -> tuple[float, Sensitivity] | None:
-    """A clip, and the sensitivity with it."""
+def _clipped(local: LocalProgram, known: Sensitivity | None, distance: float) -> _Clip | None:
     if known is None or local.clip is not None or local.asserted is not None or not known.records:
         return None
     labels = grows_with_labels(local, known)
@@ -102,7 +128,7 @@ def _clipped(
     if not 0 < clip < math.inf or not 2 * clip < _WORTH * known.bound(2).value:
         return None
     clip = float(f"{clip:.3g}")
-    return clip, replace(local, clip=clip).sensitivity()
+    return _Clip(clip, replace(local, clip=clip).sensitivity(), labels)
 
 
 def _near(extent: Extent, local: LocalProgram, distance: float) -> Extent:

@@ -23,7 +23,7 @@ from ..privacy.entries import Entry
 from ..privacy.ledger_file import Journal
 from ..privacy.mechanism import Calibrated
 from ..privacy.randomness import Sources
-from ..sensitivity.known import Known, finite_gradient
+from ..sensitivity.known import Known, finite, finite_gradient
 from ..sensitivity.queries import Gradient, Query, Step
 from ..sensitivity.stored_vectors import LinearCombination
 from .gate import charge_for, read, withheld
@@ -123,7 +123,7 @@ class FleetOracle(BehindTheDoor, AgentOracle):
         streams = self._source.at(*place)
 
         def noisy() -> Array:
-            left, exact = out.copy(), _answer(asked, _finite(self._objective.gradients(asked.x)))
+            left, exact = out.copy(), _answer(asked, finite(self._objective.gradients(asked.x)))
             for rows, grid, _ in charged:
                 left[rows] = noise.release_rows(exact[rows], grid, streams.among(rows))
             return left
@@ -185,10 +185,6 @@ class FleetOracle(BehindTheDoor, AgentOracle):
 
     def __repr__(self) -> str:
         return f"FleetOracle(agents={len(self._names)})"
-
-
-def _finite(gradients: Array) -> Array:
-    return np.where(np.isfinite(gradients), gradients, 0.0)
 
 
 def _admitted(query: Query) -> Gradient | Step:

@@ -183,5 +183,9 @@ class Objective:
 
 def finite_gradient(objective: BoundObjective, x: Array) -> Array:
     """An objective's gradient, with 0 where it is not finite."""
-    g = objective.gradient(x)
-    return np.where(np.isfinite(g), g, 0.0)
+    return finite(objective.gradient(x))
+
+
+def finite(gradients: Array) -> Array:
+    """Gradients of any shape, with 0 where they are not finite."""
+    return np.where(np.isfinite(gradients), gradients, 0.0)

@@ -26,6 +26,7 @@ from ..privacy.randomness import Randomness, source_for, uniform
 from ..run.data import sources_of
 from ..run.gate import read
 from ..run.loop import PARTS
+from ..sensitivity.known import finite
 from ..solvers.newton import PLAIN
 from ..solvers.projector import Projector
 
@@ -124,7 +125,7 @@ class Simulation:
                     agents, objectives, joint.places, sources, strict=True
                 ):
                     own = x[:, place]
-                    total[:, place] += _finite(of.gradients(own))
+                    total[:, place] += finite(of.gradients(own))
                     spread = _spreads(agent, own, t)
                     if spread is not None:
                         drawn = _noise(agent, (runs, place.size), source.at(t, 1))
@@ -202,10 +203,13 @@ def _within(projector: Projector, points: Array) -> Array:
     """Each of the points in the set; one that cannot be moved there stays out of all sets."""
     if not projector.kinds.keys() - {"free"}:
         return points
-    ones = np.ones(projector.n)
-    found = (projector(point, ones).x if np.isfinite(point).all() else None for point in points)
-    return np.array([np.full(projector.n, np.inf) if x is None else x for x in found])
-
-
-def _finite(gradients: Array) -> Array:
-    return np.where(np.isfinite(gradients), gradients, 0.0)
+    ones, out = np.ones(projector.n), np.full(points.shape, np.inf)
+    there = np.flatnonzero(np.isfinite(points).all(axis=1))
+    if projector.closed_form:
+        out[there] = projector(points[there], ones).x
+        return out
+    for k in there:
+        found = projector(points[k], ones).x
+        if found is not None:
+            out[k] = found
+    return out

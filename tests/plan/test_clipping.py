@@ -94,7 +94,7 @@ def test_clips_that_would_not_lower_the_noise_are_left_alone():
     problem = dp.Problem([dp.Agent(cp.Minimize(cp.sum(cp.exp(X @ w))))])
     found = with_clips(compiled(problem), 10.0)
     bound = compiled(problem).sensitivities["agent 1"].l2
-    assert found is None or found.sensitivities["agent 1"].l2 < 0.9 * bound
+    assert found is None or found.known.sensitivities["agent 1"].l2 < 0.9 * bound
 
 
 def counted(X, y, w, b):
@@ -150,7 +150,7 @@ def test_counts_are_fitted_by_default():
 @pytest.mark.parametrize("distance", [0.01, 0.3, 1.0])
 def test_clips_follow_what_is_possible_near_the_start(distance):
     known = compiled(clinic(logistic))
-    (local,) = with_clips(known, distance).program.agents
+    (local,) = with_clips(known, distance).known.program.agents
     slope = 1 / (1 + math.exp(-2 * distance))
     assert local.clip == pytest.approx(SHARE * slope * 2 / RECORDS, rel=1e-2)
 

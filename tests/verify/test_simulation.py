@@ -19,6 +19,8 @@ BOXES = {
     "free": lambda w: [],
     "box": lambda w: [cp.abs(w) <= 0.4],
     "ball": lambda w: [cp.norm(w) <= 0.5],
+    "simplex": lambda w: [w >= 0, cp.sum(w) == 0.5],
+    "corner": lambda w: [w >= 0, w[0] + 2 * w[1] <= 0.5],
 }
 
 
@@ -74,8 +76,8 @@ def test_without_noise_to_speak_of_values_are_those_of_the_run(rounds, step):
 
 @pytest.mark.parametrize(
     "problem",
-    [model("box"), model("ball"), model(clip=0.02), model(own=True)],
-    ids=["box", "ball", "clip", "own variable"],
+    [*(model(limits) for limits in BOXES if limits != "free"), model(clip=0.02), model(own=True)],
+    ids=[*(limits for limits in BOXES if limits != "free"), "clip", "own variable"],
 )
 def test_sets_clips_and_variables_of_ones_own_count(problem):
     plan = planned(problem, 6)
