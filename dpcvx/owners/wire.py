@@ -37,7 +37,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import networkx as nx
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
@@ -315,6 +314,13 @@ _SINGLE: dict[str, Callable[..., Any]] = {
 }
 
 
+class _Unwritten:
+    """For networkx, which methods import for the type checker alone: no frame has a graph of it."""
+
+    class Graph:
+        """Of no value."""
+
+
 Check = Callable[[Any], bool]
 
 
@@ -343,8 +349,7 @@ class _Form:
 
 
 def _form(cls: type) -> _Form:
-    # Methods on networks import their graphs for the type checker alone.
-    hints = typing.get_type_hints(cls, localns={"nx": nx, "Network": Network})
+    hints = typing.get_type_hints(cls, localns={"nx": _Unwritten, "Network": Network})
     names = tuple(f.name for f in dataclasses.fields(cls) if f.init)
     types_ = tuple(hints[name] for name in names)
     return _Form(cls, names, types_, tuple(map(check_of, types_)))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.benchmarks.speed import imports, instances, runs, steps
+from tests.benchmarks.speed import imports, instances, owners, runs, steps
 from tests.benchmarks.speed.measure import Effort, Row, per_input
 from tests.benchmarks.speed.report import Known, lost, table
 
@@ -53,6 +53,11 @@ def test_a_private_run_is_mostly_solver_and_gradient():
 @pytest.mark.timed
 def test_the_import_is_mostly_cvxpys():
     within(imports.importing(Effort(repeats=1)), room=1.5)
+
+
+@pytest.mark.timed
+def test_an_owner_is_soon_at_its_coordinator():
+    within(owners.owner_start(Effort(repeats=2)), room=1.5)
 
 
 @pytest.mark.parametrize("measured, flagged", [(1.19, False), (1.21, True), (None, False)])

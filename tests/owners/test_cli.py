@@ -1,11 +1,22 @@
 """The command: keys, checks and inspections; `test_link` and the campaign of kills run the rest."""
 
+import subprocess
+import sys
+
 import numpy as np
 
 from dpcvx.owners import cli, wire
 from dpcvx.owners.cli import main
 from dpcvx.owners.offers import offers_of
 from tests.owners.federation import plan_of, write
+
+
+def test_the_command_imports_nothing_that_few_plans_need():
+    """An owner that was killed is to be back soon, and imports are nearly all of its start."""
+    unwanted = "{'dp_accounting', 'matplotlib', 'networkx', 'distributed', 'mpi4py'}"
+    code = f"import sys, dpcvx.owners.cli; print({unwanted} & {{*sys.modules}})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
 
 
 def test_keys_are_made_asked_for_and_signed(tmp_path, capsys):

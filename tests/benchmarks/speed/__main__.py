@@ -52,6 +52,7 @@ BENCHMARKS: tuple[Callable[[Effort], list[Row]], ...] = (
     growth.rounds,
     growth.networks,
     fleets.fleets,
+    owners.owner_start,
     owners.owner_round,
     owners.coordinator_message,
 )

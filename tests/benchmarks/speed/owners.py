@@ -1,4 +1,4 @@
-"""What runs between owners cost beside the method: an owner's round, and a coordinator's message.
+"""What runs between owners cost beside the method: a start, a round, and a coordinator's message.
 
 Owners' ends of connections are in another process, of this module's command.
 """
@@ -6,6 +6,7 @@ Owners' ends of connections are in another process, of this module's command.
 from __future__ import annotations
 
 import asyncio
+import resource
 import socket
 import subprocess
 import sys
@@ -32,9 +33,13 @@ from dpcvx.owners.messages import Call, Exchange, Hello, Reply
 from dpcvx.owners.session import Session
 from dpcvx.solvers.conic import Outcome
 
+from ...owners.federation import command, free_port, write
 from .instances import METHOD, network
 from .measure import Effort, Row, shown
 
+# An owner that was killed is to be back within three seconds of its start: with this much of the
+# processor's time it is, wherever it has half a core.
+_START = 1.5
 _ROUND = 2e3
 _MESSAGE = 120.0
 _SHARED = 30
@@ -62,6 +67,35 @@ class _Clocked:
     def close(self, farewell: bytes = b"") -> None:
         for session in self._sessions.values():
             session.close()
+
+
+def owner_start(effort: Effort) -> list[Row]:
+    """From the start of an owner's process to its first frame at the coordinator."""
+    work: list[float] = []
+    wall: list[float] = []
+    with tempfile.TemporaryDirectory() as folder:
+        place = write(Path(folder))
+        own = Identity.of(place / "coordinator" / "keys", COORDINATOR)
+        for _ in range(effort.repeats):
+            port, before, began = free_port(), _of_children(), time.perf_counter()
+            address = f"wss://127.0.0.1:{port}"
+            with command("owner", "join", place / "north/owner.toml", "--connect", address) as one:
+                try:
+                    hub = SocketHub(["north"], "127.0.0.1", port, own, 60.0, lambda _: None)
+                    wall.append(time.perf_counter() - began)
+                finally:
+                    one.kill()
+                one.communicate()
+            hub.close()
+            work.append(_of_children() - before)
+    note = f"{shown(min(wall))} of the wall at best, {shown(float(np.median(wall)))} as a rule"
+    return [Row("owner's start", "", "to its first frame", min(work), _START, "s", note)]
+
+
+def _of_children() -> float:
+    """Seconds of the processor of all processes that were started here and have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def owner_round(effort: Effort) -> list[Row]:
