@@ -24,17 +24,11 @@ from .algorithms.penalties import PenaltyRule, as_penalty
 from .algorithms.program import LocalProgram, Program
 from .algorithms.steps import StepRule, as_step
 from .model.curvature import smoothness, strong_convexity
-from .sensitivity.queries import (
-    DataCurvature,
-    Gradient,
-    GradientStep,
-    LocalSolution,
-    Minimiser,
-    Query,
-    Step,
-    Stored,
-    StoredGradient,
-)
+from .sensitivity.queries.data import DataCurvature
+from .sensitivity.queries.gradients import Gradient, GradientStep, Step
+from .sensitivity.queries.query import Query
+from .sensitivity.queries.solutions import LocalSolution, Minimiser
+from .sensitivity.queries.stored import Stored, StoredGradient
 from .sensitivity.stored_vectors import LinearCombination
 from .solvers.conic import Outcome
 from .verify.conformance import Conformance, ConformanceReport, MethodCheck, conformance

@@ -11,7 +11,7 @@ from dpcvx.privacy.accounts import Account, Budget
 from dpcvx.privacy.mechanism import Calibrated
 from dpcvx.run.gate import ReleaseGate
 from dpcvx.run.private_oracle import PrivateOracle
-from dpcvx.sensitivity.queries import LocalSolution, Minimiser
+from dpcvx.sensitivity.queries.solutions import LocalSolution, Minimiser
 from tests import sets
 from tests.helpers import Words
 

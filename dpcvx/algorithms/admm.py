@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 
 from ..guard import frameless
 from ..model.quadratic import curved
-from ..sensitivity.queries import DataCurvature, Gradient
+from ..sensitivity.queries.data import DataCurvature
+from ..sensitivity.queries.gradients import Gradient
 from ..solvers.conic import ConicProgram
 from .base import Iterates, Local, Oracle, Output, Requirements
 from .consensus import Broadcast, ConsensusMethod, LocalCopy

@@ -12,7 +12,8 @@ from .._arguments import Kind
 from ..errors import ModelError
 from ..model.curvature import convex, smoothness, strong_convexity
 from ..model.eigenvalues import SLACK, round_down
-from ..sensitivity.queries import Minimiser, Step
+from ..sensitivity.queries.gradients import Step
+from ..sensitivity.queries.solutions import Minimiser
 from ..solvers.projector import Projector
 from ..solvers.steps import Minimisation
 from .base import Iterates, Local, Oracle

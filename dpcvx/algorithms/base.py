@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._arguments import Kind, check_fields, choice, optional
-from ..sensitivity.queries import Query
+from ..sensitivity.queries.query import Query
 from ..sensitivity.stored_vectors import LinearCombination
 from ..solvers.conic import ConicProgram, Outcome
 from ..solvers.projector import Projector

@@ -32,7 +32,8 @@ from .._words import plural
 from ..errors import ModelError
 from ..guard import frameless
 from ..privacy.secret_sharing import Partial, SecretSum, Share
-from ..sensitivity.queries import DataCurvature, Gradient, MomentsTerm, ReleasedData, Summand
+from ..sensitivity.queries.data import DataCurvature, MomentsTerm, ReleasedData
+from ..sensitivity.queries.gradients import Gradient, Summand
 from ..sensitivity.second_moments import Scaled
 from ..solvers.conic import ConicProgram, Outcome
 from .base import Algorithm, Iterates, Local, Oracle, Requirements, Residuals

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from ..model.canonical import ConeData
 from ..model.quadratic import curved
-from ..sensitivity.queries import DataCurvature, Gradient
+from ..sensitivity.queries.data import DataCurvature
+from ..sensitivity.queries.gradients import Gradient
 from .base import Local, Oracle
 
 Array = NDArray[np.float64]

@@ -56,7 +56,8 @@ from numpy.typing import NDArray
 from .._arguments import DIVISOR, POSITIVE, check_argument, number, optional
 from ..errors import ModelError
 from ..guard import frameless
-from ..sensitivity.queries import Minimiser, Step
+from ..sensitivity.queries.gradients import Step
+from ..sensitivity.queries.solutions import Minimiser
 from ..solvers.steps import Minimisation
 from .agent_state import EXACT, AgentState, minimisation
 from .base import Local, Oracle, Output, Requirements

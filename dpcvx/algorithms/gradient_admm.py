@@ -36,7 +36,7 @@ from ..model.curvature import convex, smoothness, strong_convexity
 from ..model.eigenvalues import SLACK, round_down
 from ..privacy.amplification import TwoBlock, step_interval
 from ..privacy.last_iterate import ORDERS, LastIterate, Order
-from ..sensitivity.queries import GradientStep
+from ..sensitivity.queries.gradients import GradientStep
 from ..solvers.conic import ConicProgram, Outcome
 from ..solvers.separable import separable
 from ..solvers.steps import Contraction

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from .._arguments import POSITIVE, optional
 from ..guard import frameless
-from ..sensitivity.queries import Stored
+from ..sensitivity.queries.stored import Stored
 from ..sensitivity.stored_vectors import LinearCombination
 from .base import Iterates, Local, Oracle, Output
 from .conditions import Conditions

@@ -25,7 +25,8 @@ from .._arguments import POSITIVE, choice, count, optional
 from .._words import plural
 from ..errors import ModelError
 from ..guard import frameless
-from ..sensitivity.queries import Gradient, LocalSolution
+from ..sensitivity.queries.gradients import Gradient
+from ..sensitivity.queries.solutions import LocalSolution
 from ..solvers.conic import Outcome
 from ..solvers.steps import ProximalStep
 from .base import Answer, Iterates, Local, Oracle, Output, Requirements

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..guard import frameless
-from ..sensitivity.queries import Step
+from ..sensitivity.queries.gradients import Step
 from .agent_state import projected_step
 from .base import Local, Oracle, Output, Requirements, Residuals
 from .conditions import Conditions

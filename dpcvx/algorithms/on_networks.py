@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ModelError
-from ..sensitivity.queries import Minimiser, Step
+from ..sensitivity.queries.gradients import Step
+from ..sensitivity.queries.solutions import Minimiser
 from .agent_state import AgentState, projected_step
 from .base import Algorithm, Local, Oracle, Residuals
 from .networks import Network, build

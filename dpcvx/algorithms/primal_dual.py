@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from .._arguments import POSITIVE, optional
 from ..guard import frameless
-from ..sensitivity.queries import Step
+from ..sensitivity.queries.gradients import Step
 from .agent_state import AgentState
 from .base import Local, Oracle, Output, Requirements
 from .conditions import Conditions

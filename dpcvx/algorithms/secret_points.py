@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ModelError
-from ..sensitivity.queries import Query, Stored, StoredGradient
+from ..sensitivity.queries.query import Query
+from ..sensitivity.queries.stored import Stored, StoredGradient
 from ..solvers.projector import Projector
 from .base import Iterates, Requirements
 from .on_networks import NetworkMethod

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from .._arguments import POSITIVE, Kind, check_fields, optional, positive_finite
 from ..errors import ModelError
 from ..privacy.secret_sharing import Partial, SecretSum, Share
-from ..sensitivity.queries import Summand
+from ..sensitivity.queries.gradients import Summand
 from .base import Oracle, SecretSums
 from .conditions import Conditions
 from .joint import size_of

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from .._arguments import integer
 from ..guard import frameless
 from ..privacy.secret_sharing import Share
-from ..sensitivity.queries import Gradient, Summand
+from ..sensitivity.queries.gradients import Gradient, Summand
 from ..solvers.conic import Outcome
 from ..solvers.newton import PLAIN
 from ..solvers.projector import Projector

@@ -18,15 +18,9 @@ from ..algorithms.mean_gradient import MeanGradient
 from ..algorithms.primal_dual import PrimalDual
 from ..algorithms.resource_admm import ResourceADMM
 from ..algorithms.summed_gradient import SummedGradient
-from ..sensitivity.queries import (
-    DataCurvature,
-    Gradient,
-    LocalSolution,
-    MomentsTerm,
-    ReleasedData,
-    Step,
-    Summand,
-)
+from ..sensitivity.queries.data import DataCurvature, MomentsTerm, ReleasedData
+from ..sensitivity.queries.gradients import Gradient, Step, Summand
+from ..sensitivity.queries.solutions import LocalSolution
 
 # Methods that can be run between owners, with a number that is raised whenever what an agent's
 # turn does with a message changes: parties of different numbers would compute different things.

@@ -25,7 +25,7 @@ from ..model.declaration import Declaration
 from ..model.expected import Expectations
 from ..model.quadratic import is_quadratic_given_data
 from ..sensitivity.certificate import Sensitivity
-from ..sensitivity.queries import DataCurvature, MomentsTerm
+from ..sensitivity.queries.data import DataCurvature, MomentsTerm
 from ..sensitivity.rehearsal import rehearse
 from ..sensitivity.release_once import releasable
 from ..solvers.conic import ConicProgram, Outcome, bounded_for_slopes, falls_forever

@@ -17,7 +17,7 @@ from ..privacy.last_iterate import Amplification
 from ..privacy.mechanism import Calibrated, Gaussian
 from ..privacy.split_noise import coalition
 from ..sensitivity.known import Facts
-from ..sensitivity.queries import CLAIMED
+from ..sensitivity.queries.query import CLAIMED
 from .agent_terms import AgentTerms
 
 # Two less than the banner's, which indents the text.

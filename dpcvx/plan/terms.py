@@ -30,7 +30,7 @@ from ..privacy.accounting import Composition, Price
 from ..privacy.accounts import Account
 from ..privacy.last_iterate import LastIterate
 from ..privacy.mechanism import Calibrated
-from ..sensitivity.queries import MomentsTerm
+from ..sensitivity.queries.data import MomentsTerm
 from ..sensitivity.stored_vectors import Smoothness
 from . import checks, last_iterate, limits
 from .agent_terms import Agents, AgentTerms, declared, sensitivities

@@ -24,7 +24,8 @@ from ..privacy.ledger_file import Journal
 from ..privacy.mechanism import Calibrated
 from ..privacy.randomness import Sources
 from ..sensitivity.known import Known, finite, finite_gradient
-from ..sensitivity.queries import Gradient, Query, Step
+from ..sensitivity.queries.gradients import Gradient, Step
+from ..sensitivity.queries.query import Query
 from ..sensitivity.stored_vectors import LinearCombination
 from .gate import charge_for, read, withheld
 from .oracle import AgentOracle

@@ -24,7 +24,7 @@ from ..privacy.mechanism import Calibrated
 from ..privacy.noise import Grid
 from ..privacy.randomness import Source, uniform
 from ..sensitivity.known import Facts, Known
-from ..sensitivity.queries import Query
+from ..sensitivity.queries.query import Query
 
 Array = NDArray[np.float64]
 T = TypeVar("T")

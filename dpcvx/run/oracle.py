@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ..errors import PrivacyError
 from ..privacy.accounts import Account
-from ..sensitivity.queries import Query
+from ..sensitivity.queries.query import Query
 from ..sensitivity.stored_vectors import LinearCombination
 from .gate import Release
 

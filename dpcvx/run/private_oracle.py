@@ -18,7 +18,8 @@ from ..errors import PrivacyError
 from ..model.behind_the_door import BehindTheDoor
 from ..model.quadratic import data_curvature
 from ..sensitivity.known import Facts, Known, Objective, finite_gradient
-from ..sensitivity.queries import MomentsTerm, Query
+from ..sensitivity.queries.data import MomentsTerm
+from ..sensitivity.queries.query import Query
 from ..sensitivity.stored_vectors import (
     LinearCombination,
     StoredEffects,

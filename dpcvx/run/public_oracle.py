@@ -14,7 +14,7 @@ from ..model.normal_form import BoundObjective
 from ..model.quadratic import data_curvature
 from ..privacy.accounts import Account
 from ..sensitivity.known import Facts, Objective
-from ..sensitivity.queries import Query
+from ..sensitivity.queries.query import Query
 from ..sensitivity.release_once import Publication, Statistic
 from ..sensitivity.stored_vectors import LinearCombination, StoredVectors
 from .gate import Release, ReleaseGate, entry_for, read, withheld

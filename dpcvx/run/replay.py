@@ -17,7 +17,7 @@ from ..plan.local_solver import computed_by
 from ..plan.terms import Terms
 from ..privacy.ledger import Ledger
 from ..privacy.ledger_file import finished, past_of
-from ..sensitivity.queries import Query
+from ..sensitivity.queries.query import Query
 from .gate import Release
 from .loop import drive_silently
 from .oracle import AgentOracle

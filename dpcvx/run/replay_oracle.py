@@ -12,7 +12,7 @@ from ..errors import PrivacyError
 from ..model.normal_form import BoundObjective
 from ..privacy.accounts import Account
 from ..sensitivity.known import Facts, finite_gradient
-from ..sensitivity.queries import Query
+from ..sensitivity.queries.query import Query
 from ..sensitivity.stored_vectors import LinearCombination
 from .gate import Release
 from .oracle import AgentOracle

@@ -44,7 +44,8 @@ from ..run.replay import Seen, seen, transcript_of
 from ..run.result import Transcript
 from ..run.watch import check_replayable
 from ..sensitivity.certificate import Sensitivity
-from ..sensitivity.queries import Gradient, GradientStep, Query, Step
+from ..sensitivity.queries.gradients import Gradient, GradientStep, Step
+from ..sensitivity.queries.query import Query
 from ..sensitivity.release_once import Publication
 
 Array = NDArray[np.float64]

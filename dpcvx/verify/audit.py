@@ -38,7 +38,7 @@ from ..run.loop import drive_silently
 from ..run.oracle import AgentOracle
 from ..run.part import parts_of
 from ..run.resume import begin
-from ..sensitivity.queries import Query
+from ..sensitivity.queries.query import Query
 from ..sensitivity.stored_vectors import LinearCombination
 from .check import Observation, ObservedGate, neighbouring_sources
 

@@ -12,7 +12,7 @@ import dpcvx as dp
 from dpcvx.algorithms.agent_state import AgentState
 from dpcvx.algorithms.base import Local
 from dpcvx.algorithms.on_networks import Inbox
-from dpcvx.sensitivity.queries import Step
+from dpcvx.sensitivity.queries.gradients import Step
 from dpcvx.solvers.projector import Projector
 from tests.algorithms.networks import (
     GRAPH,

@@ -18,7 +18,7 @@ from dpcvx.algorithms.on_networks import Inbox, NeighbourMethod, NetworkState, s
 from dpcvx.privacy.randomness import Seeded
 from dpcvx.run.gate import ReleaseGate
 from dpcvx.run.private_oracle import PrivateOracle
-from dpcvx.sensitivity.queries import Step
+from dpcvx.sensitivity.queries.gradients import Step
 from dpcvx.solvers.projector import Projector
 from tests.helpers import contains
 from tests.run.test_resume import cut, ends, full, put, same

@@ -15,7 +15,7 @@ from dpcvx.run import live
 from dpcvx.run.fleet import Fleet, is_fleet
 from dpcvx.run.part import parts_of
 from dpcvx.run.resume import begin
-from dpcvx.sensitivity.queries import Gradient
+from dpcvx.sensitivity.queries.gradients import Gradient
 from dpcvx.solvers.steps import Contraction
 
 W = cp.Variable(3, name="w")

@@ -21,14 +21,9 @@ from dpcvx.run.private_oracle import PrivateOracle
 from dpcvx.run.public_oracle import PublicOracle
 from dpcvx.run.replay_oracle import ReplayOracle
 from dpcvx.sensitivity.certificate import Sensitivity
-from dpcvx.sensitivity.queries import (
-    Gradient,
-    GradientStep,
-    LocalSolution,
-    Minimiser,
-    Step,
-    Stored,
-)
+from dpcvx.sensitivity.queries.gradients import Gradient, GradientStep, Step
+from dpcvx.sensitivity.queries.solutions import LocalSolution, Minimiser
+from dpcvx.sensitivity.queries.stored import Stored
 from dpcvx.sensitivity.stored_vectors import LinearCombination
 from dpcvx.solvers.conic import Outcome
 from dpcvx.solvers.projector import Projection

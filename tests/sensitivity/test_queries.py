@@ -11,7 +11,8 @@ import pytest
 import dpcvx as dp
 from dpcvx.algorithms.base import Requirements
 from dpcvx.algorithms.on_networks import shared
-from dpcvx.sensitivity.queries import Gradient, Query, Step, rounding_floor
+from dpcvx.sensitivity.queries.gradients import Gradient, Step
+from dpcvx.sensitivity.queries.query import Query, rounding_floor
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,7 @@ from dpcvx.privacy.accounts import Account, Budget
 from dpcvx.privacy.randomness import Seeded
 from dpcvx.run.gate import Release, ReleaseGate
 from dpcvx.run.public_oracle import publish
-from dpcvx.sensitivity.queries import Gradient
+from dpcvx.sensitivity.queries.gradients import Gradient
 from dpcvx.sensitivity.release_once import Publication
 from tests.helpers import Words
 from tests.instances import INSTANCES, power_line

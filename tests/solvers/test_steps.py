@@ -6,7 +6,7 @@ import cvxpy as cp
 import numpy as np
 import pytest
 
-from dpcvx.sensitivity.queries import Minimiser
+from dpcvx.sensitivity.queries.solutions import Minimiser
 from dpcvx.solvers.closed_forms import Ball, Simplex
 from dpcvx.solvers.steps import Minimisation, ProximalStep
 from tests import sets

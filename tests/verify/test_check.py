@@ -13,7 +13,7 @@ from dpcvx.run.gate import ReleaseGate
 from dpcvx.run.worker import Worker
 from dpcvx.sensitivity.certificate import Sensitivity
 from dpcvx.sensitivity.norms import Bound
-from dpcvx.sensitivity.queries import Gradient
+from dpcvx.sensitivity.queries.gradients import Gradient
 
 checking = importlib.import_module("dpcvx.verify.check")  # the package has a function of that name
 ROUNDS = 3

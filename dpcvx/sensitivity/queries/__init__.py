@@ -1,0 +1,1 @@
+"""Questions that agents' turns may ask of private data."""

@@ -1,0 +1,149 @@
+"""Questions for what objectives and constraints read of data: moments, curvature, data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import PrivacyError
+from ...model.quadratic import curved
+from ..known import Facts, Known, Objective
+from ..second_moments import Scaled, moments, more_than_moments
+from .gradients import Gradient
+from .query import Query
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class MomentsTerm(Query):
+    """An agent's term of a sum of second moments of records over all agents.
+
+    Attributes
+    ----------
+    scaled : Scaled
+    """
+
+    scaled: Scaled
+
+    released = "second moments"
+    once = (
+        "release='once' lets every agent's data leave by themselves, and sharing= has sums of "
+        "second moments to hide them in. Drop one of them."
+    )
+
+    @classmethod
+    def check(cls, facts: Facts) -> None:
+        """Refuse an agent whose objective reads more of its records."""
+        known = facts.sensitivity
+        if known is not None and moments(known, 2) is None:
+            raise more_than_moments(facts.name)
+
+    @classmethod
+    def noise(
+        cls, facts: Facts, norm: int, times: str, scale: Callable[[float], float]
+    ) -> tuple[float, str]:
+        """That of every agent's part."""
+        part = scale(0.0)
+        return part, f"scale {part:.6g} per entry of the second moments, in units of the sum"
+
+    def size(self, n: int) -> int:
+        """The triangle, whatever the agent's vector is."""
+        return self.scaled.size
+
+    def bound(self, known: Known) -> float:
+        """What one change of a record does to the term, in l2: such noise is Gaussian."""
+        self.check(known.facts)
+        return self.scaled.moved(known.facts.form.private)
+
+    def evaluate(self, objective: Objective) -> Array:
+        """The term; zeros where there are no records."""
+        return self.scaled.statistic(objective.data())
+
+
+@dataclass(frozen=True, eq=False)
+class DataCurvature(Query):
+    """The second derivatives that data add to the objective: the upper triangle, row by row.
+
+    Nothing bounds what one change does to them at one point, so they are asked for where they hide
+    nothing: where the data left before, with noise, where they do not depend on the data, and in
+    runs without noise.
+    """
+
+    released = "second derivatives"
+
+    @classmethod
+    def check(cls, facts: Facts) -> None:
+        """Refuse an agent whose second derivatives depend on its data."""
+        if curved(facts.form):
+            raise PrivacyError(
+                f"The second derivatives of the objective of agent '{facts.name}' depend on its "
+                "private data, and no noise is known for them in a step. Release the data once, by "
+                "release='once', or use a method that asks for gradients only."
+            )
+
+    @classmethod
+    def noise(
+        cls, facts: Facts, norm: int, times: str, scale: Callable[[float], float]
+    ) -> tuple[float, str]:
+        """That of the gradients next to which they are asked for: they have none of their own."""
+        return Gradient.noise(facts, norm, times, scale)
+
+    def size(self, n: int) -> int:
+        """Entries of the triangle."""
+        return n * (n + 1) // 2
+
+    def bound(self, known: Known) -> float:
+        """None: they do not depend on the data."""
+        self.check(known.facts)
+        return 0.0
+
+    def matters(self, known: Known) -> bool:
+        """They do not."""
+        return False
+
+    def evaluate(self, objective: Objective) -> Array:
+        """The triangle."""
+        H = objective.curvature().toarray()
+        return H[np.triu_indices(H.shape[0])]
+
+
+@dataclass(frozen=True)
+class ReleasedData(Query):
+    """The data themselves, one object after the other, for constraints that contain them.
+
+    Asked for where they left before, with noise, and in runs without noise.
+
+    Attributes
+    ----------
+    count : int
+        Of their entries.
+    """
+
+    count: int
+    released = "data"
+
+    @classmethod
+    def noise(
+        cls, facts: Facts, norm: int, times: str, scale: Callable[[float], float]
+    ) -> tuple[float, str]:
+        """That of the gradients next to which they are asked for: they leave in no noisy step."""
+        return Gradient.noise(facts, norm, times, scale)
+
+    def size(self, n: int) -> int:
+        """Entries of the data."""
+        return self.count
+
+    def bound(self, known: Known) -> float:
+        """Refused: in a noisy step no noise is known for them."""
+        raise PrivacyError(
+            f"The data of agent '{known.facts.name}' are asked for in a noisy step. Release them "
+            "once, by release='once'."
+        )
+
+    def evaluate(self, objective: Objective) -> Array:
+        """The data."""
+        return objective.data()

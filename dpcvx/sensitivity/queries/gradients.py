@@ -1,0 +1,275 @@
+"""Questions for gradients, alone, in sums over agents, or as steps along them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import ModelError, PrivacyError
+from ...solvers.steps import Contraction
+from ..known import Facts, Known, Objective
+from .query import Query, gradient_level, rounding_floor
+
+Array = NDArray[np.float64]
+Index = NDArray[np.intp]
+
+
+@dataclass(frozen=True, eq=False)
+class Gradient(Query):
+    """The gradient at x, or its image under a public linear map.
+
+    Attributes
+    ----------
+    x : ndarray, shape (n,)
+    through : Contraction or None
+    """
+
+    x: Array
+    through: Contraction | None = None
+
+    released = "gradient"
+
+    @classmethod
+    def noise(
+        cls, facts: Facts, norm: int, times: str, scale: Callable[[float], float]
+    ) -> tuple[float, str]:
+        """The same in all releases, where one bound holds at all points and is as low at none."""
+        level = gradient_level(facts, norm)
+        if level == math.inf:
+            return super().noise(facts, norm, times, scale)
+        if _follows(facts, norm):
+            return math.inf, (
+                f"{times} what one change can do to the gradient near the public point of each "
+                f"step, at most {scale(level):.6g} per component"
+            )
+        return scale(level), f"scale {scale(level):.6g} per component of the gradient"
+
+    def bound(self, known: Known) -> float:
+        """The gradient's sensitivity, times the norm of the map."""
+        return _mapped_bound(known.gradient_bound(self.x), self.through, known)
+
+    def matters(self, known: Known) -> bool:
+        """Whether the map's norm made a small number too small."""
+        return known.gradient_bound(self.x) > 0
+
+    def evaluate(self, objective: Objective) -> Array:
+        """What the data add to the gradient, mapped."""
+        return _mapped(objective.apart(self.x), self.through)
+
+    def finish(self, left: Array, public: Callable[[Array], Array] | None) -> Array:
+        """With the public part, mapped too."""
+        return left if public is None else _mapped(public(self.x), self.through) + left
+
+
+@dataclass(frozen=True, eq=False)
+class Summand(Gradient):
+    """The gradient at x as a part of the vector of all agents, for a sum over them.
+
+    The answer has two rows: what left, with noise in all entries of the whole vector, and what is
+    public of the gradient and was not in it.
+
+    Attributes
+    ----------
+    place : ndarray of int, shape (n,)
+        Where the agent's components are in the whole vector.
+    whole : int
+        The length of that vector.
+    """
+
+    place: Index = field(kw_only=True)
+    whole: int = field(kw_only=True)
+
+    once = (
+        "release='once' lets every agent's data leave by themselves, and sharing= has sums of "
+        "gradients to hide them in. Drop one of them."
+    )
+
+    @classmethod
+    def check(cls, facts: Facts) -> None:
+        """All agents add the same noise in all rounds, so one bound has to hold at all points."""
+        known = facts.sensitivity
+        if known is not None and known.l2 == math.inf:
+            raise PrivacyError(
+                "With sharing= all agents add the same noise, which is fixed before the first "
+                f"round. What one change of the data of agent '{facts.name}' does to its gradient "
+                f"must be bounded at all points for that, and is not: {known.obstacle}. Bound its "
+                "variables, write dp.Agent(..., clip=1.0), or leave sharing= out."
+            )
+
+    @classmethod
+    def noise(
+        cls, facts: Facts, norm: int, times: str, scale: Callable[[float], float]
+    ) -> tuple[float, str]:
+        """That of every agent's part, wherever the point is."""
+        part = scale(gradient_level(facts, norm))
+        return part, f"scale {part:.6g} per component of the gradient"
+
+    def size(self, n: int) -> int:
+        """Of the whole vector."""
+        return self.whole
+
+    def evaluate(self, objective: Objective) -> Array:
+        """What the data add to the gradient, among zeros."""
+        return self._among_zeros(super().evaluate(objective))
+
+    def finish(self, left: Array, public: Callable[[Array], Array] | None) -> Array:
+        """What left, and the public part."""
+        apart = np.zeros(self.x.size) if public is None else public(self.x)
+        return np.stack([left, self._among_zeros(apart)])
+
+    def _among_zeros(self, own: Array) -> Array:
+        out = np.zeros(self.whole)
+        out[self.place] = own
+        return out
+
+
+@dataclass(frozen=True, eq=False)
+class Step(Query):
+    """The point ``center - step * gradient(x)``, which leaves as a whole.
+
+    Attributes
+    ----------
+    x, center : ndarray, shape (n,)
+        The center may be the agent's secret.
+    step : float
+    only : ndarray of int, optional
+        The components that move, and leave.
+    through : Contraction, optional
+        Of the gradient.
+    """
+
+    x: Array
+    center: Array
+    step: float
+    only: Index | None = None
+    through: Contraction | None = None
+
+    released = "iterate"
+    charged = "the sensitivity of the new point, which is the step size times the gradient's"
+
+    def __post_init__(self) -> None:
+        if self.only is None:
+            return
+        inside = ((self.only >= 0) & (self.only < self.center.size)).all()
+        if not inside or np.unique(self.only).size < self.only.size:
+            raise ModelError(
+                "Step(only=...) must name components of the point, each once and counted from 0. "
+                "A component that left twice would be charged once."
+            )
+
+    @property
+    def moving(self) -> Array | None:
+        """1 for components that move and 0 for others, shape (n,); None if all do."""
+        if self.only is None:
+            return None
+        out = np.zeros(self.center.size)
+        out[self.only] = 1.0
+        return out
+
+    def end(self, g: Array) -> Array:
+        """The new point for gradient g, shape (n,), as if all components moved."""
+        return self.center - self.step * _mapped(g, self.through)
+
+    def size(self, n: int) -> int:
+        """How many components move."""
+        return n if self.only is None else self.only.size
+
+    def bound(self, known: Known) -> float:
+        """The step size times the sensitivity of what moves."""
+        if self.through is not None:
+            return self.step * _mapped_bound(known.gradient_bound(self.x), self.through, known)
+        return self.step * known.gradient_bound(self.x, scale=self.moving)
+
+    def matters(self, known: Known) -> bool:
+        """Whether the step made a small number too small."""
+        return known.gradient_bound(self.x, scale=self.moving) > 0
+
+    def floor(self, known: Known) -> float:
+        """However small the step is next to the point."""
+        return rounding_floor(self.center) + rounding_floor(
+            self.step * known.public_gradient(self.x)
+        )
+
+    def evaluate(self, objective: Objective) -> Array:
+        """The components that move."""
+        x = self.end(objective.gradient(self.x))
+        return x if self.only is None else x[self.only]
+
+    def finish(self, left: Array, public: Callable[[Array], Array] | None) -> Array:
+        """The whole point."""
+        if self.only is None:
+            return left
+        x = self.center.copy()
+        x[self.only] = left
+        return x
+
+    def hidden(self) -> Query:
+        """Itself."""
+        return self
+
+
+@dataclass(frozen=True, eq=False)
+class GradientStep(Query):
+    """The point ``center - step * through(gradient(x))``, of which the mapped gradient leaves.
+
+    Where nothing but the last iterate leaves a run, the noise is put on the point instead.
+
+    Attributes
+    ----------
+    x, center : ndarray, shape (n,)
+        Public.
+    step : float
+    through : Contraction, optional
+    """
+
+    x: Array
+    center: Array
+    step: float
+    through: Contraction | None = None
+
+    released = "gradient"
+    charged = "the gradient's sensitivity after the public linear map of the x step"
+
+    @property
+    def _gradient(self) -> Gradient:
+        return Gradient(self.x, self.through)
+
+    def bound(self, known: Known) -> float:
+        """That of the mapped gradient."""
+        return self._gradient.bound(known)
+
+    def matters(self, known: Known) -> bool:
+        """Whether the gradient does."""
+        return self._gradient.matters(known)
+
+    def evaluate(self, objective: Objective) -> Array:
+        """The mapped gradient."""
+        return self._gradient.evaluate(objective)
+
+    def finish(self, left: Array, public: Callable[[Array], Array] | None) -> Array:
+        """The point."""
+        return self.center - self.step * self._gradient.finish(left, public)
+
+    def hidden(self) -> Query:
+        """The point as a whole."""
+        return Step(self.x, self.center, self.step, through=self.through)
+
+
+def _mapped(g: Array, through: Contraction | None) -> Array:
+    return g if through is None else through(g)
+
+
+def _mapped_bound(bound: float, through: Contraction | None, known: Known) -> float:
+    if through is None:
+        return bound
+    return bound * (through.norm1 if known.norm == 1 else through.norm2)
+
+
+def _follows(facts: Facts, norm: int) -> bool:
+    """Whether the noise is lower near 0."""
+    known = facts.sensitivity
+    return known is not None and known.within(norm, 0.0) < known.bound(norm).value

@@ -1,0 +1,171 @@
+"""A question to private data: what is released, what one change does to it, how it is computed.
+
+An agent's turn asks ``oracle.release(query)``. The door charges `Query.bound`, computes
+`Query.evaluate` at the exact objective, adds noise, and hands out `Query.finish` of what left.
+A question of one's own is one more class like those in this folder.
+"""
+
+from __future__ import annotations
+
+import abc
+import math
+from collections.abc import Callable
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import PrivacyError
+from ..known import ROUNDING, Facts, Known, Objective
+
+Array = NDArray[np.float64]
+
+# An assumption of guarantees that rest on a user's claim.
+CLAIMED = "The sensitivities that the user asserted are true: nothing in the package proves them."
+
+
+class Query(abc.ABC):
+    """One question to one agent's private data. Concrete queries are frozen dataclasses.
+
+    `check`, `noise` and `claims` are asked before any data are read, of the type. `bound`,
+    `matters`, `floor`, `scale` and `finish` are computed from public numbers; only `evaluate` sees
+    the exact objective.
+
+    Attributes
+    ----------
+    released : str
+        What leaves, in a word, for the ledger.
+    charged : str
+        What the noise is scaled to, for the guarantee; the sensitivity of what is released if "".
+    smooth : bool
+        Whether the bound follows from the smoothness of the objective.
+    once : str
+        Why the question is idle where data leave once and before the first round; "" if it is not.
+    """
+
+    released: ClassVar[str]
+    charged: ClassVar[str] = ""
+    smooth: ClassVar[bool] = False
+    once: ClassVar[str] = ""
+
+    @classmethod
+    def check(cls, facts: Facts) -> None:
+        """Refuse an agent for which no bound is known; any certified one will do by default.
+
+        Raises
+        ------
+        PrivacyError, ModelError
+        """
+        return None
+
+    @classmethod
+    def noise(
+        cls, facts: Facts, norm: int, times: str, scale: Callable[[float], float]
+    ) -> tuple[float, str]:
+        """What the noise is scaled to, for the guarantee.
+
+        Parameters
+        ----------
+        facts : Facts
+        norm : {1, 2}
+        times : str
+            Such as "scale 2.5 times".
+        scale : callable
+            The noise's scale for a sensitivity.
+
+        Returns
+        -------
+        scale : float
+            Per component; infinite if it differs from release to release.
+        words : str
+        """
+        if gradient_level(facts, norm) == math.inf:
+            return math.inf, f"{times} the sensitivity at the point of each step"
+        return math.inf, f"{times} {cls.charged or f'the sensitivity of the {cls.released}'}"
+
+    @classmethod
+    def claims(cls, facts: Facts) -> tuple[str, ...]:
+        """What the bound takes from the user without a proof, in words."""
+        return ()
+
+    def size(self, n: int) -> int:
+        """How many numbers leave an agent whose vector has n."""
+        return n
+
+    @abc.abstractmethod
+    def bound(self, known: Known) -> float:
+        """How far one change of the data moves the answer, times `scale`, in ``known.norm``.
+
+        It has to hold for all data and at the same public numbers. 0 says that the answer does not
+        depend on the data, and leaves without noise.
+        """
+
+    def matters(self, known: Known) -> bool:
+        """Whether the answer depends on the data where `bound` is 0: noise is then refused."""
+        return known.change > 0
+
+    def floor(self, known: Known) -> float:
+        """Least width of the noise's grid: far above the rounding errors of public numbers."""
+        return 0.0
+
+    def scale(self, known: Known | None) -> Array | None:
+        """Public weights of the answer's components, for the noise; None for ones."""
+        return None
+
+    @abc.abstractmethod
+    def evaluate(self, objective: Objective) -> Array:
+        """The exact answer, of `size` numbers. Behind the door; nothing of it may be kept."""
+
+    def finish(self, left: Array, public: Callable[[Array], Array] | None) -> Array:
+        """What the agent makes of what left.
+
+        Parameters
+        ----------
+        left : ndarray
+        public : callable or None
+            The public part of the gradient, where it was computed apart.
+        """
+        return left
+
+    def hidden(self) -> Query:
+        """The question in a run of which the last iterate alone leaves.
+
+        Raises
+        ------
+        PrivacyError
+            If nothing is proved about it.
+        """
+        raise PrivacyError(
+            "observer='last iterate' is proved for steps along gradients, and a "
+            f"{type(self).__name__} is none. Plan with observer='everyone'."
+        )
+
+
+def rounding_floor(point: Array) -> float:
+    """A grid's width of which rounding errors of a point are a small part."""
+    return ROUNDING * float(np.abs(point).max(initial=0.0))
+
+
+def gradient_level(facts: Facts, norm: int) -> float:
+    """The gradient's sensitivity at all points of the agent's set."""
+    return 0.0 if facts.sensitivity is None else facts.sensitivity.bound(norm).value
+
+
+def require_uniform(facts: Facts, what: str, remedy: str) -> None:
+    """Refuse steps inside an agent that one change may move apart without limit."""
+    sensitivity = facts.sensitivity
+    if sensitivity is None:
+        return
+    if sensitivity.l2 == math.inf:
+        raise PrivacyError(
+            f"{what} gradients inside agent '{facts.name}', at points that never leave it. What a "
+            "change of its data does to them must be bounded at all points, and no such bound is "
+            f"known: {sensitivity.obstacle}. Bound its variables, choose a loss with bounded "
+            f"slopes, or {remedy}."
+        )
+    if not sensitivity.clips_keep_convexity(facts.form):
+        raise PrivacyError(
+            f"{what} gradients that belong to one convex function. Clipped gradients of records "
+            f"with several scores, as in agent '{facts.name}', need not belong to any. Bound the "
+            f"data so that the sensitivity is finite without clip=, or {remedy}."
+        )

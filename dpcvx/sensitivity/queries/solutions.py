@@ -1,0 +1,203 @@
+"""Questions for results of local optimisation: exact minimisers, and single steps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import PrivacyError
+from ...solvers.projector import Projector
+from ...solvers.steps import Minimisation, ProximalStep
+from ..known import Facts, Known, Objective
+from .query import CLAIMED, Query, gradient_level, require_uniform, rounding_floor
+
+Array = NDArray[np.float64]
+
+# An assumption of guarantees that rest on a user's claim.
+STATED_ACCURACY = (
+    "Local solves on private data succeed and reach the solver's accuracy. If one does not, its "
+    "result may move farther than the asserted sensitivity."
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Minimiser(Query):
+    """The end of a search for ``argmin_{x in W} f(x) + D/2 ||x - v||^2``.
+
+    Attributes
+    ----------
+    v : ndarray, shape (n,)
+        May be the agent's secret.
+    search : Minimisation
+    """
+
+    v: Array
+    search: Minimisation
+
+    released = "local minimiser"
+    charged = (
+        "the sensitivity of the local minimiser, which is at most the gradient's divided by 1/step "
+        "plus the modulus of strong convexity"
+    )
+    smooth = True
+
+    @classmethod
+    def check(cls, facts: Facts) -> None:
+        """Points on the way are seen by nobody, so one bound has to hold at all of them."""
+        require_uniform(facts, "exact=True takes", "leave exact= out")
+
+    def bound(self, known: Known) -> float:
+        """By `Minimisation.stretch`; in l1 on products of intervals also by `stretch_in_l1`."""
+        change, search = known.change, self.search
+        bound = change * search.stretch * known.spread(self.v.size)
+        smoothness = known.facts.smoothness
+        curvature = None if smoothness is None else smoothness.curvature
+        if known.norm == 2 or not change or curvature is None or not known.projector().separable:
+            return bound
+        one = search.stretch_in_l1(curvature.center, curvature.spread) * (1 + 1e-9)
+        return min(bound, known.sensitivity.bound(1).value * one)
+
+    def floor(self, known: Known) -> float:
+        """Every step of the search rounds."""
+        own = known.projector()
+        start = own.nearest(self.v)
+        slope = self.search.stretch * known.public_gradient(start)
+        floor = rounding_floor(self.v) + rounding_floor(start) + rounding_floor(slope)
+        return (floor + rounding_floor(own.centers())) * self.search.repeats
+
+    def evaluate(self, objective: Objective) -> Array:
+        """Search along exact gradients."""
+        return self.search(self.v, objective.gradient, objective.projector().nearest)
+
+
+@dataclass(frozen=True, eq=False)
+class LocalSolution(Query):
+    r"""The result of a local step, ``argmin_{x in W} <g, x> + 1/2 ||x - center||_D^2``.
+
+    g is the exact gradient at x. The noise has the shape of the step's own geometry: projections
+    do not expand in the D-norm, so that ``sqrt(D) x+`` moves by at most ``||D^(-1/2) (g - g')||_2``
+    between neighbours (and by the l1 analogue where W is a product of intervals). Where W has no
+    closed form, a fixed number of steps takes its place, which move by at most 3 % more, however
+    close to the projection they end: no solver is asked.
+
+    With a claimed sensitivity the solver is asked. If it finds no point, the anchor takes the place
+    of its answer, and nothing shows.
+
+    Attributes
+    ----------
+    x, center : ndarray, shape (n,)
+        Public.
+    D : ndarray, shape (n,)
+        Positive weights, public.
+    anchor : ndarray, shape (n,)
+        A public point of W, near which the step is expected.
+    """
+
+    x: Array
+    center: Array
+    D: Array
+    anchor: Array
+
+    released = "solution of the local step"
+    charged = (
+        "the sensitivity of every result, which follows from the gradient's and the step's weights"
+    )
+    once = (
+        "release='once' puts noise on the data and leaves nothing private to the local steps, so "
+        "there is no output to perturb. Drop perturb=, or write release='each step'."
+    )
+
+    @classmethod
+    def check(cls, facts: Facts) -> None:
+        """Steps that are not known to move little with the data are refused."""
+        if facts.claimed is not None or not gradient_level(facts, 2) > 0:
+            return
+        obstacle = facts.projector().obstacle
+        if obstacle is not None:
+            raise PrivacyError(
+                f"Noise on the output of agent '{facts.name}' protects only if its local steps "
+                f"provably move little with its data. Its constraints have {obstacle}, for which "
+                "no such steps are known: a solver's last digits could tell its data. Write "
+                "perturb='objective', which works with any constraints, or state "
+                "output_sensitivity= yourself."
+            )
+
+    @classmethod
+    def noise(
+        cls, facts: Facts, norm: int, times: str, scale: Callable[[float], float]
+    ) -> tuple[float, str]:
+        """As claimed, or by the step's weights."""
+        if facts.claimed is None:
+            return super().noise(facts, norm, times, scale)
+        found = scale(facts.claimed)
+        return found, f"asserted sensitivity {facts.claimed:g} of every result, scale {found:.6g}"
+
+    @classmethod
+    def claims(cls, facts: Facts) -> tuple[str, ...]:
+        """The stated sensitivity, and what it needs of solvers."""
+        return () if facts.claimed is None else (CLAIMED, STATED_ACCURACY)
+
+    def bound(self, known: Known) -> float:
+        """In the geometry of the step."""
+        if known.change == 0:
+            return 0.0
+        l2 = self._l2(known)
+        if l2 == 0 and not known.matters(self.x):
+            return 0.0
+        if known.facts.claimed is not None:
+            return known.facts.claimed
+        if known.norm == 1 and known.projector().separable:
+            return known.gradient_bound(self.x, p=1, scale=1 / self._root)
+        step = self._on(known.projector())
+        rounding = 2 * step.rounding(self._reach(known, l2))
+        return known.spread(self.x.size) * (step.projector.stretch * l2 + rounding)
+
+    def matters(self, known: Known) -> bool:
+        """At x, if only by less than a number can hold."""
+        return known.matters(self.x)
+
+    def floor(self, known: Known) -> float:
+        """Relative to all points that enter the step."""
+        root, public = self.scale(known), known.public_gradient(self.x) / self.D
+        points = (self.center, public, self.anchor, known.projector().centers())
+        return max(rounding_floor(p if root is None else root * p) for p in points)
+
+    def scale(self, known: Known | None) -> Array | None:
+        """The geometry of the step; ones where the user claims a sensitivity."""
+        claimed = known is not None and known.facts.claimed is not None
+        return None if claimed else self._root
+
+    def evaluate(self, objective: Objective) -> Array:
+        """Solve the step. Closed forms need no limit, and an l2 limit would break an l1 bound."""
+        step, g, known = (
+            self._on(objective.projector()),
+            objective.gradient(self.x),
+            objective.known,
+        )
+        if known is None or step.projector.closed_form:
+            found = step(g).x
+        else:
+            reach = self._reach(known, self._l2(known))
+            limited = known.facts.claimed is not None
+            found = step.within(g, reach).x if limited else step.steady(g, reach)
+        return self.anchor if found is None else found
+
+    @property
+    def _root(self) -> Array:
+        return np.sqrt(self.D)
+
+    def _on(self, projector: Projector) -> ProximalStep:
+        return ProximalStep(projector, self.center, self.D, self.anchor)
+
+    def _l2(self, known: Known) -> float:
+        return known.gradient_bound(self.x, p=2, scale=1 / self._root)
+
+    def _reach(self, known: Known, l2: float) -> float:
+        """How far the step may go: earlier noise can have carried x away from W."""
+        n = self.x.size
+        drawn = known.multiplier * known.spread(n) * l2 * math.sqrt(n)
+        return self._on(known.projector()).reach + 4.0 * drawn

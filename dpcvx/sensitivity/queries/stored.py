@@ -1,0 +1,117 @@
+"""Questions about vectors that agents keep for themselves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import ModelError
+from ..known import ROUNDING, Facts, Known, Objective
+from ..stored_vectors import StoredEffects
+from .query import Query, require_uniform
+
+Array = NDArray[np.float64]
+
+# An assumption of guarantees that rest on a user's claim.
+BENT = "The smoothness that the user asserted is true: nothing in the package proves it."
+
+
+class _OfStored(Query):
+    """About a vector that the agent stored."""
+
+    smooth = True
+
+    @classmethod
+    def check(cls, facts: Facts) -> None:
+        """One bound has to hold at points that nobody sees, and bend with the smoothness."""
+        require_uniform(facts, "Its local steps take", "use dp.DecentralizedGradient")
+        if facts.smoothness is None:
+            raise ModelError(
+                f"No smoothness constant can be derived for the objective of agent '{facts.name}'. "
+                "How far one change of the data moves the vectors that it stores follows from it. "
+                "Give the algorithm smoothness=... with a bound for all admissible data; the "
+                "guarantee will call it asserted."
+            )
+
+    @classmethod
+    def noise(
+        cls, facts: Facts, norm: int, times: str, scale: Callable[[float], float]
+    ) -> tuple[float, str]:
+        """Follows from what was stored."""
+        M = facts.smoothness
+        assert M is not None  # checked
+        return math.inf, (
+            "each round's scale follows from how far one change can have moved the secret point, "
+            f"and the gradient there (smoothness {M.value:.6g}, "
+            f"{'asserted' if M.asserted else 'derived'})"
+        )
+
+    @classmethod
+    def claims(cls, facts: Facts) -> tuple[str, ...]:
+        """The smoothness, unless it is derived."""
+        return (BENT,) if facts.smoothness is not None and facts.smoothness.asserted else ()
+
+
+@dataclass(frozen=True, eq=False)
+class Stored(_OfStored):
+    """A vector that the agent stored.
+
+    Attributes
+    ----------
+    name : str
+    """
+
+    name: str
+
+    released = "point"
+
+    def bound(self, known: Known) -> float:
+        """How far one change moves it, while everything that left stays the same."""
+        return _effects(known).reach(self.name, known.norm) if known.change > 0 else 0.0
+
+    def matters(self, known: Known) -> bool:
+        """Whether gradients went into it."""
+        return known.change > 0 and _effects(known).secret(self.name)
+
+    def floor(self, known: Known) -> float:
+        """Of the public numbers that it is made of."""
+        return ROUNDING * _effects(known).size(self.name)
+
+    def evaluate(self, objective: Objective) -> Array:
+        """The vector."""
+        return objective.stored.vector(self.name)
+
+
+@dataclass(frozen=True, eq=False)
+class StoredGradient(_OfStored):
+    """The gradient at a vector that the agent stored.
+
+    Attributes
+    ----------
+    name : str
+    """
+
+    name: str
+
+    released = "gradient at that point"
+
+    def bound(self, known: Known) -> float:
+        """The gradient's own change, and what follows from that of the vector."""
+        return _effects(known).gradient_reach(self.name, known.norm) if known.change > 0 else 0.0
+
+    def floor(self, known: Known) -> float:
+        """Of the gradient where the vector would be without data."""
+        return ROUNDING * _effects(known).gradient_size(self.name)
+
+    def evaluate(self, objective: Objective) -> Array:
+        """The gradient there."""
+        return objective.stored.gradient(self.name)
+
+
+def _effects(known: Known) -> StoredEffects:
+    assert known.stored is not None  # the door stores nothing else
+    return known.stored
