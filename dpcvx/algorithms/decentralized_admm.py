@@ -41,8 +41,9 @@ Zhu, "Dynamic differential privacy for ADMM-based distributed classification lea
 x at first order; with a D that grows (Zhang, Khalili and Liu, "Improving the privacy and accuracy
 of ADMM-based distributed algorithms") it counts less from round to round; noise on exact minimisers
 is output perturbation (Ding et al.). The minimiser of an objective with noise in it is private only
-if the change of the Hessian is accounted for, and if it is exact to the last bit: there is no exact
-form of the first two here.
+if the change of the Hessian is accounted for, which takes records of one product each, and if what
+it lacks of exactness is covered: the exact form of the first two is a comparator,
+`problems.census.exact_steps`.
 """
 
 from __future__ import annotations

@@ -10,10 +10,11 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
-from ..pictures import TWO_COLUMNS, styled
+from ..pictures import BLUE, GREEN, PINK, RED, TWO_COLUMNS, styled, whole_rounds
 from .amplifications import SHIFT, Surface
+from .comparators import Row
 from .experiment import Traces, spread
-from .methods import Budget
+from .methods import DELTA, Budget
 from .printed import Trace as Printed
 from .rates import METHODS, Coupled, Medians
 
@@ -269,6 +270,36 @@ def noiseless(columns: Mapping[str, Sequence[Traces]], title: str) -> Figure:
     panels[0].set_ylabel("mean of |x_i - x*| / d")
     _legend_below(figure, panels[0], 2)
     figure.suptitle(f"{title}\nno noise, no guarantee; {_NOT_PRIVATE}")
+    return figure
+
+
+@styled
+def perturbations(rows: Sequence[Row], title: str) -> Figure:
+    """Exact steps beside first-order ones at one total: gaps against the round.
+
+    Parameters
+    ----------
+    rows : sequence of Row
+    title : str
+    """
+    figure = Figure(figsize=(TWO_COLUMNS, 4.0))
+    axes = figure.subplots()
+    colours = {"Dual": BLUE, "Penalty": RED, "Output": GREEN, "DP-ADMM,": PINK}
+    for row in rows:
+        colour = colours[row.name.split()[0]]
+        line = ":" if "paper" in row.name else "--" if "first" in row.name else "-"
+        mean, low, high = spread(row.gaps)
+        axes.plot(mean, line, color=colour, label=row.name)
+        axes.fill_between(np.arange(mean.size), low, high, color=colour, alpha=0.1, linewidth=0)
+    axes.axhline(1, color="0.5", lw=0.8, ls="--", label="no data: the public start")
+    axes.set(yscale="log", ylabel="gap at the agents' mean,\n1 at the public start")
+    whole_rounds(axes)
+    _legend_below(figure, axes, 2)
+    most = max(row.epsilon for row in rows)
+    figure.suptitle(
+        f"Growing penalties win, exact steps do not: {title}\n"
+        f"every curve: ({most:.4g}, {DELTA:g})-DP in total; {_NOT_PRIVATE}"
+    )
     return figure
 
 

@@ -11,6 +11,7 @@ Output perturbation   Ding et al. (2019) add noise to exact minimisers: exact st
 Random coordinates    (72): one entry, drawn anew and the same for all agents, moves in a round.
 ====================  ==============================================================================
 
+The first two with exact steps are comparators of their own, `problems.census.comparators`.
 All others are the paper's, but for Huang, Mitra and Vaidya (2015). Of Appendix J, agents learn sums
 only. D and zeta are the paper's for every ADMM: those that it gives penalty perturbation, half the
 number of neighbours instead of half of D, are as good as a D of 4, which depends on the network.

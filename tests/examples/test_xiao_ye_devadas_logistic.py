@@ -42,8 +42,20 @@ def test_every_network_has_its_methods_at_one_total(made):
                 assert own.guarantee.epsilon == pytest.approx(case.epsilon, rel=1e-4)
                 assert (budget.noise, budget.decay) == (case.noise, case.decay)
     rows = re.findall(r"^   \w.* (\(\d+, 1e-06\)|none)$", text, flags=re.M)
-    assert rows == ["(10, 1e-06)"] * (10 + 2) + ["none"] * 6
+    assert rows == ["(10, 1e-06)"] * (10 + 2) + ["none"] * 6 + ["(10, 1e-06)"]
     assert "not private" in text and "total, worst case" in text
+
+
+def test_exact_perturbations_stand_beside_those_that_ran(made):
+    """Of a case whose methods are no perturbations: the exact ones, and DP-ADMM."""
+    _, text, found = made
+    case, rows = found.perturbed
+    assert case == CASES[2] and [row.gaps.shape for row in rows] == [(2, 5)] * 4
+    part = text[text.index("exact steps beside first-order ones") :]
+    for row in rows:
+        assert 9.9 < row.epsilon <= 10 * (1 + 1e-5)
+        last = re.search(rf"^   {row.name} +(\S+)", part, flags=re.M)
+        assert float(last[1]) == pytest.approx(row.gaps[:, -1].mean(), rel=5e-3)
 
 
 def test_kinds_of_noise_are_compared_for_the_methods_that_all_have(made):
@@ -129,6 +141,7 @@ def test_the_figures_are_written(made):
         "figure_1",
         "figure_d",
         "as_printed",
+        "perturbations",
         "rates",
     )
     assert_written(folder, text, [f"xiao_ye_devadas_{name}" for name in names])
