@@ -36,8 +36,17 @@ _RUNGS = 4
 _LEAST = 2.0**-10
 # The least radius but 0: squares of it, and of rows times it, are numbers, so that kinks count.
 _NARROWEST = 1e-60
-# Points farther out have no ball: the next radius might be no number.
+# Points farther out have no ball.
 _WIDEST = 2.0**1000
+# All radii but 0, from the first that is not below the least.
+_LADDER = np.array(
+    [
+        2.0 ** (k / _RUNGS)
+        for k in range(
+            math.ceil(_RUNGS * math.log2(_NARROWEST)), int(_RUNGS * math.log2(_WIDEST)) + 1
+        )
+    ]
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,10 +207,9 @@ class Sensitivity:
         count = len(points)
         if self.bound(p).value == math.inf:
             return np.arange(count)
-        radii = _rungs(points) if self.flattens else [math.inf] * count
-        places = [*zip(self.extent.containing(points).tolist(), radii, strict=True)]
-        labels = {place: label for label, place in enumerate(dict.fromkeys(places))}
-        return np.array([labels[place] for place in places], dtype=np.intp)
+        radii = _rungs(points) if self.flattens else np.full(count, math.inf)
+        places = np.where(self.extent.containing(points), radii, -1 - radii)
+        return np.unique(places, return_inverse=True)[1]
 
     def within(self, p: int, radius: float) -> float:
         """The bound over all points of the agent's set whose l2 norm is at most a radius.
@@ -222,7 +230,7 @@ class Sensitivity:
 
     def _around(self, p: int, x: Array, inside: bool) -> float:
         """Over the least ball of a ladder of balls around 0 that x lies in."""
-        radius = _rungs(x[np.newaxis])[0] if self.flattens else math.inf
+        radius = float(_rungs(x[np.newaxis])[0]) if self.flattens else math.inf
         if radius == math.inf:
             return math.inf
         found, over_all = self._over_ball(p, radius, inside), self.bound(p).value
@@ -450,27 +458,18 @@ def _with_rows(J: sp.csr_array, scale: Array) -> sp.csr_array:
     return found if scale.all() else without_zeros(found)
 
 
-def _rungs(points: Array) -> list[float]:
+def _rungs(points: Array) -> Array:
     """The radii of the balls of the ladder for points; infinite where there is none."""
     peaks = np.abs(points).max(axis=1, initial=0.0)
-    with np.errstate(all="ignore"):  # of points at 0, which are not looked at
+    with np.errstate(all="ignore"):  # of points at 0, which are looked at last
         scaled = points / peaks[:, np.newaxis]
-    # Not along an axis: rounded as for a point by itself.
-    norms = [math.sqrt(x.dot(x)) for x in scaled]
-    return [_rung(*pair) for pair in zip(peaks.tolist(), norms, strict=True)]
-
-
-def _rung(peak: float, relative: float) -> float:
-    """That for a point with this peak, and this norm next to it."""
-    if peak == 0 or not math.isfinite(peak):
-        return peak if peak == 0 else math.inf
-    size = max(relative * peak * _UP, _NARROWEST)
-    if size > _WIDEST:
-        return math.inf
-    step = math.ceil(_RUNGS * math.log2(size))
-    while math.isfinite(size) and (radius := 2.0 ** (step / _RUNGS)) < size:
-        step += 1
-    return radius
+        # Products of vectors, which are rounded as for a point by itself.
+        sizes = np.maximum(np.sqrt(np.vecdot(scaled, scaled)) * peaks * _UP, _NARROWEST)
+    found = np.full(peaks.size, math.inf)
+    near = np.isfinite(peaks) & (sizes <= _WIDEST)
+    found[near] = _LADDER[np.searchsorted(_LADDER, sizes[near])]
+    found[peaks == 0] = 0.0
+    return found
 
 
 def _largest(values: Array) -> float:

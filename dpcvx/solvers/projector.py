@@ -75,12 +75,11 @@ class Extent:
         ----------
         points : ndarray, shape (count, n)
         """
-        boxes = np.all((self.lower <= points) & (points <= self.upper), axis=1)
-        balls = [
-            all(float(np.linalg.norm(x[own])) <= radius for own, radius in self.balls)
-            for x in points
-        ]
-        return np.logical_and(boxes, balls)
+        inside = np.all((self.lower <= points) & (points <= self.upper), axis=1)
+        for own, radius in self.balls:
+            part = np.take(points, own, axis=1)
+            inside &= np.sqrt(np.vecdot(part, part)) <= radius
+        return inside
 
     @staticmethod
     def at(x: Array) -> Extent:
