@@ -11,7 +11,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,6 +58,37 @@ class Coins(Protocol):
     def shuffled(self, size: int) -> list[int]:
         """A uniform permutation of ``0, ..., size - 1``."""
         ...
+
+
+@dataclass(frozen=True, eq=False)
+class InStep(Sequence[Any]):
+    """What agents that take their turns together hear or say, and what each of them does.
+
+    Attributes
+    ----------
+    whole : Any
+        For all of them.
+    agents : int
+        How many they are.
+    one : callable
+        What the agent at a position hears or says.
+    """
+
+    whole: Any
+    agents: int
+    one: Callable[[int], Any] = field(repr=False)
+
+    def __len__(self) -> int:
+        return self.agents
+
+    @overload
+    def __getitem__(self, index: int) -> Any: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Any]: ...
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            return [self.one(i) for i in range(self.agents)[index]]
+        return self.one(range(self.agents)[index])
 
 
 @dataclass(frozen=True, eq=False)
@@ -305,8 +336,9 @@ class Algorithm(abc.ABC, Generic[S, A]):
     def in_step(self) -> bool:
         """Whether agents that hold the same variables can take their turns together.
 
-        All are told the same object, and agents of one kind then act as one: `act` gets answers
-        with a row per agent, so that arrays of the state may have rows, and those of its reply.
+        All are told the same object, or `InStep.whole` where `send` returns such messages, and
+        agents of one kind then act as one: `act` gets answers with a row per agent, so that arrays
+        of the state may have rows, and those of its reply. `receive` is handed replies `InStep`.
         Every row must be what the agent by itself computes; `dp.conformance` compares them.
         """
         return False

@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from .base import Algorithm, Residuals
+from .base import Algorithm, InStep, Residuals
 from .conditions import Conditions
 from .landscape import landscape
 from .penalties import PenaltyRule, ResidualBalancing, as_penalty
@@ -65,9 +65,9 @@ class Server:
     ----------
     program : Program
     w : ndarray, shape (m,)
-    z : tuple of ndarray
-        Each agent's copy of its shared components.
-    lam : tuple of ndarray
+    z : sequence of ndarray
+        Each agent's copy of its shared components; rows of one array where agents are in step.
+    lam : sequence of ndarray
         Each agent's multipliers, of the same shape.
     rho : float or None
         Penalty of the last round; None before round 1.
@@ -77,8 +77,8 @@ class Server:
 
     program: Program
     w: Array
-    z: tuple[Array, ...]
-    lam: tuple[Array, ...]
+    z: Sequence[Array] | Array
+    lam: Sequence[Array] | Array
     rho: float | None = None
     primal: float = math.nan
     dual: float = math.nan
@@ -121,7 +121,7 @@ class ConsensusMethod(Algorithm[Server, A]):
         program = server.program
         assert self.penalty is not None
         rho = as_penalty(self.penalty).next(t, server.rho, server.primal, server.dual)
-        w = _mean(program, np.concatenate(server.z) - np.concatenate(server.lam) / rho)
+        w = _mean(program, _joined(server.z) - _joined(server.lam) / rho)
         change = np.sqrt(program.holders) * (w - server.w)
         # Before round 1 there is no earlier w to compare with.
         dual = math.nan if server.rho is None else rho * float(np.linalg.norm(change))
@@ -135,13 +135,16 @@ class ConsensusMethod(Algorithm[Server, A]):
     def receive(self, server: Server, t: int, k: int, replies: Sequence[LocalCopy]) -> Server:
         """Keep what the agents sent, and compute the residuals."""
         assert server.rho is not None
-        z = tuple(copy.z for copy in replies)
-        together = server.w[_slots(server.program)] - np.concatenate(z)
+        if isinstance(replies, InStep):
+            z, lam = replies.whole.z, replies.whole.lam
+        else:
+            z, lam = (tuple(getattr(copy, name) for copy in replies) for name in ("z", "lam"))
+        together = server.w[_slots(server.program)] - _joined(z)
         return Server(
             server.program,
             server.w,
             z,
-            tuple(copy.lam for copy in replies),
+            lam,
             server.rho,
             primal=float(np.linalg.norm(together)),
             dual=server.dual,
@@ -181,6 +184,11 @@ class ConsensusMethod(Algorithm[Server, A]):
         """Residuals of the last round."""
         assert server.rho is not None
         return Residuals(server.primal, server.dual, server.mismatch, server.rho)
+
+
+def _joined(parts: Sequence[Array] | Array) -> Array:
+    """One after the other."""
+    return parts.ravel() if isinstance(parts, np.ndarray) else np.concatenate(parts)
 
 
 def _slots(program: Program) -> NDArray[np.intp]:

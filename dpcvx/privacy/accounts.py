@@ -314,19 +314,6 @@ class Account:
         """
         return replace(spent.copy(), agent=self.agent, adjacency=self.adjacency)
 
-    def follow(self, entry: Entry, other: Account) -> None:
-        """Record a release next to one that was just charged to another account.
-
-        Parameters
-        ----------
-        entry : Entry
-            With the same noise next to its sensitivity.
-        other : Account
-            That held and may hold as much as this one, but for sensitivities.
-        """
-        self.entries.append(entry)
-        self._total = other.total
-
     def refusal(self, calibrated: Calibrated, count: int, each: int = 1) -> BudgetError:
         """The error for `count` further releases that the budget does not cover."""
         affordable = self.affordable(calibrated, count, each)

@@ -7,6 +7,9 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Literal, overload
 
+import numpy as np
+from numpy.typing import NDArray
+
 from .._words import plural
 
 
@@ -96,11 +99,31 @@ class _Span:
         return longer if longer.place(self.count) == (entry.round, entry.step) else None
 
 
+@dataclass(frozen=True, eq=False)
+class _Picked:
+    """One agent's among the entries of many, shared by them."""
+
+    entries: Sequence[Entry]
+    places: NDArray[np.int32]
+
+    @property
+    def count(self) -> int:
+        """How many are its own."""
+        return self.places.size
+
+    def entry(self, i: int) -> Entry:
+        """Entry i."""
+        return self.entries[self.places[i]]
+
+    def extended(self, entry: Entry) -> None:
+        """Never: others follow by themselves."""
+
+
 class Entries(Sequence[Entry]):
     """Append-only sequence of entries."""
 
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
-        self._spans: list[_Span] = []
+        self._spans: list[_Span | _Picked] = []
         self._size = 0
         for entry in entries:
             self.append(entry)
@@ -113,6 +136,20 @@ class Entries(Sequence[Entry]):
         else:
             self._spans[-1] = longer
         self._size += 1
+
+    def pick(self, entries: Sequence[Entry], places: NDArray[np.integer]) -> None:
+        """Add entries of a collection that many agents share.
+
+        Parameters
+        ----------
+        entries : sequence of Entry
+            Kept as it is.
+        places : ndarray of int
+            Which of them, in the order of their rounds.
+        """
+        if places.size:
+            self._spans.append(_Picked(entries, places.astype(np.int32)))
+            self._size += places.size
 
     def copy(self) -> Entries:
         """The same entries, to go on from."""

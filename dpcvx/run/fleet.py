@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..algorithms.base import Answer, Local
+from ..algorithms.base import Answer, InStep, Local
 from ..algorithms.program import LocalProgram
 from ..errors import ModelError
 from ..model.stacked import stackable
@@ -68,23 +68,23 @@ def _has_closed_form(local: LocalProgram) -> bool:
     return local.rest is None and Projector(local.constraints, local.name).closed_form
 
 
-def rows_of(thing: Any, count: int) -> list[Any]:
-    """What each of several agents has of what they have together.
+def row_of(thing: Any, i: int) -> Any:
+    """What one of several agents has of what they have together.
 
     Parameters
     ----------
     thing : Any
         Arrays of two dimensions have a row per agent, also in dataclasses; all else is of each.
-    count : int
+    i : int
     """
-    if isinstance(thing, np.ndarray) and thing.ndim > 1:
-        return [*thing]
+    if isinstance(thing, np.ndarray):
+        return thing[i] if thing.ndim > 1 else thing
     if not dataclasses.is_dataclass(thing) or isinstance(thing, type):
-        return [thing] * count
-    parts = [rows_of(getattr(thing, one.name), count) for one in dataclasses.fields(thing)]
-    if all(row is part[0] for part in parts for row in part):
-        return [thing] * count
-    return [type(thing)(*own) for own in zip(*parts, strict=True)]
+        return thing
+    parts = {one.name: getattr(thing, one.name) for one in dataclasses.fields(thing)}
+    own = {name: row_of(part, i) for name, part in parts.items()}
+    changed = {name: part for name, part in own.items() if part is not parts[name]}
+    return dataclasses.replace(thing, **changed) if changed else thing
 
 
 class Fleet:
@@ -109,11 +109,11 @@ class Fleet:
         journal: Journal | None,
         seed: int | None,
     ) -> None:
-        self._accounts = [begun.account for begun in start.agents]
+        accounts = [begun.account for begun in start.agents]
         pairs = zip(parts, start.agents, strict=True)
         noise = together([part.source(begun, seed) for part, begun in pairs])
         agents = [part.agent for part in parts]
-        self._oracle = FleetOracle(agents, self._accounts, sources, noise, journal)
+        self._oracle = FleetOracle(agents, accounts, sources, noise, journal)
         self._algorithm, program = parts[0].algorithm, parts[0].agent.program
         self._local = Local(
             program=program,
@@ -125,11 +125,12 @@ class Fleet:
         )
         self._state = self._algorithm.start_agent(self._local)
         self._growth = Growth()
+        self._count = len(agents)
 
     def act(self, t: int, k: int, messages: Sequence[Any]) -> list[Reply]:
         """One exchange, in which all hear the same."""
-        message = messages[0]
-        if not all(one is message for one in messages):
+        message = messages.whole if isinstance(messages, InStep) else messages[0]
+        if not (isinstance(messages, InStep) or all(one is message for one in messages)):
             raise ModelError(
                 f"Agents of {type(self._algorithm).__name__} take their turns together and hear "
                 "different messages. Leave in_step of the method at False."
@@ -144,16 +145,19 @@ class Fleet:
             self._growth = self._growth.after(t, answer.last)
         outcome, adds = self._algorithm.outcome(self._state), self._algorithm.adds(k)
         told = partial(Reply, outcome=outcome, diverged=self._growth.diverged, term=adds)
+        count = len(messages)
         if adds:
-            replies, sums = [told(None)] * len(messages), partial_rows(reply)
+            replies, sums = [told(None)] * count, partial_rows(reply)
             for place, part in sums.items():
                 replies[place] = told(part)
             return replies
-        return [told(row) for row in rows_of(reply, len(messages))]
+        # The same of all, from which `receive` takes what it needs.
+        return [told(InStep(reply, count, partial(row_of, reply)))] * count
 
     def answer(self) -> list[Answer | None]:
         """The iterates so far; one object where they are the same of all."""
-        return rows_of(self._algorithm.answer(self._state), len(self._accounts))
+        answer = self._algorithm.answer(self._state)
+        return [row_of(answer, i) for i in range(self._count)]
 
     def report(self, concluded: Sequence[Answer | None]) -> list[Report]:
         """Results and ledgers.
@@ -165,13 +169,12 @@ class Fleet:
         """
         reports: list[Report] = []
         violations: dict[int, float] = {}
-        pairs = zip(self._accounts, concluded, self.answer(), strict=True)
-        for k, (account, known, own) in enumerate(pairs):
+        accounts = self._oracle.accounts()
+        for account, known, own in zip(accounts, concluded, self.answer(), strict=True):
             answer = own if known is None else known
             assert answer is not None
             key = id(answer.last)
             if key not in violations:
                 violations[key] = self._local.projector.violation(answer.last)
-            spent = account.taken_over(self._oracle.account_of(k))
-            reports.append(Report(answer, violations[key], spent, []))
+            reports.append(Report(answer, violations[key], account, []))
         return reports

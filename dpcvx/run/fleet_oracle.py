@@ -7,7 +7,6 @@ all who are charged alike, and their answers leave with noise of each agent's ow
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,11 +16,9 @@ from ..errors import PrivacyError
 from ..model.behind_the_door import BehindTheDoor
 from ..model.stacked import StackedObjective
 from ..plan.agent_terms import AgentTerms
-from ..privacy.accounting import Composition
 from ..privacy.accounts import Account
-from ..privacy.entries import Entry
+from ..privacy.joint_account import JointAccount
 from ..privacy.ledger_file import Journal
-from ..privacy.mechanism import Calibrated
 from ..privacy.randomness import Sources
 from ..sensitivity.known import Known, finite, finite_gradient
 from ..sensitivity.queries.gradients import Gradient, Step
@@ -45,7 +42,7 @@ class FleetOracle(BehindTheDoor, AgentOracle):
     agents : sequence of AgentTerms
         Of one kind, with noise in each step.
     accounts : sequence of Account
-        Equal but for names: as long as agents are charged alike, one account stands for them.
+        Equal but for names.
     sources : sequence of sequence of callables
         Per agent, one per private parameter; called here, once.
     noise : Sources
@@ -62,9 +59,8 @@ class FleetOracle(BehindTheDoor, AgentOracle):
         noise: Sources,
         journal: Journal | None,
     ) -> None:
-        super().__init__(accounts[0].copy(), [])
-        # The accounts of agents that were charged alike, and whose they are.
-        self._spent, self._of = [self.account], np.zeros(len(agents), dtype=np.intp)
+        self._accounts = JointAccount(accounts)
+        super().__init__(self._accounts.first, [])
         first = agents[0]
         assert first.noise is not None and first.sensitivity is not None
         self._names = [agent.name for agent in agents]
@@ -120,7 +116,10 @@ class FleetOracle(BehindTheDoor, AgentOracle):
             if grid is None or entry is None:  # certified not to depend on the data
                 points = asked.x[np.newaxis] if asked.x.ndim == 1 else asked.x[rows]
                 out[rows] = _answer(asked, np.array([self._public_gradient(x) for x in points]))
-        self._charge([(rows, entry) for rows, _, entry in charged], noise)
+        self._accounts.charge([(rows, entry) for rows, _, entry in charged], noise)
+        if self._journal is not None:
+            for rows, _, entry in charged:
+                self._journal.charge_all([self._names[k] for k in rows.tolist()], entry)
         streams = self._source.at(*place)
 
         def noisy() -> Array:
@@ -136,9 +135,9 @@ class FleetOracle(BehindTheDoor, AgentOracle):
                 self._journal.release_all(names, place, left[rows])
         return left
 
-    def account_of(self, k: int) -> Account:
-        """What the agent at position k has spent, under the name of another."""
-        return self._spent[self._of[k]]
+    def accounts(self) -> list[Account]:
+        """What every agent has spent."""
+        return self._accounts.accounts()
 
     def _groups(self, query: Gradient | Step) -> list[tuple[Index, Gradient | Step]]:
         """Agents for which one bound holds, and the question to one of them."""
@@ -147,28 +146,6 @@ class FleetOracle(BehindTheDoor, AgentOracle):
         labels = self._known.sensitivity.alike(self._known.norm, query.x)
         groups = [np.flatnonzero(labels == k) for k in range(int(labels.max()) + 1)]
         return [(rows, Gradient(query.x[rows[0]])) for rows in groups]
-
-    def _charge(self, charges: Sequence[tuple[Index, Entry]], noise: Calibrated) -> None:
-        """Charge agents, whose accounts go on by themselves where others are not charged alike."""
-        led: dict[int, tuple[Composition, Account]] = {}
-        for rows, entry in charges:
-            held = np.bincount(self._of)
-            rows = rows[np.argsort(self._of[rows], kind="stable")]
-            found, first = np.unique(self._of[rows], return_index=True)
-            for which, own in zip(found.tolist(), np.split(rows, first[1:]), strict=True):
-                account = self._spent[which]
-                if own.size < held[which]:
-                    account = replace(account.copy(), agent=self._names[own[0]])
-                    self._of[own] = len(self._spent)
-                    self._spent.append(account)
-                total = account.total
-                if id(total) in led:  # what it affords, this one does
-                    account.follow(entry, led[id(total)][1])
-                else:
-                    account.charge(entry, noise)
-                    led[id(total)] = total, account
-            if self._journal is not None:
-                self._journal.charge_all([self._names[k] for k in rows.tolist()], entry)
 
     def uniform(self, size: int) -> Array:
         """Refused: random numbers that stay secret are each agent's own."""

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
-from ..algorithms.base import Algorithm, Answer
+from ..algorithms.base import Algorithm, Answer, InStep
 from ..model.declaration import Declaration
 from ..plan.guarantee import Guarantee
 from ..plan.terms import Terms
@@ -171,9 +171,17 @@ def _round(
         server, messages = algorithm.send(server, t, k)
         replies: list[Reply | None] = executor.map("act", t, k, each=messages)
         heard += [reply for reply in replies if reply is not None]
-        said = [None if reply is None else reply.message for reply in replies]
+        said = _said(replies)
         server = algorithm.receive(server, t, k, [total(said)] if algorithm.adds(k) else said)
     return server, heard
+
+
+def _said(replies: Sequence[Reply | None]) -> Sequence[Any]:
+    """What agents replied; None of those who are idle."""
+    first = replies[0]
+    if first is not None and isinstance(first.message, InStep):  # that of all
+        return first.message
+    return [None if reply is None else reply.message for reply in replies]
 
 
 def drive_silently(

@@ -29,6 +29,7 @@ class Reply:
     Attributes
     ----------
     message : Any
+        `InStep` in one that stands for the replies of all agents.
     outcome : Outcome
         How its last public solve ended.
     diverged : bool

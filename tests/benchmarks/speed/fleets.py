@@ -55,7 +55,7 @@ def fleets(effort: Effort) -> list[Row]:
     together, apart = _step(longer, dp.Serial(), 0), _step(plan, _Apart(), 0)
     note = f"{shown(together)} against {shown(apart)}"
     rows.append(Row("step of a fleet at points of their own, LinearizedADMM, seeded",
-                    "agents apart", size, together / apart, None, note=note))  # fmt: skip
+                    "agents apart", size, together / apart, 1 / 15, note=note))  # fmt: skip
     few = clients(10)
     least = min(timed(lambda: few.plan(dp.SummedGradient(), rounds=rounds, **BUDGET)) for _ in "12")
     most = timed(lambda: problem.plan(dp.SummedGradient(), rounds=rounds, **BUDGET))
