@@ -73,10 +73,10 @@ class JointAccount:
                 continue
             account = self._spent[which]
             if hit.size < own.size:
-                account = replace(account.copy(), agent=self._accounts[hit[0]].agent)
+                account = replace(account.copy(), agent=self._accounts[int(hit[0])].agent)
                 self._of[hit] = len(self._spent)
                 self._spent.append(account)
-            account.charge(charges[places[hit[0]]][1], noise)
+            account.charge(charges[int(places[hit[0]])][1], noise)
         if apart or self._places:
             self._places.append(np.where(places < 0, -1, places + len(self._entries)))
             self._entries += [entry for _, entry in charges]
