@@ -19,16 +19,18 @@ IMPORTERS = {
     },
     "dpcvx.run.gate.read": {
         "owners.owner",  # whether data fit, said to their owner alone
-        "run.fleet_oracle",  # of many agents at once
         "run.private_oracle",
         "run.public_oracle",
         "run.recourse",  # for an object that stays with its owner
         "verify",
     },
+    # Of many agents at once, and of one.
+    "dpcvx.run.gate.read_for_gradients": {"run.fleet_oracle", "run.private_oracle"},
     "dpcvx.run.oracle": {"run", "verify.audit"},
     "dpcvx.run.private_oracle": {"run.part"},
     "dpcvx.run.fleet_oracle": {"run.fleet"},
-    "dpcvx.model.stacked.StackedObjective": {"run.fleet_oracle", "verify.simulation"},  # stand-ins
+    "dpcvx.model.one_by_one": {"run.fleet_oracle"},
+    "dpcvx.model.stacked.StackedObjective": {"model.one_by_one", "verify.simulation"},  # stand-ins
     "dpcvx.run.public_oracle": {"run.part", "run.replay", "run.replay_oracle"},
     "dpcvx.sensitivity.known.Objective": {
         "run.private_oracle",
@@ -88,6 +90,7 @@ TOUCHERS = {
         "run.private_oracle",
         "run.public_oracle",  # what a release restores
         "model.normal_form",
+        "model.one_by_one",  # of many agents, behind the same door
         "verify.not_private",
         "verify.worst_neighbour",  # for check and audit only
         "sensitivity.private_weights",  # unit data, which are public

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from .._arguments import (
@@ -21,11 +22,10 @@ from .._arguments import (
 )
 from ..errors import ModelError
 from ..guard import frameless
+from .matrices import BLOCK, Data, sparse_row_norms
 
 Norm = Literal["entry", 1, 2, "inf"] | float
 _NORMS = ("entry", 1, 2, math.inf)
-# Entries that are checked at once: large data are not copied as a whole.
-BLOCK = 1 << 18
 _RADIUS = POSITIVE.because(
     "how far the data of one neighbour may lie from the other's, in their own unit. Write for "
     "example dp.Within(0.01)"
@@ -195,13 +195,17 @@ class Rows:
         power = max(0.0, 1 / p - 1 / self.order)
         return np.asarray(np.maximum(entries, 1) ** power, dtype=np.float64)
 
-    def too_long(self, rows: NDArray[np.float64]) -> NDArray[np.bool_]:
+    def too_long(self, rows: Data) -> NDArray[np.bool_]:
         """Which rows exceed the bound; rounding is forgiven, the sensitivity covers it.
 
         Parameters
         ----------
-        rows : ndarray, shape (m, p)
+        rows : ndarray or csr_array, shape (m, p)
         """
+        if not isinstance(rows, np.ndarray):
+            peak, norms = sparse_row_norms(rows, self.order)
+            with np.errstate(all="ignore"):
+                return (peak > 0) & (self.bound / peak / norms < 1 - 1e-12)
         long = np.empty(rows.shape[0], dtype=bool)
         count = max(1, BLOCK // max(1, rows.shape[1]))
         for start in range(0, rows.shape[0], count):
@@ -212,18 +216,23 @@ class Rows:
             long[start : start + count] = found
         return long
 
-    def enforced(self, rows: NDArray[np.float64]) -> NDArray[np.float64] | None:
+    def enforced(self, rows: Data) -> Data | None:
         """The rows with norms within the bound; None if one is too long and is not to be clipped.
 
         Parameters
         ----------
-        rows : ndarray, shape (m, p)
+        rows : ndarray or csr_array, shape (m, p)
         """
         long = self.too_long(rows)
         if not long.any():
             return rows
         if not self.clip:
             return None
+        if not isinstance(rows, np.ndarray):
+            peak, norms = (np.where(long, part, 1.0) for part in sparse_row_norms(rows, self.order))
+            share = np.where(long, self.bound / norms, 1.0)
+            peak, share = (np.repeat(part, np.diff(rows.indptr)) for part in (peak, share))
+            return sp.csr_array((rows.data / peak * share, rows.indices, rows.indptr), rows.shape)
         with np.errstate(all="ignore"):
             peak, norms = self._norms(rows)
             clipped = rows / peak[:, None] * (self.bound / norms)[:, None]

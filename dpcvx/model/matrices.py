@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +12,11 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
+# Private data, checked: their entries column by column, or a sparse matrix as it is.
+Data = Array | sp.csr_array
+
+# Entries that are worked on at once: large data are not copied as a whole.
+BLOCK = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -87,9 +94,9 @@ def zeros(size: int) -> Array:
     return np.broadcast_to(0.0, size)
 
 
-def is_blank(M: Array) -> bool:
+def is_blank(M: Data) -> bool:
     """Whether an array is `zeros`, reshaped; one with entries of its own never is."""
-    return M.size > 1 and not any(M.strides) and M.flat[0] == 0
+    return not sp.issparse(M) and M.size > 1 and not any(M.strides) and M.flat[0] == 0
 
 
 def has_entries(h: Array) -> bool:
@@ -100,3 +107,39 @@ def has_entries(h: Array) -> bool:
 def diagonal(values: Array, size: int | None = None) -> sp.csr_array:
     """Diagonal matrix; a single value is repeated `size` times."""
     return sp.csr_array(sp.diags_array(np.broadcast_to(values, size or values.size)))
+
+
+def sparse_row_norms(M: sp.csr_array, order: float) -> tuple[Array, Array]:
+    """Norms of rows as a product of two factors, neither of which overflows; of zeros 0 and 0.
+
+    Parameters
+    ----------
+    M : csr_array
+        Without repeated entries.
+    order : {1, 2, inf}
+
+    Returns
+    -------
+    peak : ndarray, shape (rows,)
+        Largest magnitudes of the rows' entries.
+    norms : ndarray, shape (rows,)
+        Of the rows divided by these.
+    """
+    peak, norms = np.zeros(M.shape[0]), np.zeros(M.shape[0])
+    filled = np.flatnonzero(np.diff(M.indptr))
+    starts = M.indptr[filled]
+    cuts = np.searchsorted(starts, np.arange(0, M.nnz + BLOCK, BLOCK))
+    for first, last in itertools.pairwise(cuts):
+        if first == last:
+            continue
+        rows, begin = filled[first:last], starts[first]
+        end = starts[last] if last < filled.size else M.nnz
+        size, at = np.abs(M.data[begin:end]), starts[first:last] - begin
+        peak[rows] = np.maximum.reduceat(size, at)
+        top = np.where(peak[rows] > 0, peak[rows], 1.0)
+        unit = size / np.repeat(top, np.diff(at, append=size.size))
+        if order == math.inf:
+            norms[rows] = np.maximum.reduceat(unit, at)
+        else:
+            norms[rows] = np.add.reduceat(unit**order, at) ** (1 / order)
+    return peak, norms

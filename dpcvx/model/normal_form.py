@@ -19,6 +19,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
 import numpy as np
+import scipy.sparse as sp
 
 from .adjacency import Rows
 from .atoms import (
@@ -34,11 +35,13 @@ from .atoms import (
 from .behind_the_door import BehindTheDoor
 from .matrices import (
     Array,
+    Data,
     Identity,
     Matrix,
     csr,
     has_entries,
     is_blank,
+    sparse_row_norms,
     zeros,
 )
 from .spec import PrivateSpec
@@ -170,23 +173,25 @@ class Clip:
         """The atom whose cotangent is scaled, or that of one argument of it."""
         return (self.atom, None) if self.beside is None else self.beside.place
 
-    def __call__(self, arguments: Sequence[Array], g: Array) -> Array:
+    def lengths(self, arguments: Sequence[Data]) -> Array:
+        """Lengths of the records among the arguments of the product."""
+        records = arguments[1 if self.turned else 0]
+        if records.ndim == 1:
+            records = records[:, None] if self.turned else records[None, :]
+        return row_lengths(records.T if self.turned else records)
+
+    def __call__(self, long: Array, g: Array) -> Array:
         """Cotangents, each row scaled down as far as needed.
 
         Parameters
         ----------
-        arguments : sequence of ndarray
-            Of the product.
+        long : ndarray, shape (rows,)
+            See `lengths`.
         g : ndarray
             At `place`.
         """
-        records = np.atleast_2d(arguments[0])
-        rows = g.reshape(records.shape[0], -1)
-        if self.turned:
-            records = arguments[1] if arguments[1].ndim == 2 else arguments[1][:, None]
-            records = records.T
-            rows = g.reshape(-1, records.shape[0]).T
-        scaled = self.scaled(row_lengths(records), rows)
+        rows = g.reshape(-1, long.size).T if self.turned else g.reshape(long.size, -1)
+        scaled = self.scaled(long, rows)
         return (scaled.T if self.turned else scaled).reshape(g.shape)
 
     def scaled(self, long: Array, rows: Array) -> Array:
@@ -211,8 +216,11 @@ class Clip:
         return np.where(usable[:, None], share[:, None] * rows, 0.0)
 
 
-def row_lengths(rows: Array) -> Array:
+def row_lengths(rows: Data) -> Array:
     """l2 norms of the rows, without under- or overflow of squares."""
+    if sp.issparse(rows):
+        peak, norms = sparse_row_norms(sp.csr_array(rows), 2)
+        return peak * norms
     peak = np.abs(rows).max(axis=1, initial=0.0)
     unit = np.where((peak > 0) & np.isfinite(peak), peak, 1.0)
     return unit * np.sqrt(((rows / unit[:, None]) ** 2).sum(axis=1))
@@ -244,14 +252,36 @@ class NormalForm:
         """Entries of all private parameters together."""
         return sum(spec.size for spec in self.private)
 
+    @functools.cached_property
+    def factors(self) -> frozenset[int]:
+        """Private parameters that only multiply variables, as a whole: they may be sparse."""
+        found, others = set[int](), {k for k, _ in self.root.G}
+        for atom in self.atoms:
+            for u in atom.args:
+                beside = [v for v in atom.args if v is not u]
+                moving = any(v.F is not None or v.terms for v in beside)
+                if atom.rule is MATMUL and moving and self._is_matrix(u):
+                    found.add(u.G[0][0])
+                else:
+                    others |= {k for k, _ in u.G}
+        return frozenset(found - others)
+
+    def _is_matrix(self, u: Combination) -> bool:
+        """Whether a combination is a private matrix as it is."""
+        if len(u.G) != 1 or u.F is not None or u.terms or has_entries(u.h):
+            return False
+        ((k, G),) = u.G
+        return isinstance(G, Identity) and len(u.shape) == 2 and u.shape == self.private[k].shape
+
     def bind(
-        self, data: Sequence[Array], clips: Sequence[Clip] = (), *, limited: bool = False
+        self, data: Sequence[Data], clips: Sequence[Clip] = (), *, limited: bool = False
     ) -> BoundObjective:
         """Insert private data (one flat column-major array per private parameter).
 
         Parameters
         ----------
-        data : sequence of ndarray
+        data : sequence of ndarray or csr_array
+            Those of `factors` may be sparse.
         clips : sequence of Clip
         limited : bool
             Put the largest number in place of infinite intermediate values, and 0 in place of
@@ -363,15 +393,22 @@ class BoundObjective(BehindTheDoor):
     """
 
     def __init__(
-        self, form: NormalForm, data: Sequence[Array], clips: Sequence[Clip], limited: bool
+        self, form: NormalForm, data: Sequence[Data], clips: Sequence[Clip], limited: bool
     ) -> None:
         self._n = form.n
         self._limit = limited_to_numbers if limited else _as_is
-        self._clips = {clip.place: clip for clip in clips}
         self._atoms, self._read = form.atoms, form.read
         bound = functools.partial(_Bound, data=data, limit=self._limit)
         self._args = [[bound(arg) for arg in atom.args] for atom in form.atoms]
         self._root = bound(form.root)
+        self._clips = {clip.place: clip for clip in clips}
+        with np.errstate(all="ignore"):
+            self._lengths = self._record_lengths(clips) if clips else {}
+
+    def _record_lengths(self, clips: Sequence[Clip]) -> dict[int, Array]:
+        """Of clipped records, which no variables are part of, by their product."""
+        _, arguments = self._forward(np.zeros(self._n), range(len(self._atoms)))
+        return {clip.atom: clip.lengths(arguments[clip.atom]) for clip in clips}
 
     def inserted(self) -> NormalForm:
         """The objective with the data as constants: as private as these."""
@@ -414,7 +451,7 @@ class BoundObjective(BehindTheDoor):
             atom = self._atoms[j]
             shaped = g.reshape(atom.shape, order="F")
             if (j, None) in self._clips:
-                shaped = self._clips[j, None](arguments[j], shaped)
+                shaped = self._clips[j, None](self._lengths[j], shaped)
             for k, bound in enumerate(self._args[j]):
                 if bound.moving:
                     part = atom.rule.vjp(arguments[j], values[j], shaped, atom.data, k)
@@ -422,7 +459,7 @@ class BoundObjective(BehindTheDoor):
                     if (j, k) in self._clips:
                         clip = self._clips[j, k]
                         rows = part.reshape(self._atoms[clip.atom].shape, order="F")
-                        part = np.ravel(clip(arguments[clip.atom], rows), order="F")
+                        part = np.ravel(clip(self._lengths[clip.atom], rows), order="F")
                     bound.backward(part, out, cotangents)
         return out
 
@@ -459,20 +496,24 @@ class _Bound(BehindTheDoor):
     )  # fmt: skip
 
     def __init__(
-        self, combination: Combination, data: Sequence[Array], limit: Callable[[Array], Array]
+        self, combination: Combination, data: Sequence[Data], limit: Callable[[Array], Array]
     ) -> None:
-        offsets = [combination.h] if has_entries(combination.h) or not combination.G else []
-        offsets += [G @ data[k] for k, G in combination.G]
-        # A single part stays what it is: data of records are not copied.
-        with np.errstate(all="ignore"):
-            self._offset = limit(functools.reduce(np.add, offsets))
         self._limit = limit
-        self._shifts = has_entries(self._offset)
         self._shape = combination.shape
         self._forward = combination.F
         self._transposed = None if combination.F is None else _transpose(combination.F)
         self._terms = [(j, M, _transpose(M)) for j, M in combination.terms]
         self.moving = combination.F is not None or bool(combination.terms)
+        sparse = [data[k] for k, _ in combination.G if sp.issparse(data[k])]
+        if sparse:  # one of `NormalForm.factors`: finite, and nothing stands next to it
+            self._shifts, self._offset, self._fixed = False, zeros(0), sparse[0]
+            return
+        offsets = [combination.h] if has_entries(combination.h) or not combination.G else []
+        offsets += [G @ data[k] for k, G in combination.G]
+        # A single part stays what it is: data of records are not copied.
+        with np.errstate(all="ignore"):
+            self._offset = limit(functools.reduce(np.add, offsets))
+        self._shifts = has_entries(self._offset)
         self._fixed = None if self.moving else self._offset.reshape(self._shape, order="F")
 
     def __call__(self, x: Array, values: Sequence[Array]) -> Array:

@@ -20,7 +20,7 @@ from .._arguments import FLAG, TEXT, check_argument, is_int, optional, show
 from ..errors import DataError, ModelError, PrivacyError
 from ..guard import fetched, frameless
 from .adjacency import Adjacency, MirroredWithin, Rows, Within
-from .sealed import Sealed, real_array, seal
+from .sealed import Sealed, real_array, real_data, seal
 from .spec import UNREAL, PrivateSpec
 
 # Name of objects that have none.
@@ -62,7 +62,7 @@ class Private(cp.Parameter, metaclass=_OwnNames):
 
     Parameters
     ----------
-    data : array_like or callable, optional
+    data : array_like, sparse matrix or callable, optional
         The values, or a function without arguments that returns them; the function is called once
         per run, where the agent lives. Leave it out to declare a shape only and hand the data to
         ``plan.run(data={...})``.
@@ -87,6 +87,10 @@ class Private(cp.Parameter, metaclass=_OwnNames):
     -----
     The values never enter cvxpy: `value` is always None, and printing, pickling or deep-copying
     drops them; `like` stays. In one Python process this is discipline, not isolation.
+
+    A sparse matrix of scipy stays sparse where it is multiplied with variables as it is,
+    ``X @ w``, and gradients are asked for. Which entries are zero is as private as the others: no
+    plan depends on it. Only how long an agent computes does.
 
     Raises
     ------
@@ -352,7 +356,7 @@ def _declared_shape(data: Sealed | None, shape: Any, label: str) -> tuple[int, .
     what = f"The conversion to numbers of the data of private '{label}'"
 
     def found() -> tuple[int, ...] | None:
-        array = real_array(data())
+        array = real_data(data())
         return None if array is None else array.shape
 
     size = fetched(found, what)

@@ -9,9 +9,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from ..guard import failed, fetched, guarded
+from .matrices import Data
 from .spec import PrivateSpec
 
 _KEPT = "Sealed data are never copied or pickled."
@@ -39,12 +41,12 @@ class Sealed:
 
     def __init__(self, held: object, spec: PrivateSpec | None = None) -> None:
         self._held = held
-        self._checked: NDArray[np.float64] | None = None
+        self._checked: Data | None = None
         del held
         if spec is not None:
-            self._checked = flat = _read(self._held, spec)
-            flat.flags.writeable = False
-            self._held = spec.shaped(flat)
+            self._checked = _read_only(_read(self._held, spec))
+            sparse = sp.issparse(self._checked)
+            self._held = self._checked if sparse else spec.shaped(self._checked)
 
     def __call__(self) -> Any:
         """Fetch the values."""
@@ -72,17 +74,23 @@ def handed_over(source: Sealed) -> tuple[Callable[..., Sealed], tuple[Any, ...]]
     held, checked = source._held, source._checked
     if checked is None:
         return Sealed, (held,)
+    if sp.issparse(checked):
+        return _resealed, (checked, checked.shape, checked)
     held = np.asarray(held)
     return _resealed, (checked, held.shape, None if held.size == checked.size else held)
 
 
-def _resealed(
-    checked: NDArray[np.float64], shape: tuple[int, ...], held: NDArray[np.float64] | None
-) -> Sealed:
+def _resealed(checked: Data, shape: tuple[int, ...], held: Data | None) -> Sealed:
     twin = Sealed(checked.reshape(shape, order="F") if held is None else held)
-    checked.flags.writeable = False
-    twin._checked = checked
+    twin._checked = _read_only(checked)
     return twin
+
+
+def _read_only(data: Data) -> Data:
+    dense = isinstance(data, np.ndarray)
+    for part in (data,) if dense else (data.data, data.indices, data.indptr):
+        part.flags.writeable = False
+    return data
 
 
 def seal(value: object) -> Sealed:
@@ -90,7 +98,7 @@ def seal(value: object) -> Sealed:
     return value if isinstance(value, Sealed) else Sealed(value)
 
 
-def unseal(source: Callable[[], Any], spec: PrivateSpec) -> NDArray[np.float64]:
+def unseal(source: Callable[[], Any], spec: PrivateSpec) -> Data:
     """Fetch private values through `source` and check them. Called by `dpcvx.run.gate` only.
 
     Raises
@@ -104,18 +112,18 @@ def unseal(source: Callable[[], Any], spec: PrivateSpec) -> NDArray[np.float64]:
     return _read(source, spec)
 
 
-def _read(source: object, spec: PrivateSpec) -> NDArray[np.float64]:
+def _read(source: object, spec: PrivateSpec) -> Data:
     """The values of a source, or themselves, flat and as they were declared."""
     raw, what = seal(source), _what_fetches(spec.name)
     del source
 
-    def read() -> NDArray[np.float64]:
+    def read() -> Data:
         return spec.checked(raw_array(raw, spec.name))
 
     return guarded(read, lambda kind: failed(what, kind))
 
 
-def raw_array(source: Sealed, name: str) -> NDArray[np.float64] | None:
+def raw_array(source: Sealed, name: str) -> Data | None:
     """What a source holds, before it is checked; None if these are no real numbers.
 
     Raises
@@ -123,11 +131,19 @@ def raw_array(source: Sealed, name: str) -> NDArray[np.float64] | None:
     DataError
         If the source raises; its texts are withheld.
     """
-    return fetched(lambda: real_array(source()), _what_fetches(name))
+    return fetched(lambda: real_data(source()), _what_fetches(name))
 
 
 def _what_fetches(name: str) -> str:
     return f"The function that fetches private '{name}'"
+
+
+def real_data(values: object) -> Data | None:
+    """As `real_array`; of a sparse matrix, its rows without repeated entries or stored zeros."""
+    try:
+        return _sparse_rows(values) if sp.issparse(values) else real_array(values)
+    except Exception:  # whatever an object's conversion raises may quote the data
+        return None
 
 
 def real_array(values: object) -> NDArray[np.float64] | None:
@@ -139,3 +155,16 @@ def real_array(values: object) -> NDArray[np.float64] | None:
         return np.array(raw, dtype=np.float64, order="F")
     except Exception:  # whatever an object's conversion raises may quote the data
         return None
+
+
+def _sparse_rows(values: Any) -> sp.csr_array | None:
+    """What ``values.toarray()`` means, by rows."""
+    if values.ndim != 2 or values.dtype.kind not in "biuf":
+        return None
+    if values.format in ("csr", "csc"):
+        values.check_format(full_check=True)  # indices beyond the shape would be followed
+    own = sp.csr_array(values, copy=True)
+    own.sum_duplicates()  # in their own type, as scipy does
+    own = own.astype(np.float64)
+    own.eliminate_zeros()
+    return own

@@ -11,12 +11,12 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from ..errors import DataError
-from .adjacency import BLOCK, Adjacency, MirroredWithin, Rows
-from .matrices import Identity
+from .adjacency import Adjacency, MirroredWithin, Rows
+from .matrices import BLOCK, Data, Identity
 
 UNREAL = (
-    "are not an array of real numbers. Pass a numeric numpy array without masked entries (a sparse "
-    "matrix: call .toarray() first)."
+    "are not an array of real numbers. Pass a numeric numpy array without masked entries. Only the "
+    "data themselves may be a sparse matrix of scipy, of two dimensions (else call .toarray())."
 )
 # Symmetry and eigenvalues of data may be off by this, relative to their size.
 _ROUNDED = 1e-9
@@ -99,15 +99,13 @@ class PrivateSpec:
             return flat
         return np.maximum(flat, 0.0) if self.sign == "nonneg" else np.minimum(flat, 0.0)
 
-    def checked(
-        self, array: NDArray[np.float64] | None, what: str = "The data"
-    ) -> NDArray[np.float64]:
+    def checked(self, array: Data | None, what: str = "The data") -> Data:
         """Return an array as a flat (column-major) one after checking the declaration.
 
         Parameters
         ----------
-        array : ndarray or None
-            None where the data are no array of real numbers.
+        array : ndarray, csr_array or None
+            None where the data are no array of real numbers. A sparse one stays what it is.
         what : str
             What it is, for messages: the subject of a sentence, in the plural.
 
@@ -120,11 +118,15 @@ class PrivateSpec:
         fault = self._fault(array)
         if fault is None and array is not None:
             adjacency = self.adjacency
-            if not isinstance(adjacency, Rows):
+            if sp.issparse(array):
+                rows = adjacency.enforced(array) if isinstance(adjacency, Rows) else array
+            elif not isinstance(adjacency, Rows):
                 return self.kept((array + array.T) / 2 if self.symmetric else array)
-            rows = adjacency.enforced(array.reshape(array.shape[0], -1))
+            else:
+                rows = adjacency.enforced(array.reshape(array.shape[0], -1))
             if rows is not None:
-                return rows.ravel(order="F")
+                return rows if sp.issparse(rows) else rows.ravel(order="F")
+            assert isinstance(adjacency, Rows)
             fault = (
                 f"have rows whose l{adjacency.norm:g} norm exceeds the declared bound "
                 f"{adjacency.bound:g}. The sensitivity rests on it: scale the data, declare a "
@@ -133,7 +135,7 @@ class PrivateSpec:
         del array  # tools that print the variables of a traceback's frames find nothing
         raise DataError(f"{what} of private '{self.name}' {fault}")
 
-    def _fault(self, array: NDArray[np.float64] | None) -> str | None:
+    def _fault(self, array: Data | None) -> str | None:
         if array is None:
             return UNREAL
         if array.shape != self.shape:
@@ -142,7 +144,12 @@ class PrivateSpec:
                 "model's expressions were built for the declared shape: bind an array of that "
                 "shape or declare another."
             )
-        flat = array.ravel(order="F")
+        if self.symmetric and sp.issparse(array):
+            return (
+                "are a sparse matrix, and of a symmetric one a triangle is kept as an array. Call "
+                ".toarray() first."
+            )
+        flat = array.ravel(order="F") if isinstance(array, np.ndarray) else array.data
         parts = [flat[start : start + BLOCK] for start in range(0, flat.size, BLOCK)]
         if not all(np.isfinite(part).all() for part in parts):
             return (

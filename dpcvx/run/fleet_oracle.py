@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ..errors import PrivacyError
 from ..model.behind_the_door import BehindTheDoor
-from ..model.stacked import StackedObjective
+from ..model.one_by_one import objective_of_all
 from ..plan.agent_terms import AgentTerms
 from ..privacy.accounts import Account
 from ..privacy.joint_account import JointAccount
@@ -24,7 +24,7 @@ from ..sensitivity.known import Known, finite, finite_gradient
 from ..sensitivity.queries.gradients import Gradient, Step
 from ..sensitivity.queries.query import Query
 from ..sensitivity.stored_vectors import LinearCombination
-from .gate import charge_for, read, withheld
+from .gate import charge_for, read_for_gradients, withheld
 from .oracle import AgentOracle
 
 Array = NDArray[np.float64]
@@ -72,17 +72,11 @@ class FleetOracle(BehindTheDoor, AgentOracle):
         # Never in a variable of a frame: those show in tracebacks.
         self._objective = withheld(
             self._whose,
-            lambda: StackedObjective(
+            lambda: objective_of_all(
                 first.program.form,
                 [
-                    np.stack(parts)
-                    for parts in zip(
-                        *(
-                            read(agent.program.form.private, own)
-                            for agent, own in zip(agents, sources, strict=True)
-                        ),
-                        strict=True,
-                    )
+                    read_for_gradients(agent.program.form, own)
+                    for agent, own in zip(agents, sources, strict=True)
                 ],
                 clips,
             ),

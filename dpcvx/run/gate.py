@@ -11,10 +11,13 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from ..errors import DataError, PrivacyError
 from ..guard import guarded
+from ..model.matrices import Data
+from ..model.normal_form import NormalForm
 from ..model.sealed import Sealed, raw_array, unseal
 from ..model.spec import PrivateSpec
 from ..privacy.accounts import Account
@@ -28,6 +31,13 @@ from ..sensitivity.queries.query import Query
 
 Array = NDArray[np.float64]
 T = TypeVar("T")
+# Why sparse data are refused.
+_NEEDED = "what was asked for takes every entry by itself, not products. Pass the data"
+_USED = (
+    "the objective does more than multiply them with variables as they are. Write X @ w wherever "
+    "they stand, such as -(X @ w) in place of -X @ w, and X @ w + b in place of a column of ones; "
+    "or pass the data"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -257,7 +267,7 @@ def entry_on(
 
 
 def read(specs: Sequence[PrivateSpec], sources: Sequence[Callable[[], Any]]) -> list[Array]:
-    """Fetch and check private values.
+    """Fetch and check private values, entry by entry.
 
     Parameters
     ----------
@@ -273,12 +283,44 @@ def read(specs: Sequence[PrivateSpec], sources: Sequence[Callable[[], Any]]) -> 
     Raises
     ------
     DataError
-        If a source fails, or its values do not fit their declaration.
+        If a source fails, or its values do not fit their declaration, or are sparse.
     """
-    return [unseal(source, spec) for spec, source in zip(specs, sources, strict=True)]
+    return [
+        _entries(unseal(source, spec), spec, _NEEDED)
+        for spec, source in zip(specs, sources, strict=True)
+    ]
 
 
-def read_as_they_are(spec: PrivateSpec, source: Sealed) -> Array:
+def read_for_gradients(form: NormalForm, sources: Sequence[Callable[[], Any]]) -> list[Data]:
+    """The same, with sparse matrices where an objective only multiplies them with variables.
+
+    Parameters
+    ----------
+    form : NormalForm
+    sources : sequence of callables
+
+    Raises
+    ------
+    DataError
+        As `read` does; if the objective does more with a sparse matrix.
+    """
+    return [
+        unseal(source, spec) if k in form.factors else _entries(unseal(source, spec), spec, _USED)
+        for k, (spec, source) in enumerate(zip(form.private, sources, strict=True))
+    ]
+
+
+def _entries(data: Data, spec: PrivateSpec, why: str) -> Array:
+    if sp.issparse(data):
+        del data
+        raise DataError(
+            f"The data of private '{spec.name}' are a sparse matrix, and {why} as an array: "
+            "matrix.toarray()."
+        )
+    return data
+
+
+def read_as_they_are(spec: PrivateSpec, source: Sealed) -> Data:
     """Fetch private values whose rows may be longer than declared.
 
     Raises

@@ -26,7 +26,7 @@ from ..sensitivity.stored_vectors import (
     StoredVectors,
     shift_of,
 )
-from .gate import ReleaseGate, charge_for, read, withheld
+from .gate import ReleaseGate, charge_for, read, read_for_gradients, withheld
 from .oracle import AgentOracle
 
 Array = NDArray[np.float64]
@@ -53,16 +53,17 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
         super().__init__(gate.account, gate.releases)
         form, sensitivity = facts.form, facts.sensitivity
         self._facts, self._gate = facts, gate
-        # Never in a variable of a frame: those show in tracebacks.
-        self._data = read(form.private, sources)
         noisy = gate.calibrated is not None
+        self._certified = sensitivity if noisy else None
+        # h(x) + J d: the private part is computed by itself.
+        self._splits = self._certified is not None and self._certified.splits
+        by_entry = self._splits or any(query.by_entry for query in facts.queries)
+        # Never in a variable of a frame: those show in tracebacks.
+        self._data = read(form.private, sources) if by_entry else read_for_gradients(form, sources)
         clips = () if sensitivity is None else sensitivity.clips
         self._objective = withheld(gate.agent, lambda: form.bind(self._data, clips, limited=noisy))
         self._zero = form.at_zero()
-        self._certified = sensitivity if noisy else None
         self._change = 0.0 if self._certified is None else self._certified.bound(2).value
-        # h(x) + J d: the private part is computed by itself.
-        self._splits = self._certified is not None and self._certified.splits
         # For terms of sums that are made of the data themselves.
         bare = self._data if not noisy or MomentsTerm in facts.queries else []
         if not self._splits:

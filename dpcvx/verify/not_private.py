@@ -213,7 +213,7 @@ def too_long(private: Private, data: DataSource | None = None) -> int:
     if not isinstance(adjacency, Rows):
         return 0
     rows = read_as_they_are(private.spec, source_for(private, data))
-    return int(adjacency.too_long(rows.reshape(rows.shape[0], -1)).sum())
+    return int(adjacency.too_long(rows.reshape((rows.shape[0], -1))).sum())
 
 
 def _rest(agent: Agent, name: str, solution: Solution) -> float:

@@ -30,6 +30,7 @@ class MomentsTerm(Query):
     scaled: Scaled
 
     released = "second moments"
+    by_entry = True
     once = (
         "release='once' lets every agent's data leave by themselves, and sharing= has sums of "
         "second moments to hide them in. Drop one of them."
@@ -74,6 +75,7 @@ class DataCurvature(Query):
     """
 
     released = "second derivatives"
+    by_entry = True
 
     @classmethod
     def check(cls, facts: Facts) -> None:
@@ -125,6 +127,7 @@ class ReleasedData(Query):
 
     count: int
     released = "data"
+    by_entry = True
 
     @classmethod
     def noise(

@@ -41,12 +41,16 @@ class Query(abc.ABC):
         Whether the bound follows from the smoothness of the objective.
     once : str
         Why the question is idle where data leave once and before the first round; "" if it is not.
+    by_entry : bool
+        Whether answers are made of the entries of the data, and not of gradients: sparse data are
+        refused.
     """
 
     released: ClassVar[str]
     charged: ClassVar[str] = ""
     smooth: ClassVar[bool] = False
     once: ClassVar[str] = ""
+    by_entry: ClassVar[bool] = False
 
     @classmethod
     def check(cls, facts: Facts) -> None:
