@@ -6,9 +6,11 @@ import math
 import textwrap
 from collections.abc import Iterable, Sequence
 from importlib.metadata import version
+from typing import NamedTuple
 
 from .._words import number, paragraph, plural, together
 from ..algorithms.base import OUTPUTS
+from ..model.adjacency import Rows
 from ..model.declaration import SLACK, Declaration
 from ..sensitivity.argument import argument, figures
 from .guarantee import AgentGuarantee, Guarantee
@@ -19,8 +21,16 @@ WIDTH = 80
 _LABEL = 13
 # Agents or groups of like agents that are listed one by one.
 LISTED = 12
-# Stands around the number of a private object's name: no text holds it.
+# Stands around the number of a name: no text holds it.
 _NAME = "\0"
+
+
+class _Named(NamedTuple):
+    """What names something of one agent in a text, between what stands around it."""
+
+    before: str
+    name: str
+    after: str = ""
 
 
 def banner(plan: Terms, guarantee: Guarantee) -> str:
@@ -106,7 +116,7 @@ def _sensitivity_rows(plan: Terms) -> list[str]:
         return []
     known = [agent.sensitivity for agent in plan.agents if agent.sensitivity is not None]
     entries = {entry.agent: entry for entry in plan.guarantee.agents}
-    bounds: list[tuple[str, str, Sequence[str]]] = []
+    bounds: list[tuple[str, str, Sequence[_Named]]] = []
     for agent in plan.agents:
         if agent.sensitivity is None:
             bounds.append((agent.name, "nothing private", ()))
@@ -114,7 +124,11 @@ def _sensitivity_rows(plan: Terms) -> list[str]:
         entry = entries[agent.name]
         derived = f" ({why})" if (why := figures(agent.sensitivity)) else ""
         text = f"{_bounded(entry)}; noise: {entry.noise}{derived}"
-        bounds.append((agent.name, text, [spec.name for spec in agent.sensitivity.private]))
+        named = [_Named("", f"'{spec.name}'") for spec in agent.sensitivity.private]
+        kinds = [spec.adjacency for spec in agent.sensitivity.private]
+        people = dict.fromkeys(one.label for one in kinds if isinstance(one, Rows))
+        named += [_Named("one ", label, " (") for label in people]
+        bounds.append((agent.name, text, named))
     return [*([row("sensitivity", argument(known))] if known else []), *_by_agent(bounds)]
 
 
@@ -130,22 +144,23 @@ def _bounded(entry: AgentGuarantee) -> str:
     )
 
 
-def _by_agent(said: Iterable[tuple[str, str, Sequence[str]]]) -> list[str]:
+def _by_agent(said: Iterable[tuple[str, str, Sequence[_Named]]]) -> list[str]:
     """What is said of each agent, once for all of whom the same is true.
 
-    Of each: its name, the text, and names in quotes in it that may differ between agents.
+    Of each: its name, the text, and what in it may differ between agents.
     """
-    alike: dict[str, tuple[list[str], list[Sequence[str]]]] = {}
+    alike: dict[str, tuple[list[str], list[Sequence[_Named]]]] = {}
     for agent, text, names in said:
         for k, name in enumerate(names):
-            text = text.replace(f"'{name}'", f"{_NAME}{k}{_NAME}")
+            text = text.replace("".join(name), f"{_NAME}{k}{_NAME}")
         agents, named = alike.setdefault(text, ([], []))
         agents.append(agent)
         named.append(names)
     rows = []
     for text, (agents, named) in alike.items():
         for k, others in enumerate(zip(*named, strict=True)):
-            text = text.replace(f"{_NAME}{k}{_NAME}", together([f"'{name}'" for name in others]))
+            one, names = others[0], list(dict.fromkeys(other.name for other in others))
+            text = text.replace(f"{_NAME}{k}{_NAME}", f"{one.before}{together(names)}{one.after}")
         rows.append(row("", f"{together(agents)}{', each' if len(agents) > 1 else ''}: {text}"))
     if len(rows) <= LISTED:
         return rows

@@ -373,9 +373,14 @@ def check_joint_minimiser(
         raise ModelError(
             f"The problem has no optimum{' for some values of the noise' if noisy else ''}: the "
             "sets of its agents have a direction without end in common, along which no objective "
-            "grows quadratically. Add bounds to the variables, or use dp.LinearizedADMM, whose "
-            "steps always have a minimiser."
+            f"grows quadratically. Add bounds to the variables{_or_steps(program)}."
         )
+
+
+def _or_steps(program: Program) -> str:
+    if program.coupling is not None:
+        return ""
+    return ", or use dp.LinearizedADMM, whose steps always have a minimiser"
 
 
 def _slope(sensitivity: Sensitivity) -> Array:

@@ -17,8 +17,9 @@ from ..algorithms.linearized_admm import LinearizedADMM
 from ..algorithms.mean_gradient import MeanGradient
 from ..algorithms.program import Program
 from ..algorithms.resource_admm import ResourceADMM
+from ..algorithms.steps import smooth_constant
 from ..algorithms.summed_gradient import SummedGradient
-from ..errors import PrivacyError
+from ..errors import ModelError, PrivacyError
 from ..guard import understood
 from ..model.declaration import Agent, Declaration
 from ..model.expected import Expectations
@@ -203,7 +204,28 @@ def _method(
         return _exact(request, known, noisy), known
     if convex and once and not problem.coupling:
         return _released(request), known
-    return _stepwise(problem, request, noisy and _smooth(known.program)), known
+    chosen = _stepwise(problem, request, noisy and _smooth(known.program))
+    if isinstance(chosen.algorithm, ResourceADMM) and smooth_constant(known.program) is None:
+        _check_weights(known)
+    return chosen, known
+
+
+def _check_weights(known: Compiled) -> None:
+    """Say how private weights of functions leave once, where no step size can be derived."""
+    for local in known.program.agents:
+        found = known.sensitivities[local.name]
+        if found is None or found.weights is None:
+            continue
+        k = min(found.weights.members)
+        name = found.private[k].name
+        raise ModelError(
+            f"Private '{name}' multiplies a function of the variables of agent '{local.name}' that "
+            "is not affine, and with coupling= no step size is known for that. Give the function "
+            f"f(x) a variable of its own: u = cp.Variable({found.private[k].size}, bounds=[...]), "
+            "the constraint u <= f(x) if its objective is maximised, or f(x) <= u if it is "
+            "minimised, and u in place of f(x) in the objective. The gradient is affine in "
+            f"'{name}' then, which can leave once. Or write algorithm=dp.ResourceADMM(step=...)."
+        )
 
 
 def _smooth(program: Program) -> bool:

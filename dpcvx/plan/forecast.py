@@ -38,16 +38,20 @@ UNTOLD = (
 
 def bent(problem: Declaration) -> str:
     """What not to expect where objectives are not convex; empty where all are."""
-    pairs = zip(problem.names, problem.agents, strict=True)
-    found = [f"'{name}'" for name, agent in pairs if not agent.is_dcp()]
-    if not found:
+    pairs = list(zip(problem.names, problem.agents, strict=True))
+    bent = [(f"'{name}'", agent) for name, agent in pairs if not agent.is_dcp()]
+    if not bent:
         return ""
+    found = [name for name, _ in bent]
     what = (
         f"objective of {found[0]} is" if len(found) == 1 else f"objectives of {together(found)} are"
     )
+    unsigned = any(p.is_nonneg() is p.is_nonpos() for _, agent in bent for p in agent.private)
+    declared = ", or declare that of private factors by dp.Private(..., nonneg=True)"
     return (
         f"by cvxpy's rules the {what} not convex: steps lead to where they "
         "stop by themselves, which need not be the optimum; look for a wrong sign"
+        f"{declared if unsigned else ''}"
     )
 
 

@@ -361,6 +361,18 @@ def test_what_nobody_bounds_is_refused_without_noise():
         problem.plan(dp.Central(), mechanism=None)
 
 
+@pytest.mark.parametrize("coupled", [False, True])
+def test_methods_that_take_no_coupling_are_not_advised_with_coupling(coupled):
+    x, y = cp.Variable(name="x"), cp.Variable(name="y", bounds=[0, 9])
+    d = dp.Private(1.0, name="d", adjacency=dp.Within(0.1))
+    first = dp.Agent(cp.Minimize(d * x), name="a")
+    second = dp.Agent(cp.Minimize(cp.square(y)), [] if coupled else [x >= y], name="b")
+    problem = dp.Problem([first, second], coupling=[x + y >= 1] if coupled else [])
+    with pytest.raises(dp.ModelError, match="no optimum for some values.*bounds to") as refusal:
+        problem.plan(dp.Central(), release="once", **BUDGET)
+    assert ("dp.LinearizedADMM" in str(refusal.value)) is not coupled
+
+
 def test_data_that_leave_no_optimum_end_a_run_without_noise_in_words():
     # At zero data it is bounded; with the data it falls without end.
     problem = one(lambda x, d: d[0] * x[0] + cp.square(x[1] - d[1]), lambda x: [x[0] <= 0])

@@ -229,3 +229,44 @@ def test_clipped_steps_end_nearer_than_moments_that_drown():
         values = [dp.not_private.objective(problem, run) for run in runs]
         gaps.append(float(np.median(values)) - central.value)
     assert 10 * gaps[0] < gaps[1]
+
+
+def users(of):
+    """Of something scarce, with private weights of what it is worth to them."""
+    agents, scarce = [], []
+    for k in range(3):
+        x = cp.Variable(2, name=f"x{k}", nonneg=True)
+        need = dp.Private([1.0, 4.0], name=f"need{k}", adjacency=dp.Within(0.01), nonneg=True)
+        worth, constraints = of(x)
+        agents.append(dp.Agent(cp.Maximize(need @ worth), [x <= 10, *constraints], f"user {k}"))
+        scarce.append(x)
+    return dp.Problem(agents, coupling=[sum(scarce) <= np.array([6.0, 9.0])])
+
+
+def test_private_weights_of_functions_with_coupling_are_told_what_to_write():
+    with pytest.raises(dp.ModelError, match="'need0' multiplies a function") as refusal:
+        users(lambda x: (cp.log(1 + x), [])).solve(**BUDGET)
+    for part in ("agent 'user 0'", "u = cp.Variable(2, bounds=[...])", "u <= f(x)", "maximised"):
+        assert part in str(refusal.value)
+
+    def named(x):
+        u = cp.Variable(2, bounds=[0, 3])
+        return u, [u <= cp.log(1 + x)]
+
+    problem = users(named)
+    plan = problem.plan(**BUDGET)
+    assert plan.release == "once" and isinstance(plan.algorithm, dp.Central)
+    solution = plan.run(seed=0, verbose=False).solution
+    shares = np.array([solution[f"x{k}"] for k in range(3)])
+    assert shares == pytest.approx(np.array([[2.0, 3.0]] * 3), abs=0.2)
+
+
+def test_agents_that_differ_in_names_of_people_only_share_their_lines():
+    w, agents = cp.Variable(2, name="w"), []
+    for k in range(4):
+        X = dp.Private(shape=(9, 2), name=f"X{k}", adjacency=dp.Rows(1.0, records=f"guest{k}"))
+        agents.append(dp.Agent(cp.Minimize(cp.sum(cp.logistic(X @ w))), name=f"hotel {k}"))
+    said = " ".join(str(dp.Problem(agents).plan(**BUDGET)).split())
+    assert said.count("one change moves the gradient by at most") == 1
+    assert "hotel 0 to hotel 3, each: one change" in said
+    assert "'X0' to 'X3', one guest0 to guest3 (a row" in said

@@ -287,6 +287,10 @@ def test_a_wrong_sign_is_told_before_and_after_a_run():
     said = "by cvxpy's rules the objective of 'wrong' is not convex"
     assert plan.forecast.startswith(said) and said in " ".join(str(plan).split())
     assert said in " ".join(str(plan.run(seed=0)).split())
+    assert "nonneg=True" in plan.forecast  # might be all that lacks
+    price = dp.Private(2.0, name="price", adjacency=dp.Within(0.1), nonneg=True)
+    signed = dp.Agent(cp.Minimize(-cp.square(x) * price), [x >= 0, x <= 9], name="wrong")
+    assert dp.Problem([signed, right]).plan(mechanism=None).forecast.endswith("a wrong sign")
     assert "not convex" not in dp.Problem([right]).plan(mechanism=None).forecast
 
 
