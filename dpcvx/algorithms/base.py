@@ -422,6 +422,10 @@ class Algorithm(abc.ABC, Generic[S, A]):
         """
         return {}
 
+    def notes(self, server: S) -> tuple[str, ...]:
+        """What users are told next to the result, from released values; one sentence each."""
+        return ()
+
     def answer(self, state: A) -> Answer | None:
         """An agent's result so far, from its `Iterates`; None where `conclude` alone knows it."""
         return Answer(state.x, state.average) if isinstance(state, Iterates) else None

@@ -27,7 +27,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from .._arguments import choice, integer
+from .._arguments import FLAG, choice, integer
 from .._words import plural
 from ..errors import ModelError
 from ..guard import frameless
@@ -55,6 +55,7 @@ from .secret_terms import (
     shared,
 )
 from .summed import SHARING, SecretSharing, divided
+from .toward_start import followed
 
 Array = NDArray[np.float64]
 
@@ -78,6 +79,9 @@ class Server:
         What is summed in secret, if second moments are.
     missed : dict of str to ndarray
         By how much x misses constraints with private data, where that has a price.
+    explained : float
+        The part of what was released that noise alone explains, where answers may stay near the
+        start for it.
     """
 
     program: Program
@@ -88,6 +92,7 @@ class Server:
     curvatures: tuple[sp.csr_array, ...] = ()
     moments: MomentSum | None = None
     missed: Mapping[str, Array] = field(default_factory=dict)
+    explained: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,6 +175,11 @@ class Central(Algorithm[Server, Member]):
         With ``sharing=``, what is summed: slopes, or second moments of records where all agents
         have the same squares of records, ``cp.sum_squares(X @ w - y)``, up to a factor. Rows are
         counted in the largest bounds of all agents, so that no entry exceeds the number of records.
+    shrink : bool
+        With ``release="once"``, whether the answer stays near the public start where noise explains
+        more than half of what left; see `dpcvx.algorithms.toward_start`. The result says when it
+        does. For objectives whose gradients are affine in the data, up to 600 variables, and
+        without expectations or constraints with private data.
 
     Raises
     ------
@@ -180,13 +190,20 @@ class Central(Algorithm[Server, Member]):
     sharing: SecretSharing | None = None
     colluders: int = 1
     sums: Literal["slopes", "moments"] = "slopes"
+    # Plans with the default keep the noise that seeds gave them before there was a choice.
+    shrink: bool = field(default=True, metadata={"later": True})
 
     fixed_rounds: ClassVar[int | None] = 1
     # There is one iterate.
     output: ClassVar[None] = None
 
     def __post_init__(self) -> None:
-        self.check_fields(sharing=SHARING, colluders=integer(1), sums=choice("slopes", "moments"))
+        self.check_fields(
+            sharing=SHARING,
+            colluders=integer(1),
+            sums=choice("slopes", "moments"),
+            shrink=FLAG,
+        )
         check_sharing(self.sharing, self.colluders)
         if self.sums == "moments" and self.sharing is None:
             raise ModelError(
@@ -312,7 +329,23 @@ class Central(Algorithm[Server, Member]):
         for place, reply in zip(server.joint.places, replies, strict=True):
             slope[place] += reply.terms.slope
         bent = tuple(reply.terms.curvature for reply in replies)
+        server, slope = self._toward_start(server, slope)
         return self._solved(server, slope, bent, [reply.data for reply in replies])
+
+    def _toward_start(self, server: Server, slope: Array) -> tuple[Server, Array]:
+        """What of a slope is followed."""
+        program = server.program
+        known = program.noise
+        if known is None or not self.shrink:
+            return server, slope
+        whole = slope.copy()
+        for local, place in zip(program.agents, server.joint.places, strict=True):
+            whole[place] += local.form.at_zero().gradient(known.start[place])
+        explained = known.explains(whole)
+        part = followed(explained)
+        if part < 1:
+            slope = slope - (1 - part) * whole
+        return replace(server, explained=explained), slope
 
     def _of_moments(
         self, server: Server, moments: MomentSum, pool: Pool, k: int, replies: Sequence[Any]
@@ -349,6 +382,17 @@ class Central(Algorithm[Server, Member]):
         """What the decision pays for."""
         return server.missed
 
+    def notes(self, server: Server) -> tuple[str, ...]:
+        """How much of what was released is followed, where that is not all."""
+        part = followed(server.explained)
+        if part == 1:
+            return ()
+        return (
+            f"noise alone explains {server.explained:.0%} of what was released, so the answer "
+            f"follows {part:.0%} of its pull away from the public start; "
+            "algorithm=dp.Central(shrink=False) follows all of it",
+        )
+
     def residuals(self, server: Server) -> Residuals:
         """None: all hear of one point. Without an optimum, agents stay at their own starts."""
         if server.x is not None:
@@ -361,6 +405,7 @@ class Central(Algorithm[Server, Member]):
     def __repr__(self) -> str:
         # Noise of a seed follows from it: plans that are as they were keep theirs.
         what = "" if self.sums == "slopes" else f", sums={self.sums!r}"
+        what += "" if self.shrink else ", shrink=False"
         return f"Central(sharing={self.sharing!r}, colluders={self.colluders!r}{what})"
 
     def __str__(self) -> str:

@@ -30,6 +30,7 @@ from ..solvers.conic import Outcome
 from ..solvers.newton import best_kernel
 from ..solvers.projector import Projector
 from ..solvers.tightened import Tightened
+from .toward_start import SlopeNoise
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -165,6 +166,8 @@ class Program:
     written : tuple of (bytes or None)
         By agent, a digest of objective and constraints as the user wrote them, whatever the names
         in them; None where they hold objects of kinds that are not known.
+    noise : SlopeNoise or None
+        In the slope of all that leaves once: a plan knows it where nothing but slopes is noisy.
     """
 
     agents: tuple[LocalProgram, ...]
@@ -173,6 +176,7 @@ class Program:
     coupling: Coupling | None
     kept: tuple[Kept, ...] = ()
     written: tuple[bytes | None, ...] = ()
+    noise: SlopeNoise | None = None
 
     @property
     def kernel(self) -> str:

@@ -44,6 +44,12 @@ _KINDS = ("gaussian", "laplace")
 _PUBLIC_ROUNDS = 1000
 # Of such a part of the gap left, one way is as lost as the other.
 _LOST = 0.5
+# Where noise is predicted to leave such a part of the gap, what is done about it is said.
+LOUD = 0.5
+SHRUNK = (
+    "where noise alone explains more than half of what leaves, the answer stays nearer to the "
+    "public start, and the result says so; dp.Central(shrink=False) takes what left as it is"
+)
 # What clips may keep of the gap between start and optimum where labels are noisy.
 _BIAS = 0.02
 

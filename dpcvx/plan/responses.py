@@ -10,8 +10,16 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from ..algorithms.joint import coupling_rows, picked, places_of, size_of, square_sum
+from ..algorithms.joint import (
+    coupling_rows,
+    joint_set,
+    picked,
+    places_of,
+    size_of,
+    square_sum,
+)
 from ..algorithms.program import LocalProgram, Program
+from ..algorithms.toward_start import SlopeNoise
 from ..model.matrices import without_zeros
 from ..model.quadratic import hessian, hessian_at
 from ..privacy.mechanism import Calibrated
@@ -125,6 +133,43 @@ def predicted_gap(statistic: Statistic, noise: Calibrated, response: Response) -
     if isinstance(statistic, release_once.Publication):
         covariance = statistic.slope_covariance(noise.variance(statistic.sensitivity))
     return math.nan if covariance is None else response.gap(covariance)
+
+
+def slope_noise(program: Program, agents: Agents, around: Sequence[Response]) -> SlopeNoise | None:
+    """The noise in the slope of all that leaves once.
+
+    None where something is publicly expected, where noise is in more than slopes, and for problems
+    whose agents are looked at alone.
+
+    Parameters
+    ----------
+    program : Program
+    agents : tuple of AgentTerms
+        With their publications.
+    around : sequence of Response
+        Of each.
+    """
+    if program.kept or not _together(around):
+        return None
+    parts = []
+    for agent, place in zip(agents, places_of(program), strict=True):
+        found, noise = agent.publication, agent.noise
+        if found is None or noise is None:
+            continue
+        covariance = None
+        if isinstance(found, release_once.Publication) and not found.estimates:
+            covariance = found.slope_covariance(noise.variance(found.sensitivity))
+        if covariance is None:
+            return None
+        parts.append((covariance, place))
+    size = size_of(program)
+    covariance = square_sum(parts, size)
+    influence = replace(around[0], place=np.arange(size)).influence(covariance)
+    whole = joint_set(program)
+    start = Projector(whole.data, "all agents")(whole.start, np.ones(size)).x
+    if influence is None or start is None:
+        return None
+    return SlopeNoise(start, influence, float(covariance.multiply(influence).sum()))
 
 
 @dataclass(frozen=True)

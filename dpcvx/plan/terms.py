@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from .._arguments import FLAG, as_python_number, check_argument, count, one_of, show
 from ..algorithms.base import Algorithm, Requirements, SecretSums
+from ..algorithms.central import Central
 from ..algorithms.joint import size_of
 from ..algorithms.moment_sums import moment_sum
 from ..algorithms.program import (
@@ -35,13 +36,13 @@ from ..sensitivity.stored_vectors import Smoothness
 from . import checks, last_iterate, limits
 from .agent_terms import Agents, AgentTerms, declared, sensitivities
 from .calibration import Mechanisms, asked_of, budgeted, calibrated, conditions, truncated
-from .choice import Choice, Release, Request, choose
+from .choice import LOUD, SHRUNK, Choice, Release, Request, choose
 from .compiled import Compiled
 from .fingerprint import Asked, fingerprint_of
 from .forecast import DOUBT, bent, of_other_steps, of_releases
 from .guarantee import ALONE, COUNTED, SEEDED, Guarantee, make_guarantee, no_guarantee
 from .last_iterate import Observer
-from .responses import Share, predicted_share, published, responses
+from .responses import Share, predicted_share, published, responses, slope_noise
 from .split import check_secret, split
 from .stakes import at_stand_ins, by_agent, by_price, stand_ins_of
 
@@ -278,6 +279,10 @@ def make_terms(
         unknown = Share(math.nan, by_data=False)
         share = unknown if program.kept else predicted_share(agents, around, stand_ins)
         forecast = of_releases(agents, stand_ins, share, delta or 0.0)
+        if isinstance(algorithm, Central):
+            program = replace(program, noise=slope_noise(program, agents, around))
+            if program.noise is not None and algorithm.shrink and share.left >= LOUD:
+                request = request.chosen("shrink", SHRUNK)
     if not early:
         public = conditions(program, agents, rounds, noisy_steps=noisy and not once)
         algorithm = algorithm.resolved(program, public)

@@ -137,6 +137,7 @@ def drive(
         violation={a.name: r.violation for a, r in zip(program.agents, reports, strict=True)},
         transcript=transcript,
         missed=algorithm.missed(server),
+        notes=algorithm.notes(server),
         problem=plan.problem,
     )
 

@@ -90,7 +90,7 @@ def run_remote(
             guarantee,
             coins,
         )
-    said = tuple(note for note in (plan.forecast, *notes) if note)
+    said = tuple(note for note in (plan.forecast, *notes, *result.notes) if note)
     result = replace(_shared_only(result), notes=said)
     solution = result.solution if result.status.solved else None
     assign(solution, plan.problem.variables(), plan.problem.constraints)

@@ -150,7 +150,7 @@ class Result:
         by what they are called, such as "Constraint 0 of agent 'grid'": one number per row, or per
         cone, in which data occur. What is promised is kept for constraints loosened by that much.
     notes : tuple of str
-        How the run continued its ledger, where it did.
+        How the run continued its ledger, where it did, and what the method says of its answer.
     problem : Problem or None
         What was run. Copies and pickles of results have none.
     """

@@ -1,0 +1,64 @@
+r"""Where what was released is little more than its noise, answers stay near the public start.
+
+At the public start, moved to the nearest point that suits all agents, the objective for what left
+has the slope :math:`\tilde g = g + \xi`, with noise :math:`\xi` of covariance S. Followed as it
+is, it costs :math:`\tfrac12 \operatorname{tr}(W S)` on average, where W tells how the problem gives
+way (`dpcvx.sensitivity.response`), and not followed at all :math:`\tfrac12 g' W g`. What was
+released tells of both together: :math:`E\, \tilde g' W \tilde g = g' W g + \operatorname{tr}(W S)`.
+Followed is the part
+
+.. math::
+    s = \min\bigl(1, 4 (1 - e)^2\bigr), \qquad
+    e = \min\Bigl(1, \frac{\operatorname{tr}(W S)}{\tilde g' W \tilde g}\Bigr) ,
+
+all of it where noise explains half or less, and nothing where it explains everything. With the
+expectation in place of :math:`\tilde g' W \tilde g`, the cost of a quadratic,
+:math:`\tfrac12 (1 - s)^2 g' W g + \tfrac12 s^2 \operatorname{tr}(W S)`, is at most that of the
+start, :math:`\tfrac12 g' W g`, where less than all is followed. The estimator of James and Stein
+(1961) has :math:`s = 1 - e`, and changes good answers as well. All is computed from released values
+and costs no privacy; units of objectives and of variables cancel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class SlopeNoise:
+    """The noise in the slope of what leaves once.
+
+    Attributes
+    ----------
+    start : ndarray, shape (n,)
+        Where it is looked at: the public start, in the sets of all.
+    influence : ndarray, shape (n, n)
+        W.
+    felt : float
+        ``tr(W S)``.
+    """
+
+    start: Array
+    influence: Array
+    felt: float
+
+    def explains(self, slope: Array) -> float:
+        """The part of a noisy slope's cost that noise alone has on average; at most 1.
+
+        Parameters
+        ----------
+        slope : ndarray, shape (n,)
+            At the public start, of the objective for what was released.
+        """
+        released = float(slope @ self.influence @ slope)
+        return min(1.0, self.felt / released) if released > 0 else 0.0
+
+
+def followed(explained: float) -> float:
+    """s, by the part that noise explains."""
+    return min(1.0, 4 * (1 - explained) ** 2)
