@@ -199,6 +199,11 @@ class ConicProgram:
             The program is solved for ``x - center``: near the answer, the objective is small and
             the solver's relative tolerances are tight. The answer does not depend on it otherwise.
         """
+        newton = self._newton if c is None else None
+        if newton is not None:  # what it certifies is more accurate than what is asked here
+            found = attempt(lambda: newton(D, center))
+            if found is not None:
+                return Answer(found.x, Outcome.SOLVED, math.sqrt(2 * found.gap))
         size = _largest(np.abs(center)) + _largest(D)
         if not size + (0.0 if c is None else _largest(np.abs(c))) <= LARGEST:
             return Answer(None, Outcome.FAILED)
@@ -206,11 +211,6 @@ class ConicProgram:
             face = self._active_set(D, -D * center if c is None else c)
             if face is not None and _reached(face, _SOLVED, 1.0):
                 return Answer(face.y, Outcome.SOLVED, math.sqrt(2 * face.gap * _largest(D)))
-        newton = self._newton
-        if newton is not None and c is None:
-            found = attempt(lambda: newton(D, center))
-            if found is not None and _reached(found, _SOLVED, 1.0):
-                return Answer(found.y, Outcome.SOLVED, math.sqrt(2 * found.gap * _largest(D)))
         if self._wider is not None:
             wider = self._wider.solve(D, c, center)
             if wider.x is not None and not self._beyond(wider.x):

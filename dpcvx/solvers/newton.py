@@ -17,16 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import SolverError
-from .active_set import Found
 from .newton_layout import Layout
-from .newton_plain import RULES, PlainKernel, Point
+from .newton_plain import PlainKernel, Point
 
 Array = NDArray[np.float64]
 
 # What takes the steps. The answers of the two differ in their last digits.
 PLAIN, COMPILED = "numpy", "numba"
-# Up to so many entries a full matrix is multiplied faster than a sparse one.
-_LITTLE = 20_000
 # Predicted microseconds, as measured: of an interior point, and for every row and column of its
 # matrix; of a step of each kernel, and for every entry and product of a layout.
 _INTERIOR = (100.0, 2.5)
@@ -40,7 +37,7 @@ _LOOPS = 80
 
 
 class Kernel(Protocol):
-    """Minimises ``1/2 u'Hu - q'u`` over the functions of a layout, ``H = Z' diag(D) Z``."""
+    """Minimises ``1/2 sum_i D_i (x_i - v_i)^2`` over the functions of a layout."""
 
     def __init__(self, layout: Layout, budget: int) -> None: ...
 
@@ -48,8 +45,8 @@ class Kernel(Protocol):
         """Take new positive weights; whether they have a factor."""
         ...
 
-    def solve(self, q: Array) -> Point | None:
-        """The minimiser for a linear term; None if none is certified."""
+    def project(self, v: Array) -> Point | None:
+        """The projection of a point; None if none is certified."""
         ...
 
 
@@ -109,30 +106,20 @@ class Newton:
 
     def __init__(self, layout: Layout, kernel: str, budget: int) -> None:
         self._kernel = (_compiled() if kernel == COMPILED else PlainKernel)(layout, budget)
-        self._x0, Z = layout.x0, layout.Z
-        small = Z.shape[0] * Z.shape[1] <= _LITTLE
-        self._Z = Z.toarray() if small else Z
-        self._turned = np.ascontiguousarray(Z.toarray().T) if small else Z.T.tocsr()
-        self._weights, self._largest = b"", 1.0
+        self._weights = b""
 
-    def __call__(self, D: Array, v: Array) -> Found | None:
+    def __call__(self, D: Array, v: Array) -> Point | None:
         """Project v, shape (n,); None if no answer is certified, or not all weights are positive.
 
-        Objective and gap are relative to the largest weight. The objective counts from the
-        projection onto the equalities.
+        The objective counts from the projection onto the equalities.
         """
         weights = D.tobytes()
         if weights != self._weights:
             self._weights = b""
             if not (D > 0).all() or not self._kernel.weigh(D):
                 return None
-            self._weights, self._largest = weights, float(D.max())
-        found = self._kernel.solve(self._turned @ (D * (v - self._x0)))
-        if found is None:
-            return None
-        largest, residual = self._largest, RULES.violation * max(found.violation, 0.0)
-        x = self._x0 + self._Z @ found.u
-        return Found(x, found.value / largest, found.gap / largest, residual, "newton")
+            self._weights = weights
+        return self._kernel.project(v)
 
 
 def newton_for(layout: Layout, kernel: str) -> Newton | None:

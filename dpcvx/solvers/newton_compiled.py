@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import sys
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -43,6 +43,82 @@ def _compiled(function: Any) -> Any:
         return numba.njit(cache=True, nogil=True, error_model="numpy")(function)
     except RuntimeError:  # no such place
         return numba.njit(nogil=True, error_model="numpy")(function)
+
+
+class _Fixed(NamedTuple):
+    """Arrays of a layout, see `Layout`; those of products with D are `weighted`."""
+
+    hp: Any
+    hi: Any
+    parent: Any
+    lp: Any
+    li: Any
+    heads: Any
+    pairs: Any
+    columns: Any
+    blocks: Any
+    products: Any
+    slots: Any
+    weighted_begin: Any
+    weighted_at: Any
+    z_begin: Any
+    z_at: Any
+    free: Any
+    weighted: Any
+    z: Any
+    x0: Any
+    block: Any
+    d: Any
+    gram: Any
+    norms: Any
+    offsets: Any
+
+
+class _Work(NamedTuple):
+    """What weights and points are turned into, one below the other where shapes are equal.
+
+    Attributes
+    ----------
+    D, x : ndarray, shape (n,)
+        Weights; the point, and the answer in its place.
+    H, M : ndarray
+        Entries of two matrices; L, inverse of shape (2, .) are their factors.
+    own, q, start, u, g, way, old, y : ndarray, shape (p,)
+    natural, length, phi, kind, share, allowed, multiplier : ndarray, shape (count,)
+    slack, pull, dual : ndarray
+        Of rows.
+    J, tilt : ndarray
+        Of pairs; J is the edge of a cone in the second stage.
+    marks : ndarray of int, shape (4, p)
+    """
+
+    D: Any
+    x: Any
+    H: Any
+    M: Any
+    L: Any
+    inverse: Any
+    own: Any
+    q: Any
+    start: Any
+    u: Any
+    g: Any
+    way: Any
+    old: Any
+    y: Any
+    natural: Any
+    length: Any
+    phi: Any
+    kind: Any
+    share: Any
+    allowed: Any
+    multiplier: Any
+    slack: Any
+    pull: Any
+    dual: Any
+    J: Any
+    tilt: Any
+    marks: Any
 
 
 @_compiled
@@ -123,33 +199,82 @@ def _times(hp, hi, H, x, out):
 
 
 @_compiled
-def _weigh(D, rows, at, entries, pattern, factor, functions, natural, H, kept, marks, y):
+def _part(begin, whole, k):
+    return whole[begin[k] : begin[k + 1]]
+
+
+@_compiled
+def _opened(begin, ints, begins, floats):
+    """The arrays that two long ones consist of.
+
+    Each argument of a compiled function costs a tenth of a microsecond to pass: these are four.
+    """
+    fixed = _Fixed(
+        _part(begin, ints, 0), _part(begin, ints, 1), _part(begin, ints, 2),
+        _part(begin, ints, 3), _part(begin, ints, 4), _part(begin, ints, 5),
+        _part(begin, ints, 6), _part(begin, ints, 7), _part(begin, ints, 8),
+        _part(begin, ints, 9), _part(begin, ints, 10), _part(begin, ints, 11),
+        _part(begin, ints, 12), _part(begin, ints, 13), _part(begin, ints, 14),
+        _part(begin, ints, 15), _part(begins, floats, 0), _part(begins, floats, 1),
+        _part(begins, floats, 2), _part(begins, floats, 3), _part(begins, floats, 4),
+        _part(begins, floats, 5), _part(begins, floats, 6), _part(begins, floats, 7),
+    )  # fmt: skip
+    n, p, count = fixed.x0.size, fixed.hp.size - 1, fixed.heads.size - 1
+    points = _part(begins, floats, 8).reshape((2, n))
+    entries = _part(begins, floats, 9).reshape((2, fixed.hi.size))
+    L = _part(begins, floats, 10).reshape((2, fixed.li.size))
+    columns = _part(begins, floats, 11).reshape((10, p))
+    functions = _part(begins, floats, 12).reshape((7, count))
+    rows = _part(begins, floats, 13).reshape((3, fixed.d.size))
+    pairs = _part(begins, floats, 14).reshape((2, fixed.columns.size))
+    work = _Work(
+        points[0], points[1], entries[0], entries[1], L, columns[:2], columns[2], columns[3],
+        columns[4], columns[5], columns[6], columns[7], columns[8], columns[9], functions[0],
+        functions[1], functions[2], functions[3], functions[4], functions[5], functions[6],
+        rows[0], rows[1], rows[2], pairs[0], pairs[1], _part(begin, ints, 16).reshape((4, p)),
+    )  # fmt: skip
+    return fixed, work
+
+
+@_compiled
+def _factored(fixed, work, H, k):
+    """The factor of H as number k; whether it has one."""
+    hp, hi, parent, lp, li = fixed.hp, fixed.hi, fixed.parent, fixed.lp, fixed.li
+    return _factor(hp, hi, H, parent, lp, li, work.L[k], work.inverse[k], work.marks, work.y)
+
+
+@_compiled
+def _weigh(begin, ints, begins, floats):
     """Entries of H for weights D, its factor, and the functions' curvature by H."""
+    fixed, work = _opened(begin, ints, begins, floats)
+    D, H = work.D, work.H
     for t in range(H.size):
         value = 0.0
-        for e in range(rows[t], rows[t + 1]):
-            value += entries[e] * D[at[e]]
+        for e in range(fixed.weighted_begin[t], fixed.weighted_begin[t + 1]):
+            value += fixed.weighted[e] * D[fixed.weighted_at[e]]
         H[t] = value
-    hp, hi = pattern
-    parent, lp, li = factor
-    heads, pairs, columns, blocks, block = functions[:5]
-    for c in range(natural.size):
+    for j in range(fixed.free.size):
+        work.own[j] = D[fixed.free[j]]
+    heads, pairs = fixed.heads, fixed.pairs
+    for c in range(work.natural.size):
         width = pairs[c + 1] - pairs[c]
         steep = 0.0
         for j in range(width):
             square = 0.0
             for i in range(heads[c + 1] - heads[c]):
-                entry = block[blocks[c] + i * width + j]
+                entry = fixed.block[fixed.blocks[c] + i * width + j]
                 square += entry * entry
-            steep += square / H[hp[columns[pairs[c] + j] + 1] - 1]
-        natural[c] = 1.0 / steep
-    return _factor(hp, hi, H, parent, lp, li, kept[0], kept[1], marks, y)
+            steep += square / H[fixed.hp[fixed.columns[pairs[c] + j] + 1] - 1]
+        work.natural[c] = 1.0 / steep
+    return _factored(fixed, work, H, 0)
 
 
 @_compiled
-def _evaluate(functions, u, slack, length, phi, J):
-    """Values and gradients of all functions."""
-    heads, pairs, columns, blocks, block, d = functions[:6]
+def _evaluate(fixed, work):
+    """Values of all functions at u, and gradients of those that are positive or have a price."""
+    heads, pairs, columns = fixed.heads, fixed.pairs, fixed.columns
+    blocks, block, d = fixed.blocks, fixed.block, fixed.d
+    u, slack, phi, J = work.u, work.slack, work.phi, work.J
     for c in range(phi.size):
         first, begin, at = heads[c], pairs[c], blocks[c]
         size, width = heads[c + 1] - first, pairs[c + 1] - begin
@@ -162,8 +287,10 @@ def _evaluate(functions, u, slack, length, phi, J):
             if i > 0:
                 squares += value * value
         root = math.sqrt(squares)
-        length[c] = root
+        work.length[c] = root
         phi[c] = root - slack[first]
+        if not (phi[c] > 0.0 or work.multiplier[c] != 0.0):
+            continue
         inverse = 1.0 / root if root > 0.0 else 0.0
         for j in range(width):
             value = block[at + j]
@@ -173,11 +300,11 @@ def _evaluate(functions, u, slack, length, phi, J):
 
 
 @_compiled
-def _add_block(functions, c, edge, tilt, weight, curve, M):
+def _add_block(fixed, c, edge, tilt, weight, curve, M):
     """Add ``weight edge edge' + curve (gram - tilt tilt')`` of one function."""
-    pairs, products, slots, gram = functions[1], functions[6], functions[7], functions[8]
-    begin, e = pairs[c], products[c]
-    for i in range(pairs[c + 1] - begin):
+    begin, e = fixed.pairs[c], fixed.products[c]
+    slots, gram = fixed.slots, fixed.gram
+    for i in range(fixed.pairs[c + 1] - begin):
         for j in range(i + 1):
             value = weight * edge[begin + i] * edge[begin + j]
             if curve > 0.0:
@@ -187,35 +314,25 @@ def _add_block(functions, c, edge, tilt, weight, curve, M):
 
 
 @_compiled
-def _pull(functions, J, weights, out):
-    """``out += J' weights``."""
-    pairs, columns = functions[1], functions[2]
-    for c in range(weights.size):
-        if weights[c] != 0.0:
-            for t in range(pairs[c], pairs[c + 1]):
-                out[columns[t]] += weights[c] * J[t]
+def _merit(fixed, work, strength):
+    """The augmented Lagrangian at u, for the second stage; g is left as H u - q.
 
-
-@_compiled
-def _merit(pattern, functions, H, q, natural, strength, dual, u, vectors, rows, tilts, g):
-    """The augmented Lagrangian, for the second stage; g is left as H u - q.
-
-    Leaves slacks and functions in `vectors`, in `rows` the projections of w and of every function
-    the kind of its second derivative and how much of it is kept; edges and tilts in `tilts`.
+    Leaves slacks and functions, the projections of w in `pull`, and of every function the kind of
+    its second derivative and how much of it is kept; edges and tilts.
     """
-    heads, pairs, columns, blocks, block, d = functions[:6]
-    slack, phi = vectors[0], vectors[2]
-    pull, kind, share = rows
-    edge, tilt = tilts
-    _times(pattern[0], pattern[1], H, u, g)
+    heads, pairs, columns = fixed.heads, fixed.pairs, fixed.columns
+    blocks, block, d = fixed.blocks, fixed.block, fixed.d
+    u, g, slack, phi, dual = work.u, work.g, work.slack, work.phi, work.dual
+    pull, kind, share, edge, tilt = work.pull, work.kind, work.share, work.J, work.tilt
+    _times(fixed.hp, fixed.hi, work.H, u, g)
     f = 0.0
     for j in range(u.size):
-        f += u[j] * (0.5 * g[j] - q[j])
-        g[j] -= q[j]
+        f += u[j] * (0.5 * g[j] - work.q[j])
+        g[j] -= work.q[j]
     for c in range(phi.size):
         first, begin, at = heads[c], pairs[c], blocks[c]
         size, width = heads[c + 1] - first, pairs[c + 1] - begin
-        sigma = strength * natural[c]
+        sigma = strength * work.natural[c]
         below, squares, head = 0.0, 0.0, 0.0
         for i in range(size):
             value = d[first + i]
@@ -256,65 +373,53 @@ def _merit(pattern, functions, H, q, natural, strength, dual, u, vectors, rows, 
 
 
 @_compiled
-def _add_rows(functions, weights, out):
+def _add_rows(fixed, weights, out):
     """``out += C' weights``."""
-    heads, pairs, columns, blocks, block = functions[:5]
+    heads, pairs, columns = fixed.heads, fixed.pairs, fixed.columns
     for c in range(heads.size - 1):
         width = pairs[c + 1] - pairs[c]
         for i in range(heads[c + 1] - heads[c]):
             weight = weights[heads[c] + i]
             if weight != 0.0:
                 for j in range(width):
-                    out[columns[pairs[c] + j]] += weight * block[blocks[c] + i * width + j]
+                    entry = fixed.block[fixed.blocks[c] + i * width + j]
+                    out[columns[pairs[c] + j]] += weight * entry
 
 
 @_compiled
-def _penalise(
-    pattern, factor, functions, H, own, natural, q, start, u, allowed, wanted, relative, penalty,
-    growing, budget, refinements, vectors, rows, tilts, multiplier, dual, g, way, M, work, marks,
-    y, old, out,
-):  # fmt: skip
+def _penalise(fixed, work, rules, growing, wanted, refinements, budget):
     """The second stage, see `PlainKernel`; whether the answer, in u, is certified."""
-    hp, hi = pattern
-    parent, lp, li = factor
-    heads = functions[0]
-    slack, phi = vectors[0], vectors[2]
-    pull, kind, share = rows
-    edge, tilt = tilts
+    heads, natural, H, M = fixed.heads, work.natural, work.H, work.M
+    u, g, way, old, phi = work.u, work.g, work.way, work.old, work.phi
+    pull, kind, share, dual = work.pull, work.kind, work.share, work.dual
     strength, growth, last, settled, near, end = growing
     n, before = u.size, math.inf
-    for i in range(dual.size):
-        dual[i] = 0.0
-    for j in range(n):
-        u[j] = start[j]
+    dual[:] = 0.0
+    u[:] = work.start
     while True:
-        f = _merit(pattern, functions, H, q, natural, strength, dual, u, vectors, rows, tilts, g)
+        f = _merit(fixed, work, strength)
         while True:
-            _add_rows(functions, pull, g)
-            for t in range(H.size):
-                M[t] = H[t]
+            _add_rows(fixed, pull, g)
+            M[:] = H
             for c in range(phi.size):
                 if kind[c] > 0.0:
                     sigma = strength * natural[c]
-                    _add_block(functions, c, edge, tilt, 0.5 * sigma * kind[c], sigma * share[c], M)
+                    weight, curve = 0.5 * sigma * kind[c], sigma * share[c]
+                    _add_block(fixed, c, work.J, work.tilt, weight, curve, M)
             budget -= 1
-            if budget < 0 or not math.isfinite(f):
-                return False
-            if not _factor(hp, hi, M, parent, lp, li, work[0], work[1], marks, y):
-                return False
+            if budget < 0 or not math.isfinite(f) or not _factored(fixed, work, M, 1):
+                return False, 0.0, 0.0, 0.0
             slope, part = 0.0, 1.0
             for j in range(n):
                 way[j] = -g[j]
-            _solve(lp, li, work[0], work[1], way)
+            _solve(fixed.lp, fixed.li, work.L[1], work.inverse[1], way)
             for j in range(n):
                 slope += g[j] * way[j]
                 old[j] = u[j]
             while True:
                 for j in range(n):
                     u[j] = old[j] + part * way[j]
-                new = _merit(
-                    pattern, functions, H, q, natural, strength, dual, u, vectors, rows, tilts, g
-                )
+                new = _merit(fixed, work, strength)
                 if new <= f + 1e-4 * part * slope or part < 1e-6:
                     break
                 part *= 0.5
@@ -328,90 +433,101 @@ def _penalise(
                 break
         gap, value, violation = 0.0, 0.0, -math.inf
         for j in range(n):
-            value += 0.5 * (u[j] - start[j]) * g[j]
+            value += 0.5 * (u[j] - work.start[j]) * g[j]
             way[j] = g[j]
-        _add_rows(functions, pull, way)
+        _add_rows(fixed, pull, way)
         for j in range(n):
-            gap += 0.5 * way[j] * way[j] / own[j]
+            gap += 0.5 * way[j] * way[j] / work.own[j]
         for c in range(phi.size):
             product = 0.0
             for i in range(heads[c], heads[c + 1]):
                 dual[i] = pull[i]
-                product += dual[i] * slack[i]
+                product += dual[i] * work.slack[i]
             gap += abs(product)
-            violation = max(violation, phi[c] / allowed[c])
-        if violation <= 1.0 and gap <= max(wanted, relative * value):
-            out[0], out[1], out[2] = gap, value, violation
-            return True
+            violation = max(violation, phi[c] / work.allowed[c])
+        if violation <= 1.0 and gap <= max(wanted, rules[3] * value):
+            return True, gap, value, violation
         if violation <= near:
             for c in range(phi.size):
-                multiplier[c] = max(dual[heads[c]], 0.0)
-            for j in range(n):
-                old[j] = u[j]
-            if _newton(
-                pattern, factor, functions, H, own, natural, q, start, u, allowed, wanted,
-                relative, penalty, int(min(end, budget)), refinements, vectors, edge, tilt,
-                multiplier, kind, g, way, M, work, marks, y, out,
-            ):  # fmt: skip
-                return True
+                work.multiplier[c] = max(dual[heads[c]], 0.0)
+            old[:] = u
+            steps = int(min(end, budget))
+            found = _newton(fixed, work, rules, wanted, refinements, steps, False)
+            if found[0]:
+                return found
             budget -= int(end)
-            for j in range(n):
-                u[j] = old[j]
+            u[:] = old
         if strength >= settled and violation > 1.0 and not violation <= 0.5 * before:
-            return False
+            return False, 0.0, 0.0, 0.0
         strength, before = min(growth * strength, last), violation
 
 
 @_compiled
-def _newton(
-    pattern, factor, functions, H, own, natural, q, start, u, allowed, wanted, relative, strength,
-    steps, refinements, vectors, J, tilt, multiplier, active, g, way, M, work, marks, y, out,
-):  # fmt: skip
-    """Newton's steps from u; whether the answer, in u, is certified."""
-    hp, hi = pattern
-    parent, lp, li = factor
-    pairs, columns = functions[1], functions[2]
-    slack, length, phi = vectors
-    count, n = phi.size, u.size
+def _newton(fixed, work, rules, wanted, refinements, steps, first):
+    """Newton's steps from u, the first stage or not; whether the answer, in u, is certified.
+
+    With it the gap, the objective above that of the start, and the violation.
+    """
+    pairs, columns, blocks = fixed.pairs, fixed.columns, fixed.blocks
+    u, g, way, start, q = work.u, work.g, work.way, work.start, work.q
+    natural, phi, length, J, tilt = work.natural, work.phi, work.length, work.J, work.tilt
+    multiplier, allowed, active, M = work.multiplier, work.allowed, work.kind, work.M
+    relative, strength = rules[3], rules[4]
+    count, n, before = phi.size, u.size, math.inf
+    if first:
+        multiplier[:] = 0.0
     for step in range(steps + 1):
-        _evaluate(functions, u, slack, length, phi, J)
-        _times(hp, hi, H, u, g)
+        _evaluate(fixed, work)
+        if first and step == 0:
+            for c in range(count):
+                multiplier[c] = natural[c] * max(phi[c], 0.0)
+        _times(fixed.hp, fixed.hi, work.H, u, g)
         value = 0.0
         for j in range(n):
             g[j] -= q[j]
             value += 0.5 * (u[j] - start[j]) * g[j]
             way[j] = g[j]
-        _pull(functions, J, multiplier, way)
         gap, violation, negative = 0.0, -math.inf, False
-        for j in range(n):
-            gap += 0.5 * way[j] * way[j] / own[j]
         for c in range(count):
-            gap += abs(multiplier[c] * phi[c])
+            if multiplier[c] != 0.0:
+                for t in range(pairs[c], pairs[c + 1]):
+                    way[columns[t]] += multiplier[c] * J[t]
+                gap += abs(multiplier[c] * phi[c])
+                negative = negative or multiplier[c] < 0.0
             violation = max(violation, phi[c] / allowed[c])
-            negative = negative or multiplier[c] < 0.0
+        for j in range(n):
+            gap += 0.5 * way[j] * way[j] / work.own[j]
         if not (math.isfinite(gap + value) and violation < math.inf):
-            return False
+            return False, 0.0, 0.0, 0.0
         if violation <= 1.0 and gap <= max(wanted, relative * value) and not negative:
-            out[0], out[1], out[2] = gap, value, violation
-            return True
+            return True, gap, value, violation
         if step == steps:
-            return False
-        for t in range(H.size):
-            M[t] = H[t]
+            return False, 0.0, 0.0, 0.0
+        if first and step == 1 and violation > before:
+            u[:] = start
+            _evaluate(fixed, work)
+            _times(fixed.hp, fixed.hi, work.H, u, g)
+            for j in range(n):
+                g[j] -= q[j]
+            for c in range(count):
+                phi[c] = 0.0 if multiplier[c] < 0.0 else phi[c]
+                multiplier[c] = natural[c] * max(phi[c], 0.0)
+            violation = before
+        before = violation
+        M[:] = work.H
         for c in range(count):
             if multiplier[c] + natural[c] * phi[c] > 0.0:
                 curved = multiplier[c] > 0.0 and length[c] > 0.0
                 curve = multiplier[c] / length[c] if curved else 0.0
-                width = pairs[c + 1] - pairs[c]
-                for j in range(width):
-                    tilt[pairs[c] + j] = functions[4][functions[3][c] + j] - J[pairs[c] + j]
-                _add_block(functions, c, J, tilt, strength * natural[c], curve, M)
+                for j in range(pairs[c + 1] - pairs[c]):
+                    tilt[pairs[c] + j] = fixed.block[blocks[c] + j] - J[pairs[c] + j]
+                _add_block(fixed, c, J, tilt, strength * natural[c], curve, M)
                 active[c] = 1.0
             else:
                 multiplier[c] = 0.0
                 active[c] = 0.0
-        if not _factor(hp, hi, M, parent, lp, li, work[0], work[1], marks, y):
-            return False
+        if not _factored(fixed, work, M, 1):
+            return False, 0.0, 0.0, 0.0
         last = math.inf
         for _ in range(refinements):
             for j in range(n):
@@ -421,7 +537,7 @@ def _newton(
                     weight = multiplier[c] + strength * natural[c] * phi[c]
                     for t in range(pairs[c], pairs[c + 1]):
                         way[columns[t]] -= weight * J[t]
-            _solve(lp, li, work[0], work[1], way)
+            _solve(fixed.lp, fixed.li, work.L[1], work.inverse[1], way)
             worst = 0.0
             for c in range(count):
                 if active[c] > 0.0:
@@ -435,45 +551,47 @@ def _newton(
             last = worst
         for j in range(n):
             u[j] += way[j]
-    return False
+    return False, 0.0, 0.0, 0.0
 
 
 @_compiled
-def _project(
-    pattern, factor, functions, H, kept, own, natural, norms, offsets, q, start, u, allowed,
-    measures, growing, least, counts, vectors, rows, tilts, multiplier, dual, g, way, M, work,
-    marks, y, old, out,
-):  # fmt: skip
-    """Both stages; whether the answer, in u, is certified."""
-    violation, far, gap, relative, strength = measures
+def _project(begin, ints, begins, floats, rules, growing, counts, least):
+    """Both stages, from the point in x and to the answer there; whether it is certified."""
+    fixed, work = _opened(begin, ints, begins, floats)
+    violation, far, gap, _, _ = rules
     steps, refinements, budget = counts
+    x, start, allowed = work.x, work.start, work.allowed
+    start[:] = 0.0
+    for i in range(x.size):
+        pull = work.D[i] * (x[i] - fixed.x0[i])
+        for t in range(fixed.z_begin[i], fixed.z_begin[i + 1]):
+            start[fixed.z_at[t]] += fixed.z[t] * pull
+    work.q[:] = start
+    _solve(fixed.lp, fixed.li, work.L[0], work.inverse[0], start)
     size = 0.0
-    for j in range(q.size):
-        start[j] = q[j]
-    _solve(factor[1], factor[2], kept[0], kept[1], start)
-    for j in range(q.size):
-        u[j] = start[j]
+    for j in range(start.size):
         size = max(size, abs(start[j]))
-    if not size <= LARGEST:
-        return False
+        if not abs(start[j]) <= LARGEST:
+            return False, 0.0, 0.0, 0.0
+    work.u[:] = start
     for c in range(allowed.size):
-        terms = norms[c] * size + offsets[c]
+        terms = fixed.norms[c] * size + fixed.offsets[c]
         allowed[c] = violation * max(min(terms, 1.0), far * terms)
-        multiplier[c] = 0.0
     wanted = gap * least * min(1.0, size * size)
-    return _newton(
-        pattern, factor, functions, H, own, natural, q, start, u, allowed, wanted, relative,
-        strength, steps, refinements, vectors, tilts[0], tilts[1], multiplier, rows[1], g, way, M,
-        work, marks, y, out,
-    ) or (budget > 0 and _penalise(
-        pattern, factor, functions, H, own, natural, q, start, u, allowed, wanted, relative,
-        strength, growing, budget, refinements, vectors, rows, tilts, multiplier, dual, g, way, M,
-        work, marks, y, old, out,
-    ))  # fmt: skip
+    found = _newton(fixed, work, rules, wanted, refinements, steps, True)
+    if not found[0] and budget > 0:
+        found = _penalise(fixed, work, rules, growing, wanted, refinements, budget)
+    if found[0]:
+        for i in range(x.size):
+            value = fixed.x0[i]
+            for t in range(fixed.z_begin[i], fixed.z_begin[i + 1]):
+                value += fixed.z[t] * work.u[fixed.z_at[t]]
+            x[i] = value
+    return found
 
 
 class CompiledKernel:
-    """``minimize 1/2 u'Hu - q'u`` over the functions of a layout, ``H = Z' diag(D) Z``.
+    """``argmin 1/2 sum_i D_i (x_i - v_i)^2`` over the functions of a layout.
 
     Parameters
     ----------
@@ -483,67 +601,52 @@ class CompiledKernel:
     """
 
     def __init__(self, layout: Layout, budget: int) -> None:
-        p, count, entries = layout.size, layout.heads.size - 1, layout.hi.size
-        self._layout = layout
+        p, count, rows = layout.size, layout.heads.size - 1, layout.d.size
         steps, most = min(RULES.steps, budget), min(RULES.most, budget)
         left = most - steps if most - steps >= RULES.least else 0
         self._counts = steps, RULES.refinements, left
-        weighted = layout.weighted
-        self._map = _index(weighted.indptr), _index(weighted.indices), weighted.data
-        self._pattern = _index(layout.hp), _index(layout.hi)
-        self._order = _index(layout.parent), _index(layout.lp), _index(layout.li)
-        self._functions = (
-            _index(layout.heads),
-            _index(layout.pairs),
-            _index(layout.columns),
-            _index(layout.blocks),
-            layout.block,
-            layout.d,
-            _index(layout.products),
-            _index(layout.slots),
-            layout.gram,
-        )
-        self._H, self._M = np.zeros(entries), np.zeros(entries)
-        self._kept = np.zeros(layout.li.size), np.zeros(p)
-        self._work = np.zeros(layout.li.size), np.zeros(p)
-        self._natural = np.zeros(count)
-        self._vectors = np.zeros(layout.d.size), np.zeros(count), np.zeros(count)
-        self._rows = np.zeros(layout.d.size), np.zeros(count), np.zeros(count)
-        self._tilts = np.zeros(layout.columns.size), np.zeros(layout.columns.size)
-        self._allowed, self._multiplier = np.zeros((2, count))
-        self._dual = np.zeros(layout.d.size)
-        self._marks = np.zeros((4, p), dtype=np.int32)
-        self._start, self._u, self._g, self._way, self._y, self._old = np.zeros((6, p))
-        self._out = np.zeros(3)
+        weighted, Z = layout.weighted, layout.Z
+        begin, ints = _joined(
+            [
+                layout.hp, layout.hi, layout.parent, layout.lp, layout.li, layout.heads,
+                layout.pairs, layout.columns, layout.blocks, layout.products, layout.slots,
+                weighted.indptr, weighted.indices, Z.indptr, Z.indices, layout.free,
+                np.zeros(4 * p),
+            ]
+        )  # fmt: skip
+        sizes = 2 * layout.x0.size, 2 * layout.hi.size, 2 * layout.li.size, 10 * p
+        sizes = *sizes, 7 * count, 3 * rows, 2 * layout.columns.size
+        begins, floats = _joined(
+            [
+                weighted.data, Z.data, layout.x0, layout.block, layout.d, layout.gram,
+                layout.norms, layout.offsets, *(np.zeros(size) for size in sizes),
+            ]
+        )  # fmt: skip
+        # Whether indices without signs are negative is not asked, which takes a third of the time.
+        self._state = begin, ints.astype(np.uint32), begins, floats
+        self._D, self._x = floats[begins[8] : begins[9]].reshape(2, -1)
+        self._least = 0.0
 
     def weigh(self, D: Array) -> bool:
         """Take new positive weights, shape (n,); whether they have a factor."""
-        self._own, self._least = D[self._layout.free], float(D.min())
-        return _weigh(
-            D, *self._map, self._pattern, self._order, self._functions, self._natural,
-            self._H, self._kept, self._marks, self._y,
-        )  # fmt: skip
+        self._D[:], self._least = D, float(D.min())
+        return _weigh(*self._state)
 
-    def solve(self, q: Array) -> Point | None:
-        """The minimiser for a linear term, shape (p,); None if none is certified.
+    def project(self, v: Array) -> Point | None:
+        """The projection of a point, shape (n,); None if none is certified.
 
-        It depends on the weights and q alone.
+        It depends on the weights and v alone.
         """
-        solved = _project(
-            self._pattern, self._order, self._functions, self._H, self._kept, self._own,
-            self._natural, self._layout.norms, self._layout.offsets, q, self._start, self._u,
-            self._allowed, RULES.measures, RULES.growing, self._least, self._counts, self._vectors,
-            self._rows, self._tilts, self._multiplier, self._dual, self._g, self._way, self._M,
-            self._work, self._marks, self._y, self._old, self._out,
-        )  # fmt: skip
-        if not solved:
-            return None
-        gap, value, violation = self._out.tolist()
-        return Point(self._u, gap, value, violation)
+        self._x[:] = v
+        certified, gap, value, violation = _project(
+            *self._state, RULES.measures, RULES.growing, self._counts, self._least
+        )
+        return Point(self._x.copy(), gap, value, violation) if certified else None
 
 
-def _index(values: Any) -> NDArray[np.int32]:
-    return np.ascontiguousarray(values, dtype=np.int32)
+def _joined(arrays: Any) -> tuple[Any, Any]:
+    """Where each of them begins, and all behind each other."""
+    return np.cumsum([0, *(a.size for a in arrays)]), np.concatenate(arrays)
 
 
 event.register("numba:compile", _Note())

@@ -18,6 +18,8 @@ Index = NDArray[np.intp]
 
 # Numbers whose squares, times weights, are still numbers.
 LARGEST = 1e60
+# Up to so many entries a full matrix is multiplied faster than a sparse one.
+_LITTLE = 20_000
 
 
 # Of short arrays; the methods take twice as long.
@@ -89,7 +91,7 @@ class Point(NamedTuple):
 
     Attributes
     ----------
-    u : ndarray, shape (p,)
+    x : ndarray, shape (n,)
     gap : float
         Bound of how far the objective is above the least one, but for violations.
     value : float
@@ -98,14 +100,14 @@ class Point(NamedTuple):
         Largest value of a function, relative to what is allowed.
     """
 
-    u: Array
+    x: Array
     gap: float
     value: float
     violation: float
 
 
 class PlainKernel:
-    """``minimize 1/2 u'Hu - q'u`` over the functions of a layout, ``H = Z' diag(D) Z``.
+    """``argmin 1/2 sum_i D_i (x_i - v_i)^2`` over the functions of a layout.
 
     Parameters
     ----------
@@ -116,6 +118,10 @@ class PlainKernel:
 
     def __init__(self, layout: Layout, budget: int) -> None:
         self._layout, self._budget = layout, min(budget, RULES.most)
+        Z = layout.Z
+        small = Z.shape[0] * Z.shape[1] <= _LITTLE
+        self._Z = Z.toarray() if small else Z
+        self._turned_Z = np.ascontiguousarray(Z.toarray().T) if small else Z.T.tocsr()
         p, sizes = layout.size, np.diff(layout.heads)
         widths, rows = np.diff(layout.pairs), np.arange(layout.d.size)
         self._heads, self._first = layout.heads[:-1], layout.pairs[:-1]
@@ -153,7 +159,7 @@ class PlainKernel:
     def weigh(self, D: Array) -> bool:
         """Take new positive weights, shape (n,); whether they have a factor."""
         layout = self._layout
-        self._values = layout.weighted @ D
+        self._D, self._values = D, layout.weighted @ D
         self._own, self._least = D[layout.free], float(D.min())
         self._H = self._values[self._entry]
         curvature = self._values[self._diagonal]
@@ -162,29 +168,41 @@ class PlainKernel:
         self._factor = self._matrix.factor(self._values, kept=True)
         return self._factor is not None
 
-    def solve(self, q: Array) -> Point | None:
-        """The minimiser for a linear term, shape (p,); None if none is certified.
+    def project(self, v: Array) -> Point | None:
+        """The projection of a point, shape (n,); None if none is certified.
 
-        It depends on the weights and q alone.
+        It depends on the weights and v alone.
         """
+        layout = self._layout
+        q = self._turned_Z @ (self._D * (v - layout.x0))
         start = self._matrix.solve(self._factor, q)
         size = float(np.abs(start).max())
         if not size <= LARGEST:
             return None
-        terms = self._layout.norms * size + self._layout.offsets
+        terms = layout.norms * size + layout.offsets
         allowed = RULES.violation * np.maximum(np.minimum(terms, 1.0), RULES.far * terms)
         call = _Call(q, start, allowed, RULES.gap * self._least * min(1.0, size * size))
         steps = min(RULES.steps, self._budget)
-        none = np.zeros(self._natural.size)
-        found, left = self._newton(call, start, none, steps), self._budget - steps
-        return self._penalised(call, left) if found is None and left >= RULES.least else found
+        found, left = self._newton(call, start, None, steps), self._budget - steps
+        found = self._penalised(call, left) if found is None and left >= RULES.least else found
+        return None if found is None else found._replace(x=layout.x0 + self._Z @ found.x)
 
-    def _newton(self, call: _Call, u: Array, multiplier: Array, most: int) -> Point | None:
+    def _newton(self, call: _Call, u: Array, given: Array | None, most: int) -> Point | None:
+        """Newton's steps from u; an answer is told by u, in place of x.
+
+        Where no multipliers are given, each begins as if its function were alone, so that cones
+        bend the first step. Where this step breaks more than was broken, functions stand in each
+        other's way: it is taken again without those that it would have pulled inwards.
+        """
         columns, p = self._layout.columns, self._layout.size
-        of_pair = self._of_pair
+        of_pair, before = self._of_pair, math.inf
         natural, sigma = self._natural, RULES.penalty * self._natural
+        first = given is None
+        multiplier = np.zeros(natural.size) if given is None else given
         for step in range(most + 1):
             slack, length, divisor, phi = self._evaluated(u)
+            if first and step == 0:
+                multiplier = natural * np.maximum(phi, 0.0)
             g = self._times(u) - call.q
             J = self._gradients(slack, divisor)
             left = g + np.bincount(columns, J * multiplier[of_pair], p)
@@ -203,6 +221,13 @@ class PlainKernel:
                 return Point(u, gap, value, violation)
             if step == most:
                 return None
+            if first and step == 1 and violation > before:
+                u, violation = call.start, before
+                slack, length, divisor, phi = self._evaluated(u)
+                g, J = self._times(u) - call.q, self._gradients(slack, divisor)
+                phi[multiplier < 0] = 0.0
+                multiplier = natural * np.maximum(phi, 0.0)
+            before = violation
             active = multiplier + natural * phi > 0
             idle = ~active
             multiplier[idle] = 0.0

@@ -65,9 +65,9 @@ def test_projections_onto_a_cone_are_those_of_the_closed_form(kernel, seed, scal
     if found is None:  # answers near the tip may be out of reach, and go to another solver
         assert np.linalg.norm(exact - shift) <= 0.5 * np.linalg.norm(v - shift)
         return
-    assert np.linalg.norm(found.y - exact) <= 1e-8 * size
+    assert np.linalg.norm(found.x - exact) <= 1e-8 * size
     stated = np.sqrt(2 * found.gap)
-    assert np.linalg.norm(found.y - exact) <= stated + 1e-9 * size
+    assert np.linalg.norm(found.x - exact) <= stated + 1e-9 * size
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -81,9 +81,9 @@ def test_projections_onto_polyhedra_are_those_of_the_active_set(kernel):
         D, v = rng.uniform(1, 10, n), inside + 0.3 * rng.normal(size=n)
         found, exact = method(data, kernel)(D, v), ActiveSet(data)(D, -D * v)
         assert found is not None and exact is not None
-        assert ConeTest(data.cones)(data.b - data.A @ found.y) <= 1e-10
+        assert ConeTest(data.cones)(data.b - data.A @ found.x) <= 1e-10
         way = np.sqrt(D @ (exact.y - v) ** 2)
-        distances.append(np.sqrt(D @ (found.y - exact.y) ** 2) / way)
+        distances.append(np.sqrt(D @ (found.x - exact.y) ** 2) / way)
     assert np.median(distances) <= 1e-9
 
 
@@ -125,6 +125,26 @@ def test_a_network_is_projected_onto_as_by_the_interior_point(kernel):
         assert far >= 1 or ours._newton(D, v) is not None
 
 
+def parallel(rng, n=4):
+    """Three limits of nearly the same flows, each a little different."""
+    B, rows, b = rng.normal(size=(2, n)), [], []
+    for _ in range(3):
+        own = (1 + 0.02 * rng.normal()) * B + 0.02 * rng.normal(size=(2, n))
+        rows += [np.zeros((1, n)), own]
+        b += [1 + 0.1 * rng.normal(), 0.0, 0.0]
+    return data_of(np.vstack(rows), b, Cones(soc=(3,) * 3))
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_functions_that_stand_in_each_others_way_take_one_step_more(kernel):
+    soon = 0
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        found = Newton(layout_of(parallel(rng)), kernel, 7)(np.ones(4), 1.5 * rng.normal(size=4))
+        soon += found is not None
+    assert soon >= 12  # 8 without the step back
+
+
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_answers_depend_on_nothing_but_the_point_and_the_weights(kernel):
     rng = np.random.default_rng(2)
@@ -144,7 +164,7 @@ def test_answers_depend_on_nothing_but_the_point_and_the_weights(kernel):
     for found, *others in zip(first, again, threads, strict=True):
         for other in others:
             assert (found is None) == (other is None)
-            assert found is None or np.array_equal(found.y, other.y)
+            assert found is None or np.array_equal(found.x, other.x)
 
 
 _ELSEWHERE = """
@@ -154,7 +174,7 @@ from tests.solvers.test_newton import method, network
 rng = np.random.default_rng(3)
 data = network(rng)
 found = method(data, sys.argv[1])(np.ones(data.n), rng.normal(size=data.n))
-print(hashlib.sha256(found.y.tobytes()).hexdigest())
+print(hashlib.sha256(found.x.tobytes()).hexdigest())
 """
 
 
@@ -172,7 +192,7 @@ def test_kernels_differ_in_the_last_digits_only():
     one, other = method(data, PLAIN), method(data, COMPILED)
     for _ in range(10):
         D, v = rng.uniform(1, 3, data.n), rng.normal(size=data.n)
-        assert one(D, v).y == pytest.approx(other(D, v).y, abs=1e-8)
+        assert one(D, v).x == pytest.approx(other(D, v).x, abs=1e-8)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -198,7 +218,7 @@ def test_bounds_at_infinity_bind_nothing(kernel):
     )
     v = np.full(data.n, -3.0)
     with_them = method(data_of(data.A, b, data.cones), kernel)(np.ones(data.n), v)
-    assert with_them.y == pytest.approx(method(without, kernel)(np.ones(data.n), v).y, abs=1e-9)
+    assert with_them.x == pytest.approx(method(without, kernel)(np.ones(data.n), v).x, abs=1e-9)
 
 
 def test_what_an_interior_point_does_faster_is_left_to_it():

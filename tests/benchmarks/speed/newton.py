@@ -107,7 +107,7 @@ def _rows(name: str, found: list[Trace], limits: dict[str, float], effort: Effor
                         answer = None if program._newton is None else program._newton(D, v)
                         lost[k] += answer is None
                         if answer is not None:
-                            left = trace.data.b - trace.data.A @ answer.y
+                            left = trace.data.b - trace.data.A @ answer.x
                             worst = max(worst, test(left) or 0.0)
         best = np.minimum(best, total)
     size = f"n = {', '.join(str(trace.data.n) for trace in found[:3])}"
