@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from ..pictures import BLUE, GREEN, GREY, ORANGE, PINK, RED, TWO_COLUMNS, styled, whole_rounds
 from .experiment import Noise, Score, Trace
+from .printed import Curve
+from .printed import Trace as Printed
 
 Floats = NDArray[np.float64]
 
@@ -58,6 +60,57 @@ def comparison(columns: Mapping[float, Sequence[Sequence[Trace]]], title: str) -
     handles, labels = panels[1, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=4)
     figure.suptitle(f"{title}\n{_NOT_PRIVATE}")
+    return figure
+
+
+@styled
+def as_printed(found: Mapping[Curve, Printed], title: str) -> Figure:
+    """Figures 5 and 6 as printed: noise, cost and test error, and what every column costs.
+
+    Parameters
+    ----------
+    found : mapping of Curve to printed.Trace
+        Every column shows one budget per local update, and the curve without noise.
+    title : str
+
+    Returns
+    -------
+    Figure
+    """
+    budgets = sorted({own.epsilon for own in found if own.epsilon is not None})
+    figure = Figure(figsize=(max(TWO_COLUMNS, 2.2 * len(budgets)), 6.4))
+    panels = figure.subplots(3, len(budgets), sharex=True, sharey="row", squeeze=False)
+    updates = sorted({own.updates for own in found})
+    for column, budget in zip(panels.T, budgets, strict=True):
+        for curve, trace in found.items():
+            if curve.epsilon not in (budget, None):
+                continue
+            exact, style = curve.epsilon is None, _LINES[updates.index(curve.updates)]
+            colour = GREY if exact else _COLOURS[curve.noise]
+            label = f"{'no noise' if exact else curve.noise}, E = {curve.updates}"
+            if not exact:
+                column[0].plot(trace.rounds, trace.magnitude, style, color=colour)
+            column[1].plot(trace.rounds, trace.cost, style, color=colour, label=label)
+            column[2].plot(trace.rounds, trace.error, style, color=colour)
+        lines = [f"{budget:g} per local update, T = {max(t.rounds[-1] for t in found.values())}"]
+        for e in updates:
+            last = {t.rounds[-1] for c, t in found.items() if (c.epsilon, c.updates) == (budget, e)}
+            if last:
+                claimed, composed = Curve("ObjG", budget, e).totals(max(last))
+                lines.append(f"E = {e}: claimed {claimed:.3g}, composed {composed:.3g}")
+        column[0].set_title("\n".join(lines))
+        column[0].set_yscale("log")
+        column[0].set_xscale("log")
+        column[2].set_xlabel("round")
+    for row, name in zip(panels, ("noise (32)", "cost", "test error"), strict=True):
+        row[0].set_ylabel(name)
+    panels[2, 0].set_ylim(0, 1)
+    handles, labels = panels[1, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=4)
+    figure.suptitle(
+        f"{title}, as printed: noise scaled to the records, NO GUARANTEE\n"
+        f"totals at 1e-6 are what the steps would cost if it were not; {_NOT_PRIVATE}"
+    )
     return figure
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import math
+import struct
 import zlib
 from gzip import GzipFile
 from io import BytesIO
@@ -71,3 +72,19 @@ def _read(stream: GzipFile | BytesIO, path: Path, packed: int) -> NDArray[np.uin
             "or is damaged. Download it again."
         )
     return np.frombuffer(data, dtype=np.uint8).reshape(shape)
+
+
+def write_idx(path: Path, array: NDArray[np.integer], *, zipped: bool = False) -> None:
+    """Write unsigned bytes: two zero bytes, the type, the number of dimensions, these, the bytes.
+
+    Parameters
+    ----------
+    path : Path
+    array : ndarray of int
+        Between 0 and 255.
+    zipped : bool
+        Whether to pack the file.
+    """
+    head = struct.pack(f">BBBB{array.ndim}I", 0, 0, _UNSIGNED_BYTES, array.ndim, *array.shape)
+    raw = head + array.astype(np.uint8).tobytes()
+    path.write_bytes(gzip.compress(raw) if zipped else raw)

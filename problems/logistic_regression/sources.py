@@ -64,7 +64,7 @@ def read_dataset(
     """
     path = Path(source)
     if source == "digits":
-        records, classes = _digits()
+        records, classes = bundled_digits(), 10
         train, tested = held_out(records, test, seed)
     elif path.suffix == ".npz" and os.path.lexists(path):
         train, tested, classes = _arrays(path, test, seed)
@@ -84,7 +84,14 @@ def read_dataset(
     return Dataset(name, train, tested, classes, known)
 
 
-def _digits() -> tuple[Records, int]:
+def bundled_digits() -> Records:
+    """Scikit-learn's images of 8 x 8 pixels.
+
+    Raises
+    ------
+    DatasetError
+        If scikit-learn is not installed.
+    """
     try:
         from sklearn.datasets import load_digits
     except ImportError:
@@ -93,7 +100,7 @@ def _digits() -> tuple[Records, int]:
             "(pip install 'dpcvx[datasets]'), or give the path of another data set."
         ) from None
     pixels, labels = load_digits(return_X_y=True)
-    return Records(pixels / 16, labels.astype(np.int64)), 10
+    return Records(pixels / 16, labels.astype(np.int64))
 
 
 def _mnist(folder: Path, part: str) -> Records:

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import platform
-import subprocess
 from dataclasses import fields
-from importlib.metadata import version
-from pathlib import Path
 
 import dpcvx as dp
 
+from ..provenance import commit, versions
 from .case import Case
 
 # Where results go, and what is shown of them, does not change them.
 _OUTPUT = frozenset({"json", "plot", "format", "tables", "table_format", "quiet", "ledger", "over"})
-_LIBRARIES = ("clarabel", "cvxpy", "dpcvx", "numpy", "scipy")
 _PRIVATE = frozenset({"pd", "qd"})
 
 
@@ -52,30 +48,9 @@ def provenance(options: argparse.Namespace, case: Case, plan: dp.Plan | None) ->
             "fingerprint": plan.fingerprint,
         },
         "network": network_digest(case),
-        "versions": {
-            "python": platform.python_version(),
-            **{name: version(name) for name in _LIBRARIES},
-        },
-        "commit": commit(Path(__file__).parents[2]),
+        "versions": versions(),
+        "commit": commit(),
     }
-
-
-def commit(root: Path) -> str | None:
-    """Which commit a checkout has, with a "+" behind it if files differ; None elsewhere.
-
-    Parameters
-    ----------
-    root : Path
-        Where the checkout is.
-    """
-    if not (root / ".git").exists():
-        return None
-    ask = ["git", "-C", root, "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=+"]
-    try:
-        said = subprocess.run(ask, capture_output=True, check=True, timeout=60, text=True)
-    except (OSError, subprocess.SubprocessError):  # no git, or a checkout of somebody else
-        return None
-    return said.stdout.strip()
 
 
 def network_digest(case: Case) -> str:

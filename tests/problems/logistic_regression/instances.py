@@ -1,12 +1,11 @@
 """Small made-up data sets, and writers of the official file formats."""
 
-import gzip
 import json
-import struct
 
 import numpy as np
 
 from problems.logistic_regression.dataset import Dataset, Records
+from problems.logistic_regression.idx import write_idx
 
 
 def blobs(count=60, features=6, classes=3, seed=0, bound=1.5, writers=None):
@@ -21,13 +20,6 @@ def blobs(count=60, features=6, classes=3, seed=0, bound=1.5, writers=None):
         return Records(values, labels, writer)
 
     return Dataset("blobs", drawn(count), drawn(count // 4), classes, bound)
-
-
-def write_idx(path, array, *, zipped=False):
-    """LeCun's format: two zero bytes, type 8, number of dimensions, dimensions, bytes."""
-    head = struct.pack(f">BBBB{array.ndim}I", 0, 0, 8, array.ndim, *array.shape)
-    raw = head + array.astype(np.uint8).tobytes()
-    path.write_bytes(gzip.compress(raw) if zipped else raw)
 
 
 def write_mnist(folder, *, zipped=False, dots=False):

@@ -14,10 +14,11 @@ from problems.power_flow.case import read_case
 from problems.power_flow.cli import main
 from problems.power_flow.expected import expected_loads
 from problems.power_flow.options import parser
-from problems.power_flow.provenance import commit, network_digest
+from problems.power_flow.provenance import network_digest
 from problems.power_flow.report import assess
 from problems.power_flow.sources import BUNDLED, CASES
 from problems.power_flow.study import power_flow
+from problems.provenance import commit
 
 # Where the kind of noise does not matter: Laplace noise takes a second to plan.
 FAST = ("--mechanism", "gaussian")

@@ -1,0 +1,171 @@
+"""Figures 5 and 6 of Ryu and Kim as printed, for as many rounds as in the paper: no guarantee.
+
+A study of its own, beside the honest one of `examples.ryu_kim_federated_learning`: noise is scaled
+to the records, as in the paper's code, and totals are what the steps would cost if that were a
+sensitivity. With ``--keep`` a run that was killed goes on where it was, with the same result, and
+what is found so far is in ``as_printed.json``, with the commit and the command.
+
+    python -m problems.logistic_regression.as_printed --plot out              # digits, 300 rounds
+    python -m problems.logistic_regression.as_printed --full --data FOLDER --keep out     # T = 5000
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from .. import pictures
+from ..commands import add_plot, count, folder, in_words, positive
+from ..progress import with_bar
+from ..provenance import commit, versions
+from .dataset import Dataset
+from .experiment import FEMNIST_PENALTY, MNIST_PENALTY
+from .figures import as_printed
+from .kept import digest, traced
+from .partition import Partition
+from .printed import Curve, Setting, Trace
+from .sources import read_dataset
+
+_COMMAND = "python -m problems.logistic_regression.as_printed"
+
+
+def setting(dataset: Dataset, agents: int = 10) -> Setting:
+    """The paper's settings of MNIST and FEMNIST; those of FEMNIST for anything else.
+
+    Parameters
+    ----------
+    dataset : Dataset
+    agents : int
+        P, unless writers are agents.
+    """
+    if dataset.train.writer is not None:
+        return Setting(dataset, Partition("writer", None).of(dataset), 1.0, FEMNIST_PENALTY)
+    mnist = dataset.features == 784
+    box, penalty = (0.1, MNIST_PENALTY) if mnist else (1.0, FEMNIST_PENALTY)
+    return Setting(dataset, Partition("iid", agents).of(dataset), box, penalty)
+
+
+def curves(epsilons: Sequence[float], updates: Sequence[int]) -> list[Curve]:
+    """The lines of a figure, the one without noise last.
+
+    Parameters
+    ----------
+    epsilons : sequence of float
+        Per local update.
+    updates : sequence of int
+        E.
+    """
+    noisy = [
+        Curve(noise, epsilon, e)
+        for epsilon in epsilons
+        for e in updates
+        for noise in ("ObjG", "OutG")
+    ]
+    return [*noisy, Curve("ObjG", None, max(updates))]
+
+
+def table(own: Setting, found: Mapping[Curve, Trace]) -> str:
+    """Last rounds, with totals.
+
+    Parameters
+    ----------
+    own : Setting
+    found : mapping of Curve to Trace
+    """
+    lines = [
+        f"{own.dataset.name}: {own.total} records, {len(own.parts)} agents, as printed: noise "
+        "scaled to the records, NO GUARANTEE. Totals, at 1e-6, are what the steps would cost "
+        "if it were not.",
+        f"{'':<32}{'rounds':>7}{'noise (32)':>12}{'cost':>8}{'error':>8}{'claimed':>10}"
+        f"{'composed':>10}",
+    ]
+    for curve, trace in found.items():
+        T = int(trace.rounds[-1])
+        totals = "".join(f"{epsilon:>10.3g}" for epsilon in curve.totals(T))
+        lines.append(
+            f"  {curve!s:<30}{T:>7}{trace.magnitude[-1]:>12.3g}{trace.cost[-1]:>8.3f}"
+            f"{trace.error[-1]:>8.3f}{totals if curve.epsilon is not None else ''}"
+        )
+    return "\n".join(lines)
+
+
+def as_json(own: Setting, found: Mapping[Curve, Trace], command: str) -> dict[str, object]:
+    """What is stored of them.
+
+    Parameters
+    ----------
+    own : Setting
+    found : mapping of Curve to Trace
+    command : str
+    """
+    return {
+        "command": command,
+        "commit": commit(),
+        "versions": versions(),
+        "records": {"count": own.total, "agents": len(own.parts), "digest": digest(own)},
+        "curves": [
+            {
+                "noise": curve.noise,
+                "epsilon": curve.epsilon,
+                "updates": curve.updates,
+                "totals": None if curve.epsilon is None else curve.totals(int(trace.rounds[-1])),
+                "rounds": trace.rounds.tolist(),
+                "magnitude": np.round(trace.magnitude, 8).tolist(),
+                "cost": np.round(trace.cost, 6).tolist(),
+                "error": np.round(trace.error, 6).tolist(),
+            }
+            for curve, trace in found.items()
+        ],
+    }
+
+
+def from_json(stored: Mapping[str, object]) -> dict[Curve, Trace]:
+    """What `as_json` stored."""
+    curves = stored["curves"]
+    assert isinstance(curves, list)
+    return {
+        Curve(own["noise"], own["epsilon"], own["updates"]): Trace.of(
+            np.array([own["rounds"], own["magnitude"], own["cost"], own["error"]], dtype=float).T
+        )
+        for own in curves
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> dict[Curve, Trace]:
+    """Run, or go on, print and draw."""
+    parser = argparse.ArgumentParser(prog=_COMMAND)
+    parser.add_argument("--data", default="digits", help="as of ryu_kim_federated_learning")
+    parser.add_argument("--full", action="store_true", help="all budgets and E, T = 5000")
+    parser.add_argument("--rounds", type=count(), help="T (300, with --full 5000)")
+    parser.add_argument("--epsilon", type=positive, nargs="+", help="budgets per local update")
+    parser.add_argument("--updates", type=count(), nargs="+", help="E")
+    parser.add_argument("--keep", type=folder, metavar="DIR", help="go on with what is there")
+    add_plot(parser, "the figure")
+    options = parser.parse_args(arguments)
+    rounds = options.rounds or (5000 if options.full else 300)
+    epsilons = options.epsilon or ([0.05, 0.1, 0.5, 1.0] if options.full else [0.05, 1.0])
+    updates = options.updates or ([1, 5, 10] if options.full else [1, 5])
+    with in_words(parser):
+        own = setting(read_dataset(options.data))
+        found: dict[Curve, Trace] = {}
+        for curve in with_bar(curves(epsilons, updates), "curves"):
+            found[curve] = traced(own, curve, rounds, options.keep)
+            if options.keep is not None:
+                said = sys.argv[1:] if arguments is None else arguments
+                stored = as_json(own, found, " ".join([_COMMAND, *said]))
+                Path(options.keep / "as_printed.json").write_text(json.dumps(stored, indent=1))
+        print(table(own, found))
+        if options.plot:
+            name = f"{own.dataset.name}, {len(own.parts)} agents"
+            drawn = {"ryu_kim_learning_as_printed": as_printed(found, name)}
+            pictures.announce(drawn, options.plot, options.format)
+    return found
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,254 @@
+r"""Figures 5 and 6 of Ryu and Kim as printed: the noise that they add, whatever it costs in total.
+
+In plain arrays: Algorithm 1 with (10), or with the paper's baseline (12), step sizes
+:math:`1 / \sqrt t` and 1/n, schedule (73), a box, and in every local update Gaussian noise of
+variance :math:`2 \ln(1.25 / \bar\delta) (\bar\Delta / \bar\epsilon)^2`, where
+
+* ObjG, whose noise is in the gradient, takes (31) for :math:`\bar\Delta`, measured on the agent's
+  own records at its point, as the paper's code does;
+* OutG, whose noise is on the result, takes :math:`2 \bar\Delta / (\rho_t + n)`.
+
+What is measured on records is no bound, and tells something itself, so that no curve here has a
+guarantee. Totals are what all T E updates would cost if it were one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import softmax
+
+import dpcvx as dp
+from dpcvx.privacy.accounting import (
+    Composition,
+    classical_gaussian_multiplier,
+    ryu_kim_claim,
+)
+
+from .dataset import Dataset, Records
+from .experiment import DELTA
+from .metrics import Metrics
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Noise = Literal["ObjG", "OutG"]
+
+# Records whose scores are computed at a time, so that they are read once for both products.
+_BLOCK = 500
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A line of a figure.
+
+    Attributes
+    ----------
+    noise : {"ObjG", "OutG"}
+    epsilon : float or None
+        Per local update, at `DELTA`; None for no noise.
+    updates : int
+        E.
+    """
+
+    noise: Noise
+    epsilon: float | None
+    updates: int
+
+    @property
+    def multiplier(self) -> float:
+        """Standard deviation of the noise over the sensitivity."""
+        return 0.0 if self.epsilon is None else classical_gaussian_multiplier(self.epsilon, DELTA)
+
+    def totals(self, rounds: int) -> tuple[float, float]:
+        """Epsilon of all rounds at `DELTA`: by Theorem 4.9, and composed, if sensitivities held.
+
+        Parameters
+        ----------
+        rounds : int
+        """
+        if self.epsilon is None:
+            return math.inf, math.inf
+        steps = rounds * self.updates
+        composed = Composition().with_gaussian(self.multiplier, steps).price(DELTA).epsilon
+        return ryu_kim_claim(steps, self.epsilon, DELTA), composed
+
+    def __str__(self) -> str:
+        noise = "no noise" if self.epsilon is None else f"{self.epsilon:g} per update"
+        return f"{self.noise}, E = {self.updates}, {noise}"
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """Who holds which records.
+
+    Attributes
+    ----------
+    dataset : Dataset
+    parts : tuple of ndarray of int
+        Training records of every agent.
+    box : float
+        u.
+    penalty : dp.penalties.Growing
+    seed : int
+        Of the noise.
+    """
+
+    dataset: Dataset
+    parts: tuple[Ints, ...]
+    box: float
+    penalty: dp.penalties.Growing
+    seed: int = 0
+
+    @property
+    def total(self) -> int:
+        """I."""
+        return sum(part.size for part in self.parts)
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """Between two rounds; all that the next one needs.
+
+    Attributes
+    ----------
+    t : int
+        Rounds that are over.
+    last, sent, multipliers : ndarray, shape (P, features, classes)
+        Last local points, what was sent, and the multipliers.
+    magnitude : float
+        Of the last round, (32).
+    """
+
+    t: int
+    last: Floats
+    sent: Floats
+    multipliers: Floats
+    magnitude: float = 0.0
+
+
+def start(setting: Setting) -> State:
+    """Zeros."""
+    zero = np.zeros((len(setting.parts), setting.dataset.features, setting.dataset.classes))
+    return State(0, zero, zero, zero)
+
+
+def penalty(setting: Setting, curve: Curve, t: int) -> float:
+    """rho of a round; without noise that of the largest budget, 1."""
+    rule = setting.penalty.resolved(1.0 if curve.epsilon is None else curve.epsilon)
+    return rule.next(t, None, math.nan, math.nan)
+
+
+def advanced(setting: Setting, agents: tuple[Records, ...], curve: Curve, state: State) -> State:
+    """The next round. Noise depends on the seed and the round only, so that runs can be resumed.
+
+    Parameters
+    ----------
+    setting : Setting
+    agents : tuple of Records
+        `shares` of the setting.
+    curve : Curve
+    state : State
+    """
+    t = state.t + 1
+    rng = np.random.default_rng([setting.seed, t])
+    rho, n = penalty(setting, curve, t), state.last[0].size
+    near = math.sqrt(t) if curve.noise == "ObjG" else float(n)
+    w = np.mean(state.sent - state.multipliers / rho, axis=0)
+    last, sent = np.empty_like(state.last), np.empty_like(state.last)
+    magnitude = 0.0
+    for p, own in enumerate(agents):
+        x, total = state.last[p], np.zeros_like(w)
+        for _ in range(curve.updates):
+            gradient, change = measured(own, x, setting.total)
+            noise = curve.multiplier * change * rng.normal(size=x.shape)
+            if curve.noise == "ObjG":
+                gradient = gradient + noise
+            x = (near * x + rho * w + state.multipliers[p] - gradient) / (near + rho)
+            x = np.clip(x, -setting.box, setting.box)
+            if curve.noise == "OutG":
+                noise = noise * 2 / (near + rho)
+                x = x + noise
+            total += x
+            magnitude += float(np.abs(noise).mean())
+        last[p], sent[p] = x, total / curve.updates
+    return State(t, last, sent, state.multipliers + rho * (w - sent), magnitude)
+
+
+def shares(setting: Setting) -> tuple[Records, ...]:
+    """What the agents hold, clipped as in the honest study."""
+    train = setting.dataset.train
+    return tuple(setting.dataset.clipped(train.take(part)) for part in setting.parts)
+
+
+def measured(records: Records, W: Floats, total: int) -> tuple[Floats, float]:
+    """The gradient of (30), and the maximum of (31) over the records. Not private.
+
+    Parameters
+    ----------
+    records : Records
+    W : ndarray, shape (features, classes)
+    total : int
+        I.
+    """
+    gradient, largest = np.zeros_like(W), 0.0
+    for first in range(0, records.count, _BLOCK):
+        X = records.features[first : first + _BLOCK]
+        labels = records.labels[first : first + _BLOCK]
+        apart = softmax(X @ W, axis=1)
+        apart[np.arange(labels.size), labels] -= 1
+        gradient += X.T @ apart
+        squares = np.einsum("ij,ij->i", X, X) * np.einsum("ij,ij->i", apart, apart)
+        largest = max(largest, float(squares.max()))
+    return gradient / total, math.sqrt(largest) / (total + 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """A curve, run so far. Not private.
+
+    Attributes
+    ----------
+    rounds : ndarray of int
+        Where it was measured.
+    magnitude, cost, error : ndarray
+        There: (32), and cost and test error of the mean of what was sent.
+    """
+
+    rounds: Ints
+    magnitude: Floats
+    cost: Floats
+    error: Floats
+
+    @classmethod
+    def of(cls, rows: Floats) -> Trace:
+        """From rows of round, magnitude, cost and error."""
+        return cls(rows[:, 0].astype(np.int64), *rows[:, 1:].T)
+
+
+def scored(metrics: Metrics, state: State) -> Floats:
+    """A row for `Trace.of`."""
+    W = state.sent.mean(axis=0)
+    return np.array([state.t, state.magnitude, metrics.cost(W), metrics.error(W)])
+
+
+def run(setting: Setting, curve: Curve, rounds: int, begun: State | None = None) -> Iterator[State]:
+    """States after every round that is missing, up to `rounds`.
+
+    Parameters
+    ----------
+    setting : Setting
+    curve : Curve
+    rounds : int
+        T.
+    begun : State, optional
+        Where to go on; from the start if omitted.
+    """
+    agents, state = shares(setting), begun or start(setting)
+    while state.t < rounds:
+        state = advanced(setting, agents, curve, state)
+        yield state

@@ -1,0 +1,37 @@
+"""What code a stored result comes from."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from importlib.metadata import version
+from pathlib import Path
+
+_LIBRARIES = ("clarabel", "cvxpy", "dpcvx", "numpy", "scipy")
+_HERE = Path(__file__).parents[1]
+
+
+def versions() -> dict[str, str]:
+    """Of Python, and of the libraries that results depend on."""
+    return {
+        "python": platform.python_version(),
+        **{name: version(name) for name in _LIBRARIES},
+    }
+
+
+def commit(root: Path = _HERE) -> str | None:
+    """Which commit a checkout has, with a "+" behind it if files differ; None elsewhere.
+
+    Parameters
+    ----------
+    root : Path
+        Where the checkout is.
+    """
+    if not (root / ".git").exists():
+        return None
+    ask = ["git", "-C", root, "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=+"]
+    try:
+        said = subprocess.run(ask, capture_output=True, check=True, timeout=60, text=True)
+    except (OSError, subprocess.SubprocessError):  # no git, or a checkout of somebody else
+        return None
+    return said.stdout.strip()
