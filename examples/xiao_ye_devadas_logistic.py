@@ -57,7 +57,8 @@ What the paper prints that is not so:
 * Algorithm 2 needs everybody's points, and Figure D shows it on 20 of 45 edges. It is run on the
   complete network here, as are random coordinates; Appendix J needs sums only.
 * Theorems 3.1 and 3.2 weigh multipliers by zeta where the proof has 1 / zeta; with that they hold,
-  and promise far less than what happens (`problems.census.rates`, and a figure).
+  and promise far less than what happens (`problems.census.rates`, and a figure). So does Theorem
+  3.3, whose residual of the noise is a million times what runs show.
 * The multipliers' step of Algorithm 1 has the wrong sign; the definition of sensitivity has f for
   its gradient, Definition 1 epsilon for its exponential.
 """

@@ -10,11 +10,19 @@ The paper prints zeta where the proof has 1 / zeta: with that weight the inequal
 linearised steps, takes M for a smoothness constant L and for its square; here it is L where the
 proof bounds an objective by a parabola, and its square elsewhere.
 
+**Theorem 3.3**, (55) and (58), linearised steps with noise :math:`\Delta_i`, for any
+:math:`0 < h < 1` and with six terms where (47) has five, in p:
+
+.. math:: V^{k+1} \le a \Bigl( V^k + \sum_i \bigl( \tfrac{6 p D^2}{\zeta N \sigma_i^2}
+    + \tfrac{D}{h p} \bigr) \|\Delta_i^{k+1}\|^2 \Bigr), \qquad a = \frac1{1 + (1 - h) p}
+
+with the least singular values :math:`\sigma_i`; (55) prints :math:`\delta` for the first p. All
+rounds' noise together is the residual of (14).
+
 **Theorem 3.4.** Algorithm 2 with steps :math:`1 / (c \sqrt k)`, the mean of all agents' points over
 the rounds, subgradients of norm at most G, and noise with :math:`E\|\Delta / \eta\|^2 \le V^2`.
 
-Theorem 3.3 has a residual of the noise that follows from all rounds, and Theorems 4.1 and 4.2 are
-orders without constants: there is no number to compare a run with.
+Theorems 4.1 and 4.2 are orders without constants: there is no number to compare a run with.
 """
 
 from __future__ import annotations
@@ -29,6 +37,8 @@ Floats = NDArray[np.float64]
 
 # Candidates for alpha.
 _TRIED = 400
+# h of Theorem 3.3.
+_HALF = 0.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +68,13 @@ class Coupled:
         return np.asarray(self.t + back @ lam, dtype=np.float64), np.asarray(lam, dtype=np.float64)
 
     def distances(
-        self, method: Method, rounds: int, *, power: int = -1, off: float = 0.0
+        self,
+        method: Method,
+        rounds: int,
+        *,
+        power: int = -1,
+        off: float = 0.0,
+        noise: Floats | None = None,
     ) -> Floats:
         """V of a run, shape (rounds + 1,).
 
@@ -71,6 +87,8 @@ class Coupled:
         off : float
             If not 0, the run starts at the optimum but for multipliers that are off by so much;
             else from zero.
+        noise : ndarray, shape (rounds, N, d), optional
+            Added to the points.
         """
         (best, prices), D = self.optimum, method.D
         x: Floats = np.zeros_like(best)
@@ -78,7 +96,7 @@ class Coupled:
         found: list[float] = []
         if off:
             x, lam = best, prices + off
-        for _ in range(rounds + 1):
+        for k in range(rounds + 1):
             weighed = ((lam - prices) ** 2).sum() * method.zeta**power
             found.append(float(D * ((x - best) ** 2).sum() + weighed))
             pull = (lam - method.penalty * self._missed(x)) @ self.A
@@ -89,18 +107,40 @@ class Coupled:
             else:
                 down = (self.H @ (x - self.t)[:, :, None])[:, :, 0]
                 x = np.asarray(x + (pull - down) / D, dtype=np.float64)
+            if noise is not None and k < rounds:
+                x = x + noise[k]
             lam = lam - method.zeta * self._missed(x)
+        return np.array(found)
+
+    def promised(self, method: Method, squares: Floats) -> Floats:
+        """Theorem 3.3 for V after every round, from zero, shape (rounds + 1,).
+
+        Parameters
+        ----------
+        method : Method
+            With linearised steps.
+        squares : ndarray, shape (rounds, N)
+            Squared norms of the noise, or their expectations, which bound the expectation of V.
+        """
+        p = self.rate(method, terms=6)
+        low = np.linalg.svd(self.A, compute_uv=False)[:, -1] ** 2
+        weights = 6 * p * method.D**2 / (method.zeta * len(self.t) * low) + method.D / (_HALF * p)
+        found = [float(self.distances(method, 0)[0])]
+        for noisy in squares @ weights:
+            found.append((found[-1] + float(noisy)) / (1 + (1 - _HALF) * p))
         return np.array(found)
 
     def _missed(self, x: Floats) -> Floats:
         return np.einsum("ijk,ik->j", self.A, x) - self.c
 
-    def rate(self, method: Method) -> float:
+    def rate(self, method: Method, *, terms: int = 5) -> float:
         """p of (42), or of (47) for linearised steps; not positive where nothing is promised.
 
         Parameters
         ----------
         method : Method
+        terms : int
+            By which multipliers are bounded: 5, with noise 6.
         """
         N, rho, zeta, D = len(self.t), method.penalty, method.zeta, method.D
         curvature = np.linalg.eigvalsh(self.H)
@@ -112,13 +152,13 @@ class Coupled:
             :, None
         ]
         own = (2 if method.exact else 1) * m - alpha * N * rho**2 * high
-        own = own / ((5 if method.exact else 10) * L**2 / (zeta * N * low) + D)
+        own = own / ((1 if method.exact else 2) * terms * L**2 / (zeta * N * low) + D)
         extra = np.zeros_like(L) if method.exact else L
-        cross = 5 * high / zeta * (rho**2 * high / low).sum()
+        cross = terms * high / zeta * (rho**2 * high / low).sum()
         step = D - N * high / alpha - extra
-        step = step / (5 * (D**2 + 2 * extra**2) / (zeta * N * low) + cross)
+        step = step / (terms * (D**2 + 2 * extra**2) / (zeta * N * low) + cross)
         dual = 2 * rho / zeta - N / (alpha[:, 0] * zeta) - 1
-        dual = dual / (5 * ((rho**2 / zeta**2 + 1 / N) * high / low).sum())
+        dual = dual / (terms * ((rho**2 / zeta**2 + 1 / N) * high / low).sum())
         return float(np.min([own.min(axis=1), step.min(axis=1), dual], axis=0).max())
 
 

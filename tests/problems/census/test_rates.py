@@ -13,10 +13,11 @@ from problems.census.rates import METHODS, Coupled, Medians, Method, example
 K = np.array([30, 300, 3000])
 
 
-def drawn(seed):
+def drawn(seed, exact=None):
     """A random instance with parameters that (43) or (48) admits."""
     rng = np.random.default_rng(seed)
-    N, d, exact = rng.integers(2, 5), rng.integers(1, 3), bool(rng.integers(2))
+    N, d, either = rng.integers(2, 5), rng.integers(1, 3), bool(rng.integers(2))
+    exact = either if exact is None else exact
     turned = np.linalg.qr(rng.normal(size=(2, N, d, d)))[0]
     H = turned[0] @ (rng.uniform(0.5, 2, (N, d, 1)) * turned[0].transpose(0, 2, 1))
     A = turned[1] * rng.uniform(0.5, 1, (N, 1, 1))
@@ -44,6 +45,43 @@ def test_every_round_keeps_the_promise_with_the_weight_of_the_proof(seed):
     assert falls(own.distances(method, 60)).min() >= 1 + p
     # The promise is of the parameters: it ends where (43) ends.
     assert own.rate(replace(method, D=method.D / 20)) <= 0
+
+
+def noisy(own, rounds, scale, seed):
+    """Laplace noise, and its squared norms by round and agent."""
+    drawn = np.random.default_rng(seed).laplace(scale=scale, size=(rounds, *own.t.shape))
+    return drawn, (drawn**2).sum(axis=2)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_theorem_3_3_holds_for_every_noise_and_its_residual_is_that_of_the_noise(seed):
+    own, method = drawn(seed, exact=False)
+    noise, squares = noisy(own, 60, 0.3, seed)
+    V, proved = own.distances(method, 60, noise=noise), own.promised(method, squares)
+    assert (V <= proved).all()
+    # In every round by itself, from wherever the noise has led.
+    p = own.rate(method, terms=6)
+    residual = (1 + p / 2) * proved[1:] - proved[:-1]
+    assert ((1 + p / 2) * V[1:] <= V[:-1] + residual + 1e-12).all()
+    # Without noise the rate is left, and four times the noise has 16 times the residual.
+    silent = own.promised(method, np.zeros((60, len(own.t))))
+    np.testing.assert_allclose(silent, V[0] * (1 + p / 2) ** -np.arange(61.0))
+    loud = own.promised(method, 16 * squares)
+    np.testing.assert_allclose(loud - silent, 16 * (proved - silent), rtol=1e-6, atol=1e-9)
+
+
+def test_runs_and_the_residual_of_theorem_3_3_grow_alike_with_the_noise():
+    """After 300 rounds, means of 20 runs with fixed seeds: both by the square of the scale."""
+    own, method = example(), METHODS["linearised steps"]
+    ends, proved = [], []
+    for scale in (0.1, 1.0):
+        runs = [noisy(own, 300, scale, seed)[0] for seed in range(20)]
+        ends.append(np.mean([own.distances(method, 300, noise=drawn)[-1] for drawn in runs]))
+        expected = np.full((3000, 3), 4 * scale**2)
+        proved.append(own.promised(method, expected)[-1])
+        assert ends[-1] < proved[-1]
+    assert ends[1] == pytest.approx(100 * ends[0], rel=0.2)
+    assert proved[1] == pytest.approx(100 * proved[0], rel=0.3)
 
 
 def test_with_the_printed_weight_the_promise_is_broken():
