@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -150,16 +151,34 @@ def tasks(source: str, dataset: Dataset, scope: Scope) -> list[Task]:
     return [Task(panel, source, own.box, d, m, scope.seeds) for panel, d, m in planned]
 
 
-def measure(task: Task) -> list[Trace]:
-    """Run one task; in a process of its own where there are several."""
-    dataset = read_dataset(task.source)
+def measure(dataset: Dataset, task: Task) -> list[Trace]:
+    """Run one task."""
     study = logistic_regression(dataset, task.partition.of(dataset), box=task.box)
     return run(study, task.method, range(task.seeds))
 
 
-def measured(planned: Sequence[Task], jobs: int) -> list[list[Trace]]:
-    """All tasks, in the given order."""
-    return done(measure, planned, jobs, "runs")
+def measure_some(tasks: Sequence[Task]) -> list[list[Trace]]:
+    """Run tasks of one data set, in a process of their own, which reads it once."""
+    dataset = read_dataset(tasks[0].source)
+    return [measure(dataset, task) for task in tasks]
+
+
+def measured(dataset: Dataset, planned: Sequence[Task], jobs: int) -> list[list[Trace]]:
+    """All tasks, in the given order.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        That of the tasks; other processes read it anew, once each.
+    planned : sequence of Task
+    jobs : int
+        Processes.
+    """
+    if jobs == 1:
+        return done(partial(measure, dataset), planned, 1, "runs")
+    jobs = min(jobs, len(planned))
+    shared = done(measure_some, [planned[k::jobs] for k in range(jobs)], jobs, "processes")
+    return [shared[k % jobs][k // jobs] for k in range(len(planned))]
 
 
 def table(dataset: Dataset, planned: Sequence[Task], found: Sequence[list[Trace]]) -> str:
@@ -260,7 +279,7 @@ def main(arguments: Sequence[str] | None = None) -> list[list[Trace]]:
     with in_words(parser):
         dataset = read_dataset(options.data)
         planned = tasks(options.data, dataset, scope)
-        found = measured(planned, options.jobs or (2 if options.full else 1))
+        found = measured(dataset, planned, options.jobs or (2 if options.full else 1))
         print(table(dataset, planned, found))
         if options.plot:
             drawn = {

@@ -28,7 +28,12 @@ def made(tmp_path_factory):
         scope = replace(example.SHORT, epsilons=(0.5,), updates=(1, 2), agents=2)
         patched.setattr(example, "SHORT", scope)
         data, out = str(folder / "blobs.npz"), str(folder / "out")
+        read, times = example.read_dataset, []
+        patched.setattr(
+            example, "read_dataset", lambda source: times.append(source) or read(source)
+        )
         found = example.main(["--data", data, "--rounds", "4", "--seeds", "2", "--plot", out])
+        assert times == [data]  # once, whatever is run on them
     return folder, "\n".join(lines), found
 
 
@@ -73,7 +78,7 @@ def test_figure_7_says_that_the_budget_matters_and_the_penalty_little():
     assert [t.method.note for t in planned[:5]] == [
         "rho = 0.1", "rho = 1", "rho = 10", "rho = (73)", "rho = (73) / 100",
     ]  # fmt: skip
-    errors = np.array([example.measure(t)[0].last.error for t in planned]).reshape(2, 5)
+    errors = np.array([example.measure(digits, t)[0].last.error for t in planned]).reshape(2, 5)
     assert errors[0].min() - errors[1].max() > np.ptp(errors, axis=1).max()
 
 
@@ -107,6 +112,7 @@ def test_a_broken_source_is_an_error_of_usage(capsys):
 
 def test_processes_find_the_same(tmp_path):
     scope = replace(example.SHORT, epsilons=(0.5,), updates=(1,), rounds=2, agents=2, seeds=1)
-    planned = example.tasks("digits", example.read_dataset(), scope)[:2]
-    one, two = (example.measured(planned, jobs) for jobs in (1, 2))
+    digits = example.read_dataset()
+    planned = example.tasks("digits", digits, scope)[:3]
+    one, two = (example.measured(digits, planned, jobs) for jobs in (1, 2))
     assert [t[0].last for t in one] == [t[0].last for t in two]
