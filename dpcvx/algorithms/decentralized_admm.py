@@ -65,7 +65,7 @@ from .base import Local, Oracle, Output, Requirements
 from .conditions import Conditions
 from .curvatures import curvatures
 from .landscape import landscape
-from .on_networks import Graph, Inbox, NeighbourMethod, numbers, shared, spread
+from .on_networks import Graph, Inbox, Inboxes, NeighbourMethod, numbers, shared, spread
 from .predicted import constant_step, longest
 from .program import Program
 from .steps import required_smoothness
@@ -142,6 +142,11 @@ class DecentralizedADMM(NeighbourMethod):
             convex=True, exact=False, releases=1, queries=(query,), proximal=not self.exact
         )
 
+    @property
+    def in_step(self) -> bool:
+        """With linearised steps. Methods that derive from this one may do more."""
+        return not self.exact and type(self) is DecentralizedADMM
+
     def releases(self, rounds: int, program: Program) -> int:
         """One per round; a D that leaves no room for another step is refused here."""
         if (rounds - 1) * math.log10(self.growth) > _LONGEST:
@@ -216,18 +221,24 @@ class DecentralizedADMM(NeighbourMethod):
         return "without noise, distances to the optimum fall at a linear rate"
 
     def act(
-        self, local: Local, state: AgentState, t: int, k: int, message: Inbox, oracle: Oracle
+        self,
+        local: Local,
+        state: AgentState,
+        t: int,
+        k: int,
+        message: Inbox | Inboxes,
+        oracle: Oracle,
     ) -> tuple[AgentState, Array]:
         """The multipliers, now that all values of the last round are known; then x."""
         assert self.step is not None and self.penalty is not None
         own = shared(state.x, local.program)
         lam = state.lam
         if t > 1:
-            lam = lam + self.penalty * (message.values - own).sum(axis=0)
-        weight = 0.5
+            lam = lam + self.penalty * message.summed(own)
+        weight: float | Array = 0.5
         if self.randomness > 0:
-            weight += self.randomness * (oracle.uniform(own.size) - 0.5)
-        aggregate = weight * own + (1 - weight) * message.values.mean(axis=0)
+            weight = weight + self.randomness * (oracle.uniform(own.shape[-1]) - 0.5)
+        aggregate = weight * own + (1 - weight) * (message.summed() / message.degree)
         D = 1 / self.step * self.growth ** (t - 1)
         center = spread(local, state.x, aggregate + lam / D)
         state = replace(state, lam=lam)

@@ -38,7 +38,7 @@ from .base import Local, Oracle, Output, Requirements
 from .conditions import Conditions
 from .divergence import too_long
 from .networks import Network
-from .on_networks import Graph, Inbox, NeighbourMethod, require_whole, shared, spread
+from .on_networks import Graph, Inbox, Inboxes, NeighbourMethod, require_whole, shared, spread
 from .predicted import chosen_step
 from .program import Program
 from .steps import StepRule, as_step, step_said
@@ -96,6 +96,12 @@ class DecentralizedGradient(NeighbourMethod):
         whole = self.coordinates is None
         return Requirements(convex=False, exact=False, releases=1, queries=(Step,), proximal=whole)
 
+    @property
+    def in_step(self) -> bool:
+        """Unless entries are drawn, or the two agents that are farthest apart are looked for."""
+        plain = self.aggregate != "pair" and self.coordinates is None
+        return plain and type(self) is DecentralizedGradient
+
     def resolved(self, program: Program, conditions: Conditions) -> DecentralizedGradient:
         """Fill in the network and the step sizes."""
         alone = len(program.agents) == 1 and self.graph == "complete"
@@ -122,15 +128,21 @@ class DecentralizedGradient(NeighbourMethod):
         return too_long(program, as_step(self.step)) if at_mean else ""
 
     def act(
-        self, local: Local, state: AgentState, t: int, k: int, message: Inbox, oracle: Oracle
+        self,
+        local: Local,
+        state: AgentState,
+        t: int,
+        k: int,
+        message: Inbox | Inboxes,
+        oracle: Oracle,
     ) -> tuple[AgentState, Array]:
         """One step."""
         rule = as_step(self.step)
         assert rule is not None
-        everyone = np.vstack([message.values, shared(state.x, local.program)])
-        center, at = self._aggregated(message, everyone, oracle), state.x
+        own = shared(state.x, local.program)
+        center, at = self._aggregated(message, own, oracle), state.x
         if self.aggregate in ("mean", "pair"):
-            at = spread(local, state.x, everyone.mean(axis=0))
+            at = spread(local, state.x, message.mean_of_all(own))
         center = spread(local, state.x, center)
         only = None
         if self.coordinates is not None and self.coordinates < center.size:
@@ -140,17 +152,19 @@ class DecentralizedGradient(NeighbourMethod):
         query = Step(at, center, rule.eta(t), only)
         return self.projected_step(local, state, query, oracle)
 
-    def _aggregated(self, message: Inbox, X: Array, oracle: Oracle) -> Array:
-        """The aggregate of the rows of X, of which the last one is the agent's own."""
+    def _aggregated(self, message: Inbox | Inboxes, own: Array, oracle: Oracle) -> Array:
+        """The aggregate of what the agent heard and its own value."""
         if self.aggregate == "mixing":
-            return message.weights @ X
+            return message.weighted() + message.own_weight * own
         if self.aggregate == "mean":
-            return X.mean(axis=0)
-        w = oracle.uniform(X.shape[1])
+            return message.mean_of_all(own)
+        w = oracle.uniform(own.shape[-1])
         if self.aggregate == "range":
-            return w * X.min(axis=0) + (1 - w) * X.max(axis=0)
+            least, most = message.extremes(own)
+            return w * least + (1 - w) * most
+        X = np.vstack([message.values, own])
         a, b = _farthest(X)
-        return X.mean(axis=0) + ((2 * w - 1) * X[a] + (1 - 2 * w) * X[b]) / len(X)
+        return message.mean_of_all(own) + ((2 * w - 1) * X[a] + (1 - 2 * w) * X[b]) / len(X)
 
     def __str__(self) -> str:
         part = "" if self.coordinates is None else f", {self.coordinates} random entries a round"

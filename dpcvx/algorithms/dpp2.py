@@ -152,7 +152,7 @@ class DPP2(SecretPointMethod[Memory]):
 
     def points(self, server: NetworkState, sent: Array, t: int) -> Array:
         """x + w, which y hides from nobody who knows eta and the y before."""
-        return sent if t == 1 else self.eta * server.points + sent - np.array(server.first)
+        return sent if t == 1 else self.eta * server.points + sent - server.first
 
     def start_agent(self, local: Local) -> Memory:
         """At the public start; d = q = 0."""

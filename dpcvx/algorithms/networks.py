@@ -27,6 +27,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     import networkx as nx
 
 Array = NDArray[np.float64]
+Index = NDArray[np.intp]
 Around = tuple[tuple[int, ...], ...]
 
 __all__ = ["SHAPES", "WEIGHTS", "Network", "build", "random"]
@@ -70,6 +72,24 @@ _NAMES = 8
 
 def __dir__() -> list[str]:
     return __all__
+
+
+@dataclass(frozen=True, eq=False)
+class Rank:
+    """One neighbour of each agent that has so many: their first ones, their second ones, ...
+
+    Attributes
+    ----------
+    agents : ndarray of int
+        Increasing.
+    neighbours : ndarray of int
+        Of each of them.
+    weights : ndarray, shape (agents, 1)
+    """
+
+    agents: Index
+    neighbours: Index
+    weights: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,6 +127,20 @@ class Network:
     def degrees(self) -> tuple[int, ...]:
         """Number of neighbours of each agent."""
         return tuple(len(around) for around in self.neighbours)
+
+    @cached_property
+    def ranks(self) -> tuple[Rank, ...]:
+        """Neighbours and their weights, by their place among those of an agent."""
+        degrees = np.array(self.degrees)
+        ends = np.cumsum(degrees)
+        around = np.concatenate([np.array(found, dtype=np.intp) for found in self.neighbours])
+        weights = np.concatenate([row[:-1] for row in self.rows])
+        found = []
+        for k in range(int(degrees.max())):
+            agents = np.flatnonzero(degrees > k)
+            places = ends[agents] - degrees[agents] + k
+            found.append(Rank(agents, around[places], weights[places, np.newaxis]))
+        return tuple(found)
 
     @property
     def edges(self) -> tuple[tuple[int, int], ...]:

@@ -7,7 +7,7 @@ neighbours and nothing else, and no method can change that.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar, final
 
@@ -18,8 +18,8 @@ from ..errors import ModelError
 from ..sensitivity.queries.gradients import Step
 from ..sensitivity.queries.solutions import Minimiser
 from .agent_state import AgentState, projected_step
-from .base import Algorithm, Local, Oracle, Residuals
-from .networks import Network, build
+from .base import Algorithm, InStep, Local, Oracle, Residuals
+from .networks import Network, Rank, build
 from .program import LocalProgram, Program
 
 if TYPE_CHECKING:
@@ -51,6 +51,100 @@ class Inbox:
     values: Array
     weights: Array
 
+    @property
+    def degree(self) -> int:
+        """Number of neighbours."""
+        return len(self.senders)
+
+    @property
+    def own_weight(self) -> float:
+        """The agent's weight of its own value."""
+        return float(self.weights[-1])
+
+    def weighted(self) -> Array:
+        """The neighbours' values, added up with their weights, shape (m,)."""
+        return _total(self.weights[:-1, np.newaxis] * self.values)
+
+    def summed(self, own: Array | float = 0.0) -> Array:
+        """The differences of the neighbours' values from another, added up, shape (m,)."""
+        return _total(self.values - own)
+
+    def extremes(self, own: Array) -> tuple[Array, Array]:
+        """The least and the largest of the neighbours' entries and its own, each of shape (m,)."""
+        least = self.values.min(axis=0, initial=math.inf)
+        most = self.values.max(axis=0, initial=-math.inf)
+        return np.minimum(least, own), np.maximum(most, own)
+
+    def mean_of_all(self, own: Array) -> Array:
+        """The mean over everyone, who are all its neighbours, in the order of agents."""
+        place = int(np.searchsorted(self.senders, self.own))
+        return np.insert(self.values, place, own, axis=0).mean(axis=0)
+
+
+@dataclass(frozen=True, eq=False)
+class Inboxes:
+    """What all agents hear in a round: `Inbox` for those who take their turns together.
+
+    What is added up is added in the order of neighbours, as one agent by itself does.
+
+    Attributes
+    ----------
+    network : Network
+        Of two agents or more.
+    values : ndarray, shape (agents, m)
+        Everyone's last values of the shared variables.
+    """
+
+    network: Network
+    values: Array
+
+    def one(self, i: int) -> Inbox:
+        """What an agent hears."""
+        around = self.network.neighbours[i]
+        return Inbox(i, around, self.values[list(around)], self.network.rows[i])
+
+    @property
+    def degree(self) -> Array:
+        """Number of neighbours of each, shape (agents, 1)."""
+        return np.array(self.network.degrees, dtype=float)[:, np.newaxis]
+
+    @property
+    def own_weight(self) -> Array:
+        """Every agent's weight of its own value, shape (agents, 1)."""
+        return np.array([row[-1] for row in self.network.rows])[:, np.newaxis]
+
+    def weighted(self) -> Array:
+        """As of one agent, shape (agents, m)."""
+        return self._folded(np.add, lambda rank, heard: rank.weights * heard)
+
+    def summed(self, own: Array | float = 0.0) -> Array:
+        """As of one agent, shape (agents, m); own of shape (m,) or (agents, m)."""
+        mine = np.broadcast_to(own, self.values.shape)
+        return self._folded(np.add, lambda rank, heard: heard - mine[rank.agents])
+
+    def extremes(self, own: Array) -> tuple[Array, Array]:
+        """As of one agent, each of shape (agents, m)."""
+        least, most = (
+            self._folded(which, lambda rank, heard: heard) for which in (np.minimum, np.maximum)
+        )
+        return np.minimum(least, own), np.maximum(most, own)
+
+    def mean_of_all(self, own: Array) -> Array:
+        """As of one agent: the same for all, shape (m,)."""
+        return np.array(np.broadcast_to(own, self.values.shape)).mean(axis=0)
+
+    def _folded(self, join: np.ufunc, term: Callable[[Rank, Array], Array]) -> Array:
+        """What all neighbours contribute, one after the other."""
+        first, *others = self.network.ranks
+        out = term(first, self.values[first.neighbours])
+        for rank in others:
+            part = term(rank, self.values[rank.neighbours])
+            if len(part) == len(out):
+                join(out, part, out=out)
+            else:
+                out[rank.agents] = join(out[rank.agents], part)
+        return out
+
 
 @dataclass(frozen=True, eq=False)
 class NetworkState:
@@ -59,7 +153,7 @@ class NetworkState:
     Attributes
     ----------
     network : Network
-    sent, first : tuple of ndarray, each of shape (m,)
+    sent, first : ndarray, shape (agents, m)
         In the last exchange, and in the first one of the last round.
     points : ndarray, shape (agents, m)
         What agents agree on in the end.
@@ -67,8 +161,8 @@ class NetworkState:
     """
 
     network: Network
-    sent: tuple[Array, ...]
-    first: tuple[Array, ...]
+    sent: Array
+    first: Array
     points: Array
     primal: float = math.nan
     dual: float = math.nan
@@ -78,7 +172,8 @@ class NetworkState:
 class NetworkMethod(Algorithm[NetworkState, A], Generic[A]):
     """Abstract: a method whose messages go along the edges of a network.
 
-    A frozen dataclass with the fields `graph` and `output`. `act` sees an `Inbox`.
+    A frozen dataclass with the fields `graph` and `output`. `act` sees an `Inbox`, or `Inboxes`
+    where agents are in step.
     """
 
     graph: Graph
@@ -106,34 +201,35 @@ class NetworkMethod(Algorithm[NetworkState, A], Generic[A]):
         """Everyone has heard the public starting points."""
         found = self.graph
         assert isinstance(found, Network)  # resolved
-        sent = tuple(shared(local.start, local) for local in program.agents)
-        points = np.array(sent)
-        if self.exchanges > 1:  # the first points that leave are the starting points themselves
-            points = np.full_like(points, np.nan)
+        sent = np.array([shared(local.start, local) for local in program.agents])
+        # The first points that leave may be the starting points themselves.
+        points = sent if self.exchanges == 1 else np.full_like(sent, np.nan)
         return NetworkState(found, sent, sent, points)
 
     @final
-    def send(self, server: NetworkState, t: int, k: int) -> tuple[NetworkState, list[Inbox]]:
+    def send(self, server: NetworkState, t: int, k: int) -> tuple[NetworkState, Sequence[Inbox]]:
         """To every agent the last values of its neighbours."""
-        X, net = np.array(server.sent), server.network
-        return server, [
-            Inbox(i, around, X[list(around)], net.rows[i])
-            for i, around in enumerate(net.neighbours)
-        ]
+        heard = Inboxes(server.network, server.sent)
+        return server, InStep(heard, len(server.sent), heard.one)
 
     @final
     def receive(
         self, server: NetworkState, t: int, k: int, replies: Sequence[Array]
     ) -> NetworkState:
         """Keep what every agent sent."""
+        sent = np.array(
+            np.broadcast_to(replies.whole, server.sent.shape)
+            if isinstance(replies, InStep)
+            else replies
+        )
         if k > 0:  # in addition to the points of the round
-            return replace(server, sent=tuple(replies))
-        X, before = self.points(server, np.array(replies), t), server.points
+            return replace(server, sent=sent)
+        X, before = self.points(server, sent, t), server.points
         gaps = X - X.mean(axis=0)
         return replace(
             server,
-            sent=tuple(replies),
-            first=tuple(replies),
+            sent=sent,
+            first=sent,
             points=X,
             primal=float(np.linalg.norm(gaps)),
             dual=float(np.linalg.norm(X - before)),
@@ -189,21 +285,22 @@ def require_whole(program: Program) -> None:
 def spread(local: Local, x: Array, others: Array) -> Array:
     """x with other values of the shared variables, which come in the order of the slots.
 
-    Of many agents that share everything, who have a row of x each, one vector for all.
+    Of agents in step, who share everything, the others alone may have rows, or x.
     """
     n = x.shape[-1]
-    out = np.empty(n) if local.program.shared.size == n else x.copy()
-    out[local.program.shared] = others[local.program.slots]
+    out = np.empty((*others.shape[:-1], n)) if local.program.shared.size == n else x.copy()
+    out[..., local.program.shared] = others[..., local.program.slots]
     return out
 
 
-def mixed(local: LocalProgram, v: Array, message: Inbox) -> Array:
+def mixed(local: LocalProgram, v: Array, message: Inbox | Inboxes) -> Array:
     """``sum_j W_ij v_j`` for what neighbours sent and the agent's own v.
 
     Entries that are not shared stay as they are.
     """
-    out, at = v.copy(), local.shared
-    out[at] = (message.weights[:-1] @ message.values)[local.slots] + message.weights[-1] * v[at]
+    heard, at = message.weighted()[..., local.slots], local.shared
+    out = np.array(np.broadcast_to(v, (*heard.shape[:-1], v.shape[-1])))
+    out[..., at] = heard + message.own_weight * v[..., at]
     return out
 
 
@@ -212,3 +309,10 @@ def shared(x: Array, local: LocalProgram) -> Array:
     out = np.empty((*x.shape[:-1], local.slots.size))
     out[..., local.slots] = x[..., local.shared]
     return out
+
+
+def _total(terms: Array) -> Array:
+    """The sum of rows, one after the other; zeros of none."""
+    if not len(terms):
+        return np.zeros(terms.shape[1])
+    return np.add.accumulate(terms, axis=0)[-1]

@@ -27,7 +27,7 @@ from .agent_state import AgentState
 from .base import Local, Oracle, Output, Requirements
 from .conditions import Conditions
 from .landscape import landscape
-from .on_networks import Graph, Inbox, NeighbourMethod, mixed, numbers
+from .on_networks import Graph, Inbox, Inboxes, NeighbourMethod, mixed, numbers
 from .predicted import constant_step, longest
 from .program import Program
 
@@ -77,6 +77,11 @@ class PrimalDual(NeighbourMethod):
         """One release per agent and round."""
         return Requirements(convex=False, exact=False, releases=1, queries=(Step,), proximal=True)
 
+    @property
+    def in_step(self) -> bool:
+        """Methods that derive from this one may do more."""
+        return type(self) is PrimalDual
+
     def resolved(self, program: Program, conditions: Conditions) -> PrimalDual:
         """Fill in the network and the weights, and check that agents have all in common."""
         graph, step, output = self.network_of(program, self.weights), self.step, self.output
@@ -89,14 +94,20 @@ class PrimalDual(NeighbourMethod):
         return replace(self, graph=graph, step=step, gamma=gamma, omega=omega, output=output)
 
     def act(
-        self, local: Local, state: AgentState, t: int, k: int, message: Inbox, oracle: Oracle
+        self,
+        local: Local,
+        state: AgentState,
+        t: int,
+        k: int,
+        message: Inbox | Inboxes,
+        oracle: Oracle,
     ) -> tuple[AgentState, Array]:
         """One step; `lam` is v, of the shared variables in the agent's order."""
         assert self.step is not None and self.gamma is not None and self.omega is not None
         at = local.program.shared
-        Px = (state.x - mixed(local.program, state.x, message))[at]
-        center = state.x.copy()
-        center[at] -= self.step * (self.gamma * Px + self.omega * state.lam)
+        Px = (state.x - mixed(local.program, state.x, message))[..., at]
+        center = np.array(np.broadcast_to(state.x, (*Px.shape[:-1], state.x.shape[-1])))
+        center[..., at] -= self.step * (self.gamma * Px + self.omega * state.lam)
         state = replace(state, lam=state.lam + self.step * self.omega * Px)
         return self.projected_step(local, state, Step(state.x, center, self.step), oracle)
 

@@ -300,8 +300,8 @@ class Coins:
         return order
 
 
-def uniform(size: int, source: Randomness) -> Array:
-    """Variables that are uniform between 0 and 1, in floating point."""
+def uniform(size: int, source: Randomness | Streams) -> Array:
+    """Variables that are uniform between 0 and 1, in floating point; a row of each stream."""
     return (source.words(size) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 

@@ -6,7 +6,9 @@ all who are charged alike, and their answers leave with noise of each agent's ow
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,8 @@ from ..plan.agent_terms import AgentTerms
 from ..privacy.accounts import Account
 from ..privacy.joint_account import JointAccount
 from ..privacy.ledger_file import Journal
-from ..privacy.randomness import Sources
+from ..privacy.mechanism import Calibrated
+from ..privacy.randomness import Sources, uniform
 from ..sensitivity.known import Known, finite, finite_gradient
 from ..sensitivity.queries.gradients import Gradient, Step
 from ..sensitivity.queries.query import Query
@@ -81,6 +84,10 @@ class FleetOracle(BehindTheDoor, AgentOracle):
                 clips,
             ),
         )
+        private = first.program.form.private
+        self._public = StackedObjective(
+            first.program.form, [np.zeros((1, math.prod(spec.shape))) for spec in private], ()
+        )
         mechanism = first.noise.mechanism
         self._known = Known(
             first.facts, mechanism.norm, np.nan, self._public_gradient, first.facts.projector
@@ -103,13 +110,14 @@ class FleetOracle(BehindTheDoor, AgentOracle):
         out = np.empty((len(self._names), self._facts.form.n))
         found = [
             (rows, *charge_for(self._facts, place, one, noise, self._known, one.bound(self._known)))
-            for rows, one in self._groups(asked)
+            for rows, one in self._groups(asked, noise)
         ]
         charged = [(r, grid, entry) for r, grid, entry in found if grid is not None and entry]
         for rows, grid, entry in found:
             if grid is None or entry is None:  # certified not to depend on the data
                 points = asked.x[np.newaxis] if asked.x.ndim == 1 else asked.x[rows]
-                out[rows] = _answer(asked, np.array([self._public_gradient(x) for x in points]))
+                public = np.array([self._public_gradient(x) for x in points])
+                out[rows] = _answer(_among(asked, rows), public)
         self._accounts.charge([(rows, entry) for rows, _, entry in charged], noise)
         if self._journal is not None:
             for rows, _, entry in charged:
@@ -133,20 +141,37 @@ class FleetOracle(BehindTheDoor, AgentOracle):
         """What every agent has spent."""
         return self._accounts.accounts()
 
-    def _groups(self, query: Gradient | Step) -> list[tuple[Index, Gradient | Step]]:
-        """Agents for which one bound holds, and the question to one of them."""
-        if query.x.ndim == 1:
-            return [(np.arange(len(self._names)), query)]
-        labels = self._known.sensitivity.alike(self._known.norm, query.x)
-        groups = [np.flatnonzero(labels == k) for k in range(int(labels.max()) + 1)]
-        return [(rows, Gradient(query.x[rows[0]])) for rows in groups]
+    def _groups(
+        self, query: Gradient | Step, noise: Calibrated
+    ) -> Iterator[tuple[Index, Gradient | Step]]:
+        """Agents for which one bound holds, and one grid, and the question to one of them."""
+        everyone = np.arange(len(self._names))
+        labels = np.zeros_like(everyone)
+        if query.x.ndim > 1:
+            labels = self._known.sensitivity.alike(self._known.norm, query.x)
+        alike = [np.flatnonzero(labels == k) for k in range(int(labels.max()) + 1)]
+        if isinstance(query, Gradient) or max(query.x.ndim, query.center.ndim) == 1:
+            yield from ((rows, _among(query, rows[0])) for rows in alike)
+            return
+        public = self._public.gradients(np.atleast_2d(query.x))
+        floors = np.broadcast_to(query.floors(finite(public)), everyone.shape)
+        for rows in alike:
+            # Points may be so large that their rounding asks for a grid of their own.
+            wide, widths = self._width(_among(query, rows[0]), noise), np.zeros(rows.size)
+            far = floors[rows] > wide
+            widths[far] = np.ceil(np.log2(floors[rows][far]))
+            for width in np.unique(np.where(far, widths, -np.inf)):
+                own = rows[np.where(far, widths, -np.inf) == width]
+                yield own, _among(query, own[0])
+
+    def _width(self, query: Gradient | Step, noise: Calibrated) -> float:
+        """Of the grid, as far as what one change does to the answer tells."""
+        bound = query.bound(self._known)
+        return noise.grid(bound, query.size(self._facts.form.n)).width if bound > 0 else np.inf
 
     def uniform(self, size: int) -> Array:
-        """Refused: random numbers that stay secret are each agent's own."""
-        raise PrivacyError(
-            "Agents that are evaluated together draw no numbers of their own. Leave in_step of the "
-            "method at False."
-        )
+        """Of each agent's own, shape (agents, size)."""
+        return uniform(size, self._source.at(self._round, 0))
 
     def store(self, name: str, combination: LinearCombination) -> None:
         """Refused: agents that take their turns together keep nothing of their own."""
@@ -160,16 +185,24 @@ class FleetOracle(BehindTheDoor, AgentOracle):
 
 
 def _admitted(query: Query) -> Gradient | Step:
-    """The question, if it is a gradient as it is, or a step from one point for all."""
+    """The question, if it is a gradient as it is, or a step of the whole point."""
     if type(query) is Gradient and query.through is None:
         return query
-    if type(query) is Step and query.through is None and query.only is None and query.x.ndim == 1:
+    if type(query) is Step and query.through is None and query.only is None:
         return query
     raise PrivacyError(
-        "Agents that are evaluated together release gradients as they are, or steps from one point "
-        f"for all, and a method asks them for another {type(query).__name__}. Leave in_step of the "
+        "Agents that are evaluated together release gradients as they are, and steps of whole "
+        f"points, and a method asks them for another {type(query).__name__}. Leave in_step of the "
         "method at False."
     )
+
+
+def _among(query: Gradient | Step, rows: Index | np.intp) -> Gradient | Step:
+    """The question to one of the agents, or to some of them."""
+    own = {
+        name: part for name in ("x", "center") if (part := getattr(query, name, None)) is not None
+    }
+    return replace(query, **{name: part[rows] for name, part in own.items() if part.ndim > 1})
 
 
 def _answer(query: Gradient | Step, gradients: Array) -> Array:

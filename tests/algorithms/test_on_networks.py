@@ -10,11 +10,13 @@ import cvxpy as cp
 import networkx as nx
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import dpcvx as dp
 from dpcvx.algorithms.agent_state import AgentState
 from dpcvx.algorithms.base import Local
-from dpcvx.algorithms.on_networks import Inbox, NeighbourMethod, NetworkState, spread
+from dpcvx.algorithms.on_networks import Inbox, Inboxes, NeighbourMethod, NetworkState, spread
 from dpcvx.privacy.randomness import Seeded
 from dpcvx.run.gate import ReleaseGate
 from dpcvx.run.private_oracle import PrivateOracle
@@ -194,9 +196,9 @@ def test_no_method_makes_its_own_mail():
 
 def test_mail_is_made_from_the_last_values_alone():
     net = dp.networks.build("path", list("abc"))
-    sent = tuple(np.array([k, 10.0 * k]) for k in range(3))
+    sent = np.array([[k, 10.0 * k] for k in range(3)])
     method = dp.DecentralizedADMM(graph=net)
-    server, boxes = method.send(NetworkState(net, sent, sent, np.array(sent)), 7, 0)
+    server, boxes = method.send(NetworkState(net, sent, sent, sent), 7, 0)
     assert [box.senders for box in boxes] == [(1,), (0, 2), (1,)]
     assert boxes[1].values.tolist() == [[0.0, 0.0], [2.0, 20.0]]
     replies = [np.array([3.0, 0.0]), np.array([0.0, 3.0]), np.array([0.0, 0.0])]
@@ -205,8 +207,52 @@ def test_mail_is_made_from_the_last_values_alone():
     found = method.residuals(after)
     gaps = np.array(replies) - [1.0, 1.0]
     assert found.primal == pytest.approx(np.sqrt(np.sum(gaps**2)))
-    assert found.dual == pytest.approx(np.linalg.norm(np.array(replies) - np.array(sent)))
+    assert found.dual == pytest.approx(np.linalg.norm(np.array(replies) - sent))
     assert (found.mismatch, found.penalty) == (2.0, 0.0)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    count=st.integers(2, 9),
+    extra=st.integers(0, 8),
+    m=st.sampled_from([1, 2, 5]),
+    seed=st.integers(0, 10**6),
+)
+def test_what_all_hear_is_what_each_of_them_hears_bit_by_bit(count, extra, m, seed):
+    names = [f"a{k}" for k in range(count)]
+    edges = min(count - 1 + extra, count * (count - 1) // 2)
+    net = dp.networks.random(names, edges, seed)
+    rng = np.random.default_rng(seed)
+    X, own = rng.normal(size=(2, count, m)) * 10.0 ** rng.integers(-8, 8, size=(2, count, 1))
+    heard = Inboxes(net, X)
+    boxes = [heard.one(i) for i in range(count)]
+    least, most = heard.extremes(own)
+    for i, box in enumerate(boxes):
+        assert (box.own, box.senders) == (i, net.neighbours[i])
+        assert np.array_equal(box.values, X[list(net.neighbours[i])])
+        assert np.array_equal(heard.weighted()[i], box.weighted())
+        assert np.array_equal(heard.summed()[i], box.summed())
+        assert np.array_equal(heard.summed(own)[i], box.summed(own[i]))
+        assert np.array_equal(heard.summed(own[0])[i], box.summed(own[0]))
+        assert np.array_equal((least[i], most[i]), box.extremes(own[i]))
+        assert heard.own_weight[i] == box.own_weight == net.weights[i, i]
+        assert heard.degree[i] == box.degree == net.degrees[i]
+        if net.complete:
+            everyone = np.array(X)
+            everyone[i] = own[i]
+            assert np.array_equal(box.mean_of_all(own[i]), Inboxes(net, X).mean_of_all(everyone))
+    adjacency = np.diag(net.degrees) - net.laplacian
+    size = np.abs(adjacency) @ np.abs(X)
+    weighted = heard.weighted() + heard.own_weight * X
+    assert np.all(np.abs(weighted - net.weights @ X) <= 1e-14 * (size + np.abs(X)))
+    assert np.all(np.abs(heard.summed() - adjacency @ X) <= 1e-14 * size)
+
+
+def test_who_hears_nobody_adds_up_nothing():
+    box = Inbox(0, (), np.zeros((0, 3)), np.ones(1))
+    assert not box.weighted().any() and box.weighted().shape == (3,)
+    assert np.array_equal(box.mean_of_all(np.arange(3.0)), np.arange(3.0))
+    assert all(np.array_equal(found, np.arange(3.0)) for found in box.extremes(np.arange(3.0)))
 
 
 # -- slots -----------------------------------------------------------------------------------------
@@ -581,8 +627,8 @@ def test_an_oracle_is_asked_for_whole_points_only(monkeypatch):
 
 def test_an_inbox_is_made_anew_for_every_agent():
     net = dp.networks.build("complete", list("abc"))
-    zeros = tuple(np.zeros(2) for _ in range(3))
-    server = NetworkState(net, zeros, zeros, np.array(zeros))
+    zeros = np.zeros((3, 2))
+    server = NetworkState(net, zeros, zeros, zeros)
     _, boxes = dp.DecentralizedADMM(graph=net).send(server, 1, 0)
     assert all(isinstance(box, Inbox) for box in boxes)
     boxes[0].values[:] = 1.0

@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 
 import cvxpy as cp
 import numpy as np
@@ -15,7 +16,8 @@ from dpcvx.run import live
 from dpcvx.run.fleet import Fleet, is_fleet
 from dpcvx.run.part import parts_of
 from dpcvx.run.resume import begin
-from dpcvx.sensitivity.queries.gradients import Gradient
+from dpcvx.sensitivity.queries.gradients import Gradient, Step
+from dpcvx.sensitivity.stored_vectors import LinearCombination
 from dpcvx.solvers.steps import Contraction
 
 W = cp.Variable(3, name="w")
@@ -125,6 +127,48 @@ def test_a_fleet_is_its_agents_one_by_one(count, seed, mechanism, client, method
     assert_same(plan.run(seed=seed), plan.run(seed=seed, executor=Apart()))
 
 
+OVER_NETWORKS = {
+    "mixing": dp.DecentralizedGradient,
+    "range": partial(dp.DecentralizedGradient, aggregate="range"),
+    "mean": lambda graph: dp.DecentralizedGradient("complete", aggregate="mean"),
+    "admm": dp.DecentralizedADMM,
+    "admm, fixed weights": partial(dp.DecentralizedADMM, randomness=0.0, growth=1.1),
+    "primal-dual": dp.PrimalDual,
+}
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    kind=st.sampled_from([*OVER_NETWORKS]),
+    graph=st.sampled_from(["complete", "ring", "star", "path", "grid"]),
+    count=st.sampled_from([2, 4, 6]),
+    seed=st.integers(0, 2**31),
+    options=st.sampled_from([{}, {"mechanism": "laplace"}, {"epsilon": 0.05}]),
+    client=st.sampled_from(
+        [Client(), Client(clip=0.1), Client(set="none"), Client(set="simplex"), Client(set="ball")]
+    ),
+)
+def test_a_fleet_over_a_network_is_its_agents_one_by_one(kind, graph, count, seed, options, client):
+    plan = planned(*[client] * count, seed=seed, method=OVER_NETWORKS[kind](graph), **options)
+    assert together(plan)
+    assert_same(plan.run(seed=seed), plan.run(seed=seed, executor=Apart()))
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        dp.DecentralizedGradient("complete", aggregate="pair"),
+        dp.DecentralizedGradient("ring", coordinates=1),
+        dp.DecentralizedADMM("ring", exact=True),
+        dp.GradientTracking("ring", smoothness=1.0),
+    ],
+    ids=["pair", "coordinates", "exact", "stored vectors"],
+)
+def test_what_is_computed_from_more_than_gradients_is_computed_one_by_one(method):
+    client = Client(set="none") if isinstance(method, dp.GradientTracking) else Client()
+    assert not together(planned(*[client] * 4, method=method))
+
+
 def test_the_default_for_records_is_a_fleet():
     plan = problem(*[Client()] * 4).plan(**BUDGET)
     assert together(plan)
@@ -200,6 +244,40 @@ def test_one_agent_that_differs_in_anything_has_all_take_turns_alone(changed, pl
         own = agent.sensitivity.near(2, agent.program.start)
         spent = run.ledger[f"c{k}"].entries[0].sensitivity
         assert own <= spent <= own * (1 + 2**-14)
+
+
+@pytest.mark.parametrize("changed", [CHANGED[k] for k in CHANGED if k != "a variable of its own"])
+def test_one_agent_of_a_network_that_differs_has_all_take_turns_alone(changed):
+    """But for its neighbours: those may be as many as they like."""
+    method = dp.DecentralizedGradient("star")
+    assert together(planned(*[Client()] * 4, method=method))
+    for place in (0, 2):
+        clients = [Client()] * 4
+        clients[place] = replace(Client(), **changed)
+        assert not together(planned(*clients, method=method))
+
+
+def test_steps_of_rows_are_released_as_steps_one_by_one():
+    """Points so large that their rounding decides the grid have grids of their own."""
+    plan = planned(*[Client(set="none")] * 6, method=dp.DecentralizedGradient("ring"))
+    parts, start = parts_of(plan), begin(parts_of(plan), None, True)
+    sources = [[private._seal for private in agent.private] for agent in plan.problem.agents]
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(6, 3)) * np.array([1e-3, 1.0, 1.0, 30.0, 1e3, 0.0])[:, np.newaxis]
+    center = x * np.array([1.0, 1.0, 1e4, 1.0, 1.0, 1.0])[:, np.newaxis]
+    fleet = Fleet(parts, start, sources, None, 7)._oracle
+    found = []
+    for t, (at, middle) in enumerate([(x, center), (x[1], center), (x, center[2])], 1):
+        fleet.begin(t)
+        left = fleet.release(Step(at, middle, 1e-10))
+        for k, part in enumerate(parts):
+            worker = part.worker(sources[k], replace(start.agents[k]), seed=7)()._oracle
+            worker.begin(t)
+            one, other = (v if v.ndim == 1 else v[k] for v in (at, middle))
+            assert np.array_equal(left[k], worker.release(Step(one, other, 1e-10)))
+            assert fleet.accounts()[k].entries[t - 1] == worker.account.entries[-1]
+        found.append({account.entries[-1].grid for account in fleet.accounts()})
+    assert [len(grids) for grids in found] == [5, 5, 1]
 
 
 def test_budgets_and_groups_of_their_own_have_all_take_turns_alone():
@@ -283,8 +361,11 @@ class Killed(BaseException):
 
 @pytest.mark.parametrize("at", [1, 2, 4])
 @pytest.mark.parametrize("seed", [1, None])
-def test_an_interrupted_fleet_goes_on_and_spends_nothing_twice(tmp_path, monkeypatch, at, seed):
-    plan = planned(*[Client()] * 3)
+@pytest.mark.parametrize("method", [dp.SummedGradient(), dp.DecentralizedADMM("path")], ids="SN")
+def test_an_interrupted_fleet_goes_on_and_spends_nothing_twice(
+    tmp_path, monkeypatch, at, seed, method
+):
+    plan = planned(*[Client()] * 3, method=method)
     path, written = tmp_path / "spent.jsonl", []
     append = live.Journal._append
 
@@ -339,29 +420,52 @@ def test_without_a_seed_every_agent_has_noise_of_its_own():
 
 
 @dataclass(frozen=True)
-class Mapped(dp.SummedGradient):
-    """One that asks for something else than gradients as they are."""
+class Drawing(dp.SummedGradient):
+    """One whose agents draw numbers of their own."""
 
     def act(self, local, state, t, k, message, oracle):
-        oracle.uniform(1)
-        return super().act(local, state, t, k, message, oracle)
+        state, reply = super().act(local, state, t, k, message, oracle)
+        return state, None if reply is None else reply + oracle.uniform(reply.shape[-1])
 
 
 @dataclass(frozen=True)
-class Together(Mapped):
-    """The same, which claims that agents take their turns together."""
+class Together(Drawing):
+    """The same, which says that agents take their turns together."""
 
     in_step = True
 
 
+@dataclass(frozen=True)
+class Storing(dp.SummedGradient):
+    """One that keeps a vector, and says the same."""
+
+    in_step = True
+
+    def act(self, local, state, t, k, message, oracle):
+        oracle.store("x", LinearCombination(state.x))
+        return super().act(local, state, t, k, message, oracle)
+
+
+@dataclass(frozen=True)
+class Neighbours(dp.DecentralizedGradient):
+    """One that derives from a method over networks."""
+
+
 def test_methods_that_derive_from_one_with_fleets_have_none_by_themselves():
-    method = Mapped(step=0.1)
     three = problem(*[Client()] * 3)
-    assert together(three.plan(dp.SummedGradient(step=0.1), rounds=4, **BUDGET))
-    assert not together(three.plan(method, rounds=4, **BUDGET))
-    plan = three.plan(Together(step=0.1), rounds=4, **BUDGET)
-    with pytest.raises(dp.PrivacyError, match="draw no numbers of their own"):
+    for method in (Drawing(step=0.1), Neighbours("ring", step=0.1)):
+        assert not together(three.plan(method, rounds=4, **BUDGET))
+    for method in (dp.SummedGradient(step=0.1), dp.DecentralizedGradient("ring", step=0.1)):
+        assert together(three.plan(method, rounds=4, **BUDGET))
+    plan = three.plan(Storing(step=0.1), rounds=4, **BUDGET)
+    with pytest.raises(dp.PrivacyError, match="store no vectors"):
         plan.run(seed=0)
+
+
+def test_numbers_that_agents_draw_are_each_ones_own():
+    plan = problem(*[Client()] * 3).plan(Together(step=0.1), rounds=4, **BUDGET)
+    assert together(plan)
+    assert_same(plan.run(seed=3), plan.run(seed=3, executor=Apart()))
 
 
 def test_the_door_of_a_fleet_answers_gradients_as_they_are_and_nothing_else(monkeypatch):

@@ -524,6 +524,15 @@ def test_a_report_says_what_was_tried_and_what_was_not():
     )
 
 
+def test_a_network_of_other_agents_is_not_tried_on_equal_clinics():
+    names = [agent.name for agent in made("laboratories").problem.agents]
+    graph = dp.networks.build("ring", names)
+    suite = dp.conformance(dp.PrimalDual(graph), rounds=None, instances=["laboratories"])
+    assert [*suite.refused] == ["equal clinics"] and not any("together" in str(c) for c in suite)
+    shaped = dp.conformance(dp.PrimalDual("ring"), rounds=None, instances=["laboratories"])
+    assert not shaped.refused and "together" in str([*shaped][-1])
+
+
 def test_a_method_that_takes_no_instance_is_not_passed():
     with pytest.raises(dp.ModelError, match="takes none of the instances.*power line"):
         dp.conformance(dp.DPP2(graph="grid", weights="no"))

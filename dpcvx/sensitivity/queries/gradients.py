@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ...errors import ModelError, PrivacyError
 from ...solvers.steps import Contraction
 from ..known import Facts, Known, Objective
-from .query import Query, gradient_level, rounding_floor
+from .query import Query, gradient_level, rounding_floors
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -190,9 +190,11 @@ class Step(Query):
 
     def floor(self, known: Known) -> float:
         """However small the step is next to the point."""
-        return rounding_floor(self.center) + rounding_floor(
-            self.step * known.public_gradient(self.x)
-        )
+        return float(self.floors(known.public_gradient(self.x)))
+
+    def floors(self, public: Array) -> Array:
+        """`floor`, knowing the public gradient; of each row where center or gradient have rows."""
+        return rounding_floors(self.center) + rounding_floors(self.step * public)
 
     def evaluate(self, objective: Objective) -> Array:
         """The components that move."""

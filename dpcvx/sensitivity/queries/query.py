@@ -147,7 +147,12 @@ class Query(abc.ABC):
 
 def rounding_floor(point: Array) -> float:
     """A grid's width of which rounding errors of a point are a small part."""
-    return ROUNDING * float(np.abs(point).max(initial=0.0))
+    return float(rounding_floors(point))
+
+
+def rounding_floors(points: Array) -> Array:
+    """`rounding_floor` of every row."""
+    return ROUNDING * np.abs(points).max(axis=-1, initial=0.0)
 
 
 def gradient_level(facts: Facts, norm: int) -> float:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import cvxpy as cp
+import networkx as nx
 import numpy as np
 
 import dpcvx as dp
@@ -56,6 +57,14 @@ def fleets(effort: Effort) -> list[Row]:
     note = f"{shown(together)} against {shown(apart)}"
     rows.append(Row("step of a fleet at points of their own, LinearizedADMM, seeded",
                     "agents apart", size, together / apart, 1 / 15, note=note))  # fmt: skip
+    # Everyone hears four others, who are no neighbours by number.
+    graph = nx.random_regular_graph(4, count, seed=1)
+    for method in (dp.DecentralizedGradient(graph), dp.DecentralizedADMM(graph)):
+        plan, longer = (problem.plan(method, rounds=k * rounds, **BUDGET) for k in (1, 10))
+        together, apart = _step(longer, dp.Serial(), 0), _step(plan, _Apart(), 0)
+        note = f"{shown(together)} against {shown(apart)}"
+        rows.append(Row(f"step of a fleet over a network, {type(method).__name__}, seeded",
+                        "agents apart", size, together / apart, 1 / 15, note=note))  # fmt: skip
     few = clients(10)
     least = min(timed(lambda: few.plan(dp.SummedGradient(), rounds=rounds, **BUDGET)) for _ in "12")
     most = timed(lambda: problem.plan(dp.SummedGradient(), rounds=rounds, **BUDGET))
