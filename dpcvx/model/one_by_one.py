@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from .behind_the_door import BehindTheDoor
-from .matrices import Array, Data
+from .matrices import Array, Data, zeros
 from .normal_form import Clip, NormalForm
 from .stacked import StackedObjective
 
@@ -28,6 +28,23 @@ def objective_of_all(
     if any(sp.issparse(part) for own in data for part in own):
         return OneByOne(form, data, clips)
     return StackedObjective(form, [np.stack(parts) for parts in zip(*data, strict=True)], clips)
+
+
+def at_zero_of_all(
+    form: NormalForm, like: StackedObjective | OneByOne
+) -> StackedObjective | OneByOne:
+    """The public function f(.; 0), to be evaluated at a point of each agent's.
+
+    Parameters
+    ----------
+    form : NormalForm
+    like : StackedObjective or OneByOne
+        The agents' objectives, in whose way it is evaluated.
+    """
+    blank = [zeros(spec.size) for spec in form.private]
+    if isinstance(like, OneByOne):
+        return OneByOne(form, [blank] * len(like), ())
+    return StackedObjective(form, [part[np.newaxis] for part in blank], ())
 
 
 class OneByOne(BehindTheDoor):
@@ -58,6 +75,9 @@ class OneByOne(BehindTheDoor):
         points = np.broadcast_to(x, (len(self._all), x.shape[-1]))
         pairs = zip(self._all, points, strict=True)
         return np.array([objective.gradient(point) for objective, point in pairs])
+
+    def __len__(self) -> int:
+        return len(self._all)
 
     def __repr__(self) -> str:
         return f"OneByOne(agents={len(self._all)})"

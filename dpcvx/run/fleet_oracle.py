@@ -6,7 +6,6 @@ all who are charged alike, and their answers leave with noise of each agent's ow
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 
 from ..errors import PrivacyError
 from ..model.behind_the_door import BehindTheDoor
-from ..model.one_by_one import objective_of_all
+from ..model.one_by_one import at_zero_of_all, objective_of_all
 from ..plan.agent_terms import AgentTerms
 from ..privacy.accounts import Account
 from ..privacy.joint_account import JointAccount
@@ -84,10 +83,7 @@ class FleetOracle(BehindTheDoor, AgentOracle):
                 clips,
             ),
         )
-        private = first.program.form.private
-        self._public = StackedObjective(
-            first.program.form, [np.zeros((1, math.prod(spec.shape))) for spec in private], ()
-        )
+        self._public = at_zero_of_all(first.program.form, self._objective)
         mechanism = first.noise.mechanism
         self._known = Known(
             first.facts, mechanism.norm, np.nan, self._public_gradient, first.facts.projector
@@ -153,15 +149,15 @@ class FleetOracle(BehindTheDoor, AgentOracle):
         if isinstance(query, Gradient) or max(query.x.ndim, query.center.ndim) == 1:
             yield from ((rows, _among(query, rows[0])) for rows in alike)
             return
-        public = self._public.gradients(np.atleast_2d(query.x))
-        floors = np.broadcast_to(query.floors(finite(public)), everyone.shape)
+        at = self._public.gradients if query.x.ndim > 1 else self._public_gradient
+        floors = np.broadcast_to(query.floors(finite(at(query.x))), everyone.shape)
         for rows in alike:
             # Points may be so large that their rounding asks for a grid of their own.
-            wide, widths = self._width(_among(query, rows[0]), noise), np.zeros(rows.size)
-            far = floors[rows] > wide
-            widths[far] = np.ceil(np.log2(floors[rows][far]))
-            for width in np.unique(np.where(far, widths, -np.inf)):
-                own = rows[np.where(far, widths, -np.inf) == width]
+            needed, fine = floors[rows], self._width(_among(query, rows[0]), noise)
+            with np.errstate(divide="ignore"):  # of points at 0
+                widths = np.where(needed > fine, np.ceil(np.log2(needed)), -np.inf)
+            for width in np.unique(widths):
+                own = rows[widths == width]
                 yield own, _among(query, own[0])
 
     def _width(self, query: Gradient | Step, noise: Calibrated) -> float:

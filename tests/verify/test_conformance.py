@@ -11,6 +11,7 @@ import pytest
 
 import dpcvx as dp
 from dpcvx.algorithms.base import Algorithm, Answer
+from dpcvx.sensitivity.stored_vectors import LinearCombination
 from dpcvx.solvers.projector import Projector
 from dpcvx.verify import instances as shipped
 from dpcvx.verify.conformance import contains
@@ -391,12 +392,12 @@ class Mixed(dp.LinearizedADMM):
 
 @dataclass(frozen=True)
 class Secretive(dp.MeanGradient):
-    """Agents that draw numbers of their own cannot take their turns together."""
+    """Agents that keep vectors of their own cannot take their turns together."""
 
     in_step = True
 
     def act(self, local, state, t, k, message, oracle):
-        oracle.uniform(1)
+        oracle.store("point", LinearCombination(state.x))
         return super().act(local, state, t, k, message, oracle)
 
 
@@ -453,7 +454,7 @@ def together(method, **options):
     ("method", "error", "text"),
     [
         (Mixed(), AssertionError, "a run with all agents together computes something else"),
-        (Secretive(), dp.PrivacyError, "draw no numbers of their own"),
+        (Secretive(), dp.PrivacyError, "store no vectors"),
         (Idle(perturb="output"), AssertionError, "and they cannot"),
     ],
     ids=lambda value: type(value).__name__,
