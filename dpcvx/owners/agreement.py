@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from .._arguments import COUNTED, show
-from .._words import plural
+from .._words import at_most, plural
 from ..algorithms.program import LocalProgram, Program
 from ..errors import DpcvxError
 from ..model.spec import PrivateSpec
@@ -19,6 +19,7 @@ from ..privacy.ledger_file import past_of
 from ..privacy.mechanism import Calibrated
 from ..run.part import Part
 from ..run.resume import begin
+from ..sensitivity.argument import moved
 from ..sensitivity.certificate import Sensitivity
 from ..sensitivity.known import Facts
 from ..sensitivity.release_once import Statistic, restated
@@ -83,11 +84,22 @@ class Agreement:
                 f"  objective  {atoms} of {plural(form.n, 'variable')}, "
                 f"{agent.program.shared.size} of them shared",
                 f"  private    {private or 'nothing'}",
-                f"  l2 sensitivity {agent.bound:.6g} of the gradient, derived here",
+                f"  derived    {_moved(agent)}",
                 f"  costs epsilon {self.epsilon:.6g} of {policy.epsilon:g}{spent} at delta "
                 f"{policy.delta:g}; protects against the coordinator and all others together",
             ]
         )
+
+
+def _moved(agent: AgentTerms) -> str:
+    """What one change of the data does to what leaves, as it is charged."""
+    known, noise, once = agent.sensitivity, agent.noise, agent.publication
+    if known is None or noise is None:
+        return "nothing that leaves depends on private data"
+    p = noise.mechanism.norm
+    if once is not None:
+        return f"one change moves what leaves, once, by at most {at_most(once.sensitivity)} in l{p}"
+    return moved(known, p, agent.program.start)
 
 
 def read_offer(document: bytes) -> Offer:

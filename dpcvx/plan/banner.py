@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import math
 import textwrap
 from collections.abc import Iterable, Sequence
 from importlib.metadata import version
 from typing import NamedTuple
 
-from .._words import number, paragraph, plural, together
+from .._words import paragraph, plural, together
 from ..algorithms.base import OUTPUTS
 from ..model.adjacency import Rows
 from ..model.declaration import SLACK, Declaration
-from ..sensitivity.argument import argument, figures
-from .guarantee import AgentGuarantee, Guarantee
+from ..sensitivity.argument import argument, figures, moved
+from .guarantee import Guarantee
 from .limits import margin_rows
 from .terms import Terms
 
@@ -123,25 +122,16 @@ def _sensitivity_rows(plan: Terms) -> list[str]:
             continue
         entry = entries[agent.name]
         derived = f" ({why})" if (why := figures(agent.sensitivity)) else ""
-        text = f"{_bounded(entry)}; noise: {entry.noise}{derived}"
+        bounded = "its constraints contain private data, which leave with noise"
+        if entry.sensitivity > 0 or not entry.releases:
+            bounded = moved(agent.sensitivity, entry.norm, agent.program.start)
+        text = f"{bounded}; noise: {entry.noise}{derived}"
         named = [_Named("", f"'{spec.name}'") for spec in agent.sensitivity.private]
         kinds = [spec.adjacency for spec in agent.sensitivity.private]
         people = dict.fromkeys(one.label for one in kinds if isinstance(one, Rows))
         named += [_Named("one ", label, " (") for label in people]
         bounds.append((agent.name, text, named))
     return [*([row("sensitivity", argument(known))] if known else []), *_by_agent(bounds)]
-
-
-def _bounded(entry: AgentGuarantee) -> str:
-    if entry.sensitivity == 0 and entry.releases:
-        return "its constraints contain private data, which leave with noise"
-    if math.isinf(entry.sensitivity):
-        return f"one change moves the gradient by a bounded l{entry.norm} distance at each point"
-    attained = " (attained)" if entry.tight else ""
-    return (
-        f"one change moves the gradient by at most {number(entry.sensitivity)} in l{entry.norm}"
-        f"{attained}"
-    )
 
 
 def _by_agent(said: Iterable[tuple[str, str, Sequence[_Named]]]) -> list[str]:

@@ -207,8 +207,8 @@ class Result:
         Raises
         ------
         ModelError
-            If all variables of the agent are shared, its objective is not convex, or the run left
-            no values to which all agree.
+            If all variables of the agent are shared, its objective is not convex, the run left no
+            values to which all agree, or agents are owners that keep their own.
         DataError
             If data are missing or do not fit their declaration.
         SolverError
@@ -225,6 +225,13 @@ class Result:
             raise ModelError(
                 "This result was copied or unpickled, which drops the agents' models. Call "
                 "own(...) on what plan.run(...) or plan.replay(...) returned."
+            )
+        if self.owners:
+            raise ModelError(
+                "The agents of this run are owners that keep their own values: no point that suits "
+                "all agents was looked for, so there is nothing to build on here. Each owner has "
+                "its own variables from dp.Owner(...).join(...), or in the file that dpcvx owner "
+                "join --out names."
             )
         if not self.feasible:
             raise ModelError(

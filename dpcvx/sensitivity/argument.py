@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
-from .._words import together
+from .._words import at_most, number, together
 from ..model.adjacency import Rows, Within
 from .certificate import Sensitivity
 from .norms import ball_norm, row_norms
@@ -49,6 +51,27 @@ def argument(sensitivities: Sequence[Sensitivity]) -> str:
             "with a variable."
         )
     return " ".join(parts) or "The objective holds nothing private."
+
+
+def moved(known: Sensitivity, p: int, start: NDArray[np.float64]) -> str:
+    """How far one change moves the gradient, in words.
+
+    Parameters
+    ----------
+    known : Sensitivity
+    p : {1, 2}
+        The norm of the mechanism.
+    start : ndarray, shape (n,)
+        The point of the first step, where nothing bounds all points together.
+    """
+    bound = known.bound(p)
+    if bound.value < math.inf:
+        attained = " (attained)" if bound.tight else ""
+        return f"one change moves the gradient by at most {number(bound.value)} in l{p}{attained}"
+    return (
+        f"one change moves the gradient by at most {at_most(known.near(p, start))} in l{p} at the "
+        "start, and at each later point by a bound that is derived there"
+    )
 
 
 def _bounded_by(found: Sensitivity, k: int) -> str:
@@ -110,10 +133,10 @@ def figures(sensitivity: Sensitivity) -> str:
             told.setdefault(str(spec.adjacency), []).append(f"'{spec.name}'")
         records = " and ".join(f"{_once(names)}, {words}" for words, names in told.items())
         l1, l2 = (float(sensitivity.record_change(task, p).max()) for p in (1, 2))
-        where = "over the agent's set" if np.isfinite([l1, l2]).all() else "over the whole set"
-        lines.append(
-            f"{records}: {task.count} records, at most {l1:.6g} in l1 and {l2:.6g} in l2 {where}"
-        )
+        bounds = f"at most {l1:.6g} in l1 and {l2:.6g} in l2 over the agent's set"
+        if not np.isfinite([l1, l2]).all():
+            bounds = "each point of the agent's set has a bound of its own"
+        lines.append(f"{records}: {task.count} records, {bounds}")
     return "; ".join(lines)
 
 

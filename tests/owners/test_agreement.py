@@ -1,14 +1,17 @@
 """What an owner refuses, each by its code, before anything is charged."""
 
 import random
+import re
 from dataclasses import replace
 
+import cvxpy as cp
 import numpy as np
 import pytest
 
 import dpcvx as dp
 from dpcvx.owners import wire
 from dpcvx.owners.agreement import agree
+from dpcvx.owners.loopback import policies_of
 from dpcvx.owners.messages import Hello, Refusal
 from dpcvx.owners.offers import offers_of
 from dpcvx.owners.refusal import REASONS
@@ -16,7 +19,7 @@ from dpcvx.owners.session import Session
 from dpcvx.privacy.ledger_file import Journal
 from dpcvx.verify.instances import laboratories, sensors
 from tests.instances import household_tariff, power_line, whole
-from tests.owners.settings import answer, charges, offered, planned, resealed
+from tests.owners.settings import BUDGET, answer, charges, offered, planned, resealed
 from tests.owners.tampered import flipped
 
 
@@ -140,6 +143,46 @@ def test_a_person_can_say_no(setting):
     assert charges(policy) == (0, 0)
     assert "costs epsilon 1 of 1 at delta 1e-06" in shown[0]
     assert "load0, 4: one entry changes by at most 0.01" in shown[0]
+
+
+def prices():
+    """Private weights of squares in a set without end: nothing bounds all gradients together."""
+    x, y = cp.Variable(3, name="x"), cp.Variable(name="y")
+    d = dp.Private(np.ones(3), name="prices", adjacency=dp.Within(0.1), nonneg=True)
+    e = dp.Private(np.ones(3), name="wishes", adjacency=dp.Within(0.1, norm=2))
+    a = dp.Agent(cp.Minimize(d @ cp.square(x)), name="a")
+    b = dp.Agent(cp.Minimize(cp.sum_squares(x - e) + cp.square(y)), [y >= 1], name="b")
+    return dp.Problem([a, b], start={x: np.full(3, 0.5)})
+
+
+def records():
+    """Squares of records that nothing clips, in a set without end."""
+    x = cp.Variable(3, name="x")
+    X = dp.Private(np.full((4, 3), 0.1), name="X", adjacency=dp.Rows(1.0))
+    a = dp.Agent(cp.Minimize(cp.sum_squares(X @ x - 1)), name="a", clip=np.inf)
+    return dp.Problem([a, dp.Agent(cp.Minimize(cp.sum_squares(x - 1)), name="b")])
+
+
+@pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])
+@pytest.mark.parametrize(
+    "build, release", [(prices, "each step"), (prices, "once"), (records, "each step")]
+)
+def test_owners_are_shown_the_bound_that_is_charged(build, release, mechanism, tmp_path):
+    arguments = {"rounds": 2, "release": release, "mechanism": mechanism, **BUDGET}
+    plan = build().plan(dp.LinearizedADMM(), **arguments)
+    pairs = zip(offers_of(plan, "r"), policies_of(plan, tmp_path), strict=True)
+    agreed = [agree(*pair) for pair in pairs]
+    result = plan.run(executor=dp.loopback(plan, folder=tmp_path), verbose=False)
+    for one in agreed:
+        said = str(one)
+        assert "inf" not in said
+        if not one.agent.program.form.private:
+            assert "nothing that leaves depends on private data" in said
+            continue
+        charged = next(iter(result.ledger[one.agent.name].entries)).sensitivity
+        shown = float(re.search(r"by at most (\S+) in l", said)[1])
+        assert shown == pytest.approx(charged, rel=1e-4)  # rounding is charged, and not shown
+    assert "inf " not in str(plan)
 
 
 def test_data_that_do_not_fit_are_said_to_be_that(tmp_path):

@@ -160,6 +160,13 @@ def test_a_folder_that_is_named_stays_with_its_ledgers(tmp_path):
         plan.run(executor=executor)
 
 
+def test_own_values_are_with_owners():
+    plan = planned()
+    result = plan.run(executor=dp.loopback(plan), verbose=False)
+    with pytest.raises(dp.ModelError, match="owners that keep their own values"):
+        result.own("end0")
+
+
 def test_owners_without_a_folder_begin_anew_in_every_run():
     plan = planned()
     executor = dp.loopback(plan, seed=1)
