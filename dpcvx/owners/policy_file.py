@@ -188,7 +188,7 @@ def model_plan(path: Path) -> Terms:
     """
     if not path.is_file():
         raise ModelError(f"There is no model '{path.name}'.")
-    found = runpy.run_path(str(path)).get("plan")
+    found = runpy.run_path(str(path.absolute())).get("plan")  # as python names scripts to them
     if not isinstance(found, Terms):
         raise ModelError(
             f"The model '{path.name}' makes no plan. Write plan = problem.plan(...) in it, with "

@@ -1,0 +1,131 @@
+"""The commands on the page for owners (docs/owners.md) run as they are printed."""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dpcvx as dp
+from dpcvx.owners import wire
+from dpcvx.owners.cli import main
+from dpcvx.owners.offers import offers_of
+from dpcvx.owners.policy_file import read_policy
+from tests.owners.federation import NAMES, ROOT, free_port, plan_of, write
+
+PAGE = (ROOT / "docs" / "owners.md").read_text()
+
+
+def blocks(kind):
+    return re.findall(rf"^```{kind}\n(.*?)^```$", PAGE, re.M | re.S)
+
+
+def commands(start):
+    """Commands of the page that begin like this, without what is said of them."""
+    lines = "".join(blocks("bash")).splitlines()
+    found = [shlex.split(line, comments=True) for line in lines if line.startswith(start)]
+    assert found
+    return found
+
+
+def shell(command, folder, port):
+    """A process of a printed command, at another port than on the page; a person says yes."""
+    assert command[0] == "dpcvx"
+    said = [re.sub(r":8443$", f":{port}", part) for part in command[1:]]
+    said = [part.replace("wss://coordinator:", "wss://127.0.0.1:") for part in said]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dpcvx.owners.cli", *said],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    process.stdin.write("y\n")
+    process.stdin.flush()
+    return process
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory):
+    """Folders of three owners who are asked, and of the coordinator."""
+    folder = write(tmp_path_factory.mktemp("federation"), rounds=2)
+    for name in NAMES:
+        policy = folder / name / "owner.toml"
+        policy.write_text(policy.read_text().replace("ask = false", "ask = true"))
+    return folder
+
+
+def test_a_run_by_the_pages_commands(federation):
+    port, (coordinate,), (join,) = free_port(), commands("dpcvx coord"), commands("dpcvx owner jo")
+    parties = [shell(coordinate, federation / "coordinator", port)]
+    parties += [shell(join, federation / name, port) for name in NAMES]
+    try:
+        said = [party.communicate(timeout=120)[0] for party in parties]
+    finally:
+        for party in parties:
+            party.kill()
+            party.wait()
+    assert [party.returncode for party in parties] == [0] * 4, said
+    assert all("take part? [y/N]" in one and "the run is over" in one for one in said[1:])
+    with np.load(federation / "coordinator" / "shared.npz") as shared:
+        assert np.isfinite(shared["tie"]).all()
+    for name in NAMES:
+        spent = dp.Ledger.load(federation / name / "spent.jsonl").spent()
+        assert spent == pytest.approx(1.0, rel=1e-6)
+
+
+def test_owners_look_at_data_and_offers_by_the_pages_commands(federation, monkeypatch, capsys):
+    monkeypatch.chdir(federation / "north")
+    Path("spent.jsonl.offer.dpx").write_bytes(wire.encode(offers_of(plan_of(federation), "r")[0]))
+    (check,), (inspect,) = commands("dpcvx owner check"), commands("dpcvx inspect")
+    assert main(check[1:]) == 0
+    assert "fits its declaration" in capsys.readouterr().out
+    assert main(inspect[1:]) == 0
+    assert "costs epsilon 1 of 1" in capsys.readouterr().out
+
+
+def test_the_authority_works_by_the_pages_commands(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    authority, request, sign = commands("dpcvx keys")
+    assert main(authority[1:]) == 0 and main(request[1:]) == 0
+    shutil.copy("keys/zone_1.csr", ".")  # handed over
+    assert main(sign[1:]) == 0
+    assert "the certificate of 'zone 1'" in capsys.readouterr().out
+    assert Path("zone_1.crt").exists() and Path("authority/ca.crt").exists()
+
+
+MODEL = """
+import cvxpy as cp, dpcvx as dp
+x = cp.Variable((4, 2))
+d = dp.Private(shape=(4, 2), name="load of zone 1", adjacency=dp.Within(0.01))
+e = dp.Private(shape=(4, 2), name="load of zone 2", adjacency=dp.Within(0.01))
+agents = [dp.Agent(cp.Minimize(cp.sum_squares(x - d)), name="zone 1"),
+          dp.Agent(cp.Minimize(cp.sum_squares(x - e)), name="zone 2")]
+plan = dp.Problem(agents).plan(dp.LinearizedADMM(), rounds=2, epsilon=1.0, delta=1e-6)
+"""
+
+
+def test_the_policy_on_the_page_is_one(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (text,) = blocks("toml")
+    np.savetxt("loads.csv", np.ones((4, 2)), delimiter=",")
+    Path("model.py").write_text(MODEL)
+    Path("owner.toml").write_text(text)
+    assert main(["owner", "check", "owner.toml"]) == 0
+    policy = read_policy("owner.toml")
+    assert policy.ask and policy.colluders is None and policy.reply_after == 0.5
+    # What stands there as a comment can be written; of within and rows, one.
+    text = re.sub(r"^# (colluders|nonneg)", r"\1", text, flags=re.M)
+    text = re.sub(r"^within.*\n# (rows)", r"\1", text, flags=re.M)
+    Path("owner.toml").write_text(text)
+    policy = read_policy("owner.toml")
+    (held,) = policy.data.values()
+    assert policy.colluders == 1 and held.spec.sign == "nonneg"
+    assert held.spec.adjacency == dp.Rows(1.0, change="replace", records="person", clip=True)
