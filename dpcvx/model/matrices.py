@@ -51,6 +51,45 @@ class Identity:
 
 Matrix = Array | sp.csr_array | Identity
 
+
+class Diagonal:
+    """A diagonal matrix that multiplies vectors entry by entry.
+
+    Parameters
+    ----------
+    values : ndarray, shape (n,)
+    """
+
+    __slots__ = ("_values",)
+    __array_ufunc__ = None
+
+    def __init__(self, values: Array) -> None:
+        self._values = values
+
+    @property
+    def T(self) -> Diagonal:
+        """Its transpose, itself."""
+        return self
+
+    def __matmul__(self, other: Array) -> Array:
+        return self._values * other
+
+
+def quick(M: Matrix) -> Matrix | Diagonal:
+    """A matrix for many products with vectors: diagonal ones without indices, same results."""
+    if not isinstance(M, sp.csr_array) or M.shape[0] != M.shape[1] or M.nnz != M.shape[0]:
+        return M
+    own = np.arange(M.shape[0] + 1)
+    if not (np.array_equal(M.indices, own[:-1]) and np.array_equal(M.indptr, own)):
+        return M
+    return Diagonal(folded(M.data))
+
+
+def folded(v: Array) -> Array:
+    """A vector of equal numbers as one of them, repeated without memory; others as they are."""
+    same = v.size > 1 and v[0] == v[-1] and bool((v == v[0]).all())
+    return np.broadcast_to(v[0], v.shape) if same else v
+
 # Matrices denser than this are stored as arrays.
 _DENSE = 0.3
 

@@ -39,8 +39,10 @@ from .matrices import (
     Identity,
     Matrix,
     csr,
+    folded,
     has_entries,
     is_blank,
+    quick,
     sparse_row_norms,
     zeros,
 )
@@ -205,19 +207,25 @@ class Clip:
         """
         # Factor by factor: a product of the three could leave floating point and bound nothing.
         steep = row_lengths(rows)
-        share = np.full(long.size, self.bound)
-        sizes = (long, np.full(long.size, self.factor))
-        if self.beside is not None:
-            sizes = (self.beside.joined(long * self.factor),)
-        for size in (steep, *sizes):
-            share = np.divide(share, size, where=size > 0, out=np.full(long.size, np.inf))
-        share = np.where(np.isnan(share), 0.0, np.minimum(share, 1.0))
-        usable = np.isfinite(long) & np.isfinite(steep)
-        return np.where(usable[:, None], share[:, None] * rows, 0.0)
+        with np.errstate(all="ignore"):
+            share = self.bound / steep
+            if self.beside is None:
+                share = share / long / self.factor
+            else:
+                share /= self.beside.joined(long * self.factor)
+            # Of what is infinite or undefined, nothing is left; 0 may be taken as it is.
+            share = np.where(np.isnan(share), 0.0, np.minimum(share, 1.0))
+            out = share[:, None] * rows
+        usable = np.isfinite(steep)
+        return out if usable.all() else np.where(usable[:, None], out, 0.0)
 
 
 def row_lengths(rows: Data) -> Array:
     """l2 norms of the rows, without under- or overflow of squares."""
+    if is_blank(rows):
+        return np.zeros(rows.shape[0])
+    if rows.shape[1] == 1 and isinstance(rows, np.ndarray):
+        return np.abs(rows[:, 0])
     if sp.issparse(rows):
         peak, norms = sparse_row_norms(sp.csr_array(rows), 2)
         return peak * norms
@@ -401,9 +409,17 @@ class BoundObjective(BehindTheDoor):
         bound = functools.partial(_Bound, data=data, limit=self._limit)
         self._args = [[bound(arg) for arg in atom.args] for atom in form.atoms]
         self._root = bound(form.root)
+        self._start = self._weights()
         self._clips = {clip.place: clip for clip in clips}
         with np.errstate(all="ignore"):
             self._lengths = self._record_lengths(clips) if clips else {}
+
+    def _weights(self) -> tuple[Array, list[Array | None]]:
+        """Where gradients start from: the root's own part, and cotangents of its atoms."""
+        out = np.zeros(self._n)
+        cotangents: list[Array | None] = [None] * len(self._atoms)
+        self._root.backward(np.ones(1), out, cotangents)
+        return out, [None if g is None else folded(g) for g in cotangents]
 
     def _record_lengths(self, clips: Sequence[Clip]) -> dict[int, Array]:
         """Of clipped records, which no variables are part of, by their product."""
@@ -441,9 +457,8 @@ class BoundObjective(BehindTheDoor):
 
     def _backward(self, x: Array) -> Array:
         values, arguments = self._forward(x, self._read)
-        out = np.zeros(self._n)
-        cotangents: list[Array | None] = [None] * len(values)
-        self._root.backward(np.ones(1), out, cotangents)
+        start, weights = self._start
+        out, cotangents = start.copy(), [*weights]
         for j in range(len(values) - 1, -1, -1):
             g = cotangents[j]
             if g is None:
@@ -502,7 +517,7 @@ class _Bound(BehindTheDoor):
         self._shape = combination.shape
         self._forward = combination.F
         self._transposed = None if combination.F is None else _transpose(combination.F)
-        self._terms = [(j, M, _transpose(M)) for j, M in combination.terms]
+        self._terms = [(j, M, quick(M)) for j, M in combination.terms]
         self.moving = combination.F is not None or bool(combination.terms)
         sparse = [data[k] for k, _ in combination.G if sp.issparse(data[k])]
         if sparse:  # one of `NormalForm.factors`: finite, and nothing stands next to it
@@ -522,7 +537,7 @@ class _Bound(BehindTheDoor):
         parts = [] if self._forward is None else [self._forward @ x]
         if self._shifts:
             parts.append(self._offset)
-        parts += [M @ np.ravel(values[j], order="F") for j, M, _ in self._terms]
+        parts += [M @ np.ravel(values[j], order="F") for j, _, M in self._terms]
         return self._limit(functools.reduce(np.add, parts)).reshape(self._shape, order="F")
 
     def inserted(self) -> Combination:
@@ -532,8 +547,8 @@ class _Bound(BehindTheDoor):
     def backward(self, g: Array, out: Array, cotangents: list[Array | None]) -> None:
         if self._transposed is not None:
             out += self._transposed @ g
-        for j, _, transposed in self._terms:
-            part = transposed @ g
+        for j, _, M in self._terms:
+            part = M.T @ g
             known = cotangents[j]
             cotangents[j] = part if known is None else known + part
 
