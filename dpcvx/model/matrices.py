@@ -77,7 +77,7 @@ class Diagonal:
 
 def quick(M: Matrix) -> Matrix | Diagonal:
     """A matrix for many products with vectors: diagonal ones without indices, same results."""
-    if not isinstance(M, sp.csr_array) or M.shape[0] != M.shape[1] or M.nnz != M.shape[0]:
+    if isinstance(M, (np.ndarray, Identity)) or M.shape[0] != M.shape[1] or M.nnz != M.shape[0]:
         return M
     own = np.arange(M.shape[0] + 1)
     if not (np.array_equal(M.indices, own[:-1]) and np.array_equal(M.indptr, own)):
@@ -89,6 +89,7 @@ def folded(v: Array) -> Array:
     """A vector of equal numbers as one of them, repeated without memory; others as they are."""
     same = v.size > 1 and v[0] == v[-1] and bool((v == v[0]).all())
     return np.broadcast_to(v[0], v.shape) if same else v
+
 
 # Matrices denser than this are stored as arrays.
 _DENSE = 0.3

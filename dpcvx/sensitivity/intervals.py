@@ -89,7 +89,7 @@ def owners(M: sp.csr_array, owner: Index) -> Index:
 
 def row_owner(owner: NDArray[np.intp]) -> Index:
     """The record that each row of a matrix reads."""
-    out = np.full(owner.shape[0], PUBLIC)
-    for column in owner.T:
-        out = joined(out, column)
-    return out
+    nobody = np.iinfo(np.intp).max
+    low = np.where(owner == PUBLIC, nobody, owner).min(axis=1, initial=nobody)
+    high = owner.max(axis=1, initial=PUBLIC)
+    return np.where(low == nobody, PUBLIC, np.where(low == high, low, MIXED))

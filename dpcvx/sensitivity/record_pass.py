@@ -460,7 +460,7 @@ class Pass:
         norms = np.empty(shape[1])
         for c in range(shape[1]):
             rows = F[c * shape[0] : (c + 1) * shape[0]]
-            columns = np.unique(rows.indices)
+            columns = np.flatnonzero(np.bincount(rows.indices, minlength=rows.shape[1]))
             reach = self.extent.norm2(columns)
             norms[c] = _operator_norm(rows, 2) * reach if columns.size else 0.0
         return norms + row_lengths(h.T)

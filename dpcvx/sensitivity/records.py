@@ -28,7 +28,8 @@ Whatever reads two records at once in a nonlinear atom is refused.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,10 +37,15 @@ from numpy.typing import NDArray
 from ..model.matrices import has_entries
 from ..model.normal_form import Clip, NormalForm
 from ..model.quadratic import Term
+from ..model.record_rows import record_rows
 from ..solvers.projector import Extent
 from .record_pass import Pass, Site, Unbounded, beside_product
 
 Array = NDArray[np.float64]
+Index = NDArray[np.intp]
+
+# From so many records on, those that meet the same public numbers are bounded once.
+_MANY = 1024
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,6 +95,9 @@ class Contributions:
         Unbounded
             If the contribution cannot be followed through an atom.
         """
+        if self.alike is not None:
+            few, kind = self.alike
+            return _spread(few.bound(p, extent, scale, absent=absent), kind)
         return self._pass(p, extent, scale, absent).run()
 
     def changed(
@@ -102,6 +111,9 @@ class Contributions:
         removed : bool
             By a record of zeros.
         """
+        if self.alike is not None:
+            few, kind = self.alike
+            return _spread(few.changed(p, extent, scale, removed=removed), kind)
         found = self._pass(p, extent, scale)
         found.run()
         parts = twos = found.parts
@@ -117,6 +129,25 @@ class Contributions:
             kept = [part.removed(absent.parts) for part in parts]
             sizes = [np.minimum(a, b) for a, b in zip(sizes, kept, strict=True)]
         return found.norm(sizes)
+
+    @cached_property
+    def alike(self) -> tuple[Contributions, Index] | None:
+        """Records of which every other one meets the same public numbers, and which; or None.
+
+        Bounds hold for all admissible data, so that they are the same for such records.
+        """
+        if self.count < _MANY:
+            return None
+        rows = record_rows(self.form, self.terms, self.count)
+        kinds = None if rows is None else rows.kinds()
+        if rows is None or kinds is None or kinds[0].size == self.count:
+            return None
+        first, kind = kinds
+        form, terms, _ = rows.of(first)
+        return Contributions(form, tuple(terms), self.members), kind
+
+    def __getstate__(self) -> dict[str, object]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def clipping(self, bound: float) -> Clip:
         """How to scale every record's contribution down to an l2 norm.
@@ -152,3 +183,8 @@ class Contributions:
         sites: list[Site] | None = None,
     ) -> Pass:
         return Pass(self.form, self.terms, self.members, p, extent, scale, absent, sites)
+
+
+def _spread(bounds: Array, kind: Index) -> Array:
+    """Of every record, the bound of its kind."""
+    return np.broadcast_to(bounds, kind.shape) if bounds.size == 1 else bounds[kind]

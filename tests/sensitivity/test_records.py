@@ -389,6 +389,48 @@ def test_bounds_do_not_depend_on_what_scipy_shares(name, monkeypatch):
     assert [again.bound(p).value for p in (1, 2)] == expected
 
 
+class Coarse:
+    """Random numbers that repeat: records meet one of few, and there are several kinds of them."""
+
+    def __init__(self, rng):
+        self._rng = rng
+
+    def normal(self, size=None):
+        return self._rng.choice([-0.7, 1.3], size=size)
+
+    def uniform(self, low, high, size):
+        return self._rng.choice([low, high], size=size)
+
+    def integers(self, low, high, size):
+        return self._rng.choice([low, high - 1], size=size)
+
+
+# Models that are not sums over rows of arrays.
+_NOT_BY_ROW = {"from_the_left", "transposed", "one_by_one"}
+# A matrix of one record alone has a smaller norm than one of all.
+_TIGHTER = {"offsets_of_several_numbers"}
+
+
+@families
+@changes
+def test_records_that_meet_the_same_numbers_are_bounded_once(name, change, monkeypatch):
+    family, found = FAMILIES[name], []
+    for many in (2, math.inf):
+        monkeypatch.setattr("dpcvx.sensitivity.records._MANY", many)
+        form = form_of(family.build(Parts(change, 9), Coarse(np.random.default_rng(4))))[1]
+        extent = family.extent(form.n)
+        sensitivity = derive(form, "north", lambda extent=extent: extent)
+        once = {task.alike is not None for task in sensitivity.records}
+        assert once <= {many == 2 and name not in _NOT_BY_ROW}
+        for p in (1, 2):
+            found += [sensitivity.bound(p).value, sensitivity.near(p, np.full(form.n, 0.2))]
+            found += [sensitivity.within(p, 0.5)]
+    once, apart = np.array_split(found, 2)
+    assert (once <= apart * (1 + 1e-12)).all()
+    if name not in _TIGHTER:
+        np.testing.assert_allclose(once, apart, rtol=1e-12)
+
+
 def width(spec):
     return spec.size // spec.shape[0]
 

@@ -1,0 +1,291 @@
+"""Objectives of some of the records, where no entry of an intermediate value reads two of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from .atoms import (
+    ABS,
+    DIVIDE,
+    ENTR,
+    EXP,
+    HUBER,
+    LOG,
+    LOG1P,
+    LOG_SUM_EXP,
+    LOGISTIC,
+    MATMUL,
+    MAX,
+    MAXIMUM,
+    MIN,
+    MINIMUM,
+    MULTIPLY,
+    NORM1,
+    PNORM,
+    POWER,
+    QUAD_OVER_LIN,
+)
+from .matrices import Array, Identity, Matrix, compact, csr, has_entries, zeros
+from .normal_form import Atom, Combination, NormalForm
+from .quadratic import Term
+from .spec import PrivateSpec
+
+Index = NDArray[np.intp]
+
+_BY_ENTRY = (
+    ABS, DIVIDE, ENTR, EXP, HUBER, LOG, LOG1P, LOGISTIC, MAXIMUM, MINIMUM, MULTIPLY, POWER,
+)  # fmt: skip
+_REDUCING = (LOG_SUM_EXP, MAX, MIN, NORM1, PNORM, QUAD_OVER_LIN)
+# Reductions that are sums over the rows of their argument.
+_SUMS = (NORM1, QUAD_OVER_LIN)
+# Records are told apart by so many values of one constant, and in so many kinds, at most.
+_VALUES, _KINDS = 64, 256
+# How many rows tell whether a constant has more values.
+_HEAD = 1024
+
+
+Mode = Literal["rows", "sum", "whole"]
+
+
+@dataclass(frozen=True, eq=False)
+class RecordRows:
+    """Terms of an objective in which row r of every array reads row r of the records alone.
+
+    Attributes
+    ----------
+    form : NormalForm
+    terms : tuple of Term
+    count : int
+        Number of records.
+    modes : mapping of int to {"rows", "sum", "whole"}
+        Of the atoms that terms are evaluated from, by index: whether their values have a row per
+        record, are sums over rows, or read no records.
+    """
+
+    form: NormalForm
+    terms: tuple[Term, ...]
+    count: int
+    modes: Mapping[int, Mode]
+
+    def of(self, rows: Index) -> tuple[NormalForm, list[Term], dict[int, int]]:
+        """The terms with some of the records: their form, they themselves, new indices of atoms.
+
+        Parameters
+        ----------
+        rows : ndarray of int
+            In ascending order.
+        """
+        place = {j: k for k, j in enumerate(sorted(self.modes))}
+        atoms: list[Atom] = []
+        for j in place:
+            atom, mode = self.form.atoms[j], self.modes[j]
+            args = tuple(
+                self._restricted(u, rows, place)
+                if cut
+                else replace(u, terms=tuple((place[i], M) for i, M in u.terms))
+                for u, cut in _cut(atom, mode)
+            )
+            shape = (rows.size, *atom.shape[1:]) if mode == "rows" else atom.shape
+            atoms.append(replace(atom, args=args, shape=shape))
+        index = {id(atom): j for j, atom in enumerate(self.form.atoms)}
+        terms, total = [], []
+        for term in self.terms:
+            j, weight = index[id(term.atom)], term.weight
+            if self.modes[j] == "rows":
+                weight = weight[self._entries(rows, weight.size)]
+            terms.append(Term(atoms[place[j]], weight))
+            total.append((place[j], weight[np.newaxis]))
+        private = tuple(
+            replace(spec, shape=(rows.size, *spec.shape[1:]))
+            if _has_rows(spec, self.count)
+            else spec
+            for spec in self.form.private
+        )
+        root = Combination((), None, (), np.zeros(1), tuple(total))
+        return NormalForm(self.form.n, private, tuple(atoms), root), terms, place
+
+    def kinds(self) -> tuple[Index, Index] | None:
+        """One record of each kind, and the kind of every record; None where there are many.
+
+        Records of one kind meet the same public numbers, so bounds over all admissible data are
+        the same for them.
+        """
+        kind: Index | None = None
+        for values in self._profiles():
+            if values is None:
+                return None
+            if values[0] == values[-1] and (values == values[0]).all():
+                continue
+            if np.unique(values[:_HEAD]).size > _VALUES:
+                return None
+            found, which = np.unique(values, return_inverse=True)
+            if found.size > _VALUES:
+                return None
+            joint = which if kind is None else kind * found.size + which
+            different, kind = np.unique(joint, return_inverse=True)
+            if different.size > _KINDS:
+                return None
+        if kind is None:
+            return np.zeros(1, dtype=np.intp), np.zeros(self.count, dtype=np.intp)
+        first = np.unique(kind, return_index=True)[1]
+        order = np.argsort(first)
+        return first[order], np.argsort(order)[kind]
+
+    def _entries(self, rows: Index, size: int) -> Index:
+        """Positions of the rows' entries in an array that lies column by column."""
+        return (rows + self.count * np.arange(size // self.count)[:, np.newaxis]).ravel()
+
+    def _restricted(self, u: Combination, rows: Index, place: Mapping[int, int]) -> Combination:
+        own = self._entries(rows, u.h.size)
+        return Combination(
+            (rows.size, *u.shape[1:]),
+            None if u.F is None else compact(csr(u.F)[own]),
+            tuple((k, self._narrowed(G, rows)) for k, G in u.G),
+            u.h[own] if has_entries(u.h) else zeros(own.size),
+            tuple(
+                (place[j], self._narrowed(M, rows) if self.modes[j] == "rows" else csr(M)[own])
+                for j, M in u.terms
+            ),
+        )
+
+    def _narrowed(self, M: Matrix, rows: Index) -> Matrix:
+        if isinstance(M, Identity):
+            return Identity(rows.size * (M.size // self.count))
+        sparse = csr(M)
+        found = sparse[self._entries(rows, sparse.shape[0])]
+        place = np.tile(np.arange(rows.size), sparse.shape[0] // self.count)
+        own = np.repeat(place, np.diff(found.indptr))
+        columns = found.indices // self.count * rows.size + own
+        shape = (found.shape[0], rows.size * (sparse.shape[1] // self.count))
+        return sp.csr_array((found.data, columns, found.indptr), shape=shape)
+
+    def _profiles(self) -> Iterator[Array | None]:
+        """Public numbers that records meet, one per record; None if they have no such pattern."""
+        for term in self.terms:
+            if term.weight.size % self.count == 0:
+                yield from term.weight.reshape((-1, self.count))
+        cut = [u for j, m in self.modes.items() for u, own in _cut(self.form.atoms[j], m) if own]
+        for u in cut:
+            if has_entries(u.h):
+                yield from u.h.reshape((-1, self.count))
+            for _, G in u.G:
+                yield from self._lines(G, self.count)
+            for j, M in u.terms:
+                yield from self._lines(M, self.count if self.modes[j] == "rows" else 1)
+            if u.F is not None:
+                yield from self._lines(u.F, 1)
+
+    def _lines(self, M: Matrix, divisor: int) -> Iterator[Array | None]:
+        if isinstance(M, Identity) and divisor > 1:
+            return
+        sparse = csr(M)
+        for first in range(0, sparse.shape[0], self.count):
+            ends = sparse.indptr[first : first + self.count + 1]
+            width = np.diff(ends)
+            if not (width == width[0]).all():
+                yield None
+                return
+            for values in (sparse.indices, sparse.data):
+                own = values[ends[0] : ends[-1]].reshape((self.count, width[0])).T
+                yield from (own // divisor if values is sparse.indices else own)
+
+
+def record_rows(form: NormalForm, terms: Sequence[Term], count: int) -> RecordRows | None:
+    """How terms read so many records row by row; None if one of them does otherwise.
+
+    Parameters
+    ----------
+    form : NormalForm
+    terms : sequence of Term
+        Of the form.
+    count : int
+    """
+    index = {id(atom): j for j, atom in enumerate(form.atoms)}
+    modes: dict[int, Mode] = {
+        index[id(t.atom)]: "rows" if _rows(t.atom.shape, count) else "sum" for t in terms
+    }
+    for j in range(len(form.atoms) - 1, -1, -1):
+        if j not in modes:
+            continue
+        found = _asked(form, form.atoms[j], modes[j], count)
+        if found is None or any(modes.setdefault(k, mode) != mode for k, mode in found):
+            return None
+    return RecordRows(form, tuple(terms), count, modes)
+
+
+def _rows(shape: Sequence[int], count: int) -> bool:
+    return len(shape) > 0 and shape[0] == count
+
+
+def _has_rows(spec: PrivateSpec, count: int) -> bool:
+    return _rows(spec.shape, count) and not spec.symmetric
+
+
+def _cut(atom: Atom, mode: Mode) -> list[tuple[Combination, bool]]:
+    """Arguments of an atom, and whether they are cut into rows."""
+    if mode == "whole":
+        return [(u, False) for u in atom.args]
+    if atom.rule is MATMUL:
+        left, right = atom.args
+        return [(left, True), (right, False)]
+    return [(u, not (u.constant and u.h.size == 1)) for u in atom.args]
+
+
+def _asked(form: NormalForm, atom: Atom, mode: Mode, count: int) -> list[tuple[int, Mode]] | None:
+    """Atoms that an atom reads, and how; None if it does not read row by row."""
+    if (mode == "rows" and not _reads_rows(atom)) or (mode == "sum" and not _is_sum(atom)):
+        return None
+    found: list[tuple[int, Mode]] = []
+    for u, cut in _cut(atom, mode):
+        if not cut:
+            if u.G:
+                return None
+            found.extend((j, "whole") for j, _ in u.terms)
+            continue
+        if not _rows(u.shape, count):
+            return None
+        if not all(_has_rows(form.private[k], count) and _keeps_rows(G, count) for k, G in u.G):
+            return None
+        for j, M in u.terms:
+            if not _rows(form.atoms[j].shape, count):
+                found.append((j, "whole"))
+            elif _keeps_rows(M, count):
+                found.append((j, "rows"))
+            else:
+                return None
+    return found
+
+
+def _is_sum(atom: Atom) -> bool:
+    rest = all(u.constant and u.h.size == 1 for u in atom.args[1:])
+    return atom.rule in _SUMS and atom.data[0] is None and rest
+
+
+def _reads_rows(atom: Atom) -> bool:
+    """Whether row r of the value reads row r of its arguments, or those that are not cut."""
+    shape = atom.args[0].shape
+    if atom.rule is MATMUL:
+        return len(shape) == 2
+    rest = [u for u, cut in _cut(atom, "rows") if cut]
+    if atom.rule in _BY_ENTRY:
+        return all(u.shape == atom.shape for u in rest)
+    along = atom.rule in _REDUCING and len(shape) == 2 and len(rest) == 1
+    return along and atom.data[-2] in (1, -1, (1,), (-1,))
+
+
+def _keeps_rows(M: Matrix, count: int) -> bool:
+    """Whether a matrix maps rows of arrays to the same rows."""
+    if M.shape[0] % count or M.shape[1] % count:
+        return False
+    if isinstance(M, Identity):
+        return True
+    sparse = csr(M)
+    rows = np.repeat(np.arange(sparse.shape[0]), np.diff(sparse.indptr))
+    same = np.array_equal(sparse.indices, rows)
+    return same or bool(((sparse.indices - rows) % count == 0).all())
