@@ -8,6 +8,7 @@ import pytest
 
 from examples import chan_xie_zhao_elastic_net as example
 from problems.elastic_net.setting import PRINTED, SIGMAS
+from problems.elastic_net.significance import p_values
 from tests.examples.printing import assert_written, printed
 
 MODES = ("short", "full")
@@ -95,8 +96,13 @@ def test_at_the_papers_sizes_its_numbers_of_iterations_are_met():
         assert at is not None and abs(at - claimed) <= max(2, 0.15 * claimed)
     # The stalled gap grows with the noise.
     noisy = [each for each in example.settings(False)[4:14] if not each[2]]
-    means = [example.measured(*each, scope, seed=7).gaps.at_x[-1].mean() for each in noisy]
+    ends = [example.measured(*each, scope, seed=7).gaps.at_x[-1] for each in noisy]
+    means = [end.mean() for end in ends]
     assert (np.diff(means) > 0).all() and means[-1] / means[0] > 10
+    # Table 2 prints 7e-18 to 3e-83: the first pair of levels is the hardest to tell apart.
+    values = p_values(ends)
+    assert values[0, 1] == np.max(values[np.triu_indices(5, 1)]) < 1e-10
+    assert values[0, 4] < 1e-60
 
 
 @pytest.mark.parametrize("option, least", [("--iterations", 6), ("--repetitions", 2)])

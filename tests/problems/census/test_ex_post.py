@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import dpcvx as dp
 from dpcvx.privacy.accounting import Composition
+from problems.census.amplifications import surface
 from problems.census.ex_post import (
     LABEL,
     ExPost,
@@ -412,3 +413,15 @@ def test_outputs_are_checked_and_not_shown():
     with pytest.raises(dp.ModelError, match="finite numbers.*not shown") as caught:
         observed([31415.92653, math.nan], omega=1.0, beta=1.0, shift=0.3)
     assert "31415" not in str(caught.value)
+
+
+def test_figure_1_falls_with_the_interval_and_with_the_rate_of_the_noise():
+    """Over all of the paper's ranges, for gamma and for what (11) claims."""
+    found = surface()
+    for values in (found.exact, found.claimed):
+        assert (np.diff(values, axis=0) < 0).all() and (np.diff(values, axis=1) < 0).all()
+        assert 0.15 < values.min() < 0.25 and 0.9 < values.max() < 1
+    # The claim is nearly right, and mostly too small.
+    np.testing.assert_allclose(found.claimed, found.exact, rtol=0.07)
+    np.testing.assert_array_equal(found.short, found.claimed < found.exact)
+    assert found.short.mean() == pytest.approx(0.91, abs=0.01)
