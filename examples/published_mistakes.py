@@ -348,12 +348,12 @@ def draw(found: Found) -> Figure:
     loads = np.linspace(40, 120, 81)
     costs = np.diff([dispatch_cost(load) for load in loads])
     six.plot(loads[1:], costs, color=BLUE, label="exact")
-    six.axhline(max(PRICES), color=RED, ls="--", label="dearest price, taken for a bound")
+    six.axhline(max(PRICES), color=RED, ls="--", label="dearest price")
     six.set(xlabel="load", ylabel="cost of one more unit of load",
             title="6. a sensitivity that congestion exceeds")  # fmt: skip
     for axes in (one, two, three, five):
         axes.legend()
-    six.legend(loc="center right")
+    six.legend(loc="lower right")
     return figure
 
 

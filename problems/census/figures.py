@@ -217,7 +217,7 @@ def as_printed(panels: Mapping[str, Mapping[str, Sequence[Printed]]]) -> Figure:
 @styled
 def surfaces(found: Surface) -> Figure:
     """Figure 1: gamma, what (11) says, and where that is too small."""
-    figure = Figure(figsize=(TWO_COLUMNS, 2.9))
+    figure = Figure(figsize=(TWO_COLUMNS, 3.1))
     panels = figure.subplots(1, 3, sharey=True)
     both = np.array([found.exact, found.claimed])
     levels = np.arange(np.floor(both.min() * 20), np.ceil(both.max() * 20) + 1) / 20
@@ -232,7 +232,7 @@ def surfaces(found: Surface) -> Figure:
         found.omega, found.beta, found.short, [0.5, 1.5], colors="none", hatches=["//"]
     )
     mark = Patch(facecolor="none", edgecolor="k", hatch="//", label="claim smaller than gamma")
-    panels[1].legend(handles=[mark], loc="upper right", frameon=True, framealpha=1.0)
+    figure.legend(handles=[mark], loc="outside lower center")
     figure.colorbar(drawn, ax=panels[:2], label="gamma", format="%.2f")
     apart = 1000 * (found.claimed - found.exact)
     reach = np.ceil(np.abs(apart).max())
@@ -252,7 +252,8 @@ def surfaces(found: Surface) -> Figure:
         axes.set_xlabel("omega, length of the interval")
     panels[0].set_ylabel("beta, rate of the noise")
     figure.suptitle(
-        f"Figure 1: expected loss over alpha beta B, alpha B = {SHIFT:g}\n{_NO_GUARANTEE}",
+        f"Figure 1: (11) is no bound of the expected loss over alpha beta B, alpha B = {SHIFT:g}\n"
+        f"{_NO_GUARANTEE}",
     )
     return figure
 

@@ -81,7 +81,8 @@ def privacy(positions: Positions, growth: Growth, title: str) -> Figure:
     for axes in (left, right):
         _legend_below(axes, 1)
     figure.suptitle(
-        f"{title}\nlast iterate only: of an observer who learns no other, "
+        f"Early users gain from later noise, random orders gain little: {title}\n"
+        "last iterate only: of an observer who learns no other, "
         "as plans with observer='last iterate' guarantee",
     )
     return figure

@@ -200,7 +200,7 @@ def damping(found: Damping) -> Figure:
     whole_rounds(axes)
     axes.legend(frameon=False)
     figure.suptitle(
-        "Three quadratics with curvatures -1, -1 and 3:\na strongly convex sum; "
+        "Damping lets DPP2 converge: curvatures -1,\n-1 and 3, a strongly convex sum; "
         "no noise, no guarantee",
     )
     return figure
