@@ -185,10 +185,13 @@ def chosen_step(
 def longest(scene: Landscape, rounds: int) -> float | None:
     """The largest step size to try: 1 / L, or where slopes jump, by the way across the set.
 
-    None where nothing is known of either.
+    A single noisy step cannot swing ever farther, as several can: it may be as long as the largest
+    of the curvatures that are taken as typical allows. None where nothing is known of either.
     """
     if scene.smoothness:
-        return 1 / scene.smoothness
+        alone = scene.noisy and rounds == 1 and scene.curvature > 0
+        largest = max(_SPECTRUM) * scene.curvature if alone else scene.smoothness
+        return 1 / min(largest, scene.smoothness)
     across = scene.distance / scene.slope if scene.slope > 0 else math.inf
     return _LONGEST * across / math.sqrt(rounds) if 0 < across < math.inf else None
 

@@ -1,6 +1,7 @@
 """Predicted gaps against simulated descents, and what is chosen by them."""
 
 import math
+from dataclasses import replace
 
 import cvxpy as cp
 import numpy as np
@@ -10,7 +11,7 @@ import dpcvx as dp
 from dpcvx.algorithms import landscape as module
 from dpcvx.algorithms.conditions import Conditions
 from dpcvx.algorithms.landscape import Block, Landscape, landscape
-from dpcvx.algorithms.predicted import _response, chosen_penalty, predicted
+from dpcvx.algorithms.predicted import _response, chosen_penalty, longest, predicted
 from dpcvx.algorithms.program import compile_problem
 from dpcvx.solvers.conic import ConicProgram
 
@@ -94,6 +95,15 @@ def test_noise_and_distance_that_grow_alike_leave_the_step_as_it_is():
     assert grown.gap == pytest.approx(100 * plain.gap)
     assert scene().scaled(2.0).distance == scene().distance
     assert scene().scaled(2.0).blocks[0].noise == 2 * scene().blocks[0].noise
+
+
+def test_a_single_noisy_step_may_be_longer_than_several():
+    """Of several, those along the largest curvature would swing ever farther."""
+    bent = replace(scene(), curvature=0.2)  # L is 2
+    assert longest(bent, 2) == pytest.approx(1 / 2.0)
+    assert longest(bent, 1) == pytest.approx(1 / (2.2 * 0.2))
+    assert longest(replace(bent, curvature=2.0), 1) == pytest.approx(1 / 2.0)
+    assert longest(bent.scaled(0.0), 1) == pytest.approx(1 / 2.0)  # nothing to save steps for
 
 
 def test_noise_of_many_agents_averages_out():
