@@ -167,9 +167,10 @@ def places_of(program: Program) -> list[Index]:
     for local in program.agents:
         place = np.empty(local.n, dtype=np.intp)
         place[local.shared] = local.slots
-        own = np.setdiff1d(np.arange(local.n), local.shared)
-        place[own] = next_free + np.arange(own.size)
-        next_free += own.size
+        if local.shared.size < local.n:
+            own = np.setdiff1d(np.arange(local.n), local.shared)
+            place[own] = next_free + np.arange(own.size)
+            next_free += own.size
         places.append(known.setdefault(place.tobytes(), place))
     return places
 

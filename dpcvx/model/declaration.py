@@ -335,7 +335,11 @@ class Declaration:
 
     def variables(self) -> list[cp.Variable]:
         """All variables, in order of appearance."""
-        return list({v.id: v for agent in self.agents for v in agent.variables}.values())
+        found: dict[int, cp.Variable] = {}
+        for agent in self.agents:
+            if any(piece.variable not in found for piece in agent.layout.pieces):
+                found.update({v.id: v for v in agent.variables})
+        return list(found.values())
 
     @property
     def constraints(self) -> list[cp.Constraint]:
@@ -616,6 +620,8 @@ def matching(
     ModelError
         If a key names none or several.
     """
+    if not data:
+        return []
     known = {
         private: spec.name
         for name, agent in zip(problem.names, problem.agents, strict=True)

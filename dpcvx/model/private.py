@@ -273,7 +273,7 @@ def specs_of(private: Sequence[Private], owner: str) -> tuple[PrivateSpec, ...]:
     names = {key: f"{_UNNAMED} data {k} of {owner}" for k, key in enumerate(unnamed, 1)}
     if len(unnamed) == 1:
         names = {unnamed[0]: f"{_UNNAMED} data of {owner}"}
-    return tuple(replace(p.spec, name=names.get(p.id, p.spec.name)) for p in private)
+    return tuple(replace(p.spec, name=names[p.id]) if p.id in names else p.spec for p in private)
 
 
 def source_of(

@@ -20,6 +20,8 @@ import scipy.sparse as sp
 
 from .private import Private
 
+_PLAIN = frozenset([type(None), bool, str, bytes])
+
 
 class Opaque(Exception):
     """Something holds an object of a kind that is not known here."""
@@ -52,12 +54,21 @@ class _Walk:
         self._known: dict[int, tuple[Any, bytes]] = {}
 
     def digest(self, value: Any) -> bytes:
-        if isinstance(value, (cp.Expression, cp.Constraint, cp.Minimize, cp.Maximize)):
-            found = self._known.get(id(value))
-            if found is None:
-                found = self._known[id(value)] = value, self._node(value)
+        found = self._known.get(id(value))
+        if found is not None:
             return found[1]
-        if value is None or value is Ellipsis or isinstance(value, (bool, np.bool_, str, bytes)):
+        kind = type(value)
+        # Most are plain: to ask whether they are expressions takes longer than their digests.
+        if kind in _PLAIN:
+            return _hashed(kind.__name__, repr(value))
+        if kind is int:
+            return _hashed("number", repr(value))
+        if kind is list or kind is tuple:
+            return _hashed("sequence", *map(self.digest, value))
+        if isinstance(value, (cp.Expression, cp.Constraint, cp.Minimize, cp.Maximize)):
+            found = self._known[id(value)] = value, self._node(value)
+            return found[1]
+        if value is Ellipsis or isinstance(value, (bool, np.bool_, str, bytes)):
             return _hashed(type(value).__name__.removesuffix("_"), repr(value))
         if isinstance(value, Integral):
             return _hashed("number", repr(int(value)))
@@ -125,9 +136,6 @@ def _array(value: Any) -> bytes:
 
 
 def _hashed(*parts: str | bytes) -> bytes:
-    found = hashlib.sha256()
-    for part in parts:
-        text = part.encode() if isinstance(part, str) else part
-        found.update(len(text).to_bytes(8, "little"))
-        found.update(text)
-    return found.digest()
+    texts = [part.encode() if isinstance(part, str) else part for part in parts]
+    framed = [piece for text in texts for piece in (len(text).to_bytes(8, "little"), text)]
+    return hashlib.sha256(b"".join(framed)).digest()

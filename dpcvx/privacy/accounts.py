@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from operator import attrgetter
 from typing import Any
 
 from .._arguments import show
@@ -302,8 +303,7 @@ class Account:
 
     def equals(self, other: Account) -> bool:
         """Whether what the two hold and may hold is equal, whoever they belong to."""
-        mine, theirs = (replace(one, agent="", adjacency={}) for one in (self, other))
-        return mine == theirs
+        return _held(self) == _held(other)
 
     def taken_over(self, spent: Account) -> Account:
         """With what was charged to another account, that was equal to this one.
@@ -350,6 +350,12 @@ class Account:
             instead=instead,
             idle=idle,
         )
+
+
+# Of an account, but for whose it is.
+_held = attrgetter(
+    *(one.name for one in dataclasses.fields(Account) if one.name not in ("agent", "adjacency"))
+)
 
 
 @dataclass(frozen=True)

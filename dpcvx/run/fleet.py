@@ -157,6 +157,8 @@ class Fleet:
     def answer(self) -> list[Answer | None]:
         """The iterates so far; one object where they are the same of all."""
         answer = self._algorithm.answer(self._state)
+        if row_of(answer, 0) is answer:
+            return [answer] * self._count
         return [row_of(answer, i) for i in range(self._count)]
 
     def report(self, concluded: Sequence[Answer | None]) -> list[Report]:

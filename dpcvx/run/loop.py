@@ -106,12 +106,12 @@ def drive(
     tail = weighted = average
     past[t] = answers
     if rounds // 2 in past and t > rounds // 2:
-        pairs = zip(past[rounds // 2], answers, strict=True)
-        parts = [_since(h, rounds // 2, a, t) for h, a in pairs]
-        tail = Solution(program, tuple(parts), start)
+        half = rounds // 2
+        parts = _once([past[half], answers], lambda own: _since(own[0], half, own[1], t))
+        tail = Solution(program, parts, start)
     if len(past) > 1:
-        agents = zip(*past.values(), strict=True)
-        weighted = Solution(program, tuple(_rising([*past], own) for own in agents), start)
+        parts = _once([*past.values()], lambda own: _rising([*past], own))
+        weighted = Solution(program, parts, start)
     reported = {"average": average, "last": last, "tail": tail, "weighted": weighted}[plan.reported]
     size = max((float(np.abs(x).max(initial=0.0)) for x in last.vectors), default=0.0)
     status = watch.status(whole, average.finite and last.finite, size)
@@ -148,6 +148,16 @@ def _since(before: Answer, half: int, after: Answer, t: int) -> Array:
     whole = t if after.weight is None else after.weight
     with np.errstate(all="ignore"):  # of runs that diverged
         return after.average + np.divide(first, whole - first) * (after.average - before.average)
+
+
+def _once(
+    answers: Sequence[Sequence[Answer]], derive: Callable[[Sequence[Answer]], Array]
+) -> tuple[Array, ...]:
+    """What follows from each agent's answers at some rounds; one array of those who share them."""
+    agents = [*zip(*answers, strict=True)]
+    keys = [tuple(map(id, own)) for own in agents]
+    found = {key: derive(own) for key, own in dict(zip(keys, agents, strict=True)).items()}
+    return tuple(found[key] for key in keys)
 
 
 def _rising(rounds: Sequence[int], answers: Sequence[Answer]) -> Array:

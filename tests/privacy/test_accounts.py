@@ -439,3 +439,17 @@ def test_a_budget_is_shown_as_it_was_asked_for_unless_that_hides_the_excess(
         "a", spent=0.5, requested=requested, allowed=allowed, delta=1e-6, affordable=0
     )
     assert f"its budget is {shown}" in str(error)
+
+
+def test_accounts_are_equal_by_all_they_hold_but_not_by_whose_they_are():
+    one = charged(account(3.0), TENTH, 2)
+    assert one.equals(dataclasses.replace(one, agent="eve", adjacency={"X": "one row"}))
+    for other in (
+        charged(account(3.0), TENTH, 1),
+        charged(account(2.0), TENTH, 2),
+        charged(account(3.0, delta=1e-6), TENTH, 2),
+        dataclasses.replace(one, share=2),
+        dataclasses.replace(one, committed=0.1),
+        dataclasses.replace(one, _total=Composition()),
+    ):
+        assert not one.equals(other) and not other.equals(one)
