@@ -242,18 +242,26 @@ def draw(
             paper = task.method.noise != "OutG"
             if paper and task.method.step_epsilon in (scope.epsilons[-1], None):
                 divided.setdefault(str(task.partition), []).append(traces)
+    noisy = next(t for t, *_ in columns[scope.epsilons[-1]] if t.method.local_updates == largest)
     spent = [traces for task, traces in both if task.panel == "total"]
     agents = f"{dataset.name}, {len(planned[0].partition.of(dataset))} agents"
     return {
-        "comparison": figures.comparison(columns, agents),
+        "comparison": figures.comparison(
+            columns, f"{agents}: local updates help, and are spent like rounds"
+        ),
         "penalties": figures.penalties(
             tried, exact, f"{agents}, Figure 7: the budget decides, the penalty hardly"
         ),
         "divisions": figures.divisions(
-            divided, f"{agents}, {scope.epsilons[-1]:g} per local update, E = {largest}"
+            divided,
+            f"{agents}: divisions change the level, not the order\n"
+            f"{scope.epsilons[-1]:g} per local update, E = {largest}, {total(noisy.guarantee)}",
         ),
         "one_total": figures.alternatives(
-            spent, exact, 1 - 1 / dataset.classes, f"{agents}: total budget ({scope.total:g}, 1e-6)"
+            spent,
+            exact,
+            1 - 1 / dataset.classes,
+            f"Budgets added up waste a total of ({scope.total:g}, 1e-6): {agents}",
         ),
     }
 
