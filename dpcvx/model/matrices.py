@@ -136,7 +136,7 @@ def zeros(size: int) -> Array:
 
 def is_blank(M: Data) -> bool:
     """Whether an array is `zeros`, reshaped; one with entries of its own never is."""
-    return not sp.issparse(M) and M.size > 1 and not any(M.strides) and M.flat[0] == 0
+    return isinstance(M, np.ndarray) and not any(M.strides) and M.size > 1 and M.flat[0] == 0
 
 
 def has_entries(h: Array) -> bool:

@@ -506,8 +506,8 @@ class _Bound(BehindTheDoor):
     """A combination with its constant part summed up."""
 
     __slots__ = (
-        "_fixed", "_forward", "_limit", "_offset", "_shape", "_shifts", "_terms", "_transposed",
-        "moving",
+        "_F", "_fixed", "_forward", "_limit", "_offset", "_shape", "_shifts", "_terms",
+        "_transposed", "moving",
     )  # fmt: skip
 
     def __init__(
@@ -515,8 +515,9 @@ class _Bound(BehindTheDoor):
     ) -> None:
         self._limit = limit
         self._shape = combination.shape
-        self._forward = combination.F
-        self._transposed = None if combination.F is None else _transpose(combination.F)
+        self._forward = None if combination.F is None else quick(combination.F)
+        self._transposed = None if self._forward is None else self._forward.T
+        self._F = combination.F
         self._terms = [(j, M, quick(M)) for j, M in combination.terms]
         self.moving = combination.F is not None or bool(combination.terms)
         sparse = [data[k] for k, _ in combination.G if sp.issparse(data[k])]
@@ -542,7 +543,7 @@ class _Bound(BehindTheDoor):
 
     def inserted(self) -> Combination:
         terms = tuple((j, M) for j, M, _ in self._terms)
-        return Combination(self._shape, self._forward, (), self._offset, terms)
+        return Combination(self._shape, self._F, (), self._offset, terms)
 
     def backward(self, g: Array, out: Array, cotangents: list[Array | None]) -> None:
         if self._transposed is not None:
@@ -572,8 +573,3 @@ def digest_of(u: Combination) -> bytes:
     digest.update(b"no x" if u.F is None else b"x")
     digest.update(u.h.tobytes() if has_entries(u.h) else repr(u.h.size).encode())
     return digest.digest()
-
-
-def _transpose(M: Matrix) -> Matrix:
-    # A view: products with columns of a sparse matrix take no longer than with rows of a copy.
-    return M.T

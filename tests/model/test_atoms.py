@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import expit
 
 import dpcvx as dp
 from dpcvx.model import atoms, collapse
@@ -400,3 +401,9 @@ def test_places_that_take_no_data_raise_a_model_error(build):
     f = build(d)
     with pytest.raises(dp.DpcvxError):
         form_of(f)
+
+
+def test_slopes_of_logistic_losses_are_those_of_scipy_without_warnings():
+    u = np.concatenate([np.linspace(-800, 800, 4001), [-np.inf, np.inf, np.nan]])
+    slopes = atoms.LOGISTIC.vjp([u], u, np.ones_like(u), (), 0)
+    np.testing.assert_allclose(slopes, expit(u), rtol=4e-16, atol=1e-307)

@@ -1,9 +1,10 @@
-"""Many records with a feature in every column: their gradient, and planning in units of it."""
+"""Many records, dense and sparse: their gradient, and planning in units of it."""
 
 from __future__ import annotations
 
 import cvxpy as cp
 import numpy as np
+import scipy.sparse as sp
 
 import dpcvx as dp
 
@@ -11,34 +12,72 @@ from .instances import BUDGET
 from .measure import Effort, Row, per_input, shown, timed
 
 _FEATURES = 100
+# Non-zeros of a sparse record.
+_FILLED = 10
+_FEW = dp.SummedGradient(0.1)
+Records = np.ndarray | sp.csr_array
 
 
 def records(effort: Effort) -> list[Row]:
-    """Logistic regression on a dense private matrix against numpy."""
+    """Logistic regression on dense private records against numpy, on sparse ones against scipy."""
     count, rng = 10**5 if effort.quick else 10**6, np.random.default_rng(0)
-    X, x = rng.normal(size=(count, _FEATURES)), rng.normal(size=_FEATURES)
+    X = rng.normal(size=(count, _FEATURES))
     X /= np.linalg.norm(X, axis=1, keepdims=True)
-    size = f"{count} x {_FEATURES}"
+    found = _rows(effort, X, "private records", "numpy", 0.9, 5.0, f"{count} x {_FEATURES}")
+    return found + _sparse_rows(effort, count, rng)
+
+
+def _sparse_rows(effort: Effort, count: int, rng: np.random.Generator) -> list[Row]:
+    """Records with few features each, of a tenth as many as there are records."""
+    columns = rng.integers(0, count // 10, size=(count, _FILLED))
+    starts = np.arange(0, columns.size + 1, _FILLED)
+    X = sp.csr_array((rng.normal(size=columns.size), columns.ravel(), starts), (count, count // 10))
+    X.sum_duplicates()
+    long = np.sqrt(np.asarray(X.power(2).sum(axis=1)).ravel())
+    X.data /= np.repeat(long, np.diff(X.indptr))
+    size = f"{count} x {count // 10}, {_FILLED} a record"
+    found = _rows(effort, X, "sparse private records", "scipy", 1.2, 30.0, size)
+    return found + _rows(effort, X, "clipped sparse records", "scipy", 1.2, 30.0, size, clip=0.3)
+
+
+def _rows(
+    effort: Effort,
+    X: Records,
+    what: str,
+    against: str,
+    gradient: float,
+    planning: float,
+    size: str,
+    clip: float | None = None,
+) -> list[Row]:
+    """A gradient and a plan. The other side clips by lengths that it knows."""
+    (count, features), x = X.shape, np.random.default_rng(1).normal(size=X.shape[1])
+    limits = {} if clip is None else {"clip": clip / count}
+    long = np.sqrt(np.asarray((X * X).sum(axis=1)).ravel())
 
     def problem() -> dp.Problem:
-        w = cp.Variable(_FEATURES, name="w")
-        data = dp.Private(X, name="X", adjacency=dp.Rows(1.0))
+        w = cp.Variable(features, name="w")
+        data = dp.Private(shape=X.shape, name="X", adjacency=dp.Rows(1.0))
         cost = cp.Minimize(cp.sum(cp.logistic(-(data @ w))) / count)
-        return dp.Problem([dp.Agent(cost, [cp.abs(w) <= 5], name="all")])
+        return dp.Problem([dp.Agent(cost, [cp.abs(w) <= 5], name="all", **limits)])
 
     def by_hand(k: int) -> object:
-        return X.T @ (-1 / (1 + np.exp(X @ x))) / count
+        slopes = -1 / (1 + np.exp(X @ x)) / count
+        if clip is not None:
+            slopes *= np.minimum(1, clip / count / (np.abs(slopes) * long))
+        return X.T @ slopes
 
-    few = dp.SummedGradient(0.1)
-    bound = problem().plan(few, rounds=5, **BUDGET).program.agents[0].form
-    bound = bound.bind([X.ravel(order="F")], limited=True)
-    np.testing.assert_allclose(bound.gradient(x), by_hand(0), rtol=1e-9)
+    agent = problem().plan(_FEW, rounds=5, **BUDGET).agents[0]
+    assert agent.sensitivity is not None
+    flat = X if sp.issparse(X) else X.ravel(order="F")
+    bound = agent.program.form.bind([flat], agent.sensitivity.clips, limited=True)
+    np.testing.assert_allclose(bound.gradient(x), by_hand(0), rtol=1e-9, atol=1e-18)
     ours, theirs = per_input([lambda k: bound.gradient(x), by_hand], 1, effort.repeats)
     note = f"{shown(ours)} against {shown(theirs)}"
     models = [problem() for _ in range(2)]
-    planned = min(timed(lambda p=p: p.plan(few, rounds=5, **BUDGET)) for p in models)
+    planned = min(timed(lambda p=p: p.plan(_FEW, rounds=5, **BUDGET)) for p in models)
     return [
-        Row("gradient, private records", "numpy", size, ours / theirs, 0.9, note=note),
-        Row("planning, private records", "one gradient by numpy", size, planned / theirs, 5.0,
+        Row(f"gradient, {what}", against, size, ours / theirs, gradient, note=note),
+        Row(f"planning, {what}", f"one gradient by {against}", size, planned / theirs, planning,
             note=f"{shown(planned)} against {shown(theirs)}"),
     ]  # fmt: skip
