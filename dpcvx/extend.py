@@ -11,6 +11,7 @@ from .algorithms.base import (
     Answer,
     Array,
     Coins,
+    InStep,
     Iterates,
     Local,
     Oracle,
@@ -19,7 +20,7 @@ from .algorithms.base import (
 )
 from .algorithms.conditions import Conditions
 from .algorithms.consensus import Broadcast, ConsensusMethod, LocalCopy
-from .algorithms.on_networks import Graph, Inbox, NetworkMethod, mixed, shared, spread
+from .algorithms.on_networks import Graph, Inbox, Inboxes, NetworkMethod, mixed, shared, spread
 from .algorithms.penalties import PenaltyRule, as_penalty
 from .algorithms.program import LocalProgram, Program
 from .algorithms.steps import StepRule, as_step
@@ -49,7 +50,9 @@ __all__ = [
     "Gradient",
     "GradientStep",
     "Graph",
+    "InStep",
     "Inbox",
+    "Inboxes",
     "Instance",
     "Iterates",
     "Kind",

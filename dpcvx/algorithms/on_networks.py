@@ -91,17 +91,17 @@ class Inboxes:
     ----------
     network : Network
         Of two agents or more.
-    values : ndarray, shape (agents, m)
+    sent : ndarray, shape (agents, m)
         Everyone's last values of the shared variables.
     """
 
     network: Network
-    values: Array
+    sent: Array
 
     def one(self, i: int) -> Inbox:
         """What an agent hears."""
         around = self.network.neighbours[i]
-        return Inbox(i, around, self.values[list(around)], self.network.rows[i])
+        return Inbox(i, around, self.sent[list(around)], self.network.rows[i])
 
     @property
     def degree(self) -> Array:
@@ -119,7 +119,7 @@ class Inboxes:
 
     def summed(self, own: Array | float = 0.0) -> Array:
         """As of one agent, shape (agents, m); own of shape (m,) or (agents, m)."""
-        mine = np.broadcast_to(own, self.values.shape)
+        mine = np.broadcast_to(own, self.sent.shape)
         return self._folded(np.add, lambda rank, heard: heard - mine[rank.agents])
 
     def extremes(self, own: Array) -> tuple[Array, Array]:
@@ -131,14 +131,14 @@ class Inboxes:
 
     def mean_of_all(self, own: Array) -> Array:
         """As of one agent: the same for all, shape (m,)."""
-        return np.array(np.broadcast_to(own, self.values.shape)).mean(axis=0)
+        return np.array(np.broadcast_to(own, self.sent.shape)).mean(axis=0)
 
     def _folded(self, join: np.ufunc, term: Callable[[Rank, Array], Array]) -> Array:
         """What all neighbours contribute, one after the other."""
         first, *others = self.network.ranks
-        out = term(first, self.values[first.neighbours])
+        out = term(first, self.sent[first.neighbours])
         for rank in others:
-            part = term(rank, self.values[rank.neighbours])
+            part = term(rank, self.sent[rank.neighbours])
             if len(part) == len(out):
                 join(out, part, out=out)
             else:
