@@ -59,8 +59,8 @@ def test_plans_and_answers_are_those_of_arrays(loss, adjacency, clip):
     assert str(results[0].ledger) == str(results[1].ledger)
 
 
-@pytest.mark.parametrize("method", [FEW, dp.LinearizedADMM()], ids=str)
-@pytest.mark.parametrize("executor", [dp.Serial(), dp.Threads(2)], ids=str)
+@pytest.mark.parametrize("method", [FEW, dp.LinearizedADMM()], ids=["summed", "linearized"])
+@pytest.mark.parametrize("executor", [dp.Serial(), dp.Threads(2)], ids=["serial", "threads"])
 def test_equal_agents_take_their_turns_with_sparse_data(method, executor):
     points = [
         problem(data, agents=3).plan(method, **BUDGET).run(seed=2, executor=executor).solution["w"]
