@@ -25,6 +25,9 @@ SHARE = 2 / 3
 # times as badly as most. Clipped like this, squares act like absolute values, with the same minimum
 # where errors are as often above as below.
 LABELS = 0.05
+# Of the largest contribution at the start, where slopes grow with scores, without end, and labels
+# turn records around: squared hinges. Near the start is farther than most records ever get.
+SCORES = 0.8
 # Clips that lower the noise less are not worth their bias.
 _WORTH = 0.9
 
@@ -39,6 +42,12 @@ _FAR = (
     "a median less than a mean; dp.Agent(..., clip=math.inf) keeps contributions whole"
 )
 
+_STEEP = (
+    "each record's contribution to a gradient is scaled down to four fifths of the largest that is "
+    "possible at the start: less noise, and a fit that far-off records pull less; "
+    "dp.Agent(..., clip=math.inf) keeps contributions whole"
+)
+
 
 class Clipped(NamedTuple):
     """A problem with contributions of records clipped, and how, in words."""
@@ -48,11 +57,11 @@ class Clipped(NamedTuple):
 
 
 class _Clip(NamedTuple):
-    """What an agent clips to, its sensitivity then, and whether it is a part for labels."""
+    """What an agent clips to, its sensitivity then, and how, in words."""
 
     length: float
     sensitivity: Sensitivity
-    labels: bool
+    why: str
 
 
 def with_clips(known: Compiled, distance: float) -> Clipped | None:
@@ -79,9 +88,9 @@ def with_clips(known: Compiled, distance: float) -> Clipped | None:
             sensitivities[local.name] = clip.sensitivity.renamed(local.form)
         agents.append(local)
     program = replace(known.program, agents=tuple(agents))
-    labels = any(clip is not None and clip.labels for clip in found)
+    said = {clip.why for clip in found if clip is not None}
     clipped = replace(known, program=program, sensitivities=sensitivities)
-    return Clipped(clipped, _FAR if labels else _NEAR)
+    return Clipped(clipped, next(why for why in (_FAR, _STEEP, _NEAR) if why in said))
 
 
 def grows_with_labels(local: LocalProgram, known: Sensitivity) -> bool:
@@ -99,6 +108,11 @@ def grows_with_labels(local: LocalProgram, known: Sensitivity) -> bool:
         return True
     if not any(_product(t.form, term.atom) for t in known.records for term in t.terms):
         return False
+    return _grows(local, known)
+
+
+def _grows(local: LocalProgram, known: Sensitivity) -> bool:
+    """Whether nothing but the set bounds what records contribute."""
     free = np.full(local.n, math.inf)
     try:
         bounds = [task.bound(2, Extent(-free, free)) for task in known.records]
@@ -116,19 +130,23 @@ def _product(form: NormalForm, atom: Atom) -> bool:
 def _clipped(local: LocalProgram, known: Sensitivity | None, distance: float) -> _Clip | None:
     if known is None or local.clip is not None or local.asserted is not None or not known.records:
         return None
-    labels = grows_with_labels(local, known)
-    near = _near(known.extent, local, 0.0 if labels else distance)
+    share, why = SHARE, _NEAR
+    if grows_with_labels(local, known):
+        share, why = LABELS, _FAR
+    elif _grows(local, known):
+        share, why = SCORES, _STEEP
+    near = _near(known.extent, local, distance if why == _NEAR else 0.0)
     try:
         largest = max(float(task.bound(2, near).max()) for task in known.records)
         for task in known.records:
             task.clipping(1.0)
     except Unbounded:
         return None
-    clip = (LABELS if labels else SHARE) * largest
+    clip = share * largest
     if not 0 < clip < math.inf or not 2 * clip < _WORTH * known.bound(2).value:
         return None
     clip = float(f"{clip:.3g}")
-    return _Clip(clip, replace(local, clip=clip).sensitivity(), labels)
+    return _Clip(clip, replace(local, clip=clip).sensitivity(), why)
 
 
 def _near(extent: Extent, local: LocalProgram, distance: float) -> Extent:
