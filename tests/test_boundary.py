@@ -17,8 +17,8 @@ IMPORTERS = {
         "run.public_oracle",  # publishes data once
         "verify.check",  # its own, for made-up data
     },
+    "dpcvx.run.gate.require_fit": {"owners.owner"},  # said to their owner alone
     "dpcvx.run.gate.read": {
-        "owners.owner",  # whether data fit, said to their owner alone
         "run.private_oracle",
         "run.public_oracle",
         "run.recourse",  # for an object that stays with its owner

@@ -161,9 +161,15 @@ def _sparse_rows(values: Any) -> sp.csr_array | None:
     """What ``values.toarray()`` means, by rows."""
     if values.ndim != 2 or values.dtype.kind not in "biuf":
         return None
-    if values.format in ("csr", "csc"):
-        values.check_format(full_check=True)  # indices beyond the shape would be followed
+    # Indices beyond the shape would be followed, by conversions as well.
+    if values.format == "coo":
+        for places, size in zip((values.row, values.col), values.shape, strict=True):
+            if places.size and not 0 <= places.min() <= places.max() < size:
+                return None
+    elif hasattr(values, "check_format"):
+        values.check_format(full_check=True)
     own = sp.csr_array(values, copy=True)
+    own.check_format(full_check=True)
     own.sum_duplicates()  # in their own type, as scipy does
     own = own.astype(np.float64)
     own.eliminate_zeros()

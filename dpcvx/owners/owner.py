@@ -12,7 +12,7 @@ from threadpoolctl import ThreadpoolController
 from .._arguments import FLAG, POSITIVE, check_argument, integer, optional, show
 from ..errors import ModelError
 from ..guard import frameless
-from ..run.gate import read
+from ..run.gate import require_fit
 from .agreement import Agreement
 from .coordinator import Remote
 from .keys import COORDINATOR, Identity
@@ -118,7 +118,7 @@ class Owner:
         """
         lines = [f"agent {self.policy.agent}"]
         for name, held in self.policy.data.items():
-            read([held.spec], [held.source])
+            require_fit(held.spec, held.source)
             lines.append(f"  {name}: fits its declaration; {held.spec.adjacency}")
         return "\n".join(lines)
 

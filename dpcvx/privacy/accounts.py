@@ -89,12 +89,25 @@ class Account:
         BudgetError
             If the release would exceed the budget. Nothing is recorded then.
         """
+        after = self._covered(calibrated)
+        self.entries.append(entry)
+        self._total = after
+
+    def require(self, calibrated: Calibrated) -> None:
+        """Refuse a release that would exceed the budget.
+
+        Raises
+        ------
+        BudgetError
+        """
+        self._covered(calibrated)
+
+    def _covered(self, calibrated: Calibrated) -> Composition:
         assert self.budget is not None
         after = self._after(calibrated, 1)
         if not self._covers(after):
             raise self.refusal(calibrated, 1)
-        self.entries.append(entry)
-        self._total = after
+        return after
 
     def charge_run(self, entry: Entry, loss: Composition) -> None:
         """Record a whole run that is about to begin, by what it costs together.

@@ -56,7 +56,7 @@ class JointAccount:
         Raises
         ------
         BudgetError
-            If an account does not cover it.
+            If an account does not cover it. Nothing is recorded then.
         """
         if not charges:
             return
@@ -66,6 +66,9 @@ class JointAccount:
         apart = len(charges) != 1 or bool((places < 0).any())
         if apart and not self._places:
             self._common = self._common.copy()
+        charged = np.unique(self._of[places >= 0]).tolist()
+        for which in charged if len(charged) > 1 else ():
+            self._spent[which].require(noise)
         for which in range(len(self._spent)):
             own = np.flatnonzero(self._of == which)
             hit = own[places[own] >= 0]

@@ -291,6 +291,17 @@ def read(specs: Sequence[PrivateSpec], sources: Sequence[Callable[[], Any]]) -> 
     ]
 
 
+def require_fit(spec: PrivateSpec, source: Callable[[], Any]) -> None:
+    """Fetch and check private values, and let go of them.
+
+    Raises
+    ------
+    DataError
+        If the source fails, or its values do not fit their declaration.
+    """
+    unseal(source, spec)
+
+
 def read_for_gradients(form: NormalForm, sources: Sequence[Callable[[], Any]]) -> list[Data]:
     """The same, with sparse matrices where an objective only multiplies them with variables.
 

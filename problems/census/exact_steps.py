@@ -104,6 +104,13 @@ class Exact:
     noise: Noise = "Gaussian"
     scale: float = 0.0
 
+    def __post_init__(self) -> None:
+        if not self.growth >= 1:
+            raise CensusError(
+                f"growth={self.growth!r} lets D fall, and all rounds are charged the constant of "
+                "the first. Write a number of at least 1."
+            )
+
     @property
     def change(self) -> float:
         """Delta, in l2."""

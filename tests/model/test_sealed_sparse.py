@@ -108,9 +108,15 @@ def entry(value):
     return sp.csr_array(bad)
 
 
-def outside():
-    bad = sp.csr_array(DENSE)
-    bad.indices[0] = 10**6
+def outside(kind, place=10**6):
+    """A matrix with an index beyond its shape."""
+    bad = sp.coo_array(DENSE).asformat(kind)
+    if kind == "coo":
+        bad.col[0] = place
+    elif kind == "lil":
+        bad.rows[0][-1] = place
+    else:
+        bad.indices[0] = place
     return bad
 
 
@@ -126,7 +132,15 @@ WRONG = {
     "shape": (lambda: sp.csr_array(DENSE[:, 1:]), {}, r"have shape \(9, 4\)"),
     "sign": (lambda: sp.csr_array(DENSE), {"nonneg": True}, "contradict nonneg=True"),
     "one dimension": (lambda: sp.coo_array(DENSE[:, 0]), {"shape": M}, "of two dimensions"),
-    "index": (outside, {}, "not an array of real numbers"),
+    **{
+        f"index {place} in {kind}": (
+            lambda kind=kind, place=place: outside(kind, place),
+            {},
+            "not an array of real numbers",
+        )
+        for kind in ("csr", "csc", "coo", "bsr", "lil")
+        for place in (10**6, -1)
+    },
     "symmetric": (
         lambda: sp.eye_array(4),
         {"shape": (4, 4), "adjacency": dp.Within(1.0), "symmetric": True},

@@ -48,6 +48,19 @@ def test_declarations_of_data_are_those_of_private_objects(place):
     assert held["v"].spec.sign == "nonneg" and held["S"].spec.psd
 
 
+def test_sparse_data_fit_as_others_do(place, tmp_path, monkeypatch):
+    (tmp_path / "visits_of_north.py").write_text(
+        "import scipy.sparse as sp\ndef X():\n    return sp.csr_array([[0.0, 2.0], [0.0, 0.0]])\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    text = '[data.X]\nfile = "visits_of_north:X"\nshape = [2, 2]\nrows = {{ bound = {} }}\n'
+    place(GOOD + text.format(2.0))
+    assert "X: fits its declaration" in dp.Owner(tmp_path / "owner.toml").check()
+    place(GOOD + text.format(1.0))
+    with pytest.raises(dp.DataError, match="rows whose l2 norm exceeds"):
+        dp.Owner(tmp_path / "owner.toml").check()
+
+
 def test_data_are_read_when_they_are_asked_for(place, tmp_path):
     policy = read_policy(place(GOOD + DATA))
     (flat,) = read([policy.data["load"].spec], [policy.data["load"].source])

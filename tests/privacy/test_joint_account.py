@@ -84,6 +84,18 @@ def test_who_was_charged_more_often_is_the_one_that_is_refused():
     assert [account.total.pure for account in others.accounts()] == pytest.approx([0.2, 0.1] * 2)
 
 
+@pytest.mark.parametrize("poor", [0, 1])
+def test_an_exchange_that_one_account_does_not_cover_leaves_no_trace(poor):
+    noise = Calibrated(dp.Laplace(), 10.0)
+    joint = JointAccount(accounts(2, epsilon=0.25, delta=0.0))
+    joint.charge([(np.array([poor]), entry(1, noise, 0.1))], noise)
+    joint.charge([(np.array([0, 1]), entry(2, noise, 0.1))], noise)
+    before = [(account.total, list(account.entries)) for account in joint.accounts()]
+    with pytest.raises(dp.BudgetError, match=f"agent {poor}"):
+        joint.charge([(np.array([k]), entry(3, noise, 0.1 + k)) for k in (0, 1)], noise)
+    assert [(account.total, list(account.entries)) for account in joint.accounts()] == before
+
+
 def test_an_exchange_without_charges_leaves_no_trace():
     joint, noise = JointAccount(accounts(3)), MECHANISMS["laplace"]
     joint.charge([(np.arange(3), entry(1, noise, 0.1))], noise)

@@ -199,3 +199,8 @@ def test_no_noise_has_no_guarantee():
     own = Exact(EACH, D)
     assert own.epsilon(1) == math.inf == own.pure()
     assert DELTA == 1e-6
+
+
+def test_rounds_of_less_curvature_than_the_first_are_refused():
+    with pytest.raises(CensusError, match=r"growth=0\.5 lets D fall"):
+        Exact(EACH, 1.0, growth=0.5)
