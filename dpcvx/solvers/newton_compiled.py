@@ -452,6 +452,7 @@ def _penalise(fixed, work, rules, growing, wanted, refinements, budget):
                 work.multiplier[c] = max(dual[heads[c]], 0.0)
             old[:] = u
             steps = int(min(end, budget))
+            _evaluate(fixed, work)
             found = _newton(fixed, work, rules, wanted, refinements, steps, False)
             if found[0]:
                 return found
@@ -464,7 +465,7 @@ def _penalise(fixed, work, rules, growing, wanted, refinements, budget):
 
 @_compiled
 def _newton(fixed, work, rules, wanted, refinements, steps, first):
-    """Newton's steps from u, the first stage or not; whether the answer, in u, is certified.
+    """Newton's steps from u, which is evaluated; whether the answer, there, is certified.
 
     With it the gap, the objective above that of the start, and the violation.
     """
@@ -474,13 +475,9 @@ def _newton(fixed, work, rules, wanted, refinements, steps, first):
     multiplier, allowed, active, M = work.multiplier, work.allowed, work.kind, work.M
     relative, strength = rules[3], rules[4]
     count, n, before = phi.size, u.size, math.inf
-    if first:
-        multiplier[:] = 0.0
     for step in range(steps + 1):
-        _evaluate(fixed, work)
-        if first and step == 0:
-            for c in range(count):
-                multiplier[c] = natural[c] * max(phi[c], 0.0)
+        if step > 0:
+            _evaluate(fixed, work)
         _times(fixed.hp, fixed.hi, work.H, u, g)
         value = 0.0
         for j in range(n):
@@ -501,7 +498,7 @@ def _newton(fixed, work, rules, wanted, refinements, steps, first):
             return False, 0.0, 0.0, 0.0
         if violation <= 1.0 and gap <= max(wanted, relative * value) and not negative:
             return True, gap, value, violation
-        if step == steps:
+        if step == steps or (0 < step and step >= steps - 2 and violation > 0.1 * before):
             return False, 0.0, 0.0, 0.0
         if first and step == 1 and violation > before:
             u[:] = start
@@ -555,11 +552,11 @@ def _newton(fixed, work, rules, wanted, refinements, steps, first):
 
 
 @_compiled
-def _project(begin, ints, begins, floats, rules, growing, counts, least):
+def _project(begin, ints, begins, floats, rules, growing, counts, room, least):
     """Both stages, from the point in x and to the answer there; whether it is certified."""
     fixed, work = _opened(begin, ints, begins, floats)
     violation, far, gap, _, _ = rules
-    steps, refinements, budget = counts
+    steps, refinements, left = counts
     x, start, allowed = work.x, work.start, work.allowed
     start[:] = 0.0
     for i in range(x.size):
@@ -578,9 +575,17 @@ def _project(begin, ints, begins, floats, rules, growing, counts, least):
         terms = fixed.norms[c] * size + fixed.offsets[c]
         allowed[c] = violation * max(min(terms, 1.0), far * terms)
     wanted = gap * least * min(1.0, size * size)
+    work.multiplier[:] = 0.0
+    _evaluate(fixed, work)
+    broken = 0
+    for c in range(allowed.size):
+        broken += work.phi[c] > 0.0
+        work.multiplier[c] = work.natural[c] * max(work.phi[c], 0.0)
+    if broken > room:
+        return False, 0.0, 0.0, 0.0
     found = _newton(fixed, work, rules, wanted, refinements, steps, True)
-    if not found[0] and budget > 0:
-        found = _penalise(fixed, work, rules, growing, wanted, refinements, budget)
+    if not found[0] and left > 0:
+        found = _penalise(fixed, work, rules, growing, wanted, refinements, left)
     if found[0]:
         for i in range(x.size):
             value = fixed.x0[i]
@@ -605,6 +610,7 @@ class CompiledKernel:
         steps, most = min(RULES.steps, budget), min(RULES.most, budget)
         left = most - steps if most - steps >= RULES.least else 0
         self._counts = steps, RULES.refinements, left
+        self._room = RULES.room(budget) * p
         weighted, Z = layout.weighted, layout.Z
         begin, ints = _joined(
             [
@@ -639,7 +645,7 @@ class CompiledKernel:
         """
         self._x[:] = v
         certified, gap, value, violation = _project(
-            *self._state, RULES.measures, RULES.growing, self._counts, self._least
+            *self._state, RULES.measures, RULES.growing, self._counts, self._room, self._least
         )
         return Point(self._x.copy(), gap, value, violation) if certified else None
 

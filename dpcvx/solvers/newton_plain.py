@@ -22,6 +22,8 @@ LARGEST = 1e60
 _LITTLE = 20_000
 
 
+_Evaluated = tuple[Array, Array, Array, Array]
+
 # Of short arrays; the methods take twice as long.
 _sum, _most = np.add.reduce, np.maximum.reduce
 
@@ -39,6 +41,11 @@ class Rules(NamedTuple):
         Of the objective: relative to the least weight, and to the objective.
     penalty : float
         Of violated functions in the matrix that is factored, relative to their own curvature.
+    crowded : float
+        Functions that may be broken where the method starts, relative to columns, for every step
+        that may be taken, but never more than columns. Where more are, the set is mostly far away,
+        and nothing is tried: answers would take more steps, or be none. With all steps to take,
+        everything is tried.
     steps : int
         Newton steps of the first stage.
     refinements : int
@@ -61,6 +68,7 @@ class Rules(NamedTuple):
     gap: float = 1e-12
     relative: float = 1e-13
     penalty: float = 1e4
+    crowded: float = 0.125
     steps: int = 10
     refinements: int = 5
     first: float = 100.0
@@ -76,6 +84,10 @@ class Rules(NamedTuple):
     def measures(self) -> tuple[float, float, float, float, float]:
         """What an answer must reach, and the penalty of the first stage."""
         return self.violation, self.far, self.gap, self.relative, self.penalty
+
+    def room(self, budget: int) -> float:
+        """Functions that may be broken where the method starts, relative to columns."""
+        return math.inf if budget >= self.most else min(1.0, self.crowded * budget)
 
     @property
     def growing(self) -> tuple[float, float, float, float, float, float]:
@@ -118,6 +130,7 @@ class PlainKernel:
 
     def __init__(self, layout: Layout, budget: int) -> None:
         self._layout, self._budget = layout, min(budget, RULES.most)
+        self._room = RULES.room(budget) * layout.size
         Z = layout.Z
         small = Z.shape[0] * Z.shape[1] <= _LITTLE
         self._Z = Z.toarray() if small else Z
@@ -179,30 +192,34 @@ class PlainKernel:
         size = float(np.abs(start).max())
         if not size <= LARGEST:
             return None
+        at = self._evaluated(start)
+        phi = at[3]
+        if np.count_nonzero(phi > 0) > self._room:
+            return None
         terms = layout.norms * size + layout.offsets
         allowed = RULES.violation * np.maximum(np.minimum(terms, 1.0), RULES.far * terms)
         call = _Call(q, start, allowed, RULES.gap * self._least * min(1.0, size * size))
         steps = min(RULES.steps, self._budget)
-        found, left = self._newton(call, start, None, steps), self._budget - steps
+        multiplier = self._natural * np.maximum(phi, 0.0)
+        found, left = self._newton(call, start, at, multiplier, steps), self._budget - steps
         found = self._penalised(call, left) if found is None and left >= RULES.least else found
         return None if found is None else found._replace(x=layout.x0 + self._Z @ found.x)
 
-    def _newton(self, call: _Call, u: Array, given: Array | None, most: int) -> Point | None:
+    def _newton(
+        self, call: _Call, u: Array, at: _Evaluated, multiplier: Array, most: int
+    ) -> Point | None:
         """Newton's steps from u; an answer is told by u, in place of x.
 
-        Where no multipliers are given, each begins as if its function were alone, so that cones
-        bend the first step. Where this step breaks more than was broken, functions stand in each
-        other's way: it is taken again without those that it would have pulled inwards.
+        The first stage begins with multipliers that functions have alone, so that cones bend its
+        first step. Where this step breaks more than was broken, functions stand in each other's
+        way: it is taken again without those that it would have pulled inwards.
         """
         columns, p = self._layout.columns, self._layout.size
         of_pair, before = self._of_pair, math.inf
         natural, sigma = self._natural, RULES.penalty * self._natural
-        first = given is None
-        multiplier = np.zeros(natural.size) if given is None else given
+        first = u is call.start
         for step in range(most + 1):
-            slack, length, divisor, phi = self._evaluated(u)
-            if first and step == 0:
-                multiplier = natural * np.maximum(phi, 0.0)
+            slack, length, divisor, phi = self._evaluated(u) if step else at
             g = self._times(u) - call.q
             J = self._gradients(slack, divisor)
             left = g + np.bincount(columns, J * multiplier[of_pair], p)
@@ -219,7 +236,8 @@ class PlainKernel:
                 and not (multiplier < 0).any()
             ):
                 return Point(u, gap, value, violation)
-            if step == most:
+            # The last two steps end only what falls by squares.
+            if step == most or (0 < step >= most - 2 and violation > 0.1 * before):
                 return None
             if first and step == 1 and violation > before:
                 u, violation = call.start, before
@@ -294,7 +312,8 @@ class PlainKernel:
             # Of a set without points, or one that hardly has any, violations stay.
             if violation <= RULES.near:  # large penalties leave too few digits
                 heads = np.maximum(y[self._heads], 0.0)
-                found = self._newton(call, u, heads, min(RULES.end, budget))
+                end = min(RULES.end, budget)
+                found = self._newton(call, u, self._evaluated(u), heads, end)
                 budget -= RULES.end
                 if found is not None:
                     return found
@@ -346,7 +365,7 @@ class PlainKernel:
         values -= (tilt * curve[of_pair])[a] * tilt[b]
         return self._values + np.bincount(self._layout.slots, values, self._values.size)
 
-    def _evaluated(self, u: Array) -> tuple[Array, Array, Array, Array]:
+    def _evaluated(self, u: Array) -> _Evaluated:
         """Slacks of rows; lengths of their parts below the heads, and values of functions.
 
         Before the values stand the lengths again, infinite instead of 0, to divide by.

@@ -221,6 +221,17 @@ def test_bounds_at_infinity_bind_nothing(kernel):
     assert with_them.x == pytest.approx(method(without, kernel)(np.ones(data.n), v).x, abs=1e-9)
 
 
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_points_that_break_more_functions_than_there_are_columns_are_left_to_it_at_once(kernel):
+    data = data_of([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], [0.0, 0.0, 0.5], Cones(nonneg=3))
+    D = np.ones(2)
+    away, near = np.array([1.0, 1.0]), np.array([1.0, -0.5])  # break three of them, and one
+    for budget, (far, close) in ((44, (True, False)), (3, (True, True)), (45, (False, False))):
+        some = Newton(layout_of(data), kernel, budget)
+        assert (some(D, away) is None, some(D, near) is None) == (far, close)
+    assert some(D, near).x == pytest.approx([0.0, -0.5], abs=1e-9)
+
+
 def test_what_an_interior_point_does_faster_is_left_to_it():
     n = 1500
     whole = data_of(

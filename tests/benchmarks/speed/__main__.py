@@ -31,6 +31,8 @@ BENCHMARKS: tuple[Callable[[Effort], list[Row]], ...] = (
     newton.newton_constant,
     newton.newton_unseen,
     newton.newton_run,
+    newton.newton_accuracy,
+    newton.newton_elsewhere,
     steps.polyhedral_step,
     steps.closed_form_step,
     steps.gradient,

@@ -33,8 +33,8 @@ class Row:
         None if the row cannot be measured here; `note` says why.
     required : float or None
         Largest value that passes; None for rows without a requirement.
-    unit : {"x", "us", "s", "B"}
-        "x" marks a ratio: only ratios are comparable between machines.
+    unit : {"x", "us", "s", "B", ""}
+        "x" marks a ratio of times: only these are comparable between machines. No unit: a number.
     note : str
         Absolute times, for orientation.
     """

@@ -99,7 +99,7 @@ def table(rows: Sequence[Row], known: dict[str, Known]) -> str:
 def _figure(value: float | None, unit: str) -> str:
     if value is None:
         return "not available"
-    return f"{value:.3g}" + {"x": "", "us": " us", "s": " s", "B": " B"}[unit]
+    return f"{value:.3g}" + {"x": "", "us": " us", "s": " s", "B": " B", "": ""}[unit]
 
 
 def _verdict(row: Row, known: dict[str, Known]) -> str:
