@@ -9,7 +9,7 @@ import time
 from .by_hand import Setting
 from .measure import DELTA, EPSILONS, SHORT, measure
 from .models import MODELS
-from .report import keep, missed, table
+from .report import HEAD, keep, line, missed, summary
 from .search import search
 
 
@@ -26,6 +26,8 @@ def main() -> int:
     names = given.only or (SHORT if given.short else tuple(MODELS))
     seeds, seconds = (10, 5.0) if given.short else (given.seeds, 60.0)
     rows = []
+    if not given.search:
+        print(HEAD, flush=True)
     for name in names:
         for epsilon in EPSILONS:
             started = time.perf_counter()
@@ -33,10 +35,11 @@ def main() -> int:
                 keep(name, epsilon, _best(name, epsilon))
             else:
                 rows.append(measure(name, epsilon, seeds, seconds))
+                print(line(rows[-1]), flush=True)
             print(f"  {name}, {epsilon:g}: {time.perf_counter() - started:.0f} s", file=sys.stderr)
     if given.search:
         return 0
-    print(table(rows))
+    print(summary(rows))
     lost = missed(rows)
     print("\n".join(["", *lost] if lost else ["", "all requirements hold"]))
     return 1 if lost else 0

@@ -100,35 +100,46 @@ class Row:
         return gaps is not None and gaps[0] > self.nothing and not self.default.warned
 
 
-def table(rows: Sequence[Row]) -> str:
-    """As text, the settings below."""
-    head = (
-        f"{'model':18} {'eps':>4} {'nothing':>9} {'default':>9} {'25 %':>9} {'75 %':>9} "
-        f"{'tuned':>9} {'by hand':>9} {'no clip':>9} {'default/':>9} {'tuned/':>7}"
-    )
-    lines = [
+HEAD = "\n".join(
+    [
         "Gaps: true objective at the common point, projected onto everybody's sets, minus the",
         "optimum; medians over seeds. Not private: all of it is computed on the true data.",
         "Ratios are over the best by hand; 'no clip': by hands that may not clip records.",
         "",
-        head,
+        f"{'model':18} {'eps':>4} {'nothing':>9} {'default':>9} {'25 %':>9} {'75 %':>9} "
+        f"{'tuned':>9} {'by hand':>9} {'no clip':>9} {'default/':>9} {'tuned/':>7}",
     ]
-    for row in rows:
-        low, _, high = row.default.gaps or (math.inf,) * 3
-        marks = "" if row.ratio(row.default) <= DEFAULT else " >2"
-        marks += " worse than nothing" if row.default.median > row.nothing else ""
-        marks += " (warned)" if row.default.warned else ""
-        lines.append(
-            f"{row.model:18} {row.epsilon:4g} {row.nothing:9.3g} {row.default.median:9.3g} "
-            f"{low:9.3g} {high:9.3g} {row.tuned.median:9.3g} {row.best:9.3g} {row.unclipped:9.3g} "
-            f"{row.ratio(row.default):9.2f} {row.ratio(row.tuned):7.2f}{marks}"
-        )
-        for label, better in (("result.own", row.own), ("dp.Expected too", row.informed)):
-            if better is not None:
-                low, middle, high = better.gaps or (math.inf,) * 3
-                own = f"{f'  with {label}':23} {'':9} {middle:9.3g} {low:9.3g} {high:9.3g}"
-                lines.append(f"{own}   {row.default.median / middle:.1f} times lower")
-    lines += ["", *_counts(rows), ""]
+)
+"""What stands above rows."""
+
+
+def line(row: Row) -> str:
+    """A row of the table, with others for what agents decide themselves."""
+    low, _, high = row.default.gaps or (math.inf,) * 3
+    marks = "" if row.ratio(row.default) <= DEFAULT else " >2"
+    marks += " worse than nothing" if row.default.median > row.nothing else ""
+    marks += " (warned)" if row.default.warned else ""
+    lines = [
+        f"{row.model:18} {row.epsilon:4g} {row.nothing:9.3g} {row.default.median:9.3g} "
+        f"{low:9.3g} {high:9.3g} {row.tuned.median:9.3g} {row.best:9.3g} {row.unclipped:9.3g} "
+        f"{row.ratio(row.default):9.2f} {row.ratio(row.tuned):7.2f}{marks}"
+    ]
+    for label, better in (("result.own", row.own), ("dp.Expected too", row.informed)):
+        if better is not None:
+            low, middle, high = better.gaps or (math.inf,) * 3
+            own = f"{f'  with {label}':23} {'':9} {middle:9.3g} {low:9.3g} {high:9.3g}"
+            lines.append(f"{own}   {row.default.median / middle:.1f} times lower")
+    return "\n".join(lines)
+
+
+def table(rows: Sequence[Row]) -> str:
+    """As text, the settings below."""
+    return "\n".join([HEAD, *map(line, rows), summary(rows)])
+
+
+def summary(rows: Sequence[Row]) -> str:
+    """What stands below rows: how many are near the best by hand, and all settings."""
+    lines = ["", *_counts(rows), ""]
     for row in rows:
         lines.append(f"{row.model}, epsilon {row.epsilon:g}")
         for name in ("default", "tuned", "hand"):
