@@ -1,5 +1,6 @@
 """The ledger file: what its lines hold, what a cut or changed file is taken for, who has it."""
 
+import base64
 import errno
 import gc
 import hashlib
@@ -47,10 +48,29 @@ def parts(raw):
 
 
 def written(raw, kind):
-    """The lines of one kind, as objects without the hash and how many were written together."""
+    """The lines of one kind, as objects without the hash and how many were written together.
+
+    A line of several agents stands for theirs.
+    """
     found = [json.loads(line) for line in parts(raw)[1]]
     apart = ("link", chain.GROUP)
-    return [{k: v for k, v in line.items() if k not in apart} for line in found if kind in line]
+    told = [{k: v for k, v in line.items() if k not in apart} for line in found]
+    return [one for line in told for one in alone(line) if kind in one]
+
+
+def alone(line):
+    """What a line says, of each agent by itself."""
+    kind = next((kind for kind in ("charge", "value") if f"{kind}s" in line), None)
+    if kind is None:
+        return [line]
+    agents = line.pop(f"{kind}s")
+    if kind == "charge":
+        return [{**line, kind: agent} for agent in agents]
+    raw = base64.b64decode(line["data"])
+    size = len(raw) // len(agents)
+    pieces = (raw[k : k + size] for k in range(0, len(raw), size))
+    coded = [base64.b64encode(piece).decode() for piece in pieces]
+    return [{**line, kind: agent, "data": data} for agent, data in zip(agents, coded, strict=True)]
 
 
 def with_head(raw, lines, tail=b"", lag=0):

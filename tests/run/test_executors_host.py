@@ -2,6 +2,8 @@
 
 import pickle
 
+import cvxpy as cp
+import numpy as np
 import pytest
 
 import dpcvx as dp
@@ -11,6 +13,7 @@ from dpcvx.run.executors.host import Host, Notes, dealt, heard, own_arguments
 from dpcvx.run.part import parts_of
 from dpcvx.run.resume import begin
 from tests.instances import overlapping_slices
+from tests.run.test_resume import book, same
 
 PLAN = overlapping_slices().problem.plan(
     dp.LinearizedADMM(penalty=2.0), rounds=3, epsilon=1.0, delta=1e-6
@@ -62,6 +65,43 @@ def test_notes_travel_with_the_answers_in_the_order_of_the_agents(tmp_path):
     with Journal(path) as journal:
         known = journal.interrupted
     assert list(known.values) == [a.name for a in PLAN.agents if a.program.form.private]
+
+
+def clinics(count, odd, updates=1):
+    """Agents that charge the same, but for one."""
+    x, agents = cp.Variable(2, name="x"), []
+    for k in range(count):
+        d = dp.Private(np.full(2, 0.1), name=f"d{k}", adjacency=dp.Within(0.2 if k == odd else 0.1))
+        agents.append(dp.Agent(cp.Minimize(cp.sum_squares(x - d)), name=f"a{k}"))
+    method = dp.LinearizedADMM(penalty=1.0, local_updates=updates)
+    noise = {"epsilon": 1.0, "delta": 1e-6, "release": "each step"}
+    return dp.Problem(agents).plan(method, rounds=2, **noise)
+
+
+@pytest.mark.parametrize(
+    "plan, lines",
+    [
+        (clinics(2, None), 2),
+        (clinics(7, 3), 4),  # what is charged before the odd one, to it, behind it; and the values
+        (clinics(40, 0), 3),
+        (clinics(2, None, updates=2), 8),  # either agent's charges stay in their order
+    ],
+    ids=["alike", "one in the middle", "one at first", "two updates"],
+)
+def test_neighbours_that_are_alike_share_a_line(plan, lines, tmp_path):
+    """The file says of every agent what that of one process says, in the same order."""
+    paths = [tmp_path / name for name in ("one", "two")]
+    makers = (dp.Serial(), dp.Processes(2))
+    results = [
+        plan.run(ledger=path, executor=executor, seed=3, record=True, verbose=False)
+        for path, executor in zip(paths, makers, strict=True)
+    ]
+    same(*results)
+    raws = [path.read_bytes() for path in paths]
+    assert book(raws[0]) == book(raws[1])
+    assert raws[1].count(b"\n") == 3 + 2 * lines  # a head, the run, two rounds, the end
+    account = dp.Ledger.load(paths[1])
+    assert all(account[a].spent() == results[0].ledger[a].spent() for a in account)
 
 
 def test_agents_are_dealt_in_turn_and_nobody_is_forgotten():

@@ -12,7 +12,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any
 
 import numpy as np
@@ -37,10 +37,13 @@ class Notes(Journal):
 
     def __init__(self) -> None:
         self._noted: list[tuple[str, tuple[Any, ...]]] = []
+        self._last: Entry | None = None
 
     def charge(self, agent: str, entry: Entry) -> None:
         """Note that a release is about to be computed."""
-        self._noted.append(("charge", (agent, entry)))
+        if entry != self._last:  # what is one object travels once
+            self._last = entry
+        self._noted.append(("charge", (agent, self._last)))
 
     def release(self, agent: str, place: tuple[int, int], value: NDArray[np.float64]) -> None:
         """Note a value that is about to leave."""
@@ -217,13 +220,29 @@ def heard(answers: Iterable[tuple[Sequence[int], bytes]], journal: Journal | Non
         found.update(zip(agents, pickle.loads(answer), strict=True))
     ordered = [found[agent] for agent in sorted(found)]
     if journal is not None:
-        for _, _, noted in ordered:
-            for kind, content in noted:
-                getattr(journal, kind)(*content)
+        _note(journal, [note for _, _, noted in ordered for note in noted])
     for _, error, _ in ordered:
         if error is not None:
             raise error
     return [result for result, _, _ in ordered]
+
+
+def _note(journal: Journal, noted: Sequence[tuple[str, tuple[Any, ...]]]) -> None:
+    """Charges and values of an exchange, in their order: one line for neighbours that are alike."""
+    charges = (content for kind, content in noted if kind == "charge")
+    for entry, alike in groupby(charges, key=lambda charge: charge[1]):
+        agents = [agent for agent, _ in alike]
+        if len(agents) == 1:
+            journal.charge(agents[0], entry)
+        else:
+            journal.charge_all(agents, entry)
+    values = (content for kind, content in noted if kind == "release")
+    for (place, _), alike in groupby(values, key=lambda value: (value[1], value[2].shape)):
+        agents, _, left = zip(*alike, strict=True)
+        if len(agents) == 1:
+            journal.release(agents[0], place, left[0])
+        else:
+            journal.release_all(agents, place, np.stack(left))
 
 
 def lost(
