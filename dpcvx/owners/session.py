@@ -72,6 +72,32 @@ class OwnResult:
     releases: tuple[Release, ...] = field(default=(), repr=False)
 
 
+class _Seen:
+    """How many lines the ledger had when something last left: an older copy of it has fewer.
+
+    Written after the ledger and before any reply, in place and in one piece, so that a process
+    that is killed leaves what was written last.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def lines(self) -> int:
+        try:
+            return int(self.path.read_bytes() or 0)
+        except FileNotFoundError:
+            return 0
+
+    @lines.setter
+    def lines(self, count: int) -> None:
+        number = os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o600)
+        try:
+            os.pwrite(number, f"{count:019d}\n".encode(), 0)
+        finally:
+            os.close(number)
+
+
 class Session:
     """Takes part in one run after the other, as an owner's policy allows.
 
@@ -115,6 +141,7 @@ class Session:
         self._open = ExitStack()
         self._agreed: Agreement | None = None
         self._journal: Journal | None = None
+        self._seen: _Seen | None = None
         self._worker: Worker | None = None
         self._earlier = 0
         self._reply, self._place, self._rounds = b"", (0, -1), 0
@@ -311,6 +338,18 @@ class Session:
 
     def _begin(self, agreed: Agreement) -> None:
         journal = self._open.enter_context(Journal(self.policy.ledger))
+        seen = _Seen(self._beside("seen"))
+        if journal.lines < seen.lines:
+            raise LedgerError(
+                f"The ledger '{self.policy.ledger.name}' has {journal.lines} lines, and had "
+                f"{seen.lines}: an older copy was put back. What left since is counted nowhere, "
+                "and would be drawn again. Put the newest one back; or, for other data, delete "
+                f"'{seen.path.name}' as well."
+            )
+        if self._consent is not None:
+            now = against_ledger(agreed, self._seed is not None)
+            if now.spent != agreed.spent:
+                raise refused("ledger", "it changed while a person was asked")
         sources = [self.policy.data[s.name].source for s in agreed.agent.program.form.private]
         start = begin([agreed.part], journal, self._seed is not None)
         begun = start.agents[0]
@@ -319,8 +358,10 @@ class Session:
         make = part.worker(sources, begun, journal=journal, seed=self._seed, record=self._record)
         with journal.exchange():
             worker = make()
+        seen.lines = journal.lines
         self._masker = self._masks(agreed)
         self._agreed, self._journal, self._worker = agreed, journal, worker
+        self._seen = seen
         self._rounds, self._earlier = start.rounds, begun.earlier
         self._place, self._reply = (0, -1), b""
 
@@ -333,13 +374,14 @@ class Session:
             raise refused("order", f"round {said.t}, exchange {said.k}")
         local = agreed.agent.program
         require_sense(said.message, algorithm, local, said.k, len(agreed.offer.parts))
-        assert self._worker is not None and self._journal is not None
+        assert self._worker is not None and self._journal is not None and self._seen is not None
         message = said.message
         if self._masker is not None:
             require_sum(message, agreed, said.t)
             message = masked(message, self._masker)
         with self._journal.exchange():  # on disk before the reply is anybody's
             found = self._worker.act(said.t, said.k, message)
+        self._seen.lines = self._journal.lines
         assert found is not None
         content = found.message if self._masker is None else unsent(found.message)
         reply = Reply(said.run, said.t, said.k, content, found.outcome, found.diverged)
@@ -354,7 +396,7 @@ class Session:
         return answer
 
     def _ended(self, said: End, agreed: Agreement) -> bytes:
-        assert self._worker is not None and self._journal is not None
+        assert self._worker is not None and self._journal is not None and self._seen is not None
         if said.rounds != self._place[0]:
             raise refused("order", f"an end after round {said.rounds}")
         report = self._worker.report()
@@ -363,6 +405,7 @@ class Session:
         # On disk before the ledger says that the run is over: asked again, the same is said again.
         self._keep("final", wire.encode((said.run, agreed.part.fingerprint, account)))
         self._journal.end(said.status, said.rounds)
+        self._seen.lines = self._journal.lines
         self.result = OwnResult(
             _named(report.answer.last, agreed),
             _named(report.answer.average, agreed),

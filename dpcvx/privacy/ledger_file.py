@@ -230,6 +230,11 @@ class Journal:
         """The last run, if it did not end."""
         return self._past.interrupted
 
+    @property
+    def lines(self) -> int:
+        """How many lines are on disk."""
+        return self._count
+
     def has_finished(self, fingerprint: str) -> bool:
         """Whether a run of the plan with this fingerprint ended."""
         return fingerprint in self._past.finished

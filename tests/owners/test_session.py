@@ -94,6 +94,43 @@ def test_without_a_seed_what_left_is_given_out_again(tmp_path):
     assert replies[0] == replies[1] and charges(policy) == (2, 2)
 
 
+def test_an_older_copy_of_the_ledger_is_refused_before_anything_leaves(tmp_path):
+    """Its rounds would leave a second time, with other noise, and be charged once."""
+    offer, policy = offered(planned(), tmp_path)
+    session, copies = Session(policy), [b""]
+    answer(session, offer)
+    for t in (1, 2, 3):
+        copies.append(policy.ledger.read_bytes())
+        assert isinstance(answer(session, call(t)), Reply)
+    newest = policy.ledger.read_bytes()
+    session.close()
+    for copy in copies[1:]:
+        policy.ledger.write_bytes(copy)
+        session = Session(policy)
+        said = answer(session, offer)
+        assert isinstance(said, Refusal) and said.code == "ledger"
+        log = policy.ledger.with_name(f"{policy.ledger.name}.log")
+        assert "an older copy was put back" in log.read_text()
+        assert policy.ledger.read_bytes() == copy
+    policy.ledger.unlink()
+    assert answer(Session(policy), offer).code == "ledger"
+    policy.ledger.write_bytes(newest)
+    session = Session(policy)
+    assert isinstance(answer(session, offer), Agreed)
+    assert isinstance(answer(session, call(1)), Reply)
+    session.close()
+
+
+def test_an_older_copy_after_the_end_is_refused(begun):
+    session, policy, offer = begun
+    for t in range(1, 5):
+        before = policy.ledger.read_bytes()
+        answer(session, call(t))
+    assert isinstance(answer(session, End("a run", "completed", 4)), Account)
+    policy.ledger.write_bytes(before)
+    assert answer(Session(policy, seed=1), offer).code == "ledger"
+
+
 def test_an_offer_that_differs_in_one_number_is_another_run(begun):
     # Charges of the one may not pay for values of the other.
     session, policy, offer = begun
@@ -176,6 +213,28 @@ def test_the_ledger_is_read_before_anybody_is_asked(tmp_path):
     assert agreed.spent == pytest.approx(agreed.epsilon, rel=1e-3)
     assert f"of 3, of which {agreed.spent:.6g} is spent already, at delta" in str(agreed)
     assert policy.ledger.read_bytes() == before
+
+
+def test_what_is_spent_while_a_person_decides_is_not_passed_over(tmp_path):
+    offer, policy = offered(planned(), tmp_path)
+    other, _ = offered(planned(rounds=1, epsilon=0.1), tmp_path, "another run")
+    shown = []
+
+    def slowly(agreement):
+        shown.append(agreement.spent)
+        if len(shown) == 1:
+            meanwhile = Session(policy)
+            answer(meanwhile, other)
+            assert isinstance(answer(meanwhile, call(1, run="another run")), Reply)
+            meanwhile.close()
+        return True
+
+    policy = replace(policy, epsilon=2.0)
+    assert answer(Session(policy, slowly), offer).code == "ledger"
+    session = Session(policy, slowly)
+    assert isinstance(answer(session, offer), Agreed)
+    assert shown == [0.0, pytest.approx(0.1, rel=1e-6)]
+    session.close()
 
 
 def test_a_run_that_goes_on_is_not_counted_twice(begun):
