@@ -77,6 +77,8 @@ class RequestHub:
 
     def close(self, farewell: bytes = b"") -> None:
         """Let all owners go, with a last frame, if there is one, that nobody answers."""
-        if farewell:
-            self.exchange(dict.fromkeys(self._met, farewell))
-        self._pool.shutdown()
+        try:
+            if farewell:
+                self.exchange(dict.fromkeys(self._met, farewell))
+        finally:
+            self._pool.shutdown()

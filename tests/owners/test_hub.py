@@ -1,5 +1,7 @@
 """Owners behind whatever carries requests: results, losses, and names that are not theirs."""
 
+import threading
+
 import pytest
 
 import dpcvx as dp
@@ -61,3 +63,18 @@ def test_an_owner_that_answers_for_another_agent_is_a_stranger(sessions):
     with pytest.raises(dp.RefusedError, match="another one answers") as refusal:
         run(sessions, ask)
     assert refusal.value.code == "stranger"
+
+
+def test_no_thread_outlives_a_farewell_that_fails(sessions):
+    """What carries frames may be over before the farewells are."""
+    last = [*sessions][-1]
+    ask, before = answering(sessions), threading.active_count()
+
+    def ends(name, frame):
+        if frame == GREETING:
+            return None if name == last else ask(name, frame)
+        raise RuntimeError("the job was aborted")
+
+    with pytest.raises(RuntimeError, match="aborted"):
+        run(sessions, ends, 0.1)
+    assert threading.active_count() == before
