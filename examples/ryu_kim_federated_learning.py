@@ -30,8 +30,6 @@ from problems.commands import add_plot, count, in_words
 from problems.logistic_regression import figures
 from problems.logistic_regression.dataset import Dataset
 from problems.logistic_regression.experiment import (
-    FEMNIST_PENALTY,
-    MNIST_PENALTY,
     Method,
     Noise,
     Trace,
@@ -39,6 +37,7 @@ from problems.logistic_regression.experiment import (
     total,
 )
 from problems.logistic_regression.partition import Partition
+from problems.logistic_regression.settings import setting
 from problems.logistic_regression.sources import read_dataset
 from problems.logistic_regression.study import logistic_regression
 from problems.progress import done
@@ -63,15 +62,6 @@ FULL = Scope((0.05, 0.1, 0.5, 1.0), (1, 5, 10), rounds=50, agents=10, seeds=3, t
 
 
 @dataclass(frozen=True)
-class Setting:
-    """What Ryu and Kim fix for a data set: box, schedule of the penalty, and division."""
-
-    box: float
-    penalty: dp.penalties.Growing
-    base: Partition
-
-
-@dataclass(frozen=True)
 class Task:
     """A method on a division of a data set, with all seeds; `panel` says where it is shown."""
 
@@ -81,15 +71,6 @@ class Task:
     partition: Partition
     method: Method
     seeds: int
-
-
-def setting(dataset: Dataset, agents: int) -> Setting:
-    """The paper's settings of MNIST and FEMNIST; those of FEMNIST for anything else."""
-    if dataset.train.writer is not None:
-        return Setting(1.0, FEMNIST_PENALTY, Partition("writer", None))
-    if dataset.features == 784:
-        return Setting(0.1, MNIST_PENALTY, Partition("iid", agents))
-    return Setting(1.0, FEMNIST_PENALTY, Partition("iid", agents))
 
 
 def methods(scope: Scope, penalty: dp.penalties.Growing) -> Iterator[Method]:

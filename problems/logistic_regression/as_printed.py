@@ -23,11 +23,10 @@ from .. import pictures
 from ..commands import add_plot, count, folder, in_words, positive
 from ..progress import with_bar
 from ..provenance import commit, versions
+from . import settings
 from .dataset import Dataset
-from .experiment import FEMNIST_PENALTY, MNIST_PENALTY
 from .figures import as_printed
 from .kept import digest, traced
-from .partition import Partition
 from .printed import Curve, Setting, Trace
 from .sources import read_dataset
 
@@ -35,7 +34,7 @@ _COMMAND = "python -m problems.logistic_regression.as_printed"
 
 
 def setting(dataset: Dataset, agents: int = 10) -> Setting:
-    """The paper's settings of MNIST and FEMNIST; those of FEMNIST for anything else.
+    """With box, penalties and division as in the paper.
 
     Parameters
     ----------
@@ -43,11 +42,8 @@ def setting(dataset: Dataset, agents: int = 10) -> Setting:
     agents : int
         P, unless writers are agents.
     """
-    if dataset.train.writer is not None:
-        return Setting(dataset, Partition("writer", None).of(dataset), 1.0, FEMNIST_PENALTY)
-    mnist = dataset.features == 784
-    box, penalty = (0.1, MNIST_PENALTY) if mnist else (1.0, FEMNIST_PENALTY)
-    return Setting(dataset, Partition("iid", agents).of(dataset), box, penalty)
+    own = settings.setting(dataset, agents)
+    return Setting(dataset, own.base.of(dataset), own.box, own.penalty)
 
 
 def curves(epsilons: Sequence[float], updates: Sequence[int]) -> list[Curve]:

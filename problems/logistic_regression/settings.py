@@ -1,0 +1,36 @@
+"""What Ryu and Kim fix for a data set, as printed and in the honest study alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import dpcvx as dp
+
+from .dataset import Dataset
+from .experiment import FEMNIST_PENALTY, MNIST_PENALTY
+from .partition import Partition
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Box, schedule of the penalty, and division of the records."""
+
+    box: float
+    penalty: dp.penalties.Growing
+    base: Partition
+
+
+def setting(dataset: Dataset, agents: int) -> Setting:
+    """The paper's settings of MNIST and FEMNIST; those of FEMNIST for anything else.
+
+    Parameters
+    ----------
+    dataset : Dataset
+    agents : int
+        P, unless writers are agents.
+    """
+    if dataset.train.writer is not None:
+        return Setting(1.0, FEMNIST_PENALTY, Partition("writer", None))
+    if dataset.features == 784:
+        return Setting(0.1, MNIST_PENALTY, Partition("iid", agents))
+    return Setting(1.0, FEMNIST_PENALTY, Partition("iid", agents))
