@@ -54,23 +54,11 @@ class NoisyRounds:
     scene: Landscape
     others: tuple[NoisyRounds, ...] = ()
 
-    def predicted(
-        self, louder: float = 1.0, nearer: float = 1.0, *, aligned: bool = True
-    ) -> Prediction:
-        """What the rounds lead to, if noise and distance were larger by these factors.
-
-        Parameters
-        ----------
-        louder, nearer : float
-        aligned : bool
-            Whether the gradients of records point in one direction, or evenly in all.
-        """
+    def predicted(self, louder: float = 1.0, nearer: float = 1.0) -> Prediction:
+        """What the rounds lead to, if noise and distance were larger by these factors."""
         largest = longest(self.scene, self.rounds)
         assert largest is not None
         scene = self.scene.scaled(louder, nearer)
-        if not aligned:
-            entries = sum(block.size for block in scene.blocks)
-            scene = replace(scene, slope=scene.slope / math.sqrt(entries))
         return predicted(scene, self.rounds, largest, pull=self.algorithm.pull)
 
     def share(self, louder: float = 1.0) -> float:
@@ -153,14 +141,7 @@ def _nearly_best(options: list[NoisyRounds]) -> NoisyRounds:
     """The fewest rounds that are predicted to end nearly as well as any."""
     several = sorted(options, key=lambda option: option.rounds)
     gaps = [option.predicted().gap for option in several]
-    first = several[0]
-    nearly = _NEARLY_BY_BOUNDS if first.scene.smoothness is None else _NEARLY
-    if first.rounds == 1 and first.scene.smoothness is None:
-        # Gradients of records that point in all directions add up to less than those that point in
-        # one. Where noise hides these, more rounds only follow noise farther.
-        weaker = [option.predicted(aligned=False).gap for option in several]
-        if weaker[0] <= nearly * min(weaker):
-            return first
+    nearly = _NEARLY_BY_BOUNDS if several[0].scene.smoothness is None else _NEARLY
     return next(o for o, gap in zip(several, gaps, strict=True) if gap <= nearly * min(gaps))
 
 

@@ -128,24 +128,6 @@ def test_rounds_follow_from_the_budget():
     assert problem.plan(rounds=17, **BUDGET).rounds == 17
 
 
-@pytest.mark.parametrize("unit", [1.0, 1e3])
-def test_noise_that_hides_spread_gradients_leaves_one_long_step(unit):
-    """More rounds only follow noise; in one dimension, gradients line up and rounds help."""
-    rng, agents = np.random.default_rng(1), []
-    w = cp.Variable(5, name="w")
-    for k in range(3):
-        X = dp.Private(rng.normal(size=(400, 5)), name=f"X{k}", adjacency=dp.Rows(4.0, clip=True))
-        y = dp.Private(np.ones(400), name=f"y{k}", adjacency=dp.Rows(1.0))
-        hinge = cp.sum(cp.pos(1 - cp.multiply(y, X @ (w * unit)))) / 400
-        agents.append(dp.Agent(cp.Minimize(hinge + 0.05 * cp.sum_squares(w * unit))))
-    problem = dp.Problem(agents)
-    plan = problem.plan(epsilon=0.1, delta=1e-6)
-    assert plan.rounds == 1
-    assert all(isinstance(agent.noise.mechanism, dp.Laplace) for agent in plan.agents)
-    assert problem.plan(**BUDGET).rounds >= 30
-    assert located(cp.abs).plan(**BUDGET).rounds > 1
-
-
 def located(losses, unit=1.0):
     """Where on a line of 100 units most of 60 private places are."""
     x = cp.Variable(name="x", bounds=[0, 100 * unit])
