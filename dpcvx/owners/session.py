@@ -312,14 +312,11 @@ class Session:
 
     def _finished(self, agreed: Agreement) -> bytes:
         """The answer to an offer of a run that has ended here, where the others do not know yet."""
-        place = self._beside("final.dpx")
-        if not place.exists() or not past_of(self.policy.ledger).finished:
+        place, fingerprint = self._beside("final.dpx"), agreed.part.fingerprint
+        if not place.exists() or fingerprint not in past_of(self.policy.ledger).finished:
             return b""
         kept = wire.decode(place.read_bytes())
-        fingerprint = agreed.part.fingerprint
         if not isinstance(kept, tuple) or kept[:2] != (agreed.offer.run, fingerprint):
-            return b""
-        if fingerprint not in past_of(self.policy.ledger).finished:
             return b""
         self._final = (agreed.offer.run, wire.encode(kept[2]))
         rounds = agreed.offer.rounds
