@@ -35,8 +35,8 @@ from .worker import Reply, Report
 def is_fleet(plan: Terms, start: Start) -> bool:
     """Whether all agents of a plan can take their turns together.
 
-    They differ in names and data only, share all variables, hear the same in every round, add noise
-    in each step, begin afresh, and have spent alike so far.
+    They differ in names and data only, share all variables, hear the same in every round or what
+    neighbours sent, add noise in each step, begin afresh, and have spent alike so far.
 
     Parameters
     ----------
@@ -128,7 +128,7 @@ class Fleet:
         self._count = len(agents)
 
     def act(self, t: int, k: int, messages: Sequence[Any]) -> list[Reply]:
-        """One exchange, in which all hear the same."""
+        """One exchange, in which all hear the same, or are told together."""
         message = messages.whole if isinstance(messages, InStep) else messages[0]
         if not (isinstance(messages, InStep) or all(one is message for one in messages)):
             raise ModelError(

@@ -32,7 +32,7 @@ from .oracle import AgentOracle
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 
-# What is answered: gradients as they are, at points of the agents' own as well, and steps from one.
+# What is answered: gradients as they are, and steps, from one point or from the agents' own.
 ANSWERED = (Gradient, Step)
 
 
