@@ -26,8 +26,8 @@ Array = NDArray[np.float64]
 PLAIN, COMPILED = "numpy", "numba"
 # Predicted microseconds, as measured: of an interior point, and for every row and column of its
 # matrix; of a step of each kernel, and for every entry and product of a layout.
-_INTERIOR = (100.0, 1.5)
-_STEP = {PLAIN: (50.0, 0.03), COMPILED: (1.0, 0.004)}
+_INTERIOR = (100.0, 1.7)
+_STEP = {PLAIN: (50.0, 0.014), COMPILED: (1.0, 0.004)}
 # Three steps, which most answers take, may last this share of an interior point; all that are
 # tried before it is asked, three and this share.
 _WORTH = 0.6

@@ -83,9 +83,11 @@ def traces(problem: dp.Problem, method: dp.LinearizedADMM, rounds: int, epsilon:
     mechanism = None if epsilon is None else dp.Gaussian()
     plan = problem.plan(method, mechanism=mechanism, rounds=rounds, **budget)
     asked: dict[int, Trace] = {}
+    alive: list[ConicProgram] = []  # another program would get the number of one that is gone
     original = ConicProgram.solve
 
     def spy(self: ConicProgram, D: Array, c: Array | None, center: Array):
+        alive.append(self)
         if c is None:
             known = asked.setdefault(id(self), Trace(self._data, [], []))
             known.points.append(center.copy())
