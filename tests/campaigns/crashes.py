@@ -22,6 +22,7 @@ from pathlib import Path
 import dpcvx as dp
 from tests.campaigns.runs import EXECUTORS, left, opened, problem, watching
 from tests.campaigns.tally import Tally
+from tests.privacy.test_ledger_file import alone
 
 FULL = 400
 _SIGNALS = [signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT]
@@ -188,17 +189,18 @@ def _faults(path: Path) -> str | None:
     charged, torn = [], 0
     for line in path.read_bytes().splitlines()[1:]:
         try:
-            found = json.loads(line)
+            told = alone(json.loads(line))
         except ValueError:
             break  # the line at which the process died
-        if "charge" in found:
-            charged.append((found["charge"], found["round"], found["step"]))
-        torn += "torn" in found
-        if "value" in found:
-            place = found["value"], found["round"], found["step"]
-            if place in kept:
-                return f"two values of {place} are in the file"
-            kept[place] = base64.b64decode(found["data"]).hex()
+        for found in told:
+            if "charge" in found:
+                charged.append((found["charge"], found["round"], found["step"]))
+            torn += "torn" in found
+            if "value" in found:
+                place = found["value"], found["round"], found["step"]
+                if place in kept:
+                    return f"two values of {place} are in the file"
+                kept[place] = base64.b64decode(found["data"]).hex()
     for place, value in known.items():
         if kept.get(place) != value:
             return f"{place} left and is not in the file"

@@ -42,7 +42,8 @@ def watching(log: int, seconds: float = 0.0):
 
     What the run did not live to take up was never seen.
     """
-    gate, release, exchange = ReleaseGate.__call__, Journal.release, Journal.exchange
+    gate, exchange = ReleaseGate.__call__, Journal.exchange
+    release, release_all = Journal.release, Journal.release_all
     held: list[str] = []
 
     def told(agent, place, value):
@@ -59,6 +60,10 @@ def watching(log: int, seconds: float = 0.0):
         release(self, agent, place, value)
         held.append(told(agent, place, value))
 
+    def notes_all(self, agents, place, values):
+        release_all(self, agents, place, values)
+        held.extend(told(agent, place, v) for agent, v in zip(agents, values, strict=True))
+
     @contextmanager
     def taken(self):
         held.clear()
@@ -69,6 +74,7 @@ def watching(log: int, seconds: float = 0.0):
     with (
         mock.patch.object(ReleaseGate, "__call__", leaves),
         mock.patch.object(Journal, "release", notes),
+        mock.patch.object(Journal, "release_all", notes_all),
         mock.patch.object(Journal, "exchange", taken),
     ):
         yield
