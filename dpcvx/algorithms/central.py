@@ -390,7 +390,7 @@ class Central(Algorithm[Server, Member]):
         return (
             f"noise alone explains {server.explained:.0%} of what was released, so the answer "
             f"follows {part:.0%} of its pull away from the public start; "
-            "algorithm=dp.Central(shrink=False) follows all of it",
+            "plan(dp.Central(shrink=False), release='once') follows all of it",
         )
 
     def residuals(self, server: Server) -> Residuals:

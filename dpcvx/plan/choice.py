@@ -48,7 +48,8 @@ _LOST = 0.5
 LOUD = 0.5
 SHRUNK = (
     "where noise alone explains more than half of what leaves, the answer stays nearer to the "
-    "public start, and the result says so; dp.Central(shrink=False) takes what left as it is"
+    "public start, and the result says so; plan(dp.Central(shrink=False), release='once') takes "
+    "what left as it is"
 )
 # What clips may keep of the gap between start and optimum where labels are noisy.
 _BIAS = 0.02

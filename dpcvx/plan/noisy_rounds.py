@@ -20,8 +20,8 @@ from .calibration import Mechanisms, asked_of, calibrated, conditions
 from .compiled import Compiled
 from .forecast import of_steps
 
-# Laplace noise is the smaller one for few releases only.
-_ROUNDS = {"laplace": (1, 2, 3, 5, 8), "gaussian": (10, 30, 100, 300)}
+# Laplace noise is the smaller one for few releases of few numbers only.
+_ROUNDS = {"laplace": (1, 2, 3, 5, 8), "gaussian": (1, 3, 10, 30, 100, 300)}
 # Fewer rounds that do nearly as well are better. Where slopes jump, predictions go by bounds that
 # many rounds do not reach; else they go by typical curvatures, and flatter problems need more.
 _NEARLY, _NEARLY_BY_BOUNDS = 1.1, 1.5

@@ -40,11 +40,10 @@ def argument(sensitivities: Sequence[Sensitivity]) -> str:
     for found in derived:
         for k, task in enumerate(found.records):
             labels, atoms = enters.setdefault(_bounded_by(found, k), ([], []))
-            labels.append(f"each {found.adjacency_of(task).label}")
+            labels.append(found.adjacency_of(task).label)
             atoms.extend(task.names)
     for reason, (labels, atoms) in enters.items():
-        who = _once(labels)
-        parts.append(f"E{who[1:]} enters {_once(atoms)} by itself. {reason}")
+        parts.append(f"Each {_once(labels)} enters {_once(atoms)} by itself. {reason}")
     if names := _once((f"'{n}'" for found in derived for n in found.independent), "or"):
         parts.append(
             f"The gradient does not depend on {names}: no term of the objective holds it together "

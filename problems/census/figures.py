@@ -298,7 +298,7 @@ def perturbations(rows: Sequence[Row], title: str) -> Figure:
     _legend_below(figure, axes, 2)
     most = max(row.epsilon for row in rows)
     figure.suptitle(
-        f"Growing penalties win, exact steps do not: {title}\n"
+        f"Exact steps next to those of first order: {title}\n"
         f"every curve: ({most:.4g}, {DELTA:g})-DP in total; {_NOT_PRIVATE}"
     )
     return figure

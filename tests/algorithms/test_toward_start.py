@@ -113,7 +113,7 @@ def test_second_moments_are_taken_as_they_are():
 
 
 def test_a_plan_says_what_it_does_where_a_stand_in_tells_that_noise_is_loud():
-    said = "dp.Central(shrink=False) takes"
+    said = "plan(dp.Central(shrink=False), release='once') takes"
     quiet, loud = (
         " ".join(str(means(radius, like=np.ones(SIZE)).plan(**BUDGET)).split())
         for radius in (0.05, 1.8)

@@ -270,3 +270,16 @@ def test_agents_that_differ_in_names_of_people_only_share_their_lines():
     assert said.count("one change moves the gradient by at most") == 1
     assert "hotel 0 to hotel 3, each: one change" in said
     assert "'X0' to 'X3', one guest0 to guest3 (a row" in said
+
+
+@pytest.mark.parametrize(("columns", "kind"), [(3, "Laplace"), (400, "Gaussian")])
+def test_a_single_noisy_round_has_the_noise_that_is_smaller_in_so_many_columns(columns, kind):
+    w = cp.Variable(columns, name="w")
+    rows = {"records": "person"}
+    X = dp.Private(shape=(200, columns), name="X", adjacency=dp.Rows(1.0, **rows))
+    y = dp.Private(shape=200, name="y", adjacency=dp.Rows(1.0, **rows))
+    loss = cp.sum(cp.logistic(-cp.multiply(y, X @ w))) / 200
+    plan = dp.Problem([dp.Agent(cp.Minimize(loss), [cp.norm(w) <= 5])]).plan(
+        epsilon=0.1, delta=1e-6
+    )
+    assert plan.rounds == 1 and str(plan.agents[0].noise.mechanism) == kind
