@@ -240,8 +240,10 @@ def test_an_owner_that_answers_otherwise_than_before_is_noticed(tmp_path):
     again = hub.again
 
     def forgetful(name):
-        # It lost its ledger, and draws other noise.
-        policies[0].ledger.unlink()
+        # It lost its ledger, with what is known of it, and draws other noise.
+        ledger = policies[0].ledger
+        ledger.unlink()
+        ledger.with_name(f"{ledger.name}.seen").unlink()
         hub._seed = 2
         again(name)
 
