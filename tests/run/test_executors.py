@@ -662,17 +662,28 @@ def test_one_long_exchange_is_no_reason_to_move(monkeypatch, pauses, place):
     assert len(turns) == 8 and type(executor.place) is place
 
 
-def test_a_run_that_names_no_executor_moves_by_itself(monkeypatch):
+def worked(seconds):
+    """Keep the processor busy."""
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("spend", "moves"), [(worked, True), (time.sleep, False)], ids=["work", "waiting"]
+)
+def test_a_run_that_names_no_executor_moves_by_itself(monkeypatch, spend, moves):
+    """Waiting, as for the processor of a busy machine, is no work that threads would share."""
     monkeypatch.setattr(automatic, "available_cores", lambda: 2)
     threads = []
 
     def turn(agent):
-        time.sleep(0.01)
+        spend(0.01)
         threads.append(threading.current_thread() is threading.main_thread())
 
     in_gradients(monkeypatch, turn)
     planned(rounds=4).run()
-    assert threads == [True] * 4 + [False] * 4
+    assert threads == [True] * 4 + [not moves] * 4
 
 
 def test_agents_are_built_once_and_stay_the_same_when_they_move():

@@ -42,7 +42,8 @@ class Killed(BaseException):
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    """Spare the time of the disk, and of texts that are not shown."""
+    """Spare the time of the disk, and of texts that are not shown; lines in the order of turns."""
+    monkeypatch.setattr("dpcvx.run.executors.automatic.available_cores", lambda: 1)
     monkeypatch.setattr(os, "fsync", lambda file: None)
     monkeypatch.setattr("dpcvx.run.report.banner", lambda plan, guarantee: "")
     monkeypatch.setattr("dpcvx.run.report.Reporter._print", lambda self, text: None)

@@ -30,7 +30,7 @@ class Automatic:
     cores : int, optional
         What this process has; counted if omitted.
     clock : callable
-        Seconds since some moment.
+        Seconds since some moment: of the processor, for a turn that waits for others is not long.
 
     Attributes
     ----------
@@ -42,7 +42,7 @@ class Automatic:
         self,
         worth: float = _WORTH_A_THREAD,
         cores: int | None = None,
-        clock: Callable[[], float] = time.perf_counter,
+        clock: Callable[[], float] = time.thread_time,
     ) -> None:
         self.place: Serial | Threads = Serial()
         self._worth, self._clock = worth, clock
