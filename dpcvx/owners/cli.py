@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import DpcvxError
+from ..errors import DpcvxError, RefusedError
 from ..run.live import run_plan
 from .agreement import Agreement, agree, read_offer
 from .coordinator import Remote
@@ -31,6 +31,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = _parser().parse_args(arguments)
     try:
         asked.do(asked)
+    except RefusedError as error:
+        sys.stderr.write(f"{error.code}: {error}\n")
+        return 1
     except DpcvxError as error:
         sys.stderr.write(f"{error}\n")
         return 1

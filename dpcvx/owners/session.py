@@ -49,6 +49,8 @@ from .refusal import REASONS, refused
 Array = NDArray[np.float64]
 # A place after all exchanges of a round.
 _LATE = 1 << 20
+# Characters of a reason that an owner reads as it is; of a longer one the log has all.
+_SHORT = 500
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,7 +184,8 @@ class Session:
         self._note(f"{code}: {said}")
         if code not in ("nonsense", "order", "unreadable", "altered"):
             detail = said.removeprefix(REASONS[code]).strip(" ().")
-            self.refusal = refused(code, detail if len(said) < 300 else "see the log")
+            where = f"see {self._log.name}"
+            self.refusal = refused(code, detail if len(said) < _SHORT else where)
             self.close()
         return wire.encode(Refusal(code))
 
@@ -201,9 +204,12 @@ class Session:
         self._agreed = self._worker = self._journal = self._masker = self._keys = None
         self._place, self._reply = (0, -1), b""
 
+    @property
+    def _log(self) -> Path:
+        return self.policy.ledger.with_name(self.policy.ledger.name + ".log")
+
     def _note(self, text: str) -> None:
-        place = self.policy.ledger.with_name(self.policy.ledger.name + ".log")
-        number = os.open(place, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        number = os.open(self._log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         with os.fdopen(number, "a") as log:
             log.write(text.rstrip() + "\n")
 

@@ -59,7 +59,7 @@ def test_owners_check_data_and_inspect_offers(tmp_path, capsys):
     text = policy.read_text().replace("epsilon = 1.0", "epsilon = 0.1")
     policy.write_text(text)
     assert main(["inspect", str(offer), "--policy", str(policy)]) == 1
-    assert "costs more than the owner allows" in capsys.readouterr().err
+    assert capsys.readouterr().err.startswith("budget: The run costs more than the owner allows")
     (place / "north" / "load.csv").write_text("1\n2\n")
     assert main(["owner", "check", str(policy)]) == 1
 
