@@ -91,12 +91,20 @@ def derive(
                 raise _vanished(owner, [names[k] for k in sorted(read)], task.names)
             task.bound(2, where, absent=True)
     except Unbounded as reason:
+        what = f"records of {_quoted(names)} meet variables in {reason.atom}, which {reason.why}"
+        losses = (
+            "Write a sum of losses of each record's scores X @ w, such as cp.sum_squares(X @ w - "
+            "y) or cp.norm1(X @ w - y); cp.logistic, cp.log_sum_exp, cp.pos, cp.huber, cp.abs, "
+            "cp.square and other convex or concave functions of one argument are covered."
+        )
+        if clip is not None:
+            raise PrivacyError(
+                f"clip={clip:g} cannot be used for agent '{owner}': {what}, and only contributions "
+                "that a product tells apart are clipped. Drop clip=, without which bounds may "
+                f"follow from the records' own. Or: {losses[0].lower()}{losses[1:]}"
+            ) from None
         raise PrivacyError(
-            f"No sensitivity can be derived for agent '{owner}': records of {_quoted(names)} meet "
-            f"variables in {reason.atom}, which {reason.why}. Write a sum of losses of each "
-            "record's scores X @ w, such as cp.sum_squares(X @ w - y) or cp.norm1(X @ w - y); "
-            "cp.logistic, cp.log_sum_exp, cp.pos, cp.huber, cp.abs, cp.square and other convex or "
-            f"concave functions of one argument are covered. {_CLIP if clip is None else _UNCLIP}"
+            f"No sensitivity can be derived for agent '{owner}': {what}. {losses} {_CLIP}"
         ) from None
     return Sensitivity(
         private,
@@ -240,10 +248,6 @@ def _record_label(form: NormalForm, term: Term, on_d: frozenset[int], owner: str
 
 _ASSERT = "assert a bound that you can prove: dp.Agent(..., sensitivity=dp.Asserted(l2=...))."
 _CLIP = f"Otherwise clip each record's contribution, dp.Agent(..., clip=1.0), or {_ASSERT}"
-_UNCLIP = (
-    "Contributions that cannot be told apart cannot be clipped either: drop clip=, or drop it and "
-    f"{_ASSERT}"
-)
 
 
 def _check_records(form: NormalForm, owner: str) -> None:
