@@ -162,6 +162,7 @@ class DecentralizedGradient(NeighbourMethod):
         if self.aggregate == "range":
             least, most = message.extremes(own)
             return w * least + (1 - w) * most
+        assert isinstance(message, Inbox)  # agents that form pairs take their turns by themselves
         X = np.vstack([message.values, own])
         a, b = _farthest(X)
         return message.mean_of_all(own) + ((2 * w - 1) * X[a] + (1 - 2 * w) * X[b]) / len(X)
