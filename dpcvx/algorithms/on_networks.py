@@ -91,7 +91,7 @@ class Inboxes:
     ----------
     network : Network
         Of two agents or more.
-    sent : ndarray, shape (agents, m)
+    sent : ndarray, shape (N, m)
         Everyone's last values of the shared variables.
     """
 
@@ -153,9 +153,9 @@ class NetworkState:
     Attributes
     ----------
     network : Network
-    sent, first : ndarray, shape (agents, m)
+    sent, first : ndarray, shape (N, m)
         In the last exchange, and in the first one of the last round.
-    points : ndarray, shape (agents, m)
+    points : ndarray, shape (N, m)
         What agents agree on in the end.
     primal, dual, mismatch : float
     """
