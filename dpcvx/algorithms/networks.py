@@ -123,10 +123,15 @@ class Network:
         matrix.flags.writeable = False
         return matrix
 
-    @property
+    @cached_property
     def degrees(self) -> tuple[int, ...]:
         """Number of neighbours of each agent."""
         return tuple(len(around) for around in self.neighbours)
+
+    @cached_property
+    def own_weights(self) -> Array:
+        """Every agent's weight of its own value, shape (N, 1)."""
+        return np.array([row[-1] for row in self.rows])[:, np.newaxis]
 
     @cached_property
     def ranks(self) -> tuple[Rank, ...]:

@@ -111,7 +111,7 @@ class Inboxes:
     @property
     def own_weight(self) -> Array:
         """Every agent's weight of its own value, shape (agents, 1)."""
-        return np.array([row[-1] for row in self.network.rows])[:, np.newaxis]
+        return self.network.own_weights
 
     def weighted(self) -> Array:
         """As of one agent, shape (agents, m)."""

@@ -378,6 +378,7 @@ def check_joint_minimiser(
 
 
 def _or_steps(program: Program) -> str:
+    """Another method, where it takes the problem."""
     if program.coupling is not None:
         return ""
     return ", or use dp.LinearizedADMM, whose steps always have a minimiser"

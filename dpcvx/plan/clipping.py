@@ -41,7 +41,6 @@ _FAR = (
     "possible at the start: far less noise, and a fit that far-off records pull less, as they pull "
     "a median less than a mean; dp.Agent(..., clip=math.inf) keeps contributions whole"
 )
-
 _STEEP = (
     "each record's contribution to a gradient is scaled down to four fifths of the largest that is "
     "possible at the start: less noise, and a fit that far-off records pull less; "
