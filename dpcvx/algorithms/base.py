@@ -422,6 +422,11 @@ class Algorithm(abc.ABC, Generic[S, A]):
         """
         return {}
 
+    @property
+    def weighs_noise(self) -> bool:
+        """Whether what left once is followed only as far as its noise, `Program.noise`, allows."""
+        return False
+
     def notes(self, server: S) -> tuple[str, ...]:
         """What users are told next to the result, from released values; one sentence each."""
         return ()

@@ -382,6 +382,11 @@ class Central(Algorithm[Server, Member]):
         """What the decision pays for."""
         return server.missed
 
+    @property
+    def weighs_noise(self) -> bool:
+        """As asked."""
+        return self.shrink
+
     def notes(self, server: Server) -> tuple[str, ...]:
         """How much of what was released is followed, where that is not all."""
         part = followed(server.explained)

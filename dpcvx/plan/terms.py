@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 
 from .._arguments import FLAG, as_python_number, check_argument, count, one_of, show
 from ..algorithms.base import Algorithm, Requirements, SecretSums
-from ..algorithms.central import Central
 from ..algorithms.joint import size_of
 from ..algorithms.moment_sums import moment_sum
 from ..algorithms.program import (
@@ -279,9 +278,9 @@ def make_terms(
         unknown = Share(math.nan, by_data=False)
         share = unknown if program.kept else predicted_share(agents, around, stand_ins)
         forecast = of_releases(agents, stand_ins, share, delta or 0.0)
-        if isinstance(algorithm, Central):
+        if algorithm.weighs_noise:
             program = replace(program, noise=slope_noise(program, agents, around))
-            if program.noise is not None and algorithm.shrink and share.left >= LOUD:
+            if program.noise is not None and share.left >= LOUD:
                 request = request.chosen("shrink", SHRUNK)
     if not early:
         public = conditions(program, agents, rounds, noisy_steps=noisy and not once)
