@@ -394,8 +394,8 @@ class Central(Algorithm[Server, Member]):
             return ()
         return (
             f"noise alone explains {server.explained:.0%} of what was released, so the answer "
-            f"follows {part:.0%} of its pull away from the public start; what is forecast is of all "
-            "of it, which plan(dp.Central(shrink=False), release='once') follows",
+            f"follows {part:.0%} of its pull away from the public start; what is forecast is of "
+            "all of it, which plan(dp.Central(shrink=False), release='once') follows",
         )
 
     def residuals(self, server: Server) -> Residuals:
