@@ -73,16 +73,18 @@ def main() -> int:
     known = report.committed()
     rows: list[Row] = []
     print(report.machine(), flush=True)
-    for benchmark in BENCHMARKS:
-        if benchmark.__name__ not in given.only:
-            continue
-        started = time.perf_counter()
-        found = benchmark(effort)
-        rows += found
-        print(f"  {benchmark.__name__}: {time.perf_counter() - started:.0f} s", file=sys.stderr)
-        if given.update:  # at once: a long run may be interrupted
-            report.commit(found)
-    print(report.table(rows, known))
+    try:
+        for benchmark in BENCHMARKS:
+            if benchmark.__name__ not in given.only:
+                continue
+            started = time.perf_counter()
+            found = benchmark(effort)
+            rows += found
+            print(f"  {benchmark.__name__}: {time.perf_counter() - started:.0f} s", file=sys.stderr)
+            if given.update:  # at once: a long run may be interrupted
+                report.commit(found)
+    finally:  # what was measured until then
+        print(report.table(rows, known), flush=True)
     missed = [row for row in rows if row.passed is False]
     losses = [row for row in rows if report.lost(row, known)]
     judged = sum(row.passed is not None for row in rows)
