@@ -60,6 +60,13 @@ def test_an_owner_is_soon_at_its_coordinator():
     within(owners.owner_start(Effort(repeats=2)), room=1.5)
 
 
+@pytest.mark.parametrize("measure", [owners.owner_round, owners.coordinator_message])
+def test_rows_of_owners_are_measured(measure):
+    """They use what is between owners by its parts; how long these take is not judged here."""
+    (row,) = measure(Effort(repeats=1, quick=True))
+    assert row.measured is not None and row.measured > 0
+
+
 @pytest.mark.parametrize("measured, flagged", [(1.19, False), (1.21, True), (None, False)])
 def test_a_loss_of_more_than_a_fifth_is_flagged(measured, flagged):
     row = Row("step", "solver", "n = 1", measured, 2.0)

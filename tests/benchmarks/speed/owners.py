@@ -219,7 +219,7 @@ def _one(folder: Path, address: str) -> float:
     hello = wire.encode(Hello("owner0", "", (0, 0)))
     try:
         dial(address, own, "", lambda: hello, handle, lambda: False,
-             patience=1.0, tell=lambda _: None)  # fmt: skip
+             ended=lambda: False, patience=1.0, tell=lambda _: None)  # fmt: skip
     except dp.RefusedError:  # the other end is over
         pass
     return (times[-1] - times[0]) / (len(times) - 1)
