@@ -173,6 +173,7 @@ class Ranking(Generic[P]):
         for c in self.candidates:
             mark = "*" if c is self.chosen and self.worthwhile else " "
             figures = " ".join(f"{g:>8.3g}" for g in (c.gap, *c.quartiles))
+            figures = figures if c.gaps else f"{UNTRIED:>26}"
             lines += [f"{mark} {c.name:{_LABEL}} {figures}", f"    {c.settings}"]
             lines += [f"    {c.kept}"] if c.kept else []
         start = "public start" if math.isfinite(self.start) else BREAKING
@@ -215,7 +216,8 @@ class Ranking(Generic[P]):
         rows = []
         for c in self.candidates:
             low, high = c.quartiles
-            rows.append((c.name, f"gap {c.gap:.3g}, half of the runs {low:.3g} to {high:.3g}"))
+            found = f"gap {c.gap:.3g}, half of the runs {low:.3g} to {high:.3g}"
+            rows.append((c.name, found if c.gaps else UNTRIED))
         if not math.isnan(self.noiseless):
             rows.append(("no noise", f"gap {self.noiseless:.3g}"))
         rows.append(("verdict", self.verdict))
@@ -329,6 +331,8 @@ def ranked(
     )
 
 
+# In place of a candidate's figures.
+UNTRIED = "no run ended in time"
 # A start that is no answer.
 BREAKING = "public start, which breaks a private constraint"
 

@@ -41,8 +41,10 @@ _SIMULATED = 0.6
 _GAIN = 0.1
 # Seconds: shares of less are no numbers any more.
 _LEAST = 1e-9
+# How reasons end that more time would mend.
+MORE_TIME = "Pass a larger seconds=."
 # Why ways are left out of which no run was tried to its end.
-LATE = "The time was over before a run of it ended. Pass a larger seconds=."
+LATE = f"The time was over before a run of it ended. {MORE_TIME}"
 # Why ways are left out that were tried.
 BEHIND = "Its runs were not clearly better than those that were simulated of"
 # Of calling a way better where both are alike; the luckiest of many are asked.
@@ -323,7 +325,7 @@ class Search(Generic[P]):
                     self._refuse(
                         entry.setting,
                         f"One run takes more than {_SHARE * self._seconds:.3g} s, so that too few "
-                        "fit into the time to tell noise from merit. Pass a larger seconds=.",
+                        f"fit into the time to tell noise from merit. {MORE_TIME}",
                     )
                 return False
             except DpcvxError as refusal:

@@ -11,6 +11,7 @@ from ..model.declaration import Declaration
 from ..plan.terms import Terms
 from .ranking import Ranking, ranked
 from .request import Request
+from .search import MORE_TIME
 from .settings import Way
 
 P = TypeVar("P", bound=Terms)
@@ -38,8 +39,11 @@ class Tuned(Ranking[P]):
         return self.chosen.plan
 
     def _refusals(self) -> list[str]:
-        ways = plural(len(self.refused), "way")
-        return [f"Left out: {ways}; tuned.refused says why."] if self.refused else []
+        if not self.refused:
+            return []
+        late = sum(reason.endswith(MORE_TIME) for reason in self.refused.values())
+        why = f", {late} of them for want of time" if late else ""
+        return [f"Left out: {plural(len(self.refused), 'way')}{why}; tuned.refused says why."]
 
 
 def tune(

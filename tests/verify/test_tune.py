@@ -216,7 +216,9 @@ def test_no_run_in_time_leaves_the_default_and_says_so():
     found = tune(network(), slow, request(seconds=1.0, clock=counting(2.0)), picked(ONCE))
     assert [c.name for c in found.candidates] == ["default"] and found.chosen.gaps == ()
     assert found.verdict.startswith("No run ended in time, so this is the default plan, untried.")
-    assert str(found) and not found.worthwhile
+    assert not found.worthwhile
+    for said in (str(found), found._repr_html_()):
+        assert "no run ended in time" in said and "nan" not in said
 
 
 def test_the_time_is_kept_and_ways_that_take_too_long_are_left_out():
@@ -241,7 +243,9 @@ def test_clips_are_tried_where_only_runs_of_few_rounds_are_short_enough(seconds)
 def test_ways_without_a_run_in_time_are_left_out_with_the_reason():
     found = tune(network(), slow, request(seconds=12.0), picked(GRADIENTS, ONCE))
     assert LATE in found.refused.values()
-    assert f"Left out: {len(found.refused)} way" in str(found)
+    late = sum(why == LATE or why.startswith("One run takes") for why in found.refused.values())
+    said = f"Left out: {len(found.refused)} ways, {late} of them for want of time"
+    assert said in str(found) and 0 < late
 
 
 # Which methods are tried
