@@ -552,11 +552,12 @@ def _newton(fixed, work, rules, wanted, refinements, steps, first):
 
 
 @_compiled
-def _project(begin, ints, begins, floats, rules, growing, counts, room, least):
+def _project(begin, ints, begins, floats, rules, growing, counts, near, least):
     """Both stages, from the point in x and to the answer there; whether it is certified."""
     fixed, work = _opened(begin, ints, begins, floats)
     violation, far, gap, _, _ = rules
     steps, refinements, left = counts
+    room, reach = near
     x, start, allowed = work.x, work.start, work.allowed
     start[:] = 0.0
     for i in range(x.size):
@@ -571,14 +572,15 @@ def _project(begin, ints, begins, floats, rules, growing, counts, room, least):
         if not abs(start[j]) <= LARGEST:
             return False, 0.0, 0.0, 0.0
     work.u[:] = start
-    for c in range(allowed.size):
-        terms = fixed.norms[c] * size + fixed.offsets[c]
-        allowed[c] = violation * max(min(terms, 1.0), far * terms)
     wanted = gap * least * min(1.0, size * size)
     work.multiplier[:] = 0.0
     _evaluate(fixed, work)
     broken = 0
     for c in range(allowed.size):
+        terms = fixed.norms[c] * size + fixed.offsets[c]
+        allowed[c] = violation * max(min(terms, 1.0), far * terms)
+        if work.phi[c] > reach * terms:
+            return False, 0.0, 0.0, 0.0
         broken += work.phi[c] > 0.0
         work.multiplier[c] = work.natural[c] * max(work.phi[c], 0.0)
     if broken > room:
@@ -610,7 +612,7 @@ class CompiledKernel:
         steps, most = min(RULES.steps, budget), min(RULES.most, budget)
         left = most - steps if most - steps >= RULES.least else 0
         self._counts = steps, RULES.refinements, left
-        self._room = RULES.room(budget) * p
+        self._near = RULES.room(budget) * p, RULES.reach(budget)
         weighted, Z = layout.weighted, layout.Z
         begin, ints = _joined(
             [
@@ -645,7 +647,7 @@ class CompiledKernel:
         """
         self._x[:] = v
         certified, gap, value, violation = _project(
-            *self._state, RULES.measures, RULES.growing, self._counts, self._room, self._least
+            *self._state, RULES.measures, RULES.growing, self._counts, self._near, self._least
         )
         return Point(self._x.copy(), gap, value, violation) if certified else None
 

@@ -46,6 +46,10 @@ class Rules(NamedTuple):
         that may be taken, but never more than columns. Where more are, the set is mostly far away,
         and nothing is tried: answers would take more steps, or be none. With all steps to take,
         everything is tried.
+    away : float
+        Values that functions may have where the method starts, relative to their terms, before the
+        first step; every step that may be taken allows twice as much. Fewer steps than answers take
+        from farther away would be lost.
     steps : int
         Newton steps of the first stage.
     refinements : int
@@ -69,6 +73,7 @@ class Rules(NamedTuple):
     relative: float = 1e-13
     penalty: float = 1e4
     crowded: float = 0.125
+    away: float = 0.008
     steps: int = 10
     refinements: int = 5
     first: float = 100.0
@@ -88,6 +93,10 @@ class Rules(NamedTuple):
     def room(self, budget: int) -> float:
         """Functions that may be broken where the method starts, relative to columns."""
         return math.inf if budget >= self.most else min(1.0, self.crowded * budget)
+
+    def reach(self, budget: int) -> float:
+        """Values that functions may have where the method starts, relative to their terms."""
+        return self.away * 2.0 ** min(budget, self.most)
 
     @property
     def growing(self) -> tuple[float, float, float, float, float, float]:
@@ -130,7 +139,7 @@ class PlainKernel:
 
     def __init__(self, layout: Layout, budget: int) -> None:
         self._layout, self._budget = layout, min(budget, RULES.most)
-        self._room = RULES.room(budget) * layout.size
+        self._room, self._reach = RULES.room(budget) * layout.size, RULES.reach(budget)
         Z = layout.Z
         small = Z.shape[0] * Z.shape[1] <= _LITTLE
         self._Z = Z.toarray() if small else Z
@@ -194,9 +203,9 @@ class PlainKernel:
             return None
         at = self._evaluated(start)
         phi = at[3]
-        if np.count_nonzero(phi > 0) > self._room:
-            return None
         terms = layout.norms * size + layout.offsets
+        if np.count_nonzero(phi > 0) > self._room or (phi > self._reach * terms).any():
+            return None
         allowed = RULES.violation * np.maximum(np.minimum(terms, 1.0), RULES.far * terms)
         call = _Call(q, start, allowed, RULES.gap * self._least * min(1.0, size * size))
         steps = min(RULES.steps, self._budget)

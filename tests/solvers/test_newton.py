@@ -232,6 +232,17 @@ def test_points_that_break_more_functions_than_there_are_columns_are_left_to_it_
     assert some(D, near).x == pytest.approx([0.0, -0.5], abs=1e-9)
 
 
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_points_far_beyond_a_function_are_left_to_it_at_once_where_few_steps_pay(kernel):
+    data = data_of([[1.0, 0.0], [0.0, 1.0]], [10.0, 10.0], Cones(nonneg=2))
+    for budget, far in ((4, True), (7, False)):
+        some = Newton(layout_of(data), kernel, budget)
+        for v, left in (([11.0, 0.0], False), ([100.0, 0.0], far)):
+            found = some(np.ones(2), np.array(v))
+            assert (found is None) == left
+            assert left or found.x == pytest.approx([10.0, 0.0], abs=1e-9)
+
+
 def test_what_an_interior_point_does_faster_is_left_to_it():
     n = 1500
     whole = data_of(
