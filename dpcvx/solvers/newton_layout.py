@@ -25,9 +25,10 @@ from .substitution import Substituted, substituted
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 
-# Products of two derivatives that one step forms at most; more come from rows with hundreds of
-# entries, which an interior point takes apart.
+# Products of two derivatives that one step forms at most, in all or for each entry; more come from
+# rows with hundreds of entries, which an interior point takes apart.
 _PRODUCTS = 200_000
+_PER_ENTRY = 8
 # Full matrices up to this size are factored faster by LAPACK than sparse ones by anything.
 _DENSE = 200
 # Clarabel takes larger cones apart, with two more columns each.
@@ -134,7 +135,8 @@ def layout_of(data: ConeData) -> Layout | None:
     key = np.unique(function[entries.row] * p + entries.col)
     widths = np.bincount(key // p, minlength=count)
     spread = np.diff(found.Z.indptr)
-    if int((widths * widths).sum()) + int((spread * spread).sum()) > 2 * _PRODUCTS:
+    met = int((widths * widths).sum()) + int((spread * spread).sum())
+    if met > 2 * max(_PRODUCTS, _PER_ENTRY * (key.size + found.Z.nnz)):
         return None
     touches = sp.csr_array((np.ones(key.size), (key // p, key % p)), shape=(count, p))
     pattern = sp.csc_array(abs(found.Z.T) @ abs(found.Z) + touches.T @ touches)
