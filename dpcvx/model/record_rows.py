@@ -137,6 +137,20 @@ class RecordRows:
         order = np.argsort(first)
         return first[order], np.argsort(order)[kind]
 
+    def line(self) -> sp.csr_array | None:
+        """The public matrix of a row per record by which variables come; None where there are more.
+
+        Also None where records meet other public numbers that differ.
+        """
+        sides = [(u, own) for j, m in self.modes.items() for u, own in _cut(self.form.atoms[j], m)]
+        moving = [(u.F, own) for u, own in sides if u.F is not None]
+        if len(moving) != 1 or not moving[0][1] or moving[0][0].shape[0] != self.count:
+            return None
+        for values in self._profiles(lines=False):
+            if values is None or not (values == values[0]).all():
+                return None
+        return csr(moving[0][0])
+
     def _entries(self, rows: Index, size: int) -> Index:
         """Positions of the rows' entries in an array that lies column by column."""
         return (rows + self.count * np.arange(size // self.count)[:, np.newaxis]).ravel()
@@ -165,8 +179,11 @@ class RecordRows:
         shape = (found.shape[0], rows.size * (sparse.shape[1] // self.count))
         return sp.csr_array((found.data, columns, found.indptr), shape=shape)
 
-    def _profiles(self) -> Iterator[Array | None]:
-        """Public numbers that records meet, one per record; None if they have no such pattern."""
+    def _profiles(self, lines: bool = True) -> Iterator[Array | None]:
+        """Public numbers that records meet, one per record; None if they have no such pattern.
+
+        With those that variables come by, if `lines`.
+        """
         for term in self.terms:
             if term.weight.size % self.count == 0:
                 yield from term.weight.reshape((-1, self.count))
@@ -178,7 +195,7 @@ class RecordRows:
                 yield from self._lines(G, self.count)
             for j, M in u.terms:
                 yield from self._lines(M, self.count if self.modes[j] == "rows" else 1)
-            if u.F is not None:
+            if u.F is not None and lines:
                 yield from self._lines(u.F, 1)
 
     def _lines(self, M: Matrix, divisor: int) -> Iterator[Array | None]:

@@ -80,7 +80,7 @@ def _bounded_by(found: Sensitivity, k: int) -> str:
         task, clip = found.records[k], found.clips[k]
         alone = found.largest_contribution(task)
         length = min(alone, clip.bound)
-        change = float(found.record_change(task, 2).max(initial=0.0))
+        change = found.largest_change(task, 2)
         most = f"at most {'twice ' if change > 1.001 * length else ''}"
         if alone <= clip.bound:
             return (
@@ -131,7 +131,7 @@ def figures(sensitivity: Sensitivity) -> str:
             spec = sensitivity.private[k]
             told.setdefault(str(spec.adjacency), []).append(f"'{spec.name}'")
         records = " and ".join(f"{_once(names)}, {words}" for words, names in told.items())
-        l1, l2 = (float(sensitivity.record_change(task, p).max()) for p in (1, 2))
+        l1, l2 = (sensitivity.largest_change(task, p) for p in (1, 2))
         bounds = f"at most {l1:.6g} in l1 and {l2:.6g} in l2 over the agent's set"
         if not np.isfinite([l1, l2]).all():
             bounds = "each point of the agent's set has a bound of its own"

@@ -23,7 +23,7 @@ from ..solvers.projector import Extent
 from .norms import Bound, ball_norm, row_norms
 from .private_weights import Weights
 from .record_pass import Unbounded
-from .records import Contributions
+from .records import Contributions, largest_of
 
 Array = NDArray[np.float64]
 
@@ -370,10 +370,13 @@ class Sensitivity:
                 tight[spec.adjacency.label] = False
         for task in self.records:
             label = self.adjacency_of(task).label
-            total[label] = total.get(label, 0.0) + self.record_change(task, p, scale, where)
+            if label in total:
+                total[label] = total[label] + self.record_change(task, p, scale, where)
+            else:
+                total[label] = np.full(1, self.largest_change(task, p, scale, where))
             tight[label] = False
         return {
-            label: Bound(_largest(value), tight[label] and parts.get(label, 0) <= 1)
+            label: Bound(largest_of(value), tight[label] and parts.get(label, 0) <= 1)
             for label, value in total.items()
         }
 
@@ -408,10 +411,26 @@ class Sensitivity:
         except Unbounded:  # outside the set; over the set it was tried before
             return np.full(task.count, math.inf)
 
+    def largest_change(
+        self,
+        task: Contributions,
+        p: int,
+        scale: Array | None = None,
+        where: Extent | None = None,
+    ) -> float:
+        """The largest of `record_change` over all records; parameters as there."""
+        if self.clips:
+            return largest_of(self.record_change(task, p, scale, where))
+        removed = self.adjacency_of(task).change != "replace"
+        try:
+            return task.largest_change(p, where or self.extent, scale, removed=removed)
+        except Unbounded:
+            return math.inf
+
     def largest_contribution(self, task: Contributions) -> float:
         """The largest l2 norm of what one record adds to the gradient, clips apart."""
         try:
-            return _largest(task.bound(2, self.extent))
+            return task.largest(2, self.extent)
         except Unbounded:
             return math.inf
 
@@ -470,8 +489,3 @@ def _rungs(points: Array) -> Array:
     found[near] = _LADDER[np.searchsorted(_LADDER, sizes[near])]
     found[peaks == 0] = 0.0
     return found
-
-
-def _largest(values: Array) -> float:
-    """The maximum, infinite if one of the values is no number."""
-    return math.inf if np.isnan(values).any() else float(np.max(values))

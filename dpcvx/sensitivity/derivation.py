@@ -86,10 +86,10 @@ def derive(
     try:
         clips = () if clip is None else tuple(task.clipping(clip) for task in records)
         for task in records if clip is None else ():
-            if not task.bound(2, where).any():
+            if task.largest(2, where) == 0:
                 read = {k for term in task.terms for k in form.reach(term.atom)[1]}
                 raise _vanished(owner, [names[k] for k in sorted(read)], task.names)
-            task.bound(2, where, absent=True)
+            task.largest(2, where, absent=True)
     except Unbounded as reason:
         what = f"records of {_quoted(names)} meet variables in {reason.atom}, which {reason.why}"
         losses = (

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from ..model.matrices import Matrix, csr, without_zeros
+from ..model.matrices import Identity, Matrix, csr, without_zeros
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -42,11 +42,31 @@ def known_signs(g: Range) -> NDArray[np.bool_]:
 
 def product(M: Matrix, lo: Array, hi: Array) -> tuple[Array, Array]:
     """Interval of ``M v`` for v in [lo, hi]."""
-    sparse: sp.csr_array = csr(M)
-    up, down = without_zeros(sparse.maximum(0)), without_zeros(sparse.minimum(0))
+    if isinstance(M, Identity):
+        return lo, hi
+    if not (lo.any() or hi.any()):
+        return np.zeros(M.shape[0]), np.zeros(M.shape[0])
+    up, down = _by_sign(csr(M), bool(np.isfinite(lo).all() and np.isfinite(hi).all()))
     with np.errstate(invalid="ignore"):
-        low, high = up @ lo + down @ hi, up @ hi + down @ lo
-    return np.where(np.isnan(low), -np.inf, low), np.where(np.isnan(high), np.inf, high)
+        high = up @ hi + down @ lo
+        low = -high if np.array_equal(lo, -hi) else up @ lo + down @ hi
+    return widened(low, high)
+
+
+def widened(lo: Array, hi: Array) -> tuple[Array, Array]:
+    """Infinite ends in place of undefined ones."""
+    if np.isnan(lo).any() or np.isnan(hi).any():
+        return np.where(np.isnan(lo), -np.inf, lo), np.where(np.isnan(hi), np.inf, hi)
+    return lo, hi
+
+
+def _by_sign(M: sp.csr_array, finite: bool) -> tuple[sp.csr_array, sp.csr_array]:
+    """Positive and negative entries; finite numbers may meet zeros in the places of the others."""
+    if finite:
+        values = np.maximum(M.data, 0.0), np.minimum(M.data, 0.0)
+        up, down = (sp.csr_array((v, M.indices, M.indptr), shape=M.shape) for v in values)
+        return up, down
+    return without_zeros(M.maximum(0)), without_zeros(M.minimum(0))
 
 
 def bounded_times(a: Array, b: Array | float) -> Array:
@@ -74,6 +94,8 @@ def joined(a: Index, b: Index) -> Index:
 
 def owners(M: sp.csr_array, owner: Index) -> Index:
     """The record that each entry of ``M v`` reads, given those of v."""
+    if M.nnz == M.shape[0] and (np.diff(M.indptr) == 1).all() and M.data.all():
+        return owner[M.indices]
     coo = without_zeros(M).tocoo()
     read = owner[coo.col]
     rows, read = coo.row[read != PUBLIC], read[read != PUBLIC]
@@ -93,3 +115,11 @@ def row_owner(owner: NDArray[np.intp]) -> Index:
     low = np.where(owner == PUBLIC, nobody, owner).min(axis=1, initial=nobody)
     high = owner.max(axis=1, initial=PUBLIC)
     return np.where(low == nobody, PUBLIC, np.where(low == high, low, MIXED))
+
+
+def row_sizes(M: sp.csr_array, p: int) -> Array:
+    """l1 or l2 norms of the rows."""
+    peak = float(np.abs(M.data).max(initial=0.0)) or 1.0
+    powered = np.abs(M.data) if p == 1 else np.square(M.data * (1 / peak))
+    total = np.asarray(sp.csr_array((powered, M.indices, M.indptr), shape=M.shape).sum(axis=1))
+    return total if p == 1 else peak * np.sqrt(total)

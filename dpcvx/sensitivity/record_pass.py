@@ -32,8 +32,8 @@ from ..model.atoms import (
     QUAD_OVER_LIN,
     Rule,
 )
-from ..model.matrices import Identity, csr, has_entries, without_zeros
-from ..model.normal_form import Atom, Beside, Combination, NormalForm, row_lengths
+from ..model.matrices import Identity, Matrix, csr, has_entries, without_zeros
+from ..model.normal_form import UNREAD, Atom, Beside, Combination, NormalForm, row_lengths
 from ..model.quadratic import Term
 from ..model.spec import PrivateSpec
 from ..solvers.projector import Extent
@@ -47,7 +47,9 @@ from .intervals import (
     owners,
     product,
     row_owner,
+    row_sizes,
     times,
+    widened,
 )
 
 Array = NDArray[np.float64]
@@ -60,6 +62,8 @@ _DOMAIN: dict[Rule, float] = {LOG: 0.0, LOG1P: -1.0, ENTR: 0.0}
 # Elementwise atoms with a monotone derivative, and where their value turns (None: monotone).
 _CONVEX: dict[Rule, float | None] = {EXP: None, LOGISTIC: None, HUBER: 0.0, ABS: 0.0}
 _CONCAVE: dict[Rule, float | None] = {LOG: None, LOG1P: None, ENTR: math.exp(-1)}
+# Their values are numbers wherever their arguments are, also at infinity.
+_TOTAL = (ABS, EXP, LOGISTIC)
 # They choose one of their arguments, entry by entry.
 _CHOOSING = (MAXIMUM, MINIMUM)
 _DUAL = {1: math.inf, 2: 2, math.inf: 1}
@@ -179,7 +183,7 @@ class Pass:
         self.form, self.terms, self.members = form, terms, members
         self.count = form.private[members[0]].shape[0]
         self.p, self.extent, self.absent = p, extent, absent
-        self.scale = np.ones(form.n) if scale is None else scale
+        self.scale = scale
         self.needed = _below(form, terms)
         self.ranges: dict[int, Range] = {}
         # By identity, next to the combination itself, so that no identity is used again.
@@ -204,7 +208,8 @@ class Pass:
         with np.errstate(all="ignore"):
             for j in sorted(self.needed):
                 atom = self.form.atoms[j]
-                self.ranges[j] = self._value(atom)
+                if j in self.form.read or atom.rule not in _TOTAL:
+                    self.ranges[j] = self._value(atom)
                 if id(atom) in start:
                     w = start[id(atom)]
                     self._add(j, Range(w, w, np.full(w.size, PUBLIC)))
@@ -254,9 +259,13 @@ class Pass:
             low, high = np.minimum(low, a), np.maximum(high, b)
         for k, G in u.G:
             spec = self._spec(k)
-            G = csr(G)
-            owner = joined(owner, owners(G, _record_of(spec)))
-            up, down = self._reach(spec, G.maximum(0)), self._reach(spec, -G.minimum(0))
+            if isinstance(G, Identity):
+                owner = joined(owner, _record_of(spec))
+                up, down = np.full(G.size, self._radius(spec)), np.zeros(G.size)
+            else:
+                G = csr(G)
+                owner = joined(owner, owners(G, _record_of(spec)))
+                up, down = self._reach(spec, G.maximum(0)), self._reach(spec, -G.minimum(0))
             zero = np.zeros_like(up)
             a = -(zero if spec.sign == "nonneg" else up) - (zero if spec.sign == "nonpos" else down)
             b = (zero if spec.sign == "nonpos" else up) + (zero if spec.sign == "nonneg" else down)
@@ -267,13 +276,14 @@ class Pass:
             a, b = product(M, inner.lo, inner.hi)
             lo, hi = lo + a, hi + b
             low, high = np.minimum(low, a), np.maximum(high, b)
-            owner = joined(owner, owners(csr(M), inner.owner))
-        lo, hi = np.where(np.isnan(lo), -np.inf, lo), np.where(np.isnan(hi), np.inf, hi)
-        if u.F is not None or u.terms:
+            read = inner.owner if isinstance(M, Identity) else owners(csr(M), inner.owner)
+            owner = joined(owner, read)
+        lo, hi = widened(lo, hi)
+        if (u.F is not None or u.terms) and (owner != PUBLIC).any():
             # More than these sums round, so that no kink is missed; sums of one sign keep it.
             size = np.where(owner == PUBLIC, 0.0, _ROUNDING * np.maximum(np.abs(lo), np.abs(hi)))
             lo, hi = np.where(low >= 0, lo, lo - size), np.where(high <= 0, hi, hi + size)
-            lo, hi = np.where(np.isnan(lo), -np.inf, lo), np.where(np.isnan(hi), np.inf, hi)
+            lo, hi = widened(lo, hi)
         return Range(lo, hi, owner, self._data_norms(u))
 
     def _data_norms(self, u: Combination) -> tuple[Array, Array] | None:
@@ -307,7 +317,10 @@ class Pass:
         record = _record_of(spec)
         coo = G.tocoo()
         key = coo.row.astype(np.intp) * m + record[coo.col]
-        keys, where = np.unique(key, return_inverse=True)
+        if np.diff(G.indptr).max(initial=0) <= 1:
+            keys, where = key, np.arange(key.size)
+        else:
+            keys, where = np.unique(key, return_inverse=True)
         if dual == 1:
             part = np.bincount(where, coo.data, keys.size)
         elif dual == 2:
@@ -543,7 +556,8 @@ class Pass:
         def at(v: Array) -> Array:
             one = np.ones_like(v)
             with np.errstate(all="ignore"):
-                out = np.asarray(atom.rule.forward([v], atom.data), dtype=float)
+                read = atom.rule.by_value
+                out = np.asarray(atom.rule.forward([v], atom.data), dtype=float) if read else UNREAD
                 return np.asarray(atom.rule.vjp([v], out, one, atom.data, 0), dtype=float)
 
         rising = atom.rule in _CONVEX
@@ -647,7 +661,7 @@ class Pass:
         if (rows == MIXED).any():
             raise Unbounded("@", "reads several records in one row")
         norm = L.one if self.p == 1 else L.two
-        F = sp.csr_array(csr(right.F) @ sp.diags_array(self.scale))
+        F = self._weighted(right.F)
         factor = _operator_norm(F, self.p)
         own = rows >= 0
         of_record = np.bincount(rows[own], minlength=self.count)
@@ -673,13 +687,30 @@ class Pass:
         size = np.asarray(factor * np.bincount(rows[own], part, self.count), dtype=np.float64)
         self._take(F, size, 2 * size, signed)
 
-    def _pulled(self, F: sp.csr_array, g: Range) -> Array:
-        """Per record, a bound of the norm of ``F'g`` on its entries."""
-        own = g.owner >= 0
-        sizes = bounded_times(g.size[own], _row_sizes(F, self.p)[own])
-        single = np.bincount(g.owner[own], sizes, self.count)
-        whole = bounded_times(self._norms(g, g.owner)[self.p - 1], _operator_norm(F, self.p))
-        return np.minimum(single, whole)
+    def _weighted(self, F: Matrix) -> sp.csr_array:
+        """F with its columns multiplied by the scale."""
+        rows = csr(F)
+        if self.scale is None:
+            return rows
+        values = rows.data * self.scale[rows.indices]
+        return sp.csr_array((values, rows.indices, rows.indptr), shape=rows.shape)
+
+    def _pulled(self, F: sp.csr_array, *cotangents: Range) -> list[Array]:
+        """Per record, a bound of the norm of ``F'g`` on its entries, for each g."""
+        rows = row_sizes(F, self.p)
+        found = []
+        for g in cotangents:
+            own = g.owner >= 0
+            owner, sizes = g.owner[own], bounded_times(g.size[own], rows[own])
+            single = np.bincount(owner, sizes, self.count)
+            if np.bincount(owner, minlength=1).max() > 1 or _selects(F):
+                norm = self._norms(g, g.owner)[self.p - 1]
+                single = np.minimum(single, bounded_times(norm, _operator_norm(F, self.p)))
+            elif g.norms is not None:  # of records with one entry each, which F takes one by one
+                norm = bounded_times(g.norms[self.p - 1][owner], rows[own])
+                single = np.minimum(single, np.bincount(owner, norm, self.count))
+            found.append(single)
+        return found
 
     def _into(self, u: Combination, g: Range, atom: Atom) -> None:
         own = g.owner >= 0
@@ -687,10 +718,10 @@ class Pass:
             place = next(k for k, other in enumerate(atom.args) if other is u)
             self.sites.append(Site(_index(self.form, atom), place))
         elif u.F is not None and own.any():
-            F = sp.csr_array(csr(u.F) @ sp.diags_array(self.scale))
-            size = self._pulled(F, g)
+            F = self._weighted(u.F)
             # Two records' cotangents lie in one interval, and F is the same for both.
-            apart = np.minimum(2 * size, self._pulled(F, _width(g)))
+            size, apart = self._pulled(F, g, _width(g))
+            apart = np.minimum(2 * size, apart)
             if _selects(F):
                 signed = self._all(known_signs(g), g.owner)
             else:  # entries of one sign add up to that sign
@@ -737,7 +768,7 @@ def beside_product(form: NormalForm, product: Site, taken: Site) -> Beside | Non
     count = _shape(form.atoms[product.atom].args[0], 0)[0]
     across = np.intersect1d(F.indices, without_zeros(csr(right)).indices)
     weight = np.abs(D.diagonal()).reshape((count, -1), order="F").max(axis=1)
-    size = row_lengths(_row_sizes(F, 2).reshape((count, -1), order="F"))
+    size = row_lengths(row_sizes(F, 2).reshape((count, -1), order="F"))
     return Beside((taken.atom, taken.argument), weight, size, apart=across.size == 0)
 
 
@@ -773,17 +804,11 @@ def _record_of(spec: PrivateSpec) -> Index:
     return np.arange(spec.size) % spec.shape[0]
 
 
-def _row_sizes(M: sp.csr_array, p: int) -> Array:
-    peak = float(np.abs(M.data).max(initial=0.0)) or 1.0
-    powered = abs(M) if p == 1 else sp.csr_array(M / peak).power(2)
-    total = np.asarray(powered.sum(axis=1)).ravel()
-    return total if p == 1 else peak * np.sqrt(total)
-
-
 def _selects(M: sp.csr_array) -> bool:
     """Whether every row and every column has at most one entry."""
-    per_column = np.bincount(M.indices, minlength=M.shape[1])
-    return bool(np.diff(M.indptr).max(initial=0) <= 1 and per_column.max(initial=0) <= 1)
+    if np.diff(M.indptr).max(initial=0) > 1:
+        return False
+    return int(np.bincount(M.indices, minlength=1).max()) <= 1
 
 
 def _operator_norm(M: sp.csr_array, p: int) -> float:
@@ -793,10 +818,10 @@ def _operator_norm(M: sp.csr_array, p: int) -> float:
         return 0.0
     if _selects(M):
         return float(np.abs(M.data).max())
-    rows = float(_row_sizes(M, 1).max())
+    rows = float(row_sizes(M, 1).max())
     if p == 1:
         return rows
-    columns = float(_row_sizes(sp.csr_array(M.T), 1).max())
+    columns = float(row_sizes(sp.csr_array(M.T), 1).max())
     bound = math.sqrt(rows) * math.sqrt(columns)
     if min(M.shape) <= 500 and max(M.shape) <= 5000:
         bound = min(bound, float(np.linalg.norm(M.toarray(), 2)) * (1 + 1e-12))

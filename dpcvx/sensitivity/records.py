@@ -28,6 +28,7 @@ Whatever reads two records at once in a nonlinear atom is refused.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 from functools import cached_property
 
@@ -37,8 +38,9 @@ from numpy.typing import NDArray
 from ..model.matrices import has_entries
 from ..model.normal_form import Clip, NormalForm
 from ..model.quadratic import Term
-from ..model.record_rows import record_rows
+from ..model.record_rows import RecordRows, record_rows
 from ..solvers.projector import Extent
+from .leading import Lines
 from .record_pass import Pass, Site, Unbounded, beside_product
 
 Array = NDArray[np.float64]
@@ -46,6 +48,8 @@ Index = NDArray[np.intp]
 
 # From so many records on, those that meet the same public numbers are bounded once.
 _MANY = 1024
+# So many are bounded at once: intermediate numbers stay in the cache, and take little memory.
+_BLOCK = 1 << 15
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,6 +102,8 @@ class Contributions:
         if self.alike is not None:
             few, kind = self.alike
             return _spread(few.bound(p, extent, scale, absent=absent), kind)
+        if self.blocks:
+            return np.concatenate([b.bound(p, extent, scale, absent=absent) for b in self.blocks])
         return self._pass(p, extent, scale, absent).run()
 
     def changed(
@@ -114,6 +120,9 @@ class Contributions:
         if self.alike is not None:
             few, kind = self.alike
             return _spread(few.changed(p, extent, scale, removed=removed), kind)
+        if self.blocks:
+            found = [b.changed(p, extent, scale, removed=removed) for b in self.blocks]
+            return np.concatenate(found)
         found = self._pass(p, extent, scale)
         found.run()
         parts = twos = found.parts
@@ -130,21 +139,65 @@ class Contributions:
             sizes = [np.minimum(a, b) for a, b in zip(sizes, kept, strict=True)]
         return found.norm(sizes)
 
+    def largest(
+        self, p: int, extent: Extent, scale: Array | None = None, *, absent: bool = False
+    ) -> float:
+        """The largest of `bound` over all records."""
+        return largest_of(self._leading(extent, scale).bound(p, extent, scale, absent=absent))
+
+    def largest_change(
+        self, p: int, extent: Extent, scale: Array | None = None, *, removed: bool
+    ) -> float:
+        """The largest of `changed` over all records."""
+        return largest_of(self._leading(extent, scale).changed(p, extent, scale, removed=removed))
+
+    def _leading(self, extent: Extent, scale: Array | None) -> Contributions:
+        """Of records that cover all others; all, where these are not known."""
+        if scale is not None or self.lines is None or self.rows is None:
+            return self
+        return self._of(self.rows, self.lines.leading(extent))
+
+    @cached_property
+    def lines(self) -> Lines | None:
+        """Public rows in which alone so many records differ; None where they differ otherwise."""
+        if self.count <= _BLOCK or self.alike is not None or self.rows is None:
+            return None
+        line = self.rows.line()
+        return None if line is None else Lines.of(line)
+
     @cached_property
     def alike(self) -> tuple[Contributions, Index] | None:
         """Records of which every other one meets the same public numbers, and which; or None.
 
         Bounds hold for all admissible data, so that they are the same for such records.
         """
-        if self.count < _MANY:
+        if self.count < _MANY or self.rows is None:
             return None
-        rows = record_rows(self.form, self.terms, self.count)
-        kinds = None if rows is None else rows.kinds()
-        if rows is None or kinds is None or kinds[0].size == self.count:
+        kinds = self.rows.kinds()
+        if kinds is None or kinds[0].size == self.count:
             return None
         first, kind = kinds
-        form, terms, _ = rows.of(first)
-        return Contributions(form, tuple(terms), self.members), kind
+        return self._of(self.rows, first), kind
+
+    @cached_property
+    def blocks(self) -> tuple[Contributions, ...]:
+        """The records in their order, so many at once as fit the cache; empty for few.
+
+        What one record contributes, others have no part in.
+        """
+        if self.count <= _BLOCK or self.rows is None:
+            return ()
+        some = (np.arange(k, min(k + _BLOCK, self.count)) for k in range(0, self.count, _BLOCK))
+        return tuple(self._of(self.rows, rows) for rows in some)
+
+    @cached_property
+    def rows(self) -> RecordRows | None:
+        """How the terms read the records row by row; None if one of them does otherwise."""
+        return record_rows(self.form, self.terms, self.count)
+
+    def _of(self, rows: RecordRows, some: Index) -> Contributions:
+        form, terms, _ = rows.of(some)
+        return Contributions(form, tuple(terms), self.members)
 
     def __getstate__(self) -> dict[str, object]:
         return {field.name: getattr(self, field.name) for field in fields(self)}
@@ -183,6 +236,11 @@ class Contributions:
         sites: list[Site] | None = None,
     ) -> Pass:
         return Pass(self.form, self.terms, self.members, p, extent, scale, absent, sites)
+
+
+def largest_of(values: Array) -> float:
+    """The maximum, infinite if one of the values is no number."""
+    return math.inf if np.isnan(values).any() else float(np.max(values))
 
 
 def _spread(bounds: Array, kind: Index) -> Array:

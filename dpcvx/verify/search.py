@@ -497,7 +497,7 @@ def _record_bound(local: LocalProgram, known: Sensitivity | None) -> float | Non
         return None
     if local.clip is not None:
         return local.clip
-    bound = max(float(task.bound(2, known.extent).max()) for task in known.records)
+    bound = max(task.largest(2, known.extent) for task in known.records)
     return bound if 0 < bound < math.inf else None
 
 

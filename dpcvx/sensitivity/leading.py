@@ -1,0 +1,103 @@
+"""Records whose bounds cover those of all others, where records meet public rows of their own.
+
+What a record contributes is bounded by interval arithmetic (`dpcvx.sensitivity.records`). Where
+variables come to it by one public row :math:`r` alone, and all else is the same for all records,
+the bound follows from the interval of :math:`r'x`, from the norms of r, and from which signs its
+entries have. It does not fall where the interval widens and the norms grow: interval arithmetic
+widens with its arguments, and signs are known of fewer numbers. So a record whose interval lies in
+another's, whose norms are no larger, and whose signs are the same, needs no bound of its own for
+the largest of all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from ..solvers.projector import Extent
+from .intervals import product
+
+Array = NDArray[np.float64]
+Index = NDArray[np.intp]
+
+# Records that need no comparison, and comparisons with all others, at most.
+_FEW, _TURNS = 1024, 32
+# Rows that are looked at together.
+_BLOCK = 1 << 14
+
+
+@dataclass(frozen=True, eq=False)
+class Lines:
+    """Public rows, one per record.
+
+    Attributes
+    ----------
+    rows : csr_array, shape (count, n)
+    norms : tuple of ndarray, shape (count,)
+        l1 and l2 norms of the rows, in units of the largest entry.
+    signs : ndarray of int, shape (count,)
+        Tells apart rows with positive, with negative, and with several entries.
+    """
+
+    rows: sp.csr_array
+    norms: tuple[Array, Array]
+    signs: NDArray[np.int8]
+
+    @staticmethod
+    def of(rows: sp.csr_array) -> Lines:
+        """Of a matrix."""
+        count = rows.shape[0]
+        one, two, signs = np.zeros(count), np.zeros(count), np.zeros(count, dtype=np.int8)
+        unit = 1 / (float(np.abs(rows.data).max(initial=0.0)) or 1.0)  # squares remain numbers
+        for first in range(0, count, _BLOCK):
+            ends = rows.indptr[first : first + _BLOCK + 1]
+            filled = np.flatnonzero(np.diff(ends))
+            if not filled.size:
+                continue
+            values, starts = rows.data[ends[0] : ends[-1]] * unit, ends[filled] - ends[0]
+            own = first + filled
+            signs[own] = (np.maximum.reduceat(values, starts) > 0) * 1
+            signs[own] += (np.minimum.reduceat(values, starts) < 0) * 2
+            signs[own] += (np.diff(ends)[filled] > 1) * 4
+            one[own] = np.add.reduceat(np.abs(values), starts)
+            two[own] = np.sqrt(np.add.reduceat(values * values, starts))
+        return Lines(rows, (one, two), signs)
+
+    def leading(self, extent: Extent) -> Index:
+        """Records, in ascending order, that cover all others.
+
+        Parameters
+        ----------
+        extent : Extent
+            Where x may lie.
+        """
+        sizes = self.norms
+        if not _alike(-extent.lower, extent.upper):  # or the l1 norm tells the interval
+            low, high = product(self.rows, extent.lower, extent.upper)
+            sizes = (*sizes, -low, high)
+        kept: list[Index] = []
+        for sign in np.unique(self.signs):
+            left = np.flatnonzero(self.signs == sign)
+            for _ in range(_TURNS):
+                if left.size <= _FEW:
+                    break
+                own = [size[left] for size in sizes]
+                first = np.argmax(np.sum([_graded(size) for size in own], axis=0))
+                kept.append(left[first : first + 1])
+                left = left[np.any([size > size[first] for size in own], axis=0)]
+            kept.append(left)
+        return np.sort(np.concatenate(kept))
+
+
+def _alike(below: Array, above: Array) -> bool:
+    """Whether all entries may be as far from 0 as the first, to both sides."""
+    return bool((below == above[0]).all() and (above == above[0]).all())
+
+
+def _graded(size: Array) -> Array:
+    """Between -1 and 1, whatever the numbers."""
+    largest = np.max(np.abs(size), initial=0.0, where=np.isfinite(size)) or 1.0
+    return np.clip(size / largest, -1.0, 1.0)
