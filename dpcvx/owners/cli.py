@@ -173,7 +173,7 @@ def _join(asked: argparse.Namespace) -> None:
         asked.connect, consent=_consent, seed=asked.seed, patience=asked.wait
     )
     _say(f"the run is over: {result.status} after {result.rounds} rounds")
-    if asked.out is not None:
+    if asked.out is not None and result.last:
         _save(asked.out, result.last)
 
 

@@ -31,6 +31,8 @@ from .messages import (
     Ended,
     Exchange,
     Offer,
+    Over,
+    Parted,
     Partners,
     Refusal,
     Told,
@@ -40,6 +42,9 @@ from .offers import offers_of
 from .refusal import REASONS, refused
 
 Array = NDArray[np.float64]
+# Seconds in which owners that were not there come back and hear that the run is over: one that is
+# started again is there within three.
+_LINGER = 10.0
 M = TypeVar("M", Agreed, messages.Reply, Told, messages.Account)
 
 
@@ -49,6 +54,16 @@ class Gone(ConnectionError):
 
 class Hub(Protocol):
     """What carries frames to owners and back."""
+
+    def gather(self) -> None:
+        """Wait for all owners.
+
+        Raises
+        ------
+        RefusedError
+            If not all come in time.
+        """
+        ...
 
     def exchange(self, frames: Mapping[str, bytes]) -> dict[str, bytes | Gone]:
         """Send a frame to each of some owners, and wait for all answers, or for their lack."""
@@ -62,6 +77,10 @@ class Hub(Protocol):
         Gone
             If it does not.
         """
+        ...
+
+    def part(self, frames: Mapping[str, bytes], seconds: float) -> dict[str, bytes | Gone]:
+        """A last frame to each of some owners; who is not here has until then to come."""
         ...
 
     def close(self, farewell: bytes = b"") -> None:
@@ -111,7 +130,7 @@ class Remote:
                     "compute it. Name another log for a new run; to go on, use the model and the "
                     "machine that it began with."
                 )
-            if log.ended is None:
+            if log.ended is None or log.parted != {offer.agent for offer in offers}:
                 self._hub = self._make([offer.agent for offer in offers])
             self._state = state = _Run(plan, offers, self._hub, log)
             with self._ending():
@@ -175,6 +194,8 @@ class _Run:
         """All owners' word: the rounds that all ledgers cover, and what there is to say."""
         if self.log.ended is not None:
             return self.log.ended.rounds, ("all that owners said is in the coordinator's log",)
+        assert self.hub is not None
+        self.hub.gather()
         said = {
             name: self._expected(name, frame, Agreed)
             for name, frame in self._sent(self._documents).items()
@@ -260,12 +281,25 @@ class _Run:
                 require_account(one, local, self._t, local.name in self._diverged)
             self.log.add(Ended(self._rounds, tuple(accounts)))
         assert self.log.ended is not None
+        self._part()
         return [
             worker.Report(_spread(told.answer, local), told.violation, _with(account, told), [])
             for told, local, account in zip(
                 self.log.ended.accounts, self.plan.program.agents, self.plan.accounts(), strict=True
             )
         ]
+
+    def _part(self) -> None:
+        """Say that the run is over to all owners that have not heard it, and wait a little."""
+        frame = wire.encode(Over(self.offers[0].run))
+        late = [name for name in self._names if name not in self.log.parted]
+        if not late:
+            return
+        assert self.hub is not None
+        said = self.hub.part(dict.fromkeys(late, frame), _LINGER)
+        heard = tuple(name for name, one in said.items() if one == frame)
+        if heard:
+            self.log.add(Parted(heard))
 
     def _sent(self, frames: Mapping[str, bytes]) -> dict[str, bytes]:
         """One exchange of frames; owners that left are waited for and led up to it."""

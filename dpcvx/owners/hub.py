@@ -6,10 +6,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from ..errors import RefusedError
 from . import wire
 from .coordinator import Gone
-from .messages import Hello, Refusal
+from .messages import Hello
 from .refusal import refused
 
 # Asks an owner who it is: no message is empty.
@@ -31,26 +30,26 @@ class RequestHub:
         `GREETING` is answered by the owner's `Hello`.
     patience : float
         Seconds to wait for an owner to come, and to come back.
-
-    Raises
-    ------
-    RefusedError
-        If not all come in time; those that did are told.
     """
 
     def __init__(
         self, names: Sequence[str], ask: Callable[[str, bytes], bytes | None], patience: float
     ) -> None:
-        self._ask, self._patience = ask, patience
+        self._names, self._ask, self._patience = tuple(names), ask, patience
         self._met: list[str] = []
         self._pool = ThreadPoolExecutor(min(len(names), _SIDE_BY_SIDE), "hub")
-        try:
-            for name in names:
-                self.again(name)
-                self._met.append(name)
-        except RefusedError as error:
-            self.close(wire.encode(Refusal(error.code)))
-            raise
+
+    def gather(self) -> None:
+        """Wait for all owners.
+
+        Raises
+        ------
+        RefusedError
+            If not all come in time.
+        """
+        for name in self._names:
+            self.again(name)
+            self._met.append(name)
 
     def exchange(self, frames: Mapping[str, bytes]) -> dict[str, bytes | Gone]:
         """A frame to each of some owners, side by side, and their answers."""
@@ -74,6 +73,24 @@ class RequestHub:
         hello = wire.decode(said)
         if not isinstance(hello, Hello) or hello.agent != name:
             raise refused("stranger", f"another one answers for agent '{name}'")
+
+    def part(self, frames: Mapping[str, bytes], seconds: float) -> dict[str, bytes | Gone]:
+        """A last frame to each of some owners; who does not answer is asked again until then.
+
+        Parameters
+        ----------
+        frames : mapping of str to bytes
+        seconds : float
+            At most, and no longer than owners are waited for otherwise.
+        """
+        deadline = time.monotonic() + min(seconds, self._patience)
+        found = self.exchange(frames)
+        while late := {n: frames[n] for n, one in found.items() if isinstance(one, Gone)}:
+            if time.monotonic() > deadline:
+                break
+            time.sleep(_AGAIN)
+            found |= self.exchange(late)
+        return found
 
     def close(self, farewell: bytes = b"") -> None:
         """Let all owners go, with a last frame, if there is one, that nobody answers."""

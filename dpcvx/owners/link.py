@@ -22,7 +22,7 @@ from ..errors import ModelError, RefusedError
 from . import wire
 from .coordinator import Gone
 from .keys import COORDINATOR, Identity, of_der, peer_name
-from .messages import Hello, Refusal
+from .messages import Hello
 from .refusal import refused
 
 # Seconds between two attempts to reach a coordinator, and for a party to say who it is.
@@ -30,8 +30,10 @@ _AGAIN = 0.3
 _GREETING = 10.0
 # With this code of the protocol a coordinator turns away whom it does not know.
 _STRANGER = 1008
-# Seconds that farewells may take which nobody answers.
+# Seconds that farewells may take without a word.
 _FAREWELL = 1.0
+# Seconds between two looks at who is there, for a farewell.
+_GLANCE = 0.05
 # Frames are their own compression, and compressed lengths tell of what is in them.
 _PLAIN = {"compression": None, "max_size": wire.LARGEST, "close_timeout": _FAREWELL}
 
@@ -53,8 +55,8 @@ class SocketHub:
 
     Raises
     ------
-    RefusedError
-        If not all come in time.
+    ModelError
+        If this machine has no such place to listen.
     """
 
     def __init__(
@@ -66,14 +68,14 @@ class SocketHub:
         patience: float,
         tell: Callable[[str], None],
     ) -> None:
-        self._names, self._patience, self._tell = frozenset(names), patience, tell
+        self._names, self._patience, self._tell = tuple(names), patience, tell
         self._live: dict[str, ServerConnection] = {}
         # Of owners that were waited for: one that came back unnoticed may know nothing of the run.
         self._met: dict[str, ServerConnection] = {}
         self._changed = threading.Condition()
         self._fault: OSError | None = None
         self._loop = asyncio.new_event_loop()
-        self._over = asyncio.Event()
+        self._over, self._parting = asyncio.Event(), False
         started = threading.Event()
         self._thread = threading.Thread(
             target=self._serve, args=(host, port, identity, started), name="hub", daemon=True
@@ -86,16 +88,20 @@ class SocketHub:
                 f"dp.Owners cannot listen on {host}:{port}: {self._fault.strerror}. Name a free "
                 "port of this machine."
             )
-        tell(f"listening on {host}:{port}; waiting up to {patience:g} s for {', '.join(names)}")
-        try:
-            for name in names:
-                self._await(name, "did not come")
-        except RefusedError as error:
-            self.close(wire.encode(Refusal(error.code)))
-            raise
-        except BaseException:
-            self.close()
-            raise
+        self._place = f"{host}:{port}"
+
+    def gather(self) -> None:
+        """Wait for all owners.
+
+        Raises
+        ------
+        RefusedError
+            If not all come in time.
+        """
+        names = ", ".join(self._names)
+        self._tell(f"listening on {self._place}; waiting up to {self._patience:g} s for {names}")
+        for name in self._names:
+            self._await(name, "did not come")
 
     def exchange(self, frames: Mapping[str, bytes]) -> dict[str, bytes | Gone]:
         """A frame to each of some owners, all at the same time, and their answers."""
@@ -122,6 +128,29 @@ class SocketHub:
         self._tell(f"waiting up to {self._patience:g} s for {name} to come back")
         self._await(name, "did not come back")
 
+    def part(self, frames: Mapping[str, bytes], seconds: float) -> dict[str, bytes | Gone]:
+        """A last frame to each of some owners; who is not here has until then to come.
+
+        Parameters
+        ----------
+        frames : mapping of str to bytes
+        seconds : float
+            At most, and no longer than owners are waited for otherwise.
+        """
+        seconds, self._parting = min(seconds, self._patience), True
+
+        async def all_of_them() -> list[bytes | Gone]:
+            until = self._loop.time() + seconds
+            calls = {n: asyncio.create_task(self._last(n, f, until)) for n, f in frames.items()}
+            await asyncio.wait(calls.values(), timeout=_FAREWELL)
+            late = ", ".join(name for name, call in calls.items() if not call.done())
+            if late:
+                self._tell(f"waiting up to {seconds:g} s for {late} to hear that the run is over")
+            return await asyncio.gather(*calls.values())
+
+        found = asyncio.run_coroutine_threadsafe(all_of_them(), self._loop).result()
+        return dict(zip(frames, found, strict=True))
+
     def close(self, farewell: bytes = b"") -> None:
         """Let all owners go, with a last frame, if there is one, that nobody answers."""
 
@@ -146,6 +175,21 @@ class SocketHub:
         socket = self._live.get(name)
         if socket is None or socket is not self._met.get(name):
             return Gone(name)
+        return await self._asked(name, socket, frame)
+
+    async def _last(self, name: str, frame: bytes, until: float) -> bytes | Gone:
+        """The answer to a frame that an owner needs no leading for, whenever it comes in time."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(until):
+                while self._loop.time() < until:
+                    socket = self._live.get(name)
+                    said = None if socket is None else await self._asked(name, socket, frame)
+                    if isinstance(said, bytes):
+                        return said
+                    await asyncio.sleep(_GLANCE)
+        return Gone(name)
+
+    async def _asked(self, name: str, socket: ServerConnection, frame: bytes) -> bytes | Gone:
         try:
             await socket.send(frame)
             said = await socket.recv()
@@ -201,7 +245,7 @@ class SocketHub:
             lost = self._live.get(name) is socket
             if lost:
                 del self._live[name]
-        if lost and not self._over.is_set():
+        if lost and not self._parting and not self._over.is_set():
             self._tell(f"{name} left")
 
 
@@ -213,7 +257,6 @@ def dial(
     handle: Callable[[bytes], bytes],
     over: Callable[[], bool],
     *,
-    ended: Callable[[], bool],
     patience: float,
     tell: Callable[[str], None],
 ) -> None:
@@ -228,9 +271,8 @@ def dial(
     pinned : str
         Fingerprint of the coordinator's certificate; empty for any of its name.
     hello, handle, over : callable
-        The first frame, the answer to a frame, and whether no more are due.
-    ended : callable
-        Whether nothing is answered any more: the connection ends with the last answer.
+        The first frame, the answer to a frame, and whether no more are due: the connection ends
+        with the last answer.
     patience : float
         Seconds to try to reach the coordinator.
     tell : callable
@@ -257,7 +299,7 @@ def dial(
                 for frame in socket:
                     socket.send(handle(frame if isinstance(frame, bytes) else b""))
                     deadline = time.monotonic() + patience
-                    if ended():
+                    if over():
                         break
         except (OSError, WebSocketException, TimeoutError) as error:
             if isinstance(error, ConnectionClosed) and error.rcvd and error.rcvd.code == _STRANGER:

@@ -1,8 +1,9 @@
 """A coordinator's log: what owners replied, so that a run can be gone on with.
 
 The file is one frame after the other: a `Begun`, an `Exchange` for every exchange and `Answers`
-for every question about iterates, each on disk before the server side takes it, and `Ended`. A
-part of a frame at the end, which a process that died left, is removed.
+for every question about iterates, each on disk before the server side takes it, `Ended`, and
+`Parted` for owners that have heard so. A part of a frame at the end, which a process that died
+left, is removed.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import IO, Self
 
 from ..errors import LedgerError, RefusedError
 from . import wire
-from .messages import Answers, Begun, Ended, Exchange
+from .messages import Answers, Begun, Ended, Exchange, Parted
 
 
 @dataclass(eq=False)
@@ -39,6 +40,7 @@ class Log:
         self.exchanges: list[Exchange] = []
         self.answers: list[Answers] = []
         self.ended: Ended | None = None
+        self.parted: set[str] = set()
         self._file = None if self.path is None else _opened(self.path)
         try:
             self._read()
@@ -68,18 +70,20 @@ class Log:
         self.begun = begun
         self._write(wire.encode(begun))
 
-    def add(self, found: Exchange | Answers | Ended) -> None:
+    def add(self, found: Exchange | Answers | Ended | Parted) -> None:
         """What owners said; on disk when this returns."""
         self._take(found)
         self._write(wire.encode(found))
 
-    def _take(self, found: Exchange | Answers | Ended) -> None:
+    def _take(self, found: Exchange | Answers | Ended | Parted) -> None:
         if isinstance(found, Exchange):
             self.exchanges.append(found)
         elif isinstance(found, Answers):
             self.answers.append(found)
-        else:
+        elif isinstance(found, Ended):
             self.ended = found
+        else:
+            self.parted.update(found.agents)
 
     def _write(self, frame: bytes) -> None:
         if self._file is None:
@@ -99,7 +103,7 @@ class Log:
                 break
             if isinstance(found, Begun) and self.begun is None:
                 self.begun = found
-            elif isinstance(found, (Exchange, Answers, Ended)) and self.begun is not None:
+            elif isinstance(found, (Exchange, Answers, Ended, Parted)) and self.begun is not None:
                 self._take(found)
             else:
                 raise _no_log(self.path)

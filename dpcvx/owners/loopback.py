@@ -28,11 +28,17 @@ class _Direct:
     def __init__(self, sessions: Mapping[str, Session], held: ExitStack) -> None:
         self._sessions, self._held = sessions, held
 
+    def gather(self) -> None:
+        pass
+
     def exchange(self, frames: Mapping[str, bytes]) -> dict[str, bytes | Gone]:
         return {name: self._sessions[name].handle(frame) for name, frame in frames.items()}
 
     def again(self, name: str) -> None:
         raise Gone(name)
+
+    def part(self, frames: Mapping[str, bytes], seconds: float) -> dict[str, bytes | Gone]:
+        return self.exchange(frames)
 
     def close(self, farewell: bytes = b"") -> None:
         for session in self._sessions.values():

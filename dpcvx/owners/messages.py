@@ -9,6 +9,7 @@ message        from         answered by
 `Call`         coordinator  `Reply`; the same call again by the same bytes
 `Ask`          coordinator  `Told`
 `End`          coordinator  `Account`
+`Over`         coordinator  `Over` again, once it is heard; the owner leaves
 `Refusal`      both         nothing: it ends the conversation
 =============  ===========  ====================================================================
 """
@@ -249,6 +250,16 @@ class Account:
 
 
 @dataclass(frozen=True, eq=False)
+class Over:
+    """All accounts of a run are in the coordinator's log, and no owner is needed any more.
+
+    An owner whose ledger has the run as its last one, and closed, stops waiting; others refuse.
+    """
+
+    run: str
+
+
+@dataclass(frozen=True, eq=False)
 class Begun:
     """In a coordinator's log: the run, and digests of what owners were asked, in their order."""
 
@@ -279,3 +290,10 @@ class Ended:
 
     rounds: int
     accounts: tuple[Account, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Parted:
+    """In a coordinator's log: agents whose owners have heard that the run is over."""
+
+    agents: tuple[str, ...]

@@ -10,17 +10,18 @@ from pathlib import Path
 from threadpoolctl import ThreadpoolController
 
 from .._arguments import FLAG, POSITIVE, check_argument, integer, optional, show
-from ..errors import ModelError
+from ..errors import ModelError, RefusedError
 from ..guard import frameless
 from ..run.gate import require_fit
 from .agreement import Agreement
 from .coordinator import Remote
+from .kept import OwnResult
 from .keys import COORDINATOR, Identity
 from .link import SocketHub, dial
 from .log import Log
 from .policy import Policy
 from .policy_file import read_policy
-from .session import OwnResult, Session
+from .session import Session
 
 
 class Owners(Remote):
@@ -151,19 +152,22 @@ class Owner:
         Returns
         -------
         OwnResult
-            With the local variables, for the owner alone.
+            With the local variables, for the owner alone. If nobody answers in time and the last
+            run in the ledger is over, it is that run's.
 
         Raises
         ------
         ModelError
             If the policy asks and there is no `consent`, or names no keys.
         RefusedError
-            If this owner takes no part, the coordinator is a stranger, or it does not come back.
+            If this owner takes no part, the coordinator is a stranger, or it does not come back
+            while a run is open, or before the first one.
         """
         check_argument("", "seed", seed, optional(integer(0).otherwise("or None")))
         check_argument("", "patience", patience, POSITIVE)
         session = session_of(self.policy, consent, seed)
         assert session.identity is not None
+        tell = _telling(verbose)
         # One thread of BLAS: its number of threads changes the rounding of its results.
         with ThreadpoolController().select(user_api="blas").limit(limits=1):
             try:
@@ -174,9 +178,15 @@ class Owner:
                     session.hello,
                     session.reply,
                     lambda: session.over,
-                    ended=lambda: session.refusal is not None,
                     patience=float(patience),
-                    tell=_telling(verbose),
+                    tell=tell,
+                )
+            except RefusedError as error:
+                if error.code != "away" or not session.settled():
+                    raise
+                tell(
+                    f"nobody answered for {patience:g} s; the last run in the ledger is over, and "
+                    "nothing is open"
                 )
             finally:
                 session.close()

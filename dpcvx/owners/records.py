@@ -122,12 +122,14 @@ RECORDS: Mapping[str, type] = {
     "told": messages.Told,
     "end": messages.End,
     "account": messages.Account,
+    "over": messages.Over,
     "entry": Entry,
     # What a coordinator's log has.
     "begun": messages.Begun,
     "exchange": messages.Exchange,
     "answers": messages.Answers,
     "ended": messages.Ended,
+    "parted": messages.Parted,
 }
 KINDS: Mapping[type, str] = {kind: name for name, kind in RECORDS.items()}
 # What fields declare by what it does, and the records that do it.

@@ -5,26 +5,24 @@ A call is known by its run, round and exchange. Asked again, the owner gives the
 
 from __future__ import annotations
 
-import os
 import time
 import traceback
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..algorithms.base import Answer
 from ..errors import BudgetError, DataError, DpcvxError, LedgerError, RefusedError
-from ..privacy.ledger_file import Journal, past_of
+from ..privacy.ledger_file import Journal
 from ..privacy.secret_sharing import SecretSum
-from ..run.gate import Release
 from ..run.resume import begin
 from ..run.worker import Worker
 from . import wire
 from .agreement import Agreement, against_ledger, agree
+from .kept import Ending, Kept, OwnResult
 from .keys import Identity
 from .masks import KeyFile, Masker, masked, statement, unsent
 from .messages import (
@@ -36,6 +34,7 @@ from .messages import (
     Hello,
     Key,
     Offer,
+    Over,
     Partners,
     Refusal,
     Reply,
@@ -51,53 +50,6 @@ Array = NDArray[np.float64]
 _LATE = 1 << 20
 # Characters of a reason that an owner reads as it is; of a longer one the log has all.
 _SHORT = 500
-
-
-@dataclass(frozen=True, eq=False)
-class OwnResult:
-    """What an owner has in the end, its local variables among it; its repr shows no values.
-
-    Attributes
-    ----------
-    last, average : dict of str to ndarray
-        By the names of variables; entries that the agent does not hold are nan.
-    status : str
-    rounds : int
-    releases : tuple of Release
-        What left, where it was recorded.
-    """
-
-    last: dict[str, Array] = field(repr=False)
-    average: dict[str, Array] = field(repr=False)
-    status: str
-    rounds: int
-    releases: tuple[Release, ...] = field(default=(), repr=False)
-
-
-class _Seen:
-    """How many lines the ledger had when something last left: an older copy of it has fewer.
-
-    Written after the ledger and before any reply, in place and in one piece, so that a process
-    that is killed leaves what was written last.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    @property
-    def lines(self) -> int:
-        try:
-            return int(self.path.read_bytes() or 0)
-        except FileNotFoundError:
-            return 0
-
-    @lines.setter
-    def lines(self, count: int) -> None:
-        number = os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o600)
-        try:
-            os.pwrite(number, f"{count:019d}\n".encode(), 0)
-        finally:
-            os.close(number)
 
 
 class Session:
@@ -120,7 +72,7 @@ class Session:
     ----------
     identity : Identity or None
     result : OwnResult or None
-        Once a run is over.
+        Once a run has ended here.
     refusal : RefusedError or None
         Why this owner takes no part, or did not go on.
     """
@@ -143,17 +95,18 @@ class Session:
         self._open = ExitStack()
         self._agreed: Agreement | None = None
         self._journal: Journal | None = None
-        self._seen: _Seen | None = None
+        self._kept = Kept(policy.ledger)
         self._worker: Worker | None = None
         self._earlier = 0
         self._reply, self._place, self._rounds = b"", (0, -1), 0
-        self._final: tuple[str, bytes] = ("", b"")
-        self._over = b""  # its word on a run that has ended here
+        self._ending: Ending | None = None
+        self._last_word = b""  # on a run that has ended here
+        self._told = False  # that the run is over for all
 
     @property
     def over(self) -> bool:
         """Whether no more frames are due."""
-        return self.refusal is not None or bool(self._final[0])
+        return self.refusal is not None or self._told
 
     def hello(self) -> bytes:
         """The first frame of a connection."""
@@ -181,20 +134,23 @@ class Session:
             code, said = "failed", str(error)
         except Exception:
             code, said = "failed", traceback.format_exc()
-        self._note(f"{code}: {said}")
+        self._kept.note(f"{code}: {said}")
         if code not in ("nonsense", "order", "unreadable", "altered"):
             detail = said.removeprefix(REASONS[code]).strip(" ().")
-            where = f"see {self._log.name}"
+            where = f"see {self._kept.path('log').name}"
             self.refusal = refused(code, detail if len(said) < _SHORT else where)
             self.close()
         return wire.encode(Refusal(code))
 
     def reply(self, frame: bytes) -> bytes:
-        """The answer to a frame, at the time that the policy says."""
+        """The answer to a frame, at the time that the policy says.
+
+        That the run is over depends on no data, and is answered at once.
+        """
         called = time.monotonic()
         answer = self.handle(frame)
         step = self.policy.reply_after
-        if step > 0:
+        if step > 0 and not self._told:
             time.sleep(step - (time.monotonic() - called) % step)
         return answer
 
@@ -204,15 +160,6 @@ class Session:
         self._agreed = self._worker = self._journal = self._masker = self._keys = None
         self._place, self._reply = (0, -1), b""
 
-    @property
-    def _log(self) -> Path:
-        return self.policy.ledger.with_name(self.policy.ledger.name + ".log")
-
-    def _note(self, text: str) -> None:
-        number = os.open(self._log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        with os.fdopen(number, "a") as log:
-            log.write(text.rstrip() + "\n")
-
     def _handled(self, frame: bytes) -> bytes:
         said = wire.decode(frame)
         if isinstance(said, Offer):
@@ -220,10 +167,13 @@ class Session:
         if isinstance(said, Refusal) and not self.over:
             why = said.code if said.code in REASONS else "version"
             raise refused("ended", f"its reason: {why}")
+        if isinstance(said, Over):
+            return self._parted(said, frame)
         if not isinstance(said, (Partners, Call, Ask, End)):
             raise refused("order", type(said).__name__)
-        if isinstance(said, (Partners, End)) and said.run == self._final[0]:
-            return self._final[1] if isinstance(said, End) else self._over
+        ending = self._ending
+        if isinstance(said, (Partners, End)) and ending is not None and said.run == ending.end.run:
+            return wire.encode(ending.account) if isinstance(said, End) else self._last_word
         agreed = self._agreed
         if agreed is None or said.run != agreed.offer.run:
             raise refused("order", "no such run")
@@ -241,7 +191,7 @@ class Session:
         same = before is not None and wire.digest(before.offer) == wire.digest(offer)
         if before is None or not same:
             self.close()
-            self._keep("offer", document)
+            self._kept.keep("offer", document)
             agreed = agree(offer, self.policy)
             final = self._finished(agreed)
             if final:
@@ -303,32 +253,34 @@ class Session:
         self._keys = frame
         return self._word()
 
-    def _beside(self, what: str) -> Path:
-        return self.policy.ledger.with_name(f"{self.policy.ledger.name}.{what}")
+    def settled(self) -> bool:
+        """Whether the last run in the ledger has ended here, and all that is due of it is kept."""
+        if self._ending is None:
+            self._take(self._kept.ending())
+        return self._ending is not None and self._agreed is None
 
-    def _keep(self, what: str, content: bytes) -> None:
-        """Write a file beside the ledger, whole or not at all."""
-        place = self._beside(f"{what}.dpx")
-        draft = place.with_name(f"{place.name}.new")
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(draft, place)
+    def _take(self, ending: Ending | None) -> None:
+        self._ending = ending
+        self.result = None if ending is None else ending.own
+
+    def _parted(self, said: Over, frame: bytes) -> bytes:
+        """The run is over for all; of one that is open, or of another one, nobody says so."""
+        if not self.settled() or self._ending is None or said.run != self._ending.end.run:
+            raise refused("order", "no such run")
+        self._told = True
+        return frame
 
     def _finished(self, agreed: Agreement) -> bytes:
         """The answer to an offer of a run that has ended here, where the others do not know yet."""
-        place, fingerprint = self._beside("final.dpx"), agreed.part.fingerprint
-        if not place.exists() or fingerprint not in past_of(self.policy.ledger).finished:
+        ending = self._kept.ending()
+        this = (agreed.offer.run, agreed.part.fingerprint)
+        if ending is None or (ending.end.run, ending.fingerprint) != this:
             return b""
-        kept = wire.decode(place.read_bytes())
-        if not isinstance(kept, tuple) or kept[:2] != (agreed.offer.run, fingerprint):
-            return b""
-        self._final = (agreed.offer.run, wire.encode(kept[2]))
+        self._take(ending)
         rounds = agreed.offer.rounds
         # With its key: others may have to compute their masks again.
-        self._over = self._said(agreed, self._masks(agreed), rounds, (rounds, _LATE))
-        return self._over
+        self._last_word = self._said(agreed, self._masks(agreed), rounds, (rounds, _LATE))
+        return self._last_word
 
     def _masks(self, agreed: Agreement) -> Masker | None:
         """The masks of a run, by the key beside the ledger; None where nothing is masked."""
@@ -337,17 +289,17 @@ class Session:
         run = agreed.offer.run
         # A digest of the run, since its name is the coordinator's choice.
         name = wire.digest((run, agreed.part.fingerprint))[:24]
-        return Masker(run, self.policy.agent, KeyFile(self._beside(f"{name}.key")))
+        return Masker(run, self.policy.agent, KeyFile(self._kept.path(f"{name}.key")))
 
     def _begin(self, agreed: Agreement) -> None:
         journal = self._open.enter_context(Journal(self.policy.ledger))
-        seen = _Seen(self._beside("seen"))
-        if journal.lines < seen.lines:
+        kept = self._kept
+        if journal.lines < kept.lines:
             raise LedgerError(
                 f"The ledger '{self.policy.ledger.name}' has {journal.lines} lines, and had "
-                f"{seen.lines}: an older copy was put back. What left since is counted nowhere, "
+                f"{kept.lines}: an older copy was put back. What left since is counted nowhere, "
                 "and would be drawn again. Put the newest one back; or, for other data, delete "
-                f"'{seen.path.name}' as well."
+                f"'{kept.path('seen').name}' as well."
             )
         if self._consent is not None:
             now = against_ledger(agreed, self._seed is not None)
@@ -361,10 +313,10 @@ class Session:
         make = part.worker(sources, begun, journal=journal, seed=self._seed, record=self._record)
         with journal.exchange():
             worker = make()
-        seen.lines = journal.lines
+        kept.lines = journal.lines
         self._masker = self._masks(agreed)
         self._agreed, self._journal, self._worker = agreed, journal, worker
-        self._seen = seen
+        self._take(None)
         self._rounds, self._earlier = start.rounds, begun.earlier
         self._place, self._reply = (0, -1), b""
 
@@ -377,14 +329,14 @@ class Session:
             raise refused("order", f"round {said.t}, exchange {said.k}")
         local = agreed.agent.program
         require_sense(said.message, algorithm, local, said.k, len(agreed.offer.parts))
-        assert self._worker is not None and self._journal is not None and self._seen is not None
+        assert self._worker is not None and self._journal is not None
         message = said.message
         if self._masker is not None:
             require_sum(message, agreed, said.t)
             message = masked(message, self._masker)
         with self._journal.exchange():  # on disk before the reply is anybody's
             found = self._worker.act(said.t, said.k, message)
-        self._seen.lines = self._journal.lines
+        self._kept.lines = self._journal.lines
         assert found is not None
         content = found.message if self._masker is None else unsent(found.message)
         reply = Reply(said.run, said.t, said.k, content, found.outcome, found.diverged)
@@ -399,26 +351,27 @@ class Session:
         return answer
 
     def _ended(self, said: End, agreed: Agreement) -> bytes:
-        assert self._worker is not None and self._journal is not None and self._seen is not None
+        assert self._worker is not None and self._journal is not None
         if said.rounds != self._place[0]:
             raise refused("order", f"an end after round {said.rounds}")
         report = self._worker.report()
         entries = tuple(list(report.account.entries)[self._earlier :])
         account = Account(said.run, _shared(report.answer, agreed), report.violation, entries)
-        # On disk before the ledger says that the run is over: asked again, the same is said again.
-        self._keep("final", wire.encode((said.run, agreed.part.fingerprint, account)))
-        self._journal.end(said.status, said.rounds)
-        self._seen.lines = self._journal.lines
-        self.result = OwnResult(
+        own = OwnResult(
             _named(report.answer.last, agreed),
             _named(report.answer.average, agreed),
             said.status,
             said.rounds,
             tuple(report.releases),
         )
+        ending = Ending(agreed.part.fingerprint, said, account, own)
+        # On disk before the ledger says that the run is over: asked again, the same is said again.
+        self._kept.finish(ending)
+        self._journal.end(said.status, said.rounds)
+        self._kept.lines = self._journal.lines
+        self._take(ending)
         self.close()
-        self._final = (said.run, wire.encode(account))
-        return self._final[1]
+        return wire.encode(account)
 
 
 def require_sum(message: object, agreed: Agreement, t: int) -> None:

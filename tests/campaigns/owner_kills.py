@@ -1,11 +1,13 @@
 """Owners and coordinator killed at random moments: every run is gone on with until it is done.
 
 Three owners and a coordinator are processes of the command ``dpcvx``, with certificates, over
-sockets. At random moments one of them is killed by SIGKILL and started again. Each run has to end
-by itself, with the values of a run in one process; every ledger has each value and each charge
-once. A trial is one kill, or the end of a run. Of the kills of owners that nothing else followed
-too soon, it is also counted how many the coordinator reported within a second, and how many owners
-were back within three seconds of their start; both depend on how busy the machine is.
+sockets. At random moments one of them is killed by SIGKILL and started again, a third of them at
+the end of a run: from its last rounds until the processes are gone. Each run has to end by itself,
+with the values of a run in one process, for the coordinator and for owners; every ledger has each
+value and each charge once. A trial is one kill, or the end of a run. Of the kills of owners that
+nothing else followed too soon, it is also counted how many the coordinator reported within a
+second, and how many owners were back within three seconds of their start; both depend on how busy
+the machine is.
 """
 
 import collections
@@ -25,8 +27,9 @@ from tests.owners.federation import NAMES, command, expected, free_port, plan_of
 # Kills: half of them of owners, half of the coordinator.
 FULL = 100
 _ROUNDS = 40
-# Seconds in which a run has to end after its last kill.
-_LIMIT = 120
+# Seconds in which a run has to end after its last kill, and for which owners look for the
+# coordinator: one that is killed when all is over is started again, and finds nobody.
+_LIMIT, _WAIT = 120, 60
 
 
 class Party:
@@ -95,7 +98,8 @@ class Parties:
         return Party(
             command(
                 "owner", "join", folder / "owner.toml", "--connect",
-                f"wss://127.0.0.1:{self._port}", "--seed", 1, "--wait", _LIMIT,
+                f"wss://127.0.0.1:{self._port}", "--seed", 1, "--wait", _WAIT,
+                "--out", folder / "own.npz",
             )
         )  # fmt: skip
 
@@ -123,6 +127,14 @@ class Parties:
             if all(map(self._live["coordinator"].hears, NAMES)):
                 return
             time.sleep(0.02)
+
+    def approach(self):
+        """Wait until the last rounds, or until the run has ended."""
+        ledger, deadline = self._place / NAMES[0] / "spent.jsonl", time.monotonic() + _LIMIT
+        while not self.done and time.monotonic() < deadline:
+            if ledger.exists() and ledger.read_text().count('"value"') >= _ROUNDS - 2:
+                return
+            time.sleep(0.01)
 
     def times(self):
         """How long losses took to be reported, and owners to be back; once all have ended.
@@ -157,6 +169,9 @@ def faults(place, parties, want):
     if shared["tie"].tobytes() != want.solution["tie"].tobytes():
         found.append("other values than in one process")
     for name in NAMES:
+        own = np.load(place / name / "own.npz")[f"gen {name}"]
+        if own.tobytes() != want.last.of(name, f"gen {name}").tobytes():
+            found.append(f"{name} has other values of its own than in one process")
         kinds = collections.Counter()
         for line in (place / name / "spent.jsonl").read_text().split("\n")[1:]:
             text = line[line.find("{") :]
@@ -181,16 +196,17 @@ def campaign(size, seed):
             want = expected(plan)
             parties, began = Parties(place), kills
             while kills < size and not parties.done and kills < began + 10:
-                # Half of them in the middle of rounds, whatever a start takes on this machine.
-                if coins.random() < 0.5:
+                # A third in the middle of rounds, whatever a start takes on this machine.
+                where = coins.choice(("", " in a round", " at the end"))
+                if where == " in a round":
                     parties.gather()
-                    time.sleep(coins.uniform(0.0, 1.5))
-                else:
-                    time.sleep(coins.uniform(0.0, 3.0))
+                elif where:
+                    parties.approach()
+                time.sleep(coins.uniform(0.0, 1.5 if where else 3.0))
                 name = "coordinator" if kills % 2 else coins.choice(NAMES)
                 if parties.kill(name):
                     kills += 1
-                    tally.add(f"{'coordinator' if name == 'coordinator' else 'owner'} killed")
+                    tally.add(f"{'owner' if name in NAMES else name} killed{where}")
             wrong = faults(place, parties, want)
             tally.add("run ended", "; ".join(wrong) or None)
             lost, back = parties.times()

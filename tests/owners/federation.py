@@ -11,6 +11,7 @@ import numpy as np
 
 import dpcvx as dp
 from dpcvx.owners import keys
+from dpcvx.owners.link import SocketHub
 from dpcvx.owners.policy_file import model_plan
 
 ROOT = Path(dp.__file__).parents[1]
@@ -74,6 +75,17 @@ def command(*arguments, **settings):
         text=True,
         **settings,
     )
+
+
+def gathered(*arguments):
+    """A hub whose owners are there; closed if they do not come."""
+    hub = SocketHub(*arguments)
+    try:
+        hub.gather()
+    except BaseException:
+        hub.close()
+        raise
+    return hub
 
 
 def plan_of(place):

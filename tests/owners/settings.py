@@ -79,6 +79,12 @@ class Mortal:
     def _new(self, name):
         return Session(self._policies[name], seed=self._seed, record=True)
 
+    def gather(self):
+        pass
+
+    def part(self, frames, seconds):
+        return self.exchange(frames)
+
     def exchange(self, frames):
         found = {}
         for name, frame in frames.items():
@@ -102,5 +108,5 @@ class Mortal:
         self.sessions[name] = self._new(name)
 
     def close(self, farewell=b""):
-        for session in self.sessions.values():
+        for session in filter(None, self.sessions.values()):
             session.close()

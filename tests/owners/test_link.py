@@ -16,10 +16,10 @@ from websockets.sync.client import connect
 import dpcvx as dp
 from dpcvx.owners import keys, wire
 from dpcvx.owners.coordinator import Gone
-from dpcvx.owners.link import SocketHub, dial
+from dpcvx.owners.link import dial
 from dpcvx.owners.messages import Hello, Refusal
 from tests.owners import federation
-from tests.owners.federation import LOADS, NAMES, expected, free_port, plan_of, write
+from tests.owners.federation import LOADS, NAMES, expected, free_port, gathered, plan_of, write
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +86,7 @@ def test_connections_without_the_right_certificate_are_turned_away(folders, tmp_
     port, lines = free_port(), []
     own = keys.Identity.of(folders / "coordinator" / "keys", "coordinator")
     pool = ThreadPoolExecutor(1)
-    hub = pool.submit(SocketHub, NAMES, "127.0.0.1", port, own, 3.0, lines.append)
+    hub = pool.submit(gathered, NAMES, "127.0.0.1", port, own, 3.0, lines.append)
     time.sleep(0.5)
     address = f"wss://127.0.0.1:{port}"
     # A certificate of another authority, and none at all.
@@ -144,7 +144,7 @@ def test_connections_do_not_stall(folders):
     assert own.context(server=True).num_tickets == 0
     north = keys.Identity.of(folders / "north" / "keys", "north").context(server=False)
     with ThreadPoolExecutor(1) as pool:
-        making = pool.submit(SocketHub, ["north"], "127.0.0.1", port, own, 20.0, lines.put)
+        making = pool.submit(gathered, ["north"], "127.0.0.1", port, own, 20.0, lines.put)
         assert "listening" in lines.get(timeout=20)
         for _ in range(20):
             with connect(f"wss://127.0.0.1:{port}", ssl=north) as socket:
@@ -160,7 +160,7 @@ def test_owners_cannot_pose_as_the_coordinator(folders):
     port = free_port()
     south = keys.Identity.of(folders / "south" / "keys", "south")
     with ThreadPoolExecutor(1) as pool:
-        hub = pool.submit(SocketHub, ["north"], "127.0.0.1", port, south, 2.0, lambda _: None)
+        hub = pool.submit(gathered, ["north"], "127.0.0.1", port, south, 2.0, lambda _: None)
         with pytest.raises(dp.RefusedError) as refusal:
             dp.Owner(folders / "north" / "owner.toml").join(
                 f"wss://127.0.0.1:{port}", patience=5.0, verbose=False
@@ -201,17 +201,19 @@ def test_an_owner_that_refuses_says_why_on_all_sides(tmp_path):
 
 
 def test_whoever_came_is_told_that_the_others_did_not(folders):
-    port = free_port()
-    own = keys.Identity.of(folders / "coordinator" / "keys", "coordinator")
+    plan, port = plan_of(folders), free_port()
+    executor = dp.Owners(
+        f"127.0.0.1:{port}", keys=folders / "coordinator" / "keys", patience=2.0, verbose=False
+    )
     with ThreadPoolExecutor(1) as pool:
-        making = pool.submit(SocketHub, NAMES, "127.0.0.1", port, own, 2.0, lambda _: None)
+        run = pool.submit(plan.run, executor=executor)
         with pytest.raises(dp.RefusedError, match="its reason: away") as refusal:
             dp.Owner(folders / "north" / "owner.toml").join(
                 f"wss://127.0.0.1:{port}", patience=600.0, verbose=False
             )
         assert refusal.value.code == "ended"
         with pytest.raises(dp.RefusedError, match="'south' did not come"):
-            making.result()
+            run.result()
 
 
 def test_an_owner_that_was_told_the_end_leaves_by_itself(folders):
@@ -219,7 +221,7 @@ def test_an_owner_that_was_told_the_end_leaves_by_itself(folders):
     port, end = free_port(), wire.encode(Refusal("budget"))
     own = keys.Identity.of(folders / "coordinator" / "keys", "coordinator")
     with ThreadPoolExecutor(2) as pool:
-        making = pool.submit(SocketHub, ["north"], "127.0.0.1", port, own, 20.0, lambda _: None)
+        making = pool.submit(gathered, ["north"], "127.0.0.1", port, own, 20.0, lambda _: None)
         joined = pool.submit(
             dp.Owner(folders / "north" / "owner.toml").join,
             f"wss://127.0.0.1:{port}", patience=20.0, verbose=False,
@@ -266,7 +268,11 @@ def test_data_and_local_values_are_in_no_file_of_the_other_side(tmp_path):
     kept = {p: p.read_bytes() for p in (place / "coordinator").rglob("*") if p.is_file()}
     for name in NAMES:
         # What an owner keeps of the offer and of its own word may be seen by everybody.
-        kept |= {p: p.read_bytes() for p in (place / name).glob("spent.jsonl.*.dpx")}
+        seen = [place / name / f"spent.jsonl.{what}.dpx" for what in ("offer", "final")]
+        kept |= {path: path.read_bytes() for path in seen}
+        alone = place / name / "spent.jsonl.own.dpx"
+        assert own[name].last[f"gen {name}"].tobytes() in alone.read_bytes()
+        assert alone.stat().st_mode & 0o077 == 0
     assert len(secrets) >= 9 and any(len(raw) > 1000 for raw in kept.values())
     for path, raw in kept.items():
         for secret in secrets:
@@ -293,7 +299,7 @@ def test_an_owner_that_left_and_is_back_is_led_before_it_is_called(folders):
     north = keys.Identity.of(folders / "north" / "keys", "north").context(server=False)
     hello = wire.encode(Hello("north", "", (0, 0)))
     with ThreadPoolExecutor(2) as pool:
-        making = pool.submit(SocketHub, ["north"], "127.0.0.1", port, own, 20.0, lines.put)
+        making = pool.submit(gathered, ["north"], "127.0.0.1", port, own, 20.0, lines.put)
         assert "waiting up to 20 s for north" in lines.get(timeout=20)
         with connect(f"wss://127.0.0.1:{port}", ssl=north) as socket:
             socket.send(hello)
@@ -334,11 +340,11 @@ def test_an_owner_that_is_kept_waiting_has_not_lost_the_coordinator(folders):
         return b"a word"
 
     with ThreadPoolExecutor(2) as pool:
-        making = pool.submit(SocketHub, ["north"], "127.0.0.1", port, own, 20.0, lines.put)
+        making = pool.submit(gathered, ["north"], "127.0.0.1", port, own, 20.0, lines.put)
         assert "listening" in lines.get(timeout=20)
         joined = pool.submit(
             dial, address, north, "", lambda: hello, handle, lambda: bool(answered),
-            ended=lambda: False, patience=5.0, tell=told.put,
+            patience=5.0, tell=told.put,
         )  # fmt: skip
         with closing(making.result()) as hub:
             assert "connected" in told.get(timeout=20)
@@ -354,7 +360,7 @@ def test_an_agent_that_is_not_asked_is_told_so(folders):
     port = free_port()
     own = keys.Identity.of(folders / "coordinator" / "keys", "coordinator")
     with ThreadPoolExecutor(1) as pool:
-        making = pool.submit(SocketHub, ["north"], "127.0.0.1", port, own, 3.0, lambda _: None)
+        making = pool.submit(gathered, ["north"], "127.0.0.1", port, own, 3.0, lambda _: None)
         with pytest.raises(dp.RefusedError, match="no such agent") as refusal:
             dp.Owner(folders / "south" / "owner.toml").join(
                 f"wss://127.0.0.1:{port}", patience=20.0, verbose=False
@@ -385,7 +391,7 @@ def test_an_owner_that_is_stopped_or_gone_is_missed_in_time(folders, how):
     own = keys.Identity.of(folders / "coordinator" / "keys", "coordinator")
     hello = wire.encode(Hello("north", "", (0, 0))).hex()
     with ThreadPoolExecutor(1) as pool:
-        making = pool.submit(SocketHub, ["north"], "127.0.0.1", port, own, 20.0, lines.put)
+        making = pool.submit(gathered, ["north"], "127.0.0.1", port, own, 20.0, lines.put)
         arguments = [f"wss://127.0.0.1:{port}", place / "ca.crt", place / "north", hello]
         with subprocess.Popen(
             [sys.executable, "-c", SILENT, *map(str, arguments)], stdout=subprocess.PIPE, text=True

@@ -188,7 +188,7 @@ def away(offer, policy):
     with pytest.raises(dp.RefusedError) as refusal:
         dial(
             f"wss://127.0.0.1:{free_port()}", Identity.of(place, "end0"), "", bytes, bytes,
-            lambda: False, ended=lambda: False, patience=0.0, tell=lambda _: None,
+            lambda: False, patience=0.0, tell=lambda _: None,
         )  # fmt: skip
     return refusal.value.code
 

@@ -61,8 +61,14 @@ class _Clocked:
         self.seconds.append((time.process_time() - started) / len(frames))
         return found
 
+    def gather(self) -> None:
+        pass
+
     def again(self, name: str) -> None:
         raise Gone(name)
+
+    def part(self, frames: Mapping[str, bytes], seconds: float) -> dict[str, bytes | Gone]:
+        return {name: self._sessions[name].handle(frame) for name, frame in frames.items()}
 
     def close(self, farewell: bytes = b"") -> None:
         for session in self._sessions.values():
@@ -82,6 +88,7 @@ def owner_start(effort: Effort) -> list[Row]:
             with command("owner", "join", place / "north/owner.toml", "--connect", address) as one:
                 try:
                     hub = SocketHub(["north"], "127.0.0.1", port, own, 60.0, lambda _: None)
+                    hub.gather()
                     wall.append(time.perf_counter() - began)
                 finally:
                     one.kill()
@@ -176,6 +183,7 @@ def _hub(role: str, folder: Path, names: Sequence[str]) -> Iterator[tuple[Socket
             own = Identity.of(folder, COORDINATOR)
             hub = SocketHub(names, "127.0.0.1", port, own, 300.0, lambda _: None)
             try:
+                hub.gather()
                 yield hub, said
             finally:
                 hub.close()
@@ -219,7 +227,7 @@ def _one(folder: Path, address: str) -> float:
     hello = wire.encode(Hello("owner0", "", (0, 0)))
     try:
         dial(address, own, "", lambda: hello, handle, lambda: False,
-             ended=lambda: False, patience=1.0, tell=lambda _: None)  # fmt: skip
+             patience=1.0, tell=lambda _: None)  # fmt: skip
     except dp.RefusedError:  # the other end is over
         pass
     return (times[-1] - times[0]) / (len(times) - 1)

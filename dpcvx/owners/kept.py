@@ -1,0 +1,159 @@
+"""What lies beside an owner's ledger: its last offer, how its last run ended, and its own log.
+
+Of a ledger ``spent.jsonl`` they are ``spent.jsonl.offer.dpx`` and so on. All are for the owner
+alone to read; what is in ``offer`` and ``final`` others have seen as well.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..privacy.ledger_file import past_of
+from ..run.gate import Release
+from . import wire
+from .messages import Account, End
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class OwnResult:
+    """What an owner has in the end, its local variables among it; its repr shows no values.
+
+    Attributes
+    ----------
+    last, average : dict of str to ndarray
+        By the names of variables; entries that the agent does not hold are nan.
+    status : str
+    rounds : int
+    releases : tuple of Release
+        What left, where it was recorded.
+    """
+
+    last: dict[str, Array] = field(repr=False)
+    average: dict[str, Array] = field(repr=False)
+    status: str
+    rounds: int
+    releases: tuple[Release, ...] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True, eq=False)
+class Ending:
+    """How a run ended at an owner.
+
+    Attributes
+    ----------
+    fingerprint : str
+        Of the owner's part of the plan, as the ledger has it.
+    end : End
+        What the coordinator said.
+    account : Account
+        What the owner handed over.
+    own : OwnResult
+        What is the owner's alone.
+    """
+
+    fingerprint: str
+    end: End
+    account: Account
+    own: OwnResult
+
+
+class Kept:
+    """The files beside a ledger.
+
+    Parameters
+    ----------
+    ledger : Path
+    """
+
+    def __init__(self, ledger: Path) -> None:
+        self._ledger = ledger
+
+    def path(self, what: str) -> Path:
+        """Of one of the files."""
+        return self._ledger.with_name(f"{self._ledger.name}.{what}")
+
+    def note(self, text: str) -> None:
+        """Add to the owner's own log, which may quote data."""
+        number = os.open(self.path("log"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        with os.fdopen(number, "a") as log:
+            log.write(text.rstrip() + "\n")
+
+    def keep(self, what: str, content: bytes) -> None:
+        """Write a frame, whole or not at all.
+
+        Parameters
+        ----------
+        what : str
+            Of the file, without ``.dpx``.
+        content : bytes
+        """
+        place = self.path(f"{what}.dpx")
+        draft = place.with_name(f"{place.name}.new")
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(draft, place)
+
+    @property
+    def lines(self) -> int:
+        """How many lines the ledger had when something last left: an older copy has fewer."""
+        try:
+            return int(self.path("seen").read_bytes() or 0)
+        except FileNotFoundError:
+            return 0
+
+    @lines.setter
+    def lines(self, count: int) -> None:
+        # After the ledger and before any reply, in place and in one piece, so that a process that
+        # is killed leaves what was written last.
+        number = os.open(self.path("seen"), os.O_WRONLY | os.O_CREAT, 0o600)
+        try:
+            os.pwrite(number, f"{count:019d}\n".encode(), 0)
+        finally:
+            os.close(number)
+
+    def finish(self, ending: Ending) -> None:
+        """Keep how a run ends, before the ledger says that it does."""
+        own, run = ending.own, ending.end.run
+        self.keep("own", wire.encode((run, _pairs(own.last), _pairs(own.average))))
+        self.keep("final", wire.encode((ending.fingerprint, ending.end, ending.account)))
+
+    def ending(self) -> Ending | None:
+        """How the last run ended; None if the ledger has none, or has one that is open.
+
+        Raises
+        ------
+        LedgerError
+            If the ledger cannot be read.
+        RefusedError
+            If what was kept is not what was written.
+        """
+        place = self.path("final.dpx")
+        if not place.exists() or not self._ledger.exists():
+            return None
+        past, kept = past_of(self._ledger), wire.decode(place.read_bytes())
+        if past.interrupted is not None or not isinstance(kept, tuple) or len(kept) != 3:
+            return None
+        fingerprint, end, account = kept
+        if fingerprint not in past.finished or not isinstance(end, End):
+            return None
+        return Ending(fingerprint, end, account, self._own(end))
+
+    def _own(self, end: End) -> OwnResult:
+        """Local variables of a run that ended; none if their file was removed."""
+        place = self.path("own.dpx")
+        run, *both = wire.decode(place.read_bytes()) if place.exists() else ("",)
+        last, average = both if run == end.run else ((), ())
+        return OwnResult(dict(last), dict(average), end.status, end.rounds)
+
+
+def _pairs(named: dict[str, Array]) -> tuple[tuple[str, Array], ...]:
+    return tuple(named.items())
