@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from ..errors import ModelError
 from .layout import Layout
+from .narrowed import Narrowed, restricted
 from .private import Private
 
 # Attributes whose canonical variable has fewer entries than the user's.
@@ -175,13 +176,14 @@ def cone_data(
         are removed; only bounds from attributes can touch them.
     layout : Layout
     """
-    if objective is None and not constraints and not any(_restricted(v) for v in variables):
+    if objective is None and not constraints and not any(restricted(v) for v in variables):
         n = layout.size  # worth a shortcut: a thousand agents without a set are no rarity
         empty = sp.csc_array((n, n)), np.zeros(n), sp.csc_array((0, n)), np.zeros(0)
         return ConeData(*empty, Cones(), n)
-    f = cp.Constant(0) if objective is None else objective
-    data, columns = _problem_data(f, constraints, variables)
-    return _held(data, columns, variables, layout)
+    held = Narrowed(variables, layout)
+    f = cp.Constant(0) if objective is None else held.tree(objective)
+    data, columns = _problem_data(f, [*map(held.tree, constraints)], held.variables)
+    return _held(data, columns, held.variables, held.layout)
 
 
 def cone_data_at(
@@ -268,10 +270,6 @@ def with_equalities(data: ConeData, rows: sp.csr_array, right: NDArray[np.float6
         b=np.concatenate([right, data.b]),
         cones=replace(data.cones, zero=data.cones.zero + k),
     )
-
-
-def _restricted(variable: cp.Variable) -> bool:
-    return any(a is not None and a is not False for a in variable.attributes.values())
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ..errors import ModelError
 from .atoms import rule_of, written
 from .canonical import affine_map
-from .layout import Layout
+from .layout import Layout, picked
 from .matrices import Array, Identity, Matrix, as_array, compact, csr, diagonal, zeros
 from .normal_form import Atom, Combination, NormalForm, digest_of
 from .private import Private, specs_of
@@ -100,7 +100,12 @@ class _Builder:
             G = ((self.private[expr.id], expr.spec.unfolded()),)
             return Combination(expr.shape, None, G, zeros(expr.size))
         if isinstance(expr, cp.Variable):
-            return Combination(expr.shape, self._selection(expr), (), np.zeros(expr.size))
+            F = self._selection(expr, np.arange(expr.size))
+            return Combination(expr.shape, F, (), np.zeros(expr.size))
+        found = picked(expr)
+        if found is not None:  # of a large variable, at the price of these entries alone
+            F = compact(self._selection(*found))
+            return Combination(expr.shape, F, (), np.zeros(expr.size))
         if not expr.variables() and not any(isinstance(p, Private) for p in expr.parameters()):
             return self._constant(expr)
         product = self._sparse_product(expr)
@@ -110,11 +115,12 @@ class _Builder:
         linear = self._linear(expr, args)
         return self._outer(expr, args) if linear is None else linear
 
-    def _selection(self, variable: cp.Variable) -> sp.csr_array:
-        piece = self.layout[variable.id]
-        columns = piece.offset + np.arange(piece.entries.size)
-        entry = (np.ones(columns.size), (piece.entries, columns))
-        return sp.csr_array(entry, shape=(variable.size, self.layout.size))
+    def _selection(self, variable: cp.Variable, positions: NDArray[np.intp]) -> sp.csr_array:
+        """Entries of a variable at these positions, all of which are held."""
+        piece, wanted = self.layout[variable.id], np.ravel(positions, order="F")
+        columns = piece.offset + np.searchsorted(piece.entries, wanted)
+        entry = (np.ones(wanted.size), (np.arange(wanted.size), columns))
+        return sp.csr_array(entry, shape=(wanted.size, self.layout.size))
 
     def _constant(self, expr: cp.Expression) -> Combination:
         value = expr.value

@@ -131,9 +131,9 @@ def _mark(
         variables[node.id] = node
         held.setdefault(node.id, np.zeros(node.size, dtype=bool))[:] = True
         return
-    picked = _picked(node) if isinstance(node, _PICKS) else None
-    if picked is not None:
-        variable, positions = picked
+    found = picked(node)
+    if found is not None:
+        variable, positions = found
         variables[variable.id] = variable
         mask = held.setdefault(variable.id, np.zeros(variable.size, dtype=bool))
         mask[positions.ravel()] = True
@@ -142,7 +142,7 @@ def _mark(
         _mark(arg, held, variables)
 
 
-def _picked(node: Any) -> tuple[cp.Variable, NDArray[np.intp]] | None:
+def picked(node: Any) -> tuple[cp.Variable, NDArray[np.intp]] | None:
     """The variable behind nested indexing, transposes and reshapes, and the positions it gives."""
     if isinstance(node, cp.Variable):
         if any(node.attributes[a] for a in _JOINT):
@@ -150,7 +150,7 @@ def _picked(node: Any) -> tuple[cp.Variable, NDArray[np.intp]] | None:
         return node, np.arange(node.size).reshape(node.shape, order="F")
     if not isinstance(node, _PICKS):
         return None
-    inner = _picked(node.args[0])
+    inner = picked(node.args[0])
     return None if inner is None else (inner[0], np.asarray(node.numeric([inner[1]]), dtype=int))
 
 
