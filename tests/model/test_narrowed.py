@@ -1,4 +1,4 @@
-"""Expressions over the entries that an agent holds: the same values, at the price of these alone."""
+"""Expressions over the entries that an agent holds: the same values, at the price of these."""
 
 import tracemalloc
 
