@@ -21,11 +21,10 @@ from .model.declaration import Agent, Declaration
 from .model.expected import Expected
 from .model.private import Private, seal_all
 from .plan.banner import banner
-from .plan.calibration import Mechanisms
-from .plan.choice import Release
 from .plan.compiled import Compiled
-from .plan.last_iterate import Observer
-from .plan.terms import Terms, make_terms
+from .plan.draft import make_terms
+from .plan.request import Mechanisms, Observer, Release, Request
+from .plan.terms import Terms
 from .privacy.ledger import Ledger
 from .run.data import DataSource
 from .run.executors.base import Executor
@@ -33,7 +32,7 @@ from .run.live import run_plan
 from .run.replay import replay_plan
 from .run.result import Result, Status, Transcript
 from .verify.compare import Comparison, compare
-from .verify.request import Request
+from .verify.request import SearchRequest
 from .verify.settings import Way, ways
 from .verify.tradeoff import Tradeoff, tradeoff
 from .verify.tune import Tuned, tune
@@ -328,9 +327,8 @@ class Problem(Declaration):
         PrivacyError
             If no guarantee can be derived, or the budget is incomplete.
         """
-        return planned(
-            self,
-            algorithm,
+        request = Request(
+            algorithm=algorithm,
             mechanism=mechanism,
             rounds=rounds,
             epsilon=epsilon,
@@ -341,6 +339,7 @@ class Problem(Declaration):
             slack_price=slack_price,
             expected=expected,
         )
+        return planned(self, request)
 
     @frameless
     def solve(
@@ -386,8 +385,8 @@ class Problem(Declaration):
             As `plan` and `Plan.run` do.
         """
         data = seal_all(data)
-        plan = self.plan(
-            algorithm,
+        request = Request(
+            algorithm=algorithm,
             mechanism=mechanism,
             rounds=rounds,
             epsilon=epsilon,
@@ -398,7 +397,7 @@ class Problem(Declaration):
             slack_price=slack_price,
             expected=expected,
         )
-        return plan.run(
+        return planned(self, request).run(
             data=data,
             seed=seed,
             tolerance=tolerance,
@@ -475,21 +474,16 @@ class Problem(Declaration):
             If a private object has no stand-in, or one that is exactly what is expected of it, or
             the stand-in problem no solution.
         """
-        sealed = seal_all(proxy, "proxy")
-        request = Request(
-            "problem.tune",
-            epsilon,
-            delta,
-            sealed,
-            seconds,
-            seed,
-            verbose,
-            recourse,
-            expected,
-            violation,
-            slack_price,
+        plans = Request(
+            epsilon=epsilon,
+            delta=delta,
+            expected=expected,
+            violation=violation,
+            slack_price=slack_price,
         )
-        return tune(self, planned, request, _ways(sharing, colluders))
+        sealed = seal_all(proxy, "proxy")
+        search = SearchRequest("problem.tune", plans, sealed, seconds, seed, verbose, recourse)
+        return tune(self, planned, search, _ways(sharing, colluders))
 
     @frameless
     def tradeoff(
@@ -535,21 +529,16 @@ class Problem(Declaration):
             If a private object has no stand-in, or one that is exactly what is expected of it, or
             the stand-in problem no solution.
         """
-        sealed = seal_all(proxy, "proxy")
-        request = Request(
-            "problem.tradeoff",
-            1.0,
-            delta,
-            sealed,
-            seconds,
-            seed,
-            verbose,
-            recourse,
-            expected,
-            violation,
-            slack_price,
+        plans = Request(
+            epsilon=1.0,  # every plan has its own
+            delta=delta,
+            expected=expected,
+            violation=violation,
+            slack_price=slack_price,
         )
-        return tradeoff(self, planned, request, epsilons, runs, algorithm)
+        sealed = seal_all(proxy, "proxy")
+        search = SearchRequest("problem.tradeoff", plans, sealed, seconds, seed, verbose, recourse)
+        return tradeoff(self, planned, search, epsilons, runs, algorithm)
 
     @frameless
     def compare(
@@ -595,21 +584,16 @@ class Problem(Declaration):
             If a private object has no stand-in, or one that is exactly what is expected of it, or
             the stand-in problem no solution.
         """
-        sealed = seal_all(proxy, "proxy")
-        request = Request(
-            "problem.compare",
-            epsilon,
-            delta,
-            sealed,
-            seconds,
-            seed,
-            verbose,
-            recourse,
-            expected,
-            violation,
-            slack_price,
+        plans = Request(
+            epsilon=epsilon,
+            delta=delta,
+            expected=expected,
+            violation=violation,
+            slack_price=slack_price,
         )
-        return compare(self, planned, request, _ways(sharing, colluders), runs)
+        sealed = seal_all(proxy, "proxy")
+        search = SearchRequest("problem.compare", plans, sealed, seconds, seed, verbose, recourse)
+        return compare(self, planned, search, _ways(sharing, colluders), runs)
 
 
 def _ways(sharing: SecretSharing | None, colluders: int) -> list[Way]:
@@ -619,38 +603,10 @@ def _ways(sharing: SecretSharing | None, colluders: int) -> list[Way]:
     return ways(sharing, colluders)
 
 
-def planned(
-    problem: Declaration,
-    algorithm: Algorithm | None = None,
-    *,
-    mechanism: Mechanisms = "auto",
-    rounds: int | None = None,
-    epsilon: float | Mapping[Agent | str, float] | None = None,
-    delta: float | None = None,
-    release: Release | None = None,
-    observer: Observer = "everyone",
-    violation: float | None = None,
-    slack_price: float | None = None,
-    expected: Mapping[Private | str, Expected] | None = None,
-    known: Compiled | None = None,
-) -> Plan:
+def planned(problem: Declaration, request: Request, known: Compiled | None = None) -> Plan:
     """A plan; see `Problem.plan`, and `make_terms` for what is known before."""
     try:
-        return make_terms(
-            Plan,
-            problem,
-            algorithm,
-            mechanism=mechanism,
-            rounds=rounds,
-            epsilon=epsilon,
-            delta=delta,
-            release=release,
-            observer=observer,
-            violation=violation,
-            slack_price=slack_price,
-            expected=expected,
-            known=known,
-        )
+        return make_terms(Plan, problem, request, known)
     except (ArithmeticError, np.linalg.LinAlgError) as error:
         kind = type(error).__name__
     raise ModelError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
@@ -170,3 +171,15 @@ def declared(
         )
         for local, share in zip(program.agents, problem.shares(), strict=True)
     )
+
+
+def composed(agents: Agents, count: int, needs: Requirements) -> dict[str, Composition]:
+    """The first `count` releases of every agent, as often as one person is exposed to them."""
+
+    @functools.cache
+    def exposed(noise: Calibrated | None, share: int) -> Composition:
+        if noise is None:
+            return Composition()
+        return noise.composed(count, needs.releases).repeated(share)
+
+    return {agent.name: exposed(agent.noise, agent.share) for agent in agents}

@@ -6,7 +6,7 @@ import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,12 +27,10 @@ from ..privacy.truncation import truncation
 from ..sensitivity.certificate import Sensitivity
 from .agent_terms import Agents, AgentTerms, Declared
 from .checks import check_long
+from .request import Asked, Mechanisms
 
 Array = NDArray[np.float64]
 T = TypeVar("T")
-Asked = Mechanism | str | None
-# For all agents alike, or by agent or its name.
-Mechanisms = Asked | Mapping[Agent | str, Asked]
 # Relative, so that the price of a plan is a budget for it.
 _SLACK = 1e-9
 # How many times as large as one change in it an entry of private data is taken to be.
@@ -46,7 +44,7 @@ _NAMES = 12
 def asked_of(
     problem: Declaration,
     mechanism: Mechanisms,
-    epsilon: float | Mapping[Agent | str, float] | None,
+    epsilon: float | Mapping[Any, float] | None,
 ) -> dict[str, Declared | None]:
     """What noise and what budget is asked for, by agent.
 

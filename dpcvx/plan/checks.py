@@ -30,6 +30,7 @@ from ..sensitivity.rehearsal import rehearse
 from ..sensitivity.release_once import releasable
 from ..solvers.conic import ConicProgram, Outcome, bounded_for_slopes, falls_forever
 from .agent_terms import AgentTerms, Declared
+from .request import Request
 
 Array = NDArray[np.float64]
 # Releases of different noise that are priced one by one.
@@ -39,8 +40,10 @@ _LISTED = 1_000_000
 _TOGETHER = 2000
 
 
-def check_request(algorithm: object, rounds: object, release: object) -> None:
+def check_request(request: Request) -> None:
     """Refuse arguments that are of another kind than the plan takes; None is left to the plan."""
+    algorithm: object = request.algorithm
+    rounds, release = request.rounds, request.release
     check_argument("", "rounds", rounds, optional(count()))
     if isinstance(algorithm, type) and issubclass(algorithm, Algorithm):
         name = algorithm.__name__
@@ -93,12 +96,11 @@ def check_expected(expected: Expectations, noisy: bool, once: bool) -> None:
     )
 
 
-def check_switched_off(
-    problem: Declaration, noisy: bool, epsilon: object | None, delta: object | None
-) -> None:
+def check_switched_off(problem: Declaration, request: Request, noisy: bool) -> None:
     """Refuse a budget next to a mechanism that is switched off."""
     private = any(agent.private for agent in problem.agents)
-    if private and not noisy and (epsilon is not None or delta is not None):
+    budget = request.epsilon is not None or request.delta is not None
+    if private and not noisy and budget:
         raise PrivacyError(
             "mechanism=None switches the noise off, so epsilon= and delta= promise nothing. Drop "
             "them, or name a mechanism."

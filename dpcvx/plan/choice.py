@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from .._words import plural
 from ..algorithms.admm import ADMM
@@ -21,25 +21,22 @@ from ..algorithms.steps import smooth_constant
 from ..algorithms.summed_gradient import SummedGradient
 from ..errors import ModelError, PrivacyError
 from ..guard import understood
-from ..model.declaration import Agent, Declaration
-from ..model.expected import Expectations
+from ..model.declaration import Declaration
 from ..privacy.accounting import check_delta
 from ..sensitivity.response import Response
 from .agent_terms import Agents, AgentTerms, declared
-from .calibration import Mechanisms, asked_of, calibrated, truncated
+from .calibration import asked_of, calibrated, truncated
 from .clipping import Clipped, with_clips
 from .compiled import Compiled, compiled
 from .forecast import SQUARED, noise_over_signal
 from .limits import margin_ratio, with_margins
 from .noisy_rounds import NoisyRounds, best_rounds
+from .request import KINDS, Request
 from .responses import predicted_gap, published
 from .stakes import by_agent, stand_ins_of
 
-Release = Literal["each step", "once"]
 # Rounds of a method that has no number of its own.
 ROUNDS = 100
-AUTO = "auto"
-_KINDS = ("gaussian", "laplace")
 # Of gradient steps after all data have left.
 _PUBLIC_ROUNDS = 1000
 # Of such a part of the gap left, one way is as lost as the other.
@@ -55,71 +52,8 @@ SHRUNK = (
 _BIAS = 0.02
 
 
-@dataclass(frozen=True)
-class Choice:
-    """One argument that was left to the plan.
-
-    Attributes
-    ----------
-    what : str
-        The argument.
-    why : str
-        What was chosen, and the reason, in one sentence.
-    """
-
-    what: str
-    why: str
-
-
-@dataclass(frozen=True)
-class Request:
-    """What is asked of a plan; None, and "auto" for the mechanism, where it is left to the plan.
-
-    Attributes
-    ----------
-    algorithm : Algorithm or None
-    mechanism : Gaussian, Laplace, "auto", "gaussian", "laplace", None, or mapping of agent to one
-        None for no noise.
-    rounds : int or None
-    release : {"each step", "once", None}
-    violation : float or None
-        With which probability constraints with private data may be broken.
-    choices : tuple of Choice
-        What was chosen so far.
-    forecast : str
-        What is predicted of noisy steps.
-    quiet : tuple of AgentTerms
-        With their noise and what they release once, if these were chosen together.
-    expected : mapping of str to tuple of (Expectation or None)
-        By agent, of its private objects.
-    """
-
-    algorithm: Algorithm[Any, Any] | None
-    mechanism: Mechanisms
-    rounds: int | None = None
-    release: Release | None = None
-    violation: float | None = None
-    choices: tuple[Choice, ...] = ()
-    forecast: str = ""
-    quiet: Agents = ()
-    expected: Expectations = field(default_factory=dict)
-
-    @property
-    def chooses_noise(self) -> bool:
-        """Whether the kind of noise is left to the plan."""
-        return isinstance(self.mechanism, str) and self.mechanism == AUTO
-
-    def chosen(self, what: str, why: str) -> Request:
-        """With one more choice."""
-        return replace(self, choices=(*self.choices, Choice(what, why)))
-
-
 def choose(
-    problem: Declaration,
-    request: Request,
-    epsilon: float | Mapping[Agent | str, float] | None,
-    delta: float | None,
-    known: Compiled | None = None,
+    problem: Declaration, request: Request, known: Compiled | None = None
 ) -> tuple[Request, Compiled | None]:
     """Choose what a request leaves open: method, release, rounds and kind of noise.
 
@@ -130,8 +64,6 @@ def choose(
     ----------
     problem : Declaration
     request : Request
-    epsilon, delta
-        The budget.
     known : Compiled, optional
         The problem, compiled before.
 
@@ -151,37 +83,31 @@ def choose(
     """
     named = request.algorithm is not None
     noisy = request.mechanism is not None and any(agent.private for agent in problem.agents)
-    if noisy and delta is not None:
-        check_delta(delta)
+    if noisy and request.delta is not None:
+        check_delta(request.delta)
     if any(agent.limits for agent in problem.agents):
         request = _limited(request, noisy)
     elif not named:
         given = request
         request, known = _method(problem, request, noisy, known)
-        if noisy and epsilon is not None and known is not None and not known.linear:
-            drowned = _drowned(problem, known, given, request, epsilon, delta)
+        if noisy and request.epsilon is not None and known is not None and not known.linear:
+            drowned = _drowned(problem, known, given, request)
             request, known = drowned or (request, known)
-    algorithm = request.algorithm
-    assert algorithm is not None
     request = replace(request, release=request.release or "each step")
-    if noisy and epsilon is not None and not (named and request.release == "each step"):
+    if noisy and request.epsilon is not None and not (named and request.release == "each step"):
         known = known or compiled(problem)
         if not named and request.release == "each step":
-            kinds = (request.mechanism,)
-            if request.chooses_noise:
-                kinds = _KINDS if delta else ("laplace",)
-            budget = (epsilon, delta)
-            steps = best_rounds(problem, known, algorithm, kinds, request.rounds, *budget)
+            steps = best_rounds(problem, known, request)
             clipped = None if steps is None else _quieter_records(known, steps)
             if clipped is not None:
                 known = clipped.known
                 request = request.chosen("clip", clipped.why)
-                steps = best_rounds(problem, known, algorithm, kinds, request.rounds, *budget)
+                steps = best_rounds(problem, known, request)
             if steps is not None:
-                request = _as_tried(request, steps, delta)
+                request = _as_tried(request, steps)
         request = _filled(request)
         if request.chooses_noise:
-            request = quieter(problem, known, request, epsilon, delta)
+            request = quieter(problem, known, request)
     if request.chooses_noise:
         request = replace(request, mechanism="gaussian")
     return _filled(request), known
@@ -247,41 +173,31 @@ def _quieter_records(known: Compiled, steps: NoisyRounds) -> Clipped | None:
 
 
 def _drowned(
-    problem: Declaration,
-    known: Compiled,
-    given: Request,
-    request: Request,
-    epsilon: float | Mapping[Agent | str, float],
-    delta: float | None,
+    problem: Declaration, known: Compiled, given: Request, request: Request
 ) -> tuple[Request, Compiled] | None:
     """Steps along clipped gradients, where second moments that leave once have too much noise.
 
     None where they have not, where nothing is known of it, or where the user chose.
     """
     free = given.release is None and request.release == "once" and not problem.coupling
-    asked = given.mechanism
     clipped = with_clips(known, math.inf) if free else None
     if clipped is None or not _smooth(known.program):
         return None
-    kinds = (asked,) if not given.chooses_noise else _KINDS if delta else ("laplace",)
     assert request.algorithm is not None
     ratios = []
-    for kind in kinds:
+    for kind in given.mechanisms:
         agents = declared(
             problem,
             known.program,
             known.sensitivities,
-            asked_of(problem, kind, epsilon),
+            asked_of(problem, kind, given.epsilon),
             request.algorithm.requirements,
         )
-        once = calibrated(agents, request.algorithm.requirements, 1, 1, delta, True)
+        once = calibrated(agents, request.algorithm.requirements, 1, 1, given.delta, True)
         ratio = noise_over_signal(published(once, known.responses), stand_ins_of(problem))
         ratios.append(math.nan if ratio is None else ratio[0])
     stepwise = _stepwise(problem, given, True)
-    assert stepwise.algorithm is not None
-    steps = best_rounds(
-        problem, clipped.known, stepwise.algorithm, kinds, given.rounds, epsilon, delta
-    )
+    steps = best_rounds(problem, clipped.known, stepwise)
     if steps is None or not steps.share() < min(_LOST, SQUARED * min(ratios) ** 2):
         return None
     why = "in each step: one release of the records' second moments would have too much noise"
@@ -289,7 +205,7 @@ def _drowned(
     return stepwise.chosen("clip", clipped.why), clipped.known
 
 
-def _as_tried(request: Request, steps: NoisyRounds, delta: float | None) -> Request:
+def _as_tried(request: Request, steps: NoisyRounds) -> Request:
     """With the rounds and the noise that are predicted to end best."""
     noise = f" of {str(steps.mechanism).capitalize()} noise" if request.chooses_noise else ""
     if request.rounds is None or noise:
@@ -298,7 +214,7 @@ def _as_tried(request: Request, steps: NoisyRounds, delta: float | None) -> Requ
             f"{plural(steps.rounds, 'round')}{noise}: predicted to end best for curvatures and "
             "distances that are typical of the bounds",
         )
-    forecast = steps.forecast(delta or 0.0)
+    forecast = steps.forecast(request.delta or 0.0)
     return replace(request, rounds=steps.rounds, mechanism=steps.mechanism, forecast=forecast)
 
 
@@ -368,13 +284,7 @@ def _stepwise(problem: Declaration, request: Request, summed: bool) -> Request:
     return replace(request, algorithm=method)
 
 
-def quieter(
-    problem: Declaration,
-    known: Compiled,
-    request: Request,
-    epsilon: float | Mapping[Agent | str, float],
-    delta: float | None,
-) -> Request:
+def quieter(problem: Declaration, known: Compiled, request: Request) -> Request:
     """Choose the kind of noise: the one with the smaller expected error.
 
     Parameters
@@ -383,14 +293,13 @@ def quieter(
     known : Compiled
     request : Request
         With all else settled.
-    epsilon, delta
-        The budget.
 
     Raises
     ------
     PrivacyError
         If noise cannot be scaled to the budget.
     """
+    delta = request.delta
     if not delta:
         return replace(request, mechanism="laplace").chosen(
             "mechanism", "Laplace noise, which needs no delta="
@@ -402,10 +311,10 @@ def quieter(
     errors: list[list[Error | None]] = []
     quiet: dict[str, Agents] = {}
     programs: list[Program] = []
-    for kind in _KINDS:
-        asked = asked_of(problem, kind, epsilon)
+    for kind in KINDS:
+        asked = asked_of(problem, kind, request.epsilon)
         agents = declared(
-            problem, known.program, known.sensitivities, asked, needs, request.expected
+            problem, known.program, known.sensitivities, asked, needs, request.expectations
         )
         agents = calibrated(agents, needs, request.rounds, steps, delta, once)
         if request.violation == 0:

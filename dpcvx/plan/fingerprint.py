@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,36 +20,14 @@ from ..model.adjacency import Adjacency, Within
 from ..model.declaration import Declaration
 from ..model.structure import Opaque, digest_of
 from .agent_terms import Agents
-
-
-@dataclass(frozen=True, eq=False)
-class Asked:
-    """What was asked for besides the problem, with nothing derived.
-
-    Attributes
-    ----------
-    algorithm : Algorithm
-        As given, or as the plan chose it.
-    rounds : int
-    release, observer : str
-    delta : float or None
-    violation, slack_price : float or None
-    """
-
-    algorithm: Algorithm[Any, Any]
-    rounds: int
-    release: str
-    observer: str
-    delta: float | None
-    violation: float | None
-    slack_price: float | None
+from .request import Request
 
 
 def fingerprint_of(
     problem: Declaration,
     program: Program,
     agents: Agents,
-    asked: Asked,
+    request: Request,
     resolved: Algorithm[Any, Any],
 ) -> str:
     """Hash of the problem, the method, the mechanisms, the rounds, and what is released when.
@@ -60,18 +38,19 @@ def fingerprint_of(
     program : Program
         The same, compiled.
     agents : tuple of AgentTerms
-    asked : Asked
+    request : Request
+        With nothing open, and nothing derived: the algorithm as given, or as the plan chose it.
     resolved : Algorithm
         The method with all its numbers, for fields that only it has in words.
     """
     digest = hashlib.sha256()
     levels = [one.asked.mechanism.per_step() for one in agents if one.asked is not None]
     # With a level of its own, noise does not follow from the budget.
-    delta = asked.delta or 0.0 if None in levels else 0.0
+    delta = request.delta or 0.0 if None in levels else 0.0
     noise = [agent.asked for agent in agents]
-    terms = (asked.rounds, asked.release, asked.observer, delta)
-    kept = (asked.violation, asked.slack_price)
-    for part in (terms, kept, problem.group_names, noise, *_methods(asked.algorithm, resolved)):
+    terms = (request.rounds, request.release, request.observer, delta)
+    kept = (request.violation, request.slack_price)
+    for part in (terms, kept, problem.group_names, noise, *_methods(request.algorithm, resolved)):
         digest.update(digest_of(part))
     order = {v.id: k for k, v in enumerate(problem.variables())}
     each = zip(program.agents, problem.agents, agents, program.written, strict=True)
@@ -100,7 +79,12 @@ def fingerprint_of(
         assert program.coupling is not None
         parts = [sp.csr_array(program.coupling.of(local.layout)) for local in program.agents]
         digest.update(digest_of((program.coupling.right, parts)))
-    return digest.hexdigest()
+    return named(digest.hexdigest(), program.kernel)
+
+
+def named(digest: str, kernel: str) -> str:
+    """A fingerprint: the digest of what was given, and what takes local steps where it matters."""
+    return f"{digest}-{kernel}" if kernel else digest
 
 
 def _compiled(local: LocalProgram) -> bytes:

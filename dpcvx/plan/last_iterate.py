@@ -10,7 +10,7 @@ import functools
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 from .._arguments import check_argument, choice
 from ..algorithms.base import Algorithm
@@ -25,6 +25,7 @@ from ..privacy.mechanism import Calibrated, Laplace
 from .agent_terms import Agents, AgentTerms, Declared
 from .calibration import multiplied
 from .guarantee import Guarantee
+from .request import Request
 
 LAST_OBSERVER = (
     "whoever learns the last x and nothing else of the run: server and users keep messages and all "
@@ -36,20 +37,32 @@ CONSTANTS = (
     "The smoothness and strong convexity that the user asserted are true: nothing in the package "
     "proves them."
 )
-Observer = Literal["everyone", "last iterate"]
 _OBSERVER = choice("everyone", "last iterate").because(
     "who sees every released value, or who sees the result and nothing else of the run"
 )
 
 
 def check_observer(
-    observer: object,
-    problem: Declaration,
-    algorithm: Algorithm[Any, Any],
-    asked: Collection[Declared | None],
-    release: str,
+    problem: Declaration, request: Request, asked: Collection[Declared | None]
 ) -> None:
-    """Refuse an observer for whom nothing is proved."""
+    """Refuse an observer for whom nothing is proved.
+
+    Parameters
+    ----------
+    problem : Declaration
+    request : Request
+        With nothing open.
+    asked : collection of (Declared or None)
+        Of the agents.
+
+    Raises
+    ------
+    ModelError
+        If there is no such observer.
+    PrivacyError
+    """
+    observer, algorithm = request.observer, request.algorithm
+    assert algorithm is not None
     check_argument("", "observer", observer, _OBSERVER)
     if observer == "everyone":
         if isinstance(algorithm, HiddenIterates) and algorithm.needs_last_iterate:
@@ -64,7 +77,7 @@ def check_observer(
             "observer='last iterate' is proved for Gaussian noise only. Drop mechanism=, or write "
             "observer='everyone'."
         )
-    if release == "once":
+    if request.release == "once":
         raise PrivacyError(
             "With release='once' everything after the release is public, so hiding iterates "
             "protects nothing. Drop observer=."

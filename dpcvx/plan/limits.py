@@ -6,13 +6,11 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from .._arguments import Kind, check_argument, finite, optional, positive_finite
 from .._words import number, together
-from ..algorithms.base import Algorithm
 from ..algorithms.program import Kept, Program
 from ..errors import ModelError, PrivacyError
 from ..model.declaration import Declaration
@@ -21,6 +19,7 @@ from ..sensitivity.data_shape import costs
 from ..sensitivity.release_once import Publication
 from .agent_terms import Agents
 from .margins import Spread, spread_of, tightened
+from .request import Request
 from .stakes import Stakes
 
 _VIOLATION = Kind(
@@ -51,26 +50,15 @@ def check_given(violation: object, price: object) -> None:
     check_argument("", "slack_price", price, optional(_PRICE))
 
 
-def check_violation(
-    problem: Declaration,
-    algorithm: Algorithm[Any, Any] | None,
-    release: str | None,
-    noisy: bool,
-    violation: object,
-    price: object,
-    delta: object,
-) -> None:
+def check_violation(problem: Declaration, request: Request, noisy: bool) -> None:
     """Refuse constraints with private data that nothing keeps, and probabilities of nothing.
 
     Parameters
     ----------
     problem : Declaration
-    algorithm : Algorithm or None
-    release : str or None
+    request : Request
     noisy : bool
         Whether there is noise.
-    violation, price, delta : object
-        As given to the plan.
 
     Raises
     ------
@@ -79,6 +67,7 @@ def check_violation(
     PrivacyError
         If violation= is missing, or stands where nothing is kept, or is 0 without a delta.
     """
+    violation, price, delta = request.violation, request.slack_price, request.delta
     check_given(violation, price)
     what = first_limit(problem)
     if what is None or not noisy:
@@ -95,7 +84,7 @@ def check_violation(
             "often that may happen: problem.plan(..., violation=0.01) keeps all such constraints "
             "for the true data, except with probability 0.01."
         )
-    elif release == "each step":
+    elif request.release == "each step":
         raise PrivacyError(
             f"{what} contains private data, which have to leave once for it to be kept. Write "
             "release='once', or leave it out."
@@ -108,6 +97,7 @@ def check_violation(
         )
     if what is None:
         return
+    algorithm = request.algorithm
     if algorithm is not None and not algorithm.requirements.limits:
         secret = algorithm.requirements.secret is not None
         drop = "Drop sharing=, whose sums hide the data that this needs: use" if secret else "Use"

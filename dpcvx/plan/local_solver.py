@@ -11,7 +11,8 @@ from dataclasses import replace
 from typing import TypeVar
 
 from ..solvers.newton import require_kernel
-from .terms import Terms, named
+from .fingerprint import named
+from .terms import Terms
 
 P = TypeVar("P", bound=Terms)
 

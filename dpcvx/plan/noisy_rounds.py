@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
-from ..algorithms.base import Algorithm
 from ..algorithms.conditions import Conditions
 from ..algorithms.landscape import Landscape, landscape
 from ..algorithms.linearized_admm import LinearizedADMM
 from ..algorithms.mean_gradient import MeanGradient
 from ..algorithms.predicted import Prediction, longest, predicted
 from ..algorithms.summed_gradient import SummedGradient
-from ..model.declaration import Agent, Declaration
+from ..model.declaration import Declaration
 from .agent_terms import Agents, declared
-from .calibration import Mechanisms, asked_of, calibrated, conditions
+from .calibration import asked_of, calibrated, conditions
 from .compiled import Compiled
 from .forecast import of_steps
+from .request import Mechanisms, Request
 
 # Laplace noise is the smaller one for few releases of few numbers only.
 _ROUNDS = {"laplace": (1, 2, 3, 5, 8), "gaussian": (1, 3, 10, 30, 100, 300)}
@@ -84,36 +82,23 @@ class NoisyRounds:
         return of_steps(self.agents, steps, self.share, max(ratios), left, delta, jumps)
 
 
-def best_rounds(
-    problem: Declaration,
-    known: Compiled,
-    algorithm: Algorithm[Any, Any],
-    mechanisms: tuple[Mechanisms, ...],
-    rounds: int | None,
-    epsilon: float | Mapping[Agent | str, float],
-    delta: float | None,
-) -> NoisyRounds | None:
+def best_rounds(problem: Declaration, known: Compiled, request: Request) -> NoisyRounds | None:
     """The rounds and the noise that are predicted to end best; None where nothing is predicted.
 
     Parameters
     ----------
     problem : Declaration
     known : Compiled
-    algorithm : Algorithm
-        A method of noisy gradient steps, its step left open.
-    mechanisms : tuple of Mechanisms
-        Those to choose from.
-    rounds : int or None
-        None to choose them.
-    epsilon, delta
-        The budget.
+    request : Request
+        With a method of noisy gradient steps, its step left open.
     """
+    algorithm, rounds, delta = request.algorithm, request.rounds, request.delta
     if not isinstance(algorithm, (LinearizedADMM, MeanGradient, SummedGradient)):
         return None
     options: list[NoisyRounds] = []
     scene: Landscape | None = None
-    for mechanism in mechanisms:
-        asked = asked_of(problem, mechanism, epsilon)
+    for mechanism in request.mechanisms:
+        asked = asked_of(problem, mechanism, request.epsilon)
         if any(one is not None and one.mechanism.per_step() is not None for one in asked.values()):
             return None  # more rounds cost more
         agents = declared(

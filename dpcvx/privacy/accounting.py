@@ -347,9 +347,9 @@ def _check_ratios(ratios: Sequence[float]) -> None:
         )
 
 
-def check_delta(delta: float) -> None:
+def check_delta(delta: float | None) -> None:
     """Refuse a delta outside [0, 1)."""
-    if not (finite(delta) and 0 <= float(delta) < 1):
+    if not (finite(delta) and 0 <= float(delta) < 1):  # pyright: ignore[reportArgumentType]
         raise PrivacyError(
             f"delta must be at least 0 and below 1, got {show(delta)}. It is the probability that "
             "the guarantee fails: choose it well below one over the number of people protected, "
@@ -357,9 +357,10 @@ def check_delta(delta: float) -> None:
         )
 
 
-def check_epsilon(epsilon: float) -> None:
+def check_epsilon(epsilon: float | None) -> None:
     """Refuse an epsilon that is not a positive number."""
-    if not (positive_finite(epsilon) and _SMALLEST <= float(epsilon) <= 1 / _SMALLEST):
+    number = float(epsilon) if epsilon is not None and positive_finite(epsilon) else math.nan
+    if not _SMALLEST <= number <= 1 / _SMALLEST:
         raise PrivacyError(
             f"epsilon={show(epsilon)} is not a privacy budget: write a positive finite number "
             f"between {_SMALLEST:g} and {1 / _SMALLEST:g} that noise can be scaled to, for example "

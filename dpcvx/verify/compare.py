@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -11,7 +11,7 @@ from ..errors import ModelError
 from ..model.declaration import Declaration
 from ..plan.terms import Terms
 from .ranking import Candidate, Ranking, ranked
-from .request import Request
+from .request import Planner, SearchRequest
 from .settings import Way
 
 P = TypeVar("P", bound=Terms)
@@ -42,8 +42,8 @@ class Comparison(Ranking[P]):
 
 def compare(
     problem: Declaration,
-    planned: Callable[..., P],
-    request: Request,
+    planned: Planner[P],
+    request: SearchRequest,
     ways: Sequence[Way],
     runs: int,
 ) -> Comparison[P]:

@@ -29,8 +29,9 @@ from ..algorithms.base import Algorithm
 from ..errors import DpcvxError, ModelError, PrivacyError
 from ..guard import frameless
 from ..model.private import seal_all
-from ..plan.calibration import Asked
-from ..plan.terms import Terms, make_terms
+from ..plan.draft import make_terms
+from ..plan.request import Asked, Request
+from ..plan.terms import Terms
 from ..run.executors.base import Executor
 from ..run.executors.serial import Serial
 from ..run.executors.threads import Threads
@@ -287,17 +288,15 @@ class Trial:
 
     def plan(self, method: Algorithm[Any, Any], mechanism: Asked, rounds: int = _ROUNDS) -> Terms:
         """Of a method, private unless there is no mechanism."""
-        return make_terms(
-            Terms,
-            self.instance.problem,
-            method,
+        asked = Request(
+            algorithm=method,
             mechanism=mechanism,
             rounds=method.fixed_rounds or rounds,
             epsilon=None if mechanism is None else _EPSILON,
             delta=None if mechanism is None else _DELTA,
             release=self._release,
-            observer="everyone",
         )
+        return make_terms(Terms, self.instance.problem, asked)
 
     @cached_property
     def noisy(self) -> Terms:

@@ -28,7 +28,7 @@ from ..run.data import stand_ins
 from ..run.report import search_line
 from .entry import Entry, OutOfTime, quantile, surely_lower
 from .judge import Judge, values_kept
-from .request import Request
+from .request import Planner, SearchRequest
 from .search import Search
 from .settings import level
 
@@ -226,7 +226,7 @@ class Ranking(Generic[P]):
 
 @contextmanager
 def searching(
-    problem: Declaration, planned: Callable[..., P], request: Request
+    problem: Declaration, planned: Planner[P], request: SearchRequest
 ) -> Iterator[Search[P]]:
     """A search with a line of progress; values of variables are as they were when it ends.
 
@@ -243,10 +243,10 @@ def searching(
 
 
 def _check_apart(
-    problem: Declaration, request: Request, proxy: Mapping[Private | str, Sealed]
+    problem: Declaration, request: SearchRequest, proxy: Mapping[Private | str, Sealed]
 ) -> None:
     """Refuse stand-ins that are exactly what is expected: expectations would seem to be right."""
-    known = expectations(problem, request.expected)
+    known = expectations(problem, request.plans.expected)
     for name, agent in zip(problem.names, problem.agents, strict=True):
         for private, one in zip(agent.private, known.get(name, ()), strict=False):
             spec = agent.specs(name)[private]
@@ -262,8 +262,8 @@ def _check_apart(
 
 def ranked(
     problem: Declaration,
-    planned: Callable[..., P],
-    request: Request,
+    planned: Planner[P],
+    request: SearchRequest,
     select: Callable[[Search[P]], Sequence[Entry[P]]],
     runs: int,
     lean: float = 0.0,
@@ -275,7 +275,7 @@ def ranked(
     problem : Declaration
     planned : callable
         Makes a plan of a problem.
-    request : Request
+    request : SearchRequest
     select : callable
         Searches for the settings that are compared in the end.
     runs : int
@@ -285,8 +285,11 @@ def ranked(
         The best is taken where it is not clearly better too, if runs of plans that are alike differ
         as much with this probability at most; 0 for never.
     """
-    request = replace(request, epsilon=by_name(problem, "epsilon", request.epsilon))
-    asked_of(problem, Laplace(), request.epsilon)  # refused before anything is tried, if it is
+    given, delta = request.plans.epsilon, request.plans.delta
+    assert given is not None and delta is not None
+    epsilon = by_name(problem, "epsilon", given)  # clipped agents have their budgets by name
+    request = replace(request, plans=replace(request.plans, epsilon=epsilon))
+    asked_of(problem, Laplace(), epsilon)  # refused before anything is tried, if it is
     with searching(problem, planned, request) as search:
         default, refusal = None, ModelError("No setting fits this model.")
         try:
@@ -321,8 +324,8 @@ def ranked(
         convex=judge.optimum is not None,
         start=start,
         noiseless=noiseless,
-        epsilon=request.epsilon,
-        delta=request.delta,
+        epsilon=epsilon,
+        delta=delta,
         refused=search.refused,
         verdict=" ".join(
             _verdict(chosen, clear, default, worthwhile, start, noiseless, judge.idle, request)
@@ -389,7 +392,7 @@ def _verdict(
     start: float,
     noiseless: float,
     idle: bool,
-    request: Request,
+    request: SearchRequest,
 ) -> list[str]:
     """Why the choice is what it is, in sentences."""
     longer = f"Pass more than seconds={request.seconds:g}."

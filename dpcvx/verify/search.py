@@ -17,6 +17,7 @@ from ..model.declaration import Declaration
 from ..model.private import Private
 from ..model.sealed import Sealed
 from ..plan.compiled import Compiled, compiled
+from ..plan.request import Request
 from ..plan.terms import Terms
 from ..privacy.mechanism import Gaussian, Laplace
 from ..run.executors.automatic import Automatic
@@ -24,7 +25,7 @@ from ..run.live import run_plan
 from ..sensitivity.certificate import Sensitivity
 from .entry import Entry, OutOfTime, surely_lower
 from .judge import Judge
-from .request import Request
+from .request import Planner, SearchRequest
 from .settings import COARSE, Setting, Way, lengthened, level, scalable, scaled
 from .simulated import best_simulated, simulates
 from .simulation import Simulation
@@ -74,7 +75,7 @@ class Search(Generic[P]):
     problem : Declaration
     planned : callable
         Makes a plan of a problem; see `Problem.plan`.
-    request : Request
+    request : SearchRequest
         Runs have its seed and those that follow.
     proxy : mapping
         Public values for every private object.
@@ -91,16 +92,15 @@ class Search(Generic[P]):
     def __init__(
         self,
         problem: Declaration,
-        planned: Callable[..., P],
-        request: Request,
+        planned: Planner[P],
+        request: SearchRequest,
         proxy: Mapping[Private | str, Sealed],
         judge: Judge,
         tick: Callable[[float], None],
     ) -> None:
         self.refused: dict[str, str] = {}
         self._problem, self._planned, self._proxy = problem, planned, proxy
-        self._terms, self._expected = request.terms, request.expected
-        self._price = request.slack_price or 0.0
+        self._asked = request.plans
         self.judge = judge
         self._seconds = max(request.seconds, _LEAST)
         self._seed, self._tick, self._recourse = request.seed, tick, request.recourse
@@ -124,9 +124,7 @@ class Search(Generic[P]):
             If it refuses.
         """
         known = self._known(self._problem)
-        self._default = self._planned(
-            self._problem, known=known, expected=self._expected, **self._terms
-        )
+        self._default = self._planned(self._problem, self._asked, known)
         return Entry("default", self._default)
 
     def best_of(self, ways: Sequence[Way], kept: int, until: float) -> list[Entry[P]]:
@@ -245,14 +243,10 @@ class Search(Generic[P]):
     def noiseless(self, plan: P) -> float:
         """The value of the same rounds without noise; nan if there is none in the time left."""
         try:
-            quiet = self._planned(
-                plan.problem,
-                plan.algorithm,
-                mechanism=None,
-                rounds=plan.rounds,
-                release=plan.release,
+            quiet = Request(
+                algorithm=plan.algorithm, mechanism=None, rounds=plan.rounds, release=plan.release
             )
-            entry = Entry("no noise", quiet)
+            entry = Entry("no noise", self._planned(plan.problem, quiet, None))
             self.run(entry, 1, 1.0, fresh=True)
         except (DpcvxError, OutOfTime):
             return math.nan
@@ -278,7 +272,7 @@ class Search(Generic[P]):
         iterates = tuple(OUTPUTS)
         if fresh or not _chooses_iterate(plan.algorithm):
             iterates = (plan.reported,)
-        first = self._seed + (FRESH if fresh else 0)
+        first, price = self._seed + (FRESH if fresh else 0), self._asked.slack_price or 0.0
         while entry.runs < count:
             result = run_plan(
                 plan,
@@ -292,7 +286,7 @@ class Search(Generic[P]):
                 verbose=False,
             )
             lost = not result.status.solved
-            paid = self._price * sum(float(by.sum()) for by in result.missed.values())
+            paid = price * sum(float(by.sum()) for by in result.missed.values())
             found = {
                 which: math.inf if lost else self.judge(getattr(result, which)) + paid
                 for which in iterates
@@ -448,16 +442,15 @@ class Search(Generic[P]):
             steady = self._measured_by(replace(setting.plain, decaying=False))
             mechanism = kinds[setting.way.mechanism](decay=_decay(steady.plan) or 1.0)
         problem = self._clipped(setting)
-        return self._planned(
-            problem,
-            algorithm,
-            known=self._known(problem),
+        asked = replace(
+            self._asked,
+            algorithm=algorithm,
             mechanism=mechanism,
             rounds=setting.rounds,
             release=setting.way.release,
-            expected=self._expected if setting.way.release == "once" else None,
-            **self._terms,
+            expected=self._asked.expected if setting.way.release == "once" else None,
         )
+        return self._planned(problem, asked, self._known(problem))
 
     def _clipped(self, setting: Setting) -> Declaration:
         """The problem with contributions of records clipped to a part of what they can be."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from scipy.stats import binomtest
@@ -21,7 +20,7 @@ from ..plan.banner import WIDTH
 from ..plan.terms import Terms
 from .entry import Entry, OutOfTime, quantile
 from .ranking import BREAKING, searching, where
-from .request import Request
+from .request import Planner, SearchRequest
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -178,28 +177,19 @@ class Tradeoff:
 
 def tradeoff(
     problem: Declaration,
-    planned: Callable[..., Terms],
-    request: Request,
+    planned: Planner[Terms],
+    request: SearchRequest,
     epsilons: object,
     runs: int,
     algorithm: Algorithm[Any, Any] | None = None,
 ) -> Tradeoff:
     """See `Problem.tradeoff`; `planned` makes its plans."""
     check_argument("", "runs", runs, count())
-    budgets = _budgets(epsilons)
+    budgets, plans = _budgets(epsilons), request.plans
+    assert plans.delta is not None
     with searching(problem, planned, request) as search:
-        entries = [
-            Entry(
-                "default",
-                planned(
-                    problem,
-                    algorithm,
-                    expected=request.expected,
-                    **{**request.terms, "epsilon": epsilon},
-                ),
-            )
-            for epsilon in budgets
-        ]
+        asked = [replace(plans, algorithm=algorithm, epsilon=epsilon) for epsilon in budgets]
+        entries = [Entry("default", planned(problem, one, None)) for one in asked]
         noiseless = search.noiseless(entries[-1].plan)
         try:
             for made in range(1, runs + 1):
@@ -214,11 +204,11 @@ def tradeoff(
         start=search.judge.start - optimum,
         noiseless=noiseless - optimum,
         optimum=optimum,
-        delta=request.delta,
+        delta=plans.delta,
         recourse=request.recourse,
         method="" if algorithm is None else str(entries[-1].plan.algorithm),
-        violation=request.violation,
-        broken=() if request.violation is None else tuple(sum(e.broken) for e in entries),
+        violation=plans.violation,
+        broken=() if plans.violation is None else tuple(sum(e.broken) for e in entries),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -10,7 +10,7 @@ from .._words import plural
 from ..model.declaration import Declaration
 from ..plan.terms import Terms
 from .ranking import Ranking, ranked
-from .request import Request
+from .request import Planner, SearchRequest
 from .search import MORE_TIME
 from .settings import Way
 
@@ -47,7 +47,7 @@ class Tuned(Ranking[P]):
 
 
 def tune(
-    problem: Declaration, planned: Callable[..., P], request: Request, ways: Sequence[Way]
+    problem: Declaration, planned: Planner[P], request: SearchRequest, ways: Sequence[Way]
 ) -> Tuned[P]:
     """See `Problem.tune`; `planned` makes its plans."""
     found = ranked(

@@ -5,10 +5,11 @@ from functools import cache
 import pytest
 
 import dpcvx as dp
+from dpcvx.plan.request import Request
 from dpcvx.problem import planned
 from dpcvx.verify.compare import compare
 from dpcvx.verify.search import LATE
-from tests.verify.trials import PROXY, network, picked, request
+from tests.verify.trials import PROXY, filled, network, picked, request
 
 NAMES = (
     "release once, central, Laplace",
@@ -68,9 +69,9 @@ def test_what_ran_out_of_time_is_listed_with_the_reason():
 
 
 def test_the_default_and_the_best_run_on_until_one_is_clearly_better():
-    def louder(problem, algorithm=None, **given):
-        usual = {"mechanism": "gaussian", "release": "once"}
-        return planned(problem, algorithm or dp.Central(), **usual | given)
+    def louder(problem, asked, known):
+        usual = Request(algorithm=dp.Central(), mechanism="gaussian", release="once")
+        return planned(problem, filled(asked, usual), known)
 
     # Of three runs each, no rank test at this level tells anything.
     found = compare(network(), louder, request("problem.compare"), picked(NAMES[0]), 3)

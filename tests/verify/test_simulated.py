@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import dpcvx as dp
+from dpcvx.plan.request import Request
 from dpcvx.problem import planned
 from dpcvx.verify.entry import Entry, OutOfTime, surely_lower
 from dpcvx.verify.search import BEHIND
@@ -40,16 +41,15 @@ def settled(problem, setting):
     """A plan with a setting's numbers."""
     if setting.clip < 1:
         problem = records(clip=setting.clip * BOUND)
-    plan = planned(
-        problem,
-        setting.way.algorithm,
+    asked = Request(
+        algorithm=setting.way.algorithm,
         mechanism=dp.Gaussian() if setting.way.mechanism == "gaussian" else dp.Laplace(),
         rounds=setting.rounds,
         epsilon=1.0,
         delta=1e-6,
         release="each step",
     )
-    return Entry(setting.way.name, plan, setting)
+    return Entry(setting.way.name, planned(problem, asked), setting)
 
 
 BOUND = records(clip=None).plan(

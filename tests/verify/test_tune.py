@@ -1,6 +1,7 @@
 """Searching for settings on stand-in data: what is read, what is tried, what is chosen."""
 
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache
 
 import cvxpy as cp
@@ -8,21 +9,22 @@ import numpy as np
 import pytest
 
 import dpcvx as dp
+from dpcvx.plan.request import Request
 from dpcvx.problem import planned
 from dpcvx.run.data import stand_ins
 from dpcvx.verify.judge import Judge, values_kept
 from dpcvx.verify.search import FRESH, LATE
 from dpcvx.verify.settings import COARSE, Setting, lengthened, scaled, ways
 from dpcvx.verify.tune import tune
-from tests.verify.trials import PROXY, balance, counting, network, picked, records, request
+from tests.verify.trials import PROXY, balance, counting, filled, network, picked, records, request
 
 GRADIENTS, ONCE = "noisy gradients, Gaussian", "release once, central, Laplace"
 
 
-def slow(problem, algorithm=None, **given):
+def slow(problem, asked, known):
     """A planner whose defaults do not get off the ground."""
-    algorithm = algorithm or dp.LinearizedADMM(step=1e-6, penalty=1e6)
-    return planned(problem, algorithm, **{"rounds": 3} | given)
+    algorithm = asked.algorithm or dp.LinearizedADMM(step=1e-6, penalty=1e6)
+    return planned(problem, replace(asked, algorithm=algorithm, rounds=asked.rounds or 3), known)
 
 
 @cache
@@ -134,12 +136,10 @@ def test_budgets_that_fit_no_agents_are_refused_at_once(verb, epsilon, message):
 
 
 def test_step_and_penalty_are_moved_as_far_as_it_helps():
-    def far_off(problem, algorithm=None, **given):
-        if algorithm is None:
-            return slow(problem, **given)
-        if algorithm == dp.LinearizedADMM():  # as chosen: a thirtieth of what is good
-            algorithm = dp.LinearizedADMM(step=0.01, penalty=100.0)
-        return planned(problem, algorithm, **given)
+    def far_off(problem, asked, known):
+        if asked.algorithm == dp.LinearizedADMM():  # as chosen: a thirtieth of what is good
+            asked = replace(asked, algorithm=dp.LinearizedADMM(step=0.01, penalty=100.0))
+        return slow(problem, asked, known)
 
     found = tune(network(), far_off, request(seconds=3000.0), picked(GRADIENTS))
     (tuned,) = (c for c in found.candidates if c.name == GRADIENTS)
@@ -185,10 +185,9 @@ def test_a_tie_goes_to_the_default():
     assert only.plan() is only.chosen.plan and only.chosen.name == "default"
     assert only.verdict.startswith("The default stays: nothing tried is better")
 
-    def exact(problem, algorithm=None, **given):  # the same answers by other means
-        algorithm, rounds = algorithm or dp.ADMM(penalty=2.0), given.pop("rounds", 30)
-        once = {"release": "once", "mechanism": "laplace"}
-        return planned(problem, algorithm, rounds=rounds, **once | given)
+    def exact(problem, asked, known):  # the same answers by other means
+        usual = Request(algorithm=dp.ADMM(penalty=2.0), rounds=30, mechanism="laplace")
+        return planned(problem, replace(filled(asked, usual), release="once"), known)
 
     alike = tune(network(), exact, request(), picked(ONCE))
     assert len(alike.candidates) == 2 and alike.chosen.name == "default"
@@ -307,20 +306,20 @@ def test_noise_is_split_under_sums_where_that_is_asked_for():
 def test_methods_for_couplings_and_networks_are_taken_where_they_fit(problem, proxy, name):
     way = picked(name)[0]
 
-    def fixed(problem, algorithm=None, **given):
-        rounds = {"rounds": 1 if algorithm else 2}
-        return planned(problem, algorithm or way.algorithm, **given | rounds)
+    def fixed(problem, asked, known):
+        usual = Request(algorithm=way.algorithm, rounds=2)
+        asked = filled(replace(asked, rounds=1 if asked.algorithm else None), usual)
+        return planned(problem, asked, known)
 
     found = tune(problem(), fixed, request(proxy=proxy), [way])
     assert name in {candidate.name for candidate in found.candidates} and found.refused == {}
 
 
 def test_what_the_plan_chooses_by_itself_is_varied_too():
-    def chosen(problem, algorithm=None, **given):  # 3 rounds, a step that is a ninth of a good one
-        if algorithm in (None, dp.LinearizedADMM()):
-            algorithm = dp.LinearizedADMM(step=0.05, penalty=20.0)
-        given = {"rounds": 3, "mechanism": "gaussian"} | given
-        return planned(problem, algorithm, **given)
+    def chosen(problem, asked, known):  # 3 rounds, a step that is a ninth of a good one
+        if asked.algorithm in (None, dp.LinearizedADMM()):
+            asked = replace(asked, algorithm=dp.LinearizedADMM(step=0.05, penalty=20.0))
+        return planned(problem, filled(asked, Request(rounds=3, mechanism="gaussian")), known)
 
     found = tune(network(), chosen, request(epsilon=50.0, seconds=500.0), picked(GRADIENTS))
     # Runs of 30 rounds, with which the way begins, take too long here.

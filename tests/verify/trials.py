@@ -1,13 +1,15 @@
 """Small problems with stand-ins, and ways to spend a budget on them, for tests of searches."""
 
 import itertools
+from dataclasses import fields, replace
 
 import cvxpy as cp
 import numpy as np
 
 import dpcvx as dp
 from dpcvx.model.private import seal_all
-from dpcvx.verify.request import Request
+from dpcvx.plan.request import Request
+from dpcvx.verify.request import SearchRequest
 from dpcvx.verify.settings import ways
 
 LOADS = (np.array([0.2, 0.4]), np.array([0.6, 0.1]))
@@ -73,8 +75,16 @@ def counting(step):
     return lambda: step * next(count)
 
 
+def filled(asked, usual):
+    """What is asked of a plan, with the usual where it is left open."""
+    open_ = [f.name for f in fields(Request) if getattr(asked, f.name) == f.default]
+    return replace(asked, **{name: getattr(usual, name) for name in open_})
+
+
 def request(verb="problem.tune", proxy=PROXY, **given):
     """What a search is asked; its seconds are looks at the clock, of which a round takes one."""
-    usual = {"epsilon": 1.0, "delta": 1e-6, "seconds": 300.0, "seed": 0, "verbose": False}
-    usual |= {"proxy": seal_all(proxy, "proxy"), "clock": counting(1.0)}
-    return Request(verb, **usual | given)
+    asked = {field.name for field in fields(Request)}
+    plans = {"epsilon": 1.0, "delta": 1e-6} | {k: given.pop(k) for k in asked & set(given)}
+    usual = {"seconds": 300.0, "seed": 0, "verbose": False, "clock": counting(1.0)}
+    proxy = seal_all(proxy, "proxy")
+    return SearchRequest(verb, Request(**plans), proxy, **usual | given)
