@@ -21,7 +21,7 @@ from ..errors import ModelError
 from ..model.canonical import ConeData, Cones
 from ..model.matrices import without_zeros
 from .closed_forms import ROUNDING, Affine, Ball, Box, ClosedForm, Simplex, slack_of_rounding
-from .conic import ConeTest
+from .cones import ConeTest
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]

@@ -22,8 +22,10 @@ from numpy.typing import NDArray
 
 from ..model.canonical import ConeData, Cones
 from .active_set import LARGEST, ActiveSet, Found, attempt
+from .cones import ConeTest, largest
 from .newton import PLAIN, Newton, newton_for
 from .newton_layout import Layout, layout_of
+from .orthogonal import Orthogonal, orthogonal
 
 Array = NDArray[np.float64]
 
@@ -182,6 +184,10 @@ class ConicProgram:
         return None if self._layout is None else newton_for(self._layout, self._kernel)
 
     @cached_property
+    def _orthogonal(self) -> Orthogonal | None:
+        return orthogonal(self._data) if self._flat else None
+
+    @cached_property
     def _solver(self) -> Any:
         """The solver that is asked first; those after it refine what they solve."""
         refined = max(self._data.cones.soc, default=0) > _UNREFINED
@@ -199,18 +205,18 @@ class ConicProgram:
             The program is solved for ``x - center``: near the answer, the objective is small and
             the solver's relative tolerances are tight. The answer does not depend on it otherwise.
         """
-        newton = self._newton if c is None else None
-        if newton is not None:  # what it certifies is more accurate than what is asked here
-            found = attempt(lambda: newton(D, center))
+        direct = self._newton or self._orthogonal if c is None else None
+        if direct is not None:  # what it certifies is more accurate than what is asked here
+            found = attempt(lambda: direct(D, center))
             if found is not None:
                 return Answer(found.x, Outcome.SOLVED, math.sqrt(2 * found.gap))
-        size = _largest(np.abs(center)) + _largest(D)
-        if not size + (0.0 if c is None else _largest(np.abs(c))) <= LARGEST:
+        size = largest(np.abs(center)) + largest(D)
+        if not size + (0.0 if c is None else largest(np.abs(c))) <= LARGEST:
             return Answer(None, Outcome.FAILED)
         if self._active_set is not None:
             face = self._active_set(D, -D * center if c is None else c)
             if face is not None and _reached(face, _SOLVED, 1.0):
-                return Answer(face.y, Outcome.SOLVED, math.sqrt(2 * face.gap * _largest(D)))
+                return Answer(face.y, Outcome.SOLVED, math.sqrt(2 * face.gap * largest(D)))
         if self._wider is not None:
             wider = self._wider.solve(D, c, center)
             if wider.x is not None and not self._beyond(wider.x):
@@ -274,7 +280,7 @@ class ConicProgram:
             if not _usable(self._read(solution, near), near):
                 return None
             z = np.array(solution.z)
-            least = _UNPAID * max(_largest(np.abs(z)), _largest(np.abs(near.q)))
+            least = _UNPAID * max(largest(np.abs(z)), largest(np.abs(near.q)))
             return near.curvature * near.far * np.where(np.abs(z) > least, z, 0.0)
 
         return attempt(solved)
@@ -335,15 +341,15 @@ class ConicProgram:
             if c is not None:
                 q[:n] += c + D * center
             q /= curvature
-            slope = _largest(np.abs(q))
+            slope = largest(np.abs(q))
         shift = self._own_A @ center
         b = data.b - shift
         # Cones are invariant under scaling: far answers are brought near the origin.
-        size = _largest(np.abs(b))
+        size = largest(np.abs(b))
         violation = 0.0
         if not size * self._violated.factor <= _NEAR:
             within = self._violated(b)
-            violation = _largest(np.abs(shift)) if within is None else within
+            violation = largest(np.abs(shift)) if within is None else within
         far = max(1.0, max(slope, violation) / _NEAR)
         # Where everything is small, tolerances of the unit problem would be larger than x.
         small = max(slope, size)
@@ -358,7 +364,7 @@ class ConicProgram:
         """Entries of P + diag(D) at unit curvature, and the curvature; kept for the last D."""
         weights = D.tobytes()
         if weights != self._weights:
-            curvature = max(self._curvature, _largest(D)) or 1.0
+            curvature = max(self._curvature, largest(D)) or 1.0
             values = self._base.copy()
             values[self._slots] += D
             values /= curvature
@@ -552,11 +558,6 @@ def _without_distant(data: ConeData) -> tuple[ConeData, NDArray[np.intp]] | None
     return kept, np.flatnonzero(distant)
 
 
-def _largest(v: Array) -> float:
-    """The largest component, at least 0; `ndarray.max` costs twice as much on short arrays."""
-    return float(np.maximum.reduce(v, initial=0.0))
-
-
 def _reached(found: Found, required: tuple[float, float], far: float) -> bool:
     """Whether gap and residuals are small enough, whatever the solver calls its status.
 
@@ -648,50 +649,6 @@ def _bent(upper: sp.csc_array) -> bool:
         return False
     values = np.linalg.eigvalsh(upper.toarray(), UPLO="U")
     return bool(values[0] < -1e-9 * max(1.0, values[-1]))
-
-
-class ConeTest:
-    """How far slacks leave their cones; None if there are cones without a simple test.
-
-    Attributes
-    ----------
-    factor : float
-        No violation is larger than the largest component of a slack times this.
-    """
-
-    def __init__(self, cones: Cones) -> None:
-        self._simple = not (cones.exp or cones.power or cones.power_nd)
-        widths = (1.0, *(1 + math.sqrt(n) for n in cones.soc), *(float(2 * n) for n in cones.psd))
-        self.factor = max(widths) if self._simple else math.inf
-        self._zero, self._first = cones.zero, cones.zero + cones.nonneg
-        self._heads = np.cumsum([0, *cones.soc[:-1]]) if cones.soc else None
-        self._last = self._first + sum(cones.soc)
-        self._psd: list[tuple[slice, NDArray[np.intp], NDArray[np.intp], Array, int]] = []
-        start = self._last
-        for n in cones.psd:
-            j, i = np.tril_indices(n)
-            scale = np.where(i == j, 1.0, math.sqrt(0.5))
-            self._psd.append((slice(start, start + i.size), i, j, scale, n))
-            start += i.size
-
-    def __call__(self, s: Array) -> float | None:
-        """The largest violation of a slack."""
-        if not self._simple:
-            return None
-        worst = _largest(np.abs(s[: self._zero]))
-        if self._first > self._zero:
-            worst = max(worst, _largest(-s[self._zero : self._first]))
-        if self._heads is not None:
-            rest = s[self._first : self._last]
-            squares = rest * rest
-            squares[self._heads] = 0.0
-            tails = np.sqrt(np.add.reduceat(squares, self._heads))
-            worst = max(worst, _largest(tails - rest[self._heads]))
-        for own, i, j, scale, n in self._psd:
-            matrix = np.zeros((n, n))
-            matrix[i, j] = matrix[j, i] = scale * s[own]
-            worst = max(worst, -float(np.linalg.eigvalsh(matrix)[0]))
-        return worst
 
 
 def _lower_triangles(cones: Cones) -> NDArray[np.intp]:

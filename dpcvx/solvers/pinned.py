@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from ..model.canonical import ConeData, Cones
 from ..model.matrices import without_zeros
-from .conic import Answer, ConeTest, ConicProgram, Outcome
+from .cones import ConeTest
+from .conic import Answer, ConicProgram, Outcome
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]

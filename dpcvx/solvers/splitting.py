@@ -40,6 +40,7 @@ import scipy.linalg as la
 from numpy.typing import NDArray
 
 from ..model.canonical import ConeData, Cones
+from .cones import ConeProjection
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -87,7 +88,7 @@ class Splitting:
     def __init__(self, data: ConeData) -> None:
         assert obstacle(data) is None
         self._data = data
-        self._onto = _ConeProjection(data.cones)
+        self._onto = ConeProjection(data.cones)
         self._weights, self._kept = b"", None
 
     def __call__(self, v: Array, D: Array, anchor: Array) -> Array:
@@ -150,7 +151,7 @@ class _Steps:
     R : ndarray, shape (N, N)
     r : ndarray, shape (N,)
         The projection onto V has ``p = R (p0 + G'(b - s0)) + r``.
-    onto : _ConeProjection
+    onto : ConeProjection
         Onto the cones of all rows but equalities.
     """
 
@@ -159,7 +160,7 @@ class _Steps:
     b: Array
     R: Array
     r: Array
-    onto: _ConeProjection
+    onto: ConeProjection
 
     def mean(self, v: Array, sigma: Array) -> Array:
         """Mean of the last steps for v from sigma, in coordinates of weight one."""
@@ -186,7 +187,7 @@ class _Steps:
         return sigma
 
 
-def _steps(data: ConeData, onto: _ConeProjection, D: Array) -> _Steps:
+def _steps(data: ConeData, onto: ConeProjection, D: Array) -> _Steps:
     n, zero = data.n, data.cones.zero
     root = np.sqrt(D)
     A = data.A.toarray()
@@ -229,44 +230,3 @@ def _inverse_root(squares: Array) -> Array:
 
 def _row_lengths(cones: Cones) -> Index:
     return np.array([size for _, size in cones.blocks()], dtype=np.intp)
-
-
-class _ConeProjection:
-    """Projection onto the cones of all rows but equalities, in rows of weight one."""
-
-    def __init__(self, cones: Cones) -> None:
-        self._nonneg = cones.nonneg
-        self._soc = np.array(cones.soc, dtype=np.intp)
-        self._heads = np.concatenate([[0], np.cumsum(self._soc[:-1])]).astype(np.intp)
-        self._last = cones.nonneg + int(self._soc.sum())
-        self._psd: list[tuple[slice, Index, Index, Array, int]] = []
-        start = self._last
-        for n in cones.psd:
-            j, i = np.tril_indices(n)  # upper triangle by column, off the diagonal times sqrt(2)
-            scale = np.where(i == j, 1.0, math.sqrt(0.5))
-            self._psd.append((slice(start, start + i.size), i, j, scale, n))
-            start += i.size
-
-    def __call__(self, s: Array) -> Array:
-        """The nearest point of the cones."""
-        out = np.maximum(s, 0.0)  # of the inequalities; the rest follows
-        if self._soc.size:
-            out[self._nonneg : self._last] = self._second_order(s[self._nonneg : self._last])
-        for own, i, j, scale, n in self._psd:
-            matrix = np.zeros((n, n))
-            matrix[i, j] = matrix[j, i] = scale * s[own]
-            values, vectors = np.linalg.eigh(matrix)
-            matrix = (vectors * np.maximum(values, 0.0)) @ vectors.T
-            out[own] = matrix[i, j] / scale
-        return out
-
-    def _second_order(self, s: Array) -> Array:
-        heads = s[self._heads]
-        squares = s * s
-        squares[self._heads] = 0.0
-        tails = np.sqrt(np.add.reduceat(squares, self._heads))
-        size = np.clip((heads + tails) / 2, 0.0, tails)  # of the tails after projection
-        shrink = np.divide(size, tails, out=np.zeros_like(tails), where=tails > 0)
-        out = np.repeat(shrink, self._soc) * s
-        out[self._heads] = np.maximum(heads, size)
-        return out

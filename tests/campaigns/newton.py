@@ -12,7 +12,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from dpcvx.model.canonical import ConeData, Cones
-from dpcvx.solvers.conic import ConeTest, ConicProgram, Outcome
+from dpcvx.solvers.cones import ConeTest
+from dpcvx.solvers.conic import ConicProgram, Outcome
 from dpcvx.solvers.newton import PLAIN, Newton
 from dpcvx.solvers.newton_layout import layout_of
 from tests.campaigns.tally import Tally

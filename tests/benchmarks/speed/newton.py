@@ -19,7 +19,8 @@ import scipy.sparse as sp
 import dpcvx as dp
 from dpcvx.model.canonical import ConeData
 from dpcvx.solvers import conic
-from dpcvx.solvers.conic import ConeTest, ConicProgram
+from dpcvx.solvers.cones import ConeTest
+from dpcvx.solvers.conic import ConicProgram
 from dpcvx.solvers.newton import COMPILED, PLAIN, best_kernel
 from problems.power_flow.study import power_flow
 from tests.campaigns import newton as campaign

@@ -1,0 +1,118 @@
+"""Cones by the rows of their slacks: how far slacks leave them, and the nearest ones within."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..model.canonical import Cones
+
+Array = NDArray[np.float64]
+Index = NDArray[np.intp]
+
+
+class ConeTest:
+    """How far slacks leave their cones; None if there are cones without a simple test.
+
+    Attributes
+    ----------
+    factor : float
+        No violation is larger than the largest component of a slack times this.
+    """
+
+    def __init__(self, cones: Cones) -> None:
+        self._simple = not (cones.exp or cones.power or cones.power_nd)
+        widths = (1.0, *(1 + math.sqrt(n) for n in cones.soc), *(float(2 * n) for n in cones.psd))
+        self.factor = max(widths) if self._simple else math.inf
+        self._zero, self._first = cones.zero, cones.zero + cones.nonneg
+        self._heads = np.cumsum([0, *cones.soc[:-1]]) if cones.soc else None
+        self._last = self._first + sum(cones.soc)
+        self._psd = _triangles(cones.psd, self._last)
+
+    def __call__(self, s: Array) -> float | None:
+        """The largest violation of a slack."""
+        if not self._simple:
+            return None
+        worst = largest(np.abs(s[: self._zero]))
+        if self._first > self._zero:
+            worst = max(worst, largest(-s[self._zero : self._first]))
+        if self._heads is not None:
+            rest = s[self._first : self._last]
+            squares = rest * rest
+            squares[self._heads] = 0.0
+            tails = np.sqrt(np.add.reduceat(squares, self._heads))
+            worst = max(worst, largest(tails - rest[self._heads]))
+        for triangle in self._psd:
+            worst = max(worst, -float(np.linalg.eigvalsh(triangle.matrix(s))[0]))
+        return worst
+
+
+class ConeProjection:
+    """Projection onto the cones of all rows but equalities, in rows of weight one."""
+
+    def __init__(self, cones: Cones) -> None:
+        self._nonneg = cones.nonneg
+        self._soc = np.array(cones.soc, dtype=np.intp)
+        self._heads = np.concatenate([[0], np.cumsum(self._soc[:-1])]).astype(np.intp)
+        self._last = cones.nonneg + int(self._soc.sum())
+        self._psd = _triangles(cones.psd, self._last)
+
+    def __call__(self, s: Array) -> Array:
+        """The nearest point of the cones."""
+        out = np.maximum(s, 0.0)  # of the inequalities; the rest follows
+        if self._soc.size:
+            out[self._nonneg : self._last] = self._second_order(s[self._nonneg : self._last])
+        for triangle in self._psd:
+            values, vectors = np.linalg.eigh(triangle.matrix(s))
+            out[triangle.rows] = triangle.entries((vectors * np.maximum(values, 0.0)) @ vectors.T)
+        return out
+
+    def _second_order(self, s: Array) -> Array:
+        heads = s[self._heads]
+        squares = s * s
+        squares[self._heads] = 0.0
+        tails = np.sqrt(np.add.reduceat(squares, self._heads))
+        size = np.clip((heads + tails) / 2, 0.0, tails)  # of the tails after projection
+        shrink = np.divide(size, tails, out=np.zeros_like(tails), where=tails > 0)
+        out = np.repeat(shrink, self._soc) * s
+        out[self._heads] = np.maximum(heads, size)
+        return out
+
+
+class _Triangle(NamedTuple):
+    """A semidefinite cone: the upper triangle by column, off the diagonal times sqrt(2)."""
+
+    rows: slice
+    i: Index
+    j: Index
+    scale: Array
+    order: int
+
+    def matrix(self, s: Array) -> Array:
+        """The symmetric matrix of a slack."""
+        matrix = np.empty((self.order, self.order))
+        matrix[self.i, self.j] = matrix[self.j, self.i] = self.scale * s[self.rows]
+        return matrix
+
+    def entries(self, matrix: Array) -> Array:
+        """Its rows of the slack."""
+        return matrix[self.i, self.j] / self.scale
+
+
+def _triangles(orders: tuple[int, ...], start: int) -> list[_Triangle]:
+    """Semidefinite cones whose rows follow each other from `start`."""
+    found: list[_Triangle] = []
+    for n in orders:
+        j, i = np.tril_indices(n)
+        scale = np.where(i == j, 1.0, math.sqrt(0.5))
+        found.append(_Triangle(slice(start, start + i.size), i, j, scale, n))
+        start += i.size
+    return found
+
+
+def largest(v: Array) -> float:
+    """The largest component, at least 0; `ndarray.max` costs twice as much on short arrays."""
+    return float(np.maximum.reduce(v, initial=0.0))
