@@ -1,6 +1,7 @@
 """Signal against noise, in words, before any data are read."""
 
 import re
+from functools import cache
 
 import cvxpy as cp
 import numpy as np
@@ -328,11 +329,16 @@ WEAK = {
 }
 
 
+@cache
+def planned_weakly(name):
+    problem = WEAK[name]()
+    return problem, problem.plan(epsilon=1.0, delta=1e-6)
+
+
 @pytest.mark.parametrize("name", WEAK)
 def test_answers_that_may_be_worse_than_the_start_are_announced(name):
     """What noise is said to leave at most is more than the gap of the start, and of most runs."""
-    problem = WEAK[name]()
-    plan = problem.plan(epsilon=1.0, delta=1e-6)
+    problem, plan = planned_weakly(name)
     (most,) = re.findall(r"may leave a gap of up to about (\S+), in units", plan.forecast)
     assert "if the public start is nearer to the optimum than that" in plan.forecast
     central = dp.not_private.central(problem)
@@ -348,7 +354,7 @@ def test_answers_that_may_be_worse_than_the_start_are_announced(name):
 
 @pytest.mark.parametrize("name", WEAK)
 def test_a_bound_that_dense_data_stay_far_below_is_called_so(name):
-    forecast = WEAK[name]().plan(epsilon=1.0, delta=1e-6).forecast
+    forecast = planned_weakly(name)[1].forecast
     jumps = name in ("hinge", "absolute", "absolute, near")
     assert ("far less where many records lie near the answer" in forecast) == jumps
 
