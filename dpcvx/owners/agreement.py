@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from .._arguments import COUNTED, show
-from .._words import at_most, plural
+from .._words import at_most, paragraph, plural
 from ..algorithms.program import LocalProgram, Program
 from ..errors import DpcvxError
 from ..model.spec import PrivateSpec
 from ..plan import checks
 from ..plan.agent_terms import AgentTerms
+from ..plan.banner import WIDTH
 from ..privacy.accounting import Composition
 from ..privacy.ledger_file import past_of
 from ..privacy.mechanism import Calibrated
@@ -77,16 +78,21 @@ class Agreement:
         releases = plural(self.part.schedule[-1], "release")
         others = plural(len(offer.parts) - 1, "other")
         spent = f", of which {self.spent:.6g} is spent already," if self.spent > 0 else ""
+        first = f"run {offer.run[:8]}: agent {agent.name} with {others}, plan {offer.plan[:8]}"
+        rows = {
+            "method": f"{offer.algorithm}; {plural(offer.rounds, 'round')}, {releases}",
+            "objective": f"{atoms} of {plural(form.n, 'variable')}, "
+            f"{agent.program.shared.size} of them shared",
+            "private": private or "nothing",
+            "derived": _moved(agent),
+            "costs": f"epsilon {self.epsilon:.6g} of {policy.epsilon:g}{spent} at delta "
+            f"{policy.delta:g}",
+            "protects": "against the coordinator and all others together",
+        }
         return "\n".join(
             [
-                f"run {offer.run[:8]}: agent {agent.name} with {others}, plan {offer.plan[:8]}",
-                f"  method     {offer.algorithm}; {plural(offer.rounds, 'round')}, {releases}",
-                f"  objective  {atoms} of {plural(form.n, 'variable')}, "
-                f"{agent.program.shared.size} of them shared",
-                f"  private    {private or 'nothing'}",
-                f"  derived    {_moved(agent)}",
-                f"  costs epsilon {self.epsilon:.6g} of {policy.epsilon:g}{spent} at delta "
-                f"{policy.delta:g}; protects against the coordinator and all others together",
+                paragraph("", first, WIDTH),
+                *(paragraph(f"  {label:<11}", text, WIDTH) for label, text in rows.items()),
             ]
         )
 

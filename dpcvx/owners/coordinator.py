@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from .._words import plural
+from .._words import plural, together
 from ..algorithms.base import Answer
 from ..algorithms.program import LocalProgram
 from ..errors import ModelError, RefusedError
@@ -45,6 +45,8 @@ Array = NDArray[np.float64]
 # Seconds in which owners that were not there come back and hear that the run is over: one that is
 # started again is there within three.
 _LINGER = 10.0
+# Seconds between two looks at whose answers are missing.
+GLANCE = 1.0
 M = TypeVar("M", Agreed, messages.Reply, Told, messages.Account)
 
 
@@ -65,8 +67,17 @@ class Hub(Protocol):
         """
         ...
 
-    def exchange(self, frames: Mapping[str, bytes]) -> dict[str, bytes | Gone]:
-        """Send a frame to each of some owners, and wait for all answers, or for their lack."""
+    def exchange(
+        self, frames: Mapping[str, bytes], late: Callable[[Sequence[str]], None] | None = None
+    ) -> dict[str, bytes | Gone]:
+        """Send a frame to each of some owners, and wait for all answers, or for their lack.
+
+        Parameters
+        ----------
+        frames : mapping of str to bytes
+        late : callable, optional
+            Is told, about every second, whose answers are missing.
+        """
         ...
 
     def again(self, name: str) -> None:
@@ -99,6 +110,8 @@ class Remote:
         What owners replied; a run that it holds is gone on with.
     name : callable
         Makes a name for a run.
+    tell : callable, optional
+        Is told, in a line each, whom the run waits for.
     """
 
     def __init__(
@@ -106,8 +119,9 @@ class Remote:
         hub: Callable[[Sequence[str]], Hub],
         log: Callable[[], Log],
         name: Callable[[], str],
+        tell: Callable[[str], None] = lambda line: None,
     ) -> None:
-        self._make, self._open, self._name = hub, log, name
+        self._make, self._open, self._name, self._tell = hub, log, name, tell
         self._hub: Hub | None = None
         self._state: _Run | None = None
         self._farewell = b""
@@ -132,7 +146,7 @@ class Remote:
                 )
             if log.ended is None or log.parted != {offer.agent for offer in offers}:
                 self._hub = self._make([offer.agent for offer in offers])
-            self._state = state = _Run(plan, offers, self._hub, log)
+            self._state = state = _Run(plan, offers, self._hub, log, self._tell)
             with self._ending():
                 return state.agreed()
         except BaseException:
@@ -179,6 +193,7 @@ class _Run:
     offers: tuple[Offer, ...]
     hub: Hub | None
     log: Log
+    tell: Callable[[str], None]
 
     def __post_init__(self) -> None:
         self._names = [offer.agent for offer in self.offers]
@@ -189,6 +204,7 @@ class _Run:
         self._at: dict[str, tuple[int, int]] = {}
         self._t = 0
         self._diverged: set[str] = set()
+        self._said = ""
 
     def agreed(self) -> tuple[int, tuple[str, ...]]:
         """All owners' word: the rounds that all ledgers cover, and what there is to say."""
@@ -198,7 +214,7 @@ class _Run:
         self.hub.gather()
         said = {
             name: self._expected(name, frame, Agreed)
-            for name, frame in self._sent(self._documents).items()
+            for name, frame in self._sent(self._documents, self._undecided).items()
         }
         keyed = sums_in_secret(self.plan.algorithm)
         for name, one in said.items():
@@ -301,10 +317,25 @@ class _Run:
         if heard:
             self.log.add(Parted(heard))
 
-    def _sent(self, frames: Mapping[str, bytes]) -> dict[str, bytes]:
+    def _undecided(self, names: Sequence[str]) -> None:
+        """Say who has not answered an offer yet: a person may be asked there."""
+        done = len(self._names) - len(names)
+        self._say(f"waiting for {together(names)} ({done} of {len(self._names)} have answered)")
+
+    def _say(self, line: str) -> None:
+        """Say it once, until there is something else to say."""
+        if line != self._said:
+            self.tell(line)
+        self._said = line
+
+    def _sent(
+        self,
+        frames: Mapping[str, bytes],
+        late: Callable[[Sequence[str]], None] | None = None,
+    ) -> dict[str, bytes]:
         """One exchange of frames; owners that left are waited for and led up to it."""
         assert self.hub is not None
-        said = self.hub.exchange(frames)
+        said = self.hub.exchange(frames, late)
         return {
             name: self._back(name, frames[name]) if isinstance(one, Gone) else one
             for name, one in said.items()
@@ -321,7 +352,8 @@ class _Run:
                 continue
 
     def _led(self, name: str, frame: bytes) -> bytes:
-        agreed = self._expected(name, self._one(name, self._documents[name]), Agreed)
+        again = self._one(name, self._documents[name], f"waiting for {name} to agree again")
+        agreed = self._expected(name, again, Agreed)
         if frame == self._documents[name]:
             return self._one(name, frame)
         self._at[name] = agreed.place
@@ -351,9 +383,10 @@ class _Run:
         if wire.digest(again) != wire.digest(known[name]):
             raise refused("changed", f"agent '{name}'")
 
-    def _one(self, name: str, frame: bytes) -> bytes:
+    def _one(self, name: str, frame: bytes, waiting: str = "") -> bytes:
         assert self.hub is not None
-        said = self.hub.exchange({name: frame})[name]
+        late = (lambda _: self._say(waiting)) if waiting else None
+        said = self.hub.exchange({name: frame}, late)[name]
         if isinstance(said, Gone):
             raise said
         return said

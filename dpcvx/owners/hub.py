@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 
 from . import wire
-from .coordinator import Gone
+from .coordinator import GLANCE, Gone
 from .messages import Hello
 from .refusal import refused
 
@@ -51,11 +51,22 @@ class RequestHub:
             self.again(name)
             self._met.append(name)
 
-    def exchange(self, frames: Mapping[str, bytes]) -> dict[str, bytes | Gone]:
-        """A frame to each of some owners, side by side, and their answers."""
-        said = self._pool.map(self._ask, frames.keys(), frames.values())
-        pairs = zip(frames, said, strict=True)
-        return {name: Gone(name) if one is None else one for name, one in pairs}
+    def exchange(
+        self, frames: Mapping[str, bytes], late: Callable[[Sequence[str]], None] | None = None
+    ) -> dict[str, bytes | Gone]:
+        """A frame to each of some owners, side by side, and their answers.
+
+        Parameters
+        ----------
+        frames : mapping of str to bytes
+        late : callable, optional
+            Is told, about every second, whose answers are missing.
+        """
+        calls = {name: self._pool.submit(self._ask, name, f) for name, f in frames.items()}
+        while late is not None and wait(calls.values(), GLANCE).not_done:
+            late([n for n, call in calls.items() if not call.done() or call.result() is None])
+        said = {name: call.result() for name, call in calls.items()}
+        return {name: Gone(name) if one is None else one for name, one in said.items()}
 
     def again(self, name: str) -> None:
         """Wait for an owner to be there.

@@ -20,7 +20,7 @@ from websockets.uri import parse_uri
 from .._arguments import show
 from ..errors import ModelError, RefusedError
 from . import wire
-from .coordinator import Gone
+from .coordinator import GLANCE, Gone
 from .keys import COORDINATOR, Identity, of_der, peer_name
 from .messages import Hello
 from .refusal import refused
@@ -32,8 +32,8 @@ _GREETING = 10.0
 _STRANGER = 1008
 # Seconds that farewells may take without a word.
 _FAREWELL = 1.0
-# Seconds between two looks at who is there, for a farewell.
-_GLANCE = 0.05
+# Seconds between two looks at who is back, for a farewell.
+_BACK = 0.05
 # Frames are their own compression, and compressed lengths tell of what is in them.
 _PLAIN = {"compression": None, "max_size": wire.LARGEST, "close_timeout": _FAREWELL}
 
@@ -103,16 +103,29 @@ class SocketHub:
         for name in self._names:
             self._await(name, "did not come")
 
-    def exchange(self, frames: Mapping[str, bytes]) -> dict[str, bytes | Gone]:
-        """A frame to each of some owners, all at the same time, and their answers."""
+    def exchange(
+        self, frames: Mapping[str, bytes], late: Callable[[Sequence[str]], None] | None = None
+    ) -> dict[str, bytes | Gone]:
+        """A frame to each of some owners, all at the same time, and their answers.
+
+        Parameters
+        ----------
+        frames : mapping of str to bytes
+        late : callable, optional
+            Is told, about every second, whose answers are missing.
+        """
 
         async def all_of_them() -> list[bytes | Gone]:
-            calls = [asyncio.create_task(self._one(n, f)) for n, f in frames.items()]
-            if calls:  # one clock for all of them
-                await asyncio.wait(calls, timeout=self._patience)
-            for call in calls:
+            calls = {n: asyncio.create_task(self._one(n, f)) for n, f in frames.items()}
+            due, until = {*calls.values()}, self._loop.time() + self._patience
+            # One clock for all of them.
+            while due and (left := until - self._loop.time()) > 0:
+                _, due = await asyncio.wait(due, timeout=min(left, GLANCE) if late else left)
+                if late and due:
+                    late([n for n, c in calls.items() if c in due or isinstance(c.result(), Gone)])
+            for call in due:
                 call.cancel()
-            return await asyncio.gather(*calls)
+            return await asyncio.gather(*calls.values())
 
         found = asyncio.run_coroutine_threadsafe(all_of_them(), self._loop).result()
         return dict(zip(frames, found, strict=True))
@@ -186,7 +199,7 @@ class SocketHub:
                     said = None if socket is None else await self._asked(name, socket, frame)
                     if isinstance(said, bytes):
                         return said
-                    await asyncio.sleep(_GLANCE)
+                    await asyncio.sleep(_BACK)
         return Gone(name)
 
     async def _asked(self, name: str, socket: ServerConnection, frame: bytes) -> bytes | Gone:
@@ -287,14 +300,14 @@ def dial(
     """
     _check_address(address)
     context, deadline = identity.context(server=False), time.monotonic() + patience
-    met = True
+    whom = f"no coordinator at {address}"
     while not over():
-        why, here = "closed", False
+        why, here = "", False
         try:
             with connect(address, ssl=context, **_PLAIN) as socket:
                 _check(socket.socket, pinned)
                 tell(f"connected to {address}")
-                here = met = True
+                here, whom = True, "the coordinator left"
                 socket.send(hello())
                 for frame in socket:
                     socket.send(handle(frame if isinstance(frame, bytes) else b""))
@@ -304,14 +317,14 @@ def dial(
         except (OSError, WebSocketException, TimeoutError) as error:
             if isinstance(error, ConnectionClosed) and error.rcvd and error.rcvd.code == _STRANGER:
                 raise refused("name", "the coordinator's run has no such agent") from None
-            why = type(error).__name__
+            why = "" if here else f" ({type(error).__name__})"
         if over():
             return
         if here:  # whoever is kept waiting for others has not lost the coordinator
             deadline = max(deadline, time.monotonic() + patience)
-        if met:  # once, not with every attempt
-            tell(f"no connection ({why}); trying for {patience:g} s")
-        met = False
+        if whom:  # once, not with every attempt
+            tell(f"{whom}{why}; looking for it for up to {patience:g} s")
+        whom = ""
         if time.monotonic() > deadline:
             raise refused("away", f"no coordinator at {address} for {patience:g} s")
         time.sleep(_AGAIN)

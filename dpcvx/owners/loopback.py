@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -31,7 +31,9 @@ class _Direct:
     def gather(self) -> None:
         pass
 
-    def exchange(self, frames: Mapping[str, bytes]) -> dict[str, bytes | Gone]:
+    def exchange(
+        self, frames: Mapping[str, bytes], late: Callable[[Sequence[str]], None] | None = None
+    ) -> dict[str, bytes | Gone]:
         return {name: self._sessions[name].handle(frame) for name, frame in frames.items()}
 
     def again(self, name: str) -> None:

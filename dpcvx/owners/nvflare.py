@@ -121,5 +121,6 @@ class Rounds(Controller):
             lambda names: RequestHub(names, ask, self._patience),
             lambda: Log(place / "run.dpx"),
             lambda: uuid.uuid4().hex,
+            lambda line: self.log_info(fl_ctx, line),
         )
         lead(place / "model.py", executor, place / "shared.npz")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +21,7 @@ from .log import Log
 from .policy import Policy
 from .policy_file import read_policy
 from .session import Session
+from .shown import Shown, telling
 
 
 class Owners(Remote):
@@ -46,7 +46,7 @@ class Owners(Remote):
     patience : float
         Seconds to wait for an owner to come, to answer, and to come back.
     verbose : bool
-        Write a line to standard error when an owner comes or leaves.
+        Write a line to standard error when an owner comes or leaves, and whom the run waits for.
 
     Raises
     ------
@@ -68,11 +68,12 @@ class Owners(Remote):
         check_argument("dp.Owners", "verbose", verbose, FLAG)
         host, port = _address(listen)
         identity = Identity.of(Path(keys), COORDINATOR)
-        tell = _telling(verbose)
+        tell = telling(verbose)
         super().__init__(
             lambda names: SocketHub(names, host, port, identity, float(patience), tell),
             lambda: Log(None if log is None else Path(log)),
             lambda: uuid.uuid4().hex,
+            tell,
         )
 
 
@@ -147,7 +148,8 @@ class Owner:
         patience : float
             Seconds to try to reach the coordinator, at first and after a loss.
         verbose : bool
-            Write a line to standard error when the connection comes or goes.
+            Write a line to standard error when the connection comes or goes and when all have
+            agreed, and show how far the run is, where there is a terminal.
 
         Returns
         -------
@@ -165,11 +167,11 @@ class Owner:
         """
         check_argument("", "seed", seed, optional(integer(0).otherwise("or None")))
         check_argument("", "patience", patience, POSITIVE)
-        session = session_of(self.policy, consent, seed)
-        assert session.identity is not None
-        tell = _telling(verbose)
         # One thread of BLAS: its number of threads changes the rounding of its results.
-        with ThreadpoolController().select(user_api="blas").limit(limits=1):
+        one_thread = ThreadpoolController().select(user_api="blas").limit(limits=1)
+        with Shown(verbose) as shown, one_thread:
+            session = session_of(self.policy, consent, seed, shown.round)
+            assert session.identity is not None
             try:
                 dial(
                     address,
@@ -179,19 +181,19 @@ class Owner:
                     session.reply,
                     lambda: session.over,
                     patience=float(patience),
-                    tell=tell,
+                    tell=shown.tell,
                 )
             except RefusedError as error:
                 if error.code != "away" or not session.settled():
                     raise
-                tell(
+                shown.tell(
                     f"nobody answered for {patience:g} s; the last run in the ledger is over, and "
                     "nothing is open"
                 )
             finally:
                 session.close()
-        if session.refusal is not None:
-            raise session.refusal
+            if session.refusal is not None:
+                raise session.refusal
         assert session.result is not None
         return session.result
 
@@ -200,6 +202,7 @@ def session_of(
     policy: Policy,
     consent: Callable[[Agreement], bool] | None = None,
     seed: int | None = None,
+    watch: Callable[[Agreement, int, int], None] | None = None,
 ) -> Session:
     """An owner's side of one run between machines.
 
@@ -210,6 +213,8 @@ def session_of(
         Needed where the policy says ``ask = true``.
     seed : int, optional
         Of the noise, for studies on made-up data.
+    watch : callable, optional
+        See `Session`.
 
     Raises
     ------
@@ -224,16 +229,8 @@ def session_of(
             "consent=function, or write ask = false under [accept]."
         )
     identity = Identity.of(policy.keys, policy.agent)
-    return Session(policy, consent if policy.ask else None, seed=seed, identity=identity)
-
-
-def _telling(verbose: bool) -> Callable[[str], None]:
-    def tell(line: str) -> None:
-        if verbose:
-            sys.stderr.write(f"{line}\n")
-            sys.stderr.flush()
-
-    return tell
+    asked = consent if policy.ask else None
+    return Session(policy, asked, seed=seed, identity=identity, watch=watch)
 
 
 def _address(listen: str) -> tuple[str, int]:

@@ -67,6 +67,8 @@ class Session:
     identity : Identity, optional
         The owner's keys, by which the others know its masks, and it knows theirs. Without, keys of
         masks are not signed: between owners of one process only.
+    watch : callable, optional
+        Is told, before each turn, what was agreed, the round, and how many there are.
 
     Attributes
     ----------
@@ -85,13 +87,15 @@ class Session:
         seed: int | None = None,
         record: bool = False,
         identity: Identity | None = None,
+        watch: Callable[[Agreement, int, int], None] | None = None,
     ) -> None:
         self.policy = policy
         self.result: OwnResult | None = None
         self.refusal: RefusedError | None = None
         self.identity, self._masker = identity, None
         self._keys: bytes | None = None
-        self._consent, self._seed, self._record = consent, seed, record
+        self._consent, self._watch = consent, watch
+        self._seed, self._record = seed, record
         self._open = ExitStack()
         self._agreed: Agreement | None = None
         self._journal: Journal | None = None
@@ -334,6 +338,8 @@ class Session:
         if self._masker is not None:
             require_sum(message, agreed, said.t)
             message = masked(message, self._masker)
+        if self._watch is not None:
+            self._watch(agreed, said.t, self._rounds)
         with self._journal.exchange():  # on disk before the reply is anybody's
             found = self._worker.act(said.t, said.k, message)
         self._kept.lines = self._journal.lines

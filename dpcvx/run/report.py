@@ -84,13 +84,13 @@ def screen(shown: bool) -> Console:
 
 
 @contextmanager
-def search_line(name: str, verbose: bool | None) -> Iterator[Callable[[float], None]]:
-    """One line of progress for a search, on a terminal or in a notebook; takes the share done.
+def share_line(name: str, verbose: bool | None) -> Iterator[Callable[[float], None]]:
+    """One line of progress, on a terminal or in a notebook; takes the share that is done.
 
     Parameters
     ----------
     name : str
-        Of the search.
+        Of a search, or of an owner's part in a run.
     verbose : bool or None
         As for runs: see `wanted`.
     """

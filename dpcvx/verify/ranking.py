@@ -25,7 +25,7 @@ from ..plan.terms import Terms
 from ..privacy.mechanism import Laplace
 from ..privacy.split_noise import coalition
 from ..run.data import stand_ins
-from ..run.report import search_line
+from ..run.report import share_line
 from .entry import Entry, OutOfTime, quantile, surely_lower
 from .judge import Judge, values_kept
 from .request import Planner, SearchRequest
@@ -235,7 +235,7 @@ def searching(
     proxy = stand_ins(problem, request.proxy, request.verb, own=request.recourse)
     _check_apart(problem, request, proxy)
     name = request.verb.removeprefix("problem.")
-    with values_kept(problem), search_line(name, request.verbose) as tick:
+    with values_kept(problem), share_line(name, request.verbose) as tick:
         judge = Judge(problem, proxy, request.verb, request.recourse)
         if judge.idle:
             warn_caller(IDLE, UserWarning)

@@ -85,7 +85,7 @@ class Mortal:
     def part(self, frames, seconds):
         return self.exchange(frames)
 
-    def exchange(self, frames):
+    def exchange(self, frames, late=None):
         found = {}
         for name, frame in frames.items():
             said = wire.decode(frame)

@@ -141,8 +141,9 @@ def test_a_person_can_say_no(setting):
 
     assert answer(Session(policy, no), offer).code == "declined"
     assert charges(policy) == (0, 0)
-    assert "costs epsilon 1 of 1 at delta 1e-06" in shown[0]
+    assert "costs      epsilon 1 of 1 at delta 1e-06" in shown[0]
     assert "load0, 4: one entry changes by at most 0.01" in shown[0]
+    assert all(len(line) <= 88 for line in shown[0].splitlines())
 
 
 def prices():

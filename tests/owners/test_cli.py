@@ -55,7 +55,7 @@ def test_owners_check_data_and_inspect_offers(tmp_path, capsys):
     offer.write_bytes(wire.encode(offers_of(plan_of(place), "a run")[0]))
     assert main(["inspect", str(offer), "--policy", str(policy)]) == 0
     said = capsys.readouterr().out
-    assert "agent north with 2 others" in said and "costs epsilon 1 of 1" in said
+    assert "agent north with 2 others" in said and "costs      epsilon 1 of 1 at" in said
     text = policy.read_text().replace("epsilon = 1.0", "epsilon = 0.1")
     policy.write_text(text)
     assert main(["inspect", str(offer), "--policy", str(policy)]) == 1

@@ -88,7 +88,7 @@ def test_owners_look_at_data_and_offers_by_the_pages_commands(federation, monkey
     assert main(check[1:]) == 0
     assert "fits its declaration" in capsys.readouterr().out
     assert main(inspect[1:]) == 0
-    assert "costs epsilon 1 of 1" in capsys.readouterr().out
+    assert "costs      epsilon 1 of 1" in capsys.readouterr().out
 
 
 def test_the_authority_works_by_the_pages_commands(tmp_path, monkeypatch, capsys):

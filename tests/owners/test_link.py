@@ -1,6 +1,7 @@
 """Owners on machines of their own: certificates on both sides, losses, and strangers."""
 
 import queue
+import re
 import signal
 import ssl
 import subprocess
@@ -319,12 +320,13 @@ def test_an_owner_that_left_and_is_back_is_led_before_it_is_called(folders):
 
 
 def test_an_owner_says_once_that_nobody_is_there(folders, capsys):
-    policy = folders / "north" / "owner.toml"
+    policy, address = folders / "north" / "owner.toml", f"wss://127.0.0.1:{free_port()}"
     with pytest.raises(dp.RefusedError, match="goes on where it stood") as refusal:
-        dp.Owner(policy).join(f"wss://127.0.0.1:{free_port()}", patience=1.0)
+        dp.Owner(policy).join(address, patience=1.0)
     assert refusal.value.code == "away"
     said = capsys.readouterr().err.splitlines()
-    assert said == ["no connection (ConnectionRefusedError); trying for 1 s"]
+    (line,) = said
+    assert line.startswith(f"no coordinator at {address} (ConnectionRefusedError); looking")
 
 
 def test_an_owner_that_is_kept_waiting_has_not_lost_the_coordinator(folders):
@@ -350,10 +352,47 @@ def test_an_owner_that_is_kept_waiting_has_not_lost_the_coordinator(folders):
             assert "connected" in told.get(timeout=20)
             time.sleep(5.5)
             hub._loop.call_soon_threadsafe(hub._live["north"].transport.abort)
-            assert "no connection" in told.get(timeout=20) and "connected" in told.get(timeout=20)
+            left = "the coordinator left; looking for it for up to 5 s"
+            assert told.get(timeout=20) == left and "connected" in told.get(timeout=20)
             hub.again("north")
             assert hub.exchange({"north": b"a call"}) == {"north": b"a word"}
         assert joined.result() is None
+
+
+def test_who_has_not_answered_is_named_and_who_agreed_hears_that_all_have(tmp_path, capsys):
+    place = write(tmp_path, rounds=3)
+    for name in ("south", "west"):
+        policy = place / name / "owner.toml"
+        policy.write_text(policy.read_text().replace("ask = false", "ask = true"))
+    plan, port, shown, yes = plan_of(place), free_port(), queue.Queue(), queue.Queue()
+
+    def consent(agreed):
+        shown.put(agreed)
+        return yes.get(timeout=60)
+
+    executor = dp.Owners(f"127.0.0.1:{port}", keys=place / "coordinator/keys", patience=60.0)
+    said = ""
+    with ThreadPoolExecutor(4) as pool:
+        run = pool.submit(plan.run, executor=executor, verbose=False)
+        owners = [
+            pool.submit(
+                dp.Owner(place / name / "owner.toml").join,
+                f"wss://127.0.0.1:{port}", consent=consent, patience=60.0,
+            )
+            for name in NAMES
+        ]  # fmt: skip
+        for who, count in (("south and west", 1), ("(south|west)", 2)):
+            limit = time.monotonic() + 60
+            while not re.search(rf"waiting for {who} \({count} of 3 have answered\)\n", said):
+                assert time.monotonic() < limit, said
+                time.sleep(0.1)
+                said += capsys.readouterr().err
+            assert "all have agreed" not in said
+            yes.put(True)
+        assert run.result().status.solved and all(one.result() for one in owners)
+    said += capsys.readouterr().err
+    assert said.count("all have agreed: 3 rounds, which cost at most epsilon 1 at delta 1e-6") == 3
+    assert said.count("have answered") <= 3  # a line for each change, and not for each second
 
 
 def test_an_agent_that_is_not_asked_is_told_so(folders):

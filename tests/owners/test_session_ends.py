@@ -60,7 +60,7 @@ class Late(Mortal):
         super().__init__(policies)
         self._dies, self._lost, self.asked = dies, lost, []
 
-    def exchange(self, frames):
+    def exchange(self, frames, late=None):
         found = {}
         for name, frame in frames.items():
             session, said = self.sessions[name], wire.decode(frame)
@@ -312,14 +312,15 @@ def ended(tmp_path_factory):
 
 def test_an_owner_whose_last_run_is_over_waits_for_nobody_in_vain(ended, tmp_path, capsys):
     place, hub = ended
-    arguments = ["--connect", f"wss://127.0.0.1:{free_port()}", "--wait", "0.5"]
+    address = f"wss://127.0.0.1:{free_port()}"
+    arguments = ["--connect", address, "--wait", "0.5"]
     own = tmp_path / "own.npz"
     policy = str(place / "north" / "owner.toml")
     assert main(["owner", "join", policy, *arguments, "--out", str(own)]) == 0
     said = capsys.readouterr()
     assert said.out == "the run is over: completed after 3 rounds\n"
     assert said.err.splitlines() == [
-        "no connection (ConnectionRefusedError); trying for 0.5 s",
+        f"no coordinator at {address} (ConnectionRefusedError); looking for it for up to 0.5 s",
         "nobody answered for 0.5 s; the last run in the ledger is over, and nothing is open",
     ]
     last = hub.sessions["north"].result.last["gen north"]

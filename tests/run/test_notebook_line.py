@@ -114,7 +114,7 @@ def test_a_search_in_a_notebook_shows_one_line_that_goes_away(monkeypatch, capsy
 
 def test_a_search_that_is_stopped_leaves_no_line(monkeypatch):
     display = notebook(monkeypatch)
-    with pytest.raises(KeyboardInterrupt), report.search_line("tune", None) as tick:
+    with pytest.raises(KeyboardInterrupt), report.share_line("tune", None) as tick:
         tick(0.25)
         raise KeyboardInterrupt
     assert display.states[0].startswith("tune 25/100 %") and display.states[-1] == ""

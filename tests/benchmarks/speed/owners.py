@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -53,7 +53,9 @@ class _Clocked:
         self._sessions = sessions
         self.seconds: list[float] = []
 
-    def exchange(self, frames: Mapping[str, bytes]) -> dict[str, bytes | Gone]:
+    def exchange(
+        self, frames: Mapping[str, bytes], late: Callable[[Sequence[str]], None] | None = None
+    ) -> dict[str, bytes | Gone]:
         started = time.process_time()
         found: dict[str, bytes | Gone] = {
             name: self._sessions[name].handle(frame) for name, frame in frames.items()
