@@ -16,8 +16,7 @@ The last has the smallest second eigenvalue modulus among all :math:`I - a L` (X
 its diagonal can be negative, while the entries of the others are not.
 
 What is kept of W are its entries on the graph, agent by agent. Matrices of size N by N are made for
-those who ask for them. Eigenvalues of up to a few hundred agents are computed densely; beyond, the
-one or two that are needed, by shift and invert on sparse matrices.
+those who ask for them.
 """
 
 from __future__ import annotations
@@ -28,17 +27,24 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
-from scipy.sparse.linalg import ArpackNoConvergence, eigsh
 
 from .._arguments import is_int, listed, show
 from ..errors import ModelError
 from ..guard import frameless
 from ..privacy.randomness import Coins, Seeded
+from .spectrum import (
+    Around,
+    best_step,
+    laplacian,
+    laplacian_norm,
+    lowest_eigenvalue,
+    matrix_on,
+    second_eigenvalue,
+)
 
 # Where it is used: it takes as long to import as a third of this package.
 if TYPE_CHECKING:
@@ -46,7 +52,6 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
-Around = tuple[tuple[int, ...], ...]
 
 __all__ = ["SHAPES", "WEIGHTS", "Network", "build", "random"]
 
@@ -56,16 +61,6 @@ SHAPES = ("complete", "ring", "star", "path", "grid")
 _SLACK = 1e-10
 # Tells the stream of a random network apart from those of noise under the same seed: "network".
 _STREAM = (0x6E6574776F726B,)
-# Eigenvalues of more agents than these are computed from sparse matrices, if they are sparse: one
-# entry in so many at most.
-_DENSE = 500
-_SPARSE = 10
-# Relative error of the sparse ones, and the restarts that Lanczos' method has on the matrix itself.
-# Where these are too few, the network is much like a chain or a lattice, and its inverse is cheap.
-_TOLERANCE = 1e-11
-_RESTARTS = 40
-# Digits of the weights that rest on these: the last ones may differ from one time to the next.
-_DIGITS = 9
 # Names that are listed in messages.
 _NAMES = 8
 
@@ -117,9 +112,7 @@ class Network:
     @property
     def weights(self) -> Array:
         """The mixing matrix, shape (N, N), made anew for each who asks; not writeable."""
-        matrix = np.zeros((len(self.agents), len(self.agents)))
-        for i, (around, row) in enumerate(zip(self.neighbours, self.rows, strict=True)):
-            matrix[i, [*around, i]] = row
+        matrix = matrix_on(self.neighbours, self.rows).toarray()
         matrix.flags.writeable = False
         return matrix
 
@@ -160,7 +153,7 @@ class Network:
     @property
     def laplacian(self) -> Array:
         """Degrees on the diagonal minus the adjacency matrix, shape (N, N)."""
-        return _laplacian(self.neighbours).toarray()
+        return laplacian(self.neighbours).toarray()
 
     @property
     def laplacian_norm(self) -> float:
@@ -169,16 +162,12 @@ class Network:
         The bound is at most twice as large: of the number of agents, and of the largest sum of a
         degree and the mean degree of the neighbours (Merris, 1998), the smaller one.
         """
-        if not _large(self.neighbours):
-            return float(np.linalg.eigvalsh(self.laplacian)[-1])
-        return _laplacian_bound(self.neighbours)
+        return laplacian_norm(self.neighbours)
 
     @property
     def lowest_eigenvalue(self) -> float:
         """The least eigenvalue of W, at least -1."""
-        if _large(self.neighbours):
-            return _lowest(_csr(self.neighbours, self.rows))
-        return float(np.linalg.eigvalsh(self.weights)[0])
+        return lowest_eigenvalue(self.neighbours, self.rows)
 
     @property
     def second_eigenvalue(self) -> float:
@@ -186,11 +175,7 @@ class Network:
 
         The distance from consensus falls by this factor; at 1 it need not fall at all.
         """
-        if _large(self.neighbours):
-            W = _csr(self.neighbours, self.rows)
-            high = _second_highest(W)
-            return high if high >= -_floor(W) else max(abs(high), abs(_lowest(W)))
-        return _second(self.weights)
+        return second_eigenvalue(self.neighbours, self.rows)
 
     @property
     def spectral_gap(self) -> float:
@@ -433,7 +418,7 @@ def _ruled(rule: str, neighbours: Around) -> tuple[Array, ...]:
         largest = max(degrees)
         return _balanced(neighbours, lambda i, j: 1 / (1 + largest))
     if rule == "laplacian":
-        step = _best_step(neighbours)
+        step = best_step(neighbours)
         return _balanced(neighbours, lambda i, j: step)
     if rule in ("metropolis", "lazy metropolis"):
         rows = _balanced(neighbours, lambda i, j: 1 / (1 + max(degrees[i], degrees[j])))
@@ -458,19 +443,6 @@ def _lazy(row: Array) -> Array:
     half = row / 2
     half[-1] = (1 + row[-1]) / 2
     return half
-
-
-def _best_step(neighbours: Around) -> float:
-    """The a with which I - a L has the smallest second eigenvalue modulus."""
-    L = _laplacian(neighbours)
-    if not _large(neighbours):
-        values = np.linalg.eigvalsh(L.toarray())
-        return 2 / float(values[-1] + values[1])
-    # The other one of the two is the 0 of the vector of ones.
-    least = float(_ends(L, "SA", 2, -_room(len(neighbours))).max())
-    beyond = _laplacian_bound(neighbours) * (1 + 1e-6)
-    largest = float(_ends(L, "LA", 1, beyond)[0])
-    return float(f"{2 / (least + largest):.{_DIGITS}g}")
 
 
 def _given(weights: object, neighbours: Around, names: tuple[str, ...]) -> Array:
@@ -530,80 +502,6 @@ def _given(weights: object, neighbours: Around, names: tuple[str, ...]) -> Array
             "(I + W) / 2."
         )
     return (matrix + matrix.T) / 2
-
-
-def _laplacian(neighbours: Around) -> sp.csr_array:
-    return _csr(neighbours, [np.array([-1.0] * len(a) + [len(a)]) for a in neighbours])
-
-
-def _csr(neighbours: Around, rows: Sequence[Array]) -> sp.csr_array:
-    """The matrix with these entries for each agent's neighbours and for itself."""
-    columns = np.concatenate([[*around, i] for i, around in enumerate(neighbours)])
-    ends = np.cumsum([0, *(len(row) for row in rows)])
-    n = len(neighbours)
-    return sp.csr_array((np.concatenate(rows), columns, ends), shape=(n, n))
-
-
-def _large(neighbours: Around) -> bool:
-    """Whether eigenvalues are computed from sparse matrices."""
-    n = len(neighbours)
-    return n > _DENSE and _SPARSE * sum(map(len, neighbours)) <= n * n
-
-
-def _laplacian_bound(neighbours: Around) -> float:
-    """Not below the largest eigenvalue of the Laplacian; see `Network.laplacian_norm`."""
-    degrees = [len(around) for around in neighbours]
-    sums = (len(a) + math.fsum(degrees[j] for j in a) / len(a) for a in neighbours)
-    return float(min(len(neighbours), max(sums)))
-
-
-def _room(n: int) -> float:
-    """How far shifts stay off the ends; a Laplacian's least positive eigenvalue is above it."""
-    return max(1 / n**2, 10 * _SLACK)
-
-
-def _second_highest(W: sp.csr_array) -> float:
-    """The highest eigenvalue but for the 1 of the vector of ones."""
-    return float(_ends(W, "LA", 2, 1 + _room(W.shape[0])).min())
-
-
-def _lowest(W: sp.csr_array) -> float:
-    return float(_ends(W, "SA", 1, _floor(W) - _room(W.shape[0]))[0])
-
-
-def _floor(W: sp.csr_array) -> float:
-    """A lower bound of the eigenvalues (Gershgorin)."""
-    own = W.diagonal()
-    return float((own - (abs(W).sum(axis=1) - abs(own))).min())
-
-
-def _ends(A: sp.csr_array, which: Literal["LA", "SA"], count: int, beyond: float) -> Array:
-    """The `count` highest or lowest eigenvalues of a symmetric matrix, all on one side of `beyond`.
-
-    By Lanczos' method, which is quick where eigenvalues lie apart; else for the inverse of
-    ``A - beyond I``, where they do.
-    """
-    start = np.sin(1.0 + np.arange(A.shape[0]))  # or a random one: equal networks would differ
-
-    def found(matrix: sp.sparray, **how: Any) -> Array:
-        values = eigsh(matrix, count, v0=start, tol=_TOLERANCE, return_eigenvectors=False, **how)
-        return np.asarray(values, dtype=np.float64)
-
-    try:
-        return found(A, which=which, maxiter=_RESTARTS)
-    except ArpackNoConvergence:
-        pass
-    try:
-        return found(sp.csc_array(A), which="LM", sigma=beyond)
-    except ArpackNoConvergence:
-        values = np.asarray(np.linalg.eigvalsh(A.toarray()), dtype=np.float64)
-        return values[:count] if which == "SA" else values[-count:]
-
-
-def _second(matrix: Array) -> float:
-    """The eigenvalue 1 of the vector of ones is taken out before moduli are compared."""
-    n = len(matrix)
-    return float(np.abs(np.linalg.eigvalsh(matrix - np.full((n, n), 1 / n))).max())
 
 
 def _listed(items: Sequence[object]) -> str:

@@ -35,6 +35,10 @@ LIMITS = np.array([0.3, 0.5, 0.2, 0.4])
 NOISE = dp.Laplace(multiplier=0.01, decay=0.9)
 
 
+def names(n):
+    return [f"agent {i}" for i in range(n)]
+
+
 @st.composite
 def connected_graphs(draw):
     """Connected graphs of 2 to 9 nodes: a tree and any further edges."""
