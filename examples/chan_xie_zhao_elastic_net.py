@@ -39,8 +39,8 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 import dpcvx as dp
-from dpcvx.privacy.amplification import refusal
 from dpcvx.privacy.last_iterate import ORDERS
+from dpcvx.privacy.two_block import refusal
 from problems import pictures
 from problems.commands import add_plot, count, in_words
 from problems.elastic_net import figures

@@ -22,7 +22,7 @@ from dpcvx._arguments import (
     show,
 )
 from dpcvx.privacy.accounting import Composition
-from dpcvx.privacy.amplification import TwoBlock
+from dpcvx.privacy.two_block import TwoBlock
 
 NARROW = [np.float16, np.float32, np.float64, np.longdouble, np.int8, np.uint8, Fraction]
 

@@ -34,8 +34,8 @@ from ..model.canonical import ConeData
 from ..model.coupling import Eliminated, eliminate
 from ..model.curvature import convex, smoothness, strong_convexity
 from ..model.eigenvalues import SLACK, round_down
-from ..privacy.amplification import TwoBlock, step_interval
 from ..privacy.last_iterate import ORDERS, LastIterate, Order
+from ..privacy.two_block import TwoBlock, step_interval
 from ..sensitivity.queries.gradients import GradientStep
 from ..solvers.conic import ConicProgram, Outcome
 from ..solvers.separable import separable

@@ -1,9 +1,9 @@
 """What a plan guarantees against an observer who learns its last iterate and nothing else.
 
-`amplification` has the bounds; this module finds out whether, and with which constants, they hold
-for a model. They hold for what leaves in real numbers: hidden iterates are computed in floating
-point, on a grid of 2^-24 of the noise, and the last one leaves on that same grid, which does not
-depend on anything private.
+`two_block` and `amplification` have the bounds; this module finds out whether, and with which
+constants, they hold for a model. They hold for what leaves in real numbers: hidden iterates are
+computed in floating point, on a grid of 2^-24 of the noise, and the last one leaves on that same
+grid, which does not depend on anything private.
 """
 
 from __future__ import annotations
@@ -18,20 +18,8 @@ import numpy as np
 from ..errors import PrivacyError
 from ..guard import frameless
 from .accounting import Composition, Price
-from .amplification import (
-    RULES,
-    Mixture,
-    Profile,
-    Sampled,
-    TwoBlock,
-    bounds,
-    permuted,
-    profile,
-    refusal,
-    sampled,
-    step_interval,
-    stopped,
-)
+from .amplification import Mixture, Profile, Sampled, permuted, profile, sampled, stopped
+from .two_block import RULES, TwoBlock, bounds, refusal, step_interval
 
 Order = Literal["fixed", "permutation", "stopping", "sampling"]
 ORDERS: tuple[Order, ...] = ("fixed", "permutation", "stopping", "sampling")

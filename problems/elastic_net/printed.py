@@ -1,6 +1,6 @@
 r"""What the paper prints about the last iterate: its corollaries, as claims, and its errata.
 
-`dpcvx.privacy.amplification` has the bounds that hold, with their proofs.
+`dpcvx.privacy.two_block` has the bounds that hold, with their proofs.
 
 * Theorem 7.2 has :math:`L^{2T-1} / T` where its proof gives :math:`L / \sum_{j<T} L^{-2j}`: it
   uses :math:`L^2` as contraction of the norm, which is that of the square. The printed bound is
@@ -25,7 +25,8 @@ import math
 from collections.abc import Sequence
 
 import dpcvx as dp
-from dpcvx.privacy.amplification import Mixture, TwoBlock
+from dpcvx.privacy.amplification import Mixture
+from dpcvx.privacy.two_block import TwoBlock
 
 
 def corollary_6_2(block: TwoBlock, sensitivity: float, sigma: float, after: int) -> float:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpcvx.privacy.amplification import TwoBlock, step_interval
+from dpcvx.privacy.two_block import TwoBlock, step_interval
 
 # Weights of the l1 norm and of the squared l2 norm.
 C1, C2 = 0.01, 0.1

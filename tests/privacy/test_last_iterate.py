@@ -22,9 +22,10 @@ import pytest
 import dpcvx as dp
 from dpcvx.algorithms.gradient_admm import GradientADMM
 from dpcvx.privacy.accounting import Composition
-from dpcvx.privacy.amplification import TwoBlock, permuted, profile, sampled, step_interval, stopped
+from dpcvx.privacy.amplification import permuted, profile, sampled, stopped
 from dpcvx.privacy.mechanism import Calibrated
 from dpcvx.privacy.randomness import Coins, source_for
+from dpcvx.privacy.two_block import TwoBlock, step_interval
 from dpcvx.run import report as display
 from dpcvx.run.gate import ReleaseGate
 from dpcvx.run.private_oracle import PrivateOracle

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dpcvx.privacy.amplification import refusal
+from dpcvx.privacy.two_block import refusal
 from problems.elastic_net.setting import PAIRS, PRINTED, Setting
 
 
