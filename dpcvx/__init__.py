@@ -37,8 +37,8 @@ from .errors import (
     WorkerLost,
 )
 from .model.adjacency import Rows, Within
+from .model.agent import Agent
 from .model.asserted import Asserted
-from .model.declaration import Agent
 from .model.expected import Expected
 from .model.private import Private
 from .plan.guarantee import Guarantee

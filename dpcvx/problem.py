@@ -17,7 +17,8 @@ from .algorithms.secret_terms import check_sharing
 from .algorithms.summed import SHARING, SecretSharing
 from .errors import ModelError, PrivacyError
 from .guard import frameless
-from .model.declaration import Agent, Declaration
+from .model.agent import Agent
+from .model.declaration import Declaration
 from .model.expected import Expected
 from .model.private import Private, seal_all
 from .plan.banner import banner

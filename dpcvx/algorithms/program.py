@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from ..errors import ModelError
 from ..guard import understood
+from ..model.agent import Agent
 from ..model.canonical import ConeData, cone_data, public_copy
 from ..model.coupling import Coupling, coupling_of
-from ..model.declaration import Agent, Declaration
+from ..model.declaration import Declaration
 from ..model.layout import Layout, gather
 from ..model.normal_form import LARGEST, NormalForm
 from ..model.private_constraints import PrivateConstraint, private_constraint

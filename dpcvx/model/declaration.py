@@ -1,11 +1,10 @@
-"""What users write: agents with a cvxpy objective and constraints, and the problem they form."""
+"""What agents form together: a problem, with what they share, their groups and their coupling."""
 
 from __future__ import annotations
 
 import copy
-import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -15,224 +14,24 @@ from cvxpy.constraints.nonpos import Inequality
 from cvxpy.constraints.zero import Equality, Zero
 from numpy.typing import ArrayLike, NDArray
 
-from .._arguments import POSITIVE, TEXT, Kind, check_fields, listed, optional, pairs, show
+from .._arguments import listed, pairs, show
 from .._card import card
 from .._words import plural
 from ..errors import ModelError, PrivacyError
-from ..guard import frameless, understood
+from ..guard import frameless
 from .adjacency import Rows
-from .asserted import Asserted
-from .layout import Layout, layout_of
-from .private import Private, specs_of, without_data
-from .private_constraints import equality
+from .agent import Agent, leaves_of, require_public
+from .layout import layout_of
+from .private import Private
 from .sealed import real_array
-from .spec import PrivateSpec
 
 Array = NDArray[np.float64]
 T = TypeVar("T")
 
 # Agents that an error lists.
 _NAMES = 12
-_LENGTH = Kind(
-    lambda value: POSITIVE.fits(value) or (isinstance(value, float) and value == math.inf),
-    "a positive number, or math.inf",
-)
 # Name of what holds the slacks of inequalities where no agent is known to be public.
 SLACK = "slack of coupling"
-_REFUSED = {
-    "boolean": "the local steps are convex; relax it to bounds=[0, 1]",
-    "integer": "the local steps are convex; relax it to a real variable",
-    "complex": "model real and imaginary part as two real variables",
-    "imag": "model the imaginary part as a real variable",
-    "hermitian": "model real and imaginary part as two real variables",
-    "diag": "use cp.diag of a vector variable",
-    "sparsity": "use a vector variable for the non-zeros",
-}
-
-
-@frameless
-@dataclass(frozen=True, eq=False)
-class Agent:
-    """One party: its objective, its constraint set, its private data.
-
-    Parameters
-    ----------
-    objective : cvxpy.Minimize or cvxpy.Maximize
-        May use variables of several agents, private and public parameters.
-    constraints : sequence of cvxpy constraints
-        Inequalities may use private parameters, alone or times variables: ``plan(...,
-        violation=0.01)`` keeps them for the true data up to that probability.
-    name : str, optional
-        Used in banners and errors; ``agent 1``, ... by position if omitted.
-    clip : float, optional
-        Scale the contribution of each record to the gradient down to this l2 norm. For losses of
-        records (`Rows`) whose contributions the model does not bound, or bounds too generously;
-        a biased gradient is the price. If omitted, a plan without ``algorithm=`` chooses it where
-        noise would hide more than the bias does, and says so; ``math.inf`` for none.
-    sensitivity : Asserted, optional
-        A gradient sensitivity to be taken without proof; the guarantee is then marked as asserted.
-    own : sequence of cvxpy constraints, optional
-        On variables that no other agent uses, convex; private parameters may be in them. A run
-        knows nothing of them, so they cost no privacy: ``result.own(name)`` keeps them, exactly,
-        with shared variables and the agent's share of every ``coupling=`` as agreed.
-
-    Attributes
-    ----------
-    private : tuple of Private
-        Those in the objective and the constraints.
-    kept : tuple of Private
-        Those in ``own=`` alone: nothing that follows from them ever leaves.
-
-    Raises
-    ------
-    ModelError
-        If objective, constraints or variables are of a kind that cannot be used.
-    PrivacyError
-        If an equality outside ``own=``, or a bound of a variable, uses a private parameter.
-    """
-
-    objective: cp.Minimize | cp.Maximize
-    constraints: Sequence[cp.Constraint] = ()
-    name: str | None = None
-    clip: float | None = None
-    sensitivity: Asserted | None = None
-    own: Sequence[cp.Constraint] = ()
-    layout: Layout = field(init=False, repr=False)
-    private: tuple[Private, ...] = field(init=False, repr=False)
-    kept: tuple[Private, ...] = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        check_fields(
-            self,
-            "dp.Agent",
-            name=optional(TEXT.because("such as name='north'")),
-            clip=optional(_LENGTH.because("the l2 norm that no record's contribution may exceed")),
-        )
-        label = self.name or "unnamed"
-        if self.sensitivity is not None and not isinstance(self.sensitivity, Asserted):
-            raise ModelError(
-                f"The sensitivity of agent '{label}' is a {type(self.sensitivity).__name__}; write "
-                "dp.Asserted(l2=...), or leave it out to have it derived from the model."
-            )
-        if not isinstance(self.objective, (cp.Minimize, cp.Maximize)):
-            raise ModelError(
-                f"The objective of agent '{label}' is a {type(self.objective).__name__}; write "
-                "cp.Minimize(...) or cp.Maximize(...)."
-            )
-        constraints = _constraints(self.constraints, "", label)
-        for position, constraint in enumerate(constraints):
-            used = understood(lambda c=constraint: _private(c), label)
-            if used and isinstance(constraint, (Equality, Zero)):
-                raise equality(f"Constraint {position} of agent '{label}'", used[0].name())
-            if used and not constraint.variables():
-                raise PrivacyError(
-                    f"Constraint {position} of agent '{label}' holds private '{used[0].name()}' "
-                    "and no variable, so nothing that is decided can keep it. Leave it out."
-                )
-        own = _constraints(self.own, "in own= ", label)
-        for position, constraint in enumerate(own):
-            if not understood(constraint.is_dcp, label):
-                raise ModelError(
-                    f"Constraint {position} in own= of agent '{label}' does not follow cvxpy's "
-                    "convexity rules (DCP), and result.own(...) solves with it exactly. Rewrite it "
-                    "as convex <= concave, or as an affine equality; a private factor of known "
-                    "sign needs dp.Private(..., nonneg=True)."
-                )
-        for tree in (self.objective, *constraints, *own):
-            leaves = understood(lambda t=tree: _leaves(t), label)
-            if any(leaf.is_complex() for leaf in leaves):
-                raise ModelError(
-                    f"Agent '{label}' uses complex numbers, and gradients are those of functions "
-                    "of real vectors: an imaginary part would be lost. Write real and imaginary "
-                    "part as two real terms, such as cp.sum_squares(A.real @ x - d.real) + "
-                    "cp.sum_squares(A.imag @ x - d.imag)."
-                )
-        layout = understood(lambda: layout_of([self.objective, *constraints]), label)
-        if not layout.pieces:
-            raise ModelError(f"Agent '{label}' has no variables, so it has nothing to decide.")
-        object.__setattr__(self, "constraints", constraints)
-        object.__setattr__(self, "own", own)
-        object.__setattr__(self, "layout", layout)
-        for variable in self.variables:
-            for attribute, remedy in _REFUSED.items():
-                if _is_set(variable.attributes.get(attribute)):
-                    raise ModelError(
-                        f"Variable '{variable.name()}' of agent '{label}' has the attribute "
-                        f"{attribute}, which the package does not support: {remedy}."
-                    )
-            bounds = variable.attributes.get("bounds") or ()
-            for bound in (b for b in bounds if isinstance(b, cp.Expression)):
-                of = f"of variable '{variable.name()}' of agent '{label}'"
-                _require_public(
-                    bound.parameters(),
-                    f"A bound {of}",
-                    "Write it as an inequality among the constraints of the agent whose data they "
-                    "are, or declare the data public with cp.Parameter.",
-                )
-        private = {p.id: p for tree in (self.objective, *constraints) for p in _private(tree)}
-        kept = {p.id: p for constraint in own for p in _private(constraint)}
-        object.__setattr__(self, "private", tuple(private.values()))
-        object.__setattr__(self, "kept", tuple(p for k, p in kept.items() if k not in private))
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Agent:
-        # The variables stay the same objects: cvxpy would give their copies ids of their own, under
-        # which neither the layout nor a plan knows them.
-        twin = copy.copy(self)
-        places = {id(private): without_data(private) for private in (*self.private, *self.kept)}
-        if not places:
-            return twin
-        label = self.name or "unnamed"
-
-        def emptied(tree: Any) -> Any:
-            return understood(lambda: tree.tree_copy(places), label)
-
-        object.__setattr__(twin, "objective", emptied(self.objective))
-        object.__setattr__(twin, "own", tuple(emptied(constraint) for constraint in self.own))
-        constraints = (emptied(c) if _private(c) else c for c in self.constraints)
-        object.__setattr__(twin, "constraints", tuple(constraints))
-        for name in ("private", "kept"):
-            twins = tuple(places[id(private)] for private in getattr(self, name))
-            object.__setattr__(twin, name, twins)
-        return twin
-
-    @property
-    def variables(self) -> list[cp.Variable]:
-        """Variables in the order of the layout."""
-        found = {v.id: v for v in self.objective.variables()}
-        for constraint in self.constraints:
-            found.update({v.id: v for v in constraint.variables()})
-        return [found[piece.variable] for piece in self.layout.pieces]
-
-    @property
-    def limits(self) -> list[tuple[int, cp.Constraint]]:
-        """The constraints with private data, with their positions."""
-        return [(k, c) for k, c in enumerate(self.constraints) if _private(c)]
-
-    @property
-    def public_constraints(self) -> list[cp.Constraint]:
-        """The others."""
-        return [c for c in self.constraints if not _private(c)]
-
-    @property
-    def cost(self) -> cp.Expression:
-        """The objective as an expression to be minimised."""
-        expression = self.objective.args[0]
-        return expression if isinstance(self.objective, cp.Minimize) else -expression
-
-    def specs(self, name: str) -> dict[Private, PrivateSpec]:
-        """What is public of every private object, those of ``own=`` last.
-
-        Parameters
-        ----------
-        name : str
-            Of the agent in its problem, for objects without a name of their own.
-        """
-        named = [*specs_of(self.private, name), *specs_of(self.kept, f"own= of {name}")]
-        return dict(zip((*self.private, *self.kept), named, strict=True))
-
-    def is_dcp(self) -> bool:
-        """Whether objective and constraints follow cvxpy's convexity rules."""
-        return self.objective.is_dcp() and all(c.is_dcp() for c in self.constraints)
 
 
 @frameless
@@ -422,13 +221,13 @@ class Declaration:
         for position, constraint in enumerate(coupling):
             tied = isinstance(constraint, (Equality, Zero, Inequality))
             tied = tied and constraint.expr.is_affine()
-            if not tied or any(leaf.is_complex() for leaf in _leaves(constraint)):
+            if not tied or any(leaf.is_complex() for leaf in leaves_of(constraint)):
                 raise ModelError(
                     f"Element {position} of coupling= must be an affine equality or inequality of "
                     "real numbers, such as A @ x + B @ y == c or A @ x + B @ y <= c. Give other "
                     "constraints to one agent: dp.Agent(objective, [constraint])."
                 )
-            _require_public(
+            require_public(
                 constraint.parameters(),
                 f"Element {position} of coupling=",
                 "Write it as an inequality among the constraints of the agent whose data they are, "
@@ -528,45 +327,6 @@ class Declaration:
                         )
 
 
-def _constraints(given: object, where: str, label: str) -> tuple[cp.Constraint, ...]:
-    """The cvxpy constraints of an agent's list; `where` it stands and its `label`, for messages."""
-    single = isinstance(given, (cp.Constraint, str))
-    if single or not isinstance(given, Iterable):
-        raise ModelError(
-            f"The constraints {where}of agent '{label}' are a {type(given).__name__}; write a "
-            f"list, as in dp.Agent(cp.Minimize(...), {'[], own=' if where else ''}[x >= 0])."
-        )
-    found = understood(lambda: tuple(given), label)
-    for position, constraint in enumerate(found):
-        if not isinstance(constraint, cp.Constraint):
-            raise ModelError(
-                f"Constraint {position} {where}of agent '{label}' is a "
-                f"{type(constraint).__name__}, not a cvxpy constraint. A comparison without "
-                "variables gives a bool; leave it out or write it with a variable."
-            )
-    return found
-
-
-def _private(tree: cp.Minimize | cp.Maximize | cp.Constraint) -> tuple[Private, ...]:
-    return tuple(p for p in tree.parameters() if isinstance(p, Private))
-
-
-def _require_public(parameters: Iterable[cp.Parameter], what: str, remedy: str) -> None:
-    """Refuse private data where the model is public."""
-    for parameter in parameters:
-        if isinstance(parameter, Private):
-            name = parameter.name()
-            raise PrivacyError(
-                f"{what} contains the private parameter '{name}'. What is public to all agents may "
-                f"not depend on private data. {remedy}"
-            )
-
-
-def _leaves(tree: cp.Minimize | cp.Maximize | cp.Constraint) -> list[Any]:
-    """Constants and parameters of an objective or a constraint."""
-    return [*tree.constants(), *tree.parameters()]
-
-
 def _start(given: object, variables: Sequence[cp.Variable]) -> dict[cp.Variable, Array]:
     values = pairs(given)
     if values is None:
@@ -596,10 +356,6 @@ def _start(given: object, variables: Sequence[cp.Variable]) -> dict[cp.Variable,
 def _listed(names: Sequence[str]) -> str:
     shown = [f"'{name}'" for name in names[:_NAMES]]
     return ", ".join([*shown, "..."] if len(names) > _NAMES else shown)
-
-
-def _is_set(attribute: object) -> bool:
-    return attribute is not None and attribute is not False
 
 
 def matching(

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from .declaration import Agent
+from .agent import Agent
 from .private import Private, PrivateSpec, specs_of
 from .structure import Opaque, digest_of
 

@@ -18,8 +18,9 @@ from ..algorithms.landscape import landscape
 from ..algorithms.program import Program, once_per_kind
 from ..errors import ModelError, PrivacyError
 from ..model.adjacency import Rows
+from ..model.agent import Agent
 from ..model.curvature import smoothness
-from ..model.declaration import Agent, Declaration
+from ..model.declaration import Declaration
 from ..model.quadratic import is_quadratic_given_data
 from ..privacy.accounting import Composition, Price, check_epsilon
 from ..privacy.mechanism import Calibrated, Gaussian, Laplace, Mechanism

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from ..algorithms.base import Algorithm
-from ..model.declaration import Agent
+from ..model.agent import Agent
 from ..model.expected import Expectations, Expected
 from ..model.private import Private
 from ..privacy.mechanism import Mechanism

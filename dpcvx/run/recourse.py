@@ -26,8 +26,9 @@ from .._arguments import one_of, show
 from ..algorithms.program import LocalProgram
 from ..errors import ModelError, PrivacyError, SolverError
 from ..guard import frameless, guarded, understood
+from ..model.agent import Agent
 from ..model.canonical import ConeData, cone_data, public_copy, with_equalities
-from ..model.declaration import Agent, Declaration
+from ..model.declaration import Declaration
 from ..model.private import Private
 from ..model.sealed import Sealed, seal
 from ..model.spec import PrivateSpec

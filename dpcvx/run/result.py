@@ -16,7 +16,8 @@ from .._words import at_most, plural
 from ..algorithms.base import OUTPUTS
 from ..errors import ModelError
 from ..guard import frameless
-from ..model.declaration import Agent, Declaration
+from ..model.agent import Agent
+from ..model.declaration import Declaration
 from ..model.private import Private, seal_all
 from ..plan.banner import LISTED, own_rows, row
 from ..plan.guarantee import Guarantee

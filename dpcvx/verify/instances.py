@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..model.adjacency import Rows, Within
-from ..model.declaration import Agent, Declaration
+from ..model.agent import Agent
+from ..model.declaration import Declaration
 from ..model.private import Private
 from ..privacy.randomness import Randomness, source_for, uniform
 

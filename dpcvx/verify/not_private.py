@@ -17,8 +17,9 @@ from ..algorithms.program import Program
 from ..errors import ModelError
 from ..guard import discreet
 from ..model.adjacency import Rows
+from ..model.agent import Agent
 from ..model.canonical import ConeData
-from ..model.declaration import Agent, Declaration
+from ..model.declaration import Declaration
 from ..model.private import Private
 from ..model.public_terms import parts_of
 from ..model.sealed import Sealed

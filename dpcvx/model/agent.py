@@ -1,0 +1,292 @@
+"""What users write of one party: its cvxpy objective and constraints, and its private data."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import cvxpy as cp
+from cvxpy.constraints.zero import Equality, Zero
+
+from .._arguments import POSITIVE, TEXT, Kind, check_fields, optional
+from ..errors import ModelError, PrivacyError
+from ..guard import frameless, understood
+from .asserted import Asserted
+from .layout import Layout, layout_of
+from .private import Private, specs_of, without_data
+from .private_constraints import equality
+from .spec import PrivateSpec
+
+Tree = cp.Minimize | cp.Maximize | cp.Constraint
+_LENGTH = Kind(
+    lambda value: POSITIVE.fits(value) or (isinstance(value, float) and value == math.inf),
+    "a positive number, or math.inf",
+)
+_REFUSED = {
+    "boolean": "the local steps are convex; relax it to bounds=[0, 1]",
+    "integer": "the local steps are convex; relax it to a real variable",
+    "complex": "model real and imaginary part as two real variables",
+    "imag": "model the imaginary part as a real variable",
+    "hermitian": "model real and imaginary part as two real variables",
+    "diag": "use cp.diag of a vector variable",
+    "sparsity": "use a vector variable for the non-zeros",
+}
+
+
+@frameless
+@dataclass(frozen=True, eq=False)
+class Agent:
+    """One party: its objective, its constraint set, its private data.
+
+    Parameters
+    ----------
+    objective : cvxpy.Minimize or cvxpy.Maximize
+        May use variables of several agents, private and public parameters.
+    constraints : sequence of cvxpy constraints
+        Inequalities may use private parameters, alone or times variables: ``plan(...,
+        violation=0.01)`` keeps them for the true data up to that probability.
+    name : str, optional
+        Used in banners and errors; ``agent 1``, ... by position if omitted.
+    clip : float, optional
+        Scale the contribution of each record to the gradient down to this l2 norm. For losses of
+        records (`Rows`) whose contributions the model does not bound, or bounds too generously;
+        a biased gradient is the price. If omitted, a plan without ``algorithm=`` chooses it where
+        noise would hide more than the bias does, and says so; ``math.inf`` for none.
+    sensitivity : Asserted, optional
+        A gradient sensitivity to be taken without proof; the guarantee is then marked as asserted.
+    own : sequence of cvxpy constraints, optional
+        On variables that no other agent uses, convex; private parameters may be in them. A run
+        knows nothing of them, so they cost no privacy: ``result.own(name)`` keeps them, exactly,
+        with shared variables and the agent's share of every ``coupling=`` as agreed.
+
+    Attributes
+    ----------
+    private : tuple of Private
+        Those in the objective and the constraints.
+    kept : tuple of Private
+        Those in ``own=`` alone: nothing that follows from them ever leaves.
+
+    Raises
+    ------
+    ModelError
+        If objective, constraints or variables are of a kind that cannot be used.
+    PrivacyError
+        If an equality outside ``own=``, or a bound of a variable, uses a private parameter.
+    """
+
+    objective: cp.Minimize | cp.Maximize
+    constraints: Sequence[cp.Constraint] = ()
+    name: str | None = None
+    clip: float | None = None
+    sensitivity: Asserted | None = None
+    own: Sequence[cp.Constraint] = ()
+    layout: Layout = field(init=False, repr=False)
+    private: tuple[Private, ...] = field(init=False, repr=False)
+    kept: tuple[Private, ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        check_fields(
+            self,
+            "dp.Agent",
+            name=optional(TEXT.because("such as name='north'")),
+            clip=optional(_LENGTH.because("the l2 norm that no record's contribution may exceed")),
+        )
+        label = self.name or "unnamed"
+        if self.sensitivity is not None and not isinstance(self.sensitivity, Asserted):
+            raise ModelError(
+                f"The sensitivity of agent '{label}' is a {type(self.sensitivity).__name__}; write "
+                "dp.Asserted(l2=...), or leave it out to have it derived from the model."
+            )
+        if not isinstance(self.objective, (cp.Minimize, cp.Maximize)):
+            raise ModelError(
+                f"The objective of agent '{label}' is a {type(self.objective).__name__}; write "
+                "cp.Minimize(...) or cp.Maximize(...)."
+            )
+        constraints = _constraints(self.constraints, "", label)
+        _check_private(constraints, label)
+        own = _constraints(self.own, "in own= ", label)
+        _check_own(own, label)
+        for tree in (self.objective, *constraints, *own):
+            _check_real(tree, label)
+        layout = understood(lambda: layout_of([self.objective, *constraints]), label)
+        if not layout.pieces:
+            raise ModelError(f"Agent '{label}' has no variables, so it has nothing to decide.")
+        object.__setattr__(self, "constraints", constraints)
+        object.__setattr__(self, "own", own)
+        object.__setattr__(self, "layout", layout)
+        for variable in self.variables:
+            _check_variable(variable, label)
+        private = {p.id: p for tree in (self.objective, *constraints) for p in private_in(tree)}
+        kept = {p.id: p for constraint in own for p in private_in(constraint)}
+        object.__setattr__(self, "private", tuple(private.values()))
+        object.__setattr__(self, "kept", tuple(p for k, p in kept.items() if k not in private))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Agent:
+        # The variables stay the same objects: cvxpy would give their copies ids of their own, under
+        # which neither the layout nor a plan knows them.
+        twin = copy.copy(self)
+        places = {id(private): without_data(private) for private in (*self.private, *self.kept)}
+        if not places:
+            return twin
+        label = self.name or "unnamed"
+
+        def emptied(tree: Any) -> Any:
+            return understood(lambda: tree.tree_copy(places), label)
+
+        object.__setattr__(twin, "objective", emptied(self.objective))
+        object.__setattr__(twin, "own", tuple(emptied(constraint) for constraint in self.own))
+        constraints = (emptied(c) if private_in(c) else c for c in self.constraints)
+        object.__setattr__(twin, "constraints", tuple(constraints))
+        for name in ("private", "kept"):
+            twins = tuple(places[id(private)] for private in getattr(self, name))
+            object.__setattr__(twin, name, twins)
+        return twin
+
+    @property
+    def variables(self) -> list[cp.Variable]:
+        """Variables in the order of the layout."""
+        found = {v.id: v for v in self.objective.variables()}
+        for constraint in self.constraints:
+            found.update({v.id: v for v in constraint.variables()})
+        return [found[piece.variable] for piece in self.layout.pieces]
+
+    @property
+    def limits(self) -> list[tuple[int, cp.Constraint]]:
+        """The constraints with private data, with their positions."""
+        return [(k, c) for k, c in enumerate(self.constraints) if private_in(c)]
+
+    @property
+    def public_constraints(self) -> list[cp.Constraint]:
+        """The others."""
+        return [c for c in self.constraints if not private_in(c)]
+
+    @property
+    def cost(self) -> cp.Expression:
+        """The objective as an expression to be minimised."""
+        expression = self.objective.args[0]
+        return expression if isinstance(self.objective, cp.Minimize) else -expression
+
+    def specs(self, name: str) -> dict[Private, PrivateSpec]:
+        """What is public of every private object, those of ``own=`` last.
+
+        Parameters
+        ----------
+        name : str
+            Of the agent in its problem, for objects without a name of their own.
+        """
+        named = [*specs_of(self.private, name), *specs_of(self.kept, f"own= of {name}")]
+        return dict(zip((*self.private, *self.kept), named, strict=True))
+
+    def is_dcp(self) -> bool:
+        """Whether objective and constraints follow cvxpy's convexity rules."""
+        return self.objective.is_dcp() and all(c.is_dcp() for c in self.constraints)
+
+
+def _constraints(given: object, where: str, label: str) -> tuple[cp.Constraint, ...]:
+    """The cvxpy constraints of an agent's list; `where` it stands and its `label`, for messages."""
+    single = isinstance(given, (cp.Constraint, str))
+    if single or not isinstance(given, Iterable):
+        raise ModelError(
+            f"The constraints {where}of agent '{label}' are a {type(given).__name__}; write a "
+            f"list, as in dp.Agent(cp.Minimize(...), {'[], own=' if where else ''}[x >= 0])."
+        )
+    found = understood(lambda: tuple(given), label)
+    for position, constraint in enumerate(found):
+        if not isinstance(constraint, cp.Constraint):
+            raise ModelError(
+                f"Constraint {position} {where}of agent '{label}' is a "
+                f"{type(constraint).__name__}, not a cvxpy constraint. A comparison without "
+                "variables gives a bool; leave it out or write it with a variable."
+            )
+    return found
+
+
+def _check_private(constraints: Sequence[cp.Constraint], label: str) -> None:
+    """Refuse private data in constraints of a kind that nothing keeps."""
+    for position, constraint in enumerate(constraints):
+        used = understood(lambda c=constraint: private_in(c), label)
+        if used and isinstance(constraint, (Equality, Zero)):
+            raise equality(f"Constraint {position} of agent '{label}'", used[0].name())
+        if used and not constraint.variables():
+            raise PrivacyError(
+                f"Constraint {position} of agent '{label}' holds private '{used[0].name()}' "
+                "and no variable, so nothing that is decided can keep it. Leave it out."
+            )
+
+
+def _check_own(own: Sequence[cp.Constraint], label: str) -> None:
+    for position, constraint in enumerate(own):
+        if not understood(constraint.is_dcp, label):
+            raise ModelError(
+                f"Constraint {position} in own= of agent '{label}' does not follow cvxpy's "
+                "convexity rules (DCP), and result.own(...) solves with it exactly. Rewrite it "
+                "as convex <= concave, or as an affine equality; a private factor of known "
+                "sign needs dp.Private(..., nonneg=True)."
+            )
+
+
+def _check_real(tree: Tree, label: str) -> None:
+    if any(leaf.is_complex() for leaf in understood(lambda: leaves_of(tree), label)):
+        raise ModelError(
+            f"Agent '{label}' uses complex numbers, and gradients are those of functions "
+            "of real vectors: an imaginary part would be lost. Write real and imaginary "
+            "part as two real terms, such as cp.sum_squares(A.real @ x - d.real) + "
+            "cp.sum_squares(A.imag @ x - d.imag)."
+        )
+
+
+def _check_variable(variable: cp.Variable, label: str) -> None:
+    """Refuse attributes that the package does not support, and bounds that are private."""
+    for attribute, remedy in _REFUSED.items():
+        if _is_set(variable.attributes.get(attribute)):
+            raise ModelError(
+                f"Variable '{variable.name()}' of agent '{label}' has the attribute "
+                f"{attribute}, which the package does not support: {remedy}."
+            )
+    for bound in variable.attributes.get("bounds") or ():
+        if isinstance(bound, cp.Expression):
+            require_public(
+                bound.parameters(),
+                f"A bound of variable '{variable.name()}' of agent '{label}'",
+                "Write it as an inequality among the constraints of the agent whose data they "
+                "are, or declare the data public with cp.Parameter.",
+            )
+
+
+def private_in(tree: Tree) -> tuple[Private, ...]:
+    """The private objects in an objective or a constraint."""
+    return tuple(p for p in tree.parameters() if isinstance(p, Private))
+
+
+def require_public(parameters: Iterable[cp.Parameter], what: str, remedy: str) -> None:
+    """Refuse private data where the model is public.
+
+    Parameters
+    ----------
+    parameters : iterable of cvxpy.Parameter
+    what, remedy : str
+        Where they stand, and what to write instead.
+
+    Raises
+    ------
+    PrivacyError
+    """
+    for parameter in parameters:
+        if isinstance(parameter, Private):
+            name = parameter.name()
+            raise PrivacyError(
+                f"{what} contains the private parameter '{name}'. What is public to all agents may "
+                f"not depend on private data. {remedy}"
+            )
+
+
+def leaves_of(tree: Tree) -> list[Any]:
+    """Constants and parameters of an objective or a constraint."""
+    return [*tree.constants(), *tree.parameters()]
+
+
+def _is_set(attribute: object) -> bool:
+    return attribute is not None and attribute is not False

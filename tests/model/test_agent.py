@@ -1,0 +1,134 @@
+"""Agents: what is found in them, and what is refused with which words."""
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import dpcvx as dp
+from tests.model.agents import SECRETS, agent, load, x, y
+
+
+def test_an_agent_finds_its_variables_and_private_objects():
+    d, e, price = load(), load("e", shape=3), cp.Parameter(2, name="price")
+    a = dp.Agent(
+        cp.Minimize(cp.sum_squares(x - d) + price @ x + cp.sum_squares(y[1:] - e[1:])), [x <= 1]
+    )
+    assert {p.id for p in a.private} == {d.id, e.id}
+    assert [v.id for v in a.variables] == [x.id, y.id]
+    assert a.layout.labels() == ["x[0]", "x[1]", "y[1]", "y[2]"]
+    assert a.is_dcp()
+
+
+def test_variables_of_constraints_count():
+    a = dp.Agent(cp.Minimize(cp.sum(x)), [y[0] >= 0])
+    assert [v.id for v in a.variables] == [x.id, y.id]
+
+
+def test_a_maximised_objective_is_turned_round():
+    a = dp.Agent(cp.Maximize(cp.sum(x)))
+    x.value = np.array([1.0, 2.0])
+    assert a.cost.value == -3.0
+    assert agent("n", cp.sum(x)).cost.value == 3.0
+    assert not dp.Agent(cp.Maximize(cp.sum_squares(x))).is_dcp()
+
+
+def test_constraints_are_kept_in_order():
+    rows = [x >= 0, x <= 1]
+    assert agent("n", constraints=iter(rows)).constraints == tuple(rows)
+
+
+def test_nonconvex_parts_are_allowed_and_told():
+    bent = agent("north", cp.sum(cp.power(x, 2) / (1 + cp.power(x, 2))))
+    bad_set = agent("south", constraints=[cp.norm(x) >= 1])
+    assert not bent.is_dcp() and not bad_set.is_dcp()
+    assert not dp.Problem([bent, agent("east")]).is_dcp()
+    assert dp.Problem([agent("north"), agent("east")]).is_dcp()
+
+
+@pytest.mark.parametrize("objective", [cp.sum_squares(x), None, 3.0, "min"], ids=str)
+def test_objective_has_a_direction(objective):
+    with pytest.raises(dp.ModelError, match=r"objective of agent 'north' is a .*cp\.Minimize"):
+        dp.Agent(objective, name="north")
+
+
+@pytest.mark.parametrize("wrong", [True, np.bool_(False), 3, x], ids=str)
+def test_constraints_are_cvxpys(wrong):
+    with pytest.raises(dp.ModelError, match=r"Constraint 1 of agent 'north' is a .*leave it out"):
+        agent("north", constraints=[x >= 0, wrong])
+
+
+def test_inequalities_may_hold_private_data():
+    d, e = load(), dp.Private(np.ones(2), name="cap", adjacency=dp.Within(0.1))
+    north = agent("north", cp.sum_squares(x - d), constraints=[x >= 0, x <= e + d])
+    assert north.private == (d, e) and [k for k, _ in north.limits] == [1]
+    assert north.public_constraints == [north.constraints[0]]
+
+
+def test_equalities_with_private_data_are_refused():
+    d = load()
+    with pytest.raises(dp.PrivacyError) as caught:
+        agent("north", constraints=[x >= 0, x == d])
+    text = str(caught.value)
+    for part in ("Constraint 1", "'north'", "'load'", "reserve >= cp.sum(load)"):
+        assert part in text
+
+
+def test_constraints_with_private_data_hold_a_variable():
+    with pytest.raises(dp.PrivacyError, match="no variable, so nothing that is decided"):
+        agent("north", constraints=[load() <= 3])
+
+
+def test_public_parameters_may_bound_the_set():
+    cap = cp.Parameter(2, name="cap")
+    assert agent("north", constraints=[x <= cap]).private == ()
+
+
+def test_an_agent_has_variables():
+    with pytest.raises(dp.ModelError, match="Agent 'north' has no variables"):
+        agent("north", cp.sum_squares(load()))
+
+
+@pytest.mark.parametrize(
+    ("attributes", "remedy"),
+    [
+        ({"boolean": True}, r"relax it to bounds=\[0, 1\]"),
+        ({"integer": True}, "relax it to a real variable"),
+        ({"complex": True}, "two real variables"),
+        ({"imag": True}, "as a real variable"),
+        ({"hermitian": True}, "two real variables"),
+        ({"diag": True}, r"cp\.diag of a vector"),
+        ({"sparsity": [(0, 1), (0, 1)]}, "vector variable for the non-zeros"),
+    ],
+    ids=lambda a: next(iter(a)) if isinstance(a, dict) else "",
+)
+def test_attributes_that_do_not_fit_are_refused(attributes, remedy):
+    Z = cp.Variable((2, 2), name="Z", **attributes)
+    name = next(iter(attributes))
+    message = rf"Variable 'Z' of agent 'north' has the attribute {name}.*{remedy}"
+    with pytest.raises(dp.ModelError, match=message):
+        agent("north", cp.sum_squares(cp.abs(Z)))
+
+
+@pytest.mark.parametrize("attribute", ["nonneg", "nonpos", "PSD", "NSD", "symmetric"])
+def test_attributes_that_fit_are_kept(attribute):
+    Z = cp.Variable((2, 2), **{attribute: True})
+    assert agent("north", cp.sum(Z)).layout.size == 4
+
+
+def test_bounds_are_kept():
+    z = cp.Variable(2, bounds=[0, 1])
+    assert agent("north", cp.sum(z)).layout.size == 2
+
+
+def test_bounds_of_variables_are_public():
+    z = cp.Variable(2, bounds=[load(data=SECRETS), None])
+    with pytest.raises(dp.PrivacyError, match="'load'"):
+        agent("north", cp.sum_squares(z))
+
+
+def test_public_bounds_of_variables_take_their_values():
+    low = cp.Parameter(2, value=[1.0, 2.0])
+    z = cp.Variable(2, bounds=[low, None])
+    problem = dp.Problem([agent("north", cp.sum_squares(z))])
+    problem.plan(dp.LinearizedADMM(), mechanism=None, rounds=2).run(verbose=False)
+    assert (z.value >= low.value - 1e-6).all()
