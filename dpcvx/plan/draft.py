@@ -31,11 +31,12 @@ from .choice import LOUD, SHRUNK, choose
 from .compiled import Compiled
 from .fingerprint import fingerprint_of
 from .forecast import bent, of_other_steps, of_releases
-from .guarantee import Guarantee, make_guarantee, no_guarantee
+from .guarantee import Guarantee, no_guarantee
 from .request import Request
 from .responses import Share, predicted_share, published, slope_noise
 from .split import check_secret, split
 from .stakes import by_agent, by_price, stand_ins_of
+from .stated import make_guarantee
 from .terms import Terms, releases_of
 
 P = TypeVar("P", bound=Terms)

@@ -1,4 +1,4 @@
-"""The privacy guarantee of a plan or a run, with everything it depends on next to the numbers."""
+"""A privacy guarantee, in words, with everything it depends on next to the numbers."""
 
 from __future__ import annotations
 
@@ -10,15 +10,8 @@ from typing import Literal
 
 from .._card import card
 from .._words import at_most, number, paragraph, together
-from ..model.adjacency import Rows
-from ..model.spec import PrivateSpec
-from ..privacy.accounting import ryu_kim_claim
 from ..privacy.last_iterate import Amplification
-from ..privacy.mechanism import Calibrated, Gaussian
 from ..privacy.split_noise import coalition
-from ..sensitivity.known import Facts
-from ..sensitivity.queries.query import CLAIMED
-from .agent_terms import AgentTerms
 
 # Two less than the banner's, which indents the text.
 _WIDTH = 78
@@ -30,12 +23,6 @@ OBSERVER = (
     "everyone but the agent itself: the server and all other agents, even if they collude and see "
     "every value it releases"
 )
-TRUSTED = (
-    "Every agent adds its part of the noise, and the agents that pool what they see are among "
-    "those counted here: who adds none counts as one of them.",
-    "Shares travel encrypted from agent to agent, which is not part of this package. Transcripts "
-    "and ledger files of a run hold the terms of its sums: keep them with the agents.",
-)
 # Where the run was passed no ledger, and where it was.
 ALONE = (
     "This total is for this run alone. Earlier and later runs on the same data add to it; pass "
@@ -45,38 +32,9 @@ COUNTED = (
     "This total is for this run alone. The ledger adds up the runs that it was passed to, and "
     "knows of no others on the same data."
 )
-ASSUMPTIONS = (
-    "Every agent follows the protocol and keeps its noise secret.",
-    "What the model declares public does not depend on private data.",
-    ALONE,
-    "Rounding errors of private computations are not counted. The noise is exact, on a grid whose "
-    "width the sensitivity includes.",
-)
 SEEDED = (
     "Reproducible: not for release. Whoever knows the seed can subtract the noise, and all runs of "
     "this plan with this seed have the same noise."
-)
-EXPECTED = (
-    "The answer uses public expectations for {}. The guarantee does not depend on whether they are "
-    "right."
-)
-UNGROUPED = (
-    "Each person's data sit with one agent: in one of its private objects, or in one row of those "
-    "that share a records= label."
-)
-GROUPED = (
-    "Each person's data sit with the agents of one group: with each of them in one private object, "
-    "or in one row of those that share a records= label."
-)
-CUT = "noise of all lengths at half of delta, the other half for the tails that are cut off"
-# Where agents with private data have variables that they may decide about with `Result.own`.
-OWN = (
-    "Own solutions (result.own) stay with their agents: all this is with respect to what others "
-    "see."
-)
-OWN_GROUPED = (
-    "Own solutions (result.own) stay with the agents of their group: all this is with respect to "
-    "what others see."
 )
 
 
@@ -106,33 +64,6 @@ class Change:
     what: str
     objects: tuple[str, ...]
     where: str
-
-
-def changes(specs: Sequence[PrivateSpec]) -> tuple[Change, ...]:
-    """The kinds of changes of one agent's data, of which one may happen."""
-    parts: dict[tuple[bool, str], list[PrivateSpec]] = {}
-    for spec in specs:
-        kind = spec.adjacency
-        key = (True, kind.label) if isinstance(kind, Rows) else (False, spec.name)
-        parts.setdefault(key, []).append(spec)
-    return tuple(_together(members) for members in parts.values())
-
-
-def _together(members: Sequence[PrivateSpec]) -> Change:
-    first, *others = members
-    what, where = str(first.adjacency), f"'{first.name}'"
-    if others:
-        with_ = [
-            f"'{s.name}'"
-            if str(s.adjacency) == what or not isinstance(s.adjacency, Rows)
-            else f"'{s.name}', {s.adjacency.row}"
-            for s in others
-        ]
-        where += f" (with {together(with_)})"
-    return Change(what, tuple(s.name for s in members), where)
-
-
-_NO_NOISE = "none needed"
 
 
 @dataclass(frozen=True)
@@ -366,169 +297,6 @@ def no_guarantee(reason: str) -> Guarantee:
     return Guarantee(
         "none", math.inf, 0.0, math.inf, reason, "none", OBSERVER, "none", (), (), (), None
     )
-
-
-def make_guarantee(
-    agents: Sequence[AgentTerms],
-    *,
-    releases: int,
-    once: bool,
-    groups: Sequence[tuple[str, ...]],
-) -> Guarantee:
-    """The guarantee of a plan with noise.
-
-    Parameters
-    ----------
-    agents : sequence of AgentTerms
-        With noise and prices.
-    releases : int
-        Per agent.
-    once : bool
-        Whether the data are released once.
-    groups : sequence of tuple of str
-    """
-    worst = max((a.price for a in agents if a.price), key=lambda price: price.epsilon)
-    noises = list(dict.fromkeys(a.noise for a in agents if a.noise is not None))
-    # What is known before the first round tells nothing and is not charged.
-    count = releases - max(noise.free for noise in noises)
-    stated = [
-        _of_agent(a, count, once, len(noises) > 1)
-        for a in agents
-        if a.sensitivity is not None and a.noise is not None
-    ]
-    released = "1 release per agent, before the first round"
-    if not once:
-        released = f"{count} release{'' if count == 1 else 's'} per agent"
-    first, *others = noises
-    if others:
-        kinds = dict.fromkeys(str(noise.mechanism) for noise in noises)
-        mechanism = f"{' or '.join(kinds)} noise of each agent's own, {released}"
-    else:
-        scales = " and ".join(f"{first.multiplier * w:.6g}" for w in first.weights)
-        fading = _fading(first, once)
-        mechanism = (
-            f"{first.mechanism} noise, scale {scales} times the l{first.mechanism.norm} "
-            f"sensitivity{fading}, {released}"
-        )
-    split = first.split
-    if split is not None:
-        mechanism += (
-            f"; split: each of {split.parties} agents adds a part with standard deviation "
-            f"{split.scale:.6g}, and the sum of those of any "
-            f"{split.parties - split.colluders} has this scale"
-        )
-    limits = dict.fromkeys(f"{n.truncation.reach:.4g}" for n in noises if n.truncation is not None)
-    if limits:
-        mechanism += f"; drawn again while an entry exceeds {together(list(limits), 'or')} scales"
-    if all(agent.noise == _NO_NOISE for agent in stated):
-        mechanism = f"{_NO_NOISE}, nothing that leaves depends on private data"
-    private = [a for a in agents if a.sensitivity is not None]
-    claims = [claim for a in private for claim in _claims(a.facts)]
-    if any(a.sensitivity is not None and a.sensitivity.asserted is not None for a in agents):
-        claims.append(CLAIMED)
-    assumptions = [*ASSUMPTIONS, UNGROUPED if not groups else GROUPED]
-    if any(agent.program.decides for agent in private):
-        assumptions.append(OWN if not groups else OWN_GROUPED)
-    expected = [f"'{name}'" for a in agents for name in a.expects]
-    if expected:
-        assumptions.append(EXPECTED.format(together(expected)))
-    if split is not None:
-        assumptions[1:1] = TRUSTED
-    assumptions[:0] = dict.fromkeys(claims)
-    claim = None
-    if not others and isinstance(first.mechanism, Gaussian) and first.steady:
-        claim = _claim(first.mechanism, releases)
-    named = {agent.agent for agent in stated}
-    accountants = [
-        CUT if a.noise is not None and a.noise.truncation is not None else a.price.accountant
-        for a in agents
-        if a.price and a.name in named
-    ]
-    return Guarantee(
-        kind="asserted" if claims else "worst-case",
-        epsilon=worst.epsilon,
-        delta=worst.delta,
-        rho=max(a.loss.rho for a in agents),
-        mechanism=mechanism,
-        accountant=" or ".join(dict.fromkeys(accountants)),
-        observer=OBSERVER if split is None else _pooled(split.colluders),
-        certificate="asserted" if claims else "derived",
-        agents=tuple(stated),
-        groups=tuple(groups),
-        assumptions=tuple(assumptions),
-        claimed_by_paper=claim,
-        colluders=None if split is None else split.colluders,
-        alone=max((a.alone.epsilon for a in agents if a.alone is not None), default=None),
-    )
-
-
-def _pooled(colluders: int) -> str:
-    return (
-        f"{coalition(colluders)}, even if they collude and see every sum and every share sent to "
-        "them; against all other agents together with the weaker of the two figures"
-    )
-
-
-def _of_agent(agent: AgentTerms, count: int, once: bool, own: bool) -> AgentGuarantee:
-    """What one agent's data are protected by; `own`: other agents have other noise."""
-    chosen, known, price = agent.noise, agent.sensitivity, agent.price
-    assert chosen is not None and known is not None and price is not None
-    bound = known.bound(chosen.mechanism.norm)
-    scale, noise = _noise(chosen, agent, bound.value)
-    limited = bool(agent.program.limits)
-    if own and (bound.value > 0 or limited):
-        noise = f"{chosen.mechanism}, {noise}{_fading(chosen, once)}"
-    return AgentGuarantee(
-        agent=agent.name,
-        adjacency={s.name: str(s.adjacency) for s in known.private},
-        changes=changes(known.private),
-        epsilon=price.epsilon,
-        norm=chosen.mechanism.norm,
-        sensitivity=bound.value,
-        tight=bound.tight,
-        certificate="asserted" if _claims(agent.facts) else known.certificate,
-        scale=scale,
-        noise=noise,
-        releases=count if bound.value > 0 or limited else 0,
-        independent=() if limited else known.independent,
-    )
-
-
-def _noise(calibrated: Calibrated, agent: AgentTerms, bound: float) -> tuple[float, str]:
-    """An agent's noise scale, infinite if it differs from step to step, and the same in words."""
-    times, n = f"scale {calibrated.multiplier:.6g} times", agent.program.n
-    published = agent.publication
-    if published is not None:
-        scale = calibrated.grid(published.sensitivity, published.size).scale
-        return scale, f"{published.noise(scale)}, sensitivity {published.sensitivity:.6g}"
-    if bound == 0:
-        return 0.0, _NO_NOISE
-    norm = calibrated.mechanism.norm
-    found = dict.fromkeys(
-        query.noise(agent.facts, norm, times, lambda level: calibrated.grid(level, n).scale)
-        for query in agent.facts.queries
-    )
-    scales = {scale for scale, _ in found}
-    return scales.pop() if len(scales) == 1 else math.inf, "; ".join(words for _, words in found)
-
-
-def _claims(facts: Facts) -> list[str]:
-    """What charges take from the user without a proof."""
-    return [claim for query in facts.queries for claim in query.claims(facts)]
-
-
-def _fading(calibrated: Calibrated, once: bool) -> str:
-    decay = calibrated.mechanism.decay
-    if decay == 1 or once:
-        return ""
-    return f" in the first round and {decay:.6g} times that of the round before in all others"
-
-
-def _claim(declared: Gaussian, releases: int) -> Claim | None:
-    if not declared.step_epsilon or not declared.step_delta:
-        return None
-    epsilon = ryu_kim_claim(releases, declared.step_epsilon, declared.step_delta)
-    return Claim(epsilon, declared.step_delta, "Ryu and Kim, Theorem 4.9")
 
 
 def _row(label: str, text: str) -> str:

@@ -9,7 +9,8 @@ import pytest
 
 import dpcvx as dp
 from dpcvx._words import at_most
-from dpcvx.plan.guarantee import ALONE, COUNTED, SEEDED, UNGROUPED
+from dpcvx.plan.guarantee import ALONE, COUNTED, SEEDED
+from dpcvx.plan.stated import UNGROUPED
 from dpcvx.sensitivity.queries.query import CLAIMED
 from dpcvx.sensitivity.queries.solutions import STATED_ACCURACY
 from tests.instances import power_line

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import dpcvx as dp
-from dpcvx.plan.guarantee import GROUPED, UNGROUPED
+from dpcvx.plan.stated import GROUPED, UNGROUPED
 
 ROUNDS = 3
 RECORDS = np.eye(2)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dpcvx as dp
-from dpcvx.plan.guarantee import OWN, OWN_GROUPED
+from dpcvx.plan.stated import OWN, OWN_GROUPED
 from tests.frames import CANARY, leaks, told
 from tests.helpers import contains
 

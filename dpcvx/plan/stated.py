@@ -1,0 +1,250 @@
+"""The guarantee of a plan with noise: what it states of each agent, and what it assumes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from .._words import together
+from ..model.adjacency import Rows
+from ..model.spec import PrivateSpec
+from ..privacy.accounting import ryu_kim_claim
+from ..privacy.mechanism import Calibrated, Gaussian
+from ..privacy.split_noise import coalition
+from ..sensitivity.known import Facts
+from ..sensitivity.queries.query import CLAIMED
+from .agent_terms import AgentTerms
+from .guarantee import ALONE, OBSERVER, AgentGuarantee, Change, Claim, Guarantee
+
+_NO_NOISE = "none needed"
+TRUSTED = (
+    "Every agent adds its part of the noise, and the agents that pool what they see are among "
+    "those counted here: who adds none counts as one of them.",
+    "Shares travel encrypted from agent to agent, which is not part of this package. Transcripts "
+    "and ledger files of a run hold the terms of its sums: keep them with the agents.",
+)
+ASSUMPTIONS = (
+    "Every agent follows the protocol and keeps its noise secret.",
+    "What the model declares public does not depend on private data.",
+    ALONE,
+    "Rounding errors of private computations are not counted. The noise is exact, on a grid whose "
+    "width the sensitivity includes.",
+)
+EXPECTED = (
+    "The answer uses public expectations for {}. The guarantee does not depend on whether they are "
+    "right."
+)
+UNGROUPED = (
+    "Each person's data sit with one agent: in one of its private objects, or in one row of those "
+    "that share a records= label."
+)
+GROUPED = (
+    "Each person's data sit with the agents of one group: with each of them in one private object, "
+    "or in one row of those that share a records= label."
+)
+CUT = "noise of all lengths at half of delta, the other half for the tails that are cut off"
+# Where agents with private data have variables that they may decide about with `Result.own`.
+OWN = (
+    "Own solutions (result.own) stay with their agents: all this is with respect to what others "
+    "see."
+)
+OWN_GROUPED = (
+    "Own solutions (result.own) stay with the agents of their group: all this is with respect to "
+    "what others see."
+)
+
+
+def make_guarantee(
+    agents: Sequence[AgentTerms],
+    *,
+    releases: int,
+    once: bool,
+    groups: Sequence[tuple[str, ...]],
+) -> Guarantee:
+    """The guarantee of a plan with noise.
+
+    Parameters
+    ----------
+    agents : sequence of AgentTerms
+        With noise and prices.
+    releases : int
+        Per agent.
+    once : bool
+        Whether the data are released once.
+    groups : sequence of tuple of str
+    """
+    worst = max((a.price for a in agents if a.price), key=lambda price: price.epsilon)
+    noises = list(dict.fromkeys(a.noise for a in agents if a.noise is not None))
+    first, split = noises[0], noises[0].split
+    # What is known before the first round tells nothing and is not charged.
+    count = releases - max(noise.free for noise in noises)
+    stated = [
+        _of_agent(a, count, once, len(noises) > 1)
+        for a in agents
+        if a.sensitivity is not None and a.noise is not None
+    ]
+    mechanism = _mechanism(noises, count, once)
+    if all(agent.noise == _NO_NOISE for agent in stated):
+        mechanism = f"{_NO_NOISE}, nothing that leaves depends on private data"
+    claims = [claim for a in agents if a.sensitivity is not None for claim in _claims(a.facts)]
+    if any(a.sensitivity is not None and a.sensitivity.asserted is not None for a in agents):
+        claims.append(CLAIMED)
+    claim = None
+    if len(noises) == 1 and isinstance(first.mechanism, Gaussian) and first.steady:
+        claim = _claim(first.mechanism, releases)
+    named = {agent.agent for agent in stated}
+    accountants = [
+        CUT if a.noise is not None and a.noise.truncation is not None else a.price.accountant
+        for a in agents
+        if a.price and a.name in named
+    ]
+    return Guarantee(
+        kind="asserted" if claims else "worst-case",
+        epsilon=worst.epsilon,
+        delta=worst.delta,
+        rho=max(a.loss.rho for a in agents),
+        mechanism=mechanism,
+        accountant=" or ".join(dict.fromkeys(accountants)),
+        observer=OBSERVER if split is None else _pooled(split.colluders),
+        certificate="asserted" if claims else "derived",
+        agents=tuple(stated),
+        groups=tuple(groups),
+        assumptions=(
+            *dict.fromkeys(claims),
+            *_assumptions(agents, trusting=split is not None, grouped=bool(groups)),
+        ),
+        claimed_by_paper=claim,
+        colluders=None if split is None else split.colluders,
+        alone=max((a.alone.epsilon for a in agents if a.alone is not None), default=None),
+    )
+
+
+def _mechanism(noises: Sequence[Calibrated], count: int, once: bool) -> str:
+    """What noise is in how many releases, for all agents."""
+    released = "1 release per agent, before the first round"
+    if not once:
+        released = f"{count} release{'' if count == 1 else 's'} per agent"
+    first, *others = noises
+    if others:
+        kinds = dict.fromkeys(str(noise.mechanism) for noise in noises)
+        said = f"{' or '.join(kinds)} noise of each agent's own, {released}"
+    else:
+        scales = " and ".join(f"{first.multiplier * w:.6g}" for w in first.weights)
+        said = (
+            f"{first.mechanism} noise, scale {scales} times the l{first.mechanism.norm} "
+            f"sensitivity{_fading(first, once)}, {released}"
+        )
+    split = first.split
+    if split is not None:
+        said += (
+            f"; split: each of {split.parties} agents adds a part with standard deviation "
+            f"{split.scale:.6g}, and the sum of those of any "
+            f"{split.parties - split.colluders} has this scale"
+        )
+    limits = dict.fromkeys(f"{n.truncation.reach:.4g}" for n in noises if n.truncation is not None)
+    if limits:
+        said += f"; drawn again while an entry exceeds {together(list(limits), 'or')} scales"
+    return said
+
+
+def _assumptions(agents: Sequence[AgentTerms], *, trusting: bool, grouped: bool) -> list[str]:
+    """What the guarantee rests on; `trusting`: agents split the noise."""
+    first, *others = ASSUMPTIONS
+    said = [first, *(TRUSTED if trusting else ()), *others, GROUPED if grouped else UNGROUPED]
+    if any(agent.sensitivity is not None and agent.program.decides for agent in agents):
+        said.append(OWN_GROUPED if grouped else OWN)
+    expected = [f"'{name}'" for agent in agents for name in agent.expects]
+    return [*said, EXPECTED.format(together(expected))] if expected else said
+
+
+def _pooled(colluders: int) -> str:
+    return (
+        f"{coalition(colluders)}, even if they collude and see every sum and every share sent to "
+        "them; against all other agents together with the weaker of the two figures"
+    )
+
+
+def _of_agent(agent: AgentTerms, count: int, once: bool, own: bool) -> AgentGuarantee:
+    """What one agent's data are protected by; `own`: other agents have other noise."""
+    chosen, known, price = agent.noise, agent.sensitivity, agent.price
+    assert chosen is not None and known is not None and price is not None
+    bound = known.bound(chosen.mechanism.norm)
+    scale, noise = _noise(chosen, agent, bound.value)
+    limited = bool(agent.program.limits)
+    if own and (bound.value > 0 or limited):
+        noise = f"{chosen.mechanism}, {noise}{_fading(chosen, once)}"
+    return AgentGuarantee(
+        agent=agent.name,
+        adjacency={s.name: str(s.adjacency) for s in known.private},
+        changes=changes(known.private),
+        epsilon=price.epsilon,
+        norm=chosen.mechanism.norm,
+        sensitivity=bound.value,
+        tight=bound.tight,
+        certificate="asserted" if _claims(agent.facts) else known.certificate,
+        scale=scale,
+        noise=noise,
+        releases=count if bound.value > 0 or limited else 0,
+        independent=() if limited else known.independent,
+    )
+
+
+def _noise(calibrated: Calibrated, agent: AgentTerms, bound: float) -> tuple[float, str]:
+    """An agent's noise scale, infinite if it differs from step to step, and the same in words."""
+    times, n = f"scale {calibrated.multiplier:.6g} times", agent.program.n
+    published = agent.publication
+    if published is not None:
+        scale = calibrated.grid(published.sensitivity, published.size).scale
+        return scale, f"{published.noise(scale)}, sensitivity {published.sensitivity:.6g}"
+    if bound == 0:
+        return 0.0, _NO_NOISE
+    norm = calibrated.mechanism.norm
+    found = dict.fromkeys(
+        query.noise(agent.facts, norm, times, lambda level: calibrated.grid(level, n).scale)
+        for query in agent.facts.queries
+    )
+    scales = {scale for scale, _ in found}
+    return scales.pop() if len(scales) == 1 else math.inf, "; ".join(words for _, words in found)
+
+
+def _claims(facts: Facts) -> list[str]:
+    """What charges take from the user without a proof."""
+    return [claim for query in facts.queries for claim in query.claims(facts)]
+
+
+def _fading(calibrated: Calibrated, once: bool) -> str:
+    decay = calibrated.mechanism.decay
+    if decay == 1 or once:
+        return ""
+    return f" in the first round and {decay:.6g} times that of the round before in all others"
+
+
+def _claim(declared: Gaussian, releases: int) -> Claim | None:
+    if not declared.step_epsilon or not declared.step_delta:
+        return None
+    epsilon = ryu_kim_claim(releases, declared.step_epsilon, declared.step_delta)
+    return Claim(epsilon, declared.step_delta, "Ryu and Kim, Theorem 4.9")
+
+
+def changes(specs: Sequence[PrivateSpec]) -> tuple[Change, ...]:
+    """The kinds of changes of one agent's data, of which one may happen."""
+    parts: dict[tuple[bool, str], list[PrivateSpec]] = {}
+    for spec in specs:
+        kind = spec.adjacency
+        key = (True, kind.label) if isinstance(kind, Rows) else (False, spec.name)
+        parts.setdefault(key, []).append(spec)
+    return tuple(_together(members) for members in parts.values())
+
+
+def _together(members: Sequence[PrivateSpec]) -> Change:
+    first, *others = members
+    what, where = str(first.adjacency), f"'{first.name}'"
+    if others:
+        with_ = [
+            f"'{s.name}'"
+            if str(s.adjacency) == what or not isinstance(s.adjacency, Rows)
+            else f"'{s.name}', {s.adjacency.row}"
+            for s in others
+        ]
+        where += f" (with {together(with_)})"
+    return Change(what, tuple(s.name for s in members), where)
