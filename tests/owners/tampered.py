@@ -85,6 +85,8 @@ def rearranged(frame, coins: random.Random):
     """A part of the tree removed, repeated, or replaced by another one."""
     tree, raw = unpacked(frame)
     paths = list(lists(tree))
+    if not paths:
+        return relabelled(frame, coins)
     path, other = coins.choice(paths), coins.choice(paths)
     holder = at(tree, path[:-1])
     what = coins.randrange(3)
