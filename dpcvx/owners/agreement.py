@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from .._arguments import COUNTED, show
-from .._words import at_most, paragraph, plural
+from .._words import at_most, number, paragraph, plural
 from ..algorithms.program import LocalProgram, Program
 from ..errors import DpcvxError
 from ..model.spec import PrivateSpec
@@ -77,7 +77,7 @@ class Agreement:
         )
         releases = plural(self.part.schedule[-1], "release")
         others = plural(len(offer.parts) - 1, "other")
-        spent = f", of which {self.spent:.6g} is spent already," if self.spent > 0 else ""
+        spent = f", of which {number(self.spent)} is spent already," if self.spent > 0 else ""
         first = f"run {offer.run[:8]}: agent {agent.name} with {others}, plan {offer.plan[:8]}"
         rows = {
             "method": f"{offer.algorithm}; {plural(offer.rounds, 'round')}, {releases}",
@@ -85,9 +85,9 @@ class Agreement:
             f"{agent.program.shared.size} of them shared",
             "private": private or "nothing",
             "derived": _moved(agent),
-            "costs": f"epsilon {self.epsilon:.6g} of {policy.epsilon:g}{spent} at delta "
-            f"{policy.delta:g}",
-            "protects": "against the coordinator and all others together",
+            "costs": f"epsilon {number(self.epsilon)} of {number(policy.epsilon)}{spent} at delta "
+            f"{number(policy.delta)}",
+            "protects": f"against the coordinator and {_partners(agent.noise)} together",
         }
         return "\n".join(
             [
@@ -95,6 +95,12 @@ class Agreement:
                 *(paragraph(f"  {label:<11}", text, WIDTH) for label, text in rows.items()),
             ]
         )
+
+
+def _partners(noise: Calibrated | None) -> str:
+    """Of how many others the noise is protection, whatever they pool."""
+    split = None if noise is None else noise.split
+    return "all others" if split is None else f"any {plural(split.colluders, 'other')}"
 
 
 def _moved(agent: AgentTerms) -> str:

@@ -19,7 +19,7 @@ from dpcvx.owners.session import Session
 from dpcvx.privacy.ledger_file import Journal
 from dpcvx.verify.instances import laboratories, sensors
 from tests.instances import household_tariff, power_line, whole
-from tests.owners.settings import BUDGET, answer, charges, offered, planned, resealed
+from tests.owners.settings import BUDGET, METHODS, answer, charges, offered, planned, resealed
 from tests.owners.tampered import flipped
 
 
@@ -141,9 +141,18 @@ def test_a_person_can_say_no(setting):
 
     assert answer(Session(policy, no), offer).code == "declined"
     assert charges(policy) == (0, 0)
-    assert "costs      epsilon 1 of 1 at delta 1e-06" in shown[0]
+    assert "costs      epsilon 1 of 1 at delta 1e-6\n" in shown[0]
     assert "load0, 4: one entry changes by at most 0.01" in shown[0]
     assert all(len(line) <= 88 for line in shown[0].splitlines())
+
+
+def test_offers_say_against_whom_their_noise_protects(setting):
+    offer, policy = setting
+    assert str(agree(offer, policy)).endswith("the coordinator and all others together")
+    shared, own = offered(planned(whole(sensors), METHODS["in shares"]), policy.ledger.parent)
+    said = str(agree(shared, replace(own, colluders=1)))
+    count = shared.noise.split.colluders
+    assert said.endswith(f"the coordinator and any {count} other{'s' * (count > 1)} together")
 
 
 def prices():
