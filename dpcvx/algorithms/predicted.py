@@ -200,7 +200,8 @@ def constant_step(
     scene: Landscape, rounds: int, largest: float, asked: Output | None
 ) -> tuple[float, Output | None]:
     """The step size and what to report, for methods with one number for a step."""
-    if not scene.noisy or scene.distance == math.inf:
+    # Where a set is one point, steps lead nowhere, however long they are.
+    if not scene.noisy or not 0 < scene.distance < math.inf:
         return largest, asked
     found = predicted(scene, rounds, largest)
     return min(found.step, largest), asked or found.output

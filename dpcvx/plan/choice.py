@@ -90,6 +90,8 @@ def choose(
     elif not named:
         given = request
         request, known = _method(problem, request, noisy, known)
+        if request.mechanism is None and any(agent.private for agent in problem.agents):
+            request = _without_noise(problem, given, request, known)
         if noisy and request.epsilon is not None and known is not None and not known.linear:
             drowned = _drowned(problem, known, given, request)
             request, known = drowned or (request, known)
@@ -141,6 +143,23 @@ def _method(
     if isinstance(chosen.algorithm, ResourceADMM) and smooth_constant(known.program) is None:
         _check_weights(known)
     return chosen, known
+
+
+def _without_noise(
+    problem: Declaration, given: Request, request: Request, known: Compiled | None
+) -> Request:
+    """Say so where noise would bring another method: it is not the noise alone that differs."""
+    if known is None:  # with noise there is no plan
+        return request
+    noisy, _ = _method(problem, given, True, known)
+    if type(noisy.algorithm) is type(request.algorithm):
+        return request
+    own, other = (type(one.algorithm).__name__ for one in (request, noisy))
+    return request.chosen(
+        "algorithm",
+        f"dp.{own}, since noise is off: with noise, the plan would choose dp.{other}. Name one "
+        "for both runs to see what noise alone does",
+    )
 
 
 def _check_weights(known: Compiled) -> None:

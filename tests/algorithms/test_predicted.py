@@ -214,3 +214,17 @@ def test_the_default_crosses_the_set_for_huber_losses_in_any_unit():
         ends = [plan.run(seed=k, verbose=False).solution for k in range(3)]
         gaps = [dp.not_private.objective(problem, end) - optimum for end in ends]
         assert max(gaps) < 1.5
+
+
+@pytest.mark.parametrize("loss", [lambda w, t: t @ w, lambda w, t: cp.sum_squares(w - t)])
+@pytest.mark.parametrize("method", [dp.DecentralizedADMM(), dp.PrimalDual()])
+def test_where_sets_are_one_point_steps_are_those_without_noise(method, loss):
+    w, agents = cp.Variable(2, name="w"), []
+    for name in "ab":
+        t = dp.Private([0.2, 0.3], name=f"t{name}", adjacency=dp.Within(0.1))
+        agents.append(dp.Agent(cp.Minimize(loss(w, t)), [w == 1], name=name))
+    problem = dp.Problem(agents)
+    noisy = problem.plan(method, rounds=3, epsilon=1.0, delta=1e-6)
+    assert noisy.algorithm.step == problem.plan(method, mechanism=None, rounds=3).algorithm.step
+    (end, _) = noisy.run(seed=0, verbose=False).solution.vectors
+    assert np.array_equal(end, [1.0, 1.0])

@@ -93,6 +93,19 @@ def test_what_is_given_is_kept():
     assert isinstance(named.agents[0].noise.mechanism, dp.Gaussian)
 
 
+def test_a_plan_without_noise_says_where_noise_would_bring_another_method():
+    problem = regression(logistic)
+    plain = problem.plan(mechanism=None, rounds=30)
+    (choice,) = plain.choices
+    other = type(problem.plan(rounds=30, **BUDGET).algorithm).__name__
+    assert choice.what == "algorithm" and choice.why in " ".join(str(plain).split())
+    assert f"dp.{type(plain.algorithm).__name__}, " in choice.why and f"dp.{other}." in choice.why
+    assert other != type(plain.algorithm).__name__
+    assert problem.plan(dp.LinearizedADMM(), mechanism=None).choices == ()
+    same = power_line().problem.plan(mechanism=None, rounds=30)  # ADMM, with noise and without
+    assert same.choices == ()
+
+
 def test_what_is_chosen_depends_on_nothing_private():
     w = cp.Variable(2, name="w")
     d = dp.Private(shape=2, name="d", adjacency=dp.Within(0.1))
