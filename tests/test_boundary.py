@@ -30,6 +30,7 @@ IMPORTERS = {
     "dpcvx.run.private_oracle": {"run.part"},
     "dpcvx.run.fleet_oracle": {"run.fleet"},
     "dpcvx.model.one_by_one": {"run.fleet_oracle"},
+    "dpcvx.model.row_blocks": {"run.private_oracle"},  # binds its data
     "dpcvx.model.stacked.StackedObjective": {"model.one_by_one", "verify.simulation"},  # stand-ins
     "dpcvx.run.public_oracle": {"run.part", "run.replay", "run.replay_oracle"},
     "dpcvx.sensitivity.known.Objective": {
@@ -87,7 +88,7 @@ IMPORTERS = {
 TOUCHERS = {
     "_seal": {"model.private"},
     "bind": {
-        "run.private_oracle",
+        "model.row_blocks",  # for run.private_oracle alone, see above
         "run.public_oracle",  # what a release restores
         "model.normal_form",
         "model.one_by_one",  # of many agents, behind the same door
@@ -96,7 +97,7 @@ TOUCHERS = {
         "sensitivity.private_weights",  # unit data, which are public
         "sensitivity.rehearsal",  # made-up data, which it writes itself
     },
-    "inserted": {"model.normal_form", "model.quadratic"},  # data as constants of an objective
+    "inserted": {"model.quadratic"},  # data as constants of an objective
     "default_rng": set(),
     "random": {"privacy.randomness"},
     "Philox": {"privacy.randomness"},

@@ -60,11 +60,11 @@ class Diagonal:
     values : ndarray, shape (n,)
     """
 
-    __slots__ = ("_values",)
+    __slots__ = ("values",)
     __array_ufunc__ = None
 
     def __init__(self, values: Array) -> None:
-        self._values = values
+        self.values = values
 
     @property
     def T(self) -> Diagonal:
@@ -72,12 +72,14 @@ class Diagonal:
         return self
 
     def __matmul__(self, other: Array) -> Array:
-        return self._values * other
+        return self.values * other
 
 
-def quick(M: Matrix) -> Matrix | Diagonal:
+def quick(M: Matrix | Diagonal) -> Matrix | Diagonal:
     """A matrix for many products with vectors: diagonal ones without indices, same results."""
-    if isinstance(M, (np.ndarray, Identity)) or M.shape[0] != M.shape[1] or M.nnz != M.shape[0]:
+    if isinstance(M, (np.ndarray, Identity, Diagonal)):
+        return M
+    if M.shape[0] != M.shape[1] or M.nnz != M.shape[0]:
         return M
     own = np.arange(M.shape[0] + 1)
     if not (np.array_equal(M.indices, own[:-1]) and np.array_equal(M.indptr, own)):

@@ -89,7 +89,7 @@ class RecordRows:
                 self._restricted(u, rows, place)
                 if cut
                 else replace(u, terms=tuple((place[i], M) for i, M in u.terms))
-                for u, cut in _cut(atom, mode)
+                for u, cut in cut_arguments(atom, mode)
             )
             shape = (rows.size, *atom.shape[1:]) if mode == "rows" else atom.shape
             atoms.append(replace(atom, args=args, shape=shape))
@@ -98,7 +98,7 @@ class RecordRows:
         for term in self.terms:
             j, weight = index[id(term.atom)], term.weight
             if self.modes[j] == "rows":
-                weight = weight[self._entries(rows, weight.size)]
+                weight = weight[self.entries(rows, weight.size)]
             terms.append(Term(atoms[place[j]], weight))
             total.append((place[j], weight[np.newaxis]))
         private = tuple(
@@ -142,7 +142,11 @@ class RecordRows:
 
         Also None where records meet other public numbers that differ.
         """
-        sides = [(u, own) for j, m in self.modes.items() for u, own in _cut(self.form.atoms[j], m)]
+        sides = [
+            (u, own)
+            for j, m in self.modes.items()
+            for u, own in cut_arguments(self.form.atoms[j], m)
+        ]
         moving = [(u.F, own) for u, own in sides if u.F is not None]
         if len(moving) != 1 or not moving[0][1] or moving[0][0].shape[0] != self.count:
             return None
@@ -151,28 +155,43 @@ class RecordRows:
                 return None
         return csr(moving[0][0])
 
-    def _entries(self, rows: Index, size: int) -> Index:
-        """Positions of the rows' entries in an array that lies column by column."""
+    def entries(self, rows: Index, size: int) -> Index:
+        """Positions of the rows' entries in an array that lies column by column.
+
+        Parameters
+        ----------
+        rows : ndarray of int
+        size : int
+            Of the array.
+        """
         return (rows + self.count * np.arange(size // self.count)[:, np.newaxis]).ravel()
 
     def _restricted(self, u: Combination, rows: Index, place: Mapping[int, int]) -> Combination:
-        own = self._entries(rows, u.h.size)
+        own = self.entries(rows, u.h.size)
         return Combination(
             (rows.size, *u.shape[1:]),
             None if u.F is None else compact(csr(u.F)[own]),
-            tuple((k, self._narrowed(G, rows)) for k, G in u.G),
+            tuple((k, self.narrowed(G, rows)) for k, G in u.G),
             u.h[own] if has_entries(u.h) else zeros(own.size),
             tuple(
-                (place[j], self._narrowed(M, rows) if self.modes[j] == "rows" else csr(M)[own])
+                (place[j], self.narrowed(M, rows) if self.modes[j] == "rows" else csr(M)[own])
                 for j, M in u.terms
             ),
         )
 
-    def _narrowed(self, M: Matrix, rows: Index) -> Matrix:
+    def narrowed(self, M: Matrix, rows: Index) -> Matrix:
+        """Of a matrix that maps rows of arrays to the same rows, the part of some rows.
+
+        Parameters
+        ----------
+        M : matrix
+        rows : ndarray of int
+            In ascending order.
+        """
         if isinstance(M, Identity):
             return Identity(rows.size * (M.size // self.count))
         sparse = csr(M)
-        found = sparse[self._entries(rows, sparse.shape[0])]
+        found = sparse[self.entries(rows, sparse.shape[0])]
         place = np.tile(np.arange(rows.size), sparse.shape[0] // self.count)
         own = np.repeat(place, np.diff(found.indptr))
         columns = found.indices // self.count * rows.size + own
@@ -187,7 +206,12 @@ class RecordRows:
         for term in self.terms:
             if term.weight.size % self.count == 0:
                 yield from term.weight.reshape((-1, self.count))
-        cut = [u for j, m in self.modes.items() for u, own in _cut(self.form.atoms[j], m) if own]
+        cut = [
+            u
+            for j, m in self.modes.items()
+            for u, own in cut_arguments(self.form.atoms[j], m)
+            if own
+        ]
         for u in cut:
             if has_entries(u.h):
                 yield from u.h.reshape((-1, self.count))
@@ -244,8 +268,15 @@ def _has_rows(spec: PrivateSpec, count: int) -> bool:
     return _rows(spec.shape, count) and not spec.symmetric
 
 
-def _cut(atom: Atom, mode: Mode) -> list[tuple[Combination, bool]]:
-    """Arguments of an atom, and whether they are cut into rows."""
+def cut_arguments(atom: Atom, mode: Mode) -> list[tuple[Combination, bool]]:
+    """Arguments of an atom, and whether they are cut into rows.
+
+    Parameters
+    ----------
+    atom : Atom
+    mode : {"rows", "sum", "whole"}
+        See `RecordRows`.
+    """
     if mode == "whole":
         return [(u, False) for u in atom.args]
     if atom.rule is MATMUL:
@@ -259,7 +290,7 @@ def _asked(form: NormalForm, atom: Atom, mode: Mode, count: int) -> list[tuple[i
     if (mode == "rows" and not _reads_rows(atom)) or (mode == "sum" and not _is_sum(atom)):
         return None
     found: list[tuple[int, Mode]] = []
-    for u, cut in _cut(atom, mode):
+    for u, cut in cut_arguments(atom, mode):
         if not cut:
             if u.G:
                 return None
@@ -289,7 +320,7 @@ def _reads_rows(atom: Atom) -> bool:
     shape = atom.args[0].shape
     if atom.rule is MATMUL:
         return len(shape) == 2
-    rest = [u for u, cut in _cut(atom, "rows") if cut]
+    rest = [u for u, cut in cut_arguments(atom, "rows") if cut]
     if atom.rule in _BY_ENTRY:
         return all(u.shape == atom.shape for u in rest)
     along = atom.rule in _REDUCING and len(shape) == 2 and len(rest) == 1

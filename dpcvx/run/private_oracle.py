@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from ..errors import PrivacyError
 from ..model.behind_the_door import BehindTheDoor
 from ..model.quadratic import data_curvature
+from ..model.row_blocks import bound_objective
 from ..sensitivity.known import Facts, Known, Objective, finite_gradient
 from ..sensitivity.queries.data import MomentsTerm
 from ..sensitivity.queries.query import Query
@@ -61,7 +62,8 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
         # Never in a variable of a frame: those show in tracebacks.
         self._data = read(form.private, sources) if by_entry else read_for_gradients(form, sources)
         clips = () if sensitivity is None else sensitivity.clips
-        self._objective = withheld(gate.agent, lambda: form.bind(self._data, clips, limited=noisy))
+        bound = functools.partial(bound_objective, form, clips=clips, limited=noisy)
+        self._objective = withheld(gate.agent, lambda: bound(self._data))
         self._zero = form.at_zero()
         self._change = 0.0 if self._certified is None else self._certified.bound(2).value
         # For terms of sums that are made of the data themselves.

@@ -288,7 +288,7 @@ def test_rules_keep_their_identity_when_pickled():
 def test_bound_objective_neither_pickles_nor_prints():
     _, form = form_of(PRIVATE["linear"])
     bound = form.bind([np.array([*RECOGNISABLE, *RECOGNISABLE[:3]])])
-    for held in (bound, bound._root, bound._args[0][0] if bound._args else bound):
+    for held in (bound, bound._root, bound._section):
         with pytest.raises(TypeError, match="private data"):
             pickle.dumps(held)
     shown = repr(bound) + str(bound) + f"{bound}"

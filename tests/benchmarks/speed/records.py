@@ -7,6 +7,7 @@ import numpy as np
 import scipy.sparse as sp
 
 import dpcvx as dp
+from dpcvx.model.row_blocks import bound_objective
 
 from .instances import BUDGET
 from .measure import Effort, Row, per_input, shown, timed
@@ -70,7 +71,7 @@ def _rows(
     agent = problem().plan(_FEW, rounds=5, **BUDGET).agents[0]
     assert agent.sensitivity is not None
     flat = X if sp.issparse(X) else X.ravel(order="F")
-    bound = agent.program.form.bind([flat], agent.sensitivity.clips, limited=True)
+    bound = bound_objective(agent.program.form, [flat], agent.sensitivity.clips, limited=True)
     np.testing.assert_allclose(bound.gradient(x), by_hand(0), rtol=1e-9, atol=1e-18)
     ours, theirs = per_input([lambda k: bound.gradient(x), by_hand], 1, effort.repeats)
     note = f"{shown(ours)} against {shown(theirs)}"
