@@ -248,7 +248,7 @@ class Problem(Declaration):
         PrivacyError
             If an objective has private data.
         """
-        for name, agent in zip(self.names, self.agents, strict=True):
+        for name, agent in self.named.items():
             if agent.private:
                 raise PrivacyError(
                     "problem.value would show the objective without noise, and that of agent "

@@ -206,9 +206,7 @@ def compile_problem(problem: Declaration) -> Program:
         size += int(shared.sum())
     coupling = coupling_of(problem.equalities, problem.slacks)
     starts = {v.id: np.asarray(x) for v, x in problem.start.items()}
-    models = [
-        Model(*pair, slot, starts) for pair in zip(problem.names, problem.agents, strict=True)
-    ]
+    models = [Model(*pair, slot, starts) for pair in problem.named.items()]
     templates: dict[Hashable, LocalProgram] = {}
     agents: list[LocalProgram] = []
     for model in models:
@@ -336,7 +334,7 @@ def compile_agent(model: Model, coupling: Coupling | None) -> LocalProgram:
 
 def with_objectives(problem: Declaration, program: Program) -> Program:
     """A program with every agent's objective at zero data in its cone program."""
-    named = {local.name: agent for local, agent in zip(program.agents, problem.agents, strict=True)}
+    named = problem.named
 
     def exact(local: LocalProgram) -> ConeData:
         if local.exact is not None:
@@ -363,7 +361,7 @@ def require_convex(problem: Declaration, method: str) -> None:
     ModelError
         Naming the agent, and the objective or the constraint.
     """
-    for name, agent in zip(problem.names, problem.agents, strict=True):
+    for name, agent in problem.named.items():
         if not understood(agent.objective.is_dcp, name):
             raise ModelError(
                 f"The objective of agent '{name}' does not follow cvxpy's convexity rules (DCP), "

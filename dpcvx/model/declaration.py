@@ -91,10 +91,9 @@ class Declaration:
         object.__setattr__(self, "group_names", self._named_groups())
         object.__setattr__(self, "coupling", self._checked_coupling())
         self._add_slacks()
-        names, agents = self.names, self.agents
         owner: dict[int, str] = {}
         seen: set[str] = set()
-        for name, agent in zip(names, agents, strict=True):
+        for name, agent in self.named.items():
             for private, spec in agent.specs(name).items():
                 if private.id in owner:
                     raise PrivacyError(
@@ -122,6 +121,11 @@ class Declaration:
         start = {variable: np.array(value) for variable, value in self.start.items()}
         object.__setattr__(twin, "start", start)
         return twin
+
+    @property
+    def named(self) -> dict[str, Agent]:
+        """The agents by their names, in order."""
+        return dict(zip(self.names, self.agents, strict=True))
 
     def holders(self) -> dict[int, NDArray[np.intp]]:
         """Number of agents that hold each entry, by cvxpy id of the variable."""
@@ -153,13 +157,13 @@ class Declaration:
     def shares(self) -> list[int]:
         """Per agent, how many agents with private data its group has."""
         sizes = dict.fromkeys(self.names, 1)
-        private = {n for n, agent in zip(self.names, self.agents, strict=True) if agent.private}
+        private = {n for n, agent in self.named.items() if agent.private}
         for group in self.group_names:
             sizes |= dict.fromkeys(group, max(1, len(private.intersection(group))))
         return [sizes[name] for name in self.names]
 
     def _named_groups(self) -> tuple[tuple[str, ...], ...]:
-        by_agent = {id(a): n for n, a in zip(self.names, self.agents, strict=True)}
+        by_agent = {id(a): n for n, a in self.named.items()}
         found: list[tuple[str, ...]] = []
         groups = self.groups
         listed = isinstance(groups, (list, tuple))
@@ -190,7 +194,7 @@ class Declaration:
     def _check_labels(self) -> None:
         """Refuse a label that was given in agents which no group counts together."""
         holders: dict[str, list[str]] = {}
-        for name, agent in zip(self.names, self.agents, strict=True):
+        for name, agent in self.named.items():
             adjacencies = [p.adjacency for p in agent.private]
             given = {
                 a.records for a in adjacencies if isinstance(a, Rows) and a.records is not None
@@ -284,7 +288,7 @@ class Declaration:
         for variable in self.variables():
             named.setdefault(variable.name(), set()).add(variable.id)
         twins = sorted(name for name, ids in named.items() if len(ids) > 1)
-        for name, agent in zip(self.names, self.agents, strict=True):
+        for name, agent in self.named.items():
             pieces = agent.layout.pieces
             if coupled.intersection(p.variable for p in pieces):
                 continue
@@ -304,7 +308,7 @@ class Declaration:
     def _check_own(self) -> None:
         """Refuse constraints in own= that would bind what others decide as well."""
         holders = self.holders()
-        for name, agent in zip(self.names, self.agents, strict=True):
+        for name, agent in self.named.items():
             held = {piece.variable: piece.entries for piece in agent.layout.pieces}
             for position, constraint in enumerate(agent.own):
                 what = f"Constraint {position} in own= of agent '{name}'"
@@ -380,7 +384,7 @@ def matching(
         return []
     known = {
         private: spec.name
-        for name, agent in zip(problem.names, problem.agents, strict=True)
+        for name, agent in problem.named.items()
         for private, spec in agent.specs(name).items()
     }
     found: list[tuple[Private, T]] = []

@@ -105,7 +105,7 @@ def expectations(
     if not found:
         return {}
     known: dict[str, tuple[Expectation | None, ...]] = {}
-    for name, agent in zip(problem.names, problem.agents, strict=True):
+    for name, agent in problem.named.items():
         specs = agent.specs(name)
         for private in agent.kept:
             if private in found:

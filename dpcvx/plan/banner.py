@@ -89,7 +89,7 @@ def _problem_rows(plan: Terms) -> list[str]:
 
 def own_rows(problem: Declaration) -> list[str]:
     """Which agents have ``own=``, and what keeps it."""
-    pairs = zip(problem.names, problem.agents, strict=True)
+    pairs = problem.named.items()
     deciding = [name for name, agent in pairs if agent.own]
     if not deciding:
         return []

@@ -68,7 +68,7 @@ def asked_of(
         If a mechanism is unknown, or switched off for some agents only, or if a budget is missing
         or given twice.
     """
-    private = {n: bool(a.private) for n, a in zip(problem.names, problem.agents, strict=True)}
+    private = {n: bool(a.private) for n, a in problem.named.items()}
     found = _declared(
         private,
         by_name(problem, "mechanism", mechanism),
@@ -97,7 +97,7 @@ def by_name(
     """
     if not isinstance(given, Mapping):
         return given
-    names = {id(agent): name for name, agent in zip(problem.names, problem.agents, strict=True)}
+    names = {id(agent): name for name, agent in problem.named.items()}
     values = pairs(given)
     if values is None:
         raise ModelError(

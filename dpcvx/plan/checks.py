@@ -109,9 +109,7 @@ def check_switched_off(problem: Declaration, request: Request, noisy: bool) -> N
 
 def check_groups(problem: Declaration, asked: Mapping[str, Declared | None]) -> None:
     """Refuse different noise in one group: what its agents lose together is not accounted for."""
-    private = {
-        name for name, agent in zip(problem.names, problem.agents, strict=True) if agent.private
-    }
+    private = {name for name, agent in problem.named.items() if agent.private}
     for group in problem.group_names:
         if len({asked[name] for name in group if name in private}) > 1:
             members = " and ".join(f"'{name}'" for name in group)

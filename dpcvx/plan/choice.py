@@ -130,10 +130,7 @@ def _method(
         if noisy:
             raise
         return _stepwise(problem, request, False), None
-    convex = all(
-        understood(agent.is_dcp, name)
-        for name, agent in zip(problem.names, problem.agents, strict=True)
-    )
+    convex = all(understood(agent.is_dcp, name) for name, agent in problem.named.items())
     once = noisy and known.releasable and request.release != "each step"
     if convex and (known.constant or (known.solvable and (once or not noisy))):
         return _exact(request, known, noisy), known

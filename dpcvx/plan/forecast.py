@@ -38,7 +38,7 @@ UNTOLD = (
 
 def bent(problem: Declaration) -> str:
     """What not to expect where objectives are not convex; empty where all are."""
-    pairs = list(zip(problem.names, problem.agents, strict=True))
+    pairs = list(problem.named.items())
     bent = [(f"'{name}'", agent) for name, agent in pairs if not agent.is_dcp()]
     if not bent:
         return ""

@@ -38,7 +38,7 @@ _LISTED = 8
 
 def first_limit(problem: Declaration) -> str | None:
     """What the first constraint with private data is called; None if there is none."""
-    for name, agent in zip(problem.names, problem.agents, strict=True):
+    for name, agent in problem.named.items():
         for position, _ in agent.limits:
             return f"Constraint {position} of agent '{name}'"
     return None
@@ -106,7 +106,7 @@ def check_violation(problem: Declaration, request: Request, noisy: bool) -> None
             f"that it has here, keeps public constraints only. {drop} dp.Central(), which solves "
             "the problem for data as they left, or leave the method to the plan."
         )
-    for name, agent in zip(problem.names, problem.agents, strict=True):
+    for name, agent in problem.named.items():
         for position, constraint in agent.limits:
             used = {p.id for p in constraint.parameters()}
             for private in agent.private:

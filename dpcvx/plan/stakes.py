@@ -95,7 +95,7 @@ def stand_ins_of(problem: Declaration) -> dict[str, list[Array | None]]:
             None if private.like is None else private.spec.kept(private.like)
             for private in agent.private
         ]
-        for name, agent in zip(problem.names, problem.agents, strict=True)
+        for name, agent in problem.named.items()
     }
 
 

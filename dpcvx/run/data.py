@@ -25,7 +25,7 @@ def sources_of(
     """
     given = dict(matching(problem, seal_all(data)))
     found: list[list[Sealed]] = []
-    for name, agent in zip(problem.names, problem.agents, strict=True):
+    for name, agent in problem.named.items():
         specs = agent.specs(name)
         found.append(
             [source_of(p, given.get(p), name=specs[p].name, asked=asked) for p in agent.private]
@@ -75,7 +75,7 @@ def stand_ins(
     """
     given = dict(matching(problem, proxy, "proxy"))
     found: dict[Private | str, Sealed] = {}
-    for name, agent in zip(problem.names, problem.agents, strict=True):
+    for name, agent in problem.named.items():
         specs = agent.specs(name)
         for private in (*agent.private, *(agent.kept if own else ())):
             spec = specs[private]

@@ -247,7 +247,7 @@ def _check_apart(
 ) -> None:
     """Refuse stand-ins that are exactly what is expected: expectations would seem to be right."""
     known = expectations(problem, request.plans.expected)
-    for name, agent in zip(problem.names, problem.agents, strict=True):
+    for name, agent in problem.named.items():
         for private, one in zip(agent.private, known.get(name, ()), strict=False):
             spec = agent.specs(name)[private]
             if one is not None and np.array_equal(spec.kept(proxy[private]()), one.mean):

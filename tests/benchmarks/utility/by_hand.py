@@ -157,7 +157,7 @@ def clipped(problem: dp.Problem, clip: float) -> dp.Problem:
     """The same with records' contributions scaled down."""
     agents = [
         dp.Agent(a.objective, a.constraints, name=name, clip=clip if a.private else None)
-        for name, a in zip(problem.names, problem.agents, strict=True)
+        for name, a in problem.named.items()
     ]
     return dp.Problem(agents, start=problem.start, coupling=problem.coupling)
 
