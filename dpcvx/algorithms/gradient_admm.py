@@ -19,28 +19,23 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Literal
 
 import numpy as np
-import scipy.linalg as la
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from .._arguments import FLAG, POSITIVE, choice, one_of, optional
 from ..errors import ModelError, PrivacyError
 from ..guard import frameless
-from ..model.canonical import ConeData
-from ..model.coupling import Eliminated, eliminate
 from ..model.curvature import convex, smoothness, strong_convexity
 from ..model.eigenvalues import SLACK, round_down
 from ..privacy.last_iterate import ORDERS, LastIterate, Order
 from ..privacy.two_block import TwoBlock, step_interval
 from ..sensitivity.queries.gradients import GradientStep
-from ..solvers.conic import ConicProgram, Outcome
-from ..solvers.separable import separable
+from ..solvers.conic import Outcome
 from ..solvers.steps import Contraction
 from .base import Answer, Coins, Local, Oracle, Output, Requirements, Residuals
+from .blocks import Blocks, blocks_of, eliminated
 from .conditions import Conditions
 from .hidden_iterates import HiddenIterates
 from .landscape import landscape, summed
@@ -72,154 +67,6 @@ class Turn:
     users: int
     inverse: Contraction
     outcome: Outcome
-
-
-class Blocks:
-    """Public parts of the two blocks: matrices, factor, y step.
-
-    Attributes
-    ----------
-    users : tuple of int
-        Positions of the agents that hold x.
-    public : int
-        Position of the agent that holds y.
-    rows : Eliminated
-    inverse : Contraction
-    exact : bool
-        Whether y has a closed form.
-    """
-
-    def __init__(self, program: Program, beta: float, eta: float) -> None:
-        self.users, self.public = blocks_of(program)
-        holder, other = program.agents[self.users[0]], program.agents[self.public]
-        assert program.coupling is not None and other.exact is not None
-        self.rows = eliminated(program)
-        A, B = self.rows.A, self.rows.B
-        stretched = np.eye(holder.n) + eta * beta * A.T @ A
-        factor = la.cho_factor(stretched)
-        columns = np.abs(la.cho_solve(factor, np.eye(holder.n))).sum(axis=0)
-        eigenvalues = la.eigvalsh(stretched)
-        least = max(1.0, round_down(float(eigenvalues[0]), float(eigenvalues[-1])))
-        self.inverse = Contraction(
-            partial(la.cho_solve, factor), float(columns.max()) * SLACK, 1.0 / least
-        )
-        squares = B.T @ B
-        form = separable(other.exact)
-        diagonal = np.diag(squares)
-        apart = not (squares - np.diag(diagonal)).any() and not self.rows.c_alone.size
-        self.exact = (
-            form is not None
-            and apart
-            # cvxpy can be told that a concave square is convex.
-            and bool((form.p >= 0).all() and (form.p + beta * diagonal > 0).all())
-        )
-        self._beta = beta
-        self._form, self._curvature = form, beta * diagonal
-        self._conic = (
-            None if self.exact else ConicProgram(_with_penalty(other.exact, self.rows, beta))
-        )
-
-    @property
-    def convexity(self) -> float:
-        """A modulus of strong convexity of g, where y has a closed form."""
-        return 0.0 if self._form is None else max(0.0, float(self._form.p.min()))
-
-    def feasible(self, x: Array) -> Array:
-        """The y in its bounds that comes closest to the coupling at x."""
-        assert self._form is not None
-        A, B, zero = self.rows.A, self.rows.B, np.zeros(self.rows.B.shape[1])
-        nearest = replace(self._form, p=zero, q=zero, low=zero, high=zero)
-        squares = np.sum(B * B, axis=0)
-        return nearest.minimise(np.where(squares > 0, squares, 1.0), B.T @ (A @ x - self.rows.c))
-
-    def y(self, x: Array, lam: Array, before: Array) -> tuple[Array, Outcome]:
-        """The y step; the one before if it fails."""
-        rows, beta = self.rows, self._beta
-        slope = rows.B.T @ (beta * (rows.A @ x - rows.c) - lam)
-        if self._conic is None:
-            assert self._form is not None
-            return self._form.minimise(self._curvature, slope), Outcome.SOLVED
-        found = self._conic.solve(np.zeros(before.size), slope, before)
-        return (before if found.x is None else found.x), found.outcome
-
-
-def blocks_of(program: Program) -> tuple[tuple[int, ...], int]:
-    """Positions of the users, and of the agent with the public block.
-
-    Raises
-    ------
-    ModelError
-        If the problem is not of this form.
-    """
-    public = [k for k, local in enumerate(program.agents) if not local.form.private]
-    users = tuple(k for k, local in enumerate(program.agents) if local.form.private)
-    if len(public) != 1 or not users:
-        raise ModelError(
-            "dp.GradientADMM solves min f(x) + g(y) with one agent for g, without private data, "
-            f"and users with private data for f; this problem has {len(public)} agents without "
-            f"private data and {len(users)} with. Write dp.Problem([*users, dp.Agent(g)], "
-            "coupling=[A @ x + B @ y == c])."
-        )
-    first = program.agents[users[0]]
-    for k in users:
-        local = program.agents[k]
-        if [(p.variable, p.entries.tolist()) for p in local.layout.pieces] != [
-            (p.variable, p.entries.tolist()) for p in first.layout.pieces
-        ]:
-            raise ModelError(
-                f"Agents '{first.name}' and '{local.name}' do not use the same variables in the "
-                "same order. In dp.GradientADMM every user's objective is a function of all of x: "
-                "write the terms in the same order, with 0 @ x for what does not occur."
-            )
-        if local.rest is not None:
-            raise ModelError(
-                f"The objective of agent '{local.name}' has a term without a gradient. "
-                "dp.GradientADMM takes none on x: move it to the public agent, on y, with the "
-                "coupling x == y."
-            )
-        if local.constraints.A.shape[0]:
-            raise ModelError(
-                f"Agent '{local.name}' has constraints. dp.GradientADMM takes none on x: move them "
-                "to the public agent, on y, with the coupling x == y."
-            )
-    own = {p.variable for p in first.layout.pieces}
-    both = [p.name for p in program.agents[public[0]].layout.pieces if p.variable in own]
-    if both:
-        raise ModelError(
-            f"The public agent '{program.agents[public[0]].name}' uses '{both[0]}', which the "
-            "users hold. Give it a variable of its own, and tie the two: coupling=[x == y]."
-        )
-    return users, public[0]
-
-
-def eliminated(program: Program) -> Eliminated:
-    """``A x + B y = c`` in the form of Remark 3.4."""
-    users, public = blocks_of(program)
-    coupling = program.coupling
-    assert coupling is not None
-    A = coupling.of(program.agents[users[0]].layout).toarray()
-    B = coupling.of(program.agents[public].layout).toarray()
-    found = eliminate(A, B, coupling.right)
-    if not found.c.size:
-        raise ModelError(
-            "coupling= does not contain the users' variables, so f and g are two problems. Tie "
-            "them, for example by coupling=[x == y]."
-        )
-    return found
-
-
-def _with_penalty(data: ConeData, rows: Eliminated, beta: float) -> ConeData:
-    """g and its set with ``beta/2 ||B y||^2``, and with the rows that hold y alone."""
-    n, N = data.n, data.A.shape[1]
-    squares = sp.block_diag([beta * rows.B.T @ rows.B, sp.csc_array((N - n, N - n))])
-    alone = sp.hstack([sp.csc_array(rows.B_alone), sp.csc_array((rows.c_alone.size, N - n))])
-    return replace(
-        data,
-        P=sp.csc_array(data.P + squares),
-        A=sp.csc_array(sp.vstack([alone, data.A])),
-        b=np.concatenate([rows.c_alone, data.b]),
-        cones=replace(data.cones, zero=data.cones.zero + rows.c_alone.size),
-    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -425,45 +272,12 @@ class GradientADMM(HiddenIterates[Server, Outcome]):
     def amplification(
         self, program: Program, sensitivities: Sequence[float], clipped: bool, rounds: int
     ) -> LastIterate:
-        """By `dpcvx.privacy.amplification`, for users' objectives times their number."""
-        users, public = blocks_of(program)
+        """By `dpcvx.privacy.two_block`, for users' objectives times their number."""
+        users, _ = blocks_of(program)
         blocks = Blocks(program, self._beta, self._eta)
-        if not blocks.exact:
-            raise PrivacyError(
-                f"The y step of agent '{program.agents[public].name}' has no closed form and is "
-                "solved to the solver's accuracy. Whether such a step expands differences is not "
-                "known, so observer='last iterate' promises nothing with it. Write its objective "
-                "as a sum over single entries of y (l1, squares, bounds), with a coupling in "
-                "which each equality has one of them, or observer='everyone'."
-            )
-        if clipped:
-            raise PrivacyError(
-                "Clipped gradients of records with several scores each belong to no convex "
-                "function, and a step along them may expand: observer='last iterate' promises "
-                "nothing. Use losses of one score A @ x per record, bound the data so that the "
-                "sensitivity is finite without clip=, or write observer='everyone'."
-            )
         largest = max(sensitivities[k] for k in users)
-        if largest == 0:
-            raise PrivacyError(
-                "No user's gradient depends on private data, so there is no loss to be amplified. "
-                "Write observer='everyone'."
-            )
-        if math.isinf(largest):
-            raise PrivacyError(
-                "observer='last iterate' needs one bound of what a change of the data does to the "
-                "gradient, at every x. Here it is bounded at each point only. Choose a loss with "
-                "bounded slopes, or data that enter linearly, or write observer='everyone'."
-            )
+        _require_amplified(program, blocks, clipped, largest)
         derived = [smoothness(program.agents[k].form) for k in users]
-        for k in users:
-            if not convex(program.agents[k].form):
-                raise PrivacyError(
-                    f"The objective of agent '{program.agents[k].name}' is not convex for all "
-                    "admissible data, so that a step may expand: observer='last iterate' promises "
-                    "nothing. Look for a quadratic with a negative denominator or eigenvalue, or "
-                    "write observer='everyone'."
-                )
         nu = self._certified_smoothness([program.agents[k].name for k in users], derived)
         known = min(strong_convexity(program.agents[k].form) for k in users)
         mu = self._convexity(program)
@@ -620,3 +434,41 @@ def _smoothness(local: LocalProgram) -> float:
             "for all admissible data, or step=..."
         )
     return nu
+
+
+def _require_amplified(program: Program, blocks: Blocks, clipped: bool, largest: float) -> None:
+    """Refuse steps that may expand, and losses that have no bound; `largest`: of sensitivities."""
+    if not blocks.exact:
+        raise PrivacyError(
+            f"The y step of agent '{program.agents[blocks.public].name}' has no closed form and is "
+            "solved to the solver's accuracy. Whether such a step expands differences is not "
+            "known, so observer='last iterate' promises nothing with it. Write its objective "
+            "as a sum over single entries of y (l1, squares, bounds), with a coupling in "
+            "which each equality has one of them, or observer='everyone'."
+        )
+    if clipped:
+        raise PrivacyError(
+            "Clipped gradients of records with several scores each belong to no convex "
+            "function, and a step along them may expand: observer='last iterate' promises "
+            "nothing. Use losses of one score A @ x per record, bound the data so that the "
+            "sensitivity is finite without clip=, or write observer='everyone'."
+        )
+    if largest == 0:
+        raise PrivacyError(
+            "No user's gradient depends on private data, so there is no loss to be amplified. "
+            "Write observer='everyone'."
+        )
+    if math.isinf(largest):
+        raise PrivacyError(
+            "observer='last iterate' needs one bound of what a change of the data does to the "
+            "gradient, at every x. Here it is bounded at each point only. Choose a loss with "
+            "bounded slopes, or data that enter linearly, or write observer='everyone'."
+        )
+    for k in blocks.users:
+        if not convex(program.agents[k].form):
+            raise PrivacyError(
+                f"The objective of agent '{program.agents[k].name}' is not convex for all "
+                "admissible data, so that a step may expand: observer='last iterate' promises "
+                "nothing. Look for a quadratic with a negative denominator or eigenvalue, or "
+                "write observer='everyone'."
+            )

@@ -12,7 +12,7 @@ from scipy import stats
 from sklearn.linear_model import ElasticNet
 
 import dpcvx as dp
-from dpcvx.algorithms.gradient_admm import eliminated
+from dpcvx.algorithms.blocks import eliminated
 from dpcvx.algorithms.program import compile_problem
 from dpcvx.privacy.accounting import gaussian_multiplier
 from dpcvx.solvers.conic import Answer, ConicProgram, Outcome
