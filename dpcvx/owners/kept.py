@@ -56,12 +56,15 @@ class Ending:
         What the owner handed over.
     own : OwnResult
         What is the owner's alone.
+    covered : int
+        Rounds that the ledger covered when the run began.
     """
 
     fingerprint: str
     end: End
     account: Account
     own: OwnResult
+    covered: int
 
 
 class Kept:
@@ -124,7 +127,9 @@ class Kept:
         """Keep how a run ends, before the ledger says that it does."""
         own, run = ending.own, ending.end.run
         self.keep("own", wire.encode((run, _pairs(own.last), _pairs(own.average))))
-        self.keep("final", wire.encode((ending.fingerprint, ending.end, ending.account)))
+        self.keep(
+            "final", wire.encode((ending.fingerprint, ending.end, ending.account, ending.covered))
+        )
 
     def ending(self) -> Ending | None:
         """How the last run ended; None if the ledger has none, or has one that is open.
@@ -140,12 +145,12 @@ class Kept:
         if not place.exists() or not self._ledger.exists():
             return None
         past, kept = past_of(self._ledger), wire.decode(place.read_bytes())
-        if past.interrupted is not None or not isinstance(kept, tuple) or len(kept) != 3:
+        if past.interrupted is not None or not isinstance(kept, tuple) or len(kept) != 4:
             return None
-        fingerprint, end, account = kept
+        fingerprint, end, account, covered = kept
         if fingerprint not in past.finished or not isinstance(end, End):
             return None
-        return Ending(fingerprint, end, account, self._own(end))
+        return Ending(fingerprint, end, account, self._own(end), covered)
 
     def _own(self, end: End) -> OwnResult:
         """Local variables of a run that ended; none if their file was removed."""

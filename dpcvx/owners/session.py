@@ -281,9 +281,9 @@ class Session:
         if ending is None or (ending.end.run, ending.fingerprint) != this:
             return b""
         self._take(ending)
-        rounds = agreed.offer.rounds
         # With its key: others may have to compute their masks again.
-        self._last_word = self._said(agreed, self._masks(agreed), rounds, (rounds, _LATE))
+        place = (ending.end.rounds, _LATE)
+        self._last_word = self._said(agreed, self._masks(agreed), ending.covered, place)
         return self._last_word
 
     def _masks(self, agreed: Agreement) -> Masker | None:
@@ -370,7 +370,7 @@ class Session:
             said.rounds,
             tuple(report.releases),
         )
-        ending = Ending(agreed.part.fingerprint, said, account, own)
+        ending = Ending(agreed.part.fingerprint, said, account, own, self._rounds)
         # On disk before the ledger says that the run is over: asked again, the same is said again.
         self._kept.finish(ending)
         self._journal.end(said.status, said.rounds)

@@ -173,12 +173,14 @@ def test_an_owner_that_is_gone_between_its_account_and_the_end_comes_back(tmp_pa
     assert hub.sessions["end0"].over and hub.sessions["end0"].result.rounds == 4
 
 
-@pytest.mark.parametrize("written", [False, True])
+@pytest.mark.parametrize(("written", "spent"), [(False, None), (True, None), (False, 0.7)], ids=str)
 def test_a_coordinator_that_ends_at_the_end_tells_all_when_it_is_back(
-    tmp_path, monkeypatch, written
+    tmp_path, monkeypatch, written, spent
 ):
     plan = planned()
     policies, path, add = policies_of(plan, tmp_path), tmp_path / "run.dpx", Log.add
+    if spent is not None:  # budgets leave fewer rounds than planned
+        run(planned(rounds=2, epsilon=spent), Late(policies), tmp_path / "before.dpx")
 
     def dies(self, found):
         if written or not isinstance(found, Ended):
@@ -196,6 +198,7 @@ def test_a_coordinator_that_ends_at_the_end_tells_all_when_it_is_back(
     result = run(plan, hub, path, made)
     assert all(session.over for session in hub.sessions.values()) and len(made) == 1
     assert parted(path) == {"end0", "end1"}
+    assert (result.rounds < 4) == (spent is not None)
     # What the log has is asked of nobody again.
     assert hub.asked == ([] if written else [Offer] * 2 + [End] * 2) + [Over] * 2
     same(plan, result, run(plan, hub, path, made))
@@ -262,9 +265,9 @@ def test_what_ended_before_says_nothing_of_a_run_that_is_open(begun):
     assert answer(session, OVER).code == "order" and not session.settled()
     # Killed between the file of the end and the line in the ledger: the run is open as well.
     final = policy.ledger.with_name(f"{policy.ledger.name}.final.dpx")
-    fingerprint, end, account = wire.decode(final.read_bytes())
+    fingerprint, end, account, covered = wire.decode(final.read_bytes())
     said = replace(end, run="another run"), replace(account, run="another run")
-    final.write_bytes(wire.encode((fingerprint, *said)))
+    final.write_bytes(wire.encode((fingerprint, *said, covered)))
     assert answer(Session(policy, seed=1), Over("another run")).code == "order"
     session = Session(policy, seed=1)
     assert answer(session, again).place == (0, -1)
