@@ -281,7 +281,8 @@ def _rel_vjp(v: Sequence[Array], out: Array, g: Array, data: tuple[Any, ...], k:
 
 def _sigmoid(u: Array) -> Array:
     # Half the time of scipy's expit; below 1e-308 the result is 0.
-    return 1 / (1 + np.exp(-u))
+    with np.errstate(over="ignore"):
+        return 1 / (1 + np.exp(-u))
 
 
 POWER = Rule("power", _power, _power_vjp, False)
