@@ -110,7 +110,8 @@ TOUCHERS = {
 FORBIDDEN = {
     "algorithms": (
         "dpcvx.model.private", "dpcvx.model.sealed", "dpcvx.privacy.mechanism",
-        "dpcvx.privacy.accounts", "dpcvx.privacy.ledger", "dpcvx.sensitivity.release_once", "os",
+        "dpcvx.privacy.accounts", "dpcvx.privacy.book", "dpcvx.privacy.ledger",
+        "dpcvx.sensitivity.release_once", "os",
     ),
 }  # fmt: skip
 

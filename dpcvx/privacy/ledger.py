@@ -7,7 +7,7 @@ from pathlib import Path
 from .._arguments import show
 from ..errors import ModelError
 from ..guard import frameless
-from .accounts import Accounts
+from .book import Accounts
 from .ledger_file import load
 
 

@@ -37,7 +37,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import LedgerError
-from .accounts import Account, Accounts
+from .accounts import Account
+from .book import Accounts
 from .entries import Entry
 from .ledger_chain import GROUP, Chain, head, linked, read
 from .ledger_lines import (

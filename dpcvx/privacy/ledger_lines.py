@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from ..errors import LedgerError
 from .accounting import Composition
-from .accounts import Account, Accounts, Budget
+from .accounts import Account, Budget
 from .adaptive import noise_of
+from .book import Accounts
 from .entries import Entry
 from .ledger_chain import GROUP
 

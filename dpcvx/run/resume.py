@@ -12,7 +12,8 @@ from ..errors import BudgetError, LedgerError, ModelError
 from ..plan.derived import begun_with, derived
 from ..plan.local_solver import computed_by
 from ..plan.terms import Terms
-from ..privacy.accounts import Account, Accounts
+from ..privacy.accounts import Account
+from ..privacy.book import Accounts
 from ..privacy.entries import Entry
 from ..privacy.ledger_file import Journal
 from ..privacy.ledger_lines import Recorded

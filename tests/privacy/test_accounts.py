@@ -4,7 +4,6 @@ import dataclasses
 import json
 import pickle
 
-import cvxpy as cp
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,30 +12,11 @@ from hypothesis import strategies as st
 import dpcvx as dp
 from dpcvx.privacy.accounting import Composition
 from dpcvx.privacy.accounts import Account, Budget
-from dpcvx.privacy.entries import Entry
 from dpcvx.privacy.ledger import Ledger
 from dpcvx.privacy.ledger_file import Journal
 from dpcvx.privacy.ledger_lines import charge_line
 from dpcvx.privacy.mechanism import Calibrated
-
-TENTH = Calibrated(dp.Laplace(), 10.0)
-NORMAL = Calibrated(dp.Gaussian(), 10.0)
-
-
-def entry(k=1, calibrated=TENTH):
-    return Entry(
-        k, 1, str(calibrated.mechanism), calibrated.multiplier, 0.5, 2.0**-20, "derived", "gradient"
-    )
-
-
-def account(epsilon, delta=0.0, planned=None):
-    return Account("bob", {}, Budget(epsilon, delta, planned or Composition()))
-
-
-def charged(book, calibrated, times):
-    for k in range(times):
-        book.charge(entry(k, calibrated), calibrated)
-    return book
+from tests.privacy.books import NORMAL, TENTH, account, charged, entry
 
 
 def test_ten_tenths_fit_into_one():
@@ -365,48 +345,6 @@ def test_the_release_after_the_plan_is_priced_and_refused():
         charged(book, calibrated, 1)
 
 
-def test_ledger_is_a_mapping_by_agent_and_reports_the_largest_spending():
-    books = (
-        charged(Account("a", {}, Budget(1, 0, Composition())), TENTH, 2),
-        Account("b", {}, None),
-    )
-    ledger = Ledger(books)
-    assert list(ledger) == ["a", "b"] and len(ledger) == 2
-    assert ledger["b"] is books[1]
-    with pytest.raises(KeyError):
-        ledger["c"]
-    assert "b" in ledger and "c" not in ledger and 3 not in ledger
-    assert ledger.get("b") is books[1] and ledger.get("c") is None and ledger.get("c", 3) == 3
-    assert ledger.spent() == pytest.approx(0.2)
-    assert Ledger(()).spent() == 0.0
-
-
-def test_json_lists_every_entry_and_only_public_fields():
-    book = charged(account(1.0), TENTH, 2)
-    read = json.loads(Ledger((book,)).to_json())
-    assert list(read) == ["bob"]
-    assert [e["round"] for e in read["bob"]] == [0, 1]
-    assert set(read["bob"][0]) == {
-        "round", "step", "mechanism", "multiplier", "sensitivity", "grid", "certificate",
-        "released", "stated", "colluders", "alone",
-    }  # fmt: skip
-
-
-def test_json_of_a_seeded_run_does_not_name_the_seed():
-    x = cp.Variable(2)
-    d = dp.Private(np.ones(2), adjacency=dp.Within(0.1), name="d")
-    agents = [
-        dp.Agent(cp.Minimize(cp.sum_squares(x - d)), name="a"),
-        dp.Agent(cp.Minimize(cp.sum_squares(x)), name="b"),
-    ]
-    result = dp.Problem(agents).solve(
-        dp.LinearizedADMM(), epsilon=1.0, delta=1e-6, rounds=2, seed=987654321
-    )
-    text = result.ledger.to_json()
-    assert "987654321" not in text and "seed" not in text
-    assert len(json.loads(text)["a"]) == 2
-
-
 def test_budget_errors_pickle():
     error = dp.BudgetError(
         "bob", spent=1, requested=1, allowed=0.9, delta=0.0, affordable=0, idle=True
@@ -415,17 +353,6 @@ def test_budget_errors_pickle():
     assert type(copy) is dp.BudgetError
     assert str(copy) == str(error)
     assert vars(copy) == vars(error)
-
-
-def test_releases_that_are_alike_are_priced_once(monkeypatch):
-    book = Ledger(tuple(Account(name, {}, Budget(1.0, 0.0, Composition())) for name in "abc"))
-    for one, times in zip(book.accounts, (2, 2, 3), strict=True):
-        charged(one, TENTH, times)
-    expected = {one.agent: one.spent() for one in book.accounts}
-    counted, honest = [], Composition.price
-    monkeypatch.setattr(Composition, "price", lambda c, d: counted.append(d) or honest(c, d))
-    assert book.prices() == expected
-    assert len(counted) == 2
 
 
 @pytest.mark.parametrize(
