@@ -49,7 +49,7 @@ IMPORTERS = {
     "dpcvx.model.sealed.handed_over": {"run.executors.sent"},  # to workers of the same owner
     "dpcvx.verify": {"", "extend", "problem", "verify"},
     # On stand-in data, and on made-up data.
-    "dpcvx.verify.not_private": {"", "verify.judge", "verify.conformance"},
+    "dpcvx.verify.not_private": {"", "verify.judge", "verify.promises"},
     "dpcvx.verify.worst_neighbour": {"verify.check"},
     "dpcvx.privacy.noise": {"privacy", "run.gate", "verify.check"},
     "dpcvx.privacy.noise.rounded_normal": {"privacy.mechanism"},

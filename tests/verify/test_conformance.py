@@ -14,8 +14,8 @@ from dpcvx.algorithms.base import Algorithm, Answer
 from dpcvx.sensitivity.stored_vectors import LinearCombination
 from dpcvx.solvers.projector import Projector
 from dpcvx.verify import instances as shipped
-from dpcvx.verify.conformance import contains
 from dpcvx.verify.instances import Instance
+from dpcvx.verify.promises import contains
 from tests.instances import HIDDEN, whole
 
 
