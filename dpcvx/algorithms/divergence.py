@@ -6,7 +6,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..model.eigenvalues import spectral_norm
-from ..model.quadratic import hessian
+from ..model.quadratic import quadratic
 from ..solvers.projector import Projector
 from .program import Program
 from .steps import Constant, StepRule
@@ -33,14 +33,14 @@ def too_long(program: Program, step: float | StepRule | None) -> str:
         return ""
     total = sp.csr_array((program.size, program.size))
     for local in program.agents:
-        H, rest = hessian(local.form)
+        found = quadratic(local.form)
         bound = Projector(local.constraints, local.name).kinds.keys() - {"free"}
-        if rest or bound or local.shared.size < local.n:
+        if found.rest or found.wide or bound or local.shared.size < local.n:
             return ""
         place = sp.csr_array(
             (np.ones(local.n), (local.slots, local.shared)), shape=(program.size, local.n)
         )
-        total = total + place @ H @ place.T / len(program.agents)
+        total = total + place @ found.formed @ place.T / len(program.agents)
     largest = spectral_norm(sp.csr_array(total))
     if not step.step * largest > 2 * _SURE:
         return ""

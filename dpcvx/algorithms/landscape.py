@@ -204,12 +204,14 @@ def _filled_value(local: LocalProgram) -> float:
     form, largest = local.form, 0.0
     if is_quadratic_given_data(form):
         return 0.0
+    with np.errstate(all="ignore"):  # at the edge of its domain it may have no value
+        none = form.at_zero().value(local.start)
     for sign in (1.0, -1.0):
         filled = form.at_labels(sign)
         if filled is None:
             return 0.0
-        with np.errstate(all="ignore"):  # at the edge of its domain it may have no value
-            found = filled.value(local.start) - form.at_zero().value(local.start)
+        with np.errstate(all="ignore"):
+            found = filled.value(local.start) - none
         largest = max(largest, found) if math.isfinite(found) else largest
     return largest
 
@@ -254,19 +256,16 @@ class _Set(NamedTuple):
 
 def _sets(agents: Sequence[LocalProgram]) -> list[_Set]:
     """What all sets tell: where searching them takes too long, what is known without a solve."""
-    conic = once_per_kind(agents, lambda local: (local, _onto(local).kinds["conic"]))
-    searched = sum(n * n for n in {id(kind): n for kind, n in conic}.values()) <= _SEARCHED
+    onto = once_per_kind(agents, lambda local: (local, Projector(local.constraints, local.name)))
+    conic = {id(kind): projector.kinds["conic"] for kind, projector in onto}
+    searched = sum(n * n for n in conic.values()) <= _SEARCHED
 
-    def told(local: LocalProgram) -> _Set:
-        projector = _onto(local)
+    def told(local: LocalProgram, projector: Projector) -> _Set:
         extent = projector.extent() if searched else projector.known_extent()
         return _Set(_public_slope(local, extent), _bounded(local, extent))
 
-    return once_per_kind(agents, told)
-
-
-def _onto(local: LocalProgram) -> Projector:
-    return Projector(local.constraints, local.name)
+    found = {id(kind): told(kind, projector) for kind, projector in onto}
+    return [found[id(kind)] for kind, _ in onto]
 
 
 def _bounded(local: LocalProgram, extent: Extent) -> Array:

@@ -16,7 +16,7 @@ from ..errors import ModelError
 from .atoms import rule_of, written
 from .canonical import affine_map
 from .layout import Layout, picked
-from .matrices import Array, Identity, Matrix, as_array, compact, csr, diagonal, zeros
+from .matrices import Array, Identity, Matrix, as_array, compact, csr, diagonal, has_entries, zeros
 from .normal_form import Atom, Combination, NormalForm, digest_of
 from .private import Private, specs_of
 
@@ -87,7 +87,7 @@ class _Builder:
         self.owner = owner
         self.atoms: list[Atom] = []
         self._seen: dict[int, Combination] = {}
-        self._known: dict[tuple[Any, ...], int] = {}
+        self._known: dict[tuple[Any, ...], list[int]] = {}
 
     def visit(self, expr: Any) -> Combination:
         # One cvxpy object that occurs twice is one node; the tree keeps it alive, so id is safe.
@@ -166,7 +166,7 @@ class _Builder:
                 "entries, so neither its gradient nor its sensitivity is defined. Clean the data "
                 "the expression is built from."
             )
-        if np.abs(h).max(initial=0.0) > self.largest:
+        if max(h.max(initial=0.0), -h.min(initial=0.0)) > self.largest:
             raise ModelError(
                 f"The objective of agent '{self.owner}' uses a constant beyond {self.largest:g}, "
                 "whose square is no number any more, so nothing could be computed from it. Scale "
@@ -215,12 +215,21 @@ class _Builder:
             raise NoRule(written(expr), self.owner)
         rule, data = found
         # Users write X @ w twice; one node is faster, and lets contributions cancel.
-        key = (rule.name, data, expr.shape, tuple(digest_of(a) for a in args))
-        if key not in self._known:
-            self._known[key] = len(self.atoms)
-            self.atoms.append(Atom(rule, data, tuple(args), expr.shape))
-        term = ((self._known[key], Identity(expr.size)),)
+        atom = Atom(rule, data, tuple(args), expr.shape)
+        alike = self._known.setdefault((rule.name, data, expr.shape), [])
+        index = next((j for j in alike if _equal(self.atoms[j], atom)), None)
+        if index is None:
+            index = len(self.atoms)
+            self.atoms.append(atom)
+            alike.append(index)
+        term = ((index, Identity(expr.size)),)
         return Combination(expr.shape, None, (), zeros(expr.size), term)
+
+
+def _equal(one: Atom, other: Atom) -> bool:
+    """Whether two atoms of one rule have equal arguments."""
+    pairs = zip(one.args, other.args, strict=True)
+    return all(a is b or digest_of(a) == digest_of(b) for a, b in pairs)
 
 
 def _plus(a: Matrix | None, b: Matrix | None) -> Matrix | None:
@@ -257,14 +266,25 @@ def _image(
     images = [
         Combination(
             shape,
-            None if u.F is None else compact(M @ u.F),
+            None if u.F is None else compact(M if _is_identity(u.F) else M @ u.F),
             tuple((k, compact(M @ G)) for k, G in u.G),
-            M @ u.h,
+            M @ u.h if has_entries(u.h) else np.zeros(M.shape[0]),
             tuple((j, compact(M @ T)) for j, T in u.terms),
         )
         for M, u in pieces
     ]
     return _total(shape, [Combination(shape, None, (), offset), *images])
+
+
+def _is_identity(F: Matrix) -> bool:
+    """Whether a matrix selects all of x in its order, so that products with it change nothing."""
+    if not sp.issparse(F) or F.shape[0] != F.shape[1]:
+        return False
+    rows, own = csr(F), np.arange(F.shape[0])
+    if rows.nnz != own.size:
+        return False
+    placed = np.array_equal(rows.indptr[:-1], own) and np.array_equal(rows.indices, own)
+    return placed and bool(np.all(rows.data == 1))
 
 
 def _moves(expr: Any, args: Sequence[Combination]) -> list[tuple[Matrix, Combination]]:

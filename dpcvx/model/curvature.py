@@ -3,6 +3,7 @@ r"""Second derivatives of a normal form in x, for all admissible data: smoothnes
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -25,9 +26,9 @@ from .atoms import (
     Rule,
 )
 from .eigenvalues import both_ends, dense, eigenvalues, smallest, spectral_norm, stretch
-from .matrices import Array, Identity, Matrix, csr, has_entries
+from .matrices import Array, Identity, Matrix, csr, folded, has_entries
 from .normal_form import Atom, Combination, NormalForm, derived_once
-from .quadratic import Term, affine_view, hessian, is_square
+from .quadratic import Term, affine_view, bilinear, is_square, quadratic
 
 # Largest second derivative of smooth convex atoms, as a multiple of the identity in the argument.
 _CURVATURE: dict[Rule, float] = {LOGISTIC: 0.25, HUBER: 2.0, LOG_SUM_EXP: 0.5}
@@ -63,8 +64,7 @@ def smoothness(form: NormalForm) -> float | None:
     `_squares_above`, such as ``1 - cp.inv_pos(1 + cp.square(x))``, have a constant. Products with
     private records count with the largest norm that these may have together.
     """
-    H, rest = hessian(form)
-    parts = _bends(form, rest)
+    H, parts = quadratic(form).formed, _bends(_bent(form))
     return None if parts is None else sum((max(part) for part in parts), spectral_norm(H))
 
 
@@ -76,30 +76,19 @@ def mean_curvature(form: NormalForm) -> float | None:
     divided by the number of entries: the largest second derivative in one direction is
     `smoothness`, which only records that all point the same way can have.
     """
-    H, rest = hessian(form)
+    H = quadratic(form).formed
     total = float(np.abs(H.trace()))
-    for term in rest:
-        squares = _squares_above(form, term)
-        for part in [term] if squares is None else squares:
-            peak = _peak(form, part)
-            view = affine_view(form, part.atom.args[0])
-            square = None
-            if view is not None and view.F is not None:
-                square = float((csr(view.F).data ** 2).sum())
-            elif view is None:
-                most = _stretch(form, part.atom.args[0], False)
-                square = None if most is None else most**2
-            if peak is None or square is None:
-                return None
-            total += peak * square
+    for bent in _bent(form):
+        if bent.total is None:
+            return None
+        total += bent.total
     return total / form.n
 
 
 @derived_once
 def curvature(form: NormalForm) -> Curvature | None:
     """What is known of second derivatives in x for all admissible data, where `smoothness` is."""
-    H, rest = hessian(form)
-    parts = _bends(form, rest)
+    H, parts = quadratic(form).formed, _bends(_bent(form))
     if parts is None:
         return None
     down, up = (sum(side) for side in zip(*parts, strict=True)) if parts else (0.0, 0.0)
@@ -114,31 +103,77 @@ def record_smoothness(form: NormalForm) -> float | None:
     Second derivatives of convex losses lie between 0 and their largest, before the change and
     after it, so that these differ by no more; others may have opposite signs.
     """
-    _, rest = hessian(form)
-    parts = _bends(form, [term for term in rest if form.reach(term.atom)[1]], single=True)
+    own = [term for term in quadratic(form).rest if form.reach(term.atom)[1]]
+    parts = _bends([bent for term in own for bent in _bents(form, term, single=True)])
     return None if parts is None else sum(down + up for down, up in parts)
 
 
-def _bends(
-    form: NormalForm, rest: list[Term], single: bool = False
-) -> list[tuple[float, float]] | None:
-    """Per term, the largest of its negative and of its positive second derivatives in x.
+@dataclass(frozen=True, eq=False)
+class _Bent:
+    """A term whose second derivatives in x are not formed, or a square that bends more.
 
-    With `single`, of what reads one record.
+    Attributes
+    ----------
+    part : Term
+    above : bool
+        Whether it is such a square.
+    size : float or None
+        Bound of the largest second derivative, for all admissible data; None if none is known.
+    total : float or None
+        Bound of their trace, or of the largest where records are multiplied with variables.
     """
+
+    part: Term
+    above: bool
+    size: float | None
+    total: float | None
+
+
+@derived_once
+def _bent(form: NormalForm) -> list[_Bent]:
+    """All of a form."""
+    found = quadratic(form)
+    wide = [_wide(form, term) for term in found.wide]
+    return wide + [bent for term in found.rest for bent in _bents(form, term)]
+
+
+def _wide(form: NormalForm, term: Term) -> _Bent:
+    """Of squares of many entries, ``u'B u`` with a diagonal B and an affine u."""
+    parts = bilinear(form, term)
+    assert parts is not None
+    rows, weight = csr(parts.u.F), folded(np.abs(2 * parts.B.diagonal()))
+    factor, own = float(weight[0]), rows.data
+    if any(weight.strides):  # not one number for all rows
+        factor, own = 1.0, own * np.sqrt(np.repeat(weight, np.diff(rows.indptr)))
+    most = stretch(sp.csr_array((own, rows.indices, rows.indptr), shape=rows.shape))
+    return _Bent(term, False, factor * most**2, factor * float(np.vdot(own, own)))
+
+
+def _bents(form: NormalForm, term: Term, single: bool = False) -> list[_Bent]:
+    """Of a term; with `single`, of what reads one record."""
+    squares, found = _squares_above(form, term), []
+    for part in [term] if squares is None else squares:
+        peak, argument = _peak(form, part), part.atom.args[0]
+        most = None if peak is None else _stretch(form, argument, single)
+        if peak is None or most is None:
+            found.append(_Bent(part, squares is not None, None, None))
+            continue
+        view, size = affine_view(form, argument), peak * most**2
+        total = size if view is None else peak * float((csr(view.F).data ** 2).sum())
+        found.append(_Bent(part, squares is not None, size, total))
+    return found
+
+
+def _bends(parts: Sequence[_Bent]) -> list[tuple[float, float]] | None:
+    """The largest of the negative and of the positive second derivatives in x of each."""
     found = []
-    for term in rest:
-        squares = _squares_above(form, term)
-        for part in [term] if squares is None else squares:
-            peak = _peak(form, part)
-            most = _stretch(form, part.atom.args[0], single)
-            if peak is None or most is None:
-                return None
-            size = peak * most**2
-            # An affine argument of a convex function, if not known to be something else.
-            convex = squares is None and float(np.min(part.weight)) >= 0
-            concave = squares is None and float(np.max(part.weight)) <= 0
-            found.append((0.0 if convex else size, 0.0 if concave else size))
+    for bent in parts:
+        if bent.size is None:
+            return None
+        # An affine argument of a convex function, if not known to be something else.
+        convex = not bent.above and float(np.min(bent.part.weight)) >= 0
+        concave = not bent.above and float(np.max(bent.part.weight)) <= 0
+        found.append((0.0 if convex else bent.size, 0.0 if concave else bent.size))
     return found
 
 
@@ -287,8 +322,8 @@ def convex(form: NormalForm) -> bool:
     Checked on the numbers: cvxpy takes ``quad_over_lin(x, -1)`` for convex, outside its domain, and
     ``quad_form(x, P, assume_PSD=True)`` whatever P is.
     """
-    H, rest = hessian(form)
-    H = sp.csr_array((H + H.T) / 2)
+    found = quadratic(form)
+    H, rest = sp.csr_array((found.formed + found.formed.T) / 2), [*found.wide, *found.rest]
     if eigenvalues(H, dense).min(initial=0.0) < -1e-12 * spectral_norm(H):
         return False
     if any(_peak(form, term) is not None and float(np.min(term.weight)) < 0 for term in rest):
@@ -329,11 +364,14 @@ def _as_named(form: NormalForm, atom: Atom) -> bool:
 
 @derived_once
 def strong_convexity(form: NormalForm) -> float:
-    """The smallest eigenvalue of the quadratic part's Hessian, at least 0.
+    """The smallest eigenvalue of the quadratic part's Hessian as far as it is formed, at least 0.
 
     A modulus of strong convexity of f provided that the other terms are convex.
     """
-    H, _ = hessian(form)
+    found = quadratic(form)
+    if any(float(np.min(term.weight)) < 0 for term in found.wide):
+        return 0.0
+    H = found.formed
     lowest = float(eigenvalues(H, smallest).min())
     # Rounding leaves eigenvalues of a singular matrix at 1e-16 of its norm.
     return lowest if lowest > 1e-12 * max(1.0, spectral_norm(H)) else 0.0

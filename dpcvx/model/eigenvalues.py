@@ -17,7 +17,9 @@ SLACK = 1 + 1e-10
 # Up to this order eigenvalues are computed densely.
 _DENSE_ORDER = 1500
 # Multiplications up to which a product of a large sparse matrix with itself is formed.
-_PRODUCTS = 2e7
+_PRODUCTS = 2e6
+# Rows of a matrix that are looked at together.
+_ROWS = 1 << 15
 # Entries of blocks of one size whose eigenvalues are computed together.
 _BATCH = 2_000_000
 
@@ -44,15 +46,27 @@ def stretch(F: Matrix, work: float = _PRODUCTS) -> float:
     work : float
         Multiplications that forming F'F may take where it has many columns.
     """
-    rows = csr(F)
-    size = abs(rows)
-    across = np.diff(rows.indptr)
-    if rows.shape[1] <= _DENSE_ORDER or float((across.astype(float) ** 2).sum()) <= work:
+    if not is_wide(F, work):
         return math.sqrt(spectral_norm(sp.csr_array(F.T @ F)))
-    sums = size.T @ (size @ np.ones(rows.shape[1]))
+    rows = csr(F)
+    sums, counts = np.zeros(F.shape[1]), np.zeros(F.shape[1])
+    for first in range(0, F.shape[0], _ROWS):  # what is in between stays in the cache
+        ends = rows.indptr[first : first + _ROWS + 1]
+        values, columns = (v[ends[0] : ends[-1]] for v in (rows.data, rows.indices))
+        shape = (ends.size - 1, F.shape[1])
+        size = sp.csr_array((np.abs(values), columns, ends - ends[0]), shape=shape)
+        sums += size.T @ (size @ np.ones(F.shape[1]))
+        counts += np.bincount(columns, minlength=F.shape[1])
     # Sums of numbers of one sign are off by no more than this.
-    rounding = 2.0**-52 * float(across.max() + np.bincount(rows.indices).max(initial=0))
+    rounding = 2.0**-52 * float(np.diff(rows.indptr).max() + counts.max(initial=0.0))
     return math.sqrt(float(sums.max()) * (SLACK + rounding))
+
+
+def is_wide(F: Matrix, work: float = _PRODUCTS) -> bool:
+    """Whether F'F is not to be formed: of many columns, in more multiplications than `work`."""
+    if F.shape[1] <= _DENSE_ORDER:
+        return False
+    return float((np.diff(csr(F).indptr).astype(float) ** 2).sum()) > work
 
 
 def eigenvalues(H: sp.csr_array, large: Callable[[sp.csr_array], Array]) -> Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -50,6 +50,7 @@ class Identity:
 
 
 Matrix = Array | sp.csr_array | Identity
+Sparse: TypeAlias = sp.csr_array | sp.csc_array
 
 
 class Diagonal:

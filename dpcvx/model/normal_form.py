@@ -674,7 +674,9 @@ class Argument(BehindTheDoor):
         """Its value at x, where its atoms have these."""
         if not self.moving:
             return self.constant
-        total = None if self.F is None else self.F @ x
+        total = None
+        if self.F is not None:  # plans ask for gradients at starts of zeros again and again
+            total = self.F @ x if x.any() else np.zeros(self._offset.size)
         if self._shifts:
             total = self._offset if total is None else total + self._offset
         for j, M in self.terms:

@@ -14,12 +14,15 @@ import numpy as np
 import scipy.sparse as sp
 
 from .atoms import MATMUL, MULTIPLY, POWER, QUAD_FORM, QUAD_OVER_LIN
-from .matrices import Array, Matrix, as_array, csr, diagonal
+from .eigenvalues import is_wide
+from .matrices import Array, Diagonal, Matrix, Sparse, as_array, csr, diagonal, quick
 from .normal_form import Atom, BoundObjective, Combination, NormalForm, derived_once
 
 # Differences of gradients, relative to the size of a point, and how well they have to agree.
 _DIFFERENCES = (1e-4, 1e-5)
 _SMOOTH = 1e-3
+# Derivatives of more entries are not sorted row by row.
+_MANY = 1 << 18
 # Rules of at most two arguments that are quadratic in them, or may be.
 _QUADRATIC = (MATMUL, MULTIPLY, QUAD_FORM, QUAD_OVER_LIN)
 
@@ -79,10 +82,31 @@ def bilinear(form: NormalForm, term: Term) -> Bilinear | None:
     return None
 
 
+@dataclass(frozen=True, eq=False)
+class Quadratic:
+    """The terms of a form in x, by what is known of their second derivatives.
+
+    Attributes
+    ----------
+    formed : csr_array, shape (n, n)
+        The constant second derivatives of all that are quadratic but for `wide`.
+    wide : list of Term
+        Squares of so many entries of x that their second derivatives are not formed.
+    rest : list of Term
+        Those that are not quadratic.
+    """
+
+    formed: sp.csr_array
+    wide: list[Term]
+    rest: list[Term]
+
+
 @derived_once
-def hessian(form: NormalForm) -> tuple[sp.csr_array, list[Term]]:
-    """Hessian in x of the quadratic part, and the terms in x that are not quadratic."""
-    H = sp.csr_array((form.n, form.n))
+def quadratic(form: NormalForm) -> Quadratic:
+    """The terms in x, sorted."""
+    shape = (form.n, form.n)
+    H = sp.csr_array(shape)
+    wide: list[Term] = []
     rest: list[Term] = []
     for term in terms(form):
         if not form.reach(term.atom)[0]:
@@ -90,9 +114,23 @@ def hessian(form: NormalForm) -> tuple[sp.csr_array, list[Term]]:
         parts = bilinear(form, term)
         if parts is None:
             rest.append(term)
+        elif parts.u is parts.v and _of_squares(term.atom) and is_wide(csr(parts.u.F)):
+            wide.append(term)
         else:
-            H = H + _second(parts, lambda c: c.F, lambda c: c.F, (form.n, form.n))
-    return sp.csr_array(H), rest
+            H = H + _second(parts, lambda c: c.F, lambda c: c.F, shape)
+    return Quadratic(sp.csr_array(H), wide, rest)
+
+
+@derived_once
+def hessian(form: NormalForm) -> tuple[sp.csr_array, list[Term]]:
+    """Hessian in x of the quadratic part, formed, and the terms in x that are not quadratic."""
+    found = quadratic(form)
+    H = found.formed
+    for term in found.wide:
+        parts = bilinear(form, term)
+        assert parts is not None
+        H = H + _second(parts, lambda c: c.F, lambda c: c.F, H.shape)
+    return sp.csr_array(H), found.rest
 
 
 def hessian_at(form: NormalForm, x: Array, scale: Array) -> sp.csr_array:
@@ -180,10 +218,36 @@ def data_curvature(form: NormalForm, objective: BoundObjective) -> sp.csr_array:
     return sp.csr_array((total + total.T) / 2)
 
 
-def cross(form: NormalForm, parts: Bilinear, k: int) -> sp.csr_array:
-    """Derivative of the term's gradient in x with respect to private parameter k, (n, size)."""
+def cross(form: NormalForm, parts: Bilinear, k: int) -> Sparse:
+    """Derivative of the term's gradient in x with respect to private parameter k, (n, size).
+
+    Of many entries it lies column by column, which are the rows of the term's argument.
+    """
+    wide = _by_columns(parts, k) if parts.u is parts.v else None
+    if wide is not None:
+        return wide
     shape = (form.n, form.private[k].size)
     return _second(parts, lambda c: c.F, lambda c: dict(c.G).get(k), shape)
+
+
+def _by_columns(parts: Bilinear, k: int) -> sp.csc_array | None:
+    """The same of squares of ``F x + g * d`` with many entries; None for others."""
+    F, G = parts.u.F, dict(parts.u.G).get(k)
+    if G is None or F is None or isinstance(F, np.ndarray):
+        return None
+    rows = csr(F)
+    if rows.nnz <= _MANY:
+        return None
+    weight = quick(sp.csr_array(parts.B @ csr(G)))
+    if not isinstance(weight, Diagonal):
+        return None
+    twice = 2 * (weight @ np.ones(rows.shape[0]))
+    values = rows.data * np.repeat(twice, np.diff(rows.indptr))
+    return sp.csc_array((values, rows.indices, rows.indptr), shape=rows.shape[::-1])
+
+
+def _of_squares(atom: Atom) -> bool:
+    return is_square(atom) or atom.rule is QUAD_OVER_LIN
 
 
 def is_square(atom: Atom) -> bool:

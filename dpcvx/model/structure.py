@@ -20,6 +20,8 @@ import scipy.sparse as sp
 
 from .private import Private
 
+# Matrices of more entries are read column by column, as cvxpy keeps them: no sorted copy is made.
+_MANY = 1 << 18
 _PLAIN = frozenset([type(None), bool, str, bytes])
 
 
@@ -128,6 +130,15 @@ def _array(value: Any) -> bytes:
     shape = repr(tuple(int(n) for n in value.shape))
     if not sp.issparse(value):
         return _hashed(array, shape, np.asarray(value, dtype="<f8").tobytes())
+    if value.ndim == 2 and value.nnz > _MANY:
+        columns = sp.csc_array(value)
+        if not columns.has_canonical_format:
+            columns = columns.copy()
+            columns.sum_duplicates()
+        parts = columns.indptr, columns.indices
+        indices = (np.ascontiguousarray(part, dtype="<i8").data for part in parts)
+        values = np.ascontiguousarray(columns.data, dtype="<f8").data
+        return _hashed(f"{sparse} columns", shape, values, *indices)
     sorted_ = sp.coo_array(value).tocsr() if value.ndim == 2 else sp.coo_array(value)
     sorted_.sum_duplicates()
     places = sorted_.tocoo().coords
@@ -135,7 +146,11 @@ def _array(value: Any) -> bytes:
     return _hashed(sparse, shape, np.asarray(sorted_.data, dtype="<f8").tobytes(), *indices)
 
 
-def _hashed(*parts: str | bytes) -> bytes:
-    texts = [part.encode() if isinstance(part, str) else part for part in parts]
-    framed = [piece for text in texts for piece in (len(text).to_bytes(8, "little"), text)]
-    return hashlib.sha256(b"".join(framed)).digest()
+def _hashed(*parts: str | bytes | memoryview) -> bytes:
+    found = hashlib.sha256()
+    for part in parts:
+        text = part.encode() if isinstance(part, str) else part
+        size = text.nbytes if isinstance(text, memoryview) else len(text)
+        found.update(size.to_bytes(8, "little"))
+        found.update(text)
+    return found.digest()

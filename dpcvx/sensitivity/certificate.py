@@ -16,7 +16,7 @@ from .._arguments import show
 from ..errors import PrivacyError
 from ..model.adjacency import Rows, Within
 from ..model.asserted import Asserted
-from ..model.matrices import without_zeros
+from ..model.matrices import Sparse, without_zeros
 from ..model.normal_form import Clip, NormalForm
 from ..model.spec import PrivateSpec
 from ..solvers.projector import Extent
@@ -56,7 +56,7 @@ class Sensitivity:
     Attributes
     ----------
     private : tuple of PrivateSpec
-    jacobians : tuple of csr_array, each of shape (n, size of the private parameter)
+    jacobians : tuple of csr_array or csc_array, each of shape (n, size of the private parameter)
         Of the terms with a constant Jacobian.
     terms : tuple of str
         Atoms of those terms, as users write them.
@@ -76,7 +76,7 @@ class Sensitivity:
     """
 
     private: tuple[PrivateSpec, ...]
-    jacobians: tuple[sp.csr_array, ...]
+    jacobians: tuple[Sparse, ...]
     terms: tuple[str, ...]
     weights: Weights | None
     records: tuple[Contributions, ...]
@@ -275,7 +275,7 @@ class Sensitivity:
     def _over_changes(
         self,
         p: int,
-        jacobians: Sequence[sp.csr_array],
+        jacobians: Sequence[Sparse],
         scale: Array | None,
         where: Extent | None,
     ) -> Bound:
@@ -338,9 +338,9 @@ class Sensitivity:
             total += J @ d
         return total
 
-    def jacobians_at(self, x: Array | None, scale: Array | None = None) -> list[sp.csr_array]:
+    def jacobians_at(self, x: Array | None, scale: Array | None = None) -> list[Sparse]:
         """The constant Jacobians plus those of weights at x, with weighted rows."""
-        jacobians = list(self.jacobians)
+        jacobians: list[Sparse] = list(self.jacobians)
         if self.weights is not None and x is not None:
             pairs = zip(jacobians, self.weights.jacobians(x), strict=True)
             jacobians = [sp.csr_array(J + K) for J, K in pairs]
@@ -351,7 +351,7 @@ class Sensitivity:
     def _record_shares(
         self,
         p: int,
-        jacobians: Sequence[sp.csr_array],
+        jacobians: Sequence[Sparse],
         scale: Array | None,
         where: Extent | None,
     ) -> dict[str, Bound]:
@@ -468,12 +468,13 @@ class Sensitivity:
         return self.bound(2).value
 
 
-def _with_rows(J: sp.csr_array, scale: Array) -> sp.csr_array:
+def _with_rows(J: Sparse, scale: Array) -> Sparse:
     """J with its rows multiplied by the scale, faster than by a product of matrices."""
-    weights = np.repeat(scale, np.diff(J.indptr))
+    by_column = isinstance(J, sp.csc_array)
+    weights = scale[J.indices] if by_column else np.repeat(scale, np.diff(J.indptr))
     with np.errstate(all="ignore"):  # infinite slopes are judged later
         values = np.where(weights == 0, 0.0, J.data * weights)
-    found = sp.csr_array((values, J.indices, J.indptr), shape=J.shape)
+    found = type(J)((values, J.indices, J.indptr), shape=J.shape)
     return found if scale.all() else without_zeros(found)
 
 

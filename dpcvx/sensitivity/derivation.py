@@ -24,7 +24,7 @@ import scipy.sparse as sp
 from ..errors import PrivacyError
 from ..model.adjacency import Rows
 from ..model.asserted import Asserted
-from ..model.matrices import without_zeros
+from ..model.matrices import Sparse, without_zeros
 from ..model.normal_form import NormalForm
 from ..model.quadratic import Term, bilinear, cross, terms
 from ..model.spec import PrivateSpec
@@ -125,7 +125,7 @@ class _Sorted:
 
     Attributes
     ----------
-    jacobians : tuple of csr_array
+    jacobians : tuple of csr_array or csc_array
         Of the terms with a constant Jacobian, one per private parameter.
     names : tuple of str
         Their atoms.
@@ -137,7 +137,7 @@ class _Sorted:
         Private parameters that stand next to variables.
     """
 
-    jacobians: tuple[sp.csr_array, ...]
+    jacobians: tuple[Sparse, ...]
     names: tuple[str, ...]
     weighing: list[Term]
     records: dict[str, list[Term]]
@@ -151,7 +151,7 @@ class _Sorted:
 
 
 def _sorted(form: NormalForm, owner: str) -> _Sorted:
-    jacobians = list(_Sorted.nothing(form).jacobians)
+    jacobians: list[Sparse] = list(_Sorted.nothing(form).jacobians)
     constant: list[tuple[int, str]] = []  # private parameters with a constant Jacobian, and atoms
     weighing: list[Term] = []
     records: dict[str, list[Term]] = {}
@@ -165,12 +165,15 @@ def _sorted(form: NormalForm, owner: str) -> _Sorted:
         if parts is not None:
             for k in sorted(on_d):
                 constant.append((k, term.atom.written))
-                jacobians[k] = sp.csr_array(jacobians[k] + cross(form, parts, k))
+                J = cross(form, parts, k)
+                jacobians[k] = sp.csr_array(jacobians[k] + J) if jacobians[k].nnz else J
         elif weighs(form, term):
             weighing.append(term)
         else:
             records.setdefault(_record_label(form, term, on_d, owner), []).append(term)
-    kept = tuple(without_zeros(J) for J in jacobians)
+    kept = tuple(
+        J if isinstance(J, sp.csc_array) and J.data.all() else without_zeros(J) for J in jacobians
+    )
     for k in dict.fromkeys(k for k, _ in constant):
         if kept[k].nnz == 0:
             atoms = dict.fromkeys(atom for j, atom in constant if j == k)

@@ -15,6 +15,8 @@ Index = NDArray[np.intp]
 
 # In place of a record: an entry that reads none, and one that reads several.
 PUBLIC, MIXED = -1, -2
+# Rows of a matrix that are summed at once.
+_ROWS = 1 << 14
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,7 +121,12 @@ def row_owner(owner: NDArray[np.intp]) -> Index:
 
 def row_sizes(M: sp.csr_array, p: int) -> Array:
     """l1 or l2 norms of the rows."""
-    peak = float(np.abs(M.data).max(initial=0.0)) or 1.0
-    powered = np.abs(M.data) if p == 1 else np.square(M.data * (1 / peak))
-    total = np.asarray(sp.csr_array((powered, M.indices, M.indptr), shape=M.shape).sum(axis=1))
+    peak = max(M.data.max(initial=0.0), -M.data.min(initial=0.0)) or 1.0
+    total = np.zeros(M.shape[0])
+    for first in range(0, total.size, _ROWS):  # what is in between stays in the cache
+        ends = M.indptr[first : first + _ROWS + 1]
+        values, columns = (v[ends[0] : ends[-1]] for v in (M.data, M.indices))
+        powered = np.abs(values) if p == 1 else np.square(values * (1 / peak))
+        rows = sp.csr_array((powered, columns, ends - ends[0]), (ends.size - 1, M.shape[1]))
+        total[first : first + _ROWS] = rows.sum(axis=1)
     return total if p == 1 else peak * np.sqrt(total)

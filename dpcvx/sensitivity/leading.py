@@ -11,6 +11,7 @@ the largest of all.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,20 +51,20 @@ class Lines:
     def of(rows: sp.csr_array) -> Lines:
         """Of a matrix."""
         count = rows.shape[0]
-        one, two, signs = np.zeros(count), np.zeros(count), np.zeros(count, dtype=np.int8)
-        unit = 1 / (float(np.abs(rows.data).max(initial=0.0)) or 1.0)  # squares remain numbers
+        up, down, two = np.zeros(count), np.zeros(count), np.zeros(count)
+        unit = 1 / (
+            max(rows.data.max(initial=0.0), -rows.data.min(initial=0.0)) or 1.0
+        )  # squares remain numbers
         for first in range(0, count, _BLOCK):
+            own = slice(first, first + _BLOCK)
             ends = rows.indptr[first : first + _BLOCK + 1]
-            filled = np.flatnonzero(np.diff(ends))
-            if not filled.size:
-                continue
-            values, starts = rows.data[ends[0] : ends[-1]] * unit, ends[filled] - ends[0]
-            own = first + filled
-            signs[own] = (np.maximum.reduceat(values, starts) > 0) * 1
-            signs[own] += (np.minimum.reduceat(values, starts) < 0) * 2
-            signs[own] += (np.diff(ends)[filled] > 1) * 4
-            one[own] = np.add.reduceat(np.abs(values), starts)
-            two[own] = np.sqrt(np.add.reduceat(values * values, starts))
+            values = rows.data[ends[0] : ends[-1]] * unit
+            sums = _summing(ends)
+            up[own], down[own] = sums(np.maximum(values, 0.0)), sums(-np.minimum(values, 0.0))
+            two[own] = np.sqrt(sums(values * values))
+        one = up + down
+        signs = (up > 0) + 2 * (down > 0) + 4 * (np.diff(rows.indptr) > 1)
+        signs = signs.astype(np.int8)
         return Lines(rows, (one, two), signs)
 
     def leading(self, extent: Extent) -> Index:
@@ -90,6 +91,14 @@ class Lines:
                 left = left[np.any([size > size[first] for size in own], axis=0)]
             kept.append(left)
         return np.sort(np.concatenate(kept))
+
+
+def _summing(ends: Index) -> Callable[[Array], Array]:
+    """Sums of rows that end there, of values that lie row by row."""
+    starts, one = ends - ends[0], np.ones(1)
+    columns = np.zeros(starts[-1], dtype=ends.dtype)
+    shape = (ends.size - 1, 1)
+    return lambda values: sp.csr_array((values, columns, starts), shape=shape) @ one
 
 
 def _alike(below: Array, above: Array) -> bool:

@@ -14,8 +14,9 @@ from scipy.spatial.distance import pdist
 
 from ..errors import PrivacyError
 from ..model.adjacency import Rows
-from ..model.matrices import without_zeros
+from ..model.matrices import Sparse, without_zeros
 from ..model.spec import PrivateSpec
+from .intervals import row_sizes
 
 Array = NDArray[np.float64]
 
@@ -40,13 +41,15 @@ class Bound:
     tight: bool
 
 
-def row_norms(J: sp.csr_array, spec: PrivateSpec, p: int) -> Array:
+def row_norms(J: Sparse, spec: PrivateSpec, p: int) -> Array:
     """Per row of the data, the largest ``||J delta||_p`` over changes of that row."""
     assert isinstance(spec.adjacency, Rows)
     m = spec.shape[0]
     if len(spec.shape) == 1 or spec.shape[1] == 1:
         # A number of known sign cannot change by more than its bound.
         reach = spec.adjacency.bound if spec.half else spec.adjacency.radius
+        if isinstance(J, sp.csc_array):
+            return reach * row_sizes(sp.csr_array(J.T), p)
         peak = float(np.abs(J.data).max(initial=0.0)) or 1.0
         unit = sp.csr_array(J / peak)
         columns = np.asarray((abs(unit) if p == 1 else unit.power(2)).sum(axis=0)).ravel()
@@ -81,7 +84,7 @@ def _row_norm(J: sp.csr_array, spec: PrivateSpec, p: int) -> float:
     return reach * ball_norm(J, adjacency.norm, p).value
 
 
-def ball_norm(J: sp.csr_array, norm: str | float, p: int) -> Bound:
+def ball_norm(J: Sparse, norm: str | float, p: int) -> Bound:
     """The largest ``||J delta||_p`` over the unit ball of `norm`.
 
     One entry and l1: the largest column norm (the ball's corners). l2 with p = 2: the largest
@@ -89,6 +92,8 @@ def ball_norm(J: sp.csr_array, norm: str | float, p: int) -> Bound:
     exactly where the signs of J can be aligned or a connected block of J has few signs, else
     bounded from above.
     """
+    if isinstance(J, sp.csc_array) and J.nnz and norm in ("entry", 1):
+        return Bound(float(row_sizes(sp.csr_array(J.T), p).max()), True)
     J = without_zeros(J)
     if J.nnz == 0:
         return Bound(0.0, True)

@@ -202,6 +202,12 @@ class Contributions:
     def __getstate__(self) -> dict[str, object]:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
+    def part_with(self, record: int) -> tuple[NormalForm, int]:
+        """The terms of one record, of many, or the form; and its place among those that it has."""
+        if self.count <= _BLOCK or self.rows is None:
+            return self.form, record
+        return self._of(self.rows, np.array([record])).form, 0
+
     def clipping(self, bound: float) -> Clip:
         """How to scale every record's contribution down to an l2 norm.
 

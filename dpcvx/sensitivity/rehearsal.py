@@ -71,12 +71,16 @@ def rehearse(
     if sensitivity.clips:
         none = [zeros(spec.size) for spec in form.private]
         public = form.bind(none, sensitivity.clips, limited=True)
-    for members, data, expected in _trials(form, sensitivity):
-        other = form.bind(data, sensitivity.clips, limited=True)
-        for x in points:
+    slopes: dict[tuple[NormalForm, int], Array] = {}  # by the form, and the number of the point
+    for held, members, data, expected in _trials(form, sensitivity):
+        none = public if held is form else held.at_zero()
+        other = held.bind(data, sensitivity.clips, limited=True)
+        for k, x in enumerate(points):
             with np.errstate(all="ignore"):
+                if (held, k) not in slopes:
+                    slopes[held, k] = none.gradient(x)
                 g = other.gradient(x)
-                moved = g - public.gradient(x)
+                moved = g - slopes[held, k]
                 found = float(np.linalg.norm(moved, p))
                 rounding = _ROUNDING * float(np.linalg.norm(g, p))
             if math.isfinite(found) and math.isfinite(rounding):
@@ -102,10 +106,12 @@ def rehearse(
 
 def _trials(
     form: NormalForm, sensitivity: Sensitivity
-) -> Iterator[tuple[Sequence[int], list[Array], Array | None]]:
+) -> Iterator[tuple[NormalForm, Sequence[int], list[Array], Array | None]]:
     """Members, made-up data for them and zeros for the rest, and what these add to the gradient.
 
-    The last is None for records, of which one differs from zeros: they have a bound only.
+    The last is None for records, of which one differs from zeros: they have a bound only. The first
+    is the form or, of many records, its part that reads the one: a gradient takes as long as they
+    are many.
     """
     zero = [zeros(spec.size) for spec in form.private]
     elsewhere = {k for task in sensitivity.records for k in task.members}
@@ -120,15 +126,18 @@ def _trials(
         for k in affine:
             data[k] = size * np.sin(1.0 + np.arange(form.private[k].size))
             expected += sensitivity.jacobians[k] @ data[k]
-        yield affine, data, expected
+        yield form, affine, data, expected
     for task in sensitivity.records:
         if sum(form.private[k].size for k in task.members) > _LARGEST:
             continue
         for record in sorted({0, task.count // 2, task.count - 1}):
-            data = list(zero)
+            held, place = form, record
+            if record > 0 and not sensitivity.clips:
+                held, place = task.part_with(record)
+            data = [zeros(spec.size) for spec in held.private]
             for k in task.members:
-                data[k] = _only(form.private[k], record)
-            yield task.members, data, None
+                data[k] = _only(held.private[k], place)
+            yield held, task.members, data, None
 
 
 def _only(spec: PrivateSpec, record: int) -> Array:

@@ -62,38 +62,28 @@ def test_a_wrong_jacobian_is_refused(name, mechanism, monkeypatch):
 @noise
 @pytest.mark.parametrize("name", ["records", "both"])
 def test_a_bound_of_records_that_is_too_small_is_refused(name, mechanism, monkeypatch):
-    bound = Sensitivity.record_change
+    def fifty_times_smaller(bound):
+        return lambda *arguments, **named: bound(*arguments, **named) / 50
 
-    def fifty_times_smaller(self, *arguments, **named):
-        return bound(self, *arguments, **named) / 50
-
-    monkeypatch.setattr(Sensitivity, "record_change", fifty_times_smaller)
+    for bound in ("record_change", "largest_change"):
+        monkeypatch.setattr(Sensitivity, bound, fifty_times_smaller(getattr(Sensitivity, bound)))
     with pytest.raises(dp.PrivacyError, match="wrong. On made-up data its gradient moves by"):
         planned(MODELS[name](), mechanism=mechanism)
 
 
-def shared(choose):
-    """How scipy before 1.16 forms the part of one sign: with the matrix's own index arrays."""
-
-    def part(self, other):
-        self.sum_duplicates()
-        return type(self)((choose(self.data, other), self.indices, self.indptr), shape=self.shape)
-
-    return part
-
-
-def in_place(M):
-    M = sp.csr_array(M)
-    M.eliminate_zeros()
-    return M
+def emptied(M, finite):
+    """Positive and negative entries, without zeros in the matrix's own index arrays."""
+    own = [np.maximum(M.data, 0.0), np.minimum(M.data, 0.0)]
+    parts = [sp.csr_array((values, M.indices, M.indptr), shape=M.shape) for values in own]
+    for part in parts:
+        part.eliminate_zeros()
+    return parts
 
 
 @pytest.mark.parametrize("name", ["records", "both"])
 def test_a_derivation_that_empties_the_model_is_refused(name, monkeypatch):
-    """What such a scipy did to a derivation that removed zeros in place."""
-    monkeypatch.setattr(sp.csr_array, "maximum", shared(np.maximum))
-    monkeypatch.setattr(sp.csr_array, "minimum", shared(np.minimum))
-    monkeypatch.setattr("dpcvx.sensitivity.intervals.without_zeros", in_place)
+    """As one did with a scipy before 1.16, whose parts of one sign share index arrays."""
+    monkeypatch.setattr("dpcvx.sensitivity.intervals._by_sign", emptied)
     with pytest.raises(dp.PrivacyError, match=r"derived sensitivity is 0|Internal error"):
         planned(MODELS[name]())
 
