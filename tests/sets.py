@@ -32,6 +32,12 @@ def compiled(agent):
     return cone_data(None, list(agent.constraints), agent.variables, agent.layout)
 
 
+def data_of(cost, constraints=()):
+    """A program with its objective."""
+    agent = dp.Agent(cp.Minimize(cost), constraints, name="bob")
+    return cone_data(agent.cost, list(agent.constraints), agent.variables, agent.layout)
+
+
 def projector(agent):
     return Projector(compiled(agent), agent.name)
 

@@ -69,11 +69,11 @@ IMPORTERS = {
     "random": set(),
     "secrets": set(),
     "os.urandom": set(),  # reached as an attribute, see below
-    "clarabel": {"solvers.conic"},
+    "clarabel": {"solvers.interior_point"},
     "daqp": {"solvers.active_set"},
     "numba": {"solvers.newton_compiled"},
     "qdldl": {"solvers.newton_layout", "solvers.newton_plain"},
-    "scs": {"solvers.conic"},
+    "scs": {"solvers.first_order"},
     "cvxpy.atoms": {"model.layout"},
     "cvxpy.reductions": set(),
     "logging": set(),

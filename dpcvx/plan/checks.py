@@ -28,7 +28,8 @@ from ..sensitivity.certificate import Sensitivity
 from ..sensitivity.queries.data import DataCurvature, MomentsTerm
 from ..sensitivity.rehearsal import rehearse
 from ..sensitivity.release_once import releasable
-from ..solvers.conic import ConicProgram, Outcome, bounded_for_slopes, falls_forever
+from ..solvers.conic import ConicProgram, Outcome
+from ..solvers.directions import bounded_for_slopes, falls_forever
 from .agent_terms import AgentTerms, Declared
 from .request import Request
 

@@ -6,6 +6,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from ..model.canonical import Cones
@@ -116,3 +117,14 @@ def _triangles(orders: tuple[int, ...], start: int) -> list[_Triangle]:
 def largest(v: Array) -> float:
     """The largest component, at least 0; `ndarray.max` costs twice as much on short arrays."""
     return float(np.maximum.reduce(v, initial=0.0))
+
+
+def unmet(A: sp.csc_array, sizes: sp.csr_array, y: Array, s: Array, b: Array) -> float:
+    """The largest of ``b - A y - s``, each relative to the terms of its row if these are large.
+
+    `sizes` are the absolute values of A.
+    """
+    if s.shape != b.shape:
+        return math.inf
+    terms = np.maximum(sizes @ np.abs(y) + np.abs(b), 1.0)
+    return float(np.max(np.abs(b - A @ y - s) / terms, initial=0.0))

@@ -1,28 +1,26 @@
 """Compiled conic programs: cone data once, a new diagonal and linear term per solve.
 
-The only module that talks to conic solvers. A solver is built with a zero linear term, so that
-its scaling, and with it every later answer, depends on the call's arguments alone and never on
-earlier calls: replay is exact.
+A solver is built with a zero linear term, so that its scaling, and with it every later answer,
+depends on the call's arguments alone and never on earlier calls: replay is exact.
 """
 
 from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
-import clarabel
 import numpy as np
 import scipy.sparse as sp
-import scs
 from numpy.typing import NDArray
 
-from ..model.canonical import ConeData, Cones
+from ..model.canonical import ConeData
 from .active_set import LARGEST, ActiveSet, Found, attempt
-from .cones import ConeTest, largest
+from .cones import ConeTest, largest, unmet
+from .first_order import first_order
+from .interior_point import LIKELY, interior_point
 from .newton import PLAIN, Newton, newton_for
 from .newton_layout import Layout, layout_of
 from .orthogonal import Orthogonal, orthogonal
@@ -33,8 +31,6 @@ Array = NDArray[np.float64]
 # 1e-5 to 1e-4 in x.
 _TIGHT = 1e-11
 _LOOSE = 1e-7
-# The solver's default, 1e-8, stalls at a gap of 1e-7 on some power-flow steps.
-_REGULARIZATION = 1e-10
 # Clarabel takes second-order cones of more rows apart, which then needs iterative refinement: four
 # solves a step without it. All else takes two thirds of the time without, at the same accuracy.
 _UNREFINED = 4
@@ -52,11 +48,8 @@ _ROWS = 100.0
 # for more than its default accuracy of these; too much of it is out of reach at times.
 _EXCLUDED = 1e9
 _CERTAIN = (1e-11, 1e-13)
-_LIKELY = 1e-8  # its default
 # Prices of rows, relative to the largest one and to slopes, that are none.
 _UNPAID = 1e-6
-# Of the fallback, relative to the terms of each row.
-_FIRST_ORDER = 1e-6
 # Size of the data up to which a program is not scaled down, and below which not further up.
 _NEAR = 100.0
 _TINY = 1e-10
@@ -255,7 +248,7 @@ class ConicProgram:
             verdict = Outcome.FAILED
         if verdict is not None:
             return Answer(None, verdict)
-        y = _first_order(self._with(near.values), near.q, near.b, self._data)
+        y = first_order(self._with(near.values), near.q, near.b, self._data)
         if y is None:
             return Answer(None, Outcome.FAILED)
         return near.answer(Found(y, 0.0, math.inf, math.inf, "first order"), Outcome.FALLBACK)
@@ -310,7 +303,7 @@ class ConicProgram:
         if x.shape != self._zero.shape or not math.isfinite(x.sum()):
             residual = math.inf
         else:
-            own = _residual(self._data.A, self._sizes, x, np.array(solution.s), instance.b)
+            own = unmet(self._data.A, self._sizes, x, np.array(solution.s), instance.b)
             residual = float(np.max([solution.r_prim, solution.r_dual, own / _ROWS]))
         return Found(x, value, abs(value - solution.obj_val_dual), residual, solution.status)
 
@@ -446,93 +439,11 @@ class ConicProgram:
         tolerance: float,
         values: Array,
         equilibrate: bool = True,
-        certain: float = _LIKELY,
+        certain: float = LIKELY,
         refined: bool = True,
     ) -> Any:
-        settings: Any = clarabel.DefaultSettings()
-        settings.verbose = False
-        settings.max_threads = 1
-        settings.presolve_enable = False  # both block updates of the data
-        settings.chordal_decomposition_enable = False
-        settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = tolerance
-        settings.tol_infeas_abs = settings.tol_infeas_rel = certain
-        settings.equilibrate_enable = equilibrate
-        settings.iterative_refinement_enable = refined
-        settings.static_regularization_constant = _REGULARIZATION
-        data = self._data
-        cones = _clarabel_cones(data.cones)
-        zero = np.zeros(data.A.shape[1])
-        return clarabel.DefaultSolver(self._with(values), zero, data.A, data.b, cones, settings)
-
-
-def bounded_for_slopes(data: ConeData, curved: NDArray[np.intp], generic: Array) -> bool:
-    """Whether the program has a minimiser in x for every linear term of a linear space.
-
-    It has if no direction y = (x, auxiliary) that keeps the constraints for ever and has no
-    curvature changes any of these terms. A generic one and its negative are minimised over these
-    directions, cut off at |x| <= 1: one of the two falls below 0 if there is such a direction.
-
-    Parameters
-    ----------
-    data : ConeData
-    curved : ndarray of int
-        Components of x that get a positive diagonal on top of P.
-    generic : ndarray, shape (n,)
-        A generic element of the space.
-    """
-    n, N = data.n, data.A.shape[1]
-    held = sp.csr_array((np.ones(curved.size), (np.arange(curved.size), curved)), (curved.size, N))
-    program = ConicProgram(_directions(data, held))
-    scale = float(np.max(np.abs(generic), initial=0.0)) or 1.0
-    for c in (generic / scale, -generic / scale):
-        answer = program.solve(np.zeros(n), c, np.zeros(n))
-        if answer.x is None or c @ answer.x < -1e-6:
-            return False
-    return True
-
-
-def falls_forever(data: ConeData, unmoved: sp.csr_array) -> bool:
-    """Whether the objective has no lower bound, whatever is added to it along these rows.
-
-    Parameters
-    ----------
-    data : ConeData
-        Of constraints that admit a point.
-    unmoved : csr_array, shape (k, n)
-        A direction counts if it is orthogonal to all of them.
-    """
-    n, N = data.n, data.A.shape[1]
-    largest = float(np.max(np.abs(data.q), initial=0.0))
-    if largest == 0:
-        return False
-    rows = sp.csr_array(sp.hstack([unmoved, sp.csr_array((unmoved.shape[0], N - n))]))
-    q = data.q / largest
-    directions = replace(_directions(data, rows), q=q, n=N)
-    answer = ConicProgram(directions).solve(np.zeros(N), np.zeros(N), np.zeros(N))
-    return answer.x is not None and float(q @ answer.x) < -1e-6
-
-
-def _directions(data: ConeData, held: sp.csr_array) -> ConeData:
-    """Directions (x, auxiliary) without curvature that keep the constraints for ever.
-
-    Cut off at |x| <= 1; `held`, of shape (k, N), are rows that are to stay 0.
-    """
-    n, N = data.n, data.A.shape[1]
-    A, cones = sp.csr_array(data.A), data.cones
-    unit = sp.eye_array(n, N, format="csr")
-    first = cones.zero + cones.nonneg
-    rows = [data.P.tocsr(), held, A[: cones.zero], A[cones.zero : first], unit, -unit, A[first:]]
-    zero = N + held.shape[0] + cones.zero
-    b = np.zeros(sum(block.shape[0] for block in rows))
-    b[zero + cones.nonneg : zero + cones.nonneg + 2 * n] = 1.0
-    return ConeData(
-        P=sp.csc_array((N, N)),
-        q=np.zeros(N),
-        A=sp.csc_array(sp.vstack(rows)),
-        b=b,
-        cones=replace(cones, zero=zero, nonneg=cones.nonneg + 2 * n),
-        n=n,
-    )
+        P = self._with(values)
+        return interior_point(P, self._data, tolerance, equilibrate, certain, refined)
 
 
 _EMPTY = np.zeros(0, dtype=np.intp)
@@ -568,17 +479,6 @@ def _reached(found: Found, required: tuple[float, float], far: float) -> bool:
     return gap <= required[0] and found.residual <= required[1]
 
 
-def _residual(A: sp.csc_array, sizes: sp.csr_array, y: Array, s: Array, b: Array) -> float:
-    """The largest of ``b - A y - s``, each relative to the terms of its row if these are large.
-
-    `sizes` are the absolute values of A.
-    """
-    if s.shape != b.shape:
-        return math.inf
-    terms = np.maximum(sizes @ np.abs(y) + np.abs(b), 1.0)
-    return float(np.max(np.abs(b - A @ y - s) / terms, initial=0.0))
-
-
 _VERDICTS = {
     "PrimalInfeasible": Outcome.INFEASIBLE,
     "AlmostPrimalInfeasible": Outcome.INFEASIBLE,
@@ -590,78 +490,3 @@ _VERDICTS = {
 def _usable(found: Found, instance: _Instance) -> bool:
     # Relative to the size of far answers: nothing better can be expected of them.
     return _reached(found, _INACCURATE, 1.0) or _reached(found, _INACCURATE, instance.far)
-
-
-def _clarabel_cones(cones: Cones) -> list[Any]:
-    rows: list[Any] = []
-    if cones.zero:
-        rows.append(clarabel.ZeroConeT(cones.zero))
-    if cones.nonneg:
-        rows.append(clarabel.NonnegativeConeT(cones.nonneg))
-    rows += [clarabel.SecondOrderConeT(n) for n in cones.soc]
-    rows += [clarabel.PSDTriangleConeT(n) for n in cones.psd]
-    rows += [clarabel.ExponentialConeT() for _ in range(cones.exp)]
-    rows += [clarabel.PowerConeT(a) for a in cones.power]
-    rows += [clarabel.GenPowerConeT(_exponents(a), 1) for a in cones.power_nd]
-    return rows
-
-
-def _exponents(given: Sequence[float]) -> list[float]:
-    """The same but for rounding, with a sum of 1 as exact as Clarabel asserts."""
-    largest = max(range(len(given)), key=given.__getitem__)
-    others = math.fsum(a for k, a in enumerate(given) if k != largest)
-    return [1.0 - others if k == largest else float(a) for k, a in enumerate(given)]
-
-
-def _first_order(P: sp.csc_array, q: Array, b: Array, data: ConeData) -> Array | None:
-    """The same problem by SCS, or None if it fails or has a cone that SCS lacks."""
-    cones = data.cones
-    # SCS prints on numbers it cannot use.
-    if cones.power_nd or not (np.isfinite(q).all() and np.isfinite(b).all()) or _bent(P):
-        return None
-    order = _lower_triangles(cones)
-    cone = {
-        "z": cones.zero,
-        "l": cones.nonneg,
-        "q": list(cones.soc),
-        "s": list(cones.psd),
-        "ep": cones.exp,
-        "p": list(cones.power),
-    }
-    problem = {"P": P, "A": sp.csc_matrix(data.A.tocsr()[order]), "b": b[order], "c": q}
-    problem["P"] = sp.csc_matrix(P)
-    options = {"eps_abs": 1e-9, "eps_rel": 1e-9, "max_iters": 50_000, "verbose": False}
-    result = attempt(lambda: scs.SCS(problem, cone, **options).solve())
-    if result is None or result["info"]["status"] != "solved":
-        return None
-    y = np.asarray(result["x"])
-    if y.shape != q.shape or not np.isfinite(y).all():
-        return None
-    # Its own tolerance is relative to the largest number of all rows, too.
-    rows = data.A.tocsr()[order]
-    left = _residual(rows, abs(rows), y, np.asarray(result["s"]), b[order])
-    return y if left <= _FIRST_ORDER else None
-
-
-def _bent(upper: sp.csc_array) -> bool:
-    """Whether a matrix, of which this is the upper triangle, has a negative eigenvalue."""
-    if upper.shape[0] > _LARGEST_EXTENT:
-        return False
-    values = np.linalg.eigvalsh(upper.toarray(), UPLO="U")
-    return bool(values[0] < -1e-9 * max(1.0, values[-1]))
-
-
-def _lower_triangles(cones: Cones) -> NDArray[np.intp]:
-    """Row order that turns stacked upper triangles (by column) into stacked lower ones."""
-    start = cones.zero + cones.nonneg + sum(cones.soc)
-    order = [np.arange(start)]
-    for n in cones.psd:
-        j, i = np.tril_indices(n)  # upper triangle by column: (i, j) with i <= j, j outer
-        position = np.zeros((n, n), dtype=int)
-        position[i, j] = position[j, i] = start + np.arange(i.size)
-        column, row = np.triu_indices(n)  # lower triangle by column: column outer, row >= column
-        order.append(position[row, column])
-        start += i.size
-    rest = 3 * (cones.exp + len(cones.power))
-    order.append(start + np.arange(rest))
-    return np.concatenate(order)

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from ..errors import SolverError
 from .newton_layout import Layout
-from .newton_plain import PlainKernel, Point
+from .newton_plain import PlainKernel
+from .newton_rules import Point
 
 Array = NDArray[np.float64]
 

@@ -16,7 +16,7 @@ from numba.core import event
 from numpy.typing import NDArray
 
 from .newton_layout import Layout
-from .newton_plain import LARGEST, RULES, Point
+from .newton_rules import LARGEST, RULES, Point
 
 Array = NDArray[np.float64]
 

@@ -12,12 +12,11 @@ from numpy.typing import NDArray
 from scipy.linalg.lapack import dpotrf, dpotrs
 
 from .newton_layout import Layout
+from .newton_rules import LARGEST, RULES, Point
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 
-# Numbers whose squares, times weights, are still numbers.
-LARGEST = 1e60
 # Up to so many entries a full matrix is multiplied faster than a sparse one.
 _LITTLE = 20_000
 
@@ -26,105 +25,6 @@ _Evaluated = tuple[Array, Array, Array, Array]
 
 # Of short arrays; the methods take twice as long.
 _sum, _most = np.add.reduce, np.maximum.reduce
-
-
-class Rules(NamedTuple):
-    """When a step is taken for exact, and when the method gives up; the same for every kernel.
-
-    Attributes
-    ----------
-    violation : float
-        Of a function, absolute where its terms are about 1, else relative to them.
-    far : float
-        Relative to terms above 1: what rounding allows.
-    gap, relative : float
-        Of the objective: relative to the least weight, and to the objective.
-    penalty : float
-        Of violated functions in the matrix that is factored, relative to their own curvature.
-    crowded : float
-        Functions that may be broken where the method starts, relative to columns, for every step
-        that may be taken, but never more than columns. Where more are, the set is mostly far away,
-        and nothing is tried: answers would take more steps, or be none. With all steps to take,
-        everything is tried.
-    away : float
-        Values that functions may have where the method starts, relative to their terms, before the
-        first step; every step that may be taken allows twice as much. Fewer steps than answers take
-        from farther away would be lost.
-    steps : int
-        Newton steps of the first stage.
-    refinements : int
-        Of the multipliers, with one factor.
-    first, growth, last : float
-        Penalties of the second stage, in the same units.
-    settled : float
-        The penalty from which on violations fall, or no point keeps the constraints.
-    near : float
-        Violations of the second stage, relative to what is allowed, from which on the first one
-        is tried again.
-    end : int
-        Steps of that.
-    most, least : int
-        Steps of both stages together, and of the second one.
-    """
-
-    violation: float = 1e-10
-    far: float = 1e-3
-    gap: float = 1e-12
-    relative: float = 1e-13
-    penalty: float = 1e4
-    crowded: float = 0.125
-    away: float = 0.008
-    steps: int = 10
-    refinements: int = 5
-    first: float = 100.0
-    growth: float = 100.0
-    last: float = 1e6
-    settled: float = 1e4
-    near: float = 1e7
-    end: int = 5
-    most: int = 45
-    least: int = 10
-
-    @property
-    def measures(self) -> tuple[float, float, float, float, float]:
-        """What an answer must reach, and the penalty of the first stage."""
-        return self.violation, self.far, self.gap, self.relative, self.penalty
-
-    def room(self, budget: int) -> float:
-        """Functions that may be broken where the method starts, relative to columns."""
-        return math.inf if budget >= self.most else min(1.0, self.crowded * budget)
-
-    def reach(self, budget: int) -> float:
-        """Values that functions may have where the method starts, relative to their terms."""
-        return self.away * 2.0 ** min(budget, self.most)
-
-    @property
-    def growing(self) -> tuple[float, float, float, float, float, float]:
-        """The penalties of the second stage, and when the first one is tried again."""
-        return self.first, self.growth, self.last, self.settled, self.near, float(self.end)
-
-
-RULES = Rules()
-
-
-class Point(NamedTuple):
-    """Where the method ended.
-
-    Attributes
-    ----------
-    x : ndarray, shape (n,)
-    gap : float
-        Bound of how far the objective is above the least one, but for violations.
-    value : float
-        How far the objective is above its least value without inequalities.
-    violation : float
-        Largest value of a function, relative to what is allowed.
-    """
-
-    x: Array
-    gap: float
-    value: float
-    violation: float
 
 
 class PlainKernel:

@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from dpcvx.model.canonical import ConeData, Cones
 from dpcvx.solvers.cones import ConeTest
 from dpcvx.solvers.conic import ConicProgram, Outcome
-from dpcvx.solvers.newton import PLAIN, Newton
+from dpcvx.solvers.newton import PLAIN, Newton, best_kernel
 from dpcvx.solvers.newton_layout import layout_of
 from tests.campaigns.tally import Tally
 
@@ -26,9 +26,15 @@ _POINTS = 3
 _ROOM = 1e6
 
 
-def campaign(size: int, seed: int, kernel: str = PLAIN) -> Tally:
-    """`size` programs with three points each."""
+def campaign(size: int, seed: int, kernel: str | None = None) -> Tally:
+    """`size` programs with three points each, by one kernel or by all that are installed."""
     tally = Tally()
+    for one in dict.fromkeys((PLAIN, best_kernel())) if kernel is None else (kernel,):
+        _run(tally, size, seed, one)
+    return tally
+
+
+def _run(tally: Tally, size: int, seed: int, kernel: str) -> None:
     for trial in range(size):
         rng = np.random.default_rng([seed, trial])
         kind = KINDS[trial % len(KINDS)]
@@ -44,8 +50,9 @@ def campaign(size: int, seed: int, kernel: str = PLAIN) -> Tally:
             v = inside + scale * 10.0 ** rng.uniform(-3, 2) * rng.normal(size=data.n)
             outcome, fault = judged(data, ours, interior, reference, D, v, inside, kind == "empty")
             name = f"{kind}: {outcome}"
-            tally.add(name, None if fault is None else f"{seed}, {trial}, {kind}: {fault}")
-    return tally
+            tally.add(
+                name, None if fault is None else f"{kernel}, {seed}, {trial}, {kind}: {fault}"
+            )
 
 
 KINDS = (

@@ -18,7 +18,7 @@ import numpy as np
 import scs
 
 import dpcvx as dp
-from dpcvx.solvers import active_set, conic
+from dpcvx.solvers import active_set, conic, first_order, interior_point
 from tests.campaigns.tally import Tally
 
 FULL = 400
@@ -146,8 +146,8 @@ def faulty(faults: Faults) -> ExitStack:
     own = {name: getattr(clarabel, name) for name in dir(clarabel) if name[0] != "_"}
     own["DefaultSolver"] = lambda *arguments: Clarabel(faults, *arguments)
     replaced = [
-        (conic, "clarabel", SimpleNamespace(**own)),
-        (conic, "scs", SimpleNamespace(SCS=lambda *a, **k: Scs(faults, *a, **k))),
+        (interior_point, "clarabel", SimpleNamespace(**own)),
+        (first_order, "scs", SimpleNamespace(SCS=lambda *a, **k: Scs(faults, *a, **k))),
         (active_set, "daqp", SimpleNamespace(Model=lambda: Daqp(faults))),
         (conic, "newton_for", lambda *_: None),  # its answers would need no other solver
     ]

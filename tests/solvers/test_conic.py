@@ -1,4 +1,4 @@
-"""Compiled conic programs: accuracy over scales, verdicts, fallbacks, boundedness."""
+"""Compiled conic programs: accuracy over scales, verdicts, fallbacks."""
 
 from types import SimpleNamespace
 
@@ -9,21 +9,16 @@ from scipy.optimize import brentq
 
 import dpcvx as dp
 from dpcvx.model.canonical import cone_data
-from dpcvx.solvers import conic
-from dpcvx.solvers.conic import ConicProgram, Outcome, bounded_for_slopes
+from dpcvx.solvers import conic, interior_point
+from dpcvx.solvers.conic import ConicProgram, Outcome
 from tests import sets
 from tests.campaigns.solvers import KINDS, Faults, Panic, faulty
-from tests.sets import CONIC, MATRIX
+from tests.sets import CONIC, MATRIX, data_of
 
 rng = np.random.default_rng(0)
 ROOT = rng.normal(size=(3, 3))
 Q = ROOT @ ROOT.T + 0.1 * np.eye(3)
 SLOPE = rng.normal(size=3)
-
-
-def data_of(cost, constraints=()):
-    agent = dp.Agent(cp.Minimize(cost), constraints, name="bob")
-    return cone_data(agent.cost, list(agent.constraints), agent.variables, agent.layout)
 
 
 def set_of(x, constraints):
@@ -114,49 +109,11 @@ def test_only_larger_cones_and_later_attempts_refine(monkeypatch, rows, refined)
             told.append(built[-1].iterative_refinement_enable)
             super().__init__(SOLVER(*built), gap=1e-3)
 
-    monkeypatch.setattr(conic.clarabel, "DefaultSolver", Solver)
+    monkeypatch.setattr(interior_point.clarabel, "DefaultSolver", Solver)
     z = cp.Variable(rows - 1)
     program = ConicProgram(data_of(cp.sum_squares(z), [cp.norm2(z - 3) <= 1]))
     program.solve(np.zeros(rows - 1), np.zeros(rows - 1), np.zeros(rows - 1))
     assert told[0] is refined and all(told[1:]) and len(told) > 2
-
-
-@pytest.mark.parametrize("name", [n for n in CONIC if n != "power nd"])
-@pytest.mark.parametrize("seed", range(2))
-def test_the_fallback_solver_agrees_on_every_cone(name, seed):
-    data = sets.compiled(CONIC[name].agent())
-    program = ConicProgram(data)
-    r = np.random.default_rng(seed)
-    v, D = r.normal(size=data.n), r.uniform(0.5, 2, data.n)
-    values = program._base.copy()
-    values[program._slots] += D
-    q = np.concatenate([-D * v, np.zeros(data.A.shape[1] - data.n)])
-    fallback = conic._first_order(program._with(values), q, data.b, data)
-    assert fallback[: data.n] == pytest.approx(program.solve(D, -D * v, v).x, abs=1e-4)
-
-
-def test_the_fallback_solver_agrees_on_exact_steps_with_all_cones_at_once():
-    X, y = cp.Variable((3, 3), symmetric=True), cp.Variable(3)
-    cost = cp.sum_squares(X - np.diag([1.0, -1, 0.5])) + quadratic(y)
-    constraints = [
-        X >> 0, X[0, 1] + y[0] == 0.2, cp.exp(y[1]) <= X[2, 2] + 1, cp.norm(y) <= 1,
-        cp.PowCone3D(X[0, 0], X[1, 1] + 1, y[2], 0.3), y <= 0.9,
-    ]  # fmt: skip
-    data = data_of(cost, constraints)
-    assert min(data.cones.zero, data.cones.nonneg, data.cones.exp) > 0
-    assert data.cones.soc and data.cones.psd and data.cones.power
-    program = ConicProgram(data)
-    values = program._base.copy()
-    values[program._slots] += 0.5
-    fallback = conic._first_order(program._with(values), data.q, data.b, data)
-    answer = program.solve(np.full(data.n, 0.5), np.zeros(data.n), np.ones(data.n))
-    assert fallback[: data.n] == pytest.approx(answer.x, abs=1e-4)
-
-
-def test_the_fallback_solver_declines_generalised_power_cones():
-    data = sets.compiled(CONIC["power nd"].agent())
-    program = ConicProgram(data)
-    assert conic._first_order(program._with(program._base), data.q, data.b, data) is None
 
 
 x = cp.Variable(2, name="x")
@@ -237,7 +194,7 @@ def program():
 
 D, C = np.ones(4), -np.array([1.0, -0.5, 0.2, 0.1])
 BUILD = ConicProgram._build
-SOLVER = conic.clarabel.DefaultSolver
+SOLVER = interior_point.clarabel.DefaultSolver
 
 
 def ladder(monkeypatch, program, first, later):
@@ -289,7 +246,7 @@ def test_the_second_solver_takes_over_after_five_bad_answers(monkeypatch, progra
 
 def test_when_every_attempt_fails_there_is_no_answer(monkeypatch, program):
     ladder(monkeypatch, program, BAD, BAD)
-    monkeypatch.setattr(conic, "_first_order", lambda *_: None)
+    monkeypatch.setattr(conic, "first_order", lambda *_: None)
     answer = program.solve(D, C, np.zeros(4))
     assert answer.x is None
     assert answer.outcome is Outcome.FAILED
@@ -303,97 +260,6 @@ def test_a_failure_leaves_the_next_call_alone(monkeypatch, program):
     program.solve(D, 3 * C, np.zeros(4))
     program._solver = standing
     assert np.array_equal(program.solve(D, C, np.zeros(4)).x, exact)
-
-
-BOUNDED = {
-    "box": ([cp.abs(x) <= 1], 0, True),
-    "simplex": ([x >= 0, cp.sum(x) == 1], 0, True),
-    "free": ([], cp.sum(x), False),
-    "half-space": ([cp.sum(x) <= 1], 0, False),
-    "quadrant": ([x >= 0], 0, False),
-    "line": ([cp.sum(x) == 1], 0, False),
-    "curved": ([], cp.sum_squares(x), True),
-    "curved in one direction": ([], cp.square(x[0]) + 0 * x[1], False),
-    "curved where unbounded": ([cp.abs(x[1]) <= 1], cp.square(x[0]), True),
-    "curved along a line": ([x[0] - x[1] == 0], cp.square(x[0]), True),
-    "flat along a line": ([x[0] - x[1] == 0], cp.square(x[0] - x[1]), False),
-    "norm1": ([], cp.norm1(x), False),
-    "norm1 on a box": ([cp.abs(x) <= 1], cp.norm1(x), True),
-    "norm": ([], cp.norm(x), False),
-    "huber": ([], cp.sum(cp.huber(x)), False),
-    "quartic": ([], cp.sum(cp.power(x, 4)), True),
-    "cosh": ([], cp.sum(cp.exp(x) + cp.exp(-x)), True),
-    "exponential": ([], cp.sum(cp.exp(x)), False),
-    "second-order cone": ([cp.SOC(x[0], x[1:])], 0, False),
-    "ball": ([cp.norm(x) <= 1e3], 0, True),
-    "entropy": ([cp.sum(cp.entr(x)) >= 0.1], 0, True),
-}
-
-
-NONE = np.zeros(0, dtype=int)
-
-
-def generic(n):
-    """No component is 0, and no two have a simple ratio: an element of the whole space."""
-    return np.sin(1.0 + np.arange(n))
-
-
-@pytest.mark.parametrize("name", BOUNDED)
-def test_boundedness_for_every_slope(name):
-    constraints, cost, expected = BOUNDED[name]
-    data = data_of(cp.Constant(0) + cost, constraints)
-    assert bounded_for_slopes(data, NONE, generic(data.n)) is expected
-
-
-def test_a_positive_diagonal_bounds_the_components_it_covers():
-    data = data_of(cp.norm1(x))
-    assert bounded_for_slopes(data, np.array([0, 1]), generic(2))
-    assert not bounded_for_slopes(data, np.array([0]), generic(2))
-
-
-def test_semidefinite_sets_are_bounded_by_their_trace():
-    X = cp.Variable((3, 3), PSD=True)
-    assert bounded_for_slopes(data_of(cp.Constant(0), [cp.trace(X) <= 2]), NONE, generic(9))
-    assert not bounded_for_slopes(data_of(cp.Constant(0), [X[0, 0] <= 2]), NONE, generic(9))
-
-
-# Slopes of the directions given, and whether the program is bounded for all their multiples.
-SLOPES = {
-    "curved along the slope": (cp.square(x[0] + 2 * x[1]), [], [1, 2], True),
-    "flat along the slope": (cp.square(x[0] + 2 * x[1]), [], [2, -1], False),
-    "flat along a part of the slope": (cp.square(x[0] + 2 * x[1]), [], [1, 2.01], False),
-    "unbounded off the slope": (cp.Constant(0), [cp.abs(x[0]) <= 1, x[1] >= 0], [1, 0], True),
-    "unbounded along the slope": (cp.Constant(0), [cp.abs(x[0]) <= 1, x[1] >= 0], [0, 1], False),
-    "a quadrant from below": (cp.Constant(0), [x >= 0], [1, 1], False),
-    "a quadrant from above": (cp.Constant(0), [x >= 0], [-1, -1], False),
-    "no slope": (cp.Constant(0), [x >= 0], [0, 0], True),
-    "a tiny slope": (cp.Constant(0), [x >= 0], [1e-9, 0], False),
-    "a huge slope": (cp.Constant(0), [x >= 0], [1e12, 0], False),
-    "held on a line": (cp.Constant(0), [x[0] == x[1]], [1, -1], True),
-    "free on a line": (cp.Constant(0), [x[0] == x[1]], [1, 1], False),
-    "growing linearly": (cp.norm1(x[0]) + 0 * x[1], [], [1, 0], False),
-    "a cone's axis": (cp.Constant(0), [cp.SOC(x[0], x[1:])], [1, 0], False),
-}
-
-
-@pytest.mark.parametrize("name", SLOPES)
-@pytest.mark.parametrize("sign", [-1, 1])
-def test_boundedness_for_the_multiples_of_one_slope(name, sign):
-    cost, constraints, slope, expected = SLOPES[name]
-    data = data_of(cost + 0 * cp.sum(x), constraints)
-    assert bounded_for_slopes(data, NONE, sign * np.array(slope, dtype=float)) is expected
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_least_squares_are_bounded_for_the_slopes_of_their_data_and_no_others(seed):
-    r = np.random.default_rng(seed)
-    wide = r.normal(size=(2, 5))
-    y = cp.Variable(5, name="y")
-    data = data_of(cp.sum_squares(wide @ y - 1))
-    own = wide.T @ r.normal(size=2)
-    assert bounded_for_slopes(data, NONE, own)
-    assert not bounded_for_slopes(data, NONE, r.normal(size=5))
-    assert not bounded_for_slopes(data, NONE, own + 1e-3 * r.normal(size=5))
 
 
 def test_violation_of_rows_is_measured_without_a_solver():
@@ -490,18 +356,6 @@ def test_points_of_a_general_power_cone_are_their_own_projections(point):
     answer = program.solve(np.ones(5), None, point)
     assert answer.outcome is Outcome.SOLVED
     assert answer.x == pytest.approx(point, abs=1e-7)
-
-
-@pytest.mark.parametrize("seed", range(30))
-def test_exponents_add_up_as_the_solver_asserts(seed):
-    rng = np.random.default_rng(seed)
-    given = rng.dirichlet(np.full(rng.integers(2, 9), 0.5)) * (1 + 1e-9)
-    found = conic._exponents(given.tolist())
-    total = 0.0
-    for a in found:
-        total += a
-    assert abs(1 - total) < np.finfo(float).eps * len(found) / 2
-    assert found == pytest.approx(given, rel=1e-6, abs=1e-8) and min(found) > 0
 
 
 @pytest.mark.parametrize(

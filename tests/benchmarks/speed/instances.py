@@ -11,10 +11,11 @@ from unittest import mock
 import clarabel
 import cvxpy as cp
 import numpy as np
+import scipy.sparse as sp
 
 import dpcvx as dp
 from dpcvx.model.canonical import ConeData
-from dpcvx.solvers import conic
+from dpcvx.solvers import conic, interior_point
 from dpcvx.solvers.projector import Projector
 from problems.power_flow.errors import CaseError
 from problems.power_flow.study import power_flow
@@ -81,7 +82,7 @@ def recorded_solvers() -> Iterator[list[Recorder]]:
         made.append(Recorder(built))
         return made[-1]
 
-    with mock.patch.object(conic.clarabel, "DefaultSolver", build):
+    with mock.patch.object(interior_point.clarabel, "DefaultSolver", build):
         yield made
 
 
@@ -119,10 +120,10 @@ class Steps:
     def plain(self, k: int) -> Any:
         """A solver for the agent's whole set with the weights of step k, without any scaling."""
         data, n = self.constraints, self.constraints.n
-        settings, cones = self.built[5], conic._clarabel_cones(data.cones)
+        settings, cones = self.built[5], interior_point.cones_of(data.cones)
         diagonal = np.zeros(data.A.shape[1])
         diagonal[:n] = self.weights[k]
-        P = conic.sp.csc_array(conic.sp.diags_array(diagonal))
+        P = sp.csc_array(sp.diags_array(diagonal))
         return _SOLVER(P, np.zeros(diagonal.size), data.A, data.b, cones, settings)
 
 

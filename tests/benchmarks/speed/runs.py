@@ -14,7 +14,7 @@ import clarabel
 
 import dpcvx as dp
 from dpcvx.model.normal_form import BoundObjective
-from dpcvx.solvers import conic
+from dpcvx.solvers import conic, interior_point
 
 from .instances import BUDGET, METHOD, network, serial_run
 from .measure import Effort, Row, shown, timed
@@ -65,7 +65,7 @@ class Clock:
                 self.gradients += 1
 
         with (
-            mock.patch.object(conic.clarabel, "DefaultSolver", self.solver_made),
+            mock.patch.object(interior_point.clarabel, "DefaultSolver", self.solver_made),
             mock.patch.object(conic, "newton_for", lambda *_: None),
             mock.patch.object(BoundObjective, "gradient", gradient),
         ):
