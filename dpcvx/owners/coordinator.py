@@ -355,7 +355,7 @@ class _Run:
         again = self._one(name, self._documents[name], f"waiting for {name} to agree again")
         agreed = self._expected(name, again, Agreed)
         if frame == self._documents[name]:
-            return self._one(name, frame)
+            return again
         self._at[name] = agreed.place
         if self._keys is not None:
             self._expected(name, self._one(name, self._keys), Agreed)

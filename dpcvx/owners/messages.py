@@ -34,19 +34,9 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Hello:
-    """An owner is here.
-
-    Attributes
-    ----------
-    agent : str
-    run, place : str, (int, int)
-        The run that it is in the middle of, and its last round and exchange; empty and zeros if
-        it is in none.
-    """
+    """An owner is here."""
 
     agent: str
-    run: str
-    place: tuple[int, int]
 
 
 @dataclass(frozen=True, eq=False)

@@ -114,8 +114,7 @@ class Session:
 
     def hello(self) -> bytes:
         """The first frame of a connection."""
-        run = "" if self._agreed is None else self._agreed.offer.run
-        return wire.encode(Hello(self.policy.agent, run, self._place))
+        return wire.encode(Hello(self.policy.agent))
 
     def handle(self, frame: bytes) -> bytes:
         """The answer to a frame. Errors leave as a code; the owner's own log says more.

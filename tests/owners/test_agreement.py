@@ -207,7 +207,7 @@ def test_data_that_do_not_fit_are_said_to_be_that(tmp_path):
 
 def test_what_is_no_offer_is_out_of_order(setting):
     _, policy = setting
-    assert answer(Session(policy), Hello("end0", "", (0, 0))).code == "order"
+    assert answer(Session(policy), Hello("end0")).code == "order"
 
 
 def test_noise_that_is_split_needs_the_owners_word(tmp_path):

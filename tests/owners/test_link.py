@@ -99,14 +99,14 @@ def test_connections_without_the_right_certificate_are_turned_away(folders, tmp_
     for context in (other, bare):
         with pytest.raises((OSError, EOFError, Exception)) as refusal:
             with connect(address, ssl=context) as socket:
-                socket.send(wire.encode(Hello("north", "", (0, 0))))
+                socket.send(wire.encode(Hello("north")))
                 socket.recv(timeout=2)
         assert not isinstance(refusal.value, AssertionError)
     # South says that it is north.
     with connect(
         address, ssl=keys.Identity.of(folders / "south" / "keys", "south").context(server=False)
     ) as socket:
-        socket.send(wire.encode(Hello("north", "", (0, 0))))
+        socket.send(wire.encode(Hello("north")))
         with pytest.raises(Exception, match="1008"):
             socket.recv(timeout=2)
     with pytest.raises(dp.RefusedError, match="did not come"):
@@ -149,7 +149,7 @@ def test_connections_do_not_stall(folders):
         assert "listening" in lines.get(timeout=20)
         for _ in range(20):
             with connect(f"wss://127.0.0.1:{port}", ssl=north) as socket:
-                socket.send(wire.encode(Hello("north", "", (0, 0))))
+                socket.send(wire.encode(Hello("north")))
                 assert lines.get(timeout=20) == "north is here"
                 assert socket.socket.session is None or not socket.socket.session.has_ticket
             assert lines.get(timeout=20) == "north left"
@@ -298,7 +298,7 @@ def test_an_owner_that_left_and_is_back_is_led_before_it_is_called(folders):
     port, lines = free_port(), queue.Queue()
     own = keys.Identity.of(folders / "coordinator" / "keys", "coordinator")
     north = keys.Identity.of(folders / "north" / "keys", "north").context(server=False)
-    hello = wire.encode(Hello("north", "", (0, 0)))
+    hello = wire.encode(Hello("north"))
     with ThreadPoolExecutor(2) as pool:
         making = pool.submit(gathered, ["north"], "127.0.0.1", port, own, 20.0, lines.put)
         assert "waiting up to 20 s for north" in lines.get(timeout=20)
@@ -334,7 +334,7 @@ def test_an_owner_that_is_kept_waiting_has_not_lost_the_coordinator(folders):
     port, lines, told = free_port(), queue.Queue(), queue.Queue()
     own = keys.Identity.of(folders / "coordinator" / "keys", "coordinator")
     north = keys.Identity.of(folders / "north" / "keys", "north")
-    hello = wire.encode(Hello("north", "", (0, 0)))
+    hello = wire.encode(Hello("north"))
     address, answered = f"wss://127.0.0.1:{port}", []
 
     def handle(frame):
@@ -428,7 +428,7 @@ with connect(address, ssl=context) as socket:
 def test_an_owner_that_is_stopped_or_gone_is_missed_in_time(folders, how):
     port, lines, place = free_port(), queue.Queue(), folders / "north" / "keys"
     own = keys.Identity.of(folders / "coordinator" / "keys", "coordinator")
-    hello = wire.encode(Hello("north", "", (0, 0))).hex()
+    hello = wire.encode(Hello("north")).hex()
     with ThreadPoolExecutor(1) as pool:
         making = pool.submit(gathered, ["north"], "127.0.0.1", port, own, 20.0, lines.put)
         arguments = [f"wss://127.0.0.1:{port}", place / "ca.crt", place / "north", hello]

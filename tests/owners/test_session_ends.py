@@ -357,7 +357,7 @@ def test_owners_that_come_back_in_time_hear_it_and_others_are_named(ended):
     port, lines, frame = free_port(), queue.Queue(), wire.encode(OVER)
     own = keys.Identity.of(place / "coordinator" / "keys", "coordinator")
     north = keys.Identity.of(place / "north" / "keys", "north").context(server=False)
-    hello = wire.encode(Hello("north", "", (0, 0)))
+    hello = wire.encode(Hello("north"))
     with (
         ThreadPoolExecutor(1) as pool,
         closing(SocketHub(["north", "south"], "127.0.0.1", port, own, 2.0, lines.put)) as hub,
@@ -384,7 +384,7 @@ def test_whoever_is_there_hears_it_without_delay(ended):
         making = pool.submit(gathered, ["north"], "127.0.0.1", port, own, 20.0, lines.put)
         assert "listening" in lines.get(timeout=20)
         with connect(f"wss://127.0.0.1:{port}", ssl=north) as socket:
-            socket.send(wire.encode(Hello("north", "", (0, 0))))
+            socket.send(wire.encode(Hello("north")))
             with closing(making.result()) as hub:
                 parting = pool.submit(hub.part, {"north": frame}, 10.0)
                 assert socket.recv(timeout=20) == frame

@@ -226,7 +226,7 @@ def _one(folder: Path, address: str) -> float:
         return reply
 
     reply, own = _replied(), Identity.of(folder, "owner0")
-    hello = wire.encode(Hello("owner0", "", (0, 0)))
+    hello = wire.encode(Hello("owner0"))
     try:
         dial(address, own, "", lambda: hello, handle, lambda: False,
              patience=1.0, tell=lambda _: None)  # fmt: skip
@@ -241,7 +241,7 @@ async def _all(folder: Path, address: str, count: int) -> None:
     async def owner(name: str) -> None:
         context = Identity.of(folder, name).context(server=False)
         async with connect(address, ssl=context, compression=None, open_timeout=120) as link:
-            await link.send(wire.encode(Hello(name, "", (0, 0))))
+            await link.send(wire.encode(Hello(name)))
             async for _ in link:
                 await link.send(reply)
 
