@@ -199,48 +199,43 @@ def _times(hp, hi, H, x, out):
 
 
 @_compiled
-def _part(begin, whole, k):
-    return whole[begin[k] : begin[k + 1]]
-
-
-@_compiled
 def _opened(begin, ints, begins, floats):
     """The arrays that two long ones consist of.
 
     Each argument of a compiled function costs a tenth of a microsecond to pass: these are four.
     """
     fixed = _Fixed(
-        _part(begin, ints, 0), _part(begin, ints, 1), _part(begin, ints, 2),
-        _part(begin, ints, 3), _part(begin, ints, 4), _part(begin, ints, 5),
-        _part(begin, ints, 6), _part(begin, ints, 7), _part(begin, ints, 8),
-        _part(begin, ints, 9), _part(begin, ints, 10), _part(begin, ints, 11),
-        _part(begin, ints, 12), _part(begin, ints, 13), _part(begin, ints, 14),
-        _part(begin, ints, 15), _part(begins, floats, 0), _part(begins, floats, 1),
-        _part(begins, floats, 2), _part(begins, floats, 3), _part(begins, floats, 4),
-        _part(begins, floats, 5), _part(begins, floats, 6), _part(begins, floats, 7),
+        ints[begin[0] : begin[1]], ints[begin[1] : begin[2]], ints[begin[2] : begin[3]],
+        ints[begin[3] : begin[4]], ints[begin[4] : begin[5]], ints[begin[5] : begin[6]],
+        ints[begin[6] : begin[7]], ints[begin[7] : begin[8]], ints[begin[8] : begin[9]],
+        ints[begin[9] : begin[10]], ints[begin[10] : begin[11]], ints[begin[11] : begin[12]],
+        ints[begin[12] : begin[13]], ints[begin[13] : begin[14]], ints[begin[14] : begin[15]],
+        ints[begin[15] : begin[16]], floats[begins[0] : begins[1]], floats[begins[1] : begins[2]],
+        floats[begins[2] : begins[3]], floats[begins[3] : begins[4]], floats[begins[4] : begins[5]],
+        floats[begins[5] : begins[6]], floats[begins[6] : begins[7]], floats[begins[7] : begins[8]],
     )  # fmt: skip
     n, p, count = fixed.x0.size, fixed.hp.size - 1, fixed.heads.size - 1
-    points = _part(begins, floats, 8).reshape((2, n))
-    entries = _part(begins, floats, 9).reshape((2, fixed.hi.size))
-    L = _part(begins, floats, 10).reshape((2, fixed.li.size))
-    columns = _part(begins, floats, 11).reshape((10, p))
-    functions = _part(begins, floats, 12).reshape((7, count))
-    rows = _part(begins, floats, 13).reshape((3, fixed.d.size))
-    pairs = _part(begins, floats, 14).reshape((2, fixed.columns.size))
+    points = floats[begins[8] : begins[9]].reshape((2, n))
+    entries = floats[begins[9] : begins[10]].reshape((2, fixed.hi.size))
+    L = floats[begins[10] : begins[11]].reshape((2, fixed.li.size))
+    columns = floats[begins[11] : begins[12]].reshape((10, p))
+    functions = floats[begins[12] : begins[13]].reshape((7, count))
+    rows = floats[begins[13] : begins[14]].reshape((3, fixed.d.size))
+    pairs = floats[begins[14] : begins[15]].reshape((2, fixed.columns.size))
     work = _Work(
         points[0], points[1], entries[0], entries[1], L, columns[:2], columns[2], columns[3],
         columns[4], columns[5], columns[6], columns[7], columns[8], columns[9], functions[0],
         functions[1], functions[2], functions[3], functions[4], functions[5], functions[6],
-        rows[0], rows[1], rows[2], pairs[0], pairs[1], _part(begin, ints, 16).reshape((4, p)),
+        rows[0], rows[1], rows[2], pairs[0], pairs[1], ints[begin[16] : begin[17]].reshape((4, p)),
     )  # fmt: skip
     return fixed, work
 
 
 @_compiled
-def _factored(fixed, work, H, k):
-    """The factor of H as number k; whether it has one."""
+def _factored(fixed, work, H, L, inverse):
+    """The factor of H; whether it has one."""
     hp, hi, parent, lp, li = fixed.hp, fixed.hi, fixed.parent, fixed.lp, fixed.li
-    return _factor(hp, hi, H, parent, lp, li, work.L[k], work.inverse[k], work.marks, work.y)
+    return _factor(hp, hi, H, parent, lp, li, L, inverse, work.marks, work.y)
 
 
 @_compiled
@@ -266,7 +261,7 @@ def _weigh(begin, ints, begins, floats):
                 square += entry * entry
             steep += square / H[fixed.hp[fixed.columns[pairs[c] + j] + 1] - 1]
         work.natural[c] = 1.0 / steep
-    return _factored(fixed, work, H, 0)
+    return _factored(fixed, work, H, work.L[0], work.inverse[0])
 
 
 @_compiled
@@ -407,7 +402,11 @@ def _penalise(fixed, work, rules, growing, wanted, refinements, budget):
                     weight, curve = 0.5 * sigma * kind[c], sigma * share[c]
                     _add_block(fixed, c, work.J, work.tilt, weight, curve, M)
             budget -= 1
-            if budget < 0 or not math.isfinite(f) or not _factored(fixed, work, M, 1):
+            if (
+                budget < 0
+                or not math.isfinite(f)
+                or not _factored(fixed, work, M, work.L[1], work.inverse[1])
+            ):
                 return False, 0.0, 0.0, 0.0
             slope, part = 0.0, 1.0
             for j in range(n):
@@ -453,7 +452,7 @@ def _penalise(fixed, work, rules, growing, wanted, refinements, budget):
             old[:] = u
             steps = int(min(end, budget))
             _evaluate(fixed, work)
-            found = _newton(fixed, work, rules, wanted, refinements, steps, False)
+            found = _newton(fixed, work, rules, wanted, refinements, steps, math.inf)
             if found[0]:
                 return found
             budget -= int(end)
@@ -464,10 +463,12 @@ def _penalise(fixed, work, rules, growing, wanted, refinements, budget):
 
 
 @_compiled
-def _newton(fixed, work, rules, wanted, refinements, steps, first):
+def _newton(fixed, work, rules, wanted, refinements, steps, leeway):
     """Newton's steps from u, which is evaluated; whether the answer, there, is certified.
 
-    With it the gap, the objective above that of the start, and the violation.
+    With it the gap, the objective above that of the start, and the violation. Where the first step
+    breaks more than was broken by more than this leeway, it is taken again. (For constants that are
+    whole numbers, or true or false, numba would compile the function anew.)
     """
     pairs, columns, blocks = fixed.pairs, fixed.columns, fixed.blocks
     u, g, way, start, q = work.u, work.g, work.way, work.start, work.q
@@ -500,7 +501,7 @@ def _newton(fixed, work, rules, wanted, refinements, steps, first):
             return True, gap, value, violation
         if step == steps or (0 < step and step >= steps - 2 and violation > 0.1 * before):
             return False, 0.0, 0.0, 0.0
-        if first and step == 1 and violation > before:
+        if step == 1 and violation > before + leeway:
             u[:] = start
             _evaluate(fixed, work)
             _times(fixed.hp, fixed.hi, work.H, u, g)
@@ -523,7 +524,7 @@ def _newton(fixed, work, rules, wanted, refinements, steps, first):
             else:
                 multiplier[c] = 0.0
                 active[c] = 0.0
-        if not _factored(fixed, work, M, 1):
+        if not _factored(fixed, work, M, work.L[1], work.inverse[1]):
             return False, 0.0, 0.0, 0.0
         last = math.inf
         for _ in range(refinements):
@@ -585,7 +586,7 @@ def _project(begin, ints, begins, floats, rules, growing, counts, near, least):
         work.multiplier[c] = work.natural[c] * max(work.phi[c], 0.0)
     if broken > room:
         return False, 0.0, 0.0, 0.0
-    found = _newton(fixed, work, rules, wanted, refinements, steps, True)
+    found = _newton(fixed, work, rules, wanted, refinements, steps, 0.0)
     if not found[0] and left > 0:
         found = _penalise(fixed, work, rules, growing, wanted, refinements, left)
     if found[0]:
