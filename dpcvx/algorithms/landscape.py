@@ -257,14 +257,15 @@ class _Set(NamedTuple):
 def _sets(agents: Sequence[LocalProgram]) -> list[_Set]:
     """What all sets tell: where searching them takes too long, what is known without a solve."""
     onto = once_per_kind(agents, lambda local: (local, Projector(local.constraints, local.name)))
-    conic = {id(kind): projector.kinds["conic"] for kind, projector in onto}
-    searched = sum(n * n for n in conic.values()) <= _SEARCHED
+    kinds = {id(kind): (kind, projector) for kind, projector in onto}
+    conic = [projector.kinds["conic"] for _, projector in kinds.values()]
+    searched = sum(n * n for n in conic) <= _SEARCHED
 
     def told(local: LocalProgram, projector: Projector) -> _Set:
         extent = projector.extent() if searched else projector.known_extent()
         return _Set(_public_slope(local, extent), _bounded(local, extent))
 
-    found = {id(kind): told(kind, projector) for kind, projector in onto}
+    found = {key: told(*pair) for key, pair in kinds.items()}
     return [found[id(kind)] for kind, _ in onto]
 
 

@@ -22,7 +22,7 @@ from .private import Private
 
 # Matrices of more entries are read column by column, as cvxpy keeps them: no sorted copy is made.
 _MANY = 1 << 18
-_PLAIN = frozenset([type(None), bool, str, bytes])
+_PLAIN = frozenset([bool, str, bytes])
 
 
 class Opaque(Exception):
@@ -56,17 +56,23 @@ class _Walk:
         self._known: dict[int, tuple[Any, bytes]] = {}
 
     def digest(self, value: Any) -> bytes:
+        kind = type(value)
+        # Most are plain: to ask whether they are expressions takes longer than their digests.
+        if value is None:
+            return _NONE
+        if kind is list or kind is tuple:
+            return _hashed("sequence", *map(self.digest, value)) if value else _EMPTY
+        if kind is int:
+            return _hashed("number", repr(value))
+        if kind in _PLAIN:
+            return _hashed(kind.__name__, repr(value))
+        if kind is float:
+            return _number(value)
         found = self._known.get(id(value))
         if found is not None:
             return found[1]
-        kind = type(value)
-        # Most are plain: to ask whether they are expressions takes longer than their digests.
-        if kind in _PLAIN:
-            return _hashed(kind.__name__, repr(value))
-        if kind is int:
-            return _hashed("number", repr(value))
-        if kind is list or kind is tuple:
-            return _hashed("sequence", *map(self.digest, value))
+        if kind is np.ndarray:
+            return _array(value)
         if isinstance(value, (cp.Expression, cp.Constraint, cp.Minimize, cp.Maximize)):
             found = self._known[id(value)] = value, self._node(value)
             return found[1]
@@ -77,8 +83,7 @@ class _Walk:
         if isinstance(value, Fraction):
             return _hashed("number", str(value))
         if isinstance(value, Real):
-            whole = float(value)
-            return _hashed("number", repr(int(whole) if whole.is_integer() else whole))
+            return _number(float(value))
         if isinstance(value, np.ndarray) or sp.issparse(value):
             return _array(value)
         if isinstance(value, (list, tuple)):
@@ -146,11 +151,24 @@ def _array(value: Any) -> bytes:
     return _hashed(sparse, shape, np.asarray(sorted_.data, dtype="<f8").tobytes(), *indices)
 
 
+def _number(value: float) -> bytes:
+    return _hashed("number", repr(int(value) if value.is_integer() else value))
+
+
 def _hashed(*parts: str | bytes | memoryview) -> bytes:
     found = hashlib.sha256()
     for part in parts:
         text = part.encode() if isinstance(part, str) else part
         size = text.nbytes if isinstance(text, memoryview) else len(text)
-        found.update(size.to_bytes(8, "little"))
+        found.update(_LENGTHS[size] if size < len(_LENGTHS) else _length(size))
         found.update(text)
     return found.digest()
+
+
+def _length(size: int) -> bytes:
+    return size.to_bytes(8, "little")
+
+
+# Of what is short, which most is; and what many things hold, such as shapes of scalars.
+_LENGTHS = tuple(map(_length, range(64)))
+_NONE, _EMPTY = _hashed("NoneType", "None"), _hashed("sequence")

@@ -133,7 +133,7 @@ def make_terms(
     draft, guarantee = _guaranteed(draft)
     request, algorithm, program = draft.request, draft.algorithm, draft.program
     assert request.release is not None
-    forecast = "; ".join(filter(None, (bent(problem), request.forecast)))
+    forecast = "; ".join(filter(None, (bent(problem, program), request.forecast)))
     return kind(
         problem=problem,
         algorithm=algorithm,

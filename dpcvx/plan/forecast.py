@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from .._words import together
 from ..algorithms.conditions import Conditions
+from ..algorithms.program import Program, once_per_kind
 from ..model.adjacency import Rows
 from ..model.declaration import Declaration
 from ..privacy.mechanism import Gaussian
@@ -36,10 +37,20 @@ UNTOLD = (
 )
 
 
-def bent(problem: Declaration) -> str:
-    """What not to expect where objectives are not convex; empty where all are."""
-    pairs = list(problem.named.items())
-    bent = [(f"'{name}'", agent) for name, agent in pairs if not agent.is_dcp()]
+def bent(problem: Declaration, program: Program) -> str:
+    """What not to expect where objectives are not convex; empty where all are.
+
+    Parameters
+    ----------
+    problem : Declaration
+    program : Program
+        The same, compiled.
+    """
+    agents = problem.named
+    # Agents that were compiled once are alike to cvxpy's rules as well.
+    convex = once_per_kind(program.agents, lambda local: agents[local.name].is_dcp())
+    pairs = zip(agents.items(), convex, strict=True)
+    bent = [(f"'{name}'", agent) for (name, agent), fine in pairs if not fine]
     if not bent:
         return ""
     found = [name for name, _ in bent]

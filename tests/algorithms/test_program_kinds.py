@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 import dpcvx as dp
 from dpcvx.algorithms.program import compile_agent, compile_problem, once_per_kind
+from dpcvx.model.declaration import Agent
 from dpcvx.model.written import Model
 from dpcvx.plan.agent_terms import sensitivities
+from dpcvx.solvers.projector import Projector
 from tests.forms import form_of
 
 W = cp.Variable(2, name="w")
@@ -220,3 +222,32 @@ def test_plans_ask_once_per_kind():
     asked = []
     found = once_per_kind(agents, lambda local: asked.append(local.name) or local.name)
     assert asked == ["a0"] and found == ["a0"] * 6
+
+
+def test_planning_looks_at_sets_and_convexity_once_per_kind(monkeypatch):
+    looked = []
+    for cls, name in ((Agent, "is_dcp"), (Projector, "extent"), (Projector, "known_extent")):
+        original = getattr(cls, name)
+
+        def spy(self, original=original, name=name):
+            looked.append(name)
+            return original(self)
+
+        monkeypatch.setattr(cls, name, spy)
+    counts = []
+    for count in (2, 9):
+        looked.clear()
+        agents = [Written().agent(f"a{k}") for k in range(count)]
+        dp.Problem(agents).plan(dp.SummedGradient(), rounds=3, epsilon=1.0, delta=1e-6)
+        counts.append(sorted(looked))
+    assert counts[0] == counts[1] and "is_dcp" in looked and len(set(looked)) > 1
+
+
+def test_each_agent_that_is_not_convex_is_named_though_it_is_looked_at_once():
+    bent = [
+        dp.Agent(cp.Minimize(-cp.sum_squares(W - private)), [cp.abs(W) <= 1], name=private.name())
+        for private in (dp.Private(shape=2, name=n, adjacency=dp.Within(0.1)) for n in "abc")
+    ]
+    agents = [Written().agent("d"), *bent]
+    plan = dp.Problem(agents).plan(dp.MeanGradient(), rounds=3, epsilon=1.0, delta=1e-6)
+    assert "objectives of 'a', 'b' and 'c' are not convex" in plan.forecast
