@@ -114,17 +114,16 @@ class _Bent:
 
     Attributes
     ----------
-    part : Term
-    above : bool
-        Whether it is such a square.
+    falls, rises : bool
+        Whether there may be negative and positive ones.
     size : float or None
         Bound of the largest second derivative, for all admissible data; None if none is known.
     total : float or None
         Bound of their trace, or of the largest where records are multiplied with variables.
     """
 
-    part: Term
-    above: bool
+    falls: bool
+    rises: bool
     size: float | None
     total: float | None
 
@@ -132,21 +131,28 @@ class _Bent:
 @derived_once
 def _bent(form: NormalForm) -> list[_Bent]:
     """All of a form."""
-    found = quadratic(form)
-    wide = [_wide(form, term) for term in found.wide]
-    return wide + [bent for term in found.rest for bent in _bents(form, term)]
+    rest = [bent for term in quadratic(form).rest for bent in _bents(form, term)]
+    return [*_wide(form), *rest]
 
 
-def _wide(form: NormalForm, term: Term) -> _Bent:
-    """Of squares of many entries, ``u'B u`` with a diagonal B and an affine u."""
+@derived_once
+def _wide(form: NormalForm) -> list[_Bent]:
+    """The squares of a form that are not formed."""
+    return [_wide_square(form, term) for term in quadratic(form).wide]
+
+
+def _wide_square(form: NormalForm, term: Term) -> _Bent:
+    """Of many entries, ``u'B u`` with a diagonal B, whose signs need not be the term's own."""
     parts = bilinear(form, term)
     assert parts is not None
-    rows, weight = csr(parts.u.F), folded(np.abs(2 * parts.B.diagonal()))
+    diagonal = parts.B.diagonal()
+    falls, rises = float(diagonal.min()) < 0, float(diagonal.max()) > 0
+    rows, weight = csr(parts.u.F), folded(np.abs(2 * diagonal))
     factor, own = float(weight[0]), rows.data
     if any(weight.strides):  # not one number for all rows
         factor, own = 1.0, own * np.sqrt(np.repeat(weight, np.diff(rows.indptr)))
     most = stretch(sp.csr_array((own, rows.indices, rows.indptr), shape=rows.shape))
-    return _Bent(term, False, factor * most**2, factor * float(np.vdot(own, own)))
+    return _Bent(falls, rises, factor * most**2, factor * float(np.vdot(own, own)))
 
 
 def _bents(form: NormalForm, term: Term, single: bool = False) -> list[_Bent]:
@@ -154,13 +160,16 @@ def _bents(form: NormalForm, term: Term, single: bool = False) -> list[_Bent]:
     squares, found = _squares_above(form, term), []
     for part in [term] if squares is None else squares:
         peak, argument = _peak(form, part), part.atom.args[0]
+        # An affine argument of a convex function, if not known to be something else.
+        falls = squares is not None or float(np.min(part.weight)) < 0
+        rises = squares is not None or float(np.max(part.weight)) > 0
         most = None if peak is None else _stretch(form, argument, single)
         if peak is None or most is None:
-            found.append(_Bent(part, squares is not None, None, None))
+            found.append(_Bent(falls, rises, None, None))
             continue
         view, size = affine_view(form, argument), peak * most**2
         total = size if view is None else peak * float((csr(view.F).data ** 2).sum())
-        found.append(_Bent(part, squares is not None, size, total))
+        found.append(_Bent(falls, rises, size, total))
     return found
 
 
@@ -170,10 +179,7 @@ def _bends(parts: Sequence[_Bent]) -> list[tuple[float, float]] | None:
     for bent in parts:
         if bent.size is None:
             return None
-        # An affine argument of a convex function, if not known to be something else.
-        convex = not bent.above and float(np.min(bent.part.weight)) >= 0
-        concave = not bent.above and float(np.max(bent.part.weight)) <= 0
-        found.append((0.0 if convex else bent.size, 0.0 if concave else bent.size))
+        found.append((bent.size if bent.falls else 0.0, bent.size if bent.rises else 0.0))
     return found
 
 
@@ -368,10 +374,9 @@ def strong_convexity(form: NormalForm) -> float:
 
     A modulus of strong convexity of f provided that the other terms are convex.
     """
-    found = quadratic(form)
-    if any(float(np.min(term.weight)) < 0 for term in found.wide):
+    if any(square.falls for square in _wide(form)):
         return 0.0
-    H = found.formed
+    H = quadratic(form).formed
     lowest = float(eigenvalues(H, smallest).min())
     # Rounding leaves eigenvalues of a singular matrix at 1e-16 of its norm.
     return lowest if lowest > 1e-12 * max(1.0, spectral_norm(H)) else 0.0

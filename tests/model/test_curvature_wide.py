@@ -87,10 +87,20 @@ def test_bounds_are_near_for_sparse_rows(seed):
     assert exact * (1 - 1e-9) <= eigenvalues.stretch(X, work=1.0) <= np.sqrt(3) * exact
 
 
-def test_what_is_not_convex_has_no_modulus():
-    X = features(0)
+CONCAVE = {
+    "a negative weight": lambda X: -cp.sum_squares(X @ w - y),
+    "a negative denominator": lambda X: cp.quad_over_lin(X @ w - y, -1.0),
+}
+
+
+@pytest.mark.parametrize("model", CONCAVE)
+def test_what_is_not_convex_bends_downwards_and_has_no_modulus(model):
+    concave = CONCAVE[model](features(0))
+    low, high = curvature(form_of(concave)[1]).ends
     with pytest.MonkeyPatch.context() as patch:
         nothing_formed(patch)
-        form = form_of(3 * cp.sum_squares(w) - cp.sum_squares(X @ w - y))[1]
-        assert quadratic(form).wide
-        assert strong_convexity(form) == 0.0 and not convex(form)
+        form, raised = (form_of(f)[1] for f in (concave, concave + 3 * cp.sum_squares(w)))
+        assert quadratic(form).wide and quadratic(raised).wide
+        ends = curvature(form).ends
+        assert ends[0] <= low + 1e-9 and high <= ends[1] + 1e-9 and ends[1] == 0
+        assert strong_convexity(raised) == 0.0 and not convex(raised)
