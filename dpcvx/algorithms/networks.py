@@ -24,7 +24,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -36,9 +36,9 @@ from .._arguments import is_int, listed, show
 from ..errors import ModelError
 from ..guard import frameless
 from ..privacy.randomness import Coins, Seeded
+from .mixing import NAMES, WEIGHTS, given_weights, quoted, ruled_weights
 from .spectrum import (
     Around,
-    best_step,
     laplacian,
     laplacian_norm,
     lowest_eigenvalue,
@@ -55,14 +55,9 @@ Index = NDArray[np.intp]
 
 __all__ = ["SHAPES", "WEIGHTS", "Network", "build", "random"]
 
-WEIGHTS = ("metropolis", "max degree", "lazy metropolis", "laplacian")
 SHAPES = ("complete", "ring", "star", "path", "grid")
-# Rounding errors that a given mixing matrix may have.
-_SLACK = 1e-10
 # Tells the stream of a random network apart from those of noise under the same seed: "network".
 _STREAM = (0x6E6574776F726B,)
-# Names that are listed in messages.
-_NAMES = 8
 
 
 def __dir__() -> list[str]:
@@ -239,9 +234,9 @@ def build(
         graph = _shaped(graph, len(names))
     neighbours = _neighbours(graph, names)
     if isinstance(weights, str):
-        rows, rule = _ruled(weights, neighbours), weights
+        rows, rule = ruled_weights(weights, neighbours), weights
     else:
-        matrix = _given(weights, neighbours, names)
+        matrix = given_weights(weights, neighbours, names)
         rows = tuple(matrix[i, [*around, i]] for i, around in enumerate(neighbours))
         rule = f"given ({hashlib.sha256(matrix.tobytes()).hexdigest()[:8]})"
     for row in rows:
@@ -319,7 +314,7 @@ def _names(agents: Sequence[str]) -> tuple[str, ...]:
     twice = sorted(name for name, count in Counter(names).items() if count > 1)
     if twice:
         raise ModelError(
-            f"Two agents of a network have the same name: {_listed(twice)}. Edges would be "
+            f"Two agents of a network have the same name: {quoted(twice)}. Edges would be "
             "ambiguous; give every agent a name of its own."
         )
     if len(names) < 2:
@@ -350,7 +345,7 @@ def _shaped(shape: str, n: int) -> nx.Graph:
             )
         return nx.convert_node_labels_to_integers(nx.grid_2d_graph(rows, n // rows))
     raise ModelError(
-        f"There is no network called {show(shape)}: write one of {_listed(SHAPES)}, or pass a "
+        f"There is no network called {show(shape)}: write one of {quoted(SHAPES)}, or pass a "
         "networkx graph, for example networkx.random_regular_graph(4, 10, seed=1)."
     )
 
@@ -360,7 +355,7 @@ def _neighbours(graph: nx.Graph, names: tuple[str, ...]) -> Around:
 
     if not isinstance(graph, nx.Graph):
         raise ModelError(
-            f"graph must be a networkx.Graph or one of {_listed(SHAPES)}, not a "
+            f"graph must be a networkx.Graph or one of {quoted(SHAPES)}, not a "
             f"{type(graph).__name__}. An adjacency matrix becomes one by "
             "networkx.from_numpy_array(matrix)."
         )
@@ -377,7 +372,7 @@ def _neighbours(graph: nx.Graph, names: tuple[str, ...]) -> Around:
     loops = [node for node in graph if graph.has_edge(node, node)]
     if loops:
         raise ModelError(
-            f"The graph has loops at {_listed(loops)}: an agent is no neighbour of its own, its "
+            f"The graph has loops at {quoted(loops)}: an agent is no neighbour of its own, its "
             "weight follows from the others. Write "
             "graph.remove_edges_from(list(networkx.selfloop_edges(graph)))."
         )
@@ -387,123 +382,26 @@ def _neighbours(graph: nx.Graph, names: tuple[str, ...]) -> Around:
     allowed = set(keys)
     unknown = [node for node in graph if node not in allowed]
     if unknown:
-        known = f"positions 0 to {n - 1}" if by_position else f"agents {_listed(names)}"
+        known = f"positions 0 to {n - 1}" if by_position else f"agents {quoted(names)}"
         raise ModelError(
-            f"Nodes of the graph that are none of the {known}: {_listed(unknown)}. Nodes are the "
+            f"Nodes of the graph that are none of the {known}: {quoted(unknown)}. Nodes are the "
             "agents' names or their positions; "
             "networkx.convert_node_labels_to_integers(graph) numbers them."
         )
     absent = [names[i] for i, key in enumerate(keys) if key not in graph]
     if absent:
         raise ModelError(
-            f"Agents that are no nodes of the graph: {_listed(absent)}. They could not talk to "
+            f"Agents that are no nodes of the graph: {quoted(absent)}. They could not talk to "
             "anyone; add their edges, or leave them out of `agents`."
         )
     place = {key: i for i, key in enumerate(keys)}
     parts = sorted(sorted(place[node] for node in part) for part in nx.connected_components(graph))
     if len(parts) > 1:
-        shown = "; ".join(_listed([names[i] for i in part]) for part in parts[:_NAMES])
-        more = f"; and {len(parts) - _NAMES} more" if len(parts) > _NAMES else ""
+        shown = "; ".join(quoted([names[i] for i in part]) for part in parts[:NAMES])
+        more = f"; and {len(parts) - NAMES} more" if len(parts) > NAMES else ""
         raise ModelError(
             f"The graph falls into {len(parts)} parts: {shown}{more}. No information passes "
             "between them, so that they could not agree: add edges, or solve them as separate "
             "problems."
         )
     return tuple(tuple(sorted(place[other] for other in graph[key])) for key in keys)
-
-
-def _ruled(rule: str, neighbours: Around) -> tuple[Array, ...]:
-    degrees = [len(around) for around in neighbours]
-    if rule == "max degree":
-        largest = max(degrees)
-        return _balanced(neighbours, lambda i, j: 1 / (1 + largest))
-    if rule == "laplacian":
-        step = best_step(neighbours)
-        return _balanced(neighbours, lambda i, j: step)
-    if rule in ("metropolis", "lazy metropolis"):
-        rows = _balanced(neighbours, lambda i, j: 1 / (1 + max(degrees[i], degrees[j])))
-        return rows if rule == "metropolis" else tuple(_lazy(row) for row in rows)
-    raise ModelError(
-        f"There are no weights called {show(rule)}: write one of {_listed(WEIGHTS)}, or pass a "
-        "symmetric matrix with rows that sum to one."
-    )
-
-
-def _balanced(neighbours: Around, weight: Callable[[int, int], float]) -> tuple[Array, ...]:
-    """Weights of the edges, and of agents' own values, with which rows sum to one.
-
-    The sums are rounded once, so that they do not depend on the order of the agents.
-    """
-    shares = ([weight(i, j) for j in around] for i, around in enumerate(neighbours))
-    return tuple(np.array([*row, 1 - math.fsum(row)]) for row in shares)
-
-
-def _lazy(row: Array) -> Array:
-    """Half of each weight, and the other half kept by the agent itself."""
-    half = row / 2
-    half[-1] = (1 + row[-1]) / 2
-    return half
-
-
-def _given(weights: object, neighbours: Around, names: tuple[str, ...]) -> Array:
-    n = len(names)
-    try:
-        matrix = np.array(weights, dtype=np.float64)
-    except Exception:  # whatever a foreign object raises
-        raise ModelError(
-            f"weights must be one of {_listed(WEIGHTS)} or a matrix of numbers, not a "
-            f"{type(weights).__name__}."
-        ) from None
-    if matrix.shape != (n, n) or not np.isfinite(matrix).all():
-        raise ModelError(
-            f"weights= must be one of {_listed(WEIGHTS)}, or a matrix of {n} by {n} with finite "
-            f"entries, rows in the order of `agents`; it has shape {matrix.shape}."
-        )
-
-    def pair(where: Array) -> str:
-        i, j = np.unravel_index(int(np.argmax(where)), where.shape)
-        return f"'{names[i]}' and '{names[j]}'"
-
-    skew = np.abs(matrix - matrix.T)
-    if skew.max() > _SLACK:
-        raise ModelError(
-            f"The mixing matrix is not symmetric: the weights between {pair(skew)} differ by "
-            f"{skew.max():.3g}. The average over the agents would drift; use (W + W.T) / 2 if its "
-            "rows still sum to one."
-        )
-    off = np.abs(matrix)
-    np.fill_diagonal(off, 0.0)
-    for i, around in enumerate(neighbours):
-        off[i, list(around)] = 0.0
-    if off.max() > 0:
-        raise ModelError(
-            f"The mixing matrix has a weight between {pair(off)}, who are no neighbours: they "
-            "cannot exchange values. Set it to zero, or add the edge to the graph."
-        )
-    sums = np.array([math.fsum(row) for row in matrix])
-    worst = int(np.argmax(np.abs(sums - 1)))
-    if abs(sums[worst] - 1) > _SLACK:
-        raise ModelError(
-            f"The row of agent '{names[worst]}' in the mixing matrix sums to {sums[worst]:.12g}, "
-            "not to 1: agents that agree would be moved. Put one minus the sum of the other "
-            "entries on the diagonal."
-        )
-    values = np.linalg.eigvalsh(matrix)
-    if np.sum(np.abs(values - 1) <= _SLACK) > 1:
-        raise ModelError(
-            "I - W maps more than multiples of the vector of ones to zero (1 is a multiple "
-            "eigenvalue of the mixing matrix): agents could settle on different values. Give every "
-            "edge a positive weight."
-        )
-    if np.abs(values).max() > 1 + _SLACK:
-        raise ModelError(
-            f"The mixing matrix has eigenvalues from {values[0]:.6g} to {values[-1]:.6g}; beyond "
-            "-1 and 1 repeated averaging diverges. Make the weights of edges smaller, for example "
-            "(I + W) / 2."
-        )
-    return (matrix + matrix.T) / 2
-
-
-def _listed(items: Sequence[object]) -> str:
-    shown = ", ".join(f"'{x}'" if isinstance(x, str) else repr(x) for x in items[:_NAMES])
-    return shown + (f" and {len(items) - _NAMES} more" if len(items) > _NAMES else "")
