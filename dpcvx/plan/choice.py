@@ -25,7 +25,8 @@ from ..model.declaration import Declaration
 from ..privacy.accounting import check_delta
 from ..sensitivity.response import Response
 from .agent_terms import Agents, AgentTerms, declared
-from .calibration import asked_of, calibrated, truncated
+from .asked import asked_of
+from .calibration import calibrated, truncated
 from .clipping import Clipped, with_clips
 from .compiled import Compiled, compiled
 from .forecast import SQUARED, noise_over_signal

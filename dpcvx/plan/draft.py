@@ -26,9 +26,11 @@ from ..sensitivity.queries.data import MomentsTerm
 from ..sensitivity.stored_vectors import Smoothness
 from . import checks, last_iterate, limits
 from .agent_terms import Agents, AgentTerms, Declared, composed, declared, sensitivities
-from .calibration import asked_of, budgeted, calibrated, conditions, truncated
+from .asked import asked_of
+from .calibration import budgeted, calibrated, truncated
 from .choice import LOUD, SHRUNK, choose
 from .compiled import Compiled
+from .conditions import conditions
 from .fingerprint import fingerprint_of
 from .forecast import bent, of_other_steps, of_releases
 from .guarantee import Guarantee, no_guarantee

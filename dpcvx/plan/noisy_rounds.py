@@ -13,8 +13,10 @@ from ..algorithms.predicted import Prediction, longest, predicted
 from ..algorithms.summed_gradient import SummedGradient
 from ..model.declaration import Declaration
 from .agent_terms import Agents, declared
-from .calibration import asked_of, calibrated, conditions
+from .asked import asked_of
+from .calibration import calibrated
 from .compiled import Compiled
+from .conditions import conditions
 from .forecast import of_steps
 from .request import Mechanisms, Request
 

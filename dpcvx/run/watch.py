@@ -9,7 +9,7 @@ from typing import Any
 from ..algorithms.base import Answer, Residuals
 from ..algorithms.hidden_iterates import HiddenIterates
 from ..errors import PrivacyError
-from ..plan.calibration import conditions
+from ..plan.conditions import conditions
 from ..plan.terms import Terms
 from ..solvers.conic import Outcome
 from .divergence import Growth, of_residuals

@@ -19,8 +19,8 @@ from ..model.declaration import Declaration
 from ..model.expected import expectations
 from ..model.private import Private
 from ..model.sealed import Sealed
+from ..plan.asked import asked_of, by_name
 from ..plan.banner import WIDTH
-from ..plan.calibration import asked_of, by_name
 from ..plan.terms import Terms
 from ..privacy.mechanism import Laplace
 from ..privacy.split_noise import coalition

@@ -1,0 +1,124 @@
+"""What methods choose their numbers by: noise, and how far data move gradients."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..algorithms.conditions import Conditions
+from ..algorithms.landscape import landscape
+from ..algorithms.program import Program, once_per_kind
+from ..errors import PrivacyError
+from ..model.adjacency import Rows
+from ..model.curvature import smoothness
+from ..model.quadratic import is_quadratic_given_data
+from ..sensitivity.certificate import Sensitivity
+from .agent_terms import Agents, AgentTerms
+
+Array = NDArray[np.float64]
+# How many times as large as one change in it an entry of private data is taken to be.
+_CHANGES = 30.0
+# How many times as steep as at the start losses of records are on the way to the answer.
+_STEEPER = 2.0
+
+
+def conditions(
+    program: Program,
+    agents: Agents,
+    rounds: int,
+    *,
+    noisy_steps: bool,
+    distance: float | None = None,
+) -> Conditions:
+    """What methods choose their numbers by; nothing is noisy, for them, if steps are not.
+
+    Parameters
+    ----------
+    program : Program
+    agents : tuple of AgentTerms
+    rounds : int
+    noisy_steps : bool
+    distance : float, optional
+        From the start to the answer, about, where that was found before.
+    """
+    noises = [agent.noise for agent in agents if agent.noise is not None and noisy_steps]
+    quiet = Conditions(
+        rounds,
+        (0.0,) * len(agents),
+        tuple(once_per_kind(agents, lambda agent: _slope(agent, agent.sensitivity))),
+        min((noise.step_epsilon for noise in noises), default=math.inf),
+        next((noise.split for noise in noises), None),
+        _whole(agents),
+    )
+    if not noises:
+        return quiet
+    # Noise follows the point, and what counts is that near the answer.
+    if distance is None:
+        known = [agent.sensitivity for agent in agents if agent.sensitivity is not None]
+        flattens = any(one.flattens for one in known)
+        distance = landscape(program, quiet).distance if flattens else math.inf
+    return replace(quiet, noise=tuple(once_per_kind(agents, lambda a: _spread(a, distance))))
+
+
+def _change(known: Sensitivity | None, p: int, start: Array, distance: float) -> float:
+    """What one change does to a gradient so near the start; 0 where that is not known."""
+    if known is None:
+        return 0.0
+    if known.flattens:
+        change = known.within(p, float(np.linalg.norm(start)) + distance)
+    else:
+        change = known.near(p, start)
+    return change if math.isfinite(change) else 0.0
+
+
+def _whole(agents: Agents) -> tuple[float, ...]:
+    """The slopes of agents, as if none were clipped whose losses are squares."""
+    if not any(_square(agent) for agent in agents):
+        return ()
+
+    def whole(agent: AgentTerms) -> float:
+        known = _square(agent)
+        return _slope(agent, replace(known, clips=()) if known else agent.sensitivity)
+
+    return tuple(once_per_kind(agents, whole))
+
+
+def _square(agent: AgentTerms) -> Sensitivity | None:
+    """Of an agent whose losses are clipped squares; None for others."""
+    known = agent.sensitivity
+    clipped = known is not None and bool(known.clips)
+    return known if clipped and is_quadratic_given_data(agent.program.form) else None
+
+
+def _slope(agent: AgentTerms, known: Sensitivity | None) -> float:
+    """About how far all data of an agent move a gradient; see `Conditions`."""
+    start = agent.program.start
+    if known is None and agent.program.form.private and smoothness(agent.program.form) is None:
+        # Without noise nothing had to be derived, but where slopes jump, steps follow from them.
+        try:
+            known = agent.program.sensitivity()
+        except PrivacyError:
+            return 0.0
+    squares: dict[str, float] = {}
+    for spec in agent.program.form.private:
+        if isinstance(spec.adjacency, Rows):
+            squares[spec.adjacency.label] = (spec.shape[0] / 2) ** 2
+        else:
+            entries = spec.size if spec.adjacency.norm in ("entry", "inf") else 1
+            squares[spec.name] = _CHANGES**2 * entries
+    change = _change(known, 2, start, 0.0)
+    if known is not None and known.flattens and not is_quadratic_given_data(agent.program.form):
+        # On the way it is steeper; squares fall towards their answers.
+        change = min(_STEEPER * change, known.bound(2).value)
+    return change * math.sqrt(sum(squares.values()))
+
+
+def _spread(agent: AgentTerms, distance: float) -> float:
+    """Standard deviation of the noise in one entry of a gradient, so near the start, in round 1."""
+    if agent.noise is None:
+        return 0.0
+    norm, start = agent.noise.mechanism.norm, agent.program.start
+    return math.sqrt(agent.noise.variance(_change(agent.sensitivity, norm, start, distance)))
