@@ -17,12 +17,11 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from .._arguments import check_argument, count, integer, number, one_of, show
 from ..errors import DataError, ModelError, PrivacyError
@@ -40,7 +39,9 @@ from ..run.part import parts_of
 from ..run.resume import begin
 from ..sensitivity.queries.query import Query
 from ..sensitivity.stored_vectors import LinearCombination
-from .check import Observation, ObservedGate, neighbouring_sources
+from .check import ObservedGate, neighbouring_sources
+from .error_rates import epsilon_of_gaussian, lower_bounds
+from .views import View, log_ratio
 
 _CONFIDENCE = number(lambda v: 0 < v < 1, "between 0 and 1, such as 0.95")
 Array = NDArray[np.float64]
@@ -181,13 +182,15 @@ def audit(
         moved = True
         kind = target
     risk = (1 - confidence) / len(scores)
-    found = {name: _bounds(*pair, delta, risk) for name, pair in scores.items()}
+    found = {name: lower_bounds(*pair, delta, risk) for name, pair in scores.items()}
     best = max(found, key=lambda name: found[name][0])
     gaussian = max(mu for _, mu in found.values())
     return Audit(
         claimed=claimed,
         lower=found[best][0],
-        lower_gaussian=_epsilon(gaussian, delta) if isinstance(kind, Gaussian) else math.nan,
+        lower_gaussian=epsilon_of_gaussian(gaussian, delta)
+        if isinstance(kind, Gaussian)
+        else math.nan,
         delta=delta,
         confidence=confidence,
         runs=runs,
@@ -216,7 +219,7 @@ def _mechanism_scores(
     for world in (0, 1):
         for run in range(runs):
             out = calibrated.release(pair[world], grid, source.at(world, run))
-            scores[world, run] = _ratio(mechanism.norm, out, *pair, grid.scale)
+            scores[world, run] = log_ratio(mechanism.norm, out, *pair, grid.scale)
     claimed = mechanism.compose(Composition(), multiplier, 1).price(delta).epsilon
     return {"likelihood ratio": (scores[0], scores[1])}, claimed
 
@@ -283,58 +286,12 @@ def _plan_scores(
             zero, one = pair if world == 0 else pair[::-1]
             moved |= any(np.any(a.inside != b.inside) for a, b in zip(zero, one, strict=True))
             others_seen = [gate.seen for k, gate in enumerate(gates) if k != target]
-            view = gates[target].seen, zero, one, others_seen
+            view = View(gates[target].seen, zero, one, others_seen)
             if noise.split is not None:
-                view = _of_coalition(*view, noise.split.colluders)
-            for name, value in _scores(norm, *view).items():
+                view = view.of_coalition(noise.split.colluders)
+            for name, value in view.scores(norm).items():
                 table.setdefault(name, [[], []])[world].append(value)
     return {name: (np.array(a), np.array(b)) for name, (a, b) in table.items()}, claimed, moved
-
-
-View = tuple[
-    Sequence[Observation],
-    Sequence[Observation],
-    Sequence[Observation],
-    Sequence[Sequence[Observation]],
-]
-
-
-def _of_coalition(
-    seen: Sequence[Observation],
-    zero: Sequence[Observation],
-    one: Sequence[Observation],
-    rest: Sequence[Sequence[Observation]],
-    colluders: int,
-) -> View:
-    """The same as the last `colluders` of the other agents see it: sums of what honest ones sent.
-
-    Parameters
-    ----------
-    seen, zero, one, rest
-        As for `_scores`.
-    colluders : int
-    """
-    honest = rest[: len(rest) - colluders]
-    alike = [[terms[i] for terms in honest] for i in range(len(seen))]
-    return (
-        [_summed(own, terms) for own, terms in zip(seen, alike, strict=True)],
-        [_summed(own, terms) for own, terms in zip(zero, alike, strict=True)],
-        [_summed(own, terms) for own, terms in zip(one, alike, strict=True)],
-        rest[len(honest) :],
-    )
-
-
-def _summed(own: Observation, others: Sequence[Observation]) -> Observation:
-    """The sum of terms of one exchange, with the noise that it should have."""
-    assert own.grid is not None
-    grid = replace(own.grid, scale=own.grid.scale * math.sqrt(1 + len(others)))
-    return Observation(
-        own.place,
-        own.entry,
-        own.inside + sum(o.inside for o in others),
-        own.outside + sum(o.outside for o in others),
-        grid,
-    )
 
 
 # Pairs of runs with equal noise from which a direction is estimated.
@@ -403,95 +360,3 @@ class _Twins(AgentOracle):
 
     def uniform(self, size: int) -> Array:
         return self._real.uniform(size)
-
-
-def _scores(
-    norm: int,
-    seen: Sequence[Observation],
-    zero: Sequence[Observation],
-    one: Sequence[Observation],
-    rest: Sequence[Sequence[Observation]],
-) -> dict[str, float]:
-    """Scores of one run: releases that were `seen`, from exact values `zero` or `one`."""
-    noisy = [
-        (o.outside, a.inside, b.inside, o.grid.scale)
-        for o, a, b in zip(seen, zero, one, strict=True)
-        if o.grid is not None
-    ]
-    if not noisy:
-        return {"likelihood ratio": 0.0}
-    scores = {"likelihood ratio": math.fsum(_ratio(norm, *values) for values in noisy)}
-    errors = [(out - a) / s for out, a, _, s in noisy]
-    moves = [(b - a) / s for _, a, b, s in noisy]
-    if len(noisy) > 1 and len({e.size for e in errors}) == 1:
-        E, M = np.array(errors), np.array(moves)
-        scores["contrast of rounds"] = float(np.sum((E - E.mean(axis=0)) * (M - M.mean(axis=0))))
-    for index, others in enumerate(rest):
-        theirs = [(o.outside - o.inside) / o.grid.scale for o in others if o.grid is not None]
-        if [e.size for e in theirs] == [e.size for e in errors]:
-            pairs = zip(errors, theirs, moves, strict=True)
-            scores[f"contrast with agent {index}"] = math.fsum(
-                float((e - f) @ m) for e, f, m in pairs
-            )
-    return scores
-
-
-def _ratio(norm: int, out: Array, a: Array, b: Array, scale: float) -> float:
-    """Log-likelihood ratio of b against a."""
-    if norm == 1:
-        return float(np.sum(np.abs(out - a) - np.abs(out - b)) / scale)
-    return float(np.sum((out - (a + b) / 2) * (b - a)) / scale**2)
-
-
-def _bounds(zero: Array, one: Array, delta: float, risk: float) -> tuple[float, float]:
-    """Lower bounds of epsilon and of the Gaussian parameter mu, each wrong with probability `risk`.
-
-    A threshold is chosen on one half of the runs and tested on the other, where one-sided
-    Clopper-Pearson bounds of both error rates hold together with probability 1 - risk.
-    """
-    half = zero.size // 2
-    best_epsilon, best_mu = 0.0, 0.0
-    for pick, better in ((_epsilon_of, 0), (_mu_of, 1)):
-        train = zero[:half], one[:half]
-        options = np.unique(np.concatenate(train))
-        thresholds = (options[1:] + options[:-1]) / 2 if options.size > 1 else options
-        if thresholds.size > 200:
-            thresholds = np.quantile(thresholds, np.linspace(0, 1, 200))
-        rated = [
-            (pick(*_rates(*train, t, flip, risk), delta), t, flip)
-            for t in thresholds
-            for flip in (False, True)
-        ]
-        _, t, flip = max(rated)
-        found = pick(*_rates(zero[half:], one[half:], t, flip, risk), delta)
-        if better == 0:
-            best_epsilon = max(0.0, found)
-        else:
-            best_mu = max(0.0, found)
-    return best_epsilon, best_mu
-
-
-def _rates(
-    zero: Array, one: Array, threshold: float, flip: bool, risk: float
-) -> tuple[float, float]:
-    """Lower bound of the true positive rate, upper bound of the false positive rate."""
-    if flip:  # the test for the other data
-        zero, one, threshold = -one, -zero, -threshold
-    hits, false = int((one > threshold).sum()), int((zero > threshold).sum())
-    low = float(stats.beta.ppf(risk / 2, hits, one.size - hits + 1)) if hits else 0.0
-    high = 1.0
-    if false < zero.size:
-        high = float(stats.beta.ppf(1 - risk / 2, false + 1, zero.size - false))
-    return low, high
-
-
-def _epsilon_of(low: float, high: float, delta: float) -> float:
-    return math.log((low - delta) / high) if low > delta else -math.inf
-
-
-def _mu_of(low: float, high: float, delta: float) -> float:
-    return float(stats.norm.ppf(low) - stats.norm.ppf(high)) if 0 < low and high < 1 else -math.inf
-
-
-def _epsilon(mu: float, delta: float) -> float:
-    return Composition(mu2=mu**2).price(delta).epsilon if mu > 0 else 0.0

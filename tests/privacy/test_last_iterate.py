@@ -31,8 +31,9 @@ from dpcvx.run.gate import ReleaseGate
 from dpcvx.run.private_oracle import PrivateOracle
 from dpcvx.sensitivity.certificate import Sensitivity
 from dpcvx.sensitivity.norms import Bound
-from dpcvx.verify.audit import _bounds, _last_scores
+from dpcvx.verify.audit import _last_scores
 from dpcvx.verify.check import neighbouring_sources
+from dpcvx.verify.error_rates import lower_bounds
 from tests.algorithms.test_gradient_admm import (
     boxed,
     elastic_net,
@@ -1065,8 +1066,8 @@ def test_a_user_whom_later_iterations_hide_is_exposed_by_the_iterate_of_the_own_
     plan = tight(5)
     scores, claimed = attacked(plan, 0, leaked=(1,))
     assert claimed < 0.1 < plan.guarantee.amplification.visible
-    hidden, _ = _bounds(*scores["last iterate"], DELTA, RISK)
-    exposed, mu = _bounds(*scores["iterate of round 1"], DELTA, RISK)
+    hidden, _ = lower_bounds(*scores["last iterate"], DELTA, RISK)
+    exposed, mu = lower_bounds(*scores["iterate of round 1"], DELTA, RISK)
     assert hidden <= claimed
     # 20 of 20 right would give ln(0.83 / 0.17) = 1.6.
     assert exposed > 1 and mu > 1
@@ -1075,7 +1076,7 @@ def test_a_user_whom_later_iterations_hide_is_exposed_by_the_iterate_of_the_own_
 def test_the_last_user_is_as_exposed_as_is_claimed_and_no_more(faster):
     plan = tight(2, multiplier=1 / 3)
     scores, claimed = attacked(plan, 1)
-    epsilon, mu = _bounds(*scores["last iterate"], DELTA, RISK)
+    epsilon, mu = lower_bounds(*scores["last iterate"], DELTA, RISK)
     assert 0.8 < mu <= 3.0 and 0.5 < epsilon <= claimed
 
 

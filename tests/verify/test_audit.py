@@ -5,7 +5,6 @@ over the choice of the seed: an audit at confidence c fails on correct code with
 2 (1 - c), once for each of its two bounds.
 """
 
-import importlib
 import math
 from dataclasses import replace
 from functools import cache
@@ -25,10 +24,9 @@ from dpcvx.run import report as display
 from dpcvx.run.gate import ReleaseGate
 from dpcvx.sensitivity.certificate import Sensitivity
 from dpcvx.sensitivity.norms import Bound
-from dpcvx.verify.audit import _bounds, _rates
+from dpcvx.verify.error_rates import _rates, lower_bounds
+from dpcvx.verify.views import View
 
-# The package has a function of this name.
-audits = importlib.import_module("dpcvx.verify.audit")
 DELTA = 1e-5
 
 
@@ -109,14 +107,14 @@ def test_rates_without_hits_or_without_misses_stay_inside_the_unit_interval():
 
 
 def test_scores_that_do_not_tell_give_no_bound():
-    assert _bounds(np.zeros(40), np.zeros(40), 0.0, 0.05) == (0.0, 0.0)
+    assert lower_bounds(np.zeros(40), np.zeros(40), 0.0, 0.05) == (0.0, 0.0)
     rng = np.random.default_rng(0)
-    epsilon, mu = _bounds(rng.normal(size=100), rng.normal(size=100), 0.0, 0.05)
+    epsilon, mu = lower_bounds(rng.normal(size=100), rng.normal(size=100), 0.0, 0.05)
     assert epsilon < 0.3 and mu < 0.3
 
 
 def test_scores_that_tell_for_sure_give_the_bound_of_so_many_runs():
-    epsilon, mu = _bounds(np.zeros(200), np.ones(200), 0.0, 0.05)
+    epsilon, mu = lower_bounds(np.zeros(200), np.ones(200), 0.0, 0.05)
     edge = 0.025 ** (1 / 100)
     assert epsilon == pytest.approx(math.log(edge / (1 - edge)))
     assert mu == pytest.approx(2 * stats.norm.ppf(edge))
@@ -124,7 +122,7 @@ def test_scores_that_tell_for_sure_give_the_bound_of_so_many_runs():
 
 def test_a_test_for_the_other_data_counts_as_well():
     # Half of the scores give the first data away, and none the second.
-    epsilon, mu = _bounds(np.tile([0.0, 1.0], 100), np.ones(200), 0.0, 0.05)
+    epsilon, mu = lower_bounds(np.tile([0.0, 1.0], 100), np.ones(200), 0.0, 0.05)
     assert epsilon > 2 and mu > 1.5
 
 
@@ -144,7 +142,7 @@ def test_the_lower_bound_of_epsilon_holds_as_often_as_it_says(delta):
         one = (rng.uniform(size=size) < truth).astype(float)
         one[rng.uniform(size=size) < delta] = 2.0
         zero[rng.uniform(size=size) < delta] = -1.0
-        found.append(_bounds(zero, one, delta, risk)[0])
+        found.append(lower_bounds(zero, one, delta, risk)[0])
     assert np.sum(np.array(found) > 1) <= failures_allowed(repetitions, risk)
     # It is neither vacuous nor absurdly careful.
     assert 0.75 < np.mean(found) < 1
@@ -156,9 +154,9 @@ def test_the_lower_bound_of_mu_holds_as_often_as_it_says():
     rng = np.random.default_rng(2)
     risk, repetitions = 0.3, 80
     found = [
-        _bounds(np.rint(rng.normal(size=200)), np.floor(rng.normal(2.0, size=200) + 0.5), 0, risk)[
-            1
-        ]
+        lower_bounds(
+            np.rint(rng.normal(size=200)), np.floor(rng.normal(2.0, size=200) + 0.5), 0, risk
+        )[1]
         for _ in range(repetitions)
     ]
     assert np.sum(np.array(found) > 2) <= failures_allowed(repetitions, risk)
@@ -170,7 +168,7 @@ def test_runs_that_choose_the_threshold_do_not_count():
     # The first half tells for sure, the second not at all.
     rest = np.tile([0.0, 1.0], 25)
     zero, one = np.concatenate([np.zeros(50), rest]), np.concatenate([np.ones(50), rest])
-    assert _bounds(zero, one, 0.0, 0.05) == (0.0, 0.0)
+    assert lower_bounds(zero, one, 0.0, 0.05) == (0.0, 0.0)
 
 
 def test_both_rates_hold_together_as_often_as_they_say():
@@ -501,8 +499,8 @@ def secret(agents=6, colluders=1):
 
 
 def coalition_of(monkeypatch, size):
-    own = audits._of_coalition
-    monkeypatch.setattr(audits, "_of_coalition", lambda *view: own(*view[:-1], size))
+    own = View.of_coalition
+    monkeypatch.setattr(View, "of_coalition", lambda view, colluders: own(view, size))
 
 
 def without_noise(monkeypatch, omitting):
@@ -584,5 +582,5 @@ def test_one_more_or_one_less_is_noticed_in_many_releases(agents, colluders, fau
         )
         for world in (0, 1)
     ]
-    _, mu = _bounds(*sums, DELTA, 1e-6)
+    _, mu = lower_bounds(*sums, DELTA, 1e-6)
     assert (mu > 0.9) == (fault != "none")
