@@ -1,6 +1,7 @@
 """The utility benchmark: its models, and how answers are judged."""
 
 from dataclasses import replace
+from functools import cache
 
 import cvxpy as cp
 import numpy as np
@@ -191,17 +192,28 @@ def test_own_solutions_have_limits_of_their_own():
     assert "2.6 times lower" in table([replace(near, own=good)])
 
 
+@cache
+def network(name):
+    model = MODELS[name]()
+    return model, Judge(model), model.problem.plan(epsilon=1.0, delta=DELTA)
+
+
+@cache
+def ended(name, seed):
+    model, _, plan = network(name)
+    return plan.run(seed=seed, data=model.data, verbose=False).solution
+
+
 @pytest.mark.parametrize(("name", "most"), [("power flow 14", 0.006), ("power flow 118", 0.05)])
 def test_defaults_on_networks_are_near_the_optimum(name, most):
     """Of 300 and 60 seeds the medians are 0.0048 and 0.0461.
 
     Those of 40 drawn from these are above what is required in none of 2,000 draws.
     """
-    model = MODELS[name]()
-    optimum, plan = Judge(model).optimum, model.problem.plan(epsilon=1.0, delta=DELTA)
-    runs = [plan.run(seed=k, data=model.data, verbose=False).solution for k in range(40)]
+    model, judge, _ = network(name)
+    runs = [ended(name, seed) for seed in range(40)]
     values = [dp.not_private.objective(model.problem, run, model.data) for run in runs]
-    assert 0 < np.median(values) - optimum <= most
+    assert 0 < np.median(values) - judge.optimum <= most
 
 
 @pytest.mark.parametrize(
@@ -214,11 +226,10 @@ def test_own_solutions_gain_on_networks_at_the_same_guarantee(name, seeds, times
     Draws of so many runs miss one of the requirements with probability below 0.01, by the spread of
     these 200 and 40.
     """
-    model = MODELS[name]()
-    optimum, plan = Judge(model).optimum, model.problem.plan(epsilon=1.0, delta=1e-6)
-    runs = [plan.run(seed=k, data=model.data, verbose=False).solution for k in range(seeds)]
+    model, judge, _ = network(name)
+    runs = [ended(name, seed) for seed in range(seeds)]
     before, after = (
-        np.median([value(model.problem, run, model.data) for run in runs]) - optimum
+        np.median([value(model.problem, run, model.data) for run in runs]) - judge.optimum
         for value in (dp.not_private.objective, dp.not_private.recourse)
     )
     assert after <= most
@@ -227,8 +238,8 @@ def test_own_solutions_gain_on_networks_at_the_same_guarantee(name, seeds, times
 
 def test_expectations_gain_on_a_network_at_the_same_guarantee():
     """The median of 12 runs of the 30 that were looked at is above 0.001 in none of 1000 draws."""
-    model = MODELS["power flow 14"]()
-    assert np.median(informed_gaps(model, Judge(model), 1.0, 12)) <= 0.001
+    model, judge, _ = network("power flow 14")
+    assert np.median(informed_gaps(model, judge, 1.0, 12)) <= 0.001
 
 
 def test_expectations_have_limits_of_their_own():
