@@ -24,8 +24,13 @@ IMPORTERS = {
         "run.recourse",  # for an object that stays with its owner
         "verify",
     },
-    # Of many agents at once, and of one.
-    "dpcvx.run.gate.read_for_gradients": {"run.fleet_oracle", "run.private_oracle"},
+    "dpcvx.run.gate.read_sparse_too": {"verify.not_private", "verify.simulation"},  # as `read`
+    # Of many agents at once, of one, and for those who hold all data.
+    "dpcvx.run.gate.read_for_gradients": {
+        "run.fleet_oracle",
+        "run.private_oracle",
+        "verify.not_private",
+    },
     "dpcvx.run.oracle": {"run", "verify.audit"},
     "dpcvx.run.private_oracle": {"run.part"},
     "dpcvx.run.fleet_oracle": {"run.fleet"},

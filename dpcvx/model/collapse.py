@@ -86,6 +86,8 @@ class _Builder:
         self.private = {p.id: k for k, p in enumerate(private)}
         self.owner = owner
         self.atoms: list[Atom] = []
+        # Kept, so that no other node takes the id of one of them.
+        self._opposites: list[cp.Expression] = []
         self._seen: dict[int, Combination] = {}
         self._known: dict[tuple[Any, ...], list[int]] = {}
 
@@ -111,6 +113,10 @@ class _Builder:
         product = self._sparse_product(expr)
         if product is not None:
             return product
+        opposite = _opposite(expr)
+        if opposite is not None:
+            self._opposites.append(opposite)
+            return _negated(expr, self.visit(opposite))
         args = [self.visit(arg) for arg in expr.args]
         linear = self._linear(expr, args)
         return self._outer(expr, args) if linear is None else linear
@@ -180,7 +186,7 @@ class _Builder:
         if kind == "AddExpression":
             return _total(expr.shape, args)
         if kind == "NegExpression":
-            return _image(expr.shape, np.zeros(m), [(-sp.eye_array(m, format="csr"), args[0])])
+            return _negated(expr, args[0])
         if kind in _MOVES:
             return _image(expr.shape, np.zeros(m), _moves(expr, args))
         if kind == "Sum":
@@ -230,6 +236,26 @@ def _equal(one: Atom, other: Atom) -> bool:
     """Whether two atoms of one rule have equal arguments."""
     pairs = zip(one.args, other.args, strict=True)
     return all(a is b or digest_of(a) == digest_of(b) for a, b in pairs)
+
+
+def _opposite(expr: Any) -> cp.Expression | None:
+    """``A @ B`` of ``-A @ B`` or ``A @ -B`` with private data behind the sign; None for others.
+
+    The sign of the product costs nothing; that of the data is a matrix of their size.
+    """
+    if type(expr).__name__ != "MulExpression":
+        return None
+    for place, factor in enumerate(expr.args):
+        private = any(isinstance(p, Private) for p in factor.parameters())
+        if type(factor).__name__ == "NegExpression" and private:
+            factors = [*expr.args]
+            factors[place] = factor.args[0]
+            return expr.copy(factors)
+    return None
+
+
+def _negated(expr: Any, u: Combination) -> Combination:
+    return _image(expr.shape, np.zeros(expr.size), [(-sp.eye_array(expr.size, format="csr"), u)])
 
 
 def _plus(a: Matrix | None, b: Matrix | None) -> Matrix | None:

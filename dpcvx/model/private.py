@@ -14,13 +14,15 @@ from typing import Any, Literal
 
 import cvxpy as cp
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+import scipy.sparse as sp
+from numpy.typing import ArrayLike
 
 from .._arguments import FLAG, TEXT, check_argument, is_int, optional, show
 from ..errors import DataError, ModelError, PrivacyError
 from ..guard import fetched, frameless
 from .adjacency import Adjacency, MirroredWithin, Rows, Within
-from .sealed import Sealed, real_array, real_data, seal
+from .matrices import Data
+from .sealed import Sealed, read_only, real_data, seal
 from .spec import UNREAL, PrivateSpec
 
 # Name of objects that have none.
@@ -78,7 +80,7 @@ class Private(cp.Parameter, metaclass=_OwnNames):
         The data are a symmetric matrix, or a positive semidefinite one, such as the covariance P in
         ``cp.quad_form(x, P)``; checked when they are read. An entry and its mirror image are then
         one entry of the adjacency.
-    like : array_like, optional
+    like : array_like or sparse matrix, optional
         Public values of the same kind and shape, such as nominal loads or last year's published
         figures: what ``problem.tune`` and its like try settings on. They must not be computed from
         the private data, since whatever is chosen with them is not charged.
@@ -165,7 +167,7 @@ class Private(cp.Parameter, metaclass=_OwnNames):
                 "like= are not charged, so it must be public: pass values that do not depend on "
                 "the data, such as nominal loads or last year's published figures, or leave it out."
             )
-        public = None if like is None else real_array(like)
+        public = None if like is None else real_data(like)
         if shape is None and public is not None and (fetches or source is None):
             shape = public.shape
         sizes = _declared_shape(None if fetches else source, shape, label)
@@ -187,11 +189,10 @@ class Private(cp.Parameter, metaclass=_OwnNames):
         if kind:
             adjacency = MirroredWithin(adjacency.radius, adjacency.norm)
         self._adjacency = adjacency
-        self._like: NDArray[np.float64] | None = None
+        self._like: Data | None = None
         if like is not None:
-            spec = self.spec
-            self._like = spec.shaped(spec.checked(public, "The values in like="))
-            self._like.flags.writeable = False
+            flat = self.spec.checked(public, "The values in like=")
+            self._like = read_only(flat if sp.issparse(flat) else self.spec.shaped(flat))
         if source is not None:
             self._seal = source if fetches else Sealed(source, self.spec)
 
@@ -212,7 +213,7 @@ class Private(cp.Parameter, metaclass=_OwnNames):
         return self._adjacency
 
     @property
-    def like(self) -> NDArray[np.float64] | None:
+    def like(self) -> Data | None:
         """Public values of the same kind, read-only; None if none were declared."""
         return self._like
 

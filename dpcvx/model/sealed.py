@@ -44,7 +44,7 @@ class Sealed:
         self._checked: Data | None = None
         del held
         if spec is not None:
-            self._checked = _read_only(_read(self._held, spec))
+            self._checked = read_only(_read(self._held, spec))
             sparse = sp.issparse(self._checked)
             self._held = self._checked if sparse else spec.shaped(self._checked)
 
@@ -82,11 +82,12 @@ def handed_over(source: Sealed) -> tuple[Callable[..., Sealed], tuple[Any, ...]]
 
 def _resealed(checked: Data, shape: tuple[int, ...], held: Data | None) -> Sealed:
     twin = Sealed(checked.reshape(shape, order="F") if held is None else held)
-    twin._checked = _read_only(checked)
+    twin._checked = read_only(checked)
     return twin
 
 
-def _read_only(data: Data) -> Data:
+def read_only(data: Data) -> Data:
+    """The same arrays, which cannot be written to any more."""
     dense = isinstance(data, np.ndarray)
     for part in (data,) if dense else (data.data, data.indices, data.indptr):
         part.flags.writeable = False

@@ -15,8 +15,8 @@ from .adjacency import Adjacency, MirroredWithin, Rows
 from .matrices import BLOCK, Data, Identity
 
 UNREAL = (
-    "are not an array of real numbers. Pass a numeric numpy array without masked entries. Only the "
-    "data themselves may be a sparse matrix of scipy, of two dimensions (else call .toarray())."
+    "are not an array of real numbers. Pass a numeric numpy array without masked entries. Only "
+    "data and like= may be a sparse matrix of scipy, of two dimensions (else call .toarray())."
 )
 # Symmetry and eigenvalues of data may be off by this, relative to their size.
 _ROUNDED = 1e-9

@@ -22,6 +22,7 @@ from ..algorithms.joint import Joint, joint, places_of, size_of, with_kept
 from ..algorithms.program import Program, with_objectives
 from ..model.canonical import ConeData
 from ..model.declaration import Declaration
+from ..model.matrices import as_array
 from ..sensitivity.certificate import Sensitivity
 from ..sensitivity.data_shape import Stake
 from ..sensitivity.response import LARGEST
@@ -92,7 +93,7 @@ def stand_ins_of(problem: Declaration) -> dict[str, list[Array | None]]:
     """Public values of the same kind as the private objects, by agent."""
     return {
         name: [
-            None if private.like is None else private.spec.kept(private.like)
+            None if private.like is None else private.spec.kept(as_array(private.like))
             for private in agent.private
         ]
         for name, agent in problem.named.items()
@@ -116,11 +117,12 @@ def _values(
     problem: Declaration, sensitivities: Mapping[str, Sensitivity | None]
 ) -> list[list[Array]] | None:
     """Stand-ins for all data, if gradients are affine in these."""
+    if any(known is not None and not known.constant for known in sensitivities.values()):
+        return None
     found = []
-    for own, name in zip(stand_ins_of(problem).values(), problem.names, strict=True):
-        known = sensitivities[name]
+    for own in stand_ins_of(problem).values():
         values = [value.ravel() for value in own if value is not None]
-        if len(values) < len(own) or (known is not None and not known.constant):
+        if len(values) < len(own):
             return None
         found.append(values)
     return found

@@ -35,8 +35,7 @@ T = TypeVar("T")
 _NEEDED = "what was asked for takes every entry by itself, not products. Pass the data"
 _USED = (
     "the objective does more than multiply them with variables as they are. Write X @ w wherever "
-    "they stand, such as -(X @ w) in place of -X @ w, and X @ w + b in place of a column of ones; "
-    "or pass the data"
+    "they stand, such as X @ w + b in place of a column of ones; or pass the data"
 )
 
 
@@ -289,6 +288,23 @@ def read(specs: Sequence[PrivateSpec], sources: Sequence[Callable[[], Any]]) -> 
         _entries(unseal(source, spec), spec, _NEEDED)
         for spec, source in zip(specs, sources, strict=True)
     ]
+
+
+def read_sparse_too(
+    specs: Sequence[PrivateSpec], sources: Sequence[Callable[[], Any]]
+) -> list[Data]:
+    """The same, with sparse matrices as they are.
+
+    Parameters
+    ----------
+    specs, sources : sequences
+
+    Raises
+    ------
+    DataError
+        If a source fails, or its values do not fit their declaration.
+    """
+    return [unseal(source, spec) for spec, source in zip(specs, sources, strict=True)]
 
 
 def require_fit(spec: PrivateSpec, source: Callable[[], Any]) -> None:

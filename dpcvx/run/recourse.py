@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 
 import cvxpy as cp
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from .._arguments import one_of, show
@@ -29,6 +30,7 @@ from ..guard import frameless, guarded, understood
 from ..model.agent import Agent
 from ..model.canonical import ConeData, cone_data, public_copy, with_equalities
 from ..model.declaration import Declaration
+from ..model.matrices import Data
 from ..model.private import Private
 from ..model.sealed import Sealed, seal
 from ..model.spec import PrivateSpec
@@ -296,18 +298,18 @@ def _with_values(agent: Agent, name: str, values: Sequence[Array]) -> Callable[[
 
 
 def constants_of(
-    specs: Mapping[Private, PrivateSpec], values: Sequence[Array]
+    specs: Mapping[Private, PrivateSpec], values: Sequence[Data]
 ) -> dict[int, cp.Expression]:
     """Private data as constants of cvxpy, by Python's id of the object that they stand for.
 
     Parameters
     ----------
     specs : mapping of Private to PrivateSpec
-    values : sequence of ndarray
-        Flat, as they are read; of the first of them, if there are fewer.
+    values : sequence of ndarray or csr_array
+        Flat, or sparse, as they are read; of the first of them, if there are fewer.
     """
     found: dict[int, cp.Expression] = {}
     for (private, spec), flat in zip(specs.items(), values, strict=False):
-        constant = cp.Constant(spec.shaped(flat))
+        constant = cp.Constant(flat if sp.issparse(flat) else spec.shaped(flat))
         found[id(private)] = cp.psd_wrap(constant) if spec.psd else constant
     return found

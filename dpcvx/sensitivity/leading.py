@@ -12,7 +12,8 @@ the largest of all.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import cached_property
 
 import numpy as np
 import scipy.sparse as sp
@@ -75,12 +76,20 @@ class Lines:
         extent : Extent
             Where x may lie.
         """
-        sizes = self.norms
-        if not _alike(-extent.lower, extent.upper):  # or the l1 norm tells the interval
-            low, high = product(self.rows, extent.lower, extent.upper)
-            sizes = (*sizes, -low, high)
+        if _alike(-extent.lower, extent.upper):  # then the l1 norm tells the interval
+            return self._longest
+        low, high = product(self.rows, extent.lower, extent.upper)
+        return self._covering(*self.norms, -low, high)
+
+    @cached_property
+    def _longest(self) -> Index:
+        """Where x may lie as far from 0 to all sides."""
+        return self._covering(*self.norms)
+
+    def _covering(self, *sizes: Array) -> Index:
+        """Records such that all others have no larger sizes than one of them, and its signs."""
         kept: list[Index] = []
-        for sign in np.unique(self.signs):
+        for sign in np.flatnonzero(np.bincount(self.signs)):
             left = np.flatnonzero(self.signs == sign)
             for _ in range(_TURNS):
                 if left.size <= _FEW:
@@ -91,6 +100,9 @@ class Lines:
                 left = left[np.any([size > size[first] for size in own], axis=0)]
             kept.append(left)
         return np.sort(np.concatenate(kept))
+
+    def __getstate__(self) -> dict[str, object]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
 def _summing(ends: Index) -> Callable[[Array], Array]:

@@ -135,7 +135,7 @@ def _without_epigraphs(data: ConeData) -> ConeData:
     kinds, starts = _row_kinds(data.cones)
     loosened = np.zeros(b.size, dtype=bool)  # rows in which a larger s is always allowed
     inequality = np.zeros(b.size, dtype=bool)
-    loosened[starts[:-1]] = np.isin(kinds, ("nonneg", "soc"))
+    loosened[starts[:-1]] = (kinds == "nonneg") | (kinds == "soc")
     inequality[starts[:-1]] = kinds == "nonneg"
     auxiliary = A[:, data.n :].tocoo()
     rows, columns, effect = auxiliary.row, auxiliary.col, -auxiliary.data

@@ -24,7 +24,7 @@ from ..model.private import Private
 from ..model.public_terms import parts_of
 from ..model.sealed import Sealed
 from ..run.data import DataSource, own_sources, source_for, sources_of
-from ..run.gate import read, read_as_they_are
+from ..run.gate import read, read_as_they_are, read_for_gradients, read_sparse_too
 from ..run.recourse import constants_of, decisions, exact_program, require_convex_agent
 from ..run.solution import Solution
 from ..solvers.pinned import solve_pinned
@@ -62,8 +62,9 @@ def central(
     """
     costs: list[cp.Expression] = []
     constraints: list[cp.Constraint] = []
-    names = zip(problem.names, problem.agents, _values(problem, data, own), strict=True)
-    for name, agent, values in names:
+    names = zip(problem.names, problem.agents, _sources(problem, data, own), strict=True)
+    for name, agent, theirs in names:
+        values = read_sparse_too(list(agent.specs(name).values())[: len(theirs)], theirs)
         constants = constants_of(agent.specs(name), values)
         costs.append(agent.cost.tree_copy(constants) if constants else agent.cost)
         constraints += agent.public_constraints
@@ -91,10 +92,11 @@ def objective(
             "The solution is of other agents than the problem's, so the problem's data do not fit "
             "it. Pass the problem whose plan was run."
         )
-    parts = zip(problem.agents, agents, _values(problem, data), solution.vectors, strict=True)
+    parts = zip(problem.agents, agents, _sources(problem, data), solution.vectors, strict=True)
     return sum(
-        local.form.bind(values).value(x) + (_rest(agent, local.name, solution) if local.rest else 0)
-        for agent, local, values, x in parts
+        local.form.bind(read_for_gradients(local.form, theirs)).value(x)
+        + (_rest(agent, local.name, solution) if local.rest else 0)
+        for agent, local, theirs, x in parts
     )
 
 
@@ -232,11 +234,19 @@ def _values(
     own: bool = False,
 ) -> list[list[np.ndarray]]:
     """Per agent the values of its private objects; of those in ``own=`` alone only if asked."""
-    if own:
-        sources = [own_sources(problem, k, data) for k in range(len(problem.agents))]
-    else:
-        sources = sources_of(problem, data, "data={private: array}")
+    sources = _sources(problem, data, own)
     return [
         read(list(agent.specs(name).values())[: len(theirs)], theirs)
         for name, agent, theirs in zip(problem.names, problem.agents, sources, strict=True)
     ]
+
+
+def _sources(
+    problem: Declaration,
+    data: Mapping[Private | str, DataSource] | Mapping[Private | str, Sealed] | None,
+    own: bool = False,
+) -> list[list[Sealed]]:
+    """Per agent what fetches them."""
+    if own:
+        return [own_sources(problem, k, data) for k in range(len(problem.agents))]
+    return sources_of(problem, data, "data={private: array}")

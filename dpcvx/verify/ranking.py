@@ -17,6 +17,7 @@ from ..errors import DpcvxError, ModelError
 from ..guard import warn_caller
 from ..model.declaration import Declaration
 from ..model.expected import expectations
+from ..model.matrices import as_array
 from ..model.private import Private
 from ..model.sealed import Sealed
 from ..plan.asked import asked_of, by_name
@@ -250,7 +251,7 @@ def _check_apart(
     for name, agent in problem.named.items():
         for private, one in zip(agent.private, known.get(name, ()), strict=False):
             spec = agent.specs(name)[private]
-            if one is not None and np.array_equal(spec.kept(proxy[private]()), one.mean):
+            if one is not None and np.array_equal(spec.kept(as_array(proxy[private]())), one.mean):
                 raise ModelError(
                     f"The stand-in for '{spec.name}' is exactly what expected= says, so "
                     f"{request.verb} would take the expectation to be right. Pass values that "

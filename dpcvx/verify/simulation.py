@@ -17,6 +17,7 @@ from ..algorithms.joint import joint_set
 from ..algorithms.steps import as_step
 from ..algorithms.summed_gradient import SummedGradient
 from ..model.declaration import Declaration
+from ..model.matrices import as_array
 from ..model.private import Private
 from ..model.sealed import Sealed
 from ..model.stacked import StackedObjective, stackable
@@ -24,7 +25,7 @@ from ..plan.agent_terms import AgentTerms
 from ..plan.terms import Terms
 from ..privacy.randomness import Randomness, source_for, uniform
 from ..run.data import sources_of
-from ..run.gate import read
+from ..run.gate import read_sparse_too
 from ..run.loop import PARTS
 from ..sensitivity.known import finite
 from ..solvers.newton import PLAIN
@@ -37,6 +38,8 @@ Values = dict[str, Array]
 # Points whose norms differ by less than one part in so many share a bound of what data can change.
 _RUNGS = 8
 _LEAST = 2.0**-500
+# Of an agent's data, which are stacked as arrays where they are sparse too.
+_ENTRIES = 1 << 24
 
 
 def simulable(plan: Terms) -> bool:
@@ -63,6 +66,7 @@ def _is_plain(agent: AgentTerms) -> bool:
         and known.bound(2).value < math.inf
         and (noise is None or (noise.split is None and noise.truncation is None))
         and stackable(agent.program.form, known.clips)
+        and agent.program.form.data_size <= _ENTRIES
     )
 
 
@@ -145,7 +149,8 @@ def _objective(agent: AgentTerms, sources: Sequence[Sealed]) -> StackedObjective
     """Of one agent, at many points."""
     form, known = agent.program.form, agent.sensitivity
     assert known is not None
-    data = [values[None] for values in read(form.private, sources)]
+    read = read_sparse_too(form.private, sources)
+    data = [np.ravel(as_array(values), order="F")[None] for values in read]
     return StackedObjective(form, data or [np.zeros((1, 0))], known.clips)
 
 

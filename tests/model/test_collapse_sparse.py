@@ -84,3 +84,25 @@ def test_bounds_without_the_square_hold(rows, columns, seed, scale):
 def test_the_bound_is_attained_where_nothing_cancels():
     A = sp.csr_array(np.ones((3, 2000)))
     assert stretch(A, work=-1.0) == pytest.approx(np.sqrt(6000.0), rel=1e-9)
+
+
+@pytest.mark.parametrize("written", ["-X @ w", "w @ -X.T", "-(X @ w)", "X @ -w"])
+def test_signs_of_data_are_signs_of_their_products(written):
+    X = dp.Private(shape=(5, 3), adjacency=dp.Rows(1.0), name="X")
+    w = cp.Variable(3, name="w")
+    scores = {
+        "-X @ w": -X @ w,
+        "w @ -X.T": w @ -X.T,
+        "-(X @ w)": -(X @ w),
+        "X @ -w": X @ -w,
+    }[written]
+    found = form_of(cp.sum(cp.logistic(scores)))[1]
+    expected = form_of(cp.sum(cp.logistic(-(X @ w))))[1]
+    held = [G for atom in found.atoms for u in atom.args for _, G in u.G]
+    assert len(held) == 1 and not (sp.issparse(held[0]) and (held[0].data < 0).any())
+    rng = np.random.default_rng(3)
+    data, x = [rng.normal(size=15)], rng.normal(size=3)
+    one, other = (form.bind(data).gradient(x) for form in (found, expected))
+    np.testing.assert_allclose(one, other, rtol=1e-14)
+    if written == "-X @ w":
+        assert found.factors == {0}

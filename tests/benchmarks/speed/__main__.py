@@ -37,6 +37,7 @@ BENCHMARKS: tuple[Callable[[Effort], list[Row]], ...] = (
     steps.closed_form_step,
     steps.gradient,
     records.records,
+    records.public_features,
     runs.private_run,
     executors.two_cores,
     executors.threads,

@@ -17,6 +17,14 @@ _FEATURES = 100
 _FILLED = 10
 _FEW = dp.SummedGradient(0.1)
 Records = np.ndarray | sp.csr_array
+# As it is written, and its slope in the scores.
+_LOSSES = {
+    "squares": (lambda s, y: cp.sum_squares(s - y), lambda s, y: 2 * (s - y)),
+    "logistic": (
+        lambda s, y: cp.sum(cp.logistic(cp.multiply(-y, s))),
+        lambda s, y: -y / (1 + np.exp(y * s)),
+    ),
+}
 
 
 def records(effort: Effort) -> list[Row]:
@@ -28,17 +36,58 @@ def records(effort: Effort) -> list[Row]:
     return found + _sparse_rows(effort, count, rng)
 
 
+def public_features(effort: Effort) -> list[Row]:
+    """Losses of private labels next to public sparse features, against scipy."""
+    count = 10**5 if effort.quick else 10**6
+    X = _sparse(count, np.random.default_rng(0))
+    return [row for loss in _LOSSES for row in _public_rows(effort, X, loss)]
+
+
+def _public_rows(effort: Effort, X: sp.csr_array, loss: str) -> list[Row]:
+    """A gradient and a plan."""
+    (count, features), x = X.shape, np.random.default_rng(1).normal(size=X.shape[1])
+    labels, (written, slopes) = np.sin(np.arange(count)), _LOSSES[loss]
+
+    def problem() -> dp.Problem:
+        w = cp.Variable(features, name="w")
+        y = dp.Private(shape=(count,), name="y", adjacency=dp.Rows(1.0))
+        agent = dp.Agent(cp.Minimize(written(X @ w, y) / count), [cp.abs(w) <= 5], name="all")
+        return dp.Problem([agent])
+
+    def by_hand(k: int) -> object:
+        return X.T @ (slopes(X @ x, labels) / count)
+
+    bound = problem().plan(_FEW, rounds=5, **BUDGET).agents[0].program.form.bind([labels])
+    np.testing.assert_allclose(bound.gradient(x), by_hand(0), rtol=1e-9, atol=1e-18)
+    ours, theirs = per_input([lambda k: bound.gradient(x), by_hand], 1, effort.repeats)
+    models = [problem() for _ in range(max(2, effort.repeats // 2 + 1))]
+    planned = min(timed(lambda p=p: p.plan(_FEW, rounds=5, **BUDGET)) for p in models)
+    size, what = f"{count} x {features}, {_FILLED} a record", f"public sparse features, {loss}"
+    return [
+        Row(f"gradient, {what}", "scipy", size, ours / theirs, 1.2,
+            note=f"{shown(ours)} against {shown(theirs)}"),
+        Row(f"planning, {what}", "one gradient by scipy", size, planned / theirs, 30.0,
+            note=f"{shown(planned)} against {shown(theirs)}"),
+    ]  # fmt: skip
+
+
 def _sparse_rows(effort: Effort, count: int, rng: np.random.Generator) -> list[Row]:
-    """Records with few features each, of a tenth as many as there are records."""
-    columns = rng.integers(0, count // 10, size=(count, _FILLED))
-    starts = np.arange(0, columns.size + 1, _FILLED)
-    X = sp.csr_array((rng.normal(size=columns.size), columns.ravel(), starts), (count, count // 10))
-    X.sum_duplicates()
+    """Private records with few features each."""
+    X = _sparse(count, rng)
     long = np.sqrt(np.asarray(X.power(2).sum(axis=1)).ravel())
     X.data /= np.repeat(long, np.diff(X.indptr))
     size = f"{count} x {count // 10}, {_FILLED} a record"
     found = _rows(effort, X, "sparse private records", "scipy", 1.2, 30.0, size)
     return found + _rows(effort, X, "clipped sparse records", "scipy", 1.2, 30.0, size, clip=0.3)
+
+
+def _sparse(count: int, rng: np.random.Generator) -> sp.csr_array:
+    """Few entries in every row, of a tenth as many columns as rows."""
+    columns = rng.integers(0, count // 10, size=(count, _FILLED))
+    starts = np.arange(0, columns.size + 1, _FILLED)
+    X = sp.csr_array((rng.normal(size=columns.size), columns.ravel(), starts), (count, count // 10))
+    X.sum_duplicates()
+    return X
 
 
 def _rows(
