@@ -97,6 +97,12 @@ class Atom:
     shape: tuple[int, ...]
 
     @property
+    def by_value(self) -> bool:
+        """Whether its derivatives are made of its value."""
+        constant = self.rule is QUAD_OVER_LIN and self.args[1].constant
+        return self.rule.by_value and not constant
+
+    @property
     def written(self) -> str:
         """How users write it, for messages: cvxpy turns ``cp.sum_squares`` into other atoms."""
         rule, number = self.rule, self.args[-1].h if self.args[-1].constant else None
@@ -367,7 +373,7 @@ class NormalForm:
     @functools.cached_property
     def read(self) -> frozenset[int]:
         """Atoms whose values a gradient takes; those of the last ones often count for nothing."""
-        by_value = {j for j, atom in enumerate(self.atoms) if atom.rule.by_value}
+        by_value = {j for j, atom in enumerate(self.atoms) if atom.by_value}
         return frozenset(by_value | {j for a in self.atoms for u in a.args for j, _ in u.terms})
 
     def reach(self, atom: Atom) -> tuple[bool, frozenset[int]]:

@@ -77,7 +77,8 @@ class Composition:
     def with_gaussian(self, multiplier: float, count: int = 1) -> Composition:
         """Add `count` Gaussian releases."""
         multiplier = _checked(multiplier, count)
-        return replace(self, mu2=self.mu2 + count / multiplier**2)
+        mu2 = self.mu2 + count / multiplier**2
+        return Composition(mu2, self.laplace, self.exposed, self.stated)
 
     def with_laplace(self, multiplier: float, count: int = 1) -> Composition:
         """Add `count` Laplace releases."""

@@ -124,15 +124,10 @@ def finest_grid(sensitivity: float, size: int, multiplier: float) -> Grid:
 def on_grid(values: Array, grid: Grid) -> Integers:
     """Values in units of the grid: the nearest integers, clipped far away; 0 for no number."""
     with np.errstate(all="ignore"):  # a warning would tell something about the values
-        nearest = _clipped(np.rint(values / grid.width), _RANGE)
-    nearest[np.isnan(nearest)] = 0.0
+        nearest = np.rint(values / grid.width)
+        if not np.abs(nearest).max(initial=0.0) <= _RANGE:
+            nearest = np.clip(np.where(np.isnan(nearest), 0.0, nearest), -_RANGE, _RANGE)
     return nearest.astype(np.int64)
-
-
-def _clipped(values: Array, limit: float) -> Array:
-    """In place; `numpy.clip` costs several times as much on short arrays."""
-    np.minimum(values, limit, out=values)
-    return np.maximum(values, -limit, out=values)
 
 
 def rounded_normal(scale: float, size: int, source: Randomness) -> Integers:

@@ -121,14 +121,16 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
             query = query.hidden()
         known, bound = None, 0.0
         if noise is not None and self._known is not None:
-            known = replace(self._known, multiplier=noise.multiplier)
+            known = self._known = _with_multiplier(self._known, noise.multiplier)
             # Where points are hidden, nothing may follow them, and no bound either.
             bound = known.change if noise.prepaid else query.bound(known)
         grid, entry = charge_for(self._facts, place, query, noise, known, bound)
         objective = self._private
         if noise is not None:
             # Where the answer is certified not to depend on the data, its rounding may not either.
-            objective = replace(self._private, known=known) if bound > 0 else self._public
+            if bound > 0 and self._private.known is not known:
+                self._private = replace(self._private, known=known)
+            objective = self._private if bound > 0 else self._public
         answer = self._answer(query, objective)
         left = self._gate(place, entry, answer, grid, query.scale(known))
         apart = self._splits and bound > 0
@@ -139,7 +141,8 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
             # Authors of methods write questions of their own.
             foreign = not type(query).__module__.startswith("dpcvx.")
             compute = functools.partial(query.evaluate, objective)
-            value = withheld(self._gate.agent, compute, foreign=foreign)
+            # The gate withholds what fails in the package's own.
+            value = withheld(self._gate.agent, compute, foreign=True) if foreign else compute()
             if value.shape != (query.size(self._facts.form.n),):
                 raise PrivacyError(
                     f"{type(query).__name__}.evaluate returned an array of another shape than "
@@ -200,3 +203,8 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
     def __repr__(self) -> str:
         gate = getattr(self, "_gate", None)  # None while it is being made
         return f"PrivateOracle(agent={'?' if gate is None else gate.agent})"
+
+
+def _with_multiplier(known: Known, multiplier: float) -> Known:
+    """The same for noise of another multiplier; itself where that is what it was."""
+    return known if known.multiplier == multiplier else replace(known, multiplier=multiplier)

@@ -181,8 +181,8 @@ class Sensitivity:
         in, where records are read: most losses are steeper farther out. At x itself, if both are
         infinite.
         """
-        inside, alike = self.extent.contains(x), scale is None or np.ptp(scale) == 0
-        value = math.inf
+        alike, value = scale is None or np.ptp(scale) == 0, math.inf
+        inside = (self.varies or self.flattens) and self.extent.contains(x)
         if not self.varies or inside:
             value = self.bound(p).value
             if scale is not None and not alike and value < math.inf:

@@ -188,4 +188,5 @@ def finite_gradient(objective: BoundObjective, x: Array) -> Array:
 
 def finite(gradients: Array) -> Array:
     """Gradients of any shape, with 0 where they are not finite."""
-    return np.where(np.isfinite(gradients), gradients, 0.0)
+    known = np.isfinite(gradients)
+    return gradients if known.all() else np.where(known, gradients, 0.0)

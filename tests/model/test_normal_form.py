@@ -11,7 +11,7 @@ from scipy.special import expit, softmax
 
 import dpcvx as dp
 from dpcvx.model import collapse
-from dpcvx.model.atoms import MATMUL
+from dpcvx.model.atoms import MATMUL, QUAD_OVER_LIN
 from tests.forms import assign, difference_quotients, form_of
 
 RNG = np.random.default_rng(11)
@@ -236,6 +236,9 @@ def test_a_gradient_takes_values_that_others_are_made_of_and_no_others(monkeypat
     _, form = form_of(cp.sum(cp.square(inner)) + cp.sum(cp.exp(x)) + cp.log_sum_exp(x))
     read = {form.atoms[j].rule.name for j in form.read}
     assert read == {"matmul", "logistic", "log_sum_exp"}  # not the square and the exponential
+    _, squares = form_of(cp.sum_squares(d @ x) + cp.quad_over_lin(x, 1 + cp.sum(cp.exp(x))))
+    named = [squares.atoms[j] for j in squares.read if squares.atoms[j].rule is QUAD_OVER_LIN]
+    assert [atom.args[1].constant for atom in named] == [False]
     bound = form.bind([np.linspace(-1, 1, 12)])
     whole = bound.gradient(np.array([0.3, -1.0, 2.0]))
     monkeypatch.setattr(type(form), "read", property(lambda form: range(len(form.atoms))))

@@ -13,6 +13,7 @@ from scipy import stats
 import dpcvx as dp
 from dpcvx.privacy.mechanism import Calibrated
 from dpcvx.privacy.noise import (
+    Grid,
     finest_grid,
     grid_for,
     laplace_rows,
@@ -423,6 +424,13 @@ def test_a_release_of_a_huge_value_shows_no_warning_and_hides_it(name):
     grid = calibrated.grid(1.0, 2)
     released = calibrated.release(np.array([np.inf, -1e307]), grid, Words())
     assert released.tolist() == [2.0**62 * grid.width, -(2.0**62) * grid.width]
+
+
+@pytest.mark.parametrize("far", [[], [np.inf], [-1e300], [np.nan], [np.nan, np.inf, -np.inf]])
+def test_numbers_far_away_and_those_that_are_none_leave_others_as_they_are(far):
+    found = on_grid(np.array([2.6, -0.4, *far]), Grid(0.5, 1.0, 1.0)).tolist()
+    ends = [0 if np.isnan(v) else int(np.sign(v)) * 2**62 for v in far]
+    assert found == [5, -1, *ends]
 
 
 @both
