@@ -18,6 +18,7 @@ from websockets.sync.client import connect
 from websockets.uri import parse_uri
 
 from .._arguments import show
+from .._words import together
 from ..errors import ModelError, RefusedError
 from . import wire
 from .coordinator import GLANCE, Gone
@@ -98,7 +99,7 @@ class SocketHub:
         RefusedError
             If not all come in time.
         """
-        names = ", ".join(self._names)
+        names = together(self._names)
         self._tell(f"listening on {self._place}; waiting up to {self._patience:g} s for {names}")
         for name in self._names:
             self._await(name, "did not come")
@@ -156,9 +157,10 @@ class SocketHub:
             until = self._loop.time() + seconds
             calls = {n: asyncio.create_task(self._last(n, f, until)) for n, f in frames.items()}
             await asyncio.wait(calls.values(), timeout=_FAREWELL)
-            late = ", ".join(name for name, call in calls.items() if not call.done())
+            late = [name for name, call in calls.items() if not call.done()]
             if late:
-                self._tell(f"waiting up to {seconds:g} s for {late} to hear that the run is over")
+                who = together(late)
+                self._tell(f"waiting up to {seconds:g} s for {who} to hear that the run is over")
             return await asyncio.gather(*calls.values())
 
         found = asyncio.run_coroutine_threadsafe(all_of_them(), self._loop).result()

@@ -363,7 +363,7 @@ def test_owners_that_come_back_in_time_hear_it_and_others_are_named(ended):
         closing(SocketHub(["north", "south"], "127.0.0.1", port, own, 2.0, lines.put)) as hub,
     ):
         parting = pool.submit(hub.part, dict.fromkeys(("north", "south"), frame), 600.0)
-        waiting = "waiting up to 2 s for north, south to hear that the run is over"
+        waiting = "waiting up to 2 s for north and south to hear that the run is over"
         assert lines.get(timeout=20) == waiting
         for answers in (False, True):  # lost with its answer, and back
             with connect(f"wss://127.0.0.1:{port}", ssl=north) as socket:
