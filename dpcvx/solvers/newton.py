@@ -33,6 +33,9 @@ _STEP = {PLAIN: (50.0, 0.014), COMPILED: (1.0, 0.004)}
 # tried before it is asked, three and this share.
 _WORTH = 0.6
 _LOST = 0.15
+# From near a set, where answers are seldom missed, steps of numpy may last this share; of numba's,
+# enough fit into the other.
+_NEAR = 0.75
 # Up to this size full matrices are factored faster by compiled loops than by LAPACK.
 _LOOPS = 80
 
@@ -40,7 +43,7 @@ _LOOPS = 80
 class Kernel(Protocol):
     """Minimises ``1/2 sum_i D_i (x_i - v_i)^2`` over the functions of a layout."""
 
-    def __init__(self, layout: Layout, budget: int) -> None: ...
+    def __init__(self, layout: Layout, budget: int, near: int = 0) -> None: ...
 
     def weigh(self, D: Array) -> bool:
         """Take new positive weights; whether they have a factor."""
@@ -101,12 +104,12 @@ class Newton:
     layout : Layout
     kernel : str
         Its name.
-    budget : int
-        Steps after which no more are tried.
+    budget, near : int
+        Steps after which no more are tried, and for points near the set.
     """
 
-    def __init__(self, layout: Layout, kernel: str, budget: int) -> None:
-        self._kernel = (_compiled() if kernel == COMPILED else PlainKernel)(layout, budget)
+    def __init__(self, layout: Layout, kernel: str, budget: int, near: int = 0) -> None:
+        self._kernel = (_compiled() if kernel == COMPILED else PlainKernel)(layout, budget, near)
         self._weights = b""
 
     def __call__(self, D: Array, v: Array) -> Point | None:
@@ -145,4 +148,5 @@ def newton_for(layout: Layout, kernel: str) -> Newton | None:
     interior = solve + node * layout.nodes
     if 3 * step > _WORTH * interior:
         return None
-    return Newton(layout, kernel, 3 + math.floor(_LOST * interior / step))
+    budget, near = (math.floor(share * interior / step) for share in (_LOST, _NEAR))
+    return Newton(layout, kernel, 3 + budget, near if kernel == PLAIN else 0)

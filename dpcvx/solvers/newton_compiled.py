@@ -557,8 +557,8 @@ def _project(begin, ints, begins, floats, rules, growing, counts, near, least):
     """Both stages, from the point in x and to the answer there; whether it is certified."""
     fixed, work = _opened(begin, ints, begins, floats)
     violation, far, gap, _, _ = rules
-    steps, refinements, left = counts
-    room, reach = near
+    refinements, (steps, left), (longer, more) = counts
+    room, reach, close = near
     x, start, allowed = work.x, work.start, work.allowed
     start[:] = 0.0
     for i in range(x.size):
@@ -576,16 +576,19 @@ def _project(begin, ints, begins, floats, rules, growing, counts, near, least):
     wanted = gap * least * min(1.0, size * size)
     work.multiplier[:] = 0.0
     _evaluate(fixed, work)
-    broken = 0
+    broken, away = 0, False
     for c in range(allowed.size):
         terms = fixed.norms[c] * size + fixed.offsets[c]
         allowed[c] = violation * max(min(terms, 1.0), far * terms)
         if work.phi[c] > reach * terms:
             return False, 0.0, 0.0, 0.0
+        away = away or work.phi[c] > close * terms
         broken += work.phi[c] > 0.0
         work.multiplier[c] = work.natural[c] * max(work.phi[c], 0.0)
     if broken > room:
         return False, 0.0, 0.0, 0.0
+    if not away:
+        steps, left = longer, more
     found = _newton(fixed, work, rules, wanted, refinements, steps, 0.0)
     if not found[0] and left > 0:
         found = _penalise(fixed, work, rules, growing, wanted, refinements, left)
@@ -604,16 +607,15 @@ class CompiledKernel:
     Parameters
     ----------
     layout : Layout
-    budget : int
-        Steps after which no more are tried.
+    budget, near : int
+        Steps after which no more are tried, and for points near the set.
     """
 
-    def __init__(self, layout: Layout, budget: int) -> None:
+    def __init__(self, layout: Layout, budget: int, near: int = 0) -> None:
         p, count, rows = layout.size, layout.heads.size - 1, layout.d.size
-        steps, most = min(RULES.steps, budget), min(RULES.most, budget)
-        left = most - steps if most - steps >= RULES.least else 0
-        self._counts = steps, RULES.refinements, left
-        self._near = RULES.room(budget) * p, RULES.reach(budget)
+        steps = RULES.shared(budget), RULES.shared(max(budget, near))
+        self._counts = RULES.refinements, *steps
+        self._near = RULES.room(budget) * p, RULES.reach(budget), RULES.close
         weighted, Z = layout.weighted, layout.Z
         begin, ints = _joined(
             [

@@ -33,12 +33,13 @@ class PlainKernel:
     Parameters
     ----------
     layout : Layout
-    budget : int
-        Steps after which no more are tried.
+    budget, near : int
+        Steps after which no more are tried, and for points near the set.
     """
 
-    def __init__(self, layout: Layout, budget: int) -> None:
-        self._layout, self._budget = layout, min(budget, RULES.most)
+    def __init__(self, layout: Layout, budget: int, near: int = 0) -> None:
+        self._layout = layout
+        self._steps = RULES.shared(budget), RULES.shared(max(budget, near))
         self._room, self._reach = RULES.room(budget) * layout.size, RULES.reach(budget)
         Z = layout.Z
         small = Z.shape[0] * Z.shape[1] <= _LITTLE
@@ -108,10 +109,10 @@ class PlainKernel:
             return None
         allowed = RULES.violation * np.maximum(np.minimum(terms, 1.0), RULES.far * terms)
         call = _Call(q, start, allowed, RULES.gap * self._least * min(1.0, size * size))
-        steps = min(RULES.steps, self._budget)
+        steps, left = self._steps[not (phi > RULES.close * terms).any()]
         multiplier = self._natural * np.maximum(phi, 0.0)
-        found, left = self._newton(call, start, at, multiplier, steps), self._budget - steps
-        found = self._penalised(call, left) if found is None and left >= RULES.least else found
+        found = self._newton(call, start, at, multiplier, steps)
+        found = self._penalised(call, left) if found is None and left else found
         return None if found is None else found._replace(x=layout.x0 + self._Z @ found.x)
 
     def _newton(

@@ -36,6 +36,8 @@ class Rules(NamedTuple):
         Values that functions may have where the method starts, relative to their terms, before the
         first step; every step that may be taken allows twice as much. Fewer steps than answers take
         from farther away would be lost.
+    close : float
+        Such values of points that nearly always have an answer: more steps may be taken for it.
     steps : int
         Newton steps of the first stage.
     refinements : int
@@ -60,6 +62,7 @@ class Rules(NamedTuple):
     penalty: float = 1e4
     crowded: float = 0.125
     away: float = 0.008
+    close: float = 0.04
     steps: int = 10
     refinements: int = 5
     first: float = 100.0
@@ -79,6 +82,12 @@ class Rules(NamedTuple):
     def room(self, budget: int) -> float:
         """Functions that may be broken where the method starts, relative to columns."""
         return math.inf if budget >= self.most else min(1.0, self.crowded * budget)
+
+    def shared(self, budget: int) -> tuple[int, int]:
+        """Steps of the first stage out of so many, and of the second."""
+        budget = min(budget, self.most)
+        steps = min(self.steps, budget)
+        return steps, budget - steps if budget - steps >= self.least else 0
 
     def reach(self, budget: int) -> float:
         """Values that functions may have where the method starts, relative to their terms."""

@@ -244,6 +244,18 @@ def test_points_far_beyond_a_function_are_left_to_it_at_once_where_few_steps_pay
             assert left or found.x == pytest.approx([10.0, 0.0], abs=1e-9)
 
 
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize(("far", "gained"), [(0.01, True), (0.3, False)])
+def test_from_near_a_set_more_steps_are_taken(kernel, far, gained):
+    few, more = 0, 0
+    for seed in range(40):
+        data = parallel(np.random.default_rng(seed))
+        v = (1 + far) * np.linalg.lstsq(data.A.toarray()[1:3], [1.0, 0.0])[0]
+        few += Newton(layout_of(data), kernel, 4)(np.ones(4), v) is not None
+        more += Newton(layout_of(data), kernel, 4, near=45)(np.ones(4), v) is not None
+    assert (more >= few + 3) if gained else (more == few)
+
+
 def test_what_an_interior_point_does_faster_is_left_to_it():
     n = 1500
     whole = data_of(
