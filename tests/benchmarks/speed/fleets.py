@@ -94,21 +94,22 @@ def _step(plan: dp.Plan, executor: dp.Serial, seed: int | None) -> float:
 def _many(count: int) -> list[Row]:
     """Planning, memory and a round of many clients with ten records of five features."""
     size = f"{count} clients, 10 x 5 records"
+    most, least = 13, 3
     made: list[dp.Plan] = []
 
     def plan(problem: dp.Problem) -> None:
-        made.append(problem.plan(dp.SummedGradient(), rounds=3, **BUDGET))
+        made.append(problem.plan(dp.SummedGradient(), rounds=most, **BUDGET))
 
     problem = clients(count, 10, 5)
     planning = timed(lambda: plan(problem))
     seconds = [
         timed(lambda r=rounds: replace(made[0], rounds=r).run(seed=0, verbose=False))
-        for rounds in (3, 1)
+        for rounds in (most, least)
     ]
-    each = (seconds[0] - seconds[1]) / 2
+    each = (seconds[0] - seconds[1]) / (most - least)
     made.clear()
     kept, _ = held(lambda: plan(clients(count, 10, 5)))
-    note = f"{shown(each / count)} an agent; start and end {shown(seconds[1])}"
+    note = f"{shown(each / count)} an agent; start and end {shown(seconds[1] - least * each)}"
     return [
         Row("planning, many equal agents", "", size, planning, None, "s",
             f"{shown(planning / count)} an agent"),
