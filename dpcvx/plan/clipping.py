@@ -13,7 +13,7 @@ from ..model.atoms import MATMUL, MULTIPLY
 from ..model.normal_form import Atom, NormalForm
 from ..model.quadratic import is_quadratic_given_data
 from ..sensitivity.certificate import Sensitivity
-from ..sensitivity.record_pass import Unbounded
+from ..sensitivity.record_atoms import Unbounded
 from ..solvers.projector import Extent
 from .compiled import Compiled
 

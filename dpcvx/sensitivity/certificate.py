@@ -22,7 +22,7 @@ from ..model.spec import PrivateSpec
 from ..solvers.projector import Extent
 from .norms import Bound, ball_norm, row_norms
 from .private_weights import Weights
-from .record_pass import Unbounded
+from .record_atoms import Unbounded
 from .records import Contributions, largest_of
 
 Array = NDArray[np.float64]

@@ -31,7 +31,7 @@ from ..model.spec import PrivateSpec
 from ..solvers.projector import Extent
 from .certificate import Sensitivity
 from .private_weights import LARGEST, is_private_quadratic, weighs, weights
-from .record_pass import Unbounded
+from .record_atoms import Unbounded
 from .records import Contributions
 
 

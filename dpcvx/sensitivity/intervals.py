@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,8 @@ Index = NDArray[np.intp]
 
 # In place of a record: an entry that reads none, and one that reads several.
 PUBLIC, MIXED = -1, -2
+# Of sums, relative to their largest summand: more than floating point leaves.
+ROUNDING = 1e-9
 # Rows of a matrix that are summed at once.
 _ROWS = 1 << 14
 
@@ -130,3 +133,35 @@ def row_sizes(M: sp.csr_array, p: int) -> Array:
         rows = sp.csr_array((powered, columns, ends - ends[0]), (ends.size - 1, M.shape[1]))
         total[first : first + _ROWS] = rows.sum(axis=1)
     return total if p == 1 else peak * np.sqrt(total)
+
+
+def selects(M: sp.csr_array) -> bool:
+    """Whether every row and every column has at most one entry."""
+    if np.diff(M.indptr).max(initial=0) > 1:
+        return False
+    return int(np.bincount(M.indices, minlength=1).max()) <= 1
+
+
+def operator_norm(M: sp.csr_array, p: int) -> float:
+    """Bound of ``||M'v||_p / ||v||_p``."""
+    M = without_zeros(M)
+    if M.nnz == 0:
+        return 0.0
+    if selects(M):
+        return float(np.abs(M.data).max())
+    rows = float(row_sizes(M, 1).max())
+    if p == 1:
+        return rows
+    columns = float(row_sizes(sp.csr_array(M.T), 1).max())
+    bound = math.sqrt(rows) * math.sqrt(columns)
+    if min(M.shape) <= 500 and max(M.shape) <= 5000:
+        bound = min(bound, float(np.linalg.norm(M.toarray(), 2)) * (1 + 1e-12))
+    return bound
+
+
+def weighted(F: Matrix, scale: Array | None) -> sp.csr_array:
+    """F with its columns multiplied by the scale, if there is one."""
+    rows = csr(F)
+    if scale is None:
+        return rows
+    return sp.csr_array((rows.data * scale[rows.indices], rows.indices, rows.indptr), rows.shape)

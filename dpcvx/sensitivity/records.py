@@ -41,7 +41,9 @@ from ..model.quadratic import Term
 from ..model.record_rows import RecordRows, record_rows
 from ..solvers.projector import Extent
 from .leading import Lines
-from .record_pass import Pass, Site, Unbounded, beside_product
+from .record_atoms import Unbounded
+from .record_parts import Site, beside_product
+from .record_pass import Pass
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]

@@ -1,0 +1,334 @@
+"""Intervals of everything that an objective is evaluated from, for all admissible records."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from ..model.adjacency import Rows
+from ..model.atoms import MATMUL, MAXIMUM, MULTIPLY, POWER
+from ..model.matrices import Identity, csr, has_entries
+from ..model.normal_form import Atom, Combination, NormalForm, row_lengths
+from ..model.spec import PrivateSpec
+from ..solvers.projector import Extent
+from .intervals import (
+    MIXED,
+    PUBLIC,
+    ROUNDING,
+    Range,
+    joined,
+    operator_norm,
+    owners,
+    product,
+    row_owner,
+    selects,
+    times,
+    widened,
+)
+from .record_atoms import CHOOSING, CONCAVE, CONVEX, TOTAL, Unbounded, groups_of, shape_of, turned
+
+Array = NDArray[np.float64]
+Index = NDArray[np.intp]
+
+_DUAL = {1: math.inf, 2: 2, math.inf: 1}
+
+
+@dataclass(frozen=True, eq=False)
+class MatrixRows:
+    """Bounds of the l1, l2 and largest-entry norms of a matrix's rows, and the record of each."""
+
+    one: Array
+    two: Array
+    peak: Array
+    owner: Index
+
+
+class Ranges:
+    """Intervals of combinations and of atoms' values, each asked for once.
+
+    Parameters
+    ----------
+    form : NormalForm
+    members : sequence of int
+        Indices of the private parameters whose rows form the records.
+    extent : Extent
+        Where x may lie.
+    absent : bool
+        Of a record of zeros instead of all admissible ones.
+
+    Attributes
+    ----------
+    undefined : bool
+        Whether some record could leave an atom's domain, so far.
+    """
+
+    def __init__(
+        self, form: NormalForm, members: Sequence[int], extent: Extent, absent: bool
+    ) -> None:
+        self.form, self.members, self.extent, self.absent = form, members, extent, absent
+        self.count = form.private[members[0]].shape[0]
+        self.undefined = False
+        self._values: dict[int, Range] = {}
+        # By identity, next to the combination itself, so that no identity is used again.
+        self._known: dict[int, tuple[Combination, Range]] = {}
+
+    def evaluate(self, j: int) -> None:
+        """Go on to the next atom, whose arguments were gone through."""
+        atom = self.form.atoms[j]
+        if j in self.form.read or atom.rule not in TOTAL:
+            self._values[j] = self._value(atom)
+
+    def clear(self) -> None:
+        """Let go of all intervals: they take half the memory of records."""
+        self._values.clear()
+        self._known.clear()
+
+    def of(self, u: Combination) -> Range:
+        """Of a combination whose atoms were evaluated."""
+        if id(u) not in self._known:
+            self._known[id(u)] = u, self._computed_range(u)
+        return self._known[id(u)][1]
+
+    def _computed_range(self, u: Combination) -> Range:
+        lo, hi = u.h.copy(), u.h.copy()
+        low, high = u.h.copy(), u.h.copy()  # the smallest and the largest summand
+        owner = np.full(u.h.size, PUBLIC)
+        if u.F is not None:
+            a, b = product(u.F, self.extent.lower, self.extent.upper)
+            lo, hi = lo + a, hi + b
+            low, high = np.minimum(low, a), np.maximum(high, b)
+        for k, G in u.G:
+            spec = self._spec(k)
+            if isinstance(G, Identity):
+                owner = joined(owner, _record_of(spec))
+                up, down = np.full(G.size, self._radius(spec)), np.zeros(G.size)
+            else:
+                G = csr(G)
+                owner = joined(owner, owners(G, _record_of(spec)))
+                up, down = self._reach(spec, G.maximum(0)), self._reach(spec, -G.minimum(0))
+            zero = np.zeros_like(up)
+            a = -(zero if spec.sign == "nonneg" else up) - (zero if spec.sign == "nonpos" else down)
+            b = (zero if spec.sign == "nonpos" else up) + (zero if spec.sign == "nonneg" else down)
+            lo, hi = lo + a, hi + b
+            low, high = np.minimum(low, a), np.maximum(high, b)
+        for j, M in u.terms:
+            inner = self._values[j]
+            a, b = product(M, inner.lo, inner.hi)
+            lo, hi = lo + a, hi + b
+            low, high = np.minimum(low, a), np.maximum(high, b)
+            read = inner.owner if isinstance(M, Identity) else owners(csr(M), inner.owner)
+            owner = joined(owner, read)
+        lo, hi = widened(lo, hi)
+        if (u.F is not None or u.terms) and (owner != PUBLIC).any():
+            # More than these sums round, so that no kink is missed; sums of one sign keep it.
+            size = np.where(owner == PUBLIC, 0.0, ROUNDING * np.maximum(np.abs(lo), np.abs(hi)))
+            lo, hi = np.where(low >= 0, lo, lo - size), np.where(high <= 0, hi, hi + size)
+            lo, hi = widened(lo, hi)
+        return Range(lo, hi, owner, self._data_norms(u))
+
+    def _data_norms(self, u: Combination) -> tuple[Array, Array] | None:
+        """Norms of each record's entries, for scaled entries of one private parameter."""
+        if u.F is not None or u.terms or len(u.G) != 1 or has_entries(u.h):
+            return None
+        k, G = u.G[0]
+        spec, G = self._spec(k), csr(G)
+        if not selects(G):
+            return None
+        entries = np.bincount(_record_of(spec)[G.indices], minlength=self.count)
+        peak = float(np.abs(G.data).max(initial=0.0)) * self._radius(spec)
+        used = np.where(entries > 0, peak, 0.0)
+        return used * _rows(spec).stretch(1, entries), used * _rows(spec).stretch(2, entries)
+
+    def _spec(self, k: int) -> PrivateSpec:
+        if k not in self.members:
+            raise Unbounded(
+                f"a term with '{self.form.private[k].name}'", "is not part of the same records"
+            )
+        return self.form.private[k]
+
+    def _radius(self, spec: PrivateSpec) -> float:
+        return 0.0 if self.absent else _rows(spec).bound
+
+    def _reach(self, spec: PrivateSpec, G: sp.csr_array) -> Array:
+        """Largest ``G_e d`` for a nonnegative G and rows of bounded norm."""
+        dual = _DUAL[_rows(spec).norm]
+        m = spec.shape[0]
+        # Within one row of the data by the dual norm, across rows by the triangle inequality.
+        record = _record_of(spec)
+        coo = G.tocoo()
+        key = coo.row.astype(np.intp) * m + record[coo.col]
+        if np.diff(G.indptr).max(initial=0) <= 1:
+            keys, where = key, np.arange(key.size)
+        else:
+            keys, where = np.unique(key, return_inverse=True)
+        if dual == 1:
+            part = np.bincount(where, coo.data, keys.size)
+        elif dual == 2:
+            peak = float(np.abs(coo.data).max(initial=0.0)) or 1.0
+            part = peak * np.sqrt(np.bincount(where, (coo.data / peak) ** 2, keys.size))
+        else:
+            part = np.zeros(keys.size)
+            np.maximum.at(part, where, coo.data)
+        total = np.bincount(keys // m, part, G.shape[0])
+        return np.asarray(self._radius(spec) * total, dtype=np.float64)
+
+    def _value(self, atom: Atom) -> Range:
+        rule, size = atom.rule, max(1, math.prod(atom.shape))
+        if rule is MATMUL:
+            return self._matmul_value(atom)
+        args = self.arguments(atom)
+        u = args[0]
+        if rule in CONVEX or rule in CONCAVE or rule is POWER:
+            return self._elementwise_value(atom, u)
+        if rule is MULTIPLY and args[1].lo.size == u.lo.size:
+            lo, hi = times(u.lo, u.hi, args[1].lo, args[1].hi)
+            return Range(lo, hi, joined(u.owner, args[1].owner))
+        if rule in CHOOSING and all(a.lo.size == size for a in args):
+            chosen = np.max if rule is MAXIMUM else np.min
+            lo, hi = (chosen([a.lo for a in args], axis=0), chosen([a.hi for a in args], axis=0))
+            owner = args[0].owner
+            for a in args[1:]:
+                owner = joined(owner, a.owner)
+            return Range(lo, hi, owner)
+        groups = groups_of(atom, u.lo.size)
+        owner = np.full(size, PUBLIC)
+        if groups is not None:
+            pattern = (np.ones(groups.size), (groups, np.arange(groups.size)))
+            owner = owners(sp.csr_array(pattern, shape=(size, groups.size)), u.owner)
+        if groups is None or len(args) > 1:
+            touched = any((a.owner != PUBLIC).any() for a in args)
+            owner = np.full(size, MIXED if touched else PUBLIC)
+        return Range(np.full(size, -np.inf), np.full(size, np.inf), owner)
+
+    def arguments(self, atom: Atom) -> list[Range]:
+        """Ranges of the arguments; a constant number next to an array counts as an array."""
+        size = max(1, math.prod(atom.shape))
+        found = [self.of(a) for a in atom.args]
+        if atom.rule not in CHOOSING:
+            return found
+        return [
+            Range(np.repeat(r.lo, size), np.repeat(r.hi, size), np.repeat(r.owner, size))
+            if a.constant and r.lo.size == 1
+            else r
+            for a, r in zip(atom.args, found, strict=True)
+        ]
+
+    def _elementwise_value(self, atom: Atom, u: Range) -> Range:
+        def at(v: Array) -> Array:
+            return np.asarray(atom.rule.forward([v], atom.data), dtype=float)
+
+        with np.errstate(all="ignore"):
+            ends = np.stack([at(u.lo), at(u.hi)])
+            turn = CONVEX.get(atom.rule, CONCAVE.get(atom.rule))
+            if atom.rule is POWER:
+                turn = 0.0
+            if turn is not None:
+                inside = (u.lo < turn) & (turn < u.hi)
+                ends = np.vstack([ends, np.where(inside, at(np.full(1, turn)), ends[0])])
+        # Where an end lies outside the domain, nothing is known.
+        lost = np.isnan(ends).any(axis=0)
+        if atom.rule is POWER and atom.data[0] < 0:
+            lost |= (u.lo <= 0) & (u.hi >= 0)
+        self.undefined |= bool(lost.any())
+        lo, hi = ends.min(axis=0, initial=np.inf), ends.max(axis=0, initial=-np.inf)
+        return Range(np.where(lost, -np.inf, lo), np.where(lost, np.inf, hi), u.owner)
+
+    def _matmul_value(self, atom: Atom) -> Range:
+        left, right = atom.args
+        (m, k), (_, n) = shape_of(left, 0), shape_of(right, 1)
+        L, R = self.matrix_rows(left, (m, k)), self.matrix_rows(turned(right, (k, n)), (n, k))
+        l2, r2 = L.two, R.two
+        if not self.moves(left):
+            r2 = np.minimum(r2, self._column_norms(right, (k, n)))
+        elif not self.moves(right):
+            l2 = np.minimum(l2, self._column_norms(turned(left, (m, k)), (k, m)))
+        with np.errstate(invalid="ignore"):
+            bounds = [np.outer(l2, r2), np.outer(L.one, R.peak), np.outer(L.peak, R.one)]
+        size = np.min([np.where(np.isnan(b), np.inf, b) for b in bounds], axis=0)
+        owner = joined(
+            np.repeat(L.owner[:, None], n, axis=1).ravel(order="F"),
+            np.repeat(R.owner[None, :], m, axis=0).ravel(order="F"),
+        )
+        flat = size.ravel(order="F")
+        return Range(-flat, flat, owner)
+
+    def moves(self, u: Combination) -> bool:
+        """Whether variables are part of a combination."""
+        return u.F is not None or any(self.form.reach(self.form.atoms[j])[0] for j, _ in u.terms)
+
+    def matrix_rows(self, u: Combination, shape: tuple[int, int]) -> MatrixRows:
+        """Bounds of the norms of the rows of a matrix, and the record that each reads."""
+        if self._is_data(u):
+            spec = self._spec(u.G[0][0])
+            bound, (m, k) = self._radius(spec), shape
+            one, two, peak = (
+                np.full(m, bound * s)
+                for s in (_rows(spec).stretch(1, k), _rows(spec).stretch(2, k), 1.0)
+            )
+            return MatrixRows(one, two, peak, np.arange(m))
+        box = self.of(u).size.reshape(shape, order="F")
+        one, two, peak = box.sum(axis=1), row_lengths(box), box.max(axis=1, initial=0.0)
+        owner = row_owner(self.of(u).owner.reshape(shape, order="F"))
+        if not self.moves(u) and not u.terms and not (owner == MIXED).any():
+            one, two = self._row_norms(u, shape, one, two)
+        return MatrixRows(one, two, peak, owner)
+
+    def _is_data(self, u: Combination) -> bool:
+        """Whether a matrix is one private parameter as it is, with a record in every row."""
+        plain = u.F is None and not u.terms and not has_entries(u.h) and len(u.G) == 1
+        if not plain or not isinstance(u.G[0][1], Identity):
+            return False
+        shape = self._spec(u.G[0][0]).shape
+        return len(shape) == 2 and u.shape == shape
+
+    def _row_norms(
+        self, u: Combination, shape: tuple[int, int], one: Array, two: Array
+    ) -> tuple[Array, Array]:
+        """Bounds of the l1 and l2 norms of the rows of a matrix without variables.
+
+        `one` and `two` are those that follow from the entries alone.
+        """
+        parts = [np.abs(u.h).reshape(shape, order="F")]
+        norms = [(parts[0].sum(axis=1), row_lengths(parts[0]))]
+        for k, G in u.G:
+            spec, G = self._spec(k), csr(G)
+            if np.diff(G.indptr).max(initial=0) > 1 or (abs(G) > 0).sum(axis=0).max() > 1:
+                return one, two
+            size = np.asarray(abs(G).sum(axis=1)).ravel().reshape(shape, order="F")
+            parts.append(size)
+            entries = (size > 0).sum(axis=1)
+            peak = size.max(axis=1, initial=0.0) * self._radius(spec)
+            rows = _rows(spec)
+            norms.append((peak * rows.stretch(1, entries), peak * rows.stretch(2, entries)))
+        apart = (np.sum([part > 0 for part in parts], axis=0) <= 1).all()
+        total_one = np.sum([a for a, _ in norms], axis=0)
+        twos = np.array([b for _, b in norms])
+        total_two = row_lengths(twos.T) if apart else twos.sum(axis=0)
+        return np.minimum(one, total_one), np.minimum(two, total_two)
+
+    def _column_norms(self, u: Combination, shape: tuple[int, int]) -> Array:
+        """Bounds of the l2 norms of the columns of a matrix that is affine in x."""
+        if u.F is None or u.terms or u.G:
+            return np.full(shape[1], np.inf)
+        F, h = csr(u.F), u.h.reshape(shape, order="F")
+        norms = np.empty(shape[1])
+        for c in range(shape[1]):
+            rows = F[c * shape[0] : (c + 1) * shape[0]]
+            columns = np.flatnonzero(np.bincount(rows.indices, minlength=rows.shape[1]))
+            reach = self.extent.norm2(columns)
+            norms[c] = operator_norm(rows, 2) * reach if columns.size else 0.0
+        return norms + row_lengths(h.T)
+
+
+def _rows(spec: PrivateSpec) -> Rows:
+    assert isinstance(spec.adjacency, Rows)
+    return spec.adjacency
+
+
+def _record_of(spec: PrivateSpec) -> Index:
+    return np.arange(spec.size) % spec.shape[0]
