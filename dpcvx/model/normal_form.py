@@ -483,7 +483,7 @@ class BoundObjective(BehindTheDoor):
 
 
 def _inserted(u: Combination, bound: Argument) -> Combination:
-    return replace(u, G=(), h=np.ravel(as_array(bound.constant), order="F"))
+    return replace(u, G=(), h=as_array(bound.constant).reshape(-1, order="F"))
 
 
 def _as_is(v: Array) -> Array:
@@ -494,9 +494,11 @@ def limited_to_numbers(v: Array) -> Array:
     """With the largest number in place of infinite ones, and 0 in place of those undefined."""
     if is_blank(v):
         return v
-    flat = v.ravel(order="K")
-    # Twice as fast as a look at each number, which is left to those without squares.
-    return v if math.isfinite(flat.dot(flat)) or np.isfinite(v).all() else np.nan_to_num(v)
+    # Twice as fast as a look at each number, which is left to those without squares; others than
+    # these would be copied.
+    if v.flags.forc and math.isfinite((flat := v.ravel(order="K")).dot(flat)):
+        return v
+    return v if np.isfinite(v).all() else np.nan_to_num(v)
 
 
 class Clipped(BehindTheDoor):
@@ -657,7 +659,8 @@ class Argument(BehindTheDoor):
         self._transposed = None if self.F is None else self.F.T
         self.terms = [(j, quick(M)) for j, M in terms]
         self.moving = F is not None or bool(terms)
-        self._offset = np.ravel(constant, order="F") if self.moving else zeros(0)
+        # Not `ravel`, which would give blank ones entries.
+        self._offset = constant.reshape(-1, order="F") if self.moving else zeros(0)
         self._shifts = has_entries(self._offset)
 
     @classmethod
