@@ -118,14 +118,7 @@ class Private(cp.Parameter, metaclass=_OwnNames):
     ) -> None:
         tupled, fetches = issubclass(type(data), tuple), callable(data)
         source = None if data is None else seal(data)
-        same = like is not None and (
-            like is data
-            or (
-                isinstance(like, np.ndarray)
-                and isinstance(data, np.ndarray)
-                and np.may_share_memory(like, data)
-            )
-        )
+        same = like is not None and _same(like, data)
         del data  # before anything can fail
         check_argument("dp.Private", "name", name, optional(TEXT.because("such as name='load'")))
         self._named, self._called = bool(name), name or _UNNAMED
@@ -255,6 +248,13 @@ class Private(cp.Parameter, metaclass=_OwnNames):
     def __getstate__(self) -> dict[str, object]:
         # A copy has no data, so nothing was released from them.
         return {**self.__dict__, "_seal": None, "uses": Uses()}
+
+
+def _same(one: object, other: object) -> bool:
+    """Whether two objects are one, or arrays over the same memory."""
+    values = [getattr(v, "data", None) if sp.issparse(v) else v for v in (one, other)]
+    arrays = [value for value in values if isinstance(value, np.ndarray)]
+    return one is other or (len(arrays) == 2 and np.may_share_memory(*arrays))
 
 
 def without_data(private: Private) -> Private:

@@ -33,6 +33,9 @@ class OwnResult:
     rounds : int
     releases : tuple of Release
         What left, where it was recorded.
+    heard : bool
+        Whether a coordinator took part. False where nobody answered: this is then how the last run
+        in the ledger ended, whatever the next one asks.
     """
 
     last: dict[str, Array] = field(repr=False)
@@ -40,6 +43,7 @@ class OwnResult:
     status: str
     rounds: int
     releases: tuple[Release, ...] = field(default=(), repr=False)
+    heard: bool = field(default=True, repr=False)
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from threadpoolctl import ThreadpoolController
@@ -155,7 +156,7 @@ class Owner:
         -------
         OwnResult
             With the local variables, for the owner alone. If nobody answers in time and the last
-            run in the ledger is over, it is that run's.
+            run in the ledger is over, it is that run's, and its `heard` is False.
 
         Raises
         ------
@@ -170,7 +171,7 @@ class Owner:
         # One thread of BLAS: its number of threads changes the rounding of its results.
         one_thread = ThreadpoolController().select(user_api="blas").limit(limits=1)
         with Shown(verbose) as shown, one_thread:
-            session = session_of(self.policy, consent, seed, shown.round)
+            session, heard = session_of(self.policy, consent, seed, shown.round), True
             assert session.identity is not None
             try:
                 dial(
@@ -186,6 +187,7 @@ class Owner:
             except RefusedError as error:
                 if error.code != "away" or not session.settled():
                     raise
+                heard = False
                 shown.tell(
                     f"nobody answered for {patience:g} s; the last run in the ledger is over, and "
                     "nothing is open"
@@ -195,7 +197,7 @@ class Owner:
             if session.refusal is not None:
                 raise session.refusal
         assert session.result is not None
-        return session.result
+        return replace(session.result, heard=heard)
 
 
 def session_of(

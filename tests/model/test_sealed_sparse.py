@@ -262,3 +262,20 @@ def test_computing_warns_of_nothing():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         objective.gradient(np.full(N, 1e200))
+
+
+SAME = {
+    "itself": lambda S: S,
+    "another object": sp.csr_matrix,
+    "transposed twice": lambda S: S.T.T,
+    "its arrays": lambda S: sp.csr_array((S.data, S.indices, S.indptr), shape=S.shape),
+    "its entries": lambda S: S.data,
+}
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_data_are_refused_as_their_own_stand_in_whatever_object_holds_them(name):
+    S = sp.csr_array(DENSE)
+    with pytest.raises(dp.PrivacyError, match="its own data as like="):
+        declared(S, like=SAME[name](S))
+    assert declared(S, like=S * 0.5).bound

@@ -329,6 +329,8 @@ def test_an_owner_whose_last_run_is_over_waits_for_nobody_in_vain(ended, tmp_pat
     last = hub.sessions["north"].result.last["gen north"]
     with np.load(own) as found:
         assert found["gen north"].tobytes() == last.tobytes()
+    found = dp.Owner(policy).join(address, patience=0.5, verbose=False)
+    assert not found.heard and found.rounds == 3
     # Without what it kept of its own, it says no less, and replaces nothing by nothing.
     (place / "north" / "spent.jsonl.own.dpx").unlink()
     assert main(["owner", "join", policy, *arguments, "--out", str(own)]) == 0
