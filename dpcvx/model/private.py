@@ -254,7 +254,7 @@ def _same(one: object, other: object) -> bool:
     """Whether two objects are one, or arrays over the same memory."""
     values = [getattr(v, "data", None) if sp.issparse(v) else v for v in (one, other)]
     arrays = [value for value in values if isinstance(value, np.ndarray)]
-    return one is other or (len(arrays) == 2 and np.may_share_memory(*arrays))
+    return one is other or (len(arrays) == 2 and np.may_share_memory(arrays[0], arrays[1]))
 
 
 def without_data(private: Private) -> Private:
