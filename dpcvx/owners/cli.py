@@ -161,7 +161,13 @@ def lead(model: Path, executor: Remote, out: Path | None) -> None:
     )
     if out is not None:
         shared = {v.name(): result.solution[v] for v in plan.problem.variables()}
-        _save(out, {name: x for name, x in shared.items() if not np.isnan(x).all()})
+        known = {name: x for name, x in shared.items() if not np.isnan(x).all()}
+        _save(out, known)
+        if not known:
+            _say(
+                f"{out} holds no variables, for the agents share none: every owner has its own, "
+                "which dpcvx owner join --out writes on its side"
+            )
 
 
 def _check(asked: argparse.Namespace) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..errors import ModelError
+from ..model.declaration import Declaration
 from ..plan.agent_terms import AgentTerms
 from ..plan.terms import Terms
 from ..sensitivity.release_once import Publication
@@ -59,6 +60,7 @@ def _require_possible(plan: Terms) -> None:
             f"dp.{name} cannot be run between owners: {why}. Use dp.LinearizedADMM(), "
             "dp.SummedGradient() or dp.Central(), with observer='everyone'."
         )
+    _require_owners(plan.problem)
     for agent in plan.agents:
         local = agent.program
         if local.asserted is not None:
@@ -81,6 +83,22 @@ def _require_possible(plan: Terms) -> None:
             raise ModelError(
                 f"expected= has values for data of agent '{agent.name}', which cannot be sent to "
                 "owners yet. Plan without expected=."
+            )
+
+
+def _require_owners(problem: Declaration) -> None:
+    """Refuse an agent that nobody could be: the coordinator would wait for it in vain."""
+    slacks = {slack.id: slack for slack in problem.slacks}
+    for name, agent in problem.named.items():
+        held = [piece.variable for piece in agent.layout.pieces if piece.variable in slacks]
+        if held and len(held) == len(agent.layout.pieces):
+            shape = slacks[held[0]].shape
+            size = f"{shape[0] if len(shape) == 1 else shape}" if shape else ""
+            raise ModelError(
+                f"coupling= has an inequality, and what it leaves over is held by '{name}', an "
+                "agent of the package's own. No owner can be that agent. Let one of yours hold "
+                f"it: write slack = cp.Variable({size}), slack >= 0 among the constraints of one "
+                "dp.Agent, and a + slack == b in coupling= where a <= b stands now."
             )
 
 

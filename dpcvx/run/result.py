@@ -382,6 +382,9 @@ def _agreement_rows(result: Result) -> list[str]:
     program = result.raw.program
     if program.coupling is not None:
         residual = result.coupling_residual
+        if result.owners and math.isnan(residual):
+            unknown = "it is not known how well the iterates keep the equalities"
+            return [row("coupling", f"{unknown}: owners keep their own values")]
         return [row("coupling", f"the iterates violate an equality by at most {residual:.3e}")]
     if program.size == 0:
         return []

@@ -5,10 +5,12 @@ import sys
 
 import numpy as np
 
+import dpcvx as dp
 from dpcvx.owners import cli, wire
 from dpcvx.owners.cli import main
 from dpcvx.owners.offers import offers_of
 from tests.owners.federation import plan_of, write
+from tests.owners.test_offers import LOADS, tied
 
 
 def test_the_command_imports_nothing_that_few_plans_need():
@@ -62,6 +64,15 @@ def test_owners_check_data_and_inspect_offers(tmp_path, capsys):
     assert capsys.readouterr().err.startswith("budget: The run costs more than the owner allows")
     (place / "north" / "load.csv").write_text("1\n2\n")
     assert main(["owner", "check", str(policy)]) == 1
+
+
+def test_a_coordinator_of_agents_that_share_nothing_says_so(tmp_path, capsys):
+    model = tmp_path / "model.py"
+    model.write_text("from tests.owners.test_offers import tied\nplan = tied()\n")
+    cli.lead(model, dp.loopback(tied(), data=LOADS, seed=1), tmp_path / "shared.npz")
+    said = capsys.readouterr().out
+    assert "holds no variables, for the agents share none" in said
+    assert np.load(tmp_path / "shared.npz").files == []
 
 
 def test_what_an_owner_saves_is_for_its_eyes_only(tmp_path):

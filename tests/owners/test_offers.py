@@ -1,0 +1,81 @@
+"""What can be asked of owners: plans that none could be part of are refused before anybody is."""
+
+import re
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import dpcvx as dp
+from dpcvx.owners.coordinator import Remote
+from dpcvx.owners.log import Log
+
+NAMES = ("mill", "forge", "dairy")
+LOADS = {f"load of {name}": np.full(3, 3.0) for name in NAMES}
+
+
+def factories(*slacks, limit=lambda bought, slack: bought <= 6):
+    """Three buyers with private loads and one feeder; the first holds what the feeder has left."""
+    agents, bought = [], []
+    for name, slack in zip(NAMES, (*slacks, None, None, None), strict=False):
+        buy = cp.Variable(3, name=f"buy of {name}", nonneg=True)
+        load = dp.Private(shape=3, name=f"load of {name}", adjacency=dp.Within(0.05))
+        limits = [buy <= 5] if slack is None else [buy <= 5, slack >= 0]
+        agents.append(dp.Agent(cp.Minimize(cp.sum_squares(buy - load)), limits, name=name))
+        bought.append(buy)
+    coupling = [limit(sum(bought), slacks[0] if slacks else None)]
+    return dp.Problem(agents, coupling=coupling).plan(epsilon=1.0, delta=1e-6)
+
+
+def tied(slack=None):
+    """The same, by an equality with a slack that the first one holds."""
+    slack = cp.Variable(3) if slack is None else slack
+    return factories(slack, limit=lambda bought, left: bought + left == 6)
+
+
+def unwanted(names):
+    raise AssertionError(f"{names} are waited for")
+
+
+def refused(plan):
+    """What a coordinator says before it waits for anybody, and owners in one process do too."""
+    executors = Remote(unwanted, lambda: Log(None), lambda: "a run"), dp.loopback(plan, data=LOADS)
+    said = set()
+    for executor in executors:
+        with pytest.raises(dp.ModelError) as refusal:
+            plan.run(executor=executor)
+        said.add(str(refusal.value))
+    (found,) = said
+    return found
+
+
+def test_nobody_is_waited_for_who_cannot_be():
+    said = refused(factories())
+    assert "inequality" in said and "No owner can be that agent" in said
+    # What it says to write is a variable of the inequality's shape, with which the plan runs.
+    written = re.search(r"slack = cp\.Variable\((\d+)\), slack >= 0 among", said)
+    slack = cp.Variable(int(written.group(1)))
+    plan = tied(slack)
+    executor = dp.loopback(plan, data=LOADS, seed=1)
+    assert plan.run(executor=executor).status.solved
+    last = [session.result.last for session in executor.sessions.values()]
+    total = sum(one[f"buy of {name}"] for name, one in zip(NAMES, last, strict=True))
+    assert np.allclose(total + last[0][slack.name()], 6, atol=1e-6) and (total <= 6 + 1e-6).all()
+
+
+@pytest.mark.parametrize(
+    ("limit", "size"),
+    [
+        (lambda x, _: cp.sum(x) <= 18, "()"),
+        (lambda x, _: cp.reshape(x, (3, 1), order="F") <= 6, "((3, 1))"),
+    ],
+)
+def test_slacks_have_the_shape_of_their_inequality(limit, size):
+    assert f"slack = cp.Variable{size}," in refused(factories(limit=limit))
+
+
+def test_what_owners_keep_is_not_said_to_be_nan():
+    plan = tied()
+    said = str(plan.run(executor=dp.loopback(plan, data=LOADS, seed=1)))
+    assert "nan" not in said
+    assert "it is not known how well the iterates keep the equalities" in " ".join(said.split())
