@@ -48,7 +48,7 @@ from .matrices import (
     sparse_row_norms,
     zeros,
 )
-from .spec import PrivateSpec
+from .spec import PrivateSpec, unnamed
 
 T = TypeVar("T")
 # In the place of values that nobody reads.
@@ -342,11 +342,10 @@ class NormalForm:
         Parameters
         ----------
         private : sequence of PrivateSpec
-            Equal to the form's own, but for names.
+            Equal to the form's own, but for names, labels of records among them.
         """
         twin = replace(self, private=tuple(private))
-        own, others = ([replace(s, name="") for s in form.private] for form in (self, twin))
-        assert own == others
+        assert unnamed(self.private) == unnamed(twin.private)
         vars(twin)["derived"] = self.derived
         return twin
 

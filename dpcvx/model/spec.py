@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -181,3 +182,21 @@ class PrivateSpec:
     def _semidefinite(self, array: NDArray[np.float64]) -> bool:
         values = np.linalg.eigvalsh((array + array.T) / 2)
         return bool(values[0] >= -_ROUNDED * np.abs(values).max())
+
+
+def unnamed(specs: Sequence[PrivateSpec]) -> tuple[PrivateSpec, ...]:
+    """One agent's objects without names; instead of labels, which of them hold the same records.
+
+    Parameters
+    ----------
+    specs : sequence of PrivateSpec
+        All of the agent's: those with one label change together, whatever it is called.
+    """
+    order: dict[str, str] = {}
+    found: list[PrivateSpec] = []
+    for spec in specs:
+        kind = spec.adjacency
+        if isinstance(kind, Rows):
+            kind = replace(kind, records=order.setdefault(kind.label, str(len(order))))
+        found.append(replace(spec, name="", adjacency=kind))
+    return tuple(found)

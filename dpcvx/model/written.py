@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .agent import Agent
-from .private import Private, PrivateSpec, specs_of
+from .private import Private, specs_of
+from .spec import PrivateSpec, unnamed
 from .structure import Opaque, digest_of
 
 Array = NDArray[np.float64]
@@ -62,6 +63,8 @@ class Model:
     def key(self) -> Hashable | None:
         """Equal only where agents compile to the same, but for names and slots; None if unknown.
 
+        Labels of records are names: that two objects have one label is in it, not which.
+
         Everything that compiling reads is in it: the model, node by node with all constants, what
         is declared of the data, clips and claims, which entries are shared, and the start.
         """
@@ -78,7 +81,7 @@ class Model:
         return (
             self.written,
             attributes,
-            *(replace(spec, name="") for spec in self.specs),
+            *unnamed(self.specs),
             *((piece.shape, piece.entries.tobytes()) for piece in pieces),
             *(None if start is None else start.tobytes() for start in starts),
             (self.where >= 0).tobytes(),

@@ -37,6 +37,21 @@ def clients(count: int, records: int = _RECORDS, features: int = _FEATURES) -> d
     return dp.Problem(agents)
 
 
+def labelled(count: int) -> dp.Problem:
+    """The same of features and labels, both private, with the records of each client named."""
+    rng = np.random.default_rng(0)
+    w, agents = cp.Variable(_FEATURES, name="w"), []
+    for k in range(count):
+        X = rng.normal(size=(_RECORDS, _FEATURES))
+        X /= np.maximum(1, np.linalg.norm(X, axis=1))[:, None]
+        rows = dp.Rows(1.0, records=f"person {k}")
+        features = dp.Private(X, name=f"X{k}", adjacency=rows)
+        labels = dp.Private(np.sign(X[:, 0]), name=f"y{k}", adjacency=rows)
+        cost = cp.sum(cp.logistic(-cp.multiply(labels, features @ w))) / _RECORDS
+        agents.append(dp.Agent(cp.Minimize(cost), [cp.abs(w) <= 5], name=f"client {k}"))
+    return dp.Problem(agents)
+
+
 def fleets(effort: Effort) -> list[Row]:
     """Steps with a ledger on disk, and planning, per client; then what many clients take."""
     count, rounds = (200, 4) if effort.quick else (_CLIENTS, 11)
@@ -65,12 +80,17 @@ def fleets(effort: Effort) -> list[Row]:
         note = f"{shown(together)} against {shown(apart)}"
         rows.append(Row(f"step of a fleet over a network, {type(method).__name__}, seeded",
                         "agents apart", size, together / apart, 1 / 15, note=note))  # fmt: skip
-    few = clients(10)
-    least = min(timed(lambda: few.plan(dp.SummedGradient(), rounds=rounds, **BUDGET)) for _ in "12")
-    most = timed(lambda: problem.plan(dp.SummedGradient(), rounds=rounds, **BUDGET))
-    further = (most - least) / (count - 10)
-    rows.append(Row("planning, per further agent of a fleet", "", size, further, 1e-3, "s"))
+    named = "planning, per further agent of a fleet, labels of records of its own"
+    for name, make in (("planning, per further agent of a fleet", clients), (named, labelled)):
+        few, many = make(10), make(count)
+        least = min(timed(lambda p=few: _plan(p, rounds)) for _ in "12")
+        further = (timed(lambda p=many: _plan(p, rounds)) - least) / (count - 10)
+        rows.append(Row(name, "", size, further, 1e-3, "s"))
     return rows if effort.quick else [*rows, *_many(10_000)]
+
+
+def _plan(problem: dp.Problem, rounds: int) -> dp.Plan:
+    return problem.plan(dp.SummedGradient(), rounds=rounds, **BUDGET)
 
 
 def _step(plan: dp.Plan, executor: dp.Serial, seed: int | None) -> float:
