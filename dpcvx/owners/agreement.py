@@ -234,9 +234,10 @@ def _own(spec: PrivateSpec, policy: Policy) -> PrivateSpec:
         raise refused("data", "the owner holds none of that name")
     own = held.spec
     if spec.shape != own.shape:
-        raise refused("data", f"'{own.name}' has the shape {own.shape}")
+        which = f"'{own.name}' has the shape {own.shape} in the policy, and another in the offer"
+        raise refused("data", which)
     if (spec.sign, spec.psd) != (own.sign, own.psd):
-        raise refused("data", f"'{own.name}' is declared otherwise")
+        raise refused("data", _otherwise(spec, own))
     if spec.adjacency.in_full != own.adjacency.in_full or type(spec.adjacency) is not type(
         own.adjacency
     ):
@@ -246,6 +247,28 @@ def _own(spec: PrivateSpec, policy: Policy) -> PrivateSpec:
             f"of '{own.name}': the offer says {asked}, the policy {show(own.adjacency.in_full)}",
         )
     return own
+
+
+def _otherwise(spec: PrivateSpec, own: PrivateSpec) -> str:
+    """What an offer and the policy say differently of data, and what the owner may write."""
+    asked, has = _signs(spec), _signs(own)
+    table = f'[data."{own.name}"] in owner.toml'
+    found = [
+        f"the offer says {word} and the policy does not: write {word} = true under {table}, if "
+        "that is true of your data"
+        for word in sorted(asked - has)
+    ]
+    found += [
+        f"the policy says {word} and the offer does not: leave {word} = true out of {table}, or "
+        f"have the model say dp.Private(..., {word}=True)"
+        for word in sorted(has - asked)
+    ]
+    return f"of '{own.name}' {'; '.join(found)}"
+
+
+def _signs(spec: PrivateSpec) -> set[str]:
+    signs = {"nonneg": spec.sign == "nonneg", "nonpos": spec.sign == "nonpos", "PSD": spec.psd}
+    return {word for word, holds in signs.items() if holds}
 
 
 def _check_noise(offer: Offer, noise: Calibrated, policy: Policy) -> None:

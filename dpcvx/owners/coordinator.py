@@ -39,7 +39,7 @@ from .messages import (
 )
 from .methods import sums_in_secret
 from .offers import offers_of
-from .refusal import REASONS, refused
+from .refusal import REASONS, going_on, refused
 
 Array = NDArray[np.float64]
 # Seconds in which owners that were not there come back and hear that the run is over: one that is
@@ -182,7 +182,9 @@ class Remote:
             yield
         except RefusedError as error:
             self._farewell = wire.encode(Refusal(error.code))
-            raise
+            log = None if self._state is None else self._state.log
+            begun = log is not None and log.path is not None and log.exchanges
+            raise (going_on(error) if begun and error.code == "away" else error) from None
 
 
 @dataclass(eq=False)

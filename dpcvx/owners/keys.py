@@ -211,6 +211,11 @@ def peer_name(certificate: dict[str, Any] | None) -> str:
     return next((value for part in parts for key, value in part if key == "commonName"), "")
 
 
+def unvouched(error: Exception) -> str:
+    """What speaks against the certificate at the other end; empty if it is not why this failed."""
+    return error.verify_message if isinstance(error, ssl.SSLCertVerificationError) else ""
+
+
 def _subject(name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
 

@@ -22,7 +22,7 @@ from .._words import together
 from ..errors import ModelError, RefusedError
 from . import wire
 from .coordinator import GLANCE, Gone
-from .keys import COORDINATOR, Identity, of_der, peer_name
+from .keys import COORDINATOR, Identity, of_der, peer_name, unvouched
 from .messages import Hello
 from .refusal import refused
 
@@ -35,6 +35,12 @@ _STRANGER = 1008
 _FAREWELL = 1.0
 # Seconds between two looks at who is back, for a farewell.
 _BACK = 0.05
+# Why no connection came about, in other words than those of sockets.
+_WHY = {
+    "gaierror": "this machine knows no other of that name",
+    "ConnectionRefusedError": "nobody listens there",
+    "TimeoutError": "nothing answers there",
+}
 # Frames are their own compression, and compressed lengths tell of what is in them.
 _PLAIN = {"compression": None, "max_size": wire.LARGEST, "close_timeout": _FAREWELL}
 
@@ -319,16 +325,26 @@ def dial(
         except (OSError, WebSocketException, TimeoutError) as error:
             if isinstance(error, ConnectionClosed) and error.rcvd and error.rcvd.code == _STRANGER:
                 raise refused("name", "the coordinator's run has no such agent") from None
-            why = "" if here else f" ({type(error).__name__})"
+            against = unvouched(error)
+            if against:  # looking on would not mend it
+                raise refused(
+                    "stranger",
+                    f"somebody answers at {address}, and ca.crt in your folder of keys does not "
+                    f"vouch for the certificate: {against}. Look whether the address is right, and "
+                    "whether ca.crt is that of the authority that signed for the coordinator",
+                ) from None
+            why = "" if here else _WHY.get(type(error).__name__, type(error).__name__)
         if over():
             return
         if here:  # whoever is kept waiting for others has not lost the coordinator
             deadline = max(deadline, time.monotonic() + patience)
         if whom:  # once, not with every attempt
-            tell(f"{whom}{why}; looking for it for up to {patience:g} s")
+            looking = f"looking for it for up to {patience:g} s"
+            tell(f"{whom}: {why}; {looking}" if why else f"{whom}; {looking}")
         whom = ""
         if time.monotonic() > deadline:
-            raise refused("away", f"no coordinator at {address} for {patience:g} s")
+            last = f": {why}" if why else ""
+            raise refused("away", f"no coordinator at {address} for {patience:g} s{last}")
         time.sleep(_AGAIN)
 
 
@@ -348,6 +364,11 @@ def _check(socket: Any, pinned: str) -> None:
     """Refuse whoever is not the coordinator: an agent's certificate does not do."""
     name = peer_name(socket.getpeercert())
     if name != COORDINATOR:
-        raise refused("stranger", f"the certificate is that of {name!r}")
+        raise refused("stranger", f"that of the coordinator is due, and {name!r} answers")
     if pinned and of_der(socket.getpeercert(binary_form=True)) != pinned:
-        raise refused("stranger", "the certificate is not the one in coordinator =")
+        raise refused(
+            "stranger",
+            "the coordinator's is not the one that coordinator = names in owner.toml. If the "
+            "coordinator has a new one, ask there for what this prints, and write that: dpcvx keys "
+            "fingerprint coordinator.crt",
+        )

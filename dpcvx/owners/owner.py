@@ -21,6 +21,7 @@ from .link import SocketHub, dial
 from .log import Log
 from .policy import Policy
 from .policy_file import read_policy
+from .refusal import going_on
 from .session import Session
 from .shown import Shown, telling
 
@@ -185,8 +186,10 @@ class Owner:
                     tell=shown.tell,
                 )
             except RefusedError as error:
-                if error.code != "away" or not session.settled():
+                if error.code != "away":
                     raise
+                if not session.settled():
+                    raise (going_on(error) if self.policy.ledger.exists() else error) from None
                 heard = False
                 shown.tell(
                     f"nobody answered for {patience:g} s; the last run in the ledger is over, and "

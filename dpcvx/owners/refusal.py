@@ -24,11 +24,11 @@ REASONS = {
     "ledger": "The owner's ledger cannot be used",
     "order": "The message does not belong to this place of the run",
     "nonsense": "The message is not what the method sends",
-    "away": "The other side cannot be reached; the same call goes on where it stood",
+    "away": "The other side cannot be reached",
     "declined": "The person who was asked said no",
     "ended": "The coordinator ended the run, and asks nothing more",
     "changed": "The owner answers otherwise than before",
-    "stranger": "The certificate is not that of this owner",
+    "stranger": "A certificate is not the one that it should be",
     "failed": "The owner's computation failed; its own log says how",
 }
 
@@ -43,3 +43,13 @@ def refused(code: str, detail: str) -> RefusedError:
         Of public things alone; stays where it is raised.
     """
     return RefusedError(code, f"{REASONS[code]}{f' ({detail})' if detail else ''}.")
+
+
+def going_on(error: RefusedError) -> RefusedError:
+    """The same refusal of a run that has begun.
+
+    Parameters
+    ----------
+    error : RefusedError
+    """
+    return RefusedError(error.code, f"{error} The same call goes on where it stood.")

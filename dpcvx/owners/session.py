@@ -14,6 +14,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from .._words import number
 from ..algorithms.base import Answer
 from ..errors import BudgetError, DataError, DpcvxError, LedgerError, RefusedError
 from ..privacy.ledger_file import Journal
@@ -128,7 +129,7 @@ class Session:
         except RefusedError as error:
             code, said = error.code, str(error)
         except BudgetError as error:
-            code, said = "spent", str(error)
+            code, said = "spent", _spent(error)
         except DataError as error:
             code, said = "data", str(error)
         except LedgerError as error:
@@ -139,7 +140,8 @@ class Session:
             code, said = "failed", traceback.format_exc()
         self._kept.note(f"{code}: {said}")
         if code not in ("nonsense", "order", "unreadable", "altered"):
-            detail = said.removeprefix(REASONS[code]).strip(" ().")
+            detail = said.removeprefix(REASONS[code]).strip().removesuffix(".")
+            detail = detail[1:-1] if detail.startswith("(") else detail
             where = f"see {self._kept.path('log').name}"
             self.refusal = refused(code, detail if len(said) < _SHORT else where)
             self.close()
@@ -415,3 +417,13 @@ def _named(x: Array, agreed: Agreement) -> dict[str, Array]:
         flat[piece.entries] = x[piece.offset : piece.stop]
         found[piece.name] = flat.reshape(piece.shape, order="F")
     return found
+
+
+def _spent(error: BudgetError) -> str:
+    """What an owner can do about it: the plan is not its own."""
+    return (
+        f"of epsilon {number(error.allowed)} at delta {number(error.delta)}, "
+        f"{number(error.spent)} is spent, and this run would make it at least "
+        f"{number(error.requested)}; only you can allow more, by epsilon under [budget] in "
+        "owner.toml"
+    )

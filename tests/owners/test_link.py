@@ -3,12 +3,13 @@
 import queue
 import re
 import signal
+import socket
 import ssl
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 
 import numpy as np
 import pytest
@@ -26,6 +27,15 @@ from tests.owners.federation import LOADS, NAMES, expected, free_port, gathered,
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     return write(tmp_path_factory.mktemp("federation"))
+
+
+def wait_for(port):
+    """Until somebody listens there."""
+    until = time.monotonic() + 20
+    while time.monotonic() < until:
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+            return
+        time.sleep(0.05)
 
 
 def together(place, plan, tmp_path, owners=None, **settings):
@@ -131,6 +141,7 @@ def test_an_owner_talks_to_the_pinned_coordinator_only(folders, tmp_path):
         with pytest.raises(dp.RefusedError) as refusal:
             dp.Owner(policy).join(f"wss://127.0.0.1:{port}", patience=5.0, verbose=False)
         assert refusal.value.code == "stranger"
+        assert "dpcvx keys fingerprint coordinator.crt" in str(refusal.value)
         with pytest.raises(dp.RefusedError, match="'north' did not come"):
             run.result()
 
@@ -319,14 +330,34 @@ def test_an_owner_that_left_and_is_back_is_led_before_it_is_called(folders):
         hub.close()
 
 
-def test_an_owner_says_once_that_nobody_is_there(folders, capsys):
-    policy, address = folders / "north" / "owner.toml", f"wss://127.0.0.1:{free_port()}"
-    with pytest.raises(dp.RefusedError, match="goes on where it stood") as refusal:
+@pytest.mark.parametrize(
+    ("host", "why"),
+    [("127.0.0.1", "nobody listens there"), ("no.such.invalid", "this machine knows no other of")],
+)
+def test_an_owner_says_once_why_nobody_is_there(tmp_path, capsys, host, why):
+    policy = write(tmp_path) / "north" / "owner.toml"
+    address = f"wss://{host}:{free_port()}"
+    with pytest.raises(dp.RefusedError, match=f"no coordinator at .* {why}") as refusal:
         dp.Owner(policy).join(address, patience=1.0)
-    assert refusal.value.code == "away"
-    said = capsys.readouterr().err.splitlines()
-    (line,) = said
-    assert line.startswith(f"no coordinator at {address} (ConnectionRefusedError); looking")
+    # Nothing has begun that could go on.
+    assert refusal.value.code == "away" and "where it stood" not in str(refusal.value)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"no coordinator at {address}: {why}") and "; looking" in line
+
+
+def test_who_answers_with_a_certificate_of_another_authority_is_named_at_once(folders, tmp_path):
+    place = write(tmp_path)
+    port, own = free_port(), keys.Identity.of(place / "coordinator" / "keys", "coordinator")
+    with ThreadPoolExecutor(1) as pool:
+        hub = pool.submit(gathered, ["north"], "127.0.0.1", port, own, 3.0, lambda _: None)
+        wait_for(port)
+        with pytest.raises(dp.RefusedError, match=r"ca\.crt .* does not vouch") as refusal:
+            dp.Owner(folders / "north" / "owner.toml").join(
+                f"wss://127.0.0.1:{port}", patience=600.0, verbose=False
+            )
+        assert refusal.value.code == "stranger"
+        with pytest.raises(dp.RefusedError, match="'north' did not come"):
+            hub.result()
 
 
 def test_an_owner_that_is_kept_waiting_has_not_lost_the_coordinator(folders):

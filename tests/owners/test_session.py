@@ -1,7 +1,10 @@
 """One owner's turns: nonsense costs nothing, and the same call again has the same bytes."""
 
+import re
 from dataclasses import replace
+from types import SimpleNamespace
 
+import cvxpy as cp
 import numpy as np
 import pytest
 
@@ -207,7 +210,12 @@ def test_the_ledger_is_read_before_anybody_is_asked(tmp_path):
         asked.append(agreed)
         return False
 
-    assert answer(Session(policy, ask), offer).code == "spent" and not asked
+    refusing = Session(policy, ask)
+    assert answer(refusing, offer).code == "spent" and not asked
+    # In an owner's words: the plan is not its own.
+    said = str(refusing.refusal)
+    assert re.search(r"\(of epsilon 1 at delta 1e-6, \S+ is spent, .* in owner\.toml\)\.$", said)
+    assert "plan(" not in said and len(said) < 250
     assert answer(Session(replace(policy, epsilon=3.0), ask), offer).code == "declined"
     (agreed,) = asked
     assert agreed.spent == pytest.approx(agreed.epsilon, rel=1e-3)
@@ -245,3 +253,39 @@ def test_a_run_that_goes_on_is_not_counted_twice(begun):
     back = Session(policy, lambda agreed: asked.append(agreed) or True, seed=1)
     assert isinstance(answer(back, offer), Agreed) and asked[0].spent == 0
     back.close()
+
+
+@pytest.mark.parametrize("word", ["nonneg", "nonpos", "PSD"])
+def test_what_is_declared_otherwise_is_named_with_the_line_to_write(tmp_path, word):
+    square = word == "PSD"
+    shape, said = ((2, 2) if square else (2,)), {word: True}
+    x = cp.Variable(shape)
+
+    def plan(**attributes):
+        M = dp.Private(np.zeros(shape), name="M", adjacency=dp.Within(0.1, norm=2), **attributes)
+        cost = cp.sum_squares(x - M)
+        agents = [dp.Agent(cp.Minimize(cost), [cp.abs(x) <= 1], name="one")]
+        agents.append(dp.Agent(cp.Minimize(cp.sum_squares(x)), name="two"))
+        return planned(lambda: SimpleNamespace(problem=dp.Problem(agents)))
+
+    # A symmetric matrix has one triangle, which its adjacency says: it is so on both sides.
+    plain = plan(symmetric=True) if square else plan()
+    (without, lacks), (offer, has) = offered(plain, tmp_path), offered(plan(**said), tmp_path)
+    for document, policy, words in (
+        (offer, lacks, f"write {word} = true under"),
+        (without, has, f"leave {word} = true out of"),
+    ):
+        session = Session(policy)
+        assert answer(session, document).code == "data"
+        assert f'{words} [data."M"] in owner.toml' in str(session.refusal)
+
+
+def test_a_shape_is_said_with_all_its_brackets(tmp_path):
+    offer, policy = offered(planned(), tmp_path)
+    (held,) = policy.data.values()
+    spec = replace(held.spec, shape=(6, 2))
+    session = Session(replace(policy, data={spec.name: replace(held, spec=spec)}))
+    assert answer(session, offer).code == "data"
+    assert str(session.refusal).endswith(
+        f"('{spec.name}' has the shape (6, 2) in the policy, and another in the offer)."
+    )

@@ -323,7 +323,7 @@ def test_an_owner_whose_last_run_is_over_waits_for_nobody_in_vain(ended, tmp_pat
     said = capsys.readouterr()
     assert said.out == "the run is over: completed after 3 rounds\n"
     assert said.err.splitlines() == [
-        f"no coordinator at {address} (ConnectionRefusedError); looking for it for up to 0.5 s",
+        f"no coordinator at {address}: nobody listens there; looking for it for up to 0.5 s",
         "nobody answered for 0.5 s; the last run in the ledger is over, and nothing is open",
     ]
     last = hub.sessions["north"].result.last["gen north"]
@@ -351,7 +351,8 @@ def test_an_owner_whose_run_is_open_waits_and_ends_with_an_error(ended, capsys):
     session.close()
     arguments = ["--connect", f"wss://127.0.0.1:{free_port()}", "--wait", "0.5"]
     assert main(["owner", "join", str(place / "south" / "owner.toml"), *arguments]) == 1
-    assert capsys.readouterr().err.splitlines()[-1].startswith("away: ")
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith("away: ") and said.endswith(" The same call goes on where it stood.")
 
 
 def test_owners_that_come_back_in_time_hear_it_and_others_are_named(ended):
