@@ -7,9 +7,22 @@ import re
 import textwrap
 from collections.abc import Sequence
 from decimal import ROUND_CEILING, Context
+from typing import NamedTuple
 
 # Parts of a list that are shown; so many more are counted.
-_SHOWN = 12
+SHOWN = 12
+# Names that end in a number, with quotes around them or not.
+_COUNTED = re.compile(r"(.*?)(0|[1-9][0-9]{0,8})('?)")
+# Stands around the number of a name: no text holds it.
+_NAME = "\0"
+
+
+class Named(NamedTuple):
+    """What names something of one agent in a text, between what stands around it."""
+
+    before: str
+    name: str
+    after: str = ""
 
 
 def number(value: float) -> str:
@@ -37,18 +50,43 @@ def together(names: Sequence[str], word: str = "and") -> str:
     Three names or more that count on from each other become a range; quotes around them are kept.
     """
     runs: list[list[str]] = []
+    before: re.Match[str] | None = None
     for name in names:
-        if runs and _follows(runs[-1][-1], name):
+        counted = _COUNTED.fullmatch(name)
+        if runs and _follows(before, counted):
             runs[-1].append(name)
         else:
             runs.append([name])
+        before = counted
     parts: list[str] = []
     for run in runs:
         parts += [f"{run[0]} to {run[-1]}"] if len(run) > 2 else run
-    if len(parts) > _SHOWN:
-        parts[_SHOWN:] = [f"{len(parts) - _SHOWN} more"]
+    if len(parts) > SHOWN:
+        parts[SHOWN:] = [f"{len(parts) - SHOWN} more"]
     *others, last = parts
     return f"{', '.join(others)} {word} {last}" if others else last
+
+
+def marked(text: str, names: Sequence[Named]) -> str:
+    """The text with places for names: equal for agents of whom the same is true but for names."""
+    for k, name in enumerate(names):
+        text = text.replace("".join(name), f"{_NAME}{k}{_NAME}")
+    return text
+
+
+def named(text: str, names: Sequence[Sequence[Named]]) -> str:
+    """The text with the names of all of whom it is true in their places; see `marked`.
+
+    Parameters
+    ----------
+    text : str
+    names : sequence of sequence of Named
+        Of each.
+    """
+    for k, others in enumerate(zip(*names, strict=True)):
+        one, every = others[0], list(dict.fromkeys(other.name for other in others))
+        text = text.replace(f"{_NAME}{k}{_NAME}", f"{one.before}{together(every)}{one.after}")
+    return text
 
 
 def paragraph(label: str, text: str, width: int) -> str:
@@ -62,9 +100,8 @@ def paragraph(label: str, text: str, width: int) -> str:
     )
 
 
-def _follows(one: str, other: str) -> bool:
+def _follows(one: re.Match[str] | None, other: re.Match[str] | None) -> bool:
     """Whether the names end in a number and the next one, and are alike otherwise."""
-    first, second = (re.fullmatch(r"(.*?)(0|[1-9][0-9]{0,8})('?)", name) for name in (one, other))
-    if first is None or second is None or first[1] != second[1] or first[3] != second[3]:
+    if one is None or other is None or one[1] != other[1] or one[3] != other[3]:
         return False
-    return int(second[2]) == int(first[2]) + 1
+    return int(other[2]) == int(one[2]) + 1

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from dpcvx._words import at_most, number, plural, together
+from dpcvx._words import Named, at_most, marked, named, number, plural, together
 
 
 @pytest.mark.parametrize(
@@ -52,3 +52,15 @@ def test_long_lists_are_cut_and_say_so():
 )
 def test_a_bound_is_never_written_smaller(value, text):
     assert at_most(value) == text
+
+
+def test_a_text_that_is_true_of_several_names_all_of_them():
+    def names(k):
+        return [Named("", f"'X{k}'"), Named("one ", f"day {k}", " (")]
+
+    said = {marked(f"one day {k} (a row) of 'X{k}' moves it by 1", names(k)) for k in (1, 2, 3)}
+    (text,) = said
+    assert named(text, [names(1)]) == "one day 1 (a row) of 'X1' moves it by 1"
+    every = "one day 1 to day 3 (a row) of 'X1' to 'X3' moves it by 1"
+    assert named(text, [names(k) for k in (1, 2, 3)]) == every
+    assert marked("one day 1 (a row) of 'X1' moves it by 2", names(1)) not in said

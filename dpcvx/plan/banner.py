@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
-from typing import NamedTuple
 
-from .._words import paragraph, plural, together
+from .._words import Named, marked, named, paragraph, plural, together
 from ..algorithms.base import OUTPUTS
+from ..algorithms.program import once_per_kind
 from ..model.adjacency import Rows
 from ..model.declaration import SLACK, Declaration
 from ..sensitivity.argument import argument, figures, moved
-from .guarantee import Guarantee
+from .agent_terms import AgentTerms
+from .guarantee import AgentGuarantee, Guarantee
 from .limits import margin_rows
 from .terms import Terms
 
@@ -20,16 +21,6 @@ WIDTH = 80
 _LABEL = 13
 # Agents or groups of like agents that are listed one by one.
 LISTED = 12
-# Stands around the number of a name: no text holds it.
-_NAME = "\0"
-
-
-class _Named(NamedTuple):
-    """What names something of one agent in a text, between what stands around it."""
-
-    before: str
-    name: str
-    after: str = ""
 
 
 def banner(plan: Terms, guarantee: Guarantee) -> str:
@@ -115,43 +106,50 @@ def _sensitivity_rows(plan: Terms) -> list[str]:
         return []
     known = [agent.sensitivity for agent in plan.agents if agent.sensitivity is not None]
     entries = {entry.agent: entry for entry in plan.guarantee.agents}
-    bounds: list[tuple[str, str, Sequence[_Named]]] = []
-    for agent in plan.agents:
-        if agent.sensitivity is None:
-            bounds.append((agent.name, "nothing private", ()))
-            continue
-        entry = entries[agent.name]
-        derived = f" ({why})" if (why := figures(agent.sensitivity)) else ""
-        bounded = "its constraints contain private data, which leave with noise"
-        if entry.sensitivity > 0 or not entry.releases:
-            bounded = moved(agent.sensitivity, entry.norm, agent.program.start)
-        text = f"{bounded}; noise: {entry.noise}{derived}"
-        named = [_Named("", f"'{spec.name}'") for spec in agent.sensitivity.private]
-        kinds = [spec.adjacency for spec in agent.sensitivity.private]
-        people = dict.fromkeys(one.label for one in kinds if isinstance(one, Rows))
-        named += [_Named("one ", label, " (") for label in people]
-        bounds.append((agent.name, text, named))
+    # Some figures take milliseconds, and agents are often alike.
+    texts = once_per_kind(
+        plan.agents, lambda agent: marked(_bounded(agent, entries), _names(agent))
+    )
+    pairs = zip(plan.agents, texts, strict=True)
+    bounds = [(agent.name, text, _names(agent)) for agent, text in pairs]
     return [*([row("sensitivity", argument(known))] if known else []), *_by_agent(bounds)]
 
 
-def _by_agent(said: Iterable[tuple[str, str, Sequence[_Named]]]) -> list[str]:
+def _bounded(agent: AgentTerms, entries: Mapping[str, AgentGuarantee]) -> str:
+    """How far one change moves the agent's gradient, and what noise hides it."""
+    if agent.sensitivity is None:
+        return "nothing private"
+    entry = entries[agent.name]
+    derived = f" ({why})" if (why := figures(agent.sensitivity)) else ""
+    bounded = "its constraints contain private data, which leave with noise"
+    if entry.sensitivity > 0 or not entry.releases:
+        bounded = moved(agent.sensitivity, entry.norm, agent.program.start)
+    return f"{bounded}; noise: {entry.noise}{derived}"
+
+
+def _names(agent: AgentTerms) -> list[Named]:
+    """What names the agent's private objects, and what their rows stand for."""
+    specs = () if agent.sensitivity is None else agent.sensitivity.private
+    kinds = [spec.adjacency for spec in specs]
+    people = dict.fromkeys(one.label for one in kinds if isinstance(one, Rows))
+    objects = [Named("", f"'{spec.name}'") for spec in specs]
+    return [*objects, *(Named("one ", label, " (") for label in people)]
+
+
+def _by_agent(said: Iterable[tuple[str, str, Sequence[Named]]]) -> list[str]:
     """What is said of each agent, once for all of whom the same is true.
 
-    Of each: its name, the text, and what in it may differ between agents.
+    Of each: its name, the text with places for what may differ, and what stands there.
     """
-    alike: dict[str, tuple[list[str], list[Sequence[_Named]]]] = {}
+    alike: dict[str, tuple[list[str], list[Sequence[Named]]]] = {}
     for agent, text, names in said:
-        for k, name in enumerate(names):
-            text = text.replace("".join(name), f"{_NAME}{k}{_NAME}")
-        agents, named = alike.setdefault(text, ([], []))
+        agents, others = alike.setdefault(text, ([], []))
         agents.append(agent)
-        named.append(names)
+        others.append(names)
     rows = []
-    for text, (agents, named) in alike.items():
-        for k, others in enumerate(zip(*named, strict=True)):
-            one, names = others[0], list(dict.fromkeys(other.name for other in others))
-            text = text.replace(f"{_NAME}{k}{_NAME}", f"{one.before}{together(names)}{one.after}")
-        rows.append(row("", f"{together(agents)}{', each' if len(agents) > 1 else ''}: {text}"))
+    for text, (agents, others) in alike.items():
+        each = ", each" if len(agents) > 1 else ""
+        rows.append(row("", f"{together(agents)}{each}: {named(text, others)}"))
     if len(rows) <= LISTED:
         return rows
     more = sum(len(agents) for agents, _ in list(alike.values())[LISTED:])

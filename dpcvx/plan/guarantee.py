@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from .._card import card
-from .._words import at_most, number, paragraph, together
+from .._words import SHOWN, Named, at_most, marked, named, number, paragraph, together
 from ..privacy.last_iterate import Amplification
 from ..privacy.split_noise import coalition
 
@@ -59,11 +59,20 @@ class Change:
         Private objects that it happens to together: one, or those that hold parts of a record.
     where : str
         The same in words.
+    record : str or None
+        What a row stands for; None where rows are no records.
     """
 
     what: str
     objects: tuple[str, ...]
     where: str
+    record: str | None = None
+
+    @property
+    def names(self) -> list[Named]:
+        """What names the objects and the record, in `what` and `where`."""
+        people = [] if self.record is None else [Named("one ", self.record, " (")]
+        return [*(Named("", f"'{name}'") for name in self.objects), *people]
 
 
 @dataclass(frozen=True)
@@ -277,14 +286,28 @@ _CERTIFICATES = {
 
 
 def _merged(kinds: Sequence[Change]) -> list[str]:
-    """One text for all that change alike, each by itself."""
-    places: dict[str, list[str]] = {}
+    """One text for all that change alike, each by itself; of many, names stand together."""
+    alike: dict[str, list[Change]] = {}
     for change in kinds:
+        text = marked(f"{change.what} in {change.where}", change.names)
+        alike.setdefault(text, []).append(change)
+    many = {text: some for text, some in alike.items() if len(some) > SHOWN}
+    places: dict[str, list[str]] = {}
+    for change in (one for text, some in alike.items() if text not in many for one in some):
         places.setdefault(change.what, []).append(change.where)
-    return [
+    said = [named(text, [_each(change) for change in some]) for text, some in many.items()]
+    return said + [
         f"{what} in {'one of ' if len(where) > 1 else ''}{together(where)}"
         for what, where in places.items()
     ]
+
+
+def _each(change: Change) -> list[Named]:
+    """Names of one of many changes that are alike, as they stand among those of the others."""
+    first, *others = change.names
+    parts = len(change.objects) - 1
+    held = [one._replace(before="its own of ") for one in others[:parts]]
+    return [first._replace(before="one of "), *held, *others[parts:]]
 
 
 def _one_of(kinds: Sequence[Change]) -> str:

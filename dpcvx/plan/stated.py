@@ -247,4 +247,5 @@ def _together(members: Sequence[PrivateSpec]) -> Change:
             for s in others
         ]
         where += f" (with {together(with_)})"
-    return Change(what, tuple(s.name for s in members), where)
+    record = first.adjacency.label if isinstance(first.adjacency, Rows) else None
+    return Change(what, tuple(s.name for s in members), where, record)

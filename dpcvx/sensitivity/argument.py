@@ -37,9 +37,12 @@ def argument(sensitivities: Sequence[Sensitivity]) -> str:
             "J at the point of each step."
         )
     enters: dict[str, tuple[list[str], list[str]]] = {}  # what bounds a change: records, atoms
+    once: dict[int, list[str]] = {}  # some take milliseconds: by what agents share that are alike
     for found in derived:
-        for k, task in enumerate(found.records):
-            labels, atoms = enters.setdefault(_bounded_by(found, k), ([], []))
+        if id(found.bounds) not in once:
+            once[id(found.bounds)] = [_bounded_by(found, k) for k in range(len(found.records))]
+        for reason, task in zip(once[id(found.bounds)], found.records, strict=True):
+            labels, atoms = enters.setdefault(reason, ([], []))
             labels.append(found.adjacency_of(task).label)
             atoms.extend(task.names)
     for reason, (labels, atoms) in enters.items():

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 import dpcvx as dp
+from dpcvx.plan import banner
 from dpcvx.plan.stated import GROUPED, UNGROUPED
+from dpcvx.sensitivity import argument
 
 ROUNDS = 3
 RECORDS = np.eye(2)
@@ -141,6 +143,52 @@ def test_the_text_names_the_change_by_agent():
         "one record (a row of l2 norm at most 1) is replaced in one of 'y1' (with 'X1') and 'y2' "
         "(with 'X2')"
     )
+
+
+def _clients(count, label="person of {}", **unlike):
+    """The guarantee for clients with records of their own, and for one whose rows are longer."""
+    rng, w, agents = np.random.default_rng(0), cp.Variable(2, name="w"), []
+    for k in range(1, count + 1):
+        rows = dp.Rows(unlike.get(f"c{k}", 1.0), records=label and label.format(k))
+        X = dp.Private(rng.normal(size=(4, 2)) / 9, name=f"X{k}", adjacency=rows)
+        y = dp.Private(np.sign(rng.normal(size=4)) / 9, name=f"y{k}", adjacency=rows)
+        loss = cp.sum(cp.logistic(-cp.multiply(y, X @ w)))
+        agents.append(dp.Agent(cp.Minimize(loss), [cp.abs(w) <= 1], name=f"c{k}"))
+    return dp.Problem(agents).plan(dp.SummedGradient(), rounds=2, epsilon=1.0, delta=1e-6)
+
+
+def test_many_changes_that_are_alike_are_one_text():
+    each = "a row of l2 norm at most 1) is replaced in one of 'y1' to 'y20' (with its own of 'X1'"
+    plan = _clients(20)
+    text = adjacency(plan.guarantee)
+    assert text == f"one person of 1 to person of 20 ({each} to 'X20')"
+    assert [change.record for a in plan.guarantee.agents for change in a.changes] == [
+        f"person of {k}" for k in range(1, 21)
+    ]
+    assert adjacency(_clients(20, None).guarantee) == f"one record ({each} to 'X20')"
+
+
+def test_a_change_that_is_unlike_many_others_stands_by_itself():
+    text = adjacency(_clients(20, c20=2.0).guarantee)
+    assert "one person of 1 to person of 19 (a row of l2 norm at most 1) is replaced" in text
+    own = "one person of 20 (a row of l2 norm at most 2) is replaced in 'y20' (with 'X20')"
+    assert text.split("; or ")[1:] == [own]
+
+
+def test_what_is_alike_is_looked_at_once(monkeypatch):
+    looked = []
+    for module, name in ((banner, "figures"), (argument, "_bounded_by")):
+        plain = getattr(module, name)
+        monkeypatch.setattr(
+            module, name, lambda *given, f=plain, n=name: looked.append(n) or f(*given)
+        )
+    once, both = _clients(20), _clients(20, c7=2.0)
+    assert "c1 to c20, each:" in str(once)
+    assert sorted(looked) == ["_bounded_by", "figures"]
+    looked.clear()
+    said = str(both)
+    assert sorted(looked) == ["_bounded_by"] * 2 + ["figures"] * 2
+    assert "c7: one change moves" in " ".join(said.split())
 
 
 def test_assumptions_say_of_whose_data():
