@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -50,47 +50,71 @@ def _parser() -> argparse.ArgumentParser:
     keys = commands.add_parser("keys", help="certificates of owners and coordinator")
     made = keys.add_subparsers(required=True, metavar="what")
     authority = made.add_parser("authority", help="make the authority, once per federation")
-    authority.add_argument("folder", type=Path)
+    authority.add_argument("folder", type=Path, help="for its key and certificate; is created")
     authority.set_defaults(do=_authority)
     request = made.add_parser("request", help="make a key, and ask for its certificate")
     request.add_argument("name", help="of the agent, or coordinator")
-    request.add_argument("--keys", type=Path, default=Path("keys"), metavar="FOLDER")
+    _option(request, "--keys", Path, "keys", "FOLDER", "for the key and NAME.csr; is created")
     request.set_defaults(do=_request)
     sign = made.add_parser("sign", help="sign a request, at the authority")
     sign.add_argument("folder", type=Path, help="of the authority")
-    sign.add_argument("request", type=Path, help="NAME.csr")
+    sign.add_argument("request", type=Path, help="NAME.csr; the certificate is put beside it")
     sign.set_defaults(do=_sign)
     print_ = made.add_parser("fingerprint", help="of a certificate, for owner.toml")
-    print_.add_argument("certificate", type=Path)
+    print_.add_argument("certificate", type=Path, help="such as coordinator.crt")
     print_.set_defaults(do=_fingerprint)
 
     coordinate = commands.add_parser("coordinate", help="run a plan with owners that dial in")
     coordinate.add_argument("model", type=Path, help="a file that makes a plan, without data")
-    coordinate.add_argument("--listen", default="0.0.0.0:8443", metavar="HOST:PORT")
-    coordinate.add_argument("--keys", type=Path, default=Path("keys"), metavar="FOLDER")
-    coordinate.add_argument("--log", type=Path, default=Path("run.dpx"), metavar="FILE")
-    coordinate.add_argument("--wait", type=float, default=600.0, metavar="SECONDS")
-    coordinate.add_argument("--out", type=Path, metavar="FILE.npz", help="shared variables")
+    _option(coordinate, "--listen", str, "0.0.0.0:8443", "HOST:PORT", "where owners dial in")
+    _option(coordinate, "--keys", Path, "keys", "FOLDER", "of coordinator.key, .crt and ca.crt")
+    log = "what owners reply, with which a stopped run goes on; a new one for a new run"
+    _option(coordinate, "--log", Path, "run.dpx", "FILE", log)
+    _option(
+        coordinate, "--wait", float, "600", "SECONDS", "for an owner to come, answer, or come back"
+    )
+    coordinate.add_argument("--out", type=Path, metavar="FILE.npz", help="for shared variables")
     coordinate.set_defaults(do=_coordinate)
 
     owner = commands.add_parser("owner", help="one owner's side")
     does = owner.add_subparsers(required=True, metavar="what")
-    check = does.add_parser("check", help="whether the data fit the policy; nothing is sent")
+    check = does.add_parser("check", help="whether data and keys fit the policy; nothing is sent")
     check.add_argument("policy", type=Path, help="owner.toml")
     check.set_defaults(do=_check)
-    join = does.add_parser("join", help="take part in a run")
+    join = does.add_parser("join", help="take part in a run, with the data that the policy names")
     join.add_argument("policy", type=Path, help="owner.toml")
-    join.add_argument("--connect", required=True, metavar="wss://HOST:PORT")
-    join.add_argument("--wait", type=float, default=600.0, metavar="SECONDS")
+    where = "the coordinator's address"
+    join.add_argument("--connect", required=True, metavar="wss://HOST:PORT", help=where)
+    _option(
+        join,
+        "--wait",
+        float,
+        "600",
+        "SECONDS",
+        "to look for the coordinator, at first and after a loss",
+    )
     join.add_argument("--seed", type=int, help="of the noise, for studies on made-up data")
     join.add_argument("--out", type=Path, metavar="FILE.npz", help="own variables, for you alone")
     join.set_defaults(do=_join)
 
     inspect = commands.add_parser("inspect", help="what an offer asks, and what it would cost")
-    inspect.add_argument("offer", type=Path)
+    inspect.add_argument("offer", type=Path, help="such as spent.jsonl.offer.dpx")
     inspect.add_argument("--policy", type=Path, required=True, help="owner.toml")
     inspect.set_defaults(do=_inspect)
     return parser
+
+
+def _option(
+    parser: argparse.ArgumentParser,
+    flag: str,
+    kind: Callable[[str], object],
+    default: str,
+    metavar: str,
+    what: str,
+) -> None:
+    """An option that may be left out, and what holds then."""
+    said = f"{what} (default: %(default)s)"
+    parser.add_argument(flag, type=kind, default=default, metavar=metavar, help=said)
 
 
 def _say(text: str) -> None:

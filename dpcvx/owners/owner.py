@@ -108,12 +108,14 @@ class Owner:
     def check(self) -> str:
         """Read the data once, here, and say whether they are what the policy declares.
 
+        It says too whether the key and certificates are there that `join` needs.
+
         Do this before taking part: whether data fit is then nobody else's to learn.
 
         Returns
         -------
         str
-            A line per private object; no values.
+            A line per private object, and one on keys; no values.
 
         Raises
         ------
@@ -124,6 +126,11 @@ class Owner:
         for name, held in self.policy.data.items():
             require_fit(held.spec, held.source)
             lines.append(f"  {name}: fits its declaration; {held.spec.adjacency}")
+        try:
+            _identity(self.policy)
+            lines.append("  keys: a key and a certificate of this name are there, and ca.crt")
+        except ModelError as error:
+            lines.append(f"  keys: you cannot join yet. {error}")
         return "\n".join(lines)
 
     @frameless
@@ -226,16 +233,20 @@ def session_of(
     ModelError
         If the policy names no keys, or a person has to be asked and cannot be.
     """
-    if policy.keys is None:
-        raise ModelError("The policy names no keys. Write keys = 'keys/' in it.")
+    identity = _identity(policy)
     if policy.ask and consent is None:
         raise ModelError(
             "The policy says ask = true, and nobody is asked. Use dpcvx owner join, pass "
             "consent=function, or write ask = false under [accept]."
         )
-    identity = Identity.of(policy.keys, policy.agent)
     asked = consent if policy.ask else None
     return Session(policy, asked, seed=seed, identity=identity, watch=watch)
+
+
+def _identity(policy: Policy) -> Identity:
+    if policy.keys is None:
+        raise ModelError("The policy names no keys. Write keys = 'keys/' in it.")
+    return Identity.of(policy.keys, policy.agent)
 
 
 def _address(listen: str) -> tuple[str, int]:

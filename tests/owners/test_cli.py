@@ -1,9 +1,11 @@
 """The command: keys, checks and inspections; `test_link` and the campaign of kills run the rest."""
 
+import re
 import subprocess
 import sys
 
 import numpy as np
+import pytest
 
 import dpcvx as dp
 from dpcvx.owners import cli, wire
@@ -37,6 +39,24 @@ def test_keys_are_made_asked_for_and_signed(tmp_path, capsys):
     assert "nothing replaces it" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [
+        ("coordinate", {"listen": "0.0.0.0:8443", "keys": "keys", "log": "run.dpx", "wait": "600"}),
+        ("owner join", {"wait": "600"}),
+        ("keys request", {"keys": "keys"}),
+    ],
+)
+def test_help_says_what_every_option_is_and_what_holds_without_it(capsys, command, options):
+    with pytest.raises(SystemExit):
+        main([*command.split(), "--help"])
+    entries = re.split(r"\n  (?=-)", capsys.readouterr().out.split("options:")[1])[1:]
+    said = {name.lstrip("-"): " ".join(words) for name, *words in map(str.split, entries)}
+    assert all(len(words.split()) > 1 for words in said.values()), said
+    for name, default in options.items():
+        assert said[name].endswith(f"(default: {default})")
+
+
 def test_requests_that_are_none_are_refused(tmp_path, capsys):
     main(["keys", "authority", str(tmp_path)])
     (tmp_path / "x.csr").write_text("no request")
@@ -53,6 +73,12 @@ def test_owners_check_data_and_inspect_offers(tmp_path, capsys):
     assert main(["owner", "check", str(policy)]) == 0
     said = capsys.readouterr().out
     assert "load of north: fits its declaration" in said and "0.314" not in said
+    assert "keys: a key and a certificate of this name are there" in said
+    key = place / "north" / "keys" / "north.key"
+    key.rename(tmp_path / "away.key")
+    assert main(["owner", "check", str(policy)]) == 0
+    said = capsys.readouterr().out
+    assert "keys: you cannot join yet. The folder of keys has no 'north.key'" in said
     offer = tmp_path / "offer.dpx"
     offer.write_bytes(wire.encode(offers_of(plan_of(place), "a run")[0]))
     assert main(["inspect", str(offer), "--policy", str(policy)]) == 0
