@@ -31,6 +31,7 @@ from .run.data import DataSource
 from .run.executors.base import Executor
 from .run.live import run_plan
 from .run.replay import replay_plan
+from .run.report import busy_line
 from .run.result import Result, Status, Transcript
 from .verify.compare import Comparison, compare
 from .verify.request import SearchRequest
@@ -277,7 +278,8 @@ class Problem(Declaration):
         """Fix everything that the guarantee depends on; reads no private data.
 
         What is left out is chosen from what is public, and ``print(plan)`` says why. A method that
-        is named runs as its paper has it: with Gaussian noise in each of 100 rounds.
+        is named runs as its paper has it: with Gaussian noise in each of 100 rounds. On a terminal,
+        planning that takes longer than a second shows a line that goes away.
 
         Parameters
         ----------
@@ -340,7 +342,7 @@ class Problem(Declaration):
             slack_price=slack_price,
             expected=expected,
         )
-        return planned(self, request)
+        return _planned_in_sight(self, request)
 
     @frameless
     def solve(
@@ -398,7 +400,7 @@ class Problem(Declaration):
             slack_price=slack_price,
             expected=expected,
         )
-        return planned(self, request).run(
+        return _planned_in_sight(self, request, verbose).run(
             data=data,
             seed=seed,
             tolerance=tolerance,
@@ -602,6 +604,12 @@ def _ways(sharing: SecretSharing | None, colluders: int) -> list[Way]:
     check_argument("", "colluders", colluders, integer(1))
     check_sharing(sharing, colluders)
     return ways(sharing, colluders)
+
+
+def _planned_in_sight(problem: Declaration, request: Request, verbose: bool | None = None) -> Plan:
+    """A plan for a user who waits for it."""
+    with busy_line(f"planning {plural(len(problem.agents), 'agent')}", verbose):
+        return planned(problem, request)
 
 
 def planned(problem: Declaration, request: Request, known: Compiled | None = None) -> Plan:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 # Seconds before a line appears at all, and between two of its states.
-_PATIENCE, _PAUSE = 1.0, 0.25
+PATIENCE, _PAUSE = 1.0, 0.25
 
 
 def in_notebook() -> bool:
@@ -52,7 +52,7 @@ class NotebookLine:
     ) -> None:
         self._text, self._total, self._unit = text, total, unit
         self._show, self._clock = show, clock
-        self._next = clock() + _PATIENCE
+        self._next = clock() + PATIENCE
         self._shown: Any = None
         self._broken = False
 

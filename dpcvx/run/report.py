@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import math
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import IO, Any, cast
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from .._words import plural
 from ..plan.banner import banner, row
 from ..plan.guarantee import Guarantee
 from ..plan.terms import Terms
 from .history import Round
-from .notebook_line import NotebookLine, in_notebook
+from .notebook_line import PATIENCE, NotebookLine, in_notebook
 from .result import Result, outcome_rows, spent_rows
 
 # About this many lines of progress, whatever the number of rounds.
@@ -111,6 +118,40 @@ def share_line(name: str, verbose: bool | None) -> Iterator[Callable[[float], No
         finally:
             if line is not None:
                 line.stop()
+
+
+@contextmanager
+def busy_line(
+    text: str, verbose: bool | None = None, *, patience: float = PATIENCE
+) -> Iterator[None]:
+    """One line on a terminal for work of which no share is known; it goes away with the work.
+
+    It says what is done and for how long, and moves.
+
+    Parameters
+    ----------
+    text : str
+    verbose : bool or None
+        As for runs, but that nothing is shown without a terminal.
+    patience : float
+        Seconds before the line appears: work that takes less shows nothing.
+    """
+    if verbose is False or not wanted(None):
+        yield
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    line = Progress(*columns, console=screen(True), transient=True)
+    line.add_task(text, total=None)
+    later = threading.Timer(patience, line.start)
+    later.daemon = True
+    later.start()
+    try:
+        yield
+    finally:
+        later.cancel()
+        later.join()  # or the line could appear after the end
+        if line.live.is_started:
+            line.stop()
 
 
 class Reporter:

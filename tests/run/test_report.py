@@ -1,15 +1,19 @@
 """What is printed, and when."""
 
+import functools
 import io
 import re
 import subprocess
 import sys
+import threading
+import time
 
 import cvxpy as cp
 import numpy as np
 import pytest
 
 import dpcvx as dp
+from dpcvx import problem as verbs
 from dpcvx.run import report as display
 from tests.instances import power_line
 from tests.privacy.test_ledger_file import ROOT
@@ -43,6 +47,61 @@ def test_on_a_terminal_a_run_shows_one_line_that_goes_away(plan, monkeypatch):
     shown = sys.stdout.getvalue()
     assert "round 40/40" in shown and "guarantee" not in shown and "status" not in shown
     assert shown.count("\n") == 1 and shown.endswith("\n\x1b[?25h\r\x1b[1A\x1b[2K")
+
+
+class Watched(io.StringIO):
+    """A terminal that tells when something was written."""
+
+    def __init__(self):
+        super().__init__()
+        self.used = threading.Event()
+
+    def isatty(self):
+        return True
+
+    def write(self, text):
+        written = super().write(text)
+        if "planning 2 agents" in self.getvalue():
+            self.used.set()
+        return written
+
+
+@pytest.mark.parametrize("verb", ["plan", "solve"])
+def test_on_a_terminal_long_planning_shows_one_line_that_goes_away(verb, monkeypatch):
+    terminal, model, planned = Watched(), power_line().problem, verbs.planned
+
+    def slowly(*given):
+        assert terminal.used.wait(60)
+        return planned(*given)
+
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setattr(verbs, "planned", slowly)
+    monkeypatch.setattr(verbs, "busy_line", functools.partial(display.busy_line, patience=0.0))
+    getattr(model, verb)(dp.LinearizedADMM(), rounds=2, epsilon=1.0, delta=1e-6)
+    shown, _, rest = terminal.getvalue().partition("\n\x1b[?25h\r\x1b[1A\x1b[2K")
+    assert "planning 2 agents" in shown and "\n" not in shown
+    assert "planning" not in rest and ("round 2/2" in rest) == (verb == "solve")
+
+
+def test_quick_planning_shows_nothing(monkeypatch):
+    terminal = Watched()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    with display.busy_line("planning 2 agents", patience=60.0):
+        pass
+    assert terminal.getvalue() == ""
+
+
+@pytest.mark.parametrize(
+    "stream, verbose", [(io.StringIO, None), (io.StringIO, True), (Watched, False)]
+)
+def test_long_work_shows_nothing_without_a_terminal_or_where_nothing_is_wanted(
+    stream, verbose, monkeypatch
+):
+    monkeypatch.setattr(sys, "stdout", stream())
+    with display.busy_line("planning 2 agents", verbose, patience=0.0):
+        time.sleep(0.05)
+    assert sys.stdout.getvalue() == ""
 
 
 def test_a_verbose_run_prints_banner_table_and_summary(plan, capsys):
