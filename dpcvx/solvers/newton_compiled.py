@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import sys
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numba
@@ -22,15 +23,20 @@ Array = NDArray[np.float64]
 
 
 class _Note(event.Listener):
-    """Says on a terminal what is being compiled: it takes seconds, once on every machine."""
+    """Says what is being compiled, and how long it takes, which is many runs' time."""
 
     def __init__(self) -> None:
         self._said = False
 
     def on_start(self, event: Any) -> None:
         """Once, however many functions are compiled."""
-        if not self._said and sys.stderr.isatty():
-            sys.stderr.write("dpcvx: compiling local steps, once on this machine ...\n")
+        if not self._said:
+            with suppress(OSError, ValueError, AttributeError):  # closed, or there is none
+                sys.stderr.write(
+                    "dpcvx: compiling local steps, once on this machine: about 15 to 20 s of the "
+                    "processor ...\n"
+                )
+                sys.stderr.flush()  # where it goes into a file, while one waits
         self._said = True
 
     def on_end(self, event: Any) -> None:
