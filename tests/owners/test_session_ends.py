@@ -31,6 +31,7 @@ from dpcvx.owners.messages import (
     Reply,
 )
 from dpcvx.owners.policy_file import read_policy
+from dpcvx.owners.refusal import refused
 from dpcvx.owners.session import Session
 from dpcvx.privacy.ledger_file import Journal, past_of
 from tests.owners.federation import free_port, gathered, plan_of, write
@@ -394,3 +395,26 @@ def test_whoever_is_there_hears_it_without_delay(ended):
                 socket.send(frame)
                 assert parting.result() == {"north": frame}
     assert "here" in lines.get(timeout=20)
+
+
+class Lost(Mortal):
+    """Nobody comes back."""
+
+    def again(self, name):
+        raise refused("away", f"agent '{name}' did not come back")
+
+
+@pytest.mark.parametrize(
+    ("dies", "logged", "goes_on"),
+    [((3, 0), True, True), ((3, 0), False, False), ((1, 0), True, False)],
+)
+def test_a_coordinator_says_that_a_run_goes_on_where_one_has_begun_and_is_kept(
+    tmp_path, dies, logged, goes_on
+):
+    plan = planned()
+    hub = Lost(policies_of(plan, tmp_path), {"end1": (dies, "before")})
+    path = tmp_path / "run.dpx" if logged else None
+    with pytest.raises(dp.RefusedError) as refusal:
+        run(plan, hub, path)
+    assert refusal.value.code == "away" and "did not come back" in str(refusal.value)
+    assert ("goes on where it stood" in str(refusal.value)) == goes_on
