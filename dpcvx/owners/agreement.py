@@ -50,12 +50,15 @@ class Agreement:
     spent : float
         Epsilon of earlier runs at the policy's delta, once the ledger was read; see
         `against_ledger`.
+    open : bool
+        Whether the ledger holds this run, begun and not ended: it goes on, and is paid for once.
     """
 
     offer: Offer
     policy: Policy
     part: Part
     spent: float = 0.0
+    open: bool = False
 
     @property
     def agent(self) -> AgentTerms:
@@ -79,6 +82,7 @@ class Agreement:
         others = plural(len(offer.parts) - 1, "other")
         spent = f", of which {number(self.spent)} is spent already," if self.spent > 0 else ""
         first = f"run {offer.run[:8]}: agent {agent.name} with {others}, plan {offer.plan[:8]}"
+        again = "; this run is open in the ledger: it goes on, and is paid for once"
         rows = {
             "method": f"{offer.algorithm}; {plural(offer.rounds, 'round')}, {releases}",
             "objective": f"{atoms} of {plural(form.n, 'variable')}, "
@@ -86,7 +90,7 @@ class Agreement:
             "private": private or "nothing",
             "derived": _moved(agent),
             "costs": f"epsilon {number(self.epsilon)} of {number(policy.epsilon)}{spent} at delta "
-            f"{number(policy.delta)}",
+            f"{number(policy.delta)}{again if self.open else ''}",
             "protects": f"against the coordinator and {_partners(agent.noise)} together",
         }
         return "\n".join(
@@ -186,7 +190,8 @@ def against_ledger(agreed: Agreement, seeded: bool) -> Agreement:
     # An interrupted run that goes on is paid for by what the agreement costs.
     same = run is not None and run.fingerprint == part.fingerprint
     account = begin([part], past.before if same else past.ledger, seeded).agents[0].account
-    return replace(agreed, spent=account.spent(policy.delta).epsilon if account.entries else 0.0)
+    spent = account.spent(policy.delta).epsilon if account.entries else 0.0
+    return replace(agreed, spent=spent, open=same)
 
 
 def _check_parts(offer: Offer, policy: Policy) -> None:

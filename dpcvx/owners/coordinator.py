@@ -50,6 +50,10 @@ GLANCE = 1.0
 M = TypeVar("M", Agreed, messages.Reply, Told, messages.Account)
 
 
+# Is told who has answered what so far.
+Late = Callable[[Mapping[str, bytes]], None]
+
+
 class Gone(ConnectionError):
     """An owner's connection ended, or it gave no answer in time."""
 
@@ -68,7 +72,7 @@ class Hub(Protocol):
         ...
 
     def exchange(
-        self, frames: Mapping[str, bytes], late: Callable[[Sequence[str]], None] | None = None
+        self, frames: Mapping[str, bytes], late: Late | None = None
     ) -> dict[str, bytes | Gone]:
         """Send a frame to each of some owners, and wait for all answers, or for their lack.
 
@@ -76,7 +80,7 @@ class Hub(Protocol):
         ----------
         frames : mapping of str to bytes
         late : callable, optional
-            Is told, about every second, whose answers are missing.
+            Is told, about every second, the answers so far; the wait ends with what it raises.
         """
         ...
 
@@ -319,10 +323,15 @@ class _Run:
         if heard:
             self.log.add(Parted(heard))
 
-    def _undecided(self, names: Sequence[str]) -> None:
-        """Say who has not answered an offer yet: a person may be asked there."""
-        done = len(self._names) - len(names)
-        self._say(f"waiting for {together(names)} ({done} of {len(self._names)} have answered)")
+    def _undecided(self, said: Mapping[str, bytes]) -> None:
+        """Say who has not answered an offer yet: a person may be asked there.
+
+        One that refuses ends the wait for the others.
+        """
+        for name, frame in said.items():
+            self._expected(name, frame, Agreed)
+        due = together([name for name in self._names if name not in said])
+        self._say(f"waiting for {due} ({len(said)} of {len(self._names)} have answered)")
 
     def _say(self, line: str) -> None:
         """Say it once, until there is something else to say."""
@@ -333,7 +342,7 @@ class _Run:
     def _sent(
         self,
         frames: Mapping[str, bytes],
-        late: Callable[[Sequence[str]], None] | None = None,
+        late: Late | None = None,
     ) -> dict[str, bytes]:
         """One exchange of frames; owners that left are waited for and led up to it."""
         assert self.hub is not None

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 
 from . import wire
-from .coordinator import GLANCE, Gone
+from .coordinator import GLANCE, Gone, Late
 from .messages import Hello
 from .refusal import refused
 
@@ -52,7 +52,7 @@ class RequestHub:
             self._met.append(name)
 
     def exchange(
-        self, frames: Mapping[str, bytes], late: Callable[[Sequence[str]], None] | None = None
+        self, frames: Mapping[str, bytes], late: Late | None = None
     ) -> dict[str, bytes | Gone]:
         """A frame to each of some owners, side by side, and their answers.
 
@@ -60,11 +60,12 @@ class RequestHub:
         ----------
         frames : mapping of str to bytes
         late : callable, optional
-            Is told, about every second, whose answers are missing.
+            Is told, about every second, the answers so far; the wait ends with what it raises.
         """
         calls = {name: self._pool.submit(self._ask, name, f) for name, f in frames.items()}
         while late is not None and wait(calls.values(), GLANCE).not_done:
-            late([n for n, call in calls.items() if not call.done() or call.result() is None])
+            done = {name: call.result() for name, call in calls.items() if call.done()}
+            late({name: said for name, said in done.items() if said is not None})
         said = {name: call.result() for name, call in calls.items()}
         return {name: Gone(name) if one is None else one for name, one in said.items()}
 

@@ -109,6 +109,11 @@ class Kept:
             os.fsync(file.fileno())
         os.replace(draft, place)
 
+    def known(self, what: str) -> bytes:
+        """A frame that was kept; empty if there is none."""
+        place = self.path(f"{what}.dpx")
+        return place.read_bytes() if place.exists() else b""
+
     @property
     def lines(self) -> int:
         """How many lines the ledger had when something last left: an older copy has fewer."""

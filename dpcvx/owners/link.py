@@ -8,20 +8,21 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed, InvalidURI, WebSocketException
-from websockets.sync.client import connect
+from websockets.protocol import State
+from websockets.sync.client import ClientConnection, connect
 from websockets.uri import parse_uri
 
 from .._arguments import show
 from .._words import together
 from ..errors import ModelError, RefusedError
 from . import wire
-from .coordinator import GLANCE, Gone
+from .coordinator import GLANCE, Gone, Late
 from .keys import COORDINATOR, Identity, of_der, peer_name, unvouched
 from .messages import Hello
 from .refusal import refused
@@ -111,7 +112,7 @@ class SocketHub:
             self._await(name, "did not come")
 
     def exchange(
-        self, frames: Mapping[str, bytes], late: Callable[[Sequence[str]], None] | None = None
+        self, frames: Mapping[str, bytes], late: Late | None = None
     ) -> dict[str, bytes | Gone]:
         """A frame to each of some owners, all at the same time, and their answers.
 
@@ -119,7 +120,7 @@ class SocketHub:
         ----------
         frames : mapping of str to bytes
         late : callable, optional
-            Is told, about every second, whose answers are missing.
+            Is told, about every second, the answers so far; the wait ends with what it raises.
         """
 
         async def all_of_them() -> list[bytes | Gone]:
@@ -129,9 +130,11 @@ class SocketHub:
             while due and (left := until - self._loop.time()) > 0:
                 _, due = await asyncio.wait(due, timeout=min(left, GLANCE) if late else left)
                 if late and due:
-                    late([n for n, c in calls.items() if c in due or isinstance(c.result(), Gone)])
-            for call in due:
-                call.cancel()
+                    done = {n: call.result() for n, call in calls.items() if call not in due}
+                    late({n: said for n, said in done.items() if isinstance(said, bytes)})
+            for name, call in calls.items():
+                if call.cancel():
+                    self._tell(f"{name} is here, and gave no answer for {self._patience:g} s")
             return await asyncio.gather(*calls.values())
 
         found = asyncio.run_coroutine_threadsafe(all_of_them(), self._loop).result()
@@ -317,11 +320,16 @@ def dial(
                 tell(f"connected to {address}")
                 here, whom = True, "the coordinator left"
                 socket.send(hello())
-                for frame in socket:
-                    socket.send(handle(frame if isinstance(frame, bytes) else b""))
-                    deadline = time.monotonic() + patience
-                    if over():
-                        break
+                with _noticed(socket, tell) as busy:
+                    for frame in socket:
+                        busy.set()
+                        answer = handle(frame if isinstance(frame, bytes) else b"")
+                        busy.clear()
+                        with suppress(ConnectionClosed):  # what was said before is heard still
+                            socket.send(answer)
+                        deadline = time.monotonic() + patience
+                        if over():
+                            break
         except (OSError, WebSocketException, TimeoutError) as error:
             if isinstance(error, ConnectionClosed) and error.rcvd and error.rcvd.code == _STRANGER:
                 raise refused("name", "the coordinator's run has no such agent") from None
@@ -346,6 +354,26 @@ def dial(
             last = f": {why}" if why else ""
             raise refused("away", f"no coordinator at {address} for {patience:g} s{last}")
         time.sleep(_AGAIN)
+
+
+@contextmanager
+def _noticed(socket: ClientConnection, tell: Callable[[str], None]) -> Iterator[threading.Event]:
+    """Tells whoever is asked something here that the coordinator is gone meanwhile."""
+    busy, done = threading.Event(), threading.Event()
+
+    def watch() -> None:
+        while not done.wait(GLANCE):
+            if busy.is_set() and socket.protocol.state is State.CLOSED:
+                tell("the coordinator left; once this is answered, it is looked for")
+                return
+
+    watching = threading.Thread(target=watch, name="watch", daemon=True)
+    watching.start()
+    try:
+        yield busy
+    finally:
+        done.set()
+        watching.join()
 
 
 def _check_address(address: str) -> None:

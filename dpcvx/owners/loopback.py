@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +16,7 @@ from ..model.private import Private, seal_all
 from ..model.sealed import Sealed
 from ..plan.terms import Terms
 from ..run.data import DataSource, sources_of
-from .coordinator import Gone, Remote
+from .coordinator import Gone, Late, Remote
 from .log import Log
 from .policy import Held, Policy
 from .session import Session
@@ -32,7 +32,7 @@ class _Direct:
         pass
 
     def exchange(
-        self, frames: Mapping[str, bytes], late: Callable[[Sequence[str]], None] | None = None
+        self, frames: Mapping[str, bytes], late: Late | None = None
     ) -> dict[str, bytes | Gone]:
         return {name: self._sessions[name].handle(frame) for name, frame in frames.items()}
 

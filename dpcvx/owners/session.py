@@ -202,10 +202,17 @@ class Session:
             if final:
                 return final
             agreed = against_ledger(agreed, self._seed is not None)
-            if self._consent is not None and not self._consent(agreed):
-                raise refused("declined", "")
+            self._ask(agreed, document)
             self._begin(agreed)
         return self._word()
+
+    def _ask(self, agreed: Agreement, document: bytes) -> None:
+        """Ask whoever has to consent; not again of a run that has begun since, and goes on."""
+        if self._consent is None or (agreed.open and self._kept.known("yes") == document):
+            return
+        if not self._consent(agreed):
+            raise refused("declined", "")
+        self._kept.keep("yes", document)
 
     def _word(self) -> bytes:
         agreed = self._agreed

@@ -7,6 +7,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
@@ -426,6 +427,70 @@ def test_who_has_not_answered_is_named_and_who_agreed_hears_that_all_have(tmp_pa
     assert said.count("have answered") <= 3  # a line for each change, and not for each second
 
 
+def test_a_refusal_ends_the_wait_for_those_who_are_still_asked(tmp_path):
+    place = write(tmp_path, rounds=3)
+    for name in ("south", "west"):
+        policy = place / name / "owner.toml"
+        policy.write_text(policy.read_text().replace("ask = false", "ask = true"))
+    plan, port, asked, answer = plan_of(place), free_port(), queue.Queue(), queue.Queue()
+    executor = dp.Owners(f"127.0.0.1:{port}", keys=place / "coordinator/keys", patience=60.0)
+
+    def declines(agreed):
+        asked.get(timeout=60)
+        return False
+
+    def thinks(agreed):
+        asked.put(agreed)
+        return answer.get(timeout=60)
+
+    with ThreadPoolExecutor(4) as pool:
+        run = pool.submit(plan.run, executor=executor, verbose=False)
+        north, south, west = (
+            pool.submit(
+                dp.Owner(place / name / "owner.toml").join,
+                f"wss://127.0.0.1:{port}", consent=consent, patience=60.0, verbose=False,
+            )
+            for name, consent in zip(NAMES, (None, declines, thinks), strict=True)
+        )  # fmt: skip
+        with pytest.raises(dp.RefusedError, match="Agent 'south' takes no part") as caught:
+            run.result(timeout=60)  # west is not waited for
+        assert caught.value.code == "declined"
+        answer.put(True)
+        codes = {}
+        for name, one in (("north", north), ("south", south), ("west", west)):
+            with pytest.raises(dp.RefusedError) as caught:
+                one.result(timeout=60)
+            codes[name] = caught.value.code
+    assert codes == {"north": "ended", "south": "declined", "west": "ended"}
+
+
+def test_who_is_asked_hears_that_the_coordinator_left(folders):
+    port, told, entered, done = free_port(), queue.Queue(), threading.Event(), threading.Event()
+    own = keys.Identity.of(folders / "coordinator" / "keys", "coordinator")
+    hello = wire.encode(Hello("north"))
+
+    def handle(frame):
+        entered.set()
+        assert done.wait(60)
+        return b"a word"
+
+    with ThreadPoolExecutor(2) as pool:
+        joined = pool.submit(
+            dial, f"wss://127.0.0.1:{port}", keys.Identity.of(folders / "north/keys", "north"), "",
+            lambda: hello, handle, done.is_set, patience=60.0, tell=told.put,
+        )  # fmt: skip
+        with closing(gathered(["north"], "127.0.0.1", port, own, 60.0, lambda _: None)) as hub:
+            asking = pool.submit(hub.exchange, {"north": b"a call"})
+            assert entered.wait(60)
+        assert isinstance(asking.result(timeout=60)["north"], Gone)
+        lines = [told.get(timeout=20)]
+        while not lines[-1].startswith("the coordinator left"):
+            lines.append(told.get(timeout=20))
+        assert lines[-1] == "the coordinator left; once this is answered, it is looked for"
+        done.set()
+        joined.result(timeout=60)
+
+
 def test_an_agent_that_is_not_asked_is_told_so(folders):
     port = free_port()
     own = keys.Identity.of(folders / "coordinator" / "keys", "coordinator")
@@ -476,6 +541,7 @@ def test_an_owner_that_is_stopped_or_gone_is_missed_in_time(folders, how):
                 assert lines.get(timeout=20) == "north left"
             assert isinstance(hub.exchange({"north": b"a frame"})["north"], Gone)
             if how == signal.SIGSTOP:
+                assert lines.get(timeout=20) == "north is here, and gave no answer for 0.5 s"
                 assert lines.get(timeout=20) == "north left"
             with pytest.raises(dp.RefusedError, match="did not come back within 0.5 s"):
                 hub.again("north")

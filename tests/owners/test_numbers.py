@@ -38,7 +38,7 @@ class Bad(Mortal):
         self._policy, self._calls, self._replies = policies[0], calls, replies
         self.tried = 0
 
-    def exchange(self, frames):
+    def exchange(self, frames, late=None):
         first = self._policy.agent
         if first in frames and self._calls is not None:
             self._calls(self, self.sessions[first], frames)

@@ -13,6 +13,7 @@ from dpcvx.algorithms.consensus import Broadcast
 from dpcvx.algorithms.on_networks import Inbox
 from dpcvx.algorithms.summed import Heard
 from dpcvx.owners import wire
+from dpcvx.owners.agreement import against_ledger, agree
 from dpcvx.owners.messages import Account, Agreed, Ask, Call, End, Refusal, Reply, Told
 from dpcvx.owners.session import Session
 from tests.owners.settings import answer, charges, offered, planned
@@ -243,6 +244,29 @@ def test_what_is_spent_while_a_person_decides_is_not_passed_over(tmp_path):
     assert isinstance(answer(session, offer), Agreed)
     assert shown == [0.0, pytest.approx(0.1, rel=1e-6)]
     session.close()
+
+
+def test_who_agreed_to_a_run_that_goes_on_is_not_asked_again(tmp_path):
+    offer, policy = offered(planned(), tmp_path)
+    asked = []
+
+    def joined():
+        return Session(policy, lambda agreed: asked.append(agreed) or True, seed=1)
+
+    session = joined()  # killed once it was asked, before anything began
+    session._ask(against_ledger(agree(offer, policy), True), wire.encode(offer))
+    session = joined()
+    assert isinstance(answer(session, offer), Agreed) and len(asked) == 2
+    answer(session, call(1))
+    session.close()
+    back = joined()
+    assert isinstance(answer(back, offer), Agreed) and len(asked) == 2
+    back.close()
+    other = replace(offer, run="another run")
+    again = joined()
+    assert isinstance(answer(again, other), Agreed) and len(asked) == 3 and asked[2].open
+    assert "this run is open in the ledger: it goes on" in " ".join(str(asked[2]).split())
+    again.close()
 
 
 def test_a_run_that_goes_on_is_not_counted_twice(begun):

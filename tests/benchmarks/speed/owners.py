@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ import dpcvx as dp
 from dpcvx.algorithms.consensus import Broadcast, LocalCopy
 from dpcvx.owners import wire
 from dpcvx.owners.answers import require_reply
-from dpcvx.owners.coordinator import Gone, Remote
+from dpcvx.owners.coordinator import Gone, Late, Remote
 from dpcvx.owners.keys import COORDINATOR, Identity, make_authority, make_request, sign_request
 from dpcvx.owners.link import SocketHub, dial
 from dpcvx.owners.log import Log
@@ -54,7 +54,7 @@ class _Clocked:
         self.seconds: list[float] = []
 
     def exchange(
-        self, frames: Mapping[str, bytes], late: Callable[[Sequence[str]], None] | None = None
+        self, frames: Mapping[str, bytes], late: Late | None = None
     ) -> dict[str, bytes | Gone]:
         started = time.process_time()
         found: dict[str, bytes | Gone] = {
