@@ -233,13 +233,12 @@ def session_of(
     ModelError
         If the policy names no keys, or a person has to be asked and cannot be.
     """
-    identity = _identity(policy)
     if policy.ask and consent is None:
         raise ModelError(
             "The policy says ask = true, and nobody is asked. Use dpcvx owner join, pass "
             "consent=function, or write ask = false under [accept]."
         )
-    asked = consent if policy.ask else None
+    asked, identity = consent if policy.ask else None, _identity(policy)
     return Session(policy, asked, seed=seed, identity=identity, watch=watch)
 
 

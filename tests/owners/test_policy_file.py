@@ -113,7 +113,7 @@ def test_a_file_that_is_missing_is_named(tmp_path):
 def test_owners_that_ask_need_somebody_to_ask(place, tmp_path):
     owner = dp.Owner(place(GOOD))
     with pytest.raises(dp.ModelError, match="names no keys"):
-        owner.join("wss://localhost:1")
+        owner.join("wss://localhost:1", consent=lambda agreed: True)
     owner = dp.Owner(place(GOOD.replace("[budget]", 'keys = "keys"\n[budget]')))
     with pytest.raises(dp.ModelError, match="nobody is asked"):
         owner.join("wss://localhost:1")
