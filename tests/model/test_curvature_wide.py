@@ -42,7 +42,7 @@ def nothing_formed(patch):
 def features(seed, density=0.4):
     rng = np.random.default_rng(seed)
     return sp.random_array(
-        (ROWS, N), density=density, rng=rng, data_sampler=rng.standard_normal, format="csr"
+        (ROWS, N), density=density, random_state=rng, data_sampler=rng.standard_normal, format="csr"
     )
 
 
@@ -83,7 +83,7 @@ def test_bounds_are_near_for_sparse_rows(seed):
         (rng.normal(size=places.size), places, np.arange(0, 3 * count + 1, 3)), (count, n)
     )
     X.sum_duplicates()
-    exact = float(svds(X, k=1, return_singular_vectors=False, rng=rng)[0])
+    exact = float(svds(X, k=1, return_singular_vectors=False, v0=np.ones(n))[0])
     assert exact * (1 - 1e-9) <= eigenvalues.stretch(X, work=1.0) <= np.sqrt(3) * exact
 
 

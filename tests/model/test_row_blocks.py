@@ -195,7 +195,7 @@ def test_all_others_are_read_as_a_whole(case):
 
 def test_sparse_records_are_read_as_a_whole():
     _, form = form_of(BY_ROW["logistic"](*parts()))
-    data = [sp.random_array((M, N), density=0.01, format="csr", rng=0)]
+    data = [sp.random_array((M, N), density=0.01, format="csr", random_state=0)]
     x, whole = np.full(form.n, 0.1), form.bind(data)
     assert np.array_equal(
         bound_objective(form, data, (), limited=False).gradient(x), whole.gradient(x)

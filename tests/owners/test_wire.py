@@ -112,7 +112,7 @@ def test_zeros_take_no_bytes():
 @given(st.integers(0, 5), st.integers(0, 5), st.integers(0, 2**32))
 def test_sparse_matrices_come_back(m, n, seed):
     made = np.random.default_rng(seed)
-    M = sp.random_array((m, n), density=0.4, rng=made)
+    M = sp.random_array((m, n), density=0.4, random_state=made)
     for matrix in (sp.csr_array(M), sp.csc_array(M)):
         found = same(wire.encode(matrix))
         assert found.format == matrix.format and (found != matrix).nnz == 0

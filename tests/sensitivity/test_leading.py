@@ -29,7 +29,7 @@ LOSSES = {
 def rows(rng):
     """Sparse rows of very different lengths, some empty, some alike, some of one entry or sign."""
     X = sp.random_array(
-        (M, N), density=0.4, rng=rng, data_sampler=rng.standard_normal, format="csr"
+        (M, N), density=0.4, random_state=rng, data_sampler=rng.standard_normal, format="csr"
     )
     X = sp.csr_array(sp.diags_array(rng.choice([0.01, 1.0, 30.0], size=M)) @ X)
     X.data[: X.nnz // 3] = np.abs(X.data[: X.nnz // 3])

@@ -14,7 +14,7 @@ W = cp.Variable(N, name="w")
 
 def features(seed):
     rng = np.random.default_rng(seed)
-    return 0.3 * sp.random_array((ROWS, N), density=0.3, rng=rng, format="csr")
+    return 0.3 * sp.random_array((ROWS, N), density=0.3, random_state=rng, format="csr")
 
 
 def problem(X, like=None):

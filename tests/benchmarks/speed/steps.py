@@ -209,7 +209,7 @@ def gradient(effort: Effort) -> list[Row]:
     rows = []
     rng = np.random.default_rng(0)
     dense = rng.normal(size=(1000, 1000))
-    sparse = sp.random_array((5000, 5000), density=1e-3, rng=rng, format="csr")
+    sparse = sp.random_array((5000, 5000), density=1e-3, random_state=rng, format="csr")
     for label, A, limit in (("dense", dense, 1.5), ("sparse", sparse, 3.0)):
         n = A.shape[1]
         b, x = rng.normal(size=A.shape[0]), rng.normal(size=n)
