@@ -13,6 +13,7 @@ from dpcvx.run.executors.base import Executor
 
 from .instances import BUDGET, METHOD, network, recorded_steps
 from .measure import Effort, Row, shortest, shown
+from .newton import interior_point
 
 _FASTER = 1 / 1.7
 _MAKERS: dict[str, tuple[Callable[[], Executor], float | None]] = {
@@ -23,23 +24,23 @@ _MAKERS: dict[str, tuple[Callable[[], Executor], float | None]] = {
 
 
 def two_cores(effort: Effort) -> list[Row]:
-    """A private run with two zones of about the same size.
+    """A private run with two zones of about the same size, whose steps are Clarabel's.
 
-    What decides for itself is one core's until it has seen a part of these few rounds: its row is
-    for orientation.
+    Newton's steps are too short for two cores to be worth anything here. What decides for itself is
+    one core's until it has seen a part of these few rounds: its row is for orientation.
     """
     name, against = "two cores, conic steps", "one core"
-    size = "case 118, two zones"
-    plan = network(118, 2).plan(METHOD, mechanism=dp.Gaussian(), rounds=20, **BUDGET)
-    rows = []
-    for label, (make, limit) in _MAKERS.items():
-        calls = [
-            lambda make=make: plan.run(seed=1, verbose=False, executor=make()),
-            lambda: plan.run(seed=1, verbose=False, executor=dp.Serial()),
-        ]
-        ours, one = shortest(calls, 2 if effort.quick else 3, time.perf_counter)
-        note = f"{shown(ours)} against {shown(one)}"
-        rows.append(Row(f"{name}, {label}", against, size, ours / one, limit, note=note))
+    size, rows = "case 118, two zones, Clarabel", list[Row]()
+    with interior_point(refined=False):
+        plan = network(118, 2).plan(METHOD, mechanism=dp.Gaussian(), rounds=20, **BUDGET)
+        for label, (make, limit) in _MAKERS.items():
+            calls = [
+                lambda make=make: plan.run(seed=1, verbose=False, executor=make()),
+                lambda: plan.run(seed=1, verbose=False, executor=dp.Serial()),
+            ]
+            ours, one = shortest(calls, 2 if effort.quick else 3, time.perf_counter)
+            note = f"{shown(ours)} against {shown(one)}"
+            rows.append(Row(f"{name}, {label}", against, size, ours / one, limit, note=note))
     return rows
 
 
