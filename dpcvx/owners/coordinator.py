@@ -47,11 +47,9 @@ Array = NDArray[np.float64]
 _LINGER = 10.0
 # Seconds between two looks at whose answers are missing.
 GLANCE = 1.0
-M = TypeVar("M", Agreed, messages.Reply, Told, messages.Account)
-
-
 # Is told who has answered what so far.
 Late = Callable[[Mapping[str, bytes]], None]
+M = TypeVar("M", Agreed, messages.Reply, Told, messages.Account)
 
 
 class Gone(ConnectionError):
@@ -95,7 +93,14 @@ class Hub(Protocol):
         ...
 
     def part(self, frames: Mapping[str, bytes], seconds: float) -> dict[str, bytes | Gone]:
-        """A last frame to each of some owners; who is not here has until then to come."""
+        """A last frame to each of some owners; who is not here has until then to come.
+
+        Parameters
+        ----------
+        frames : mapping of str to bytes
+        seconds : float
+            At most, and no longer than owners are waited for otherwise.
+        """
         ...
 
     def close(self, farewell: bytes = b"") -> None:
@@ -339,11 +344,7 @@ class _Run:
             self.tell(line)
         self._said = line
 
-    def _sent(
-        self,
-        frames: Mapping[str, bytes],
-        late: Late | None = None,
-    ) -> dict[str, bytes]:
+    def _sent(self, frames: Mapping[str, bytes], late: Late | None = None) -> dict[str, bytes]:
         """One exchange of frames; owners that left are waited for and led up to it."""
         assert self.hub is not None
         said = self.hub.exchange(frames, late)

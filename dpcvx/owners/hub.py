@@ -40,13 +40,7 @@ class RequestHub:
         self._pool = ThreadPoolExecutor(min(len(names), _SIDE_BY_SIDE), "hub")
 
     def gather(self) -> None:
-        """Wait for all owners.
-
-        Raises
-        ------
-        RefusedError
-            If not all come in time.
-        """
+        """See `Hub.gather`."""
         for name in self._names:
             self.again(name)
             self._met.append(name)
@@ -54,17 +48,10 @@ class RequestHub:
     def exchange(
         self, frames: Mapping[str, bytes], late: Late | None = None
     ) -> dict[str, bytes | Gone]:
-        """A frame to each of some owners, side by side, and their answers.
-
-        Parameters
-        ----------
-        frames : mapping of str to bytes
-        late : callable, optional
-            Is told, about every second, the answers so far; the wait ends with what it raises.
-        """
+        """See `Hub.exchange`; all are asked side by side."""
         calls = {name: self._pool.submit(self._ask, name, f) for name, f in frames.items()}
-        while late is not None and wait(calls.values(), GLANCE).not_done:
-            done = {name: call.result() for name, call in calls.items() if call.done()}
+        while late is not None and (due := wait(calls.values(), GLANCE).not_done):
+            done = {name: call.result() for name, call in calls.items() if call not in due}
             late({name: said for name, said in done.items() if said is not None})
         said = {name: call.result() for name, call in calls.items()}
         return {name: Gone(name) if one is None else one for name, one in said.items()}
@@ -87,14 +74,7 @@ class RequestHub:
             raise refused("stranger", f"another one answers for agent '{name}'")
 
     def part(self, frames: Mapping[str, bytes], seconds: float) -> dict[str, bytes | Gone]:
-        """A last frame to each of some owners; who does not answer is asked again until then.
-
-        Parameters
-        ----------
-        frames : mapping of str to bytes
-        seconds : float
-            At most, and no longer than owners are waited for otherwise.
-        """
+        """See `Hub.part`; who does not answer is asked again."""
         deadline = time.monotonic() + min(seconds, self._patience)
         found = self.exchange(frames)
         while late := {n: frames[n] for n, one in found.items() if isinstance(one, Gone)}:

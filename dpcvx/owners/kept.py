@@ -150,10 +150,10 @@ class Kept:
         RefusedError
             If what was kept is not what was written.
         """
-        place = self.path("final.dpx")
-        if not place.exists() or not self._ledger.exists():
+        final = self.known("final")
+        if not final or not self._ledger.exists():
             return None
-        past, kept = past_of(self._ledger), wire.decode(place.read_bytes())
+        past, kept = past_of(self._ledger), wire.decode(final)
         if past.interrupted is not None or not isinstance(kept, tuple) or len(kept) != 4:
             return None
         fingerprint, end, account, covered = kept
@@ -163,8 +163,8 @@ class Kept:
 
     def _own(self, end: End) -> OwnResult:
         """Local variables of a run that ended; none if their file was removed."""
-        place = self.path("own.dpx")
-        run, *both = wire.decode(place.read_bytes()) if place.exists() else ("",)
+        own = self.known("own")
+        run, *both = wire.decode(own) if own else ("",)
         last, average = both if run == end.run else ((), ())
         return OwnResult(dict(last), dict(average), end.status, end.rounds)
 

@@ -99,13 +99,7 @@ class SocketHub:
         self._place = f"{host}:{port}"
 
     def gather(self) -> None:
-        """Wait for all owners.
-
-        Raises
-        ------
-        RefusedError
-            If not all come in time.
-        """
+        """See `Hub.gather`."""
         names = together(self._names)
         self._tell(f"listening on {self._place}; waiting up to {self._patience:g} s for {names}")
         for name in self._names:
@@ -114,14 +108,7 @@ class SocketHub:
     def exchange(
         self, frames: Mapping[str, bytes], late: Late | None = None
     ) -> dict[str, bytes | Gone]:
-        """A frame to each of some owners, all at the same time, and their answers.
-
-        Parameters
-        ----------
-        frames : mapping of str to bytes
-        late : callable, optional
-            Is told, about every second, the answers so far; the wait ends with what it raises.
-        """
+        """See `Hub.exchange`; all are asked at the same time."""
 
         async def all_of_them() -> list[bytes | Gone]:
             calls = {n: asyncio.create_task(self._one(n, f)) for n, f in frames.items()}
@@ -152,14 +139,7 @@ class SocketHub:
         self._await(name, "did not come back")
 
     def part(self, frames: Mapping[str, bytes], seconds: float) -> dict[str, bytes | Gone]:
-        """A last frame to each of some owners; who is not here has until then to come.
-
-        Parameters
-        ----------
-        frames : mapping of str to bytes
-        seconds : float
-            At most, and no longer than owners are waited for otherwise.
-        """
+        """See `Hub.part`."""
         seconds, self._parting = min(seconds, self._patience), True
 
         async def all_of_them() -> list[bytes | Gone]:

@@ -62,8 +62,9 @@ class PrivateOracle(BehindTheDoor, AgentOracle):
         # Never in a variable of a frame: those show in tracebacks.
         self._data = read(form.private, sources) if by_entry else read_for_gradients(form, sources)
         clips = () if sensitivity is None else sensitivity.clips
-        bound = functools.partial(bound_objective, form, clips=clips, limited=noisy)
-        self._objective = withheld(gate.agent, lambda: bound(self._data))
+        self._objective = withheld(
+            gate.agent, lambda: bound_objective(form, self._data, clips, limited=noisy)
+        )
         self._zero = form.at_zero()
         self._change = 0.0 if self._certified is None else self._certified.bound(2).value
         # For terms of sums that are made of the data themselves.

@@ -1,10 +1,13 @@
 """Owners behind whatever carries requests: results, losses, and names that are not theirs."""
 
+import concurrent.futures
 import threading
+from contextlib import closing
 
 import pytest
 
 import dpcvx as dp
+from dpcvx.owners import hub
 from dpcvx.owners.coordinator import Remote
 from dpcvx.owners.hub import GREETING, RequestHub
 from dpcvx.owners.log import Log
@@ -78,3 +81,25 @@ def test_no_thread_outlives_a_farewell_that_fails(sessions):
     with pytest.raises(RuntimeError, match="aborted"):
         run(sessions, ends, 0.1)
     assert threading.active_count() == before
+
+
+def test_whoever_answers_after_the_look_is_not_told_as_done(monkeypatch):
+    """Else nobody would be missing, of whom to say that one waits."""
+    slow, told = threading.Event(), []
+
+    def ask(name, frame):
+        if name == "b":
+            assert slow.wait(60)
+        return b"said"
+
+    def looked(calls, timeout):
+        found = concurrent.futures.wait(calls, 0.05)
+        slow.set()
+        concurrent.futures.wait(calls)
+        return found
+
+    monkeypatch.setattr(hub, "wait", looked)
+    with closing(RequestHub(["a", "b"], ask, 1.0)) as owners:
+        found = owners.exchange({"a": b"x", "b": b"x"}, lambda said: told.append({*said}))
+    assert found == {"a": b"said", "b": b"said"}
+    assert told and all("b" not in said for said in told)
