@@ -97,9 +97,9 @@ class Lines:
                 own = [size[left] for size in sizes]
                 first = np.argmax(np.sum([_graded(size) for size in own], axis=0))
                 kept.append(left[first : first + 1])
-                left = left[np.any([size > size[first] for size in own], axis=0)]
+                left = left[~np.all([size <= size[first] for size in own], axis=0)]
             kept.append(left)
-        return np.sort(np.concatenate(kept))
+        return np.unique(np.concatenate(kept))
 
     def __getstate__(self) -> dict[str, object]:
         return {field.name: getattr(self, field.name) for field in fields(self)}

@@ -103,3 +103,13 @@ def test_records_that_differ_otherwise_are_all_bounded(model, monkeypatch):
     task = derive(form, "a", lambda: extent).records[0]
     assert task.lines is None
     assert task.largest(2, extent) == task.bound(2, extent).max()
+
+
+def test_a_record_whose_size_is_no_number_covers_none(monkeypatch):
+    monkeypatch.setattr(leading, "_FEW", 2)
+    X, up = sp.csr_array(np.ones((M, N))), np.linspace(1.0, 2.0, M)
+    down = up[::-1].copy()
+    down[M // 2] = np.nan
+    lines = leading.Lines(X, (down, up), np.ones(M, dtype=np.int8))
+    found = lines.leading(Extent(np.full(N, -1.0), np.full(N, 1.0)))
+    assert {0, M // 2, M - 1} <= {*found} and np.array_equal(found, np.unique(found))
