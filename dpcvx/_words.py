@@ -18,11 +18,15 @@ _NAME = "\0"
 
 
 class Named(NamedTuple):
-    """What names something of one agent in a text, between what stands around it."""
+    """What names something of one agent in a text, between what stands around it.
+
+    `several` comes before the name where the text is true of more than one.
+    """
 
     before: str
     name: str
     after: str = ""
+    several: str = ""
 
 
 def number(value: float) -> str:
@@ -70,7 +74,8 @@ def together(names: Sequence[str], word: str = "and") -> str:
 def marked(text: str, names: Sequence[Named]) -> str:
     """The text with places for names: equal for agents of whom the same is true but for names."""
     for k, name in enumerate(names):
-        text = text.replace("".join(name), f"{_NAME}{k}{_NAME}")
+        here = f"{name.before}{name.name}{name.after}"
+        text = text.replace(here, f"{_NAME}{k}{_NAME}")
     return text
 
 
@@ -85,7 +90,8 @@ def named(text: str, names: Sequence[Sequence[Named]]) -> str:
     """
     for k, others in enumerate(zip(*names, strict=True)):
         one, every = others[0], list(dict.fromkeys(other.name for other in others))
-        text = text.replace(f"{_NAME}{k}{_NAME}", f"{one.before}{together(every)}{one.after}")
+        before = one.before + (one.several if len(every) > 1 else "")
+        text = text.replace(f"{_NAME}{k}{_NAME}", f"{before}{together(every)}{one.after}")
     return text
 
 

@@ -56,11 +56,11 @@ def test_a_bound_is_never_written_smaller(value, text):
 
 def test_a_text_that_is_true_of_several_names_all_of_them():
     def names(k):
-        return [Named("", f"'X{k}'"), Named("one ", f"day {k}", " (")]
+        return [Named("", f"'X{k}'"), Named("one ", f"day {k}", " (", "of ")]
 
     said = {marked(f"one day {k} (a row) of 'X{k}' moves it by 1", names(k)) for k in (1, 2, 3)}
     (text,) = said
     assert named(text, [names(1)]) == "one day 1 (a row) of 'X1' moves it by 1"
-    every = "one day 1 to day 3 (a row) of 'X1' to 'X3' moves it by 1"
+    every = "one of day 1 to day 3 (a row) of 'X1' to 'X3' moves it by 1"
     assert named(text, [names(k) for k in (1, 2, 3)]) == every
     assert marked("one day 1 (a row) of 'X1' moves it by 2", names(1)) not in said

@@ -133,7 +133,7 @@ def _names(agent: AgentTerms) -> list[Named]:
     kinds = [spec.adjacency for spec in specs]
     people = dict.fromkeys(one.label for one in kinds if isinstance(one, Rows))
     objects = [Named("", f"'{spec.name}'") for spec in specs]
-    return [*objects, *(Named("one ", label, " (") for label in people)]
+    return [*objects, *(Named("one ", label, " (", "of ") for label in people)]
 
 
 def _by_agent(said: Iterable[tuple[str, str, Sequence[Named]]]) -> list[str]:

@@ -71,7 +71,7 @@ class Change:
     @property
     def names(self) -> list[Named]:
         """What names the objects and the record, in `what` and `where`."""
-        people = [] if self.record is None else [Named("one ", self.record, " (")]
+        people = [] if self.record is None else [Named("one ", self.record, " (", "of ")]
         return [*(Named("", f"'{name}'") for name in self.objects), *people]
 
 

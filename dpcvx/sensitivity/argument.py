@@ -46,7 +46,8 @@ def argument(sensitivities: Sequence[Sensitivity]) -> str:
             labels.append(found.adjacency_of(task).label)
             atoms.extend(task.names)
     for reason, (labels, atoms) in enters.items():
-        parts.append(f"Each {_once(labels)} enters {_once(atoms)} by itself. {reason}")
+        each = "Each of" if len(set(labels)) > 1 else "Each"
+        parts.append(f"{each} {_once(labels)} enters {_once(atoms)} by itself. {reason}")
     if names := _once((f"'{n}'" for found in derived for n in found.independent), "or"):
         parts.append(
             f"The gradient does not depend on {names}: no term of the objective holds it together "

@@ -282,7 +282,7 @@ def test_agents_that_differ_in_names_of_people_only_share_their_lines():
     said = " ".join(str(dp.Problem(agents).plan(**BUDGET)).split())
     assert said.count("one change moves the gradient by at most") == 1
     assert "hotel 0 to hotel 3, each: one change" in said
-    assert "'X0' to 'X3', one guest0 to guest3 (a row" in said
+    assert "'X0' to 'X3', one of guest0 to guest3 (a row" in said
 
 
 @pytest.mark.parametrize(("columns", "kind"), [(3, "Laplace"), (400, "Gaussian")])

@@ -161,7 +161,7 @@ def test_many_changes_that_are_alike_are_one_text():
     each = "a row of l2 norm at most 1) is replaced in one of 'y1' to 'y20' (with its own of 'X1'"
     plan = _clients(20)
     text = adjacency(plan.guarantee)
-    assert text == f"one person of 1 to person of 20 ({each} to 'X20')"
+    assert text == f"one of person of 1 to person of 20 ({each} to 'X20')"
     assert [change.record for a in plan.guarantee.agents for change in a.changes] == [
         f"person of {k}" for k in range(1, 21)
     ]
@@ -170,7 +170,7 @@ def test_many_changes_that_are_alike_are_one_text():
 
 def test_a_change_that_is_unlike_many_others_stands_by_itself():
     text = adjacency(_clients(20, c20=2.0).guarantee)
-    assert "one person of 1 to person of 19 (a row of l2 norm at most 1) is replaced" in text
+    assert "one of person of 1 to person of 19 (a row of l2 norm at most 1) is replaced" in text
     own = "one person of 20 (a row of l2 norm at most 2) is replaced in 'y20' (with 'X20')"
     assert text.split("; or ")[1:] == [own]
 
