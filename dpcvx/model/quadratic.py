@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from .atoms import MATMUL, MULTIPLY, POWER, QUAD_FORM, QUAD_OVER_LIN
-from .eigenvalues import is_wide
+from .eigenvalues import is_wide, least_by_rows
 from .matrices import Array, Diagonal, Matrix, Sparse, as_array, csr, diagonal, quick
 from .normal_form import Atom, BoundObjective, Combination, NormalForm, derived_once
 
@@ -90,6 +90,8 @@ class Quadratic:
     ----------
     formed : csr_array, shape (n, n)
         The constant second derivatives of all that are quadratic but for `wide`.
+    least : ndarray, shape (n,)
+        The diagonal of a matrix that `formed` is not below, from one look at each term.
     wide : list of Term
         Squares of so many entries of x that their second derivatives are not formed.
     rest : list of Term
@@ -97,6 +99,7 @@ class Quadratic:
     """
 
     formed: sp.csr_array
+    least: Array
     wide: list[Term]
     rest: list[Term]
 
@@ -105,7 +108,7 @@ class Quadratic:
 def quadratic(form: NormalForm) -> Quadratic:
     """The terms in x, sorted."""
     shape = (form.n, form.n)
-    H = sp.csr_array(shape)
+    H, least = sp.csr_array(shape), np.zeros(form.n)
     wide: list[Term] = []
     rest: list[Term] = []
     for term in terms(form):
@@ -117,8 +120,12 @@ def quadratic(form: NormalForm) -> Quadratic:
         elif parts.u is parts.v and _of_squares(term.atom) and is_wide(csr(parts.u.F)):
             wide.append(term)
         else:
-            H = H + _second(parts, lambda c: c.F, lambda c: c.F, shape)
-    return Quadratic(sp.csr_array(H), wide, rest)
+            own = sp.csr_array(_second(parts, lambda c: c.F, lambda c: c.F, shape))
+            rows = least_by_rows(own)
+            rises = parts.u is parts.v and least_by_rows(parts.B).min() >= 0
+            least += 0.0 if rises and rows.min() < 0 else rows
+            H = H + own
+    return Quadratic(sp.csr_array(H), least, wide, rest)
 
 
 @derived_once

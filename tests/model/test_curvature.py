@@ -310,6 +310,44 @@ def test_large_models_have_the_same_constants_again():
     assert strong_convexity(form) == strong_convexity(form)
 
 
+@pytest.mark.parametrize("added", [0.0, 1e-6, 0.1])
+def test_a_modulus_of_many_variables_is_proved_and_tight_in_a_band(added):
+    n = 1600
+    rng = np.random.default_rng(3)
+    y = cp.Variable(n)
+    chain = sp.diags_array([rng.normal(size=n - k) for k in range(3)], offsets=range(3)).tocsr()
+    chain = sp.csr_array(chain[:, rng.permutation(n)])
+    form = form_of(cp.sum_squares(chain @ y) + added * cp.sum_squares(y))[1]
+    H = 2 * (chain.T @ chain + added * sp.eye_array(n)).toarray()
+    values = np.linalg.eigvalsh(H)
+    found = strong_convexity(form)
+    assert found <= max(values[0], 0.0) + 1e-14 * values[-1]
+    assert found >= 0.998 * values[0] if added else found >= 0
+
+
+def test_a_modulus_is_known_where_nothing_can_be_factored():
+    """Random rows: Lanczos iterations for their smallest eigenvalue, nearly 0, do not end."""
+    n = 4000
+    y = cp.Variable(n)
+    A = sp.random_array((n, n), density=2e-3, random_state=0, format="csr")
+    form = form_of(cp.sum_squares(A @ y) + 0.3 * cp.sum_squares(y[: n // 2]))[1]
+    assert strong_convexity(form) == 0
+    ridge = form_of(cp.sum_squares(A @ y) + 0.3 * cp.sum_squares(y) + y[:9] @ y[1:10])[1]
+    assert strong_convexity(ridge) == 0 and not convex(form_of(y[:9] @ y[1:10])[1])
+    ridge = form_of(cp.sum_squares(A @ y) + 0.3 * cp.sum_squares(y))[1]
+    assert strong_convexity(ridge) == pytest.approx(0.6, rel=1e-12) and convex(ridge)
+
+
+@given(st.integers(2, 9), st.integers(0, 2**32 - 1))
+def test_rows_bound_eigenvalues_from_below(n, seed):
+    rng = np.random.default_rng(seed)
+    M = rng.normal(size=(n, n)) * (rng.uniform(size=(n, n)) < 0.5)
+    H = sp.csr_array(M + M.T + rng.uniform(0.1, 9) * np.eye(n))
+    rest = H.toarray() - np.diag(eigenvalues.least_by_rows(H))
+    assert np.linalg.eigvalsh(rest)[0] >= -1e-12
+    assert eigenvalues.lowest(H)[0] <= np.linalg.eigvalsh(H.toarray())[0] + 1e-12
+
+
 @pytest.mark.parametrize("least", [1e-10, 1e-7, 1e-3])
 def test_a_modulus_is_not_rounded_up(least):
     """Of Hessians whose exact smallest eigenvalue is known."""
