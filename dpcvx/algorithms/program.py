@@ -123,6 +123,8 @@ class LocalProgram:
     @property
     def decides(self) -> bool:
         """Whether what the agent shares, and its share of couplings, leave it a choice."""
+        if self.shared.size == self.n:
+            return False
         free = np.setdiff1d(np.arange(self.n), self.shared)
         if self.coupling is None or not free.size:
             return free.size > 0

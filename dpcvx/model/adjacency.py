@@ -34,6 +34,7 @@ _BOUND = POSITIVE.because(
     "the largest norm of a row, which limits what one row can do to a gradient. Write for example "
     "dp.Rows(1.0)"
 )
+_CHANGE, _LABEL = choice("replace", "add or remove"), optional(TEXT)
 
 
 def _store_norm(declared: Within | Rows) -> None:
@@ -166,9 +167,9 @@ class Rows:
             self,
             "dp.Rows",
             bound=_BOUND,
-            change=choice("replace", "add or remove"),
+            change=_CHANGE,
             clip=FLAG,
-            records=optional(TEXT),
+            records=_LABEL,
         )
         _store_norm(self)
         number = isinstance(self.norm, (int, float)) and not isinstance(self.norm, bool)

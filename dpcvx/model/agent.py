@@ -25,6 +25,8 @@ _LENGTH = Kind(
     lambda value: POSITIVE.fits(value) or (isinstance(value, float) and value == math.inf),
     "a positive number, or math.inf",
 )
+_NAME = optional(TEXT.because("such as name='north'"))
+_CLIP = optional(_LENGTH.because("the l2 norm that no record's contribution may exceed"))
 _REFUSED = {
     "boolean": "the local steps are convex; relax it to bounds=[0, 1]",
     "integer": "the local steps are convex; relax it to a real variable",
@@ -91,8 +93,8 @@ class Agent:
         check_fields(
             self,
             "dp.Agent",
-            name=optional(TEXT.because("such as name='north'")),
-            clip=optional(_LENGTH.because("the l2 norm that no record's contribution may exceed")),
+            name=_NAME,
+            clip=_CLIP,
         )
         label = self.name or "unnamed"
         if self.sensitivity is not None and not isinstance(self.sensitivity, Asserted):

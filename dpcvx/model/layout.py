@@ -131,7 +131,8 @@ def _mark(
         variables[node.id] = node
         held.setdefault(node.id, np.zeros(node.size, dtype=bool))[:] = True
         return
-    found = picked(node)
+    # Constants and parameters are many, and whether they are of these classes takes a while.
+    found = picked(node) if node.args else None
     if found is not None:
         variable, positions = found
         variables[variable.id] = variable

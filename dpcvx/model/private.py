@@ -27,6 +27,7 @@ from .spec import UNREAL, PrivateSpec
 
 # Name of objects that have none.
 _UNNAMED = "unnamed"
+_NAME = optional(TEXT.because("such as name='load'"))
 
 
 @dataclass
@@ -120,7 +121,7 @@ class Private(cp.Parameter, metaclass=_OwnNames):
         source = None if data is None else seal(data)
         same = like is not None and _same(like, data)
         del data  # before anything can fail
-        check_argument("dp.Private", "name", name, optional(TEXT.because("such as name='load'")))
+        check_argument("dp.Private", "name", name, _NAME)
         self._named, self._called = bool(name), name or _UNNAMED
         self.uses = Uses()
         label = self._called

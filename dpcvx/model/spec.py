@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -184,19 +184,23 @@ class PrivateSpec:
         return bool(values[0] >= -_ROUNDED * np.abs(values).max())
 
 
-def unnamed(specs: Sequence[PrivateSpec]) -> tuple[PrivateSpec, ...]:
-    """One agent's objects without names; instead of labels, which of them hold the same records.
+def unnamed(specs: Sequence[PrivateSpec]) -> tuple[Hashable, ...]:
+    """What is declared of one agent's objects, whatever their names: equal where that is.
+
+    Instead of labels it holds which of them are of the same records.
 
     Parameters
     ----------
     specs : sequence of PrivateSpec
         All of the agent's: those with one label change together, whatever it is called.
     """
-    order: dict[str, str] = {}
-    found: list[PrivateSpec] = []
+    order: dict[str, int] = {}
+    found: list[Hashable] = []
     for spec in specs:
         kind = spec.adjacency
+        change = dict(vars(kind))
         if isinstance(kind, Rows):
-            kind = replace(kind, records=order.setdefault(kind.label, str(len(order))))
-        found.append(replace(spec, name="", adjacency=kind))
+            change["records"] = order.setdefault(kind.label, len(order))
+        held = {**vars(spec), "name": "", "adjacency": (type(kind), *change.items())}
+        found.append(tuple(held.items()))
     return tuple(found)

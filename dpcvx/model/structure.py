@@ -54,6 +54,7 @@ class _Walk:
         self._places = places
         # With the node itself, so that no other takes its place in memory.
         self._known: dict[int, tuple[Any, bytes]] = {}
+        self._shapes: dict[tuple[int, ...], bytes] = {}
 
     def digest(self, value: Any) -> bytes:
         kind = type(value)
@@ -63,7 +64,8 @@ class _Walk:
         if kind is list or kind is tuple:
             return _hashed("sequence", *map(self.digest, value)) if value else _EMPTY
         if kind is int:
-            return _hashed("number", repr(value))
+            small = 0 <= value < len(_NUMBERS)
+            return _NUMBERS[value] if small else _hashed("number", repr(value))
         if kind in _PLAIN:
             return _hashed(kind.__name__, repr(value))
         if kind is float:
@@ -95,7 +97,9 @@ class _Walk:
             return _hashed("mapping", *(part for pair in sorted(pairs) for part in pair))
         if is_dataclass(value) and not isinstance(value, type):
             parts = ((f.name, self.digest(getattr(value, f.name))) for f in fields(value))
-            return _hashed(_kind(value), *(part for pair in parts for part in pair))
+            digest = _hashed(_kind(value), *(part for pair in parts for part in pair))
+            self._known[id(value)] = value, digest
+            return digest
         raise Opaque(type(value).__name__)
 
     def _node(self, node: Any) -> bytes:
@@ -104,16 +108,21 @@ class _Walk:
             known = {} if isinstance(node, Private) else node.attributes
             given = {k: v for k, v in known.items() if v is not None and v is not False}
             return _hashed(
-                "leaf", self._places[node.id], self.digest(node.shape), self.digest(given)
+                "leaf", self._places[node.id], self._shape(node.shape), self.digest(given)
             )
         if isinstance(node, (cp.Constant, cp.Parameter)):
-            return _hashed("value", self.digest(node.shape), self.digest(node.value))
+            return _hashed("value", self._shape(node.shape), self.digest(node.value))
         held = node.get_data() or []
         if isinstance(node, cp.Constraint):
             *held, _ = held  # the last is its number
-        shape = getattr(node, "shape", ())
-        parts = (shape, list(node.args), list(held))
-        return _hashed(_kind(node), *map(self.digest, parts))
+        shape = self._shape(getattr(node, "shape", ()))
+        return _hashed(_kind(node), shape, *map(self.digest, (list(node.args), list(held))))
+
+    def _shape(self, shape: tuple[int, ...]) -> bytes:
+        """The digest of a shape; most nodes have one of a few."""
+        if shape not in self._shapes:
+            self._shapes[shape] = self.digest(shape)
+        return self._shapes[shape]
 
 
 def _kind(value: Any) -> str:
@@ -172,3 +181,4 @@ def _length(size: int) -> bytes:
 # Of what is short, which most is; and what many things hold, such as shapes of scalars.
 _LENGTHS = tuple(map(_length, range(64)))
 _NONE, _EMPTY = _hashed("NoneType", "None"), _hashed("sequence")
+_NUMBERS = tuple(_hashed("number", repr(value)) for value in range(64))

@@ -6,6 +6,7 @@ other last digits on other processors, and are no part of it; see `derived`.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass, replace
@@ -54,10 +55,11 @@ def fingerprint_of(
         digest.update(digest_of(part))
     order = {v.id: k for k, v in enumerate(problem.variables())}
     each = zip(program.agents, problem.agents, agents, program.written, strict=True)
+    labelled = functools.cache(_labelled)
     for local, agent, plan, written in each:
         # Not the names of private objects: cvxpy numbers those that have none.
         private = [
-            (s.shape, _labelled(s.adjacency), s.sign, *(["PSD"] if s.psd else []))
+            (s.shape, labelled(s.adjacency), s.sign, *(["PSD"] if s.psd else []))
             for s in local.form.private
         ]
         chosen = local.clip is not None if agent.clip is None else agent.clip

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
+from typing import Any
 
 from .._arguments import show
 from .._words import plural
@@ -176,7 +177,8 @@ class Account:
     @property
     def colluders(self) -> int | None:
         """Against how many other agents, with the server, `spent` holds; None for any number."""
-        return min((e.colluders for e in self.entries if e.colluders is not None), default=None)
+        known = (entry.colluders for entry, _ in self.entries.kinds)
+        return min((count for count in known if count is not None), default=None)
 
     @frameless
     def spent_against_all(self, delta: float | None = None) -> Price:
@@ -188,7 +190,9 @@ class Account:
             return self.spent(delta)
         if delta is not None:
             check_delta(delta)
-        counts = Counter((e.mechanism, e.multiplier, e.alone, e.stated) for e in self.entries)
+        counts: Counter[tuple[Any, ...]] = Counter()
+        for entry, count in self.entries.kinds:
+            counts[entry.mechanism, entry.multiplier, entry.alone, entry.stated] += count
         total, most = Composition(exposed=self._total.exposed), 1.0
         for (mechanism, multiplier, alone, stated), count in counts.items():
             if stated is not None:

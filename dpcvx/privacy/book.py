@@ -136,7 +136,7 @@ def _spent(account: Account, price: Price) -> str:
     allowed = "" if account.budget is None else f" of {at_most(account.budget.epsilon)}"
     if math.isinf(price.epsilon):
         allowed += " (no guarantee is left)"
-    asserted = sum(entry.certificate == "asserted" for entry in account.entries)
+    asserted = sum(n for entry, n in account.entries.kinds if entry.certificate == "asserted")
     mark = f"; {asserted} with asserted sensitivity, NOT proved" if asserted else ""
     if account.colluders is not None:
         everyone = account.spent_against_all(price.delta)

@@ -86,7 +86,12 @@ class _Span:
     def entry(self, i: int) -> Entry:
         """Entry i."""
         t, step = self.place(i)
-        return replace(self.first, round=t, step=step)
+        return replace(self.first, round=t, step=step) if i else self.first
+
+    @property
+    def kinds(self) -> Iterator[tuple[Entry, int]]:
+        """See `Entries`."""
+        yield self.first, self.count
 
     def extended(self, entry: Entry) -> _Span | None:
         """With one more entry, if it is of the same kind and in the next place."""
@@ -114,6 +119,11 @@ class _Picked:
     def entry(self, i: int) -> Entry:
         """Entry i."""
         return self.entries[self.places[i]]
+
+    @property
+    def kinds(self) -> Iterator[tuple[Entry, int]]:
+        """See `Entries`."""
+        return ((self.entries[place], 1) for place in self.places.tolist())
 
     def extended(self, entry: Entry) -> None:
         """Never: others follow by themselves."""
@@ -156,6 +166,11 @@ class Entries(Sequence[Entry]):
         new = Entries()
         new._spans, new._size = list(self._spans), self._size
         return new
+
+    @property
+    def kinds(self) -> Iterator[tuple[Entry, int]]:
+        """Entries in a row that differ in their place at most: the first, and how many they are."""
+        return (kind for span in self._spans for kind in span.kinds)
 
     def __iter__(self) -> Iterator[Entry]:
         return (span.entry(i) for span in self._spans for i in range(span.count))

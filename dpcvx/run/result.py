@@ -435,7 +435,7 @@ def _kept(violation: float, what: str, which: str) -> str:
 def spent_rows(result: Result) -> list[str]:
     """What every agent spent."""
     accounts = result.ledger.values()
-    if any(entry.mechanism == "none" for account in accounts for entry in account.entries[:1]):
+    if any(account.entries and account.entries[0].mechanism == "none" for account in accounts):
         left = "holds releases without noise: no later run that is given it has a guarantee"
         return [row("ledger", left)]
     if result.guarantee.kind == "none":

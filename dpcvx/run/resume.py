@@ -167,7 +167,8 @@ def _fresh(parts: Sequence[Part], accounts: list[Account]) -> Start:
 
 def _claims(accounts: Sequence[Account]) -> tuple[str, ...]:
     """What the ledger's total rests on, where this run's guarantee does not say so."""
-    if any(entry.certificate == "asserted" for account in accounts for entry in account.entries):
+    kinds = (entry for account in accounts for entry, _ in account.entries.kinds)
+    if any(entry.certificate == "asserted" for entry in kinds):
         return (
             "earlier releases in the ledger have asserted sensitivities: what was spent in all is "
             "as good as these claims, whatever this run's own guarantee says",

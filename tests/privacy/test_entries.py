@@ -6,6 +6,7 @@ import json
 import pickle
 import tracemalloc
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -98,6 +99,29 @@ def test_entries_survive_a_pickle_and_tell_what_they_hold(book):
     assert repr(entries) == f"<Entries: {plural(len(book), 'release')}>"
     assert bool(entries) is bool(book)
     assert all(entry in entries for entry in book) and at(9, 9) not in entries
+
+
+def moved(entry):
+    """An entry wherever it stands."""
+    return at(1, 1, entry)
+
+
+@given(books, st.lists(st.integers(0, 5), max_size=4))
+def test_kinds_are_all_entries_without_their_places(book, places):
+    entries = Entries(book)
+    picked = book[:6]
+    places = [place for place in places if place < len(picked)]
+    entries.pick(tuple(picked), np.array(places, dtype=int))
+    expected = [*book, *(picked[place] for place in places)]
+    found = [moved(entry) for entry, count in entries.kinds for _ in range(count)]
+    assert found == [moved(entry) for entry in expected]
+    assert all(entry in expected for entry, _ in entries.kinds)
+
+
+def test_what_follows_in_rounds_is_one_kind_and_its_first_entry_is_kept_as_it_is():
+    book = run(40, 3)
+    assert list(Entries(book).kinds) == [(book[0], 120)]
+    assert Entries(book)[0] is book[0]
 
 
 @pytest.mark.parametrize("field", OTHERS)

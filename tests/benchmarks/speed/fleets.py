@@ -14,7 +14,7 @@ import dpcvx as dp
 
 from .instances import BUDGET
 from .measure import Effort, Row, shown, timed
-from .memory import held
+from .memory import resident
 
 _CLIENTS, _RECORDS, _FEATURES = 1000, 50, 20
 
@@ -112,27 +112,41 @@ def _step(plan: dp.Plan, executor: dp.Serial, seed: int | None) -> float:
 
 
 def _many(count: int) -> list[Row]:
-    """Planning, memory and a round of many clients with ten records of five features."""
+    """Building, planning, memory and a round of many clients, each of ten records of five."""
     size = f"{count} clients, 10 x 5 records"
     most, least = 13, 3
-    made: list[dp.Plan] = []
-
-    def plan(problem: dp.Problem) -> None:
-        made.append(problem.plan(dp.SummedGradient(), rounds=most, **BUDGET))
-
-    problem = clients(count, 10, 5)
-    planning = timed(lambda: plan(problem))
+    made: list[dp.Problem] = []
+    building = timed(lambda: made.append(_small(count)))
+    plans: list[dp.Plan] = []
+    planning = timed(lambda: plans.append(_plan(made[0], most)))
+    results: list[dp.Result] = []
     seconds = [
-        timed(lambda r=rounds: replace(made[0], rounds=r).run(seed=0, verbose=False))
+        timed(
+            lambda r=rounds: results.append(replace(plans[0], rounds=r).run(seed=0, verbose=False))
+        )
         for rounds in (most, least)
     ]
     each = (seconds[0] - seconds[1]) / (most - least)
-    made.clear()
-    kept, _ = held(lambda: plan(clients(count, 10, 5)))
+    saying = timed(lambda: str(results[0]))
+    for held in (made, plans, results):
+        held.clear()
+    kept = resident(_small_plan, count)
     note = f"{shown(each / count)} an agent; start and end {shown(seconds[1] - least * each)}"
     return [
+        Row("building, many equal agents", "", size, building, None, "s",
+            f"{shown(building / count)} an agent"),
         Row("planning, many equal agents", "", size, planning, None, "s",
             f"{shown(planning / count)} an agent"),
-        Row("memory of model and plan, per equal agent", "", size, kept / count, None, "B"),
+        Row("memory of model and plan, per equal agent", "", size,
+            None if kept is None else kept / count, None, "B"),
         Row("a round, many equal agents", "", size, each, None, "s", note),
+        Row("a result in words, many equal agents", "", size, saying, None, "s"),
     ]  # fmt: skip
+
+
+def _small(count: int) -> dp.Problem:
+    return clients(count, 10, 5)
+
+
+def _small_plan(count: int) -> dp.Plan:
+    return _plan(_small(count), 13)

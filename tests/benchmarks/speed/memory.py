@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import gc
+import multiprocessing
+import resource
 import tracemalloc
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import cvxpy as cp
@@ -14,6 +18,9 @@ import dpcvx as dp
 
 from .instances import BUDGET, boxes, serial_run
 from .measure import Array, Effort, Row, shown, timed
+
+# Of a process, on Linux: its pages in memory are the second number.
+_PAGES = Path("/proc/self/statm")
 
 
 def held(make: Callable[[], Any]) -> tuple[int, int]:
@@ -27,6 +34,36 @@ def held(make: Callable[[], Any]) -> tuple[int, int]:
     tracemalloc.stop()
     del kept
     return after - before, peak - before
+
+
+def resident(make: Callable[[int], Any], size: int) -> int | None:
+    """Bytes by which a fresh process grows with what it keeps; None where the system has no count.
+
+    Next to `held` it takes the time of the work alone, and counts whole pages.
+
+    Parameters
+    ----------
+    make : callable
+        A function of a module; called with a few first, so that what is imported is not counted.
+    size : int
+        How many are measured.
+    """
+    if not _PAGES.exists():
+        return None
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as fresh:
+        return fresh.submit(_grown, make, size).result()
+
+
+def _grown(make: Callable[[int], Any], size: int) -> int:
+    make(10)
+    sizes: list[int] = []
+    kept: list[Any] = []
+    for more in (None, size):
+        if more is not None:
+            kept.append(make(more))
+        gc.collect()
+        sizes.append(int(_PAGES.read_text().split()[1]) * resource.getpagesize())
+    return sizes[1] - sizes[0]
 
 
 def regression(A: Array, b: Array) -> dp.Problem:
