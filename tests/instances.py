@@ -28,5 +28,3 @@ INSTANCES = {
     "overlapping slices": overlapping_slices,
     "covariance": covariance,
 }
-# A public agent whose step has a closed form, and slopes that are bounded everywhere.
-HIDDEN = {"household tariff": household_tariff, "poll": whole(instances.poll)}

@@ -188,21 +188,6 @@ def dispatch() -> Instance:
     return Instance(Declaration(agents, coupling=[balance]), data)
 
 
-def poll() -> Instance:
-    """Two users with records that enter one score each, and a public penalty of single entries."""
-    made, data = _stream(18), {}
-    w, y = cp.Variable(2, name="w"), cp.Variable(2, name="y")
-    agents = []
-    for k in range(2):
-        features = _private(data, f"X{k}", _unit_rows(made, 6, 2), Rows(1.0))
-        cost = cp.sum(cp.logistic(-(features @ w))) + 0.1 * cp.sum_squares(w)
-        agents.append(Agent(cp.Minimize(cost), name=f"panel{k}"))
-    penalty = 0.2 * cp.norm1(y) + 0.5 * cp.sum_squares(y)
-    agents.append(Agent(cp.Minimize(penalty), name="institute"))
-    tied: Any = w == y
-    return Instance(Declaration(agents, coupling=[tied]), data)
-
-
 def equal_clinics() -> Instance:
     """Five agents that differ in names and data only, so that they may take turns together."""
     made, data = _stream(22), {}

@@ -199,7 +199,7 @@ def paper_method(network: dp.networks.Network, damping: float = 0.0, eta: float 
 
 def violated(own: Setting) -> list[str]:
     """Conditions (24) to (27) that the paper's parameters violate on a network, in words."""
-    return violations(matrix_of(own.network), own.study.smoothness, PARAMETERS, own.network)
+    return violations(matrix_of(own.network), own.study.smoothness, PARAMETERS)
 
 
 # Figure 3 -----------------------------------------------------------------------------------------

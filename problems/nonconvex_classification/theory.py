@@ -67,10 +67,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-import dpcvx as dp
 from dpcvx._arguments import (
     POSITIVE,
-    check_argument,
     check_fields,
     finite,
     integer,
@@ -83,8 +81,6 @@ from dpcvx.errors import ModelError
 
 Array = NDArray[np.float64]
 
-# Rounding errors that P may have, relative to its largest entry.
-_SLACK = 1e-10
 # Shares of the ranges of c_theta and gamma that are tried.
 _SHARES = np.linspace(0.02, 0.98, 49)
 _SMALL_SHARES = np.geomspace(1e-3, 0.98, 40)
@@ -128,101 +124,31 @@ class Parameters:
         )
 
 
-def violations_of_matrix(P: Array, network: dp.networks.Network | None = None) -> list[str]:
-    """What keeps P from being a matrix of Assumption 3, in words; empty if nothing does.
-
-    Parameters
-    ----------
-    P : ndarray, shape (N, N)
-        To be symmetric, positive semidefinite, with multiples of the vector of ones as null space.
-    network : dp.networks.Network, optional
-        Off whose edges and diagonal P must be zero.
-    """
-    P = np.asarray(P, dtype=np.float64)
-    if P.ndim != 2 or P.shape[0] != P.shape[1] or len(P) < 2 or not np.isfinite(P).all():
-        return [f"P has shape {P.shape}; it must be square with finite entries, 2 by 2 or more"]
-    slack = _SLACK * max(float(np.abs(P).max()), np.finfo(float).tiny) * len(P)
-    found = []
-    skew = float(np.abs(P - P.T).max())
-    if skew > slack:
-        found.append(f"P is not symmetric: entries opposite each other differ by {skew:.3g}")
-    values = np.linalg.eigvalsh((P + P.T) / 2)
-    if values[0] < -slack:
-        found.append(f"P is not positive semidefinite: its least eigenvalue is {values[0]:.3g}")
-    sums = np.abs(P.sum(axis=1))
-    if sums.max() > slack:
-        worst = int(sums.argmax())
-        found.append(
-            f"P does not map the vector of ones to zero: row {worst} sums to {P[worst].sum():.3g}"
-        )
-    if values[1] <= slack:
-        found.append(
-            "the null space of P is larger than the multiples of the vector of ones: its second "
-            f"eigenvalue is {values[1]:.3g}"
-        )
-    if network is not None:
-        found += _off_the_graph(P, network)
-    return found
-
-
-def _off_the_graph(P: Array, network: dp.networks.Network) -> list[str]:
-    if len(P) != len(network.agents):
-        return [f"P has {len(P)} rows, and the network {len(network.agents)} agents"]
-    far = P != 0
-    np.fill_diagonal(far, False)
-    for i, around in enumerate(network.neighbours):
-        far[i, list(around)] = False
-    if not far.any():
-        return []
-    i, j = np.argwhere(far)[0]
-    return [
-        f"P has the entry {P[i, j]:.3g} between '{network.agents[i]}' and '{network.agents[j]}', "
-        "who are no neighbours"
-    ]
-
-
 def spectrum(P: Array) -> tuple[float, float]:
-    """Least and largest positive eigenvalue of P.
-
-    Raises
-    ------
-    ModelError
-        If P breaks Assumption 3, see `violations_of_matrix`.
-    """
-    wrong = violations_of_matrix(P)
-    if wrong:
-        raise ModelError(
-            f"P is not what DPP2 averages with: {'; '.join(wrong)}. Use I - W with the weights W "
-            "of a dp.network, or the network's Laplacian."
-        )
-    values = np.linalg.eigvalsh((P + P.T) / 2)
+    """Least and largest positive eigenvalue of P, which is I - W or the Laplacian of a network."""
+    values = np.linalg.eigvalsh(P)
     return float(values[1]), float(values[-1])
 
 
-def violations(
-    P: Array, smoothness: float, parameters: Parameters, network: dp.networks.Network | None = None
-) -> list[str]:
+def violations(P: Array, smoothness: float, parameters: Parameters) -> list[str]:
     """Conditions of the paper that do not hold, in words with numbers; empty if all hold.
 
     That they hold does not prove convergence, see the module. The method makes sense without most
-    of them, but not without those on P and a positive definite G. beta of (27) is no condition: it
-    defines the second eigenvalue of G, and the last part of (26) is that of (27) on alpha.
+    of them, but not without a positive definite G. beta of (27) is no condition: it defines the
+    second eigenvalue of G, and the last part of (26) is that of (27) on alpha.
 
     Parameters
     ----------
     P : ndarray, shape (N, N)
+        As for `spectrum`.
     smoothness : float
         M, the largest smoothness constant of an agent.
     parameters : Parameters
         If c_theta or gamma are left out, (25) and (26) are judged with the best of a fine grid.
-    network : dp.networks.Network, optional
     """
     _check_smoothness(smoothness)
-    found = violations_of_matrix(P, network)
-    if found:
-        return found
     low, high = spectrum(P)
-    alpha, beta, M = parameters.alpha, parameters.beta, smoothness
+    alpha, beta, M, found = parameters.alpha, parameters.beta, smoothness, []
     if not alpha < _largest_step(M):
         found.append(
             f"alpha={alpha:.6g} must be less than xi_6 / xi_7 = {_largest_step(M):.6g} (27), at "
@@ -263,54 +189,6 @@ def violations(
     return found
 
 
-def theory_parameters(P: Array, smoothness: float) -> Parameters:
-    """Parameters that keep (24) to (27), with about the largest alpha that does.
-
-    They do not make the method converge (see the module), and their steps are short: alpha is less
-    than 1 / (42 M^2).
-
-    Parameters
-    ----------
-    P : ndarray, shape (N, N)
-    smoothness : float
-        M, at least 0.
-
-    Raises
-    ------
-    ModelError
-        If P breaks Assumption 3, or the smoothness is no number of at least 0.
-    """
-    _check_smoothness(smoothness)
-    low, high = spectrum(P)
-    kappa, M = high / low, smoothness
-    # Per kappa_G, c_theta and gamma as shares of their ranges, and rho as a multiple of its least.
-    inverse, theta, gamma, times = np.meshgrid(
-        np.linspace(0.05, 0.95, 19),
-        _SHARES[::4],
-        _SMALL_SHARES[::4],
-        np.geomspace(1.01, 30, 12),
-        indexing="ij",
-    )
-    # c_alpha follows from kappa_G; on (nearly) complete graphs any c_alpha above one would do.
-    c_alpha = np.minimum(2.0, (kappa - inverse) / np.maximum(kappa - 1, _SLACK))
-    inverse = kappa - (kappa - 1) * c_alpha
-    c_theta = theta * inverse
-    small = gamma * c_theta / 5
-    least = _limits(low, high, inverse, c_alpha, 1.0, c_theta, small, M)
-    rho = times * np.maximum(least.xi_8, least.xi_9)
-    found = _limits(low, high, inverse, c_alpha, rho, c_theta, small, M)
-    top = 0.9 * np.minimum(np.minimum(found.first, found.root), _largest_step(M) / c_alpha)
-    alpha = c_alpha * top
-    best = np.unravel_index(int(np.argmax(alpha)), alpha.shape)
-    return Parameters(
-        alpha=float(alpha[best]),
-        beta=float((c_alpha[best] - 1) * top[best] / low),
-        rho=float(rho[best]),
-        c_theta=float(c_theta[best]),
-        gamma=float(small[best]),
-    )
-
-
 def disagreement_rate(
     P: Array, parameters: Parameters, curvature: float, damping: float = 0.0
 ) -> float:
@@ -340,15 +218,14 @@ def disagreement_rate(
     Raises
     ------
     ModelError
-        If P breaks Assumption 3, or a number is not finite.
+        If a number is not finite.
     """
     if not (finite(curvature) and finite(damping)):
         raise ModelError(
             f"curvature={show(curvature)} and damping={show(damping)} must be finite numbers: they "
             "are entries of a matrix."
         )
-    spectrum(P)
-    lam = np.linalg.eigvalsh((P + P.T) / 2)[1:]
+    lam = np.linalg.eigvalsh(P)[1:]
     g = parameters.alpha - parameters.beta * lam
     rho = parameters.rho
     trace = 2 - g * (curvature + (rho + damping) * lam)
@@ -547,28 +424,6 @@ def epsilon(schedule: Schedule) -> float:
         Infinite only where it is beyond floating point; see `log_epsilon`.
     """
     return _exp(log_epsilon(schedule))
-
-
-def calibrated(schedule: Schedule, epsilon: float) -> Schedule:
-    """The schedule with u_w and u_e in the same proportion and a given total epsilon.
-
-    In place of Corollary 1, which does not hold; see the module.
-
-    Raises
-    ------
-    ModelError
-        If the target is no positive number, or the scales would leave floating point.
-    """
-    check_argument("calibrated", "epsilon", epsilon, POSITIVE)
-    factor = log_epsilon(schedule) - math.log(epsilon)
-    scales = [_exp(math.log(u) + factor) for u in (schedule.u_w, schedule.u_e)]
-    if not all(0 < u < math.inf for u in scales):
-        raise ModelError(
-            f"epsilon={epsilon:g} over {schedule.rounds} rounds with decay={schedule.decay:g} "
-            f"takes noise e^{factor:.6g} times as strong, which is beyond floating point. Use "
-            "fewer rounds, or a decay closer to 1."
-        )
-    return replace(schedule, u_w=scales[0], u_e=scales[1])
 
 
 def claimed_epsilon(schedule: Schedule) -> float:

@@ -1,7 +1,5 @@
 """The whole problem solved once, held against its equations and against cvxpy on the surrogate."""
 
-from functools import partial
-
 import cvxpy as cp
 import numpy as np
 import pytest
@@ -211,43 +209,6 @@ def test_other_units_give_the_same_run(mechanism, objective, unit, records):
 # Executors, ledgers, groups, budgets of each agent's own
 
 
-def test_a_ledger_file_resumes_and_replays(tmp_path):
-    problem = clinics()
-    plan = problem.plan(dp.Central(), **ONCE)
-    result = plan.run(ledger=tmp_path / "spent.jsonl")
-    again = plan.replay(tmp_path / "spent.jsonl")
-    assert np.array_equal(result.last["w"], again.last["w"])
-    with pytest.raises(dp.BudgetError):
-        plan.run(ledger=tmp_path / "spent.jsonl")
-    assert dp.Ledger.load(tmp_path / "spent.jsonl").spent() == pytest.approx(1.0, rel=1e-6)
-
-
-def test_an_interrupted_run_goes_on_from_its_releases(tmp_path, monkeypatch):
-    plan = clinics().plan(dp.Central(), **ONCE)
-    receive = dp.Central.receive
-
-    def interrupted(*arguments):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(dp.Central, "receive", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        plan.run(ledger=tmp_path / "spent.jsonl")
-    monkeypatch.setattr(dp.Central, "receive", receive)
-    result = plan.run(ledger=tmp_path / "spent.jsonl")
-    assert result.status is dp.Status.COMPLETED
-    assert any("resumed" in note for note in result.notes)
-    assert result.ledger.spent() == pytest.approx(1.0, rel=1e-6)
-
-
-@pytest.mark.parametrize("executor", [dp.Serial, partial(dp.Threads, 2), partial(dp.Processes, 2)])
-def test_agents_live_anywhere(executor):
-    plan = clinics().plan(dp.Central(), **ONCE)
-    here, there = plan.run(seed=2), plan.run(seed=2, executor=executor())
-    assert all(
-        np.array_equal(x, y) for x, y in zip(here.last.vectors, there.last.vectors, strict=True)
-    )
-
-
 def test_groups_and_budgets_of_each_agents_own():
     given = clinics()
     together = dp.Problem(given.agents, groups=[["north", "south"]])
@@ -264,12 +225,6 @@ def test_groups_and_budgets_of_each_agents_own():
         "north": pytest.approx(0.5, rel=1e-6),
         "south": pytest.approx(2.0, rel=1e-6),
     }
-
-
-@pytest.mark.parametrize("release", ["each step", "once"])
-def test_attacks_find_nothing(release):
-    problem = INSTANCES["power line"]().problem
-    assert dp.audit(problem.plan(dp.Central(), release=release, **BUDGET), runs=20).passed
 
 
 # Refusals, and problems without an optimum

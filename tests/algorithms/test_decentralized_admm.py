@@ -9,33 +9,20 @@ import pytest
 from scipy.special import expit
 
 import dpcvx as dp
-from dpcvx.algorithms.agent_state import AgentState
-from dpcvx.algorithms.base import Local
-from dpcvx.algorithms.on_networks import Inbox
-from dpcvx.sensitivity.queries.gradients import Step
-from dpcvx.solvers.projector import Projector
 from tests.algorithms.networks import (
     GRAPH,
+    GRAPHS,
     MODELS,
     NAMES,
     NEAR,
     ROUNDS,
     followed,
+    graphs,
     overheard,
     planned,
 )
 from tests.algorithms.networks import study as uneven
 from tests.algorithms.test_on_networks import noiseless, noisy, points, study
-
-GRAPHS = {
-    "ring": nx.cycle_graph(6),
-    "star": nx.star_graph(5),
-    "path": nx.path_graph(6),
-    "complete": nx.complete_graph(6),
-    "random": dp.networks.random(list("abcdef"), 8, seed=1).graph(),
-}
-graphs = pytest.mark.parametrize("graph", GRAPHS)
-
 
 # -- the printed algorithm -------------------------------------------------------------------------
 
@@ -101,68 +88,6 @@ def spread_like(given, result):
     assert history.primal == pytest.approx(np.linalg.norm(gaps, axis=(1, 2)), abs=1e-12)
     assert history.mismatch == pytest.approx(np.abs(gaps).max(axis=(1, 2)), abs=1e-12)
     assert history.dual == pytest.approx(np.linalg.norm(moves, axis=(1, 2)), abs=1e-12)
-
-
-class Stub:
-    """Answers with given weights and gradients, and keeps the questions."""
-
-    def __init__(self, weights, gradient, noise=0.0):
-        self._weights, self._gradient, self._noise = weights, gradient, noise
-        self.asked = []
-
-    def uniform(self, size):
-        assert size == self._weights.size
-        return self._weights
-
-    def release(self, query):
-        assert isinstance(query, Step) and query.through is None
-        self.asked.append((query.x, query.center, query.step))
-        return query.end(self._gradient) + self._noise
-
-
-def turn(t, w, randomness=1.0, noise=0.0, lam=(0.2, -0.1)):
-    """One turn of agent 0, with two neighbours."""
-    x = cp.Variable(2, name="x")
-    agents = [dp.Agent(cp.Minimize(cp.sum_squares(x)), name=name) for name in "abc"]
-    method = dp.DecentralizedADMM("complete", 1 / 5, 0.5, randomness)
-    plan = dp.Problem(agents).plan(method, mechanism=None, rounds=1)
-    agent = plan.program.agents[0]
-    tools = Local(agent, Projector(agent.constraints, agent.name), None, lambda x: x)
-    state = AgentState(np.array([1.0, 2.0]), np.array([0.5, 0.5]), np.array(lam), turns=2)
-    inbox = Inbox(0, (1, 2), np.array([[3.0, 0.0], [5.0, 1.0]]), np.full(3, 1 / 3))
-    oracle = Stub(np.array(w), np.array([10.0, -5.0]), noise)
-    after, reply = plan.algorithm.act(tools, state, t, 0, inbox, oracle)
-    return after, reply, oracle
-
-
-@pytest.mark.parametrize("w", [(0.0, 0.0), (0.25, 0.75), (1.0, 1.0)])
-def test_a_turn_by_hand(w):
-    after, reply, oracle = turn(3, w, noise=0.125)
-    # Sum over the neighbours of x_j - x_i: (2, -2) + (4, -1) = (6, -3); times zeta: (3, -1.5).
-    assert after.lam == pytest.approx([3.2, -1.6])
-    mix = np.array(w) * [1.0, 2.0] + (1 - np.array(w)) * [4.0, 0.5]
-    expected = mix + np.array([3.2, -1.6]) / 5 - np.array([10.0, -5.0]) / 5 + 0.125
-    assert after.x == pytest.approx(expected)
-    assert np.array_equal(reply, after.x)
-    assert after.average == pytest.approx(0.5 + (expected - 0.5) / 3)
-    assert after.turns == 3
-    ((at, _, size),) = oracle.asked
-    assert at.tolist() == [1.0, 2.0] and size == 0.2
-
-
-def test_in_the_first_round_nobody_has_answered_yet():
-    after, _, _ = turn(1, (0.5, 0.5), lam=(0.0, 0.0))
-    assert np.array_equal(after.lam, [0.0, 0.0])
-
-
-@pytest.mark.parametrize("randomness", [0.0, 0.3, 1.0])
-def test_weights_lie_in_an_interval_around_one_half(randomness):
-    low, high = (
-        turn(3, (u, u), randomness)[2].asked[0][1] - np.array([3.2, -1.6]) / 5 for u in (0.0, 1.0)
-    )
-    own, mean = np.array([1.0, 2.0]), np.array([4.0, 0.5])
-    for found, share in ((low, 0.5 - randomness / 2), (high, 0.5 + randomness / 2)):
-        assert found == pytest.approx(share * own + (1 - share) * mean)
 
 
 # -- the sign --------------------------------------------------------------------------------------
@@ -254,18 +179,6 @@ def test_the_check_of_linear_convergence_knows_others():
     assert not linear(0.99**t, 1e-9)
 
 
-@pytest.mark.parametrize("graph", ["star", "random"])
-def test_with_sets_of_their_own_agents_meet_in_the_best_common_point(graph):
-    lows, highs = [-0.3, -0.1, -0.5, -0.2, -0.9, -1], [0.4, 0.9, 0.1, 0.5, 0.2, 1]
-    given = study(6, sets=lambda k, x: [x >= lows[k], x <= highs[k]])
-    result = noiseless(given, dp.DecentralizedADMM(GRAPHS[graph]), 600).run(seed=5)
-    for x in result.last.vectors:
-        # Stationary in the intersection: a projected gradient step does not move.
-        assert np.clip(x - given.slope(x), -0.1, 0.1) == pytest.approx(x, abs=1e-9)
-    assert 0 < np.sum(np.abs(np.abs(x) - 0.1) < 1e-9)
-    assert result.max_violation < 1e-9
-
-
 def test_with_cones_agents_meet_in_the_central_optimum():
     shapes = [
         lambda x: [cp.norm(x) <= 0.3],
@@ -278,23 +191,6 @@ def test_with_cones_agents_meet_in_the_central_optimum():
     dp.not_private.central(given.problem).solve(cp.CLARABEL)
     for x in result.last.vectors:
         assert x == pytest.approx(given.x.value, abs=1e-4)
-
-
-def test_two_agents_are_a_network():
-    given = study(2)
-    result = noiseless(given, dp.DecentralizedADMM("path"), 400).run(seed=0)
-    assert np.array(result.last.vectors) == pytest.approx(np.array([given.optimum] * 2), abs=1e-9)
-
-
-def test_less_noise_brings_the_result_closer():
-    given = study(5)
-    gaps = []
-    for multiplier in (30.0, 0.3):
-        mechanism = dp.Gaussian(multiplier=multiplier)
-        plan = noisy(given, dp.DecentralizedADMM("ring"), 100, mechanism=mechanism)
-        late = points(plan.run(seed=3, iterates=True))[50:].mean(axis=(0, 1))
-        gaps.append(np.linalg.norm(late - given.optimum))
-    assert gaps[1] < 0.2 * gaps[0]
 
 
 # -- constants -------------------------------------------------------------------------------------
@@ -477,12 +373,6 @@ def test_searches_without_end_are_refused(D):
     )
     with pytest.raises(dp.ModelError, match="gradient steps with D = .*too many"):
         problem.plan(dp.DecentralizedADMM("path", step=1 / D, exact=True), mechanism=None)
-
-
-def test_exact_is_yes_or_no():
-    for method in (dp.DecentralizedADMM, dp.ResourceADMM):
-        with pytest.raises(dp.ModelError, match=r"exact='yes'\) must be True"):
-            method(exact="yes")
 
 
 # -- the linear rate -------------------------------------------------------------------------------

@@ -21,7 +21,6 @@ from tests.algorithms.networks import (
 from tests.algorithms.networks import study as uneven
 from tests.algorithms.test_decentralized_admm import linear
 from tests.algorithms.test_on_networks import noiseless, points, study
-from tests.run.test_resume import cut, ends, full, put, same
 
 LAPLACE = dp.Laplace(multiplier=3.0, decay=0.95)
 
@@ -233,19 +232,6 @@ def test_a_claim_stands_for_nothing_that_is_derived():
     # Nothing follows from the smoothness of agents without private data.
     given = DPP2("path", 0.1)
     assert dp.Problem(agents).plan(given, mechanism=LAPLACE, rounds=4).price is not None
-
-
-def test_an_interrupted_run_goes_on_with_the_same_secret_points(tmp_path):
-    plan, path = noisy(study(4), DPP2("ring", 0.2, 0.05), rounds=5), tmp_path / "spent.jsonl"
-    expected, raw = full(plan, path, seed=5)
-    for size in ends(raw)[1:-1:7]:
-        put(path, cut(raw, size))
-        result = plan.run(seed=5, ledger=path)
-        same(result, expected)
-        assert dp.Ledger.load(path).spent() == pytest.approx(expected.ledger.spent(), rel=1e-12)
-    again = plan.replay(path)
-    for a, b in zip(again.last.vectors, expected.last.vectors, strict=True):
-        assert np.array_equal(a, b)
 
 
 # -- convergence without noise ---------------------------------------------------------------------

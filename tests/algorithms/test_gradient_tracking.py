@@ -80,17 +80,6 @@ def test_noise_follows_what_one_change_does_to_points_and_directions(ratio):
     assert [e.sensitivity for e in found] == pytest.approx([r for *_, r in expected], rel=1e-3)
 
 
-def test_replay_and_neighbours():
-    plan = study(6).problem.plan(dp.GradientTracking("ring"), mechanism=LAPLACE, rounds=5)
-    result = plan.run(seed=1, record=True)
-    again = plan.replay(result.transcript)
-    for a, b in zip(result.last.vectors, again.last.vectors, strict=True):
-        assert np.array_equal(a, b)
-    found = dp.check(plan)
-    assert found.passed and min(agent.ratio for agent in found.agents) > 0.3
-    assert result.ledger.spent() == pytest.approx(plan.guarantee.epsilon, rel=1e-9)
-
-
 @pytest.mark.parametrize("name", ["step", "ratio", "smoothness"])
 @pytest.mark.parametrize("value", [0.0, -1.0, np.inf, "fast"])
 def test_parameters_are_checked(name, value):

@@ -57,15 +57,6 @@ def test_what_is_charged_is_the_step_size_times_what_a_gradient_moves():
     assert found.passed and min(agent.ratio for agent in found.agents) > 0.99
 
 
-def test_a_run_is_recomputed_from_its_releases():
-    plan = planned(study(**MODELS["boxes"]), dp.PrimalDual(GRAPH), True)
-    result = plan.run(seed=1, record=True)
-    again = plan.replay(result.transcript)
-    for a, b in zip(result.last.vectors, again.last.vectors, strict=True):
-        assert np.array_equal(a, b)
-    assert result.ledger.spent() == pytest.approx(plan.guarantee.epsilon, rel=1e-9)
-
-
 @pytest.mark.parametrize("name", ["step", "gamma", "omega"])
 @pytest.mark.parametrize("value", [0.0, -1.0, np.inf, "fast"])
 def test_parameters_are_checked(name, value):

@@ -244,20 +244,13 @@ def test_sharing_that_cannot_work_is_refused_before_data_are_read():
 
 
 @pytest.mark.parametrize("sharing", [None, dp.SecretSharing(100.0, 2.0**-30)], ids=str)
-def test_private_runs_replay_agree_and_stay_within_their_charge(sharing):
+def test_private_runs_stay_within_their_charge_and_tell_no_prices(sharing):
     problem, _ = market()
     plan = problem.plan(
         dp.ResourceADMM(sharing=sharing), mechanism=dp.Laplace(decay=0.97), rounds=8, epsilon=2.0,
         delta=0.0,
     )  # fmt: skip
     result = plan.run(seed=1, record=True)
-    for again in (
-        plan.replay(result.transcript),
-        plan.run(seed=1, executor=dp.Threads()),
-        plan.run(seed=1, executor=dp.Processes(2)),
-    ):
-        for one, two in zip(result.last.vectors, again.last.vectors, strict=True):
-            assert np.array_equal(one, two)
     assert result.ledger.spent() == pytest.approx(2.0)
     found = dp.check(plan)
     assert found.passed and min(agent.ratio for agent in found.agents) > 0.99

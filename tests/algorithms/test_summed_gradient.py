@@ -11,7 +11,6 @@ import dpcvx as dp
 from dpcvx.algorithms.summed_gradient import SummedGradient
 from dpcvx.run.executors.serial import Serial
 from tests.helpers import contains
-from tests.privacy.test_ledger_file import cut, ends
 
 SHARING = dp.SecretSharing(limit=1000.0)
 BOUND = 0.6
@@ -171,18 +170,6 @@ def test_a_ledger_goes_on_with_both_figures(tmp_path):
     assert account.spent().epsilon <= 2.0 * (1 + 1e-9)
     alone = dp.privacy.accounting.Composition(mu2=mu2[1] + 2 * mu2[0]).price(1e-6).epsilon
     assert account.spent_against_all().epsilon == pytest.approx(alone, rel=1e-9)
-
-
-def test_an_interrupted_run_goes_on_with_the_same_terms(tmp_path):
-    problem = study()[0]
-    plan, path, whole = planned(problem), tmp_path / "ledger.jsonl", tmp_path / "whole.jsonl"
-    expected = plan.run(seed=1, ledger=whole)
-    raw = whole.read_bytes()
-    for size in ends(raw)[3:24:6]:
-        path.write_bytes(cut(raw, size))
-        result = plan.run(seed=1, ledger=path)
-        assert all(map(np.array_equal, result.last.vectors, expected.last.vectors))
-        assert result.ledger.to_json() == expected.ledger.to_json()
 
 
 class Deserted(Serial):

@@ -30,8 +30,7 @@ from tests.owners.tampered import HEADER, packed, unpacked
 
 BUILDS = [
     instances.power_line, instances.overlapping_slices, instances.covariance, instances.clinics,
-    instances.sensors, instances.laboratories, instances.household_tariff, instances.poll,
-    instances.dispatch,
+    instances.sensors, instances.laboratories, instances.household_tariff, instances.dispatch,
 ]  # fmt: skip
 x, y = cp.Variable(4, name="x"), cp.Variable((2, 3), name="y")
 ATOMS = [

@@ -613,7 +613,7 @@ def test_nothing_of_earlier_iterates_can_be_reached(order, watched, path, capsys
     hidden = telling([*xs[:-1]])
     assert len(hidden) >= 4
     # Multipliers follow from all iterates; y and those of the last round as well.
-    hidden = np.concatenate([hidden, telling(states)])
+    hidden = np.concatenate([hidden, telling(states), *small().b])
     printed = capsys.readouterr().out
     file = path.read_text()
     for thing in (result, plan, result.ledger, result.history, printed, file, str(result)):

@@ -1,6 +1,7 @@
 """The package's own methods keep every promise of methods; the suite finds those that break one."""
 
 import math
+import os
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import ClassVar
@@ -15,8 +16,9 @@ from dpcvx.sensitivity.stored_vectors import LinearCombination
 from dpcvx.solvers.projector import Projector
 from dpcvx.verify import instances as shipped
 from dpcvx.verify.instances import Instance
-from dpcvx.verify.promises import contains
-from tests.instances import HIDDEN, whole
+from tests.instances import whole
+from tests.privacy.test_ledger_file import cut, ends, put
+from tests.run.test_resume import full, same
 
 
 @dataclass(frozen=True)
@@ -155,11 +157,6 @@ SUITES = {
     )
     for name, tried in METHODS.items()
 }
-# For observers of the last iterate alone.
-HIDDEN_METHODS = {
-    order: dp.GradientADMM(penalty=2.0, order=order)
-    for order in ("fixed", "permutation", "stopping", "sampling")
-}
 ROUNDS = 12
 PAIRS = [(m, i) for m, tried in METHODS.items() for i in tried.instances]
 pairs = pytest.mark.parametrize(("method", "instance"), PAIRS, ids=str)
@@ -239,6 +236,19 @@ def test_noise_that_falls_costs_what_was_planned(method, instance):
         assert e.multiplier == pytest.approx(expected, rel=1e-12)
     again = plan.replay(result.transcript)
     assert all(np.array_equal(a, b) for a, b in zip(vectors(result), vectors(again), strict=True))
+
+
+@pytest.mark.filterwarnings("ignore::dpcvx.RepeatWarning")
+@pytest.mark.parametrize("method", METHODS)
+def test_a_killed_run_goes_on_to_the_same_result(method, tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda file: None)  # spares the time of the disk
+    tried, path = METHODS[method], tmp_path / "ledger.jsonl"
+    rounds = tried.private.fixed_rounds or 4
+    plan = private_plan(method, tried.instances[0], rounds=rounds)
+    result, raw = full(plan, path, seed=3)
+    put(path, cut(raw, ends(raw)[-3]))
+    same(result, plan.run(ledger=path, seed=3, record=True))
+    same(result, plan.replay(path))
 
 
 @pytest.mark.parametrize(
@@ -560,69 +570,3 @@ def test_an_instance_of_another_type_is_refused_when_it_is_tried():
     (first, *_) = dp.conformance(dp.ADMM(), instances={"mine": made("power line").problem})
     with pytest.raises(dp.ModelError, match="maps names to"):
         first()
-
-
-# Runs of which the last iterate alone leaves: nothing is kept that could be replayed.
-
-hidden = pytest.mark.parametrize("instance", HIDDEN)
-ordered = pytest.mark.parametrize("order", HIDDEN_METHODS)
-
-
-@cache
-def made_hidden(instance):
-    return HIDDEN[instance]()
-
-
-@cache
-def hidden_plan(order, instance):
-    problem = made_hidden(instance).problem
-    users = sum(bool(agent.private) for agent in problem.agents)
-    rounds = users if order == "stopping" else 2 * users + 1
-    return problem.plan(
-        HIDDEN_METHODS[order], observer="last iterate", rounds=rounds, epsilon=2.0, delta=1e-6
-    )
-
-
-@hidden
-@ordered
-def test_hidden_runs_spend_what_was_planned_and_repeat_themselves(order, instance):
-    plan = hidden_plan(order, instance)
-    one, same, other = (plan.run(seed=s) for s in (5, 5, 6))
-    assert all(np.array_equal(a, b) for a, b in zip(vectors(one), vectors(same), strict=True))
-    assert not all(np.array_equal(a, b) for a, b in zip(vectors(one), vectors(other), strict=True))
-    for local in plan.program.agents:
-        assert len(one.ledger[local.name].entries) == (1 if local.form.private else 0)
-    assert one.ledger.spent() == pytest.approx(plan.guarantee.epsilon, rel=1e-9)
-    assert plan.guarantee.epsilon <= 2.0
-    assert one.ledger.to_json() == other.ledger.to_json()
-    assert len(one.history) == 0 and one.transcript is None
-
-
-@hidden
-@ordered
-def test_hidden_iterates_of_neighbours_differ_by_no_more_than_was_charged(order, instance):
-    plan = hidden_plan(order, instance)
-    found = dp.check(plan)
-    assert found.passed, str(found)
-    assert max(agent.ratio for agent in found.agents) > 0.05
-
-
-@hidden
-@ordered
-def test_nothing_that_comes_back_from_hidden_runs_contains_private_values(order, instance):
-    given, plan = made_hidden(instance), hidden_plan(order, instance)
-    result = plan.run(seed=4)
-    for thing in (given.problem, plan, result, result.ledger, result.history):
-        for secret in given.data.values():
-            assert not contains(thing, secret)
-    users = [local.name for local in plan.program.agents if local.form.private]
-    points = [x for x, local in zip(result.last.vectors, plan.program.agents, strict=True)
-              if local.name in users]  # fmt: skip
-    assert all(np.array_equal(x, points[0]) for x in points)
-    # What is left apart are the two sides of the coupling.
-    assert result.consensus_residual == result.coupling_residual
-
-
-@hidden
-def test_hidden_runs_are_consistent_with_their_ledger(instance):
-    assert dp.audit(hidden_plan("permutation", instance), runs=20).passed
