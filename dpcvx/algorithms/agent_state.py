@@ -14,7 +14,6 @@ from ..model.curvature import convex, smoothness, strong_convexity
 from ..model.eigenvalues import SLACK, round_down
 from ..sensitivity.queries.gradients import Step
 from ..sensitivity.queries.solutions import Minimiser
-from ..solvers.projector import Projector
 from ..solvers.steps import Minimisation
 from .base import Iterates, Local, Oracle
 from .program import Program
@@ -74,7 +73,7 @@ def minimisation(program: Program, D: float, owner: str) -> Minimisation:
                 f"by {owner}(exact=True) may end anywhere. Look for a quadratic with a negative "
                 "denominator or eigenvalue, or leave exact= out."
             )
-        if not Projector(local.constraints, local.name).closed_form:
+        if not local.projector().closed_form:
             raise ModelError(
                 f"The set of {name} has no closed form, and {owner}(exact=True) projects onto it "
                 "in every step of a search. Keep to bounds, a sum, a ball or equations, or leave "

@@ -98,7 +98,7 @@ def _excess(program: Program, vectors: Sequence[Array]) -> float:
         for local, x in zip(program.agents, vectors, strict=True)
         if local.constraints.b.size
     }
-    worst = [Projector(local.constraints, local.name).violation(x) for local, x in apart.values()]
+    worst = [local.projector().violation(x) for local, x in apart.values()]
     return float(np.max(worst, initial=0.0))
 
 

@@ -7,7 +7,6 @@ import scipy.sparse as sp
 
 from ..model.eigenvalues import spectral_norm
 from ..model.quadratic import quadratic
-from ..solvers.projector import Projector
 from .program import Program
 from .steps import Constant, StepRule
 
@@ -34,7 +33,7 @@ def too_long(program: Program, step: float | StepRule | None) -> str:
     total = sp.csr_array((program.size, program.size))
     for local in program.agents:
         found = quadratic(local.form)
-        bound = Projector(local.constraints, local.name).kinds.keys() - {"free"}
+        bound = local.projector().kinds.keys() - {"free"}
         if found.rest or found.wide or bound or local.shared.size < local.n:
             return ""
         place = sp.csr_array(

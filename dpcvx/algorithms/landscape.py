@@ -256,7 +256,7 @@ class _Set(NamedTuple):
 
 def _sets(agents: Sequence[LocalProgram]) -> list[_Set]:
     """What all sets tell: where searching them takes too long, what is known without a solve."""
-    onto = once_per_kind(agents, lambda local: (local, Projector(local.constraints, local.name)))
+    onto = once_per_kind(agents, lambda local: (local, local.projector()))
     kinds = {id(kind): (kind, projector) for kind, projector in onto}
     conic = [projector.kinds["conic"] for _, projector in kinds.values()]
     searched = sum(n * n for n in conic) <= _SEARCHED

@@ -6,8 +6,9 @@ Nothing here is private or belongs to cvxpy, so programs can be printed, pickled
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
-from typing import Protocol, TypeVar
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -26,7 +27,7 @@ from ..model.public_terms import parts_of
 from ..model.written import Model
 from ..sensitivity.certificate import Asserted, Sensitivity
 from ..sensitivity.derivation import derive
-from ..solvers.blocks import empty_set
+from ..solvers.blocks import Blocks, blocks_of, empty_set
 from ..solvers.conic import Outcome
 from ..solvers.newton import best_kernel
 from ..solvers.projector import Projector
@@ -99,6 +100,18 @@ class LocalProgram:
         same = (self.form.derived, *parts[1:], self.coupling, *self.limits)
         return (*map(id, same), self.clip, self.asserted, self.kernel)
 
+    @cached_property
+    def blocks(self) -> Blocks:
+        """W, taken apart: plans ask for it in many places."""
+        return blocks_of(self.constraints, self.name)
+
+    def projector(self) -> Projector:
+        """A new one onto W: solvers keep what they were asked last."""
+        return Projector(self.constraints, self.name, blocks=self.blocks)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
     def sensitivity(self) -> Sensitivity:
         """The certified gradient sensitivity.
 
@@ -110,7 +123,7 @@ class LocalProgram:
         return derive(
             self.form,
             self.name,
-            lambda: Projector(self.constraints, self.name).extent(),
+            lambda: self.projector().extent(),
             clip=self.clip,
             asserted=self.asserted,
         )
@@ -125,7 +138,9 @@ class LocalProgram:
         """Whether what the agent shares, and its share of couplings, leave it a choice."""
         if self.shared.size == self.n:
             return False
-        free = np.setdiff1d(np.arange(self.n), self.shared)
+        own = np.ones(self.n, dtype=bool)
+        own[self.shared] = False
+        free = np.flatnonzero(own)
         if self.coupling is None or not free.size:
             return free.size > 0
         tied = sp.csr_array(sp.csc_array(self.coupling)[:, free])
@@ -293,7 +308,8 @@ def compile_agent(model: Model, coupling: Coupling | None) -> LocalProgram:
     minimised = coupling is not None and not agent.private
     shared = np.flatnonzero(model.where >= 0)
     values = {v.id: model.start.get(v.id, np.zeros(v.shape)) for v in variables}
-    projector = Projector(constraint_data, name, rest)
+    blocks = blocks_of(constraint_data, name)
+    projector = Projector(constraint_data, name, rest, blocks=blocks)
     ones = np.ones(layout.size)
     start = projector(gather(layout, values), ones)
     if start.x is not None and rest is not None:
@@ -312,7 +328,7 @@ def compile_agent(model: Model, coupling: Coupling | None) -> LocalProgram:
             "steps could not be computed. If they admit one, scale them so that its numbers are "
             "near 1, or write cp.PowConeND and other power cones by cp.geo_mean."
         )
-    return LocalProgram(
+    local = LocalProgram(
         name=name,
         layout=layout,
         form=parts.form,
@@ -332,6 +348,8 @@ def compile_agent(model: Model, coupling: Coupling | None) -> LocalProgram:
         ),
         kernel=best_kernel() if projector.by_newton else "",
     )
+    vars(local)["blocks"] = blocks
+    return local
 
 
 def with_objectives(problem: Declaration, program: Program) -> Program:

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from ..errors import ModelError
 from ..sensitivity.queries.query import Query
 from ..sensitivity.queries.stored import Stored, StoredGradient
-from ..solvers.projector import Projector
 from .base import Iterates, Requirements
 from .on_networks import NetworkMethod
 from .program import Program
@@ -72,7 +71,7 @@ def require_open(program: Program, owner: str) -> None:
                 f"Agent '{local.name}' has variables of its own, and {owner} takes vectors that "
                 "all agents share. Use dp.DecentralizedGradient, or share them."
             )
-        if Projector(local.constraints, local.name).kinds.keys() - {"free"}:
+        if local.projector().kinds.keys() - {"free"}:
             raise ModelError(
                 f"Agent '{local.name}' has constraints, and {owner} takes none: its points go "
                 "where gradients lead. Use dp.DecentralizedGradient, or put a smooth penalty in "

@@ -281,8 +281,11 @@ def _rel_vjp(v: Sequence[Array], out: Array, g: Array, data: tuple[Any, ...], k:
 
 def _sigmoid(u: Array) -> Array:
     # Half the time of scipy's expit; below 1e-308 the result is 0.
+    out = np.negative(u, out=np.empty_like(u))  # one array for all: records have millions
     with np.errstate(over="ignore"):
-        return 1 / (1 + np.exp(-u))
+        np.exp(out, out=out)
+    out += 1
+    return np.divide(1, out, out=out)
 
 
 POWER = Rule("power", _power, _power_vjp, False)

@@ -16,7 +16,18 @@ from ..errors import ModelError
 from .atoms import rule_of, written
 from .canonical import affine_map
 from .layout import Layout, picked
-from .matrices import Array, Identity, Matrix, as_array, compact, csr, diagonal, has_entries, zeros
+from .matrices import (
+    Array,
+    Identity,
+    Matrix,
+    as_array,
+    compact,
+    csr,
+    diagonal,
+    has_entries,
+    is_blank,
+    zeros,
+)
 from .normal_form import Atom, Combination, NormalForm, digest_of
 from .private import Private, specs_of
 
@@ -103,11 +114,11 @@ class _Builder:
             return Combination(expr.shape, None, G, zeros(expr.size))
         if isinstance(expr, cp.Variable):
             F = self._selection(expr, np.arange(expr.size))
-            return Combination(expr.shape, F, (), np.zeros(expr.size))
+            return Combination(expr.shape, F, (), zeros(expr.size))
         found = picked(expr)
         if found is not None:  # of a large variable, at the price of these entries alone
             F = compact(self._selection(*found))
-            return Combination(expr.shape, F, (), np.zeros(expr.size))
+            return Combination(expr.shape, F, (), zeros(expr.size))
         if not expr.variables() and not any(isinstance(p, Private) for p in expr.parameters()):
             return self._constant(expr)
         product = self._sparse_product(expr)
@@ -161,7 +172,7 @@ class _Builder:
                 M = C if eye is None else sp.kron(eye, C)
             else:
                 M = C.T if eye is None else sp.kron(C.T, eye)
-            return _image(expr.shape, np.zeros(expr.size), [(compact(M), u)])
+            return _image(expr.shape, zeros(expr.size), [(compact(M), u)])
         return None
 
     def _check(self, h: Array) -> None:
@@ -188,13 +199,13 @@ class _Builder:
         if kind == "NegExpression":
             return _negated(expr, args[0])
         if kind in _MOVES:
-            return _image(expr.shape, np.zeros(m), _moves(expr, args))
+            return _image(expr.shape, zeros(m), _moves(expr, args))
         if kind == "Sum":
-            return _image(expr.shape, np.zeros(m), [(_summation(expr), args[0])])
+            return _image(expr.shape, zeros(m), [(_summation(expr), args[0])])
         if kind in ("multiply", "MulExpression", "DivExpression"):
             return _scaled(expr, args)
         if kind == "cumsum":  # cvxpy would canonicalise it with an auxiliary variable
-            return _image(expr.shape, np.zeros(m), [(_running_sum(expr), args[0])])
+            return _image(expr.shape, zeros(m), [(_running_sum(expr), args[0])])
         fresh = [cp.Variable(a.shape) for a in args]
         mixed = [
             arg if combination.constant else variable
@@ -255,7 +266,7 @@ def _opposite(expr: Any) -> cp.Expression | None:
 
 
 def _negated(expr: Any, u: Combination) -> Combination:
-    return _image(expr.shape, np.zeros(expr.size), [(-sp.eye_array(expr.size, format="csr"), u)])
+    return _image(expr.shape, zeros(expr.size), [(-sp.eye_array(expr.size, format="csr"), u)])
 
 
 def _plus(a: Matrix | None, b: Matrix | None) -> Matrix | None:
@@ -277,10 +288,14 @@ def _merge(
     return tuple(merged.items())
 
 
+def _added(a: Array, b: Array) -> Array:
+    return b if is_blank(a) else a if is_blank(b) else a + b
+
+
 def _total(shape: tuple[int, ...], args: Sequence[Combination]) -> Combination:
     def add(a: Combination, b: Combination) -> Combination:
         G, terms = _merge(a.G, b.G), _merge(a.terms, b.terms)
-        return Combination(shape, _plus(a.F, b.F), G, a.h + b.h, terms)
+        return Combination(shape, _plus(a.F, b.F), G, _added(a.h, b.h), terms)
 
     return functools.reduce(add, args)
 
@@ -294,7 +309,7 @@ def _image(
             shape,
             None if u.F is None else compact(M if _is_identity(u.F) else M @ u.F),
             tuple((k, compact(M @ G)) for k, G in u.G),
-            M @ u.h if has_entries(u.h) else np.zeros(M.shape[0]),
+            M @ u.h if has_entries(u.h) else zeros(M.shape[0]),
             tuple((j, compact(M @ T)) for j, T in u.terms),
         )
         for M, u in pieces
@@ -338,7 +353,9 @@ def _summation(expr: Any) -> sp.csr_array:
     if expr.axis is not None and not expr.keepdims:
         target = np.expand_dims(target, expr.axis)
     rows = np.ravel(np.broadcast_to(target, shape), order="F")
-    return sp.csr_array((np.ones(rows.size), (rows, np.arange(rows.size))), (expr.size, rows.size))
+    # Column by column, which takes no sorting.
+    columns = np.ones(rows.size), rows, np.arange(rows.size + 1)
+    return sp.csr_array(sp.csc_array(columns, (expr.size, rows.size)))
 
 
 def _running_sum(expr: Any) -> Matrix:
@@ -351,7 +368,7 @@ def _scaled(expr: Any, args: Sequence[Combination]) -> Combination | None:
     """Products and quotients with one constant side, unless collapsing would blow them up."""
     left, right = args
     kind = type(expr).__name__
-    zero = np.zeros(expr.size)
+    zero = zeros(expr.size)
     if kind == "DivExpression":
         if not right.constant:
             return None

@@ -26,7 +26,17 @@ from .atoms import (
     Rule,
 )
 from .eigenvalues import both_ends, dense, eigenvalues, lowest, spectral_norm, stretch
-from .matrices import Array, Identity, Matrix, csr, folded, has_entries
+from .matrices import (
+    Array,
+    Diagonal,
+    Identity,
+    Matrix,
+    csr,
+    folded,
+    has_entries,
+    quick,
+    scaled_rows,
+)
 from .normal_form import Atom, Combination, NormalForm, derived_once
 from .quadratic import Term, affine_view, bilinear, is_square, quadratic
 
@@ -150,7 +160,7 @@ def _wide_square(form: NormalForm, term: Term) -> _Bent:
     rows, weight = csr(parts.u.F), folded(np.abs(2 * diagonal))
     factor, own = float(weight[0]), rows.data
     if any(weight.strides):  # not one number for all rows
-        factor, own = 1.0, own * np.sqrt(np.repeat(weight, np.diff(rows.indptr)))
+        factor, own = 1.0, scaled_rows(rows, np.sqrt(weight))
     most = stretch(sp.csr_array((own, rows.indices, rows.indptr), shape=rows.shape))
     return _Bent(falls, rises, factor * most**2, factor * float(np.vdot(own, own)))
 
@@ -296,9 +306,11 @@ def _largest(form: NormalForm, u: Combination) -> float | None:
         adjacency = form.private[k].adjacency
         if not isinstance(adjacency, Rows):
             return None
-        widest = 1.0
-        if not isinstance(G, Identity):
-            widest = float(np.abs(csr(G)).sum(axis=1).max(initial=0.0))
+        own, widest = quick(G), 1.0
+        if isinstance(own, Diagonal):
+            widest = float(np.abs(own.values).max(initial=0.0))
+        elif not isinstance(own, Identity):
+            widest = float(np.abs(csr(own)).sum(axis=1).max(initial=0.0))
         total += widest * adjacency.bound
     return total
 

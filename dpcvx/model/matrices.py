@@ -132,6 +132,26 @@ def without_zeros(M: Any) -> sp.csr_array:
     return own
 
 
+def scaled_rows(M: sp.csr_array, weights: Array) -> Array:
+    """Entries of a matrix whose rows are multiplied by numbers, in their order.
+
+    Parameters
+    ----------
+    M : csr_array
+    weights : ndarray, shape (rows,)
+    """
+    same = folded(weights)
+    if same.size and not any(same.strides):
+        return M.data * same[0]
+    # As many numbers as entries, one by one, would be as large as the matrix.
+    found, step = np.empty(M.nnz), max(1, BLOCK * M.shape[0] // max(M.nnz, 1))
+    for first in range(0, M.shape[0], step):
+        ends = M.indptr[first : first + step + 1]
+        own, factors = slice(ends[0], ends[-1]), weights[first : first + step]
+        np.multiply(M.data[own], np.repeat(factors, np.diff(ends)), out=found[own])
+    return found
+
+
 def zeros(size: int) -> Array:
     """Read-only zeros that take no memory."""
     return np.broadcast_to(0.0, size)

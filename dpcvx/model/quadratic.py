@@ -15,7 +15,7 @@ import scipy.sparse as sp
 
 from .atoms import MATMUL, MULTIPLY, POWER, QUAD_FORM, QUAD_OVER_LIN
 from .eigenvalues import is_wide, least_by_rows
-from .matrices import Array, Diagonal, Matrix, Sparse, as_array, csr, diagonal, quick
+from .matrices import Array, Diagonal, Matrix, Sparse, as_array, csr, diagonal, quick, scaled_rows
 from .normal_form import Atom, BoundObjective, Combination, NormalForm, derived_once
 
 # Differences of gradients, relative to the size of a point, and how well they have to agree.
@@ -248,8 +248,7 @@ def _by_columns(parts: Bilinear, k: int) -> sp.csc_array | None:
     weight = quick(sp.csr_array(parts.B @ csr(G)))
     if not isinstance(weight, Diagonal):
         return None
-    twice = 2 * (weight @ np.ones(rows.shape[0]))
-    values = rows.data * np.repeat(twice, np.diff(rows.indptr))
+    values = scaled_rows(rows, 2 * (weight @ np.ones(rows.shape[0])))
     return sp.csc_array((values, rows.indices, rows.indptr), shape=rows.shape[::-1])
 
 

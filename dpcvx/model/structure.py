@@ -17,7 +17,9 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
+from .matrices import BLOCK
 from .private import Private
 
 # Matrices of more entries are read column by column, as cvxpy keeps them: no sorted copy is made.
@@ -150,9 +152,8 @@ def _array(value: Any) -> bytes:
             columns = columns.copy()
             columns.sum_duplicates()
         parts = columns.indptr, columns.indices
-        indices = (np.ascontiguousarray(part, dtype="<i8").data for part in parts)
         values = np.ascontiguousarray(columns.data, dtype="<f8").data
-        return _hashed(f"{sparse} columns", shape, values, *indices)
+        return _hashed(f"{sparse} columns", shape, values, *parts)
     sorted_ = sp.coo_array(value).tocsr() if value.ndim == 2 else sp.coo_array(value)
     sorted_.sum_duplicates()
     places = sorted_.tocoo().coords
@@ -164,9 +165,15 @@ def _number(value: float) -> bytes:
     return _hashed("number", repr(int(value) if value.is_integer() else value))
 
 
-def _hashed(*parts: str | bytes | memoryview) -> bytes:
+def _hashed(*parts: str | bytes | memoryview | NDArray[np.integer]) -> bytes:
+    """Of texts, numbers as they lie in memory, and indices."""
     found = hashlib.sha256()
     for part in parts:
+        if isinstance(part, np.ndarray):  # few at a time: they are no copy of their size
+            found.update(_length(8 * part.size))
+            for first in range(0, part.size, BLOCK):
+                found.update(np.ascontiguousarray(part[first : first + BLOCK], dtype="<i8").data)
+            continue
         text = part.encode() if isinstance(part, str) else part
         size = text.nbytes if isinstance(text, memoryview) else len(text)
         found.update(_LENGTHS[size] if size < len(_LENGTHS) else _length(size))

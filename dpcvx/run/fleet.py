@@ -65,7 +65,7 @@ def is_fleet(plan: Terms, start: Start) -> bool:
 
 def _has_closed_form(local: LocalProgram) -> bool:
     """Whether steps onto an agent's set take no solver, which may fail for one agent alone."""
-    return local.rest is None and Projector(local.constraints, local.name).closed_form
+    return local.rest is None and local.projector().closed_form
 
 
 def row_of(thing: Any, i: int) -> Any:

@@ -11,6 +11,7 @@ the largest of all.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -94,10 +95,10 @@ class Lines:
             for _ in range(_TURNS):
                 if left.size <= _FEW:
                     break
-                own = [size[left] for size in sizes]
-                first = np.argmax(np.sum([_graded(size) for size in own], axis=0))
+                own = sizes if left.size == self.signs.size else [size[left] for size in sizes]
+                first = np.argmax(functools.reduce(np.add, map(_graded, own)))
                 kept.append(left[first : first + 1])
-                left = left[~np.all([size <= size[first] for size in own], axis=0)]
+                left = left[~functools.reduce(np.logical_and, (s <= s[first] for s in own))]
             kept.append(left)
         return np.unique(np.concatenate(kept))
 
@@ -121,4 +122,5 @@ def _alike(below: Array, above: Array) -> bool:
 def _graded(size: Array) -> Array:
     """Between -1 and 1, whatever the numbers."""
     largest = np.max(np.abs(size), initial=0.0, where=np.isfinite(size)) or 1.0
-    return np.clip(size / largest, -1.0, 1.0)
+    found = size / largest
+    return np.clip(found, -1.0, 1.0, out=found)

@@ -214,7 +214,7 @@ def _intervals(
     A: sp.csr_array, data: ConeData, kinds: NDArray[np.str_], starts: Index
 ) -> tuple[NDArray[np.bool_], Array, Array]:
     """Which own columns are bounded by rows of their own only, or not at all, and the bounds."""
-    simple = np.repeat(np.isin(kinds, ("zero", "nonneg")), np.diff(starts))
+    simple = np.repeat((kinds == "zero") | (kinds == "nonneg"), np.diff(starts))
     equality = np.repeat(kinds == "zero", np.diff(starts))
     coo = A.tocoo()
     alone = simple[coo.row] & (np.diff(A.indptr)[coo.row] == 1)

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..model.canonical import ConeData
-from .blocks import blocks_of
+from .blocks import Blocks, blocks_of
 from .closed_forms import Ball, Box, ClosedForm, Simplex
 from .conic import ConicProgram, Outcome
 from .newton import PLAIN
@@ -100,6 +100,8 @@ class Projector:
         The same set with r as its objective.
     kernel : str
         What takes steps where Newton's method projects; see `dpcvx.solvers.newton`.
+    blocks : Blocks, optional
+        The set, where it was taken apart before.
 
     Attributes
     ----------
@@ -119,9 +121,14 @@ class Projector:
     """
 
     def __init__(
-        self, data: ConeData, owner: str, rest: ConeData | None = None, kernel: str = PLAIN
+        self,
+        data: ConeData,
+        owner: str,
+        rest: ConeData | None = None,
+        kernel: str = PLAIN,
+        blocks: Blocks | None = None,
     ) -> None:
-        blocks = blocks_of(data, owner)
+        blocks = blocks or blocks_of(data, owner)
         self._rest = None if rest is None else ConicProgram(rest)
         self.n = data.n
         self.kinds = blocks.kinds

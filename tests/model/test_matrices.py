@@ -1,10 +1,15 @@
 """Matrices do not change under the feet of those who share their arrays."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
 
-from dpcvx.model.matrices import without_zeros
+from dpcvx.model import matrices
+from dpcvx.model.matrices import scaled_rows, without_zeros
 from dpcvx.model.normal_form import Combination, digest_of
 
 
@@ -39,3 +44,34 @@ def test_a_digest_leaves_repeated_entries_alone():
     # Sorting may move entries within a row; their number and the values they stand for stay.
     assert M.nnz == before.nnz == M.data.size
     np.testing.assert_array_equal(M.toarray(), before.toarray())
+
+
+@given(
+    st.lists(st.integers(0, 4), min_size=1, max_size=12),
+    st.integers(1, 9),
+    st.sampled_from([(0.1,), (-2.5, 0.3), (0.0, 1.0, 1e200)]),
+)
+def test_rows_are_scaled_as_by_a_number_for_every_entry(filled, block, numbers):
+    ends = np.concatenate([[0], np.cumsum(filled)])
+    values = np.sin(1.0 + np.arange(ends[-1]))
+    M = sp.csr_array((values, np.zeros(ends[-1], np.int32), ends), shape=(len(filled), 1))
+    weights = np.resize(numbers, len(filled))
+    expected = values * np.repeat(weights, filled)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(matrices, "BLOCK", block)
+        assert scaled_rows(M, weights).tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("numbers", [(0.1,), (0.1, 0.2)])
+def test_scaled_rows_take_no_memory_but_their_own(numbers):
+    count, filled = 200_000, 8
+    ends = np.arange(0, count * filled + 1, filled)
+    M = sp.csr_array(
+        (np.ones(count * filled), np.zeros(count * filled, np.int32), ends), (count, 1)
+    )
+    weights = np.resize(numbers, count)
+    tracemalloc.start()
+    found = scaled_rows(M, weights)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1.5 * found.nbytes

@@ -1,5 +1,6 @@
 """Plans with public sparse features: no square of them, no array of their size, same bounds."""
 
+import sys
 import tracemalloc
 
 import cvxpy as cp
@@ -60,6 +61,36 @@ def test_planning_takes_little_more_memory_than_the_features(loss, method):
     tracemalloc.stop()
     assert plan.agents[0].sensitivity.l2 < np.inf
     assert peak < 6 * size
+
+
+def calls(names, work):
+    """How often functions of these names are called in the course of some work."""
+    counts = dict.fromkeys(names, 0)
+
+    def count(frame, event, argument):
+        name = argument.__name__ if event == "c_call" else frame.f_code.co_name
+        if event in ("call", "c_call") and name in counts:
+            counts[name] += 1
+
+    sys.setprofile(count)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return counts
+
+
+@pytest.mark.parametrize(
+    "loss, method",
+    [
+        ("hinge", dp.SummedGradient(0.1)),
+        ("logistic", dp.MeanGradient()),
+        ("huber", dp.LinearizedADMM(penalty=1.0)),
+    ],
+)
+def test_a_set_of_many_columns_is_taken_apart_once(loss, method):
+    X = features(3000, 3000)  # of fewer columns a set is looked at with the others' as well
+    assert calls(["blocks_of"], lambda: planned(X, loss, method)) == {"blocks_of": 1}
 
 
 @pytest.mark.parametrize("ball", [False, True])
