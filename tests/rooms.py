@@ -15,7 +15,7 @@ import dpcvx as dp
 PACKAGE = Path(dp.__file__).parent
 # Top to bottom: what stands here imports only what stands below it. First the files that users and
 # authors of methods import, then the rooms.
-TOP = ("problem", "extend", "mpi")
+TOP = ("__main__", "problem", "extend", "mpi")
 ROOMS = (
     "verify", "owners", "run", "plan", "algorithms", "sensitivity", "solvers", "privacy", "model",
 )  # fmt: skip

@@ -221,7 +221,3 @@ def _inspect(asked: argparse.Namespace) -> None:
         sys.stderr.write(f"{asked.offer.name}: {error.strerror}\n")
         raise SystemExit(1) from None
     _say(str(agree(read_offer(document), read_policy(asked.policy))))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

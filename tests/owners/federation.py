@@ -68,7 +68,7 @@ def command(*arguments, **settings):
     """A process of the command ``dpcvx``."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"}
     return subprocess.Popen(
-        [sys.executable, "-m", "dpcvx.owners.cli", *map(str, arguments)],
+        [sys.executable, "-m", "dpcvx", *map(str, arguments)],
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

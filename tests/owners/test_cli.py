@@ -23,6 +23,17 @@ def test_the_command_imports_nothing_that_few_plans_need():
     assert done.stdout.strip() == "set()"
 
 
+def test_python_runs_the_package_as_the_command_itself(tmp_path):
+    def run(*arguments):
+        command = [sys.executable, "-m", "dpcvx", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    helped = run("--help")
+    assert helped.returncode == 0 and helped.stdout.startswith("usage: dpcvx ")
+    refused = run("keys", "fingerprint", str(tmp_path / "nowhere.crt"))
+    assert refused.returncode == 1 and "nowhere.crt" in refused.stderr and not refused.stdout
+
+
 def test_keys_are_made_asked_for_and_signed(tmp_path, capsys):
     authority, own = tmp_path / "authority", tmp_path / "north"
     assert main(["keys", "authority", str(authority)]) == 0

@@ -39,7 +39,7 @@ def shell(command, folder, port):
     said = [re.sub(r":8443$", f":{port}", part) for part in command[1:]]
     said = [part.replace("wss://coordinator:", "wss://127.0.0.1:") for part in said]
     process = subprocess.Popen(
-        [sys.executable, "-m", "dpcvx.owners.cli", *said],
+        [sys.executable, "-m", "dpcvx", *said],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"},
         stdin=subprocess.PIPE,
