@@ -12,10 +12,6 @@ def at_start(problem: dp.Problem) -> float:
     """The true objective at the public start, moved to where all agree and all constraints hold.
 
     Not private: it is computed on the data. The point itself depends on none.
-
-    Parameters
-    ----------
-    problem : dp.Problem
     """
     program = compile_problem(problem)
     point = common_point(program, tuple(local.start for local in program.agents))

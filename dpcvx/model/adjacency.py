@@ -198,10 +198,6 @@ class Rows:
 
     def too_long(self, rows: Data) -> NDArray[np.bool_]:
         """Which rows exceed the bound; rounding is forgiven, the sensitivity covers it.
-
-        Parameters
-        ----------
-        rows : ndarray or csr_array, shape (m, p)
         """
         if not isinstance(rows, np.ndarray):
             peak, norms = sparse_row_norms(rows, self.order)
@@ -219,10 +215,6 @@ class Rows:
 
     def enforced(self, rows: Data) -> Data | None:
         """The rows with norms within the bound; None if one is too long and is not to be clipped.
-
-        Parameters
-        ----------
-        rows : ndarray or csr_array, shape (m, p)
         """
         long = self.too_long(rows)
         if not long.any():

@@ -82,10 +82,6 @@ class Layout:
 
     def places(self, part: Layout) -> NDArray[np.intp]:
         """Where the components of another layout, of which all entries are held, are in this one.
-
-        Parameters
-        ----------
-        part : Layout
         """
         found = [
             self[piece.variable].offset

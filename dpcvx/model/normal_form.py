@@ -452,10 +452,6 @@ class BoundObjective(BehindTheDoor):
     def gradient(self, x: Array) -> Array:
         """One (sub)gradient of f(.; d) at x, as stated in `dpcvx.model.atoms`.
 
-        Parameters
-        ----------
-        x : ndarray, shape (n,)
-
         Returns
         -------
         ndarray, shape (n,)

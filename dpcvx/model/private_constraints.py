@@ -81,10 +81,6 @@ class PrivateConstraint:
 
     def at(self, d: Array) -> tuple[sp.csr_array, Array]:
         """A(d) and b(d).
-
-        Parameters
-        ----------
-        d : ndarray, shape (D,)
         """
         A = sp.csr_array(self.data.A)
         if self.slopes.nnz:
@@ -93,10 +89,6 @@ class PrivateConstraint:
 
     def moved(self, rows: Index) -> tuple[sp.csr_array, Array]:
         """How the slack of some rows moves with the data: ``offset - slope y`` for entry k.
-
-        Parameters
-        ----------
-        rows : ndarray of int, shape (q,)
 
         Returns
         -------

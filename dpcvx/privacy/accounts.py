@@ -317,10 +317,6 @@ class Account:
 
     def taken_over(self, spent: Account) -> Account:
         """With what was charged to another account, that was equal to this one.
-
-        Parameters
-        ----------
-        spent : Account
         """
         return replace(spent.copy(), agent=self.agent, adjacency=self.adjacency)
 

@@ -238,10 +238,6 @@ def _entropy(source: Seeded) -> list[int]:
 
 def _philox_keys(entropy: NDArray[np.uint32]) -> Words:
     """``SeedSequence(...).generate_state(2, uint64)`` of every row; products wrap around.
-
-    Parameters
-    ----------
-    entropy : ndarray of uint32, shape (streams, at least 4)
     """
     constants = _powers(_FIRST_A, _TIMES_A)
 

@@ -120,10 +120,6 @@ class Encoding:
     def encode(self, values: ArrayLike) -> Words:
         """Values as integers modulo 2**64, in units of the resolution.
 
-        Parameters
-        ----------
-        values : array of float
-
         Returns
         -------
         ndarray of uint64, of the same shape
@@ -154,10 +150,6 @@ class Encoding:
 
     def decode(self, total: Words) -> Array:
         """The values behind integers modulo 2**64: the sum of at most `parties` encoded ones.
-
-        Parameters
-        ----------
-        total : ndarray of uint64
 
         Returns
         -------
@@ -205,20 +197,12 @@ class Residues:
 
     def encode(self, values: ArrayLike) -> Words:
         """Multiples of the width as words, modulo 2**52.
-
-        Parameters
-        ----------
-        values : array of float
         """
         steps = np.asarray(values, dtype=np.float64) / self.width
         return residues(steps).astype(np.int64).view(np.uint64) << np.uint64(_SHIFT)
 
     def decode(self, total: Words) -> Array:
         """The values behind sums of words.
-
-        Parameters
-        ----------
-        total : ndarray of uint64
 
         Raises
         ------

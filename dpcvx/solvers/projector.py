@@ -70,10 +70,6 @@ class Extent:
 
     def containing(self, points: Array) -> NDArray[np.bool_]:
         """Which points lie within.
-
-        Parameters
-        ----------
-        points : ndarray, shape (count, n)
         """
         inside = np.all((self.lower <= points) & (points <= self.upper), axis=1)
         for own, radius in self.balls:

@@ -51,10 +51,6 @@ def substituted(data: ConeData) -> Substituted | None:
     """Take the equalities of a set without auxiliary columns out.
 
     None where they contradict each other, or depend on each other too closely to tell.
-
-    Parameters
-    ----------
-    data : ConeData
     """
     A, zero = sp.csr_array(data.A), data.cones.zero
     E, f = without_zeros(A[:zero]), data.b[:zero]

@@ -77,10 +77,6 @@ class Tightened:
 
     def at(self, d: Array) -> ConeData:
         """The program for data as they left.
-
-        Parameters
-        ----------
-        d : ndarray, shape (D,)
         """
         A, b = self.constraint.at(d)
         for number, margin in self.margins.items():

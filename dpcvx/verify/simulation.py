@@ -44,10 +44,6 @@ _ENTRIES = 1 << 24
 
 def simulable(plan: Terms) -> bool:
     """Whether runs of a plan are steps along sums of gradients, of objectives that can be stacked.
-
-    Parameters
-    ----------
-    plan : Terms
     """
     return (
         type(plan.algorithm) is SummedGradient

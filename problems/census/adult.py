@@ -23,10 +23,6 @@ def read_adult(path: str | Path) -> Records:
     People with missing values are left out, as in the paper. Lines that are empty or start with
     ``|`` are skipped, a full stop after the income is ignored.
 
-    Parameters
-    ----------
-    path : str or Path
-
     Raises
     ------
     CensusError

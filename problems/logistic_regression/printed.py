@@ -66,10 +66,6 @@ class Curve:
 
     def totals(self, rounds: int) -> tuple[float, float]:
         """Epsilon of all rounds at `DELTA`: by Theorem 4.9, and composed, if sensitivities held.
-
-        Parameters
-        ----------
-        rounds : int
         """
         if self.epsilon is None:
             return math.inf, math.inf

@@ -15,22 +15,17 @@ from dpcvx.privacy.accounting import Composition, gaussian_multiplier, laplace_m
 from dpcvx.privacy.accounts import Account, Budget
 from dpcvx.privacy.entries import Entry
 from dpcvx.privacy.mechanism import Calibrated
-from tests.instances import household_tariff, overlapping_slices, power_line
+from tests.instances import household_tariff
 from tests.privacy.test_ledger_file import cut, ends, put
 from tests.run.test_resume import book, full, planned, problem, same, same_ledger
 
 KINDS = {"gaussian": dp.Gaussian, "laplace": dp.Laplace}
 kinds = pytest.mark.parametrize("kind", KINDS)
 METHODS = {
-    "ADMM": dp.ADMM(penalty=2.0),
     "linearised": dp.LinearizedADMM(penalty=1.0),
     "E = 2": dp.LinearizedADMM(penalty=1.0, local_updates=2),
     "output": dp.LinearizedADMM(penalty=1.0, perturb="output"),
-    "decentralised ADMM": dp.DecentralizedADMM(graph="path"),
     "mixing": dp.DecentralizedGradient("path", 0.05),
-    "mean": dp.DecentralizedGradient("complete", 0.05, "mean"),
-    "pair": dp.DecentralizedGradient("complete", 0.05, "pair"),
-    "range": dp.DecentralizedGradient("path", 0.05, "range"),
 }
 methods = pytest.mark.parametrize("method", METHODS)
 
@@ -148,17 +143,6 @@ def test_laplace_calibration_is_the_smallest_up_to_two_millionths(steps, epsilon
     assert laplace_price(m / (1 + 2e-6), steps, delta, ratios) > epsilon
 
 
-# At deltas of 1e-12, prices have errors of some millionths of their own.
-@settings(deadline=None, max_examples=5)
-@given(st.integers(1, 300), st.floats(-1.5, 1), st.floats(-8, -1.5), st.integers(1, 2), decays)
-def test_laplace_calibration_is_the_smallest_wherever(steps, log_epsilon, log_delta, rounds, decay):
-    epsilon, delta = 10**log_epsilon, 10**log_delta
-    ratios = [decay**t for t in range(rounds)]
-    m = laplace_multiplier(steps, epsilon, delta, ratios)
-    assert laplace_price(m, steps, delta, ratios) <= epsilon
-    assert laplace_price(m / (1 + 2e-6), steps, delta, ratios) > epsilon
-
-
 # -- plans and ledgers -----------------------------------------------------------------------------
 
 
@@ -183,30 +167,12 @@ def test_the_ledger_of_a_run_adds_up_to_the_plan(kind, method):
     same(result, plan.replay(result.transcript))
 
 
-@kinds
-@methods
-def test_record_and_replay_on_neighbours_passes(kind, method):
-    found = dp.check(fading(kind, method))
-    assert found.passed, str(found)
-
-
 def test_laplace_totals_at_a_delta():
     plan = fading("laplace", "E = 2", rounds=5, delta=1e-6, epsilon=0.2)
     result = plan.run(seed=1)
     assert plan.guarantee.epsilon == pytest.approx(0.2, rel=1e-5)
     assert plan.guarantee.epsilon <= 0.2
     assert result.ledger.spent() == pytest.approx(plan.guarantee.epsilon, rel=1e-9)
-
-
-@kinds
-@pytest.mark.parametrize("source", [power_line, overlapping_slices])
-def test_agents_without_data_and_sets_of_all_sorts(kind, source):
-    plan = fading(kind, "E = 2", source=source().problem)
-    result = plan.run(seed=1)
-    assert result.ledger.spent() == pytest.approx(plan.guarantee.epsilon, rel=1e-9)
-    spent = [account.spent().epsilon for account in result.ledger.values()]
-    private = [bool(agent.private) for agent in plan.problem.agents]
-    assert [s > 0 for s in spent] == private
 
 
 @kinds
@@ -312,9 +278,8 @@ def path(tmp_path, monkeypatch):
 
 
 @kinds
-@pytest.mark.parametrize("method", ["linearised", "E = 2", "output", "decentralised ADMM"])
-def test_a_killed_run_goes_on_with_the_noise_of_its_round(path, kind, method):
-    plan = fading(kind, method, rounds=3)
+def test_a_killed_run_goes_on_with_the_noise_of_its_round(path, kind):
+    plan = fading(kind, "E = 2", rounds=3)
     alone = dp.Serial()  # lines of agents that work at the same time come in any order
     result, raw = full(plan, path, seed=3, executor=alone)
     same(result, plan.run(seed=3, record=True))
@@ -492,7 +457,3 @@ def test_noise_that_falls_beyond_all_numbers_is_refused(kind):
 def test_noise_that_falls_beyond_all_numbers_is_refused_with_a_total_too(kind):
     with pytest.raises(dp.PrivacyError, match="too small to compute with"):
         fading(kind, decay=0.1, rounds=400)
-
-
-def test_audits_find_nothing():
-    assert dp.audit(fading("laplace", rounds=2), runs=20).passed

@@ -244,42 +244,6 @@ def test_views_differ_where_the_sum_does():
     assert views(3, 4, (0, 1, 1), "bc") != views(3, 4, (1, 0, 1), "bc")
 
 
-def test_all_but_one_learn_the_last_value():
-    # Three of four colluders: from the broadcast and their shares, not only from the sum.
-    together = protocol(4)
-    values = dict(zip(NAMES, [1.25, 2.0, 3.0, 4.0], strict=True))
-    _, sent, partials = in_one_place(together, values, stream(5))
-    from_a = [s.words for s in sent if s.sender == "a" and s.receiver != "a"]
-    to_a = [s.words for s in sent if s.receiver == "a" and s.sender != "a"]
-    kept = partials[0].words - combine(to_a)
-    assert together.encoding.decode(combine([*from_a, kept])) == 1.25
-
-
-@pytest.mark.parametrize("shift", [0, 58], ids=["low bits", "high bits"])
-@pytest.mark.parametrize("secret", [0.0, 100.0, -100.0, GRID])
-def test_what_three_of_five_see_is_uniform(shift, secret):
-    # Agents c, d and e know all shares of a but those that a kept and sent to b. Their best guess
-    # of a's value misses the difference of what a and b sent each other, so it must be uniform, as
-    # every single share. Six bits of 20000 entries each: chi-square with 63 degrees of freedom
-    # exceeds 131.5 with probability 1e-6; 7 statistics, 8 cases: 6e-5 in all. Seeds are fixed.
-    together = protocol(5, (20000,))
-    values = {name: np.full(20000, 1.5) for name in together.agents}
-    values["a"] = np.full(20000, secret)
-    _, sent, partials = in_one_place(together, values, stream(11))
-    at = {(s.sender, s.receiver): s.words for s in sent}
-    known = combine([at["a", other] for other in "cde"])
-    kept = partials[0].words - combine([at[other, "a"] for other in "cde"])
-    statistics = [known + kept, *(at["a", other] for other in "bcde"), known, partials[0].words]
-    for words in statistics:
-        bits = (words >> np.uint64(shift)) & np.uint64(63)
-        counts = np.bincount(bits.astype(int), minlength=64)
-        assert ((counts - 312.5) ** 2 / 312.5).sum() < 131.5
-    # The same check sees an unshared value.
-    raw = (together.encoding.encode(values["a"]) >> np.uint64(shift)) & np.uint64(63)
-    counts = np.bincount(raw.astype(int), minlength=64)
-    assert ((counts - 312.5) ** 2 / 312.5).sum() > 131.5
-
-
 def test_messages_do_not_show_their_words():
     together = protocol(3)
     sent = together.shares("a", 2.5, stream(3))

@@ -10,7 +10,6 @@ import scipy.sparse as sp
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-import dpcvx as dp
 from dpcvx.model.canonical import ConeData, Cones
 from dpcvx.solvers import active_set, conic
 from dpcvx.solvers.active_set import ActiveSet
@@ -532,19 +531,6 @@ def test_no_usual_polyhedron_needs_the_interior_point(monkeypatch, unit, far):
         assert P.violation(found.x) <= 1e-12 * np.abs(v).max() + 1e-13 * unit
 
 
-def test_small_polyhedra_are_projected_on_by_the_active_set(monkeypatch):
-    found = asked(monkeypatch)
-    P = sets.of(*rows(cp.Variable(4)))
-    v, D = np.array([3.0, -1.0, 2.0, 0.5]), np.array([1.0, 2.0, 0.5, 3.0])
-    answer = P(v, D)
-    assert answer.outcome is Outcome.SOLVED
-    (vertex,) = found
-    assert vertex.status == "active set"
-    assert answer.x == pytest.approx(vertex.y, abs=1e-14)
-    agent = dp.Agent(cp.Minimize(0), rows(cp.Variable(4)), name="bob")
-    assert answer.x == pytest.approx(sets.reference(agent, v, D), abs=3e-5)
-
-
 def wide(n):
     return data_of(np.vstack([np.ones(n), *np.eye(n)]), np.ones(n + 1))
 
@@ -588,16 +574,6 @@ def test_a_projector_says_that_a_polyhedron_is_empty(monkeypatch):
     assert found == [None]
     assert projection.x is None
     assert projection.outcome is Outcome.INFEASIBLE
-
-
-def test_a_plan_refuses_an_empty_polyhedron():
-    x = cp.Variable(4, name="x")
-    agents = [
-        dp.Agent(cp.Minimize(cp.sum_squares(x)), impossible(x), name="bob"),
-        dp.Agent(cp.Minimize(cp.sum(x)), name="eve"),
-    ]
-    with pytest.raises(dp.ModelError, match="'bob' admit no point"):
-        dp.Problem(agents).plan(dp.LinearizedADMM(step=0.1), mechanism=None)
 
 
 def failed(*given):

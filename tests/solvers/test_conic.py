@@ -30,15 +30,6 @@ def quadratic(x):
     return 0.5 * cp.quad_form(x, cp.psd_wrap(Q)) + SLOPE @ x
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_exact_step_without_constraints_solves_the_normal_equations(seed):
-    r = np.random.default_rng(seed)
-    D, c = r.uniform(0.1, 3, 3), r.normal(size=3)
-    answer = ConicProgram(data_of(quadratic(cp.Variable(3)))).solve(D, c, np.zeros(len(c)))
-    assert answer.outcome is Outcome.SOLVED
-    assert answer.x == pytest.approx(np.linalg.solve(Q + np.diag(D), -SLOPE - c), abs=1e-8)
-
-
 COSTS = {
     "quadratic, box": lambda x: (quadratic(x), [cp.abs(x) <= 0.2]),
     "least squares": lambda x: (cp.sum_squares(ROOT @ x - 1), [x >= 0]),
