@@ -181,12 +181,6 @@ def test_an_asserted_output_sensitivity_sets_the_noise():
     assert moved[1] > 1
 
 
-@pytest.mark.parametrize("value", [0.0, -1.0, math.inf, math.nan, "1"])
-def test_output_sensitivities_that_are_no_bounds_are_refused(value):
-    with pytest.raises(dp.ModelError, match="output_sensitivity"):
-        dp.LinearizedADMM(perturb="output", output_sensitivity=value)
-
-
 def test_an_output_sensitivity_goes_with_noise_on_the_output():
     with pytest.raises(dp.ModelError, match="perturb='output'"):
         dp.LinearizedADMM(output_sensitivity=1.0)
@@ -268,11 +262,6 @@ def test_a_seed_makes_a_run_not_for_release():
     assert earnest == plan.guarantee
     assert "seed" not in str(earnest) and "not for release" not in str(earnest)
     assert (seeded.epsilon, seeded.kind) == (earnest.epsilon, earnest.kind)
-
-
-def test_a_seed_changes_nothing_where_there_is_no_guarantee():
-    plan = planned(mechanism=None, epsilon=None, delta=None)
-    assert str(plan.run(seed=0).guarantee) == "no guarantee: noise is off"
 
 
 def test_a_seed_is_named_for_asserted_guarantees_too():

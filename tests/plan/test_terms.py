@@ -25,19 +25,6 @@ def d():
     return dp.Private(np.arange(3.0), name="d", adjacency=dp.Within(0.1))
 
 
-def test_a_hundred_classical_gaussian_steps_cost_what_they_cost_exactly():
-    problem = power_line().problem
-    plan = problem.plan(
-        dp.LinearizedADMM(local_updates=5),
-        mechanism=dp.Gaussian(step_epsilon=1.0, step_delta=1e-2, calibration="classical"),
-        rounds=20,
-        delta=1e-2,
-    )
-    assert plan.guarantee.epsilon == pytest.approx(11.918, abs=5e-4)
-    assert plan.guarantee.epsilon > 9.77
-    assert plan.guarantee.accountant == "exact Gaussian composition"
-
-
 @pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])
 def test_a_total_budget_is_used_up_and_not_exceeded(mechanism):
     plan = power_line().problem.plan(

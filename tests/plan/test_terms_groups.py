@@ -133,16 +133,6 @@ def test_with_the_noise_given_the_price_grows_instead(noise):
     assert [a.releases for a in grouped.guarantee.agents] == [ROUNDS] * 3
 
 
-def test_release_once_composes_over_the_group_too():
-    alone, grouped = (
-        planned(problem(g), mechanism="gaussian", release="once") for g in ((), [list(NAMES)])
-    )
-    assert grouped.agents[0].noise.multiplier == pytest.approx(
-        math.sqrt(3) * alone.agents[0].noise.multiplier, rel=1e-9
-    )
-    assert grouped.run(seed=0).ledger.spent() == pytest.approx(1.0, rel=1e-9)
-
-
 def test_agents_without_private_data_do_not_count():
     model = problem([list(NAMES)], private=("north", "east"))
     assert model.shares() == [2, 2, 2]
