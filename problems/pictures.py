@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # slow to import, and used with --plot only
 
 __all__ = [
     "BLUE", "FORMATS", "GREEN", "GREY", "ONE_COLUMN", "ORANGE", "PINK", "RED", "SKY",
-    "TWO_COLUMNS", "announce", "styled", "whole_rounds", "write",
+    "TWO_COLUMNS", "announce", "legend_below", "styled", "whole_rounds", "write",
 ]  # fmt: skip
 
 # Okabe and Ito's colours, as in the style, for what has the same colour in several panels.
@@ -70,3 +70,9 @@ def announce(
     """Write figures, as `write` does, and print where they are."""
     for path in write(figures, folder, formats):
         print(f"wrote {path}")
+
+
+def legend_below(figure: Figure, axes: Axes, columns: int) -> None:
+    """What one panel shows, for all of them."""
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns)

@@ -25,8 +25,7 @@ class Curvatures:
 
 
 def curvatures(program: Program) -> Curvatures | str:
-    """Bounds for all admissible data, or why no linear rate can follow from any.
-    """
+    """Bounds for all admissible data, or why no linear rate can follow from any."""
     moduli = tuple(strong_convexity(a.form) for a in program.agents)
     constants = tuple(L for a in program.agents if (L := smoothness(a.form)) is not None)
     if min(moduli) == 0 or len(constants) < len(moduli):

@@ -197,8 +197,7 @@ class Rows:
         return np.asarray(np.maximum(entries, 1) ** power, dtype=np.float64)
 
     def too_long(self, rows: Data) -> NDArray[np.bool_]:
-        """Which rows exceed the bound; rounding is forgiven, the sensitivity covers it.
-        """
+        """Which rows exceed the bound; rounding is forgiven, the sensitivity covers it."""
         if not isinstance(rows, np.ndarray):
             peak, norms = sparse_row_norms(rows, self.order)
             with np.errstate(all="ignore"):
@@ -214,8 +213,7 @@ class Rows:
         return long
 
     def enforced(self, rows: Data) -> Data | None:
-        """The rows with norms within the bound; None if one is too long and is not to be clipped.
-        """
+        """The rows with norms within the bound; None if one is too long, not to be clipped."""
         long = self.too_long(rows)
         if not long.any():
             return rows

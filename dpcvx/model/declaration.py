@@ -204,7 +204,9 @@ class Declaration:
         for label, names in holders.items():
             if len(names) < 2 or any(set(names) <= set(group) for group in self.group_names):
                 continue
-            listed = _listed(names)
+            listed = ", ".join(
+                [f"'{name}'" for name in names[:_NAMES]] + ["..."] * (len(names) > _NAMES)
+            )
             raise PrivacyError(
                 f"records='{label}' is given in {len(names)} agents ({listed}), so one {label} may "
                 "have data with all of them, and a guarantee for one agent's data would not cover "
@@ -355,11 +357,6 @@ def _start(given: object, variables: Sequence[cp.Variable]) -> dict[cp.Variable,
             )
         start[variable] = np.broadcast_to(array, variable.shape).copy()
     return start
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = [f"'{name}'" for name in names[:_NAMES]]
-    return ", ".join([*shown, "..."] if len(names) > _NAMES else shown)
 
 
 def matching(

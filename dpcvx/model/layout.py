@@ -81,8 +81,7 @@ class Layout:
         raise KeyError(variable)
 
     def places(self, part: Layout) -> NDArray[np.intp]:
-        """Where the components of another layout, of which all entries are held, are in this one.
-        """
+        """Where the components of another layout, all of them held here, are in this one."""
         found = [
             self[piece.variable].offset
             + np.searchsorted(self[piece.variable].entries, piece.entries)

@@ -80,8 +80,7 @@ class PrivateConstraint:
     parts: tuple[Part, ...]
 
     def at(self, d: Array) -> tuple[sp.csr_array, Array]:
-        """A(d) and b(d).
-        """
+        """A(d) and b(d)."""
         A = sp.csr_array(self.data.A)
         if self.slopes.nnz:
             A = sp.csr_array(A + sp.kron(sp.eye_array(A.shape[0]), d[None, :]) @ self.slopes)
@@ -148,8 +147,8 @@ def private_constraint(
 
     (base, *others), steps = understood(compiled, owner)
     m, N = base.A.shape
-    D = sum(p.spec.size for p in private)
-    starts = dict(zip((p.id for p in private), _starts(private), strict=True))
+    *begins, D = np.cumsum([0, *(p.spec.size for p in private)]).tolist()
+    starts = dict(zip((p.id for p in private), begins, strict=True))
     places_of = [starts[p.id] + k for p in used for k in range(p.spec.size)]
     offsets = sp.lil_array((m, D))
     slopes: list[sp.coo_array] = []
@@ -202,10 +201,6 @@ def _points(used: Sequence[Private]) -> tuple[Iterator[list[Array]], list[float]
 
 def _sign(spec: PrivateSpec) -> float:
     return -1.0 if spec.sign == "nonpos" else 1.0
-
-
-def _starts(private: Sequence[Private]) -> Index:
-    return np.cumsum([0, *(p.spec.size for p in private)])[:-1]
 
 
 def _parts(

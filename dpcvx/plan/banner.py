@@ -31,12 +31,15 @@ def banner(plan: Terms, guarantee: Guarantee) -> str:
         [
             f"== dpcvx {version('dpcvx')} ({versions}) ".ljust(WIDTH, "="),
             *_problem_rows(plan),
-            *_coupling_rows(plan),
+            *_rows_of("coupling", plan.algorithm.coupling(plan.program)),
             row("algorithm", f"{plan.algorithm}; {plural(plan.rounds, 'round')}"),
             *[row("" if k else "chosen", why) for k, why in enumerate(_choices(plan))],
-            *_rate_rows(plan),
+            *_rows_of("convergence", plan.algorithm.rate(plan.program)),
             *_sensitivity_rows(plan),
-            *[row("" if k else "margins", text) for k, text in enumerate(_margins(plan))],
+            *[
+                row("" if k else "margins", text)
+                for k, text in enumerate(margin_rows(plan.program) if plan.published else [])
+            ],
             *([row("forecast", plan.forecast)] if plan.forecast else []),
             f"guarantee:{unread}",
             textwrap.indent(str(guarantee), "  "),
@@ -87,18 +90,8 @@ def own_rows(problem: Declaration) -> list[str]:
     return [row("", f"only result.own(...) keeps the own= of {together(deciding)}")]
 
 
-def _coupling_rows(plan: Terms) -> list[str]:
-    text = plan.algorithm.coupling(plan.program)
-    return [] if text is None else [row("coupling", text)]
-
-
-def _rate_rows(plan: Terms) -> list[str]:
-    text = plan.algorithm.rate(plan.program)
-    return [] if text is None else [row("convergence", text)]
-
-
-def _margins(plan: Terms) -> list[str]:
-    return margin_rows(plan.program) if plan.published else []
+def _rows_of(name: str, text: str | None) -> list[str]:
+    return [] if text is None else [row(name, text)]
 
 
 def _sensitivity_rows(plan: Terms) -> list[str]:

@@ -27,7 +27,7 @@ from ..sensitivity.response import Response
 from .agent_terms import Agents, AgentTerms, declared
 from .asked import asked_of
 from .calibration import calibrated, truncated
-from .clipping import Clipped, with_clips
+from .clipping import with_clips
 from .compiled import Compiled, compiled
 from .forecast import SQUARED, noise_over_signal
 from .limits import margin_ratio, with_margins
@@ -101,7 +101,9 @@ def choose(
         known = known or compiled(problem)
         if not named and request.release == "each step":
             steps = best_rounds(problem, known, request)
-            clipped = None if steps is None else _quieter_records(known, steps)
+            clipped = None
+            if steps is not None and _BIAS <= steps.share() < math.inf:  # more than clips would
+                clipped = with_clips(known, steps.scene.distance)
             if clipped is not None:
                 known = clipped.known
                 request = request.chosen("clip", clipped.why)
@@ -181,12 +183,6 @@ def _check_weights(known: Compiled) -> None:
 def _smooth(program: Program) -> bool:
     """Whether sums of gradients are all that is needed: everything has one, nothing is coupled."""
     return program.coupling is None and all(local.rest is None for local in program.agents)
-
-
-def _quieter_records(known: Compiled, steps: NoisyRounds) -> Clipped | None:
-    """With records' contributions clipped, where noise keeps more from the optimum than clips."""
-    noisy = _BIAS <= steps.share() < math.inf
-    return with_clips(known, steps.scene.distance) if noisy else None
 
 
 def _drowned(

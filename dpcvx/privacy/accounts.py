@@ -316,8 +316,7 @@ class Account:
         return _held(self) == _held(other)
 
     def taken_over(self, spent: Account) -> Account:
-        """With what was charged to another account, that was equal to this one.
-        """
+        """With what was charged to another account, that was equal to this one."""
         return replace(spent.copy(), agent=self.agent, adjacency=self.adjacency)
 
     def refusal(self, calibrated: Calibrated, count: int, each: int = 1) -> BudgetError:

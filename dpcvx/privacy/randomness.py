@@ -237,8 +237,7 @@ def _entropy(source: Seeded) -> list[int]:
 
 
 def _philox_keys(entropy: NDArray[np.uint32]) -> Words:
-    """``SeedSequence(...).generate_state(2, uint64)`` of every row; products wrap around.
-    """
+    """``SeedSequence(...).generate_state(2, uint64)`` of every row; products wrap around."""
     constants = _powers(_FIRST_A, _TIMES_A)
 
     def hashed(value: NDArray[np.uint32]) -> NDArray[np.uint32]:

@@ -196,8 +196,7 @@ class Residues:
     parties: int
 
     def encode(self, values: ArrayLike) -> Words:
-        """Multiples of the width as words, modulo 2**52.
-        """
+        """Multiples of the width as words, modulo 2**52."""
         steps = np.asarray(values, dtype=np.float64) / self.width
         return residues(steps).astype(np.int64).view(np.uint64) << np.uint64(_SHIFT)
 

@@ -39,7 +39,7 @@ import numpy as np
 import scipy.linalg as la
 from numpy.typing import NDArray
 
-from ..model.canonical import ConeData, Cones
+from ..model.canonical import ConeData
 from .cones import ConeProjection
 
 Array = NDArray[np.float64]
@@ -192,7 +192,7 @@ def _steps(data: ConeData, onto: ConeProjection, D: Array) -> _Steps:
     root = np.sqrt(D)
     A = data.A.toarray()
     A[:, :n] /= root
-    rows = _row_lengths(data.cones)
+    rows = np.array([size for _, size in data.cones.blocks()], dtype=np.intp)
     starts = np.concatenate([[0], np.cumsum(rows[:-1])]).astype(np.intp)
     scale = np.ones(A.shape[0])
     # One factor per cone, so that it stays one; hidden columns may have any.
@@ -226,7 +226,3 @@ def _solutions(F: Array, f: Array) -> tuple[Array, Array]:
 def _inverse_root(squares: Array) -> Array:
     """Factors that bring lengths halfway to one; 1 for rows and columns of zeros."""
     return np.where(squares > 0, squares, 1.0) ** -0.25
-
-
-def _row_lengths(cones: Cones) -> Index:
-    return np.array([size for _, size in cones.blocks()], dtype=np.intp)

@@ -76,8 +76,7 @@ class Tightened:
         return self.missable.stop + len(self._bending_cones())
 
     def at(self, d: Array) -> ConeData:
-        """The program for data as they left.
-        """
+        """The program for data as they left."""
         A, b = self.constraint.at(d)
         for number, margin in self.margins.items():
             b[self.constraint.parts[number].first] -= margin

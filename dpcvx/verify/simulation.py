@@ -43,8 +43,7 @@ _ENTRIES = 1 << 24
 
 
 def simulable(plan: Terms) -> bool:
-    """Whether runs of a plan are steps along sums of gradients, of objectives that can be stacked.
-    """
+    """Whether runs are steps along sums of gradients, of objectives that can be stacked."""
     return (
         type(plan.algorithm) is SummedGradient
         and plan.algorithm.sharing is None

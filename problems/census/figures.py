@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
-from ..pictures import BLUE, GREEN, PINK, RED, SKY, TWO_COLUMNS, styled, whole_rounds
+from ..pictures import BLUE, GREEN, PINK, RED, SKY, TWO_COLUMNS, legend_below, styled, whole_rounds
 from .amplifications import SHIFT, Surface
 from .comparators import Row
 from .experiment import Traces, spread
@@ -91,7 +91,7 @@ def comparison(
     )
     for row, label in zip(panels[:, 0], rows, strict=True):
         row.set_ylabel(label)
-    _legend_below(figure, panels[0, 0], 3)
+    legend_below(figure, panels[0, 0], 3)
     figure.suptitle(
         f"{title}\nbands: least to largest over the runs; {_NOT_PRIVATE}",
     )
@@ -143,7 +143,7 @@ def noises(
             axes.axhline(line, color="0.85", lw=0.6)
     panels[0].set_yticks(range(len(names)), names)
     panels[0].set_ylim(len(names) - 0.5, -0.5)
-    _legend_below(figure, panels[0], 3)
+    legend_below(figure, panels[0], 3)
     figure.suptitle(
         f"{title}: every point ({total.epsilon:.4g}, {total.delta:g})-DP in total\n"
         f"lines: least to largest over the runs; gaps of the agents' mean, {_NOT_PRIVATE}",
@@ -179,7 +179,7 @@ def exposures(columns: Mapping[str, Sequence[Traces]], title: str) -> Figure:
         axes.set(title=name, xlabel="round k", ylim=(0, 1.05))
         axes.xaxis.get_major_locator().set_params(integer=True)
     panels[0].set_ylabel("loss over alpha beta B")
-    _legend_below(figure, panels[0], 3)
+    legend_below(figure, panels[0], 3)
     figure.suptitle(f"Random weights lower a loss, and no guarantee\n{title}\n{_NO_GUARANTEE}")
     return figure
 
@@ -269,7 +269,7 @@ def noiseless(columns: Mapping[str, Sequence[Traces]], title: str) -> Figure:
         axes.set(title=name, xlabel="round k", yscale="log")
         axes.xaxis.get_major_locator().set_params(integer=True)
     panels[0].set_ylabel("mean of |x_i - x*| / d")
-    _legend_below(figure, panels[0], 2)
+    legend_below(figure, panels[0], 2)
     figure.suptitle(f"{title}\nno noise, no guarantee; {_NOT_PRIVATE}")
     return figure
 
@@ -295,7 +295,7 @@ def perturbations(rows: Sequence[Row], title: str) -> Figure:
     axes.axhline(1, color="0.5", lw=0.8, ls="--", label="no data: the public start")
     axes.set(yscale="log", ylabel="gap at the agents' mean,\n1 at the public start")
     whole_rounds(axes)
-    _legend_below(figure, axes, 2)
+    legend_below(figure, axes, 2)
     most = max(row.epsilon for row in rows)
     figure.suptitle(
         f"Exact steps next to those of first order: {title}\n"
@@ -358,8 +358,3 @@ def _band(
     at = first + np.arange(mean.size)
     axes.plot(at, mean, line, color=colour, label=label)
     axes.fill_between(at, low, high, color=colour, alpha=0.15, linewidth=0)
-
-
-def _legend_below(figure: Figure, axes: Axes, columns: int) -> None:
-    handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=columns)

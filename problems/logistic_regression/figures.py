@@ -9,7 +9,18 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from ..pictures import BLUE, GREEN, GREY, ORANGE, PINK, RED, TWO_COLUMNS, styled, whole_rounds
+from ..pictures import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PINK,
+    RED,
+    TWO_COLUMNS,
+    legend_below,
+    styled,
+    whole_rounds,
+)
 from .experiment import Noise, Score, Trace
 from .printed import Curve
 from .printed import Trace as Printed
@@ -57,8 +68,7 @@ def comparison(columns: Mapping[float, Sequence[Sequence[Trace]]], title: str) -
     for row, name in zip(panels, ("expected noise (32)", "cost", "test error"), strict=True):
         row[0].set_ylabel(name)
     panels[2, 0].set_ylim(0, 1)
-    handles, labels = panels[1, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4)
+    legend_below(figure, panels[1, 0], 4)
     figure.suptitle(f"{title}\n{_NOT_PRIVATE}")
     return figure
 
@@ -105,8 +115,7 @@ def as_printed(found: Mapping[Curve, Printed], title: str) -> Figure:
     for row, name in zip(panels, ("noise (32)", "cost", "test error"), strict=True):
         row[0].set_ylabel(name)
     panels[2, 0].set_ylim(0, 1)
-    handles, labels = panels[1, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4)
+    legend_below(figure, panels[1, 0], 4)
     figure.suptitle(
         f"{title}, as printed: noise scaled to the records, NO GUARANTEE\n"
         f"totals at 1e-6 are what the steps would cost if it were not; {_NOT_PRIVATE}"
@@ -143,8 +152,7 @@ def penalties(
         panel.set_title(f"{epsilon:g} per local update\nclaimed in total: {spent.epsilon:.3g}")
         whole_rounds(panel)
     panels[0].set(ylabel="test error", ylim=(0, 1))
-    handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=6)
+    legend_below(figure, panels[0], 6)
     figure.suptitle(f"{title}\n{_NOT_PRIVATE}")
     return figure
 
@@ -177,8 +185,7 @@ def divisions(columns: Mapping[str, Sequence[Sequence[Trace]]], title: str) -> F
         whole_rounds(column[1])
     panels[0, 0].set_ylabel("cost")
     panels[1, 0].set(ylabel="test error", ylim=(0, 1))
-    handles, labels = panels[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4)
+    legend_below(figure, panels[0, 0], 4)
     figure.suptitle(f"{title}\n{_NOT_PRIVATE}")
     return figure
 

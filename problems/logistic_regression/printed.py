@@ -65,8 +65,7 @@ class Curve:
         return 0.0 if self.epsilon is None else classical_gaussian_multiplier(self.epsilon, DELTA)
 
     def totals(self, rounds: int) -> tuple[float, float]:
-        """Epsilon of all rounds at `DELTA`: by Theorem 4.9, and composed, if sensitivities held.
-        """
+        """Epsilon of all rounds at `DELTA`: by Theorem 4.9, and composed, if sensitivities held."""
         if self.epsilon is None:
             return math.inf, math.inf
         steps = rounds * self.updates

@@ -116,15 +116,12 @@ def made_shares(
         # Scores about their mean, so that either label is as frequent.
         scores = (rows - rows.mean(axis=0)) @ model
         drawn.append((rows, np.where(rng.random(each) < expit(_CLARITY * scores), 1.0, -1.0)))
-    peak = 1.0 if of == "all data" else max(_largest(rows) for rows, _ in drawn)
+    peak = (
+        1.0 if of == "all data" else max(np.linalg.norm(rows, 2) ** 2 / each for rows, _ in drawn)
+    )
     bound = math.sqrt(4 * (smoothness - rest) / peak)
     return Shares(tuple(Records(bound * rows, labels) for rows, labels in drawn), bound)
 
 
 def _unit(rows: Floats) -> Floats:
     return rows / np.linalg.norm(rows, axis=-1, keepdims=True)
-
-
-def _largest(rows: Floats) -> float:
-    """Largest eigenvalue of the mean of z z'."""
-    return float(np.linalg.norm(rows, 2) ** 2 / len(rows))
