@@ -17,6 +17,7 @@ from ..errors import ModelError, RefusedError
 from ..plan.terms import Terms
 from ..privacy.accounts import Account
 from ..privacy.ledger_file import Journal
+from ..privacy.notes import Writer
 from ..run import worker
 from . import messages, wire
 from .answers import require_account, require_agreed, require_answer, require_reply
@@ -135,7 +136,7 @@ class Remote:
         self._state: _Run | None = None
         self._farewell = b""
 
-    def writer(self, journal: Journal) -> Journal:
+    def writer(self, journal: Journal) -> Writer:
         """Owners write their own ledgers."""
         return journal
 

@@ -46,13 +46,10 @@ from .ledger_lines import (
     Finished,
     Past,
     Recorded,
-    charge_line,
-    charges_line,
     end_line,
     run_line,
-    value_line,
-    values_line,
 )
+from .notes import Notes
 
 try:
     import fcntl
@@ -82,10 +79,9 @@ class Journal:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self._turn = threading.Lock()
+        self._turn = threading.RLock()
         self._held = False
-        self._charges: list[dict[str, Any]] = []
-        self._values: list[dict[str, Any]] = []
+        self._notes = Notes()
         self._file: FileIO | None = None
         self._refusal = f"The ledger '{_short(self.path)}' is not open."
         self._unfinished = (
@@ -209,7 +205,7 @@ class Journal:
 
     def _leave(self) -> None:
         """In a forked process: let the file go, which belongs to the run of the first one."""
-        self._turn = threading.Lock()  # a thread of the first process may have held it
+        self._turn = threading.RLock()  # a thread of the first process may have held it
         self._close(
             f"This process was forked from one whose run has the ledger '{_short(self.path)}'. "
             "Only that one writes it, so nothing leaves here. Start a run of its own here instead.",
@@ -251,29 +247,30 @@ class Journal:
         """A run of the plan with this fingerprint and these derived numbers starts."""
         self._append(run_line(fingerprint, seeded, accounts, derived))
 
-    def charge(self, agent: str, entry: Entry) -> None:
-        """A release is about to be computed."""
-        self._add(self._charges, charge_line(agent, entry))
+    def charge(self, agents: Sequence[str], entry: Entry) -> None:
+        """Releases of agents that release alike are about to be computed."""
+        with self._turn:
+            self._admitting().charge(agents, entry)
+            self._settle()
 
-    def release(self, agent: str, place: tuple[int, int], value: Array) -> None:
-        """A value is about to leave."""
-        self._add(self._values, value_line(agent, place, value))
-
-    def charge_all(self, agents: Sequence[str], entry: Entry) -> None:
-        """Releases of several agents that release alike are about to be computed."""
-        self._add(self._charges, charges_line(agents, entry))
-
-    def release_all(self, agents: Sequence[str], place: tuple[int, int], values: Array) -> None:
-        """A value of each of several agents is about to leave.
+    def release(self, agents: Sequence[str], place: tuple[int, int], values: Array) -> None:
+        """A value of each of these agents is about to leave; see `Writer`.
 
         Parameters
         ----------
         agents : sequence of str
         place : (int, int)
-            Round and step.
         values : ndarray, shape (agents, n)
         """
-        self._add(self._values, values_line(agents, place, values))
+        with self._turn:
+            self._admitting().release(agents, place, values)
+            self._settle()
+
+    def take(self, noted: Notes) -> None:
+        """What agents noted elsewhere."""
+        with self._turn:
+            self._admitting().add(noted)
+            self._settle()
 
     @contextmanager
     def exchange(self) -> Iterator[None]:
@@ -287,21 +284,22 @@ class Journal:
             raise
         self._commit()
 
-    def _add(self, lines: list[dict[str, Any]], line: dict[str, Any]) -> None:
+    def _admitting(self) -> Notes:
+        if self._refusal:
+            raise LedgerError(self._refusal)
+        return self._notes
+
+    def _settle(self) -> None:
+        """Have what was noted on disk, unless an exchange holds it."""
         if not self._held:
-            self._append(line)
-            return
-        with self._turn:
-            if self._refusal:
-                raise LedgerError(self._refusal)
-            lines.append(line)
+            self._commit()
 
     def _commit(self) -> None:
         with self._turn:
-            lines = [*self._charges, *self._values]
-            self._held, self._charges, self._values = False, [], []
-        if lines:
-            self._append(*lines)
+            self._held, lines = False, self._notes.lines()
+            self._notes.taken()
+            if lines:
+                self._append(*lines)
 
     def end(self, status: str, rounds: int) -> str:
         """The run is over.

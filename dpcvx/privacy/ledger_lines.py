@@ -38,46 +38,33 @@ def run_line(
         }
         for a in accounts
     }
-    numbers = _coded(np.asarray(derived, dtype=float))
+    numbers = _coded(np.asarray(derived, dtype="<f8").tobytes())
     return {"run": fingerprint, "derived": numbers, "seeded": seeded, "agents": agents}
 
 
-def charge_line(agent: str, entry: Entry) -> dict[str, Any]:
-    """A release is about to be computed."""
-    return {"charge": agent, **_facts(entry)}
-
-
 def charges_line(agents: Sequence[str], entry: Entry) -> dict[str, Any]:
-    """`charge_line` for several agents that release alike."""
-    return {"charges": list(agents), **_facts(entry)}
-
-
-def _facts(entry: Entry) -> dict[str, Any]:
+    """Releases of these agents, who release alike, are about to be computed."""
     # Without noise the sensitivity is infinite, which JSON cannot say.
     bound = entry.sensitivity if math.isfinite(entry.sensitivity) else None
-    return {**vars(entry), "sensitivity": bound}
+    return {"charges": list(agents), **vars(entry), "sensitivity": bound}
 
 
-def values_line(agents: Sequence[str], place: tuple[int, int], values: Array) -> dict[str, Any]:
-    """`value_line` for several agents.
+def values_line(agents: Sequence[str], place: tuple[int, int], values: bytes) -> dict[str, Any]:
+    """A value of each of these agents is about to leave.
 
     Parameters
     ----------
     agents : sequence of str
     place : (int, int)
         Round and step.
-    values : ndarray, shape (agents, n)
+    values : bytes
+        Numbers in eight bytes each, the lower ones first, one agent's after the other's.
     """
     return {"values": list(agents), "round": place[0], "step": place[1], "data": _coded(values)}
 
 
-def value_line(agent: str, place: tuple[int, int], value: Array) -> dict[str, Any]:
-    """A value is about to leave, in a round and step."""
-    return {"value": agent, "round": place[0], "step": place[1], "data": _coded(value)}
-
-
-def _coded(numbers: Array) -> str:
-    return base64.b64encode(np.ascontiguousarray(numbers, dtype="<f8").tobytes()).decode()
+def _coded(numbers: bytes) -> str:
+    return base64.b64encode(numbers).decode()
 
 
 def _decoded(text: str) -> Array:
@@ -204,7 +191,7 @@ class Past:
             self.interrupted = None
         elif self.interrupted is None or self.ledger is None:
             raise KeyError("run")
-        elif "charge" in line or "charges" in line:
+        elif "charge" in line or "charges" in line:  # earlier versions wrote one agent's at a time
             bound = math.inf if line["sensitivity"] is None else line["sensitivity"]
             facts = {k: v for k, v in line.items() if k not in ("charge", "charges", GROUP)}
             stated = facts.get("stated")

@@ -20,7 +20,7 @@ from ..algorithms.program import LocalProgram
 from ..errors import ModelError
 from ..model.stacked import stackable
 from ..plan.terms import Terms
-from ..privacy.ledger_file import Journal
+from ..privacy.notes import Writer
 from ..privacy.randomness import together
 from ..solvers.newton import PLAIN
 from ..solvers.projector import Projector
@@ -96,7 +96,7 @@ class Fleet:
     start : Start
     sources : sequence of sequence of callables
         Per agent, one per private object of the objective.
-    journal : Journal or None
+    journal : Writer or None
     seed : int or None
         Of the noise.
     """
@@ -106,7 +106,7 @@ class Fleet:
         parts: Sequence[Part],
         start: Start,
         sources: Sequence[Sequence[Callable[[], Any]]],
-        journal: Journal | None,
+        journal: Writer | None,
         seed: int | None,
     ) -> None:
         accounts = [begun.account for begun in start.agents]

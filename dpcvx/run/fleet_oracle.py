@@ -19,8 +19,8 @@ from ..model.one_by_one import at_zero_of_all, objective_of_all
 from ..plan.agent_terms import AgentTerms
 from ..privacy.accounts import Account
 from ..privacy.joint_account import JointAccount
-from ..privacy.ledger_file import Journal
 from ..privacy.mechanism import Calibrated
+from ..privacy.notes import Writer
 from ..privacy.randomness import Sources, uniform
 from ..sensitivity.known import Known, finite, finite_gradient
 from ..sensitivity.queries.gradients import Gradient, Step
@@ -49,7 +49,7 @@ class FleetOracle(BehindTheDoor, AgentOracle):
         Per agent, one per private parameter; called here, once.
     noise : Sources
         Of the agents' noise.
-    journal : Journal or None
+    journal : Writer or None
         Where charges and values are written before they take effect.
     """
 
@@ -59,7 +59,7 @@ class FleetOracle(BehindTheDoor, AgentOracle):
         accounts: Sequence[Account],
         sources: Sequence[Sequence[Callable[[], Any]]],
         noise: Sources,
-        journal: Journal | None,
+        journal: Writer | None,
     ) -> None:
         self._accounts = JointAccount(accounts)
         super().__init__(self._accounts.first, [])
@@ -117,7 +117,7 @@ class FleetOracle(BehindTheDoor, AgentOracle):
         self._accounts.charge([(rows, entry) for rows, _, entry in charged], noise)
         if self._journal is not None:
             for rows, _, entry in charged:
-                self._journal.charge_all([self._names[k] for k in rows.tolist()], entry)
+                self._journal.charge([self._names[k] for k in rows.tolist()], entry)
         streams = self._source.at(*place)
 
         def noisy() -> Array:
@@ -130,7 +130,7 @@ class FleetOracle(BehindTheDoor, AgentOracle):
         if self._journal is not None:
             for rows, *_ in charged:
                 names = [self._names[k] for k in rows.tolist()]
-                self._journal.release_all(names, place, left[rows])
+                self._journal.release(names, place, left[rows])
         return left
 
     def accounts(self) -> list[Account]:

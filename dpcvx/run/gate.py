@@ -22,9 +22,9 @@ from ..model.sealed import Sealed, raw_array, unseal
 from ..model.spec import PrivateSpec
 from ..privacy.accounts import Account
 from ..privacy.entries import Entry
-from ..privacy.ledger_file import Journal
 from ..privacy.mechanism import Calibrated
 from ..privacy.noise import Grid
+from ..privacy.notes import Writer
 from ..privacy.randomness import Source, uniform
 from ..sensitivity.known import Facts, Known
 from ..sensitivity.queries.query import Query
@@ -75,7 +75,7 @@ class ReleaseGate:
         What already left in an interrupted run: given out again, at no charge.
     paid : collection of (round, step)
         Releases that the interrupted run was charged for and did not make.
-    journal : Journal or None
+    journal : Writer or None
         Where charges and values are written before they take effect. A run that was charged as a
         whole has none: what it computes stays hidden, and is not kept.
     """
@@ -90,7 +90,7 @@ class ReleaseGate:
         record: bool,
         past: Iterable[Release] = (),
         paid: Collection[tuple[int, int]] = (),
-        journal: Journal | None = None,
+        journal: Writer | None = None,
     ) -> None:
         self.agent = agent
         self.calibrated = calibrated
@@ -138,7 +138,7 @@ class ReleaseGate:
                     self.agent, lambda: self._noised(noise, place, compute, grid, scale)
                 )
                 if self._journal is not None:
-                    self._journal.release(self.account.agent, place, value)
+                    self._journal.release([self.account.agent], place, value[np.newaxis])
         if self._record:
             self.releases.append(Release(self.agent, *place, value.copy()))
         return value
@@ -173,7 +173,7 @@ class ReleaseGate:
         else:
             self.account.charge(entry, self.calibrated.at(entry.round, entry.step))
         if self._journal is not None:
-            self._journal.charge(self.account.agent, entry)
+            self._journal.charge([self.account.agent], entry)
 
 
 def charge_for(

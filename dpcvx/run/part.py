@@ -31,7 +31,7 @@ from ..plan.last_iterate import run_entries
 from ..plan.terms import Terms
 from ..privacy.accounts import Account
 from ..privacy.entries import Entry
-from ..privacy.ledger_file import Journal
+from ..privacy.notes import Writer
 from ..privacy.randomness import Source, source_for
 from .gate import Release, ReleaseGate
 from .oracle import AgentOracle
@@ -127,7 +127,7 @@ class Part:
         sources: Sequence[Callable[[], Any]],
         begun: Begun,
         *,
-        journal: Journal | None = None,
+        journal: Writer | None = None,
         seed: int | None = None,
         record: bool = False,
     ) -> Callable[[], Worker]:
@@ -138,7 +138,7 @@ class Part:
         sources : sequence of callables
             One per private object of the objective.
         begun : Begun
-        journal : Journal, optional
+        journal : Writer, optional
             What is charged and released is on disk when a turn ends; in a `Journal.exchange`, when
             that ends, before which nothing may leave.
         seed : int, optional

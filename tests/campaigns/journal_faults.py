@@ -303,8 +303,8 @@ def _lines(path: Path, draw: random.Random, acknowledged: dict) -> None:
             with book.exchange() if draw.random() < 0.8 else nullcontext():
                 for agent, value in values.items():
                     mark = Entry(t, 1, "Gaussian", 10.0, 0.3, 2.0**-20, "derived", "gradient")
-                    book.charge(agent, mark)
-                    book.release(agent, (t, 1), value)
+                    book.charge([agent], mark)
+                    book.release([agent], (t, 1), value[np.newaxis])
             acknowledged |= {(a, t, 1): value.tobytes().hex() for a, value in values.items()}
 
 
@@ -319,8 +319,8 @@ def _file(path: Path, draw: random.Random) -> bytes:
         for t in range(1, draw.randint(2, 3)):
             for agent in "ab":
                 mark = Entry(t, 1, "Gaussian", 10.0, 0.3, 2.0**-20, "derived", "gradient")
-                book.charge(agent, mark)
-                book.release(agent, (t, 1), np.array([draw.random(), draw.random()]))
+                book.charge([agent], mark)
+                book.release([agent], (t, 1), np.array([[draw.random(), draw.random()]]))
         book.end("completed", t)
     return path.read_bytes()
 

@@ -135,7 +135,7 @@ class Parties:
         """Wait until the last rounds, or until the run has ended."""
         ledger, deadline = self._place / NAMES[0] / "spent.jsonl", time.monotonic() + _LIMIT
         while not self.done and time.monotonic() < deadline:
-            if ledger.exists() and ledger.read_text().count('"value"') >= _ROUNDS - 2:
+            if ledger.exists() and ledger.read_text().count('"values"') >= _ROUNDS - 2:
                 return
             time.sleep(0.01)
 
@@ -192,7 +192,7 @@ def faults(place, parties, want):
         for line in (place / name / "spent.jsonl").read_text().split("\n")[1:]:
             text = line[line.find("{") :]
             said = json.loads(text) if text.startswith("{") else {}
-            for kind in ("charge", "value"):
+            for kind in ("charges", "values"):
                 if kind in said:
                     kinds[kind, said["round"], said["step"]] += 1
         if len(kinds) != 2 * _ROUNDS or set(kinds.values()) != {1}:

@@ -1,5 +1,6 @@
 """What campaigns of failing runs share: agents, executors, and a record of all that leaves."""
 
+import base64
 import os
 import time
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ import numpy as np
 import dpcvx as dp
 from dpcvx.privacy.ledger_file import Journal
 from dpcvx.run.gate import ReleaseGate
+from tests.privacy.test_ledger_file import alone
 
 EXECUTORS = {
     "default": lambda: None,
@@ -43,7 +45,7 @@ def watching(log: int, seconds: float = 0.0):
     What the run did not live to take up was never seen.
     """
     gate, exchange = ReleaseGate.__call__, Journal.exchange
-    release, release_all = Journal.release, Journal.release_all
+    release, take = Journal.release, Journal.take
     held: list[str] = []
 
     def told(agent, place, value):
@@ -56,13 +58,17 @@ def watching(log: int, seconds: float = 0.0):
             os.write(log, told(self.account.agent, place, value).encode())
         return value
 
-    def notes(self, agent, place, value):
-        release(self, agent, place, value)
-        held.append(told(agent, place, value))
-
-    def notes_all(self, agents, place, values):
-        release_all(self, agents, place, values)
+    def notes(self, agents, place, values):
+        release(self, agents, place, values)
         held.extend(told(agent, place, v) for agent, v in zip(agents, values, strict=True))
+
+    def takes(self, noted):
+        take(self, noted)
+        for line in noted.lines():
+            for one in alone(line):
+                if "value" in one:
+                    value = np.frombuffer(base64.b64decode(one["data"]))
+                    held.append(told(one["value"], (one["round"], one["step"]), value))
 
     @contextmanager
     def taken(self):
@@ -74,7 +80,7 @@ def watching(log: int, seconds: float = 0.0):
     with (
         mock.patch.object(ReleaseGate, "__call__", leaves),
         mock.patch.object(Journal, "release", notes),
-        mock.patch.object(Journal, "release_all", notes_all),
+        mock.patch.object(Journal, "take", takes),
         mock.patch.object(Journal, "exchange", taken),
     ):
         yield

@@ -58,7 +58,7 @@ def charges(policy):
     if not policy.ledger.exists():
         return 0, 0
     lines = policy.ledger.read_text().split("\n")
-    return sum('"charge"' in line for line in lines), sum('"value"' in line for line in lines)
+    return sum('"charges"' in line for line in lines), sum('"values"' in line for line in lines)
 
 
 class Mortal:

@@ -210,7 +210,7 @@ def test_an_owner_that_refuses_says_why_on_all_sides(tmp_path):
             assert refusal.value.code == "ended"
     for name in NAMES:
         ledger = place / name / "spent.jsonl"
-        assert not ledger.exists() or '"charge"' not in ledger.read_text()
+        assert not ledger.exists() or '"charges"' not in ledger.read_text()
 
 
 def test_whoever_came_is_told_that_the_others_did_not(folders):

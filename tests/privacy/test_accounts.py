@@ -14,7 +14,6 @@ from dpcvx.privacy.accounting import Composition
 from dpcvx.privacy.accounts import Account, Budget
 from dpcvx.privacy.ledger import Ledger
 from dpcvx.privacy.ledger_file import Journal
-from dpcvx.privacy.ledger_lines import charge_line
 from dpcvx.privacy.mechanism import Calibrated
 from tests.privacy.books import NORMAL, TENTH, account, charged, entry
 
@@ -265,9 +264,9 @@ def test_runs_come_back_from_a_file_as_they_were(line, loss, tmp_path, monkeypat
     with Journal(path) as journal:
         journal.begin("f" * 64, seeded=False, accounts=[book])
         book.charge_run(line, loss)
-        journal.charge("bob", line)
+        journal.charge(["bob"], line)
         charged(book, NORMAL, 1)
-        journal.charge("bob", entry(0, NORMAL))
+        journal.charge(["bob"], entry(0, NORMAL))
     kept = Ledger.load(path)["bob"]
     assert kept.entries == book.entries and kept.entries[0] == line
     assert type(kept.entries[0].stated) is type(line.stated)
@@ -279,14 +278,11 @@ def test_runs_come_back_from_a_file_as_they_were(line, loss, tmp_path, monkeypat
 
 def test_a_file_from_before_pairs_were_stated_is_read(tmp_path, monkeypatch):
     monkeypatch.setattr("os.fsync", lambda file: None)
-    monkeypatch.setattr(
-        "dpcvx.privacy.ledger_file.charge_line",
-        lambda *of: {k: v for k, v in charge_line(*of).items() if k != "stated"},
-    )
     path = tmp_path / "ledger.jsonl"
     with Journal(path) as journal:
         journal.begin("f" * 64, seeded=False, accounts=[account(1.0)])
-        journal.charge("bob", entry())
+        facts = {k: v for k, v in vars(entry()).items() if k != "stated"}
+        journal._append({"charge": "bob", **facts})
     assert "stated" not in path.read_text()
     assert Ledger.load(path)["bob"].entries == [entry()]
 

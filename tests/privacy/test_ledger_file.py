@@ -121,8 +121,8 @@ VALUES = [
 def write(journal, values=VALUES, end=True):
     journal.begin("plan", seeded=False, accounts=[account("a"), account("b")])
     for agent, k, value in values:
-        journal.charge(agent, entry(k))
-        journal.release(agent, (k, 1), np.array(value))
+        journal.charge([agent], entry(k))
+        journal.release([agent], (k, 1), np.array([value]))
     if end:
         journal.end("completed", 3)
 
@@ -185,7 +185,7 @@ def test_a_line_is_a_json_object_and_the_first_counts_the_others(raw):
     head, lines = parts(raw)
     assert raw == head + b"".join(lines)
     assert json.loads(head)["lines"] == len(lines) == 10
-    kinds = ["run", *["charge", "value"] * 4, "end"]
+    kinds = ["run", *["charges", "values"] * 4, "end"]
     assert all(kind in json.loads(line) for kind, line in zip(kinds, lines, strict=True))
 
 
@@ -223,7 +223,7 @@ def test_runs_of_one_file_add_up(raw, path):
     with Journal(path) as journal:
         assert journal.interrupted is None
         journal.begin("next", seeded=True, accounts=[account("a", 2.0), account("c")])
-        journal.charge("a", entry(1))
+        journal.charge(["a"], entry(1))
     with Journal(path) as journal:
         assert (journal.interrupted.fingerprint, journal.interrupted.seeded) == ("next", True)
         assert journal.interrupted.charged == {"a": [entry(1)]}
@@ -237,14 +237,14 @@ def test_a_share_counts_every_entry_so_many_times(path):
     book = Account("a", {}, Budget(1.0, 1e-6, Composition()), share=3)
     with Journal(path) as journal:
         journal.begin("plan", seeded=False, accounts=[book])
-        journal.charge("a", entry(1))
+        journal.charge(["a"], entry(1))
     assert dp.Ledger.load(path)["a"].rho == pytest.approx(3 / 200)
 
 
 def test_what_was_released_without_noise_comes_back_so(path):
     with Journal(path) as journal:
         journal.begin("plan", seeded=False, accounts=[Account("a", {}, None)])
-        journal.charge("a", Entry(1, 1, "none", 0.0, np.inf, 0.0, "none", "gradient"))
+        journal.charge(["a"], Entry(1, 1, "none", 0.0, np.inf, 0.0, "none", "gradient"))
     assert dp.Ledger.load(path).spent(1e-6) == np.inf
 
 
@@ -254,7 +254,7 @@ def test_a_line_without_noise_is_json_for_everyone(path):
 
     with Journal(path) as journal:
         journal.begin("plan", seeded=False, accounts=[Account("a", {}, None)])
-        journal.charge("a", Entry(1, 1, "none", 0.0, np.inf, 0.0, "none", "gradient"))
+        journal.charge(["a"], Entry(1, 1, "none", 0.0, np.inf, 0.0, "none", "gradient"))
     for line in parts(path.read_bytes())[1]:
         json.loads(line, parse_constant=fails)
 
@@ -262,7 +262,7 @@ def test_a_line_without_noise_is_json_for_everyone(path):
 def test_an_unknown_mechanism_counts_as_no_noise(path):
     with Journal(path) as journal:
         journal.begin("plan", seeded=False, accounts=[account("a")])
-        journal.charge("a", Entry(1, 1, "Cauchy", 9.0, 1.0, 0.0, "derived", "gradient"))
+        journal.charge(["a"], Entry(1, 1, "Cauchy", 9.0, 1.0, 0.0, "derived", "gradient"))
     assert dp.Ledger.load(path).spent(1e-6) == np.inf
 
 
@@ -270,8 +270,8 @@ def test_an_unknown_mechanism_counts_as_no_noise(path):
 def test_agents_may_have_any_name(path, name):
     with Journal(path) as journal:
         journal.begin("plan", seeded=False, accounts=[account(name)])
-        journal.charge(name, entry(1))
-        journal.release(name, (1, 1), np.ones(2))
+        journal.charge([name], entry(1))
+        journal.release([name], (1, 1), np.ones((1, 2)))
     with Journal(path) as journal:
         assert journal.ledger[name].entries == [entry(1)]
         assert list(journal.interrupted.values) == [name]
@@ -283,8 +283,8 @@ def test_a_line_is_on_disk_when_the_call_returns(path, monkeypatch):
         monkeypatch.setattr(os, "fsync", lambda file: synced.append(path.read_bytes()))
         calls = (
             lambda: journal.begin("plan", seeded=False, accounts=[account("a")]),
-            lambda: journal.charge("a", entry(1)),
-            lambda: journal.release("a", (1, 1), np.ones(2)),
+            lambda: journal.charge(["a"], entry(1)),
+            lambda: journal.release(["a"], (1, 1), np.ones((1, 2))),
             lambda: journal.end("completed", 3),
         )
         for count, call in enumerate(calls, 1):
@@ -319,12 +319,12 @@ def test_after_an_error_nothing_more_is_written(path, call, part):
         write(journal, VALUES[:2], end=False)
         journal._file = Faulty(journal._file, call, part)
         with pytest.raises(dp.LedgerError, match="cannot be written: No space left") as caught:
-            journal.charge("a", entry(2))
+            journal.charge(["a"], entry(2))
         assert "anna" not in str(caught.value) and caught.value.__suppress_context__
         left = path.read_bytes()
         for further in (
-            lambda: journal.charge("b", entry(2)),
-            lambda: journal.release("a", (2, 1), np.ones(2)),
+            lambda: journal.charge(["b"], entry(2)),
+            lambda: journal.release(["a"], (2, 1), np.ones((1, 2))),
             lambda: journal.end("completed", 2),
         ):
             with pytest.raises(dp.LedgerError, match="cannot be written: No space left"):
@@ -347,9 +347,9 @@ def test_what_was_perhaps_not_forced_to_disk_is_not_written_behind(path, monkeyp
         with monkeypatch.context() as patch:
             patch.setattr(os, "fsync", fails)
             with pytest.raises((dp.LedgerError, KeyboardInterrupt)):
-                journal.charge("a", entry(1))
+                journal.charge(["a"], entry(1))
         with pytest.raises(dp.LedgerError, match="nothing more leaves|Nothing more leaves"):
-            journal.release("a", (1, 1), np.ones(2))
+            journal.release(["a"], (1, 1), np.ones((1, 2)))
     with Journal(path) as journal:
         assert journal.interrupted.charged == {"a": [entry(1)]}
 
@@ -363,7 +363,7 @@ def test_a_disk_that_is_full_in_the_middle_of_a_line_is_no_secret(path, size):
         resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + size, hard))
         try:
             with pytest.raises(dp.LedgerError, match="cannot be written: File too large"):
-                journal.charge("a", entry(1))
+                journal.charge(["a"], entry(1))
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     with Journal(path) as journal:
@@ -494,7 +494,7 @@ def head_edited(**changes):
 TAMPERED = {
     "a digit of an entry": lambda raw: raw.replace(b'"multiplier": 10.0', b'"multiplier": 90.0', 1),
     "a digit of a value": lambda raw: re.sub(rb'("data": "..).', rb"\1z", raw, count=1),
-    "an agent": lambda raw: raw.replace(b'"charge": "a"', b'"charge": "b"', 1),
+    "an agent": lambda raw: raw.replace(b'"charges": ["a"', b'"charges": ["c"', 1),
     "a wider format": lambda raw: raw.replace(b'"round": 2', b'"round":  2', 1),
     "two lines swapped": edited(3, lambda of: [of[1], of[0], *of[2:]]),
     "two equal charges swapped": edited(1, lambda of: [of[2], of[1], of[0], *of[3:]]),
@@ -586,15 +586,20 @@ def test_the_first_line_may_lag_by_two_and_not_by_three(raw, path):
     refused(path, with_head(raw, parts(raw)[1], b'{"data": "', lag=2))
 
 
+def exchange(journal, t, value):
+    """An exchange of two agents that share no line."""
+    with journal.exchange():
+        for size, name in enumerate("ab", start=2):
+            journal.charge([name], entry(t, 0.1 * size))
+            journal.release([name], (t, 1), np.full((1, size), value))
+
+
 def grouped(path):
-    """A ledger of two exchanges, each of which was written in one piece; bytes after each line."""
+    """A ledger of two exchanges, each of which was written in one piece."""
     with Journal(path) as journal:
         journal.begin("plan", seeded=False, accounts=[account("a"), account("b")])
         for t in (1, 2):
-            with journal.exchange():
-                for name in "ab":
-                    journal.charge(name, entry(t))
-                    journal.release(name, (t, 1), np.array([1.0, float(t)]))
+            exchange(journal, t, float(t))
     return path.read_bytes()
 
 
@@ -605,10 +610,7 @@ def test_exchanges_may_be_cut_anywhere_time_after_time(path):
         put(path, cut(raw, first, lag=1))
         with Journal(path) as journal:
             head, begun = path.read_bytes()[: chain.WIDTH], len(path.read_bytes())
-            with journal.exchange():
-                for name in "ab":
-                    journal.charge(name, entry(2))
-                    journal.release(name, (2, 1), np.array([3.0, 4.0]))
+            exchange(journal, 2, 3.0)
         again = path.read_bytes()
         for size in (begun, *(k for k in range(begun + 1, len(again), 50)), len(again)):
             put(path, head + again[chain.WIDTH : size])  # the head counts what was found
@@ -626,23 +628,44 @@ def test_lines_of_an_exchange_are_forced_to_disk_once(path, monkeypatch):
         monkeypatch.setattr(os, "fsync", lambda number: (forced.append(1), honest(number)))
         before = path.read_bytes()
         with journal.exchange():
-            for name in "ab":
-                journal.charge(name, entry(1))
-                journal.release(name, (1, 1), np.ones(2))
+            for name, bound in (("a", 1.0), ("b", 2.0)):
+                journal.charge([name], entry(1, bound))
+                journal.release([name], (1, 1), np.ones((1, 2)))
             assert path.read_bytes() == before
         assert len(forced) == 1
-    kinds = [next(k for k in ("charge", "value") if k in json.loads(line))
+    kinds = [next(k for k in ("charges", "values") if k in json.loads(line))
              for line in parts(path.read_bytes())[1][1:]]  # fmt: skip
-    assert kinds == ["charge", "charge", "value", "value"]
+    assert kinds == ["charges", "charges", "values"]
+
+
+def test_a_file_with_a_line_for_each_agent_says_the_same(path, tmp_path):
+    """As earlier versions wrote it."""
+    noted = path.with_name("noted")
+    with Journal(noted) as journal, Journal(path) as earlier:
+        write(journal, end=False)
+        earlier.begin("plan", seeded=False, accounts=[account("a"), account("b")])
+        for agent, k, value in VALUES:
+            coded = base64.b64encode(np.array(value).tobytes()).decode()
+            earlier._append({"charge": agent, **vars(entry(k))})
+            earlier._append({"value": agent, "round": k, "step": 1, "data": coded})
+    with Journal(noted) as journal, Journal(path) as earlier:
+        assert journal.interrupted.charged == earlier.interrupted.charged
+        known, others = journal.interrupted.values, earlier.interrupted.values
+        assert {a: {p: v.tobytes() for p, v in of.items()} for a, of in known.items()} == {
+            a: {p: v.tobytes() for p, v in of.items()} for a, of in others.items()
+        }
+        assert [book.spent() for book in journal.ledger.values()] == [
+            book.spent() for book in earlier.ledger.values()
+        ]
 
 
 def test_what_was_noted_before_an_error_is_on_disk(path):
     with Journal(path) as journal:
         journal.begin("plan", seeded=False, accounts=[account("a")])
         with pytest.raises(ZeroDivisionError), journal.exchange():
-            journal.charge("a", entry(1))
+            journal.charge(["a"], entry(1))
             raise ZeroDivisionError
-        journal.charge("a", entry(2))
+        journal.charge(["a"], entry(2))
     assert len(written(path.read_bytes(), "charge")) == 2
 
 
@@ -699,9 +722,9 @@ def test_zeros_in_the_line_that_was_being_written_are_taken_for_a_torn_line(path
     """A disk that loses power leaves zeros in sectors that it did not write."""
     with Journal(path) as journal:
         write(journal, VALUES[:2], end=False)
-        journal.charge("a", entry(2))
+        journal.charge(["a"], entry(2))
         before = path.stat().st_size
-        journal.release("a", (2, 1), np.ones(150))
+        journal.release(["a"], (2, 1), np.ones((1, 150)))
     raw = path.read_bytes()
     lines = parts(raw)[1]
     sectors = [k for k in range(0, len(raw), 512) if k >= before]
@@ -729,7 +752,7 @@ def test_zeros_in_the_line_that_was_being_written_are_taken_for_a_torn_line(path
 def test_a_file_of_which_only_the_length_reached_the_disk_lost_nothing(path):
     with Journal(path) as journal:
         write(journal, VALUES[:1], end=False)
-        journal.charge("b", entry(1))
+        journal.charge(["b"], entry(1))
     raw = path.read_bytes()
     put(path, raw + bytes(300))
     with Journal(path) as journal:
@@ -917,7 +940,7 @@ def test_nothing_is_spent_from_a_file_that_is_no_longer_there(path, how):
             path.write_bytes(before)
         for _ in range(2):
             with pytest.raises(dp.LedgerError, match="removed or replaced"):
-                journal.charge("b", entry(1))
+                journal.charge(["b"], entry(1))
     assert path.with_name("old").read_bytes() == before
 
 
@@ -955,7 +978,7 @@ def test_a_forked_process_does_not_unlock_the_file(path, way):
         assert forked(child) == 0
         with pytest.raises(dp.LedgerError, match="in use by another run"):
             Journal(path).__enter__()
-        journal.charge("b", entry(1))
+        journal.charge(["b"], entry(1))
     with Journal(path) as journal:
         assert len(journal.ledger["b"].entries) == 1
 
@@ -968,8 +991,8 @@ def test_a_forked_process_writes_nothing(path):
 
         def child():
             for call in (
-                lambda: journal.charge("b", entry(1)),
-                lambda: journal.release("b", (1, 1), np.ones(2)),
+                lambda: journal.charge(["b"], entry(1)),
+                lambda: journal.release(["b"], (1, 1), np.ones((1, 2))),
                 lambda: journal.end("completed", 1),
             ):
                 with pytest.raises(dp.LedgerError, match="forked from one whose run has"):
@@ -1064,7 +1087,7 @@ def test_agents_in_threads_may_write_at_once(path, monkeypatch):
     with Journal(path) as journal:
         journal.begin("plan", seeded=False, accounts=[account("a"), account("b")])
         with ThreadPoolExecutor(2) as pool:
-            list(pool.map(lambda name: journal.charge(name, entry(1)), "ab"))
+            list(pool.map(lambda name: journal.charge([name], entry(1)), "ab"))
     assert [len(book.entries) for book in dp.Ledger.load(path).values()] == [1, 1]
 
 

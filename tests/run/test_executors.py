@@ -1,5 +1,6 @@
 """Where agents live makes no difference: results, ledgers, errors."""
 
+import base64
 import io
 import math
 import multiprocessing
@@ -20,7 +21,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 import dpcvx as dp
 from dpcvx.algorithms.base import Answer
-from dpcvx.privacy.ledger_file import Journal
+from dpcvx.privacy.notes import Notes
 from dpcvx.run import part
 from dpcvx.run.executors import automatic, processes
 from dpcvx.run.executors.automatic import Automatic
@@ -253,12 +254,15 @@ def test_messages_replies_and_reports_travel_and_no_data(tmp_path, monkeypatch, 
     secrets = np.concatenate([*given.data.values()])
     kinds = set()
     for raw in received:
-        for answer, error, noted in pickle.loads(raw):
-            kinds |= {kind for kind, _ in noted}
+        answers, noted = pickle.loads(raw)
+        for line in noted.lines():
+            kinds.add(next(kind for kind in ("charges", "values") if kind in line))
+            assert not contains([np.frombuffer(base64.b64decode(line.get("data", "")))], secrets)
+        for answer, error in answers:
             kinds |= {type(answer)} - {type(None)}
             assert error is None
-            assert not contains([answer, *(content for _, content in noted)], secrets)
-    assert kinds == {"charge", "release", Reply, Report, Answer}
+            assert not contains([answer], secrets)
+    assert kinds == {"charges", "values", Reply, Report, Answer}
     assert not contains(result.ledger, secrets)
 
 
@@ -431,36 +435,27 @@ def test_what_workers_released_is_on_disk_before_the_run_takes_it_up(tmp_path, m
     assert planned(rounds=3).run(ledger=path, executor=make(2)).rounds == 3
 
 
-@pytest.mark.parametrize("kind", ["charge", "release"])
+@pytest.mark.parametrize("kind", ["charges", "values"])
 @concurrent
 def test_what_cannot_be_written_does_not_leave(tmp_path, monkeypatch, make, kind):
-    """Neither what fails, nor what would stand in one line with it."""
-    honest, honest_all = getattr(Journal, kind), getattr(Journal, f"{kind}_all")
-    turns, beside = [], []
+    """Neither what fails, nor what would be written with it."""
+    honest = Notes.lines
 
-    def fails(self, agent, *arguments):
-        turns.append(agent)
-        if len(turns) > 2 and agent == "a1":
+    def fails(self):
+        lines = honest(self)
+        if any("a1" in line.get(kind, ()) and line["round"] == 2 for line in lines):
             raise OSError("no space left on device")
-        honest(self, agent, *arguments)
-
-    def fails_for_all(self, agents, *arguments):
-        turns.extend(agents)
-        if len(turns) > 2 and "a1" in agents:
-            beside.extend({*agents} - {"a1"})
-            raise OSError("no space left on device")
-        honest_all(self, agents, *arguments)
+        return lines
 
     path = tmp_path / "spent.jsonl"
     plan = planned(rounds=4)
     with monkeypatch.context() as patched:
-        patched.setattr(Journal, kind, fails)
-        patched.setattr(Journal, f"{kind}_all", fails_for_all)
+        patched.setattr(Notes, "lines", fails)
         with pytest.raises(OSError, match="no space left"):
             plan.run(seed=1, ledger=path, executor=make(2))
-    made = [(v["value"], v["round"]) for v in written(path.read_bytes(), "value")]
-    assert sorted(made) == [("a0", 1), *([] if beside else [("a0", 2)]), ("a1", 1)]
-    assert beside == ([] if make is dp.Threads else ["a0"])
+    for one in ("charge", "value"):
+        made = [(line[one], line["round"]) for line in written(path.read_bytes(), one)]
+        assert sorted(made) == [("a0", 1), ("a1", 1)]
     expected = plan.run(seed=1, executor=dp.Serial())
     same(expected, plan.run(seed=1, ledger=path, executor=make(2)))
 

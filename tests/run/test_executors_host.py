@@ -1,6 +1,7 @@
 """Agents of one worker: what is asked again is answered again, and released once."""
 
 import pickle
+from functools import partial
 
 import cvxpy as cp
 import numpy as np
@@ -8,12 +9,14 @@ import pytest
 
 import dpcvx as dp
 from dpcvx.privacy.ledger_file import Journal
+from dpcvx.privacy.notes import Notes
 from dpcvx.run.data import sources_of
-from dpcvx.run.executors.host import Host, Notes, dealt, heard, own_arguments
+from dpcvx.run.executors.host import Host, dealt, heard, own_arguments
 from dpcvx.run.part import parts_of
 from dpcvx.run.resume import begin
 from tests.instances import overlapping_slices
-from tests.run.test_resume import book, same
+from tests.privacy.test_ledger_file import written
+from tests.run.test_resume import book, same, same_ledger
 
 PLAN = overlapping_slices().problem.plan(
     dp.LinearizedADMM(penalty=2.0), rounds=3, epsilon=1.0, delta=1e-6
@@ -53,7 +56,7 @@ def test_any_other_call_is_refused_and_nothing_is_drawn(number):
             host.call(behind, "act", (1, 0), own)
 
 
-def test_notes_travel_with_the_answers_in_the_order_of_the_agents(tmp_path):
+def test_notes_travel_with_the_answers(tmp_path):
     count = len(PLAN.agents)
     hosts = [(agents, *hosted(agents)) for agents in dealt(count, 2)]
     answers = [(agents, host.call(1, "act", (1, 0), own)) for agents, host, own in hosts]
@@ -64,7 +67,8 @@ def test_notes_travel_with_the_answers_in_the_order_of_the_agents(tmp_path):
     assert len(replies) == count
     with Journal(path) as journal:
         known = journal.interrupted
-    assert list(known.values) == [a.name for a in PLAN.agents if a.program.form.private]
+    private = {a.name for a in PLAN.agents if a.program.form.private}
+    assert set(known.values) == set(known.charged) == private
 
 
 def clinics(count, odd, updates=1):
@@ -79,29 +83,29 @@ def clinics(count, odd, updates=1):
 
 
 @pytest.mark.parametrize(
-    "plan, lines",
+    "plan, lines, updates",
     [
-        (clinics(2, None), 2),
-        (clinics(7, 3), 4),  # what is charged before the odd one, to it, behind it; and the values
-        (clinics(40, 0), 3),
-        (clinics(2, None, updates=2), 8),  # either agent's charges stay in their order
+        (clinics(2, None), 2, 1),
+        (clinics(7, 3), 3, 1),  # a line more for what the odd one is charged
+        (clinics(40, 0), 3, 1),
+        (clinics(2, None, updates=2), 4, 2),  # either agent's charges stay in their order
     ],
     ids=["alike", "one in the middle", "one at first", "two updates"],
 )
-def test_neighbours_that_are_alike_share_a_line(plan, lines, tmp_path):
-    """The file says of every agent what that of one process says, in the same order."""
-    paths = [tmp_path / name for name in ("one", "two")]
-    makers = (dp.Serial(), dp.Processes(2))
-    results = [
-        plan.run(ledger=path, executor=executor, seed=3, record=True, verbose=False)
-        for path, executor in zip(paths, makers, strict=True)
-    ]
-    same(*results)
-    raws = [path.read_bytes() for path in paths]
-    assert book(raws[0]) == book(raws[1])
-    assert raws[1].count(b"\n") == 3 + 2 * lines  # a head, the run, two rounds, the end
-    account = dp.Ledger.load(paths[1])
-    assert all(account[a].spent() == results[0].ledger[a].spent() for a in account)
+@pytest.mark.parametrize("make", [dp.Serial, partial(dp.Threads, 2), partial(dp.Processes, 2)])
+def test_agents_that_are_alike_share_a_line(plan, lines, updates, make, tmp_path):
+    """Wherever they live: what a round writes grows by numbers and names alone."""
+    path = tmp_path / "ledger"
+    result = plan.run(ledger=path, executor=make(), seed=3, record=True, verbose=False)
+    same(result, plan.run(seed=3, executor=dp.Serial(), record=True, verbose=False))
+    raw = path.read_bytes()
+    assert raw.count(b"\n") == 3 + 2 * lines  # a head, the run, two rounds, the end
+    kept = dp.Ledger.load(path)
+    same_ledger({agent: kept[agent] for agent in result.ledger}, result.ledger)
+    for kind, found in zip(("charge", "value"), book(raw), strict=True):
+        for agent in result.ledger:
+            places = [(one["round"], one["step"]) for one in found if one[kind] == agent]
+            assert places == [(t, k + 1) for t in (1, 2) for k in range(updates)]
 
 
 def test_agents_are_dealt_in_turn_and_nobody_is_forgotten():
@@ -125,8 +129,11 @@ def test_an_error_of_one_agent_does_not_lose_what_the_others_noted(tmp_path):
     host, own = hosted()
     own[1] = ("nonsense",)
     answer = host.call(1, "act", (1, 0), own)
-    noted = [len(notes) for _, _, notes in pickle.loads(answer)]
+    _, noted = pickle.loads(answer)
     with pytest.raises(dp.PrivacyError, match="Agent 1 failed"), Journal(tmp_path / "l") as journal:
         journal.begin("f", seeded=False, accounts=PLAN.accounts())
         heard([(range(len(own)), answer)], journal)
-    assert noted[0] == 2 and sum(noted) >= 2
+    first = PLAN.agents[0].name
+    assert [first in of.get("charges", of.get("values")) for of in noted.lines()] == [True, True]
+    found = written((tmp_path / "l").read_bytes(), "value")
+    assert first in {one["value"] for one in found}

@@ -61,7 +61,7 @@ def test_parts_give_what_the_plan_gives(name, tmp_path):
 def test_a_part_goes_on_from_its_own_ledger(name, tmp_path):
     plan = planned(name)
     apart(plan, tmp_path, seed=None, stop=2)
-    before = {p.name: p.read_bytes().count(b'"value"') for p in tmp_path.iterdir()}
+    before = {p.name: p.read_bytes().count(b'"values"') for p in tmp_path.iterdir()}
     reports = apart(plan, tmp_path, seed=None)
     for report in reports:
         planned_entries = 1 if name == "once" else 4 * 2

@@ -63,6 +63,18 @@ def problem(data=DATA, radius=0.1, names="ab", groups=()):
     return dp.Problem(agents, groups=groups)
 
 
+def unlike():
+    """Two agents that share no line of a ledger: other charges, and values of other sizes."""
+    x, agents = cp.Variable(2, name="x"), []
+    for k, name in enumerate("ab", start=1):
+        own = cp.Variable(k, name=f"own {name}")
+        d = dp.Private(DATA[k - 1], name=f"of {name}", adjacency=dp.Within(0.1 * k))
+        cost = cp.sum_squares(x - d) + cp.sum_squares(own - 0.5)
+        inside = [cp.abs(x) <= 1, cp.abs(own) <= 1]
+        agents.append(dp.Agent(cp.Minimize(cost), inside, name=name))
+    return dp.Problem(agents)
+
+
 def planned(given=None, algorithm=None, **arguments):
     """Two agents, two rounds, a budget that is spent to the last release."""
     settings = {"rounds": 2, "epsilon": 1.0, "delta": 1e-6} | arguments
@@ -88,6 +100,7 @@ PLANS = {
     "output": lambda: planned(algorithm=dp.LinearizedADMM(penalty=1.0, perturb="output")),
     "groups": lambda: planned(problem(groups=[["a", "b"]])),
     "an agent without data": lambda: planned(overlapping_slices().problem),
+    "agents that differ": lambda: planned(unlike()),
 }
 plans = pytest.mark.parametrize("name", PLANS)
 
@@ -229,7 +242,7 @@ def test_a_seeded_run_cut_at_any_byte_gives_the_same_result(path):
 def test_a_run_may_be_killed_after_every_line(path, seed):
     plan = planned()
     kept = {}
-    for _ in range(9):
+    for _ in range(5):
         killed(plan, path, 1, seed=seed)
         now = left(path.read_bytes())
         assert kept.items() <= now.items()
@@ -274,7 +287,7 @@ def test_an_early_stop_is_the_same_after_a_kill(path):
         assert book(path.read_bytes()) == book(raw)
 
 
-@pytest.mark.parametrize("lines", [None, 2, 4])
+@pytest.mark.parametrize("lines", [None, 2, 3])
 def test_a_killed_run_goes_on_on_top_of_earlier_ones(path, lines):
     first, second = unpriced(rounds=1), unpriced(rounds=4)
     if lines is None:
@@ -514,9 +527,9 @@ def test_charges_come_before_data_and_all_is_on_disk_before_the_run_takes_it_up(
         touched.append(True)
         assert len(charges) == len(touched)
 
-    def charging(self, agent, entry):
-        charges.append((agent, entry.round, entry.step))
-        charge(self, agent, entry)
+    def charging(self, agents, entry):
+        charges.extend((agent, entry.round, entry.step) for agent in agents)
+        charge(self, agents, entry)
 
     def leaving(self, place, what, *arguments):
         value = leaves(self, place, what, *arguments)
@@ -526,7 +539,8 @@ def test_charges_come_before_data_and_all_is_on_disk_before_the_run_takes_it_up(
 
     def settled(before):
         raw = forced[-1]
-        assert charged(raw) == charges and [*left(raw).values()] == given
+        assert sorted(charged(raw)) == sorted(charges)
+        assert sorted(left(raw).values()) == sorted(given)
         assert len(forced) - before == (len(given) > len(left(forced[before - 1])))
 
     def starting(self, factories):
@@ -608,13 +622,13 @@ def test_without_a_seed_what_left_is_given_out_again(path, name):
 
 
 def values_of(raw):
-    """Where the lines of values begin, with their agent and length."""
+    """Where the lines of values begin, with their agents and length."""
     starts = ends(raw)
     lines = [json.loads(line) for line in parts(raw)[1]]
     return [
-        (starts[k], line["value"], starts[k + 1] - starts[k])
+        (starts[k], line["values"], starts[k + 1] - starts[k])
         for k, line in enumerate(lines)
-        if "value" in line
+        if "values" in line
     ]
 
 
@@ -633,13 +647,13 @@ def test_without_a_seed_a_value_of_which_nothing_is_on_disk_is_not_paid_again(pa
 def test_without_a_seed_a_torn_value_is_paid_again(path, lag):
     plan = planned(rounds=3)
     _, raw = full(plan, path)
-    for start, agent, length in values_of(raw):
+    for start, agents, length in values_of(raw):
         for more in (11, length // 2, length - 1):
             put(path, cut(raw, start + more, lag))
             before = left(path.read_bytes())
             result = plan.run(ledger=path, record=True)
             assert (result.status, result.rounds) == (dp.Status.BUDGET, 2)
-            assert len(result.ledger[agent].entries) == 3
+            assert [len(result.ledger[agent].entries) for agent in agents] == [3, 3]
             assert result.ledger.spent() <= plan.guarantee.epsilon * (1 + 1e-9)
             same_ledger_in_any_order(dp.Ledger.load(path), result.ledger)
             after = released(plan, result)
@@ -652,28 +666,28 @@ def test_without_a_seed_a_torn_value_is_paid_again(path, lag):
 def test_with_a_group_a_torn_value_is_paid_again_too(path):
     plan = planned(problem(groups=[["a", "b"]]), rounds=3)
     _, raw = full(plan, path)
-    start, agent, _ = values_of(raw)[2]
+    start, agents, _ = values_of(raw)[1]
     put(path, cut(raw, start + 20))
     result = plan.run(ledger=path)
     assert (result.status, result.rounds) == (dp.Status.BUDGET, 2)
-    assert len(result.ledger[agent].entries) == 3
+    assert [len(result.ledger[agent].entries) for agent in agents] == [3, 3]
     assert result.ledger.spent() <= plan.guarantee.epsilon * (1 + 1e-9)
 
 
 def test_a_run_that_stops_early_finds_the_budget_for_a_torn_value(path):
     plan = planned(rounds=5)
     _, raw = full(plan, path, tolerance=1e3)
-    start, agent, _ = values_of(raw)[1]
+    start, agents, _ = values_of(raw)[1]
     put(path, cut(raw, start + 20))
     result = plan.run(ledger=path, tolerance=1e3)
     assert (result.status, result.rounds) == (dp.Status.CONVERGED, 2)
-    assert len(result.ledger[agent].entries) == 3
+    assert [len(result.ledger[agent].entries) for agent in agents] == [3, 3]
 
 
-def torn(path, plan, number=0):
-    """A file that ends in the middle of a value."""
+def torn(path, plan):
+    """A file that ends in the middle of the first values."""
     _, raw = full(plan, path)
-    start, _, _ = values_of(raw)[number]
+    start, _, _ = values_of(raw)[0]
     put(path, cut(raw, start + 20))
 
 
@@ -724,7 +738,7 @@ def test_a_torn_value_is_remembered_over_an_attempt_that_wrote_nothing(path, att
     assert len(result.ledger["a"].entries) == 3
 
 
-@pytest.mark.parametrize("lines", range(1, 7))
+@pytest.mark.parametrize("lines", range(1, 5))
 def test_a_run_with_a_torn_value_may_be_killed_again(path, lines):
     plan = planned(rounds=3)
     torn(path, plan)
@@ -738,12 +752,11 @@ def test_a_run_with_a_torn_value_may_be_killed_again(path, lines):
 def test_a_value_that_is_torn_twice_is_paid_three_times(path):
     plan = planned(rounds=4)
     torn(path, plan)
-    killed(plan, path, 3)
+    killed(plan, path, 2)
     raw = path.read_bytes()
     put(path, cut(raw, ends(raw)[-2] + 20))
     result = plan.run(ledger=path)
     assert (result.status, result.rounds) == (dp.Status.BUDGET, 2)
-    # Of the other agent's values of these exchanges nobody knows what was on disk.
     assert [len(a.entries) for a in result.ledger.values()] == [4, 4]
     assert result.ledger.spent() <= plan.guarantee.epsilon * (1 + 1e-9)
 
@@ -758,7 +771,7 @@ def test_a_torn_value_of_a_seeded_run_is_made_again(path):
 
 
 def test_a_torn_value_of_another_plan_counts_once(path):
-    torn(path, unpriced(), 1)
+    torn(path, unpriced())
     result = unpriced(rounds=5).run(ledger=path)
     assert [len(a.entries) for a in result.ledger.values()] == [5, 5]
     assert result.rounds == 4
@@ -841,7 +854,7 @@ def test_agents_may_be_fewer_later(path):
     assert len(loaded["b"].entries) == 2
 
 
-@pytest.mark.parametrize("lines", range(1, 10))
+@pytest.mark.parametrize("lines", range(1, 6))
 def test_an_interrupted_run_of_another_plan_counts_as_spent(path, lines):
     killed(unpriced(rounds=2), path, lines)
     before = charged(path.read_bytes())
@@ -1020,7 +1033,7 @@ def test_a_run_without_noise_ends_every_later_guarantee(path):
     assert noiseless().run(ledger=path).ledger.spent(1e-6) == np.inf
 
 
-@pytest.mark.parametrize("lines", range(2, 6))
+@pytest.mark.parametrize("lines", [2, 3])
 def test_a_killed_run_without_noise_ends_every_later_guarantee_too(path, lines):
     killed(noiseless(), path, lines)
     assert dp.Ledger.load(path).spent(1e-6) == np.inf
@@ -1028,7 +1041,7 @@ def test_a_killed_run_without_noise_ends_every_later_guarantee_too(path, lines):
 
 
 def test_a_run_without_noise_starts_over_after_a_kill(path):
-    killed(noiseless(), path, 3)
+    killed(noiseless(), path, 2)
     same_vectors = noiseless().run().last.vectors
     result = noiseless().run(ledger=path)
     assert [x.tobytes() for x in result.last.vectors] == [x.tobytes() for x in same_vectors]
@@ -1036,7 +1049,7 @@ def test_a_run_without_noise_starts_over_after_a_kill(path):
 
 
 def test_noise_before_and_none_after_is_recorded(path):
-    killed(planned(), path, 4)
+    killed(planned(), path, 3)
     result = noiseless().run(ledger=path)
     assert result.ledger.spent(1e-6) == np.inf
     assert [e.mechanism for e in result.ledger["a"].entries] == ["Gaussian", "none", "none"]
@@ -1081,7 +1094,7 @@ def test_data_and_seeds_are_not_in_the_file(path, instance, release):
         plan = noiseless(given.problem)
     else:
         plan = planned(given.problem, release=release)
-    for lines in (2, 3):
+    for lines in (2, 1):
         killed(plan, path, lines, seed=seed)
     plan.run(ledger=path, seed=seed)
     raw = path.read_bytes()
@@ -1098,7 +1111,7 @@ def test_the_search_for_secrets_can_find_one(path):
     value = 0.123456789
     with Journal(path) as journal:
         for k in range(3):
-            journal.release("a", (1, k), np.array([1.0] * k + [value]))
+            journal.release(["a"], (1, k), np.array([[1.0] * k + [value]]))
     raw = path.read_bytes()
     assert shows(raw, value) and not shows(raw, 0.5)
     for k in range(3):
@@ -1110,7 +1123,7 @@ def test_data_of_a_torn_file_are_not_in_it(path):
     given = power_line()
     plan = planned(given.problem)
     _, raw = full(plan, path)
-    start, _, _ = values_of(raw)[1]
+    start, _, _ = values_of(raw)[0]
     put(path, cut(raw, start + 40))
     plan.run(ledger=path)
     assert not any(shows(path.read_bytes(), secret) for secret in given.data.values())
@@ -1180,7 +1193,7 @@ def test_after_a_run_without_noise_no_advice_is_given(path):
 
 def test_a_resumed_run_says_where_it_goes_on(path):
     plan = planned(rounds=6)
-    killed(plan, path, 1 + 2 * 2 * 3)
+    killed(plan, path, 1 + 2 * 3)
     result = plan.run(ledger=path)
     (note,) = result.notes
     assert note.startswith("resumed in round 3: ")

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 
 import dpcvx as dp
-from dpcvx.run.executors.host import Host, Notes, dealt, heard
+from dpcvx.privacy.notes import Notes
+from dpcvx.run.executors.host import Host, dealt, heard
 from dpcvx.run.sums import Part, partial, partial_rows, total
 from dpcvx.run.worker import Reply
 from dpcvx.solvers.conic import Outcome

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...privacy.ledger_file import Journal
+from ...privacy.notes import Writer
 from .serial import Serial
 from .threads import Threads, available_cores
 
@@ -51,7 +52,7 @@ class Automatic:
         self._open = True
         self._long = 0
 
-    def writer(self, journal: Journal) -> Journal:
+    def writer(self, journal: Journal) -> Writer:
         """The file itself."""
         return journal
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from ...privacy.ledger_file import Journal
+from ...privacy.notes import Writer
 
 
 class Executor(Protocol):
@@ -15,7 +16,7 @@ class Executor(Protocol):
     twice.
     """
 
-    def writer(self, journal: Journal) -> Journal:
+    def writer(self, journal: Journal) -> Writer:
         """The ledger file of a run as agents reach it from where they live; called before `start`.
 
         What agents tell it arrives before `start` and `map` return or raise. The run has all of it

@@ -16,7 +16,8 @@ from ..._arguments import POSITIVE, check_argument, show
 from ...errors import DpcvxError, ModelError, PrivacyError
 from ...guard import frameless
 from ...privacy.ledger_file import Journal
-from .host import Notes, dealt, heard, lost, named, own_arguments
+from ...privacy.notes import Notes, Writer
+from .host import dealt, heard, lost, named, own_arguments
 from .sent import RemoteHost, packed
 
 # Seconds after which a wait looks whether another worker was lost.
@@ -61,7 +62,7 @@ class Dask:
         self._hosts: list[_Actor] = []
         self._calls = self._round = 0
 
-    def writer(self, journal: Journal) -> Journal:
+    def writer(self, journal: Journal) -> Writer:
         """Notes for the file, which this process keeps."""
         self._journal = journal
         return self._notes

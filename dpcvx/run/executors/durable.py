@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...privacy.ledger_file import Journal
+from ...privacy.notes import Writer
 from .base import Executor
 
 
@@ -25,7 +26,7 @@ class Durable:
     def __init__(self, executor: Executor, journal: Journal) -> None:
         self._executor, self._journal = executor, journal
 
-    def writer(self, journal: Journal) -> Journal:
+    def writer(self, journal: Journal) -> Writer:
         """That of the executor."""
         return self._executor.writer(journal)
 

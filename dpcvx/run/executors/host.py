@@ -12,47 +12,21 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import groupby, pairwise
+from itertools import pairwise
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from ... import errors
 from ..._words import together
 from ...errors import PrivacyError, WorkerLost
-from ...privacy.entries import Entry
 from ...privacy.ledger_file import Journal
+from ...privacy.notes import Notes
 from ..sums import partial
 from ..worker import Reply
 
 # Agents to a worker from which on one of them is about as large as another.
 _MANY = 16
-# What one agent answered, or the error that it ended in, and what it noted meanwhile.
-Answer = tuple[Any, BaseException | None, list[tuple[str, tuple[Any, ...]]]]
-
-
-class Notes(Journal):
-    """The ledger file as agents far from it have it: notes that travel with their answers."""
-
-    def __init__(self) -> None:
-        self._noted: list[tuple[str, tuple[Any, ...]]] = []
-        self._last: Entry | None = None
-
-    def charge(self, agent: str, entry: Entry) -> None:
-        """Note that a release is about to be computed."""
-        if entry != self._last:  # what is one object travels once
-            self._last = entry
-        self._noted.append(("charge", (agent, self._last)))
-
-    def release(self, agent: str, place: tuple[int, int], value: NDArray[np.float64]) -> None:
-        """Note a value that is about to leave."""
-        self._noted.append(("release", (agent, place, value)))
-
-    def taken(self) -> list[tuple[str, tuple[Any, ...]]]:
-        """What was noted since it was last taken."""
-        noted, self._noted = self._noted, []
-        return noted
+# What one agent answered, or the error that it ended in.
+Answer = tuple[Any, BaseException | None]
 
 
 class Host:
@@ -82,7 +56,7 @@ class Host:
         return self.call(0, "", (), ())
 
     def call(self, number: int, method: str, common: Sequence[Any], own: Sequence[Any]) -> bytes:
-        """All agents' answers to one call, pickled; see `heard`.
+        """All agents' answers to one call and what they noted, pickled; see `heard`.
 
         Parameters
         ----------
@@ -115,26 +89,28 @@ class Host:
         return self._answer
 
     def _answers(self, calls: Mapping[int, tuple[Any, ...]]) -> bytes:
-        answers = _added(calls, [self._tried(agent, *call) for agent, call in calls.items()])
+        answers = _added(calls, [_tried(agent, *call) for agent, call in calls.items()])
+        noted = self._notes.taken()
         try:
-            return pickle.dumps(answers, protocol=pickle.HIGHEST_PROTOCOL)
+            return pickle.dumps((answers, noted), protocol=pickle.HIGHEST_PROTOCOL)
         except BaseException:
             sendable = zip(calls, answers, strict=True)
-            return pickle.dumps([_sendable(agent, answer) for agent, answer in sendable])
+            return pickle.dumps(([_sendable(agent, answer) for agent, answer in sendable], noted))
 
-    def _tried(self, agent: int, call: Callable[..., Any], *arguments: Any) -> Answer:
-        try:
-            return call(*arguments), None, self._notes.taken()
-        except BaseException as error:
-            ours = type(error).__module__ == errors.__name__
-            return None, error if ours else _withheld(agent, error), self._notes.taken()
+
+def _tried(agent: int, call: Callable[..., Any], *arguments: Any) -> Answer:
+    try:
+        return call(*arguments), None
+    except BaseException as error:
+        ours = type(error).__module__ == errors.__name__
+        return None, error if ours else _withheld(agent, error)
 
 
 def _added(agents: Iterable[int], answers: list[Answer]) -> list[Answer]:
     """Answers in which terms of sums over agents are added up as far as these are here."""
     terms = {
         agent: reply
-        for agent, (reply, _, _) in zip(agents, answers, strict=True)
+        for agent, (reply, _) in zip(agents, answers, strict=True)
         if isinstance(reply, Reply) and reply.term
     }
     if not terms:
@@ -152,8 +128,7 @@ def _added(agents: Iterable[int], answers: list[Answer]) -> list[Answer]:
         return shared.setdefault((kept.outcome, kept.diverged), kept)
 
     return [
-        (sent(agent, reply), error, noted)
-        for agent, (reply, error, noted) in zip(agents, answers, strict=True)
+        (sent(agent, reply), error) for agent, (reply, error) in zip(agents, answers, strict=True)
     ]
 
 
@@ -161,7 +136,7 @@ def _sendable(agent: int, answer: Answer) -> Answer:
     try:
         pickle.dumps(answer)
     except BaseException as error:
-        return None, _withheld(agent, error), answer[2]
+        return None, _withheld(agent, error)
     return answer
 
 
@@ -202,7 +177,7 @@ def own_arguments(each: Sequence[Any] | None, agents: Iterable[int]) -> list[tup
 
 
 def heard(answers: Iterable[tuple[Sequence[int], bytes]], journal: Journal | None) -> list[Any]:
-    """What all agents answered, in their order; what they noted is noted here.
+    """What all agents answered, in their order; what they noted goes to the file.
 
     Parameters
     ----------
@@ -216,33 +191,16 @@ def heard(answers: Iterable[tuple[Sequence[int], bytes]], journal: Journal | Non
         The first agent's error; the others had their turns, and what they released is noted.
     """
     found: dict[int, Answer] = {}
-    for agents, answer in answers:
-        found.update(zip(agents, pickle.loads(answer), strict=True))
+    for agents, answer in sorted(answers, key=lambda one: one[0][0]):
+        told, noted = pickle.loads(answer)
+        found.update(zip(agents, told, strict=True))
+        if journal is not None:
+            journal.take(noted)
     ordered = [found[agent] for agent in sorted(found)]
-    if journal is not None:
-        _note(journal, [note for _, _, noted in ordered for note in noted])
-    for _, error, _ in ordered:
+    for _, error in ordered:
         if error is not None:
             raise error
-    return [result for result, _, _ in ordered]
-
-
-def _note(journal: Journal, noted: Sequence[tuple[str, tuple[Any, ...]]]) -> None:
-    """Charges and values of an exchange, in their order: one line for neighbours that are alike."""
-    charges = (content for kind, content in noted if kind == "charge")
-    for entry, alike in groupby(charges, key=lambda charge: charge[1]):
-        agents = [agent for agent, _ in alike]
-        if len(agents) == 1:
-            journal.charge(agents[0], entry)
-        else:
-            journal.charge_all(agents, entry)
-    values = (content for kind, content in noted if kind == "release")
-    for (place, _), alike in groupby(values, key=lambda value: (value[1], value[2].shape)):
-        agents, _, left = zip(*alike, strict=True)
-        if len(agents) == 1:
-            journal.release(agents[0], place, left[0])
-        else:
-            journal.release_all(agents, place, np.stack(left))
+    return [result for result, _ in ordered]
 
 
 def lost(

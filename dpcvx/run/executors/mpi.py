@@ -14,7 +14,8 @@ from typing import Any
 from ...errors import ModelError
 from ...guard import frameless
 from ...privacy.ledger_file import Journal
-from .host import Notes, dealt, heard, own_arguments
+from ...privacy.notes import Notes, Writer
+from .host import dealt, heard, own_arguments
 from .sent import RemoteHost, packed, required
 
 _START = (
@@ -52,7 +53,7 @@ class MPI:
         self._own: RemoteHost | None = None
         self._calls = 0
 
-    def writer(self, journal: Journal) -> Journal:
+    def writer(self, journal: Journal) -> Writer:
         """Notes for the file, which rank 0 keeps."""
         self._journal = journal
         return self._notes

@@ -21,7 +21,8 @@ from ..._words import together
 from ...errors import ModelError
 from ...guard import frameless
 from ...privacy.ledger_file import Journal
-from .host import Host, Notes, dealt, heard, lost, named, own_arguments
+from ...privacy.notes import Notes, Writer
+from .host import Host, dealt, heard, lost, named, own_arguments
 from .threads import available_cores
 
 # Seconds for a worker to end by itself, before it is ended.
@@ -63,7 +64,7 @@ class Processes:
         self._notes = Notes()
         self._calls = self._round = 0
 
-    def writer(self, journal: Journal) -> Journal:
+    def writer(self, journal: Journal) -> Writer:
         """Notes for the file, which this process keeps."""
         self._journal = journal
         return self._notes

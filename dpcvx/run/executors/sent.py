@@ -19,7 +19,8 @@ from threadpoolctl import ThreadpoolController
 
 from ...errors import ModelError
 from ...model.sealed import Sealed, handed_over
-from .host import Host, Notes
+from ...privacy.notes import Notes
+from .host import Host
 
 # Entries of an array from which on it is worth a look.
 _SHORT = 64

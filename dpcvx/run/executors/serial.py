@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...privacy.ledger_file import Journal
+from ...privacy.notes import Writer
 
 
 class Serial:
@@ -14,7 +15,7 @@ class Serial:
     def __init__(self) -> None:
         self._agents: list[Any] = []
 
-    def writer(self, journal: Journal) -> Journal:
+    def writer(self, journal: Journal) -> Writer:
         """The file itself."""
         return journal
 

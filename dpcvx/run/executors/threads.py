@@ -10,6 +10,7 @@ from typing import Any
 from ..._arguments import check_argument, count, optional
 from ...guard import frameless
 from ...privacy.ledger_file import Journal
+from ...privacy.notes import Writer
 
 
 class Threads:
@@ -36,7 +37,7 @@ class Threads:
         self._pool: ThreadPoolExecutor | None = None
         self._agents: list[Any] = []
 
-    def writer(self, journal: Journal) -> Journal:
+    def writer(self, journal: Journal) -> Writer:
         """The file itself, which takes lines from several threads."""
         return journal
 

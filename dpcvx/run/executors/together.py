@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...privacy.ledger_file import Journal
+from ...privacy.notes import Writer
 
 
 class Together:
@@ -14,7 +15,7 @@ class Together:
     def __init__(self) -> None:
         self._fleet: Any = None
 
-    def writer(self, journal: Journal) -> Journal:
+    def writer(self, journal: Journal) -> Writer:
         """The file itself."""
         return journal
 

@@ -28,8 +28,9 @@ import numpy as np
 
 import dpcvx as dp
 from dpcvx.algorithms.consensus import LocalCopy
+from dpcvx.privacy.notes import Notes
 from dpcvx.run.executors.base import Executor
-from dpcvx.run.executors.host import Host, Notes, heard, own_arguments
+from dpcvx.run.executors.host import Host, heard, own_arguments
 from dpcvx.run.sums import total
 from dpcvx.run.worker import Reply
 from dpcvx.solvers.conic import Outcome
