@@ -5,7 +5,6 @@ from .errors import ClassificationError
 from .measures import Measures
 from .networks import geometric_network
 from .penalty import Penalty
-from .quadratics import Quadratics, made_quadratics, quadratics
 from .records import Shares, made_shares
 from .study import (
     Classification,
@@ -20,16 +19,13 @@ __all__ = [
     "ClassificationError",
     "Measures",
     "Penalty",
-    "Quadratics",
     "Records",
     "Shares",
     "classification",
     "data_of",
     "geometric_network",
     "gradients",
-    "made_quadratics",
     "made_shares",
     "objective",
-    "quadratics",
     "stationary_point",
 ]

@@ -16,7 +16,7 @@ from ..labelled import data_of
 from .measures import Measures
 from .methods import Algorithm, Choice, Method
 from .networks import geometric_network, matrix_of
-from .quadratics import made_quadratics, quadratics
+from .quadratics import quadratics
 from .records import made_shares
 from .study import (
     Classification,
@@ -357,7 +357,7 @@ def damping_of(size: Size, rounds: int, strength: float = 5.0) -> Damping:
     }
     values = np.array([-1.0, -1.0, 3.0])
     model = quadratics(values[:, None, None] * np.eye(2))
-    _, centres = made_quadratics(3, 2)
+    centres = np.random.default_rng(0).normal(size=(3, 2))
     data: dict[dp.Private | str, Floats] = {f"centre {k}": c for k, c in enumerate(centres)}
     gaps = []
     for sigma in dampings:

@@ -305,16 +305,6 @@ def test_any_failing_conversion_is_withheld(data):
     assert "31415" not in told(caught.value)
 
 
-def test_complex_arrays_are_refused():
-    with pytest.raises(dp.DataError):
-        load(np.array([1j, 2.0]))
-
-
-def test_nested_lists_of_unequal_length_are_refused():
-    with pytest.raises(dp.DataError, match="'load'"):
-        load([SECRETS, SECRETS[:1]])
-
-
 @pytest.mark.parametrize("shape", [2.7, -2, "3", (True, 2)], ids=str)
 def test_shapes_are_positive_integers(shape):
     with pytest.raises(dp.ModelError, match="'load'"):

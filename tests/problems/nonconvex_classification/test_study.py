@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from dpcvx.model.curvature import convex, smoothness, strong_convexity
+from dpcvx.model.curvature import convex, smoothness
 from dpcvx.sensitivity.derivation import derive
 from dpcvx.solvers.projector import Extent
 from problems.nonconvex_classification import (
@@ -16,16 +16,13 @@ from problems.nonconvex_classification import (
     Records,
     classification,
     data_of,
-    geometric_network,
     gradients,
-    made_quadratics,
     made_shares,
     objective,
-    quadratics,
     stationary_point,
 )
+from problems.nonconvex_classification.quadratics import quadratics
 from problems.nonconvex_classification.study import hessian
-from problems.nonconvex_classification.theory import Parameters
 from tests.forms import difference_quotients, form_of
 
 N, EACH, SIZE = 4, 12, 3
@@ -183,85 +180,16 @@ def test_the_gap_is_the_papers(study):
 # Quadratics ---------------------------------------------------------------------------------
 
 
-def test_quadratics_have_the_constants_and_the_minimiser_that_they_say():
-    A, centres = made_quadratics(5, 3, least=-0.3, most=2.0, seed=1)
-    model = quadratics(A, radius=0.5)
-    np.testing.assert_allclose(np.linalg.eigvalsh(A), np.tile([-0.3, 0.85, 2.0], (5, 1)))
+def test_the_gap_of_quadratics_is_that_of_their_gradients():
+    A = np.array([np.diag([1.0, -0.3]), np.diag([2.0, 1.0])])
+    model, centres = quadratics(A), RNG.normal(size=(2, 2))
     for k, form in enumerate(forms(model.problem)):
-        assert smoothness(form) == pytest.approx(2.0) and not convex(form)
-        found = derive(form, f"agent {k}", everywhere(form))
-        assert found.bound(2).value == pytest.approx(model.sensitivity) == pytest.approx(1.0)
-        x = RNG.normal(size=3)
-        expected = model.gradients(centres, np.tile(x, (5, 1)))[k]
+        x = RNG.normal(size=2)
+        expected = model.gradients(centres, np.tile(x, (2, 1)))[k]
         np.testing.assert_allclose(form.bind([centres[k]]).gradient(x), expected)
-    best = np.tile(model.minimiser(centres), (5, 1))
-    assert model.gap(centres, best) < 1e-24 < model.gap(centres, best + np.eye(5, 3))
-    assert model.strong_convexity == pytest.approx(np.linalg.eigvalsh(A.sum(axis=0))[0])
-    definite = forms(quadratics(made_quadratics(2, 4)[0]).problem)[0]
-    assert convex(definite) and strong_convexity(definite) == pytest.approx(0.5)
-
-
-# DPP2 on these problems ---------------------------------------------------------------------
-
-
-def gaps(network, p, gradient, gap, shape, rounds, damping=0.0):
-    """Gaps along (20) and (21) of the paper without noise, from 0."""
-    P = np.eye(len(network.agents)) - network.weights
-    X, Q, found = np.zeros(shape), np.zeros(shape), []
-    for _ in range(rounds):
-        PX = P @ X
-        Z = gradient(X) + Q + (p.rho + damping) * PX
-        X, Q = X - p.alpha * Z + p.beta * P @ Z, Q + p.rho * PX
-        found.append(float(gap(X)))
-    return np.array(found)
-
-
-PAPER = Parameters(alpha=0.1, beta=0.05, rho=10.0)
-
-
-@pytest.mark.parametrize("heterogeneity", [0.0, 1.0])
-def test_on_the_papers_problem_the_gap_falls(papers, heterogeneity):
-    shares = made_shares(heterogeneity=heterogeneity)
-    measures = Measures(papers, shares.parts, np.zeros(10), 0.0)
-    net = geometric_network(edges=255)
-    found = gaps(
-        net, PAPER, lambda X: gradients(papers, shares.parts, X), measures.gap, (50, 10), 1500
-    )
-    assert found[-1] < 1e-4 * found[0]
-
-
-def test_locally_strongly_convex_problems_are_solved_at_a_linear_rate():
-    net = geometric_network(8, 0.6)
-    A, centres = made_quadratics(8, 3, least=0.5, most=2.0)
-    model = quadratics(A)
-    found = gaps(
-        net,
-        PAPER,
-        lambda X: model.gradients(centres, X),
-        lambda X: model.gap(centres, X),
-        (8, 3),
-        900,
-    )
-    # Rates over later windows are alike, and below one.
-    rates = [(found[k + 200] / found[k]) ** (1 / 200) for k in (300, 500)]
-    assert max(rates) < 0.98 and rates[0] == pytest.approx(rates[1], abs=0.01)
-
-
-def test_a_strongly_convex_sum_of_others_is_not_solved_as_printed_but_with_damping():
-    """Theorem 2 of the paper claims a linear rate; `theory.py` says why there is none."""
-    net = geometric_network(8, 2.0)
-    values = np.r_[np.full(6, -0.2), 2.0, 2.0]
-    model = quadratics(values[:, None, None] * np.eye(2))
-    assert model.strong_convexity == pytest.approx(2.8)
-    _, centres = made_quadratics(8, 2)
-    parts = (
-        lambda X: model.gradients(centres, X),
-        lambda X: model.gap(centres, X),
-        (8, 2),
-        3000,
-    )
-    assert gaps(net, PAPER, *parts)[-1] > 1e6
-    assert gaps(net, PAPER, *parts, damping=10.0)[-1] < 1e-16
+    best = np.linalg.solve(A.sum(axis=0), np.einsum("nij,nj->i", A, centres))
+    at_best = np.tile(best, (2, 1))
+    assert model.gap(centres, at_best) < 1e-24 < model.gap(centres, at_best + np.eye(2))
 
 
 @pytest.mark.parametrize(
@@ -271,12 +199,6 @@ def test_a_strongly_convex_sum_of_others_is_not_solved_as_printed_but_with_dampi
         (lambda: classification(2, bound=0.0), "bound=0.0"),
         (lambda: classification(2, bound=1.0, ridge=-1.0), "ridge=-1.0"),
         (lambda: stationary_point(classification(1, 1, 1, bound=1.0), []), "no parts"),
-        (lambda: made_quadratics(0, 2), "agents=0"),
-        (lambda: made_quadratics(2, 1), "size=1"),
-        (lambda: made_quadratics(2, 2, least=3.0), "least=3.0"),
-        (lambda: quadratics(np.eye(2)), r"shape \(2, 2\)"),
-        (lambda: quadratics(np.triu(np.ones((1, 2, 2)))), "not symmetric"),
-        (lambda: quadratics(np.ones((1, 2, 2)), radius=0.0), "radius=0.0"),
     ],
 )
 def test_broken_models_are_refused(make, message):
