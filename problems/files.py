@@ -98,7 +98,6 @@ def _reason(raised: Exception) -> str:
     """Why, without the path."""
     if isinstance(raised, OSError) and raised.strerror:
         return raised.strerror
-    return {
-        ValueError: "its name has a zero byte",
-        MemoryError: "it is larger than memory",
-    }.get(type(raised), type(raised).__name__)
+    return {ValueError: "its name has a zero byte", MemoryError: "it is larger than memory"}.get(
+        type(raised), type(raised).__name__
+    )

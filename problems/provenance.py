@@ -13,10 +13,7 @@ _HERE = Path(__file__).parents[1]
 
 def versions() -> dict[str, str]:
     """Of Python, and of the libraries that results depend on."""
-    return {
-        "python": platform.python_version(),
-        **{name: version(name) for name in _LIBRARIES},
-    }
+    return {"python": platform.python_version(), **{name: version(name) for name in _LIBRARIES}}
 
 
 def commit(root: Path = _HERE) -> str | None:

@@ -199,10 +199,7 @@ class Central(Algorithm[Server, Member]):
 
     def __post_init__(self) -> None:
         self.check_fields(
-            sharing=SHARING,
-            colluders=integer(1),
-            sums=choice("slopes", "moments"),
-            shrink=FLAG,
+            sharing=SHARING, colluders=integer(1), sums=choice("slopes", "moments"), shrink=FLAG
         )
         check_sharing(self.sharing, self.colluders)
         if self.sums == "moments" and self.sharing is None:

@@ -101,9 +101,7 @@ class LinearizedADMM(ConsensusMethod[AgentState]):
         self.check()
         as_step(self.step)
         self.check_fields(
-            local_updates=_LOCAL_UPDATES,
-            perturb=_PERTURB,
-            output_sensitivity=optional(POSITIVE),
+            local_updates=_LOCAL_UPDATES, perturb=_PERTURB, output_sensitivity=optional(POSITIVE)
         )
         if self.perturb == "objective" and self.output_sensitivity is not None:
             raise ModelError(

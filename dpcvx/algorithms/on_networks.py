@@ -254,11 +254,7 @@ class NeighbourMethod(NetworkMethod[AgentState]):
         return AgentState(x, np.zeros_like(x), np.zeros(local.program.shared.size))
 
     def projected_step(
-        self,
-        local: Local,
-        state: AgentState,
-        query: Step | Minimiser,
-        oracle: Oracle,
+        self, local: Local, state: AgentState, query: Step | Minimiser, oracle: Oracle
     ) -> tuple[AgentState, Array]:
         """The agent after `agent_state.projected_step`, and what the neighbours hear of it."""
         after = projected_step(local, state, query, oracle)

@@ -163,14 +163,7 @@ class Rows:
     records: str | None = None
 
     def __post_init__(self) -> None:
-        check_fields(
-            self,
-            "dp.Rows",
-            bound=_BOUND,
-            change=_CHANGE,
-            clip=FLAG,
-            records=_LABEL,
-        )
+        check_fields(self, "dp.Rows", bound=_BOUND, change=_CHANGE, clip=FLAG, records=_LABEL)
         _store_norm(self)
         number = isinstance(self.norm, (int, float)) and not isinstance(self.norm, bool)
         if not number or self.norm not in (1, 2, math.inf):

@@ -90,12 +90,7 @@ class Agent:
     kept: tuple[Private, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        check_fields(
-            self,
-            "dp.Agent",
-            name=_NAME,
-            clip=_CLIP,
-        )
+        check_fields(self, "dp.Agent", name=_NAME, clip=_CLIP)
         label = self.name or "unnamed"
         if self.sensitivity is not None and not isinstance(self.sensitivity, Asserted):
             raise ModelError(

@@ -117,11 +117,7 @@ def layout_of(trees: Iterable[Any]) -> Layout:
     return Layout(tuple(pieces))
 
 
-def _mark(
-    node: Any,
-    held: dict[int, NDArray[np.bool_]],
-    variables: dict[int, cp.Variable],
-) -> None:
+def _mark(node: Any, held: dict[int, NDArray[np.bool_]], variables: dict[int, cp.Variable]) -> None:
     if isinstance(node, cp.Variable):
         variables[node.id] = node
         held.setdefault(node.id, np.zeros(node.size, dtype=bool))[:] = True

@@ -22,16 +22,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from .adjacency import Rows
-from .atoms import (
-    DIVIDE,
-    MATMUL,
-    MAXIMUM,
-    MINIMUM,
-    PNORM,
-    POWER,
-    QUAD_OVER_LIN,
-    Rule,
-)
+from .atoms import DIVIDE, MATMUL, MAXIMUM, MINIMUM, PNORM, POWER, QUAD_OVER_LIN, Rule
 from .behind_the_door import BehindTheDoor
 from .matrices import (
     Array,
@@ -537,10 +528,7 @@ class Section(BehindTheDoor):
     __slots__ = ("_clips", "_limit", "_parts")
 
     def __init__(
-        self,
-        parts: Sequence[Part],
-        limit: Callable[[Array], Array],
-        clips: Sequence[Clipped] = (),
+        self, parts: Sequence[Part], limit: Callable[[Array], Array], clips: Sequence[Clipped] = ()
     ) -> None:
         self._parts, self._limit = parts, limit
         self._clips = {clip.place: clip for clip in clips}

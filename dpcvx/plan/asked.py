@@ -20,9 +20,7 @@ _NAMES = 12
 
 
 def asked_of(
-    problem: Declaration,
-    mechanism: Mechanisms,
-    epsilon: float | Mapping[Any, float] | None,
+    problem: Declaration, mechanism: Mechanisms, epsilon: float | Mapping[Any, float] | None
 ) -> dict[str, Declared | None]:
     """What noise and what budget is asked for, by agent.
 
@@ -47,9 +45,7 @@ def asked_of(
     """
     private = {n: bool(a.private) for n, a in problem.named.items()}
     found = _declared(
-        private,
-        by_name(problem, "mechanism", mechanism),
-        by_name(problem, "epsilon", epsilon),
+        private, by_name(problem, "mechanism", mechanism), by_name(problem, "epsilon", epsilon)
     )
     return dict(zip(problem.names, found, strict=True))
 

@@ -20,12 +20,7 @@ _SLACK = 1e-9
 
 
 def calibrated(
-    agents: Agents,
-    needs: Requirements,
-    rounds: int,
-    steps: int,
-    delta: float | None,
-    once: bool,
+    agents: Agents, needs: Requirements, rounds: int, steps: int, delta: float | None, once: bool
 ) -> Agents:
     """The agents with their noise: as little of it as every budget allows.
 

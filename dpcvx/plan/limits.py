@@ -115,11 +115,7 @@ def check_violation(problem: Declaration, request: Request, noisy: bool) -> None
 
 
 def with_margins(
-    program: Program,
-    agents: Agents,
-    violation: float,
-    price: float | None,
-    stakes: Stakes = (),
+    program: Program, agents: Agents, violation: float, price: float | None, stakes: Stakes = ()
 ) -> Program:
     """The program with margins for the noise in what the agents release.
 

@@ -10,14 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from ..algorithms.joint import (
-    coupling_rows,
-    joint_set,
-    picked,
-    places_of,
-    size_of,
-    square_sum,
-)
+from ..algorithms.joint import coupling_rows, joint_set, picked, places_of, size_of, square_sum
 from ..algorithms.program import LocalProgram, Program
 from ..algorithms.toward_start import SlopeNoise
 from ..model.matrices import without_zeros

@@ -55,11 +55,7 @@ OWN_GROUPED = (
 
 
 def make_guarantee(
-    agents: Sequence[AgentTerms],
-    *,
-    releases: int,
-    once: bool,
-    groups: Sequence[tuple[str, ...]],
+    agents: Sequence[AgentTerms], *, releases: int, once: bool, groups: Sequence[tuple[str, ...]]
 ) -> Guarantee:
     """The guarantee of a plan with noise.
 

@@ -35,11 +35,7 @@ def lower_bounds(zero: Array, one: Array, delta: float, risk: float) -> tuple[fl
 
 
 def _tested(
-    pick: Callable[[float, float, float], float],
-    zero: Array,
-    one: Array,
-    delta: float,
-    risk: float,
+    pick: Callable[[float, float, float], float], zero: Array, one: Array, delta: float, risk: float
 ) -> float:
     """The bound that `pick` computes from error rates, by the threshold that promises most."""
     half = zero.size // 2

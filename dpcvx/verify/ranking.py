@@ -354,11 +354,7 @@ IDLE = (
 
 
 def _best(
-    search: Search[P],
-    entries: list[Entry[P]],
-    default: Entry[P] | None,
-    runs: int,
-    lean: float,
+    search: Search[P], entries: list[Entry[P]], default: Entry[P] | None, runs: int, lean: float
 ) -> tuple[Entry[P], bool]:
     """The plan to take, and whether it is clearly better than the default."""
     active, best = entries, entries[0]

@@ -217,11 +217,7 @@ def calibrated(own: Exact, epsilon: float, rounds: int) -> Exact:
 
 
 def run(
-    own: Exact,
-    parts: tuple[Records, ...],
-    network: dp.networks.Network,
-    rounds: int,
-    seed: int,
+    own: Exact, parts: tuple[Records, ...], network: dp.networks.Network, rounds: int, seed: int
 ) -> Floats:
     """Where every agent was after every round, from a start at 0: shape (rounds + 1, N, d).
 
@@ -244,11 +240,7 @@ def run(
 
 
 def _points(
-    own: Exact,
-    parts: tuple[Records, ...],
-    network: dp.networks.Network,
-    rounds: int,
-    seed: int,
+    own: Exact, parts: tuple[Records, ...], network: dp.networks.Network, rounds: int, seed: int
 ) -> Iterator[Floats]:
     rng, around = np.random.default_rng(seed), Around.of(network)
     Z = np.array([part.signed for part in parts])

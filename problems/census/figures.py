@@ -47,9 +47,7 @@ _KINDS = {"Laplace": ("#0072B2", "o"), "Gaussian": ("#D55E00", "s")}
 
 @styled
 def comparison(
-    columns: Mapping[str, Sequence[Traces]],
-    title: str,
-    silent: Mapping[str, Traces] | None = None,
+    columns: Mapping[str, Sequence[Traces]], title: str, silent: Mapping[str, Traces] | None = None
 ) -> Figure:
     """Distance and gap against the round with bands over runs.
 
@@ -85,16 +83,11 @@ def comparison(
         for each in axes:
             each.set_yscale("log")
             each.xaxis.get_major_locator().set_params(integer=True)
-    rows = (
-        "mean of |x_i - x*| / d",
-        "gap at the agents' mean,\n1 at the public start",
-    )
+    rows = ("mean of |x_i - x*| / d", "gap at the agents' mean,\n1 at the public start")
     for row, label in zip(panels[:, 0], rows, strict=True):
         row.set_ylabel(label)
     legend_below(figure, panels[0, 0], 3)
-    figure.suptitle(
-        f"{title}\nbands: least to largest over the runs; {_NOT_PRIVATE}",
-    )
+    figure.suptitle(f"{title}\nbands: least to largest over the runs; {_NOT_PRIVATE}")
     return figure
 
 
@@ -146,7 +139,7 @@ def noises(
     legend_below(figure, panels[0], 3)
     figure.suptitle(
         f"{title}: every point ({total.epsilon:.4g}, {total.delta:g})-DP in total\n"
-        f"lines: least to largest over the runs; gaps of the agents' mean, {_NOT_PRIVATE}",
+        f"lines: least to largest over the runs; gaps of the agents' mean, {_NOT_PRIVATE}"
     )
     return figure
 
@@ -195,9 +188,7 @@ def as_printed(panels: Mapping[str, Mapping[str, Sequence[Printed]]]) -> Figure:
     """
     figure = Figure(figsize=(max(TWO_COLUMNS, 2.9 * len(panels)), 3.4))
     for axes, (name, curves) in zip(
-        figure.subplots(1, len(panels), sharey=True, squeeze=False)[0],
-        panels.items(),
-        strict=True,
+        figure.subplots(1, len(panels), sharey=True, squeeze=False)[0], panels.items(), strict=True
     ):
         for label, runs in curves.items():
             values = [run.distance.mean(axis=1) for run in runs]
@@ -253,7 +244,7 @@ def surfaces(found: Surface) -> Figure:
     panels[0].set_ylabel("beta, rate of the noise")
     figure.suptitle(
         f"Figure 1: (11) is no bound of the expected loss over alpha beta B, alpha B = {SHIFT:g}\n"
-        f"{_NO_GUARANTEE}",
+        f"{_NO_GUARANTEE}"
     )
     return figure
 

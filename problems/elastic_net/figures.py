@@ -83,7 +83,7 @@ def privacy(positions: Positions, growth: Growth, title: str) -> Figure:
     figure.suptitle(
         f"Early users gain from later noise, random orders gain little: {title}\n"
         "last iterate only: of an observer who learns no other, "
-        "as plans with observer='last iterate' guarantee",
+        "as plans with observer='last iterate' guarantee"
     )
     return figure
 
@@ -109,12 +109,7 @@ def _legend_below(axes: Axes, columns: int) -> None:
 
 
 def _band(
-    axes: Axes,
-    at: NDArray[np.int64],
-    values: Floats,
-    colour: str,
-    label: str,
-    line: str,
+    axes: Axes, at: NDArray[np.int64], values: Floats, colour: str, label: str, line: str
 ) -> None:
     axes.plot(at, values.mean(axis=1), ls=line, color=colour, label=label)
     if values.shape[1] > 1:

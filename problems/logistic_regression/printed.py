@@ -24,11 +24,7 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 import dpcvx as dp
-from dpcvx.privacy.accounting import (
-    Composition,
-    classical_gaussian_multiplier,
-    ryu_kim_claim,
-)
+from dpcvx.privacy.accounting import Composition, classical_gaussian_multiplier, ryu_kim_claim
 
 from .dataset import Dataset, Records
 from .experiment import DELTA

@@ -14,12 +14,7 @@ from numpy.typing import NDArray
 from dpcvx._arguments import positive_finite
 
 from .arrays import read_arrays
-from .dataset import (
-    Dataset,
-    Records,
-    held_out,
-    usual_bound,
-)
+from .dataset import Dataset, Records, held_out, usual_bound
 from .errors import DatasetError
 from .idx import read_idx
 from .leaf import read_leaf

@@ -6,13 +6,7 @@ from .measures import Measures
 from .networks import geometric_network
 from .penalty import Penalty
 from .records import Shares, made_shares
-from .study import (
-    Classification,
-    classification,
-    gradients,
-    objective,
-    stationary_point,
-)
+from .study import Classification, classification, gradients, objective, stationary_point
 
 __all__ = [
     "Classification",

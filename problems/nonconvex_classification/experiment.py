@@ -18,18 +18,8 @@ from .methods import Algorithm, Choice, Method
 from .networks import geometric_network, matrix_of
 from .quadratics import quadratics
 from .records import made_shares
-from .study import (
-    Classification,
-    classification,
-    gradients,
-)
-from .theory import (
-    Parameters,
-    Schedule,
-    claimed_epsilon,
-    disagreement_rate,
-    violations,
-)
+from .study import Classification, classification, gradients
+from .theory import Parameters, Schedule, claimed_epsilon, disagreement_rate, violations
 from .theory import epsilon as corrected_epsilon
 from .tuning import SEEDS, Arrays, tuned
 

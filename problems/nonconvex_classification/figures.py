@@ -160,7 +160,7 @@ def contests(
     figure.legend(loc="outside lower center", ncols=4)
     figure.suptitle(
         f"{title}; bars: least to largest\nfilled: Laplace, (epsilon, 0)-DP; open: Gaussian, "
-        f"(epsilon, {DELTA:g})-DP, which is weaker\n{_NOT_PRIVATE}",
+        f"(epsilon, {DELTA:g})-DP, which is weaker\n{_NOT_PRIVATE}"
     )
     return figure
 
@@ -201,6 +201,6 @@ def damping(found: Damping) -> Figure:
     axes.legend(frameon=False)
     figure.suptitle(
         "Damping lets DPP2 converge: curvatures -1,\n-1 and 3, a strongly convex sum; "
-        "no noise, no guarantee",
+        "no noise, no guarantee"
     )
     return figure

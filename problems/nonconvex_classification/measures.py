@@ -18,12 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..labelled import Records
-from .study import (
-    Classification,
-    gradients,
-    objective,
-    stationary_point,
-)
+from .study import Classification, gradients, objective, stationary_point
 
 Floats = NDArray[np.float64]
 

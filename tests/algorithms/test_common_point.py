@@ -104,10 +104,7 @@ def test_a_mean_that_suits_everyone_is_returned_as_it_is():
 )
 def test_agents_whose_sets_do_not_meet_are_named(far, apart):
     given = program(
-        lambda x, y: [x >= 0],
-        lambda x, y: [cp.norm(x) <= 2],
-        lambda x, y: [x <= 5],
-        far,
+        lambda x, y: [x >= 0], lambda x, y: [cp.norm(x) <= 2], lambda x, y: [x <= 5], far
     )
     assert agents_apart(given) == apart
     found = common_point(given, [local.start for local in given.agents])

@@ -86,10 +86,7 @@ def test_rows_that_bound_nothing_are_refused(case):
             dp.Rows(2.0, 1, "add or remove", records="patient"),
             "one patient (a row of l1 norm at most 2) is added or removed",
         ),
-        (
-            dp.Rows(1.0, np.inf, clip=True),
-            "one record (a row of linf norm at most 1) is replaced",
-        ),
+        (dp.Rows(1.0, np.inf, clip=True), "one record (a row of linf norm at most 1) is replaced"),
     ],
 )
 def test_rows_in_words(adjacency, text):

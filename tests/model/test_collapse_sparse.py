@@ -90,12 +90,9 @@ def test_the_bound_is_attained_where_nothing_cancels():
 def test_signs_of_data_are_signs_of_their_products(written):
     X = dp.Private(shape=(5, 3), adjacency=dp.Rows(1.0), name="X")
     w = cp.Variable(3, name="w")
-    scores = {
-        "-X @ w": -X @ w,
-        "w @ -X.T": w @ -X.T,
-        "-(X @ w)": -(X @ w),
-        "X @ -w": X @ -w,
-    }[written]
+    scores = {"-X @ w": -X @ w, "w @ -X.T": w @ -X.T, "-(X @ w)": -(X @ w), "X @ -w": X @ -w}[
+        written
+    ]
     found = form_of(cp.sum(cp.logistic(scores)))[1]
     expected = form_of(cp.sum(cp.logistic(-(X @ w))))[1]
     held = [G for atom in found.atoms for u in atom.args for _, G in u.G]

@@ -362,12 +362,7 @@ def test_any_sequence_of_equalities_will_do(kind):
 
 @pytest.mark.parametrize(
     ("coupling", "kind"),
-    [
-        (lambda x, y: x == y, "Equality"),
-        ("x == y", "str"),
-        (3, "int"),
-        (None, "NoneType"),
-    ],
+    [(lambda x, y: x == y, "Equality"), ("x == y", "str"), (3, "int"), (None, "NoneType")],
 )
 def test_one_constraint_alone_or_another_thing_is_refused(coupling, kind):
     expected = [f"coupling= is a {kind}", "a list of cvxpy equalities", "coupling=[A @ x + B @ y"]

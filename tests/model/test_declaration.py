@@ -130,11 +130,7 @@ def test_mappings_by_agent_are_not_quoted(argument):
 
 @pytest.mark.parametrize("name", ["\udc80", b"north", 3], ids=ascii)
 def test_names_can_be_written_down(name):
-    for make in (
-        lambda: agent(name),
-        lambda: load(name),
-        lambda: dp.Rows(1.0, records=name),
-    ):
+    for make in (lambda: agent(name), lambda: load(name), lambda: dp.Rows(1.0, records=name)):
         with pytest.raises(dp.ModelError, match="text"):
             make()
     assert agent("Zürich").name == "Zürich"

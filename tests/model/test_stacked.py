@@ -61,11 +61,7 @@ def compared(form, clips, data, x):
 
 @pytest.mark.parametrize("name", LOSSES)
 @settings(max_examples=15, deadline=None)
-@given(
-    seed=st.integers(0, 2**31),
-    scale=st.sampled_from([0.0, 1e-3, 1.0, 50.0]),
-    own=st.booleans(),
-)
+@given(seed=st.integers(0, 2**31), scale=st.sampled_from([0.0, 1e-3, 1.0, 50.0]), own=st.booleans())
 def test_gradients_are_those_of_each_agent(name, seed, scale, own):
     _, form = form_of(LOSSES[name]())
     assert stackable(form, ())

@@ -175,11 +175,7 @@ def test_groups_and_noise_of_each_agents_own():
 
     one = margins(epsilon=1.0, mechanism="laplace")
     # Both agents may hold one person's data: each spends half.
-    grouped = margins(
-        groups=[agents],
-        epsilon=1.0,
-        mechanism=dp.Laplace(),
-    )
+    grouped = margins(groups=[agents], epsilon=1.0, mechanism=dp.Laplace())
     assert grouped[0] > 1.5 * one[0]
     kinds = {"north": "gaussian", "south": "laplace"}
     own = margins(epsilon={"north": 1.0, "south": 0.5}, mechanism=kinds)

@@ -13,15 +13,7 @@ import dpcvx as dp
 from dpcvx.privacy.accounting import Composition
 from dpcvx.privacy.amplification import permuted, profile, sampled, stopped
 from dpcvx.privacy.two_block import TwoBlock, bounds, local_zcdp
-from tests.privacy.two_blocks import (
-    Instance,
-    flat,
-    least,
-    random_instances,
-    renyi,
-    seeds,
-    table_1,
-)
+from tests.privacy.two_blocks import Instance, flat, least, random_instances, renyi, seeds, table_1
 
 # Exact losses -------------------------------------------------------------------------------
 
@@ -216,10 +208,7 @@ VALID = {"nu": 1.0, "beta": 1.0, "eta": 1.0}
         (lambda b: profile(b, 1.0, 1.0, users=2, iterations=0), "iterations must be.*got 0"),
         (lambda b: profile(b, 1.0, 1.0, users=2).price(1.5), "got 1.5"),
         (lambda b: permuted(b, 1.0, 1.0, users=2).price(-1.0), "got -1.0"),
-        (
-            lambda b: sampled(b, 1.0, 1.0, users=2, iterations=2).renyi([0.5]),
-            "above 1, got 0.5",
-        ),
+        (lambda b: sampled(b, 1.0, 1.0, users=2, iterations=2).renyi([0.5]), "above 1, got 0.5"),
     ],
 )
 def test_arguments_are_checked(call, match):

@@ -130,12 +130,7 @@ def laplace_price(m, steps, delta, ratios):
 @pytest.mark.parametrize("ratios", [(1.0,), (1.0, 0.9, 0.81)], ids=len)
 @pytest.mark.parametrize(
     ("steps", "epsilon", "delta"),
-    [
-        (1, 0.1, 1e-9),
-        (1, 10.0, 1e-2),
-        (30, 1.0, 1e-5),
-        (1000, 0.1, 1e-9),
-    ],
+    [(1, 0.1, 1e-9), (1, 10.0, 1e-2), (30, 1.0, 1e-5), (1000, 0.1, 1e-9)],
 )
 def test_laplace_calibration_is_the_smallest_up_to_two_millionths(steps, epsilon, delta, ratios):
     m = laplace_multiplier(steps, epsilon, delta, ratios)

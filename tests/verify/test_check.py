@@ -204,11 +204,7 @@ X0, Y0 = people(0)
 REFUSED = {
     "too far": (within(), {"load north": changed(0, 0.11)}, "further from the data"),
     "two entries": (within(), {"load north": changed([0, 1], 0.05)}, "further from the data"),
-    "two records": (
-        records(),
-        {"X north": np.vstack([-X0[:2], X0[2:]])},
-        "further from the data",
-    ),
+    "two records": (records(), {"X north": np.vstack([-X0[:2], X0[2:]])}, "further from the data"),
     "parts of two records": (
         records(),
         {"X north": np.vstack([-X0[:1], X0[1:]]), "y north": np.append(Y0[:-1], -Y0[-1])},

@@ -35,8 +35,7 @@ def test_the_public_bound_holds_for_the_targets(mu):
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [dict(users=0), dict(size=4), dict(mu=0.0), dict(mu=np.inf), dict(noise=-1.0)],
+    "arguments", [dict(users=0), dict(size=4), dict(mu=0.0), dict(mu=np.inf), dict(noise=-1.0)]
 )
 def test_broken_arguments_are_refused(arguments):
     with pytest.raises(dp.ModelError, match="must be"):

@@ -37,10 +37,7 @@ def test_totals_say_what_they_are_worth(epsilon, words):
 
 
 def test_every_curve_has_its_total_in_the_legend(tmp_path):
-    curves = {
-        "one": {"r = 0": trace(np.inf), "r = 0.9": trace(0.5)},
-        "two": {"u = 3": trace(1e6)},
-    }
+    curves = {"one": {"r = 0": trace(np.inf), "r = 0.9": trace(0.5)}, "two": {"u = 3": trace(1e6)}}
     figure = figures.rounds(curves, "made up")
     shown = texts(figure)
     for part in (
