@@ -45,9 +45,19 @@ class StepRule(Protocol):
         ...
 
 
+class _Uniform:
+    """Rules whose iterates count alike in the average."""
+
+    averages_new = True
+
+    def weight(self, t: int) -> float:
+        """Uniform."""
+        return 1.0
+
+
 @frameless
 @dataclass(frozen=True)
-class Constant:
+class Constant(_Uniform):
     """``eta_t = eta``, the same step size in every round.
 
     Parameters
@@ -57,8 +67,6 @@ class Constant:
     """
 
     step: float | None = None
-
-    averages_new = True
 
     def __post_init__(self) -> None:
         check_fields(self, "dp.steps.Constant", step=optional(POSITIVE))
@@ -74,10 +82,6 @@ class Constant:
         assert self.step is not None
         return self.step
 
-    def weight(self, t: int) -> float:
-        """Uniform."""
-        return 1.0
-
     def __str__(self) -> str:
         return "step = 1/L" if self.step is None else f"step = {self.step:.6g}"
 
@@ -90,7 +94,7 @@ _RATIO = number(lambda v: LEAST_DIVISOR <= v < 1, "between 0 and 1").because(
 
 @frameless
 @dataclass(frozen=True)
-class Geometric:
+class Geometric(_Uniform):
     """``eta_t = first * ratio^(t - 1)``: what a run moves in all is bounded.
 
     Parameters
@@ -103,8 +107,6 @@ class Geometric:
 
     ratio: float
     first: float | None = None
-
-    averages_new = True
 
     def __post_init__(self) -> None:
         check_fields(self, "dp.steps.Geometric", ratio=_RATIO, first=optional(POSITIVE))
@@ -121,10 +123,6 @@ class Geometric:
         assert self.first is not None
         return self.first * self.ratio ** (t - 1)
 
-    def weight(self, t: int) -> float:
-        """Uniform."""
-        return 1.0
-
     def __str__(self) -> str:
         first = "1/L" if self.first is None else f"{self.first:.6g}"
         return f"step = {first} * {self.ratio:.6g}^(t - 1)"
@@ -132,7 +130,7 @@ class Geometric:
 
 @frameless
 @dataclass(frozen=True)
-class Smooth:
+class Smooth(_Uniform):
     """``eta_t = 1 / (L + sqrt(t) / c)`` for L-smooth objectives (25a).
 
     Parameters
@@ -145,8 +143,6 @@ class Smooth:
 
     L: float | None = None
     c: float | None = None
-
-    averages_new = True
 
     def __post_init__(self) -> None:
         check_fields(self, "dp.steps.Smooth", L=optional(POSITIVE), c=optional(STEP_BUDGET))
@@ -161,10 +157,6 @@ class Smooth:
         assert self.L is not None and self.c is not None
         return 1.0 / (self.L + math.sqrt(t) / self.c)
 
-    def weight(self, t: int) -> float:
-        """Uniform."""
-        return 1.0
-
     def __str__(self) -> str:
         values = [f"{n} = {v:.6g}" for n, v in (("L", self.L), ("c", self.c)) if v]
         return ", ".join(["step = 1 / (L + sqrt(t) / c)", *values])
@@ -172,7 +164,7 @@ class Smooth:
 
 @frameless
 @dataclass(frozen=True)
-class Sqrt:
+class Sqrt(_Uniform):
     """``eta_t = first / sqrt(t)`` for objectives that need not be smooth (26a).
 
     Parameters
@@ -195,10 +187,6 @@ class Sqrt:
     def eta(self, t: int) -> float:
         """The step of round t."""
         return self.first / math.sqrt(t)
-
-    def weight(self, t: int) -> float:
-        """Uniform."""
-        return 1.0
 
     def __str__(self) -> str:
         return f"step = {self.first:.6g} / sqrt(t)"

@@ -148,28 +148,6 @@ def test_a_run_is_that_of_equations_13_and_12(private, randomness, exact, sharin
     assert history.dual == pytest.approx(np.linalg.norm(moves, axis=1), abs=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("randomness", "step", "rounds"), [(0.0, None, 250), (0.2, 0.25, 100), (1.5, 0.25, 100)]
-)
-def test_exact_steps_converge_to_the_central_optimum(randomness, step, rounds):
-    problem, variables = market()
-    result = noiseless(problem, rounds, randomness=randomness, exact=True, step=step)
-    assert values(result.last, variables) == pytest.approx(optimum(problem, variables), abs=1e-9)
-
-
-def test_with_secret_sums_the_run_is_the_same_up_to_the_resolution():
-    problem, variables = market()
-    plain = noiseless(problem, 50, randomness=0.0)
-    sharing = dp.SecretSharing(limit=100.0, resolution=2.0**-40)
-    secret = noiseless(problem, 50, randomness=0.0, sharing=sharing)
-    apart = np.abs(values(plain.last, variables) - values(secret.last, variables)).max()
-    # Each of 50 sums is off by five halves of a resolution at most, and nothing expands it.
-    assert 0 < apart < 50 * 5 * 2.0**-41
-    coarse = dp.SecretSharing(limit=100.0, resolution=2.0**-6)
-    rough = noiseless(problem, 50, randomness=0.0, sharing=coarse)
-    assert np.abs(values(plain.last, variables) - values(rough.last, variables)).max() > 10 * apart
-
-
 def test_with_secret_sums_nobody_else_receives_what_an_agent_sends(monkeypatch):
     problem, _ = market(4)
     sharing = dp.SecretSharing(limit=10.0, resolution=2.0**-30)

@@ -31,8 +31,7 @@ QUADRATICS = (lambda x: cp.sum_squares(STEEP @ x), lambda x: 0.5 * cp.sum_square
 def test_constant_step():
     rule = dp.steps.Constant(0.25)
     assert [rule.eta(t) for t in (1, 9)] == [0.25, 0.25]
-    assert rule.weight(1) == rule.weight(9)
-    assert rule.averages_new
+    assert rule.weight(1) == rule.weight(9) and rule.averages_new
 
 
 def test_constant_step_defaults_to_one_over_the_largest_smoothness():
@@ -43,8 +42,7 @@ def test_constant_step_defaults_to_one_over_the_largest_smoothness():
 def test_geometric_step(t, expected):
     rule = dp.steps.Geometric(0.9, 0.5)
     assert rule.eta(t) == pytest.approx(expected, rel=1e-14)
-    assert rule.weight(t) == rule.weight(1)
-    assert rule.averages_new
+    assert rule.weight(t) == rule.weight(1) and rule.averages_new
     assert str(rule) == "step = 0.5 * 0.9^(t - 1)"
 
 
@@ -71,8 +69,7 @@ def test_a_geometric_ratio_lies_between_0_and_1(ratio):
 def test_smooth_step_is_equation_25a(t, expected):
     rule = dp.steps.Smooth(L=3.0, c=0.5)
     assert rule.eta(t) == pytest.approx(expected, rel=1e-14)
-    assert rule.weight(t) == rule.weight(1)
-    assert rule.averages_new
+    assert rule.weight(t) == rule.weight(1) and rule.averages_new
 
 
 def test_smooth_step_derives_its_constants():
@@ -92,8 +89,7 @@ def test_smooth_step_without_noise_is_one_over_L():
 def test_sqrt_step_is_equation_26a(t, expected):
     rule = dp.steps.Sqrt()
     assert rule.eta(t) == pytest.approx(expected, rel=1e-14)
-    assert rule.weight(t) == rule.weight(1)
-    assert not rule.averages_new
+    assert rule.weight(t) == rule.weight(1) and not rule.averages_new
 
 
 @pytest.mark.parametrize(("t", "expected"), [(1, 4 / 3), (2, 1.0), (18, 0.2)])

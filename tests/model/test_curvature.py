@@ -199,20 +199,6 @@ def test_the_curvature_of_a_penalty_is_largest_at_zero(kind, p, c, k, weight):
     assert abs(second[0]) == pytest.approx(L, rel=1e-6)
 
 
-@pytest.mark.parametrize("omega", [0.3, 1.0, 2.5])
-def test_the_papers_penalty_has_smoothness_twice_omega(omega):
-    forms = [
-        form_of(0.7 * cp.sum(f))[1]
-        for f in (
-            1 - cp.inv_pos(1 + omega * cp.square(x)),
-            1 - cp.power(1 + cp.square(np.sqrt(omega) * x), -1),
-        )
-    ]
-    assert [smoothness(form) for form in forms] == pytest.approx([1.4 * omega] * 2)
-    second = difference_quotients(forms[0].at_zero().gradient, np.zeros(N))
-    assert np.diag(second) == pytest.approx(np.full(N, 1.4 * omega), rel=1e-6)
-
-
 @pytest.mark.parametrize("case", NOT_CONVEX)
 def test_smooth_functions_that_are_not_known_to_be_convex_are_no_convex_ones(case):
     assert not NOT_CONVEX[case].is_convex()

@@ -163,20 +163,6 @@ def test_entries_of_an_agents_own_vector_in_its_own_order():
     assert at == pytest.approx([8.0, -3.0, -1.0])
 
 
-@pytest.mark.parametrize("slope", [-1.0, -0.4, 0.0, 0.6, 1.0])
-def test_the_answer_is_soft_thresholding(slope):
-    y = cp.Variable(1, name="y")
-    found = read(0.5 * cp.norm1(y))
-    expected = -np.sign(slope) * max(abs(slope) - 0.5, 0.0) / 2.0
-    assert found.minimise(np.array([2.0]), np.array([slope])) == pytest.approx([expected])
-
-
-def test_at_a_kink_the_answer_is_the_kink_itself():
-    y = cp.Variable(N, name="y")
-    found = read(10 * cp.norm1(y))
-    assert np.array_equal(found.minimise(np.ones(N), SHIFT), np.zeros(N))
-
-
 # Sums of these, most of which are no sums over single columns.
 ATOMS = {
     "l1": lambda y, w, s: cp.norm1(cp.multiply(w, y)),
