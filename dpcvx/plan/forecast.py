@@ -291,8 +291,9 @@ def _adds(gap: float) -> str:
 def _may_leave(gap: float, jumps: bool) -> str:
     less = ", and far less where many records lie near the answer" if jumps else ""
     return (
-        f"Noise alone may leave a gap of up to about {gap:.2g}, in units of the objective{less}: "
-        "if the public start is nearer to the optimum than that, it may be the better answer"
+        f"Noise may leave a gap of up to about {gap:.2g}, in units of the objective{less}; steps "
+        "that end before they reach the optimum may leave more, with or without noise. If the "
+        f"public start is nearer to the optimum than {gap:.2g}, it may be the better answer"
     )
 
 

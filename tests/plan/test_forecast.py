@@ -340,7 +340,7 @@ def test_answers_that_may_be_worse_than_the_start_are_announced(name):
     """What noise is said to leave at most is more than the gap of the start, and of most runs."""
     problem, plan = planned_weakly(name)
     (most,) = re.findall(r"may leave a gap of up to about (\S+), in units", plan.forecast)
-    assert "if the public start is nearer to the optimum than that" in plan.forecast
+    assert "If the public start is nearer to the optimum than" in plan.forecast
     central = dp.not_private.central(problem)
     central.solve(cp.CLARABEL, tol_gap_abs=1e-7, tol_gap_rel=1e-7, tol_feas=1e-7)
     optimum = central.value
