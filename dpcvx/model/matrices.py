@@ -96,6 +96,8 @@ def folded(v: Array) -> Array:
 
 # Matrices denser than this are stored as arrays.
 _DENSE = 0.3
+# Entries above which a product of full matrices as sparse ones takes seconds.
+_LARGE = 1 << 16
 
 
 def as_array(M: Any) -> Array:
@@ -150,6 +152,13 @@ def scaled_rows(M: sp.csr_array, weights: Array) -> Array:
         own, factors = slice(ends[0], ends[-1]), weights[first : first + step]
         np.multiply(M.data[own], np.repeat(factors, np.diff(ends)), out=found[own])
     return found
+
+
+def product(A: Matrix, B: Matrix) -> sp.csr_array:
+    """``A @ B``; of large matrices that are nearly full by arrays, which is many times as fast."""
+    if min(math.prod(A.shape), math.prod(B.shape)) > _LARGE:
+        A, B = compact(A), compact(B)
+    return csr(A @ B)
 
 
 def zeros(size: int) -> Array:

@@ -19,7 +19,7 @@ from .._words import plural
 from ..algorithms.base import Algorithm, Requirements
 from ..algorithms.common_point import agents_apart
 from ..algorithms.joint import joint, with_directions
-from ..algorithms.program import Program, with_objectives
+from ..algorithms.program import LocalProgram, Program, once_per_kind, with_objectives
 from ..errors import ModelError, PrivacyError
 from ..model.declaration import Declaration
 from ..model.expected import Expectations
@@ -331,7 +331,7 @@ def check_minimiser(agent: AgentTerms, noisy: bool, once: bool) -> None:
     answer = ConicProgram(local.exact).solve(D, np.zeros(local.n), local.start)
     if answer.outcome is Outcome.UNBOUNDED:
         raise ModelError(_unbounded(agent.name, "has no minimiser"))
-    if noisy and known is not None:
+    if noisy and known is not None and not _bounded(local).all():
         slope = _slope(known) if once else np.sin(1.0 + np.arange(local.n))
         if not bounded_for_slopes(local.exact, local.shared, slope):
             raise ModelError(
@@ -365,8 +365,13 @@ def check_joint_minimiser(
     if noisy and sums and not any(MomentsTerm in agent.facts.queries for agent in agents):
         # Every agent's noise is in all entries of a sum.
         slope[:] = np.sin(1.0 + np.arange(n))
-    cone = with_directions(whole.data, program)
-    everywhere = not noisy or bounded_for_slopes(cone, np.zeros(0, dtype=np.intp), slope)
+    cone, bounded = with_directions(whole.data, program), np.zeros(n, dtype=bool)
+    held = once_per_kind(program.agents, _bounded)
+    for own, place in zip(held, whole.places, strict=True):
+        bounded[place] |= own
+    everywhere = (
+        not noisy or bounded.all() or bounded_for_slopes(cone, np.zeros(0, dtype=np.intp), slope)
+    )
     falls = answer.outcome is Outcome.UNBOUNDED and (
         not program.kept or falls_forever(cone, sp.csr_array((0, n)))
     )
@@ -376,6 +381,12 @@ def check_joint_minimiser(
             "sets of its agents have a direction without end in common, along which no objective "
             f"grows quadratically. Add bounds to the variables{_or_steps(program)}."
         )
+
+
+def _bounded(local: LocalProgram) -> NDArray[np.bool_]:
+    """Which components the agent's set is seen to bound from both sides, without a solve."""
+    extent = local.projector().known_extent()
+    return np.isfinite(extent.lower) & np.isfinite(extent.upper)
 
 
 def _or_steps(program: Program) -> str:

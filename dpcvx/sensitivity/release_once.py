@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from ..errors import PrivacyError
 from ..model.adjacency import Rows
 from ..model.expected import Expectation
-from ..model.matrices import without_zeros
+from ..model.matrices import product, without_zeros
 from ..model.normal_form import LARGEST
 from ..model.spec import PrivateSpec
 from .certificate import Sensitivity
@@ -117,9 +117,9 @@ class Publication:
         left = np.ones(self.size)
         for place, estimate in self.estimates:
             if estimate.left.ndim == 2:  # of all components
-                return sp.csr_array(variance * (back @ estimate.left @ back.T))
+                return variance * product(back @ estimate.left, back.T)
             left[place] = estimate.left
-        return sp.csr_array(variance * (back @ sp.diags_array(left) @ back.T))
+        return variance * product(back @ sp.diags_array(left), back.T)
 
     @property
     def _back(self) -> sp.csr_array | None:
@@ -612,7 +612,7 @@ def _range_projection(J: sp.csr_array) -> Array | sp.csr_array:
     everything = sp.eye_array(J.shape[0], format="csr")
     if J.shape[0] > _SQUARE:
         return everything
-    squares = (J @ J.T).toarray()
+    squares = product(J, J.T).toarray()
     # Of rows of one length: small ones are not lost next to large ones.
     lengths = np.sqrt(squares.diagonal())
     if np.linalg.eigvalsh(squares / np.outer(lengths, lengths))[0] > _RANK:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpcvx.model import matrices
-from dpcvx.model.matrices import scaled_rows, without_zeros
+from dpcvx.model.matrices import product, scaled_rows, without_zeros
 from dpcvx.model.normal_form import Combination, digest_of
 
 
@@ -31,6 +31,26 @@ def test_zeros_are_removed_from_a_copy(kind):
     if sp.issparse(M):
         assert all(np.array_equal(*pair) for pair in zip(arrays(M), before, strict=True))
         assert not any(np.shares_memory(a, b) for a in arrays(M) for b in arrays(found))
+
+
+@pytest.mark.parametrize("density", [0.01, 0.5])
+def test_products_of_large_full_matrices_are_those_of_sparse_ones(density):
+    A, B = (
+        sp.random_array((300, 300), density=density, random_state=k, format="csr") for k in (1, 2)
+    )
+    found = product(A, B.T)
+    np.testing.assert_allclose(found.toarray(), (A @ B.T).toarray(), rtol=1e-13, atol=1e-13)
+    assert found.format == "csr"
+
+
+def test_large_full_matrices_are_multiplied_as_arrays(monkeypatch):
+    full = sp.csr_array(np.ones((300, 300)))
+
+    def refused(*_):
+        raise AssertionError
+
+    monkeypatch.setattr(sp.csr_array, "__matmul__", refused)
+    assert (product(full, full).toarray() == 300).all()
 
 
 def test_a_digest_leaves_repeated_entries_alone():
