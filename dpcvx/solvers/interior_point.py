@@ -16,6 +16,10 @@ from ..model.canonical import ConeData, Cones
 _REGULARIZATION = 1e-10
 # Its default accuracy of certificates that no point keeps the constraints.
 LIKELY = 1e-8
+# Feasibility that programs with semidefinite cones are asked for: a hundredth of what is required of
+# them. At points on the edge of such a cone residuals do not fall below it, and Clarabel goes on
+# until its scaling is no number any more, at which it panics, with a text that no setting withholds.
+_SEMIDEFINITE = 1e-10
 
 
 def interior_point(
@@ -35,7 +39,7 @@ def interior_point(
     data : ConeData
         Its objective is ignored.
     tolerance : float
-        Of gaps and of feasibility.
+        Of gaps, and of feasibility where no cone is semidefinite.
     equilibrate : bool
         Whether it scales the program first.
     certain : float
@@ -48,7 +52,8 @@ def interior_point(
     settings.max_threads = 1
     settings.presolve_enable = False  # both block updates of the data
     settings.chordal_decomposition_enable = False
-    settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = tolerance
+    settings.tol_gap_abs = settings.tol_gap_rel = tolerance
+    settings.tol_feas = max(tolerance, _SEMIDEFINITE) if data.cones.psd else tolerance
     settings.tol_infeas_abs = settings.tol_infeas_rel = certain
     settings.equilibrate_enable = equilibrate
     settings.iterative_refinement_enable = refined

@@ -116,3 +116,19 @@ def test_the_interior_point_is_asked_only_where_weights_differ(monkeypatch):
 def test_numbers_whose_squares_overflow_have_no_answer(size):
     assert method("PSD")(np.ones(9), np.full(9, size)) is None
     assert method("PSD")(np.zeros(9), np.ones(9)) is None
+
+
+@pytest.mark.parametrize("n", [5, 8])
+def test_with_unequal_weights_points_on_the_edge_are_answered_without_a_word(n, capfd):
+    """Clarabel panicked in some, which is a failed attempt, but leaves a text on the terminal."""
+    program = ConicProgram(compiled(symmetric(n, PSD=True)))
+    rng = np.random.default_rng(0)
+    for size in (1e3, 1e5, 1e9):
+        for _ in range(40):
+            v = rng.normal(size=n)
+            D = np.exp(rng.uniform(-0.4, 0.4, size=n * n))
+            M = size * np.outer(v, v)
+            answer = program.solve(D, None, M.ravel(order="F"))
+            assert answer.outcome in (Outcome.SOLVED, Outcome.INACCURATE)
+            assert answer.x == pytest.approx(M.ravel(order="F"), abs=1e-4 * size)
+    assert capfd.readouterr().err == ""
