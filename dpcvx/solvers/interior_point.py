@@ -16,9 +16,9 @@ from ..model.canonical import ConeData, Cones
 _REGULARIZATION = 1e-10
 # Its default accuracy of certificates that no point keeps the constraints.
 LIKELY = 1e-8
-# Feasibility that programs with semidefinite cones are asked for: a hundredth of what is required of
-# them. At points on the edge of such a cone residuals do not fall below it, and Clarabel goes on
-# until its scaling is no number any more, at which it panics, with a text that no setting withholds.
+# Feasibility that programs with semidefinite cones are asked for: a hundredth of what is required.
+# At points on the edge of such a cone residuals do not fall below it, and Clarabel goes on until
+# its scaling is no number any more, at which it panics, with a text that no setting withholds.
 _SEMIDEFINITE = 1e-10
 
 
