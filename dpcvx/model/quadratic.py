@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -320,18 +319,10 @@ def _matmul_weights(w: Array, u: Combination, v: Combination) -> sp.csr_array:
     rows = u.h.size // inner
     W = w.reshape((rows, v.h.size // inner), order="F")
     # Column-major: entry (i, k) of L is i + rows * k, entry (k, j) of R is k + inner * j.
-    k, j = np.meshgrid(np.arange(inner), np.arange(W.shape[1]), indexing="ij")
-    blocks = [
-        sp.coo_array(
-            (
-                np.broadcast_to(W[i], k.shape).ravel(),
-                ((i + rows * k).ravel(), (k + inner * j).ravel()),
-            ),
-            shape=(u.h.size, v.h.size),
-        )
-        for i in range(rows)
-    ]
-    total: Any = blocks[0].tocsr()
-    for block in blocks[1:]:
-        total = total + block.tocsr()
-    return sp.csr_array(total)
+    count = W.shape[1]
+    places = np.arange(inner)[:, np.newaxis, np.newaxis] + inner * np.arange(count)
+    columns = np.broadcast_to(places, (inner, rows, count)).flatten()
+    ends = count * np.arange(u.h.size + 1)
+    B = sp.csr_array((np.tile(W.ravel(), inner), columns, ends), shape=(u.h.size, v.h.size))
+    B.eliminate_zeros()
+    return B

@@ -22,6 +22,8 @@ Array = NDArray[np.float64]
 
 # Sign patterns are enumerated up to this many free signs per connected block of the Jacobian.
 _ENUMERATE = 14
+# From so many rows on, those whose columns have no entry in common are bounded together.
+_MANY = 256
 # Differences of all pairs of columns are tried up to this many.
 _CORNERS = 300
 
@@ -55,12 +57,47 @@ def row_norms(J: Sparse, spec: PrivateSpec, p: int) -> Array:
         columns = np.asarray((abs(unit) if p == 1 else unit.power(2)).sum(axis=0)).ravel()
         return reach * peak * (columns if p == 1 else np.sqrt(columns))
     by_column = sp.csc_array(J)
+    if m > _MANY and _apart(by_column, m):
+        return _rows_apart(by_column, spec, p)
     out = np.zeros(m)
     for i in range(m):
         own = by_column[:, np.arange(i, spec.size, m)]
         if own.nnz:
             out[i] = _row_norm(sp.csr_array(own), spec, p)
     return out
+
+
+def _apart(J: sp.csc_array, m: int) -> bool:
+    """Whether the numbers of a row, of m rows, each move entries that none of its others move."""
+    met = np.zeros(J.shape[0], dtype=bool)
+    for first in range(0, J.shape[1], m):
+        own = J.indices[J.indptr[first] : J.indptr[first + m]]
+        if met[own].any():
+            return False
+        met[own] = True
+    return True
+
+
+def _rows_apart(J: sp.csc_array, spec: PrivateSpec, p: int) -> Array:
+    r"""`row_norms` where columns of one row have no entry in common: they follow from their norms.
+
+    :math:`\|J \delta\|_p` is then the lp norm of :math:`|\delta_j| \|J_j\|_p`.
+    """
+    adjacency = spec.adjacency
+    assert isinstance(adjacency, Rows)
+    sizes = row_sizes(sp.csr_array(J.T), p).reshape((-1, spec.shape[0]))
+    if spec.half and adjacency.norm == 1:  # see `_row_norm`
+        return adjacency.bound * _joined(np.sort(sizes, axis=0)[-2:], p)
+    if adjacency.norm == 1 or (adjacency.norm, p) == (2, 2):
+        return _reach(spec) * sizes.max(axis=0)
+    # The largest over the ball of l2 or of the largest entry, by the inequality of Cauchy-Schwarz.
+    return _reach(spec) * _joined(sizes, p if adjacency.norm == math.inf else 2)
+
+
+def _joined(sizes: Array, p: int) -> Array:
+    """lp norms of columns; squares stay inside floating point."""
+    peak = float(sizes.max(initial=0.0)) or 1.0
+    return peak * np.linalg.norm(sizes / peak, p, axis=0)
 
 
 def _row_norm(J: sp.csr_array, spec: PrivateSpec, p: int) -> float:
@@ -78,10 +115,16 @@ def _row_norm(J: sp.csr_array, spec: PrivateSpec, p: int) -> float:
         corners = np.vstack([np.zeros(J.shape[0]), J.T.toarray() / peak])
         apart = pdist(corners, ("cityblock", "euclidean")[p - 1])
         return adjacency.bound * peak * float(apart.max())
-    reach = adjacency.radius
+    return _reach(spec) * ball_norm(J, adjacency.norm, p).value
+
+
+def _reach(spec: PrivateSpec) -> float:
+    """How far apart two rows may be, in the norm of their bound."""
+    adjacency = spec.adjacency
+    assert isinstance(adjacency, Rows)
     if spec.half and adjacency.norm != 1:
-        reach = adjacency.bound * (1.0 if adjacency.norm == math.inf else math.sqrt(2))
-    return reach * ball_norm(J, adjacency.norm, p).value
+        return adjacency.bound * (1.0 if adjacency.norm == math.inf else math.sqrt(2))
+    return adjacency.radius
 
 
 def ball_norm(J: Sparse, norm: str | float, p: int) -> Bound:
