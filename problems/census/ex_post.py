@@ -280,37 +280,6 @@ def claimed_amplification(*, omega: ArrayLike, beta: ArrayLike, shift: ArrayLike
     return 1 + np.log1p(np.expm1(-s) * bracket / w) / s
 
 
-def log_h(x: ArrayLike, t: ArrayLike = 0.0, *, omega: ArrayLike, beta: ArrayLike) -> Array:
-    """Logarithm of h(X, t), the density at X up to a constant if the interval is moved by t.
-
-    Parameters
-    ----------
-    x, t : array
-        Output and shift, both measured from the lower end of the interval.
-    omega, beta : array
-        Positive length of the interval; rate of the noise.
-    """
-    w, _ = _scaled(omega, beta, 0.0)
-    if not (w > 0).all():
-        raise ModelError(
-            "omega=0 leaves no interval to integrate over: h is 0 and has no logarithm. Its loss "
-            "is the worst case, as `observed` says."
-        )
-    with np.errstate(over="ignore"):
-        z, w = np.broadcast_arrays((_positions(x) - _positions(t)) * _array(beta), w)
-    near = np.minimum(z, w - z)
-    # G(x) is e^x (1 - e^-w) below the interval and 2 - e^-x - e^-(w - x) on it.
-    inner = np.maximum(near, 0.0)
-    mass = np.where(near > 0, -np.expm1(-inner) - np.expm1(inner - w), -np.expm1(-w))
-    return np.minimum(near, 0.0) + np.log(mass) - np.log(_array(beta))
-
-
-def worst_shift(x: ArrayLike, *, omega: ArrayLike, shift: ArrayLike) -> Array:
-    """The shift t of the interval at which the maximum (10) is attained; see `observed`."""
-    reach = _checked(shift, "shift", "alpha B", positive=False)
-    return np.where(2 * _positions(x) <= _checked(omega, "omega", "length", False), reach, -reach)
-
-
 def _losses(values: Array, worst: Array, kind: Kind) -> Losses:
     kept = [np.array(a, dtype=np.float64).ravel() for a in (values, worst)]
     for array in kept:

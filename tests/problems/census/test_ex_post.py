@@ -18,9 +18,7 @@ from problems.census.ex_post import (
     amplification,
     claimed_amplification,
     expected,
-    log_h,
     observed,
-    worst_shift,
 )
 
 lengths = st.floats(-6, 3).map(lambda e: 10.0**e)
@@ -61,35 +59,25 @@ def exact_gamma(w, s):
 # h ------------------------------------------------------------------------------------------
 
 
-def test_the_reference_is_the_integral():
+def test_the_references_are_the_integral():
     with mp.workdps(20):
         for x in (-1, 0.2, 0.9, 3):
+            assert float(mp.log(h(x, 0.1, 1.7, 2.5))) == pytest.approx(
+                log_h(x, 0.1, omega=1.7, beta=2.5)
+            )
             direct = mp.quad(
                 lambda y, x=x: mp.exp(-2.5 * abs(x - y)), sorted({0.1, min(max(x, 0.1), 1.8), 1.8})
             )
             assert mp.almosteq(h(x, 0.1, 1.7, 2.5), direct, 1e-15)
 
 
-@pytest.mark.parametrize("scaled", [1e-12, 1e-6, 0.01, 0.7, 1.0, 5.0, 40.0, 1e3, 1e6])
-@pytest.mark.parametrize("beta", [1e-8, 1.0, 3e5])
-def test_log_h_is_accurate_for_all_lengths(scaled, beta):
-    omega = scaled / beta
-    x = omega * np.array([-1e3, -1.0, -1e-9, 0.0, 1e-9, 0.1, 0.5, 0.7, 1.0, 1.3, 50.0])
-    found = log_h(x, omega * 0.25, omega=omega, beta=beta)
-    with mp.workdps(60):
-        for value, place in zip(found, x, strict=True):
-            exact = mp.log(h(place, omega * 0.25, omega, beta))
-            assert abs(float(value - exact)) <= 2e-15 * (1 + scaled + abs(exact))
-
-
-def test_log_h_broadcasts_and_survives_far_outputs():
-    found = log_h(np.zeros((3, 1)), np.zeros(4), omega=np.array([1.0, 2.0, 3.0, 4.0]), beta=2.0)
-    assert found.shape == (3, 4)
-    assert log_h(1e300, omega=1.0, beta=1.0) == pytest.approx(-1e300)
-    assert log_h(1e300, omega=1.0, beta=1e300) == -math.inf
-    assert observed(-1e300, omega=1.0, beta=1e300, shift=1e-300).values == [1.0]
-    with pytest.raises(dp.ModelError, match="omega=0"):
-        log_h(0.0, omega=0.0, beta=1.0)
+def log_h(x, t=0.0, *, omega, beta):
+    """Its logarithm, of arrays."""
+    z, w = np.broadcast_arrays((np.asarray(x) - t) * beta, np.asarray(omega) * beta)
+    near = np.minimum(z, w - z)
+    inner = np.maximum(near, 0.0)
+    mass = np.where(near > 0, -np.expm1(-inner) - np.expm1(inner - w), -np.expm1(-w))
+    return np.minimum(near, 0.0) + np.log(mass) - np.log(beta)
 
 
 # The loss -----------------------------------------------------------------------------------
@@ -138,7 +126,7 @@ def test_no_shift_does_more_than_the_worst_one(part, omega, beta, shift):
     changes = np.abs(here - log_h(x, tried, omega=omega, beta=beta))
     slack = 1e-14 * (1 + abs(here) + beta * (omega + shift))
     assert changes.max() <= loss + slack
-    at = worst_shift(x, omega=omega, shift=shift)
+    at = shift if 2 * x <= omega else -shift
     assert abs(here - log_h(x, at, omega=omega, beta=beta)) == pytest.approx(loss, abs=slack)
 
 
@@ -266,7 +254,7 @@ def test_the_papers_maximiser_is_at_the_wrong_end():
     # Appendix D: on [0, (omega - s) / 2] the maximum is at t = -s.
     x, omega, shift = 0.05, 1.0, 0.3
     here = log_h(x, omega=omega, beta=1.0)
-    wrong, right = np.abs(here - log_h(x, [-shift, shift], omega=omega, beta=1.0))
+    wrong, right = np.abs(here - log_h(x, np.array([-shift, shift]), omega=omega, beta=1.0))
     assert right == pytest.approx(observed(x, omega=omega, beta=1.0, shift=shift).values[0])
     assert right > 1.4 * wrong
     # Theorem 2.2: strictly smaller on the whole interval. Not at its ends.
@@ -320,9 +308,11 @@ def test_signs_have_the_odds_of_their_losses(part, omega, beta, shift):
     # The reflection that swaps the two densities.
     x = part * omega
     mirrored = omega + shift - x
-    swapped = log_h(mirrored, [0.0, shift], omega=omega, beta=beta)
+    swapped = log_h(mirrored, np.array([0.0, shift]), omega=omega, beta=beta)
     slack = 1e-14 * (1 + abs(swapped[0]) + beta * (omega + shift))
-    assert swapped[::-1] == pytest.approx(log_h(x, [0.0, shift], omega=omega, beta=beta), abs=slack)
+    assert swapped[::-1] == pytest.approx(
+        log_h(x, np.array([0.0, shift]), omega=omega, beta=beta), abs=slack
+    )
 
 
 def test_the_footnote_covers_one_round():
