@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from problems.elastic_net.setting import C1, C2, Setting
-from problems.elastic_net.simulation import by_package, drawn, gaps_of, iterate
+from problems.elastic_net.setting import Setting
+from problems.elastic_net.simulation import by_package, gaps_of, iterate
 from problems.elastic_net.study import START, elastic_net, optimum
 from problems.elastic_net.users import made_users
 
@@ -44,50 +44,6 @@ def test_with_the_same_noise_the_iterates_are_the_packages(clipped, sigma, x_fir
     found = iterate(USERS, setting, order, noise, radius=radius, x_first=x_first)
     np.testing.assert_allclose(found.x[:, 0], x, atol=1e-9)
     np.testing.assert_allclose(found.y[1:, 0], y, atol=1e-9)
-
-
-def test_y_minimises_its_step_and_multipliers_follow():
-    setting = Setting(0.25, 0.9)
-    order, noise = drawn(USERS, 0.2, 5, 2, seed=0)
-    found = iterate(USERS, setting, order, noise)
-    lam = np.zeros((2, 6))
-    shifts = 1e-4 * np.random.default_rng(1).normal(size=(50, 6))
-
-    def cost(y, x, multiplier):
-        penalty = setting.beta / 2 * ((x - y) ** 2).sum(axis=-1)
-        return C1 * np.abs(y).sum(-1) + C2 * (y**2).sum(-1) + y @ multiplier + penalty
-
-    for x, y in zip(found.x, found.y, strict=True):
-        for r in range(2):  # <lam, By> = -<lam, y>
-            assert (cost(y[r] + shifts, x[r], lam[r]) >= cost(y[r], x[r], lam[r])).all()
-        lam = lam - setting.beta * (x - y)
-
-
-def test_algorithm_4_begins_with_x():
-    setting = Setting(0.25, 0.9)
-    order, noise = drawn(USERS, 0.1, 4, 1, seed=0)
-    found = iterate(USERS, setting, order, noise, radius=RADIUS, x_first=True)
-    x, y, lam = np.full(6, START), np.zeros(6), np.zeros(6)
-    for t in range(4):
-        g = gradient(order[t, 0], x, RADIUS)
-        x = (x - setting.eta * (g - setting.beta * y - lam)) / (1 + setting.eta * setting.beta)
-        x = x + noise[t, 0]
-        pull = setting.beta * x - lam
-        y = np.sign(pull) * np.maximum(np.abs(pull) - C1, 0) / (2 * C2 + setting.beta)
-        lam = lam - setting.beta * (x - y)
-        np.testing.assert_allclose(found.x[t + 1, 0], x, atol=1e-12)
-        np.testing.assert_allclose(found.y[t + 1, 0], y, atol=1e-12)
-    assert not found.y[0].any()
-
-
-def test_orders_and_noise_are_drawn_as_asked():
-    users = made_users(5, 6)
-    order, noise = drawn(users, 0.5, 400, 3, seed=0)
-    assert order.shape == (400, 3) and noise.shape == (400, 3, 6)
-    assert set(order.ravel()) == set(range(5))
-    assert noise.std() == pytest.approx(0.5, rel=0.05)
-    turns, _ = drawn(users, 0.5, 7, 2, seed=0, order="in turn")
-    np.testing.assert_array_equal(turns[:, 1], [0, 1, 2, 3, 4, 0, 1])
 
 
 def test_repetitions_of_the_package_seat_the_users_anew():
