@@ -224,10 +224,7 @@ class _Run:
             return self.log.ended.rounds, ("all that owners said is in the coordinator's log",)
         assert self.hub is not None
         self.hub.gather()
-        said = {
-            name: self._expected(name, frame, Agreed)
-            for name, frame in self._sent(self._documents, self._undecided).items()
-        }
+        said = self._expected(self._sent(self._documents, self._undecided), Agreed)
         keyed = sums_in_secret(self.plan.algorithm)
         for name, one in said.items():
             require_agreed(one, name, self.plan.rounds, keyed)
@@ -236,8 +233,7 @@ class _Run:
         if keyed:
             run = self.offers[0].run
             self._keys = wire.encode(Partners(run, tuple(keys)))
-            for name, frame in self._sent(dict.fromkeys(self._names, self._keys)).items():
-                self._expected(name, frame, Agreed)
+            self._expected(self._sent(dict.fromkeys(self._names, self._keys)), Agreed)
         self._rounds = rounds = min(one.rounds for one in said.values())
         notes = []
         if self.log.exchanges:
@@ -267,10 +263,7 @@ class _Run:
             found = dict(known.replies)
             self._lead(calls, found, (t, k))
         else:
-            found = {
-                name: self._expected(name, frame, messages.Reply)
-                for name, frame in self._sent(calls).items()
-            }
+            found = self._expected(self._sent(calls), messages.Reply)
             if any((reply.t, reply.k) != (t, k) for reply in found.values()):
                 raise refused("order", "a reply of another round")
             for local, message in zip(self.plan.program.agents, each, strict=True):
@@ -290,8 +283,7 @@ class _Run:
         place, self._asked = self._asked, self._asked + 1
         if place == len(self.log.answers):
             frame = wire.encode(Ask(self.offers[0].run))
-            said = self._sent(dict.fromkeys(self._names, frame))
-            told = tuple(self._expected(name, said[name], Told) for name in self._names)
+            told = (*self._expected(self._sent(dict.fromkeys(self._names, frame)), Told).values(),)
             for local, one in zip(self.plan.program.agents, told, strict=True):
                 require_answer(one.answer, local, local.name in self._diverged)
             self.log.add(Answers(told))
@@ -304,10 +296,10 @@ class _Run:
             status = "completed" if self._t == self.plan.rounds else "stopped"
             end = wire.encode(End(self.offers[0].run, status, self._t))
             said = self._sent(dict.fromkeys(self._names, end))
-            accounts = [self._expected(n, said[n], messages.Account) for n in self._names]
+            accounts = (*self._expected(said, messages.Account).values(),)
             for local, one in zip(self.plan.program.agents, accounts, strict=True):
                 require_account(one, local, self._t, local.name in self._diverged)
-            self.log.add(Ended(self._rounds, tuple(accounts)))
+            self.log.add(Ended(self._rounds, accounts))
         assert self.log.ended is not None
         self._part()
         return [
@@ -334,8 +326,7 @@ class _Run:
 
         One that refuses ends the wait for the others.
         """
-        for name, frame in said.items():
-            self._expected(name, frame, Agreed)
+        self._expected(said, Agreed)
         due = together([name for name in self._names if name not in said])
         self._say(f"waiting for {due} ({len(said)} of {len(self._names)} have answered)")
 
@@ -366,12 +357,12 @@ class _Run:
 
     def _led(self, name: str, frame: bytes) -> bytes:
         again = self._one(name, self._documents[name], f"waiting for {name} to agree again")
-        agreed = self._expected(name, again, Agreed)
+        agreed = self._expected({name: again}, Agreed)[name]
         if frame == self._documents[name]:
             return again
         self._at[name] = agreed.place
         if self._keys is not None:
-            self._expected(name, self._one(name, self._keys), Agreed)
+            self._expected({name: self._one(name, self._keys)}, Agreed)
         for calls, exchange in zip(self._calls, self.log.exchanges, strict=False):
             if name in calls and self._at[name] < (exchange.t, exchange.k):
                 self._same(name, self._one(name, calls[name]), dict(exchange.replies))
@@ -392,7 +383,7 @@ class _Run:
 
     def _same(self, name: str, said: bytes, known: Mapping[str, messages.Reply]) -> None:
         """Honest owners compute the same again from their ledgers, bit for bit."""
-        again = self._expected(name, said, messages.Reply)
+        again = self._expected({name: said}, messages.Reply)[name]
         if wire.digest(again) != wire.digest(known[name]):
             raise refused("changed", f"agent '{name}'")
 
@@ -404,23 +395,50 @@ class _Run:
             raise said
         return said
 
-    def _expected(self, name: str, frame: bytes, kind: type[M]) -> M:
-        try:
-            said = wire.decode(frame)
-        except RefusedError as error:
-            raise refused(error.code, f"from agent '{name}'") from None
-        if isinstance(said, Refusal):
-            code = said.code if said.code in REASONS else "version"
-            why = REASONS[code]
-            raise RefusedError(
-                code,
-                f"Agent '{name}' takes no part ({code}): {why[0].lower()}{why[1:]}. Nothing "
-                "was repeated; once that is mended, run the plan again with the same log, and it "
-                "goes on where it stood.",
-            )
-        if not isinstance(said, kind) or said.run != self.offers[0].run:
-            raise refused("order", f"agent '{name}' sent a {type(said).__name__}")
-        return said
+    def _expected(self, frames: Mapping[str, bytes], kind: type[M]) -> dict[str, M]:
+        """What some owners say, in the order of the agents.
+
+        Raises
+        ------
+        RefusedError
+            If it is not of this kind; for all at once that take no part.
+        """
+        said = {name: _decoded(name, frames[name]) for name in self._names if name in frames}
+        refusals: dict[str, list[str]] = {}
+        for name, one in said.items():
+            if isinstance(one, Refusal):
+                code = one.code if one.code in REASONS else "version"
+                refusals.setdefault(code, []).append(name)
+        if refusals:
+            raise _without(refusals)
+        found: dict[str, M] = {}
+        for name, one in said.items():
+            if not isinstance(one, kind) or one.run != self.offers[0].run:
+                raise refused("order", f"agent '{name}' sent a {type(one).__name__}")
+            found[name] = one
+        return found
+
+
+def _decoded(name: str, frame: bytes) -> object:
+    try:
+        return wire.decode(frame)
+    except RefusedError as error:
+        raise refused(error.code, f"from agent '{name}'") from None
+
+
+def _without(refusals: Mapping[str, Sequence[str]]) -> RefusedError:
+    """The error for owners that take no part, by the codes of their reasons."""
+    parts = []
+    for code, names in refusals.items():
+        whom = together([f"'{name}'" for name in names])
+        who = f"Agent {whom} takes" if len(names) == 1 else f"Agents {whom} each take"
+        why = REASONS[code]
+        parts.append(f"{who} no part ({code}): {why[0].lower()}{why[1:]}")
+    return RefusedError(
+        next(iter(refusals)),
+        f"{'. '.join(parts)}. Nothing was repeated; once that is mended, run the plan again with "
+        "the same log, and it goes on where it stood.",
+    )
 
 
 def _spread(answer: Answer, local: LocalProgram) -> Answer:

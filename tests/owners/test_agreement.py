@@ -121,8 +121,23 @@ def test_a_ledger_that_is_spent_takes_part_no_more(tmp_path):
     assert result.rounds == 4
     offer, policy = offered(plan, tmp_path, "another run")
     assert answer(Session(policy), offer).code == "spent"
-    with pytest.raises(dp.RefusedError, match=r"Agent 'end0' takes no part \(spent\)"):
+    with pytest.raises(
+        dp.RefusedError, match=r"^Agents 'end0' and 'end1' each take no part \(spent\): the owner's"
+    ):
         plan.run(executor=dp.loopback(plan, folder=tmp_path), verbose=False)
+
+
+def test_all_that_take_no_part_are_named_with_their_reasons(tmp_path):
+    plan = planned()
+    plan.run(executor=dp.loopback(plan, folder=tmp_path), verbose=False)
+    offered(plan, tmp_path)[1].ledger.write_text("no ledger")  # of the first
+    with pytest.raises(dp.RefusedError) as caught:
+        plan.run(executor=dp.loopback(plan, folder=tmp_path), verbose=False)
+    assert caught.value.code == "ledger"
+    assert str(caught.value).startswith(
+        "Agent 'end0' takes no part (ledger): the owner's ledger cannot be used. Agent 'end1' "
+        "takes no part (spent): the owner's ledger leaves no room for the run. Nothing was repeated"
+    )
 
 
 def test_a_ledger_in_use_is_said_to_be_that(setting):
