@@ -26,7 +26,7 @@ import stat
 import tempfile
 import threading
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
@@ -247,18 +247,18 @@ class Journal:
         """A run of the plan with this fingerprint and these derived numbers starts."""
         self._append(run_line(fingerprint, seeded, accounts, derived))
 
-    def charge(self, agents: Sequence[str], entry: Entry) -> None:
+    def charge(self, agents: list[str], entry: Entry) -> None:
         """Releases of agents that release alike are about to be computed."""
         with self._turn:
             self._admitting().charge(agents, entry)
             self._settle()
 
-    def release(self, agents: Sequence[str], place: tuple[int, int], values: Array) -> None:
+    def release(self, agents: list[str], place: tuple[int, int], values: Array) -> None:
         """A value of each of these agents is about to leave; see `Writer`.
 
         Parameters
         ----------
-        agents : sequence of str
+        agents : list of str
         place : (int, int)
         values : ndarray, shape (agents, n)
         """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,16 +16,16 @@ Array = NDArray[np.float64]
 class Writer(Protocol):
     """The ledger as agents see it: what they tell it is on disk before anything of it leaves."""
 
-    def charge(self, agents: Sequence[str], entry: Entry) -> None:
+    def charge(self, agents: list[str], entry: Entry) -> None:
         """Releases of agents that release alike are about to be computed."""
         ...
 
-    def release(self, agents: Sequence[str], place: tuple[int, int], values: Array) -> None:
+    def release(self, agents: list[str], place: tuple[int, int], values: Array) -> None:
         """A value of each of these agents is about to leave.
 
         Parameters
         ----------
-        agents : sequence of str
+        agents : list of str
         place : (int, int)
             Round and step.
         values : ndarray, shape (agents, n)
@@ -42,11 +41,11 @@ class Notes:
         # By place and size: names, and the numbers as they are then, for agents compute in place.
         self._values: dict[tuple[int, int, int], tuple[list[str], list[bytes]]] = {}
 
-    def charge(self, agents: Sequence[str], entry: Entry) -> None:
+    def charge(self, agents: list[str], entry: Entry) -> None:
         """See `Writer`."""
         self._charges.setdefault(entry, []).extend(agents)
 
-    def release(self, agents: Sequence[str], place: tuple[int, int], values: Array) -> None:
+    def release(self, agents: list[str], place: tuple[int, int], values: Array) -> None:
         """See `Writer`."""
         names, numbers = self._values.setdefault((*place, values.shape[1]), ([], []))
         names.extend(agents)

@@ -124,7 +124,7 @@ def begin(parts: Sequence[Part], ledger: Accounts | Journal | None, seeded: bool
         derived=numbers,
     )
     for agent, entry in charges.items():
-        ledger.charge(agent, entry)
+        ledger.charge([agent], entry)
     return start
 
 

@@ -624,7 +624,7 @@ def test_nothing_of_earlier_iterates_can_be_reached(order, watched, path, capsys
     for x in xs:  # nor the last one: a ledger file holds no values at all
         assert base64.b64encode(x.astype("<f8").tobytes()).decode() not in file
         assert not contains(file, telling(x))
-    assert '"value"' not in file
+    assert '"values"' not in file
     assert result.transcript is None and result.iterates == () and len(result.history) == 0
     assert np.array_equal(result.average.vectors[0], result.last.vectors[0])
     _, after = printed.split("No residuals are shown")  # the table has neither head nor lines
@@ -954,7 +954,7 @@ def test_an_interrupted_run_counts_in_full(order, path, monkeypatch):
         "user0": 1, "user1": 1, "user2": 1, "g": 0
     }  # fmt: skip
     assert kept.spent() == pytest.approx(plan.guarantee.epsilon, rel=1e-9)
-    assert '"value"' not in path.read_text()
+    assert '"values"' not in path.read_text()
     with pytest.raises(dp.BudgetError) as caught:
         plan.run(ledger=path)
     assert caught.value.spent == pytest.approx(plan.guarantee.epsilon, rel=1e-9)

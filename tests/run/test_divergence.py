@@ -234,7 +234,7 @@ def test_without_a_coupling_none_is_shown():
 def test_an_interrupted_run_that_diverges_goes_on_to_the_same_end(tmp_path, name, seed):
     plan = planned(name, "each step")
     path = tmp_path / "spent.jsonl"
-    killed(plan, path, lines=20, seed=seed)
+    killed(plan, path, lines=8, seed=seed)
     middle = path.read_bytes()
     result = plan.run(ledger=path, seed=seed)
     assert result.status is dp.Status.DIVERGED and result.rounds > 4
