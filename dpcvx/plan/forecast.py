@@ -23,6 +23,8 @@ Array = NDArray[np.float64]
 StandIns = Mapping[str, Sequence[Array | None]]
 # What noise may be of a signal that is to be seen clearly.
 _CLEAR = 0.1
+# How many times less noise is looked at.
+_QUIETEST = 1e4
 # Budgets beyond that protect nobody; none is advised.
 _LARGEST = 50.0
 # What stays of a gap is about the square of noise over signal times this: of n + 1 columns, n and n
@@ -172,16 +174,31 @@ def of_steps(
         return ""
     if stays < 0.5:
         return f"{UNTOLD}. {_may_leave(left, jumps)}"
-    factor = next((f for f in np.geomspace(1, 1e4, 81) if share(1 / f) <= _CLEAR), math.inf)
+    # What rounds leave without noise, no budget takes away.
+    enough = share(1 / _QUIETEST) + _CLEAR
+    factors = np.geomspace(1, _QUIETEST, 81)
+    factor = next((f for f in factors if share(1 / f) <= enough), math.inf)
     loudest = max(
         (agent for agent in agents if agent.noise is not None),
         key=lambda agent: agent.noise.multiplier if agent.noise else 0.0,
     )
-    remedy = _says_nothing(float(factor), loudest, steps, delta)
+    said = (
+        "for data that fill their bounds alike in all directions, most of the gap between start "
+        "and optimum is predicted to stay"
+    )
+    loud = f"the noise in one step is {_times(noise)} the largest change that the data can make"
+    if enough >= 0.5 + _CLEAR:
+        return (
+            f"{said}, without noise as well: for so many directions steps are too few or too "
+            "short. Without rounds= the plan chooses their number, and problem.tune looks for "
+            "better ones on a stand-in"
+        )
+    if noise >= _CLEAR:
+        return f"{said}, and {loud}: {_says_nothing(float(factor), loudest, steps, delta)}"
     return (
-        "even for data that fill their bounds alike in all directions, most of the gap between "
-        f"start and optimum is predicted to stay, and the noise in one step is {_times(noise)} the "
-        f"largest change that the data can make: {remedy}"
+        f"{said}. What data have in common comes through better: {loud}. How much that is, "
+        "problem.tune measures on a stand-in. Needed for all directions: "
+        f"{_ways(float(factor), loudest, steps, delta)}"
     )
 
 
@@ -212,7 +229,11 @@ def of_other_steps(agents: Agents, known: Conditions, steps: int, delta: float) 
 
 def _says_nothing(factor: float, agent: AgentTerms, steps: int, delta: float) -> str:
     """Of noise that ought to be smaller by a factor."""
-    text = f"expect an answer that {DOUBT}. Needed: "
+    return f"expect an answer that {DOUBT}. Needed: {_ways(factor, agent, steps, delta)}"
+
+
+def _ways(factor: float, agent: AgentTerms, steps: int, delta: float) -> str:
+    """To noise that is smaller by a factor."""
     ways = []
     epsilon = _enough(agent, factor, steps, delta) if math.isfinite(factor) else None
     if epsilon is not None:
@@ -220,7 +241,7 @@ def _says_nothing(factor: float, agent: AgentTerms, steps: int, delta: float) ->
     private = agent.program.form.private
     if math.isfinite(factor) and all(isinstance(spec.adjacency, Rows) for spec in private):
         ways.append(f"{_rounded_up(factor)} times the records")
-    return text + (" or ".join(ways) or "another model of the question")
+    return " or ".join(ways) or "another model of the question"
 
 
 def _enough(agent: AgentTerms, factor: float, steps: int, delta: float) -> float | None:

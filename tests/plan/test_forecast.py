@@ -159,6 +159,28 @@ def test_steps_are_forecast_from_what_records_can_do():
     assert "says little" not in logistic(10, float(needed))
 
 
+def many_columns(records, rounds=None):
+    w = cp.Variable(500, name="w")
+    X = dp.Private(shape=(records, 500), name="X", adjacency=dp.Rows(1.0))
+    cost = cp.sum(cp.logistic(X @ w)) / records
+    problem = dp.Problem([dp.Agent(cp.Minimize(cost), [cp.abs(w) <= 5], name="a")])
+    return problem.plan(epsilon=1.0, delta=1e-6, rounds=rounds).forecast
+
+
+def test_many_columns_need_more_records_and_no_other_model():
+    """Noise drowns most directions, and is a small part of what data can do in one step."""
+    forecast = many_columns(3000)
+    assert "What data have in common comes through" in forecast and "says little" not in forecast
+    assert float(re.findall(r"noise in one step is (\S+) times", forecast)[0]) < 0.1
+    (times,) = re.findall(r"Needed for all directions: (\d+) times the records$", forecast)
+    assert "What data have in common" not in many_columns(3000 * int(times))
+
+
+def test_too_few_rounds_are_not_blamed_on_noise():
+    assert "without noise as well" in many_columns(30_000, rounds=3)
+    assert "without noise as well" not in many_columns(30_000)
+
+
 def charging(epsilon):
     """Two cars that may charge between 0 and 7, and a feeder without an end."""
     agents, cars = [], []
