@@ -13,31 +13,56 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from .history import History
+    from .solution import Solution
 
 # Characters of a title's line.
 _WIDTH = 80
+# Variables up to which each has a name in a figure.
+_NAMED = 8
 
 
 @styled
 def convergence(history: History, title: str) -> Figure:
-    """Primal and dual residual against the round, on a logarithmic axis."""
+    """How far agents disagree, and how far values move, on a logarithmic axis."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(TWO_COLUMNS, 3.2))
     axes = figure.subplots()
-    t = history.rounds
-    # One round is a point, and has no round before it to move from.
-    once = len(t) == 1
-    axes.plot(t, history.primal, marker="o" if once else None, label=r"primal  $\|w - z\|$")
-    if once:
-        axes.set_xticks(t)
-        axes.text(0.5, 0.5, "There was one round: no path to follow.", ha="center", color="0.4",
-            transform=axes.transAxes)  # fmt: skip
-    else:
-        axes.plot(t, history.dual, label=r"dual  $\rho\,\|w - w_{\mathrm{prev}}\|$")
-    if np.nanmax([*history.primal, *history.dual], initial=0.0) > 0:
+    moves = r"dual  $\rho\,\|w - w_{\mathrm{prev}}\|$"
+    if not any(history.penalty):
+        moves = r"movement  $\|x - x_{\mathrm{prev}}\|$"
+    lines = ((history.primal, r"primal  $\|w - z\|$"), (history.dual, moves))
+    shown = [line for line in lines if np.nanmax(line[0], initial=0.0) > 0]
+    for values, label in shown or lines:  # agents that hear of one point never disagree
+        axes.plot(history.rounds, values, label=label)
+    if shown:
         axes.set_yscale("log")
     axes.set(xlabel="round", ylabel="residual of released values")
-    axes.set_title("\n".join(textwrap.wrap(title, _WIDTH)))
+    axes.set_title(_wrapped(title))
     axes.legend()
     return figure
+
+
+@styled
+def returned(solution: Solution, title: str) -> Figure:
+    """What a run of one round returned, variable by variable: it has no path to follow."""
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    figure = Figure(figsize=(TWO_COLUMNS, 3.2))
+    axes = figure.subplots()
+    first, found = 1, solution.means
+    for name, value in found:
+        flat = np.ravel(value, order="F")
+        axes.plot(np.arange(first, first + flat.size), flat, marker="o", ms=3, label=name)
+        first += flat.size
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set(xlabel="entry, variable by variable", ylabel="value returned")
+    axes.set_title(_wrapped(title))
+    if len(found) <= _NAMED:
+        axes.legend()
+    return figure
+
+
+def _wrapped(title: str) -> str:
+    return "\n".join(textwrap.wrap(title, _WIDTH))

@@ -25,7 +25,7 @@ from ..privacy.ledger import Ledger
 from .data import DataSource
 from .gate import Release
 from .history import History
-from .plot import convergence
+from .plot import convergence, returned
 from .recourse import OwnSolution, own_solution
 from .solution import Iterate, Solution
 
@@ -272,7 +272,7 @@ class Result:
         return self.raw.coupling_residual
 
     def plot(self) -> Figure:
-        """Residuals against rounds; shows released values only.
+        """Residuals against rounds, or of one round what it returned; released values only.
 
         Raises
         ------
@@ -284,6 +284,8 @@ class Result:
                 "There is nothing to plot: of this run only the last iterate may be seen, and its "
                 "history is empty. Plan with observer='everyone' to see residuals."
             )
+        if self.rounds == 1 and self.status.solved:
+            return returned(self.solution, self.guarantee.headline)
         return convergence(self.history, self.guarantee.headline)
 
     def __str__(self) -> str:

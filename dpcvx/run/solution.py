@@ -134,7 +134,7 @@ class Solution:
 
     def _found(self, variable: cp.Variable | str, written: str) -> tuple[int, str]:
         """cvxpy id and name of a variable that some agent holds."""
-        known = {p.variable: p.name for local in self.program.agents for p in local.layout.pieces}
+        known = self._names
         if isinstance(variable, cp.Variable):
             if variable.id not in known:
                 raise ModelError(f"No agent holds a variable '{variable.name()}'.")
@@ -153,6 +153,16 @@ class Solution:
                 f"which is meant. Write {written} with the cvxpy variable x itself."
             )
         return numbers[0], variable
+
+    @property
+    def means(self) -> list[tuple[str, Array]]:
+        """Name and mean over the holders of every variable that some agent holds."""
+        return [(name, self._mean(variable)) for variable, name in self._names.items()]
+
+    @property
+    def _names(self) -> dict[int, str]:
+        """By cvxpy id."""
+        return {p.variable: p.name for local in self.program.agents for p in local.layout.pieces}
 
     def _mean(self, variable: int) -> Array:
         """The mean over the agents that hold each entry of a variable, by its cvxpy id."""

@@ -172,15 +172,27 @@ def test_the_figure_shows_residuals_and_the_guarantee(plan):
 
 
 @pytest.mark.parametrize("method", [dp.Central(), dp.LinearizedADMM()])
-def test_one_round_is_drawn_as_a_point(method):
-    result = power_line().problem.plan(method, mechanism=None, rounds=1).run()
+def test_of_one_round_what_it_returned_is_drawn(method):
+    line = power_line()
+    result = line.problem.plan(method, mechanism=None, rounds=1).run()
     (axes,) = result.plot().axes
-    (drawn,) = axes.lines
-    assert drawn.get_marker() == "o" and drawn.get_xydata().tolist() == [
-        [1, result.history.primal[0]]
-    ]
-    assert axes.get_xticks().tolist() == [1]
+    drawn = np.concatenate([one.get_xydata() for one in axes.lines])
+    values = [np.ravel(result.solution[one.get_label()], order="F") for one in axes.lines]
+    assert np.array_equal(drawn[:, 1], np.concatenate(values))
+    assert np.array_equal(drawn[:, 0], 1 + np.arange(len(drawn)))
+    held = {p.name for agent in result.solution.program.agents for p in agent.layout.pieces}
+    assert {one.get_label() for one in axes.lines} == held
     axes.figure.canvas.draw()
+
+
+def test_agents_that_hear_of_one_point_have_no_line_of_disagreement():
+    x = cp.Variable(2, name="x")
+    agents = [dp.Agent(cp.Minimize(cp.sum_squares(x - k)), name=f"a{k}") for k in range(2)]
+    result = dp.Problem(agents).plan(dp.SummedGradient(), mechanism=None, rounds=4).run()
+    (axes,) = result.plot().axes
+    (moved,) = axes.lines
+    assert moved.get_label().startswith("movement")
+    assert np.array_equal(moved.get_ydata(), result.history.dual, equal_nan=True)
 
 
 def test_a_quiet_run_does_not_compose_a_banner(plan, monkeypatch):
