@@ -1,8 +1,9 @@
 """The cheapest rows of the speed benchmarks, with room for slow and busy machines."""
 
+import numpy as np
 import pytest
 
-from tests.benchmarks.speed import imports, instances, owners, runs, steps
+from tests.benchmarks.speed import imports, instances, memory, owners, runs, steps
 from tests.benchmarks.speed.measure import Effort, Row, per_input
 from tests.benchmarks.speed.report import Known, lost, table
 
@@ -31,6 +32,12 @@ def test_a_conic_step_costs_little_more_than_its_solve():
         ours, theirs = per_input(calls, len(agent.points), 4)
         print(f"{ours / theirs:.2f} times the bare solver")
         assert ours <= ROOM * theirs
+
+
+@pytest.mark.skipif(not memory.PAGES.exists(), reason="the system has no count of pages")
+def test_a_fresh_process_grows_by_what_it_keeps():
+    grown = memory.resident(np.ones, 4_000_000)
+    assert grown is not None and 31e6 < grown < 40e6
 
 
 @pytest.mark.timed

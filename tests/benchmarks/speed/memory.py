@@ -20,7 +20,7 @@ from .instances import BUDGET, boxes, serial_run
 from .measure import Array, Effort, Row, shown, timed
 
 # Of a process, on Linux: its pages in memory are the second number.
-_PAGES = Path("/proc/self/statm")
+PAGES = Path("/proc/self/statm")
 
 
 def held(make: Callable[[], Any]) -> tuple[int, int]:
@@ -48,7 +48,7 @@ def resident(make: Callable[[int], Any], size: int) -> int | None:
     size : int
         How many are measured.
     """
-    if not _PAGES.exists():
+    if not PAGES.exists():
         return None
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as fresh:
         return fresh.submit(_grown, make, size).result()
@@ -62,7 +62,7 @@ def _grown(make: Callable[[int], Any], size: int) -> int:
         if more is not None:
             kept.append(make(more))
         gc.collect()
-        sizes.append(int(_PAGES.read_text().split()[1]) * resource.getpagesize())
+        sizes.append(int(PAGES.read_text().split()[1]) * resource.getpagesize())
     return sizes[1] - sizes[0]
 
 
