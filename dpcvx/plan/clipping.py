@@ -107,11 +107,17 @@ def grows_with_labels(local: LocalProgram, known: Sensitivity) -> bool:
         return True
     if not any(_product(t.form, term.atom) for t in known.records for term in t.terms):
         return False
-    return _grows(local, known)
+    return grows(local, known)
 
 
-def _grows(local: LocalProgram, known: Sensitivity) -> bool:
-    """Whether nothing but the set bounds what records contribute."""
+def grows(local: LocalProgram, known: Sensitivity) -> bool:
+    """Whether nothing but the set bounds what records contribute.
+
+    Parameters
+    ----------
+    local : LocalProgram
+    known : Sensitivity
+    """
     free = np.full(local.n, math.inf)
     try:
         bounds = [task.bound(2, Extent(-free, free)) for task in known.records]
@@ -132,7 +138,7 @@ def _clipped(local: LocalProgram, known: Sensitivity | None, distance: float) ->
     share, why = SHARE, _NEAR
     if grows_with_labels(local, known):
         share, why = LABELS, _FAR
-    elif _grows(local, known):
+    elif grows(local, known):
         share, why = SCORES, _STEEP
     near = _near(known.extent, local, distance if why == _NEAR else 0.0)
     try:

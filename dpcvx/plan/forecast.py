@@ -164,7 +164,7 @@ def of_steps(
     noise : float
         Of one step, over the largest change that the data can make to its gradient.
     left : float
-        The gap that noise may leave.
+        The gap that noise may leave; infinite where nothing bounds it.
     delta : float
     jumps : bool
         Whether slopes jump, so that the gap is a bound for data that bend nothing.
@@ -310,6 +310,12 @@ def _adds(gap: float) -> str:
 
 
 def _may_leave(gap: float, jumps: bool) -> str:
+    if gap == math.inf:
+        return (
+            "No set holds the steps, and the loss grows without end: noise can carry them to where "
+            "it is many times what it is at the start. Bound the variables, for example "
+            "cp.norm(w, 2) <= 10"
+        )
     less = ", and far less where many records lie near the answer" if jumps else ""
     return (
         f"Noise may leave a gap of up to about {gap:.2g}, in units of the objective{less}; steps "

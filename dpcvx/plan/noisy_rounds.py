@@ -5,16 +5,21 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from ..algorithms.conditions import Conditions
 from ..algorithms.landscape import Landscape, landscape
 from ..algorithms.linearized_admm import LinearizedADMM
 from ..algorithms.mean_gradient import MeanGradient
 from ..algorithms.predicted import Prediction, longest, predicted
+from ..algorithms.program import once_per_kind
 from ..algorithms.summed_gradient import SummedGradient
 from ..model.declaration import Declaration
-from .agent_terms import Agents, declared
+from ..solvers.directions import bounded_for_slopes
+from .agent_terms import Agents, AgentTerms, declared
 from .asked import asked_of
 from .calibration import calibrated
+from .clipping import grows
 from .compiled import Compiled
 from .conditions import conditions
 from .forecast import of_steps
@@ -79,8 +84,12 @@ class NoisyRounds:
         steps = self.algorithm.requirements.releases * self.rounds
         if not ratios:
             return ""
-        left = self.predicted().noise
         jumps = self.scene.smoothness is None
+        left = (
+            math.inf
+            if jumps and any(once_per_kind(self.agents, _runs_away))
+            else self.predicted().noise
+        )
         return of_steps(self.agents, steps, self.share, max(ratios), left, delta, jumps)
 
 
@@ -122,6 +131,15 @@ def best_rounds(problem: Declaration, known: Compiled, request: Request) -> Nois
             here = scene.scaled(_rms(public.noise) / _rms(first.noise))
             options.append(NoisyRounds(algorithm, mechanism, T, noisy, public, here))
     return replace(_nearly_best(options), others=tuple(options))
+
+
+def _runs_away(agent: AgentTerms) -> bool:
+    """Whether the loss of records grows without end, and no set keeps noisy steps from there."""
+    local, known = agent.program, agent.sensitivity
+    if known is None or not known.records or not grows(local, known):
+        return False
+    anything = np.sin(1.0 + np.arange(local.n))
+    return not bounded_for_slopes(local.constraints, np.zeros(0, dtype=np.intp), anything)
 
 
 def _nearly_best(options: list[NoisyRounds]) -> NoisyRounds:

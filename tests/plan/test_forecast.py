@@ -417,3 +417,25 @@ def test_noise_of_agents_that_share_a_variable_is_averaged_in_the_forecast(count
     ends = np.array([plan.run(seed=seed, verbose=False).last[x] for seed in range(100)])
     left = np.mean((ends - values.mean()) ** 2) / values.mean() ** 2
     assert float(percent[1]) == pytest.approx(100 * left, rel=0.5)
+
+
+@pytest.mark.parametrize("bounded", [False, True])
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda score, y: cp.sum(cp.exp(score) - cp.multiply(y, score)),
+        lambda score, y: cp.sum_squares(score - y),
+    ],
+)
+def test_no_figure_is_given_where_nothing_bounds_what_noise_does(loss, bounded):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(100, 3))
+    X /= np.linalg.norm(X, axis=1, keepdims=True)
+    w = cp.Variable(3, name="w")
+    rows = dp.Private(X, name="X", adjacency=dp.Rows(1.0, records="person"))
+    labels = dp.Private(np.ones(100), name="y", adjacency=dp.Rows(2.0, records="person"))
+    cost = loss(rows @ w, labels) / 100
+    agent = dp.Agent(cp.Minimize(cost), [cp.norm(w) <= 1] if bounded else [], name="a")
+    said = dp.Problem([agent]).plan(epsilon=1.0, delta=1e-6).forecast
+    assert ("Noise may leave a gap of up to" in said) == bounded
+    assert ("Bound the variables, for example cp.norm(w, 2) <= 10" in said) != bounded
