@@ -344,6 +344,8 @@ class Session:
         assert self._worker is not None and self._journal is not None
         message = said.message
         if self._masker is not None:
+            if said.k > 0 and self._place != (said.t, said.k - 1):
+                raise refused("order", f"exchange {said.k} of a sum that was not begun")
             require_sum(message, agreed, said.t)
             message = masked(message, self._masker)
         if self._watch is not None:
@@ -389,7 +391,7 @@ class Session:
 
 
 def require_sum(message: object, agreed: Agreement, t: int) -> None:
-    """Refuse a secret sum that is not the one of this round.
+    """Refuse a secret sum that is not the one of this round, and to send a term without one.
 
     Parameters
     ----------
@@ -401,14 +403,15 @@ def require_sum(message: object, agreed: Agreement, t: int) -> None:
     ------
     RefusedError
     """
-    parts = message if isinstance(message, tuple) else (getattr(message, "sums", None),)
+    if not isinstance(message, tuple) and not hasattr(message, "sums"):
+        return  # where the point has moved to: nothing is added up
+    sums = message[0] if isinstance(message, tuple) else getattr(message, "sums", None)
     names = tuple(name for name, _ in agreed.offer.parts)
     sharing = getattr(agreed.offer.algorithm, "sharing", None)
-    for sums in parts:
-        if isinstance(sums, SecretSum):
-            same = (sums.agents, sums.round) == (names, t)
-            if not same or sharing is None or sums.encoding != sharing.encoding(len(names)):
-                raise refused("nonsense", "another secret sum")
+    if not isinstance(sums, SecretSum) or sharing is None:
+        raise refused("nonsense", "no secret sum")
+    if (sums.agents, sums.round, sums.encoding) != (names, t, sharing.encoding(len(names))):
+        raise refused("nonsense", "another secret sum")
 
 
 def _shared(answer: Answer, agreed: Agreement) -> Answer:

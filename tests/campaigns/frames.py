@@ -5,12 +5,17 @@ In a trial one side plays a part of it, is perhaps started again, and hears fram
 changed and sealed again, in any order. A trial ends as
 
 * ``owner: answer``: what an owner said to the last changed frame;
+* ``sum: answer``: what an owner of a secret sum said to a coordinator that colludes with all others
+  but one: keys that are forged, missing or exchanged, calls in any order, changed sums, and the
+  owner started again, also without its ledger;
 * ``coordinator: end``: how a run ended in which one owner's answers were changed;
 * ``log: end``: how a run went on from a log that was changed.
 
 At an owner every answer has to be a message, every value in its ledger to be charged, the ledger's
-total to be within the policy, and the run to be called over only if the ledger has closed it. At
-the coordinator a run ends with a result or a refusal in words, and so does the next one on its log.
+total to be within the policy, and the run to be called over only if the ledger has closed it. What
+an owner masks for a round is one value, whatever happens: without the masks that the colluders
+know, its words are the same; and none leave before keys that their owners signed have come. At the
+coordinator a run ends with a result or a refusal in words, and so does the next one on its log.
 """
 
 import functools
@@ -30,6 +35,7 @@ from dpcvx.owners.refusal import REASONS
 from dpcvx.owners.session import Session
 from dpcvx.privacy.ledger_file import past_of
 from dpcvx.verify.instances import sensors
+from tests.campaigns.colluders import Colluders
 from tests.campaigns.tally import Tally
 from tests.instances import power_line, whole
 from tests.owners.settings import METHODS, Mortal, charges, planned
@@ -113,6 +119,19 @@ def fault(session, policy, said):
     return None
 
 
+def at_a_secret_sum(place, coins):
+    """What an owner of a secret sum says to all others but one, and what is wrong."""
+    plan, frames, _ = plan_of("in secret")
+    others = Colluders(policies(plan, place)[0], frames, fault, place, coins)
+    wrong = others.start() or (others.partners() if coins.random() < 0.8 else None)
+    for _ in range(coins.randrange(4, 16)):
+        wrong = wrong or others.step()
+    said = others.said
+    what = said.code if isinstance(said, Refusal) else type(said).__name__
+    wrong = wrong or others.end()
+    return ("sum: FAULT", wrong) if wrong else (f"sum: {what}", None)
+
+
 class Lies(Mortal):
     """A hub whose first owner's answers are changed, some of them."""
 
@@ -155,10 +174,13 @@ def on_a_log(place, coins):
     return f"log: {ended(plan, Mortal(policies(plan, place)), path)}", None
 
 
+WHERE = (*[at_an_owner] * 3, *[at_a_secret_sum] * 3, at_the_coordinator, on_a_log)
+
+
 def tried(coins):
     """One trial."""
     with tempfile.TemporaryDirectory() as folder:
-        where = coins.choice((at_an_owner, at_an_owner, at_an_owner, at_the_coordinator, on_a_log))
+        where = coins.choice(WHERE)
         try:
             return where(Path(folder), coins)
         except Exception as error:

@@ -5,6 +5,7 @@ import itertools
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,15 +19,17 @@ from dpcvx.algorithms.secret_terms import Shared
 from dpcvx.algorithms.summed import Heard
 from dpcvx.owners import keys, wire
 from dpcvx.owners.ciphers import fresh, public_of
+from dpcvx.owners.coordinator import Remote
+from dpcvx.owners.log import Log
 from dpcvx.owners.loopback import policies_of
 from dpcvx.owners.masks import KeyFile, MaskedSum, Masker, masked, statement, unsent
-from dpcvx.owners.messages import Agreed, Call, Key, Partners, Reply
+from dpcvx.owners.messages import Agreed, Call, Key, Partners, Refusal, Reply
 from dpcvx.owners.offers import offers_of
 from dpcvx.owners.session import Session
 from dpcvx.privacy.secret_sharing import Encoding, SecretSum
 from dpcvx.verify.instances import sensors
 from tests.instances import whole
-from tests.owners.settings import METHODS, answer, charges, offered, planned
+from tests.owners.settings import METHODS, Mortal, answer, charges, offered, planned
 
 NAMES = ("a", "b", "c", "d")
 ENCODING = Encoding(64.0, 2.0**-40, 4)
@@ -288,6 +291,51 @@ def anew(place, seed, k, mean):
         found = answer(session, Call(offer.run, 1, 1, (sums, [])))
     session.close()
     return policy, found
+
+
+@pytest.mark.parametrize("method", ["mean in shares", "in shares", "central in shares"])
+def test_no_term_leaves_without_a_sum(tmp_path, method):
+    """A coordinator that says it adds up by itself is sent nothing, and nothing is charged."""
+    plan = planned(whole(sensors), METHODS[method])
+    policies = [replace(one, colluders=1) for one in policies_of(plan, tmp_path)]
+    hub = Mortal(policies)
+    plan.run(executor=Remote(lambda names: hub, lambda: Log(None), lambda: "a run"), verbose=False)
+    frames = [wire.decode(frame) for name, frame in hub.traffic[::2] if name == policies[0].agent]
+    offer, partners, first, second = frames[:4]
+    policy = replace(policies[0], ledger=tmp_path / "another.jsonl")
+    for plain in (first, second):
+        session = Session(policy)
+        own = answer(session, offer).key
+        known = [own if key.agent == own.agent else key for key in partners.keys]
+        assert isinstance(answer(session, replace(partners, keys=tuple(known))), Agreed)
+        before = charges(policy)
+        if plain is second:
+            answer(session, first)
+            before = charges(policy)
+        said = plain.message
+        said = (None, said[1]) if isinstance(said, tuple) else replace(said, sums=None)
+        refusal = answer(session, replace(plain, message=said))
+        assert isinstance(refusal, Refusal) and refusal.code in ("nonsense", "unreadable")
+        assert charges(policy) == before
+        session.close()
+
+
+def test_shares_are_added_up_after_they_were_made(tmp_path):
+    plan = planned(whole(sensors), METHODS["mean in shares"])
+    hub = Mortal(policies_of(plan, tmp_path))
+    plan.run(executor=Remote(lambda names: hub, lambda: Log(None), lambda: "a run"), verbose=False)
+    name = plan.agents[0].name
+    frames = [wire.decode(frame) for one, frame in hub.traffic[::2] if one == name]
+    session = Session(replace(policies_of(plan, tmp_path)[0], ledger=tmp_path / "another.jsonl"))
+    own = answer(session, frames[0]).key
+    known = [own if key.agent == name else key for key in frames[1].keys]
+    answer(session, replace(frames[1], keys=tuple(known)))
+    calls = [frame for frame in frames if isinstance(frame, Call)]
+    assert answer(session, calls[1]).code == "order"
+    assert isinstance(answer(session, calls[0]), Reply)
+    assert answer(session, calls[3]).code == "order"
+    assert isinstance(answer(session, calls[1]), Reply)
+    session.close()
 
 
 def test_an_owner_that_is_started_again_says_what_it_said_whatever_it_hears(tmp_path):
