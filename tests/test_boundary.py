@@ -29,6 +29,8 @@ IMPORTERS = {
     "dpcvx.run.gate.read_for_gradients": {
         "run.fleet_oracle",
         "run.private_oracle",
+        "verify.audit",  # what `read` gave them, with sparse matrices as they are
+        "verify.check",
         "verify.not_private",
     },
     "dpcvx.run.oracle": {"run", "verify.audit"},

@@ -171,6 +171,34 @@ def is_blank(M: Data) -> bool:
     return isinstance(M, np.ndarray) and not any(M.strides) and M.size > 1 and M.flat[0] == 0
 
 
+def alike(one: Data, other: Data) -> bool:
+    """Whether data are equal, entry by entry.
+
+    Parameters
+    ----------
+    one, other : ndarray or csr_array
+        Of one private object.
+    """
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        return np.array_equal(one, other)
+    return not changed_rows(one, other).size
+
+
+def changed_rows(one: Data, other: Data) -> NDArray[np.intp]:
+    """Rows in which two matrices differ, one of which is sparse at least.
+
+    Parameters
+    ----------
+    one, other : ndarray or csr_array
+        Of one private object; arrays are flat, column-major.
+    """
+    rows = [
+        sp.csr_array(d if sp.issparse(d) else d.reshape(e.shape, order="F"))
+        for d, e in ((one, other), (other, one))
+    ]
+    return np.flatnonzero(np.diff(sp.csr_array(rows[0] != rows[1]).indptr))
+
+
 def has_entries(h: Array) -> bool:
     """Whether a vector has a nonzero entry."""
     return not is_blank(h) and bool(h.any())

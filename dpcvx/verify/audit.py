@@ -26,13 +26,14 @@ from numpy.typing import NDArray
 from .._arguments import check_argument, count, integer, number, one_of, show
 from ..errors import DataError, ModelError, PrivacyError
 from ..guard import discreet
+from ..model.matrices import alike
 from ..model.private import Private, seal_all
 from ..plan.terms import Terms
 from ..privacy.accounting import Composition, check_delta
 from ..privacy.mechanism import Calibrated, Gaussian, Laplace
 from ..privacy.randomness import source_for
 from ..run.data import DataSource
-from ..run.gate import read
+from ..run.gate import read_for_gradients
 from ..run.loop import drive_silently
 from ..run.oracle import AgentOracle
 from ..run.part import parts_of
@@ -249,9 +250,9 @@ def _plan_scores(
     own, other = neighbouring_sources(plan, seal_all(neighbours, "neighbours"), seal_all(data))
     others = list(own)
     others[target] = other[target]
-    specs = plan.program.agents[target].form.private
-    pairs = zip(read(specs, own[target]), read(specs, other[target]), strict=True)
-    if all(np.array_equal(a, b) for a, b in pairs):
+    form = plan.program.agents[target].form
+    one, two = (read_for_gradients(form, sources[target]) for sources in (own, other))
+    if all(map(alike, one, two)):
         raise DataError(
             f"The neighbour of agent '{chosen}' has the same data, so there is nothing to tell "
             "apart. Pass neighbours={...} with data that differ by one change."

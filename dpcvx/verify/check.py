@@ -19,6 +19,7 @@ from ..errors import DataError, ModelError, PrivacyError
 from ..guard import discreet
 from ..model.adjacency import Rows
 from ..model.declaration import matching
+from ..model.matrices import Data, alike, changed_rows
 from ..model.private import Private, seal_all
 from ..model.sealed import Sealed, seal
 from ..model.spec import PrivateSpec
@@ -29,7 +30,7 @@ from ..privacy.mechanism import Calibrated
 from ..privacy.noise import Grid
 from ..privacy.randomness import Source, source_for
 from ..run.data import DataSource, sources_of
-from ..run.gate import Release, ReleaseGate, read
+from ..run.gate import Release, ReleaseGate, read_for_gradients
 from ..run.loop import drive_silently
 from ..run.part import parts_of
 from ..run.result import Result
@@ -257,8 +258,8 @@ def _independent(
     local, sensitivity = plan.program.agents[k], plan.agents[k].sensitivity
     if sensitivity is None or sensitivity.l2 > 0 or local.limits:
         return False
-    specs = local.form.private
-    gap = gradient_gap(local.form, sensitivity, read(specs, own), read(specs, other), 2)
+    one, two = (read_for_gradients(local.form, sources) for sources in (own, other))
+    gap = gradient_gap(local.form, sensitivity, one, two, 2)
     if gap > 0:
         faults.append(
             f"the plan says that the gradient of agent '{local.name}' does not depend on its data, "
@@ -284,15 +285,16 @@ def neighbouring_sources(
     given: dict[Private | str, Sealed] = {p: value for p, value in matching(plan.problem, data)}
     other = sources_of(plan.problem, {**given, **dict(changed)})
     for k, agent in enumerate(plan.problem.agents):
-        specs = plan.program.agents[k].form.private
+        form = plan.program.agents[k].form
         if any(p is q for p in agent.private for q, _ in changed):
-            _require_neighbours(specs, read(specs, own[k]), read(specs, other[k]))
-        elif specs:
-            other[k] = _worst(plan, k, read(specs, own[k]))
+            one, two = (read_for_gradients(form, sources[k]) for sources in (own, other))
+            _require_neighbours(form.private, one, two)
+        elif form.private:
+            other[k] = _worst(plan, k, read_for_gradients(form, own[k]))
     return own, other
 
 
-def _worst(plan: Terms, k: int, data: list[Array]) -> list[Sealed]:
+def _worst(plan: Terms, k: int, data: list[Data]) -> list[Sealed]:
     """Sources of a neighbour's data on which the agent's certificate should be nearly tight."""
     sensitivity, noise = plan.agents[k].sensitivity, plan.agents[k].noise
     if sensitivity is None or noise is None:
@@ -302,7 +304,7 @@ def _worst(plan: Terms, k: int, data: list[Array]) -> list[Sealed]:
     form = plan.program.agents[k].form
     worst = worst_neighbour(form, sensitivity, data, noise.mechanism.norm)
     pairs = zip(worst, sensitivity.private, strict=True)
-    return [seal(spec.shaped(flat)) for flat, spec in pairs]
+    return [seal(spec.shaped(d) if isinstance(d, np.ndarray) else d) for d, spec in pairs]
 
 
 def _observed(
@@ -380,11 +382,11 @@ def _compare(
 
 
 def _require_neighbours(
-    specs: tuple[PrivateSpec, ...], data: list[Array], other: list[Array]
+    specs: tuple[PrivateSpec, ...], data: list[Data], other: list[Data]
 ) -> None:
-    moved = [s for s, a, b in zip(specs, data, other, strict=True) if np.any(a != b)]
+    moved = [s for s, a, b in zip(specs, data, other, strict=True) if not alike(a, b)]
     for spec, a, b in zip(specs, data, other, strict=True):
-        if not spec.adjacency.allows(spec.shaped(a), spec.shaped(b)):
+        if not spec.adjacency.allows(*_compared(spec, a, b)):
             raise DataError(
                 f"neighbours= for private '{spec.name}' is further from the data than its "
                 f"adjacency allows ({spec.adjacency}). Pass data that differ by one such change."
@@ -397,7 +399,7 @@ def _require_neighbours(
         int(i)
         for s, a, b in zip(specs, data, other, strict=True)
         if isinstance(s.adjacency, Rows)
-        for i in np.flatnonzero(a != b) % s.shape[0]
+        for i in _rows_changed(s, a, b)
     }
     if len(labels) > 1 or len(rows) > 1:
         names = ", ".join(f"'{spec.name}'" for spec in moved)
@@ -405,3 +407,22 @@ def _require_neighbours(
             f"neighbours= changes {names} at once, but one change touches one private object or "
             "one record. Change one of them."
         )
+
+
+def _rows_changed(spec: PrivateSpec, one: Data, other: Data) -> NDArray[np.intp]:
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        return np.flatnonzero(one != other) % spec.shape[0]
+    return changed_rows(one, other)
+
+
+def _compared(spec: PrivateSpec, one: Data, other: Data) -> tuple[Array, Array]:
+    """As arrays; of sparse matrices the rows in which they differ, all others are alike."""
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        return spec.shaped(one), spec.shaped(other)
+    moved = changed_rows(one, other)
+    rows = moved if moved.size else np.zeros(1, dtype=np.intp)
+    first, second = (
+        spec.shaped(d)[rows] if isinstance(d, np.ndarray) else d[rows].toarray()
+        for d in (one, other)
+    )
+    return first, second

@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from ..model.adjacency import Rows, Within
+from ..model.matrices import Data, alike
 from ..model.normal_form import NormalForm
 from ..model.spec import PrivateSpec
 from ..sensitivity.certificate import Sensitivity
@@ -27,16 +28,16 @@ _LARGE = 1e100
 
 
 def worst_neighbour(
-    form: NormalForm, sensitivity: Sensitivity, data: Sequence[Array], p: int
-) -> list[Array]:
+    form: NormalForm, sensitivity: Sensitivity, data: Sequence[Data], p: int
+) -> list[Data]:
     """Data of a neighbour that moves the gradient far, under the declared adjacency.
 
     Parameters
     ----------
     form : NormalForm
     sensitivity : Sensitivity
-    data : sequence of ndarray
-        Flat column-major, one per private parameter.
+    data : sequence of ndarray or csr_array
+        Flat column-major, one per private parameter, or sparse; the neighbour's are alike.
     p : {1, 2}
     """
     points = _points(sensitivity.extent.lower.size)
@@ -48,7 +49,7 @@ def worst_neighbour(
             max((_differences(form, sensitivity, data, k, x) for x in points), key=_size)
             for k in members
         ]
-    candidates: list[list[Array]] = []
+    candidates: list[list[Data]] = []
     for k, J in zip(members, jacobians, strict=True):
         adjacency = sensitivity.private[k].adjacency
         if isinstance(adjacency, Rows):
@@ -60,19 +61,19 @@ def worst_neighbour(
     if not candidates:
         # The certificate knows of nothing that matters: something changes all the same.
         candidates = [
-            _moved(sensitivity, data, k, side * np.eye(1, data[k].size).ravel())
+            _moved(sensitivity, data, k, side * np.eye(1, spec.size).ravel())
             for k, spec in enumerate(sensitivity.private)
             for side in (spec.adjacency.radius, -spec.adjacency.radius)
         ]
-        candidates.sort(key=lambda other: all(map(np.array_equal, data, other)))
+        candidates.sort(key=lambda other: all(map(alike, data, other)))
     return max(candidates, key=lambda other: gradient_gap(form, sensitivity, data, other, p))
 
 
 def gradient_gap(
     form: NormalForm,
     sensitivity: Sensitivity,
-    data: Sequence[Array],
-    other: Sequence[Array],
+    data: Sequence[Data],
+    other: Sequence[Data],
     p: int,
 ) -> float:
     """How far the gradients of two data sets are apart, at the further of two points."""
@@ -89,7 +90,7 @@ def _points(n: int) -> list[Array]:
 
 
 def _differences(
-    form: NormalForm, sensitivity: Sensitivity, data: Sequence[Array], k: int, x: Array
+    form: NormalForm, sensitivity: Sensitivity, data: Sequence[Data], k: int, x: Array
 ) -> sp.csr_array:
     """The gradient's change per unit of change of each entry, from changes by the radius."""
     spec = sensitivity.private[k]
@@ -117,17 +118,19 @@ def _finite(J: sp.csr_array) -> sp.csr_array:
     return sp.csr_array(J / (float(np.abs(J.data).max(initial=0.0)) or 1.0))
 
 
-def _moved(sensitivity: Sensitivity, data: Sequence[Array], k: int, change: Array) -> list[Array]:
+def _moved(sensitivity: Sensitivity, data: Sequence[Data], k: int, change: Array) -> list[Data]:
     """Data with private k changed, as far as its sign allows."""
-    other, spec = [d.copy() for d in data], sensitivity.private[k]
-    moved = data[k] + change
+    other, spec, own = [*data], sensitivity.private[k], data[k]
+    flat = own if isinstance(own, np.ndarray) else own.toarray().ravel(order="F")
+    moved = flat + change
     if spec.sign is not None:
         moved = np.maximum(moved, 0.0) if spec.sign == "nonneg" else np.minimum(moved, 0.0)
     if spec.psd:
-        moved = _semidefinite(data[k], change, spec)
+        moved = _semidefinite(flat, change, spec)
     # The rounding of large data may not lead out of the ball.
-    far = np.abs(moved - data[k]) > np.abs(change)
-    other[k] = np.where(far, np.nextafter(moved, data[k]), moved)
+    far = np.abs(moved - flat) > np.abs(change)
+    moved = np.where(far, np.nextafter(moved, flat), moved)
+    other[k] = moved if isinstance(own, np.ndarray) else sp.csr_array(spec.shaped(moved))
     return other
 
 
@@ -146,26 +149,43 @@ def _telling(sensitivity: Sensitivity, k: int, p: int) -> list[int]:
     return [0] if J.nnz == 0 else [0, int(np.argmax(row_norms(J, spec, p)))]
 
 
-def _other_record(sensitivity: Sensitivity, data: Sequence[Array], k: int, i: int) -> list[Array]:
+def _other_record(sensitivity: Sensitivity, data: Sequence[Data], k: int, i: int) -> list[Data]:
     """Record i with the part in private k replaced by an opposite one, or added, or removed."""
-    other, spec = [d.copy() for d in data], sensitivity.private[k]
+    other, spec = [*data], sensitivity.private[k]
     adjacency = spec.adjacency
     assert isinstance(adjacency, Rows)
-    own = np.arange(i, spec.size, spec.shape[0])
-    row = other[k][own]
+    row = _row(data[k], spec, i)
     if not row.any():
-        other[k][own[0]] = adjacency.bound * (-1.0 if spec.sign == "nonpos" else 1.0)
+        first = adjacency.bound * (-1.0 if spec.sign == "nonpos" else 1.0)
+        other[k] = _with_row(data[k], spec, i, first * np.eye(1, row.size).ravel())
     elif adjacency.change == "replace" and spec.sign is None:
         # As long as it may be, in the opposite direction.
-        other[k][own] = -row * (adjacency.bound / np.linalg.norm(row, adjacency.order))
+        opposite = -row * (adjacency.bound / np.linalg.norm(row, adjacency.order))
+        other[k] = _with_row(data[k], spec, i, opposite)
     elif adjacency.change == "replace":
         rolled = np.roll(row, 1)
-        other[k][own] = rolled if (rolled != row).any() else 0.0
+        other[k] = _with_row(data[k], spec, i, rolled * float((rolled != row).any()))
     else:
         for j, part in enumerate(sensitivity.private):
             if isinstance(part.adjacency, Rows) and part.adjacency.label == adjacency.label:
-                other[j][np.arange(i, part.size, part.shape[0])] = 0.0
+                other[j] = _with_row(data[j], part, i, np.zeros(part.size // part.shape[0]))
     return other
+
+
+def _row(data: Data, spec: PrivateSpec, i: int) -> Array:
+    if isinstance(data, np.ndarray):
+        return data[np.arange(i, spec.size, spec.shape[0])]
+    return data[[i]].toarray().ravel()
+
+
+def _with_row(data: Data, spec: PrivateSpec, i: int, row: Array) -> Data:
+    """A copy with another row i."""
+    if isinstance(data, np.ndarray):
+        found = data.copy()
+        found[np.arange(i, spec.size, spec.shape[0])] = row
+        return found
+    parts = data[:i], sp.csr_array(row[np.newaxis]), data[i + 1 :]
+    return sp.csr_array(sp.vstack(parts))
 
 
 def _worst_change(J: sp.csr_array, adjacency: Within, p: int) -> Array:
