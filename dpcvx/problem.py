@@ -290,7 +290,7 @@ class Problem(Declaration):
             noise of each agent's own, every agent that has private data needs an entry, by the
             agent or by its name ("agent 1" for the first one if it has none).
         rounds : int, optional
-            Communication rounds T; chosen if omitted.
+            Communication rounds T; chosen if omitted, 100 for a method that is named.
         epsilon : float or mapping of agent to float, optional
             Total budget per agent, for all alike or one by one. Mechanisms that fix their own level
             need none: next to them it is what the ledger may hold after the run, and the guarantee
@@ -301,7 +301,8 @@ class Problem(Declaration):
         release : {"each step", "once"}, optional
             Noise in every local step, or once on the data: then the whole budget goes into one
             release and any number of rounds follows without noise. ``"once"`` needs gradients that
-            are affine in the data, or squares of records. Chosen if omitted.
+            are affine in the data, or squares of records. Chosen if omitted; ``"each step"`` for a
+            method that is named.
         observer : {"everyone", "last iterate"}
             Whom the guarantee is about: whoever sees all that agents send, or who learns the
             result only, while agents and server keep the rest to themselves. The second is smaller

@@ -84,7 +84,8 @@ class NoisyRounds:
         steps = self.algorithm.requirements.releases * self.rounds
         if not ratios:
             return ""
-        jumps = self.scene.smoothness is None
+        reads = any(a.sensitivity is not None and a.sensitivity.records for a in self.agents)
+        jumps = self.scene.smoothness is None and reads
         left = (
             math.inf
             if jumps and any(once_per_kind(self.agents, _runs_away))
