@@ -12,6 +12,7 @@ the largest of all.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -65,8 +66,9 @@ class Lines:
             up[own], down[own] = sums(np.maximum(values, 0.0)), sums(-np.minimum(values, 0.0))
             two[own] = np.sqrt(sums(values * values))
         one = up + down
-        signs = (up > 0) + 2 * (down > 0) + 4 * (np.diff(rows.indptr) > 1)
-        signs = signs.astype(np.int8)
+        signs = (up > 0).astype(np.int8)
+        signs |= (down > 0).astype(np.int8) << 1
+        signs |= (np.diff(rows.indptr) > 1).astype(np.int8) << 2
         return Lines(rows, (one, two), signs)
 
     def leading(self, extent: Extent) -> Index:
@@ -121,6 +123,8 @@ def _alike(below: Array, above: Array) -> bool:
 
 def _graded(size: Array) -> Array:
     """Between -1 and 1, whatever the numbers."""
-    largest = np.max(np.abs(size), initial=0.0, where=np.isfinite(size)) or 1.0
-    found = size / largest
+    largest = max(float(size.max(initial=0.0)), -float(size.min(initial=0.0)))
+    if not math.isfinite(largest):
+        largest = float(np.max(np.abs(size), initial=0.0, where=np.isfinite(size)))
+    found = size / (largest or 1.0)
     return np.clip(found, -1.0, 1.0, out=found)
