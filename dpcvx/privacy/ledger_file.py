@@ -82,6 +82,7 @@ class Journal:
         self._turn = threading.RLock()
         self._held = False
         self._notes = Notes()
+        self._order: dict[str, int] = {}
         self._file: FileIO | None = None
         self._refusal = f"The ledger '{_short(self.path)}' is not open."
         self._unfinished = (
@@ -184,6 +185,7 @@ class Journal:
             self._append(TORN)
             past.take(TORN)
         self._past = past
+        self._order = {name: k for k, name in enumerate(past.ledger or ())}
 
     def _close(self, refusal: str = "", *, unlock: bool = True) -> None:
         """Close the file; it takes no further line.
@@ -245,7 +247,9 @@ class Journal:
         derived: Iterable[float] = (),
     ) -> None:
         """A run of the plan with this fingerprint and these derived numbers starts."""
-        self._append(run_line(fingerprint, seeded, accounts, derived))
+        known = list(accounts)
+        self._order = {account.agent: k for k, account in enumerate(known)}
+        self._append(run_line(fingerprint, seeded, known, derived))
 
     def charge(self, agents: list[str], entry: Entry) -> None:
         """Releases of agents that release alike are about to be computed."""
@@ -296,7 +300,7 @@ class Journal:
 
     def _commit(self) -> None:
         with self._turn:
-            self._held, lines = False, self._notes.lines()
+            self._held, lines = False, self._notes.lines(self._order)
             self._notes.taken()
             if lines:
                 self._append(*lines)

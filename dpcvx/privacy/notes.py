@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from itertools import chain
+from operator import itemgetter
 from typing import Any, Protocol
 
 import numpy as np
@@ -37,28 +40,26 @@ class Notes:
     """Charges and values as they come in; they pickle, and can be noted elsewhere again."""
 
     def __init__(self) -> None:
-        self._charges: dict[Entry, list[str]] = {}
-        # By place and size: names, and the numbers as they are then, for agents compute in place.
-        self._values: dict[tuple[int, int, int], tuple[list[str], list[bytes]]] = {}
+        # What was told at once stays together: names of the run's agents, in their order.
+        self._charges: dict[Entry, list[list[str]]] = {}
+        # By place and size, with the numbers as they are then, for agents compute in place.
+        self._values: dict[tuple[int, int, int], list[tuple[list[str], bytes]]] = {}
 
     def charge(self, agents: list[str], entry: Entry) -> None:
         """See `Writer`."""
-        self._charges.setdefault(entry, []).extend(agents)
+        self._charges.setdefault(entry, []).append(agents)
 
     def release(self, agents: list[str], place: tuple[int, int], values: Array) -> None:
         """See `Writer`."""
-        names, numbers = self._values.setdefault((*place, values.shape[1]), ([], []))
-        names.extend(agents)
-        numbers.append(np.asarray(values, dtype="<f8").tobytes())
+        numbers = np.asarray(values, dtype="<f8").tobytes()
+        self._values.setdefault((*place, values.shape[1]), []).append((agents, numbers))
 
     def add(self, later: Notes) -> None:
-        """What others noted, behind these."""
-        for entry, agents in later._charges.items():
-            self.charge(agents, entry)
-        for key, (names, numbers) in later._values.items():
-            known = self._values.setdefault(key, ([], []))
-            known[0].extend(names)
-            known[1].extend(numbers)
+        """What others noted, beside these."""
+        for entry, told in later._charges.items():
+            self._charges.setdefault(entry, []).extend(told)
+        for key, told in later._values.items():
+            self._values.setdefault(key, []).extend(told)
 
     def taken(self) -> Notes:
         """What was noted since it was last taken."""
@@ -67,14 +68,39 @@ class Notes:
         self._charges, self._values = {}, {}
         return taken
 
-    def lines(self) -> list[dict[str, Any]]:
-        """Lines for the file: first all charges, then all values, each agent's in their order."""
-        charges = sorted(self._charges.items(), key=lambda one: (one[0].round, one[0].step))
-        values = sorted(self._values.items(), key=lambda one: one[0][:2])
-        return [
-            *(charges_line(agents, entry) for entry, agents in charges),
-            *(
-                values_line(names, (t, step), b"".join(numbers))
-                for (t, step, _), (names, numbers) in values
-            ),
-        ]
+    def lines(self, order: Mapping[str, int]) -> list[dict[str, Any]]:
+        """Lines for the file, the same whoever noted first: all charges, then all values.
+
+        Parameters
+        ----------
+        order : mapping of str to int
+            Where each agent comes in the run; others come first.
+        """
+
+        def rank(name: str) -> int:
+            return order.get(name, -1)
+
+        charges: list[tuple[tuple[int, ...], dict[str, Any]]] = []
+        for entry, told in self._charges.items():
+            names = told[0] if len(told) == 1 else sorted(chain(*told), key=rank)
+            at = entry.round, entry.step, rank(names[0])
+            charges.append((at, charges_line(names, entry)))
+        values: list[tuple[tuple[int, ...], dict[str, Any]]] = []
+        for (t, step, size), told in self._values.items():
+            names, numbers = told[0] if len(told) == 1 else _sorted(told, size, rank)
+            values.append(((t, step, rank(names[0])), values_line(names, (t, step), numbers)))
+        return [line for kind in (charges, values) for _, line in sorted(kind, key=itemgetter(0))]
+
+
+def _sorted(
+    told: list[tuple[list[str], bytes]], size: int, rank: Callable[[str], int]
+) -> tuple[list[str], bytes]:
+    """Names in their order, and the numbers of each."""
+    width = 8 * size
+    each = [
+        (name, numbers[k * width : (k + 1) * width])
+        for names, numbers in told
+        for k, name in enumerate(names)
+    ]
+    each.sort(key=lambda one: rank(one[0]))
+    return [name for name, _ in each], b"".join(own for _, own in each)

@@ -64,7 +64,7 @@ def watching(log: int, seconds: float = 0.0):
 
     def takes(self, noted):
         take(self, noted)
-        for line in noted.lines():
+        for line in noted.lines({}):
             for one in alone(line):
                 if "value" in one:
                     value = np.frombuffer(base64.b64decode(one["data"]))

@@ -134,6 +134,6 @@ def test_an_error_of_one_agent_does_not_lose_what_the_others_noted(tmp_path):
         journal.begin("f", seeded=False, accounts=PLAN.accounts())
         heard([(range(len(own)), answer)], journal)
     first = PLAN.agents[0].name
-    assert [first in of.get("charges", of.get("values")) for of in noted.lines()] == [True, True]
+    assert [first in of.get("charges", of.get("values")) for of in noted.lines({})] == [True, True]
     found = written((tmp_path / "l").read_bytes(), "value")
     assert first in {one["value"] for one in found}
