@@ -320,7 +320,7 @@ def _may_leave(gap: float, jumps: bool) -> str:
     return (
         f"Noise may leave a gap of up to about {gap:.2g}, in units of the objective{less}; steps "
         "that end before they reach the optimum may leave more, with or without noise. If the "
-        f"public start is nearer to the optimum than {gap:.2g}, it may be the better answer"
+        "public start is nearer to the optimum than noise may leave, it may be the better answer"
     )
 
 
