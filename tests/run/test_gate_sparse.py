@@ -116,11 +116,6 @@ def test_what_takes_entries_is_refused_before_anything_is_spent(ask, message):
     assert not private.uses.losses
 
 
-def test_checks_on_entries_take_arrays():
-    with pytest.raises(dp.DataError, match=r"takes every entry.*toarray\(\)"):
-        dp.check(problem(sp.csr_array(X)).plan(FEW, **BUDGET))
-
-
 def test_too_long_rows_are_counted():
     private = dp.Private(shape=(M, N), adjacency=dp.Rows(0.5), name="X")
     expected = int((np.linalg.norm(X, axis=1) > 0.5).sum())
