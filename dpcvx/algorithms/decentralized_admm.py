@@ -232,8 +232,9 @@ class DecentralizedADMM(NeighbourMethod):
         """The multipliers, now that all values of the last round are known; then x."""
         assert self.step is not None and self.penalty is not None
         own = shared(state.x, local.program)
-        # In round 1 all hear the common start, and nothing is added.
-        lam = state.lam + self.penalty * message.summed(own)
+        lam = state.lam
+        if t > 1:
+            lam = lam + self.penalty * message.summed(own)
         weight: float | Array = 0.5
         if self.randomness > 0:
             weight = weight + self.randomness * (oracle.uniform(own.shape[-1]) - 0.5)

@@ -119,7 +119,7 @@ def quadratic(form: NormalForm) -> Quadratic:
         elif parts.u is parts.v and _of_squares(term.atom) and is_wide(csr(parts.u.F)):
             wide.append(term)
         else:
-            own = sp.csr_array(_second(parts, lambda c: c.F, lambda c: c.F, shape))
+            own = _second(parts, lambda c: c.F, lambda c: c.F, shape)
             rows = least_by_rows(own)
             rises = parts.u is parts.v and least_by_rows(parts.B).min() >= 0
             least += 0.0 if rises and rows.min() < 0 else rows

@@ -451,3 +451,16 @@ def test_defaults_with_fixed_weights_keep_the_conditions():
         dp.DecentralizedADMM(randomness=0.0), mechanism=None, rounds=1
     )
     assert boxed.algorithm.violated(boxed.program) == ["some agent has constraints"]
+
+
+def test_multipliers_begin_with_values_that_left_and_not_with_starts():
+    """Public starts differ where sets do: 1, 0 and 2. Round 1 by hand, with zero multipliers."""
+    x = cp.Variable(name="x")
+    wanted, least = (3.0, 0.0, 1.0), (1.0, -1.0, 2.0)
+    agents = [
+        dp.Agent(cp.Minimize(cp.square(x - c)), [x >= low, x <= 9], name=f"a{k}")
+        for k, (c, low) in enumerate(zip(wanted, least, strict=True))
+    ]
+    method = dp.DecentralizedADMM("complete", step=0.1, penalty=0.5, randomness=0.0)
+    result = dp.Problem(agents).plan(method, mechanism=None, rounds=1).run()
+    assert np.concatenate(result.last.vectors) == pytest.approx([1.4, 0.75, 2.0], abs=1e-9)
