@@ -29,7 +29,7 @@ from .messages import Offer
 from .methods import REVISIONS, obstacle
 from .policy import Policy
 from .refusal import refused
-from .wellformed import require_well_formed
+from .wellformed import require_small, require_well_formed
 
 # Relative, as in comparisons of budgets elsewhere.
 _SLACK = 1e-9
@@ -356,6 +356,8 @@ def _statistic(
         if not all(J.nnz == 0 for J in known.jacobians) or not known.constant:
             raise refused("malformed", "no statistic to release")
         return None
+    if asked.encode is not None:
+        require_small(math.prod(asked.encode.shape), "entries of a statistic")
     how = asked.weights if asked.encode is None else asked.encode.toarray()
     return restated(known, noise.mechanism.norm, offer.agent, asked.kind, how)
 

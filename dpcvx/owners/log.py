@@ -8,6 +8,7 @@ left, is removed.
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,12 +69,12 @@ class Log:
     def begin(self, begun: Begun) -> None:
         """A run begins."""
         self.begun = begun
-        self._write(wire.encode(begun))
+        self._write(begun)
 
     def add(self, found: Exchange | Answers | Ended | Parted) -> None:
         """What owners said; on disk when this returns."""
         self._take(found)
-        self._write(wire.encode(found))
+        self._write(found)
 
     def _take(self, found: Exchange | Answers | Ended | Parted) -> None:
         if isinstance(found, Exchange):
@@ -85,10 +86,10 @@ class Log:
         else:
             self.parted.update(found.agents)
 
-    def _write(self, frame: bytes) -> None:
+    def _write(self, found: object) -> None:
         if self._file is None:
             return
-        self._file.write(frame)
+        self._file.write(wire.encode(found, math.inf))
         self._file.flush()
         os.fsync(self._file.fileno())
 
@@ -114,9 +115,10 @@ class Log:
         self._file.seek(at)
 
 
-def _record(frame: bytes) -> object:
+def _record(frame: memoryview) -> object:
     try:
-        return wire.decode(frame)
+        # It has the replies of all owners, each of which may be as large as a frame.
+        return wire.decode(frame, math.inf)
     except RefusedError:
         return None
 

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from ..errors import ModelError
+import math
+
+from ..algorithms.central import Central
+from ..algorithms.joint import size_of
+from ..algorithms.program import LocalProgram
+from ..algorithms.summed_gradient import SummedGradient
+from ..errors import ModelError, RefusedError
 from ..model.declaration import Declaration
 from ..plan.agent_terms import AgentTerms
 from ..plan.terms import Terms
@@ -10,6 +16,8 @@ from ..sensitivity.release_once import Publication
 from . import wire
 from .messages import Offer, Once
 from .methods import REVISIONS, obstacle
+from .places import MOST_SUMMED
+from .wellformed import require_small, require_well_formed
 
 
 def offers_of(plan: Terms, run: str) -> tuple[Offer, ...]:
@@ -25,10 +33,15 @@ def offers_of(plan: Terms, run: str) -> tuple[Offer, ...]:
     ------
     ModelError
         If the plan cannot be run between owners.
+    RefusedError
+        With code "large", if the plan needs more numbers at once than owners take.
     """
     _require_possible(plan)
     programs = [wire.portable(local) for local in plan.program.agents]
-    parts = tuple((local.name, wire.digest(local)) for local in programs)
+    parts = tuple(
+        (local.name, _digest(agent, local))
+        for agent, local in zip(plan.agents, programs, strict=True)
+    )
     deltas = [agent.price.delta for agent in plan.agents if agent.price is not None]
     return tuple(
         Offer(
@@ -60,6 +73,14 @@ def _require_possible(plan: Terms) -> None:
             f"dp.{name} cannot be run between owners: {why}. Use dp.LinearizedADMM(), "
             "dp.SummedGradient() or dp.Central(), with observer='everyone'."
         )
+    count = size_of(plan.program)
+    if isinstance(plan.algorithm, (Central, SummedGradient)) and count > MOST_SUMMED:
+        raise RefusedError(
+            "large",
+            f"dp.{name} sums {count} components over all agents, and owners take part in sums of "
+            f"at most {MOST_SUMMED}. Use dp.LinearizedADMM(), which exchanges shared variables "
+            "alone, or run with agents in one place: plan.run().",
+        )
     _require_owners(plan.problem)
     for agent in plan.agents:
         local = agent.program
@@ -84,6 +105,22 @@ def _require_possible(plan: Terms) -> None:
                 f"expected= has values for data of agent '{agent.name}', which cannot be sent to "
                 "owners yet. Plan without expected=."
             )
+
+
+def _digest(agent: AgentTerms, program: LocalProgram) -> str:
+    """A program's digest, if owners take the program: else nobody needs to be waited for."""
+    try:
+        require_well_formed(program)
+        once = _once(agent)
+        if once is not None and once.encode is not None:
+            require_small(math.prod(once.encode.shape), "entries of a statistic")
+        return wire.digest(program)
+    except RefusedError as error:
+        raise RefusedError(
+            error.code,
+            f"Agent '{program.name}' cannot take part between owners ({error.code}). {error} "
+            "Split its data over several agents, or run with agents in one place: plan.run().",
+        ) from None
 
 
 def _require_owners(problem: Declaration) -> None:

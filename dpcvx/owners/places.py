@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from ..algorithms.admm import ADMM
 from ..algorithms.base import Algorithm
 from ..algorithms.central import Central, Found, MomentsQuestion
@@ -22,8 +20,10 @@ from ..algorithms.summed_gradient import Moved
 from ..privacy.secret_sharing import SecretSum
 from .numbers import HUGE, are_numbers
 from .refusal import refused
+from .wellformed import all_differ
 
-_MOST = 100_000
+# Components of a sum that an owner has a part of: one call makes it hold so many numbers.
+MOST_SUMMED = 10_000_000
 
 
 def require_sense(
@@ -99,10 +99,10 @@ def _heard(sums: object, content: object, k: int, parties: int) -> bool:
 
 def _question(message: Question, n: int, parties: int) -> bool:
     place, sums = message.place, message.sums
-    if message.at.shape != (n,) or place.shape != (n,) or not 0 < message.size <= _MOST:
+    if message.at.shape != (n,) or place.shape != (n,) or not 0 < message.size <= MOST_SUMMED:
         return False
     inside = bool((place >= 0).all() and (place < message.size).all())
-    return inside and np.unique(place).size == n and (sums is None or _sum(sums, parties))
+    return inside and all_differ(place) and (sums is None or _sum(sums, parties))
 
 
 def _sum(sums: SecretSum, parties: int) -> bool:

@@ -8,6 +8,7 @@ from ..errors import RefusedError
 REASONS = {
     "unreadable": "The bytes are no message of this package",
     "version": "The message is of another version of the format, or of a method",
+    "large": "The message, or something in it, is larger than this package reads",
     "altered": "The message is not what was sent",
     "malformed": "The document is not one that a plan could have made",
     "name": "The offer is addressed to another agent",

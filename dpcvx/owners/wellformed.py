@@ -46,15 +46,16 @@ _NUMBER = (atoms.POWER, atoms.HUBER, atoms.rule_named("sum_largest"), atoms.PNOR
 
 
 def require_well_formed(local: LocalProgram) -> None:
-    """Refuse what no compiler makes.
+    """Refuse what no compiler makes, and what is larger than owners take.
 
     Raises
     ------
     RefusedError
-        With code "malformed".
+        With code "malformed" or "large".
     """
     form = local.form
-    _require(0 < form.n <= LARGEST, "the number of variables")
+    require_small(form.n, "variables")
+    _require(form.n > 0, "the number of variables")
     _text(local.name)
     _specs(form.private)
     _form(form)
@@ -78,6 +79,24 @@ def require_well_formed(local: LocalProgram) -> None:
         _limit(limit, local)
 
 
+def require_small(count: int, what: str) -> None:
+    """Refuse more entries than an owner's memory is risked for: a few bytes may say so many.
+
+    Parameters
+    ----------
+    count : int
+    what : str
+        What is counted.
+
+    Raises
+    ------
+    RefusedError
+        With code "large".
+    """
+    if count > LARGEST:
+        raise refused("large", f"{count} {what}, at most {LARGEST}")
+
+
 def _require(fact: bool | np.bool_, what: str) -> None:
     if not fact:
         raise refused("malformed", what)
@@ -88,8 +107,9 @@ def _text(name: str) -> None:
 
 
 def _size(shape: Sequence[int], what: str) -> int:
-    _require(len(shape) <= 2 and all(0 <= n <= LARGEST for n in shape), what)
-    _require(math.prod(shape) <= LARGEST, what)
+    _require(len(shape) <= 2 and all(n >= 0 for n in shape), what)
+    for count in (*shape, math.prod(shape)):  # an empty array may have long sides
+        require_small(count, f"entries of {what}")
     return math.prod(shape)
 
 
@@ -100,8 +120,17 @@ def _vector(v: NDArray[np.float64], n: int, what: str) -> None:
 
 
 def _index(v: NDArray[np.intp], limit: int | None, what: str) -> None:
-    _require(v.ndim == 1 and (v >= 0).all() and np.unique(v).size == v.size, what)
+    _require(v.ndim == 1 and (v >= 0).all() and all_differ(v), what)
     _require(limit is None or (v < limit).all(), what)
+
+
+def all_differ(v: NDArray[np.integer]) -> bool:
+    """Whether no number occurs twice.
+
+    By order: `numpy.unique` hashes, which is slower here, and how much depends on the numbers.
+    """
+    ordered = np.sort(v)
+    return bool((ordered[1:] > ordered[:-1]).all())
 
 
 def _matrix(
@@ -124,7 +153,7 @@ def _once(M: sp.csr_array | sp.csc_array) -> bool:
     minor = M.shape[1] if M.format == "csr" else M.shape[0]
     major = np.repeat(np.arange(M.indptr.size - 1, dtype=np.int64), np.diff(M.indptr))
     places = major * max(1, minor) + M.indices
-    return bool((np.diff(places) > 0).all()) or np.unique(places).size == places.size
+    return bool((np.diff(places) > 0).all()) or all_differ(places)
 
 
 def _specs(private: Sequence[PrivateSpec]) -> None:
@@ -277,7 +306,8 @@ def _limit(limit: PrivateConstraint, local: LocalProgram) -> None:
 
 def _cone_program(data: ConeData, n: int) -> None:
     m, N = data.A.shape
-    _require(data.n == n and n <= N <= LARGEST and m <= LARGEST, "columns of a set")
+    require_small(max(m, N), "rows or columns of a set")
+    _require(data.n == n <= N, "columns of a set")
     _matrix(data.A, (m, N), "rows of a set")
     _matrix(data.P, (N, N), "a quadratic part")
     _vector(data.q, N, "a linear part")

@@ -60,29 +60,44 @@ _BEYOND = 1 << 63
 _DTYPES = {kind: np.dtype(kind) for kind in ("<f8", "<i8", "<i4", "<u8")}
 
 
-def encode(value: Any) -> bytes:
+def encode(value: Any, largest: float = LARGEST) -> bytes:
     """A record, or anything that records are made of, as a frame.
+
+    Parameters
+    ----------
+    value : object
+    largest : float
+        Bytes that the frame may have: fewer where it is sent, any number in a file of one's own.
 
     Raises
     ------
     RefusedError
-        With code "unreadable", if it holds something that no frame can.
+        With code "unreadable", if it holds something that no frame can; "large", if the frame
+        would have too many bytes.
     """
     arrays: list[bytes] = []
     tree = json.dumps(_written(value, arrays, 0), separators=(",", ":"), ensure_ascii=False)
     text, raw = tree.encode(), b"".join(arrays)
+    _require_small(_HEADER.size + len(text) + len(raw), "bytes of a frame", largest)
     front = _HEADER.pack(MAGIC, len(text), len(raw), b"")[:16]
     return b"".join([front, _digest(front, text, raw), text, raw])
 
 
-def decode(frame: bytes | memoryview) -> Any:
+def decode(frame: bytes | memoryview, largest: float = LARGEST) -> Any:
     """What a frame holds.
+
+    Parameters
+    ----------
+    frame : bytes or memoryview
+    largest : float
+        Bytes that it may have; see `encode`.
 
     Raises
     ------
     RefusedError
         With code "version" if it is of another version, "altered" if it is not what was written,
-        "unreadable" if it says what no frame of this version says.
+        "large" if it or an array in it is too large, "unreadable" if it says what no frame of this
+        version says.
     """
     view = memoryview(frame)
     if len(view) < _HEADER.size or view[:3] != MAGIC[:3]:
@@ -90,7 +105,8 @@ def decode(frame: bytes | memoryview) -> Any:
     magic, length, more, digest = _HEADER.unpack_from(view)
     if magic != MAGIC:
         raise refused("version", "a frame of another version")
-    if len(view) > LARGEST or len(view) != _HEADER.size + length + more:
+    _require_small(len(view), "bytes of a frame", largest)
+    if len(view) != _HEADER.size + length + more:
         raise refused("altered", "a frame of another length")
     text = view[_HEADER.size : _HEADER.size + length]
     raw = view[_HEADER.size + length :]
@@ -109,15 +125,16 @@ def decode(frame: bytes | memoryview) -> Any:
     return found
 
 
-def frames_in(raw: bytes) -> Iterator[bytes]:
-    """Frames that stand one after the other, as far as they are whole."""
-    while len(raw) >= _HEADER.size:
-        _, length, more, _ = _HEADER.unpack_from(raw)
+def frames_in(raw: bytes) -> Iterator[memoryview]:
+    """Frames that stand one after the other, as far as they are whole; none is copied."""
+    rest = memoryview(raw)
+    while len(rest) >= _HEADER.size:
+        _, length, more, _ = _HEADER.unpack_from(rest)
         size = _HEADER.size + length + more
-        if size > len(raw):
+        if size > len(rest):
             return
-        yield raw[:size]
-        raw = raw[size:]
+        yield rest[:size]
+        rest = rest[size:]
 
 
 def digest(value: Any) -> str:
@@ -158,6 +175,7 @@ def _written(value: Any, arrays: list[bytes], depth: int) -> Any:
     if isinstance(value, np.ndarray):
         return _array(value, arrays)
     if isinstance(value, (sp.csr_array, sp.csc_array)):
+        _require_small(max(value.shape), "rows or columns of a matrix")
         parts = (value.data, value.indices, value.indptr)
         return [value.format, list(value.shape), *(_array(np.asarray(p), arrays) for p in parts)]
     if isinstance(value, (tuple, list)):
@@ -175,6 +193,7 @@ def _written(value: Any, arrays: list[bytes], depth: int) -> Any:
 
 
 def _array(value: NDArray[Any], arrays: list[bytes]) -> list[Any]:
+    _require_small(value.size, "entries of an array")
     if value.dtype == float and is_blank(value):
         return ["0", list(value.shape)]
     kind = value.dtype.newbyteorder("<").str
@@ -245,7 +264,7 @@ class _Reader:
     def _compressed(
         self, minor: int, shape: Any, data: Any, indices: Any, indptr: Any
     ) -> sp.csr_array | sp.csc_array:
-        sizes, read = _shape(shape), [self.read(part, 0) for part in (data, indices, indptr)]
+        sizes, read = _sides(shape), [self.read(part, 0) for part in (data, indices, indptr)]
         values, index, ends = read
         # scipy's own checks let some arrays pass that end the process: it sees none unchecked.
         good = (
@@ -279,11 +298,25 @@ def _text(value: Any) -> str:
 
 
 def _shape(shape: Any) -> tuple[int, ...]:
-    good = isinstance(shape, list) and len(shape) <= 4
-    good = good and all(type(n) is int and 0 <= n <= LARGEST for n in shape)
-    if not good or math.prod(shape) > LARGEST:
-        raise refused("unreadable", "a shape that is none, or too large")
+    """The shape of an array: its entries are counted, also those that take no bytes in a frame."""
+    sizes = _sides(shape)
+    _require_small(math.prod(sizes), "entries of an array")
+    return sizes
+
+
+def _sides(shape: Any) -> tuple[int, ...]:
+    """The shape of a sparse matrix: of its entries those count that are stored, in the frame."""
+    if not isinstance(shape, list) or len(shape) > 4:
+        raise refused("unreadable", "a shape that is none")
+    if not all(type(n) is int and n >= 0 for n in shape):
+        raise refused("unreadable", "a shape that is none")
+    _require_small(max(shape, default=0), "rows or columns of a matrix")
     return tuple(shape)
+
+
+def _require_small(count: int, what: str, largest: float = LARGEST) -> None:
+    if count > largest:
+        raise refused("large", f"{count} {what}, at most {largest:.0f}")
 
 
 def _finite(value: float) -> float:

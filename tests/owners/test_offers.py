@@ -7,8 +7,11 @@ import numpy as np
 import pytest
 
 import dpcvx as dp
+from dpcvx.algorithms.secret_terms import Question
+from dpcvx.owners import offers, wellformed
 from dpcvx.owners.coordinator import Remote
 from dpcvx.owners.log import Log
+from dpcvx.owners.places import require_sense
 
 NAMES = ("mill", "forge", "dairy")
 LOADS = {f"load of {name}": np.full(3, 3.0) for name in NAMES}
@@ -47,6 +50,70 @@ def refused(plan):
         said.add(str(refusal.value))
     (found,) = said
     return found
+
+
+def hospitals(M):
+    """Two hospitals with M labelled records each, and values for them."""
+    w, data, agents = cp.Variable(2, name="w"), {}, []
+    for k in range(2):
+        X = dp.Private(shape=(M, 2), name=f"X{k}", adjacency=dp.Rows(1.0, records=f"of {k}"))
+        y = dp.Private(shape=(M,), name=f"y{k}", adjacency=dp.Rows(1.0, records=f"of {k}"))
+        data |= {f"X{k}": np.full((M, 2), 0.5), f"y{k}": np.ones(M)}
+        loss = cp.Minimize(cp.sum_squares(X @ w - y))
+        agents.append(dp.Agent(loss, [cp.abs(w) <= 5], name=f"hospital {k}"))
+    return dp.Problem(agents), data
+
+
+def meters(n):
+    """Two meters that agree on n numbers, and values for them."""
+    x, data, agents = cp.Variable(n, name="x"), {}, []
+    for k in range(2):
+        usage = dp.Private(shape=n, name=f"usage {k}", adjacency=dp.Within(0.1))
+        data[f"usage {k}"] = np.full(n, 0.5)
+        loss = cp.Minimize(cp.sum_squares(x - usage))
+        agents.append(dp.Agent(loss, [x >= 0, x <= 1], name=f"meter {k}"))
+    return dp.Problem(agents), data
+
+
+@pytest.mark.parametrize(
+    ("build", "size"),
+    [(hospitals, 33_000), (meters, 24_000)],  # sides that multiply to more than 2**30
+)
+def test_loopback_runs_what_one_process_runs_where_sides_are_long(build, size):
+    problem, data = build(size)
+    plan = problem.plan(dp.SummedGradient(), rounds=2, epsilon=5.0, delta=1e-6)
+    one = plan.run(data=data, seed=1, verbose=False)
+    between = plan.run(executor=dp.loopback(plan, data=data, seed=1), verbose=False)
+    assert one.status == between.status
+    x, y = (result.last.vectors[0] for result in (one, between))
+    assert x.tobytes() == y.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("limited", "named"),
+    [((wellformed, "LARGEST"), "Agent 'meter 0'"), ((offers, "MOST_SUMMED"), "dp.SummedGradient")],
+)
+def test_what_owners_cannot_take_is_said_before_they_are_waited_for(limited, named, monkeypatch):
+    problem, data = meters(200)
+    plan = problem.plan(dp.SummedGradient(), rounds=2, epsilon=5.0, delta=1e-6)
+    assert plan.run(data=data, verbose=False).status.solved  # in one process
+    monkeypatch.setattr(*limited, 150)
+    with pytest.raises(dp.RefusedError, match=named) as refusal:
+        plan.run(executor=Remote(unwanted, lambda: Log(None), lambda: "a run"), verbose=False)
+    assert refusal.value.code == "large"
+    assert "200" in str(refusal.value) and "plan.run()" in str(refusal.value)
+
+
+def test_sums_of_more_than_a_hundred_thousand_components_are_taken():
+    problem, _ = meters(30)
+    plan = problem.plan(dp.SummedGradient(), rounds=2, epsilon=5.0, delta=1e-6)
+    local = plan.program.agents[0]
+    place = np.arange(local.n) * 10_000
+    require_sense(Question(np.zeros(local.n), place, 300_000, None), plan.algorithm, local, 0, 2)
+    for wrong in (np.zeros(local.n, int), place + 10_000):
+        with pytest.raises(dp.RefusedError):
+            asked = Question(np.zeros(local.n), wrong, 300_000, None)
+            require_sense(asked, plan.algorithm, local, 0, 2)
 
 
 def test_nobody_is_waited_for_who_cannot_be():

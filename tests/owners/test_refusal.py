@@ -12,7 +12,9 @@ import scipy.sparse as sp
 import dpcvx as dp
 from dpcvx import owners
 from dpcvx.algorithms.consensus import Broadcast
+from dpcvx.model.atoms import ABS
 from dpcvx.model.canonical import Cones
+from dpcvx.model.normal_form import Atom, Combination
 from dpcvx.owners import wire
 from dpcvx.owners.keys import Identity, make_authority, make_request, sign_request
 from dpcvx.owners.link import dial
@@ -60,6 +62,12 @@ def version(offer, policy):
 
 def altered(offer, policy):
     return wire.decode(Session(policy).handle(wire.encode(offer)[:-1])).code
+
+
+def large(offer, policy):
+    atom = Atom(ABS, (), (Combination((1,), None, (), np.zeros(1), ()),), (10**9,))
+    form = replace(offer.program.form, atoms=(*offer.program.form.atoms, atom))
+    return said(policy, resealed(offer, form=form))
 
 
 def malformed(offer, policy):
@@ -194,7 +202,7 @@ def away(offer, policy):
 
 
 PROVOKED = (
-    unreadable, version, altered, malformed, name, method, asserted, data, adjacency, model,
+    unreadable, version, large, altered, malformed, name, method, asserted, data, adjacency, model,
     partners, colluders, sensitivity, budget, spent, ledger, order, nonsense, away, declined,
     changed, ended, stranger, failed,
 )  # fmt: skip

@@ -138,7 +138,7 @@ def test_what_is_not_in_the_table_is_not_written():
         ["rule", "none"],
         ["outcome", "FINE"], ["rule", ["x"]], ["#", "<f8", [1], "C"], ["#", "<f4", [0], "C"],
         ["#", "<f8", [-1], "C"], ["#", "<f8", [0], "K"], ["#", "O", [0], "C"], ["0", [0]],
-        ["0", [2**40]], ["0", 5], ["float", "1.0"], ["float", 1], ["slice", 0.5, None, None],
+        ["0", 5], ["float", "1.0"], ["float", 1], ["slice", 0.5, None, None],
         ["csr", [1, 1], ["#", "<f8", [0], "C"]], 2**63, ["within", -1.0, "entry"],
         ["within", 1.0, "most"], ["within", True, "entry"], ["rows", 1.0, 3, "replace", 0, None],
         ["gaussian", None, None, "analytic", 0.0, 1.0]
@@ -148,6 +148,46 @@ def test_trees_that_say_nothing_are_refused(tree):
     with pytest.raises(dp.RefusedError) as refusal:
         wire.decode(packed(tree, b""))
     assert refusal.value.code == "unreadable"
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        ["0", [2**40]], ["0", [2**16, 2**16]], ["#", "<f8", [2**40], "C"],
+        ["csr", [0, 2**40], ["#", "<f8", [0], "C"], ["#", "<i4", [0], "C"], ["#", "<i4", [1], "C"]],
+        ["csc", [2**40, 0], ["#", "<f8", [0], "C"], ["#", "<i4", [0], "C"], ["#", "<i4", [1], "C"]],
+    ],
+)  # fmt: skip
+def test_decode_shapes_beyond_all_limits_are_called_large(tree):
+    with pytest.raises(dp.RefusedError) as refusal:
+        wire.decode(packed(tree, bytes(4)))
+    assert refusal.value.code == "large"
+
+
+def test_encode_sparse_matrix_counts_what_is_stored():
+    # Their sides multiply to more than any array may have entries.
+    for M in (sp.eye_array(10**5, format="csr"), sp.csc_array((10**6, 10**6))):
+        found = same(wire.encode(M))
+        assert found.shape == M.shape and (found != M).nnz == 0
+
+
+def test_encode_frames_beyond_a_limit_are_called_large():
+    frame = wire.encode(np.ones(100))
+    for read in (lambda: wire.encode(np.ones(100), 500), lambda: wire.decode(frame, 500)):
+        with pytest.raises(dp.RefusedError) as refusal:
+            read()
+        assert refusal.value.code == "large"
+    for unwritten in (np.broadcast_to(0.0, (2**16, 2**16)), sp.csr_array((1, 2**31))):
+        with pytest.raises(dp.RefusedError) as refusal:
+            wire.encode(unwritten)
+        assert refusal.value.code == "large"
+
+
+def test_frames_in_a_long_file_are_not_copied():
+    raw = b"".join(wire.encode(np.full(3, float(k))) for k in range(20)) + b"dpx1"
+    frames = list(wire.frames_in(raw))
+    assert [wire.decode(frame)[0] for frame in frames] == [*range(20)]
+    assert all(frame.obj is raw for frame in frames)
 
 
 def test_depth_is_limited_before_it_ends_the_process():
