@@ -28,6 +28,19 @@ Floats = NDArray[np.float64]
 # Of the paper.
 ALPHA, BETA, RHO = 0.1, 0.05, 10.0
 PARAMETERS = Parameters(ALPHA, BETA, RHO)
+
+
+@dataclass(frozen=True)
+class Scales:
+    """Step size of DPP2 in a figure of the paper, and its noise in round 0 at u = 1."""
+
+    alpha: float
+    u_w: float
+    u_e: float
+
+
+FIGURE_1 = Scales(ALPHA, 1.0, 1.0)
+FIGURE_3 = Scales(0.0994, 0.994, 1.0)
 # How much agents differ, from 0 to 1: the paper does not say.
 HETEROGENEITY = 0.5
 # The paper's decay where scales differ.
@@ -162,22 +175,24 @@ class Curve:
         return _run(own, algorithm, self.mechanism(own.study), 0.0, self.rounds, seed)
 
     def epsilons(
-        self, study: Classification, smoothness: float | None = None
+        self, study: Classification, smoothness: float | None = None, scales: Scales = FIGURE_1
     ) -> tuple[float, float]:
-        """Totals of scales u r^k: Theorem 3 as printed, and corrected; infinite without noise.
+        """Totals of scales u r^k: by Theorem 3, and corrected; infinite without noise.
 
         Parameters
         ----------
         study : Classification
         smoothness : float, optional
             M, if another than the bound for all data.
+        scales : Scales
+            Of the figure.
         """
         if self.silent:
             return np.inf, np.inf
         own = Schedule(
-            self.rounds, study.x.size, ALPHA,
+            self.rounds, study.x.size, scales.alpha,
             study.smoothness if smoothness is None else smoothness,
-            study.sensitivity, self.decay, self.scale, self.scale,
+            study.sensitivity, self.decay, self.scale * scales.u_w, self.scale * scales.u_e,
         )  # fmt: skip
         return claimed_epsilon(own), corrected_epsilon(own)
 
@@ -192,7 +207,7 @@ def violated(own: Setting) -> list[str]:
     return violations(matrix_of(own.network), own.study.smoothness, PARAMETERS)
 
 
-# Figure 3 -----------------------------------------------------------------------------------------
+# One total for all methods ----------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,9 @@ def rounds(curves: Mapping[str, Mapping[str, Trace]], title: str) -> Figure:
 
 @styled
 def decays(found: Mapping[str, Mapping[float, Trace]], rounds: int) -> Figure:
-    """Figure 3: gap after K rounds by the decay r, and the total epsilon beside it.
+    """Gap after K rounds by the decay r, and the total epsilon beside it.
+
+    Not yet Figure 3 of the paper, which has other decays, another measure, and DiaDSP.
 
     Parameters
     ----------
@@ -99,8 +101,8 @@ def decays(found: Mapping[str, Mapping[float, Trace]], rounds: int) -> Figure:
     right.set(xlabel="decay r, u = 1", ylabel=f"total epsilon of {rounds + 1} rounds")
     figure.legend(loc="outside lower center", ncols=len(found))
     figure.suptitle(
-        "Figure 3 as printed: one decay is not one privacy, and none of these protects\n"
-        f"{_NOT_PRIVATE}"
+        "DPP2 and PPDC at the decays of Figure 1: one decay is not one privacy, and none of these\n"
+        f"protects; not yet Figure 3; {_NOT_PRIVATE}"
     )
     return figure
 
@@ -182,8 +184,8 @@ def messages(found: Eavesdropping, name: str) -> Figure:
     whole_rounds(axes)
     figure.legend(loc="outside lower center", ncols=3)
     figure.suptitle(
-        f"The first tier hides nothing: {name}\n"
-        f"for who knows eta, at most {left:.0e} is left of what merging adds"
+        f"The first tier hides nothing from anyone who knows eta: {name}\n"
+        f"at most {left:.0e} is left of what merging adds"
     )
     return figure
 

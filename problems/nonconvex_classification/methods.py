@@ -30,8 +30,8 @@ Algorithm = dp.DPP2 | dp.GradientTracking | dp.PrimalDual | dp.DecentralizedGrad
 
 # Of the promises with Gaussian noise.
 DELTA = 1e-6
-# Of the paper: eta gamma and eta omega of PPDC.
-GAMMA, OMEGA = 0.65, 0.05
+# Of the paper: eta of PPDC, eta gamma and eta omega.
+ETA, GAMMA, OMEGA = 0.01, 0.65, 0.05
 
 
 @dataclass(frozen=True)

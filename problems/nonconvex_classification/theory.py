@@ -31,9 +31,10 @@ their agents: :math:`x^{K+1}` beside what was sent uncovers the last gradient wi
 
 Errata of the paper:
 
-* Theorem 3 leaves out round 0, whose gradient costs :math:`\sqrt d \, \delta / u_e`. Its exponents
-  in (63) and (64) are smaller by one than its own (61) gives; it then drops these terms, and what
-  it drops from rounds 1 to K makes up for round 0 only if :math:`\alpha M` is not small.
+* Theorem 3 sums over k = 1, ..., K, and Algorithm 1 runs k = 0, ..., K: the gradient of round 0
+  costs :math:`\sqrt d \, \delta / u_e`. For K rounds, numbered 0 to K - 1 or 1 to K, the theorem
+  holds, and (63) and (64) are exact if rounds are numbered from 1. It drops their second terms;
+  what it drops from rounds 1 to K makes up for round 0 only if :math:`\alpha M` is not small.
 * Corollary 1 is wrong: a positive term is dropped from the left side of an inequality, the exponent
   K + 1 is printed as K, and delta and M change places. It lets r be as small as
   :math:`(\tilde c / \epsilon)^{1/(K-1)}`, although each of the K terms of Theorem 3 is at least
@@ -130,8 +131,57 @@ def spectrum(P: Array) -> tuple[float, float]:
     return float(values[1]), float(values[-1])
 
 
-def violations(P: Array, smoothness: float, parameters: Parameters) -> list[str]:
-    """Conditions of the paper that do not hold, in words with numbers; empty if all hold.
+@dataclass(frozen=True)
+class Condition:
+    """One of (15) and (24) to (27), at the numbers of a case.
+
+    Attributes
+    ----------
+    name : str
+        Of the number that is bounded.
+    value : float
+    limit_name : str
+    limit : float
+    below : bool
+        Whether the number must be less than the limit; else it must exceed it.
+    equation : str
+        Of the paper, with what is said in front of it.
+    addition : str
+        What else the numbers depend on.
+    """
+
+    name: str
+    value: float
+    limit_name: str
+    limit: float
+    below: bool
+    equation: str
+    addition: str = ""
+
+    @property
+    def holds(self) -> bool:
+        """Whether the number is on its side of the limit."""
+        return bool(self.value < self.limit if self.below else self.value > self.limit)
+
+    def __str__(self) -> str:
+        relation = "<" if self.below else ">"
+        return (
+            f"{self.equation}: {self.name} = {self.value:.4g} {relation} {self.limit_name} = "
+            f"{self.limit:.4g}"
+        )
+
+    @property
+    def violated(self) -> str:
+        """The condition as a sentence about what it asks for."""
+        verb = "must be less than" if self.below else "must exceed"
+        return (
+            f"{self.name}={self.value:.6g} {verb} {self.limit_name} = {self.limit:.6g}"
+            f"{self.addition}"
+        )
+
+
+def conditions(P: Array, smoothness: float, parameters: Parameters) -> list[Condition]:
+    """Conditions (15) and (24) to (27) of the paper, at the numbers of a case.
 
     That they hold does not prove convergence, see the module. The method makes sense without most
     of them, but not without a positive definite G. beta of (27) is no condition: it defines the
@@ -145,48 +195,155 @@ def violations(P: Array, smoothness: float, parameters: Parameters) -> list[str]
         M, the largest smoothness constant of an agent.
     parameters : Parameters
         If c_theta or gamma are left out, (25) and (26) are judged with the best of a fine grid.
+
+    Returns
+    -------
+    list of Condition
+        Without those that divide by the room which a violated one leaves.
     """
     _check_smoothness(smoothness)
     low, high = spectrum(P)
-    alpha, beta, M, found = parameters.alpha, parameters.beta, smoothness, []
-    if not alpha < _largest_step(M):
-        found.append(
-            f"alpha={alpha:.6g} must be less than xi_6 / xi_7 = {_largest_step(M):.6g} (27), at "
-            f"M = {M:.6g}"
-        )
-    if not beta * high < alpha:
-        found.append(
-            f"beta={beta:.6g} must be less than alpha / lambda_max(P) = {alpha / high:.6g}, with "
-            f"lambda_max(P) = {high:.6g}: G = alpha I - beta L is not positive definite (15)"
-        )
-        return found
+    alpha, beta, M = parameters.alpha, parameters.beta, smoothness
+    listed = [
+        Condition(
+            "alpha", alpha, "xi_6 / xi_7", _largest_step(M), True, "(27)",
+            f" (27), at M = {M:.6g}",
+        ),
+        Condition(
+            "beta", beta, "alpha / lambda_max(P)", alpha / high, True, "(15), (24)",
+            f", with lambda_max(P) = {high:.6g}: G = alpha I - beta L is not positive definite "
+            "(15)",
+        ),
+    ]  # fmt: skip
+    if not listed[-1].holds:
+        return listed
     top = alpha - beta * low  # the largest eigenvalue of G on disagreements
     inverse = (alpha - beta * high) / top  # 1 / kappa_G
     if parameters.c_theta is None or parameters.gamma is None:
         parameters = _with_room(low, high, top, inverse, parameters, M)
     c_theta, gamma = parameters.c_theta, parameters.gamma
     assert c_theta is not None and gamma is not None
-    if not c_theta < inverse:
-        found.append(f"c_theta={c_theta:.6g} must be less than 1 / kappa_G = {inverse:.6g} (24)")
-    if not gamma < c_theta / 5:
-        found.append(f"gamma={gamma:.6g} must be less than c_theta / 5 = {c_theta / 5:.6g} (24)")
-    if not (c_theta < inverse and gamma < c_theta / 5):
-        return found  # (25) and (26) divide by the room that these leave
+    listed += [
+        Condition("c_theta", c_theta, "1 / kappa_G", inverse, True, "(24)", " (24)"),
+        Condition("gamma", gamma, "c_theta / 5", c_theta / 5, True, "(24)", " (24)"),
+    ]
+    if not (listed[-2].holds and listed[-1].holds):
+        return listed  # (25) and (26) divide by the room that these leave
     limits = _limits(low, high, inverse, alpha / top, parameters.rho, c_theta, gamma, M)
     with_them = f"with c_theta = {c_theta:.3g}, gamma = {gamma:.3g}"
     for name, bound in (("xi_8", limits.xi_8), ("xi_9", limits.xi_9)):
-        if not parameters.rho > bound:
-            found.append(
-                f"rho={parameters.rho:.6g} must exceed {name} = {float(bound):.6g} (25), "
-                + with_them
-            )
+        listed.append(
+            Condition("rho", parameters.rho, name, float(bound), False, "(25)",
+                      f" (25), {with_them}")
+        )  # fmt: skip
     for name, bound in (("xi_1 / xi_2", limits.first), ("the root of xi_3 to xi_5", limits.root)):
-        if not top < bound:
-            found.append(
-                f"lambda_2(G)={top:.6g} must be less than {name} = {float(bound):.6g} (26), "
-                + with_them
-            )
-    return found
+        listed.append(
+            Condition("lambda_2(G)", top, name, float(bound), True, "(26)", f" (26), {with_them}")
+        )
+    return listed
+
+
+def violations(P: Array, smoothness: float, parameters: Parameters) -> list[str]:
+    """Conditions of the paper that do not hold, in words with numbers; empty if all hold.
+
+    Parameters
+    ----------
+    P : ndarray, shape (N, N)
+    smoothness : float
+    parameters : Parameters
+        As for `conditions`.
+    """
+    return [own.violated for own in conditions(P, smoothness, parameters) if not own.holds]
+
+
+def theorem_1(
+    P: Array, smoothness: float, parameters: Parameters, start: float, rounds: int
+) -> float:
+    """Bound of Theorem 1 for the mean of (31) over rounds 0 to K, without noise.
+
+    Parameters
+    ----------
+    P : ndarray, shape (N, N)
+    smoothness : float
+        M.
+    parameters : Parameters
+        With c_theta and gamma.
+    start : float
+        The paper's V^0 with a hat, of the initial points.
+    rounds : int
+        K + 1.
+
+    Returns
+    -------
+    float
+        What the theorem states. It does not hold, see the module.
+    """
+    constants = _rate_constants(P, smoothness, parameters)
+    step = parameters.alpha * (0.25 - (smoothness + 10.5 * smoothness**2) * parameters.alpha)
+    return constants.upper * start / (min(constants.first, step) * rounds)
+
+
+def theorem_2(
+    P: Array, smoothness: float, parameters: Parameters, start: float, curvature: float, k: int
+) -> float:
+    """Bound of Theorem 2 for the squared disagreement plus f - f*, after k rounds without noise.
+
+    Parameters
+    ----------
+    P : ndarray, shape (N, N)
+    smoothness : float
+        M.
+    parameters : Parameters
+        With c_theta and gamma.
+    start : float
+        The paper's V^0 with a hat, of the initial points.
+    curvature : float
+        nu of the Polyak-Lojasiewicz condition (32).
+    k : int
+
+    Returns
+    -------
+    float
+        What the theorem states. It does not hold, see the module.
+    """
+    constants = _rate_constants(P, smoothness, parameters)
+    slowest = min(constants.first, constants.second, parameters.alpha * curvature * len(P) / 4)
+    fall = math.exp(k * math.log1p(-min(slowest, constants.upper) / constants.upper))
+    return fall * constants.upper * start / constants.lower
+
+
+@dataclass(frozen=True)
+class _RateConstants:
+    """zeta_3, zeta_4 and the first two entries of zeta_6, as printed."""
+
+    lower: float  # zeta_3
+    upper: float  # zeta_4
+    first: float  # lambda (xi_1 - xi_2 lambda)
+    second: float  # lambda^2 (xi_3 - xi_4 lambda - xi_5 lambda^2)
+
+
+def _rate_constants(P: Array, M: float, parameters: Parameters) -> _RateConstants:
+    low, high = spectrum(P)
+    top = parameters.alpha - parameters.beta * low
+    bottom = parameters.alpha - parameters.beta * high
+    c_theta, gamma, rho = parameters.c_theta, parameters.gamma, parameters.rho
+    assert c_theta is not None and gamma is not None
+    theta = c_theta * top
+    zetas = []
+    for weight in (
+        bottom * (theta + 1 / (rho * high)),  # c_1
+        top * (theta + 1 / (rho * low)),  # c_2
+    ):
+        zetas.append(1 - weight + math.hypot(weight - 1, theta))
+    limits = _limits(low, high, bottom / top, parameters.alpha / top, rho, c_theta, gamma, M)
+    xi_3 = c_theta / 2 - 5 * gamma / 2 - 1 / (rho * low) ** 2
+    xi_4, xi_5 = c_theta**2 / 4, 7 * c_theta**2 / 4
+    return _RateConstants(
+        0.5 - zetas[0] / 4,
+        max(0.5 + zetas[1] / 4, 1.0),
+        float(top * (limits.xi_1 - limits.xi_2 * top)),
+        top**2 * (xi_3 - xi_4 * top - xi_5 * top**2),
+    )
 
 
 def disagreement_rate(
@@ -244,6 +401,8 @@ class _Limits:
     xi_9: Array
     first: Array
     root: Array
+    xi_1: Array
+    xi_2: Array
 
 
 def _limits(
@@ -273,7 +432,7 @@ def _limits(
     xi_8 = (4 + 3 * M**2 + 2 * M**2 * c_alpha) / (2 * high * room)
     xi_9 = 1 / (low * np.sqrt(rest))
     root = (-xi_4 + np.sqrt(np.maximum(xi_4**2 + 4 * xi_3 * xi_5, 0.0))) / (2 * xi_5)
-    return _Limits(xi_8, xi_9, xi_1 / xi_2, root)
+    return _Limits(xi_8, xi_9, xi_1 / xi_2, root, np.asarray(xi_1), np.asarray(xi_2))
 
 
 def _largest_step(M: float) -> float:

@@ -1,6 +1,5 @@
 """DPP2's conditions and losses, against independent formulas, simulations and counterexamples."""
 
-import itertools
 import math
 
 import networkx as nx
@@ -22,6 +21,7 @@ from problems.nonconvex_classification.theory import (
     spectrum,
     violations,
 )
+from problems.refutations.ou import attained_loss
 from tests.algorithms.networks import connected_graphs
 
 # Smoothness, step, weight and penalty of the paper's experiment.
@@ -371,78 +371,21 @@ def test_changes_and_losses_are_those_of_the_recursion(s):
     assert log_epsilon(s) == pytest.approx(math.log(total), abs=1e-10)
 
 
-def true_loss(s, seed=0):
-    """Log likelihood ratio of a run of two agents, of which the first has one of two quadratics.
-
-    Both have curvature -M, so that differences grow as fast as they may; the noise of the first
-    lies where its likelihood ratio is largest.
-    """
-    rng = np.random.default_rng(seed)
-    P, p = centred(2), Parameters(s.alpha, s.alpha / 2, 1.0)
-    slope = s.sensitivity / math.sqrt(s.size)  # the difference of slopes, in every coordinate
-    eta = rng.uniform(size=s.rounds)
-    curvature = np.array([-s.smoothness, 0.3])
-
-    def gradient(x, shift):
-        return curvature[:, None] * x + np.array([[shift], [0.0]])
-
-    def run(W, E):
-        d = q = np.zeros((2, s.size))
-        x, sent = np.zeros((2, s.size)), []
-        for k in range(s.rounds):
-            y = x + (1 - eta[k]) * d + W[k]
-            z = gradient(x, slope) + eta[k] * q + p.rho * P @ y + E[k]
-            sent.append((y, z))
-            x = x + W[k] - p.alpha * (z - E[k]) + p.beta * P @ z
-            d, q = eta[k] * d + y, eta[k] * q + p.rho * P @ y
-        return sent
-
-    def noise_behind(sent, shift):
-        """The noise with which the same is sent, for a given slope."""
-        d = q = np.zeros((2, s.size))
-        x, W, E = np.zeros((2, s.size)), [], []
-        for k, (y, z) in enumerate(sent):
-            w = y - x - (1 - eta[k]) * d
-            e = z - gradient(x, shift) - eta[k] * q - p.rho * P @ y
-            x = x + w - p.alpha * (z - e) + p.beta * P @ z
-            d, q = eta[k] * d + y, eta[k] * q + p.rho * P @ y
-            W.append(w)
-            E.append(e)
-        return np.array(W), np.array(E)
-
-    shape = (s.rounds, 2, s.size)
-    W, E = (rng.uniform(0, 1, shape) for _ in range(2))
-    sign = np.array([[1.0], [0.0]])
-    total = -np.inf
-    for direction in itertools.product((-1, 1), repeat=2):
-        sent = run(*(way * sign * noise for way, noise in zip(direction, (W, E), strict=True)))
-        mine, others = noise_behind(sent, slope), noise_behind(sent, 0.0)
-        scales = s.decay ** np.arange(s.rounds)[:, None, None]
-        total = max(
-            total,
-            sum(
-                ((np.abs(b) - np.abs(a)) / (u * scales)).sum()
-                for a, b, u in zip(mine, others, (s.u_w, s.u_e), strict=True)
-            ),
-        )
-    return total
-
-
 @settings(max_examples=40)
 @given(s=schedules(growth=1.5), seed=st.integers(0, 1000))
 def test_the_loss_is_attained(s, seed):
     short = Schedule(**{**vars(s), "rounds": min(s.rounds, 8), "size": min(s.size, 4)})
-    assert true_loss(short, seed) == pytest.approx(epsilon(short), rel=1e-6)
+    assert attained_loss(short, seed) == pytest.approx(epsilon(short), rel=1e-6)
 
 
 def test_theorem_3_as_printed_is_smaller_than_the_loss_of_a_quadratic():
     s = Schedule(rounds=4, size=2, alpha=0.1, smoothness=0.5, sensitivity=1.0, decay=0.9)
-    loss = true_loss(s)
+    loss = attained_loss(s)
     assert loss == pytest.approx(epsilon(s), rel=1e-9)
     assert claimed_epsilon(s) < 0.85 * loss
     # One round sends a gradient, which Theorem 3 does not count at all.
     one = Schedule(**{**vars(s), "rounds": 1})
-    assert claimed_epsilon(one) == 0 and true_loss(one) == pytest.approx(math.sqrt(2))
+    assert claimed_epsilon(one) == 0 and attained_loss(one) == pytest.approx(math.sqrt(2))
     # At the paper's own parameters, alpha M is so large that what is dropped elsewhere covers it.
     own = Schedule(501, 10, 0.1, M_PAPER, 1.0, 0.99)
     assert 0 < claimed_epsilon(own) - epsilon(own) < 1
