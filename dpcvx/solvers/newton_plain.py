@@ -137,7 +137,7 @@ class PlainKernel:
             value = 0.5 * float(away @ g)
             gap = float(_sum(np.abs(multiplier * phi)))
             gap += 0.5 * float(_sum(left * left / self._own))
-            violation = float(_most(phi / call.allowed))
+            violation = float(_most(_relative(phi, call.allowed)))
             if not math.isfinite(gap + violation + value):
                 return None
             if (
@@ -173,7 +173,7 @@ class PlainKernel:
                 error = np.add.reduceat(J * way[columns], self._first) + phi
                 error[idle] = 0.0
                 multiplier += sigma * error
-                worst = float(_most(np.abs(error / call.allowed)))
+                worst = float(_most(_relative(np.abs(error), call.allowed)))
                 if worst <= max(1e-4, 1e-6 * violation) or worst >= 0.5 * last:
                     break
                 last = worst
@@ -216,7 +216,7 @@ class PlainKernel:
             value = 0.5 * float((u - call.start) @ g)
             gap = float(np.abs(np.add.reduceat(y * tried.slack, self._heads)).sum())
             gap += 0.5 * float((left * left / self._own).sum())
-            violation = float((tried.phi / call.allowed).max())
+            violation = float(_most(_relative(tried.phi, call.allowed)))
             if violation <= 1.0 and gap <= max(call.gap, RULES.relative * value):
                 return Point(u, gap, value, violation)
             # Of a set without points, or one that hardly has any, violations stay.
@@ -342,6 +342,17 @@ class _Call(NamedTuple):
     start: Array
     allowed: Array
     gap: float
+
+
+def _relative(values: Array, allowed: Array) -> Array:
+    """Return values relative to what is allowed: 0 for 0 of 0, as the compiled kernel has it.
+
+    Nothing is allowed where all terms of a function vanish, such as those of a norm at 0.
+    """
+    if allowed.all():
+        return values / allowed
+    with np.errstate(divide="ignore"):
+        return np.divide(values, allowed, out=np.zeros_like(values), where=values != 0)
 
 
 def _numbers(sizes: Index) -> Index:

@@ -303,3 +303,11 @@ def test_one_is_told_once_what_is_compiled_and_for_how_long(monkeypatch, capsys,
     monkeypatch.setattr(sys, "stderr", None)
     compiled._Note().on_start(None)
     assert newton.COMPILED == best_kernel()
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_a_projection_of_a_tip_where_all_terms_vanish_is_the_tip(kernel):
+    """Nothing is allowed of what is 0: no warning, and the answer of the other kernels."""
+    found = method(cone(3, np.zeros(3)), kernel)(np.ones(3), np.zeros(3))
+    assert found is not None
+    assert np.array_equal(found.x, np.zeros(3))
