@@ -1,12 +1,14 @@
 r"""One point for all agents: where they agree, and all public constraints hold.
 
-Agents' own copies of what they share differ, and their mean may lie in nobody's set. The closest
-point of
+Agents' copies of what they share differ, and their mean may lie in nobody's set. Shared components
+move first, to the closest point that every agent can complete with components of its own:
 
-.. math:: \{(w, x_1, x_2, \dots) : x_p \in W_p, \; x_p = w \text{ where shared}, \;
-    \textstyle\sum_p A_p x_p = c\}
+.. math:: \operatorname{argmin}_w \; \sum_p \| w - x_p \|^2 \quad \text{such that} \quad
+    (w, y_p) \in W_p, \; \textstyle\sum_p A_p (w, y_p) = c \quad \text{for some } y_1, y_2, \dots
 
-is one conic program over public sets, computed from released values: it costs no privacy.
+The agents' own components follow, to the closest ones that suit w. So w depends on released values
+of shared components alone: a coordinator of owners, who keep their own components, has the same w.
+Both are programs over public sets, computed from released values: they cost no privacy.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ from numpy.typing import NDArray
 
 from ..errors import ModelError
 from ..model.canonical import ConeData, Cones
+from ..solvers.blocks import connected
 from ..solvers.conic import Outcome
+from ..solvers.pinned import solve_pinned
 from ..solvers.projector import Projector
 from .joint import Joint, joint_set, with_slacks
 from .program import LocalProgram, Program
@@ -31,6 +35,7 @@ Array = NDArray[np.float64]
 _ROUNDING = 1e-9
 # Up to so many agents it is searched for those whose sets do not meet: one solve for each.
 _SEARCHED = 50
+_FOUND = (Outcome.SOLVED, Outcome.INACCURATE, Outcome.FALLBACK)
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,11 +59,11 @@ class CommonPoint:
     @property
     def found(self) -> bool:
         """Whether the vectors satisfy all constraints."""
-        return self.outcome in (Outcome.SOLVED, Outcome.INACCURATE, Outcome.FALLBACK)
+        return self.outcome in _FOUND
 
 
-def common_point(program: Program, vectors: Sequence[Array]) -> CommonPoint:
-    """Project the agents' vectors onto the point closest to all of them that suits everyone.
+def common_point(program: Program, vectors: Sequence[Array], *, alone: bool = False) -> CommonPoint:
+    """Move shared components to a point that suits everyone, then the agents' own after them.
 
     Distances are counted per variable in units of how far it has come from the public start, so
     that they do not depend on the units that a variable is written in.
@@ -68,19 +73,24 @@ def common_point(program: Program, vectors: Sequence[Array]) -> CommonPoint:
     program : Program
     vectors : sequence of ndarray
         One per agent, finite.
+    alone : bool
+        Whether shared components are all that is known: the others stay as they are, nothing
+        depends on them, and the excess is unknown.
     """
-    whole = joint_set(program)
-    mean = np.zeros(whole.start.size)
-    for place, x in zip(whole.places, vectors, strict=True):
-        mean[place] = x
-    mean[: program.size] = shared_mean(program, vectors)
-    mean = with_slacks(program, mean)
-    weights = np.concatenate([program.holders, np.ones(mean.size - program.size)])
-    x, outcome = _projected(whole.data, mean, _units(program, whole, vectors), weights)
+    whole, m = joint_set(program), program.size
+    x = np.zeros(whole.start.size)
+    for place, vector in zip(whole.places, vectors, strict=True):
+        x[place] = vector
+    x[:m] = shared_mean(program, vectors)
+    unit, outcome = _units(program, whole, vectors), Outcome.SOLVED
+    if m:
+        x[:m], outcome = _projected(connected(whole.data, m), x[:m], unit[:m], program.holders)
+    if not alone and m < x.size and outcome in _FOUND:
+        x, outcome = _completed(whole.data, with_slacks(program, x), unit, m)
     # One array for agents with the same components, as `places` has it.
     parts = {id(place): x[place] for place in whole.places}
-    found = tuple(parts[id(place)] for place in whole.places)
-    return CommonPoint(found, outcome, _excess(program, found))
+    moved = tuple(parts[id(place)] for place in whole.places)
+    return CommonPoint(moved, outcome, np.nan if alone else _excess(program, moved))
 
 
 def shared_mean(program: Program, vectors: Sequence[Array]) -> Array:
@@ -133,12 +143,8 @@ def _meet(program: Program) -> bool:
 
 def _projected(data: ConeData, x: Array, unit: Array, weights: Array) -> tuple[Array, Outcome]:
     """The closest point of a set in these units, or x itself where it lies there or none is."""
-    # Cones are invariant under a common scale, which auxiliary columns take part in.
-    largest = float(unit.max(initial=0.0)) or 1.0
-    relative = np.append(unit / largest, np.ones(data.q.size - unit.size))
-    scaled = replace(data, A=sp.csc_array(data.A @ sp.diags_array(relative)), b=data.b / largest)
     try:
-        projector = Projector(scaled, "of all")
+        projector = Projector(_scaled(data, unit), "of all")
     except ModelError:  # bounds alone contradict each other
         return x, Outcome.INFEASIBLE
     if projector.violation(x / unit) <= _ROUNDING:
@@ -151,6 +157,41 @@ def _projected(data: ConeData, x: Array, unit: Array, weights: Array) -> tuple[A
     return x if found.x is None else unit * found.x, found.outcome
 
 
+def _completed(data: ConeData, x: Array, unit: Array, m: int) -> tuple[Array, Outcome]:
+    """The same of the components behind the first m, which stay as they are."""
+    scaled = _scaled(data, unit)
+    closest = sp.diags_array(
+        np.r_[np.zeros(m), np.ones(x.size - m), np.zeros(data.q.size - x.size)]
+    )
+    try:
+        projector = Projector(scaled, "of all")
+    except ModelError:
+        return x, Outcome.INFEASIBLE
+    point, outcome = x / unit, Outcome.SOLVED
+    for _ in range(2):  # as in `_projected`
+        if projector.violation(point) <= _ROUNDING:
+            break
+        q = np.r_[np.zeros(m), -point[m:], np.zeros(data.q.size - x.size)]
+        answer = solve_pinned(replace(scaled, P=sp.csc_array(closest), q=q), np.arange(m), point)
+        outcome = answer.outcome
+        if answer.x is None:
+            break
+        point = answer.x
+    if outcome not in _FOUND:
+        # The first m are a solver's: within its accuracy none may suit them.
+        whole, outcome = _projected(data, x, unit, np.ones(x.size))
+        return np.concatenate([x[:m], whole[m:]]), outcome
+    return np.where(point == x / unit, x, unit * point), outcome
+
+
+def _scaled(data: ConeData, unit: Array) -> ConeData:
+    """A set of vectors in these units; cones are invariant under the largest as a common scale."""
+    largest = float(unit.max(initial=0.0)) or 1.0
+    # Auxiliary columns take part in the common scale.
+    relative = np.append(unit / largest, np.ones(data.q.size - unit.size))
+    return replace(data, A=sp.csc_array(data.A @ sp.diags_array(relative)), b=data.b / largest)
+
+
 def _everything(local: LocalProgram) -> ConeData:
     n = local.n
     empty = sp.csc_array((n, n)), np.zeros(n), sp.csc_array((0, n)), np.zeros(0)
@@ -158,16 +199,27 @@ def _everything(local: LocalProgram) -> ConeData:
 
 
 def _units(program: Program, whole: Joint, vectors: Sequence[Array]) -> Array:
-    """Per component, the largest distance of its variable from the start."""
-    come: dict[int, float] = {}
-    for local, x in zip(program.agents, vectors, strict=True):
+    """Per component, the largest distance from the start of its variable's shared or own entries.
+
+    Those of shared components depend on shared components alone.
+    """
+    come: dict[tuple[int, bool], float] = {}
+    unit = np.ones(whole.start.size)
+    parts = []
+    for local, place, x in zip(program.agents, whole.places, vectors, strict=True):
+        shared = place < program.size
         way = np.abs(x - local.start)
         for piece in local.layout.pieces:
-            far = float(way[piece.offset : piece.stop].max(initial=0.0))
-            come[piece.variable] = max(come.get(piece.variable, 0.0), far)
-    largest = max(come.values(), default=0.0) or 1.0
-    unit = np.ones(whole.start.size)
-    for local, place in zip(program.agents, whole.places, strict=True):
-        for piece in local.layout.pieces:
-            unit[place[piece.offset : piece.stop]] = come[piece.variable] or largest
+            entries = slice(piece.offset, piece.stop)
+            for which in (True, False):
+                mine = np.flatnonzero(shared[entries] == which) + piece.offset
+                if mine.size:
+                    key = piece.variable, which
+                    come[key] = max(come.get(key, 0.0), float(way[mine].max()))
+                    parts.append((key, place[mine]))
+    for which in (True, False):
+        largest = max((far for key, far in come.items() if key[1] == which), default=0.0) or 1.0
+        for key, places in parts:
+            if key[1] == which:
+                unit[places] = come[key] or largest
     return unit

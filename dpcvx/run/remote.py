@@ -17,6 +17,7 @@ from .executors.base import Executor
 from .loop import drive, whole_start
 from .report import Reporter
 from .result import Result
+from .returned import returned
 from .solution import Iterate, Solution, assign
 from .watch import Watch
 from .worker import Worker
@@ -90,8 +91,9 @@ def run_remote(
             guarantee,
             coins,
         )
+    result = _shared_only(returned(replace(result, owners=True)))
     said = tuple(note for note in (plan.forecast, *notes, *result.notes) if note)
-    result = replace(_shared_only(result), notes=said)
+    result = replace(result, notes=said)
     solution = result.solution if result.status.solved else None
     assign(solution, plan.problem.variables(), plan.problem.constraints)
     shown.finish(result)
@@ -117,4 +119,4 @@ def _shared_only(result: Result) -> Result:
     names = ("average", "last", "tail", "weighted", "solution")
     found = {name: kept(getattr(result, name)) for name in names}
     path = tuple(Iterate(kept(one.average), kept(one.last)) for one in result.iterates)
-    return replace(result, owners=True, iterates=path, **found)
+    return replace(result, iterates=path, **found)

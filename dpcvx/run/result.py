@@ -130,16 +130,17 @@ class Result:
         Which of them `solution` follows from.
     solution : Solution
         What is returned, and ``variable.value`` was set from: the point closest to the reported
-        iterates at which all agents agree and every constraint and ``coupling=`` hold. Where no
-        such point was found, the reported iterates themselves.
+        iterates at which all agents agree and every constraint and ``coupling=`` hold: shared
+        variables move first, as little as they can, the agents' own ones after them. Where no such
+        point was found, the reported iterates themselves. Between owners, own variables are nan.
     feasible : bool
-        Whether such a point was found.
+        Whether such a point was found. Between owners: whether own variables that keep all
+        constraints exist for the shared values.
     excess : float
         Largest violation of any constraint, of an agent or of ``coupling=``, by the values that are
         returned; nan if unknown.
     owners : bool
-        Whether agents are owners that keep their own values, so that no point for all was looked
-        for.
+        Whether agents are owners that keep their own variables.
     violation : dict
         Per agent, the largest component by which its last iterate leaves its own set.
     transcript : Transcript or None
@@ -229,10 +230,9 @@ class Result:
             )
         if self.owners:
             raise ModelError(
-                "The agents of this run are owners that keep their own values: no point that suits "
-                "all agents was looked for, so there is nothing to build on here. Each owner has "
-                "its own variables from dp.Owner(...).join(...), or in the file that dpcvx owner "
-                "join --out names."
+                "The agents of this run are owners that keep their own variables and data, so "
+                "own(...) has neither here. Each owner has its own variables from "
+                "dp.Owner(...).join(...), or in the file that dpcvx owner join --out names."
             )
         if not self.feasible:
             raise ModelError(
@@ -254,7 +254,9 @@ class Result:
     def moved(self) -> float:
         """How far `solution` is from the mean of the reported iterates, in its largest entry."""
         pairs = zip(self.solution.vectors, self.raw.common, strict=True)
-        return max((float(np.abs(x - y).max(initial=0.0)) for x, y in pairs), default=0.0)
+        # Owners keep their own variables, which are nan here.
+        far = [np.nan_to_num(np.abs(x - y)).max(initial=0.0) for x, y in pairs]
+        return float(np.max(far, initial=0.0))
 
     @property
     def max_violation(self) -> float:
@@ -356,15 +358,14 @@ def _reported_rows(result: Result) -> list[str]:
     which = OUTPUTS[result.reported]
     if result.raw.program.size > 0:
         which = f"mean of the agents' copies in the {which}"
-    if result.owners:
-        why = "owners keep their own values, so no point that suits all agents was looked for"
-        return [row("reported", f"the {which}: {why}")]
     if not result.feasible:
         why = f"no point was found at which all agents agree and {_every(result)} holds"
         return [row("reported", f"the {which}: {why}")]
     if result.moved == 0:
         return [row("reported", f"the {which}")]
     closest = f"at which all agents agree and {_every(result)} holds"
+    if result.owners:
+        closest = f"for which every owner has own variables that keep {_every(result)}"
     away = f"in no entry more than {result.moved:.3e} away"
     return [row("reported", f"the point closest to the {which} {closest}; {away}")]
 
@@ -402,11 +403,20 @@ def _feasibility_rows(result: Result) -> list[str]:
     every = f"{_every(result)} and equality" if coupled else _every(result)
     which = "public constraints" if result.raw.program.kept else "constraints"
     return [
-        row("feasibility", _kept(result.excess, "the values returned", every)),
+        row("feasibility", _values_kept(result, every)),
         row("", _kept(result.max_violation, "the last iterates", f"every agent's {which}")),
         *_missed_rows(result),
         *_own_rows(result),
     ]
+
+
+def _values_kept(result: Result, every: str) -> str:
+    """What is known of the returned values: of owners, shared ones alone."""
+    if not result.owners:
+        return _kept(result.excess, "the values returned", every)
+    if result.feasible:
+        return f"own variables that keep {every} exist for the shared values returned"
+    return f"no own variables were found that keep {every} for the shared values returned"
 
 
 def _missed_rows(result: Result) -> list[str]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
 from ..algorithms.common_point import agents_apart, common_point
 from ..solvers.conic import Outcome
 from .result import Result, Status
@@ -14,20 +12,19 @@ from .result import Result, Status
 def returned(result: Result) -> Result:
     """The result with its solution at one point for all; a function of what was released.
 
-    Without values, or where no point is found, the solution stays as it is.
+    Of owners, who keep their own variables, shared ones move, and by the same function. Without
+    values, or where no point is found, the solution stays as it is.
     """
     if not result.status.solved:
         return result
     raw = result.raw
-    point = common_point(raw.program, raw.vectors)
+    point = common_point(raw.program, raw.vectors, alone=result.owners)
     if point.outcome is Outcome.INFEASIBLE:
         return _infeasible(result)
     common = replace(raw, vectors=point.vectors)
+    excess = point.excess if result.owners else max(point.excess, common.coupling_residual)
     return replace(
-        result,
-        solution=common if point.found else raw,
-        feasible=point.found,
-        excess=float(np.max([point.excess, common.coupling_residual])),
+        result, solution=common if point.found else raw, feasible=point.found, excess=excess
     )
 
 

