@@ -297,7 +297,8 @@ class Problem(Declaration):
             states what the plan itself costs. Step sizes that follow the budget follow the
             smallest.
         delta : float, optional
-            Where the total is stated, for all agents.
+            Where the total is stated, for all agents; needed with `epsilon`. 0 is pure differential
+            privacy. Above 0 it is the probability with which the guarantee may fail.
         release : {"each step", "once"}, optional
             Noise in every local step, or once on the data: then the whole budget goes into one
             release and any number of rounds follows without noise. ``"once"`` needs gradients that
@@ -329,7 +330,8 @@ class Problem(Declaration):
         ModelError
             If the problem does not fit the algorithm.
         PrivacyError
-            If no guarantee can be derived, or the budget is incomplete.
+            If no guarantee can be derived, if the budget is incomplete, or if a budget or a
+            mechanism is given and no agent has private data.
         """
         request = Request(
             algorithm=algorithm,

@@ -74,7 +74,9 @@ DECLARED = {
     "solve": lambda: model().solve(
         dp.LinearizedADMM(), data={"load": DATA}, epsilon=1.0, delta=1e-6, seed=-1
     ),
-    "budget": lambda: model().solve(dp.LinearizedADMM(), data={"load": DATA}, epsilon=-1.0),
+    "budget": lambda: model().solve(
+        dp.LinearizedADMM(), data={"load": DATA}, epsilon=-1.0, delta=0
+    ),
     "partial": lambda: plan().run(data={"load": functools.partial(np.array, [CANARY, np.nan])}),
     "check": lambda: dp.check(plan(), {"load": DATA + 9}, data={"load": DATA}),
     "check shape": lambda: dp.check(plan(), {"load": DATA[:1]}, data={"load": DATA}),

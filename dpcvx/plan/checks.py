@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from .._arguments import check_argument, choice, count, optional
+from .._arguments import check_argument, choice, count, optional, show
 from .._words import plural
 from ..algorithms.base import Algorithm, Requirements
 from ..algorithms.common_point import agents_apart
@@ -31,7 +31,7 @@ from ..sensitivity.release_once import releasable
 from ..solvers.conic import ConicProgram, Outcome
 from ..solvers.directions import bounded_for_slopes, falls_forever
 from .agent_terms import AgentTerms, Declared
-from .request import Request
+from .request import Mechanisms, Request
 
 Array = NDArray[np.float64]
 # Releases of different noise that are priced one by one.
@@ -95,6 +95,42 @@ def check_expected(expected: Expectations, noisy: bool, once: bool) -> None:
         "expected= is used where the data leave once, and this plan adds noise in each step. Write "
         "release='once', which takes gradients that are affine in the data, or leave expected= out."
     )
+
+
+def check_budget(problem: Declaration, request: Request) -> None:
+    """Refuse a budget that protects nothing, and a total budget without a delta."""
+    epsilon, delta, mechanism = request.epsilon, request.delta, request.mechanism
+    if not any(agent.private or agent.kept for agent in problem.agents):
+        pairs = (("epsilon=", epsilon), ("delta=", delta))
+        given = [name for name, value in pairs if value is not None]
+        if _adds_noise(mechanism) and not request.chooses_noise:
+            given.insert(0, "mechanism=")
+        if given:
+            raise PrivacyError(
+                f"No agent has private data, so {' and '.join(given)} would protect nothing: the "
+                "run would be exact. Declare the data to protect, such as load = dp.Private(load, "
+                "adjacency=dp.Within(0.1)), and build the objectives from it. If all data are "
+                "public, write problem.plan(mechanism=None), without a budget."
+            )
+    elif epsilon is not None and delta is None and _adds_noise(mechanism):
+        budget = f"epsilon={_number(epsilon)}"
+        raise PrivacyError(
+            f"The plan has {budget} without delta=, and a total budget needs both. Write "
+            f"problem.plan(..., {budget}, delta=0) for pure differential privacy. Or write "
+            f"problem.plan(..., {budget}, delta=1e-6), which usually needs less noise: a delta "
+            "above 0 is the probability with which the guarantee may fail."
+        )
+
+
+def _adds_noise(mechanism: Mechanisms) -> bool:
+    """Whether a request names noise for at least one agent, or leaves the choice to the plan."""
+    kinds = mechanism.values() if isinstance(mechanism, Mapping) else (mechanism,)
+    return any(kind is not None for kind in kinds)
+
+
+def _number(value: object) -> str:
+    """A number as a user writes it, a mapping as the sign of one."""
+    return "{...}" if isinstance(value, Mapping) else show(value)
 
 
 def check_switched_off(problem: Declaration, request: Request, noisy: bool) -> None:

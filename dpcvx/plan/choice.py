@@ -315,7 +315,7 @@ def quieter(problem: Declaration, known: Compiled, request: Request) -> Request:
     delta = request.delta
     if not delta:
         return replace(request, mechanism="laplace").chosen(
-            "mechanism", "Laplace noise, which needs no delta="
+            "mechanism", "Laplace noise: Gaussian noise has no guarantee at delta=0"
         )
     assert request.algorithm is not None and request.rounds is not None
     once, needs = request.release == "once", request.algorithm.requirements

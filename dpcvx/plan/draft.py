@@ -163,6 +163,7 @@ def _checked(problem: Declaration, request: Request) -> Request:
     )
     noisy = request.mechanism is not None and any(agent.private for agent in problem.agents)
     limits.check_violation(problem, request, noisy)
+    checks.check_budget(problem, request)
     return replace(
         request,
         algorithm=as_python_number(request.algorithm),

@@ -88,7 +88,7 @@ class Request:
 
     @property
     def mechanisms(self) -> tuple[Mechanisms, ...]:
-        """Those to choose from; without a delta there is one."""
+        """Those to choose from; at delta 0 there is one."""
         if not self.chooses_noise:
             return (self.mechanism,)
         return KINDS if self.delta else ("laplace",)

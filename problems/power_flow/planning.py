@@ -60,6 +60,8 @@ def plan_of(study: PowerFlow, options: argparse.Namespace) -> dp.Plan:
         Of `options.parser`.
     """
     mechanism, epsilon, delta = _privacy(options)
+    if not any(agent.private for agent in study.problem.agents):
+        mechanism = epsilon = delta = None
     expected = None
     if options.expected is not None and options.objective != "cost":
         known = expected_loads(options.expected, study.case, options.load_scale)

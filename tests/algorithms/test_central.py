@@ -104,7 +104,7 @@ def test_a_run_solves_the_printed_equations(noisy):
 @pytest.mark.parametrize("model", MODELS)
 def test_the_answer_is_the_optimum_of_what_was_released(model, mechanism):
     problem = MODELS[model]()
-    delta = 1e-6 if mechanism == "gaussian" else None
+    delta = 1e-6 if mechanism == "gaussian" else 0
     plan = problem.plan(dp.Central(), mechanism=mechanism, release="once", epsilon=5.0, delta=delta)
     result = plan.run(seed=1, record=True)
     data = surrogates(plan, result.transcript)
@@ -183,7 +183,7 @@ def scaled(objective=1.0, unit=1.0, records=False):
 def test_other_units_give_the_same_run(mechanism, objective, unit, records):
     # The noise of one seed differs between plans: what one released is taken over.
     def planned(*scales):
-        budget = dict(epsilon=1.0, delta=1e-6 if mechanism == "gaussian" else None)
+        budget = dict(epsilon=1.0, delta=1e-6 if mechanism == "gaussian" else 0)
         return scaled(*scales, records).plan(
             dp.Central(), mechanism=mechanism, release="once", **budget
         )
@@ -423,7 +423,7 @@ def test_sums_that_the_server_cannot_use_are_refused():
     with pytest.raises(dp.ModelError, match="sums of gradients to hide them in"):
         problem.plan(dp.Central(dp.SecretSharing(100.0)), epsilon=1.0, delta=1e-6, release="once")
     with pytest.raises(dp.PrivacyError, match="Laplace noise does not"):
-        problem.plan(dp.Central(dp.SecretSharing(100.0)), mechanism="laplace", epsilon=1.0)
+        problem.plan(dp.Central(dp.SecretSharing(100.0)), mechanism="laplace", epsilon=1.0, delta=0)
     with pytest.raises(dp.ModelError, match=r"dp\.Central\(colluders=0\)"):
         dp.Central(colluders=0)
     # Noise is in the entries of all, and nothing keeps y from following it.

@@ -349,7 +349,7 @@ def test_one_agent_moves_the_drawn_entry_of_its_own_point():
         before[only] = np.clip(before - 0.2 * A.T @ (A @ before - b[0]), -0.3, 0.3)[only]
         assert point == pytest.approx(before, abs=1e-12)
     assert (np.abs(path) == 0.3).any() and (np.abs(path[-1]) < 0.3).any()
-    plan = problem.plan(method, mechanism=dp.Laplace(), rounds=30, epsilon=30.0)
+    plan = problem.plan(method, mechanism=dp.Laplace(), rounds=30, epsilon=30.0, delta=0)
     spent = plan.run(seed=2).ledger["a"].entries
     charged = [0.1 * 0.1 * 2 * np.abs(A[:, drawn(t, 4, 1)]).max() for t in range(1, 31)]
     assert [e.sensitivity for e in spent] == pytest.approx(charged, rel=1e-3)

@@ -172,7 +172,7 @@ def test_steps_may_be_long():
 def test_a_total_is_attained_and_huge_ones_are_shown():
     given = study(6)
     plan = given.problem.plan(
-        DPP2("ring", 0.2, 0.05), mechanism=dp.Laplace(decay=0.9), epsilon=2.0, rounds=40
+        DPP2("ring", 0.2, 0.05), mechanism=dp.Laplace(decay=0.9), epsilon=2.0, delta=0, rounds=40
     )
     # Both releases of a round, the first point is public.
     m = plan.agents[0].noise.multiplier
@@ -367,7 +367,7 @@ def test_every_agent_has_a_decay_and_a_scale_of_its_own():
     mechanisms = {n: dp.Laplace(decay=float(r)) for n, r in zip(names, decays, strict=True)}
     budgets = {n: float(e) for n, e in zip(names, np.geomspace(0.5, 50, 6), strict=True)}
     plan = given.problem.plan(
-        DPP2("ring", 0.2, 0.05), mechanism=mechanisms, epsilon=budgets, rounds=9
+        DPP2("ring", 0.2, 0.05), mechanism=mechanisms, epsilon=budgets, delta=0, rounds=9
     )
     ledger = plan.run(seed=0).ledger
     for i, (name, r) in enumerate(zip(names, decays, strict=True)):

@@ -173,7 +173,7 @@ def test_what_cannot_work_is_refused_in_words():
     with pytest.raises(dp.ModelError, match="sums="):
         dp.Central(SHARING, sums="means")
     with pytest.raises(dp.PrivacyError, match="Laplace noise does not"):
-        problem.plan(MOMENTS, mechanism="laplace", epsilon=1.0)
+        problem.plan(MOMENTS, mechanism="laplace", epsilon=1.0, delta=0)
     with pytest.raises(dp.PrivacyError, match="write sums='moments' as well"):
         problem.plan(dp.Central(SHARING), **BUDGET)
     with pytest.raises(dp.PrivacyError, match="without clip="):

@@ -18,7 +18,7 @@ LOADS = np.array([0.8, 1.1, 0.4, 0.9])
 
 
 def budget(mechanism):
-    return TOTAL | ({"delta": None} if mechanism == "laplace" else {})
+    return TOTAL | ({"delta": 0} if mechanism == "laplace" else {})
 
 
 def shed(loads=LOADS, radius=0.1, within=3.0):

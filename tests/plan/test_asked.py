@@ -232,6 +232,68 @@ def test_refused(mechanism, epsilon, match):
         planned(mechanism, epsilon)
 
 
+def public():
+    x = cp.Variable(name="x")
+    return dp.Problem([dp.Agent(cp.Minimize(cp.square(x - 1)), [cp.abs(x) <= 3], name="north")])
+
+
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [
+        ({"epsilon": 1, "delta": 1e-6}, "epsilon= and delta="),
+        ({"epsilon": {"north": 1.0}, "delta": 0}, "epsilon= and delta="),
+        ({"epsilon": 1.0}, "epsilon="),
+        ({"delta": 1e-6}, "delta="),
+        ({"mechanism": None, "epsilon": 1.0, "delta": 0}, "epsilon= and delta="),
+        ({"mechanism": "laplace"}, "mechanism="),
+        ({"mechanism": dp.Gaussian(multiplier=3.0), "delta": 1e-6}, "mechanism= and delta="),
+        ({"mechanism": {"north": dp.Laplace(step_epsilon=0.1)}}, "mechanism="),
+    ],
+)
+@pytest.mark.parametrize("algorithm", [None, dp.ADMM()])
+def test_budget_without_private_data_is_refused(given, names, algorithm):
+    words = rf"^No agent has private data, so {names} would protect nothing.*mechanism=None\)"
+    for verb in (public().plan, public().solve):
+        with pytest.raises(dp.PrivacyError, match=words):
+            verb(algorithm, **given)
+
+
+@pytest.mark.parametrize("verb", ["tune", "compare", "tradeoff"])
+def test_search_without_private_data_is_refused(verb):
+    budget = {"epsilons": [1.0]} if verb == "tradeoff" else {"epsilon": 1.0}
+    with pytest.raises(dp.PrivacyError, match="^No agent has private data"):
+        getattr(public(), verb)(**budget, delta=1e-6, seconds=1.0)
+
+
+@pytest.mark.parametrize("given", [{}, {"mechanism": None}])
+def test_public_model_without_budget_runs_exactly(given):
+    result = public().solve(**given)
+    assert result.solution["x"] == pytest.approx(1.0, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "epsilon", "written"),
+    [
+        ("auto", 1, "epsilon=1"),
+        ("laplace", 0.5, r"epsilon=0\.5"),
+        ("gaussian", 1.0, r"epsilon=1\.0"),
+        ("auto", BUDGETS, r"epsilon=\{\.\.\.\}"),
+        (dp.Laplace(multiplier=50.0), 2.0, r"epsilon=2\.0"),
+        (KINDS, {"north": 1.0, "south": 1.0}, r"epsilon=\{\.\.\.\}"),
+    ],
+)
+@pytest.mark.parametrize("algorithm", [None, LINEARISED])
+def test_total_budget_without_delta_is_refused(mechanism, epsilon, written, algorithm):
+    words = rf"has {written} without delta=.*{written}, delta=0\) .*{written}, delta=1e-6\)"
+    with pytest.raises(dp.PrivacyError, match=words):
+        planned(mechanism, epsilon, algorithm=algorithm, delta=None)
+
+
+def test_noise_of_its_own_level_without_a_total_needs_no_delta():
+    plan = planned(dp.Laplace(multiplier=50.0), delta=None)
+    assert plan.guarantee.delta == 0 and plan.guarantee.epsilon == pytest.approx(ROUNDS / 50.0)
+
+
 def test_public_agents_have_no_budget():
     with pytest.raises(dp.ModelError, match="'east', which is no agent with private data"):
         planned(epsilon=BUDGETS, model=problem(private=NAMES[:2]))

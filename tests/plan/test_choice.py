@@ -62,8 +62,10 @@ def test_one_release_of_many_entries_that_change_together_has_gaussian_noise():
     assert isinstance(problem.plan(**BUDGET).agents[0].noise.mechanism, dp.Gaussian)
 
 
-def test_without_delta_noise_is_laplace():
-    assert power_line().problem.plan(epsilon=1.0).guarantee.delta == 0
+def test_at_delta_zero_noise_is_laplace():
+    plan = power_line().problem.plan(epsilon=1.0, delta=0)
+    assert plan.guarantee.delta == 0
+    assert isinstance(plan.agents[0].noise.mechanism, dp.Laplace)
 
 
 @pytest.mark.parametrize("delta", [np.array([1e-6, 1e-5]), np.array([1e-6]), "small", 1.0, -1e-6])

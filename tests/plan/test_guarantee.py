@@ -91,7 +91,7 @@ def test_the_parameters_of_a_guarantee_agree():
 
 
 def test_pure_noise_has_a_pure_guarantee():
-    stated = planned(mechanism="laplace", delta=None).guarantee
+    stated = planned(mechanism="laplace", delta=0).guarantee
     assert flat(stated).startswith("(1, 0)-DP for one change in one agent's data, worst case")
     assert stated.accountant == "sum of pure epsilons"
     assert "times the l1 sensitivity" in stated.mechanism

@@ -34,9 +34,9 @@ def test_a_total_budget_is_used_up_and_not_exceeded(mechanism):
     assert plan.guarantee.delta == 1e-5
 
 
-def test_pure_laplace_needs_no_delta():
+def test_pure_laplace_has_delta_zero():
     plan = power_line().problem.plan(
-        dp.LinearizedADMM(), mechanism=dp.Laplace(), rounds=10, epsilon=2.0
+        dp.LinearizedADMM(), mechanism=dp.Laplace(), rounds=10, epsilon=2.0, delta=0
     )
     assert plan.guarantee.delta == 0.0
     assert plan.guarantee.epsilon == pytest.approx(2.0)
@@ -46,13 +46,13 @@ def test_pure_laplace_needs_no_delta():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"epsilon": 1.0}, r"delta=None.*plan\(\.\.\., delta=1e-6\)"),
+        ({"mechanism": dp.Gaussian(multiplier=3.0)}, r"delta=None.*plan\(\.\.\., delta=1e-6\)"),
         ({"epsilon": 1.0, "delta": 0.0}, r"delta=0\.0.*dp\.Laplace"),
         ({"epsilon": 1.0, "delta": 1.5}, r"got 1\.5"),
         ({"epsilon": -1.0, "delta": 1e-6}, r"epsilon=-1\.0"),
         ({"epsilon": math.nan, "delta": 1e-6}, "epsilon=nan"),
         ({"delta": 1e-6}, "no privacy budget"),
-        ({"mechanism": "uniform", "epsilon": 1.0}, "mechanism='uniform' is unknown"),
+        ({"mechanism": "uniform", "epsilon": 1.0, "delta": 0}, "mechanism='uniform' is unknown"),
         (
             {"mechanism": dp.Gaussian(multiplier=3.0), "epsilon": 1.0, "delta": 1e-6},
             r"level of its own, at which the plan costs epsilon \S+, more than epsilon=1\.",

@@ -174,7 +174,9 @@ def test_groups_of_different_sizes_are_calibrated_one_by_one():
 
 def test_laplace_noise_with_decay_is_calibrated_group_by_group():
     model, noise = problem(PAIR), dp.Laplace(decay=0.9)
-    plan = model.plan(dp.LinearizedADMM(penalty=1.0), rounds=ROUNDS, mechanism=noise, epsilon=1.0)
+    plan = model.plan(
+        dp.LinearizedADMM(penalty=1.0), rounds=ROUNDS, mechanism=noise, epsilon=1.0, delta=0
+    )
     for agent, share in zip(plan.agents, (2, 2, 1), strict=True):
         total = share * sum(1 / (agent.noise.multiplier * 0.9**t) for t in range(ROUNDS))
         assert total == pytest.approx(1.0, rel=1e-9)

@@ -14,7 +14,7 @@ from dpcvx.sensitivity.response import Response
 FREE = np.inf
 ONCE = dict(release="once", epsilon=1.0, delta=1e-6)
 # By kind of noise; pure for Laplace noise, whose price is a formula then.
-EITHER = {"gaussian": ONCE, "laplace": ONCE | {"delta": None}}
+EITHER = {"gaussian": ONCE, "laplace": ONCE | {"delta": 0}}
 
 
 def response(H, widths=None, A=None, place=None, forces=None):

@@ -80,7 +80,7 @@ def test_other_units_of_features_change_nothing(mechanism):
     A = drawn(-0.5, 0, 3, m=60, n=5)
     gaps, kinds = [], set()
     for unit in (1.0, 1e3, np.geomspace(1e-2, 1e2, 5)):
-        budget = {} if mechanism == "gaussian" else {"delta": None}
+        budget = {} if mechanism == "gaussian" else {"delta": 0}
         _, agent, gap = planned(regression(A, unit)[1], mechanism, **budget)
         gaps.append(gap)
         kinds.add(agent.publication.kind)
