@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import cvxpy as cp
+import numpy as np
 from cvxpy.constraints.zero import Equality, Zero
 
 from .._arguments import POSITIVE, TEXT, Kind, check_fields, optional
@@ -21,6 +22,8 @@ from .private_constraints import equality
 from .spec import PrivateSpec
 
 Tree = cp.Minimize | cp.Maximize | cp.Constraint
+# cvxpy's classes, by name, that work entry by entry, so that it broadcasts their terms.
+_BY_ENTRY = {"AddExpression", "DivExpression", "multiply", "Elementwise", "Inequality", "Equality"}
 _LENGTH = Kind(
     lambda value: POSITIVE.fits(value) or (isinstance(value, float) and value == math.inf),
     "a positive number, or math.inf",
@@ -108,6 +111,7 @@ class Agent:
         _check_own(own, label)
         for tree in (self.objective, *constraints, *own):
             _check_real(tree, label)
+            understood(lambda tree=tree: _check_pairs(tree, label), label)
         layout = understood(lambda: layout_of([self.objective, *constraints]), label)
         if not layout.pieces:
             raise ModelError(f"Agent '{label}' has no variables, so it has nothing to decide.")
@@ -233,6 +237,80 @@ def _check_real(tree: Tree, label: str) -> None:
             "part as two real terms, such as cp.sum_squares(A.real @ x - d.real) + "
             "cp.sum_squares(A.imag @ x - d.imag)."
         )
+
+
+def _check_pairs(tree: Tree, label: str) -> None:
+    """Refuse entry by entry operations that pair every entry of private data with all of another.
+
+    Shapes (n, 1) and (n,), or (n, 1) and (1, n), meet in n x n entries: mostly a column of a table
+    beside a vector. Different lengths, or a term that is n x n itself, are taken as meant.
+    """
+    nodes, seen = [tree], set[int]()
+    while nodes:
+        node = nodes.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        nodes += node.args
+        if len(node.args) < 2 or not _is(node, _BY_ENTRY) or _square(node) < 2:
+            continue
+        n = _square(node)
+        terms = [_as_written(term) for term in node.args]
+        enlarged = {_before_ones(term).shape: _before_ones(term) for term in terms}
+        if {(n, 1), (1, n)} <= enlarged.keys():
+            terms = [_before_ones(term) for term in terms]
+        if any(term.shape[-2:] == (n, n) for term in terms):
+            continue
+        column = [term for term in terms if term.shape[-2:] == (n, 1)]
+        line = [term for term in terms if term.shape in ((n,), (1, n))]
+        used = [p for term in (*column, *line) for p in private_in(term)]
+        if column and line and used:
+            raise _pairs(column[0], line[0], used, n, label)
+
+
+def _is(node: Any, names: set[str]) -> bool:
+    """Whether an object is of one of cvxpy's classes, by name."""
+    return any(kind.__name__ in names for kind in type(node).__mro__)
+
+
+def _square(node: Any) -> int:
+    """The side of an expression or a constraint that is square; 0 of all others."""
+    sides = node.shape[-2:]
+    return int(sides[0]) if len(sides) == 2 and sides[0] == sides[1] else 0
+
+
+def _as_written(term: Any) -> Any:
+    """A term before cvxpy made it as large as those that it meets."""
+    while _is(term, {"broadcast_to"}):
+        term = term.args[0]
+    return term
+
+
+def _before_ones(term: Any) -> Any:
+    """The same of a matrix that meets another one: cvxpy multiplies both by ones."""
+    if _is(term, {"MulExpression"}) and term.ndim == 2:
+        for other, ones in (term.args, reversed(term.args)):
+            if isinstance(ones, cp.Constant) and 1 in ones.shape and np.all(ones.value == 1):
+                return other
+    return term
+
+
+def _pairs(column: Any, line: Any, used: Sequence[Private], n: int, label: str) -> ModelError:
+    named = [p for p in used if p.shape in ((n, 1), (1, n))]
+    private = named[0] if named else used[0]
+    name, direct = private.name(), bool(named)
+    fix = (
+        f"Write {name}.flatten(order='F') in place of {name}, or declare its values as "
+        "dp.Private(np.ravel(...), ...)"
+        if direct
+        else f"Write the term of shape {column.shape} as term.flatten(order='F') or term[:, 0]"
+    )
+    return ModelError(
+        f"Agent '{label}' combines terms of shapes {column.shape} and {line.shape} entry by entry, "
+        f"and private '{name}' is in them: they broadcast to shape ({n}, {n}). {fix}. Every entry "
+        f"of one term would meet all {n} entries of the other. If all pairs are meant, write "
+        f"cp.outer(a, b) for products, or cp.outer(a, np.ones({n})) in place of a column a."
+    )
 
 
 def _check_variable(variable: cp.Variable, label: str) -> None:

@@ -132,3 +132,80 @@ def test_public_bounds_of_variables_take_their_values():
     problem = dp.Problem([agent("north", cp.sum_squares(z))])
     problem.plan(dp.LinearizedADMM(), mechanism=None, rounds=2).run(verbose=False)
     assert (z.value >= low.value - 1e-6).all()
+
+
+# -- shapes that broadcast to all pairs ------------------------------------------------------------
+
+
+N = 5
+v, w = cp.Variable(N, name="v"), cp.Variable(2, name="w")
+TABLE = np.full((N, 2), 0.1)
+ROWS = dp.Rows(1.0, records="person")
+X = dp.Private(TABLE, name="X", adjacency=ROWS)
+labels = dp.Private(np.full((N, 1), 0.1), name="labels", adjacency=ROWS)
+flow = dp.Private(np.full((N, 1), 0.5), name="flow", adjacency=dp.Within(0.1))
+wide = dp.Private(np.full((1, N), 0.5), name="wide", adjacency=dp.Within(0.1))
+flat = dp.Private(np.full(N, 0.5), name="flat", adjacency=dp.Within(0.1))
+standing = cp.reshape(v, (N, 1), order="F")
+
+PAIRS = {
+    "squares": ("labels", cp.sum_squares(X @ w - labels)),
+    "turned": ("labels", cp.sum_squares(labels - X @ w)),
+    "product": ("labels", cp.sum(cp.logistic(-cp.multiply(labels, X @ w)))),
+    "quotient": ("flow", cp.sum(flow / (1 + cp.square(v)))),
+    "maximum": ("labels", cp.sum(cp.maximum(X @ w, labels, 0))),
+    "huber": ("labels", cp.sum(cp.huber(X @ w - labels))),
+    "relative entropy": ("flow", cp.sum(cp.kl_div(v, flow))),
+    "public labels": ("X", cp.sum_squares(X @ w - TABLE[:, :1])),
+    "public features": ("labels", cp.sum_squares(TABLE @ w - labels)),
+    "inside": ("labels", cp.sum_squares(2 * (X @ w + 1 - labels) / 3)),
+    "within": ("flow", cp.sum_squares(v - flow)),
+    "two rows of a table": ("wide", cp.sum_squares(standing - wide)),
+    "transposed": ("flow", cp.sum_squares(standing - flow.T)),
+    "a new axis": ("flat", cp.sum_squares(v - flat[:, None])),
+}
+MEANT = {
+    "flattened": cp.sum_squares(v - flow.flatten(order="F")),
+    "a column": cp.sum_squares(v - flow[:, 0]),
+    "labels, flattened": cp.sum_squares(X @ w - labels.flatten(order="F")),
+    "columns": cp.sum_squares(standing - flow),
+    "a line": cp.sum_squares(v - wide),
+    "outer": cp.sum_squares(cp.outer(v, np.ones(N)) - wide),
+    "outer, of a column": cp.sum_squares(cp.outer(flow[:, 0], np.ones(N)) - v),
+    "outer product": cp.sum(cp.multiply(np.ones((N, N)), cp.outer(flat, v))),
+    "written out": cp.sum_squares(flow @ np.ones((1, N)) - v),
+    "beside a matrix": cp.sum_squares(np.eye(N) + v - flow),
+    "another length": cp.sum_squares(flow - w),
+    "a scalar": cp.sum_squares(flow - v[0]),
+}
+
+
+@pytest.mark.parametrize("case", PAIRS)
+def test_terms_that_broadcast_to_all_pairs_are_refused(case):
+    name, cost = PAIRS[case]
+    words = rf"^Agent 'north' .*private '{name}'.*\(5, 5\)\. .*flatten\(order='F'\).*cp\.outer"
+    for objective in (cp.Minimize(cost), cp.Maximize(-cost)):
+        with pytest.raises(dp.ModelError, match=words):
+            dp.Agent(objective, name="north")
+
+
+@pytest.mark.parametrize("where", ["constraints", "own"])
+@pytest.mark.parametrize("constraint", [v >= flow, standing >= wide, cp.abs(v - flow) <= 1])
+def test_constraints_that_broadcast_to_all_pairs_are_refused(where, constraint):
+    with pytest.raises(dp.ModelError, match=r"^Agent 'north' .*\(5, 5\)\. Write (flow|wide)\."):
+        dp.Agent(cp.Minimize(cp.sum(v)), **{where: [constraint]}, name="north")
+
+
+@pytest.mark.parametrize("case", MEANT)
+def test_terms_that_are_meant_to_pair_are_taken(case):
+    assert dp.Agent(cp.Minimize(MEANT[case]), name="north").private
+
+
+def test_public_terms_broadcast_as_in_cvxpy():
+    assert agent("north", cp.sum_squares(v - np.ones((N, 1))) + cp.sum_squares(v - flat)).private
+
+
+def test_what_a_refusal_says_to_write_has_the_right_optimum():
+    for cost in (MEANT["flattened"], MEANT["a column"]):
+        result = dp.Problem([dp.Agent(cp.Minimize(cost))]).solve(mechanism=None)
+        assert result.solution["v"] == pytest.approx(np.full(N, 0.5), abs=1e-6)
