@@ -2,11 +2,12 @@
 
 Agents fit multiclass logistic regression to images: noise in the gradients (ObjG) or on the results
 of local steps (OutG), several local updates E, budgets per local update, schedule (73). Every line
-states what its run spends in total. `OutG, paper` is what the paper's code runs (asserted
-sensitivity, step size 1/n); `OutG` differs from ObjG in the place of the noise only. Figure 7 runs
-`OutG, paper` with other penalties: they change little, and the budget much. Two more comparisons:
-other divisions of the records among agents, and ways to spend one total budget, DP-ADMM and DP-SGD
-among them.
+states what its run spends in total.
+`OutG, paper` has the step size 1/n and the sensitivity of the authors' code, which the text does
+not print (docs/papers/ryu_kim.md); `OutG` differs from ObjG in the place of the noise only. Figure
+7 runs `OutG, paper` with other penalties: they change little, and the budget much. Two more
+comparisons: other divisions of the records among agents, and ways to spend one total budget,
+DP-ADMM and DP-SGD among them.
 Everything printed here is computed on the records in the open: not private.
 
     python -m examples.ryu_kim_federated_learning                      # digits, less than a minute

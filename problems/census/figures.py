@@ -178,8 +178,10 @@ def exposures(columns: Mapping[str, Sequence[Traces]], title: str) -> Figure:
 
 
 @styled
-def as_printed(panels: Mapping[str, Mapping[str, Sequence[Printed]]]) -> Figure:
-    """Figures 2, B and C as printed: distances from the optimum, and what every curve costs.
+def printed_noise(panels: Mapping[str, Mapping[str, Sequence[Printed]]]) -> Figure:
+    """Accuracy panels of Figures 2, B and C: distances from the optimum, and what curves cost.
+
+    The privacy panels are not drawn.
 
     Parameters
     ----------
@@ -199,8 +201,8 @@ def as_printed(panels: Mapping[str, Mapping[str, Sequence[Printed]]]) -> Figure:
         axes.legend(loc=(0.12, 0.07))
     figure.axes[0].set_ylabel("mean of |x_i - x*| / d")
     figure.suptitle(
-        "As printed, noise of rate 1.02^k: curves fall as their noise does, and end farther from\n"
-        f"the optimum than 0 is; {_NOT_PRIVATE}"
+        "Accuracy panels, noise of rate 1.02^k: curves fall as their noise does, and end farther\n"
+        f"from the optimum than 0 is; {_NOT_PRIVATE}"
     )
     return figure
 

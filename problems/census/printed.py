@@ -1,4 +1,4 @@
-r"""Figures 2, B and C as the paper has them: noise of rate 1.02^k, whatever that costs in total.
+r"""The curves of Figures 2, B and C: noise of rate 1.02^k, whatever that costs in total.
 
 In plain arrays. Of round k = 1, 2, ..., every method adds to its new points Laplace noise of rate
 :math:`\beta_k = 1.02^k`, which is of scale :math:`1 / \beta_k` in every entry:
@@ -16,6 +16,9 @@ Huang et al.          fixed averages with all neighbours, :math:`\eta_k = 0.9^k`
 What a round costs is :math:`d \alpha \beta_k B` in the paper, with its step size
 :math:`\alpha` and B = 1/b. Replacing a record moves the gradient by :math:`2 \sqrt d / b` in l1,
 so that a round costs at most :math:`2 \sqrt d \alpha \beta_k / b`.
+
+The paper's figures also show privacy losses: the worst case above, and the loss that a run's own
+outputs realized, (10) of `ex_post` with B = 1/b. `Trace.realized` has it. It is no guarantee.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ from numpy.typing import NDArray
 
 import dpcvx as dp
 
+from .ex_post import observed
 from .measures import Measures
 from .methods import RATE, ZETA, D
 from .study import gradients
@@ -82,12 +86,16 @@ class Curve:
         Of the network, the points (N, d) and a generator: where agents step from, shape (N, d).
     multipliers : bool
         Whether there are any.
+    interval : callable, optional
+        Of the network and the points: least and largest value of `advance`, each of shape (N, d).
+        Without it weights are fixed.
     """
 
     name: str
     step: Callable[[int, Floats], Floats]
     advance: Callable[[Around, Floats, np.random.Generator], Floats]
     multipliers: bool = False
+    interval: Callable[[Around, Floats], tuple[Floats, Floats]] | None = None
 
 
 def _random(around: Around, X: Floats, rng: np.random.Generator) -> Floats:
@@ -98,10 +106,20 @@ def _fixed(around: Around, X: Floats, rng: np.random.Generator) -> Floats:
     return around.mixed(np.full(X.shape, 0.5), X)
 
 
-def _range(around: Around, X: Floats, rng: np.random.Generator) -> Floats:
+def _between(around: Around, X: Floats) -> tuple[Floats, Floats]:
+    mean = around.mixed(np.zeros_like(X), X)
+    return np.minimum(X, mean), np.maximum(X, mean)
+
+
+def _ends(around: Around, X: Floats) -> tuple[Floats, Floats]:
     near = around.laplacian != 0
     low = np.array([X[row].min(axis=0) for row in near])
     high = np.array([X[row].max(axis=0) for row in near])
+    return low, high
+
+
+def _range(around: Around, X: Floats, rng: np.random.Generator) -> Floats:
+    low, high = _ends(around, X)
     return low + rng.uniform(size=X.shape) * (high - low)
 
 
@@ -109,7 +127,7 @@ def _average(around: Around, X: Floats, rng: np.random.Generator) -> Floats:
     return around.weights @ X
 
 
-ALGORITHM_1 = Curve("Algorithm 1", lambda k, n: np.full(n.size, 1 / D), _random, True)
+ALGORITHM_1 = Curve("Algorithm 1", lambda k, n: np.full(n.size, 1 / D), _random, True, _between)
 CURVES = {
     "Figures 2 and B": (
         ALGORITHM_1,
@@ -118,7 +136,7 @@ CURVES = {
     ),
     "Figure C": (
         ALGORITHM_1,
-        Curve("Algorithm 2*", lambda k, n: np.full(n.size, 0.93**k), _range),
+        Curve("Algorithm 2*", lambda k, n: np.full(n.size, 0.93**k), _range, interval=_ends),
         Curve("Huang et al.", lambda k, n: np.full(n.size, 0.9**k), _average),
     ),
 }
@@ -134,15 +152,21 @@ class Trace:
         ``|x_i - x*| / d``.
     claimed, spent : float
         The total of all rounds as printed, and as it is, at delta 0.
+    realized : float
+        What the outputs of this run lost by (10), with the paper's B, in the mean over agents.
+        It depends on outputs and data: no guarantee. With fixed weights it is `claimed`.
     """
 
     distance: Floats
     claimed: float
     spent: float
+    realized: float
 
 
-def run(setting: Setting, curve: Curve, rounds: int, seed: int, noise: float = 1.0) -> Trace:
-    """Run a curve as printed.
+def run(
+    setting: Setting, curve: Curve, rounds: int, seed: int, noise: float = 1.0, apart: float = 0.0
+) -> Trace:
+    """Run a curve with the printed noise.
 
     Parameters
     ----------
@@ -154,27 +178,38 @@ def run(setting: Setting, curve: Curve, rounds: int, seed: int, noise: float = 1
         Of weights and noise.
     noise : float
         Times the noise as printed.
+    apart : float
+        Scale of Laplace variables where the agents begin; they begin at 0 by default. The paper
+        leaves its initial points open. From one point the first round has no interval.
     """
     rng = np.random.default_rng(seed)
     parts, around = setting.measures.shares.parts, Around.of(setting.network)
     size, b = setting.measures.best.size, parts[0].count
     X = lam = np.zeros((len(parts), size))
-    path, sizes = [X], []
+    if apart:
+        X = apart * np.random.default_rng([seed, 1]).laplace(size=X.shape)
+    path, sizes, realized = [X], [], 0.0
     for k in range(1, rounds + 1):
         alpha = curve.step(k, around.degrees)
         beta = RATE**k
-        X = (
-            curve.advance(around, X, rng)
-            - alpha[:, None] * (gradients(parts, X) - lam)
-            + noise * rng.laplace(scale=1 / beta, size=X.shape)
-        )
+        before, step = X, alpha[:, None] * (gradients(parts, X) - lam)
+        drawn = curve.advance(around, X, rng)
+        X = drawn - step + noise * rng.laplace(scale=1 / beta, size=X.shape)
+        if curve.interval is not None:
+            low, high = curve.interval(around, before)
+            losses = observed(
+                X - (low - step), omega=high - low, beta=beta, shift=alpha[:, None] / b
+            )
+            realized += losses.total().loss / len(parts)
         if curve.multipliers:
             lam = lam - ZETA * around.laplacian @ X
         path.append(X)
         sizes.append(alpha.max() * beta)
     total = float(np.sum(sizes))
+    claimed = size * total / b
     return Trace(
         setting.measures.distance(np.array(path)),
-        claimed=size * total / b,
+        claimed=claimed,
         spent=2 * math.sqrt(size) * total / b,
+        realized=claimed if curve.interval is None else realized,
     )

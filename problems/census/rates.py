@@ -133,6 +133,35 @@ class Coupled:
     def _missed(self, x: Floats) -> Floats:
         return np.einsum("ijk,ik->j", self.A, x) - self.c
 
+    def admissible(self, method: Method) -> list[tuple[str, bool]]:
+        """(43), or (48) with L for M where steps are linearised, with whether each holds.
+
+        Parameters
+        ----------
+        method : Method
+            Its penalties are fixed: rho^0 is the penalty.
+        """
+        N, rho, zeta, D = len(self.t), method.penalty, method.zeta, method.D
+        curvature = np.linalg.eigvalsh(self.H)
+        high = float((np.linalg.svd(self.A, compute_uv=False) ** 2).max())
+        most = (2 if method.exact else 1) * float(curvature.min()) / (N * rho**2 * high)
+        extra = 0.0 if method.exact else float(curvature.max())
+        # In the middle of what alpha may be: N / (2 rho - zeta) to its largest.
+        least = N / (2 * rho - zeta) if 2 * rho > zeta else math.inf
+        alpha = math.sqrt(least * most) if math.isfinite(least) else math.inf
+        name = "(43)" if method.exact else "(48), L for M"
+        below = N * high / alpha + extra
+        return [
+            (f"{name}: alpha = {alpha:.4g} < {most:.4g}, by the curvatures", alpha < most),
+            (f"{name}: D = {D:g} > rho sigma^2 = {rho * high:.4g}", rho * high < D),
+            (f"{name}: D = {D:g} > N sigma^2 / alpha + L = {below:.4g}"
+             if extra else f"{name}: D = {D:g} > N sigma^2 / alpha = {below:.4g}", below < D),
+            (f"{name}: rho = {rho:g} > N / (2 alpha) = {N / (2 * alpha):.4g}",
+             N / (2 * alpha) < rho),
+            (f"{name}: zeta = {zeta:g} < 2 rho - N / alpha = {2 * rho - N / alpha:.4g}",
+             zeta < 2 * rho - N / alpha),
+        ]  # fmt: skip
+
     def rate(self, method: Method, *, terms: int = 5) -> float:
         """p of (42), or of (47) for linearised steps; not positive where nothing is promised.
 

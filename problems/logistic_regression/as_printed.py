@@ -1,8 +1,9 @@
-"""Figures 5 and 6 of Ryu and Kim as printed, for as many rounds as in the paper: no guarantee.
+"""Figures 5 and 6 of Ryu and Kim with noise scaled to records, for as many rounds: no guarantee.
 
 A study of its own, beside the honest one of `examples.ryu_kim_federated_learning`: noise is scaled
-to the records, as in the paper's code, and totals are what the steps would cost if that were a
-sensitivity. With ``--keep`` a run that was killed goes on where it was, with the same result, and
+to the records, as in the authors' code for FEMNIST, and totals are what the steps would cost if
+that were a sensitivity. docs/papers/ryu_kim.md says which setting comes from the text and which
+from the code. With ``--keep`` a run that was killed goes on where it was, with the same result, and
 what is found so far is in ``as_printed.json``, with the commit and the command.
 
     python -m problems.logistic_regression.as_printed --plot out              # digits, 300 rounds
@@ -74,7 +75,7 @@ def table(own: Setting, found: Mapping[Curve, Trace]) -> str:
     found : mapping of Curve to Trace
     """
     lines = [
-        f"{own.dataset.name}: {own.total} records, {len(own.parts)} agents, as printed: noise "
+        f"{own.dataset.name}: {own.total} records, {len(own.parts)} agents, text and code: noise "
         "scaled to the records, NO GUARANTEE. Totals, at 1e-6, are what the steps would cost "
         "if it were not.",
         f"{'':<32}{'rounds':>7}{'noise (32)':>12}{'cost':>8}{'error':>8}{'claimed':>10}"

@@ -43,11 +43,12 @@ class Method:
     ----------
     noise : {"ObjG", "OutG", "OutG, paper", "DP-SGD"}
         ``ObjG``: noisy gradients. ``OutG``: noise on the result of the local step, sensitivity
-        derived, otherwise the same method. ``OutG, paper``: as in the code of Ryu and Kim, who
-        assert twice the gradient's sensitivity over ``penalty + 1 / step`` and follow Huang and
-        Gong in the step size ``1 / n`` for n entries of W. ``DP-SGD``: gradient descent along the
-        sum of noisy gradients, of all records in every round, since a plan counts no sampling; its
-        steps are the plan's choice. ``OutG`` with one update is DP-ADMM (Huang et al., 2020) with
+        derived, otherwise the same method. ``OutG, paper``: after the authors' code, not the text;
+        docs/papers/ryu_kim.md cites it and names the differences. It has twice the gradient's
+        sensitivity over ``penalty + 1 / step`` and, as Huang and Gong, the step size ``1 / n`` for
+        n entries of W. ``DP-SGD``: gradient descent along the sum of noisy gradients, of all
+        records in every round, since a plan counts no sampling; its steps are the plan's choice.
+        ``OutG`` with one update is DP-ADMM (Huang et al., 2020) with
         noise that does not fall.
     rounds, local_updates : int
         T and E.

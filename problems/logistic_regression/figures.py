@@ -75,7 +75,7 @@ def comparison(columns: Mapping[float, Sequence[Sequence[Trace]]], title: str) -
 
 @styled
 def as_printed(found: Mapping[Curve, Printed], title: str) -> Figure:
-    """Figures 5 and 6 as printed: noise, cost and test error, and what every column costs.
+    """Figures 5 and 6, from text and code: noise, cost and test error, and what columns cost.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ def as_printed(found: Mapping[Curve, Printed], title: str) -> Figure:
     panels[2, 0].set_ylim(0, 1)
     legend_below(figure, panels[1, 0], 4)
     figure.suptitle(
-        f"{title}, as printed: noise scaled to the records, NO GUARANTEE\n"
+        f"{title}, settings of text and code: noise scaled to the records, NO GUARANTEE\n"
         f"totals at 1e-6 are what the steps would cost if it were not; {_NOT_PRIVATE}"
     )
     return figure

@@ -1,12 +1,16 @@
-r"""Figures 5 and 6 of Ryu and Kim as printed: the noise that they add, whatever it costs in total.
+r"""Figures 5 and 6 of Ryu and Kim, from their text and their code, whatever that costs in total.
 
 In plain arrays: Algorithm 1 with (10), or with the paper's baseline (12), step sizes
 :math:`1 / \sqrt t` and 1/n, schedule (73), a box, and in every local update Gaussian noise of
 variance :math:`2 \ln(1.25 / \bar\delta) (\bar\Delta / \bar\epsilon)^2`, where
 
 * ObjG, whose noise is in the gradient, takes (31) for :math:`\bar\Delta`, measured on the agent's
-  own records at its point, as the paper's code does;
-* OutG, whose noise is on the result, takes :math:`2 \bar\Delta / (\rho_t + n)`.
+  own records at its point, as the authors' code does for FEMNIST. The text takes the maximum over
+  all data sets, and the code a bound for MNIST;
+* OutG, whose noise is on the result, takes :math:`2 \bar\Delta / (\rho_t + n)` and the step 1/n,
+  after the code. By the text its step is that of ObjG.
+
+docs/papers/ryu_kim.md cites the code and says of every setting where it comes from.
 
 What is measured on records is no bound, and tells something itself, so that no curve here has a
 guarantee. Totals are what all T E updates would cost if it were one.

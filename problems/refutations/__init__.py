@@ -129,6 +129,9 @@ def _wrapped(head: str, text: str) -> str:
 
 # Modules by paper.
 PAPERS = {
+    "Ryu and Kim (2022)": "ryu_kim",
+    "Chan, Xie and Zhao (2024)": "chan",
+    "Xiao, Ye and Devadas (2019)": "xiao",
     "Ou, Wang, Liu and Lu (2025)": "ou",
 }
 
