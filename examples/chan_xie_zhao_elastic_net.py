@@ -61,7 +61,8 @@ from problems.elastic_net.utility import Utility, utility
 from problems.progress import with_bar
 
 Floats = NDArray[np.float64]
-# Of Figure 1(a), by the paper's code; its text does not say.
+# Of Figure 1(a), by the authors' code, which section 10 names; the text does not say.
+# github.com/KawaiiMengshi/Privacy-Amplification-by-Iteration-for-ADMM
 FAINT = 0.01
 BASE = Setting(*PAIRS[0])
 # The sigma of the privacy figure.
@@ -270,7 +271,7 @@ def _table_2(found: Found) -> Iterator[str]:
     shown = plain if found.coded is None else [*plain, found.coded]
     yield (
         f"Table 2: p values of equal mean gaps at iteration {found.scope.iterations}, by sigma"
-        + ("" if found.coded is None else " (last: 0.7 with eta = 5, as the paper's code runs it)")
+        + ("" if found.coded is None else " (last: 0.7 with eta = 5, as the authors' code runs it)")
     )
     values = p_values([run.gaps.at_x[-1] for run in shown])
     names = [f"{r.gaps.setting.sigma:g}{'*' if r is found.coded else ''}" for r in shown]

@@ -34,7 +34,7 @@ def convergence_iterations(gaps: Floats, lag: int = 5) -> int | None:
     Returns
     -------
     int or None
-        None if all differ. One-sided at 0.05, which is the paper's code; its text names neither.
+        None if all differ. One-sided at 0.05, which is the authors' code; the text names neither.
     """
     for t in range(len(gaps) - lag):
         if p_value(gaps[t], gaps[t + lag], 0.2) / 2 > 0.05:

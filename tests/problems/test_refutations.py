@@ -100,7 +100,7 @@ def test_privacy_statements_outside_their_hypotheses_are_refused():
     with pytest.raises(dp.ModelError, match="stated for alpha M < 1"):
         ou.theorem_3_fails(replace(ou.FEW, alpha=0.2, smoothness=5.0))
     with pytest.raises(dp.ModelError, match=r"sqrt\(d\) M / epsilon = 3.162 < u_e = 3"):
-        ou.corollary_1_fails(replace(ou.TARGET, u_e=3.0, u_w=20.0))
+        ou.corollary_1_fails(replace(ou.TARGET, u_e=3.0, sensitivity=0.2))
     with pytest.raises(dp.ModelError, match=r"r = 0.95 is one of"):
         ou.figure_3_fails(0.95, 51)
 
