@@ -147,8 +147,5 @@ def __getattr__(name: str) -> _Any:
     try:
         return getattr(_import_module(f".owners.{_OWNERS[name]}", __name__), name)
     except ModuleNotFoundError as error:
-        missing = error.name
-    raise ModelError(
-        f"dp.{name} needs the package {missing}, which is not installed: "
-        "pip install 'dpcvx[owners]'."
-    )
+        missing = str(error)
+    raise ModelError(f"dp.{name} cannot be used. {missing}")

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -147,6 +148,11 @@ def is_text(value: object) -> bool:
     return True
 
 
+def is_path(value: object) -> bool:
+    """Whether a value can be the name of a file or a folder."""
+    return isinstance(value, (str, Path)) and is_text(str(value)) and "\0" not in str(value)
+
+
 def one_of(value: object, *choices: str) -> bool:
     """Whether a value is one of these texts; arrays and cvxpy objects answer ``in`` otherwise."""
     return isinstance(value, str) and value in choices
@@ -170,6 +176,7 @@ class Kind:
 
 FLAG = Kind(lambda value: isinstance(value, (bool, np.bool_)), "True or False")
 TEXT = Kind(is_text, "text that can be written down")
+PATH = Kind(is_path, "the name of a file or folder, as text or pathlib.Path")
 POSITIVE = Kind(positive_finite, "a positive finite number")
 DIVISOR = Kind(
     lambda value: POSITIVE.fits(value) and float(value) >= LEAST_DIVISOR,  # type: ignore[arg-type]

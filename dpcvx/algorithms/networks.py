@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from .._arguments import is_int, listed, show
+from .._arguments import is_int, is_text, listed, show
 from ..errors import ModelError
 from ..guard import frameless
 from ..privacy.randomness import Coins, Seeded
@@ -82,9 +82,10 @@ class Rank:
     weights: Array
 
 
+@frameless
 @dataclass(frozen=True, eq=False)
 class Network:
-    """A connected undirected graph of agents with a mixing matrix. Public.
+    """A connected undirected graph of agents with a mixing matrix, as `build` makes it. Public.
 
     Attributes
     ----------
@@ -97,12 +98,46 @@ class Network:
         writeable.
     rule : str
         How the weights were chosen.
+
+    Raises
+    ------
+    ModelError
+        If these are no network's. Whether the weights average over it, `build` checks.
     """
 
     agents: tuple[str, ...]
     neighbours: Around
     rows: tuple[Array, ...] = field(repr=False)
     rule: str
+
+    def __post_init__(self) -> None:
+        if not (_are_names(self.agents) and is_text(self.rule) and self._fits()):
+            raise ModelError(
+                "dp.networks.Network(...) got agents, neighbours, rows and a rule that are not "
+                "those of one network. Write dp.networks.build('ring', ['north', 'east', "
+                "'south']), which makes them from a graph."
+            )
+
+    def _fits(self) -> bool:
+        """Whether neighbours are mutual, and every agent has a weight for each and for itself."""
+        around, rows, n = self.neighbours, self.rows, len(self.agents)
+        if not (type(around) is type(rows) is tuple and len(around) == len(rows) == n):
+            return False
+        if not all(type(others) is tuple for others in around) or not all(
+            type(j) is int and 0 <= j < n for others in around for j in others
+        ):
+            return False
+        to = np.array([j for others in around for j in others], dtype=np.intp)
+        of = np.repeat(np.arange(n), [len(others) for others in around])
+        increasing = bool((np.diff(of * n + to) > 0).all())
+        mutual = np.array_equal(np.sort(to * n + of), of * n + to)
+        weighted = all(
+            isinstance(row, np.ndarray)
+            and (row.dtype, row.shape) == (np.float64, (len(others) + 1,))
+            and bool(np.isfinite(row).all())
+            for others, row in zip(around, rows, strict=True)
+        )
+        return increasing and mutual and weighted and bool((of != to).all())
 
     @property
     def weights(self) -> Array:
@@ -301,6 +336,13 @@ def _random_tree(n: int, coins: Coins) -> nx.Graph:
     if n == 2:
         return nx.path_graph(2)
     return nx.from_prufer_sequence([coins.below(n) for _ in range(n - 2)])
+
+
+def _are_names(agents: object) -> bool:
+    """Whether these are the different names of one agent or more."""
+    if type(agents) is not tuple or not agents or not all(map(is_text, agents)):
+        return False
+    return len(set(agents)) == len(agents)
 
 
 def _names(agents: Sequence[str]) -> tuple[str, ...]:

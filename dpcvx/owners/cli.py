@@ -37,6 +37,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except DpcvxError as error:
         sys.stderr.write(f"{error}\n")
         return 1
+    except OSError as error:
+        name = "" if error.filename is None else f"{Path(os.fsdecode(error.filename)).name}: "
+        sys.stderr.write(f"{name}{error.strerror or type(error).__name__}\n")
+        return 1
     except KeyboardInterrupt:
         sys.stderr.write("stopped; the same command goes on where it stood\n")
         return 130
@@ -215,9 +219,4 @@ def _consent(agreement: Agreement) -> bool:
 
 
 def _inspect(asked: argparse.Namespace) -> None:
-    try:
-        document = asked.offer.read_bytes()
-    except OSError as error:
-        sys.stderr.write(f"{asked.offer.name}: {error.strerror}\n")
-        raise SystemExit(1) from None
-    _say(str(agree(read_offer(document), read_policy(asked.policy))))
+    _say(str(agree(read_offer(asked.offer.read_bytes()), read_policy(asked.policy))))

@@ -142,7 +142,7 @@ class Identity:
             If a file is missing.
         """
         for part in ("ca.crt", f"{stem(name)}.key", f"{stem(name)}.crt"):
-            if not (folder / part).is_file():
+            if not os.path.isfile(folder / part):  # of names that are too long as well
                 raise ModelError(
                     f"The folder of keys has no '{part}'. Make a key by: dpcvx keys request "
                     f'"{name}"; have it signed at the authority, by: dpcvx keys sign; and put the '

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -133,6 +134,9 @@ def _no_log(path: Path | None) -> LedgerError:
 def _opened(path: Path) -> IO[bytes]:
     try:
         number = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        if not stat.S_ISREG(os.fstat(number).st_mode):  # a device keeps nothing
+            os.close(number)
+            raise _no_log(path)
         return os.fdopen(number, "r+b")
     except OSError as error:
         raise LedgerError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -9,12 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from .._arguments import check_argument, integer, optional
+from .._arguments import FLAG, PATH, check_argument, integer, optional
 from ..errors import ModelError
 from ..guard import frameless
 from ..model.private import Private, seal_all
 from ..model.sealed import Sealed
-from ..plan.terms import Terms
+from ..plan.terms import Terms, require_plan
 from ..run.data import DataSource, sources_of
 from .coordinator import Gone, Late, Remote
 from .log import Log
@@ -124,9 +125,12 @@ def loopback(
     """
     sealed = seal_all(data)  # first, so that no frame holds the data themselves
     del data
+    require_plan(plan, "dp.loopback")
+    check_argument("dp.loopback", "folder", folder, optional(PATH))
     check_argument("", "seed", seed, optional(integer(0)))
+    check_argument("dp.loopback", "record", record, FLAG)
     place = None if folder is None else Path(folder)
-    if place is not None and not place.is_dir():
+    if place is not None and not os.path.isdir(place):  # of names that are too long as well
         raise ModelError(
             f"dp.loopback(folder=...) needs a folder for the owners' ledgers, and '{place.name}' "
             "is none. Create it."

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from threadpoolctl import ThreadpoolController
 
-from .._arguments import FLAG, POSITIVE, check_argument, integer, optional, show
+from .._arguments import FLAG, PATH, POSITIVE, TEXT, check_argument, integer, optional, show
 from ..errors import ModelError, RefusedError
 from ..guard import frameless
 from ..run.gate import require_fit
@@ -68,6 +68,9 @@ class Owners(Remote):
     ) -> None:
         check_argument("dp.Owners", "patience", patience, POSITIVE)
         check_argument("dp.Owners", "verbose", verbose, FLAG)
+        check_argument("dp.Owners", "keys", keys, PATH)
+        check_argument("dp.Owners", "log", log, optional(PATH))
+        check_argument("dp.Owners", "listen", listen, TEXT)
         host, port = _address(listen)
         identity = Identity.of(Path(keys), COORDINATOR)
         tell = telling(verbose)
@@ -249,7 +252,7 @@ def _identity(policy: Policy) -> Identity:
 
 
 def _address(listen: str) -> tuple[str, int]:
-    host, _, port = str(listen).rpartition(":")
+    host, _, port = listen.rpartition(":")
     if not host or not port.isdigit() or int(port) > 65535:
         raise ModelError(
             f"dp.Owners(listen={show(listen)}) is no place to listen: write host and port, such as "

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._arguments import finite, is_int, show
+from .._arguments import PATH, check_argument, finite, is_int, one_of, show
 from ..errors import DpcvxError, ModelError
 from ..model.adjacency import Rows, Within
 from ..model.private import Private, specs_of
@@ -37,6 +37,7 @@ def read_policy(path: str | Path) -> Policy:
     ModelError
         If the file cannot be read, or says what no policy says.
     """
+    check_argument("dp.Owner", "policy", path, PATH)
     place = Path(path)
     try:
         said = tomllib.loads(place.read_text())
@@ -60,7 +61,7 @@ class _File:
         self._known(accept, _ACCEPT, "accept.")
         agent = self._text(said, "agent")
         methods = accept.get("methods", list(METHODS))
-        if not isinstance(methods, list) or not set(methods) <= set(METHODS):
+        if not isinstance(methods, list) or not all(one_of(name, *METHODS) for name in methods):
             raise self._wrong("accept.methods", f"lists methods among {', '.join(METHODS)}")
         data = self._table(said, "data", {})
         model = accept.get("model")
@@ -77,7 +78,7 @@ class _File:
             ask=self._flag(accept, "ask", True),
             reply_after=self._number(accept, "reply_after", "accept.", 0.0),
             keys=self._folder / self._text(said, "keys") if "keys" in said else None,
-            coordinator=said.get("coordinator", ""),
+            coordinator=self._text(said, "coordinator") if said.get("coordinator", "") else "",
             program="" if model is None else self._program(self._text(accept, "model"), agent),
         )
 

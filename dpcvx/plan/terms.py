@@ -133,6 +133,25 @@ class Terms:
         return [agent.account() for agent in self.agents]
 
 
+def require_plan(value: object, caller: str) -> None:
+    """Refuse what is no plan.
+
+    Parameters
+    ----------
+    value : object
+    caller : str
+        The function that takes it, as users write it.
+
+    Raises
+    ------
+    ModelError
+    """
+    if not isinstance(value, Terms):
+        raise ModelError(
+            f"{caller} takes a plan, got {type(value).__name__}; write {caller}(problem.plan(...))."
+        )
+
+
 def releases_of(
     algorithm: Algorithm[Any, Any], release: Release, rounds: int, program: Program
 ) -> int:

@@ -23,11 +23,20 @@ from .split_noise import coalition
 _LISTED = 6
 
 
+@frameless
 @dataclass(frozen=True)
 class Accounts(Mapping[str, Account]):
     """The accounts of all agents, by name."""
 
     accounts: tuple[Account, ...]
+
+    def __post_init__(self) -> None:
+        given = self.accounts
+        if type(given) is not tuple or not all(isinstance(each, Account) for each in given):
+            raise ModelError(
+                f"dp.Ledger({show(given)}) holds no accounts of agents. Write result.ledger, or "
+                "dp.Ledger.load('ledger.jsonl') for a file: runs make accounts."
+            )
 
     def __repr__(self) -> str:
         releases = sum(len(account.entries) for account in self.accounts)

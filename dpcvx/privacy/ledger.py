@@ -17,6 +17,12 @@ class Ledger(Accounts):
     Parameters
     ----------
     accounts : tuple of Account
+        As runs make them; `load` reads those of a file.
+
+    Raises
+    ------
+    ModelError
+        If they are none.
     """
 
     @staticmethod

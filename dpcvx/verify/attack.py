@@ -39,7 +39,7 @@ from ..model.private import Private
 from ..model.spec import PrivateSpec
 from ..plan.agent_terms import AgentTerms
 from ..plan.banner import WIDTH
-from ..plan.terms import Terms
+from ..plan.terms import Terms, require_plan
 from ..run.replay import Seen, seen, transcript_of
 from ..run.result import Transcript
 from ..run.watch import check_replayable
@@ -197,6 +197,7 @@ def attack(plan: Terms, transcript: Transcript | str | Path) -> Attack:
     >>> plan = problem.plan(dp.LinearizedADMM(), mechanism=None, rounds=1)
     >>> dp.attack(plan, plan.run(record=True).transcript)["load"]
     """
+    require_plan(plan, "dp.attack")
     check_replayable(plan)
     if plan.published:
         _, found = transcript_of(plan, transcript)

@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import DataError, ModelError, PrivacyError
+from ..errors import DataError, PrivacyError
 from ..guard import discreet
 from ..model.adjacency import Rows
 from ..model.declaration import matching
@@ -23,7 +23,7 @@ from ..model.matrices import Data, alike, changed_rows
 from ..model.private import Private, seal_all
 from ..model.sealed import Sealed, seal
 from ..model.spec import PrivateSpec
-from ..plan.terms import Terms
+from ..plan.terms import Terms, require_plan
 from ..privacy.accounts import Account
 from ..privacy.entries import Entry
 from ..privacy.mechanism import Calibrated
@@ -229,10 +229,7 @@ def check(
         If data and neighbours are not neighbours under the declared adjacency, or do not fit
         their declaration.
     """
-    if not isinstance(plan, Terms):
-        raise ModelError(
-            f"dp.check takes a plan, got {type(plan).__name__}; write dp.check(problem.plan(...))."
-        )
+    require_plan(plan, "dp.check")
     own, other = neighbouring_sources(plan, seal_all(neighbours, "neighbours"), seal_all(data))
     first, live = _observed(plan, own, seed, None)
     releases = [r for gate in live for r in gate.releases]

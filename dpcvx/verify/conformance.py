@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, overload
 
-from .._arguments import check_argument, count, optional, show
+from .._arguments import check_argument, count, listed, optional, show
 from ..algorithms.base import Algorithm
 from ..errors import ModelError, PrivacyError
 from ..guard import frameless
@@ -253,7 +253,14 @@ def _builders(
         return INSTANCES
     if isinstance(instances, Mapping):
         return {name: partial(_given, name, own) for name, own in instances.items()}
-    return {name: _known(name) for name in instances}
+    names = listed(instances)
+    if names is None or not all(isinstance(name, str) for name in names):
+        raise ModelError(
+            f"dp.conformance(instances={show(instances)}) must be names of the package's "
+            "instances, or a mapping of names to instances: "
+            "{'mine': dpcvx.extend.Instance(problem, data)}."
+        )
+    return {name: _known(name) for name in names}
 
 
 def _known(name: str) -> Callable[[], Instance]:

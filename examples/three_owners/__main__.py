@@ -12,7 +12,11 @@ from typing import Any
 import numpy as np
 
 import dpcvx as dp
-from dpcvx.owners.keys import fingerprint_of, make_authority, make_request, sign_request
+
+try:
+    from dpcvx.owners.keys import fingerprint_of, make_authority, make_request, sign_request
+except ModuleNotFoundError as error:
+    raise SystemExit(str(error)) from None
 
 MODEL = Path(__file__).with_name("model.py")
 POLICY = """agent = "{agent}"

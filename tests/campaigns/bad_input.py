@@ -223,6 +223,14 @@ def connected(graph):
     return used(dp.DecentralizedGradient(graph, 0.1))
 
 
+def between(executor):
+    return a_plan().run(executor=executor, verbose=False)
+
+
+def fixed(algorithm):
+    return two_agents().plan(algorithm, epsilon=1.0, delta=1e-6).run(verbose=False)
+
+
 def nothing(made):
     return made
 
@@ -331,6 +339,30 @@ CALLS: dict[str, Case] = {
     "check": (dp.check, lambda: {"plan": a_plan()}, nothing),
     "audit": (dp.audit, lambda: {"target": a_plan(), "runs": 20}, nothing),
     "audit mechanism": (dp.audit, lambda: {"target": dp.Laplace(1.0), "runs": 20}, nothing),
+    "attack": (
+        dp.attack, lambda: {"plan": a_plan(), "transcript": a_result().transcript}, nothing,
+    ),
+    "loopback": (dp.loopback, lambda: {"plan": a_plan()}, between),
+    "Owner": (dp.Owner, dict, nothing),
+    "Owners": (dp.Owners, lambda: {"listen": "127.0.0.1:0", "keys": "keys"}, nothing),
+    "Ledger": (dp.Ledger, lambda: {"accounts": (a_result().ledger["a"],)}, str),
+    "networks.Network": (
+        dp.networks.Network,
+        lambda: {
+            "agents": ("a", "b"), "neighbours": ((1,), (0,)),
+            "rows": (np.full(2, 0.5), np.full(2, 0.5)), "rule": "halves",
+        },
+        connected,
+    ),
+    "Central": (dp.Central, dict, fixed),
+    "SummedGradient": (dp.SummedGradient, dict, used),
+    "Expected": (dp.Expected, lambda: {"mean": np.ones(2), "spread": 1.0}, nothing),
+    "Dask": (dp.Dask, dict, nothing),
+    "conformance": (
+        dp.conformance,
+        lambda: {"method": dp.MeanGradient(), "instances": [], "rounds": None},
+        nothing,
+    ),
     "central": (dp.not_private.central, lambda: {"problem": two_agents()}, nothing),
     "objective": (
         dp.not_private.objective,

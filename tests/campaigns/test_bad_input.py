@@ -59,9 +59,48 @@ def test_the_campaign_sees_what_it_looks_for(monkeypatch):
     assert outcome(lambda: dp.Within(np.full(2, CANARY)))[0] == "LEAK"
 
 
+# What runs and functions give back, errors, and what needs a job of MPI: nobody calls them.
+GIVEN = {
+    "Algorithm", "Attack", "Audit", "Check", "Comparison", "Guarantee", "MPI", "OwnSolution",
+    "Plan", "Result", "Solution", "Status", "Tradeoff", "Transcript", "Tuned",
+}  # fmt: skip
+# Their right arguments are folders with keys, files, clusters, or minutes of a method's checks.
+UNREADY = {"Plan.replay", "Ledger.load", "Owner", "Owners", "Dask", "conformance"}
+
+
+def test_every_public_callable_is_called_with_wrong_values():
+    called = {name.split(".")[0].split(" ")[0] for name in CALLS}
+    public = {name for name in dp.__all__ if callable(getattr(dp, name))}
+    errors = {
+        name
+        for name in public
+        if isinstance(getattr(dp, name), type) and issubclass(getattr(dp, name), Exception)
+    }
+    plain = {"Serial"}  # takes no argument
+    assert public - called == (GIVEN | errors | plain) - called
+    assert not (errors | plain) & called
+
+
+@pytest.mark.parametrize(
+    ("name", "argument"),
+    [
+        ("attack", "plan"), ("check", "plan"), ("loopback", "plan"), ("loopback", "folder"),
+        ("Ledger", "accounts"), ("networks.Network", "agents"), ("networks.Network", "neighbours"),
+        ("networks.Network", "rows"), ("networks.Network", "rule"), ("Owner", "policy"),
+        ("Owners", "listen"), ("Owners", "keys"), ("conformance", "instances"),
+    ],
+)  # fmt: skip
+def test_constructors_and_functions_refuse_every_wrong_value_in_words(name, argument):
+    """Those that a search of 2026 found raw: each with the whole table of wrong values."""
+    for value in ZOO:
+        text, trial = bad_input.call(name, argument, value)
+        kind, said = outcome(trial)
+        assert kind in ("refused", "works"), f"{kind} {text}: {said}"
+
+
 def test_right_arguments_work():
     """A trial whose other arguments are wrong as well would find nothing."""
-    needs_more = {"GradientADMM", "ResourceADMM", "Plan.replay", "Ledger.load"}
+    needs_more = {"GradientADMM", "ResourceADMM", *UNREADY}
     for name, (function, right, use) in CALLS.items():
         if name not in needs_more:
             kind, text = outcome(lambda f=function, r=right, u=use: u(f(**r())))

@@ -1,8 +1,13 @@
 """The command: keys, checks and inspections; `test_link` and the campaign of kills run the rest."""
 
+import os
 import re
+import shutil
 import subprocess
 import sys
+import tomllib
+from importlib import import_module
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +18,8 @@ from dpcvx.owners.cli import main
 from dpcvx.owners.offers import offers_of
 from tests.owners.federation import plan_of, write
 from tests.owners.test_offers import LOADS, tied
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_the_command_imports_nothing_that_few_plans_need():
@@ -32,6 +39,67 @@ def test_python_runs_the_package_as_the_command_itself(tmp_path):
     assert helped.returncode == 0 and helped.stdout.startswith("usage: dpcvx ")
     refused = run("keys", "fingerprint", str(tmp_path / "nowhere.crt"))
     assert refused.returncode == 1 and "nowhere.crt" in refused.stderr and not refused.stdout
+
+
+@pytest.mark.parametrize("package", ["cryptography", "websockets"])
+@pytest.mark.parametrize("module", ["dpcvx", "examples.three_owners"])
+def test_the_command_without_its_packages_says_what_to_install(module, package, tmp_path):
+    """As after ``pip install dpcvx`` without the extra."""
+    code = (
+        "import importlib.util, runpy, sys\n"
+        "find = importlib.util.find_spec\n"
+        f"hide = lambda name, *more: None if name == {package!r} else find(name, *more)\n"
+        "importlib.util.find_spec = hide\n"
+        f"sys.modules[{package!r}] = None\n"
+        f"sys.argv = ['dpcvx', '--help']\n"
+        f"runpy.run_module({module!r}, run_name='__main__')\n"
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and not done.stdout
+    (said,) = done.stderr.splitlines()
+    assert f"need the package {package}" in said and "pip install 'dpcvx[owners]'" in said
+
+
+def test_names_without_their_packages_say_what_to_install():
+    code = "import sys, dpcvx as dp\nsys.modules['websockets'] = None\ndp.Owner"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    last = done.stderr.splitlines()[-1]
+    assert "ModelError: dp.Owner cannot be used. Runs between owners need" in last
+
+
+def test_the_installed_command_is_the_module():
+    (command,) = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"].values()
+    module, _, function = command.partition(":")
+    assert module == "dpcvx.__main__" and callable(getattr(import_module(module), function))
+
+
+@pytest.mark.parametrize("place", ["nowhere", "nowhere/deeper", "folder", "empty", os.devnull])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "keys fingerprint PLACE", "keys sign PLACE PLACE", "keys sign authority PLACE",
+        "keys authority PLACE/ca.crt", "keys request north --keys empty",
+        "coordinate model.py --keys keys --listen 127.0.0.1:0 --wait 0.1 --log PLACE/log",
+        "coordinate model.py --keys keys --listen 127.0.0.1:0 --wait 0.1 --log PLACE",
+        "coordinate PLACE", "inspect PLACE --policy PLACE", "owner check PLACE",
+    ],
+)  # fmt: skip
+def test_commands_on_wrong_files_say_so_in_a_line(command, place, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "empty").touch()
+    (tmp_path / "model.py").write_text("from tests.owners.test_offers import tied\nplan = tied()\n")
+    main(["keys", "authority", "authority"])
+    main(["keys", "request", "coordinator"])
+    main(["keys", "sign", "authority", "keys/coordinator.csr"])
+    shutil.copy("authority/ca.crt", "keys/ca.crt")
+    capsys.readouterr()
+    code = main(command.replace("PLACE", place).split())
+    said = capsys.readouterr()
+    works = "authority PLACE/ca.crt" in command and place in ("nowhere", "nowhere/deeper", "folder")
+    assert code == (0 if works else 1)
+    assert works or (said.err and "Traceback" not in said.err)
 
 
 def test_keys_are_made_asked_for_and_signed(tmp_path, capsys):

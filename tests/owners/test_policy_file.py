@@ -89,6 +89,8 @@ def test_vectors_are_columns_or_rows(place, tmp_path, shape, given):
         (lambda t: t.replace("1e-6", '"small"'), "budget.delta is a number"),
         (lambda t: t.replace("1e-6", "-1"), "budget.delta is a number"),
         (lambda t: t + '[accept]\nmethods = ["Magic"]\n', "lists methods among"),
+        (lambda t: t + "[accept]\nmethods = [[2, 2]]\n", "lists methods among"),
+        (lambda t: "coordinator = 5\n" + t, "coordinator is a text, and is 5"),
         (lambda t: t + "[accept]\nask = 1\n", "accept.ask is true or false"),
         (lambda t: t + "[accept]\npartners = -1\n", "accept.partners is a whole number"),
         (lambda t: t + '[accept]\nmodel = "none.py"\n', "no model 'none.py'"),
