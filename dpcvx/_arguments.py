@@ -150,7 +150,8 @@ def is_text(value: object) -> bool:
 
 def is_path(value: object) -> bool:
     """Whether a value can be the name of a file or a folder."""
-    return isinstance(value, (str, Path)) and is_text(str(value)) and "\0" not in str(value)
+    text = str(value) if isinstance(value, (str, Path)) else ""
+    return text != "" and is_text(text) and "\0" not in text
 
 
 def one_of(value: object, *choices: str) -> bool:

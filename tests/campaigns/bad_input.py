@@ -413,6 +413,9 @@ def call(name, argument, value):
             with tempfile.TemporaryDirectory() as folder:
                 given["ledger"] = str(Path(folder) / str(given["ledger"])[:300])
                 return use(function(**given))
+        if argument == "folder" and value == "folder":
+            with tempfile.TemporaryDirectory() as folder:
+                return use(function(**{**given, "folder": folder}))
         return use(function(**given))
 
     trial.lasts = argument == "seconds" and value in ("huge", "large")
