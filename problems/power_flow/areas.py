@@ -26,6 +26,8 @@ Floats = NDArray[np.float64]
 # What a unit of reserve costs next to one of the dearest generator at full power: active power is
 # bought in haste, reactive power comes from capacitors.
 _RESERVE = np.array([5.0, 0.1])
+# Below this a distribution factor is a rounding error: nothing flows over that line.
+_NONE = 1e-12
 # What a unit squared costs by which a bus gets more or less than its load as it left, next to the
 # same: else buses next to generators would get all, for what is lost on lines.
 _ASTRAY = 1.0
@@ -70,25 +72,34 @@ def areas(case: Case, zones: Zones, zone: int) -> Iterator[Area]:
         buses = np.flatnonzero(label == area)
         lines = np.flatnonzero(inside & (of_branch == area))
         limited = np.isfinite(case.branch.rate[branches[lines]])
-        factors = transfer(case, own[buses], branches[lines])
-        yield Area(buses, lines[limited], factors[limited])
+        factors = transfer(case, own[buses], branches[lines])[limited]
+        factors[np.abs(factors) < _NONE] = 0.0
+        yield Area(buses, lines[limited], factors)
 
 
 def covered(
     area: Area,
     delivered: cp.Expression,
     load: cp.Expression,
+    served: Ints,
     reserve: cp.Variable | cp.Expression,
     flows: tuple[cp.Expression, ...],
     rate: Floats,
 ) -> tuple[cp.Expression, list[cp.Constraint]]:
     """What covering an area's loads costs, and the constraints that do it.
 
+    The load stands in no constraint on which it has no influence: such a constraint is public. An
+    area without loads has nothing to cover, so that its buses balance exactly.
+
     Parameters
     ----------
     area : Area
-    delivered, load : cp.Expression, shape (buses, 2)
-        Active and reactive power in per unit that the area's buses get, and need.
+    delivered : cp.Expression, shape (buses, 2)
+        Active and reactive power in per unit that the area's buses get.
+    load : cp.Expression, shape (served, 2)
+        What those buses need that have a load; ignored if there is none.
+    served : ndarray of int
+        Which these are, as positions in ``area.buses``.
     reserve : cp.Expression, shape (2,)
         What is kept beyond that, for all of them.
     flows : tuple of cp.Expression
@@ -101,15 +112,22 @@ def covered(
     cost : cp.Expression
     constraints : list of cp.Constraint
     """
-    cost = _RESERVE @ reserve + _ASTRAY * cp.sum_squares(delivered - load)
+    if not served.size:
+        return cp.Constant(0.0), [delivered == 0]
+    surplus = delivered - incidence(served, area.buses.size) @ load
+    cost = _RESERVE @ reserve + _ASTRAY * cp.sum_squares(surplus)
     everything = cp.sum(delivered, axis=0) + reserve >= cp.sum(load, axis=0)
     constraints: list[cp.Constraint] = [reserve >= 0, everything]
     count = len(area.limited)
     if count:
         pf, qf, pt, qt = flows
         room = cp.Variable(count, name="room", nonneg=True)
-        moved = area.moved @ (delivered - load)[:, 0]
-        constraints.append(cp.SOC(room, cp.reshape(moved, (1, count), order="C"), axis=0))
+        private = area.moved[:, served].any(axis=1)
+        for lines, power in ((private, surplus[:, 0]), (~private, delivered[:, 0])):
+            moved = area.moved[lines] @ power
+            if lines.any():
+                row = cp.reshape(moved, (1, int(lines.sum())), order="C")
+                constraints.append(cp.SOC(room[lines], row, axis=0))
         for active, reactive in ((pf, qf), (pt, qt)):
             most = cp.vstack([cp.abs(active) + room, cp.abs(reactive)])
             constraints.append(cp.norm(most, axis=0) <= rate)

@@ -142,6 +142,7 @@ def zone_model(
     zone: int,
     load: cp.Expression,
     objective: Objective,
+    served: Ints | None = None,
 ) -> tuple[cp.Expression, list[cp.Constraint]]:
     """Objective and constraints of one zone.
 
@@ -155,20 +156,24 @@ def zone_model(
         Network, partition and the variables declared for them.
     zone : int
         Index of the zone in ``zones.names``.
-    load : cp.Expression, shape (own buses, 2)
+    load : cp.Expression, shape (own buses, 2) or (served, 2)
         Loads of ``zones.buses[zone]``, columns P and Q in per unit: a constant or a parameter.
     objective : {"shed", "cost", "both"}
         "shed" minimises the sum of squared active and reactive balance residuals in per unit;
         `load` appears there only. "cost" minimises generation cost in $/h times
         `cost_scale` under exact balance, hence `load` appears in constraints. Loads with
         parameters are covered instead: what is delivered in an area and its reserve come to at
-        least as much, and lines have room for what is then moved; see `areas.covered`. Active
+        least as much, and lines have room for what is then moved; see `areas.covered`. Areas
+        without loads balance exactly. Active
         reserve has five times the price of the dearest generator, reactive reserve a tenth of it.
         What single buses get beyond their loads is squared, and priced. Power beyond all loads is
         spilled.
         "both" minimises that cost plus 100 times the squared residuals of "shed", so that `load`
         appears in the objective only: power is bought up to a residual of 0.005 at each bus, where
         the last bit of imbalance costs as much as the dearest power.
+    served : ndarray of int, optional
+        Positions in ``zones.buses[zone]`` of the buses that `load` has rows for; all others have no
+        load. All buses if omitted.
 
     Returns
     -------
@@ -189,27 +194,38 @@ def zone_model(
             "Give the index of an entry of zones.names."
         )
     own = zones.buses[zone]
-    if load.shape != (len(own), 2):
+    served = np.arange(len(own)) if served is None else served
+    if load.shape != (len(served), 2):
         raise ModelError(
-            f"The load of zone {zones.names[zone]} has shape {load.shape}, its {len(own)} buses "
-            f"need {(len(own), 2)}: one row per bus, columns P and Q in per unit. Take rows "
+            f"The load of zone {zones.names[zone]} has shape {load.shape}, its {len(served)} buses "
+            f"need {(len(served), 2)}: one row per bus, columns P and Q in per unit. Take rows "
             "zones.buses[zone] of case.load."
         )
     constraints = zone_constraints(case, zones, variables, zone)
     arrives = delivered(case, zones, variables, zone)
+    needed = load if len(served) == len(own) else incidence(served, len(own)) @ load
     if objective == "shed":
-        return cp.sum_squares(arrives - load), constraints
+        return cp.sum_squares(arrives - needed), constraints
     cost = generation_cost(case, zones, variables, zone)
     if objective == "both":
-        return cost + _IMBALANCE * cp.sum_squares(arrives - load), constraints
+        return cost + _IMBALANCE * cp.sum_squares(arrives - needed), constraints
     if not load.parameters():
-        return cost, [*constraints, arrives == load]
+        return cost, [*constraints, arrives == needed]
     for area in areas(case, zones, zone):
         entries = variables.flows[zone][area.limited]
         flows = tuple(getattr(variables, end)[entries] for end in ENDS)
         rate = case.branch.rate[zones.branches[zone][area.limited]]
         reserve = variables.reserve[own[area.buses[0]]]
-        more, limits = covered(area, arrives[area.buses], load[area.buses], reserve, flows, rate)
+        rows = np.flatnonzero(np.isin(served, area.buses))
+        more, limits = covered(
+            area,
+            arrives[area.buses],
+            load[rows] if len(rows) else load,
+            np.searchsorted(area.buses, served[rows]),
+            reserve,
+            flows,
+            rate,
+        )
         cost, constraints = cost + more, [*constraints, *limits]
     return cost, constraints
 

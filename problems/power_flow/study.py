@@ -15,11 +15,12 @@ import dpcvx as dp
 from .case import Case, read_case
 from .hidden import Adjacency, Hidden, adjacency
 from .model import Objective, Shared, Variables, variables, zone_model
-from .physics import flow_maps, incidence
+from .physics import flow_maps
 from .sources import Source
 from .zones import Zones, read_zones
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,24 +112,27 @@ def power_flow(
         own = loads[partition.buses[zone]]
         name = f"zone {label}"
         load: cp.Expression = cp.Constant(own)
+        served = np.arange(len(own))
         if objective != "cost" if private is None else private:
             near = None if like is None else like[partition.buses[zone]]
-            every = objective != "cost"
-            load = _private_load(own, f"load of {name}", change, every=every, like=near)
-        cost, constraints = zone_model(network, partition, declared, zone, load, objective)
+            if objective == "cost":
+                # Which buses have a load is then public: all others need no reserve.
+                served = np.flatnonzero(own.any(axis=1))
+            load = _private_load(own[served], f"load of {name}", change, near, served)
+        cost, constraints = zone_model(network, partition, declared, zone, load, objective, served)
         agents.append(dp.Agent(cp.Minimize(cost), constraints, name=name))
     problem = dp.Problem(agents, start=flat_start(network, partition, declared))
     return PowerFlow(network, partition, declared, objective, load_scale, problem)
 
 
 def _private_load(
-    own: Floats, name: str, change: Adjacency, *, every: bool, like: Floats | None
+    own: Floats, name: str, change: Adjacency, like: Floats | None, served: Ints
 ) -> cp.Expression:
-    """Loads of all buses, or of those that have one: which these are is then public."""
-    served = np.arange(len(own)) if every else np.flatnonzero(own.any(axis=1))
+    """Private loads of the served buses; a constant where there are none."""
+    if not len(served):
+        return cp.Constant(own)
     near = None if like is None else like[served]
-    load = dp.Private(own[served], name=name, adjacency=change, like=near)
-    return load if every else incidence(served, len(own)) @ load
+    return dp.Private(own, name=name, adjacency=change, like=near)
 
 
 def flat_start(case: Case, zones: Zones, declared: Variables) -> dict[cp.Variable, Floats]:

@@ -8,10 +8,11 @@ import pytest
 from scipy.stats import binom
 
 import dpcvx as dp
-from problems.power_flow.areas import areas
+from problems.power_flow.areas import areas, covered
 from problems.power_flow.case import read_case
 from problems.power_flow.model import cost_scale
 from problems.power_flow.physics import transfer
+from problems.power_flow.report import assess
 from problems.power_flow.solution import central
 from problems.power_flow.study import power_flow
 from problems.power_flow.zones import read_zones
@@ -94,3 +95,40 @@ def test_loads_of_buses_without_any_are_public(planned):
     study, _ = planned
     sizes = [agent.private[0].shape[0] for agent in study.problem.agents]
     assert sum(sizes) == np.count_nonzero(CASE.load.any(axis=1)) == 11
+
+
+@pytest.mark.parametrize("shared", ["voltage", "flow"])
+@pytest.mark.parametrize(("number", "count"), [*((5, k) for k in range(1, 6)), (14, 7), (14, 14)])
+def test_covered_zones_of_any_number_have_a_plan(number, count, shared):
+    # Zones without loads, areas without loads, and lines that no load of their area moves.
+    study = power_flow(number, zones=count, objective="cost", private=True, shared=shared)
+    plan = study.problem.plan(violation=VIOLATION, **BUDGET)
+    assert plan.guarantee.epsilon == pytest.approx(1.0, rel=1e-3)
+    loaded = {study.case.bus.id[b] for b in np.flatnonzero(study.case.load.any(axis=1))}
+    for agent, buses in zip(study.problem.agents, study.zones.buses, strict=True):
+        assert bool(agent.private) == bool(loaded & set(study.case.bus.id[buses]))
+
+
+def test_covered_zones_without_loads_balance_exactly():
+    study = power_flow(14, zones=14, objective="cost", private=True)
+    result = study.problem.plan(violation=VIOLATION, **BUDGET).run(seed=0)
+    outcome = assess(study, result)
+    empty = CASE.bus.id[~CASE.load.any(axis=1)]
+    assert list(empty) == [1, 7, 8]
+    assert np.abs([outcome.imbalance[bus] for bus in empty]).max() < 1e-4
+    assert dp.not_private.violation(study.problem, result.solution) < 1e-6
+
+
+def test_covered_loads_stand_in_no_row_that_they_do_not_move():
+    # Of buses 1 and 2 only bus 1 has a load: power for it goes over no line.
+    zones = read_zones({k: "here" if k in (1, 2) else "there" for k in range(1, 15)}, CASE)
+    (area,) = areas(CASE, zones, 0)
+    load = dp.Private(np.ones((1, 2)), name="load", adjacency=dp.Within(0.1))
+    delivered, reserve = cp.Variable((2, 2)), cp.Variable(2)
+    flows = tuple(cp.Variable(len(area.limited)) for _ in range(4))
+    rate = np.ones(len(area.limited))
+    for served, private in ((np.array([0]), 1), (np.array([1]), 2)):
+        _, limits = covered(area, delivered, load, served, reserve, flows, rate)
+        assert sum(bool(limit.parameters()) for limit in limits) == private
+    cost, limits = covered(area, delivered, load, np.array([], dtype=int), reserve, flows, rate)
+    assert cost.is_constant() and not any(limit.parameters() for limit in limits)
