@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, field, fields
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from dpcvx._arguments import positive_finite
 
 from .checks import MOST_POWER, finite, integers, limits, ordered, within
-from .errors import CaseError
+from .errors import CaseError, CaseWarning
 from .matpower import Tables
 from .sources import Source, tables
 
@@ -173,6 +174,9 @@ class Case:
         The parts, see their classes.
     isolated : tuple of int
         Ids of the buses that the file marks as isolated and that were left out.
+    notes : tuple of str
+        What was taken otherwise than the source says, or not read: fields of unknown meaning,
+        elements without a cost. `read_case` warns of each.
     """
 
     name: str
@@ -182,6 +186,7 @@ class Case:
     branch: Branches
     pairs: Pairs
     isolated: tuple[int, ...]
+    notes: tuple[str, ...] = ()
 
     @property
     def load(self) -> Floats:
@@ -241,9 +246,18 @@ def read_case(source: Source, *, equivalents: bool = False) -> Case:
         The source is missing, truncated or inconsistent, has numbers that no network has (zero
         or tiny impedances, resistances below minus a quarter of the reactance, voltages in kV), or
         uses what the model cannot represent (piecewise linear or non-convex cost, degree above 2,
-        direct-current lines in service).
+        direct-current lines in service, capability curves, storage, closed switches, limits on
+        currents).
+
+    Warns
+    -----
+    CaseWarning
+        For every entry of `Case.notes`.
     """
-    return _build(tables(source), equivalents)
+    case = _build(tables(source), equivalents)
+    for note in case.notes:
+        warnings.warn(note, CaseWarning, stacklevel=2)
+    return case
 
 
 def _build(tables: Tables, equivalents: bool) -> Case:
@@ -268,6 +282,7 @@ def _build(tables: Tables, equivalents: bool) -> Case:
         branch=branch,
         pairs=_pairs(branch),
         isolated=isolated,
+        notes=tables.notes,
     )
 
 
@@ -349,6 +364,12 @@ def _generators(tables: Tables, position: dict[int, int], base: float) -> Genera
     table = limits(tables.gen[rows])
     ordered(file, "gen", rows, "Pmin", table[:, 9], "Pmax", table[:, 8])
     ordered(file, "gen", rows, "Qmin", table[:, 4], "Qmax", table[:, 3])
+    for row in rows[_has_capability_curve(table)]:
+        raise CaseError(
+            f"{file}: gen row {row + 1} has a capability curve (columns 11 to 16, Pc1 to Qc2max) "
+            "that is tighter than Qmin and Qmax. The model has no such curves, and the optimum "
+            "would be another. Write 0 in these columns if you mean the generator without."
+        )
     cost = _costs(tables, rows)
     return Generators(
         bus=bus,
@@ -361,6 +382,21 @@ def _generators(tables: Tables, position: dict[int, int], base: float) -> Genera
         c0=cost[:, 2].copy(),
         row=rows + 1,
     )
+
+
+def _has_capability_curve(table: Floats) -> NDArray[np.bool_]:
+    """Generators whose reactive limits fall with active power, as MATPOWER's hasPQcap finds."""
+    if table.shape[1] < 16:
+        return np.zeros(len(table), dtype=np.bool_)
+    first, second, least1, most1, least2, most2 = table[:, 10:16].T
+    curved = (first != second) & ((first != 0) | (second != 0))
+    width = np.where(curved, second - first, 1.0)
+    tighter = np.zeros(len(table), dtype=np.bool_)
+    for end in (table[:, 9], table[:, 8]):
+        share = np.where(np.isfinite(end), end - first, 0.0) / width
+        tighter |= least1 + share * (least2 - least1) > table[:, 4]
+        tighter |= most1 + share * (most2 - most1) < table[:, 3]
+    return curved & tighter
 
 
 def _costs(tables: Tables, rows: Ints) -> Floats:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,16 +20,44 @@ from .errors import CaseError
 # Least number of columns of every matrix in version 2 of the format.
 COLUMNS = {"bus": 13, "gen": 10, "branch": 11, "gencost": 4, "dcline": 3}
 OPTIONAL = ("dcline",)
-# Fields that add what the model does not have; any other field only names or describes.
+_SHOWN = 8
+# Fields that add to the network what the model does not have, with what that is.
 FOREIGN = {
     **dict.fromkeys(
         ("busdc", "convdc", "branchdc", "dcbus", "dcconv", "dcbranch", "dcpol"),
         "a direct-current grid",
     ),
-    **dict.fromkeys(("A", "l", "u", "z0", "zl", "zu"), "constraints of its own"),
+    **dict.fromkeys(("bus_dc", "branch_dc", "source_dc"), "a direct-current grid"),
+    **dict.fromkeys(
+        ("A", "l", "u", "z0", "zl", "zu", "user_constraints"), "constraints of its own"
+    ),
     **dict.fromkeys(("N", "fparm", "H", "Cw"), "costs of its own"),
     "userfcn": "program code",
+    "storage": "storage",
+    "switch": "closed switches, which join buses",
+    "load": "loads beside those of the bus matrix",
+    "shunt": "shunts beside those of the bus matrix",
+    "branch_currents": "limits on the currents of branches",
+    **dict.fromkeys(
+        ("bus3p", "line3p", "xfmr3p", "shunt3p", "load3p", "gen3p", "buslink"),
+        "a three-phase network",
+    ),
+    **dict.fromkeys(("tcsc", "svc", "ssc", "vsc"), "power electronics"),
+    "branch_g": "shunt conductances of branches",
+    **dict.fromkeys(
+        ("branch_r_asym", "branch_x_asym", "branch_g_asym", "branch_b_asym"),
+        "asymmetric branches",
+    ),
 }
+# Columns that are all nonzero where a row counts: the status, and whether a switch is closed.
+_COUNTS = {"storage": (16,), "switch": (4, 6)}
+# Fields that name or describe what other fields give, or what an earlier solution was.
+DESCRIPTIVE = frozenset(
+    {"name", "version", "areas", "area_name", "zone_name", "bus_name", "gen_name", "branch_name"}
+    | {"branch_names", "genfuel", "gentype", "dclinecost", "comments", "bus_order", "branch_order"}
+    | {"success", "et", "f", "x", "mu", "iterations", "order", "internal", "om", "raw", "output"}
+    | {"var", "lin", "cost"}
+)
 
 _NAME = r"[A-Za-z]\w*"
 _FIELDS = ("baseMVA", *COLUMNS)
@@ -66,6 +94,8 @@ class Tables:
         Power base in MVA.
     bus, gen, branch, gencost, dcline : ndarray, shape (rows, columns)
         The matrices with every row and column of the source; `dcline` has no rows when absent.
+    notes : tuple of str
+        What was taken otherwise than the source says, or not read.
     """
 
     name: str
@@ -75,6 +105,7 @@ class Tables:
     branch: NDArray[np.float64]
     gencost: NDArray[np.float64]
     dcline: NDArray[np.float64]
+    notes: tuple[str, ...] = ()
 
 
 def parse(text: str, name: str) -> Tables:
@@ -86,8 +117,9 @@ def parse(text: str, name: str) -> Tables:
         Content of the ``.m`` file: ``function mpc = name``, then assignments
         ``mpc.field = value`` of numbers, strings, matrices and cell arrays of these. Comments
         (``%`` and ``%{ %}``), ``...`` continuation, rows separated by semicolons or line ends, and
-        columns separated by blanks, tabs or commas are understood. Fields other than those of
-        `Tables` are skipped, unless they add what the model does not have.
+        columns separated by blanks, tabs or commas are understood. Fields that only describe are
+        skipped, those that add what the model does not have are refused where they give the
+        network anything, and all others are named in a note.
     name : str
         File name for messages.
 
@@ -103,6 +135,7 @@ def parse(text: str, name: str) -> Tables:
         field, a row of the wrong length, or an entry that is not a number.
     """
     values: dict[str, Pieces] = {}
+    unread: dict[str, None] = {}
     struct = ""
     ended = False
     for number, statement in enumerate(_statements(_lines(text, name), name)):
@@ -125,7 +158,8 @@ def parse(text: str, name: str) -> Tables:
             )
         field, value = found[2], [(line, head[found.end() :]), *statement[1:]]
         if field not in (*_FIELDS, "version"):
-            _skip(field, value, name)
+            if _skip(field, value, name, whole=found[0].count(".") == 1):
+                unread[field] = None
         elif found[0].count(".") > 1:
             raise _refused(head, name, line)
         elif field in values:
@@ -147,7 +181,12 @@ def parse(text: str, name: str) -> Tables:
         field: _matrix(values[field], field, name) if field in values else np.zeros((0, 0))
         for field in COLUMNS
     }
-    return Tables(name=name, base_mva=_base(values["baseMVA"], name), **matrices)
+    return Tables(
+        name=name,
+        base_mva=_base(values["baseMVA"], name),
+        notes=not_read(unread, name),
+        **matrices,
+    )
 
 
 def check_version(version: str, name: str) -> None:
@@ -159,15 +198,60 @@ def check_version(version: str, name: str) -> None:
         )
 
 
-def check_foreign(field: str, name: str, line: int | None = None) -> None:
-    """Refuse a field that adds to the network what the model does not have."""
-    if field in FOREIGN:
+def check_foreign(
+    field: str, matrix: NDArray[np.float64] | None, name: str, line: int | None = None
+) -> None:
+    """Refuse a field that gives the network what the model does not have.
+
+    Parameters
+    ----------
+    field : str
+    matrix : ndarray or None
+        Its numbers; None if it holds anything else.
+    name : str
+        Of the source, for messages.
+    line : int, optional
+        Where it stands.
+    """
+    if field in FOREIGN and _gives(field, matrix):
         where = "" if line is None else f" (line {line})"
+        also = ", or switch its rows off" if field in _COUNTS else ""
         raise CaseError(
             f"{name}: the field '{field}'{where} gives the case {FOREIGN[field]}, which the model "
             "does not have; the optimum would be another. Remove it if you mean the network "
-            "without."
+            f"without{also}."
         )
+
+
+def _gives(field: str, matrix: NDArray[np.float64] | None) -> bool:
+    """Whether a foreign field has a row that counts, or cannot be read."""
+    if matrix is None:
+        return True
+    counts = _COUNTS.get(field, ())
+    if matrix.ndim == 2 and counts and matrix.shape[1] > max(counts):
+        return bool((matrix[:, counts] != 0).all(axis=1).any())
+    return bool(matrix.any())
+
+
+def not_read(fields: Iterable[str], name: str) -> tuple[str, ...]:
+    """The note on fields whose meaning is not known; none if there is none.
+
+    Parameters
+    ----------
+    fields : iterable of str
+        Without those of `FOREIGN` and `DESCRIPTIVE`.
+    name : str
+        Of the source.
+    """
+    names = list(fields)
+    if not names:
+        return ()
+    shown = ", ".join(f"'{field}'" for field in names[:_SHOWN])
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return (
+        f"{name}: read_case does not read {shown}{more}. If that stands for elements or limits, "
+        "the network is solved without them.",
+    )
 
 
 def _refused(head: str, name: str, line: int) -> CaseError:
@@ -305,10 +389,15 @@ def _owner(pieces: Pieces) -> str:
     return f"it stands in {found[2]}, and " if found else ""
 
 
-def _skip(field: str, value: Pieces, name: str) -> None:
-    """Check that a field that is not read is a literal, and none that changes the model."""
+def _skip(field: str, value: Pieces, name: str, *, whole: bool) -> bool:
+    """Check a field that is not read: it is a literal, and gives the network nothing foreign.
+
+    Returns whether it belongs into the note. `whole` is False for a part of a field.
+    """
     line, first = value[0]
-    check_foreign(field, name, line)
+    if field in FOREIGN:
+        check_foreign(field, _numbers(value, field, name) if whole else None, name, line)
+        return False
     rest = _LITERALS.sub("", "".join(code for _, code in value))
     if rest and (first[:1] not in ("[", "{") or rest.strip("[]{};, \t")):
         raise CaseError(
@@ -316,6 +405,16 @@ def _skip(field: str, value: Pieces, name: str) -> None:
             "strings. MATLAB code is not run, so it is unclear what that changes. Remove the "
             "statement, or save the evaluated case (savecase in MATPOWER) and read that file."
         )
+    return field not in DESCRIPTIVE
+
+
+def _numbers(value: Pieces, field: str, name: str) -> NDArray[np.float64] | None:
+    """The matrix of a field that is not read; None if it is none."""
+    try:
+        rows = [row for _, row in _rows(value, field, name)]
+        return np.array(rows, dtype=np.float64)
+    except (CaseError, ValueError):
+        return None
 
 
 def _version(value: Pieces, name: str) -> str:

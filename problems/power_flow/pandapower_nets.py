@@ -16,8 +16,10 @@ from .matpower import COLUMNS
 
 Floats = NDArray[np.float64]
 
-# pandapower writes 99999 kA times the voltage for a missing limit of a line.
+# pandapower writes 99999 kA times the voltage for a missing limit of a line, and for that of a
+# transformer or an impedance 99999 MVA, or 99.999 MVA in nets that once counted in kVA.
 _UNLIMITED_RATE = 1e6
+_UNLIMITED_MVA = (99999.0, 99.999)
 _CONSTANT_POWER = (
     "replace them by loads or static generators (net.load, net.sgen) of constant power"
 )
@@ -49,14 +51,17 @@ _REFUSED = {
     "load_dc": ("loads of a DC grid", _CONSTANT_POWER),
     "source_dc": ("sources of a DC grid", _CONSTANT_POWER),
 }
+# Tables of what may have a cost, and whether its power is consumption.
+_PRICED = {"ext_grid": False, "gen": False, "sgen": False, "load": True, "storage": True}
+_COSTS = ("cp2_eur_per_mw2", "cp1_eur_per_mw", "cp0_eur")
 # Tables of what takes or gives power at a bus.
 _AT_BUSES = ("load", "gen", "sgen", "storage", "motor", "ward", "shunt")
 _SOURCES = ("ext_grid", "gen")
 _SHOWN = 5
 
 
-def from_pandapower(net: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
-    """Matrices in MATPOWER's columns, and the name of the net.
+def from_pandapower(net: Mapping[str, Any]) -> tuple[dict[str, Any], str, tuple[str, ...]]:
+    """Matrices in MATPOWER's columns, the name of the net, and notes on what it lacks.
 
     Parameters
     ----------
@@ -67,6 +72,8 @@ def from_pandapower(net: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
     fields : dict
         ``baseMVA`` and arrays by name.
     name : str
+    notes : tuple of str
+        Such as which elements have no cost.
 
     Raises
     ------
@@ -83,6 +90,8 @@ def from_pandapower(net: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
         ) from None
     check_elements(net, name)
     scratch: Any = copy.deepcopy(net)  # the conversion leaves its intermediate results in the net
+    if "pwl_cost" in scratch:  # of elements out of service, since others are refused
+        scratch["pwl_cost"] = scratch["pwl_cost"].iloc[:0]
     _drop_vector_groups(scratch)
     try:
         ppc = convert(scratch, init="flat", mode="opf", trafo_model="pi", check_connectivity=False)
@@ -98,11 +107,15 @@ def from_pandapower(net: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
     _free_slack(bus, scratch)
     _iron_losses(bus, branch, ppc, name)
     branch[branch[:, 5] >= _UNLIMITED_RATE, 5] = 0
+    branch[_without_limit(scratch, len(branch)), 5] = 0
+    notes: tuple[str, ...] = ()
+    if len(scratch["poly_cost"]):
+        fields["gencost"], notes = _costs(scratch, len(gen), name)
     ids = _bus_numbers(scratch, len(bus))
     bus[:, 0] = ids
     gen[:, 0] = ids[gen[:, 0].astype(int)]
     branch[:, :2] = ids[branch[:, :2].astype(int)]
-    return {**fields, "baseMVA": ppc["baseMVA"]}, name
+    return {**fields, "baseMVA": ppc["baseMVA"]}, name, notes
 
 
 def check_elements(net: Mapping[str, Any], name: str) -> None:
@@ -129,6 +142,7 @@ def check_elements(net: Mapping[str, Any], name: str) -> None:
     _check_constant_power(net, name)
     _check_supplied(net, name)
     _check_limits(net, name)
+    _check_costs(net, name)
 
 
 def _check_constant_power(net: Mapping[str, Any], name: str) -> None:
@@ -158,6 +172,55 @@ def _check_limits(net: Mapping[str, Any], name: str) -> None:
                     "it is not known what they may carry. Write 100 for the rated current, or a "
                     "large number for no limit."
                 )
+
+
+def _check_costs(net: Mapping[str, Any], name: str) -> None:
+    """Refuse costs of elements in service that are no convex polynomial of active power."""
+    for kind in ("pwl_cost", "poly_cost"):
+        costs = net.get(kind)
+        if costs is None or not len(costs):
+            continue
+        priced = [
+            at
+            for at, table, element in zip(costs.index, costs["et"], costs["element"], strict=True)
+            if table in _PRICED and element in _in_service(net, table)
+        ]
+        used = costs.loc[priced]
+        if kind == "pwl_cost" and len(used):
+            raise CaseError(
+                f"{name}: net.pwl_cost {_listed(priced)} is piecewise linear, and the model has "
+                "quadratic costs only. Write pandapower.create_poly_cost(net, element, et, "
+                "cp1_eur_per_mw=...) in its place."
+            )
+        if kind == "pwl_cost":
+            continue
+        repeated = used.index[used.duplicated(["et", "element"])].tolist()
+        if repeated:
+            raise CaseError(
+                f"{name}: net.poly_cost {_listed(repeated)} gives an element a second cost, so it "
+                "is unclear which one holds. Keep one row for each element."
+            )
+        for column in _COSTS:
+            wrong = used.index[~np.isfinite(used[column].to_numpy(dtype=np.float64))].tolist()
+            if wrong:
+                raise CaseError(
+                    f"{name}: net.poly_cost {_listed(wrong)} has a {column} that is not a finite "
+                    "number, so the cost is undefined. Write 0 for no cost."
+                )
+        concave = used.index[used[_COSTS[0]].to_numpy(dtype=np.float64) < 0].tolist()
+        if concave:
+            raise CaseError(
+                f"{name}: net.poly_cost {_listed(concave)} has a negative {_COSTS[0]}, so the cost "
+                "is not convex. Write a number of at least 0, for loads and storage too."
+            )
+        reactive = [c for c in used.columns if str(c).startswith("cq")]
+        paid = used.index[used[reactive].to_numpy(dtype=np.float64).any(axis=1)].tolist()
+        if paid:
+            raise CaseError(
+                f"{name}: net.poly_cost {_listed(paid)} prices reactive power, which the model "
+                "does not represent; the optimum would be another. Write "
+                f"net.poly_cost[{reactive}] = 0."
+            )
 
 
 def _check_supplied(net: Mapping[str, Any], name: str) -> None:
@@ -221,6 +284,50 @@ def _drop_vector_groups(net: Any) -> None:
         if table in net and column in net[table]:
             shift = net[table][column].to_numpy(dtype=np.float64)
             net[table][column] = shift - 30 * np.round(shift / 30)
+
+
+def _without_limit(net: Any, count: int) -> NDArray[np.int64]:
+    """Converted branches of transformers and impedances that have pandapower's missing limit."""
+    found = np.zeros(count, dtype=np.bool_)
+    place = net["_pd2ppc_lookups"]["branch"]
+    for table, sides in (
+        ("trafo", ("sn_mva",)),
+        ("trafo3w", ("sn_hv_mva", "sn_mv_mva", "sn_lv_mva")),
+        ("impedance", ("sn_mva",)),
+    ):
+        if table in place:
+            sizes = np.concatenate([net[table][side].to_numpy(np.float64) for side in sides])
+            start, end = place[table]
+            found[start:end] = np.isclose(sizes[:, None], _UNLIMITED_MVA, rtol=1e-9).any(axis=1)
+    return np.flatnonzero(found)
+
+
+def _costs(net: Any, count: int, name: str) -> tuple[Floats, tuple[str, ...]]:
+    """Polynomial costs of the converted generators, and notes on elements that have none.
+
+    pandapower's own conversion gives the last generator the costs of elements out of service, and
+    the quadratic and constant costs of loads and storage the wrong sign.
+    """
+    gencost = np.zeros((count, 7))
+    gencost[:, 0], gencost[:, 3] = 2, 3
+    costs = net["poly_cost"].set_index(["et", "element"])
+    notes = []
+    for table, consumes in _PRICED.items():
+        kind = f"{table}_controllable" if table in ("sgen", "load", "storage") else table
+        used = net["_is_elements"].get(kind)
+        elements = [] if used is None or not len(net[table]) else net[table].index[used].tolist()
+        free = [element for element in elements if (table, element) not in costs.index]
+        for element in elements:
+            if element not in free:
+                c2, c1, c0 = costs.loc[(table, element), list(_COSTS)].to_numpy(np.float64)
+                row = net["_pd2ppc_lookups"][kind][element]
+                gencost[row, 4:] = c2, -c1 if consumes else c1, c0
+        if free:
+            notes.append(
+                f"{name}: net.{table} {_listed(free)} without a row in net.poly_cost: power there "
+                "costs nothing, as in pandapower's own optimal power flow."
+            )
+    return gencost, tuple(notes)
 
 
 def _free_slack(bus: Floats, net: Any) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
@@ -19,11 +20,13 @@ from ..files import content
 from .errors import CaseError
 from .matpower import (
     COLUMNS,
+    DESCRIPTIVE,
     FOREIGN,
     OPTIONAL,
     Tables,
     check_foreign,
     check_version,
+    not_read,
     parse,
 )
 from .pandapower_nets import from_pandapower
@@ -78,8 +81,12 @@ def tables(source: Source) -> Tables:
           limits of lines as currents, has no angle limits (hence 60 degrees here) and its own
           bounds. Controllable loads become generators, whose limits are public. Iron losses of
           transformers become shunts, and vector groups (multiples of 30 degrees) are dropped.
-          Without cost tables pandapower puts 1 $/h on a megawatt. Rows of branches and generators
-          count those of the conversion. Elements that it would leave out are refused.
+          99999 MVA and 99.999 MVA are pandapower's signs for a transformer without limit. Elements
+          without a row in ``net.poly_cost`` cost nothing, and a note names them; without any row
+          pandapower puts 1 $/h on a megawatt. Costs of loads and storage refer to consumption:
+          pandapower's own optimal power flow (3.5) gives their quadratic part the other sign. Rows
+          of branches and generators count those of the conversion. Elements that it would leave out
+          are refused.
 
     Returns
     -------
@@ -103,7 +110,8 @@ def tables(source: Source) -> Tables:
         return _read(Path(source))
     if isinstance(source, Mapping):
         if "sn_mva" in source and "ext_grid" in source:
-            return _checked(*from_pandapower(source))
+            fields, name, notes = from_pandapower(source)
+            return replace(_checked(fields, name), notes=notes)
         return _checked(source, str(source.get("name", "ppc")))
     if all(hasattr(getattr(source, field, None), "to_numpy") for field in ("bus", "gen", "branch")):
         return _frames(source)
@@ -162,8 +170,12 @@ def _numbers() -> str:
 
 
 def _frames(source: Frames) -> Tables:
-    fields = ("version", "baseMVA", *COLUMNS, *FOREIGN)
-    found = {field: getattr(source, field) for field in fields if hasattr(source, field)}
+    known = ("version", "baseMVA", *COLUMNS, *FOREIGN)
+    found = {field: getattr(source, field) for field in known if hasattr(source, field)}
+    # Data frames beside these; settings of the object itself are none.
+    for field, value in getattr(source, "__dict__", {}).items():
+        if not field.startswith("_") and hasattr(value, "to_numpy"):
+            found.setdefault(field, value)
     return _checked(found, str(getattr(source, "name", "") or "frames"))
 
 
@@ -172,8 +184,8 @@ def _checked(fields: Mapping[str, Any], name: str) -> Tables:
     if "version" in fields:
         check_version(str(fields["version"]), name)
     for field in FOREIGN:
-        if np.size(fields.get(field, ())):
-            check_foreign(field, name)
+        if field in fields and np.size(fields[field]):
+            check_foreign(field, _numeric(fields[field]), name)
     for field in ("baseMVA", *COLUMNS):
         if field not in fields and field not in OPTIONAL:
             raise CaseError(
@@ -184,7 +196,14 @@ def _checked(fields: Mapping[str, Any], name: str) -> Tables:
         field: _matrix(fields[field], field, name) if field in fields else np.zeros((0, 0))
         for field in COLUMNS
     }
-    return Tables(name=name, base_mva=_base(fields["baseMVA"], name), **matrices)
+    known = {"baseMVA", *COLUMNS, *FOREIGN, *DESCRIPTIVE}
+    unread = [str(field) for field in fields if field not in known and np.size(fields[field])]
+    return Tables(
+        name=name,
+        base_mva=_base(fields["baseMVA"], name),
+        notes=not_read(unread, name),
+        **matrices,
+    )
 
 
 def _base(value: Any, name: str) -> float:

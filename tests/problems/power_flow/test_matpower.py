@@ -220,3 +220,53 @@ def test_comments_cost_less_than_a_look_at_every_character():
         for text in (AWKWARD, AWKWARD + comments)
     )
     assert 500 < long - short < len(comments) / 2
+
+
+STORAGE = "mpc.storage = [ 10 0 0 20 100 50 70 0.8 0.9 100 -50 70 0.1 0 0 0 {} ];"
+SWITCH = "mpc.switch = [ 10 20 300 98.61 {} 1000 {}; 10 30 0 0 0 1000 1 ];"
+CURRENTS = "mpc.branch_currents = [ 400; 426 ];"
+CHANGES = [
+    (STORAGE.format(1), "gives the case storage"),
+    ("mpc.storage = [ 10 1 ];", "gives the case storage"),
+    ("mpc.storage.bus = 10;", "gives the case storage"),
+    (SWITCH.format(1, 1), "closed switches, which join buses"),
+    ("mpc.switch = { 10, 20, 'closed' };", "closed switches, which join buses"),
+    (CURRENTS, "limits on the currents of branches"),
+    ("mpc.load = [ 1 10 500 ];", "loads beside those of the bus matrix"),
+    ("mpc.bus3p = [ 1 1 1 ];", "a three-phase network"),
+]
+
+
+@pytest.mark.parametrize(("statement", "message"), CHANGES)
+def test_fields_that_change_the_network_are_refused_with_their_line(statement, message):
+    with pytest.raises(CaseError, match=message) as caught:
+        parse(f"{AWKWARD}{statement}\n", "more.m")
+    assert f"(line {len(AWKWARD.splitlines()) + 1})" in str(caught.value)
+    assert "500" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        STORAGE.format(0),
+        SWITCH.format(0, 1),
+        SWITCH.format(1, 0),
+        "mpc.storage = [];",
+        "mpc.branch_currents = [];",
+        "mpc.genfuel = { 'coal'; 'wind'; };",
+        "mpc.gentype = { 'ST'; 'WT'; };",
+        "mpc.areas = [ 1 10 ];",
+        "mpc.dclinecost = [ 2 0 0 2 1 0 ];",
+    ],
+)
+def test_fields_that_describe_or_are_out_of_service_are_no_matter(statement):
+    assert parse(f"{AWKWARD}{statement}\n", "more.m").notes == ()
+
+
+def test_fields_of_unknown_meaning_are_named_once_in_a_note():
+    more = "mpc.ne_branch = [ 1 2 ];\nmpc.reserves.cost = 3;\nmpc.reserves.zones = [ 1 1 ];\n"
+    (note,) = parse(AWKWARD + more, "more.m").notes
+    assert note.startswith("more.m: read_case does not read 'ne_branch', 'reserves'.")
+    many = "".join(f"mpc.extra{k} = {k};\n" for k in range(12))
+    (note,) = parse(AWKWARD + many, "more.m").notes
+    assert "'extra7' and 4 more." in note and "extra8" not in note

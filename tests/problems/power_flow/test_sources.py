@@ -2,6 +2,7 @@
 
 import builtins
 import copy
+import dataclasses
 import re
 import sys
 from collections.abc import Callable
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 
 from problems.power_flow.case import read_case
-from problems.power_flow.errors import CaseError
+from problems.power_flow.errors import CaseError, CaseWarning
 from problems.power_flow.matpower import parse
 from problems.power_flow.solution import central
 from problems.power_flow.sources import BUNDLED, CASES, tables
@@ -301,6 +302,94 @@ class TestPandapower:
         with pytest.raises(CaseError, match=re.escape(message)):
             read_case(net)
 
+    @pytest.mark.parametrize("size", [99999.0, 99.999])
+    def test_a_missing_limit_of_a_transformer_is_none(self, networks: Any, size: float):
+        import pandapower as pp
+
+        net = pp.create_empty_network(sn_mva=100)
+        high, low = pp.create_bus(net, 380.0), pp.create_bus(net, 110.0)
+        net.bus["min_vm_pu"], net.bus["max_vm_pu"] = 0.9, 1.1
+        pp.create_ext_grid(net, high, min_p_mw=0, max_p_mw=500, min_q_mvar=-500, max_q_mvar=500)
+        pp.create_load(net, low, p_mw=300.0)
+        pp.create_poly_cost(net, 0, "ext_grid", cp1_eur_per_mw=2.0)
+        for rating in (size, 400.0):
+            pp.create_transformer_from_parameters(
+                net, high, low, rating, 380.0, 110.0, 0.1, rating / 10, 0.0, 0.0,
+                max_loading_percent=100,
+            )  # fmt: skip
+        case = read_case(net)
+        np.testing.assert_allclose(case.branch.rate, [np.inf, 4.0])
+        assert 600 < central(case, "cost").value < 610
+
+    def test_elements_without_a_cost_cost_nothing_and_are_named(self, networks: Any):
+        import pandapower as pp
+
+        net = networks.case9()
+        limits = dict(min_p_mw=0, max_p_mw=10, min_q_mvar=0, max_q_mvar=0, controllable=True)
+        pp.create_sgen(net, 5, p_mw=3, **limits)
+        load = pp.create_load(net, 4, p_mw=10, **limits)
+        net.poly_cost = net.poly_cost[net.poly_cost.et == "ext_grid"]
+        pp.create_poly_cost(
+            net, load, "load", cp1_eur_per_mw=-5.0, cp2_eur_per_mw2=0.1, cp0_eur=2.0
+        )
+        with pytest.warns(CaseWarning) as caught:
+            case = read_case(net)
+        assert [str(warning.message).partition(": ")[2] for warning in caught] == [
+            f"net.{element} without a row in net.poly_cost: power there costs nothing, as in "
+            "pandapower's own optimal power flow."
+            for element in ("gen 0, 1", "sgen 0")
+        ]
+        at = {int(bus): row for row, bus in enumerate(case.bus.id[case.gen.bus])}
+        costs = np.column_stack((case.gen.c2 / 100**2, case.gen.c1 / 100, case.gen.c0))
+        for bus, cost in ((1, [0.11, 5, 150]), (2, [0, 0, 0]), (3, [0, 0, 0]), (6, [0, 0, 0])):
+            np.testing.assert_allclose(costs[at[bus]], cost)
+        # A load's costs are of what it consumes, the negative of what it generates.
+        np.testing.assert_allclose(costs[at[5]], [0.1, 5.0, 2.0])
+
+    def test_costs_of_elements_out_of_service_are_nobodys(self, networks: Any):
+        net = networks.case9()
+        whole = read_case(net)
+        net.gen.loc[0, "in_service"] = False
+        case = read_case(net)
+        np.testing.assert_allclose(case.gen.c1, whole.gen.c1[[0, 2]])
+
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            (
+                lambda pp, net: pp.create_pwl_cost(
+                    net, 0, "gen", [[0, 9, 1], [9, 300, 2]], check=False
+                ),
+                "net.pwl_cost 0 is piecewise linear",
+            ),
+            (
+                lambda pp, net: net.poly_cost.__setitem__("cq1_eur_per_mvar", 1.0),
+                "net.poly_cost 0, 1, 2 prices reactive power",
+            ),
+            (
+                lambda pp, net: net.poly_cost.__setitem__("cp2_eur_per_mw2", -1.0),
+                "has a negative cp2_eur_per_mw2",
+            ),
+            (
+                lambda pp, net: net.poly_cost.__setitem__("cp1_eur_per_mw", float("nan")),
+                "has a cp1_eur_per_mw that is not a finite number",
+            ),
+            (
+                lambda pp, net: net.poly_cost.__setitem__("element", 0),
+                "net.poly_cost 2 gives an element a second cost",
+            ),
+        ],
+    )
+    def test_costs_that_the_model_lacks_are_refused_in_pandapowers_words(
+        self, networks: Any, change: Any, message: str
+    ):
+        import pandapower as pp
+
+        net = networks.case9()
+        change(pp, net)
+        with pytest.raises(CaseError, match=re.escape(message)):
+            read_case(net)
+
     def test_what_is_out_of_service_is_no_matter(self, networks: Any):
         import pandapower as pp
 
@@ -309,6 +398,48 @@ class TestPandapower:
         pp.create_load(net, lonely, 5.0, in_service=False)
         pp.create_asymmetric_load(net, 3, *[1] * 6, in_service=False)
         assert len(read_case(net).bus.id) == 9
+
+
+FOREIGN = {
+    "storage": ([[10.0] * 16 + [1.0]], [[10.0] * 16 + [0.0]]),
+    "switch": ([[10.0, 20, 300, 98, 1, 1000, 1]], [[10.0, 20, 300, 98, 0, 1000, 1]]),
+    "branch_currents": ([[400.0]] * 20, np.zeros((0, 1))),
+    "load": ([[1.0, 4.0, 47.8]], []),
+    "branch_g": (np.eye(20)[0], np.zeros(20)),
+    "svc": (np.ones((1, 3)), np.zeros((0, 3))),
+}
+
+
+@pytest.mark.parametrize("form", [dict, lambda case: SimpleNamespace(**as_frames(case))])
+@pytest.mark.parametrize("field", FOREIGN)
+def test_fields_that_change_the_network_are_refused_in_every_form(form: Any, field: str):
+    changed, same = (np.array(rows, dtype=float) for rows in FOREIGN[field])
+    with pytest.raises(CaseError, match=f"the field '{field}' gives the case") as caught:
+        read_case(form({**ppc(TEXTS["14"]), field: changed}))
+    assert "47.8" not in str(caught.value)
+    assert read_case(form({**ppc(TEXTS["14"]), field: same})).notes == ()
+
+
+@pytest.mark.parametrize("form", [dict, lambda case: SimpleNamespace(**as_frames(case))])
+def test_fields_of_unknown_meaning_are_warned_of(form: Any):
+    source = form({**ppc(TEXTS["14"]), "candidates": np.ones((2, 3)), "nothing": np.zeros((0, 3))})
+    with pytest.warns(CaseWarning, match="does not read 'candidates'. If") as caught:
+        case = read_case(source)
+    assert [str(warning.message) for warning in caught] == list(case.notes)
+    assert_same(read_case(14), dataclasses.replace(case, notes=()))
+
+
+def test_a_capability_curve_is_refused_where_it_is_tighter_than_the_limits():
+    source = ppc(TEXTS["14"])
+    gen = np.pad(source["gen"], ((0, 0), (0, 16 - source["gen"].shape[1])))
+    limits = gen[0, [4, 3]]
+    gen[0, 10:16] = 0, 100, *limits, *limits
+    assert read_case({**source, "gen": gen}).notes == ()
+    gen[0, 15] -= 1
+    with pytest.raises(CaseError, match="gen row 1 has a capability curve"):
+        read_case({**source, "gen": gen})
+    gen[0, 7] = 0
+    assert len(read_case({**source, "gen": gen}).gen.bus) == len(gen) - 1
 
 
 def test_tables_keep_every_row():
