@@ -7,7 +7,7 @@ is slow to import. All quantities are in per unit unless a name says otherwise.
 """
 
 from .case import Case, read_case
-from .errors import CaseError
+from .errors import CaseError, CaseWarning
 from .hidden import adjacency
 from .measured import Run, measure, optimum
 from .model import (
@@ -20,7 +20,16 @@ from .model import (
     zone_model,
 )
 from .provenance import network_digest
-from .report import Outcome, assess, imbalance, thermal_loading, violations
+from .report import (
+    Outcome,
+    Relaxation,
+    angle_mismatch,
+    assess,
+    imbalance,
+    relaxation,
+    thermal_loading,
+    violations,
+)
 from .solution import Central, State, central, network_state
 from .study import PowerFlow, flat_start, power_flow
 from .tables import Table, result_tables, voltage_angles, write_tables
@@ -29,15 +38,18 @@ from .zones import Zones, read_zones
 __all__ = [
     "Case",
     "CaseError",
+    "CaseWarning",
     "Central",
     "Outcome",
     "PowerFlow",
+    "Relaxation",
     "Run",
     "State",
     "Table",
     "Variables",
     "Zones",
     "adjacency",
+    "angle_mismatch",
     "assess",
     "central",
     "cost_scale",
@@ -52,6 +64,7 @@ __all__ = [
     "power_flow",
     "read_case",
     "read_zones",
+    "relaxation",
     "result_tables",
     "thermal_loading",
     "variables",

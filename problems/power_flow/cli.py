@@ -7,20 +7,27 @@ import json
 import os
 import sys
 import time
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import dpcvx as dp
 
 from .. import pictures
 from ..commands import MOST, sentence
 from ..files import check_folder
+from .errors import CaseWarning
 from .measured import Run, as_json, breaks, gaps, measure, optimum
 from .options import parser
 from .planning import plan_of, study_of
 from .provenance import provenance
 from .report import (
+    BOUND,
     objective_unit,
+    relaxation,
     table,
     violations,
 )
@@ -39,15 +46,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else list(arguments)
     options = command.parse_args(words)
     try:
-        _check(options)
-        if options.over:
-            return _sweep(options, command, words)
-        if options.central:
-            return _central(options)
-        return _distributed(options)
+        with _noted(options.quiet):
+            _check(options)
+            if options.over:
+                return _sweep(options, command, words)
+            if options.central:
+                return _central(options)
+            return _distributed(options)
     except (dp.DpcvxError, OSError) as error:
         print(f"{command.prog}: {sentence(error)}", file=sys.stderr)
         return 2
+
+
+@contextmanager
+def _noted(quiet: bool) -> Iterator[None]:
+    """Print what files hold and `read_case` does not read as notes, each once."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore" if quiet else "always", CaseWarning)
+        usual, told = warnings.showwarning, set[str]()
+
+        def show(message: Warning | str, category: type[Warning], *where: Any) -> None:
+            if not issubclass(category, CaseWarning):
+                usual(message, category, *where)
+            elif str(message) not in told:
+                told.add(str(message))
+                print(f"note: {message}")
+
+        warnings.showwarning = show
+        yield
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -134,6 +160,18 @@ def _check_privacy(options: argparse.Namespace) -> None:
             "--violation is the probability with which private loads may be left uncovered at "
             "least cost. Add --objective cost, or drop --violation."
         )
+    for name in ("penalty", "step", "local_updates", "step_epsilon", "rounds"):
+        if getattr(options, name) is not None:
+            raise dp.PrivacyError(
+                f"--{name.replace('_', '-')} is for methods of several rounds, and --violation is "
+                "kept by one solve of the server. Drop one of the two."
+            )
+    if options.algorithm not in (None, "central"):
+        raise dp.PrivacyError(
+            f"--algorithm {options.algorithm} has agents keep their own constraints, and "
+            "--violation is kept by one solve of the server. Write --algorithm central, or drop "
+            "one of the two."
+        )
     if options.perturb not in (None, "once"):
         raise dp.PrivacyError(
             "--violation is about loads that leave once with noise, which --perturb "
@@ -152,7 +190,10 @@ def _central(options: argparse.Namespace) -> int:
     solved = central(study.case, options.objective, options.load_scale)
     if not options.quiet:
         print(f"{study.case.name}: central solve with all loads in one place, no privacy")
-        print(f"status {solved.status}, objective {solved.value:.8g} {objective_unit(study)[0]}")
+        bound = f", {BOUND}" if solved.status == "optimal" else ""
+        unit = objective_unit(study)[0]
+        print(f"status {solved.status}, objective {solved.value:.8g} {unit}{bound}")
+        print(relaxation(study.case, solved.state))
         _note_equivalents(study)
     if options.json:
         _write_json(
@@ -161,6 +202,8 @@ def _central(options: argparse.Namespace) -> int:
                 "case": study.case.name,
                 "status": solved.status,
                 "objective": solved.value,
+                "objective_is": BOUND if solved.status == "optimal" else None,
+                "relaxation": asdict(relaxation(study.case, solved.state)),
                 "consensus_residual": 0.0,
                 "max_violation": max(violations(study.case, solved.state).values()),
                 "rounds": 0,
@@ -248,7 +291,8 @@ def _comparison(study: PowerFlow, runs: Sequence[Run], best: float | None) -> st
         return "  central optimum: not found, the loads may not be servable (not private)"
     lines = [
         f"  central optimum {_shown(best)} {objective_unit(study)[0]} (not private: solved with "
-        "all loads)"
+        "all loads):",
+        f"  {BOUND}; a run with noise, or short of consensus, gives none",
     ]
     lines += _gap_lines("gap to it", [run.outcome.objective for run in runs], best)
     broken = breaks(runs)

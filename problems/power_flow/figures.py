@@ -120,7 +120,7 @@ def _gaps(axes: Axes, study: PowerFlow, result: dp.Result, optimum: float | None
         # Copies that disagree can lie below the optimum; a distance is what can be drawn.
         gap = np.abs(np.array(values) - best)
         axes.plot(rounds, np.maximum(gap, _LEAST), label=name)
-    what = "objective" if optimum is None else "gap to the optimum"
+    what = "objective" if optimum is None else "gap to the relaxation's optimum"
     axes.set(ylabel=f"{what}, {unit}", title="computed from the true loads: not private")
 
 
@@ -193,7 +193,7 @@ def network(study: PowerFlow, outcome: Outcome) -> Figure:
     axes.set_title(
         f"{case.name}: at most {share[worst]:.2g} % of the load does not balance at a bus "
         f"({size[worst]:.3g} MVA at bus {int(case.bus.id[worst])})\n"
-        "computed from the true loads: not private"
+        f"computed from the true loads: not private; {outcome.relaxation.short}"
     )
     axes.axis("off")
     return figure
@@ -243,7 +243,7 @@ def _fitting(
 @styled
 def zone_bars(study: PowerFlow, outcome: Outcome) -> Figure:
     """Absolute imbalance per zone, in % of the network's active and reactive load."""
-    figure = Figure(figsize=(ONE_COLUMN, 2.6))
+    figure = Figure(figsize=(ONE_COLUMN, 3.2))
     axes = figure.subplots()
     at = np.arange(len(outcome.zones))
     active = np.array([zone.active for zone in outcome.zones])
@@ -261,11 +261,13 @@ def zone_bars(study: PowerFlow, outcome: Outcome) -> Figure:
     axes.set_xticks(at, [zone.name for zone in outcome.zones])
     axes.set(
         ylabel="sum of absolute imbalance,\n% of the load, active and reactive",
-        title="above bars: MW and MVAr\ncomputed from the true loads: not private",
+        title="above bars: MW and MVAr\ncomputed from the true loads: not private\n"
+        f"{outcome.relaxation.short}",
     )
     axes.grid(visible=False, axis="x")
     axes.margins(y=0.12)
-    axes.legend()
+    # Below the axes: within, it would cover bars.
+    figure.legend(loc="outside lower center")
     return figure
 
 
@@ -293,7 +295,7 @@ def sweep_figure(cells: Sequence[Cell]) -> Figure:
         _sweep_panel(axes, own, across)
         axes.set_title(f"case {case}" if case else "")
         axes.set_xlabel("total epsilon" if across == "epsilon" else across)
-    drawn[0].set_ylabel(f"gap to the optimum, {cells[0].unit}")
+    drawn[0].set_ylabel(f"gap to the relaxation's optimum,\n{cells[0].unit}")
     handles = [
         *drawn[0].get_legend_handles_labels()[0],
         Line2D([], [], color="0.45", ls=":", lw=1, label="the same without noise"),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
 import dpcvx as dp
 
-from .report import Outcome, after_recourse, assess
+from .report import BOUND, Outcome, after_recourse, assess
 from .solution import State, central, network_state
 from .study import PowerFlow
 
@@ -50,7 +50,18 @@ def measure(study: PowerFlow, result: dp.Result, *, own: bool = True) -> Run:
     result : dp.Result
     own : bool
         Let every zone decide for itself as well.
+
+    Raises
+    ------
+    dp.SolverError
+        The run ended without a point.
     """
+    if not result.status.solved:
+        raise dp.SolverError(
+            f"{study.case.name}: the run ended as {result.status.name.lower()}, so there is no "
+            "point to measure. With margins for their noise the loads cannot be served: raise "
+            "--epsilon, or lower --radius or --load-scale."
+        )
     state = network_state(study.case, study.zones, study.variables)
     recourse = after_recourse(study, result) if own else None
     broken = None
@@ -124,7 +135,9 @@ def as_json(study: PowerFlow, runs: Sequence[Run], best: float | None) -> dict[s
         "zone_imbalance": {
             zone.name: {"mw": zone.active, "mvar": zone.reactive} for zone in outcome.zones
         },
+        "relaxation": asdict(outcome.relaxation),
         "optimum": best,
+        "optimum_is": None if best is None else BOUND,
         "runs": len(runs),
         "gap_quartiles": None if best is None else gaps(objectives, best),
         "gap_quartiles_after_recourse": None if best is None or not own else gaps(own, best),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import csv
+import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +16,23 @@ from numpy.typing import NDArray
 from dpcvx.errors import ModelError
 
 from .case import Case
-from .report import cone_slack, imbalance, thermal_loading
+from .report import (
+    CLOSED,
+    TIGHT,
+    angle_mismatch,
+    cone_slack,
+    imbalance,
+    relaxation,
+    thermal_loading,
+)
 from .solution import State
 
 Floats = NDArray[np.float64]
 
 NOT_PRIVATE = "not private"
 KINDS = ("csv", "tex")
-
-# Share of |V_first| |V_second| that a pair may lack, and degrees by which the angles around a loop
-# may fail to close, for the voltages to have angles.
-_TIGHT = 1e-4
-_CLOSED = 0.1
+# Characters of a note on a line.
+_NOTE_WIDTH = 80
 
 _ESCAPED = str.maketrans(
     {sign: f"\\{sign}" for sign in "%$&#_{}"}
@@ -70,10 +76,13 @@ class Table:
     name : str
         Of the file, such as "buses", "branches" or "generators".
     columns : tuple of Column
+    note : str
+        What holds for all of it; in text and in LaTeX.
     """
 
     name: str
     columns: tuple[Column, ...]
+    note: str = ""
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         """Values of a column."""
@@ -114,10 +123,11 @@ class Table:
             heads.append(" & ".join(_tex(column.unit) for column in self.columns))
         cells = [[_tex(_short(value)) for value in column.values] for column in self.columns]
         open_to_all = [column.name for column in self.columns if not column.private]
-        note = [
-            r"\midrule",
-            rf"\multicolumn{{{len(self.columns)}}}{{l}}{{\footnotesize {_tex(NOT_PRIVATE)}: "
-            rf"{_tex(', '.join(open_to_all))}}} \\",
+        notes = [f"{NOT_PRIVATE}: {', '.join(open_to_all)}"] if open_to_all else []
+        notes += textwrap.wrap(self.note, _NOTE_WIDTH)
+        foot = [
+            rf"\multicolumn{{{len(self.columns)}}}{{l}}{{\footnotesize {_tex(note)}}} \\"
+            for note in notes
         ]
         lines = [
             r"% needs \usepackage{booktabs,longtable}",
@@ -127,7 +137,7 @@ class Table:
             r"\midrule",
             r"\endhead",
             *(rf"{' & '.join(row)} \\" for row in zip(*cells, strict=True)),
-            *(note if open_to_all else []),
+            *([r"\midrule", *foot] if foot else []),
             r"\bottomrule",
             r"\end{longtable}",
         ]
@@ -145,7 +155,7 @@ class Table:
         ]
         open_to_all = [column.name for column in self.columns if not column.private]
         note = f" ({NOT_PRIVATE}: {', '.join(open_to_all)})" if open_to_all else ""
-        return "\n".join([f"{self.name}{note}", *lines])
+        return "\n".join([f"{self.name}{note}", *lines, *textwrap.wrap(self.note, _NOTE_WIDTH)])
 
 
 def result_tables(
@@ -166,12 +176,15 @@ def result_tables(
     Returns
     -------
     buses, branches, generators : Table
-        Voltage angles are there only where the point has them, see `voltage_angles`.
+        Voltage angles are there only where the point has them, see `voltage_angles`. In text and in
+        LaTeX every table says how far the point is from an AC power flow, see
+        `report.relaxation`; the table of branches has that by branch.
     """
+    note = str(relaxation(case, state))
     return (
-        _buses(case, state, load, private),
-        _branches(case, state, private),
-        _generators(case, state, private),
+        replace(_buses(case, state, load, private), note=note),
+        replace(_branches(case, state, private), note=note),
+        replace(_generators(case, state, private), note=note),
     )
 
 
@@ -195,7 +208,7 @@ def voltage_angles(case: Case, state: State) -> Floats:
     """
     pairs = case.pairs
     product = state.w[pairs.first] * state.w[pairs.second]
-    tight = product - state.wr**2 - state.wi**2 <= _TIGHT * product
+    tight = product - state.wr**2 - state.wi**2 <= TIGHT * product
     across = np.degrees(np.arctan2(state.wi, state.wr))
     angles = np.full(len(case.bus.id), np.nan)
     angles[0] = 0.0
@@ -207,7 +220,7 @@ def voltage_angles(case: Case, state: State) -> Floats:
         at = graph.edges[near, far]["pair"]
         angles[far] = angles[near] + (-across[at] if pairs.first[at] == near else across[at])
     open_by = np.abs(angles[pairs.first] - angles[pairs.second] - across)[tight]
-    if np.any(open_by > _CLOSED):  # NaN, of pairs out of reach, compares as false
+    if np.any(open_by > CLOSED):  # NaN, of pairs out of reach, compares as false
         angles[:] = np.nan
     return angles
 
@@ -233,6 +246,7 @@ def _buses(case: Case, state: State, load: Floats, private: bool) -> Table:
 def _branches(case: Case, state: State, private: bool) -> Table:
     branch, ids = case.branch, case.bus.id
     slack = np.array(list(cone_slack(case, state).values()))
+    mismatch = case.pairs.sign * angle_mismatch(case, state)[case.pairs.of_branch]
     flows = (
         Column(f"{power} {end}", unit, case.base_mva * value, private)
         for end, active, reactive in (
@@ -250,6 +264,7 @@ def _branches(case: Case, state: State, private: bool) -> Table:
             *flows,
             Column("loading", "%", thermal_loading(case, state), private),
             Column("cone slack", "p.u.", slack[case.pairs.of_branch], private),
+            Column("angle mismatch", "deg", mismatch, private),
         ),
     )
 

@@ -108,6 +108,8 @@ def test_the_json_has_the_documented_keys(tmp_path):
         "gap_quartiles_after_recourse",
     ]  # fmt: skip
     assert result["optimum"] == pytest.approx(3.03068e-2, rel=1e-4)
+    assert result["optimum_is"] == "lower bound of the AC optimum within the same limits"
+    assert result["relaxation"]["cone_slack"] > 1e-4 and result["relaxation"]["pairs"] == 20
     assert result["runs"] == 1
     gap = result["objective"] - result["optimum"]
     assert result["gap_quartiles"] == pytest.approx([gap] * 3)
@@ -350,6 +352,12 @@ def test_help_explains_every_option():
         (("--expected", "0.1", "--perturb", "objective"), "release='once'"),
         (("--objective", "cost", "--violation", "0.1", "--perturb", "output"), "--perturb once"),
         (("--objective", "cost", "--violation", "0.1", "--perturb", "none"), "--perturb once"),
+        (
+            ("--objective", "cost", "--violation", "0.1", "--algorithm", "admm"),
+            "Write --algorithm central",
+        ),
+        (("--objective", "cost", "--violation", "0.1", "--step", "sqrt"), "--step is for methods"),
+        (("--objective", "cost", "--violation", "0.1", "--rounds", "3"), "--rounds is for methods"),
         (("--objective", "cost", "--epsilon", "0.5"), "Add --violation"),
         (
             ("--central", "--epsilon", "0.5"),
@@ -425,3 +433,39 @@ def test_the_module_runs_as_a_command():
     assert done.returncode == 0, done.stderr
     assert "guarantee:" in done.stdout
     assert done.stderr == ""
+
+
+def test_every_output_says_that_it_is_of_a_relaxation(capsys):
+    assert run("--case", 118, "--objective", "cost", "--central") == 0
+    solved, relaxed = capsys.readouterr().out.splitlines()[1:3]
+    assert solved.endswith("$/h, lower bound of the AC optimum within the same limits")
+    assert relaxed == (
+        "relaxation: not an AC power flow; cone slack up to 6.7 % of w_i w_j (3 of 179 pairs above "
+        "0.01 %), loop closure: branch angles miss the best bus angles by up to 7.5 degrees"
+    )
+    assert run(*FAST, "--perturb", "once") == 0
+    out = capsys.readouterr().out
+    assert "relaxation: not an AC power flow; cone slack" in out
+    assert "lower bound of the AC optimum within the same limits; a run with noise" in out
+
+
+def test_bundled_cases_have_private_costs_by_the_documented_command(capsys):
+    for number in (3, 5):
+        options = ("--case", number, "--objective", "cost", "--violation", 0.1, "--seed", 1)
+        assert run(*options, *FAST, "--epsilon", 5) == 0
+        assert "private constraints broken in 0 of 1 runs" in capsys.readouterr().out
+
+
+def test_a_run_without_a_point_says_so(capsys):
+    options = ("--case", 5, "--objective", "cost", "--violation", 0.1, "--load-scale", 5)
+    assert run(*options, *FAST, "--seed", 1, "--quiet") == 2
+    assert "the run ended as infeasible, so there is no point to measure" in capsys.readouterr().err
+
+
+def test_fields_that_are_not_read_are_noted_once(tmp_path, capsys):
+    path = tmp_path / "more.m"
+    path.write_text((CASES / BUNDLED[14]).read_text() + "mpc.candidates = [ 1 2 ];\n")
+    assert run("--case", path, "--central") == 0
+    assert capsys.readouterr().out.count("note: more.m: read_case does not read 'candidates'") == 1
+    assert run("--case", path, "--central", "--quiet") == 0
+    assert capsys.readouterr().out == ""

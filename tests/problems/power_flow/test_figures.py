@@ -112,4 +112,6 @@ def test_bars_are_shares_of_the_load():
     outcome = assess(study, study.problem.plan(dp.Central(), mechanism=None).run())
     zones = tuple(replace(zone, active=outcome.load / 4) for zone in outcome.zones)
     (axes,) = zone_bars(study, replace(outcome, zones=zones)).axes
+    for title in (axes.get_title(), network(study, outcome).axes[0].get_title()):
+        assert title.endswith("relaxation: not an AC power flow")
     assert [bar.get_height() for bar in axes.containers[0]] == pytest.approx([25.0] * len(zones))

@@ -10,9 +10,12 @@ from problems.power_flow.case import Case, read_case
 from problems.power_flow.physics import flow_maps
 from problems.power_flow.report import (
     after_recourse,
+    angle_mismatch,
     assess,
     cone_slack,
     imbalance,
+    relaxation,
+    table,
     thermal_loading,
     violations,
 )
@@ -136,3 +139,46 @@ def test_the_objective_after_recourse_is_that_of_all_zones_own_solutions():
     assert optimum - 1e-7 < after < assess(study, result).objective
     # What does not agree has no own solutions.
     assert after_recourse(study, replace(result, feasible=False)) is None
+
+
+def test_relaxation_of_true_voltages_is_tight(case: Case):
+    found = relaxation(case, voltage_state(case, np.exp(1j * np.array([0, -0.04, -0.08, 0.0]))))
+    assert found.tight and found.loose == 0 and found.pairs == 4
+    assert found.cone_slack < 1e-12 and found.angle_mismatch < 1e-10
+    assert str(found).startswith("relaxation: tight; cone slack up to 0 %")
+
+
+def test_relaxation_measures_loops_that_do_not_close(case: Case):
+    # The four pairs 10-20, 10-40, 20-30 and 30-40 are one loop, and share what it is open by.
+    state = voltage_state(case, np.ones(4, dtype=complex))
+    turned = np.exp(1j * np.radians([8.0, 0, 0, 0]))
+    opened = replace(state, wr=turned.real, wi=turned.imag)
+    np.testing.assert_allclose(angle_mismatch(case, opened), [2, -2, 2, 2], atol=1e-9)
+    found = relaxation(case, opened)
+    assert found.angle_mismatch == pytest.approx(2) and found.loose == 0 and not found.tight
+    assert "not an AC power flow" in str(found) and "by up to 2 degrees" in str(found)
+
+
+def test_relaxation_measures_slack_of_cones(case: Case):
+    state = voltage_state(case, np.ones(4, dtype=complex))
+    found = relaxation(case, replace(state, w=state.w * 1.1))
+    assert found.loose == 4 and found.cone_slack == pytest.approx(1 - 1 / 1.21)
+    assert found.angle_mismatch == pytest.approx(0, abs=1e-10) and not found.tight
+
+
+@pytest.mark.parametrize(
+    ("number", "slack", "loose", "mismatch"),
+    [(14, 0.0, 0, 0.97), (118, 0.067, 3, 7.5), (3, 0.0098, 1, 5.8)],
+)
+def test_optima_of_the_relaxation_are_no_ac_power_flows(number, slack, loose, mismatch):
+    case = read_case(number)
+    found = relaxation(case, central(case, "cost").state)
+    assert found.cone_slack == pytest.approx(slack, rel=0.01, abs=1e-5) and found.loose == loose
+    assert found.angle_mismatch == pytest.approx(mismatch, rel=0.01) and not found.tight
+
+
+def test_reports_of_runs_say_what_the_relaxation_is():
+    study = power_flow(14)
+    outcome = assess(study, study.problem.solve(epsilon=1.0, delta=1e-6, seed=0))
+    assert table(study, outcome).splitlines()[-1] == str(outcome.relaxation)
+    assert outcome.relaxation.short == "relaxation: not an AC power flow"
