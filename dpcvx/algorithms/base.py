@@ -218,9 +218,10 @@ class Requirements:
         private data are then compiled.
     in_turn : bool
         One agent is asked per round.
-    proximal : bool
+    proximal : bool or "public"
         Steps end in ``local.projector(v, D, weight)`` with the weight of the objective in them, so
-        that public terms without a gradient count. Exact methods need not say so.
+        that public terms without a gradient count; "public" if only those of agents without
+        private data do. Exact methods need not say so.
     smoothness : float or None
         The user's claim for agents whose objective has no derived one.
     sensitivity : float or None
@@ -240,11 +241,23 @@ class Requirements:
     free: int = 0
     coupled: bool | None = False
     in_turn: bool = False
-    proximal: bool = False
+    proximal: bool | Literal["public"] = False
     smoothness: float | None = None
     sensitivity: float | None = None
     limits: bool = False
     secret: SecretSums | None = None
+
+    def minimises(self, program: Program) -> bool:
+        """Return whether steps minimise all that agents have besides what has a gradient.
+
+        Parameters
+        ----------
+        program : Program
+        """
+        if self.exact or self.proximal is True:
+            return True
+        public = self.proximal == "public"
+        return all(a.rest is None or (public and not a.form.private) for a in program.agents)
 
 
 Output = Literal["average", "last", "tail", "weighted"]

@@ -66,7 +66,7 @@ from .conditions import Conditions
 from .curvatures import curvatures
 from .landscape import landscape
 from .on_networks import Graph, Inbox, Inboxes, NeighbourMethod, numbers, shared, spread
-from .predicted import constant_step, longest
+from .predicted import constant_step, longest, require_scale
 from .program import Program
 from .steps import required_smoothness
 
@@ -168,6 +168,7 @@ class DecentralizedADMM(NeighbourMethod):
                 "dp.DecentralizedADMM(step=1 / (4 * L)) with a bound L for all data."
             )
             L, scene = required_smoothness(program, remedy), landscape(program, conditions)
+            require_scale(program, scene)
             largest = 1 / (4 * L) if L else longest(scene, conditions.rounds) or 1.0
             step, output = constant_step(scene, conditions.rounds, largest, output)
             check_argument("dp.DecentralizedADMM", "step", step, optional(DIVISOR))

@@ -17,10 +17,10 @@ _SURE = 1 + 1e-6
 def too_long(program: Program, step: float | StepRule | None) -> str:
     r"""Why gradient descent at the mean of all agents must diverge; empty if it is not known to.
 
-    Without constraints, and with quadratics whose second derivatives H_i are public, a round takes
-    the mean of the agents' points to :math:`(I - \eta \bar H) \bar x` plus what does not depend on
-    it, with :math:`\bar H` the mean of the H_i. Along an eigenvector of a curvature above
-    :math:`2 / \eta` the distance from the optimum grows in every round.
+    Without constraints, and with nothing but quadratics whose second derivatives H_i are public, a
+    round takes the mean of the agents' points to :math:`(I - \eta \bar H) \bar x` plus what does
+    not depend on it, with :math:`\bar H` the mean of the H_i. Along an eigenvector of a curvature
+    above :math:`2 / \eta` the distance from the optimum grows in every round.
 
     Parameters
     ----------
@@ -34,7 +34,8 @@ def too_long(program: Program, step: float | StepRule | None) -> str:
     for local in program.agents:
         found = quadratic(local.form)
         bound = local.projector().kinds.keys() - {"free"}
-        if found.rest or found.wide or bound or local.shared.size < local.n:
+        terms = found.rest or found.wide or local.rest is not None
+        if terms or bound or local.shared.size < local.n:
             return ""
         place = sp.csr_array(
             (np.ones(local.n), (local.slots, local.shared)), shape=(program.size, local.n)

@@ -39,7 +39,7 @@ from .blocks import Blocks, blocks_of, eliminated
 from .conditions import Conditions
 from .hidden_iterates import HiddenIterates
 from .landscape import landscape, summed
-from .predicted import constant_step, longest
+from .predicted import constant_step, longest, require_scale
 from .program import LocalProgram, Program
 
 Array = NDArray[np.float64]
@@ -168,7 +168,7 @@ class GradientADMM(HiddenIterates[Server, Outcome]):
             queries=(GradientStep,),
             coupled=True,
             in_turn=True,
-            proximal=True,
+            proximal="public",
         )
 
     @property
@@ -215,6 +215,8 @@ class GradientADMM(HiddenIterates[Server, Outcome]):
                 slope=tuple(conditions.slope[k] for k in users),
             )
             scene = summed(landscape(held, told), len(users))
+            if not nu:
+                require_scale(program, scene)
             largest = 1.0 / (len(users) * nu) if nu else longest(scene, conditions.rounds) or 1.0
             eta, output = constant_step(scene, conditions.rounds, largest, output)
         if beta is None:

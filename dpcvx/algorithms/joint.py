@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -72,6 +73,28 @@ def joint_set(program: Program) -> Joint:
         for local, place in zip(program.agents, places, strict=True)
     }
     return _side_by_side(program, places, [*sets.values()])
+
+
+def joint_rest(program: Program) -> Joint | None:
+    """The agents' sets with the terms that proximal steps minimise; None if there are none.
+
+    Equal terms of many agents are in it once, with as many times the weight.
+    """
+    if all(local.rest is None for local in program.agents):
+        return None
+    places = places_of(program)
+    found: dict[tuple[int, int], tuple[ConeData, Index]] = {}
+    times: Counter[tuple[int, int]] = Counter()
+    for local, place in zip(program.agents, places, strict=True):
+        data = local.constraints if local.rest is None else local.rest
+        key = id(data), id(place)
+        found[key] = data, place
+        times[key] += 1
+    parts = [
+        (replace(data, P=times[key] * data.P, q=times[key] * data.q), place)
+        for key, (data, place) in found.items()
+    ]
+    return _side_by_side(program, places, parts)
 
 
 def _side_by_side(

@@ -9,12 +9,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..model.curvature import mean_curvature, smoothness, strong_convexity
+from ..model.curvature import (
+    mean_curvature,
+    quadratic_curvature,
+    smoothness,
+    strong_convexity,
+)
 from ..model.quadratic import is_quadratic_given_data
 from ..solvers.projector import Extent, Projector
 from .conditions import Conditions
@@ -67,6 +72,12 @@ class Landscape:
         A modulus of strong convexity of their mean.
     slope : float
         How large a gradient of an agent may be, about; 0 if nothing is known.
+    bend : float
+        Largest curvature of an agent's quadratic terms, which has to limit steps where the other
+        terms tell no smoothness constant.
+    source : {"set", "labels", "losses"}
+        What tells the distance: bounds of the set, losses of labels that fill their declared
+        bounds, or slopes next to values and curvatures of the losses.
     """
 
     blocks: tuple[Block, ...]
@@ -74,6 +85,14 @@ class Landscape:
     curvature: float
     convexity: float
     slope: float
+    bend: float = 0.0
+    source: Literal["set", "labels", "losses"] = "losses"
+
+    @property
+    def limit(self) -> float:
+        """The step size up to which what bends besides jumps does not swing ever farther."""
+        most = max(self.bend, self.convexity)
+        return 1 / most if most > 0 else math.inf
 
     @property
     def noisy(self) -> bool:
@@ -116,6 +135,8 @@ def summed(scene: Landscape, agents: int) -> Landscape:
         agents * scene.curvature,
         agents * scene.convexity,
         agents * scene.slope,
+        agents * scene.bend,
+        scene.source,
     )
 
 
@@ -148,6 +169,14 @@ def landscape(program: Program, conditions: Conditions) -> Landscape:
     natural = _natural(whole, largest, convexity, value, bounds)
     if tails > 0:
         natural = min(natural, tails)
+    source: Literal["set", "labels", "losses"] = "losses"
+    if math.isinf(natural) and whole > 0:
+        # How far down there is to go, from declared bounds: it has the unit of the objectives.
+        filled = _rms([max(0.0, v) for v in once_per_kind(agents, _filled_value)])
+        if 0 < filled < math.inf:
+            natural, source = _DESCENTS * filled / whole, "labels"
+    if math.inf > sum(_squares(program, bounds)) <= natural**2:
+        source = "set"
     spreads = [np.minimum(within, natural**2 / within.size) for within in bounds]
     shared_square, own_square = _squares(program, spreads)
     noises = conditions.noise
@@ -166,11 +195,12 @@ def landscape(program: Program, conditions: Conditions) -> Landscape:
     if tails > 0 or _cut_off(agents, conditions):
         # Then squares are as steep far from the answer as near it, as absolute values are.
         largest = smooth = None
-    found = Landscape(tuple(blocks), largest, 0.0, convexity, slope)
+    bend = max(once_per_kind(agents, lambda local: quadratic_curvature(local.form)), default=0.0)
+    found = Landscape(tuple(blocks), largest, 0.0, convexity, slope, bend, source)
     distance = found.distance
     if smooth is None:
         smooth = convexity + (slope / distance if 0 < distance < math.inf else 0.0)
-    return Landscape(tuple(blocks), largest, smooth, convexity, slope)
+    return replace(found, curvature=smooth)
 
 
 def _cut_off(agents: Sequence[LocalProgram], conditions: Conditions) -> bool:

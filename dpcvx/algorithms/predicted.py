@@ -30,11 +30,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import ModelError
+from ..model.curvature import smoothness
 from .base import Output
 from .conditions import Conditions
 from .landscape import Landscape, landscape
 from .program import Program
-from .steps import Constant, Sqrt, StepRule
+from .steps import Constant, Sqrt, StepRule, smooth_constant
 
 Array = NDArray[np.float64]
 
@@ -152,7 +154,7 @@ def chosen_step(
     what leads across the set at the largest slope. With noise it is `predicted`; where slopes jump,
     steps that fall like ``1 / sqrt(t)`` lead as far and forgive distances that are mistaken: long
     ones come first. Where nothing is known of the distance to the answer, and nothing of the
-    curvature, it is the papers' ``1 / sqrt(t)``, which has a unit.
+    curvature, noise is refused; without it, it is the papers' ``1 / sqrt(t)``, which has a unit.
 
     Parameters
     ----------
@@ -166,20 +168,81 @@ def chosen_step(
         Whether a constant step leads to the optimum without noise.
     falls : bool
         Whether noisy steps may fall: no penalty goes with their length.
+
+    Raises
+    ------
+    ModelError
+        If steps are noisy and nothing tells their scale.
     """
     scene, rounds = landscape(program, conditions), conditions.rounds * updates
+    require_scale(program, scene)
     largest, ahead = longest(scene, rounds), max(1.0, pull)
     if largest is None:
-        return Chosen(Sqrt())
+        return Chosen(Sqrt(min(1.0, scene.limit / ahead)))
     if scene.noisy:
         found = predicted(scene, rounds, largest / ahead, pull=pull)
         rule: StepRule = Constant(found.step)
         if falls and scene.smoothness is None and rounds > FEW:
-            rule = Sqrt(found.step * math.sqrt(rounds) / 2)
+            first = found.step * math.sqrt(rounds) / 2
+            rule = Sqrt(min(first, scene.limit / ahead))
         return Chosen(rule, found.output, found)
     if scene.smoothness:
         return Chosen(Constant(largest / ahead) if exact else Sqrt(largest / ahead))
-    return Chosen(Sqrt(scene.distance / scene.slope / ahead))
+    return Chosen(Sqrt(min(scene.distance / scene.slope, scene.limit) / ahead))
+
+
+_SOURCES = {
+    "set": "the step size follows from the size of the set and the largest slope, as slopes jump",
+    "labels": "the step size follows from a distance to the optimum, as slopes jump: six times the "
+    "loss of labels that fill their declared bounds, over the largest slope",
+    "losses": "the step size follows from a distance to the optimum, as slopes jump: that of the "
+    "losses' values and curvatures at the start, next to the largest slope",
+}
+_UNKNOWN = (
+    "steps fall like 1/sqrt(t), in the unit of the objectives: no bound of the distance to the "
+    "optimum is known. Add one to the constraints, such as cp.norm(x) <= 10"
+)
+_APART = (
+    "every step minimizes public terms without a smoothness constant exactly, so that the step "
+    "size follows from the other terms"
+)
+
+
+def step_reasons(program: Program, conditions: Conditions) -> list[str]:
+    """Return which rule a step size that is left out follows, in words; nothing for 1 / L alone.
+
+    Parameters
+    ----------
+    program : Program
+    conditions : Conditions
+    """
+    found = [_APART] if any(local.rest is not None for local in program.agents) else []
+    if smooth_constant(program) is None:
+        scene = landscape(program, conditions)
+        known = longest(scene, conditions.rounds) is not None
+        found.append(_SOURCES[scene.source] if known else _UNKNOWN)
+    return found
+
+
+def require_scale(program: Program, scene: Landscape) -> None:
+    """Refuse noisy steps whose length nothing public tells, before they spend a budget.
+
+    Raises
+    ------
+    ModelError
+        With a constraint that tells it.
+    """
+    if not scene.noisy or scene.smoothness or scene.distance < math.inf:
+        return
+    unknown = [a for a in program.agents if smoothness(a.form) is None] or program.agents
+    local = unknown[0]
+    name = local.layout.pieces[0].name
+    raise ModelError(
+        f"The objective of agent '{local.name}' has no smoothness constant, and no bound of the "
+        f"distance to its optimum is known. Add a bound to the agent's constraints, such as "
+        f"cp.norm({name}) <= 10 with a radius that fits the problem, or pass step= to the method. "
+        "The step size follows from that distance, and a guess may spend the budget for nothing."
+    )
 
 
 def longest(scene: Landscape, rounds: int) -> float | None:
@@ -193,7 +256,9 @@ def longest(scene: Landscape, rounds: int) -> float | None:
         largest = max(_SPECTRUM) * scene.curvature if alone else scene.smoothness
         return 1 / min(largest, scene.smoothness)
     across = scene.distance / scene.slope if scene.slope > 0 else math.inf
-    return _LONGEST * across / math.sqrt(rounds) if 0 < across < math.inf else None
+    if not 0 < across < math.inf:
+        return None
+    return min(_LONGEST * across / math.sqrt(rounds), scene.limit)
 
 
 def constant_step(
@@ -228,8 +293,7 @@ def _where_slopes_jump(scene: Landscape, rounds: int, pull: float) -> Prediction
     holders = max(block.holders for block in scene.blocks)
     shared = any(block.holders > 1 for block in scene.blocks)
     step = scene.distance / (kick * rounds * (pull if shared else 1.0))
-    if scene.convexity > 0:  # what bends besides must not swing ever farther
-        step = min(step, 1 / (scene.convexity * max(1.0, pull)))
+    step = min(step, scene.limit / max(1.0, pull))
     output: Output = "weighted" if rounds > FEW else "last"
     start = holders * scene.slope * scene.distance
     gap = holders * kick * scene.distance

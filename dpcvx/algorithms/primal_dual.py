@@ -28,7 +28,7 @@ from .base import Local, Oracle, Output, Requirements
 from .conditions import Conditions
 from .landscape import landscape
 from .on_networks import Graph, Inbox, Inboxes, NeighbourMethod, mixed, numbers
-from .predicted import constant_step, longest
+from .predicted import constant_step, longest, require_scale
 from .program import Program
 
 Array = NDArray[np.float64]
@@ -87,7 +87,8 @@ class PrimalDual(NeighbourMethod):
         graph, step, output = self.network_of(program, self.weights), self.step, self.output
         if step is None:
             scene = landscape(program, conditions)
-            largest = 0.3 * (longest(scene, conditions.rounds) or 1.0)
+            require_scale(program, scene)
+            largest = 0.3 * (longest(scene, conditions.rounds) or min(1.0, scene.limit))
             step, output = constant_step(scene, conditions.rounds, largest, output)
         gamma = 0.5 / step if self.gamma is None else self.gamma
         omega = 0.3 / step if self.omega is None else self.omega

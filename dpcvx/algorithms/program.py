@@ -31,12 +31,17 @@ from ..solvers.blocks import Blocks, blocks_of, empty_set
 from ..solvers.conic import Outcome
 from ..solvers.newton import best_kernel
 from ..solvers.projector import Projector
+from ..solvers.separable import separable
 from ..solvers.tightened import Tightened
 from .toward_start import SlopeNoise
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 T = TypeVar("T")
+
+# Numbers in the cone program of public terms, up to which every step may solve it: tenths of a
+# second.
+_SOLVED = 50_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +56,8 @@ class LocalProgram:
     form : NormalForm
         Its objective, but for `rest`.
     rest : ConeData or None
-        W with those terms of the objective that have no gradient: public and convex.
+        W with the terms of the objective that proximal steps minimise: public and convex, without
+        a gradient or without a Lipschitz constant of it.
     constraints : ConeData
         Its set W.
     coupling : csr_array or None, shape (m, n)
@@ -108,6 +114,10 @@ class LocalProgram:
     def projector(self) -> Projector:
         """A new one onto W: solvers keep what they were asked last."""
         return Projector(self.constraints, self.name, blocks=self.blocks)
+
+    def proximal(self) -> Projector:
+        """A new one onto W, with the terms that steps minimise besides."""
+        return Projector(self.constraints, self.name, self.rest, blocks=self.blocks)
 
     def __getstate__(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)}
@@ -202,12 +212,19 @@ class Program:
         return next((local.kernel for local in self.agents if local.kernel), "")
 
 
-def compile_problem(problem: Declaration) -> Program:
+def compile_problem(problem: Declaration, *, proximal: bool = True) -> Program:
     """Compile every agent; reads public parameters, never private data.
 
     Agents whose models differ in names only are compiled once. Objectives are not compiled into
     cone programs, but for those of agents without private data where agents are coupled; see
     `with_objectives`.
+
+    Parameters
+    ----------
+    problem : Declaration
+    proximal : bool
+        Whether steps are to minimise convex public terms without a Lipschitz gradient; see
+        `parts_of`.
 
     Raises
     ------
@@ -229,7 +246,9 @@ def compile_problem(problem: Declaration) -> Program:
     for model in models:
         key = model.key
         if key is None or key not in templates:
-            local = understood(lambda model=model: compile_agent(model, coupling), model.name)
+            local = understood(
+                lambda model=model: compile_agent(model, coupling, proximal), model.name
+            )
             if key is not None:
                 templates[key] = local
         else:
@@ -288,23 +307,31 @@ def once_per_kind(agents: Sequence[K], derive: Callable[[K], T]) -> list[T]:
     return [found[kind] for kind in kinds]
 
 
-def compile_agent(model: Model, coupling: Coupling | None) -> LocalProgram:
+def compile_agent(model: Model, coupling: Coupling | None, proximal: bool = True) -> LocalProgram:
     """Compile one agent by itself; see `compile_problem`.
 
     Parameters
     ----------
     model : Model
     coupling : Coupling or None
+    proximal : bool
     """
     name, agent = model.name, model.agent
     layout, variables = agent.layout, agent.variables
-    parts = parts_of(agent.cost, layout, agent.private, name, largest=LARGEST)
     constraints = [public_copy(c, c.parameters()) for c in agent.public_constraints]
     constraint_data = cone_data(None, constraints, variables, layout)
-    rest = None
-    if parts.rest is not None:
+
+    def sorted_out(proximal: bool) -> tuple[NormalForm, ConeData | None]:
+        terms = agent.cost, layout, agent.private, name
+        parts = parts_of(*terms, largest=LARGEST, proximal=proximal)
+        if parts.rest is None:
+            return parts.form, None
         term = public_copy(parts.rest, parts.rest.parameters())
-        rest = cone_data(term, constraints, variables, layout)
+        return parts.form, cone_data(term, constraints, variables, layout)
+
+    form, rest = sorted_out(proximal)
+    if proximal and rest is not None and rest.A.nnz > _SOLVED and separable(rest) is None:
+        form, rest = sorted_out(False)
     minimised = coupling is not None and not agent.private
     shared = np.flatnonzero(model.where >= 0)
     values = {v.id: model.start.get(v.id, np.zeros(v.shape)) for v in variables}
@@ -331,7 +358,7 @@ def compile_agent(model: Model, coupling: Coupling | None) -> LocalProgram:
     local = LocalProgram(
         name=name,
         layout=layout,
-        form=parts.form,
+        form=form,
         rest=rest,
         constraints=constraint_data,
         coupling=None if coupling is None else coupling.of(layout),

@@ -4,7 +4,9 @@ r"""Gradient descent along the sum of all agents' gradients, which is all that a
     x_{t+1} = P_W \Bigl(x_t - \eta_t \sum_i g_i\Bigr), \qquad g_i = \nabla f_i(x_t) + \xi_i
 
 x holds the variables of all agents, W is the intersection of their public sets, and the server
-projects onto it once. With secret sums the server learns :math:`\sum_i g_i` and no term of it, so
+projects onto it once. Public terms r without a Lipschitz gradient, such as penalties, are part of
+this step: it minimises :math:`\eta_t r(x) + \tfrac12 \|x - v\|^2` over W for the point v where the
+gradients lead. With secret sums the server learns :math:`\sum_i g_i` and no term of it, so
 that the sum needs the noise, and each agent adds a part of it (`dpcvx.privacy.split_noise`).
 """
 
@@ -27,7 +29,7 @@ from ..solvers.newton import PLAIN
 from ..solvers.projector import Projector
 from .base import Algorithm, Iterates, Local, Oracle, Output, Requirements, Residuals
 from .conditions import Conditions
-from .joint import joint_set
+from .joint import joint_rest, joint_set
 from .predicted import chosen_step
 from .program import Program
 from .secret_terms import (
@@ -56,7 +58,7 @@ class Server:
     ----------
     names : tuple of str
     projector : Projector
-        Onto W.
+        Onto W, with the public terms that steps minimise.
     places : tuple of ndarray of int
         Per agent, where its components are in x; one array for those with the same.
     x : ndarray, shape (n,)
@@ -160,6 +162,7 @@ class SummedGradient(Algorithm[Server, Member]):
             convex=False,
             exact=False,
             releases=1,
+            proximal=True,
             queries=(Gradient if self.sharing is None else Summand,),
             secret=secrecy(self.sharing, self.colluders),
         )
@@ -181,8 +184,9 @@ class SummedGradient(Algorithm[Server, Member]):
 
     def start_server(self, program: Program) -> Server:
         """x at the agents' public starts, in W."""
-        whole = joint_set(program)
-        projector = Projector(whole.data, "all agents", kernel=program.kernel or PLAIN)
+        whole, terms = joint_set(program), joint_rest(program)
+        rest, kernel = None if terms is None else terms.data, program.kernel or PLAIN
+        projector = Projector(whole.data, "all agents", rest, kernel)
         x = projector(whole.start, np.ones(whole.start.size)).x
         names = tuple(local.name for local in program.agents)
         start = whole.start if x is None else x
@@ -242,7 +246,8 @@ class SummedGradient(Algorithm[Server, Member]):
             total = pool.total(replies)
         rule = as_step(self.step)
         assert rule is not None
-        found = server.projector(server.x - rule.eta(t) * total, np.ones(server.x.size))
+        eta = rule.eta(t)
+        found = server.projector(server.x - eta * total, np.ones(server.x.size), eta)
         x = server.x if found.x is None else found.x
         moved = float(np.linalg.norm(x - server.x))
         return replace(server, x=x, moved=moved, outcome=found.outcome)

@@ -79,6 +79,16 @@ def smoothness(form: NormalForm) -> float | None:
 
 
 @derived_once
+def quadratic_curvature(form: NormalForm) -> float:
+    """Return a bound of the second derivatives of the quadratic terms, whatever the others are.
+
+    Slopes of these terms grow without end, so that longer steps than 2 over it may diverge.
+    """
+    wide = sum(bent.size or 0.0 for bent in _wide(form) if bent.rises)
+    return spectral_norm(quadratic(form).formed) + wide
+
+
+@derived_once
 def mean_curvature(form: NormalForm) -> float | None:
     """About the mean second derivative over the entries of x; None where none is derived.
 

@@ -1,8 +1,12 @@
-"""An objective in two parts: a normal form with gradients, and public terms that have none.
+"""An objective in two parts: a normal form with gradients, and public terms for proximal steps.
 
 Terms whose atoms have no rule in `dpcvx.model.atoms`, such as ``cp.normNuc(X)`` or
 ``-cp.log_det(X)``, stay whole where they are convex and hold no private data: they are compiled
 into a cone program, and steps minimise them exactly (`dpcvx.solvers.projector`).
+
+So do public convex terms whose gradient has no Lipschitz constant, such as ``cp.norm1(x)``. A step
+along the gradient of the other terms then has the length 1 / L of these, whatever the unit of the
+objective. No length suits subgradients of such a term in all units.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ import cvxpy as cp
 from ..errors import ModelError
 from .atoms import supported
 from .collapse import NoRule, normal_form
+from .curvature import smoothness
 from .layout import Layout
 from .normal_form import NormalForm
 from .private import Private
@@ -32,7 +37,7 @@ class Parts:
     ----------
     form : NormalForm
     rest : cvxpy expression or None
-        Convex and public; None if all terms have gradients.
+        Convex and public; None if all terms stay in the form.
     """
 
     form: NormalForm
@@ -46,8 +51,17 @@ def parts_of(
     owner: str,
     *,
     largest: float = math.inf,
+    proximal: bool = True,
 ) -> Parts:
     """Sort the terms of a scalar objective; parameters as of `normal_form`.
+
+    Parameters
+    ----------
+    objective, layout, private, owner, largest
+        See `normal_form`.
+    proximal : bool
+        Whether convex public terms without a Lipschitz gradient go into `rest`. If not, only terms
+        without any gradient do: for methods that follow gradients alone.
 
     Raises
     ------
@@ -59,20 +73,26 @@ def parts_of(
     def form(expression: cp.Expression) -> NormalForm:
         return normal_form(expression, layout, private, owner, largest=largest)
 
+    whole: NormalForm | None = None
     try:
-        return Parts(form(objective), None)
+        whole = form(objective)
     except NoRule:
         pass
+    if whole is not None and (not proximal or smoothness(whole) is not None):
+        return Parts(whole, None)
     kept: list[cp.Expression] = [cp.Constant(0.0)]
     rest: list[cp.Expression] = []
     for term in summands(objective):
         try:
-            form(term)
+            own = form(term)
         except NoRule as missing:
             _require_public(term, missing.atom, owner)
             rest.append(term)
-        else:
-            kept.append(term)
+            continue
+        movable = proximal and not _private(term) and term.is_convex()
+        (rest if movable and smoothness(own) is None else kept).append(term)
+    if whole is not None and not rest:
+        return Parts(whole, None)
     return Parts(form(_sum(kept)), _sum(rest))
 
 

@@ -181,8 +181,8 @@ def _check_weights(known: Compiled) -> None:
 
 
 def _smooth(program: Program) -> bool:
-    """Whether sums of gradients are all that is needed: everything has one, nothing is coupled."""
-    return program.coupling is None and all(local.rest is None for local in program.agents)
+    """Whether sums of gradients and one step of the server are enough: nothing is coupled."""
+    return program.coupling is None
 
 
 def _drowned(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -30,6 +31,9 @@ LABELS = 0.05
 SCORES = 0.8
 # Clips that lower the noise less are not worth their bias.
 _WORTH = 0.9
+# Clips weaken the pull of the records and no penalty: so many times the largest slope of penalties
+# is what the records together have to be able to pull in one direction.
+_OUTPULLS = 3.0
 
 _NEAR = (
     "each record's contribution to a gradient is scaled down to two thirds of the largest that is "
@@ -79,6 +83,12 @@ def with_clips(known: Compiled, distance: float) -> Clipped | None:
         known.program.agents,
         lambda local: _clipped(local, known.sensitivities[local.name], distance),
     )
+    longer = _beside_penalties(known, found, distance)
+    if longer > 1:
+        found = once_per_kind(
+            known.program.agents,
+            lambda local: _clipped(local, known.sensitivities[local.name], distance, longer),
+        )
     if all(clip is None for clip in found):
         return None
     for local, clip in zip(known.program.agents, found, strict=True):
@@ -132,7 +142,35 @@ def _product(form: NormalForm, atom: Atom) -> bool:
     return atom.rule in (MULTIPLY, MATMUL) and all(_product(form, each) for each in inner)
 
 
-def _clipped(local: LocalProgram, known: Sensitivity | None, distance: float) -> _Clip | None:
+def _beside_penalties(known: Compiled, clips: Sequence[_Clip | None], distance: float) -> float:
+    r"""By what clips have to be multiplied so that records outpull what is not clipped.
+
+    n records, clipped to C, pull along a direction by :math:`n C \sqrt{2 / (\pi d)}` at most, if
+    they point anywhere in d dimensions. An optimum stays at a kink of a public term, such as 0 of
+    ``cp.norm(w)``, whose slopes are larger, however far the data would pull it.
+    """
+    reach = distance if 0 < distance < math.inf else 1.0
+    agents = known.program.agents
+    slope = sum(
+        once_per_kind(
+            agents,
+            lambda local: 0.0 if local.rest is None else local.proximal().slope(local.start, reach),
+        )
+    )
+    if slope == 0:
+        return 1.0
+    pull = 0.0
+    for local, clip in zip(agents, clips, strict=True):
+        found = known.sensitivities[local.name]
+        records = 0 if found is None else max((task.count for task in found.records), default=0)
+        length = clip.length if clip is not None else local.clip or math.inf
+        pull += records and records * length * math.sqrt(2 / (math.pi * local.n))
+    return _OUTPULLS * slope / pull if pull > 0 else 1.0
+
+
+def _clipped(
+    local: LocalProgram, known: Sensitivity | None, distance: float, longer: float = 1.0
+) -> _Clip | None:
     if known is None or local.clip is not None or local.asserted is not None or not known.records:
         return None
     share, why = SHARE, _NEAR
@@ -147,7 +185,7 @@ def _clipped(local: LocalProgram, known: Sensitivity | None, distance: float) ->
             task.clipping(1.0)
     except Unbounded:
         return None
-    clip = share * largest
+    clip = min(longer * share, 1.0) * largest
     if not 0 < clip < math.inf or not 2 * clip < _WORTH * known.bound(2).value:
         return None
     clip = float(f"{clip:.3g}")

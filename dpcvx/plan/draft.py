@@ -11,6 +11,7 @@ from .._arguments import as_python_number
 from ..algorithms.base import Algorithm, Requirements, SecretSums
 from ..algorithms.joint import size_of
 from ..algorithms.moment_sums import moment_sum
+from ..algorithms.predicted import step_reasons
 from ..algorithms.program import (
     Program,
     compile_problem,
@@ -179,7 +180,10 @@ def _declared(problem: Declaration, request: Request, known: Compiled | None) ->
     assert algorithm is not None
     asked, needs = _asked(problem, request, algorithm), algorithm.requirements
     noisy = any(one is not None for one in asked.values())
-    known = known or _compiled(problem, needs, every=noisy or bool(needs.exact))
+    every = noisy or bool(needs.exact)
+    known = known or _compiled(problem, needs, every)
+    if not needs.minimises(known.program):
+        known = _compiled(problem, needs, every, proximal=False)
     program = with_objectives(problem, known.program) if needs.exact else known.program
     checks.check_terms(program, algorithm)
     found = known.sensitivities
@@ -209,8 +213,10 @@ def _asked(
     return asked
 
 
-def _compiled(problem: Declaration, needs: Requirements, every: bool) -> Compiled:
-    program = compile_problem(problem)
+def _compiled(
+    problem: Declaration, needs: Requirements, every: bool, proximal: bool = True
+) -> Compiled:
+    program = compile_problem(problem, proximal=proximal)
     found = sensitivities(program, every=every)
     if needs.exact:
         program = with_objectives(problem, program)
@@ -223,6 +229,9 @@ def _with_steps(draft: Draft) -> Draft:
     noisy = draft.noisy and not draft.once and not draft.steps_first
     public = conditions(program, agents, draft.rounds, noisy_steps=noisy)
     algorithm = draft.algorithm.resolved(program, public)
+    if getattr(draft.algorithm, "step", math.nan) is None:
+        for why in step_reasons(program, public):
+            request = request.chosen("step", why)
     if noisy and not request.forecast and MomentsTerm not in draft.needs.queries:
         forecast = of_other_steps(agents, public, draft.releases, draft.delta)
         request = replace(request, forecast=forecast)

@@ -64,8 +64,8 @@ def is_fleet(plan: Terms, start: Start) -> bool:
 
 
 def _has_closed_form(local: LocalProgram) -> bool:
-    """Whether steps onto an agent's set take no solver, which may fail for one agent alone."""
-    return local.rest is None and local.projector().closed_form
+    """Whether an agent's steps take no solver, which may fail for one agent alone."""
+    return local.proximal().batched
 
 
 def row_of(thing: Any, i: int) -> Any:

@@ -13,6 +13,7 @@ in its proximal operator, a projection for r = 0:
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -24,11 +25,15 @@ from .blocks import Blocks, blocks_of
 from .closed_forms import Ball, Box, ClosedForm, Simplex
 from .conic import ConicProgram, Outcome
 from .newton import PLAIN
+from .separable import Separable, separable
 from .splitting import STRETCH, Splitting, obstacle
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 
+# Steps along slopes, relative to the reach within which these are asked for, and how many weights
+# are tried for one.
+_SHORT, _TRIALS = (1e-4, 0.1), 8
 # Points farther away than this, relative to their projection, are projected twice.
 _FAR = 1e4
 
@@ -102,6 +107,8 @@ class Projector:
     ----------
     closed_form : bool
         Whether all blocks have closed forms.
+    batched : bool
+        Whether calls take no solver, with r or without, so that points may be rows of one array.
     separable : bool
         Whether W is a product of intervals, so that the projection is nonexpansive entry by entry.
     kinds : Counter
@@ -124,11 +131,12 @@ class Projector:
         blocks: Blocks | None = None,
     ) -> None:
         blocks = blocks or blocks_of(data, owner)
-        self._rest = None if rest is None else ConicProgram(rest)
+        self._rest = None if rest is None else separable(rest) or ConicProgram(rest)
         self.n = data.n
         self.kinds = blocks.kinds
         self.separable = not (self.kinds.keys() - {"free", "box"})
         self.closed_form = blocks.conic is None
+        self.batched = self.closed_form and not isinstance(self._rest, ConicProgram)
         self.obstacle: str | None = None
         self._box, self._blocks = blocks.box, blocks.closed_forms
         self._conic: ConicProgram | None = None
@@ -142,11 +150,13 @@ class Projector:
     def __call__(self, v: Array, D: Array, weight: float = 0.0) -> Projection:
         """Project v with positive weights D, both of shape (n,), or with r of this weight.
 
-        Where the set has a closed form and there is no r, v may have rows, of shape (count, n).
+        If `batched`, v may have rows, of shape (count, n).
         """
-        assert v.ndim == 1 or (self._rest is None and self._conic is None)
+        assert v.ndim == 1 or self.batched
         if self._rest is not None and weight > 0:
             D = D / weight
+            if isinstance(self._rest, Separable):
+                return Projection(self._rest.minimise(D, -D * v))
             answer = self._rest.solve(D, -D * v, v)
             return Projection(answer.x, answer.outcome, answer.error)
         x = self._closed(v, D)
@@ -164,6 +174,42 @@ class Projector:
             if again.x is not None:
                 x[own], error = again.x, error + again.error
         return Projection(x, answer.outcome, error)
+
+    def slope(self, start: Array, reach: float) -> float:
+        r"""Return about how large a slope of r is at points of W so far from a start.
+
+        Those of kinks, where r is a sum over entries; else those at a few points, by the steps
+        :math:`w g` with which the proximal operator of a small weight w moves them.
+
+        Parameters
+        ----------
+        start : ndarray, shape (n,)
+        reach : float
+        """
+        if self._rest is None:
+            return 0.0
+        if isinstance(self._rest, Separable):
+            return self._rest.slope
+        wave, turns = np.sin(1.0 + np.arange(self.n)), (-1.0) ** np.arange(self.n)
+        found = [
+            self._slope_at(start + sign * reach * u / np.linalg.norm(u), reach)
+            for u in (wave, turns)
+            for sign in (1.0, -1.0)
+        ]
+        return max(found)
+
+    def _slope_at(self, v: Array, reach: float) -> float:
+        """The size of a slope of r at the point of W closest to v; 0 if none is found."""
+        ones, weight = np.ones(self.n), 1.0
+        inside = self(v, ones).x
+        for _ in range(_TRIALS if inside is not None else 0):
+            assert inside is not None
+            x = self(inside, ones, weight).x
+            moved = math.inf if x is None else float(np.linalg.norm(x - inside))
+            if _SHORT[0] * reach <= moved <= _SHORT[1] * reach:
+                return moved / weight
+            weight *= float(np.clip(0.1 * _SHORT[1] * reach / max(moved, 1e-300), 1e-6, 1e6))
+        return 0.0
 
     @property
     def by_newton(self) -> bool:

@@ -43,6 +43,11 @@ class Separable:
         free = np.minimum(np.maximum(self.kink, after), before)
         return np.minimum(np.maximum(free, self.lower), self.upper)
 
+    @property
+    def slope(self) -> float:
+        """The l2 norm of the largest slopes that kinks have."""
+        return float(np.linalg.norm(np.maximum(np.abs(self.low), np.abs(self.high))))
+
 
 def separable(data: ConeData) -> Separable | None:
     """Read a cone program as a sum over single columns; None if it is no such sum.

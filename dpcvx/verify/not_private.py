@@ -13,7 +13,7 @@ from dataclasses import replace
 import cvxpy as cp
 import numpy as np
 
-from ..algorithms.program import Program
+from ..algorithms.program import LocalProgram, Program
 from ..errors import ModelError
 from ..guard import discreet
 from ..model.adjacency import Rows
@@ -95,7 +95,7 @@ def objective(
     parts = zip(problem.agents, agents, _sources(problem, data), solution.vectors, strict=True)
     return sum(
         local.form.bind(read_for_gradients(local.form, theirs)).value(x)
-        + (_rest(agent, local.name, solution) if local.rest else 0)
+        + (_rest(agent, local, solution) if local.rest else 0)
         for agent, local, theirs, x in parts
     )
 
@@ -219,11 +219,15 @@ def too_long(private: Private, data: DataSource | None = None) -> int:
     return int(adjacency.too_long(rows.reshape((rows.shape[0], -1))).sum())
 
 
-def _rest(agent: Agent, name: str, solution: Solution) -> float:
-    """The value of the public terms without a gradient."""
-    rest = parts_of(agent.cost, agent.layout, agent.private, name).rest
+def _rest(agent: Agent, local: LocalProgram, solution: Solution) -> float:
+    """The value of the public terms that are not in the form of a compiled agent."""
+    terms = agent.cost, agent.layout, agent.private, local.name
+    parts = parts_of(*terms)
+    if parts.form.digest() != local.form.digest():  # compiled for a method without proximal steps
+        parts = parts_of(*terms, proximal=False)
+    rest = parts.rest
     assert rest is not None
-    constants = {id(v): cp.Constant(solution.of(name, v)) for v in rest.variables()}
+    constants = {id(v): cp.Constant(solution.of(local.name, v)) for v in rest.variables()}
     value = rest.tree_copy(constants).value
     return math.nan if value is None else float(np.asarray(value).item())
 
