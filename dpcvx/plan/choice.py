@@ -139,7 +139,7 @@ def _method(
         return _exact(request, known, noisy), known
     if convex and once and not problem.coupling:
         return _released(request), known
-    chosen = _stepwise(problem, request, noisy and _smooth(known.program))
+    chosen = _stepwise(problem, request, noisy and _summable(known.program))
     if isinstance(chosen.algorithm, ResourceADMM) and smooth_constant(known.program) is None:
         _check_weights(known)
     return chosen, known
@@ -180,7 +180,7 @@ def _check_weights(known: Compiled) -> None:
         )
 
 
-def _smooth(program: Program) -> bool:
+def _summable(program: Program) -> bool:
     """Whether sums of gradients and one step of the server are enough: nothing is coupled."""
     return program.coupling is None
 
@@ -194,7 +194,7 @@ def _drowned(
     """
     free = given.release is None and request.release == "once" and not problem.coupling
     clipped = with_clips(known, math.inf) if free else None
-    if clipped is None or not _smooth(known.program):
+    if clipped is None or not _summable(known.program):
         return None
     assert request.algorithm is not None
     ratios = []

@@ -130,9 +130,10 @@ def test_a_coupling_chooses_a_method_that_takes_it():
     assert isinstance(problem.plan(**BUDGET).algorithm, dp.ResourceADMM)
 
 
-def test_what_has_no_gradient_is_left_to_methods_that_minimise_it():
-    plan = regression(lambda X, y, w: logistic(X, y, w) + cp.normNuc(cp.diag(w))).plan(**BUDGET)
-    assert isinstance(plan.algorithm, dp.LinearizedADMM)
+def test_penalty_without_a_gradient_does_not_change_the_method():
+    for penalty in (lambda w: cp.normNuc(cp.diag(w)), cp.norm1, cp.tv):
+        plan = regression(lambda X, y, w, p=penalty: logistic(X, y, w) + p(w)).plan(**BUDGET)
+        assert isinstance(plan.algorithm, dp.SummedGradient)
 
 
 def test_rounds_follow_from_the_budget():
