@@ -218,10 +218,11 @@ class Requirements:
         private data are then compiled.
     in_turn : bool
         One agent is asked per round.
-    proximal : bool or "public"
+    proximal : bool, "public" or "server"
         Steps end in ``local.projector(v, D, weight)`` with the weight of the objective in them, so
         that public terms without a gradient count; "public" if only those of agents without
-        private data do. Exact methods need not say so.
+        private data do, "server" if the server takes these steps and no agent projects. Exact
+        methods need not say so.
     smoothness : float or None
         The user's claim for agents whose objective has no derived one.
     sensitivity : float or None
@@ -241,7 +242,7 @@ class Requirements:
     free: int = 0
     coupled: bool | None = False
     in_turn: bool = False
-    proximal: bool | Literal["public"] = False
+    proximal: bool | Literal["public", "server"] = False
     smoothness: float | None = None
     sensitivity: float | None = None
     limits: bool = False
@@ -254,7 +255,7 @@ class Requirements:
         ----------
         program : Program
         """
-        if self.exact or self.proximal is True:
+        if self.exact or self.proximal in (True, "server"):
             return True
         public = self.proximal == "public"
         return all(a.rest is None or (public and not a.form.private) for a in program.agents)

@@ -162,7 +162,7 @@ class SummedGradient(Algorithm[Server, Member]):
             convex=False,
             exact=False,
             releases=1,
-            proximal=True,
+            proximal="server",
             queries=(Gradient if self.sharing is None else Summand,),
             secret=secrecy(self.sharing, self.colluders),
         )

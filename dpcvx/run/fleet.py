@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..algorithms.base import Answer, InStep, Local
-from ..algorithms.program import LocalProgram
+from ..algorithms.base import Answer, InStep, Local, Requirements
 from ..errors import ModelError
 from ..model.stacked import stackable
 from ..plan.terms import Terms
@@ -50,7 +49,7 @@ def is_fleet(plan: Terms, start: Start) -> bool:
         bool(others)
         and plan.algorithm.in_step
         and set(plan.algorithm.requirements.queries) <= set(ANSWERED)
-        and (not plan.algorithm.requirements.proximal or _has_closed_form(local))
+        and (not _projects(plan.algorithm.requirements) or local.proximal().batched)
         and not (plan.published or plan.hidden or plan.prepaid)
         and (known is not None and known.bound(2).value > 0 and not known.splits)
         and (noise is not None and noise.split is None and noise.truncation is None)
@@ -63,9 +62,9 @@ def is_fleet(plan: Terms, start: Start) -> bool:
     )
 
 
-def _has_closed_form(local: LocalProgram) -> bool:
-    """Whether an agent's steps take no solver, which may fail for one agent alone."""
-    return local.proximal().batched
+def _projects(needs: Requirements) -> bool:
+    """Whether agents' steps end in their sets: solvers may fail for one agent alone."""
+    return needs.proximal not in (False, "server")
 
 
 def row_of(thing: Any, i: int) -> Any:
