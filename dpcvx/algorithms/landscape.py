@@ -73,8 +73,8 @@ class Landscape:
     slope : float
         How large a gradient of an agent may be, about; 0 if nothing is known.
     bend : float
-        Largest curvature of an agent's quadratic terms, which has to limit steps where the other
-        terms tell no smoothness constant.
+        Largest curvature of an agent's quadratic terms, which has to limit steps if the other
+        terms have no smoothness constant; 0 if they have one.
     source : {"set", "labels", "losses"}
         What tells the distance: bounds of the set, losses of labels that fill their declared
         bounds, or slopes next to values and curvatures of the losses.
@@ -195,7 +195,9 @@ def landscape(program: Program, conditions: Conditions) -> Landscape:
     if tails > 0 or _cut_off(agents, conditions):
         # Then squares are as steep far from the answer as near it, as absolute values are.
         largest = smooth = None
-    bend = max(once_per_kind(agents, lambda local: quadratic_curvature(local.form)), default=0.0)
+    bend = 0.0
+    if largest is None:
+        bend = max(once_per_kind(agents, lambda local: quadratic_curvature(local.form)))
     found = Landscape(tuple(blocks), largest, 0.0, convexity, slope, bend, source)
     distance = found.distance
     if smooth is None:

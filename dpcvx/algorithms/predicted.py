@@ -238,8 +238,8 @@ def require_scale(program: Program, scene: Landscape) -> None:
     local = unknown[0]
     name = local.layout.pieces[0].name
     raise ModelError(
-        f"The objective of agent '{local.name}' has no smoothness constant, and no bound of the "
-        f"distance to its optimum is known. Add a bound to the agent's constraints, such as "
+        f"The objective of agent '{local.name}' has no smoothness constant above 0, and no bound "
+        "of the distance to its optimum is known. Add one to the agent's constraints, such as "
         f"cp.norm({name}) <= 10 with a radius that fits the problem, or pass step= to the method. "
         "The step size follows from that distance, and a guess may spend the budget for nothing."
     )

@@ -50,6 +50,11 @@ _STEEP = (
     "possible at the start: less noise, and a fit that far-off records pull less; "
     "dp.Agent(..., clip=math.inf) keeps contributions whole"
 )
+_BESIDE = (
+    "each record's contribution to a gradient is scaled down as far as public terms that steps "
+    "minimize exactly allow: all records together can pull three times as hard as these; "
+    "dp.Agent(..., clip=math.inf) keeps contributions whole"
+)
 
 
 class Clipped(NamedTuple):
@@ -99,7 +104,7 @@ def with_clips(known: Compiled, distance: float) -> Clipped | None:
     program = replace(known.program, agents=tuple(agents))
     said = {clip.why for clip in found if clip is not None}
     clipped = replace(known, program=program, sensitivities=sensitivities)
-    return Clipped(clipped, next(why for why in (_FAR, _STEEP, _NEAR) if why in said))
+    return Clipped(clipped, next(why for why in (_BESIDE, _FAR, _STEEP, _NEAR) if why in said))
 
 
 def grows_with_labels(local: LocalProgram, known: Sensitivity) -> bool:
@@ -189,7 +194,8 @@ def _clipped(
     if not 0 < clip < math.inf or not 2 * clip < _WORTH * known.bound(2).value:
         return None
     clip = float(f"{clip:.3g}")
-    return _Clip(clip, replace(local, clip=clip).sensitivity(), why)
+    said = _BESIDE if longer > 1 else why
+    return _Clip(clip, replace(local, clip=clip).sensitivity(), said)
 
 
 def _near(extent: Extent, local: LocalProgram, distance: float) -> Extent:

@@ -223,8 +223,10 @@ def _rest(agent: Agent, local: LocalProgram, solution: Solution) -> float:
     """The value of the public terms that are not in the form of a compiled agent."""
     terms = agent.cost, agent.layout, agent.private, local.name
     parts = parts_of(*terms)
-    if parts.form.digest() != local.form.digest():  # compiled for a method without proximal steps
-        parts = parts_of(*terms, proximal=False)
+    if parts.form.digest() != local.form.digest():
+        # It may be compiled for a method without proximal steps.
+        other = parts_of(*terms, proximal=False)
+        parts = other if other.form.digest() == local.form.digest() else parts
     rest = parts.rest
     assert rest is not None
     constants = {id(v): cp.Constant(solution.of(local.name, v)) for v in rest.variables()}
