@@ -10,6 +10,7 @@ import numpy as np
 from .._arguments import COUNTED, show
 from .._words import at_most, number, paragraph, plural
 from ..algorithms.program import LocalProgram, Program
+from ..algorithms.summed import SplitSharing
 from ..errors import DpcvxError
 from ..model.spec import PrivateSpec
 from ..plan import checks
@@ -17,16 +18,20 @@ from ..plan.agent_terms import AgentTerms
 from ..plan.banner import WIDTH
 from ..privacy.accounting import Composition
 from ..privacy.ledger_file import past_of
-from ..privacy.mechanism import Calibrated
+from ..privacy.mechanism import Calibrated, Gaussian
+from ..privacy.split_noise import SplitNoise
 from ..run.part import Part
 from ..run.resume import begin
 from ..sensitivity.argument import moved
 from ..sensitivity.certificate import Sensitivity
 from ..sensitivity.known import Facts
+from ..sensitivity.queries.data import MomentsTerm
 from ..sensitivity.release_once import Statistic, restated
 from . import wire
-from .messages import Offer
-from .methods import REVISIONS, obstacle
+from .keys import COORDINATOR
+from .messages import Line, Offer
+from .methods import REVISIONS, obstacle, sums_in_secret
+from .offers import document_of, line_of
 from .policy import Policy
 from .refusal import refused
 from .wellformed import require_small, require_well_formed
@@ -82,6 +87,8 @@ class Agreement:
         others = plural(len(offer.parts) - 1, "other")
         spent = f", of which {number(self.spent)} is spent already," if self.spent > 0 else ""
         first = f"run {offer.run[:8]}: agent {agent.name} with {others}, plan {offer.plan[:8]}"
+        if offer.lines:
+            first += f", document {document_of(offer)[:8]}"
         again = "; this run is open in the ledger: it goes on, and is paid for once"
         rows = {
             "method": f"{offer.algorithm}; {plural(offer.rounds, 'round')}, {releases}",
@@ -91,6 +98,7 @@ class Agreement:
             "derived": _moved(agent),
             "costs": f"epsilon {number(self.epsilon)} of {number(policy.epsilon)}{spent} at delta "
             f"{number(policy.delta)}{again if self.open else ''}",
+            **_shown_noise(offer),
             "protects": f"against the coordinator and {_partners(agent.noise)} together",
         }
         return "\n".join(
@@ -105,6 +113,31 @@ def _partners(noise: Calibrated | None) -> str:
     """Of how many others the noise is protection, whatever they pool."""
     split = None if noise is None else noise.split
     return "all others" if split is None else f"any {plural(split.colluders, 'other')}"
+
+
+def _shown_noise(offer: Offer) -> dict[str, str]:
+    """What the document says of noise that is split, in a row of its own; none without it."""
+    split = None if offer.noise is None else offer.noise.split
+    if split is None:
+        return {}
+    count, left = split.parties, split.parties - split.colluders
+    text = (
+        f"each of {count} participants adds a standard deviation of {number(split.scale)} to every "
+        f"sum; any {left} of them together add {number(_held(offer, split))}"
+    )
+    return {"noise": text}
+
+
+def _held(offer: Offer, split: SplitNoise) -> float:
+    """Standard deviation of the noise that any colluders leave in a sum, by the document.
+
+    This owner adds its part, and the colluders are those of the others that add most.
+    """
+    others = [line for k, line in enumerate(offer.lines) if k != offer.place]
+    parts = [None if line.noise is None else line.noise.split for line in others]
+    scales = [0.0 if part is None else part.scale for part in parts]
+    honest = sorted(scales)[: len(offer.lines) - split.colluders - 1]
+    return math.hypot(split.scale, *honest)
 
 
 def _moved(agent: AgentTerms) -> str:
@@ -146,6 +179,7 @@ def agree(offer: Offer, policy: Policy) -> Agreement:
     """
     _check_parts(offer, policy)
     _check_method(offer, policy)
+    _check_document(offer)
     local = _with_own_data(offer.program, policy)
     require_well_formed(local)
     noise = offer.noise
@@ -200,6 +234,8 @@ def _check_parts(offer: Offer, policy: Policy) -> None:
         raise refused("name", f"this owner is '{policy.agent}'")
     if len(set(names)) != len(names) or not 0 <= offer.place < len(names):
         raise refused("malformed", "agents")
+    if COORDINATOR in names:  # whose certificate has that name would take part in its own runs
+        raise refused("malformed", f"an agent named '{COORDINATOR}'")
     if offer.parts[offer.place] != (offer.agent, wire.digest(offer.program)):
         raise refused("altered", "the program is not the one that the others are told of")
     if policy.program and offer.parts[offer.place][1] != policy.program:
@@ -289,10 +325,59 @@ def _check_noise(offer: Offer, noise: Calibrated, policy: Policy) -> None:
         raise refused("malformed", "noise")
     if split is None or needs.secret is None:
         return
-    if split.colluders != needs.secret.colluders or split.parties != len(offer.parts):
-        raise refused("malformed", "noise")
+    if not _is_proved(noise, split, offer):
+        raise refused("malformed", "noise that is split")
+    if max(offer.share, policy.share) > 1:
+        raise refused("method", "data of one person with several agents of a secret sum")
     if policy.colluders is None or split.colluders < policy.colluders:
         raise refused("colluders", "noise that is split over the owners")
+
+
+def _is_proved(noise: Calibrated, split: SplitNoise, offer: Offer) -> bool:
+    """Whether noise is what `dpcvx.privacy.split_noise` has a proof for, on the grid of the sum."""
+    secret, sharing = offer.algorithm.requirements.secret, getattr(offer.algorithm, "sharing", None)
+    parties = len(offer.parts)
+    return (
+        secret is not None
+        and type(noise.mechanism) is Gaussian
+        and split.scale < math.inf
+        and (split.parties, split.colluders) == (parties, secret.colluders)
+        and 1 <= split.colluders <= parties - 2
+        and type(sharing) is SplitSharing
+        and sharing.resolution == split.width
+    )
+
+
+def _check_document(offer: Offer) -> None:
+    """Refuse a common document that asks of others what the guarantee of this owner rules out.
+
+    What the sum of all participants less the colluders hides rests on the noise of the others. So
+    every line has the noise that the offer has: the same part of it, of the same kind, that falls
+    alike.
+    """
+    if not sums_in_secret(offer.algorithm):
+        if offer.lines:
+            raise refused("malformed", "a document of secret sums without any")
+        return
+    if tuple((line.agent, line.program) for line in offer.lines) != offer.parts:
+        raise refused("documents", "other participants than those of the plan")
+    if wire.digest(offer.lines[offer.place]) != wire.digest(line_of(offer)):
+        raise refused("documents", "the line of this owner is not what its offer says")
+    if offer.algorithm.requirements.secret is None:
+        return
+    expected = _to_a_sum(offer.lines[offer.place])
+    for line in offer.lines:
+        if _to_a_sum(line) != expected or line.share != 1:
+            raise refused("documents", f"{show(line.agent)} adds other noise to the sums")
+
+
+def _to_a_sum(line: Line) -> tuple[object, ...] | None:
+    """What has to be alike of the noise that participants add to a sum; None without any."""
+    noise = line.noise
+    if noise is None or noise.split is None:
+        return None
+    kind = (type(noise.mechanism), noise.mechanism.decay, noise.level, noise.truncation)
+    return (noise.split, *kind, noise.weights, noise.free)
 
 
 def _part(offer: Offer, local: LocalProgram, policy: Policy) -> Part:
@@ -318,6 +403,7 @@ def _part(offer: Offer, local: LocalProgram, policy: Policy) -> Part:
         agent = _priced(agent, noise, offer, policy)
         if not once:
             checks.check_queries((agent,))
+        _check_held(agent, noise, offer)
     checks.check_start(agent, once)
     return Part(
         agent=agent,
@@ -327,8 +413,32 @@ def _part(offer: Offer, local: LocalProgram, policy: Policy) -> Part:
         schedule=_schedule(offer, local),
         published=once and noise is not None,
         # Of all that charges follow from: what one document paid for is not made by another.
-        fingerprint=wire.digest((replace(offer, run="", program=local), policy.delta)),
+        fingerprint=wire.digest((replace(offer, run=_run(offer), program=local), policy.delta)),
     )
+
+
+def _run(offer: Offer) -> str:
+    """The name of the run, if another run of the same plan may not release the same values again.
+
+    In secret sums, values are hidden by the noise of all participants. The same values in two
+    sums, of which one participant sends another value in the second, would show that one alone.
+    """
+    return offer.run if sums_in_secret(offer.algorithm) else ""
+
+
+def _check_held(agent: AgentTerms, noise: Calibrated, offer: Offer) -> None:
+    """Refuse a price that the noise in the document does not pay for.
+
+    A price follows from the multiplier of the offer. The noise of all participants less the
+    colluders has to be that many times what one change does to the sum. Every release compares the
+    two again, with what is then known of the question.
+    """
+    split = noise.split
+    if split is None or MomentsTerm in agent.facts.queries:
+        return
+    rounding = split.width * math.sqrt(agent.program.n)
+    if noise.multiplier * (agent.bound + rounding) > _held(offer, split) * (1 + _SLACK):
+        raise refused("documents", "all others add too little noise for what is to be charged")
 
 
 def _schedule(offer: Offer, local: LocalProgram) -> tuple[int, ...]:

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import RefusedError
 from ..privacy.ledger_file import past_of
 from ..run.gate import Release
 from . import wire
@@ -153,7 +154,13 @@ class Kept:
         final = self.known("final")
         if not final or not self._ledger.exists():
             return None
-        past, kept = past_of(self._ledger), wire.decode(final)
+        past = past_of(self._ledger)
+        try:
+            kept = wire.decode(final)
+        except RefusedError as error:
+            if error.code != "version":
+                raise
+            return None  # no run goes on from one version of the format to another
         if past.interrupted is not None or not isinstance(kept, tuple) or len(kept) != 4:
             return None
         fingerprint, end, account, covered = kept

@@ -1,18 +1,25 @@
 r"""Secret sums between owners, by pairwise masks that cancel in the sum.
 
-Owner i has an X25519 key, whose public part is signed by its certificate's key. With every other
-owner j it shares a secret, of which both derive the same words for each direction and round,
+Owner i has an X25519 key, whose public part is signed by its certificate's key, together with the
+digest of the common document that the owner accepted; see `dpcvx.owners.offers.document_of`. With
+every other owner j it shares a secret, of which both derive the same words for each direction and
+round,
 
-.. math:: r_{ij} = \text{ChaCha20}(\text{HKDF}(\text{X25519}(i, j), \text{run}, i \to j), t),
+.. math:: r_{ij} = \text{ChaCha20}(\text{HKDF}(\text{X25519}(i, j), \text{document}, i \to j), t),
 
 and it sends :math:`y_i = z_i - \sum_j r_{ij} + \sum_j r_{ji} \bmod 2^{64}` for its encoded value
 :math:`z_i`. All masks cancel in the sum; what the coordinator and all but two owners see of the two
 is their sum. This is `dpcvx.privacy.secret_sharing` with shares that are never sent, since their
 receivers can compute them.
 
+Masks of owners with different documents do not cancel. The digest covers the name of the run, the
+method with grid and range of its sums, the rounds, and every participant's program and noise, so
+that everybody whose masks cancel adds the noise that the others count on.
+
 A key lives as long as the run, beside the ledger, so that an owner that is started again sends the
-same words. Words of a round are used for one value, and another one is refused, also by an owner
-that is started again: what a round is used for is on disk before its words leave.
+same words. The file of a run also holds the digest, and another one is refused. Words of a round
+are used for one value, and another one is refused, also by an owner that is started again: the use
+of a round is on disk before its words are sent.
 """
 
 from __future__ import annotations
@@ -36,59 +43,82 @@ from .ciphers import PairSecret, agreed, fresh, public_of
 from .refusal import refused
 
 Words = NDArray[np.uint64]
-_KEY, _DIGEST = 32, 16
+_KEY, _DOCUMENT, _DIGEST = 32, 32, 16
+_HEAD = _KEY + _DOCUMENT
 _RECORD = struct.Struct(f"<Q{_DIGEST}s")
 
 
 class KeyFile:
-    """A secret key and what it was used for, in a file for its owner alone; made if there is none.
+    """The mask key of a run and its uses, in a file for its owner alone; made if there is none.
 
-    The key, and then a record for each round in use: its number, and a digest of its value under
-    the key. A part of a record at the end, of words that never left, is overwritten.
+    The file holds the key, the digest of the common document that it belongs to, and a record for
+    each round in use: its number, and a digest of its value under the key. A part of a record at
+    the end, of words that were never sent, is overwritten.
 
     Parameters
     ----------
     path : Path
+        One per name of a run.
+    document : str
+        See `dpcvx.owners.offers.document_of`.
 
     Attributes
     ----------
     key : bytes
+    document : str
 
     Raises
     ------
     LedgerError
         If the file is none.
+    RefusedError
+        With code "changed", if the key belongs to another document.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, document: str) -> None:
+        self._path, self.document = path, document
+        self._awaited: dict[int, bytes] = {}
         if not path.exists():
-            self._write(os.O_CREAT | os.O_EXCL, 0, fresh())
+            self._write(os.O_CREAT | os.O_EXCL, 0, fresh() + bytes.fromhex(document))
         raw = path.read_bytes()
-        self.key, rest = raw[:_KEY], raw[_KEY:]
-        if len(self.key) < _KEY:
+        self.key, held, rest = raw[:_KEY], raw[_KEY:_HEAD], raw[_HEAD:]
+        if len(held) < _DOCUMENT:
             raise LedgerError(
-                f"The file '{path.name}' holds no key of masks. Masks cannot be made again without "
-                "it: remove the file, and have the coordinator begin a new run."
+                f"The file '{path.name}' holds no mask key and document. Remove the file, and have "
+                "the coordinator begin a new run: nobody can compute the masks without it."
             )
+        if held != bytes.fromhex(document):
+            raise refused("changed", "another document than before for a run of this name")
         whole = len(rest) - len(rest) % _RECORD.size
         self._used = dict(_RECORD.iter_unpack(rest[:whole]))
-        self._end = _KEY + whole
+        self._end = _HEAD + whole
+
+    @property
+    def used(self) -> bool:
+        """Whether masked values of the run may have been sent."""
+        return bool(self._used)
 
     def use(self, t: int, value: bytes) -> bool:
-        """Whether a round is free for a value, or in use for the same; on disk when this returns.
+        """Return whether a round is free for a value, or in use for the same one.
+
+        The value may be sent after the next call of `keep`.
 
         Parameters
         ----------
         t : int
         value : bytes
         """
-        found = hashlib.blake2b(value, digest_size=_DIGEST, key=self.key).digest()
-        if t not in self._used:
-            record = _RECORD.pack(t, found)
+        digest = hashlib.blake2b(value, digest_size=_DIGEST, key=self.key).digest()
+        noted = self._used.get(t) or self._awaited.setdefault(t, digest)
+        return noted == digest
+
+    def keep(self) -> None:
+        """Write the new uses; on disk when this returns."""
+        for t in sorted(self._awaited.keys() - self._used.keys()):
+            record = _RECORD.pack(t, self._awaited[t])
             self._write(0, self._end, record)
-            self._used[t], self._end = found, self._end + len(record)
-        return self._used[t] == found
+            self._used[t], self._end = self._awaited[t], self._end + len(record)
+        self._awaited = {}
 
     def _write(self, flags: int, place: int, content: bytes) -> None:
         number = os.open(self._path, os.O_WRONLY | flags, 0o600)
@@ -104,15 +134,19 @@ class Masker:
 
     Parameters
     ----------
-    run : str
     name : str
     kept : KeyFile
     """
 
-    def __init__(self, run: str, name: str, kept: KeyFile) -> None:
-        self.public = public_of(kept.key)
-        self._run, self._name, self._kept = run, name, kept
+    def __init__(self, name: str, kept: KeyFile) -> None:
+        self.public, self.document = public_of(kept.key), kept.document
+        self._name, self._kept = name, kept
         self._secrets: dict[tuple[str, str], PairSecret] = {}
+
+    @property
+    def agreed(self) -> bool:
+        """Whether the keys of all others have come."""
+        return bool(self._secrets)
 
     def agree(self, publics: Mapping[str, bytes]) -> None:
         """Take the public keys of all others."""
@@ -120,7 +154,7 @@ class Masker:
             if other == self._name:
                 continue
             for pair in ((self._name, other), (other, self._name)):
-                said = f"dpcvx masks 1 {self._run} {len(pair[0])} {pair[0]} {pair[1]}"
+                said = f"dpcvx masks 2 {self.document} {len(pair[0])} {pair[0]} {pair[1]}"
                 self._secrets[pair] = agreed(self._kept.key, public, said.encode())
 
     def words(self, sender: str, receiver: str, t: int, size: int) -> Words:
@@ -135,10 +169,14 @@ class Masker:
         if not self._kept.use(t, encoded.tobytes()):
             raise refused("order", f"the masks of round {t} are used")
 
+    def keep(self) -> None:
+        """Write which rounds are in use; on disk when this returns, before any word is sent."""
+        self._kept.keep()
 
-def statement(run: str, agent: str, public: str) -> bytes:
-    """What an owner signs of its key."""
-    return f"dpcvx mask key 1 {run} {public} {agent}".encode()
+
+def statement(document: str, agent: str, public: str) -> bytes:
+    """The text that an owner signs: its key, for a run with this common document and no other."""
+    return f"dpcvx mask key 2 {document} {public} {agent}".encode()
 
 
 @dataclass(frozen=True, eq=False)

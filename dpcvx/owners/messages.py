@@ -58,8 +58,22 @@ class Once:
 
 
 @dataclass(frozen=True, eq=False)
+class Line:
+    """The request to one participant of secret sums, as the document shows it to all. Public."""
+
+    agent: str
+    program: str  # its digest
+    noise: Calibrated | None  # of what the participant adds to a sum
+    share: int
+    once: str  # digest of the statistic that is released once; empty without one
+
+
+@dataclass(frozen=True, eq=False)
 class Offer:
     """What an owner is asked to take part in. Public.
+
+    With secret sums, the fields that are not one agent's own are the common document of the run;
+    see `dpcvx.owners.offers.document_of`.
 
     Attributes
     ----------
@@ -83,6 +97,8 @@ class Offer:
         Among how many agents one person's data may be spread.
     parts : tuple of (str, str)
         All agents and the digests of their programs.
+    lines : tuple of Line
+        One per participant of secret sums, in the order of the agents; empty without such sums.
     program : LocalProgram
         The agent's.
     once : Once or None
@@ -102,6 +118,7 @@ class Offer:
     delta: float
     share: int
     parts: tuple[tuple[str, str], ...]
+    lines: tuple[Line, ...]
     program: LocalProgram
     once: Once | None
 
@@ -113,6 +130,8 @@ class Key:
     Attributes
     ----------
     agent : str
+    document : str
+        Digest of the common document that the owner accepted.
     public : str
     certificate : str
         Of the agent; empty between owners of one process.
@@ -121,6 +140,7 @@ class Key:
     """
 
     agent: str
+    document: str
     public: str
     certificate: str
     signature: str

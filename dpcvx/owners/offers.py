@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import fields, replace
 
 from ..algorithms.central import Central
 from ..algorithms.joint import size_of
@@ -14,10 +15,14 @@ from ..plan.agent_terms import AgentTerms
 from ..plan.terms import Terms
 from ..sensitivity.release_once import Publication
 from . import wire
-from .messages import Offer, Once
-from .methods import REVISIONS, obstacle
+from .messages import Line, Offer, Once
+from .methods import REVISIONS, obstacle, sums_in_secret
 from .places import MOST_SUMMED
 from .wellformed import require_small, require_well_formed
+
+# Fields of an offer that are one agent's own. Lines show them to all participants; every other
+# field, also one that is added to `Offer` later, belongs to the common document.
+_OWN = ("agent", "place", "noise", "share", "program", "once")
 
 
 def offers_of(plan: Terms, run: str) -> tuple[Offer, ...]:
@@ -43,7 +48,7 @@ def offers_of(plan: Terms, run: str) -> tuple[Offer, ...]:
         for agent, local in zip(plan.agents, programs, strict=True)
     )
     deltas = [agent.price.delta for agent in plan.agents if agent.price is not None]
-    return tuple(
+    offers = tuple(
         Offer(
             run=run,
             agent=agent.name,
@@ -58,11 +63,29 @@ def offers_of(plan: Terms, run: str) -> tuple[Offer, ...]:
             delta=max(deltas, default=0.0),
             share=agent.share,
             parts=parts,
+            lines=(),
             program=program,
             once=_once(agent),
         )
         for k, (agent, program) in enumerate(zip(plan.agents, programs, strict=True))
     )
+    if not sums_in_secret(plan.algorithm):
+        return offers
+    lines = tuple(map(line_of, offers))
+    return tuple(replace(offer, lines=lines) for offer in offers)
+
+
+def line_of(offer: Offer) -> Line:
+    """The line of an offer's agent in the common document."""
+    once = "" if offer.once is None else wire.digest(offer.once)
+    program = offer.parts[offer.place][1]
+    return Line(offer.agent, program, offer.noise, offer.share, once)
+
+
+def document_of(offer: Offer) -> str:
+    """Digest of the common document: equal for all offers of one run, and for no other offers."""
+    names = (entry.name for entry in fields(Offer) if entry.name not in _OWN)
+    return wire.digest(tuple((name, getattr(offer, name)) for name in names))
 
 
 def _require_possible(plan: Terms) -> None:

@@ -111,6 +111,7 @@ RECORDS: Mapping[str, type] = {
     # What coordinator and owners say.
     "hello": messages.Hello,
     "offer": messages.Offer,
+    "line": messages.Line,
     "once": messages.Once,
     "agreed": messages.Agreed,
     "key": messages.Key,

@@ -18,6 +18,7 @@ REASONS = {
     "adjacency": "The offer protects other changes of the data than the owner does",
     "model": "The program is not that of the owner's own model",
     "partners": "Too few others take part",
+    "documents": "The participants were sent documents that do not agree",
     "colluders": "The noise protects against fewer colluders than the owner asks for",
     "sensitivity": "Nothing bounds what one change of the data does to what is asked",
     "budget": "The run costs more than the owner allows",
@@ -28,7 +29,7 @@ REASONS = {
     "away": "The other side cannot be reached",
     "declined": "The person who was asked said no",
     "ended": "The coordinator ended the run, and asks nothing more",
-    "changed": "The owner answers otherwise than before",
+    "changed": "An answer or a document differs from an earlier one of the run",
     "stranger": "A certificate is not the one that it should be",
     "failed": "The owner's computation failed; its own log says how",
 }

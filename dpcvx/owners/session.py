@@ -42,6 +42,7 @@ from .messages import (
     Told,
 )
 from .methods import sums_in_secret
+from .offers import document_of
 from .places import require_sense
 from .policy import Policy
 from .refusal import REASONS, refused
@@ -94,7 +95,6 @@ class Session:
         self.result: OwnResult | None = None
         self.refusal: RefusedError | None = None
         self.identity, self._masker = identity, None
-        self._keys: bytes | None = None
         self._consent, self._watch = consent, watch
         self._seed, self._record = seed, record
         self._open = ExitStack()
@@ -162,7 +162,7 @@ class Session:
     def close(self) -> None:
         """Let the ledger go, and forget the data."""
         self._open.close()
-        self._agreed = self._worker = self._journal = self._masker = self._keys = None
+        self._agreed = self._worker = self._journal = self._masker = None
         self._place, self._reply = (0, -1), b""
 
     def _handled(self, frame: bytes) -> bytes:
@@ -225,10 +225,10 @@ class Session:
         key = None
         if masker is not None:
             public, name = masker.public.hex(), self.policy.agent
-            said = statement(agreed.offer.run, name, public)
+            said = statement(masker.document, name, public)
             identity = self.identity
             signed = ("", "") if identity is None else (identity.certificate, identity.signed(said))
-            key = Key(name, public, *signed)
+            key = Key(name, masker.document, public, *signed)
         return wire.encode(
             Agreed(
                 run=agreed.offer.run,
@@ -242,17 +242,17 @@ class Session:
         )
 
     def _partnered(self, said: Partners, frame: bytes, agreed: Agreement) -> bytes:
-        """Take the keys of all others, once."""
+        """Take the keys of all others, of owners that accepted the same document, once per run."""
         names = [name for name, _ in agreed.offer.parts]
         if self._masker is None or [key.agent for key in said.keys] != names:
             raise refused("partners", "keys for masks")
-        if self._keys is not None and self._keys != frame:
-            raise refused("changed", "other keys for masks than before")
         publics: dict[str, bytes] = {}
         for key in said.keys:
             if self.identity is not None:
-                told = statement(said.run, key.agent, key.public)
+                told = statement(key.document, key.agent, key.public)
                 self.identity.verify(key.agent, key.certificate, told, key.signature)
+            if key.document != self._masker.document:
+                raise refused("documents", f"'{key.agent}' accepted another one than this owner")
             try:
                 publics[key.agent] = bytes.fromhex(key.public)
             except ValueError:
@@ -261,8 +261,13 @@ class Session:
             raise refused("stranger", "another key in this owner's name")
         if len(set(publics.values())) != len(publics):
             raise refused("stranger", "one key for two owners")
+        file = f"{_file_of(said.run)}.partners"
+        noted = self._kept.known(file)
+        if noted and _publics(wire.decode(noted)) != _publics(said):
+            raise refused("changed", "other keys for masks than before")
+        if not noted:
+            self._kept.keep(file, frame)  # on disk before the first masked value is sent
         self._masker.agree(publics)
-        self._keys = frame
         return self._word()
 
     def settled(self) -> bool:
@@ -291,17 +296,36 @@ class Session:
         self._take(ending)
         # With its key: others may have to compute their masks again.
         place = (ending.end.rounds, _LATE)
-        self._last_word = self._said(agreed, self._masks(agreed), ending.covered, place)
+        self._last_word = self._said(agreed, self._masks(agreed, True), ending.covered, place)
         return self._last_word
 
-    def _masks(self, agreed: Agreement) -> Masker | None:
-        """The masks of a run, by the key beside the ledger; None where nothing is masked."""
-        if not sums_in_secret(agreed.offer.algorithm):
+    def _masks(self, agreed: Agreement, begun: bool) -> Masker | None:
+        """The masks of a run, by the key beside the ledger; None without secret sums.
+
+        Parameters
+        ----------
+        agreed : Agreement
+        begun : bool
+            Whether the ledger holds the run, so that values may have been sent under its masks.
+        """
+        offer = agreed.offer
+        if not sums_in_secret(offer.algorithm):
             return None
-        run = agreed.offer.run
-        # A digest of the run, since its name is the coordinator's choice.
-        name = wire.digest((run, agreed.part.fingerprint))[:24]
-        return Masker(run, self.policy.agent, KeyFile(self._kept.path(f"{name}.key")))
+        path = self._kept.path(f"{_file_of(offer.run)}.key")
+        if begun and not path.exists():
+            raise LedgerError(
+                f"The mask key '{path.name}' of this run is gone. Put the file back, or have the "
+                "coordinator begin a new run: the values in the ledger may have been sent under "
+                "that key, and other masks in their place would let them be compared."
+            )
+        kept = KeyFile(path, document_of(offer))
+        if kept.used and not begun:
+            raise LedgerError(
+                f"Values were sent under the mask key '{path.name}' of this run, and the ledger "
+                "has no such run that is open. Have the coordinator begin a new run: other values "
+                "under the same masks would show how they differ."
+            )
+        return Masker(self.policy.agent, kept)
 
     def _begin(self, agreed: Agreement) -> None:
         journal = self._open.enter_context(Journal(self.policy.ledger))
@@ -317,6 +341,8 @@ class Session:
             now = against_ledger(agreed, self._seed is not None)
             if now.spent != agreed.spent:
                 raise refused("ledger", "it changed while a person was asked")
+        run = journal.interrupted
+        masker = self._masks(agreed, run is not None and run.fingerprint == agreed.part.fingerprint)
         sources = [self.policy.data[s.name].source for s in agreed.agent.program.form.private]
         start = begin([agreed.part], journal, self._seed is not None)
         begun = start.agents[0]
@@ -326,7 +352,7 @@ class Session:
         with journal.exchange():
             worker = make()
         kept.lines = journal.lines
-        self._masker = self._masks(agreed)
+        self._masker = masker
         self._agreed, self._journal, self._worker = agreed, journal, worker
         self._take(None)
         self._rounds, self._earlier = start.rounds, begun.earlier
@@ -344,6 +370,8 @@ class Session:
         assert self._worker is not None and self._journal is not None
         message = said.message
         if self._masker is not None:
+            if not self._masker.agreed:
+                raise refused("partners", "no keys for masks have come")
             if said.k > 0 and self._place != (said.t, said.k - 1):
                 raise refused("order", f"exchange {said.k} of a sum that was not begun")
             require_sum(message, agreed, said.t)
@@ -353,6 +381,9 @@ class Session:
         with self._journal.exchange():  # on disk before the reply is anybody's
             found = self._worker.act(said.t, said.k, message)
         self._kept.lines = self._journal.lines
+        if self._masker is not None:
+            # After the ledger: a process that ends between the two draws no second value.
+            self._masker.keep()
         assert found is not None
         content = found.message if self._masker is None else unsent(found.message)
         reply = Reply(said.run, said.t, said.k, content, found.outcome, found.diverged)
@@ -412,6 +443,16 @@ def require_sum(message: object, agreed: Agreement, t: int) -> None:
         raise refused("nonsense", "no secret sum")
     if (sums.agents, sums.round, sums.encoding) != (names, t, sharing.encoding(len(names))):
         raise refused("nonsense", "another secret sum")
+
+
+def _file_of(run: str) -> str:
+    """Stem of the files of a run's masks: a digest, since the coordinator chooses the name."""
+    return wire.digest(run)[:24]
+
+
+def _publics(said: Partners) -> list[tuple[str, str, str]]:
+    """The keys without signatures, which differ each time that an owner signs."""
+    return [(key.agent, key.document, key.public) for key in said.keys]
 
 
 def _shared(answer: Answer, agreed: Agreement) -> Answer:

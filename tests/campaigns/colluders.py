@@ -9,6 +9,7 @@ from dpcvx.owners import keys, wire
 from dpcvx.owners.ciphers import fresh, public_of
 from dpcvx.owners.masks import KeyFile, Masker, statement
 from dpcvx.owners.messages import Agreed, Call, Key, Partners, Reply
+from dpcvx.owners.offers import document_of
 from dpcvx.owners.session import Session
 from dpcvx.privacy.secret_sharing import Partial, Share
 from tests.owners.tampered import WAYS
@@ -57,6 +58,7 @@ class Colluders:
         self._policy, self._frames, self._fault = policy, frames, fault
         self._place, self._coins, self._lie = place, coins, coins.choice(LIES)
         self._offer = wire.decode(frames[0])
+        self._document = document_of(self._offer)
         self._names = [name for name, _ in self._offer.parts]
         self._me, *others = self._names
         self._seed, self._identities = coins.choice((None, 1)), certified(place, self._names)
@@ -67,7 +69,7 @@ class Colluders:
 
     def _masker(self, name):
         path = self._place / f"{name} {self._coins.random()}.key"
-        return Masker(self._offer.run, name, KeyFile(path))
+        return Masker(name, KeyFile(path, self._document))
 
     def say(self, message):
         """Ask the owner; what is wrong with its answer, if something is."""
@@ -127,9 +129,10 @@ class Colluders:
             return None
         found = [said.key]
         for name, one in self._own.items():
-            told = statement(self._offer.run, name, one.public.hex())
+            told = statement(self._document, name, one.public.hex())
             own = self._identities[name]
-            found.append(Key(name, one.public.hex(), own.certificate, own.signed(told)))
+            public, signature = one.public.hex(), own.signed(told)
+            found.append(Key(name, self._document, public, own.certificate, signature))
         return found
 
     def forge(self):
@@ -157,21 +160,26 @@ class Colluders:
         mine, colluder = public_of(fresh()).hex(), said[1]
         signed = self._identities[colluder.agent].signed
 
-        def by(run, agent, public):
-            return signed(statement(run, agent, public))
+        def by(document, agent, public):
+            return signed(statement(document, agent, public))
 
-        run, zero = self._offer.run, "00" * 32
-        named = by(run, colluder.agent, last.public)
+        document, zero, other = self._document, "00" * 32, "0d" * 32
+        named, forged = (by(document, *pair) for pair in (
+            (colluder.agent, last.public), (last.agent, mine),
+        ))  # fmt: skip
         ways = (
             [*rest, replace(last, public=mine)],
-            [*rest, Key(last.agent, mine, colluder.certificate, by(run, last.agent, mine))],
-            [*rest, Key(last.agent, mine, last.certificate, by(run, last.agent, mine))],
-            [*rest, Key(last.agent, mine, "", "")],
+            [*rest, replace(last, public=mine, certificate=colluder.certificate, signature=forged)],
+            [*rest, replace(last, public=mine, signature=forged)],
+            [*rest, replace(last, public=mine, certificate="", signature="")],
             [*rest, replace(last, agent=colluder.agent)],
-            [said[0], replace(colluder, public=zero, signature=by(run, colluder.agent, zero)),
+            [said[0], replace(colluder, public=zero, signature=by(document, colluder.agent, zero)),
              *said[2:]],
-            [said[0], replace(colluder, signature=by("before", colluder.agent, colluder.public)),
+            [said[0], replace(colluder, signature=by(other, colluder.agent, colluder.public)),
              *said[2:]],
+            # Of an owner that was sent another document.
+            [said[0], replace(colluder, document=other,
+                              signature=by(other, colluder.agent, colluder.public)), *said[2:]],
             # The last one's key under another name: its masks would cancel.
             [said[0], replace(colluder, public=last.public, signature=named), *said[2:]],
             [colluder, *said[1:]],

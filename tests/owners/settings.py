@@ -7,7 +7,7 @@ from dpcvx.owners import wire
 from dpcvx.owners.coordinator import Gone
 from dpcvx.owners.loopback import policies_of
 from dpcvx.owners.messages import Call
-from dpcvx.owners.offers import offers_of
+from dpcvx.owners.offers import line_of, offers_of
 from dpcvx.owners.session import Session
 from tests.instances import power_line
 
@@ -45,7 +45,13 @@ def resealed(offer, **changes):
     program = replace(offer.program, **changes)
     parts = list(offer.parts)
     parts[offer.place] = (offer.agent, wire.digest(program))
-    return replace(offer, program=program, parts=tuple(parts))
+    return relined(replace(offer, program=program, parts=tuple(parts)))
+
+
+def relined(offer):
+    """An offer whose document shows it to the others as it is, as a coordinator would write it."""
+    lines = [line_of(offer) if k == offer.place else line for k, line in enumerate(offer.lines)]
+    return replace(offer, lines=tuple(lines))
 
 
 def answer(session, message):

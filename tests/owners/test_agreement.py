@@ -2,18 +2,19 @@
 
 import random
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import cvxpy as cp
 import numpy as np
 import pytest
 
 import dpcvx as dp
+from dpcvx._words import number
 from dpcvx.owners import wire
 from dpcvx.owners.agreement import agree
 from dpcvx.owners.loopback import policies_of
 from dpcvx.owners.messages import Hello, Refusal
-from dpcvx.owners.offers import offers_of
+from dpcvx.owners.offers import document_of, offers_of
 from dpcvx.owners.refusal import REASONS
 from dpcvx.owners.session import Session
 from dpcvx.privacy.ledger_file import Journal
@@ -234,11 +235,144 @@ def test_noise_that_is_split_needs_the_owners_word(tmp_path):
         with pytest.raises(dp.RefusedError) as refusal:
             agree(offer, replace(policy, colluders=colluders))
         assert refusal.value.code == "colluders"
+
+
+SPLIT = {
     # The noise would be fewer parties' than it is said to be.
-    split = replace(offer.noise.split, parties=10)
+    "parties": lambda noise: replace(noise, split=replace(noise.split, parties=10)),
+    "nobody honest": lambda noise: replace(noise, split=replace(noise.split, colluders=2)),
+    # Sums of rounded terms on a coarser grid are no rounded sums.
+    "another grid": lambda noise: replace(
+        noise, split=replace(noise.split, width=noise.split.width / 2)
+    ),
+    "no end": lambda noise: replace(noise, split=replace(noise.split, scale=np.inf)),
+    # Laplace noise does not add up to Laplace noise.
+    "another kind": lambda noise: replace(noise, mechanism=dp.Laplace()),
+    "none": lambda noise: replace(noise, split=None),
+}
+
+
+@pytest.fixture
+def summed(tmp_path):
+    """An offer of secret sums, and a policy that takes it."""
+    offer, policy = offered(planned(whole(sensors), METHODS["in shares"]), tmp_path)
+    agree(offer, policy)
+    return offer, policy
+
+
+@pytest.mark.parametrize("what", SPLIT)
+def test_split_noise_without_a_proof_is_malformed(summed, what):
+    offer, policy = summed
+    noise = SPLIT[what](offer.noise)
+    lines = tuple(replace(line, noise=SPLIT[what](line.noise)) for line in offer.lines)
     with pytest.raises(dp.RefusedError) as refusal:
-        agree(replace(offer, noise=replace(offer.noise, split=split)), policy)
+        agree(replace(offer, noise=noise, lines=lines), replace(policy, colluders=1))
     assert refusal.value.code == "malformed"
+
+
+def test_one_persons_data_with_two_agents_of_a_sum_are_refused(summed):
+    # What the agents send moves together, so the noise would have to be twice as wide.
+    offer, policy = summed
+    with pytest.raises(dp.RefusedError) as refusal:
+        agree(offer, replace(policy, share=2, epsilon=100.0))
+    assert refusal.value.code == "method"
+
+
+def test_prices_follow_from_the_noise_in_the_document(summed):
+    # All lines agree, and have too little noise for the multiplier of the offer.
+    offer, policy = summed
+    noise, bound = offer.noise, agree(offer, policy).agent.bound
+    needed = noise.multiplier * bound / noise.split.together
+
+    def times(factor):
+        split = noise.split.times(factor)
+        lines = tuple(replace(one, noise=replace(one.noise, split=split)) for one in offer.lines)
+        return replace(offer, noise=replace(noise, split=split), lines=lines)
+
+    agree(times(1.01 * needed), policy)
+    with pytest.raises(dp.RefusedError, match="too little noise") as refusal:
+        agree(times(0.99 * needed), policy)
+    assert refusal.value.code == "documents"
+
+
+def _line(offer, k, **changes):
+    lines = list(offer.lines)
+    lines[k] = replace(lines[k], **changes)
+    return replace(offer, lines=tuple(lines))
+
+
+def _noise(offer, k, **changes):
+    return _line(offer, k, noise=replace(offer.lines[k].noise, **changes))
+
+
+DOCUMENTS = {
+    "none": lambda o: replace(o, lines=()),
+    "a participant less": lambda o: replace(o, lines=o.lines[:-1]),
+    "a participant twice": lambda o: replace(o, lines=(*o.lines[:-1], o.lines[0])),
+    "another order": lambda o: replace(o, lines=(o.lines[0], *o.lines[:0:-1])),
+    "another program of its own": lambda o: _line(o, 0, program="0" * 64),
+    "another program of the last": lambda o: _line(o, -1, program="0" * 64),
+    "no noise of its own": lambda o: _line(o, 0, noise=None),
+    "an offer without noise": lambda o: replace(o, noise=None),
+    "another multiplier of its own": lambda o: _noise(o, 0, multiplier=1e-3),
+    "another group of its own": lambda o: _line(o, 0, share=2),
+    "no noise of the last": lambda o: _line(o, -1, noise=None),
+    "noise of the last that is not split": lambda o: _noise(o, -1, split=None),
+    "less noise of the last": lambda o: _noise(o, -1, split=o.noise.split.times(0.5)),
+    "more noise of the last": lambda o: _noise(o, -1, split=o.noise.split.times(2.0)),
+    "falling noise of the last": lambda o: _noise(o, -1, mechanism=dp.Gaussian(decay=0.5)),
+    "other weights of the last": lambda o: _noise(o, -1, weights=(0.1,)),
+    "a group of the last": lambda o: _line(o, -1, share=2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", DOCUMENTS)
+def test_documents_that_do_not_bear_the_guarantee_are_refused(summed, what):
+    offer, policy = summed
+    with pytest.raises(dp.RefusedError) as refusal:
+        agree(DOCUMENTS[what](offer), policy)
+    assert refusal.value.code == "documents"
+    assert answer(Session(policy), DOCUMENTS[what](offer)).code == "documents"
+    assert charges(policy) == (0, 0)
+
+
+def test_a_document_without_secret_sums_is_malformed(setting, summed):
+    offer, policy = setting
+    with pytest.raises(dp.RefusedError) as refusal:
+        agree(replace(offer, lines=summed[0].lines), policy)
+    assert refusal.value.code == "malformed"
+
+
+def test_an_agent_with_the_name_of_the_coordinator_is_malformed(setting):
+    # The coordinator's own certificate would stand for a participant.
+    offer, policy = setting
+    parts = (offer.parts[0], ("coordinator", offer.parts[1][1]))
+    with pytest.raises(dp.RefusedError) as refusal:
+        agree(replace(offer, parts=parts), policy)
+    assert refusal.value.code == "malformed"
+
+
+def test_a_document_is_the_same_for_all_and_binds_what_is():
+    plan = planned(whole(sensors), METHODS["in shares"])
+    offers = offers_of(plan, "a run")
+    (document,) = {document_of(offer) for offer in offers}
+    own = {"agent", "place", "noise", "share", "program", "once"}
+    for name in {field.name for field in fields(offers[0])} - own:
+        assert document_of(replace(offers[0], **{name: "another"})) != document
+    for name in own:
+        assert document_of(replace(offers[0], **{name: None})) == document
+    assert {name for name in vars(offers[0].lines[0])} == own - {"place"}
+
+
+def test_an_owner_is_shown_the_noise_of_all_participants(summed):
+    offer, policy = summed
+    said = " ".join(str(agree(offer, policy)).split())
+    split, count = offer.noise.split, len(offer.lines)
+    assert (
+        f"each of {count} participants adds a standard deviation of {number(split.scale)}" in said
+    )
+    assert f"any {count - 1} of them together add {number(split.together)}" in said
+    assert f"document {document_of(offer)[:8]}" in said
 
 
 def test_the_sensitivity_is_the_owners_own(setting):

@@ -24,7 +24,7 @@ from dpcvx.owners.log import Log
 from dpcvx.owners.loopback import policies_of
 from dpcvx.owners.masks import KeyFile, MaskedSum, Masker, masked, statement, unsent
 from dpcvx.owners.messages import Agreed, Call, Key, Partners, Refusal, Reply
-from dpcvx.owners.offers import offers_of
+from dpcvx.owners.offers import document_of, offers_of
 from dpcvx.owners.session import Session
 from dpcvx.privacy.secret_sharing import Encoding, SecretSum
 from dpcvx.verify.instances import sensors
@@ -33,6 +33,7 @@ from tests.owners.settings import METHODS, Mortal, answer, charges, offered, pla
 
 NAMES = ("a", "b", "c", "d")
 ENCODING = Encoding(64.0, 2.0**-40, 4)
+DOCUMENT, ANOTHER = "0d" * 32, "ad" * 32
 
 
 @pytest.fixture
@@ -41,13 +42,13 @@ def maskers(tmp_path):
     return functools.partial(made_maskers, tmp_path)
 
 
-def made_maskers(place, run="a run", secrets=None):
+def made_maskers(place, document=DOCUMENT, secrets=None):
     made = {}
     for k, name in enumerate(NAMES):
-        path = place / f"{run} {name}.key"
+        path = place / f"{document} {name}.key"
         if secrets is not None:
-            path.write_bytes(secrets[k])
-        made[name] = Masker(run, name, KeyFile(path))
+            path.write_bytes(secrets[k] + bytes.fromhex(document))
+        made[name] = Masker(name, KeyFile(path, document))
     publics = {name: one.public for name, one in made.items()}
     for one in made.values():
         one.agree(publics)
@@ -107,9 +108,9 @@ def test_all_but_two_learn_the_sum_of_the_two_and_no_more(maskers):
     assert sent["b"].words == encoded["b"] + mask
 
 
-def test_rounds_directions_runs_and_pairs_have_masks_of_their_own(maskers):
+def test_rounds_directions_documents_and_pairs_have_masks_of_their_own(maskers):
     secrets = [bytes([k]) * 32 for k in range(1, 5)]
-    one, other = maskers("a run", secrets), maskers("another run", secrets)
+    one, other = maskers(DOCUMENT, secrets), maskers(ANOTHER, secrets)
     drawn = [
         one["a"].words("a", "b", 1, 4), one["a"].words("a", "b", 2, 4),
         one["a"].words("b", "a", 1, 4), one["a"].words("a", "c", 1, 4),
@@ -141,42 +142,55 @@ def test_shares_that_receivers_compute_are_not_sent(maskers):
 
 def test_the_key_of_a_run_and_its_uses_outlive_the_process(tmp_path):
     path = tmp_path / "run.key"
-    kept = KeyFile(path)
+    kept = KeyFile(path, DOCUMENT)
     assert path.stat().st_mode & 0o077 == 0
     assert kept.use(1, b"one") and kept.use(2, b"two") and kept.use(1, b"one")
-    again = KeyFile(path)
-    assert again.key == kept.key
+    assert not kept.use(1, b"two") and not kept.used
+    kept.keep()
+    again = KeyFile(path, DOCUMENT)
+    assert again.key == kept.key and again.used
     assert again.use(1, b"one") and not again.use(1, b"two") and not again.use(2, b"one")
-    assert KeyFile(tmp_path / "other.key").key != kept.key
+    assert KeyFile(tmp_path / "other.key", DOCUMENT).key != kept.key
+
+
+def test_the_key_of_a_run_belongs_to_one_document(tmp_path):
+    path = tmp_path / "run.key"
+    KeyFile(path, DOCUMENT)
+    with pytest.raises(dp.RefusedError, match="another document than before") as refusal:
+        KeyFile(path, ANOTHER)
+    assert refusal.value.code == "changed"
 
 
 @given(st.lists(st.integers(1, 2**40), unique=True, max_size=5), st.integers(0, 200))
 def test_uses_that_were_cut_short_never_left(rounds, size):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run.key"
-        kept = KeyFile(path)
+        kept = KeyFile(path, DOCUMENT)
         for t in rounds:
             assert kept.use(t, b"%d" % t)
+            kept.keep()
         raw = path.read_bytes()
         path.write_bytes(raw[:size])
-        if size < 32:
-            with pytest.raises(dp.LedgerError, match="no key of masks"):
-                KeyFile(path)
+        if size < 64:
+            with pytest.raises(dp.LedgerError, match="no mask key"):
+                KeyFile(path, DOCUMENT)
             return
-        back, whole = KeyFile(path), (min(size, len(raw)) - 32) // 24
+        back, whole = KeyFile(path, DOCUMENT), (min(size, len(raw)) - 64) // 24
         for k, t in enumerate(rounds):
             assert back.use(t, b"another") == (k >= whole)
+        back.keep()
         # Records after one that was cut short are where they belong.
-        assert KeyFile(path).use(7, b"") == (7 not in rounds)
+        assert KeyFile(path, DOCUMENT).use(7, b"") == (7 not in rounds)
 
 
 HELPER = """
 import sys
 from pathlib import Path
 from dpcvx.owners.masks import KeyFile
-kept = KeyFile(Path(sys.argv[1]))
+kept = KeyFile(Path(sys.argv[1]), sys.argv[2])
 for t in range(1, 10**6):
     kept.use(t, b"%d" % t)
+    kept.keep()
     print(t, flush=True)
 """
 
@@ -184,12 +198,12 @@ for t in range(1, 10**6):
 def test_what_a_killed_process_used_stays_used(tmp_path):
     path = tmp_path / "run.key"
     with subprocess.Popen(
-        [sys.executable, "-c", HELPER, str(path)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", HELPER, str(path), DOCUMENT], stdout=subprocess.PIPE, text=True
     ) as one:
         for _ in range(20):
             last = int(one.stdout.readline())
         one.kill()
-    kept = KeyFile(path)
+    kept = KeyFile(path, DOCUMENT)
     for t in range(1, last + 1):
         assert not kept.use(t, b"another") and kept.use(t, b"%d" % t)
 
@@ -201,15 +215,15 @@ def parties(tmp_path):
     method = dp.SummedGradient(step=0.1, sharing=dp.SecretSharing(limit=50.0))
     plan = planned(whole(sensors), method)
     offer, policy = offered(plan, tmp_path)
-    said, identities = [], {}
+    said, identities, document = [], {}, document_of(offer)
     for name, _ in offer.parts:
         folder = tmp_path / name
         keys.sign_request(tmp_path / "ca", keys.make_request(folder, name))
         (folder / "ca.crt").write_bytes((tmp_path / "ca" / "ca.crt").read_bytes())
         own = identities[name] = keys.Identity.of(folder, name)
         public = public_of(fresh()).hex()
-        signature = own.signed(statement(offer.run, name, public))
-        said.append(Key(name, public, own.certificate, signature))
+        signature = own.signed(statement(document, name, public))
+        said.append(Key(name, document, public, own.certificate, signature))
     session = Session(policy, seed=1, identity=identities[policy.agent])
     agreed = answer(session, offer)
     assert isinstance(agreed, Agreed)
@@ -226,23 +240,26 @@ def test_keys_that_their_owners_signed_are_taken(parties):
 
 def forged(said, identities, offer, how):
     """Keys of which the last one is not its owner's."""
-    last = said[-1]
+    last, document = said[-1], document_of(offer)
     mine = public_of(fresh()).hex()
     if how == "another key under the signature":
-        return [*said[:-1], Key(last.agent, mine, last.certificate, last.signature)]
+        return [*said[:-1], replace(last, public=mine)]
     if how == "another owner's signature":
         other = identities[said[1].agent]
-        signature = other.signed(statement(offer.run, last.agent, mine))
-        return [*said[:-1], Key(last.agent, mine, other.certificate, signature)]
-    if how == "a signature of another run":
-        signature = identities[last.agent].signed(statement("before", last.agent, mine))
-        return [*said[:-1], Key(last.agent, mine, last.certificate, signature)]
+        signature = other.signed(statement(document, last.agent, mine))
+        return [*said[:-1], Key(last.agent, document, mine, other.certificate, signature)]
+    if how == "a signature of another document":
+        signature = identities[last.agent].signed(statement(ANOTHER, last.agent, mine))
+        return [*said[:-1], Key(last.agent, document, mine, last.certificate, signature)]
+    if how == "another document, signed":
+        signature = identities[last.agent].signed(statement(ANOTHER, last.agent, mine))
+        return [*said[:-1], Key(last.agent, ANOTHER, mine, last.certificate, signature)]
     if how == "no certificate":
-        return [*said[:-1], Key(last.agent, mine, "", "")]
+        return [*said[:-1], Key(last.agent, document, mine, "", "")]
     if how == "no point of the curve":
         zero = "00" * 32
-        signature = identities[last.agent].signed(statement(offer.run, last.agent, zero))
-        return [*said[:-1], Key(last.agent, zero, last.certificate, signature)]
+        signature = identities[last.agent].signed(statement(document, last.agent, zero))
+        return [*said[:-1], Key(last.agent, document, zero, last.certificate, signature)]
     return said[:-1]
 
 
@@ -251,7 +268,8 @@ def forged(said, identities, offer, how):
     [
         ("another key under the signature", "stranger"),
         ("another owner's signature", "stranger"),
-        ("a signature of another run", "stranger"),
+        ("a signature of another document", "stranger"),
+        ("another document, signed", "documents"),
         ("no certificate", "stranger"),
         ("no point of the curve", "stranger"),
         ("one is missing", "partners"),
@@ -267,8 +285,9 @@ def test_other_keys_than_before_are_refused(parties):
     session, offer, said, identities = parties
     answer(session, Partners(offer.run, tuple(said)))
     last, public = said[-1], public_of(fresh()).hex()
-    signature = identities[last.agent].signed(statement(offer.run, last.agent, public))
-    other = [*said[:-1], Key(last.agent, public, last.certificate, signature)]
+    document = document_of(offer)
+    signature = identities[last.agent].signed(statement(document, last.agent, public))
+    other = [*said[:-1], Key(last.agent, document, public, last.certificate, signature)]
     assert answer(session, Partners(offer.run, tuple(other))).code == "changed"
 
 
@@ -279,9 +298,14 @@ def anew(place, seed, k, mean):
     names, size = tuple(name for name, _ in offer.parts), offer.program.shared.size
     sums = SecretSum(names, offer.algorithm.sharing.encoding(len(names)), (size,), 1)
     session = Session(policy, seed=seed)
-    own = answer(session, offer).key
+    said = answer(session, offer)
+    if not isinstance(said, Agreed):
+        session.close()
+        return policy, said
+    own, document = said.key, said.key.document
     publics = [
-        Key(name, public_of(bytes([9 + j]) * 32).hex(), "", "") for j, name in enumerate(names)
+        Key(name, document, public_of(bytes([9 + j]) * 32).hex(), "", "")
+        for j, name in enumerate(names)
     ]
     publics[k] = own
     answer(session, Partners(offer.run, tuple(publics)))
@@ -357,4 +381,4 @@ def test_an_owner_that_is_started_again_masks_no_other_value(tmp_path):
     assert isinstance(first, Reply)
     policy.ledger.unlink()
     policy.ledger.with_name(f"{policy.ledger.name}.seen").unlink()
-    assert anew(tmp_path, 2, 0, 0.1)[1].code == "order"
+    assert anew(tmp_path, 2, 0, 0.1)[1].code == "ledger" and charges(policy) == (0, 0)

@@ -107,6 +107,14 @@ def colluders(offer, policy):
     return said(replace(own, colluders=None), shared)
 
 
+def documents(offer, policy):
+    shared, own = offered(planned(whole(sensors), METHODS["in shares"]), policy.ledger.parent)
+    *lines, last = shared.lines
+    return said(
+        replace(own, colluders=1), replace(shared, lines=(*lines, replace(last, noise=None)))
+    )
+
+
 def sensitivity(offer, policy):
     # Squares of records without a set have a bound at each point only; noise in shares needs one
     # for all of them.
@@ -203,8 +211,8 @@ def away(offer, policy):
 
 PROVOKED = (
     unreadable, version, large, altered, malformed, name, method, asserted, data, adjacency, model,
-    partners, colluders, sensitivity, budget, spent, ledger, order, nonsense, away, declined,
-    changed, ended, stranger, failed,
+    partners, documents, colluders, sensitivity, budget, spent, ledger, order, nonsense, away,
+    declined, changed, ended, stranger, failed,
 )  # fmt: skip
 
 

@@ -192,7 +192,7 @@ def test_frames_in_a_long_file_are_not_copied():
 
 def test_depth_is_limited_before_it_ends_the_process():
     deep = "[" * 100_000 + "]" * 100_000
-    front = HEADER.pack(b"dpx1", len(deep), 0, b"")[:16]
+    front = HEADER.pack(b"dpx2", len(deep), 0, b"")[:16]
     seal = hashlib.blake2b(front + deep.encode(), digest_size=32).digest()
     nested = ()
     for _ in range(100):
@@ -207,7 +207,7 @@ def test_depth_is_limited_before_it_ends_the_process():
 def test_refusals_tell_other_versions_and_altered_frames():
     frame = wire.encode(Broadcast(np.ones(3), 1.0))
     for changed, code in [
-        (b"dpx2" + frame[4:], "version"),
+        (b"dpx1" + frame[4:], "version"),
         (frame[:60] + b"!" + frame[61:], "altered"),
         (frame[:-1], "altered"),
         (frame + b"0", "altered"),
@@ -248,7 +248,10 @@ def test_every_name_stands_for_one_record():
 
 # What each version of the format says, by a digest. Versions that were released stay here; whoever
 # changes what may cross raises `wire.MAGIC`, and adds a line.
-FORMATS = {b"dpx1": "86107a35cdd9474c7ab46292ee2982ba"}
+FORMATS = {
+    b"dpx1": "86107a35cdd9474c7ab46292ee2982ba",
+    b"dpx2": "4805c7b83b84f22e82ef42cd46cba6fc",
+}
 UNIONS = (typing.Union, type(int | str))
 
 
