@@ -3,7 +3,7 @@
 The sum is formed by the server side, or, with `SecretSharing`, by the agents: each sends one random
 share to every other agent, keeps one, and then sends the sum of the shares it has. The server side
 forwards them all. Here they lie in its hands as they are, and whoever reads all of them can take
-the sum apart; between machines they have to travel encrypted from agent to agent.
+the sum apart. Between owners (`dpcvx.owners.masks`) no share is sent: both ends compute it.
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ class SecretSharing:
     """Sums of agents' values without their terms (Xiao, Ye and Devadas, Algorithm 3).
 
     Protects messages from up to N - 2 agents together, and from a server that cannot read the
-    shares it forwards, which needs encryption between agents that is not part of this package. It
-    does not protect what follows from the sums, which all agents learn in every round: that is what
-    noise is for.
+    shares it forwards. Between owners (`dp.Owners`, `dp.loopback`) the coordinator cannot: owners
+    mask what they send by keys of their own. In one process the server side holds all shares, and
+    can take every sum apart. Secret sharing does not protect what follows from the sums, which all
+    agents learn in every round: that is what noise is for.
 
     Parameters
     ----------

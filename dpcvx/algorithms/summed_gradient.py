@@ -107,8 +107,9 @@ class SummedGradient(Algorithm[Server, Member]):
 
     With ``sharing=`` nobody sees the gradient of an agent, and noise is split: each agent adds a
     part of what the sum needs. The guarantee is then a pair, against a coalition of `colluders`
-    agents with the server, and against all others together. Channels between agents have to be
-    encrypted for that, which is not part of this package. An agent that leaves ends the run.
+    agents with the server, and against all others together. It needs sums that the server cannot
+    take apart: owners have them (`dp.Owners`, `dp.loopback`), and agents in one process do not. An
+    agent that leaves ends the run.
 
     Parameters
     ----------

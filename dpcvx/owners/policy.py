@@ -53,6 +53,7 @@ class Policy:
     colluders : int or None
         Under secret sums, against so many partners that pool what they see with the coordinator
         the budget has to hold; None for all of them, who leave no room for noise that is split.
+        Partners that the coordinator plays, or that add no noise, count among them.
     ask : bool
         Show every offer to a person before taking part.
     reply_after : float

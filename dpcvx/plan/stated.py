@@ -20,7 +20,8 @@ _NO_NOISE = "none needed"
 TRUSTED = (
     "Every agent adds its part of the noise, and the agents that pool what they see are among "
     "those counted here: who adds none counts as one of them.",
-    "Shares travel encrypted from agent to agent, which is not part of this package. Transcripts "
+    "Shares travel encrypted from agent to agent, as they do between owners (dp.Owners) and not in "
+    "one process. Transcripts "
     "and ledger files of a run hold the terms of its sums: keep them with the agents.",
 )
 ASSUMPTIONS = (

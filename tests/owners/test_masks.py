@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import json
 import subprocess
 import sys
 import tempfile
@@ -15,11 +16,12 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import dpcvx as dp
-from dpcvx.algorithms.secret_terms import Shared
+from dpcvx.algorithms.secret_terms import Question, Shared
 from dpcvx.algorithms.summed import Heard
 from dpcvx.owners import keys, wire
 from dpcvx.owners.ciphers import fresh, public_of
 from dpcvx.owners.coordinator import Remote
+from dpcvx.owners.kept import Kept
 from dpcvx.owners.log import Log
 from dpcvx.owners.loopback import policies_of
 from dpcvx.owners.masks import KeyFile, MaskedSum, Masker, masked, statement, unsent
@@ -382,3 +384,159 @@ def test_an_owner_that_is_started_again_masks_no_other_value(tmp_path):
     policy.ledger.unlink()
     policy.ledger.with_name(f"{policy.ledger.name}.seen").unlink()
     assert anew(tmp_path, 2, 0, 0.1)[1].code == "ledger" and charges(policy) == (0, 0)
+
+
+def restarted(session):
+    """The same owner on its files, in another process."""
+    session.close()
+    return Session(session.policy, seed=1, identity=session.identity)
+
+
+def first_call(offer):
+    """A question of round 1, in a sum of all participants."""
+    names, size = tuple(name for name, _ in offer.parts), offer.program.shared.size
+    sums = SecretSum(names, offer.algorithm.sharing.encoding(len(names)), (size,), 1)
+    return Call(offer.run, 1, 0, Question(offer.program.start, np.arange(size), size, sums))
+
+
+def signed_again(key, identities, **changes):
+    """A key, or another one, that its owner signs anew: no two signatures are the same."""
+    own = replace(key, **changes)
+    text = statement(own.document, own.agent, own.public)
+    return replace(own, signature=identities[own.agent].signed(text))
+
+
+def test_keys_of_all_are_on_disk_before_a_masked_value_is_sent(parties):
+    session, offer, said, _ = parties
+    ledger = session.policy.ledger
+    refusal = answer(session, first_call(offer))
+    assert refusal.code == "partners" and charges(session.policy) == (0, 0)
+    session = restarted(session)
+    answer(session, offer)
+    assert not list(ledger.parent.glob("*.partners.dpx"))
+    answer(session, Partners(offer.run, tuple(said)))
+    (path,) = ledger.parent.glob(f"{ledger.name}.*.partners.dpx")
+    assert [key.public for key in wire.decode(path.read_bytes()).keys] == [k.public for k in said]
+    assert isinstance(answer(session, first_call(offer)), Reply)
+    session.close()
+
+
+def test_a_restarted_owner_takes_the_same_keys_and_says_the_same(parties):
+    session, offer, said, identities = parties
+    answer(session, Partners(offer.run, tuple(said)))
+    first = answer(session, first_call(offer))
+    session = restarted(session)
+    assert answer(session, offer).key.public == said[offer.place].public
+    again = tuple(signed_again(key, identities) for key in said)
+    assert isinstance(answer(session, Partners(offer.run, again)), Agreed)
+    assert wire.digest(answer(session, first_call(offer))) == wire.digest(first)
+    assert charges(session.policy) == (1, 1)
+    session.close()
+
+
+def test_a_restarted_owner_refuses_other_keys(parties):
+    session, offer, said, identities = parties
+    answer(session, Partners(offer.run, tuple(said)))
+    answer(session, first_call(offer))
+    session = restarted(session)
+    answer(session, offer)
+    other = signed_again(said[-1], identities, public=public_of(fresh()).hex())
+    assert answer(session, Partners(offer.run, (*said[:-1], other))).code == "changed"
+    session.close()
+
+
+@pytest.mark.parametrize("began", [False, True])
+def test_a_restarted_owner_refuses_another_document_for_the_run(parties, began):
+    session, offer, said, _ = parties
+    if began:
+        answer(session, Partners(offer.run, tuple(said)))
+        answer(session, first_call(offer))
+    session = restarted(session)
+    before = charges(session.policy)
+    assert answer(session, replace(offer, rounds=offer.rounds - 1)).code == "changed"
+    assert charges(session.policy) == before
+    session.close()
+
+
+def test_a_run_of_another_name_releases_no_earlier_value(parties):
+    # Two sums with the same noise of all others would differ by what the first owner sends alone.
+    session, offer, said, identities = parties
+    policy = session.policy = replace(session.policy, epsilon=10.0)
+    answer(session, Partners(offer.run, tuple(said)))
+    assert isinstance(answer(session, first_call(offer)), Reply)
+    session = restarted(session)
+    other = replace(offer, run="another run")
+    key, document = answer(session, other).key, document_of(other)
+    keys_said = [signed_again(one, identities, document=document) for one in said]
+    keys_said[offer.place] = key
+    answer(session, Partners(other.run, tuple(keys_said)))
+    assert isinstance(answer(session, first_call(other)), Reply)
+    assert charges(policy) == (2, 2)
+    values = [
+        line for line in map(json.loads, policy.ledger.read_text().splitlines()) if "values" in line
+    ]
+    assert values[0]["data"] != values[1]["data"]
+    session.close()
+
+
+def test_an_owner_without_its_mask_key_goes_on_with_no_run(parties):
+    session, offer, said, _ = parties
+    answer(session, Partners(offer.run, tuple(said)))
+    answer(session, first_call(offer))
+    session = restarted(session)
+    (path,) = session.policy.ledger.parent.glob("*.key")
+    path.unlink()
+    assert answer(session, offer).code == "ledger" and "is gone" in str(session.refusal)
+    assert not path.exists()
+    session.close()
+
+
+def test_an_owner_that_ends_behind_its_ledger_goes_on(parties, monkeypatch):
+    """Its value is on disk, and the use of the mask is not: without a seed it draws no other."""
+    session, offer, said, _ = parties
+    session.close()
+    policy = replace(session.policy, ledger=session.policy.ledger.with_name("new.jsonl"))
+    session = Session(policy, identity=session.identity)
+    own = answer(session, offer).key
+    keys_said = [own if key.agent == own.agent else key for key in said]
+    answer(session, Partners(offer.run, tuple(keys_said)))
+
+    def killed(self):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Masker, "keep", killed)
+        answer(session, first_call(offer))
+    session.close()
+    session = Session(session.policy, identity=session.identity)
+    answer(session, offer)
+    answer(session, Partners(offer.run, tuple(keys_said)))
+    assert isinstance(answer(session, first_call(offer)), Reply)
+    assert charges(session.policy) == (1, 1)
+    session.close()
+
+
+@pytest.mark.parametrize("method", ["mean in shares", "in shares", "central in shares"])
+def test_runs_with_owners_that_are_restarted_give_the_same_bits(tmp_path, method):
+    plan = planned(whole(sensors), METHODS[method], 3)
+    expected = plan.run(seed=1, executor=dp.Serial())
+    policies = policies_of(plan, tmp_path)
+    first, second = (policy.agent for policy in policies[:2])
+    deaths = {first: ((1, 1), "after"), second: ((1, 1), "before")}
+    hub = Mortal(policies, deaths)
+    result = plan.run(executor=Remote(lambda names: hub, lambda: Log(None), lambda: "a run"))
+    assert hub.rejoined == 2 and result.status == expected.status
+    pairs = zip(expected.last.vectors, result.last.vectors, plan.program.agents, strict=True)
+    assert all(x[a.shared].tobytes() == y[a.shared].tobytes() for x, y, a in pairs)
+    for name, account in expected.ledger.items():
+        assert list(account.entries) == list(result.ledger[name].entries)
+
+
+def test_an_ending_of_another_version_is_nobodys_concern(tmp_path):
+    plan = planned()
+    plan.run(executor=dp.loopback(plan, folder=tmp_path), verbose=False)
+    kept = Kept(policies_of(plan, tmp_path)[0].ledger)
+    assert kept.ending() is not None
+    path = kept.path("final.dpx")
+    path.write_bytes(b"dpx1" + path.read_bytes()[4:])
+    assert kept.ending() is None
