@@ -141,10 +141,13 @@ def central(case: Case, objective: Objective, load_scale: float = 1.0) -> Centra
     problem = cp.Problem(cp.Minimize(expression), constraints)
     status = _solve(problem)
     if status not in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE):
+        why = "The solver gave up"
+        if status in (cp.INFEASIBLE, cp.INFEASIBLE_INACCURATE):
+            why = "The loads do not fit limits of voltages, generators (Q too) or branches"
         raise SolverError(
             f"{case.name}: the central problem '{objective}' at load scale {load_scale:g} ended "
-            f"as {status}, so there is no optimum to compare with. Lower `load_scale` or "
-            "use the objective 'shed', which is always feasible for a sound network."
+            f"as {status}, so there is no optimum to compare with. {why}. Correct limits, lower "
+            "`load_scale`, or use the objective 'shed', which leaves power unbalanced instead."
         )
     scale = 1.0 if objective == "shed" else cost_scale(case)
     return Central(

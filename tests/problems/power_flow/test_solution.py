@@ -101,8 +101,9 @@ def test_a_negative_load_is_a_fixed_generator(tmp_path: Path):
 
 
 def test_infeasible_loads_are_an_error():
-    with pytest.raises(SolverError, match="load scale 5 ended as infeasible"):
+    with pytest.raises(SolverError, match="load scale 5 ended as infeasible") as caught:
         central(read_case(14), "cost", 5.0)
+    assert "do not fit limits of voltages, generators (Q too) or branches" in str(caught.value)
 
 
 def test_state_takes_each_end_from_the_zone_that_balances_it():
