@@ -167,7 +167,7 @@ def at_the_coordinator(place, coins):
 def on_a_log(place, coins):
     """How a run goes on from a log that was changed."""
     plan, _, raw = plan_of(coins.choice(("plain", "in secret")))
-    path, frames = place / "run.dpx", [*wire.frames_in(raw)]
+    path, frames = place / "run.dpx", [*map(bytes, wire.frames_in(raw))]
     k = coins.randrange(len(frames))
     frames[k] = coins.choice(WAYS)(frames[k], coins)
     path.write_bytes(b"".join(frames))
