@@ -5,7 +5,7 @@ Nothing here is private or belongs to cvxpy, so programs can be printed, pickled
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Protocol, TypeVar
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ..errors import ModelError
 from ..guard import understood
-from ..model.agent import Agent
+from ..model.agent import Agent, not_dcp
 from ..model.canonical import ConeData, cone_data, public_copy
 from ..model.coupling import Coupling, coupling_of
 from ..model.declaration import Declaration
@@ -246,6 +246,7 @@ def compile_problem(problem: Declaration, *, proximal: bool = True) -> Program:
     for model in models:
         key = model.key
         if key is None or key not in templates:
+            _require_convex_set(model.agent.public_constraints, model.name, model.agent)
             local = understood(
                 lambda model=model: compile_agent(model, coupling, proximal), model.name
             )
@@ -400,8 +401,16 @@ def _objective(agent: Agent, layout: Layout) -> ConeData:
     return cone_data(cost, constraints, agent.variables, layout)
 
 
-def require_convex(problem: Declaration, method: str) -> None:
+def require_convex(problem: Declaration, method: str, proved: Collection[str] = ()) -> None:
     """Refuse a problem that breaks cvxpy's convexity rules.
+
+    Parameters
+    ----------
+    problem : Declaration
+    method : str
+        What needs a convex problem, for messages.
+    proved : collection of str
+        Agents whose objectives are known to be convex by other means.
 
     Raises
     ------
@@ -409,17 +418,24 @@ def require_convex(problem: Declaration, method: str) -> None:
         Naming the agent, and the objective or the constraint.
     """
     for name, agent in problem.named.items():
-        if not understood(agent.objective.is_dcp, name):
+        if name not in proved and not understood(agent.objective.is_dcp, name):
             raise ModelError(
-                f"The objective of agent '{name}' does not follow cvxpy's convexity rules (DCP), "
-                f"and {method} needs a convex one. If it is convex, rewrite it with cvxpy's "
-                "atoms (cp.sum_squares, cp.quad_form, ...); a private factor of known sign needs "
-                "dp.Private(..., nonneg=True)."
+                f"The objective of agent '{name}' does not follow cvxpy's convexity rules (DCP): "
+                f"{not_dcp(agent)}. {method[:1].upper()}{method[1:]} needs a convex one. If it is "
+                "convex, rewrite it with cvxpy's atoms (cp.sum_squares, cp.quad_form, ...); a "
+                "private factor of known sign needs dp.Private(..., nonneg=True). If it is not, "
+                "name a method for such objectives, such as dp.MeanGradient()."
             )
-        for position, constraint in enumerate(agent.constraints):
-            if not understood(constraint.is_dcp, name):
-                raise ModelError(
-                    f"Constraint {position} of agent '{name}' does not follow cvxpy's convexity "
-                    "rules (DCP), so there is no projection onto it. Rewrite it as convex <= "
-                    "concave, or as an affine equality."
-                )
+        _require_convex_set(agent.constraints, name, agent)
+
+
+def _require_convex_set(constraints: Sequence[Any], name: str, agent: Agent) -> None:
+    """Refuse constraints of an agent that are not convex for certain."""
+    for constraint in constraints:
+        if not understood(constraint.is_dcp, name):
+            position = next(k for k, one in enumerate(agent.constraints) if one is constraint)
+            raise ModelError(
+                f"Constraint {position} of agent '{name}' does not follow cvxpy's convexity "
+                "rules (DCP), so there is no projection onto it. Rewrite it as convex <= "
+                "concave, or as an affine equality."
+            )

@@ -13,6 +13,7 @@ import numpy as np
 from cvxpy.constraints.zero import Equality, Zero
 
 from .._arguments import POSITIVE, TEXT, Kind, check_fields, optional
+from .._words import together
 from ..errors import ModelError, PrivacyError
 from ..guard import frameless, understood
 from .asserted import Asserted
@@ -356,6 +357,27 @@ def require_public(parameters: Iterable[cp.Parameter], what: str, remedy: str) -
                 f"{what} contains the private parameter '{name}'. What is public to all agents may "
                 f"not depend on private data. {remedy}"
             )
+
+
+def not_dcp(agent: Agent) -> str:
+    """Why cvxpy does not take an objective for convex, from signs and shapes, never from values."""
+    objective, expression = agent.objective, agent.objective.args[0]
+    if expression.is_dcp():
+        curved, other = ("convex", "concave")
+        if isinstance(objective, cp.Minimize):
+            curved, other = other, curved
+        verb = type(objective).__name__
+        return f"cp.{verb} takes a {other} expression, and this one is {curved}"
+    while True:
+        inner = next((part for part in expression.args if not part.is_dcp()), None)
+        if inner is None:
+            break
+        expression = inner
+    names = [f"'{leaf.name()}'" for leaf in (*expression.variables(), *expression.parameters())]
+    kind = type(expression).__name__
+    open_sign = [p.name() for p in private_in(expression) if not (p.is_nonneg() or p.is_nonpos())]
+    reason = f", and the sign of private '{open_sign[0]}' is not declared" if open_sign else ""
+    return f"its term {kind} of {together(names)} is neither convex nor concave{reason}"
 
 
 def leaves_of(tree: Tree) -> list[Any]:

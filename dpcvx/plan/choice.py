@@ -15,12 +15,13 @@ from ..algorithms.central import Central
 from ..algorithms.gradient_admm import GradientADMM
 from ..algorithms.linearized_admm import LinearizedADMM
 from ..algorithms.mean_gradient import MeanGradient
-from ..algorithms.program import Program
+from ..algorithms.program import Program, compile_problem, require_convex
 from ..algorithms.resource_admm import ResourceADMM
 from ..algorithms.steps import smooth_constant
 from ..algorithms.summed_gradient import SummedGradient
 from ..errors import ModelError, PrivacyError
 from ..guard import understood
+from ..model.curvature import curvature
 from ..model.declaration import Declaration
 from ..privacy.accounting import check_delta
 from ..sensitivity.response import Response
@@ -49,6 +50,10 @@ SHRUNK = (
     "public start, and the result says so; plan(dp.Central(shrink=False), release='once') takes "
     "what left as it is"
 )
+# Who needs convex objectives, for messages.
+_UNNAMED = "a plan without a named method"
+# Relative, of eigenvalues.
+_ROUNDING = 1e-12
 # What clips may keep of the gap between start and optimum where labels are noisy.
 _BIAS = 0.02
 
@@ -132,8 +137,12 @@ def _method(
     except PrivacyError:
         if noisy:
             raise
+        if not problem.is_dcp():
+            require_convex(problem, _UNNAMED, _proved_convex(compile_problem(problem)))
         return _stepwise(problem, request, False), None
     convex = all(understood(agent.is_dcp, name) for name, agent in problem.named.items())
+    if not convex:
+        require_convex(problem, _UNNAMED, _proved_convex(known.program))
     once = noisy and known.releasable and request.release != "each step"
     if convex and (known.constant or (known.solvable and (once or not noisy))):
         return _exact(request, known, noisy), known
@@ -143,6 +152,16 @@ def _method(
     if isinstance(chosen.algorithm, ResourceADMM) and smooth_constant(known.program) is None:
         _check_weights(known)
     return chosen, known
+
+
+def _proved_convex(program: Program) -> list[str]:
+    """Agents whose second derivatives have no negative eigenvalue, for all admissible data."""
+    found = [(local, curvature(local.form)) for local in program.agents if local.rest is None]
+    return [
+        local.name
+        for local, bends in found
+        if bends is not None and bends.ends[0] >= -_ROUNDING * max(map(abs, bends.ends))
+    ]
 
 
 def _without_noise(

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
 from ..algorithms.base import Algorithm, Answer, InStep
+from ..algorithms.program import Program
 from ..model.declaration import Declaration
 from ..plan.guarantee import Guarantee
 from ..plan.terms import Terms
@@ -114,7 +115,7 @@ def drive(
         weighted = Solution(program, parts, start)
     reported = {"average": average, "last": last, "tail": tail, "weighted": weighted}[plan.reported]
     size = max((float(np.abs(x).max(initial=0.0)) for x in last.vectors), default=0.0)
-    status = watch.status(whole, average.finite and last.finite, size)
+    status = watch.status(whole, average.finite and last.finite, size, _points(program, past))
     ledger = Ledger(tuple(report.account for report in reports))
     transcript = None
     if record:
@@ -140,6 +141,14 @@ def drive(
         notes=algorithm.notes(server),
         problem=plan.problem,
     )
+
+
+def _points(program: Program, past: Mapping[int, Sequence[Answer]]) -> list[Array]:
+    """All agents' public starts, and their last iterates after each part of the rounds."""
+    parts = [[local.start for local in program.agents]]
+    parts += [[answer.last for answer in past[t]] for t in sorted(past)]
+    points = np.array([np.concatenate(part) for part in parts])
+    return [*points[:, np.isfinite(points).all(axis=0)]]  # owners' own variables are nan
 
 
 def _since(before: Answer, half: int, after: Answer, t: int) -> Array:

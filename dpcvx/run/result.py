@@ -44,7 +44,8 @@ class Status(enum.Enum):
     COMPLETED = "completed: every planned round was run"
     UNSETTLED = (
         "unsettled: every planned round was run, but agents still moved or disagreed by more than "
-        "noise explains. Plan more rounds, or another step= or penalty="
+        "noise explains. Plan more rounds, or another step= or penalty=, and check that no "
+        "objective falls without end"
     )
     CONVERGED = "converged: the released residuals fell below the tolerance"
     BUDGET = "stopped early by the ledger's budget"

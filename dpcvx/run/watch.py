@@ -6,6 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ..algorithms.base import Answer, Residuals
 from ..algorithms.hidden_iterates import HiddenIterates
 from ..errors import PrivacyError
@@ -17,8 +20,10 @@ from .executors.base import Executor
 from .history import History, Round
 from .report import Reporter
 from .result import Status
-from .settled import Largest
+from .settled import Largest, arrives
 from .worker import Reply
+
+Array = NDArray[np.float64]
 
 # What a local or a central solve of the last round found of the problem.
 _VERDICTS = {Outcome.INFEASIBLE: Status.INFEASIBLE, Outcome.UNBOUNDED: Status.UNBOUNDED}
@@ -92,7 +97,7 @@ class Watch:
             return algorithm.conclude_hidden(server)
         return algorithm.conclude(server)
 
-    def status(self, whole: bool, finite: bool, size: float) -> Status:
+    def status(self, whole: bool, finite: bool, size: float, points: Sequence[Array]) -> Status:
         """How the run ended.
 
         Parameters
@@ -103,6 +108,8 @@ class Watch:
             Whether the results are.
         size : float
             Their largest magnitude.
+        points : sequence of ndarray
+            Where agents were: at the public start, and after each part of the rounds.
         """
         if self._diverged or not finite:
             return Status.DIVERGED
@@ -115,9 +122,9 @@ class Watch:
             return Status.CONVERGED
         if not whole:
             return Status.BUDGET
-        return Status.COMPLETED if self._settled(size) else Status.UNSETTLED
+        return Status.COMPLETED if self._settled(size, points) else Status.UNSETTLED
 
-    def _settled(self, size: float) -> bool:
+    def _settled(self, size: float, points: Sequence[Array]) -> bool:
         """Whether the run came to rest, as far as residuals and what is public of noise tell."""
         plan, last = self._plan, self._last
         if last is None:
@@ -132,7 +139,9 @@ class Watch:
             noise = levels.noise
             penalty = last.residuals.penalty
             floor = plan.algorithm.noise_floor(plan.program, noise, last.t, penalty)
-        return floor is None or self._largest.settled(last.residuals, floor, size)
+        moved = None if floor is None else floor * math.sqrt(last.t / 2)
+        quiet = floor is None or self._largest.settled(last.residuals, floor, size)
+        return quiet and arrives(points, moved, size)
 
 
 def _below(residuals: Residuals, tolerance: float) -> bool:

@@ -299,3 +299,76 @@ def test_a_single_noisy_round_has_the_noise_that_is_smaller_in_so_many_columns(c
         epsilon=0.1, delta=1e-6
     )
     assert plan.rounds == 1 and str(plan.agents[0].noise.mechanism) == kind
+
+
+# -- objectives that are not convex ----------------------------------------------------------------
+
+
+BOUNDED = cp.Variable(2, name="x")
+TARGET = dp.Private(np.ones(2), name="d", adjacency=dp.Within(0.1))
+BENT = {
+    "maximized": (
+        cp.Maximize(cp.sum(cp.square(BOUNDED - TARGET))),
+        r"cp\.Maximize takes a concave expression, and this one is convex",
+    ),
+    "minimized": (
+        cp.Minimize(-cp.sum_squares(BOUNDED - TARGET)),
+        r"cp\.Minimize takes a convex expression, and this one is concave",
+    ),
+    "unknown sign": (
+        cp.Minimize(TARGET @ cp.square(BOUNDED)),
+        "MulExpression of 'x' and 'd' is neither convex nor concave, and the sign of private 'd'",
+    ),
+    "difference": (
+        cp.Minimize(cp.sum_squares(BOUNDED - TARGET) - 2 * cp.sum_squares(BOUNDED)),
+        "its term AddExpression of 'x' and 'd' is neither convex nor concave",
+    ),
+}
+
+
+def bent(name):
+    agent = dp.Agent(BENT[name][0], [cp.abs(BOUNDED) <= 2], name="north")
+    return dp.Problem([agent])
+
+
+@pytest.mark.parametrize("settings", [BUDGET, {"mechanism": None}], ids=["noise", "no noise"])
+@pytest.mark.parametrize("name", BENT)
+def test_plan_without_a_method_refuses_objectives_that_are_not_convex(name, settings):
+    words = rf"^The objective of agent 'north' .*\(DCP\): .*{BENT[name][1]}.*dp\.MeanGradient\(\)"
+    for algorithm in (None, dp.ADMM()):
+        with pytest.raises(dp.ModelError, match=words):
+            bent(name).plan(algorithm, **settings)
+    assert bent(name).plan(dp.MeanGradient(), rounds=2, **settings).rounds == 2
+
+
+def test_plan_decides_convexity_without_values_of_private_data():
+    """With d = -1 the first objective is convex; its declaration does not say so."""
+    x = BOUNDED
+    d = dp.Private(-np.ones(2), name="d", adjacency=dp.Within(0.1))
+    problem = dp.Problem([dp.Agent(cp.Minimize(-d @ cp.square(x)), [cp.abs(x) <= 2])])
+    with pytest.raises(dp.ModelError, match="sign of private 'd' is not declared"):
+        problem.plan(**BUDGET)
+    signed = dp.Private(np.ones(2), name="d", adjacency=dp.Within(0.1), nonneg=True)
+    problem = dp.Problem([dp.Agent(cp.Minimize(signed @ cp.square(x)), [cp.abs(x) <= 2])])
+    assert problem.plan(**BUDGET).noisy
+
+
+@pytest.mark.parametrize(
+    "cost",
+    [
+        BOUNDED @ (2 * np.eye(2) @ BOUNDED) - TARGET @ BOUNDED,
+        2 * cp.sum_squares(BOUNDED - TARGET) - cp.sum_squares(BOUNDED),
+        cp.multiply(BOUNDED[0], BOUNDED[1]) + cp.sum_squares(BOUNDED - TARGET),
+    ],
+    ids=["product", "difference", "mixed"],
+)
+def test_objectives_with_proved_curvature_need_no_method(cost):
+    problem = dp.Problem([dp.Agent(cp.Minimize(cost), [cp.abs(BOUNDED) <= 2])])
+    assert not problem.is_dcp() and problem.plan(**BUDGET).noisy
+
+
+def test_sets_that_are_not_convex_are_named():
+    agent = dp.Agent(cp.Minimize(cp.sum_squares(BOUNDED)), [BOUNDED <= 3, cp.norm(BOUNDED) >= 1])
+    for algorithm in (None, dp.MeanGradient()):
+        with pytest.raises(dp.ModelError, match=r"^Constraint 1 of agent 'agent 1' does not foll"):
+            dp.Problem([agent]).plan(algorithm, mechanism=None)

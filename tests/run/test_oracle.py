@@ -240,7 +240,11 @@ def test_laplace_outputs_on_a_box_stay_within_their_l1_bound_far_away():
     cost = cp.sum_squares(box - d)
     problem = dp.Problem([dp.Agent(cp.Minimize(cost), [cp.abs(box) <= 100])])
     plan = problem.plan(
-        dp.LinearizedADMM(penalty=1.0, perturb="output"), mechanism="laplace", rounds=1, epsilon=1.0
+        dp.LinearizedADMM(penalty=1.0, perturb="output"),
+        mechanism="laplace",
+        rounds=1,
+        epsilon=1.0,
+        delta=0,
     )
     values = np.ones(n)
     values[0] = np.sqrt(59 / 3)

@@ -8,7 +8,7 @@ import pytest
 
 import dpcvx as dp
 from dpcvx.algorithms.base import Residuals
-from dpcvx.run.settled import Largest
+from dpcvx.run.settled import Largest, arrives
 
 
 def clinics(pull=1.0, unit=1.0, scale=1.0):
@@ -121,3 +121,86 @@ def test_largest_residuals_are_kept_and_the_first_has_no_move():
         moving = Residuals(**{**vars(rest), field: 0.081})
         assert not largest.settled(moving, 0.0, 0.0)
         assert largest.settled(moving, 0.03, 0.0) and largest.settled(moving, 0.0, 1e5)
+
+
+# -- runs that are under way -----------------------------------------------------------------------
+
+
+def test_points_that_go_on_have_not_arrived():
+    start, rounds = np.zeros(3), np.arange(9.0)[:, np.newaxis]
+    steady = [*(rounds * np.array([1.0, -2.0, 0.0]))]
+    falling = [*(np.sqrt(rounds) * np.ones(3))]
+    near = [start, *(np.ones(3) * (1 - 0.3 ** rounds[1:]))]
+    assert not arrives(steady, 0.0, 16.0) and not arrives(falling, 0.0, 3.0)
+    assert arrives(near, 0.0, 1.0) and arrives([start, start, start], 0.0, 0.0)
+    assert not arrives(steady, None, 16.0) and not arrives(falling, None, 3.0)
+    assert arrives(near, None, 1.0)
+    assert arrives(steady[:2], 0.0, 16.0)  # one part tells nothing
+
+
+def test_noise_that_walks_has_arrived():
+    """Of an unknown size it is told apart wrongly in 1 of 16 runs at most; of 400, in 44 at most.
+
+    That many have a probability below 1e-4, if each has 1/16.
+    """
+    rng = np.random.default_rng(0)
+    paths = rng.normal(size=(400, 9, 1))
+    assert sum(not arrives([*path], None, 1.0) for path in paths) <= 44
+    walks = np.cumsum(rng.normal(size=(400, 9, 4)), axis=1)
+    assert all(arrives([*walk], 2 * math.sqrt(4.0), 1.0) for walk in walks)
+
+
+FREE = cp.Variable(2, name="z")
+PULL = dp.Private(np.ones(2), name="pull", adjacency=dp.Within(0.1))
+
+
+@pytest.mark.parametrize("noise", [{"mechanism": None}, {"epsilon": 1.0, "delta": 1e-6}])
+@pytest.mark.parametrize("method", [dp.MeanGradient(step=0.1), dp.LinearizedADMM(step=0.1)])
+def test_a_run_of_one_agent_that_falls_for_ever_is_not_completed(method, noise):
+    agent = dp.Agent(cp.Minimize(-PULL @ FREE - 2 * cp.sum(FREE)), name="a")
+    result = dp.Problem([agent]).plan(method, rounds=100, **noise).run(seed=0)
+    assert result.status is dp.Status.UNSETTLED
+
+
+def test_a_concave_objective_without_bounds_is_not_completed():
+    agent = dp.Agent(cp.Maximize(cp.sum_squares(FREE - PULL)), name="a")
+    for rounds, status in ((10, dp.Status.UNSETTLED), (200, dp.Status.DIVERGED)):
+        plan = dp.Problem([agent]).plan(dp.MeanGradient(), rounds=rounds, mechanism=None)
+        assert plan.run(seed=0).status is status
+
+
+def sparse():
+    """Sparse logistic regression in two agents, whose steps become short long before the optimum.
+
+    After 500 rounds it is more than 5 % above the optimum.
+    """
+    rng, w = np.random.default_rng(0), cp.Variable(10, name="w")
+    truth = np.r_[np.full(3, 2.0), np.zeros(7)]
+    agents = []
+    for k in range(2):
+        X = rng.normal(size=(100, 10)) / 4
+        y = np.sign(X @ truth + 0.3 * rng.normal(size=100))
+        records = dp.Private(y[:, np.newaxis] * X, name=f"X{k}", adjacency=dp.Rows(3.0))
+        cost = cp.sum(cp.logistic(-(records @ w))) / 100 + (0.01 * cp.norm1(w) if k == 0 else 0)
+        agents.append(dp.Agent(cp.Minimize(cost), [cp.abs(w) <= 20], name=f"a{k}"))
+    return dp.Problem(agents)
+
+
+def test_a_slow_run_is_not_completed():
+    problem = sparse()
+    plan = problem.plan(dp.SummedGradient(), rounds=500, mechanism=None)
+    result = plan.run(record=True)
+    assert result.status is dp.Status.UNSETTLED
+    best = dp.not_private.central(problem).solve(cp.CLARABEL)
+    assert dp.not_private.objective(problem, result.solution) > 1.05 * best
+    assert plan.replay(result.transcript).status is result.status
+
+
+def test_a_slow_run_of_logarithms_is_not_completed():
+    x = cp.Variable(4, name="x")
+    weights = dp.Private(
+        np.array([1.0, 2, 3, 4]), name="weights", adjacency=dp.Within(0.01), nonneg=True
+    )
+    for least, status in ((0.001, dp.Status.UNSETTLED), (0.1, dp.Status.COMPLETED)):
+        agent = dp.Agent(cp.Minimize(-weights @ cp.log(x)), [x >= least, cp.sum(x) <= 1])
+        assert dp.Problem([agent]).solve(mechanism=None).status is status
