@@ -437,6 +437,11 @@ class Algorithm(abc.ABC, Generic[S, A]):
         return {}
 
     @property
+    def shrinks(self) -> bool:
+        """Whether data that were released once are moved towards public proxy data."""
+        return True
+
+    @property
     def weighs_noise(self) -> bool:
         """Whether what left once is followed only as far as its noise, `Program.noise`, allows."""
         return False

@@ -176,10 +176,12 @@ class Central(Algorithm[Server, Member]):
         have the same squares of records, ``cp.sum_squares(X @ w - y)``, up to a factor. Rows are
         counted in the largest bounds of all agents, so that no entry exceeds the number of records.
     shrink : bool
-        With ``release="once"``, whether the answer stays near the public start where noise explains
-        more than half of what left; see `dpcvx.algorithms.toward_start`. The result says when it
-        does. For objectives whose gradients are affine in the data, up to 600 variables, and
-        without expectations or constraints with private data.
+        With ``release="once"`` and gradients that are affine in the data, whether released data are
+        moved towards their public proxy ``dp.Private(like=...)``, at the level that fits them, as
+        far as noise explains the distance (James and Stein). Without a proxy, and where objectives
+        bend in every direction that the noise acts in, the solution stays near the initial point if
+        noise explains more than half of the release; see `dpcvx.algorithms.toward_start`. The
+        result says when it does. Not with ``expected=`` or constraints with private data.
 
     Raises
     ------
@@ -380,8 +382,13 @@ class Central(Algorithm[Server, Member]):
         return server.missed
 
     @property
+    def shrinks(self) -> bool:
+        """Return `shrink`."""
+        return self.shrink
+
+    @property
     def weighs_noise(self) -> bool:
-        """As asked."""
+        """Return `shrink`."""
         return self.shrink
 
     def notes(self, server: Server) -> tuple[str, ...]:
@@ -391,8 +398,8 @@ class Central(Algorithm[Server, Member]):
             return ()
         return (
             f"noise alone explains {server.explained:.0%} of what was released, so the answer "
-            f"follows {part:.0%} of its pull away from the public start; what is forecast is of "
-            "all of it, which plan(dp.Central(shrink=False), release='once') follows",
+            f"follows {part:.0%} of its pull away from the public start; "
+            "plan(dp.Central(shrink=False), release='once') follows all of it",
         )
 
     def residuals(self, server: Server) -> Residuals:

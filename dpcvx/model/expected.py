@@ -70,10 +70,13 @@ class Expectation:
     ----------
     mean : ndarray, shape (size,)
     spread : ndarray, shape (size,), or None
+    fitted : bool
+        Whether the data may be a multiple of the mean: their level follows from what was released.
     """
 
     mean: Array
     spread: Array | None
+    fitted: bool = False
 
 
 Expectations = Mapping[str, tuple[Expectation | None, ...]]

@@ -6,6 +6,8 @@ import functools
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from ..algorithms.base import Requirements
 from ..algorithms.program import LocalProgram, Program, once_per_kind
 from ..model.declaration import Declaration
@@ -15,7 +17,7 @@ from ..privacy.accounts import Account, Budget
 from ..privacy.mechanism import Calibrated, Mechanism
 from ..sensitivity.certificate import Sensitivity
 from ..sensitivity.known import Facts
-from ..sensitivity.release_once import Statistic
+from ..sensitivity.release_once import Publication, Statistic
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,18 @@ class AgentTerms:
         """Private objects of which something is publicly expected."""
         pairs = zip(self.program.form.private, self.expected, strict=False)
         return tuple(spec.name for spec, one in pairs if one is not None)
+
+    @property
+    def moved(self) -> tuple[str, ...]:
+        """Private objects whose released values are moved towards public proxy data."""
+        released = self.publication
+        if self.expects or not isinstance(released, Publication) or not released.estimates:
+            return ()
+        if released.kind != "data":
+            return tuple(spec.name for spec in released.private)
+        ends = np.cumsum([spec.size for spec in released.private]).tolist()
+        last = {place.stop for place, _ in released.estimates}
+        return tuple(s.name for s, end in zip(released.private, ends, strict=True) if end in last)
 
     @property
     def sensitivity(self) -> Sensitivity | None:

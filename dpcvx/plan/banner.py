@@ -23,13 +23,28 @@ _LABEL = 13
 LISTED = 12
 
 
-def banner(plan: Terms, guarantee: Guarantee) -> str:
-    """The plan in words: problem, algorithm, sensitivity and its derivation, noise, guarantee."""
+def banner(
+    plan: Terms, guarantee: Guarantee, accuracy: str | None = None, first: bool = False
+) -> str:
+    """The plan in words: problem, algorithm, sensitivity and its derivation, noise, guarantee.
+
+    Parameters
+    ----------
+    plan : Terms
+    guarantee : Guarantee
+    accuracy : str, optional
+        What is forecast; without, what the plan knows itself.
+    first : bool
+        Whether that stands above all else.
+    """
+    accuracy = plan.remarks if accuracy is None else accuracy
+    told = [row("accuracy", accuracy)] if accuracy else []
     versions = f"cvxpy {version('cvxpy')}, clarabel {version('clarabel')}"
     unread = " (fixed by the plan; no data have been read)" if plan.noisy else ""
     return "\n".join(
         [
             f"== dpcvx {version('dpcvx')} ({versions}) ".ljust(WIDTH, "="),
+            *(told if first else []),
             *_problem_rows(plan),
             *_rows_of("coupling", plan.algorithm.coupling(plan.program)),
             row("algorithm", f"{plan.algorithm}; {plural(plan.rounds, 'round')}"),
@@ -40,7 +55,7 @@ def banner(plan: Terms, guarantee: Guarantee) -> str:
                 row("" if k else "margins", text)
                 for k, text in enumerate(margin_rows(plan.program) if plan.published else [])
             ],
-            *([row("forecast", plan.forecast)] if plan.forecast else []),
+            *([] if first else told),
             f"guarantee:{unread}",
             textwrap.indent(str(guarantee), "  "),
             "=" * WIDTH,

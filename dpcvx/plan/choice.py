@@ -43,12 +43,10 @@ ROUNDS = 100
 _PUBLIC_ROUNDS = 1000
 # Of such a part of the gap left, one way is as lost as the other.
 _LOST = 0.5
-# Where noise is predicted to leave such a part of the gap, what is done about it is said.
-LOUD = 0.5
-SHRUNK = (
-    "where noise alone explains more than half of what leaves, the answer stays nearer to the "
-    "public start, and the result says so; plan(dp.Central(shrink=False), release='once') takes "
-    "what left as it is"
+# How released values are estimated next to public proxy data.
+TOWARD_PROXY = (
+    "the released values of {} are moved towards their proxy (like=), at the level that fits them, "
+    "as far as noise explains the distance (James and Stein)"
 )
 # Who needs convex objectives, for messages.
 _UNNAMED = "a plan without a named method"
@@ -246,7 +244,7 @@ def _as_tried(request: Request, steps: NoisyRounds) -> Request:
             f"{plural(steps.rounds, 'round')}{noise}: predicted to end best for curvatures and "
             "distances that are typical of the bounds",
         )
-    forecast = steps.forecast(request.delta or 0.0)
+    forecast = steps.forecast()
     return replace(request, rounds=steps.rounds, mechanism=steps.mechanism, forecast=forecast)
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from .._arguments import as_python_number
+from .._words import together
 from ..algorithms.base import Algorithm, Requirements, SecretSums
 from ..algorithms.joint import size_of
 from ..algorithms.moment_sums import moment_sum
@@ -29,14 +30,14 @@ from . import checks, last_iterate, limits
 from .agent_terms import Agents, AgentTerms, Declared, composed, declared, sensitivities
 from .asked import asked_of
 from .calibration import budgeted, calibrated, truncated
-from .choice import LOUD, SHRUNK, choose
+from .choice import TOWARD_PROXY, choose
 from .compiled import Compiled
 from .conditions import conditions
 from .fingerprint import fingerprint_of
-from .forecast import bent, of_other_steps, of_releases
+from .forecast import bent, of_releases, of_steps
 from .guarantee import Guarantee, no_guarantee
 from .request import Request
-from .responses import Share, predicted_share, published, slope_noise
+from .responses import published, slope_noise, toward_proxy
 from .split import check_secret, split
 from .stakes import by_agent, by_price, stand_ins_of
 from .stated import make_guarantee
@@ -136,7 +137,7 @@ def make_terms(
     draft, guarantee = _guaranteed(draft)
     request, algorithm, program = draft.request, draft.algorithm, draft.program
     assert request.release is not None
-    forecast = "; ".join(filter(None, (bent(problem, program), request.forecast)))
+    diverges = algorithm.diverges(program)
     return kind(
         problem=problem,
         algorithm=algorithm,
@@ -149,7 +150,8 @@ def make_terms(
         guarantee=guarantee,
         fingerprint=fingerprint_of(problem, program, draft.agents, request, algorithm),
         choices=request.choices,
-        forecast=algorithm.diverges(program) or forecast,
+        warnings=diverges or bent(problem, program),
+        beside=request.forecast if not diverges else "",
         violation=request.violation,
     )
 
@@ -233,7 +235,7 @@ def _with_steps(draft: Draft) -> Draft:
         for why in step_reasons(program, public):
             request = request.chosen("step", why)
     if noisy and not request.forecast and MomentsTerm not in draft.needs.queries:
-        forecast = of_other_steps(agents, public, draft.releases, draft.delta)
+        forecast = of_steps(agents, public, draft.releases)
         request = replace(request, forecast=forecast)
     return replace(draft, request=request, algorithm=algorithm)
 
@@ -281,16 +283,22 @@ def _left_once(draft: Draft) -> Draft:
                 "violation= is divided over constraints, and noise is shaped, by what margins "
                 "cost for the stand-ins (like=); it holds for all data",
             )
-        # What margins and their constraints cost is not predicted.
-        share = Share(math.nan, by_data=False)
-    else:
-        share = predicted_share(agents, around, stand_ins)
-    request = replace(request, forecast=of_releases(agents, stand_ins, share, draft.delta))
-    if draft.algorithm.weighs_noise:
+    request = replace(request, forecast=of_releases(agents, stand_ins))
+    if draft.algorithm.shrinks:
+        agents = toward_proxy(agents, around, stand_ins)
+        moved = [name for agent in agents for name in agent.moved]
+        if moved:
+            request = request.chosen("shrink", TOWARD_PROXY.format(together(moved)))
+    # Next to a proxy the data are moved, and never the solution.
+    if draft.algorithm.weighs_noise and not _proxied(agents, stand_ins):
         program = replace(program, noise=slope_noise(program, agents, around))
-        if program.noise is not None and share.left >= LOUD:
-            request = request.chosen("shrink", SHRUNK)
     return replace(draft, request=request, program=program, agents=agents)
+
+
+def _proxied(agents: Agents, proxies: Mapping[str, Sequence[Any]]) -> bool:
+    """Whether all that is released once has public proxy data."""
+    released = [agent.name for agent in agents if agent.publication is not None]
+    return all(value is not None for name in released for value in proxies[name])
 
 
 def _check(draft: Draft) -> None:

@@ -68,8 +68,9 @@ def fingerprint_of(
         expected = [None if one is None else (one.mean, one.spread) for one in plan.expected]
         facts = (local.name, private, chosen, agent.sensitivity, pieces, told, expected)
         stand_ins = [p.like for p in agent.private]
-        if local.limits and any(one is not None for one in stand_ins):
-            facts = (*facts, stand_ins)  # noise and margins follow from them
+        used = local.limits or plan.moved
+        if used and any(one is not None for one in stand_ins):
+            facts = (*facts, stand_ins)  # noise, margins and estimates follow from them
         digest.update(digest_of(facts))
         digest.update(_compiled(local) if written is None else written)
     places = {key: f"x{k}" for key, k in order.items()}

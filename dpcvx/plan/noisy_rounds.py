@@ -72,18 +72,11 @@ class NoisyRounds:
         found = [option.predicted(louder, _NEARER) for option in self.others or [self]]
         return min(one.gap / one.start if one.start > 0 else math.inf for one in found)
 
-    def forecast(self, delta: float) -> str:
-        """What an answer will be worth, in words."""
-        ratios = [
-            noise * math.sqrt(agent.program.n) / (2 * slope)
-            for noise, slope, agent in zip(
-                self.known.noise, self.known.slope, self.agents, strict=True
-            )
-            if slope > 0
-        ]
-        steps = self.algorithm.requirements.releases * self.rounds
-        if not ratios:
+    def forecast(self) -> str:
+        """The noise beside the data, and the gap that it may leave, as text."""
+        if not any(slope > 0 for slope in self.known.slope):
             return ""
+        steps = self.algorithm.requirements.releases * self.rounds
         reads = any(a.sensitivity is not None and a.sensitivity.records for a in self.agents)
         jumps = self.scene.smoothness is None and reads
         left = (
@@ -91,7 +84,7 @@ class NoisyRounds:
             if jumps and any(once_per_kind(self.agents, _runs_away))
             else self.predicted().noise
         )
-        return of_steps(self.agents, steps, self.share, max(ratios), left, delta, jumps)
+        return of_steps(self.agents, self.known, steps, left, jumps)
 
 
 def best_rounds(problem: Declaration, known: Compiled, request: Request) -> NoisyRounds | None:

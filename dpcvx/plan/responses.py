@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import scipy.sparse as sp
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ..algorithms.joint import coupling_rows, joint_set, picked, places_of, size_of, square_sum
 from ..algorithms.program import LocalProgram, Program
 from ..algorithms.toward_start import SlopeNoise
+from ..model.expected import Expectation
 from ..model.matrices import without_zeros
 from ..model.quadratic import hessian, hessian_at
 from ..privacy.mechanism import Calibrated
@@ -116,6 +117,45 @@ def published(
     return tuple(found)
 
 
+def toward_proxy(
+    agents: Agents, around: Sequence[Response], proxies: Mapping[str, Sequence[Array | None]]
+) -> Agents:
+    """The agents with estimates of what each releases once, by public proxy data.
+
+    What is released is the same; the estimates are functions of it and of public numbers.
+
+    Parameters
+    ----------
+    agents : tuple of AgentTerms
+        With their publications.
+    around : sequence of Response
+        Of each.
+    proxies : mapping of str to sequence of (ndarray or None)
+        By agent, of each private object.
+    """
+    pairs = zip(agents, around, strict=True)
+    return tuple(_toward(agent, response, proxies[agent.name]) for agent, response in pairs)
+
+
+def _toward(agent: AgentTerms, response: Response, values: Sequence[Array | None]) -> AgentTerms:
+    """See `toward_proxy`; none where constraints need the data as they were released."""
+    found, noise = agent.publication, agent.noise
+    if not isinstance(found, release_once.Publication) or noise is None or agent.expects:
+        return agent
+    if agent.program.limits or all(value is None for value in values):
+        return agent
+    proxies = [None if one is None else Expectation(one, None, fitted=True) for one in values]
+    if found.kind != "data" and None in proxies:
+        return agent
+    variance = noise.variance(found.sensitivity)
+    covariance = found.slope_covariance(variance)
+    if covariance is None:
+        return agent
+    influence = response.influence(covariance)
+    estimated = found.informed(proxies, influence, variance, noise.mechanism.norm)
+    return agent if estimated is None else replace(agent, publication=estimated)
+
+
 def predicted_gap(statistic: Statistic, noise: Calibrated, response: Response) -> float:
     """How far above its optimum the problem is expected to end for noise in one agent's release.
 
@@ -131,8 +171,9 @@ def predicted_gap(statistic: Statistic, noise: Calibrated, response: Response) -
 def slope_noise(program: Program, agents: Agents, around: Sequence[Response]) -> SlopeNoise | None:
     """The noise in the slope of all that leaves once.
 
-    None where something is publicly expected, where noise is in more than slopes, and for problems
-    whose agents are looked at alone.
+    None where something is publicly expected, where noise is in more than slopes, where it acts in
+    a direction in which no objective bends (a vertex of a linear program stays where it is for
+    slopes of all lengths), and for problems whose agents are looked at alone.
 
     Parameters
     ----------
@@ -157,77 +198,17 @@ def slope_noise(program: Program, agents: Agents, around: Sequence[Response]) ->
         parts.append((covariance, place))
     size = size_of(program)
     covariance = square_sum(parts, size)
-    influence = replace(around[0], place=np.arange(size)).influence(covariance)
+    response = replace(around[0], place=np.arange(size))
+    influence = response.influence(covariance)
+    # Curvature alone: no set ends what noise does.
+    endless = np.where(response.widths > 0, np.inf, 0.0)
+    if math.isinf(replace(response, widths=endless, forces=None).gap(covariance)):
+        return None
     whole = joint_set(program)
     start = Projector(whole.data, "all agents")(whole.start, np.ones(size)).x
     if influence is None or start is None:
         return None
     return SlopeNoise(start, influence, float(covariance.multiply(influence).sum()))
-
-
-@dataclass(frozen=True)
-class Share:
-    """What noise is predicted to leave of the gap between start and optimum.
-
-    Attributes
-    ----------
-    left : float
-        nan or infinite where that is not known.
-    by_data : bool
-        Whether the gap is what stand-ins for all data open, not that of a point of the set.
-    gap : float
-        What noise is predicted to leave, in units of the objective; nan where that is not known.
-    """
-
-    left: float
-    by_data: bool
-    gap: float = math.nan
-
-
-def predicted_share(
-    agents: Agents, around: Sequence[Response], stand_ins: Mapping[str, Sequence[Array | None]]
-) -> Share:
-    """What is predicted to stay; not known where sets have no end, or nothing is predicted."""
-    by_data = _gap_of_data(agents, around, stand_ins)
-    gaps, bounded = [], True
-    for agent, response in zip(agents, around, strict=True):
-        if agent.publication is not None and agent.noise is not None:
-            gaps.append(predicted_gap(agent.publication, agent.noise, response))
-            bounded = bounded and response.bounded
-    if by_data is not None:
-        return Share(sum(gaps) / by_data, by_data=True, gap=sum(gaps))
-    whole = _together(around)
-    start = around[0].start if whole else sum(response.start for response in around)
-    left = sum(gaps) / start if bounded and start > 0 else math.nan
-    return Share(left, by_data=False, gap=sum(gaps))
-
-
-def _gap_of_data(
-    agents: Agents, around: Sequence[Response], stand_ins: Mapping[str, Sequence[Array | None]]
-) -> float | None:
-    """What the slopes of the stand-ins are expected to cost whoever ignores them; None if unknown.
-
-    Agents that are looked at alone count one by one: less than what they do together, as a rule.
-    """
-    total, every = 0.0, np.zeros(around[0].widths.size)
-    whole = _together(around)
-    for agent, response in zip(agents, around, strict=True):
-        known, given = agent.sensitivity, stand_ins.get(agent.name, ())
-        values = [value for value in given if value is not None]
-        if known is None or not known.constant:
-            if agent.publication is None:
-                continue
-            return None
-        if len(values) < len(given):
-            return None
-        slope = known.slope(values)
-        if whole:
-            every[response.place] += slope
-        else:
-            total += response.cost(slope)
-    if whole:
-        total = replace(around[0], place=np.arange(every.size)).cost(every)
-    return total if 0 < total < math.inf else None
 
 
 def _together(around: Sequence[Response]) -> bool:

@@ -36,7 +36,8 @@ class Terms:
     guarantee: Guarantee = field(repr=False)
     fingerprint: str = field(repr=False)
     choices: tuple[Choice, ...] = ()
-    forecast: str = ""
+    warnings: str = ""  # of steps that diverge, and of objectives that are not convex
+    beside: str = ""  # noise beside the data
     violation: float | None = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Terms:
@@ -94,8 +95,18 @@ class Terms:
 
     @property
     def doubtful(self) -> bool:
-        """Whether the forecast is that an answer says little or nothing about the data."""
-        return DOUBT in self.forecast
+        """Whether noise is so loud that a solution may say little or nothing about the data."""
+        return DOUBT in self.beside
+
+    @property
+    def remarks(self) -> str:
+        """What is known of solutions without a simulation, as text; empty if nothing is."""
+        return "; ".join(filter(None, (self.warnings, self.beside)))
+
+    @property
+    def slack_price(self) -> float:
+        """What a unit costs by which a private constraint is missed; 0 if none may be missed."""
+        return next((kept.tightened.price or 0.0 for kept in self.program.kept), 0.0)
 
     @property
     def noisy(self) -> bool:

@@ -104,7 +104,7 @@ def run_plan(
             remember(plan, start, result.ledger, given)
         result = returned(result)
         unended = "" if journal is None else journal.end(result.status.name.lower(), result.rounds)
-        notes = (plan.forecast, *start.notes, *result.notes, unended)
+        notes = (plan.remarks, *start.notes, *result.notes, unended)
         result = replace(result, notes=tuple(note for note in notes if note))
     solution = result.solution if result.status.solved else None
     assign(solution, plan.problem.variables(), plan.problem.constraints)

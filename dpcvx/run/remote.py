@@ -92,7 +92,7 @@ def run_remote(
             coins,
         )
     result = _shared_only(returned(replace(result, owners=True)))
-    said = tuple(note for note in (plan.forecast, *notes, *result.notes) if note)
+    said = tuple(note for note in (plan.remarks, *notes, *result.notes) if note)
     result = replace(result, notes=said)
     solution = result.solution if result.status.solved else None
     assign(solution, plan.problem.variables(), plan.problem.constraints)

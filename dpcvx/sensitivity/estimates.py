@@ -20,8 +20,10 @@ Expectations may be wrong. No estimate moves y by more than `LIMIT` standard dev
 noise, so that at worst the mean square error is :math:`1 + \mathrm{LIMIT}^2` times that of y where
 components are estimated one by one, or noise is normal, and never more than
 :math:`(1 + \mathrm{LIMIT})^2` times. Without a spread, James and Stein's estimate is never worse
-than y for normal noise, and less than four times as bad for any noise. Proofs:
-docs/beyond_noise.md.
+than y for normal noise, and less than four times as bad for any noise. Proxy data may have another
+level than the data: y is then moved towards the multiple :math:`c \mu` that is closest to it. The
+part of y along :math:`\mu` stays, and the estimate of James and Stein is applied to the rest, whose
+noise is independent of that part. The same bounds hold. Proofs: docs/beyond_noise.md.
 """
 
 from __future__ import annotations
@@ -162,11 +164,15 @@ class JamesStein:
     dimension : float
         :math:`\operatorname{tr} \Omega / \lambda_{\max}(\Omega)`, above 2: r, less where some
         directions count more than others.
+    fitted : bool
+        Whether the target is the multiple of `mean` that is closest to what was released; Omega is
+        then that of the directions at right angles to `mean`.
     """
 
     mean: Array
     deviation: float
     dimension: float
+    fitted: bool = False
 
     @property
     def left(self) -> Array:
@@ -175,10 +181,15 @@ class JamesStein:
 
     def __call__(self, released: Array) -> Array:
         """See the module."""
-        away = (released - self.mean) / self.deviation
+        away = (released - self._level(released) * self.mean) / self.deviation
         squares = float(away @ away)
         part = min(1.0, (self.dimension - 2) / squares) if squares > 0 else 1.0
         return released - part * self.deviation * away
+
+    def _level(self, released: Array) -> float:
+        """By what the mean is multiplied."""
+        squares = float(self.mean @ self.mean)
+        return float(released @ self.mean) / squares if self.fitted and squares > 0 else 1.0
 
 
 def pull_of(K: Array, spread: Array, variance: float) -> Array:
@@ -201,6 +212,12 @@ def pull_of(K: Array, spread: Array, variance: float) -> Array:
         U, s, _ = np.linalg.svd(R.T)
         N = U[:, int(np.sum(s > _RANK * s[0])) :]
     return variance * N @ np.linalg.solve(N.T @ M @ N, N.T)
+
+
+def across(back: Array, mean: Array) -> Array:
+    """B on the directions of the statistic at right angles to a mean, shape (n, r)."""
+    squares = float(mean @ mean)
+    return back - np.outer(back @ mean, mean) / squares if squares > 0 else back
 
 
 def dimension_of(back: Array, influence: Array | None) -> float:

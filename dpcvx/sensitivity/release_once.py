@@ -31,6 +31,7 @@ from .estimates import (
     Estimate,
     JamesStein,
     Linear,
+    across,
     dimension_of,
     pull_of,
     weights_of,
@@ -210,7 +211,8 @@ class Publication:
         center = np.asarray(self.encode @ mean)
         back = back.toarray()
         if all(one is not None and one.spread is None for one in expected):
-            found = _james_stein(center, back, influence, deviation)
+            fitted = all(one is not None and one.fitted for one in expected)
+            found = _james_stein(center, back, influence, deviation, fitted)
             return self if found is None else replace(self, estimates=((slice(None), found),))
         spreads = [np.full(n, np.inf) if one is None else one.spread for one, n in pairs]
         if any(spread is None for spread in spreads):
@@ -241,7 +243,7 @@ class Publication:
                 continue
             if math.prod(own.shape) > _DENSE:
                 continue
-            found = _james_stein(mean, own.toarray(), influence, deviation)
+            found = _james_stein(mean, own.toarray(), influence, deviation, one.fitted)
             if found is not None:
                 yield place, found
 
@@ -274,11 +276,14 @@ Statistic = Publication | Moments
 
 
 def _james_stein(
-    center: Array, back: Array, influence: Array | None, deviation: float
+    center: Array, back: Array, influence: Array | None, deviation: float, fitted: bool
 ) -> JamesStein | None:
     """None where too few components count for it."""
-    dimension = dimension_of(back, influence)
-    return JamesStein(center, deviation, dimension) if dimension > 2 else None
+    known = fitted and bool(center.any())  # a level of zero has no direction
+    dimension = dimension_of(across(back, center) if known else back, influence)
+    if known and influence is None:
+        dimension -= 1
+    return JamesStein(center, deviation, dimension, known) if dimension > 2 else None
 
 
 def releasable(sensitivity: Sensitivity) -> bool:

@@ -16,6 +16,7 @@ from ..algorithms.common_point import common_point
 from ..algorithms.program import compile_problem
 from ..errors import ModelError
 from ..model.declaration import Declaration
+from ..model.matrices import as_array
 from ..model.private import Private
 from ..model.sealed import Sealed
 from ..run.loop import whole_start
@@ -54,12 +55,17 @@ class Judge:
         What asks, for messages, such as ``problem.tune``.
     recourse : bool
         Once every agent has decided for itself, as by ``result.own``.
+    other : Judge, optional
+        On other data of the same problem.
 
     Attributes
     ----------
     optimum : float or None
         Of the stand-in problem; None where objectives do not follow cvxpy's convexity rules, so
         that it is not known.
+    best : Solution or None
+        Where it is.
+    program : Program
     start : float
         The value of the public start; infinite if it breaks a constraint with private data.
 
@@ -75,21 +81,27 @@ class Judge:
         proxy: Mapping[Private | str, Sealed],
         verb: str,
         recourse: bool = False,
+        other: Judge | None = None,
     ) -> None:
         self._problem, self._proxy = problem, proxy
         self._central = not_private.central(problem, proxy, own=recourse)
         self._variables = problem.variables()
         self.optimum = self._solved(verb) if self._central.is_dcp() else None
-        program = compile_problem(problem)
+        self.program = program = compile_problem(problem) if other is None else other.program
+        self.best = None if self.optimum is None else self._held()
         self._own = not_private.own_programs(problem, program, proxy) if recourse else None
         starts = tuple(local.start for local in program.agents)
         start = Solution(program, starts, whole_start(problem))
+        self._initial = _common(start) if other is None else other._initial
         kept = recourse or not self.breaks(start, {})  # own decisions keep what a start breaks
-        self.start = self(start) if kept else math.inf
+        self.start = self.value(self._initial) if kept else math.inf
 
     def __call__(self, solution: Solution) -> float:
         """The value of an answer; infinite if it is none."""
-        common = _common(solution)
+        return self.value(_common(solution))
+
+    def value(self, common: Solution | None) -> float:
+        """The same of a point that all agree on and every public constraint holds at."""
         if common is not None and self._own is not None:
             common = decisions(self._own, common)
         if common is None:
@@ -114,6 +126,27 @@ class Judge:
         if common is None:
             return False
         return not_private.breaks(self._problem, common, missed, self._proxy)
+
+    @property
+    def base(self) -> float:
+        """What gaps on these data are measured from: the optimum, else the initial point."""
+        known = self.start if self.optimum is None else self.optimum
+        return known if math.isfinite(known) else 0.0
+
+    def _held(self) -> Solution:
+        """What the variables hold, for every agent."""
+        values = {variable.id: variable.value for variable in self._variables}
+        start = whole_start(self._problem)
+        vectors = []
+        for local in self.program.agents:
+            x = local.start.copy()
+            for piece in local.layout.pieces:
+                held = values.get(piece.variable)
+                if held is not None:  # None where nothing depends on it
+                    flat = np.ravel(np.asarray(as_array(held), dtype=float), order="F")
+                    x[piece.offset : piece.stop] = flat[piece.entries]
+            vectors.append(x)
+        return Solution(self.program, tuple(vectors), start)
 
     def reference(self, values: Iterable[float]) -> float:
         """What gaps are measured from: the optimum, else the lowest of these values."""

@@ -27,8 +27,9 @@ from ..privacy.mechanism import Laplace
 from ..privacy.split_noise import coalition
 from ..run.data import stand_ins
 from ..run.report import share_line
+from .copies import Copies, Crossing
 from .entry import Entry, OutOfTime, quantile, surely_lower
-from .judge import Judge, values_kept
+from .judge import values_kept
 from .request import Planner, SearchRequest
 from .search import Search
 from .settings import level
@@ -132,10 +133,18 @@ class Ranking(Generic[P]):
     convex : bool
         Whether they are.
     start : float
-        Gap of the public start: what doing nothing is worth; infinite if it breaks a constraint
-        with private data.
+        Median gap of the public start on the copies: what doing nothing is worth; infinite if it
+        breaks a constraint with private data.
+    proxy : float
+        Median gap of the optimum for the proxy data on the copies; infinite likewise, and where
+        that optimum is not known.
+    error : str
+        The assumed error of the proxy, which copies have.
+    crossing : Crossing or None
+        At which multiple of it the chosen plan and the optimum for the proxy change places; None
+        if that was not simulated.
     noiseless : float
-        Gap of the chosen plan's rounds without noise; nan if not known.
+        Median gap of the chosen plan's rounds without noise; nan if not known.
     epsilon : float or mapping of str to float
         Total budget of each plan, for all agents alike or by agent.
     delta : float
@@ -153,6 +162,9 @@ class Ranking(Generic[P]):
     optimum: float
     convex: bool
     start: float
+    proxy: float
+    error: str
+    crossing: Crossing | None
     noiseless: float
     epsilon: float | Mapping[str, float]
     delta: float
@@ -162,13 +174,13 @@ class Ranking(Generic[P]):
 
     def __str__(self) -> str:
         runs = max(len(c.gaps) for c in self.candidates)
-        measure = "the optimum" if self.convex else "the lowest value found,"
+        measure = "the optimum" if self.convex else "the lowest value found"
         own = ", each agent its own" if isinstance(self.epsilon, Mapping) else ""
         head = (
             f"Every plan spends {self._budget} in total{own}. Gap: the "
-            f"objective on stand-in data, {where(self.recourse)}, "
-            f"minus {measure} {number(self.optimum)}; median and quartiles of up to "
-            f"{plural(runs, 'run')}. No private data were read."
+            f"objective on copies of the proxy data, {where(self.recourse)}, "
+            f"minus {measure} (of the proxy: {number(self.optimum)}); median and quartiles of up "
+            f"to {plural(runs, 'run')}. No private data were read."
         )
         lines = [head, f"  {'':{_LABEL}} {'gap':>8} {'25 %':>8} {'75 %':>8}"]
         for c in self.candidates:
@@ -181,8 +193,8 @@ class Ranking(Generic[P]):
         rows = {"no noise, same rounds": self.noiseless, start: self.start}
         if math.isnan(self.noiseless):  # no time was left for that run
             del rows["no noise, same rounds"]
-        if self.convex:
-            rows["optimum for the stand-in"] = 0.0
+        if math.isfinite(self.proxy):
+            rows[PROXY] = self.proxy
         lines += [f"  {name:{_LABEL}} {gap:>8.3g}" for name, gap in rows.items()]
         lines.append(self.verdict)
         lines += self._refusals()
@@ -237,10 +249,11 @@ def searching(
     _check_apart(problem, request, proxy)
     name = request.verb.removeprefix("problem.")
     with values_kept(problem), share_line(name, request.verbose) as tick:
-        judge = Judge(problem, proxy, request.verb, request.recourse)
-        if judge.idle:
+        known = expectations(problem, request.plans.expected)
+        copies = Copies(problem, proxy, request.verb, request.recourse, known)
+        if copies.judge.idle:
             warn_caller(IDLE, UserWarning)
-        yield Search(problem, planned, request, proxy, judge, tick=tick)
+        yield Search(problem, planned, request, copies, tick=tick)
 
 
 def _check_apart(
@@ -307,15 +320,19 @@ def ranked(
             raise refusal
         best, clear = _best(search, entries, default, runs, lean)
         noiseless = search.noiseless(best.plan) if best.runs else math.nan
-    judge = search.judge
-    values = {id(entry): entry.judged for entry in entries}
-    optimum = judge.reference(v for of in values.values() for v in of)
-    noiseless -= optimum
+        place = search.crossing(best) if best.runs and search.convex else None
+        copies = search.copies
+        values = {id(entry): entry.judged for entry in entries}
+        lowest = copies.reference([v for of in values.values() for v in of])
+        start, guess = copies.start - lowest, copies.guess - lowest
+        judge, error = copies.judge, copies.error
+    optimum = judge.base + lowest
+    noiseless -= lowest
     made = {
-        id(e): Candidate(e.name, e.plan, tuple(v - optimum for v in values[id(e)]), sum(e.broken))
+        id(e): Candidate(e.name, e.plan, tuple(v - lowest for v in values[id(e)]), sum(e.broken))
         for e in entries
     }
-    chosen, start = made[id(best)], judge.start - optimum
+    chosen = made[id(best)]
     worthwhile = bool(chosen.gaps) and chosen.quartiles[1] < start
     return Ranking(
         candidates=tuple(sorted(made.values(), key=lambda c: c.gap if c.gaps else math.inf)),
@@ -324,17 +341,28 @@ def ranked(
         optimum=optimum,
         convex=judge.optimum is not None,
         start=start,
+        proxy=guess,
+        error=error,
+        crossing=place,
         noiseless=noiseless,
         epsilon=epsilon,
         delta=delta,
         refused=search.refused,
         verdict=" ".join(
-            _verdict(chosen, clear, default, worthwhile, start, noiseless, judge.idle, request)
+            [
+                *_of_proxy(chosen, guess),
+                *_verdict(
+                    chosen, clear, default, worthwhile, start, noiseless, judge.idle, request
+                ),
+                *assumed_error(error, place),
+            ]
         ),
         recourse=request.recourse,
     )
 
 
+# Of the rival that needs no plan.
+PROXY = "optimum for the proxy data"
 # In place of a candidate's figures.
 UNTRIED = "no run ended in time"
 # A start that is no answer.
@@ -379,6 +407,21 @@ def _best(
     if default is None or (whole and surely_lower(best.judged, default.judged, lean)):
         return best, False
     return default, False
+
+
+def _of_proxy(chosen: Candidate[P], guess: float) -> list[str]:
+    """What stands above all else where nothing private is worth asking."""
+    if not chosen.gaps or not guess < chosen.gap:
+        return []
+    return [
+        "The optimum for the public proxy data is predicted to be better than every plan: its gap "
+        f"is {guess:.2g}, that of {chosen.name} {chosen.gap:.2g}."
+    ]
+
+
+def assumed_error(error: str, place: Crossing | None) -> list[str]:
+    """The error of the proxy, and where it would change the order."""
+    return [f"Assumed error of the proxy: {error}{'' if place is None else f'; {place}'}."]
 
 
 def _verdict(

@@ -22,9 +22,10 @@ from ..plan.terms import Terms
 from ..privacy.mechanism import Gaussian, Laplace
 from ..run.executors.automatic import Automatic
 from ..run.live import run_plan
+from ..run.result import Result
 from ..sensitivity.certificate import Sensitivity
+from .copies import COUNT, Copies, Copy, Crossing, crossing
 from .entry import Entry, OutOfTime, surely_lower
-from .judge import Judge
 from .request import Planner, SearchRequest
 from .settings import COARSE, Setting, Way, lengthened, level, scalable, scaled
 from .simulated import best_simulated, simulates
@@ -54,7 +55,7 @@ _ERROR = 0.01
 FRESH = 1_000_000
 
 
-class _Timed(Automatic):
+class Timed(Automatic):
     """Agents that stop between two exchanges once their time is over."""
 
     def __init__(self, until: float, clock: Callable[[], float]) -> None:
@@ -62,9 +63,48 @@ class _Timed(Automatic):
         self._until = until
 
     def map(self, method: str, *common: Any, each: Sequence[Any] | None = None) -> list[Any]:
+        """See `Executor`; raises `OutOfTime` once the time is over."""
         if self._clock() > self._until:
             raise OutOfTime
         return super().map(method, *common, each=each)
+
+
+def run_on(plan: Terms, proxy: Mapping[Private | str, Sealed], seed: int, timed: Timed) -> Result:
+    """A run of a plan on public values in place of the private data.
+
+    Raises
+    ------
+    OutOfTime
+    """
+    return run_plan(
+        plan,
+        data=proxy,
+        seed=seed,
+        tolerance=None,
+        record=False,
+        iterates=False,
+        ledger=None,
+        executor=timed,
+        verbose=False,
+    )
+
+
+def gap_on(plan: Terms, copy: Copy, seed: int, timed: Timed) -> float:
+    """The gap of what a run on a copy reports.
+
+    Raises
+    ------
+    OutOfTime
+    """
+    return _gap(plan, copy, run_on(plan, copy.proxy, seed, timed), plan.reported)
+
+
+def _gap(plan: Terms, copy: Copy, result: Result, which: str) -> float:
+    """Infinite where there is no solution."""
+    if not result.status.solved:
+        return math.inf
+    paid = plan.slack_price * sum(float(by.sum()) for by in result.missed.values())
+    return copy.gap(getattr(result, which), paid)
 
 
 class Search(Generic[P]):
@@ -77,9 +117,8 @@ class Search(Generic[P]):
         Makes a plan of a problem; see `Problem.plan`.
     request : SearchRequest
         Runs have its seed and those that follow.
-    proxy : mapping
-        Public values for every private object.
-    judge : Judge
+    copies : Copies
+        Of the proxy data: run k of every setting is on copy k.
     tick : callable
         Is told after every run what part of the time has passed.
 
@@ -94,14 +133,13 @@ class Search(Generic[P]):
         problem: Declaration,
         planned: Planner[P],
         request: SearchRequest,
-        proxy: Mapping[Private | str, Sealed],
-        judge: Judge,
+        copies: Copies,
         tick: Callable[[float], None],
     ) -> None:
         self.refused: dict[str, str] = {}
-        self._problem, self._planned, self._proxy = problem, planned, proxy
+        self._problem, self._planned = problem, planned
         self._asked = request.plans
-        self.judge = judge
+        self.copies = copies
         self._seconds = max(request.seconds, _LEAST)
         self._seed, self._tick, self._recourse = request.seed, tick, request.recourse
         self._clock, self._started = request.clock, request.clock()
@@ -109,6 +147,11 @@ class Search(Generic[P]):
         self._default: P | None = None
         self._compiled: dict[Declaration, Compiled | None] = {}
         self._clips: dict[tuple[float, ...], Declaration] = {}
+
+    @property
+    def convex(self) -> bool:
+        """Whether the optimum for the proxy data is known."""
+        return self.copies.judge.optimum is not None
 
     @property
     def passed(self) -> float:
@@ -156,13 +199,14 @@ class Search(Generic[P]):
 
     def _simulated(self, ways: Sequence[Way], until: float) -> Entry[P] | None:
         """The best setting of the ways of which many runs can be made at once."""
-        simulation, found = Simulation(self._problem, self._proxy), list[Entry[P]]()
+        copy, found = self.copies(0), list[Entry[P]]()
+        simulation = Simulation(self._problem, copy.proxy, copy.judge.base)
         for k, way in enumerate(ways):
             entry = best_simulated(
                 way,
                 self._entry,
                 self._clips_records,
-                lambda value: value - self.judge.reference([value]),
+                lambda value: value - self.copies.reference([value]),
                 simulation,
                 self._seed,
                 partial(self._ends, self.passed, (until - self.passed) / (len(ways) - k)),
@@ -241,16 +285,32 @@ class Search(Generic[P]):
         return Entry(entry.name, plan)
 
     def noiseless(self, plan: P) -> float:
-        """The value of the same rounds without noise; nan if there is none in the time left."""
+        """The median gap of the same rounds without noise; nan if no run ends in the time left."""
+        entry = None
         try:
             quiet = Request(
                 algorithm=plan.algorithm, mechanism=None, rounds=plan.rounds, release=plan.release
             )
             entry = Entry("no noise", self._planned(plan.problem, quiet, None))
-            self.run(entry, 1, 1.0, fresh=True)
+            self.run(entry, COUNT, 1.0, fresh=True)
         except (DpcvxError, OutOfTime):
-            return math.nan
+            return entry.score if entry is not None and entry.runs else math.nan
         return entry.score
+
+    def crossing(self, entry: Entry[P]) -> Crossing | None:
+        """The error of the proxy at which its optimum and a plan change places.
+
+        None if the time ends before that is known.
+        """
+
+        def gap_of(copy: Copy, k: int) -> float:
+            timed = Timed(self._started + self._seconds, self._clock)
+            return gap_on(entry.plan, copy, self._seed + FRESH + k, timed)
+
+        try:
+            return crossing(self.copies, gap_of, entry.score, self.copies.guess)
+        except (DpcvxError, OutOfTime):
+            return None
 
     def run(self, entry: Entry[P], count: int, until: float, *, fresh: bool = False) -> None:
         """Runs until there are so many, unless there are.
@@ -272,26 +332,14 @@ class Search(Generic[P]):
         iterates = tuple(OUTPUTS)
         if fresh or not _chooses_iterate(plan.algorithm):
             iterates = (plan.reported,)
-        first, price = self._seed + (FRESH if fresh else 0), self._asked.slack_price or 0.0
+        first = self._seed + (FRESH if fresh else 0)
         while entry.runs < count:
-            result = run_plan(
-                plan,
-                data=self._proxy,
-                seed=first + entry.runs,
-                tolerance=None,
-                record=False,
-                iterates=False,
-                ledger=None,
-                executor=_Timed(self._started + until * self._seconds, self._clock),
-                verbose=False,
-            )
+            copy = self.copies(entry.runs)
+            timed = Timed(self._started + until * self._seconds, self._clock)
+            result = run_on(plan, copy.proxy, first + entry.runs, timed)
             lost = not result.status.solved
-            paid = price * sum(float(by.sum()) for by in result.missed.values())
-            found = {
-                which: math.inf if lost else self.judge(getattr(result, which)) + paid
-                for which in iterates
-            }
-            kept = lost or not self.judge.breaks(getattr(result, plan.reported), result.missed)
+            found = {which: _gap(plan, copy, result, which) for which in iterates}
+            kept = lost or not copy.judge.breaks(getattr(result, plan.reported), result.missed)
             entry.broken.append(not kept)
             for which, value in found.items():
                 entry.values.setdefault(which, []).append(value)
@@ -388,7 +436,7 @@ class Search(Generic[P]):
             best = next(iter(self._halved([entry, *pool], 1, until)), entry)
             gained = entry.score - best.score
             entry = best
-            if not gained > _GAIN * (entry.score - self.judge.reference([entry.score])):
+            if not gained > _GAIN * (entry.score - self.copies.reference([entry.score])):
                 break
         return entry
 

@@ -73,10 +73,14 @@ class Simulation:
     problem : Declaration
     proxy : mapping
         Public values for every private object.
+    base : float
+        What values of the objective are counted from.
     """
 
-    def __init__(self, problem: Declaration, proxy: Mapping[Private | str, Sealed]) -> None:
-        self._sources = sources_of(problem, proxy)
+    def __init__(
+        self, problem: Declaration, proxy: Mapping[Private | str, Sealed], base: float = 0.0
+    ) -> None:
+        self._sources, self._base = sources_of(problem, proxy), base
 
     def __call__(
         self,
@@ -134,7 +138,7 @@ class Simulation:
                 sums[places[t - 1]] += x
             parts = [*zip(objectives, joint.places, strict=True)]
             found = {
-                which: _values(parts, points).reshape(len(steps), runs)
+                which: _values(parts, points).reshape(len(steps), runs) - self._base
                 for which, points in _iterates(sums, x, plan.rounds).items()
             }
         return [{which: values[k] for which, values in found.items()} for k in range(len(steps))]

@@ -18,8 +18,9 @@ from ..errors import ModelError
 from ..model.declaration import Declaration
 from ..plan.banner import WIDTH
 from ..plan.terms import Terms
+from .copies import Crossing
 from .entry import Entry, OutOfTime, quantile
-from .ranking import BREAKING, searching, where
+from .ranking import BREAKING, assumed_error, searching, where
 from .request import Planner, SearchRequest
 
 if TYPE_CHECKING:
@@ -43,8 +44,16 @@ class Tradeoff:
         moved into all sets, minus the optimum; infinite where a run diverges or finds no decision.
         What a decision pays for what it misses counts.
     start : float
-        Gap of the public start: no data at all. Infinite if it breaks a constraint with private
-        data.
+        Median gap of the public start: no data at all. Infinite if it breaks a constraint with
+        private data.
+    proxy : float
+        Median gap of the optimum for the proxy data; infinite likewise, and where that optimum is
+        not known.
+    error : str
+        The assumed error of the proxy, which copies have.
+    crossing : Crossing or None
+        At which multiple of it the plan of the largest budget and the optimum for the proxy change
+        places; None if that was not simulated.
     noiseless : float
         Gap of the rounds of the last plan without noise; nan if not known.
     optimum : float
@@ -63,6 +72,9 @@ class Tradeoff:
     epsilons: tuple[float, ...]
     gaps: tuple[tuple[float, ...], ...]
     start: float
+    proxy: float
+    error: str
+    crossing: Crossing | None
     noiseless: float
     optimum: float
     delta: float
@@ -139,9 +151,9 @@ class Tradeoff:
     def __str__(self) -> str:
         head = (
             f"Gap of {self.method or 'the default plan'} at delta = {number(self.delta)}: the "
-            f"objective on stand-in "
-            f"data, {where(self.recourse)}, minus "
-            f"{number(self.optimum)}; median and quartiles. No private data were read."
+            f"objective on copies of the proxy data, {where(self.recourse)}, minus the optimum "
+            f"(of the proxy: {number(self.optimum)}); median and quartiles. No private data were "
+            "read."
         )
         if self.violation is not None:
             promised = f"at most {number(self.violation)} of all" if self.violation else "none"
@@ -157,10 +169,13 @@ class Tradeoff:
                     figures += f"  {f'{self.broken[k]} of {len(gaps)}':>12}"
             lines.append(f"{number(epsilon):>24} {figures}")
         lines += [f"{'no noise':>24} {self.noiseless:>8.3g}"]
+        if math.isfinite(self.proxy):
+            lines += [f"{'optimum for the proxy':>24} {self.proxy:>8.3g}"]
         start = f"{'no data at all':>24} {self.start:>8.3g}"
-        return "\n".join(
-            [*lines, start if math.isfinite(self.start) else f"No data at all: {BREAKING}"]
-        )
+        lines += [start if math.isfinite(self.start) else f"No data at all: {BREAKING}"]
+        budget = f" (epsilon {number(self.epsilons[-1])})" if self.crossing is not None else ""
+        (assumed,) = assumed_error(self.error, self.crossing)
+        return "\n".join([*lines, textwrap.fill(f"{assumed[:-1]}{budget}.", WIDTH)])
 
     def __repr__(self) -> str:
         budgets = f"epsilon from {number(self.epsilons[0])} to {number(self.epsilons[-1])}"
@@ -197,13 +212,19 @@ def tradeoff(
                     search.run(entry, made, 1.0, fresh=True)
         except OutOfTime:
             pass
-    optimum = search.judge.reference(v for entry in entries for v in entry.judged)
+        copies, last = search.copies, entries[-1]
+        place = search.crossing(last) if last.runs and search.convex else None
+        lowest = copies.reference([v for entry in entries for v in entry.judged])
+        start, guess = copies.start - lowest, copies.guess - lowest
     return Tradeoff(
         epsilons=tuple(budgets),
-        gaps=tuple(tuple(v - optimum for v in entry.judged) for entry in entries),
-        start=search.judge.start - optimum,
-        noiseless=noiseless - optimum,
-        optimum=optimum,
+        gaps=tuple(tuple(v - lowest for v in entry.judged) for entry in entries),
+        start=start,
+        proxy=guess,
+        error=copies.error,
+        crossing=place,
+        noiseless=noiseless - lowest,
+        optimum=copies.judge.base + lowest,
         delta=plans.delta,
         recourse=request.recourse,
         method="" if algorithm is None else str(entries[-1].plan.algorithm),
